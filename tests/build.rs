@@ -26,38 +26,38 @@ struct Installed {
     flags: fn(Compiler) -> Compiler,
 }
 
-/// Needs no flags except `--default-reply-max`.
+/// Adds no flags.
 fn plain(compiler: Compiler) -> Compiler {
     compiler
 }
 
-/// `netobj` is a type of `<rpc/xdr.h>`.
+/// Adds `netobj`, a type of `<rpc/xdr.h>`.
 fn netobj(compiler: Compiler) -> Compiler {
     let path = syn_path("super::Netobj");
     compiler.extern_type("netobj", &path)
 }
 
-/// Also needs constants that the file defines only for C.
+/// Adds `netobj` and constants that the file defines only for C.
 fn locks(compiler: Compiler) -> Compiler {
     netobj(compiler).define("LM_MAXSTRLEN", Some("1024")).define("MAXNAMELEN", Some("(LM_MAXSTRLEN + 1)"))
 }
 
-/// Needs constants and types of Secure RPC.
+/// Adds constants and types of Secure RPC.
 fn keys(compiler: Compiler) -> Compiler {
     netobj(compiler).extern_type("des_block", &syn_path("super::DesBlock")).define("MAXNETNAMELEN", Some("255"))
 }
 
-/// Includes other files as `<rpcsvc/..>`.
+/// Adds `netobj` and the directory of the files included as `<rpcsvc/..>`.
 fn nis(compiler: Compiler) -> Compiler {
     netobj(compiler).include_dir("/usr/include")
 }
 
-/// Uses types of `nis.x`.
+/// Adds `nis.x`, whose types the file uses.
 fn nis_callback(compiler: Compiler) -> Compiler {
     nis(compiler).file("/usr/include/rpcsvc/nis.x")
 }
 
-/// Needs number types of C's headers, and a TLI address.
+/// Adds number types of C's headers, and a TLI address.
 fn rpc_types(compiler: Compiler) -> Compiler {
     let compiler = compiler.extern_type("netbuf", &syn_path("super::Netbuf"));
     let numbers = ["rpcprog_t", "rpcvers_t", "rpcproc_t"].into_iter();

@@ -25,13 +25,13 @@ fn documents() -> Vec<PathBuf> {
     found
 }
 
-/// The lines of a document's `sh` blocks.
+/// Returns the lines of a document's `sh` blocks.
 fn shell_lines(text: &str) -> impl Iterator<Item = &str> {
     let blocks = text.split("```").skip(1).step_by(2);
     blocks.filter_map(|block| block.strip_prefix("sh\n")).flat_map(str::lines)
 }
 
-/// The program that a line runs, and its arguments.
+/// Returns the program that a line runs, and its arguments.
 fn invocation(line: &str) -> Option<(&'static str, &'static str, Vec<&str>)> {
     let words: Vec<&str> = line.split('#').next()?.split_whitespace().take_while(|word| *word != "&").collect();
     let (name, arguments) = match words.as_slice() {

@@ -97,7 +97,7 @@ fn output() {
     assert!(!shown.contains("reply 1") && shown.contains("2 calls, 2 replies"), "{shown}");
 }
 
-/// The credits shown are the server's grant, not what this client would do with, in both versions.
+/// In both versions, the credits shown are the server's grant, not a smaller number that the client requested.
 #[test]
 fn credits_are_those_of_the_server() {
     for credits in [3, 32, 100, 1000] {

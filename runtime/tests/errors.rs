@@ -31,7 +31,7 @@ fn refused() -> io::Error {
     io::Error::from_raw_os_error(111)
 }
 
-/// An I/O error that contains another error, which has a source.
+/// Returns an I/O error that contains another error, which has a source.
 fn nested() -> io::Error {
     io::Error::other(BindError::Listen { url: "tcp://[::]:1".into(), source: refused() })
 }

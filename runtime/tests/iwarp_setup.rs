@@ -309,7 +309,7 @@ async fn silent_responder() {
 }
 
 #[tokio::test]
-async fn nobody_listens() {
+async fn connection_refused_without_a_listener() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
     let to = listener.local_addr().expect("address");
     drop(listener);

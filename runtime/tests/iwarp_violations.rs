@@ -18,7 +18,7 @@ fn terminate(header: &[u8]) -> Vec<u8> {
 }
 
 /// Returns a Terminate with segment length and DDP header of `offender`, and its RDMA Read Request header if `with_read`.
-fn told(types: u8, code: u8, offender: &[u8], with_read: bool) -> Vec<u8> {
+fn terminate_with(types: u8, code: u8, offender: &[u8], with_read: bool) -> Vec<u8> {
     let ddp_len = if offender[0] & 0x80 != 0 { 14 } else { 18 };
     let mut out = vec![types, code, if with_read { 0xe0 } else { 0xc0 }, 0];
     out.extend_from_slice(&u16::try_from(offender.len()).unwrap().to_be_bytes());
@@ -62,7 +62,7 @@ async fn violation(build: impl FnOnce(Stags) -> (Vec<Vec<u8>>, Vec<u8>), words: 
 async fn refused(types: u8, code: u8, segment: impl FnOnce(Stags) -> Vec<u8>, words: &str) {
     let build = |stags: Stags| {
         let segment = segment(stags);
-        let expected = told(types, code, &segment, types == 0x01 && segment[1] == 0x41);
+        let expected = terminate_with(types, code, &segment, types == 0x01 && segment[1] == 0x41);
         (vec![fpdu(&segment)], expected)
     };
     violation(build, words).await;
@@ -188,7 +188,11 @@ async fn wrong_opcode_on_a_queue_without_buffers() {
         let segment = untagged([0x41, 0x40 | opcode], 0, queue, 1, 0, &[0; 28]);
         let peer = async {
             raw.fpdus(&[&segment]).await;
-            assert_eq!(raw.ulpdu().await, told(0x02, 0x06, &segment, false), "opcode {opcode} on queue {queue}");
+            assert_eq!(
+                raw.ulpdu().await,
+                terminate_with(0x02, 0x06, &segment, false),
+                "opcode {opcode} on queue {queue}"
+            );
             raw.end().await;
             drop(raw);
         };
@@ -209,7 +213,7 @@ async fn wrong_sequence_number() {
 async fn sequence_number_repeated() {
     let build = |_: Stags| {
         let twice = send(1, b"again");
-        (vec![fpdu(&twice), fpdu(&twice)], told(0x12, 0x03, &twice, false))
+        (vec![fpdu(&twice), fpdu(&twice)], terminate_with(0x12, 0x03, &twice, false))
     };
     let completions = violation(build, "sequence number 1 where 2").await;
     assert!(matches!(&completions[..], [Completion::Received { message, .. }] if **message == b"again"[..]));
@@ -221,7 +225,7 @@ async fn wrong_message_offset() {
     // A gap between the segments of a message.
     let build = |_: Stags| {
         let gap = untagged(SEND, 0, 0, 1, 5, b"ef");
-        (vec![fpdu(&untagged([0x01, 0x43], 0, 0, 1, 0, b"abcd")), fpdu(&gap)], told(0x12, 0x04, &gap, false))
+        (vec![fpdu(&untagged([0x01, 0x43], 0, 0, 1, 0, b"abcd")), fpdu(&gap)], terminate_with(0x12, 0x04, &gap, false))
     };
     violation(build, "message offset 5 where 4").await;
 }
@@ -230,7 +234,10 @@ async fn wrong_message_offset() {
 async fn opcode_changes_in_a_message() {
     let build = |_: Stags| {
         let other = untagged([0x41, 0x45], 0, 0, 1, 4, b"ef");
-        (vec![fpdu(&untagged([0x01, 0x43], 0, 0, 1, 0, b"abcd")), fpdu(&other)], told(0x02, 0x06, &other, false))
+        (
+            vec![fpdu(&untagged([0x01, 0x43], 0, 0, 1, 0, b"abcd")), fpdu(&other)],
+            terminate_with(0x02, 0x06, &other, false),
+        )
     };
     violation(build, "middle of another message").await;
 }
@@ -240,7 +247,10 @@ async fn message_too_long() {
     refused(0x12, 0x05, |_| send(1, &[1; 65]), "longer than the 64 bytes").await;
     let build = |_: Stags| {
         let second = untagged(SEND, 0, 0, 1, 60, &[2; 5]);
-        (vec![fpdu(&untagged([0x01, 0x43], 0, 0, 1, 0, &[1; 60])), fpdu(&second)], told(0x12, 0x05, &second, false))
+        (
+            vec![fpdu(&untagged([0x01, 0x43], 0, 0, 1, 0, &[1; 60])), fpdu(&second)],
+            terminate_with(0x12, 0x05, &second, false),
+        )
     };
     violation(build, "longer than the 64 bytes").await;
 }
@@ -251,7 +261,7 @@ async fn no_receive_posted() {
         let mut bytes: Vec<_> = (1..=4).map(|msn| fpdu(&send(msn, &[1]))).collect();
         let fifth = send(5, b"one too many");
         bytes.push(fpdu(&fifth));
-        (bytes, told(0x12, 0x02, &fifth, false))
+        (bytes, terminate_with(0x12, 0x02, &fifth, false))
     };
     let completions = violation(build, "no Receive").await;
     assert_eq!(completions.len(), 4);
@@ -263,7 +273,7 @@ async fn reads_beyond_the_depth() {
         let third = read_request(3, (1, 0), 0, (0, 0));
         let bytes =
             vec![fpdu(&read_request(1, (1, 0), 0, (0, 0))), fpdu(&read_request(2, (1, 0), 0, (0, 0))), fpdu(&third)];
-        (bytes, told(0x12, 0x02, &third, false))
+        (bytes, terminate_with(0x12, 0x02, &third, false))
     };
     violation(build, "than the 2 negotiated").await;
 }
@@ -298,10 +308,10 @@ async fn terminate_too_long() {
 
 /// Data after the first error is dropped, and only the first error is reported (RFC 5040 §7.1 rule 4).
 #[tokio::test]
-async fn first_error_is_told() {
+async fn first_error_is_reported() {
     let build = |_: Stags| {
         let first = send(9, b"wrong");
-        (vec![fpdu(&first), fpdu(&send(1, b"late")), vec![0xff; 5000]], told(0x12, 0x03, &first, false))
+        (vec![fpdu(&first), fpdu(&send(1, b"late")), vec![0xff; 5000]], terminate_with(0x12, 0x03, &first, false))
     };
     let completions = violation(build, "sequence number 9").await;
     assert!(completions.is_empty(), "{completions:?}");
@@ -332,7 +342,7 @@ async fn wrong_read_responses() {
             assert_eq!(raw.ulpdu().await, read_request(1, (sink.0, 4), 16, (0xabcd, 0x99)));
             let response = build(sink.0);
             raw.fpdus(&[&response]).await;
-            assert_eq!(raw.ulpdu().await, told(types, code, &response, false));
+            assert_eq!(raw.ulpdu().await, terminate_with(types, code, &response, false));
             raw.end().await;
             drop(raw);
         };

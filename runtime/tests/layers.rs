@@ -1,8 +1,8 @@
-//! The layers of the runtime: every import points down, and no imports form a circle.
+//! The layers of the runtime: every import points down, and no imports form a cycle.
 //!
 //! ARCHITECTURE.md lists the layers. The test reads the imports from the source: `use` items, and paths that start with `crate`,
 //! `self` or `super`, in macro calls as well. Re-exports are followed to the file that defines the item. Code under `#[cfg(test)]`
-//! is left out.
+//! is ignored.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::{

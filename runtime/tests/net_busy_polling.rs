@@ -38,20 +38,20 @@ struct Seen {
 struct Watched<Q> {
     queue_pair: Q,
     seen: Arc<Seen>,
-    may_spin: bool,
+    may_busy_poll: bool,
 }
 
 impl<Q: QueuePair> QueuePair for Watched<Q> {
     forward_to_queue_pair!(queue_pair);
 
     fn set_busy_poll(&mut self, may: bool) {
-        self.may_spin = may;
+        self.may_busy_poll = may;
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()> {
         if self.seen.returned.load(Relaxed) < self.seen.replies.load(Relaxed) {
             self.seen.between.fetch_add(1, Relaxed);
-            self.seen.in_the_way.fetch_add(usize::from(self.may_spin), Relaxed);
+            self.seen.in_the_way.fetch_add(usize::from(self.may_busy_poll), Relaxed);
         }
         let before = completions.len();
         let polled = self.queue_pair.poll(cx, completions);
@@ -68,7 +68,7 @@ impl<C: Connector> Connector for Watching<C> {
 
     async fn connect(&self, peer: SocketAddr, params: SetupParams) -> Result<Connected<Self::QueuePair>, SetupError> {
         let Connected { queue_pair, private_data, local_addr, peer_addr } = self.0.connect(peer, params).await?;
-        let queue_pair = Watched { queue_pair, seen: Arc::clone(&self.1), may_spin: true };
+        let queue_pair = Watched { queue_pair, seen: Arc::clone(&self.1), may_busy_poll: true };
         Ok(Connected { queue_pair, private_data, local_addr, peer_addr })
     }
 }

@@ -130,7 +130,7 @@ async fn shutdown_with_calls_in_flight(transport: Transport) {
     let (running, state, channel) = start(transport).await;
     call::<Null>(&channel, &()).await.unwrap();
     let idle = running.connect(Channel::builder()).await;
-    let under_way = tokio::spawn({
+    let in_flight = tokio::spawn({
         let channel = channel.clone();
         async move { call::<Gate>(&channel, &3).await }
     });
@@ -147,7 +147,7 @@ async fn shutdown_with_calls_in_flight(transport: Transport) {
     });
     tokio::time::sleep(Duration::from_millis(20)).await;
     state.gate.add_permits(10);
-    assert_eq!(under_way.await.unwrap().unwrap(), 3);
+    assert_eq!(in_flight.await.unwrap().unwrap(), 3);
     assert!(late.await.unwrap().unwrap_err().is_connection_loss());
     running.task.await.unwrap();
     assert_eq!(state.begun.load(Ordering::SeqCst), 1);
@@ -156,7 +156,7 @@ async fn shutdown_with_calls_in_flight(transport: Transport) {
 /// Calls that take longer than the grace period are aborted.
 async fn shutdown_after_the_grace_period(transport: Transport) {
     let (running, state, channel) = start(transport).await;
-    let under_way = tokio::spawn({
+    let in_flight = tokio::spawn({
         let channel = channel.clone();
         async move { call::<Gate>(&channel, &3).await }
     });
@@ -165,7 +165,7 @@ async fn shutdown_after_the_grace_period(transport: Transport) {
     running.handle.shutdown_within(Duration::from_millis(50));
     running.task.await.unwrap();
     assert!(begin.elapsed() >= Duration::from_millis(50) && begin.elapsed() < Duration::from_secs(10));
-    let error = under_way.await.unwrap().unwrap_err();
+    let error = in_flight.await.unwrap().unwrap_err();
     assert!(matches!(error, CallError::Transport { failure: CallFailure::Closed { sent: true, .. }, .. }), "{error}");
     // The handler was dropped at the gate.
     state.gate.add_permits(1);
@@ -181,27 +181,27 @@ async fn shutdown_after_serve_was_dropped(transport: Transport) {
     running.task.abort();
     assert!(running.task.await.unwrap_err().is_cancelled());
     call::<Null>(&channel, &()).await.expect("connection lost with `serve`");
-    let under_way = tokio::spawn({
+    let in_flight = tokio::spawn({
         let channel = channel.clone();
         async move { call::<Gate>(&channel, &3).await }
     });
     state.wait_begun(1).await;
     running.handle.shutdown_within(Duration::from_millis(50));
     channel.disconnected().await;
-    assert!(under_way.await.unwrap().unwrap_err().is_connection_loss());
+    assert!(in_flight.await.unwrap().unwrap_err().is_connection_loss());
     eventually(|| running.handle.connections().is_empty()).await;
 }
 
 /// A client that disconnects during a call does not affect the handler.
 async fn client_disconnects(transport: Transport) {
     let (running, state, channel) = start(transport).await;
-    let under_way = tokio::spawn({
+    let in_flight = tokio::spawn({
         let channel = channel.clone();
         async move { call::<Gate>(&channel, &3).await }
     });
     state.wait_begun(1).await;
-    under_way.abort();
-    let _ = under_way.await;
+    in_flight.abort();
+    let _ = in_flight.await;
     drop(channel);
     eventually(|| running.handle.connections().is_empty()).await;
     assert_eq!(state.finished.load(Ordering::SeqCst), 0);
@@ -319,7 +319,7 @@ async fn idle_connections(transport: Transport) {
     let server = Server::builder().service(service).idle_timeout(Duration::from_millis(100));
     let running = transport.serve(server).await;
     let channel = running.connect(Channel::builder()).await;
-    let under_way = tokio::spawn({
+    let in_flight = tokio::spawn({
         let channel = channel.clone();
         async move { call::<Gate>(&channel, &3).await }
     });
@@ -327,7 +327,7 @@ async fn idle_connections(transport: Transport) {
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(channel.closed(), None, "closed while a call is in flight");
     state.gate.add_permits(1);
-    under_way.await.unwrap().unwrap();
+    in_flight.await.unwrap().unwrap();
     eventually(|| channel.closed().is_some()).await;
     eventually(|| running.handle.connections().is_empty()).await;
 
@@ -378,13 +378,13 @@ async fn deadline_while_waiting_for_a_slot(transport: Transport) {
 /// A second shutdown request shortens the grace period.
 async fn shutdown_again_sooner(transport: Transport) {
     let (running, state, channel) = start(transport).await;
-    let under_way = tokio::spawn(async move { call::<Gate>(&channel, &3).await });
+    let in_flight = tokio::spawn(async move { call::<Gate>(&channel, &3).await });
     state.wait_begun(1).await;
     running.handle.shutdown_within(Duration::from_secs(3600));
     tokio::time::sleep(Duration::from_millis(20)).await;
     running.handle.shutdown_within(Duration::ZERO);
     running.task.await.unwrap();
-    assert!(under_way.await.unwrap().unwrap_err().is_connection_loss());
+    assert!(in_flight.await.unwrap().unwrap_err().is_connection_loss());
 }
 
 over! {

@@ -37,7 +37,7 @@ async fn serve(server: ServerBuilder) -> (Running, TcpStream) {
     (running, stream)
 }
 
-/// A call of a procedure of the test program with AUTH_NONE (RFC 5531 §9).
+/// Returns a call of a procedure of the test program with AUTH_NONE (RFC 5531 §9).
 fn call_message(xid: u32, procedure: u32, arguments: &[u8]) -> Vec<u8> {
     let words = [xid, 0, 2, PROGRAM, VERSION, procedure, 0, 0, 0, 0];
     let mut message: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
@@ -45,7 +45,7 @@ fn call_message(xid: u32, procedure: u32, arguments: &[u8]) -> Vec<u8> {
     message
 }
 
-/// A successful reply.
+/// Returns a successful reply.
 fn reply_message(xid: u32, results: &[u8]) -> Vec<u8> {
     let mut message: Vec<u8> = [xid, 1, 0, 0, 0, 0].iter().flat_map(|word: &u32| word.to_be_bytes()).collect();
     message.extend_from_slice(results);

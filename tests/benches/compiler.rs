@@ -1,7 +1,7 @@
 //! The compiler on NFS 4.2 with its binding: `cargo bench -p rpcrdma-tests --bench compiler`.
 //!
-//! `check` goes from text to the checked specification, `emit` from there to formatted Rust on as many threads as there are
-//! processors. `BENCHMARKS.md` has figures for the whole command, which is about the sum.
+//! `check` measures the way from text to the checked specification. `emit` measures the generation of formatted Rust from it, on
+//! as many threads as there are processors. `BENCHMARKS.md` has figures for the whole command, which takes about the sum.
 
 use std::hint::black_box;
 

@@ -41,7 +41,7 @@ fn documents() -> Vec<PathBuf> {
     folders.into_iter().flat_map(markdown_in).collect()
 }
 
-/// A document's text outside of fenced blocks, and the blocks: language and text.
+/// Returns a document's text outside of fenced blocks, and the language and text of each block.
 fn split(text: &str) -> (String, Vec<(String, String)>) {
     let (mut prose, mut blocks) = (String::new(), Vec::new());
     for (index, part) in text.split("```").enumerate() {
@@ -61,7 +61,7 @@ fn links(prose: &str) -> Vec<&str> {
     prose.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target).collect()
 }
 
-/// The fragments that headings of a document can be linked by.
+/// Returns the URL fragments of a document's headings.
 fn anchors(text: &str) -> BTreeSet<String> {
     let heading = |line: &str| {
         let title = line.trim_start_matches('#').trim().to_lowercase();

@@ -101,7 +101,7 @@ fn comments_of_inline_xdr_are_documentation() {
     assert_eq!((commented::SHOWN, commented::ALSO_SHOWN), (1, 2));
 }
 
-/// The futures of calls are `Send`, so that calls can be made from any task.
+/// Checks at compile time that the futures of calls are `Send`, so that calls can be made from any task.
 #[allow(dead_code)]
 fn futures_are_send(
     included: &included::blobstore_v1::BlobstoreV1Client,
@@ -116,7 +116,7 @@ fn futures_are_send(
 
 /// A separate binding file has the effect of annotations, with both macros.
 #[test]
-fn bindings_beside_a_specification() {
+fn separate_binding_file() {
     use front_doors::bound::{included, inline};
     use rpcrdma::service::Procedure;
 

@@ -1,17 +1,17 @@
 //! Generated types of the specifications in `specs/`, byte by byte.
 #![deny(warnings, missing_docs)]
 
-/// RFC 8166.
+/// Types of RFC 8166.
 pub mod v1 {
     rpcrdma::include_xdr!("../specs/xdr/rpcrdma1.x");
 }
 
-/// RFC 5531.
+/// Types of RFC 5531.
 pub mod rpc {
     rpcrdma::include_xdr!("../specs/xdr/rpc.x");
 }
 
-/// The draft of version 2.
+/// Types of the RPC-over-RDMA version 2 draft.
 pub mod v2 {
     rpcrdma::include_xdr!("../specs/xdr/rpcrdma2.x");
 }

@@ -26,7 +26,7 @@ mod included {
     include!("../../xdrgen/tests/golden/eligible.rs");
 }
 
-/// Beside imports of the same names, and beside other generated code.
+/// Generated code in a module with imports of the same names and with other generated code.
 mod beside {
     use rpcrdma::xdr::Bytes;
 

@@ -1,9 +1,9 @@
-//! Golden files: each `golden/*.x` is one construct, and compiles to the `.rs` file beside it.
+//! Golden files: each `golden/*.x` holds one construct and compiles to the `.rs` file of the same name.
 //!
-//! `constructs/*.x` are larger. Their code is not checked in: `rpcrdma-tests` generates, compiles and runs it. Where such a
-//! file is written in a dialect, the `.strict` file beside it lists what `--strict` refuses.
+//! The files `constructs/*.x` are larger. Their code is not checked in: `rpcrdma-tests` generates, compiles and runs it. If
+//! such a file uses a dialect, the `.strict` file of the same name lists what `--strict` refuses.
 //!
-//! `UPDATE_GOLDEN=1` writes both kinds of files anew.
+//! `UPDATE_GOLDEN=1` rewrites both kinds of files.
 
 use std::{
     fs,
@@ -15,13 +15,13 @@ use rpcrdma_xdrgen::{
     emit::{Borrow, EmitOptions, emit},
 };
 
-/// The longest golden file that a reviewer still reads in a diff, in lines.
+/// Maximum length of a golden file, in lines. Reviewers do not read longer diffs.
 const LONGEST: usize = 260;
 
-/// Most lines of all golden files together.
+/// Maximum number of lines of all golden files together.
 const MOST: usize = 2400;
 
-/// The specifications of a directory beside this file, sorted.
+/// Returns the sorted paths of the specifications in a subdirectory of `tests`.
 fn specifications(directory: &str) -> Vec<PathBuf> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(directory);
     let paths = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
@@ -37,7 +37,7 @@ fn file_name(path: &Path) -> String {
 }
 
 fn compiler(path: &Path) -> Compiler {
-    // One of them has comments that are not UTF-8.
+    // `latin1.x` has comments that are not UTF-8.
     let text = String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned();
     Compiler::new().source(file_name(path), text)
 }
@@ -63,7 +63,7 @@ fn generate(path: &Path) -> String {
     emit(&compiled.spec, &options).unwrap()
 }
 
-/// One line for each dialect that `--strict` refuses: its place, and what it is.
+/// Returns a line for each dialect that `--strict` refuses, with its position and a description.
 fn refused(path: &Path) -> String {
     let Err(diagnostics) = compiler(path).strict().compile() else { return String::new() };
     let mut text = String::new();
@@ -78,7 +78,8 @@ fn refused(path: &Path) -> String {
     text
 }
 
-/// Compares a checked-in file with what it should be, or writes it.
+/// Compares a checked-in file with the expected text. Updates the file if `UPDATE_GOLDEN` is set, and otherwise adds its path
+/// to `stale` if it differs.
 fn compare(path: &Path, text: &str, stale: &mut Vec<String>) {
     let before = fs::read_to_string(path).unwrap_or_default();
     if before == text {
@@ -94,17 +95,17 @@ fn compare(path: &Path, text: &str, stale: &mut Vec<String>) {
 }
 
 #[test]
-fn generated_code_is_as_checked_in() {
+fn generated_code_matches_golden_files() {
     let (mut stale, mut lines) = (Vec::new(), 0);
     for path in specifications("golden") {
         let text = generate(&path);
         let length = text.lines().count();
-        assert!(length <= LONGEST, "{}: {length} lines; cut the construct down", path.display());
+        assert!(length <= LONGEST, "{}: {length} lines; shorten the construct", path.display());
         lines += length;
         compare(&path.with_extension("rs"), &text, &mut stale);
     }
     assert!(lines <= MOST, "the golden files have {lines} lines; move the large ones to `constructs`");
-    assert!(stale.is_empty(), "these differ from what is generated; UPDATE_GOLDEN=1 writes them: {stale:#?}");
+    assert!(stale.is_empty(), "these differ from the generated code; UPDATE_GOLDEN=1 updates them: {stale:#?}");
 }
 
 #[test]
@@ -115,10 +116,10 @@ fn generated_code_is_stable_from_run_to_run() {
 }
 
 #[test]
-fn strict_refuses_what_is_listed() {
+fn strict_refuses_the_listed_dialects() {
     let mut stale = Vec::new();
     for path in specifications("constructs") {
         compare(&path.with_extension("strict"), &refused(&path), &mut stale);
     }
-    assert!(stale.is_empty(), "these differ from what is refused; UPDATE_GOLDEN=1 writes them: {stale:#?}");
+    assert!(stale.is_empty(), "these differ from the dialects refused; UPDATE_GOLDEN=1 updates them: {stale:#?}");
 }

@@ -1,11 +1,11 @@
-//! The library as build scripts use it.
+//! The library as used by build scripts: `Build`.
 
 use std::fs;
 
 use rpcrdma_xdrgen::{Build, BuildError};
 
 #[test]
-fn writes_next_to_what_is_named_and_only_what_changed() {
+fn writes_to_out_dir_only_when_changed() {
     let place = tempfile::tempdir().unwrap();
     let input = place.path().join("point.x");
     fs::write(&input, "struct point { int x; int y; };").unwrap();
@@ -40,7 +40,7 @@ fn bindings_apply() {
 }
 
 #[test]
-fn errors_read_well_also_when_main_returns_them() {
+fn debug_output_of_errors_is_readable() {
     let place = tempfile::tempdir().unwrap();
     let input = place.path().join("bad.x");
     fs::write(&input, "struct a { nothing x; };").unwrap();
@@ -73,23 +73,23 @@ fn generates_only_when_something_has_changed() {
     let first = fs::read_to_string(&output).unwrap();
     assert!(build.is_current());
 
-    // With other options it is another output.
+    // Other options.
     assert!(!build.clone().types_only().is_current() && !build.clone().define("A", None).is_current());
     assert!(!build.clone().derive(syn::parse_str("a::B").unwrap()).is_current());
 
-    // What is read, an included file as well.
+    // A change of an included file.
     write("second/types.x", "typedef hyper number;");
     assert!(!build.is_current());
     build.run().unwrap();
     assert!(build.is_current() && fs::read_to_string(&output).unwrap() != first);
 
-    // What would be read instead.
+    // A new file that comes earlier in the search path.
     write("first/types.x", "typedef int number;");
     assert!(!build.is_current());
     build.run().unwrap();
     assert_eq!(fs::read_to_string(&output).unwrap(), first);
 
-    // An output that was edited, or is gone.
+    // An output that was edited or deleted.
     write("main.rs", "edited");
     assert!(!build.is_current());
     build.run().unwrap();
@@ -98,7 +98,7 @@ fn generates_only_when_something_has_changed() {
     assert!(!build.is_current());
     build.run().unwrap();
 
-    // A note that says nothing is no harm, and a failure leaves none that holds.
+    // An invalid note is ignored. A failed run leaves no valid note.
     write("main.rs.note", "file nonsense\n");
     assert!(!build.is_current());
     build.run().unwrap();
@@ -108,7 +108,7 @@ fn generates_only_when_something_has_changed() {
 }
 
 #[test]
-fn prefixes_and_stubs_are_chosen() {
+fn options_select_prefixes_and_stubs() {
     let place = tempfile::tempdir().unwrap();
     let input = place.path().join("p.x");
     let text = "enum kind { KIND_A = 1, KIND_B = 2 }; struct r { kind of; opaque data<>; };

@@ -1,4 +1,4 @@
-//! The `xdrgen` command: what it prints and how it exits.
+//! The output and the exit codes of the `xdrgen` command.
 
 use std::{
     fs,
@@ -43,8 +43,8 @@ impl Place {
     }
 }
 
-fn text(octets: &[u8]) -> String {
-    String::from_utf8(octets.to_vec()).unwrap()
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 fn read(path: impl AsRef<Path>) -> String {
@@ -52,7 +52,7 @@ fn read(path: impl AsRef<Path>) -> String {
 }
 
 #[test]
-fn check_is_silent_when_all_is_well() {
+fn check_is_silent_on_success() {
     let place = Place::new(&[("store.x", STORE)]);
     let output = place.run(&["check", "store.x"]);
     assert_eq!(output.status.code(), Some(0));
@@ -60,20 +60,20 @@ fn check_is_silent_when_all_is_well() {
 }
 
 #[test]
-fn check_tells_of_every_file_and_fails() {
+fn check_reports_errors_of_every_file() {
     let place = Place::new(&[("a.x", "struct a { b c; };"), ("b.x", "struct b { int c };"), ("store.x", STORE)]);
     let output = place.run(&["check", "a.x", "store.x", "b.x"]);
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
     assert!(said.contains("error[E0101]") && said.contains("--> a.x:1:12"), "{said}");
     assert!(said.contains("error[E0002]") && said.contains("--> b.x:1:18"), "{said}");
-    assert!(!said.contains('\u{1b}'), "no colours where it is no terminal");
+    assert!(!said.contains('\u{1b}'), "colours without a terminal");
     let together = Place::new(&[("a.x", "struct a { b c; };"), ("b.x", "struct b { int c; };")]);
     assert_eq!(together.run(&["check", "a.x", "b.x"]).status.code(), Some(1));
     assert_eq!(together.run(&["check", "--together", "a.x", "b.x"]).status.code(), Some(0));
 }
 
-/// As everywhere, `-` is standard output.
+/// The output `-` is standard output.
 #[test]
 fn a_dash_is_standard_output() {
     let place = Place::new(&[("store.x", STORE)]);
@@ -96,7 +96,7 @@ fn colour_on_request() {
 }
 
 #[test]
-fn what_is_not_there_and_wrong_usage_have_codes_of_their_own() {
+fn missing_files_and_wrong_usage_have_exit_codes() {
     let place = Place::new(&[("store.x", STORE)]);
     for arguments in [&["check", "nothing.x"][..], &["strip", "nothing.x"], &["extract", "nothing.txt"]] {
         let output = place.run(arguments);
@@ -123,7 +123,7 @@ fn gen_writes_rust() {
 }
 
 #[test]
-fn gen_derives_what_it_is_told_to() {
+fn gen_adds_derives() {
     let place = Place::new(&[("store.x", STORE)]);
     let derives = ["--derive", "*=a::B", "--derive", "c::D", "--derive", "get_ok=e::F", "--derive", "std::hash::Hash"];
     let output = place.run(&[&["gen", "store.x", "--types-only"][..], &derives].concat());
@@ -136,7 +136,7 @@ fn gen_derives_what_it_is_told_to() {
 }
 
 #[test]
-fn what_a_file_needs_of_others_is_given_by_flags() {
+fn include_define_and_extern_flags() {
     let main = "#include \"types.x\"\n#ifdef WIDE\nstruct a { id x; handle y; string z<LEN>; };\n#endif\n";
     let place = Place::new(&[("main.x", main)]);
     fs::create_dir(place.path("sub")).unwrap();
@@ -175,7 +175,7 @@ fn fmt_writes_in_place_and_checks() {
     assert!(said.contains("-struct a{int x;/* c */};\n+struct a { int x; /* c */ };"), "{said}");
     assert!(!said.contains("pretty.x") && read(place.path("ugly.x")) == ugly);
     let time = fs::metadata(place.path("pretty.x")).unwrap().modified().unwrap();
-    // One bad file does not keep the others from being formatted.
+    // A file with errors does not prevent the others from being formatted.
     let output = place.run(&["fmt", "bad.x", "ugly.x", "pretty.x"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("bad.x:1:"));
@@ -218,7 +218,7 @@ fn ulb_prints_a_table() {
 }
 
 #[test]
-fn a_binding_beside_the_file() {
+fn ulb_flag_reads_a_binding_file() {
     let plain = STORE.replace("@ddp(max = args.count) ", "").replace("data<1048576>", "data<>");
     let place = Place::new(&[("plain.x", &plain), ("plain.ulb", "ddp get_ok.data max = args.count;")]);
     assert_eq!(place.run(&["check", "plain.x"]).status.code(), Some(1));
@@ -241,31 +241,31 @@ fn extract_finds_marked_lines() {
 }
 
 #[test]
-fn json_for_editors() {
+fn json_diagnostics() {
     let place =
         Place::new(&[("a.x", "struct a {\n    bb c;\n    int c;\n};\n"), ("b.x", "#pragma once\nconst A = 1;\n")]);
     let output = place.run(&["check", "--format", "json", "a.x", "b.x"]);
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
     let objects: Vec<serde_json::Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let told = |code: &str| objects.iter().find(|object| object["code"] == code).unwrap_or_else(|| panic!("{said}"));
+    let reported =
+        |code: &str| objects.iter().find(|object| object["code"] == code).unwrap_or_else(|| panic!("{said}"));
     assert_eq!(objects.len(), 3, "{said}");
-    let unknown = told("E0101");
+    let unknown = reported("E0101");
     assert_eq!(unknown["severity"], "error");
-    let place_of_it =
-        ["file", "line", "column", "end_line", "end_column"].map(|key| unknown["primary"][key].to_string());
-    assert_eq!(place_of_it, ["\"a.x\"", "2", "5", "2", "7"]);
-    assert_eq!(told("E0103")["secondary"][0]["line"], 2);
-    assert_eq!(told("W0001")["severity"], "warning");
+    let position = ["file", "line", "column", "end_line", "end_column"].map(|key| unknown["primary"][key].to_string());
+    assert_eq!(position, ["\"a.x\"", "2", "5", "2", "7"]);
+    assert_eq!(reported("E0103")["secondary"][0]["line"], 2);
+    assert_eq!(reported("W0001")["severity"], "warning");
 }
 
 #[test]
-fn editors_are_told_what_to_change() {
+fn json_suggestions_fix_the_errors() {
     let text_of = "/* \u{e9} */ enum color { RED };\nstruct a { colour c; };\nstruct b { int x }\n;";
     let place = Place::new(&[("a.x", text_of)]);
     let said = text(&place.run(&["check", "--format", "json", "a.x"]).stderr);
     let mut fixed = text_of.to_owned();
-    // From the end, so that places stay what they are.
+    // From the end, so that earlier positions stay valid.
     for line in said.lines().rev() {
         let object: serde_json::Value = serde_json::from_str(line).unwrap();
         let change = &object["suggestions"][0];
@@ -311,7 +311,7 @@ fn gen_needs_no_maximum_without_a_client() {
 }
 
 #[test]
-fn what_is_not_a_regular_file_is_refused() {
+fn irregular_files_are_refused() {
     let place = Place::new(&[]);
     let output = place.run(&["check", "/dev/zero"]);
     assert_eq!(output.status.code(), Some(3));

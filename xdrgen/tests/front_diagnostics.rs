@@ -1,6 +1,5 @@
-//! Every diagnostic, as a user sees it: `front_bad/CODE_what.x` (with a `.ulb` beside it, perhaps) and what is said
-//! of it in
-//! `front_bad/CODE_what.txt`. `BLESS=1` writes the texts anew.
+//! Every diagnostic as users see it: `front_bad/CODE_name.x`, with an optional `.ulb` file, and the expected diagnostics in
+//! `front_bad/CODE_name.txt`. `BLESS=1` updates the `.txt` files.
 
 use std::{collections::BTreeSet, env, fs, path::PathBuf};
 
@@ -53,7 +52,7 @@ fn each_case_says_what_it_said_before() {
             wrong.push(format!("=== {case}\n{said}"));
         }
     }
-    assert!(wrong.is_empty(), "{}\nBLESS=1 accepts these", wrong.join("\n"));
+    assert!(wrong.is_empty(), "{}\nBLESS=1 updates the expected diagnostics", wrong.join("\n"));
 }
 
 #[test]
@@ -62,13 +61,13 @@ fn every_code_has_a_case_and_an_explanation() {
     let explained = fs::read_to_string(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("ERRORS.md")).unwrap();
     for code in Code::ALL {
         assert!(explained.contains(&format!("\n## {code}: ")), "ERRORS.md does not explain {code}");
-        // A file that cannot be read has no text: see below.
+        // A file that cannot be read cannot be checked in: see `a_missing_file_is_named`.
         assert!(tested.contains(code.as_str()) || *code == Code::Unreadable, "no case for {code}");
     }
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
+fn a_missing_file_is_named() {
     let diagnostics = Compiler::new().file("no/such/file.x").compile().unwrap_err();
     let codes: Vec<Code> = diagnostics.iter().map(|d| d.code).collect();
     assert_eq!(codes, [Code::Unreadable]);
@@ -76,7 +75,7 @@ fn a_file_that_is_not_there_is_named() {
 }
 
 #[test]
-fn spans_are_octets_of_the_text() {
+fn spans_are_byte_ranges() {
     let text = "/* \u{e9} */ struct a { unknown b; };";
     let diagnostics = Compiler::new().source("a.x", text).compile().unwrap_err();
     let diagnostic = diagnostics.iter().next().unwrap();

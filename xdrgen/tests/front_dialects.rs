@@ -1,4 +1,4 @@
-//! What is in public use beside RFC 4506 and RFC 5531: accepted, and refused by whoever is strict.
+//! Dialects: extensions of RFC 4506 and RFC 5531 in public use, which are accepted by default and refused by `strict`.
 
 use std::fs;
 
@@ -36,7 +36,7 @@ fn codes(diagnostics: &Diagnostics) -> Vec<Code> {
     diagnostics.iter().map(|diagnostic| diagnostic.code).collect()
 }
 
-/// One dialect each: text that is accepted, and refused once by `strict`.
+/// Dialects with a sample text each, which `strict` refuses with exactly one error.
 const DIALECTS: &[(&str, &str)] = &[
     ("pass-through", "%#include <rpc/rpc.h>\nconst A = 1;"),
     ("indented pass-through", "struct a {\n    %/* C only */\n    int x;\n};"),
@@ -90,7 +90,7 @@ const DIALECTS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn each_is_accepted_and_refused_where_strict() {
+fn dialects_are_accepted_unless_strict() {
     for (what, text) in DIALECTS {
         spec(&compiler(text));
         let refused = compiler(text).strict().compile().expect_err(what);
@@ -99,7 +99,7 @@ fn each_is_accepted_and_refused_where_strict() {
 }
 
 #[test]
-fn the_rfcs_language_is_not_refused() {
+fn strict_accepts_the_language_of_the_rfcs() {
     let text = "/* c */ const A = 0x10; const B = -010;
         enum e { X = 1, Y = A };
         struct s { int a; unsigned int b; unsigned hyper c; opaque d[4]; opaque e<>; string f<A>; s *next; };
@@ -111,7 +111,7 @@ fn the_rfcs_language_is_not_refused() {
 
 #[test]
 fn conditions_and_definitions() {
-    let text = "#define SIZE 0x10 /* octets */\n#define NAME \"n\"\n#define TWICE (SIZE * 2)\n#define OTHER SIZE\n\
+    let text = "#define SIZE 0x10 /* bytes */\n#define NAME \"n\"\n#define TWICE (SIZE * 2)\n#define OTHER SIZE\n\
         #ifdef WIDE\ntypedef hyper number;\n#else\ntypedef int number;\n#endif\n\
         struct a {\n#if LEVEL >= 2\n    opaque fixed[SIZE];\n#endif\n    string text<GIVEN>;\n};\n";
     let narrow = spec(&compiler(text).define("GIVEN", Some("9")));
@@ -122,7 +122,7 @@ fn conditions_and_definitions() {
     }
     assert!(matches!(kind(&narrow, "NAME"), ItemKind::Const(ConstValue::Str(text)) if text == "n"));
     let size = narrow.items.iter().find(|item| item.name.text == "SIZE").unwrap();
-    assert_eq!((size.doc.join(" ").as_str(), size.text.as_str()), ("octets", "#define SIZE 0x10 /* octets */"));
+    assert_eq!((size.doc.join(" ").as_str(), size.text.as_str()), ("bytes", "#define SIZE 0x10 /* bytes */"));
     let wide = compiler(text).define("WIDE", None).define("LEVEL", Some("2")).define("GIVEN", Some("9"));
     let wide = spec(&wide);
     assert_eq!(types(&wide, "number"), [Type::Base(Base::Hyper)]);
@@ -130,7 +130,7 @@ fn conditions_and_definitions() {
 }
 
 #[test]
-fn included_files_are_read_once_and_found_where_told() {
+fn included_files_are_found_and_read_once() {
     let place = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(place.path().join(name), text).unwrap();
     fs::create_dir(place.path().join("sub")).unwrap();
@@ -162,7 +162,7 @@ fn typedefs_with_their_names_first() {
 }
 
 #[test]
-fn macros_stand_for_what_they_turn_out_to_be() {
+fn macros_for_constants_types_and_keywords() {
     let text = "#define LATE (N * 2)\n#define word unsigned int\n#define thing struct s\n#define also thing\n\
         #define bytes opaque\n#define words string\n#define FIRST N\n#define TITLE NAME\n#define loop_a loop_b\n\
         #define loop_b loop_a\n#define main run_it\n\
@@ -175,8 +175,8 @@ fn macros_stand_for_what_they_turn_out_to_be() {
     assert_eq!(types(&spec, "word"), [Type::Base(Base::UInt)]);
     let fields = types(&spec, "s");
     assert_eq!(fields[1..4], [Type::OpaqueFixed(3), Type::Opaque(6), Type::String(4)]);
-    assert!(!spec.items.iter().any(|item| item.name.text == "bytes"), "no type by itself");
-    // The user's own type goes before, and what is given counts as if it stood there.
+    assert!(!spec.items.iter().any(|item| item.name.text == "bytes"), "a macro for `opaque` became a type");
+    // A macro given as an option acts like a `#define` in the text.
     let given = compiler("struct s { T x; };").define("T", Some("unsigned hyper"));
     let given = given.compile().unwrap().spec;
     assert_eq!(types(&given, "T"), [Type::Base(Base::UHyper)]);
@@ -244,7 +244,7 @@ fn a_constants_type_is_kept() {
 }
 
 #[test]
-fn what_is_left_out_is_not_documented() {
+fn excluded_text_is_not_in_declarations() {
     let place = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(place.path().join(name), text).unwrap();
     write("inner.x", "const INNER = 1;\n");
@@ -254,12 +254,12 @@ fn what_is_left_out_is_not_documented() {
     );
     let compiled = Compiler::new().file(place.path().join("main.x")).compile().unwrap();
     let item = compiled.spec.items.iter().find(|item| item.name.text == "s").unwrap();
-    // Annotations are those of its file, whichever was read first.
+    // The annotations removed are those of this file, even though the included file was read first.
     assert_eq!(item.text, "struct s {\n    int a;\n    opaque data<>;\n};");
 }
 
 #[test]
-fn namespaces_are_looked_through() {
+fn namespaces_do_not_change_names() {
     let text = "namespace a { namespace b::c {\nstruct s { int namespace; };\n}\nconst A = 1;\n};\nconst B = 2;\n";
     assert_eq!(spec(&compiler(text)).items.len(), 3);
     let open = compiler("namespace a {\nconst A = 1;\n").compile().unwrap_err();
@@ -278,7 +278,7 @@ fn line_ends_of_every_kind_and_other_encodings() {
 }
 
 #[test]
-fn types_of_the_users_own() {
+fn extern_types() {
     let path = syn::parse_str("crate::types::Handle").unwrap();
     let text =
         "struct a { handle x; handle *y; handle z<4>; }; struct replaced { int gone; }; struct b { replaced r; };
@@ -297,14 +297,14 @@ fn types_of_the_users_own() {
 }
 
 #[test]
-fn a_type_of_the_users_has_no_maximum_that_is_known() {
+fn extern_types_have_no_known_maximum() {
     let text = "program P { version V { handle GET(void) = 1; } = 1; } = 2;";
     let compiler = Compiler::new().source("t.x", text).extern_type("handle", &syn::parse_quote!(Handle));
     assert_eq!(codes(&compiler.compile().unwrap_err()), [Code::UnboundedReply]);
 }
 
 #[test]
-fn names_of_procedures_are_numbers_too() {
+fn names_of_procedures_are_constants() {
     let text = "const LAST = GET; const G = V; program P { version V { void GET(void) = 7; } = 2;
         version W { void GET(void) = 8; void PUT(void) = LATER; } = P2; } = 3; const P2 = 9; const LATER = 4;";
     let spec = spec(&compiler(text));
@@ -339,7 +339,7 @@ fn an_enumerator_of_two_enumerations_needs_its_scope() {
 }
 
 #[test]
-fn arrays_nest_only_as_deep_as_the_rust_compiler_goes() {
+fn nested_arrays_have_a_maximum_depth() {
     let nested = |n: usize| {
         let arrays: String = (0..n).map(|i| format!("typedef t{i} t{}<>;", i + 1)).collect();
         compiler(&format!("struct t0 {{ int x; }}; {arrays}")).compile()

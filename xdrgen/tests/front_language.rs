@@ -1,4 +1,4 @@
-//! The language: what of RFC 4506 and RFC 5531 comes out as which IR, and the dialects that are accepted.
+//! The IR of the constructs of RFC 4506 and RFC 5531, and of common dialects.
 
 use rpcrdma_xdrgen::{
     Compiled, Compiler,
@@ -191,9 +191,9 @@ fn lists_are_found_however_they_are_written() {
     assert!(is_node("direct") && is_node("group"));
     assert_eq!(fields(item(&spec, "direct")).len(), 1);
     assert_eq!(fields(item(&spec, "group")).len(), 1);
-    // What follows the pointer comes after the whole rest of the list: that is no sequence of nodes.
+    // The fields after the pointer follow the whole rest of the list on the wire, so this is not a sequence of nodes.
     assert!(!is_node("first") && item(&spec, "first").recursive);
-    // Each element of an array would be a list.
+    // Each element of the array would be a list.
     assert!(!is_node("in_array") && item(&spec, "in_array").recursive);
     let (direct, group) = (id(&spec, "direct"), id(&spec, "group"));
     assert_eq!(types(item(&spec, "groups")), [Type::List(group)]);
@@ -206,7 +206,7 @@ fn lists_are_found_however_they_are_written() {
             Type::List(group)
         ]
     );
-    // Two pointers make a tree, of which neither is the list.
+    // Two pointers make a tree, not a list.
     let tree = id(&spec, "tree");
     assert!(!is_node("tree") && item(&spec, "tree").recursive);
     let leaf = Type::Optional(Base::Item(tree));
@@ -216,7 +216,7 @@ fn lists_are_found_however_they_are_written() {
 }
 
 #[test]
-fn values_that_would_hold_themselves_are_boxed() {
+fn recursive_values_are_boxed() {
     let spec = spec(
         "struct chain { chain *next; int x; };
          union expr switch (int op) { case 0: int value; case 1: pair operands; case 2: list args; };
@@ -254,7 +254,7 @@ fn sizes_with_and_without_eligible_items() {
     assert_eq!(facts("name"), expect(4, Some(12), Some(12), Some(0)));
     assert_eq!(facts("plain"), expect(4 + 8 + 4 + 16 + 4 + 4, Some(68), Some(68), Some(0)));
     assert_eq!(facts("u"), expect(4, Some(12), Some(12), Some(0)));
-    // RFC 8166 §3.4.4.1: the count stays.
+    // RFC 8166 §3.4.4.1: the count of a reduced item stays inline.
     assert_eq!(facts("moved"), expect(8, Some(4 + 4 + 4096 + 4096), Some(8), Some(2)));
     assert_eq!(facts("either"), expect(8, Some(4 + 4 + (1 << 32)), Some(12), Some(2)));
     assert_eq!(facts("lists"), expect(4 + 8, None, None, Some(0)));
@@ -308,7 +308,7 @@ fn program_and_version_may_name_fields() {
 }
 
 #[test]
-fn comments_belong_to_what_they_stand_by() {
+fn comments_document_adjacent_items() {
     let spec = spec(
         "/*\n * Licence\n */\n\n/* A point. */\n// In the plane.\nstruct point {\n    int x; /* across */\n    /* up */\n    int y;\n};\n\
          /* far away */\n\nenum e {\n    A = 1, /* first */\n    B = 2  /* second */\n};\n\
@@ -351,7 +351,7 @@ fn several_files_are_one_specification() {
     assert_eq!(compiled.sources.iter().count(), 2);
 }
 
-/// Comments are blanks to what finds where definitions begin, too.
+/// The scanner that finds the start of definitions treats comments as white space.
 #[test]
 fn comments_stand_between_any_two_tokens() {
     let text = "namespace /* so */ a::b /* named */ { struct s { int program /* a name */; }; }

@@ -1,5 +1,5 @@
-//! No input makes the compiler panic, hang or overflow its stack, and what it says points into the text. Tests run on
-//! threads with 2 MiB of stack, as build scripts and macros may.
+//! No input makes the compiler panic, hang or overflow its stack, and all positions in diagnostics are valid. The tests run
+//! on threads with a stack of 2 MiB, as build scripts and macros may.
 
 use std::{
     fmt::Write as _,
@@ -16,13 +16,13 @@ use rpcrdma_xdrgen::{
     strip,
 };
 
-/// Compiles; gives the number of errors. Panics if a label is no place in its text.
+/// Compiles a text and returns the number of errors. Panics if the position of a label is not in its text.
 fn compile(text: &str, binding: &str) -> usize {
     let checked = |diagnostics: &Diagnostics| {
         for diagnostic in diagnostics.iter() {
             for label in diagnostic.primary.iter().chain(&diagnostic.secondary) {
-                let source = diagnostics.sources().get(label.span.file).expect("no such file");
-                assert!(source.text().get(label.span.range.clone()).is_some(), "{label:?} is no place in the text");
+                let source = diagnostics.sources().get(label.span.file).expect("a label refers to an unknown file");
+                assert!(source.text().get(label.span.range.clone()).is_some(), "{label:?} is outside of the text");
             }
         }
         let _ = diagnostics.render(true);
@@ -33,13 +33,13 @@ fn compile(text: &str, binding: &str) -> usize {
         Ok(compiled) => checked(&compiled.warnings),
         Err(diagnostics) => {
             let errors = checked(&diagnostics);
-            assert!(errors > 0, "failed without an error");
+            assert!(errors > 0, "compilation failed without an error");
             errors
         }
     }
 }
 
-/// What the language is made of, for texts that get past the first token.
+/// Words of the language. Random texts made of these get past the first token.
 const WORDS: &[&str] = &[
     "struct",
     "union",
@@ -148,7 +148,7 @@ fn samples() -> Vec<String> {
     files.into_iter().map(|path| String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned()).collect()
 }
 
-/// A sample with some places replaced.
+/// A sample with up to five ranges replaced by words.
 fn mutated() -> impl Strategy<Value = String> {
     let change = (any::<prop::sample::Index>(), 0..40_usize, prop::sample::select(WORDS));
     let changes = prop::collection::vec(change, 1..6);
@@ -168,7 +168,7 @@ fn mutated() -> impl Strategy<Value = String> {
     })
 }
 
-/// Preprocessor lines, and what they may stand between.
+/// Preprocessor lines, and lines between them.
 const LINES: &[&str] = &[
     "#if A",
     "#if !defined(B) || C > 2 && (1 << 3) / 0",
@@ -248,11 +248,12 @@ proptest! {
     }
 }
 
-/// Compiles a hostile text, within a time that only a hang or a quadratic step exceeds.
+/// Compiles a hostile text and returns the number of errors. Panics after a time that only a hang or quadratic run time
+/// exceeds.
 fn hostile(text: &str) -> usize {
     let start = Instant::now();
     let errors = compile(text, "");
-    assert!(start.elapsed() < Duration::from_secs(60), "{:?} for {} octets", start.elapsed(), text.len());
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?} for {} bytes", start.elapsed(), text.len());
     errors
 }
 
@@ -270,13 +271,13 @@ fn deep_nesting() {
     assert!(hostile(&format!("const A = {};", "'{' + ".repeat(n))) > 0);
     assert_eq!(hostile(&format!("#define A {}1{}\n#if {}1\n#endif\n", "(".repeat(n), ")".repeat(n), "!".repeat(n))), 0);
     assert_eq!(hostile(&format!("const A = {}1{};", "(".repeat(47), ")".repeat(47))), 0);
-    // As deep as it may be.
+    // The maximum depth.
     assert_eq!(hostile(&format!("struct a {{ {}int x;{} }};", "struct {".repeat(47), "} y;".repeat(47))), 0);
     assert_eq!(hostile(&format!("struct a {{ @ddp(max = {}1{}) opaque d<>; }};", "(".repeat(46), ")".repeat(46))), 0);
 }
 
 #[test]
-fn long_chains_and_circles() {
+fn long_chains_and_cycles() {
     let n = 5_000;
     let chain = |first: &str, link: &dyn Fn(usize, usize) -> String| {
         (0..n).fold(first.to_owned(), |text, i| text + &link(i, (i + 1) % n) + "\n")
@@ -296,7 +297,7 @@ fn long_chains_and_circles() {
             _ => format!("typedef t{} t{i};", i - 1),
         })) > 0
     );
-    // Constants of several others, the last of them last.
+    // Each constant refers twice to the next one.
     let sums = chain("", &|i, next| {
         format!("const c{i} = {};", if next == 0 { "1".into() } else { format!("c{next} - 0 * c{next}") })
     });
@@ -304,9 +305,9 @@ fn long_chains_and_circles() {
     assert!(hostile(&chain("", &|i, next| format!("const c{i} = c{next} + c{next};"))) > 0);
     let names = (0..n).map(|i| format!(" + c{i}")).collect::<String>();
     assert_eq!(hostile(&chain(&format!("const a = 0{names};"), &|i, _| format!("const c{i} = {i};"))), 0);
-    // Macros that stand for one another are left out.
+    // Macros that refer to each other in a cycle are ignored.
     assert_eq!(hostile(&chain("", &|i, next| format!("#define m{i} m{next}"))), 0);
-    // A chain of types is not to be that long.
+    // A chain of macros for types has a maximum length.
     assert_eq!(hostile(&chain("#define m0 int\n", &|i, _| format!("#define m{} m{i}", i + 1))), 1);
     assert!(hostile(&chain("", &|i, next| format!("struct s{i} {{ s{next} x; }};"))) > 0);
     assert!(hostile(&chain("", &|i, next| format!("struct s{i} {{ s{next} *x; int y; }};"))) > 0);
@@ -336,7 +337,7 @@ fn formulas_that_grow() {
 }
 
 #[test]
-fn circles_with_eligible_items() {
+fn cycles_with_eligible_items() {
     let n = 40;
     let mut text: String = (0..n).map(|i| format!("struct t{i} {{ t{} *x; t{} *y; }};\n", i + 1, i + 1)).collect();
     text += "struct t40 { t0 *x; t0 *y; @ddp opaque d<>; };";
@@ -346,7 +347,7 @@ fn circles_with_eligible_items() {
 
 #[test]
 fn constants_that_double() {
-    // Each is twice the one before, and then too large.
+    // Each constant is twice the previous one, until the value is out of range.
     let n = 1_000;
     let sums = |n: usize| {
         (0..n).fold("const c0 = 1;\n".to_owned(), |text, i| text + &format!("const c{} = c{i} + c{i};\n", i + 1))
@@ -372,7 +373,7 @@ fn a_megabyte() {
     assert_eq!(hostile(&format!("struct s {{ {} }};", repeated(50_000, &|i| format!("int field{i}; ")))), 0);
     assert_eq!(hostile(&format!("enum e {{ {} }};", repeated(20_000, &|i| format!("E{i} = {i}, ")))), 0);
     assert_eq!(hostile(&repeated(5_000, &|i| format!("struct s{i} {{ missing{i} x; }};\n"))), 5_000);
-    // A dialect.
+    // Stray semicolons are a dialect.
     assert_eq!(hostile(&";".repeat(1_000_000)), 0);
     assert!(hostile(&"{};\n".repeat(250_000)) > 0);
     assert!(hostile(&"\"".repeat(500_000)) > 0);

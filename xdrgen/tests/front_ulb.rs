@@ -1,4 +1,4 @@
-//! Bindings: what they come to for each procedure, in annotations or in a file of their own.
+//! Upper-Layer Bindings: the bounds of each procedure that result from annotations or from a binding file.
 
 use rpcrdma_xdrgen::{
     Compiled, Compiler,
@@ -56,7 +56,7 @@ fn maxima(procedure: &Procedure) -> Vec<Expr> {
 }
 
 #[test]
-fn a_binding_beside_the_specification() {
+fn a_binding_file_sets_bounds() {
     let compiled = compile(STORE, BINDING);
     assert_eq!(compiled.spec.programs[0].port, Some(20100));
     let get = procedure(&compiled, "GET");
@@ -65,7 +65,7 @@ fn a_binding_beside_the_specification() {
     assert_eq!(maxima(get), [Expr::Min(arg(&[1, 1]).into(), Expr::Const(65536).into())]);
     assert_eq!(get.bounds.chunks[0].0, "get_ok.data");
     assert_eq!(maxima(procedure(&compiled, "LAST")), [arg(&[])]);
-    // Never more than the type allows, whatever is stated.
+    // A stated maximum is limited to the maximum of the type.
     let len = Expr::Len(ArgPath { arg: 0, fields: vec![0] });
     let twice = Expr::Mul(len.into(), Expr::Const(2).into());
     let stated = Expr::Add(Expr::Const(2048).into(), twice.into());
@@ -83,7 +83,7 @@ fn annotations_say_the_same_as_statements() {
         .replace("get_res GET", "@idempotent get_res GET")
         .replace("get_res LAST", "@idempotent get_res LAST")
         .replace("int PUT", "@reply_max(MAX / 2 + len(args.name) * 2) int PUT");
-    // An item that procedures bound differently is left to the binding.
+    // Only a binding can give an item different bounds in different procedures.
     let one = compile(&annotated, "ddp STORE_V1.LAST: get_ok.data max = args;");
     let other = compile(STORE, BINDING);
     for name in ["NULL", "GET", "LAST", "PUT"] {
@@ -99,7 +99,7 @@ fn annotations_say_the_same_as_statements() {
 }
 
 #[test]
-fn a_maximum_on_which_all_procedures_agree_is_the_items_own() {
+fn a_shared_maximum_is_the_maximum_of_the_item() {
     let max = |compiled: &Compiled| {
         let item = compiled.spec.items.iter().find(|item| item.name.text == "get_ok").unwrap();
         let ItemKind::Struct { fields, .. } = &item.kind else { panic!() };
@@ -113,7 +113,7 @@ fn a_maximum_on_which_all_procedures_agree_is_the_items_own() {
 }
 
 #[test]
-fn items_that_may_be_missing_let_others_move_up() {
+fn optional_items_shift_later_chunks() {
     let compiled = compile(
         "struct small { @ddp opaque a<10>; };
          union perhaps switch (int d) { case 0: small s; default: void; };
@@ -134,7 +134,7 @@ fn items_that_may_be_missing_let_others_move_up() {
         maxima(procedure(&compiled, name)).into_iter().map(constant).collect()
     };
     assert_eq!(maxima("SURE"), [10, 20]);
-    // Without the first, `b` is the first and `last` the second.
+    // If `first` is absent, `b` becomes the first eligible item and `last` the second.
     assert_eq!(maxima("UNSURE"), [20, 20, 10]);
     assert_eq!(maxima("ARRAY"), [20, 20, 20]);
     assert_eq!(maxima("FIXED"), [10, 10, 20]);
@@ -155,7 +155,7 @@ fn eligible_kinds() {
         program P { version V { ok A(args) = 1; @ddp alias B(@ddp blob, @ddp alias b) = 2; } = 1; } = 1;";
     let compiled = compile(good, "");
     let maxima_of = |name| maxima(procedure(&compiled, name));
-    // Contents, without a count.
+    // Maxima are the sizes of the contents, without the count.
     assert_eq!(maxima_of("A"), [1200, 12, 4096, 4096].map(Expr::Const));
     assert_eq!(maxima_of("B"), [Expr::Const(4096)]);
     assert_eq!(procedure(&compiled, "B").bounds.inline, Expr::Const(4));
@@ -176,7 +176,7 @@ fn a_typedef_marks_all_its_uses() {
 }
 
 #[test]
-fn several_arguments_are_told_apart_by_name() {
+fn arguments_are_selected_by_name() {
     let compiled = compile(
         "struct a { unsigned int n; }; struct ok { opaque data<>; };
          program P { version V { ok GET(a first, a second, unsigned int) = 1; } = 1; } = 1;",
@@ -188,7 +188,7 @@ fn several_arguments_are_told_apart_by_name() {
 }
 
 #[test]
-fn arithmetic_on_constants_is_done_and_saturates() {
+fn constant_arithmetic_is_evaluated_and_saturates() {
     let inline = |expr: &str| {
         let text =
             format!("const C = 7; program P {{ version V {{ @reply_max({expr}) opaque<> A(void) = 1; }} = 1; }} = 1;");
@@ -212,7 +212,7 @@ fn replies_without_a_maximum() {
 }
 
 #[test]
-fn the_limit_that_is_closest_holds() {
+fn the_innermost_limit_applies() {
     let text = |program: &str, version: &str, procedure: &str| {
         format!(
             "struct page {{ @ddp opaque data[4096]; }};
@@ -228,7 +228,7 @@ fn the_limit_that_is_closest_holds() {
 }
 
 #[test]
-fn a_union_of_unions_takes_no_time() {
+fn nested_unions_compile_quickly() {
     let mut text = "union u0 switch (int a) { case 0: @ddp(max = args.n) opaque d<>; };".to_owned();
     for n in 0..100 {
         text += &format!("union u{} switch (int a) {{ case 0: u{n} a; case 1: u{n} b; }};", n + 1);
@@ -251,14 +251,15 @@ fn stripped_text_declares_the_same_without_the_binding() {
     assert!(procedure(&other, "GET").bounds.chunks.is_empty() && !procedure(&other, "GET").idempotent);
 }
 
-/// What a procedure with a fault holds is not looked at to the end: nothing is said to be without effect then.
+/// The result type of a procedure with an error is not examined completely. The compiler then reports no annotation as
+/// ineffective.
 #[test]
-fn no_warning_of_what_a_fault_hides() {
+fn errors_suppress_warnings_about_unexamined_items() {
     let text = "struct n { @ddp opaque d<100>; n *next; }; program P { version V { n X(void) = 1; } = 1; } = 1;";
     assert_eq!(codes(text), [Code::TooManyItems]);
 }
 
-/// RFC 4506 §4.10: a length is a 32-bit number, whether the type states it or the binding.
+/// RFC 4506 §4.10: a length is a 32-bit number, in a type as well as in a binding.
 #[test]
 fn maxima_beyond_32_bits() {
     let text = |max: &str, ty: &str| {
@@ -268,16 +269,16 @@ fn maxima_beyond_32_bits() {
         )
     };
     assert_eq!(codes(&text("4294967295", "<>")), []);
-    assert_eq!(codes(&text("args.n * 8", "<>")), [], "what it comes to is only known in a call");
+    assert_eq!(codes(&text("args.n * 8", "<>")), [], "its value is known only in a call");
     for max in ["4294967296", "5368709120", "1M * 1M"] {
         assert_eq!(codes(&text(max, "<>")), [Code::OutOfRange], "{max}");
         assert_eq!(codes(&text(max, "<100>")), [Code::OutOfRange], "{max}");
     }
 }
 
-/// One evaluator serves maxima and plain numbers, so that both have the same rules.
+/// Maxima and plain numbers use the same evaluator, so the same rules apply.
 #[test]
-fn numbers_are_computed_as_maxima_are() {
+fn numbers_and_maxima_use_the_same_evaluator() {
     let message = |number: &str| {
         let text = format!("@port({number}) program P {{ version V {{ void NULL(void) = 0; }} = 1; }} = 1;");
         match Compiler::new().source("t.x", text).compile() {
@@ -295,7 +296,7 @@ fn numbers_are_computed_as_maxima_are() {
 }
 
 #[test]
-fn items_of_the_arguments_are_named_by_one_word() {
+fn items_of_the_arguments_can_be_named_by_one_word() {
     let text = "const limit = 9;
         struct range { unsigned int count; };
         struct args { range of; opaque data<>; unsigned int limit; unsigned int count; };
@@ -315,7 +316,7 @@ fn items_of_the_arguments_are_named_by_one_word() {
     assert_eq!(maxima(procedure(&compiled, "C")), [Expr::Arg(path(0, &[]))]);
     assert_eq!(maxima(procedure(&compiled, "ECHO")), [Expr::Len(path(0, &[]))]);
     let inline = |name: &str| procedure(&compiled, name).bounds.inline.clone();
-    // A constant comes first, as it always did.
+    // A constant takes precedence over a field of the same name.
     assert_eq!((inline("D"), inline("E")), (Expr::Const(9), arg(&[2])));
 }
 
@@ -328,7 +329,7 @@ fn hints_name_the_arguments() {
     assert!(error.contains("write `@reply_max(maxcount)` before `LIST`"), "{error}");
     assert!(error.contains("`reply_max V.LIST = maxcount;`"), "{error}");
     assert!(error.contains("--default-reply-max 65536"), "{error}");
-    // What it says is right.
+    // The suggestion compiles.
     let binding = "reply_max V.LIST = maxcount;";
     let compiled = Compiler::new().source("t.x", text).ulb_source("t.ulb", binding).compile().unwrap();
     assert_eq!(procedure(&compiled, "LIST").bounds.inline, arg(&[1]));

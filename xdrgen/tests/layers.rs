@@ -1,8 +1,8 @@
-//! The modules of the compiler depend on one another in one direction.
+//! The modules of the compiler form layers without upward dependencies.
 //!
-//! [`LAYERS`] is the order. The test reads the paths that begin with `crate::`, `super::` or `self::` in each file, in imports
-//! and elsewhere, and fails when a module refers to one above it. It also fails when files of different folders refer to each
-//! other in a circle, which the order does not exclude within one module.
+//! [`LAYERS`] defines the order. The tests read all paths that begin with `crate::`, `super::` or `self::` in each file, in
+//! imports and elsewhere. They fail if a module refers to one of the same or a higher layer, or if files of different folders
+//! refer to each other in a cycle. The order alone does not exclude such cycles within a top-level module.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,13 +16,13 @@ use quote::ToTokens as _;
 /// The modules at the top level of the library, from the lowest layer to the highest. Modules of one layer do not refer to
 /// one another.
 const LAYERS: &[&[&str]] = &[
-    &["lexer", "slip", "source"],
+    &["did_you_mean", "lexer", "source"],
     &["ast", "const_expr", "diag", "ir"],
     &["scan"],
     &["parse"],
     &["preprocess"],
     &["fmt", "load"],
-    &["settle", "strip"],
+    &["macro_kinds", "strip"],
     &["prefix", "resolve"],
     &["ulb"],
     &["compiler", "emit", "report"],
@@ -33,7 +33,7 @@ const LAYERS: &[&[&str]] = &[
 /// A module's path, from the root of the crate.
 type Module = Vec<String>;
 
-/// A source file: where it is, and what it refers to.
+/// A source file, with the modules that it refers to.
 struct File {
     path: PathBuf,
     uses: BTreeSet<Module>,
@@ -50,7 +50,7 @@ fn source_files(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The module in a file: `emit/types.rs` and `emit/types/mod.rs` are `emit::types`.
+/// Returns the module in a file: `emit::types` for `emit/types.rs` and `emit/types/mod.rs`.
 fn module_of(path: &Path, root: &Path) -> Module {
     let path = path.strip_prefix(root).unwrap().with_extension("");
     let mut module: Module = path.iter().map(|part| part.to_string_lossy().into_owned()).collect();
@@ -60,13 +60,13 @@ fn module_of(path: &Path, root: &Path) -> Module {
     module
 }
 
-/// Whether an item is compiled for tests alone.
+/// Returns whether an item is compiled for tests only.
 fn is_test(item: &syn::Item) -> bool {
     let syn::Item::Mod(module) = item else { return false };
     module.attrs.iter().any(|attribute| attribute.to_token_stream().to_string().replace(' ', "") == "#[cfg(test)]")
 }
 
-/// The paths in `tokens` that begin with `crate`, `super` or `self`, relative ones resolved from `module`.
+/// Adds the paths in `tokens` that begin with `crate`, `super` or `self` to `found`. Resolves relative paths from `module`.
 fn paths(tokens: TokenStream, module: &Module, found: &mut BTreeSet<Module>) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let mut at = 0;
@@ -94,7 +94,7 @@ fn is_separator(tokens: &[TokenTree], at: usize) -> bool {
     colon(tokens.get(at)) && is_joint && colon(tokens.get(at + 1))
 }
 
-/// The rest of a path after `base::`, which may branch.
+/// Adds the paths that begin with `base::` and continue with `tokens`, which may branch, to `found`.
 fn tree(tokens: &[TokenTree], mut base: Module, found: &mut BTreeSet<Module>) {
     match tokens.first() {
         Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace => {
@@ -117,12 +117,12 @@ fn tree(tokens: &[TokenTree], mut base: Module, found: &mut BTreeSet<Module>) {
                 found.insert(base);
             }
         }
-        // `super::#name` in generated code is no path of the compiler's.
+        // In `quote!`, `super::#name` is a path of generated code, not of the compiler.
         _ => {}
     }
 }
 
-/// The library's files by their modules, with the modules that each refers to.
+/// Returns the files of the library by module, with the modules that each refers to.
 fn files() -> BTreeMap<Module, File> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut found = Vec::new();
@@ -130,7 +130,7 @@ fn files() -> BTreeMap<Module, File> {
     let mut files = BTreeMap::new();
     for path in found {
         let module = module_of(&path, &root);
-        // The command uses the library as others do. Tests of a module may use everything.
+        // The command uses the public API of the library. Tests of a module may use everything.
         let is_apart = ["main", "cli", "lib"].contains(&module[0].as_str())
             || ["tests", "agreement"].contains(&module.last().unwrap().as_str());
         if !is_apart {
@@ -142,7 +142,7 @@ fn files() -> BTreeMap<Module, File> {
             files.insert(module, File { path, uses });
         }
     }
-    // From items to the files that declare them.
+    // Replace the paths of items by the modules that declare them.
     let modules: BTreeSet<Module> = files.keys().cloned().collect();
     for (module, file) in &mut files {
         let owner = |path: &Module| {
@@ -163,7 +163,7 @@ fn files() -> BTreeMap<Module, File> {
 
 fn layer_of(module: &str) -> usize {
     let layer = LAYERS.iter().position(|layer| layer.contains(&module));
-    layer.unwrap_or_else(|| panic!("the module `{module}` is in no layer: add it to LAYERS"))
+    layer.unwrap_or_else(|| panic!("module `{module}` is in no layer: add it to LAYERS"))
 }
 
 #[test]
@@ -180,13 +180,13 @@ fn no_module_refers_to_a_higher_one() {
     assert!(upward.is_empty(), "these refer to a module of the same layer or of a higher one: {upward:#?}");
     let found: BTreeSet<&str> = files.keys().map(|module| module[0].as_str()).collect();
     let listed: BTreeSet<&str> = LAYERS.iter().copied().flatten().copied().collect();
-    assert_eq!(listed, found, "LAYERS lists other modules than there are");
+    assert_eq!(listed, found, "the modules in LAYERS are not those in src");
 }
 
 #[test]
-fn no_circle_leads_through_two_folders() {
+fn no_cycle_between_folders() {
     let files = files();
-    // The modules that each can reach.
+    // For each module, the modules that it refers to directly or indirectly.
     let mut reached: BTreeMap<&Module, BTreeSet<&Module>> = BTreeMap::new();
     for start in files.keys() {
         let mut seen = BTreeSet::new();
@@ -196,13 +196,13 @@ fn no_circle_leads_through_two_folders() {
         }
         reached.insert(start, seen);
     }
-    let mut circles = Vec::new();
+    let mut cycles = Vec::new();
     for (module, file) in &files {
         for used in file.uses.iter().filter(|used| reached[used].contains(module)) {
             if file.path.parent() != files[used].path.parent() {
-                circles.push(format!("{} <-> {}", module.join("::"), used.join("::")));
+                cycles.push(format!("{} <-> {}", module.join("::"), used.join("::")));
             }
         }
     }
-    assert!(circles.is_empty(), "these refer to each other: {circles:#?}");
+    assert!(cycles.is_empty(), "these refer to each other: {cycles:#?}");
 }

@@ -1,5 +1,5 @@
-//! The README's program, and the guide's ways to generate code, as a reader would follow them: packages outside of the workspace
-//! that cargo builds and runs, and commands.
+//! The program in the README and the ways to generate code in the guide, followed as a reader would: the tests create packages
+//! outside of the workspace, build and run them with cargo, and run the `xdrgen` commands.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use std::{
 const README: &str = "README.md";
 const GENERATING: &str = "examples/guide/src/generating.md";
 
-/// A block of code of a document.
+/// A fenced code block of a document.
 struct Block {
     language: String,
     text: String,
@@ -31,17 +31,17 @@ fn blocks(document: &Path) -> Vec<Block> {
     blocks
 }
 
-/// The texts of the blocks of `document` in `language` that begin with `head`.
+/// Returns the texts of the code blocks in `language` that begin with `head`. Panics if there is none.
 fn find(document: &str, language: &str, head: &str) -> Vec<String> {
     let blocks = blocks(document.as_ref())
         .into_iter()
         .filter(|block| block.language == language && block.text.starts_with(head));
     let found: Vec<String> = blocks.map(|block| block.text).collect();
-    assert!(!found.is_empty(), "{document}: no {language} that begins with {head}");
+    assert!(!found.is_empty(), "{document} has no {language} block that begins with {head}");
     found
 }
 
-/// The `main` function that the packages of the guide get.
+/// `main` function of the packages made from the guide.
 const MAIN: &str = "
 fn main() {
     use rpcrdma::xdr::XdrEncode as _;
@@ -66,7 +66,7 @@ fn xdrgen(line: &str, directory: &Path) {
 }
 
 #[test]
-fn every_way_builds_and_runs() {
+fn every_way_to_generate_code_builds_and_runs() {
     let place = tempfile::tempdir().unwrap();
     let specification = find(GENERATING, "xdr", "struct read_args").remove(0);
     let mains = find(GENERATING, "rust,ignore", "// src/main.rs");
@@ -79,7 +79,7 @@ fn every_way_builds_and_runs() {
     let root = root();
     let path = |package: &str| format!("path = {:?}", root.join(package));
 
-    // The README's program, as pasted into an empty crate.
+    // The program in the README, pasted into an empty crate.
     let manifest = find(README, "toml", "# Cargo.toml").remove(0);
     let program = find(README, "rust", "// src/main.rs").remove(0);
     assert!(manifest.contains("rpcrdma = \"0.1\""), "{manifest}");
@@ -116,7 +116,7 @@ fn every_way_builds_and_runs() {
     let page = fs::read_to_string(place.path().join("by-command/files.html")).unwrap();
     assert!(page.contains("FILES_V1"));
 
-    // With the versions and the profile of this workspace, so that what is built already is not built again.
+    // The lock file and the profile of this workspace let cargo reuse what is already built.
     let workspace =
         "[workspace]\nresolver = \"3\"\nmembers = [\"by-*\"]\n\n[profile.dev]\ndebug = \"line-tables-only\"\n";
     write(&place.path().join("Cargo.toml"), workspace);
@@ -130,16 +130,16 @@ fn every_way_builds_and_runs() {
         text(&output)
     };
     cargo(&["build"]);
-    // Separately: together with the others the runtime gets their features too.
+    // Built separately: feature unification would enable the features of the other packages.
     cargo(&["build", "-p", "by-macro-no-std"]);
     for package in ["by-macro", "by-script", "by-command"] {
         // A string of 1 byte and a number.
         assert_eq!(cargo(&["run", "-q", "-p", package]).lines().next(), Some("12"), "{package}");
     }
     assert_eq!(cargo(&["run", "-q", "-p", "by-paste"]).lines().next(), Some("read 1048576 bytes"));
-    // Nothing has changed.
+    // Without changes, nothing is rebuilt.
     assert!(!cargo(&["build"]).contains("Compiling"));
-    // What the specification says is what is built.
+    // A change of the specification changes the program.
     for package in ["by-macro", "by-script"] {
         let wider = specification.replace("unsigned int count", "unsigned hyper count");
         write(&place.path().join(package).join("files.x"), &wider);
@@ -171,7 +171,7 @@ fn commands_of_the_guide_run() {
     assert!(count >= 8, "only {count} commands were found");
 }
 
-/// The flags that the guide's table of options names.
+/// `xdrgen gen --help` lists all flags of the table of options in the guide.
 #[test]
 fn options_of_the_guide_exist() {
     let output = Command::new(env!("CARGO_BIN_EXE_xdrgen")).args(["gen", "--help"]).output().unwrap();
@@ -183,6 +183,6 @@ fn options_of_the_guide_exist() {
     let flags: Vec<&str> = words.filter(|word| word.starts_with('-') && !word.trim_matches('-').is_empty()).collect();
     assert!(flags.len() >= 9, "{flags:?}");
     for flag in flags {
-        assert!(help.contains(flag), "there is no {flag}");
+        assert!(help.contains(flag), "`xdrgen gen` has no flag {flag}");
     }
 }

@@ -205,15 +205,15 @@ impl BlobClient {
             }
             Ok::<_, TransferError>(BlobDigest(*hasher.finalize().as_bytes()))
         });
-        let mut under_way = FuturesUnordered::new();
+        let mut in_flight = FuturesUnordered::new();
         let mut written = Ok(());
         loop {
-            let room = under_way.len() < self.options.depth && written.is_ok();
+            let room = in_flight.len() < self.options.depth && written.is_ok();
             tokio::select! {
                 Some((offset, data)) = ranges.recv(), if room => {
-                    under_way.push(self.write_range(WriteArgs { upload, offset, data }));
+                    in_flight.push(self.write_range(WriteArgs { upload, offset, data }));
                 }
-                Some(result) = under_way.next() => match result {
+                Some(result) = in_flight.next() => match result {
                     Ok(len) => progress(len),
                     // Start no more calls, but wait for those in flight. Dropping a call invalidates its memory at
                     // once, which breaks the connection if the server is reading it.
@@ -301,15 +301,15 @@ impl BlobClient {
         // If the writer has stopped, it reports the error.
         let mut go_on = writer.send(first).await.is_ok();
         let mut next = done;
-        let mut under_way = FuturesOrdered::new();
+        let mut in_flight = FuturesOrdered::new();
         let mut read = Ok(());
         loop {
-            while go_on && next < stat.size && under_way.len() < self.options.depth {
-                under_way.push_back(self.get_range(name, stat, next));
+            while go_on && next < stat.size && in_flight.len() < self.options.depth {
+                in_flight.push_back(self.get_range(name, stat, next));
                 next = next.saturating_add(self.options.range.into());
             }
             // As in `write_ranges`, wait for the calls in flight even after a failure.
-            match under_way.next().await {
+            match in_flight.next().await {
                 None => break,
                 Some(Ok(data)) if go_on => {
                     done += data.len() as u64;

@@ -66,8 +66,8 @@ pub(super) async fn report_changes(
             continue;
         }
         let detail = change.stat.map_or(ChangeDetail::BlobDeleted, |stat| ChangeDetail::BlobStored(wire_stat(&stat)));
-        let told = BlobChange { name: wire_name(&change.name), detail, missed: std::mem::take(&mut missed) };
-        if let Err(error) = watcher.changed_with(&told, CallOptions::default()).await {
+        let report = BlobChange { name: wire_name(&change.name), detail, missed: std::mem::take(&mut missed) };
+        if let Err(error) = watcher.changed_with(&report, CallOptions::default()).await {
             return End::Failed(error);
         }
     }

@@ -62,8 +62,8 @@ const NAMES: [&str; 22] = [
 #[derive(Debug, Default)]
 pub struct Counters {
     calls: [AtomicU64; NAMES.len()],
-    octets_read: AtomicU64,
-    octets_written: AtomicU64,
+    bytes_read: AtomicU64,
+    bytes_written: AtomicU64,
 }
 
 impl Counters {
@@ -72,11 +72,11 @@ impl Counters {
     }
 
     pub(super) fn read(&self, bytes: usize) {
-        self.octets_read.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     pub(super) fn written(&self, bytes: usize) {
-        self.octets_written.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.bytes_written.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Returns the number of calls of a procedure.
@@ -87,20 +87,20 @@ impl Counters {
 
     /// Returns the number of bytes returned by READ.
     #[must_use]
-    pub fn octets_read(&self) -> u64 {
-        self.octets_read.load(Ordering::Relaxed)
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes_read.load(Ordering::Relaxed)
     }
 
     /// Returns the number of bytes accepted by WRITE.
     #[must_use]
-    pub fn octets_written(&self) -> u64 {
-        self.octets_written.load(Ordering::Relaxed)
+    pub fn bytes_written(&self) -> u64 {
+        self.bytes_written.load(Ordering::Relaxed)
     }
 }
 
 impl fmt::Display for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes read, {} bytes written;", self.octets_read(), self.octets_written())?;
+        write!(f, "{} bytes read, {} bytes written;", self.bytes_read(), self.bytes_written())?;
         let calls = self.calls.iter().map(|calls| calls.load(Ordering::Relaxed));
         let mut none = true;
         for (name, calls) in NAMES.iter().zip(calls).filter(|(_, calls)| *calls > 0) {

@@ -6,7 +6,7 @@ use super::{attributes::NO_WCC, export::Export, object::Object, status::NfsResul
 
 impl Export {
     /// Finds a directory, locks it, calls `change`, and syncs it. Returns the result with the directory's `wcc_data`,
-    /// also if the change was refused.
+    /// even if the change was refused.
     pub(super) fn change_directory<T>(
         &self,
         handle: &NfsFh3,

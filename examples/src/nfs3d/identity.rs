@@ -34,7 +34,7 @@ pub enum Squash {
     /// Map root to the anonymous user.
     #[default]
     Root,
-    /// Map nobody; root stays root.
+    /// Map no users. Root calls are performed as root.
     None,
     /// Map all users to the anonymous user.
     All,
@@ -173,7 +173,7 @@ impl Drop for AssumedIdentity<'_> {
     }
 }
 
-/// Tests on a separate thread, which then ends, whether this process can act as other users.
+/// Returns whether this process can act as other users. Tries it on a new thread, which then ends.
 fn can_switch(own: &ProcessIdentity) -> bool {
     let own = own.clone();
     let nobody = || set_thread_identity(&[], Gid::from_raw(NOBODY), Uid::from_raw(NOBODY));

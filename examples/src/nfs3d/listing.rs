@@ -189,12 +189,13 @@ impl Export {
             let mut rest = if room.take(AROUND_ENTRIES) { listing.after(args.cookie).iter() } else { [].iter() };
             let mut eof = true;
             for entry in rest.by_ref() {
-                let told = Entry3 { fileid: self.fileid(directory, entry), name: name(entry), cookie: entry.cookie };
-                if !room.take(ENTRY_FOLLOWS + told.encoded_len()) {
+                let reply_entry =
+                    Entry3 { fileid: self.fileid(directory, entry), name: name(entry), cookie: entry.cookie };
+                if !room.take(ENTRY_FOLLOWS + reply_entry.encoded_len()) {
                     eof = false;
                     break;
                 }
-                entries.push(told);
+                entries.push(reply_entry);
             }
             too_small(entries.is_empty() && (!eof || args.count < AROUND_ENTRIES as u32))?;
             Ok(Dirlist3 { entries, eof })
@@ -219,13 +220,13 @@ impl Export {
             let mut rest = if room.take(AROUND_ENTRIES) { listing.after(args.cookie).iter() } else { [].iter() };
             let mut eof = true;
             for entry in rest.by_ref() {
-                let Some(told) = self.entry_plus(directory, &file, entry) else { continue };
-                let plain = 8 + told.name.encoded_len() + 8;
-                if !(names.take(plain) || entries.is_empty()) || !room.take(ENTRY_FOLLOWS + told.encoded_len()) {
+                let Some(reply_entry) = self.entry_plus(directory, &file, entry) else { continue };
+                let plain = 8 + reply_entry.name.encoded_len() + 8;
+                if !(names.take(plain) || entries.is_empty()) || !room.take(ENTRY_FOLLOWS + reply_entry.encoded_len()) {
                     eof = false;
                     break;
                 }
-                entries.push(told);
+                entries.push(reply_entry);
             }
             too_small(entries.is_empty() && (!eof || args.maxcount < AROUND_ENTRIES as u32))?;
             Ok(Dirlistplus3 { entries, eof })
@@ -280,7 +281,7 @@ impl Export {
 
     /// Returns the READDIRPLUS entry of a directory entry, or `None` if the entry has been removed.
     fn entry_plus(&self, directory: &Object, file: &OwnedFd, entry: &ListingEntry) -> Option<Entryplus3> {
-        let mut told = Entryplus3 {
+        let mut reply_entry = Entryplus3 {
             fileid: self.fileid(directory, entry),
             name: name(entry),
             cookie: entry.cookie,
@@ -304,11 +305,11 @@ impl Export {
             if entry.cookie >= FIRST {
                 self.tree.record_place(id.ino, directory.id.ino, entry.name.to_bytes());
             }
-            told.fileid = id.ino;
-            told.name_handle = PostOpFh3::True(self.sealer.seal(id));
-            told.name_attributes = PostOpAttr::True(stat.attributes(self.fsid));
+            reply_entry.fileid = id.ino;
+            reply_entry.name_handle = PostOpFh3::True(self.sealer.seal(id));
+            reply_entry.name_attributes = PostOpAttr::True(stat.attributes(self.fsid));
         }
-        Some(told)
+        Some(reply_entry)
     }
 
     /// Returns the fileid of an entry. The root is its own parent, whatever is above it.

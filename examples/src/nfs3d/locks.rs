@@ -1,7 +1,7 @@
 //! Locks on files, which make the attributes before and after a change consistent.
 //!
-//! The attributes in `wcc_data` should be taken atomically with the operation (RFC 1813 §2.6): a client that finds its
-//! cached attributes in `before` takes `after` for the result of its own change. Calls of this server that change the
+//! The attributes in `wcc_data` should be read atomically with the operation (RFC 1813 §2.6): a client whose cached
+//! attributes match `before` assumes that `after` is the result of its own change. Calls of this server that change the
 //! same file or directory are therefore serialized. Changes by local processes are not covered.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -48,9 +48,9 @@ pub struct CopyOptions {
 /// Receives notifications about the progress of a copy.
 pub trait CopyObserver: Sync {
     /// Called when a file is about to be copied, with its size in bytes.
-    fn found(&self, _path: &Path, _octets: u64) {}
+    fn found(&self, _path: &Path, _bytes: u64) {}
     /// Called when more data has been copied, with its size in bytes.
-    fn moved(&self, _octets: u64) {}
+    fn moved(&self, _bytes: u64) {}
     /// Called when a copy has been verified.
     fn verified(&self, _path: &Path, _digest: &blake3::Hash) {}
     /// Called when an object is skipped because of its type.
@@ -182,16 +182,16 @@ impl<'a> Copier<'a> {
         self.written.expect(todo.len());
         todo.reverse();
         let most = self.nfs.options().jobs.clamp(1, MOST_TASKS);
-        let mut under_way = FuturesUnordered::new();
+        let mut in_flight = FuturesUnordered::new();
         loop {
-            while under_way.len() < most
+            while in_flight.len() < most
                 && !self.is_unreachable.load(Ordering::Relaxed)
                 && let Some(task) = todo.pop()
             {
-                under_way.push(self.perform(task));
+                in_flight.push(self.perform(task));
             }
             // New tasks run first. The tree is copied depth-first, which keeps the queue short.
-            match under_way.next().await {
+            match in_flight.next().await {
                 Some(mut more) => {
                     more.reverse();
                     todo.append(&mut more);
@@ -605,7 +605,7 @@ fn set_link_times(link: &Path, lasting: &PreservedAttributes) -> io::Result<()> 
     Ok(utimensat(CWD, link, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
-/// A watcher that ignores all notifications.
+/// Observer that ignores all notifications.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoObserver;
 

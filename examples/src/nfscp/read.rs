@@ -29,18 +29,18 @@ where
 {
     let most = nfs.options().jobs.saturating_mul(2).max(2);
     let mut items = items.peekable();
-    let mut under_way = FuturesOrdered::new();
+    let mut in_flight = FuturesOrdered::new();
     let mut outcome = Ok(());
     loop {
-        let room = outcome.is_ok() && under_way.len() < most && items.peek().is_some();
+        let room = outcome.is_ok() && in_flight.len() < most && items.peek().is_some();
         tokio::select! {
             permit = Arc::clone(nfs.memory()).acquire_owned(), if room => {
                 let permit = permit.map_err(io::Error::other)?;
                 if let Some(item) = items.next() {
-                    under_way.push_back(work(item, permit));
+                    in_flight.push_back(work(item, permit));
                 }
             }
-            Some(result) = under_way.next() => match result {
+            Some(result) = in_flight.next() => match result {
                 Ok(result) if outcome.is_ok() => outcome = done(result).await,
                 Ok(_) => {}
                 Err(error) => outcome = outcome.and(Err(error)),

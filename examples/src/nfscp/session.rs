@@ -149,7 +149,7 @@ impl Session {
 
     /// Returns the largest number of READs and WRITEs that were in flight at the same time.
     #[must_use]
-    pub fn most_under_way(&self) -> usize {
+    pub fn most_in_flight(&self) -> usize {
         self.server.max_in_flight()
     }
 

@@ -22,15 +22,16 @@ async fn attributes_are_those_of_the_file() {
     std::os::unix::fs::symlink("over/there", served.root.join("l")).unwrap();
     fs::create_dir(served.root.join("d")).unwrap();
     for (name, kind) in [("a", Ftype3::Reg), ("l", Ftype3::Lnk), ("d", Ftype3::Dir)] {
-        let told = nfs.getattr(&nfs.lookup(&nfs.root, name).await.unwrap()).await.unwrap();
+        let reported = nfs.getattr(&nfs.lookup(&nfs.root, name).await.unwrap()).await.unwrap();
         let meta = fs::symlink_metadata(served.root.join(name)).unwrap();
-        assert_eq!(told.r#type, kind);
-        assert_eq!((told.mode, told.nlink), (meta.mode() & 0o7777, meta.nlink() as u32));
-        assert_eq!((told.uid, told.gid, told.size), (meta.uid(), meta.gid(), meta.size()));
-        assert_eq!((told.fileid, told.used), (meta.ino(), meta.blocks() * 512));
-        let times = [(&told.atime, meta.atime(), meta.atime_nsec()), (&told.mtime, meta.mtime(), meta.mtime_nsec())];
-        for (told, seconds, nanoseconds) in times {
-            assert_eq!((i64::from(told.seconds), i64::from(told.nseconds)), (seconds, nanoseconds));
+        assert_eq!(reported.r#type, kind);
+        assert_eq!((reported.mode, reported.nlink), (meta.mode() & 0o7777, meta.nlink() as u32));
+        assert_eq!((reported.uid, reported.gid, reported.size), (meta.uid(), meta.gid(), meta.size()));
+        assert_eq!((reported.fileid, reported.used), (meta.ino(), meta.blocks() * 512));
+        let times =
+            [(&reported.atime, meta.atime(), meta.atime_nsec()), (&reported.mtime, meta.mtime(), meta.mtime_nsec())];
+        for (time, seconds, nanoseconds) in times {
+            assert_eq!((i64::from(time.seconds), i64::from(time.nseconds)), (seconds, nanoseconds));
         }
     }
     let fsid = nfs.getattr(&nfs.root).await.unwrap().fsid;

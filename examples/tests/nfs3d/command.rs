@@ -109,8 +109,8 @@ fn errors_are_explained() {
     assert!(said.contains("--state"), "{said}");
     let said = run(&root, &state, listen, "iwarp://127.0.0.1:0");
     assert!(said.contains("--mount") && said.contains("TCP"), "{said}");
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("iwarp://{}", taken.local_addr().unwrap());
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("iwarp://{}", listener.local_addr().unwrap());
     let said = run(&root, &state, &url, mount);
     assert!(said.contains(&url) && said.contains("in use"), "{said}");
     let said = complaint(&["--root", &root]);

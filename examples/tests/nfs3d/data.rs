@@ -51,7 +51,7 @@ async fn written_data_is_in_the_file_and_read_back() {
         assert_eq!((data.len(), eof), (1 << 20, false));
     }
     let counters = served.service.counters();
-    assert!(counters.octets_written() > 2 << 20 && counters.octets_read() > 4 << 20, "{counters}");
+    assert!(counters.bytes_written() > 2 << 20 && counters.bytes_read() > 4 << 20, "{counters}");
 }
 
 /// File data moves by RDMA, without copies at client or server.

@@ -84,7 +84,7 @@ impl Stock {
         }
     }
 
-    fn how(dice: &mut Dice<'_>) -> Createhow3 {
+    fn create_how(dice: &mut Dice<'_>) -> Createhow3 {
         match dice.number() % 3 {
             0 => Createhow3::Unchecked(Self::attributes(dice)),
             1 => Createhow3::Guarded(Self::attributes(dice)),
@@ -131,7 +131,7 @@ impl Stock {
                 let stable = dice.of(&[StableHow::Unstable, StableHow::DataSync, StableHow::FileSync]);
                 encoded(&Write3args { file: self.handle(dice), offset: dice.u64(), count, stable, data })
             }
-            8 => encoded(&Create3args { r#where: self.at(dice), how: Self::how(dice) }),
+            8 => encoded(&Create3args { r#where: self.at(dice), how: Self::create_how(dice) }),
             9 => encoded(&Mkdir3args { r#where: self.at(dice), attributes: Self::attributes(dice) }),
             10 => encoded(&Symlink3args {
                 r#where: self.at(dice),
@@ -187,7 +187,7 @@ fn call() -> impl Strategy<Value = Call> {
 }
 
 /// Returns the paths and contents of everything outside of the export.
-fn beside(folder: &Path, root: &Path) -> Vec<(String, Vec<u8>)> {
+fn contents_outside(folder: &Path, root: &Path) -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path != root);
     let mut all: Vec<_> = entries
         .map(|path| (path.display().to_string(), if path.is_file() { fs::read(&path).unwrap() } else { Vec::new() }))
@@ -271,7 +271,7 @@ async fn random_calls_get_replies_and_do_no_harm() {
         handles: handles.into_iter().chain(forged).collect(),
         names: texts.iter().map(|name| name.to_vec()).chain(long).collect(),
     };
-    let before = beside(&folder, &served.root);
+    let before = contents_outside(&folder, &served.root);
     tokio::task::block_in_place(|| {
         let mut runner =
             TestRunner::new(ProptestConfig { cases: 250, failure_persistence: None, ..Default::default() });
@@ -288,7 +288,7 @@ async fn random_calls_get_replies_and_do_no_harm() {
     for procedure in ["SETATTR", "READ ", "WRITE", "MKNOD", "RENAME", "LINK ", "READDIR ", "READDIRPLUS", "COMMIT"] {
         assert!(counters.contains(procedure), "{counters}");
     }
-    assert_eq!(beside(&folder, &served.root), before);
+    assert_eq!(contents_outside(&folder, &served.root), before);
     assert_eq!(fs::read_dir(folder.join("outside")).unwrap().count(), 0);
     assert_eq!(nfs.getattr(&nfs.root).await.unwrap().r#type, Ftype3::Dir, "the server still works");
 }

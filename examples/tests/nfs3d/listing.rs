@@ -119,7 +119,7 @@ async fn cookies_stay_valid_while_entries_go_and_come() {
     for nth in 0..200 {
         fs::write(served.root.join(format!("d/{nth}")), "").unwrap();
     }
-    let (mut cookie, mut verifier, mut told) = (0, Cookieverf3([0; 8]), 0);
+    let (mut cookie, mut verifier, mut removed) = (0, Cookieverf3([0; 8]), 0);
     loop {
         let page = nfs.readdir(&d, cookie, verifier, 700).await.unwrap();
         for entry in page.reply.entries {
@@ -127,16 +127,16 @@ async fn cookies_stay_valid_while_entries_go_and_come() {
             let name = entry.name.as_bytes();
             if !name.starts_with(b".") && !name.starts_with(b"new") {
                 nfs.remove(&d, name).await.unwrap();
-                told += 1;
+                removed += 1;
             }
         }
-        fs::write(served.root.join(format!("d/new{told}")), "").unwrap();
+        fs::write(served.root.join(format!("d/new{removed}")), "").unwrap();
         verifier = page.cookieverf;
         if page.reply.eof {
             break;
         }
     }
-    assert_eq!(told, 200);
+    assert_eq!(removed, 200);
     assert!(there(&served, "d").keys().all(|name| name.starts_with(b".") || name.starts_with(b"new")));
 }
 

@@ -139,7 +139,7 @@ pub(crate) fn mode(mode: u32) -> Sattr3 {
 }
 
 /// Returns the handle and the attributes, which must both be present.
-fn told(obj: PostOpFh3, attributes: PostOpAttr) -> (NfsFh3, Fattr3) {
+fn both(obj: PostOpFh3, attributes: PostOpAttr) -> (NfsFh3, Fattr3) {
     match (obj, attributes) {
         (PostOpFh3::True(handle), PostOpAttr::True(attributes)) => (handle, attributes),
         other => panic!("no handle or no attributes: {other:?}"),
@@ -165,7 +165,7 @@ impl Nfs {
         match self.client.nfsproc3_lookup(&Lookup3args { what: at(dir, bytes) }).await.unwrap() {
             Lookup3res::Ok(ok) => {
                 assert!(matches!(ok.dir_attributes, PostOpAttr::True(_)));
-                Ok(told(PostOpFh3::True(ok.object), ok.obj_attributes).0)
+                Ok(both(PostOpFh3::True(ok.object), ok.obj_attributes).0)
             }
             Lookup3res::Default(status, _) => Err(status),
         }
@@ -180,7 +180,7 @@ impl Nfs {
         match self.client.nfsproc3_create(&Create3args { r#where: at(dir, bytes), how }).await.unwrap() {
             Create3res::Ok(ok) => {
                 changed(&ok.dir_wcc);
-                Ok(told(ok.obj, ok.obj_attributes))
+                Ok(both(ok.obj, ok.obj_attributes))
             }
             Create3res::Default(status, _) => Err(status),
         }
@@ -200,7 +200,7 @@ impl Nfs {
         match self.client.nfsproc3_mkdir(&Mkdir3args { r#where: at(dir, bytes), attributes }).await.unwrap() {
             Mkdir3res::Ok(ok) => {
                 changed(&ok.dir_wcc);
-                Ok(told(ok.obj, ok.obj_attributes))
+                Ok(both(ok.obj, ok.obj_attributes))
             }
             Mkdir3res::Default(status, _) => Err(status),
         }
@@ -221,7 +221,7 @@ impl Nfs {
         match self.client.nfsproc3_symlink(&Symlink3args { r#where: at(dir, bytes), symlink }).await.unwrap() {
             Symlink3res::Ok(ok) => {
                 changed(&ok.dir_wcc);
-                Ok(told(ok.obj, ok.obj_attributes).0)
+                Ok(both(ok.obj, ok.obj_attributes).0)
             }
             Symlink3res::Default(status, _) => Err(status),
         }
@@ -243,7 +243,7 @@ impl Nfs {
         match self.client.nfsproc3_mknod(&Mknod3args { r#where: at(dir, bytes), what }).await.unwrap() {
             Mknod3res::Ok(ok) => {
                 changed(&ok.dir_wcc);
-                Ok(told(ok.obj, ok.obj_attributes))
+                Ok(both(ok.obj, ok.obj_attributes))
             }
             Mknod3res::Default(status, _) => Err(status),
         }

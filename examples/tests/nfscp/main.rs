@@ -84,7 +84,7 @@ async fn files_of_all_sizes_round_trip() {
         let args: Vec<_> = sources.iter().map(String::as_str).chain([there.as_str()]).collect();
         let put = report(&server, &args).await;
         assert_eq!(put["copied"]["files"], SIZES.len());
-        assert_eq!(put["copied"]["octets"], SIZES.iter().sum::<usize>());
+        assert_eq!(put["copied"]["bytes"], SIZES.iter().sum::<usize>());
         assert_eq!(put["connection"]["exposed"], 0);
         for size in SIZES {
             assert!(server.fake.data(&format!("{transport}/{size}")) == noise(size, 1), "{size} by {transport}");
@@ -99,10 +99,10 @@ async fn files_of_all_sizes_round_trip() {
         assert_eq!(got["connection"]["exposed"], 0);
         if transport == "iwarp" {
             // Except for small files, data moves by RDMA Read and RDMA Write, without copies.
-            assert!(put["connection"]["offered_read"].as_u64().unwrap() > 3_500_000, "{put}");
-            assert!(put["connection"]["copied_eligible"].as_u64().unwrap() < 4096, "{put}");
-            assert!(got["connection"]["returned_written"].as_u64().unwrap() > 3_500_000, "{got}");
-            assert!(got["most_under_way"].as_u64().unwrap() > 1, "{got}");
+            assert!(put["connection"]["read_by_peer_bytes"].as_u64().unwrap() > 3_500_000, "{put}");
+            assert!(put["connection"]["copied_eligible_bytes"].as_u64().unwrap() < 4096, "{put}");
+            assert!(got["connection"]["written_by_peer_bytes"].as_u64().unwrap() > 3_500_000, "{got}");
+            assert!(got["most_in_flight"].as_u64().unwrap() > 1, "{got}");
         }
     }
     // A file that fits into one call is written FILE_SYNC. Others are written UNSTABLE, with one COMMIT each.
@@ -269,7 +269,7 @@ async fn lost_data_is_sent_again() {
     server.fake.restart_after.store(20, SeqCst);
     let put = report(&server, &["--verify", text(&source), &server.url("iwarp", "/lost")]).await;
     assert!(put["copied"]["sent_again"].as_u64().unwrap() >= 19 * (64 << 10), "{put}");
-    assert_eq!(put["copied"]["octets"], 2_000_000);
+    assert_eq!(put["copied"]["bytes"], 2_000_000);
     assert!(server.fake.data("lost") == noise(2_000_000, 3));
     assert_eq!(server.fake.commits.load(SeqCst), 2);
 
@@ -287,7 +287,7 @@ async fn writes_may_be_short_and_the_server_busy() {
     server.fake.short.store(10_001, SeqCst);
     server.fake.jukebox.store(3, SeqCst);
     let put = report(&server, &[text(&source), &server.url("iwarp", "/short")]).await;
-    assert_eq!(put["copied"]["octets"], 300_000);
+    assert_eq!(put["copied"]["bytes"], 300_000);
     assert!(server.fake.data("short") == noise(300_000, 4));
     assert_eq!(server.fake.jukebox.load(SeqCst), 0);
 }
@@ -300,13 +300,13 @@ async fn calls_respect_job_and_chunk_limits() {
     fs::write(&source, noise(500_000, 5)).unwrap();
     let url = server.url("iwarp", "/x");
     let put = report(&server, &["-j", "1", "--chunk-size", "10000", text(&source), &url]).await;
-    assert_eq!(put["most_under_way"], 1);
+    assert_eq!(put["most_in_flight"], 1);
     assert_eq!(server.fake.unstable.load(SeqCst), 50);
     let got = report(&server, &["-j", "3", "--chunk-size", "4KiB", &url, text(&here.path().join("y"))]).await;
-    assert!((2..=3).contains(&got["most_under_way"].as_u64().unwrap()), "{got}");
+    assert!((2..=3).contains(&got["most_in_flight"].as_u64().unwrap()), "{got}");
     // The server's 32 credits limit it.
     let got = report(&server, &["-j", "500", "--chunk-size", "1KiB", &url, text(&here.path().join("y"))]).await;
-    assert!((8..=32).contains(&got["most_under_way"].as_u64().unwrap()), "{got}");
+    assert!((8..=32).contains(&got["most_in_flight"].as_u64().unwrap()), "{got}");
     assert!(fs::read(here.path().join("y")).unwrap() == noise(500_000, 5));
 }
 
@@ -320,7 +320,7 @@ async fn holes_are_not_sent_and_not_written() {
     file.set_len(10 << 20).unwrap();
     let there = server.url("iwarp", "/sparse");
     let put = report(&server, &[text(&source), &there]).await;
-    assert!(put["copied"]["octets"].as_u64().unwrap() < 1 << 20, "{put}");
+    assert!(put["copied"]["bytes"].as_u64().unwrap() < 1 << 20, "{put}");
     assert!(server.fake.data("sparse") == fs::read(&source).unwrap());
     server.fake.set_used("sparse", 4096);
     let back = here.path().join("back");

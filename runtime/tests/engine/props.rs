@@ -14,13 +14,13 @@ fn engine_config() -> impl Strategy<Value = EngineConfig> {
     let sizes = prop_oneof![Just(1024u32), Just(2048), Just(4096), Just(5000)];
     let segment = prop_oneof![1500u32..6000, Just(1 << 30)];
     (1u32..8, sizes.clone(), sizes, segment, prop_oneof![Just(100_000u64), Just(1 << 28)], 0usize..3000).prop_map(
-        |(credits, send_size, receive_size, max_segment_len, max_pulled, min_reduce)| {
+        |(credits, send_size, receive_size, max_segment_len, max_fetched, min_reduce)| {
             let mut config = EngineConfig::default();
             config.credits = credits;
             config.send_size = send_size;
             config.receive_size = receive_size;
             config.max_segment_len = max_segment_len;
-            config.max_fetched = max_pulled;
+            config.max_fetched = max_fetched;
             config.min_reduce = min_reduce;
             config
         },
@@ -82,7 +82,7 @@ fn end() -> impl Strategy<Value = SimEnd> {
     prop_oneof![Just(SimEnd::A), Just(SimEnd::B)]
 }
 
-/// A plausible value of a header field.
+/// Generates plausible values of a header field.
 fn header_word() -> impl Strategy<Value = u32> {
     prop_oneof![8 => 0u32..6, 2 => Just(0x1000), 2 => (0u32..20).prop_map(|n| 4 * n), 1 => any::<u32>(), 1 => Just(u32::MAX)]
 }

@@ -25,7 +25,7 @@ fn arrive(facing: &mut ScriptedPeer, words: &[u32]) -> Option<IncomingCall> {
     take_call(&mut facing.engine)
 }
 
-/// A reply with these words after XID and `msg_type`.
+/// Returns a reply with these words after XID and `msg_type`.
 fn reply(words: &[u32]) -> OutgoingReply {
     let mut message = MessageBuf::new(Vec::new().into(), 0);
     [0, 1].iter().chain(words).for_each(|word| message.append(&word.to_be_bytes()));

@@ -15,7 +15,7 @@ use crate::support::{NO_CHUNKS, Script, ScriptedPeer, plain, split, take_call};
 const XID: u32 = 0xabcd_0001;
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// A reply whose result goes into the call's only Write chunk.
+/// Returns a reply whose result goes into the call's only Write chunk.
 fn reply() -> OutgoingReply {
     let mut message = MessageBuf::new(Vec::new().into(), 0);
     [0, 1, 7].iter().for_each(|word: &u32| message.append(&word.to_be_bytes()));

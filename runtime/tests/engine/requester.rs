@@ -20,7 +20,7 @@ fn client() -> ScriptedPeer {
     ScriptedPeer::new(Role::Client, EngineConfig::default(), true)
 }
 
-/// A client without reverse-direction support.
+/// Returns a client without reverse-direction support.
 fn one_way_client() -> ScriptedPeer {
     let mut config = EngineConfig::default();
     config.reverse_credits = 0;

@@ -10,7 +10,7 @@ use rpcrdma::{
     xdr::{Decoder, XdrDecode, XdrEncode, encode_to_bytes},
 };
 
-/// A segment, `HLOO` in the notation of the RFC. Each letter is a word.
+/// Returns a segment, `HLOO` in the notation of the RFC. Each letter is a word.
 fn segment(h: u32, l: u32, o: u64) -> XdrRdmaSegment {
     XdrRdmaSegment { handle: h, length: l, offset: o }
 }

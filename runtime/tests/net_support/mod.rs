@@ -441,7 +441,7 @@ macro_rules! over_each {
 #[allow(unused_imports)]
 pub(crate) use over_each;
 
-/// Forwards the methods of `QueuePair` except `poll` and `may_spin` to the field `$inner`.
+/// Forwards the methods of `QueuePair` except `poll` and `set_busy_poll` to the field `$inner`.
 #[macro_export]
 macro_rules! forward_to_queue_pair {
     ($inner:tt) => {

@@ -22,7 +22,7 @@ pub(crate) fn bytes_both_ways<T: XdrEncode + XdrDecode + PartialEq + std::fmt::D
     }
 }
 
-/// A variable-length opaque or string: count, contents, padding (RFC 4506 §4.10).
+/// Encodes a variable-length opaque or string: count, contents, padding (RFC 4506 §4.10).
 pub(crate) fn counted(contents: &[u8]) -> Vec<u32> {
     let mut padded = contents.to_vec();
     padded.resize(contents.len().next_multiple_of(4), 0);
@@ -193,7 +193,7 @@ pub(crate) fn stateid() -> nfs4::Stateid4 {
     nfs4::Stateid4 { seqid: 7, other: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11] }
 }
 
-/// PUTFH, LOOKUP and READ.
+/// Returns the arguments of a COMPOUND with PUTFH, LOOKUP and READ.
 pub(crate) fn compound_call() -> nfs4::Compound4args {
     use nfs4::NfsArgop4 as Op;
     let argarray = vec![

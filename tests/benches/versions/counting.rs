@@ -32,11 +32,13 @@ pub(crate) struct Tally {
 /// A snapshot of a [`Tally`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Number and bytes of messages.
+    /// Number of Sends.
     pub(crate) sends: u64,
+    /// Number of bytes sent by Send.
     pub(crate) sent: u64,
-    /// Number and bytes of RDMA Writes.
+    /// Number of RDMA Writes.
     pub(crate) writes: u64,
+    /// Number of bytes written by RDMA Write.
     pub(crate) written: u64,
     pub(crate) reads: u64,
     pub(crate) registrations: u64,

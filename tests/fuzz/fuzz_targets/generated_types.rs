@@ -45,7 +45,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| one_of!(bytes:
     declarators::Handles,
     declarators::MaybeHandle,
     declarators::Numbers,
-    declarators::OneOctet,
+    declarators::OneByte,
     declarators::Page,
     declarators::Path,
     declarators::Table,

@@ -37,7 +37,7 @@ async fn call(raw: &mut Raw) -> Vec<u32> {
     words(payload(&limited(raw.ulpdu()).await))
 }
 
-/// A reply without chunks: status SUCCESS and the result.
+/// Returns a reply without chunks: status SUCCESS and the result.
 fn reply(xid: u32, result: &[u32]) -> Vec<u8> {
     bytes(&[&[xid, 1, 8, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0], result].concat())
 }

@@ -21,7 +21,7 @@ async fn client(served: &Served) -> Raw {
     raw
 }
 
-/// A call with these chunk lists, procedure and arguments.
+/// Returns a call with these chunk lists, procedure and arguments.
 fn call(xid: u32, chunks: &[u32], procedure: u32, args: &[u32]) -> Vec<u8> {
     bytes(&[&[xid, 1, 8, 0], chunks, &[xid, 0, 2, PROGRAM, 1, procedure, 0, 0, 0, 0], args].concat())
 }

@@ -46,7 +46,7 @@ impl Expected {
         Self { size: 0, max_segment: 16_384 }
     }
 
-    /// The calls of `traffic::calls`.
+    /// Returns the expected shapes of the calls of `traffic::calls`.
     fn shapes(&self) -> [Shape; 6] {
         let plain = Shape {
             call: RDMA_MSG,

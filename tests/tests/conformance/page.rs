@@ -13,7 +13,7 @@ const INTRODUCTION: &str = "# Conformance\n\n\
     code cites the section, that the tests exist, and that this page is up to date. If `SPEC_TEXTS` names a directory with the\n\
     texts of the specifications, it also checks that no requirement is missing.\n";
 
-/// Writes the page.
+/// Returns the text of `CONFORMANCE.md`.
 pub(crate) fn write(tables: &[Table]) -> String {
     let mut page = INTRODUCTION.to_owned();
     for table in tables {

@@ -30,11 +30,11 @@ pub(crate) struct Table {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rule {
-    /// The section that states it.
+    /// The section that states the requirement.
     pub(crate) section: String,
-    /// Numbers of the section's key words that state it, counted from one.
+    /// Numbers of the key words in the section that state the requirement, counted from one.
     pub(crate) n: Vec<usize>,
-    /// The strongest of them.
+    /// The strongest of these key words.
     pub(crate) level: String,
     /// The requirement in the words of this project.
     pub(crate) what: String,

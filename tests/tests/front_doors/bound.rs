@@ -1,11 +1,11 @@
 //! A specification without annotations, with a separate binding.
 
-/// From a file.
+/// The specification in a file.
 pub(crate) mod included {
     rpcrdma::include_xdr!("tests/front_doors/plain.x", ulb = "tests/front_doors/plain.ulb");
 }
 
-/// Inline.
+/// The specification in the macro.
 pub(crate) mod inline {
     rpcrdma::xdr! {
         #![ulb = "tests/front_doors/plain.ulb"]

@@ -90,7 +90,7 @@ fn small_items_stay_inline() {
 #[test]
 fn payload_is_passed_by_reference() {
     let bytes = Bytes::from(vec![7; 10_000]);
-    let value = WriteArgs { offset: 0, octets: bytes.clone() };
+    let value = WriteArgs { offset: 0, contents: bytes.clone() };
     let mut inline = Vec::new();
     let mut sink = ReducingSink::for_call(&mut inline, 1);
     value.encode(&mut sink).unwrap();
@@ -98,7 +98,7 @@ fn payload_is_passed_by_reference() {
     assert_eq!(reduced[0].data.as_ptr(), bytes.as_ptr());
     let reads = [ReadChunk { position: 12, data: bytes.clone() }];
     let back = WriteArgs::decode(&mut Decoder::new(&inline).with_read_chunks(&reads)).unwrap();
-    assert_eq!(back.octets.as_ptr(), bytes.as_ptr());
+    assert_eq!(back.contents.as_ptr(), bytes.as_ptr());
 }
 
 #[test]

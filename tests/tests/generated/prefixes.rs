@@ -24,12 +24,12 @@ fn enumerators_display_their_names_in_xdr() {
     assert_eq!(error.to_string(), "NFS3ERR_PERM");
 }
 
-/// A client with `?`.
+/// Uses `?` on a result, like a client.
 fn size(result: LookupRes) -> Result<u64, Stat> {
     Ok(result.into_result()?.size)
 }
 
-/// A handler that returns a `Result`.
+/// Converts a `Result` to a reply, like a handler.
 fn search(result: Result<Found, (Stat, Missing)>) -> SearchRes {
     result.into()
 }
@@ -46,7 +46,7 @@ fn a_union_over_a_status_is_a_result() {
 }
 
 #[test]
-fn void_cases_beside_the_default_are_errors() {
+fn void_cases_other_than_the_default_are_errors() {
     for (status, expected) in [(Stat::Perm, GetattrRes::Perm), (Stat::Noent, GetattrRes::Default(Stat::Noent))] {
         let result = GetattrRes::from(Err(status));
         assert_eq!(result, expected);
@@ -55,7 +55,7 @@ fn void_cases_beside_the_default_are_errors() {
 }
 
 #[test]
-fn data_of_a_failure_is_kept_beside_the_status() {
+fn data_of_a_failure_is_returned_with_the_status() {
     let failed = search(Err((Stat::Noent, Missing { tries: 2 })));
     wire(&failed, &[2, 2]);
     assert_eq!(failed.clone().into_result(), Err(Stat::Noent));

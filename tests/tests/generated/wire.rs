@@ -5,7 +5,7 @@ use rpcrdma::xdr::{NonEmpty, Quadruple};
 use super::wire;
 use crate::{
     blobstore::{BlobName, BlobStatus, GetArgs, GetOk, GetRes},
-    declarators::{EveryDeclarator, Handle, OneOctet, Page, Path, Table, Triple, Verifier},
+    declarators::{EveryDeclarator, Handle, OneByte, Page, Path, Table, Triple, Verifier},
     hyper_union::{ByColor, ByHyper, ByKey},
     lists::{AtLeastOne, Entry, EntryList, Expression, Listing, StringList, StringListElement, Tree, TwoLists},
     programs::calc_v1,
@@ -96,7 +96,7 @@ fn declarators() {
     words.extend([0; 65536 / 4]);
     words.push(0);
     wire(&value, &words);
-    wire(&OneOctet { octet: [9] }, &[0x0900_0000]);
+    wire(&OneByte { byte: [9] }, &[0x0900_0000]);
     wire(&Triple([1, 2, 3]), &[1, 2, 3]);
     wire(&Table(vec![0; 4096]), &[0; 8192]);
 }

@@ -32,7 +32,7 @@ transfer() {
     raws+=("$(raw "$1" "$few" "$many" -s 1048576 -t 8 "${@:2}")")
     serving=()
     bench "rdma://$ADDR:20100" --seconds 1 --size 1MiB --depth 8
-    ours+=("$(scale "$(measured "$key" 8 octets_per_second)" 9.5367e-7)")
+    ours+=("$(scale "$(measured "$key" 8 bytes_per_second)" 9.5367e-7)")
     ratios+=("$(ratio "${ours[-1]}" "${raws[-1]}")")
   done
   log "$what: raw ${raws[*]}; rpcrdma ${ours[*]}; ratios ${ratios[*]}"

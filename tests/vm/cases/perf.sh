@@ -41,8 +41,8 @@ null() { # null WHAT: adds a row
 for scheme in $schemes; do
   log "blobstore by $scheme"
   bench "$scheme://$ADDR:20100" --seconds 0.15 --size 1MiB --depth 8
-  get=$(scale "$(measured get 8 octets_per_second)" 9.5367e-7)
-  put=$(scale "$(measured write 8 octets_per_second)" 9.5367e-7)
+  get=$(scale "$(measured get 8 bytes_per_second)" 9.5367e-7)
+  put=$(scale "$(measured write 8 bytes_per_second)" 9.5367e-7)
   # The server performs a get by RDMA Write and a put by RDMA Read.
   row "get 1 MiB, 8 at a time, $scheme (MiB/s)" "$write_bw" "$get" "$(ratio "$get" "$write_bw")" ">= 0.95"
   row "put 1 MiB, 8 at a time, $scheme (MiB/s)" "$read_bw" "$put" "$(ratio "$put" "$read_bw")" ">= 0.95"
@@ -63,7 +63,7 @@ linux=$(rate)
 umount "$SCRATCH/mnt"
 for scheme in $schemes; do
   try 60 "$BIN/nfscp" --json "nfs3+$scheme://$ADDR:20049/srv/nfs/file" copy/nfscp
-  ours=$(scale "$(number octets_per_second)" 9.5367e-7)
+  ours=$(scale "$(number bytes_per_second)" 9.5367e-7)
   cmp copy/nfscp /srv/nfs/file
   rm copy/nfscp
   row "64 MiB file of Linux's server, $scheme (MiB/s): Linux's client, nfscp" "$linux" "$ours" "$(ratio "$ours" "$linux")" ""

@@ -25,8 +25,8 @@ nfscp_knfsd() {
   try 60 "$BIN/nfscp" --json "$url"/{0,1,4095,4096,65537,1048577,$((64 << 20))} "$SCRATCH/back/"
   within_bounds
   diff -r "$files" "$SCRATCH/back" || fail "the files copied back differ from those copied to the server"
-  [ "$(number most_under_way)" -ge 8 ] || fail "$(number most_under_way) READs at a time, of $(number credits) credits"
-  [ "$(number returned_written)" -ge $((64 << 20)) ] || fail "the data was not transferred by RDMA Write"
+  [ "$(number most_in_flight)" -ge 8 ] || fail "$(number most_in_flight) READs at a time, of $(number credits) credits"
+  [ "$(number written_by_peer_bytes)" -ge $((64 << 20)) ] || fail "the data was not transferred by RDMA Write"
   COUNTERS=$(cat "$SCRATCH/try.out")
   rm -r /srv/nfs/*
 

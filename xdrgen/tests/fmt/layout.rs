@@ -1,4 +1,4 @@
-//! How what is formatted looks.
+//! The layout that `fmt` produces.
 
 use std::fs;
 
@@ -43,7 +43,7 @@ fn every_construct() {
 }
 
 #[test]
-fn what_stands_on_one_line_stays_on_one_if_there_is_room() {
+fn single_line_bodies_stay_on_one_line_if_they_fit() {
     check("struct a { int x; int y; };", "struct a { int x; int y; };\n");
     check("struct a { int x;\nint y; };", "struct a {\n    int x;\n    int y;\n};\n");
     let long = format!("struct a {{ int {}; int y; }};", "x".repeat(90));
@@ -52,7 +52,7 @@ fn what_stands_on_one_line_stays_on_one_if_there_is_room() {
         "union u switch (int a) { case 1: @ddp opaque x<4>; case 2:\nint y; };",
         "union u switch (int a) {\ncase 1: @ddp opaque x<4>;\ncase 2:\n    int y;\n};\n",
     );
-    // A body within a body is laid out by itself.
+    // A nested body has a layout of its own.
     check(
         "struct a { struct { int x; } b;\nunion switch (int c) { default: void; } d; };",
         "struct a {\n    struct { int x; } b;\n    union switch (int c) {\n    default: void;\n    } d;\n};\n",
@@ -80,7 +80,7 @@ fn long_lines_are_broken() {
 }
 
 #[test]
-fn comments_go_with_what_they_document() {
+fn comments_stay_with_their_items() {
     check(
         "struct a { /* opens */\nint x; /* x */\nint longer;   // longer\n\n\n  /* above\n   *   y\n   */\nint y;\n\
          /* last */\n};  /* a */\n/* the end\n  of it */",
@@ -89,7 +89,7 @@ fn comments_go_with_what_they_document() {
             .replace("{ /* opens", "{  /* opens")
             .as_str(),
     );
-    // Where it stands, it documents nothing.
+    // A comment in this position documents nothing.
     check("struct a { int /* c */ x; };", "struct a { int /* c */ x; };\n");
     check(
         "union u switch (int a) {\n/* one */\ncase 1:\n/* x */\nint x;\n/* none */\ndefault: void; };",
@@ -98,8 +98,8 @@ fn comments_go_with_what_they_document() {
 }
 
 #[test]
-fn conditions_and_what_they_leave_out() {
-    // Each branch is laid out, from where the first one began.
+fn conditions_and_excluded_text() {
+    // Each branch is formatted with the indentation at the start of the first one.
     check(
         "#ifdef A\nstruct a{\n#else\nstruct b{\n#endif\nint x;\n};\n#if 0\nDon't  read\n   this \"either.\n#endif\nconst B = 1;",
         "#ifdef A\nstruct a {\n#else\nstruct b {\n#endif\n    int x;\n};\n#if 0\nDon't  read\n   this \"either.\n#endif\n\
@@ -109,21 +109,21 @@ fn conditions_and_what_they_leave_out() {
 }
 
 #[test]
-fn any_end_of_line_and_any_octet() {
+fn line_ends_and_non_utf8_bytes() {
     check("const A = 1;\r\n\r\nconst B = 2;\r\n", "const A = 1;\n\nconst B = 2;\n");
     check("const A = 1;\rconst B = 2;\r", "const A = 1;\nconst B = 2;\n");
     check("", "");
     check("\n\n/* all */", "/* all */\n");
-    let octets = b"/* \xE9t\xE9 */ const A=1;";
+    let bytes = b"/* \xE9t\xE9 */ const A=1;";
     let options = FormatOptions::default();
-    assert_eq!(format_octets("t.x", octets, &options).unwrap(), b"/* \xE9t\xE9 */ const A = 1;\n");
+    assert_eq!(format_octets("t.x", bytes, &options).unwrap(), b"/* \xE9t\xE9 */ const A = 1;\n");
 }
 
 #[test]
 fn syntax_errors_leave_a_file_alone() {
     let error = formatted("struct a { int x }; const B = ;").unwrap_err();
     assert!(matches!(&error, FormatError::Syntax(diagnostics) if diagnostics.error_count() == 2), "{error}");
-    // Names are no matter of it.
+    // Formatting does not resolve names.
     check("struct a { unknown x<N>; };", "struct a { unknown x<N>; };\n");
 }
 
@@ -135,11 +135,11 @@ fn the_examples_are_formatted() {
 }
 
 #[test]
-fn size_costs_no_more_than_its_share() {
+fn formatting_time_is_not_quadratic() {
     let start = std::time::Instant::now();
     let one = "/* one */\nstruct s { int x; union switch (int a) { case 0: void; } u; };\n";
     assert!(formatted(&one.repeat(2_000)).is_ok());
-    // Nothing that looks ahead does it again and again.
+    // Lookahead does not scan the same text repeatedly.
     for text in [
         format!("#if 0\n{}\n#endif\n", "{".repeat(200_000)),
         format!("#if 0\n{}\n#endif\n", "default: x ".repeat(8_000)),

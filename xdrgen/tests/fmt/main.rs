@@ -1,4 +1,4 @@
-//! `fmt` and `strip` change how a specification looks, not what it says.
+//! `fmt` and `strip` change the layout of a specification, not its meaning.
 
 mod layout;
 mod meaning;
@@ -9,12 +9,12 @@ use std::{fs, path::PathBuf};
 
 use rpcrdma_xdrgen::fmt::{FormatError, FormatOptions, format};
 
-/// Formatted; the reason, where it cannot be.
+/// Formats a specification with the default options.
 fn formatted(text: &str) -> Result<String, FormatError> {
     format("t.x", text, &FormatOptions::default())
 }
 
-/// Every specification of the repository and every construct of the tests, with its binding.
+/// Returns the name, text and binding of every specification in the repository, including the test inputs.
 fn specifications() -> Vec<(String, String, String)> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut found = Vec::new();
@@ -26,8 +26,8 @@ fn specifications() -> Vec<(String, String, String)> {
             if path.extension().is_some_and(|extension| extension == "x") {
                 let binding = fs::read_to_string(path.with_extension("ulb")).unwrap_or_default();
                 let name = path.file_name().unwrap().to_string_lossy().into_owned();
-                let octets = fs::read(path).unwrap();
-                found.push((name, String::from_utf8_lossy(&octets).into_owned(), binding));
+                let bytes = fs::read(path).unwrap();
+                found.push((name, String::from_utf8_lossy(&bytes).into_owned(), binding));
             }
         }
     }

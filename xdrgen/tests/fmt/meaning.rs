@@ -1,4 +1,4 @@
-//! What a specification says, to be compared: all of the IR, documentation included, without its places.
+//! The meaning of a specification in a comparable form: the whole IR including documentation, without source positions.
 
 use rpcrdma_xdrgen::{
     Compiler,
@@ -6,23 +6,24 @@ use rpcrdma_xdrgen::{
     ir::{Expr, Field, ItemKind, Procedure, ReplyBounds, Spec, TypeFacts},
 };
 
-/// Most octets of replies whose maximum only an annotation would tell.
+/// Maximum reply size in bytes of procedures that have no other bound.
 const REPLY_MAX: u64 = 4096;
 
-/// The IR.
+/// Compiles a specification and its binding to the IR.
 pub(crate) fn compile(text: &str, binding: &str) -> Result<Spec, Diagnostics> {
     let compiler = Compiler::new().source("t.x", text).ulb_source("t.ulb", binding);
     Ok(compiler.default_reply_max(REPLY_MAX).compile()?.spec)
 }
 
-/// All that `spec` says.
+/// Returns the meaning of `spec` as text.
 pub(crate) fn of(mut spec: Spec) -> String {
-    // What is shown as the declaration has its blanks, which are not the same: all that the grammar takes for one.
+    // The text of a declaration contains the original white space, which formatting changes. These are all characters that the
+    // grammar accepts as white space.
     let blank = |c: char| c.is_whitespace() || matches!(c, '\u{1a}' | '\u{feff}');
     let unspaced = |text: &mut String| text.retain(|c| !blank(c));
     spec.items.iter_mut().for_each(|item| unspaced(&mut item.text));
     procedures(&mut spec).for_each(|procedure| unspaced(&mut procedure.text));
-    let mut said = String::new();
+    let mut meaning = String::new();
     let shown = format!("{spec:#?}");
     let mut lines = shown.lines();
     while let Some(line) = lines.next() {
@@ -33,17 +34,17 @@ pub(crate) fn of(mut spec: Spec) -> String {
         if line.trim() == "span: Span {" {
             assert!(lines.by_ref().take(3).last().is_some_and(|line| line.trim() == "},"));
         } else {
-            said.push_str(line.trim_start());
-            said.push('\n');
+            meaning.push_str(line.trim_start());
+            meaning.push('\n');
         }
     }
-    said
+    meaning
 }
 
-/// All that it says apart from its annotations.
+/// Returns the meaning of `spec` without its annotations.
 pub(crate) fn without_annotations(mut spec: Spec) -> String {
     for item in &mut spec.items {
-        // What is eligible may be absent from the stream.
+        // The minimum length and the counts depend on which items are eligible.
         item.facts = TypeFacts::default();
         match &mut item.kind {
             ItemKind::Struct { fields, .. } => fields.iter_mut().for_each(unmarked),
@@ -60,7 +61,7 @@ pub(crate) fn without_annotations(mut spec: Spec) -> String {
     }
     for procedure in procedures(&mut spec) {
         procedure.args.iter_mut().chain(&mut procedure.result).for_each(unmarked);
-        // That of the procedure, if nothing stands between the two.
+        // Without an annotation between them, the comment before a procedure documents its result as well.
         procedure.result.iter_mut().for_each(|result| result.doc.clear());
         procedure.idempotent = false;
         procedure.bounds = ReplyBounds { computed: false, inline: Expr::Const(0), chunks: Vec::new() };
@@ -77,14 +78,14 @@ fn unmarked(field: &mut Field) {
     field.ddp = None;
 }
 
-/// Where two texts begin to differ.
+/// Returns the surroundings of the first line that differs.
 pub(crate) fn difference(before: &str, after: &str) -> String {
     let at = before.lines().zip(after.lines()).position(|(a, b)| a != b).unwrap_or_default();
     let near = |said: &str| said.lines().skip(at.saturating_sub(8)).take(14).collect::<Vec<_>>().join("\n");
     format!("--- before\n{}\n--- after\n{}", near(before), near(after))
 }
 
-/// Compares two texts without printing all of them.
+/// Asserts that two texts are equal. A failure prints the first difference only.
 pub(crate) fn assert_same(before: &str, after: &str, name: &str) {
     assert!(before == after, "{name}\n{}", difference(before, after));
 }

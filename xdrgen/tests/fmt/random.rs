@@ -1,10 +1,10 @@
-//! Specifications whose blanks, line ends, comments and lines for others are thrown in at random.
+//! Specifications with random white space, line ends, comments, and preprocessor and pass-through lines.
 
 use proptest::prelude::*;
 
 use super::{formatted, meaning, specifications};
 
-/// Definitions of every kind, each of which uses no other.
+/// Definitions of every kind. None refers to another.
 const DEFINITIONS: &[&str] = &[
     "const A = -0x10 ;",
     "const uint32 B = 1 ;",
@@ -32,7 +32,7 @@ const DEFINITIONS: &[&str] = &[
     "struct program { int version ; int program ; } ;",
 ];
 
-/// What may stand between two tokens.
+/// Texts that may separate two tokens.
 const BETWEEN: &[&str] = &[
     " ",
     " ",
@@ -71,7 +71,7 @@ fn definitions() -> impl Strategy<Value = String> {
         let tokens: Vec<String> = split(&picked.join(" "));
         let count = tokens.len() + 1;
         let plain = prop::collection::vec(prop::sample::select(BETWEEN), count);
-        // How many of the places have more than a blank.
+        // `rate` is the percentage of gaps between tokens that get more than a space.
         (Just(tokens), plain, prop::collection::vec(0..100_u8, count), 0..100_u8).prop_map(
             |(tokens, between, chance, rate)| {
                 let mut text = String::new();
@@ -86,12 +86,12 @@ fn definitions() -> impl Strategy<Value = String> {
     })
 }
 
-/// At blanks, save those in a string.
+/// Splits a text at white space outside of strings.
 fn split(text: &str) -> Vec<String> {
     let mut tokens = Vec::new();
     for (at, part) in text.split('"').enumerate() {
         match at % 2 {
-            // Nothing but blanks may stand in the head of a namespace.
+            // The head of a namespace may contain white space only, so it stays in one token.
             0 => tokens.extend(part.split_whitespace().map(|word| word.replace("namespace_a::b_", "namespace a::b "))),
             _ => tokens.push(format!("\"{part}\"")),
         }
@@ -125,14 +125,14 @@ fn every_specification() {
     }
 }
 
-/// Found by fuzzing: the end of a file of DOS is a blank, wherever it stands.
+/// Found by fuzzing: the DOS end-of-file character (0x1a) is white space at any position.
 #[test]
 fn blanks_of_every_kind() -> Result<(), TestCaseError> {
     check("struct\u{c}a {\u{1a} int\u{b}x;\u{feff}\tint y; }\u{1a};\u{1a}", "")
 }
 
-/// Found by fuzzing: what is a blank to XDR and not to a preprocessor makes a line of its own no directive. In front of the first
-/// line it is the mark of the text's encoding.
+/// Found by fuzzing: a line that starts with a character that is white space in XDR but not for a preprocessor is no
+/// directive. Before the first line, the character is a byte order mark.
 #[test]
 fn no_directives() -> Result<(), TestCaseError> {
     for blanks in ["\u{feff}", "\u{1a}", "\u{1a} \u{feff}\t"] {
@@ -143,7 +143,7 @@ fn no_directives() -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Found by fuzzing: a file that is its header only keeps it, whatever blanks follow.
+/// Found by fuzzing: a file that consists of a header comment keeps it, followed by any white space.
 #[test]
 fn nothing_but_a_header() -> Result<(), TestCaseError> {
     for end in ["", "\n", "\n\n", "\n\n\n", "\n\u{1a}", "\n\u{feff}\n", "\n;\n"] {

@@ -1,16 +1,16 @@
-//! `strip` takes annotations, and nothing else.
+//! `strip` removes annotations and nothing else.
 
 use super::{formatted, meaning, specifications};
 
 #[test]
-fn what_is_left_says_the_same_without_annotations() {
+fn stripped_text_has_the_same_meaning_without_annotations() {
     for (name, text, binding) in specifications() {
         let Ok(all) = meaning::compile(&text, &binding) else { continue };
         let plain = rpcrdma_xdrgen::strip(&name, text.as_str()).unwrap_or_else(|error| panic!("{name}: {error}"));
         let left = meaning::compile(&plain, "").unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!(!meaning::of(left.clone()).contains("ddp: Some("), "{name}");
         meaning::assert_same(&meaning::without_annotations(all), &meaning::without_annotations(left), &name);
-        // In either order.
+        // Stripping and formatting commute.
         let one = formatted(&plain).unwrap();
         let other = rpcrdma_xdrgen::strip(&name, formatted(&text).unwrap()).unwrap();
         let (one, other) = (meaning::compile(&one, "").unwrap(), meaning::compile(&other, "").unwrap());

@@ -3,7 +3,7 @@
 #[allow(unused_imports)]
 use ::rpcrdma::xdr::prelude::*;
 
-/// The octets travel in a chunk of their own, where that pays.
+/// Arguments of WRITE, whose data is eligible for direct placement.
 ///
 /// ```xdr
 /// struct write_args {

@@ -3,11 +3,11 @@
 #[allow(unused_imports)]
 use ::rpcrdma::xdr::prelude::*;
 
-/// What came of it.
+/// Result of a request.
 ///
 /// ```xdr
 /// enum status {
-///         STATUS_OK = 0,      /* All went well. */
+///         STATUS_OK = 0,      /* Success. */
 ///         STATUS_GONE = 70,
 ///         STATUS_DEFAULT = 0
 /// };
@@ -16,7 +16,7 @@ use ::rpcrdma::xdr::prelude::*;
 #[repr(i32)]
 #[allow(dead_code, clippy::enum_variant_names)]
 pub enum Status {
-    /// All went well.
+    /// Success.
     StatusOk = 0,
     /// `STATUS_GONE`
     StatusGone = 70,

@@ -8,7 +8,7 @@ use ::rpcrdma::xdr::prelude::*;
 /// ```xdr
 /// enum kind {
 ///         KIND_FILE = 1,
-///         KIND_DIRECTORY = 2      /* Holds others. */
+///         KIND_DIRECTORY = 2      /* A directory of other objects. */
 /// };
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -17,7 +17,7 @@ use ::rpcrdma::xdr::prelude::*;
 pub enum Kind {
     /// `KIND_FILE`
     File = 1,
-    /// Holds others.
+    /// A directory of other objects.
     ///
     /// `KIND_DIRECTORY`
     Directory = 2,

@@ -3,7 +3,7 @@
 #[allow(unused_imports)]
 use ::rpcrdma::xdr::prelude::*;
 
-/// No list: its decoder counts levels.
+/// Not a list: its decoder counts levels.
 ///
 /// ```xdr
 /// struct tree {

@@ -3,12 +3,12 @@
 #[allow(unused_imports)]
 use ::rpcrdma::xdr::prelude::*;
 
-/// An answer of either kind.
+/// A reply with or without data.
 ///
 /// ```xdr
 /// union answer switch (int status) {
 /// case 0:
-///         opaque contents<>;   /* What was asked for. */
+///         opaque contents<>;   /* The requested data. */
 /// case 1:
 /// case 2:
 ///         void;
@@ -19,7 +19,7 @@ use ::rpcrdma::xdr::prelude::*;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[allow(dead_code, clippy::enum_variant_names)]
 pub enum Answer {
-    /// What was asked for.
+    /// The requested data.
     Case0(Bytes),
     /// `case 1: void`
     Case1,

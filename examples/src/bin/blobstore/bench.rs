@@ -56,7 +56,7 @@ struct Measurement {
     calls: u64,
     seconds: f64,
     calls_per_second: f64,
-    octets_per_second: f64,
+    bytes_per_second: f64,
     /// Time from call to result, in microseconds.
     latency_us: Latency,
 }
@@ -189,7 +189,7 @@ fn temporary_name() -> BlobName {
 /// Runs `op` repeatedly for `time`, with `depth` calls in flight.
 async fn measure<F, Fut>(
     rpc: &BlobstoreV1Client,
-    (name, depth, octets): (&'static str, u16, u64),
+    (name, depth, bytes): (&'static str, u16, u64),
     time: Duration,
     op: F,
 ) -> Result<Measurement, TransferError>
@@ -224,11 +224,11 @@ where
     Ok(Measurement {
         name,
         depth,
-        bytes: octets,
+        bytes,
         calls,
         seconds: elapsed.as_secs_f64(),
         calls_per_second: show::per_second(calls, elapsed),
-        octets_per_second: show::per_second(calls.saturating_mul(octets), elapsed),
+        bytes_per_second: show::per_second(calls.saturating_mul(bytes), elapsed),
         latency_us: Latency {
             min: us(latencies.min()),
             p50: quantile(0.5),
@@ -245,7 +245,7 @@ fn print(report: &Report) {
     say!("{:56} {:>9} {:>9} {:>9} {:>9}", "", "p50", "p90", "p99", "max");
     for m in &report.measurements {
         let data =
-            if m.bytes == 0 { "-".into() } else { format!("{}/s", show::human_bytes(m.octets_per_second as u64)) };
+            if m.bytes == 0 { "-".into() } else { format!("{}/s", show::human_bytes(m.bytes_per_second as u64)) };
         let Latency { p50, p90, p99, max, .. } = m.latency_us;
         say!(
             "{:>7} {:>6} {:>12} {:>12.0} {data:>14}   {p50:>9.1} {p90:>9.1} {p99:>9.1} {max:>9.1}",

@@ -68,9 +68,10 @@ pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<()> {
     say!("\ndigests   {} of {} files are unchanged after store and fetch", moved.files, moved.files);
     print_counters(&moved);
     let stored: usize = groups.iter().map(|group| group.files.len()).sum();
-    let told =
-        timeout(PATIENCE, told(&mut changes, stored)).await.context("the server did not report all changes in time")?;
-    say!("\nwatch     the server reported {told} changes with reverse-direction calls on the same connection");
+    let reported = timeout(PATIENCE, count_reports(&mut changes, stored))
+        .await
+        .context("the server did not report all changes in time")?;
+    say!("\nwatch     the server reported {reported} changes with reverse-direction calls on the same connection");
     drop(connection);
     server.stop().await?;
     work.close().context("cannot remove the temporary files")?;
@@ -91,14 +92,14 @@ struct Source {
 }
 
 /// Waits until the server has reported `wanted` changes, and returns the number reported.
-async fn told(changes: &mut mpsc::Receiver<BlobChange>, wanted: usize) -> u64 {
-    let mut told = 0;
-    while told < wanted as u64
+async fn count_reports(changes: &mut mpsc::Receiver<BlobChange>, wanted: usize) -> u64 {
+    let mut reported = 0;
+    while reported < wanted as u64
         && let Some(change) = changes.recv().await
     {
-        told += 1 + change.missed;
+        reported += 1 + change.missed;
     }
-    told
+    reported
 }
 
 /// Number of files transferred, and the counters of both directions.

@@ -36,13 +36,13 @@ pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<()> {
     connection.blobs().watch(&args.prefix).await.map_err(failed).context("cannot watch for changes")?;
     // Scripts wait for this line. The changes go to standard output.
     eprintln!("watching {}", args.server.url);
-    let mut told = 0;
-    while args.count.is_none_or(|count| told < count) {
+    let mut printed = 0;
+    while args.count.is_none_or(|count| printed < count) {
         let change = tokio::select! {
             change = changes.recv() => change.context("the callback service has stopped")?,
             reason = connection.channel().disconnected() => return Err(Error::new(reason).context(args.server.url.clone())),
         };
-        told += 1;
+        printed += 1;
         let line = line(&change);
         if let Some(dir) = &args.into {
             let name =

@@ -97,8 +97,8 @@ pub(crate) async fn send_pings<Q: QueuePair>(
             say!("ping data: {}", printable(&pong));
         }
     }
-    let octets = u64::from(pings.size) * u64::from(pings.count);
-    Ok(Report { pings: pings.count, bytes: octets, took: begin.elapsed() })
+    let bytes = u64::from(pings.size) * u64::from(pings.count);
+    Ok(Report { pings: pings.count, bytes, took: begin.elapsed() })
 }
 
 async fn exchange<Q: QueuePair>(queue: &mut Queue<Q>, ping: Bytes, first: bool) -> anyhow::Result<PayloadBuf> {

@@ -53,8 +53,8 @@ pub(crate) struct Callbacks {
 impl Callbacks {
     /// Returns the service, and a receiver for the callbacks that arrive.
     pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<CallbackEvent>) {
-        let (called, told) = mpsc::unbounded_channel();
-        (Self { state: Mutex::default(), called }, told)
+        let (called, calls) = mpsc::unbounded_channel();
+        (Self { state: Mutex::default(), called }, calls)
     }
 
     /// Sets the session that owns the backchannel.

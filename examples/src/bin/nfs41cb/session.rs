@@ -119,7 +119,7 @@ impl Session {
         Ok(results)
     }
 
-    /// Opens a file of the root directory for reading, and requests a delegation.
+    /// Opens a file in the root directory for reading, and requests a delegation.
     pub(crate) async fn open(&mut self, name: &str) -> anyhow::Result<Opened> {
         let open = nfs::Open4args {
             seqid: 0,

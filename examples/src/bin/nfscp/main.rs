@@ -105,7 +105,7 @@ async fn run(cli: &Cli, jobs: &Jobs, options: CopyOptions) -> anyhow::Result<Exi
     let done = FinalReport {
         url: url.transport_url(),
         took: begin.elapsed(),
-        most_in_flight: session.most_under_way(),
+        most_in_flight: session.most_in_flight(),
         counters: session.server().channel().counters(),
         info: session.server().channel().info(),
         counts: copied.as_ref().copied().unwrap_or_default(),

@@ -102,7 +102,7 @@ impl FinalReport {
     }
 
     pub(crate) fn print(&self) -> io::Result<()> {
-        let Counts { files, directories, symlinks, failed, bytes: octets, sent_again, .. } = self.counts;
+        let Counts { files, directories, symlinks, failed, bytes, sent_again, .. } = self.counts;
         let mut out = io::stdout().lock();
         write!(out, "{files} files")?;
         for (count, what) in [(directories, "directories"), (symlinks, "symbolic links")] {
@@ -111,7 +111,7 @@ impl FinalReport {
             }
         }
         let (seconds, rate) = (self.took.as_secs_f64(), command::human_bytes(self.per_second() as u64));
-        writeln!(out, ": {} in {seconds:.2} s, {rate}/s", command::human_bytes(octets))?;
+        writeln!(out, ": {} in {seconds:.2} s, {rate}/s", command::human_bytes(bytes))?;
         if sent_again > 0 {
             writeln!(out, "{} sent again because the server lost uncommitted data", command::human_bytes(sent_again))?;
         }
@@ -127,17 +127,17 @@ impl FinalReport {
             "url": self.url,
             "copied": self.counts,
             "seconds": self.took.as_secs_f64(),
-            "octets_per_second": self.per_second(),
-            "most_under_way": self.most_in_flight,
+            "bytes_per_second": self.per_second(),
+            "most_in_flight": self.most_in_flight,
             "connection": {
                 "transport": if self.info.transport == Transport::Rdma { "rdma" } else { "tcp" },
                 "peer": self.info.peer_addr.to_string(),
                 "credits": counters.credits_granted,
                 "calls": counters.calls_sent,
                 "replies": counters.replies_received,
-                "offered_read": counters.read_by_peer_bytes,
-                "returned_written": counters.written_by_peer_bytes,
-                "copied_eligible": counters.copied_eligible_bytes,
+                "read_by_peer_bytes": counters.read_by_peer_bytes,
+                "written_by_peer_bytes": counters.written_by_peer_bytes,
+                "copied_eligible_bytes": counters.copied_eligible_bytes,
                 "registrations": counters.registrations,
                 "remote_invalidations": counters.remote_invalidations,
                 "exposed": counters.exposed_regions,

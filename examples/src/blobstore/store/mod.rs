@@ -298,15 +298,15 @@ impl Store {
         let (id, upload) = self.create_upload(name, size, attachment)?;
         let upload = Arc::new(upload);
         let mut expired = Vec::new();
-        let mut under_way = lock(&self.uploads_in_progress);
-        if under_way.len() >= self.options.max_uploads {
+        let mut in_flight = lock(&self.uploads_in_progress);
+        if in_flight.len() >= self.options.max_uploads {
             let idle = self.options.upload_idle.as_secs();
-            expired.extend(under_way.extract_if(|_, upload| upload.idle_secs() >= idle));
+            expired.extend(in_flight.extract_if(|_, upload| upload.idle_secs() >= idle));
             if expired.is_empty() {
                 return Err(StoreError::Busy);
             }
         }
-        under_way.insert(id, upload);
+        in_flight.insert(id, upload);
         Ok(id)
     }
 

@@ -65,7 +65,7 @@ pub async fn empty_and_full_messages<C: Connector, L: Listener>(connector: C, li
     }
 }
 
-/// A solicited event does not change what is delivered.
+/// The solicited-event flag of a Send does not change the delivered message.
 pub async fn solicited_sends<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let region = pair.server.sink(8, Access::RemoteWrite);

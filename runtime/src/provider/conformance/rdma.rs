@@ -54,7 +54,7 @@ pub async fn pooled_memory<C: Connector, L: Listener>(connector: C, listener: L)
     assert_eq!(pair.client.qp().copied_payload_bytes() + pair.server.qp().copied_payload_bytes(), 0, "payload copied");
 }
 
-/// Constants can be exposed like other memory.
+/// Memory in a static constant can be the source of an RDMA Read.
 pub async fn read_of_constants<C: Connector, L: Listener>(connector: C, listener: L) {
     static CONSTANT: [u8; 20_000] = [0x5a; 20_000];
     let mut pair = pair(connector, listener).await;
@@ -71,14 +71,14 @@ pub async fn read_of_constants<C: Connector, L: Listener>(connector: C, listener
 /// A zero-length RDMA Write needs no memory.
 pub async fn empty_write_to_unknown_handle<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
-    let nowhere = Region { handle: MemoryHandle(1), base: u64::MAX };
-    pair.client.write(Bytes::new(), nowhere, 0);
+    let unknown = Region { handle: MemoryHandle(1), base: u64::MAX };
+    pair.client.write(Bytes::new(), unknown, 0);
     assert!(matches!(pair.client().await, Completion::Written { .. }));
     pair.client.send(b"still here", None);
     assert_eq!(pair.server_received().await, b"still here");
 }
 
-/// RDMA Writes change the bytes that they name, and no others.
+/// An RDMA Write changes only the bytes in its range.
 pub async fn writes_at_every_offset<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let region = pair.server.sink(64, Access::RemoteWrite);

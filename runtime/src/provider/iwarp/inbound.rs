@@ -205,8 +205,8 @@ impl Endpoint {
         }
     }
 
-    /// Fast path for the most frequent segment: an intact single-segment Send without invalidation, entirely in the staging
-    /// buffer. Returns `false`, without effect, for any other segment and on errors.
+    /// Delivers a segment of the most frequent kind on a fast path: an intact single-segment Send without invalidation,
+    /// entirely in the staging buffer. Returns `false`, without effect, for any other segment and on errors.
     fn deliver_small_send(&mut self, ulpdu_len: usize, header: &DdpHeader) -> bool {
         let DdpHeader::Untagged { control, queue: queue::SEND, msn, mo: 0, .. } = *header else { return false };
         let len = ulpdu_len.saturating_sub(ddp::UNTAGGED);

@@ -52,7 +52,7 @@ impl SimEnd {
 pub enum SimFault {
     /// The connection is lost before the step with this number.
     Disconnect(u64),
-    /// A Send of this side is truncated to its first `len` bytes.
+    /// A Send is truncated to its first `len` bytes.
     Truncate {
         /// The sender.
         end: SimEnd,
@@ -61,7 +61,7 @@ pub enum SimFault {
         /// The number of bytes that arrive.
         len: usize,
     },
-    /// A byte of a Send of this side is changed by exclusive or with `mask`. Ignored if the Send is shorter.
+    /// The bits of `mask` are inverted in one byte of a Send. Ignored if the Send is shorter.
     Garble {
         /// The sender.
         end: SimEnd,
@@ -72,14 +72,14 @@ pub enum SimFault {
         /// The bits to invert.
         mask: u8,
     },
-    /// A registration of this side is refused.
+    /// A registration is refused.
     RefuseRegistration {
         /// The side that registers.
         end: SimEnd,
         /// The number of the registration.
         nth: u64,
     },
-    /// An invalidation of this side fails. The memory stays registered until the connection ends.
+    /// An invalidation fails. The memory stays registered until the connection ends.
     RefuseInvalidation {
         /// The side that invalidates.
         end: SimEnd,

@@ -56,9 +56,9 @@ struct NetworkInner {
 /// A possible next step.
 #[derive(Debug, Clone, Copy)]
 enum NetworkStep {
-    /// This side's first work request is executed.
+    /// The first queued work request of this side is executed.
     Request(SimEnd),
-    /// The peer responds to this side's first RDMA Read.
+    /// The peer responds to the oldest RDMA Read of this side.
     Response(SimEnd),
     /// This side closes the connection.
     Close(SimEnd),

@@ -100,7 +100,7 @@ pub struct VerbsQueuePair {
     /// A message was received.
     heard: bool,
     busy_poll: Duration,
-    may_spin: bool,
+    may_busy_poll: bool,
     last_active: Instant,
     pub(super) copied_payload: u64,
 }
@@ -167,7 +167,7 @@ impl VerbsQueuePair {
             sent: false,
             heard: false,
             busy_poll: config.busy_poll,
-            may_spin: true,
+            may_busy_poll: true,
             last_active: Instant::now(),
             copied_payload: 0,
         };
@@ -506,7 +506,7 @@ impl QueuePair for VerbsQueuePair {
                 return Poll::Pending;
             }
             if !self.busy_poll.is_zero() && self.last_active.elapsed() < self.busy_poll {
-                if !self.may_spin {
+                if !self.may_busy_poll {
                     // Let other tasks run first, then poll again.
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
@@ -531,7 +531,7 @@ impl QueuePair for VerbsQueuePair {
     }
 
     fn set_busy_poll(&mut self, may: bool) {
-        self.may_spin = may;
+        self.may_busy_poll = may;
     }
 
     fn disconnect(&mut self) {

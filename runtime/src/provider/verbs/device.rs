@@ -129,8 +129,10 @@ impl DeviceLimits {
     }
 }
 
+/// Returns the name of a device.
+///
 /// # Safety
-/// `device` is a device of libibverbs'.
+/// `device` must be a valid device of libibverbs.
 unsafe fn name_of(device: *mut ffi::ibv_device) -> String {
     // SAFETY: guaranteed by the caller; the name is an array that ends with a zero.
     unsafe { CStr::from_ptr((&raw const (*device).name).cast()) }.to_string_lossy().into_owned()

@@ -116,7 +116,7 @@ impl Mr {
         unsafe { (*self.0.as_ptr()).lkey }
     }
 
-    /// Returns the key for the peer.
+    /// Returns the remote key (rkey), which the peer uses.
     pub(super) fn rkey(&self) -> u32 {
         // SAFETY: the region is live.
         unsafe { (*self.0.as_ptr()).rkey }

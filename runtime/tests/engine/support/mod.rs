@@ -173,7 +173,7 @@ impl Pair {
         panic!("the engines do not become idle");
     }
 
-    /// Like [`run`](Self::run), in an order that `choose` decides. It returns a number below its argument.
+    /// Runs like [`run`](Self::run), in an order that `choose` decides. `choose` returns a number below its argument.
     pub(crate) fn run_shuffled(&mut self, mut choose: impl FnMut(usize) -> usize) {
         let mut idle = 0;
         for _ in 0..1_000_000 {

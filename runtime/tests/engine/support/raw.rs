@@ -152,7 +152,7 @@ impl ScriptedPeer {
 /// The three absent chunk lists.
 pub(crate) const NO_CHUNKS: [u32; 3] = [0, 0, 0];
 
-/// A complete RDMA_MSG without chunks.
+/// Returns a complete RDMA_MSG without chunks.
 pub(crate) fn plain(xid: u32, credit: u32, msg_type: u32, number: u32) -> Vec<u32> {
     vec![xid, 1, credit, 0, 0, 0, 0, xid, msg_type, number]
 }

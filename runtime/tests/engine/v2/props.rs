@@ -85,7 +85,7 @@ fn end() -> impl Strategy<Value = SimEnd> {
     prop_oneof![Just(SimEnd::A), Just(SimEnd::B)]
 }
 
-/// A plausible value of a header field.
+/// Generates plausible values of a header field.
 fn header_word() -> impl Strategy<Value = u32> {
     prop_oneof![8 => 0u32..8, 2 => Just(0x1001), 2 => (0u32..20).prop_map(|n| 4 * n), 1 => any::<u32>(), 1 => Just(u32::MAX)]
 }

@@ -41,7 +41,7 @@ fn segment(position: Option<u32>, handle: u32, length: u32, offset: u64) -> Vec<
     position.into_iter().chain([handle, length, high, low]).collect()
 }
 
-/// A message of this type with a Read list of one segment per position.
+/// Returns a message of this type with a Read list of one segment per position.
 fn reads(htype: u32, flags: u32, positions: &[u32]) -> Vec<u32> {
     let mut words = vec![3, 2, CREDIT, htype, flags, 0];
     for &position in positions {

@@ -40,7 +40,7 @@ enum Move {
     Leave,
 }
 
-/// The code and words of an error (§8, `rpcrdma2_errcode`), independent of the generated code.
+/// Returns the code and words of an error (§8, `rpcrdma2_errcode`), independent of the generated code.
 fn words(refusal: TransportError) -> Vec<u32> {
     match refusal {
         TransportError::Version { low, high } => vec![1, low, high],
@@ -277,7 +277,7 @@ proptest! {
     }
 }
 
-/// Number of words of `rdma_inv_handle` and the chunk lists.
+/// Returns the number of words of `rdma_inv_handle` and the chunk lists.
 fn lists_len(words: &[u32]) -> usize {
     let mut at = 1;
     while words[at] == 1 {

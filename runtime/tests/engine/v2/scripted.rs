@@ -43,7 +43,7 @@ impl Facing {
         Self::said(role, config, &[])
     }
 
-    /// Like [`new`](Self::new), with these properties of the peer: number and words.
+    /// Creates a peer like [`new`](Self::new), with these properties: number and words.
     pub(super) fn said(role: Role, config: EngineConfig, properties: &[(u32, &[u32])]) -> Self {
         let mut facing = Self::silent(role, config);
         facing.run();
@@ -54,7 +54,7 @@ impl Facing {
     }
 }
 
-/// RDMA2_CONNPROP with these properties.
+/// Returns an RDMA2_CONNPROP with these properties.
 pub(super) fn connprop(xid: u32, flags: u32, properties: &[(u32, &[u32])]) -> Vec<u32> {
     let mut words = vec![xid, 2, CREDIT, CONNPROP, flags, properties.len() as u32];
     for (which, value) in properties {
@@ -119,7 +119,7 @@ impl Facing {
     }
 }
 
-/// RDMA2_MSG without chunks.
+/// Returns an RDMA2_MSG without chunks.
 pub(super) fn plain(xid: u32, credit: u32, msg_type: u32, number: u32) -> Vec<u32> {
     vec![xid, 2, credit, MSG, msg_type, 0, 0, 0, 0, xid, msg_type, number]
 }

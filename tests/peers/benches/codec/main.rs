@@ -86,7 +86,7 @@ fn decoded<T: XdrDecode>(mut decoder: Decoder<'_>) -> T {
     value
 }
 
-/// rpcrdma with owned types. Large items share the memory of the message.
+/// Returns the arm of rpcrdma with owned types. Large items share the memory of the message.
 fn owned<T: XdrEncode + XdrDecode + 'static>(bytes: &'static [u8]) -> Arm {
     let message = Bytes::from_static(bytes);
     let value: T = decoded(Decoder::new(bytes));
@@ -96,7 +96,7 @@ fn owned<T: XdrEncode + XdrDecode + 'static>(bytes: &'static [u8]) -> Arm {
     })
 }
 
-/// rpcrdma with borrowed types.
+/// Returns the arm of rpcrdma with borrowed types.
 fn borrowed<T: XdrEncode + XdrDecodeRef<'static> + 'static>(bytes: &'static [u8]) -> Arm {
     let decode = move || {
         let mut decoder = Decoder::new(black_box(bytes));
@@ -111,7 +111,7 @@ fn borrowed<T: XdrEncode + XdrDecodeRef<'static> + 'static>(bytes: &'static [u8]
     })
 }
 
-/// rpcrdma as over RDMA: the eligible item leaves the stream, and returns to it, by reference.
+/// Returns the arm of rpcrdma as over RDMA: the eligible item is removed from the stream and inserted by reference.
 fn placed(bytes: &'static [u8]) -> Arm {
     let value: nfs3::Read3res = decoded(Decoder::new(bytes));
     let mut stream = Vec::new();
@@ -201,7 +201,7 @@ fn stellar<T: ReadXdr + WriteXdr + 'static>(bytes: &'static [u8]) -> Arm {
     })
 }
 
-/// fastxdr, which only decodes. `right` checks that the end of the message was decoded correctly.
+/// Returns the arm of fastxdr, which only decodes. `right` checks that the end of the message was decoded correctly.
 fn fastxdr<T: TryFrom<bytes05::Bytes, Error = fast::Error> + 'static>(
     bytes: &'static [u8],
     right: impl Fn(&T) -> bool,

@@ -18,7 +18,7 @@ fn written(output: &mut SendBatch, payload: &[u8], steps: &[usize]) -> Vec<u8> {
     out
 }
 
-/// The ULPDU of RFC 5044's examples: a Send of 24 zeros.
+/// Returns the ULPDU of the examples in RFC 5044: a Send of 24 zeros.
 fn example(msn: u8) -> [u8; 42] {
     let mut ulpdu = [0; 42];
     ulpdu[..2].copy_from_slice(&[0x41, 0x43]);
