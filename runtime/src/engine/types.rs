@@ -328,7 +328,9 @@ pub enum CallFailure {
     TooLarge(String),
     /// A call in the reverse direction does not fit in one Send. Version 1 has no chunks in this direction (RFC 8167 §5.3), and a
     /// peer of version 2 may not support them (RPC-over-RDMA v2 §5.2.5). Nothing was sent.
-    #[error("a reverse-direction call of {len} bytes does not fit inline, the limit is {max} bytes (RFC 8167 section 5.3)")]
+    #[error(
+        "a reverse-direction call of {len} bytes does not fit inline, the limit is {max} bytes (RFC 8167 section 5.3)"
+    )]
     ReverseTooLong {
         /// Length of the RPC message in bytes.
         len: u64,
