@@ -10,8 +10,8 @@ pub(super) const CALL: u32 = 0;
 pub(super) const REPLY: u32 = 1;
 
 /// Returns the big-endian 32-bit word with index `n`.
-pub(super) fn word(octets: &[u8], n: usize) -> Option<u32> {
-    octets.get(4 * n..)?.first_chunk().map(|word| u32::from_be_bytes(*word))
+pub(super) fn word(bytes: &[u8], n: usize) -> Option<u32> {
+    bytes.get(4 * n..)?.first_chunk().map(|word| u32::from_be_bytes(*word))
 }
 
 /// Room in bytes in front of a message, enough for nearly every header.

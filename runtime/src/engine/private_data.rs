@@ -122,9 +122,9 @@ mod tests {
     #[test]
     fn vector() {
         let data = PrivateData { remote_invalidation: true, send_size: 4096, receive_size: 262_144 };
-        let octets = data.encode();
-        assert_eq!(&octets[..], &[0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 255]);
-        assert_eq!(PrivateData::find(&octets), Some(data));
+        let bytes = data.encode();
+        assert_eq!(&bytes[..], &[0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 255]);
+        assert_eq!(PrivateData::find(&bytes), Some(data));
     }
 
     /// RFC 8797 §5.1: without private data, or with malformed private data, the defaults apply.
@@ -140,8 +140,8 @@ mod tests {
     /// RFC 8797 §5.2: found at any offset. RFC 8797 §4: reserved bits are ignored.
     #[test]
     fn behind_other_data() {
-        let octets = [9, 0xf6, 0xab, 0xf6, 0xab, 0x0e, 0x18, 1, 0xfe, 0, 0, 7];
-        let found = PrivateData::find(&octets).unwrap();
+        let bytes = [9, 0xf6, 0xab, 0xf6, 0xab, 0x0e, 0x18, 1, 0xfe, 0, 0, 7];
+        let found = PrivateData::find(&bytes).unwrap();
         assert_eq!(found, PrivateData { remote_invalidation: false, send_size: 1024, receive_size: 1024 });
     }
 

@@ -56,7 +56,7 @@ struct Marker([u8; 4]);
 
 impl fmt::Display for Marker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.iter().all(|octet| octet.is_ascii_graphic() || octet.is_ascii_whitespace()) {
+        if self.0.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace()) {
             write!(f, "the text `{}`", self.0.escape_ascii())
         } else {
             write!(f, "{:#010x}", u32::from_be_bytes(self.0))
