@@ -56,7 +56,7 @@ pub(super) struct LocalCall {
     pub(super) segments: u64,
     /// Handle that the reply may invalidate, if the header names one.
     pub(super) invalidates: Option<MemoryHandle>,
-    /// Copy of the message and its items for a resend.
+    /// Message and items for a resend.
     pub(super) kept: Option<ResendableCall>,
     /// Number of resends so far.
     pub(super) resends: u8,

@@ -47,7 +47,7 @@ impl LocalCalls {
         }
     }
 
-    /// Returns whether the engine knows no call.
+    /// Returns whether the engine knows no local call.
     pub(super) fn is_idle(&self) -> bool {
         self.slots.len() == 0
     }

@@ -260,7 +260,7 @@ pub struct OutgoingReply {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum EngineEvent {
-    /// A local call has finished. The engine no longer uses its identifier.
+    /// A local call has finished. Its identifier is no longer valid.
     CallFinished {
         /// Identifier that `start_call` returned.
         id: CallId,
@@ -451,7 +451,8 @@ pub struct EngineConfig {
     /// ([`CallFailure::TooLarge`]). Raise this limit for it, or supply memory for the results ([`ResultChunk::landing`]), which
     /// does not count. Default 64 MiB.
     pub max_call_len: u64,
-    /// Maximum number of bytes on the connection in Read chunks of calls that have no reply yet. Default 256 MiB.
+    /// Maximum number of bytes on the connection that are being fetched, or were fetched for calls that have no reply yet.
+    /// Default 256 MiB.
     pub max_fetched: u64,
     /// Time without progress in RDMA Reads of a peer's Read chunks, or in version 2 in a partially received message, after which
     /// the connection is closed. Both hold memory. Default 60 seconds.
