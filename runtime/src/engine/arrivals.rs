@@ -28,21 +28,21 @@ impl ConnectionCore {
             return Ok(());
         }
         check_counts(lists, &self.shared)?;
-        let pulls = check_chunks(lists, inline.as_ref().map(|message| message.len()))?;
+        let fetches = check_chunks(lists, inline.as_ref().map(|message| message.len()))?;
         let limits = &self.shared.config;
         // RPC-over-RDMA v2 §7.3.1. A chunk that conveys the whole payload stream does not count.
-        if pulls.reduced() > limits.max_chunks as usize {
+        if fetches.reduced() > limits.max_chunks as usize {
             return Err((TransportError::ReadChunks { max: limits.max_chunks }, "too many Read chunks"));
         }
         // RFC 8166 §8.1.4, RPC-over-RDMA v2 §11.1.4: a responder may reject an unreasonable amount of data.
         let most = limits.max_call_len.min(limits.max_fetched);
-        if pulls.len() > most {
+        if fetches.len() > most {
             return Err((TransportError::System, "the Read chunks exceed the memory limit of a call"));
         }
         // The message holds memory while its chunks wait for theirs, so limit it to the length that is always accepted.
-        if *continued && let Some(message) = inline.as_ref().filter(|_| pulls.len() > 0) {
+        if *continued && let Some(message) = inline.as_ref().filter(|_| fetches.len() > 0) {
             let len = message.len() as u64;
-            if len > always_accepted(limits) || pulls.len() + len > most {
+            if len > always_accepted(limits) || fetches.len() + len > most {
                 return Err((
                     TransportError::System,
                     "a continued message and its Read chunks exceed the memory limit of a call",
@@ -59,7 +59,7 @@ impl ConnectionCore {
             let max = u32::try_from(self.shared.send_threshold.saturating_sub(64) / 24).unwrap_or(u32::MAX);
             return Err((TransportError::Segments { max }, "the segments do not fit in the reply's header"));
         };
-        if let Some(slot) = self.served.take(call, pulls, max_inline, &mut self.shared) {
+        if let Some(slot) = self.served.take(call, fetches, max_inline, &mut self.shared) {
             self.arrived(slot);
         }
         Ok(())
@@ -108,10 +108,10 @@ fn check_counts(lists: &ChunkLists, shared: &EngineShared) -> Result<(), CallRej
 /// Groups the Read list into chunks and checks their positions. `inline` is the length of the inline payload stream.
 fn check_chunks(lists: &ChunkLists, inline: Option<usize>) -> Result<ReadChunkFetches, CallRejection> {
     let bad = |why| (TransportError::BadXdr, why);
-    let pulls = ReadChunkFetch::group(lists.reads.iter().map(|read| (read.position, read.segment))).map_err(bad)?;
-    ReadChunkFetch::check_positions(&pulls, inline).map_err(bad)?;
+    let fetches = ReadChunkFetch::group(lists.reads.iter().map(|read| (read.position, read.segment))).map_err(bad)?;
+    ReadChunkFetch::check_positions(&fetches, inline).map_err(bad)?;
     if lists.sink_segments().any(|segment| overflows(&segment)) {
         return Err(bad("a segment's end overflows"));
     }
-    Ok(ReadChunkFetches::new(pulls))
+    Ok(ReadChunkFetches::new(fetches))
 }

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn cuts() {
+    fn cut_divides_memory() {
         let region = Region { handle: MemoryHandle(7), base: 1000 };
         let lengths = |len, max| cut(region, len, max).map(|s| (s.length, s.offset)).collect::<Vec<_>>();
         assert_eq!(lengths(0, 4), []);
@@ -114,7 +114,7 @@ mod tests {
 
     /// The walk skips empty segments, divides long ones, and may use the last one in part.
     #[test]
-    fn walks() {
+    fn walk_skips_empty_segments() {
         let segments = [segment(1, 0, 5), segment(2, 5, 100), segment(3, 0, 9), segment(4, 10, 200)];
         let mut walk = SegmentWalk::default();
         let steps: Vec<_> = std::iter::from_fn(|| walk.next(&segments, 9, 4))

@@ -93,7 +93,7 @@ mod tests {
 
     /// RFC 8166 §3.3.3 and §3.3.1.
     #[test]
-    fn grants() {
+    fn clamps_grants() {
         let mut credits = Credits::new(8);
         assert!(credits.available());
         credits.take();

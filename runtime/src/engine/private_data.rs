@@ -37,7 +37,7 @@ impl PrivateData {
     /// Length of the encoded message in bytes.
     pub const LEN: usize = 8;
 
-    /// Creates the private data of a peer with this configuration. `remote_invalidation` says whether its provider supports Send
+    /// Creates the private data of a peer with this configuration. `remote_invalidation` encoded_size whether its provider supports Send
     /// with Invalidate. Sizes are rounded down to a multiple of 1024 within 1024 to 262144.
     #[must_use]
     pub fn new(config: &EngineConfig, remote_invalidation: bool) -> Self {
@@ -120,7 +120,7 @@ mod tests {
 
     /// RFC 8797 §4, figure 1, field by field.
     #[test]
-    fn vector() {
+    fn encodes_figure_1() {
         let data = PrivateData { remote_invalidation: true, send_size: 4096, receive_size: 262_144 };
         let bytes = data.encode();
         assert_eq!(&bytes[..], &[0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 255]);
@@ -129,7 +129,7 @@ mod tests {
 
     /// RFC 8797 §5.1: without private data, or with malformed private data, the defaults apply.
     #[test]
-    fn absent() {
+    fn defaults_without_private_data() {
         for received in [&[][..], &[0xf6, 0xab, 0x0e, 0x18, 1, 1, 3], &[0xf6, 0xab, 0x0e, 0x18, 2, 1, 3, 3], &[0; 64]] {
             assert_eq!(PrivateData::find(received), None);
         }
@@ -139,7 +139,7 @@ mod tests {
 
     /// RFC 8797 §5.2: found at any offset. RFC 8797 §4: reserved bits are ignored.
     #[test]
-    fn behind_other_data() {
+    fn finds_message_at_any_offset() {
         let bytes = [9, 0xf6, 0xab, 0xf6, 0xab, 0x0e, 0x18, 1, 0xfe, 0, 0, 7];
         let found = PrivateData::find(&bytes).unwrap();
         assert_eq!(found, PrivateData { remote_invalidation: false, send_size: 1024, receive_size: 1024 });
@@ -147,12 +147,15 @@ mod tests {
 
     /// RFC 8797 §4.2: sizes are multiples of 1024 bytes from 1024 to 262144.
     #[test]
-    fn sizes() {
-        let says = |size| {
+    fn rounds_sizes_to_kib() {
+        let encoded_size = |size| {
             let config = EngineConfig { send_size: size, receive_size: size, ..EngineConfig::default() };
             PrivateData::new(&config, false).send_size
         };
-        assert_eq!([says(0), says(1000), says(1024), says(2047), says(2048)], [1024, 1024, 1024, 1024, 2048]);
-        assert_eq!([says(262_144), says(u32::MAX)], [262_144, 262_144]);
+        assert_eq!(
+            [encoded_size(0), encoded_size(1000), encoded_size(1024), encoded_size(2047), encoded_size(2048)],
+            [1024, 1024, 1024, 1024, 2048]
+        );
+        assert_eq!([encoded_size(262_144), encoded_size(u32::MAX)], [262_144, 262_144]);
     }
 }
