@@ -37,7 +37,7 @@ impl PrivateData {
     /// Length of the encoded message in bytes.
     pub const LEN: usize = 8;
 
-    /// Creates the private data of a peer with this configuration. `remote_invalidation` encoded_size whether its provider supports Send
+    /// Creates the private data of a peer with this configuration. `remote_invalidation` says whether its provider supports Send
     /// with Invalidate. Sizes are rounded down to a multiple of 1024 within 1024 to 262144.
     #[must_use]
     pub fn new(config: &EngineConfig, remote_invalidation: bool) -> Self {
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!((assumed.send_size, assumed.receive_size, assumed.remote_invalidation), (1024, 1024, false));
     }
 
-    /// RFC 8797 §5.2: found at any offset. RFC 8797 §4: reserved bits are ignored.
+    /// RFC 8797 §5.2: the message may be at any offset. RFC 8797 §4: reserved bits are ignored.
     #[test]
     fn finds_message_at_any_offset() {
         let bytes = [9, 0xf6, 0xab, 0xf6, 0xab, 0x0e, 0x18, 1, 0xfe, 0, 0, 7];

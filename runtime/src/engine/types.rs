@@ -92,7 +92,7 @@ pub struct ResultChunk {
 pub enum MessagePayload {
     /// Message buffer from one or more Receives.
     Inline(MessageBuf),
-    /// Memory of its own: a Position-Zero Read chunk, a Reply chunk, or a long record of a byte stream.
+    /// Separate memory: a Position-Zero Read chunk, a Reply chunk, or a long record of a byte stream.
     Long(Bytes),
 }
 
