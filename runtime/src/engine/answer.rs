@@ -1,5 +1,4 @@
-//! Replies as far as they do not depend on the version: what a reply's chunks say, compared with those of its call, and
-//! what the caller gets.
+//! Replies to local calls, independent of the version: validation of their chunks, and construction of the result.
 
 use smallvec::SmallVec;
 
@@ -14,7 +13,7 @@ use super::{
 use crate::{memory::MessageBuf, provider::Region, xdr::WriteChunk};
 
 impl CheckedReply {
-    /// How the reply was conveyed, and why, as far as a requester can tell.
+    /// Returns the format of the reply and its reason, as far as a requester can tell.
     fn choice(&self, call: &LocalCall) -> FormatChoice {
         if call.choice.format == MessageFormat::Record {
             return call.choice;
@@ -28,7 +27,7 @@ impl CheckedReply {
         FormatChoice { format, reason }
     }
 
-    /// Builds what the caller gets; the call's memory is back.
+    /// Builds the reply for the caller. The memory of the call must have been invalidated.
     pub(super) fn into_reply(self, call: &mut LocalCall) -> Result<IncomingReply, CallFailure> {
         let FormatChoice { format, reason } = self.choice(call);
         let payload = match self.inline {
@@ -39,7 +38,7 @@ impl CheckedReply {
                 let bytes = landed.unwrap_or_default();
                 // RFC 8166 §4.2.1.
                 if message::message_type(&bytes, call.xid) != Some(REPLY) {
-                    return Err(CallFailure::BadReply("its Reply chunk holds no reply to this call".into()));
+                    return Err(CallFailure::BadReply("the Reply chunk does not contain a reply to this call".into()));
                 }
                 MessagePayload::Long(bytes)
             }
@@ -47,7 +46,7 @@ impl CheckedReply {
         let writes = (0..call.chunks.len())
             .map(|n| match (self.writes.get(n), call.exposure.take_sink(Purpose::Result(n))) {
                 (Some(&len), Some(buf)) => {
-                    // RFC 8166 §4.3.2.2: what lies beyond may have been written to; it is not handed over.
+                    // RFC 8166 §4.3.2.2: the responder may have written beyond `len`, and the caller must not see that.
                     let data = if len == 0 { Default::default() } else { message::prefix(buf.freeze(), len) };
                     WriteChunk { data, provided: true }
                 }
@@ -58,7 +57,7 @@ impl CheckedReply {
     }
 }
 
-/// Compares a reply's chunks with those that the call provided.
+/// Validates the chunks of a reply against those that the call provided.
 pub(super) fn check_reply(
     call: &LocalCall,
     inline: Option<MessageBuf>,
@@ -71,9 +70,9 @@ pub(super) fn check_reply(
     if !reads.is_empty() {
         return Err(bad("it has a Read list"));
     }
-    // RFC 8166 §3.4.6: all chunks come back. Responders that used none have been seen to leave the list out.
+    // RFC 8166 §3.4.6: the reply returns all chunks. Some responders omit the list if they use no chunk.
     if !writes.is_empty() && writes.len() != call.offer.provided {
-        return Err(bad("its Write list has another number of chunks than the call's"));
+        return Err(bad("its Write list and that of the call differ in the number of chunks"));
     }
     let max = call.offer.max_segment;
     let mut lens = SmallVec::new();
@@ -87,45 +86,45 @@ pub(super) fn check_reply(
     let region = call.exposure.find(Purpose::Reply);
     let long = match (reply, region) {
         (None, _) => 0,
-        (Some(_), None) => return Err(bad("it has a Reply chunk, the call has none")),
+        (Some(_), None) => return Err(bad("it has a Reply chunk, but the call has none")),
         (Some(segments), _) => returned_len(region, max, segments).map_err(bad)?,
     };
     match (&inline, long) {
         // RFC 8166 §4.2.4: the Reply chunk of a reply without an inline payload holds its payload stream.
-        (None, 0) => Err(bad("nothing inline, and nothing in the Reply chunk")),
-        (Some(_), 1..) => Err(bad("a payload inline, and a Reply chunk in use")),
+        (None, 0) => Err(bad("it has neither an inline payload nor data in the Reply chunk")),
+        (Some(_), 1..) => Err(bad("it has both an inline payload and data in the Reply chunk")),
         _ => Ok(CheckedReply { inline: inline.map(MessagePayload::Inline), continued, long, writes: lens }),
     }
 }
 
-/// Octets returned in a chunk, if its segments are those provided, filled one after the other.
+/// Returns the number of bytes returned in a chunk. Fails unless its segments are those provided, filled in order.
 fn returned_len(provided: Option<(Region, u64)>, max: u32, returned: &[RdmaSegment]) -> Result<u64, &'static str> {
     let mut returned = returned.iter();
     let Some((region, len)) = provided else {
-        // RFC 8166 §4.3.2.3: an empty Write chunk comes back empty.
+        // RFC 8166 §4.3.2.3: an empty Write chunk is returned empty.
         return if returned.next().is_none() { Ok(0) } else { Err("it has segments in an empty Write chunk") };
     };
     let mut total = 0;
     let mut full = true;
     for provided in cut(region, len, max) {
-        // RFC 8166 §3.4.6: segment count and segments are the call's, the lengths are what was written.
-        let Some(segment) = returned.next() else { return Err("it has fewer segments in a chunk than the call") };
+        // RFC 8166 §3.4.6: the reply repeats the segments of the call, with the lengths that were written.
+        let Some(segment) = returned.next() else { return Err("a chunk has fewer segments than in the call") };
         if segment.length == 0 {
             full = false;
             continue;
         }
         if (segment.handle, segment.offset) != (provided.handle, provided.offset) {
-            return Err("a segment is not the call's");
+            return Err("a segment differs from that of the call");
         }
         if segment.length > provided.length {
-            return Err("a segment is longer than the call's");
+            return Err("a segment is longer than in the call");
         }
-        // RFC 8166 §3.4.6: filled contiguously and in order.
+        // RFC 8166 §3.4.6: segments are filled contiguously and in order.
         if !full {
-            return Err("a segment is in use though one before it was not filled");
+            return Err("a segment contains data although an earlier one is not full");
         }
         full = segment.length == provided.length;
         total += u64::from(segment.length);
     }
-    if returned.next().is_some() { Err("it has more segments in a chunk than the call") } else { Ok(total) }
+    if returned.next().is_some() { Err("a chunk has more segments than in the call") } else { Ok(total) }
 }

@@ -1,4 +1,4 @@
-//! Calls as they arrive: the checks on their chunks before anything is done for them (RFC 8166 §4.5, RPC-over-RDMA v2 §7).
+//! Validation of a received call's chunks before it is processed (RFC 8166 §4.5, RPC-over-RDMA v2 §7).
 
 use super::{
     EngineConfig, ReverseDirection, Role, TransportError,
@@ -9,75 +9,78 @@ use super::{
     shared::EngineShared,
     types::DEFAULT_CONTINUED,
 };
-/// The reason why a call is not accepted: an error for its sender and a text for the log.
+/// Reason why a call is rejected: the error for its sender, and a text for the log.
 pub(super) type CallRejection = (TransportError, &'static str);
 
-/// Longest payload stream in bytes that is reassembled however little memory there is: a continued message cannot wait for room,
-/// as RDMA Reads can. Peers continue as much by default.
+/// Returns the maximum length in bytes of a payload stream that is reassembled even if memory is short. RDMA Reads can wait for
+/// memory, but a continued message cannot. Peers continue messages up to this length by default.
 pub(super) fn always_accepted(config: &EngineConfig) -> u64 {
     u64::from(config.max_continued.max(DEFAULT_CONTINUED))
 }
 
 impl ConnectionCore {
-    /// Accepts a call, and hands it to the upper layer if all of it is here.
+    /// Accepts a call, and delivers it to the upper layer if it is complete.
     pub(super) fn accept(&mut self, call: ArrivingCall) -> Result<(), CallRejection> {
         let ArrivingCall { xid, inline, continued, lists, .. } = &call;
-        // An XID stands for one call at a time: the replies to two could not be told apart.
+        // Two calls with one XID are not allowed, because their replies could not be told apart.
         if self.served.has_xid(*xid) {
             self.shared.discard("a call with its XID is in progress");
             return Ok(());
         }
         check_counts(lists, &self.shared)?;
-        let pulls = check_chunks(lists, inline.as_ref().map(|message| message.len()))?;
+        let fetches = check_chunks(lists, inline.as_ref().map(|message| message.len()))?;
         let limits = &self.shared.config;
-        // RPC-over-RDMA v2 §7.3.1. A chunk that holds the whole payload stream does not count.
-        if pulls.reduced() > limits.max_chunks as usize {
+        // RPC-over-RDMA v2 §7.3.1. A chunk that conveys the whole payload stream does not count.
+        if fetches.reduced() > limits.max_chunks as usize {
             return Err((TransportError::ReadChunks { max: limits.max_chunks }, "too many Read chunks"));
         }
-        // RFC 8166 §8.1.4, RPC-over-RDMA v2 §11.1.4: a responder is not obliged to pull what is unreasonably large.
+        // RFC 8166 §8.1.4, RPC-over-RDMA v2 §11.1.4: a responder may reject an unreasonable amount of data.
         let most = limits.max_call_len.min(limits.max_fetched);
-        if pulls.len() > most {
-            return Err((TransportError::System, "more to pull than a call may have"));
+        if fetches.len() > most {
+            return Err((TransportError::System, "the Read chunks exceed the memory limit of a call"));
         }
-        // The message occupies memory while its chunks wait for theirs, so it is no longer than is always accepted.
-        if *continued && let Some(message) = inline.as_ref().filter(|_| pulls.len() > 0) {
+        // The message holds memory while its chunks wait for theirs, so limit it to the length that is always accepted.
+        if *continued && let Some(message) = inline.as_ref().filter(|_| fetches.len() > 0) {
             let len = message.len() as u64;
-            if len > always_accepted(limits) || pulls.len() + len > most {
-                return Err((TransportError::System, "a continued message, and more to pull than a call may have"));
+            if len > always_accepted(limits) || fetches.len() + len > most {
+                return Err((
+                    TransportError::System,
+                    "a continued message and its Read chunks exceed the memory limit of a call",
+                ));
             }
         }
         // RFC 8166 §4.3.2.2, §4.3.3, RPC-over-RDMA v2 §4.3.6: the reply repeats the Write list and the Reply chunk. The last
-        // message of a continued reply has a payload besides.
+        // message of a continued reply also carries payload.
         let rules = &self.shared.rules;
         let room = self.shared.send_threshold.checked_sub(lists.reply_header_len(rules.prefix));
         let least = if rules.continuation { 4 } else { 0 };
         let Some(max_inline) = room.filter(|&room| room >= least) else {
-            // A segment takes 16 bytes, in a chunk of its own 24; 64 are left for the rest of the header.
+            // A segment takes 16 bytes, or 24 in a chunk of its own. 64 bytes remain for the rest of the header.
             let max = u32::try_from(self.shared.send_threshold.saturating_sub(64) / 24).unwrap_or(u32::MAX);
-            return Err((TransportError::Segments { max }, "more segments than fit in the reply's header"));
+            return Err((TransportError::Segments { max }, "the segments do not fit in the reply's header"));
         };
-        if let Some(slot) = self.served.take(call, pulls, max_inline, &mut self.shared) {
+        if let Some(slot) = self.served.take(call, fetches, max_inline, &mut self.shared) {
             self.arrived(slot);
         }
         Ok(())
     }
 
-    /// Whether the peer's calls may be continued.
+    /// Returns whether calls from the peer may be continued.
     // RPC-over-RDMA v2 §5.2.5.
     pub(super) fn accepts_continued(&self) -> bool {
         self.shared.rules.local_level >= ReverseDirection::Continued
     }
 
-    /// Whether local calls go in the reverse direction (RFC 8167).
+    /// Returns whether local calls go in the reverse direction (RFC 8167).
     pub(super) fn calls_are_reverse(&self) -> bool {
         self.role == Role::Server
     }
 }
 
-/// Compares the numbers of chunks and segments with the local limits.
+/// Checks the numbers of chunks and segments against the local limits.
 fn check_counts(lists: &ChunkLists, shared: &EngineShared) -> Result<(), CallRejection> {
     let (limits, level) = (&shared.config, shared.rules.local_level);
-    // RFC 8167 §5.3, RPC-over-RDMA v2 §4.5.4: without support for chunks in the reverse direction, an error of §7.3 says so.
+    // RFC 8167 §5.3, RPC-over-RDMA v2 §4.5.4: an error of §7.3 reports that chunks in the reverse direction are unsupported.
     if level < ReverseDirection::General && !lists.is_empty() {
         let refusal = if !lists.reads.is_empty() {
             TransportError::ReadChunks { max: 0 }
@@ -105,10 +108,10 @@ fn check_counts(lists: &ChunkLists, shared: &EngineShared) -> Result<(), CallRej
 /// Groups the Read list into chunks and checks their positions. `inline` is the length of the inline payload stream.
 fn check_chunks(lists: &ChunkLists, inline: Option<usize>) -> Result<ReadChunkFetches, CallRejection> {
     let bad = |why| (TransportError::BadXdr, why);
-    let pulls = ReadChunkFetch::group(lists.reads.iter().map(|read| (read.position, read.segment))).map_err(bad)?;
-    ReadChunkFetch::check_positions(&pulls, inline).map_err(bad)?;
+    let fetches = ReadChunkFetch::group(lists.reads.iter().map(|read| (read.position, read.segment))).map_err(bad)?;
+    ReadChunkFetch::check_positions(&fetches, inline).map_err(bad)?;
     if lists.sink_segments().any(|segment| overflows(&segment)) {
         return Err(bad("a segment's end overflows"));
     }
-    Ok(ReadChunkFetches::new(pulls))
+    Ok(ReadChunkFetches::new(fetches))
 }

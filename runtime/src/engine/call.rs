@@ -1,4 +1,4 @@
-//! One local call.
+//! State of one local call.
 
 use std::{sync::Arc, time::Instant};
 
@@ -16,19 +16,19 @@ use crate::{
     xdr::ReducedItem,
 };
 
-/// Where a call is.
+/// Phase of a local call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallPhase {
-    /// Waiting for a credit.
+    /// The call waits for a credit.
     Queued,
-    /// Sent; its memory is exposed.
+    /// The call was sent, and its memory is exposed.
     Sent,
-    /// Its outcome is known; its memory is being taken back.
+    /// The outcome is known, and the memory is being invalidated.
     Finishing,
-    /// Given up by its caller while the peer may be using its memory, which stays registered, and this engine's,
-    /// until the reply comes or the grace for that is over.
+    /// The call was given up after it was sent. Its memory stays registered, because the peer may still access it, until the
+    /// reply arrives or the grace period ends.
     Lingering,
-    /// Over for its caller; its XID and credit are taken until the reply comes (RFC 8166 §3.3.1).
+    /// The call has finished for its caller. It holds its XID and credit until the reply arrives (RFC 8166 §3.3.1).
     Abandoned,
 }
 
@@ -36,9 +36,9 @@ pub(super) enum CallPhase {
 pub(super) struct LocalCall {
     pub(super) phase: CallPhase,
     pub(super) xid: u32,
-    /// Whether any of it may have reached the peer.
+    /// True if any part of the call may have reached the peer.
     pub(super) sent: bool,
-    /// Whether the peer has answered, or never will.
+    /// True if the peer has replied, or never will.
     pub(super) answered: bool,
     pub(super) message: Option<MessageBuf>,
     pub(super) reduced: SmallVec<[ReducedItem; 2]>,
@@ -50,19 +50,19 @@ pub(super) struct LocalCall {
     pub(super) outcome: Option<Result<CheckedReply, CallFailure>>,
     pub(super) policy: CallPolicy,
     pub(super) seal: Option<Arc<dyn Seal>>,
-    /// How it was conveyed.
+    /// Format of the call, and the reason for it.
     pub(super) choice: FormatChoice,
-    /// Segments in its header.
+    /// Number of segments in the call's header.
     pub(super) segments: u64,
-    /// The handle that its reply may invalidate, where the requester says which.
+    /// Handle that the reply may invalidate, if the header names one.
     pub(super) invalidates: Option<MemoryHandle>,
-    /// What is needed to send it again.
+    /// Message and items for a resend.
     pub(super) kept: Option<ResendableCall>,
-    /// How often it has been sent again.
+    /// Number of resends so far.
     pub(super) resends: u8,
-    /// To be sent again once its memory is back.
+    /// True if the call will be sent again once its memory is invalidated.
     pub(super) again: bool,
-    /// What an earlier attempt ended with that may have been carried out.
+    /// Failure of an earlier attempt that the peer may have executed.
     pub(super) earlier: Option<CallFailure>,
 }
 
@@ -94,11 +94,11 @@ impl LocalCall {
         }
     }
 
-    /// Takes the message, with this XID and the verifier of its seal; `None` if it has been taken.
+    /// Takes the message, writes this XID, and adds the verifier of its seal. Returns `None` if the message was taken before.
     pub(super) fn take_message(&mut self, xid: u32, pool: &BufferPool) -> Result<Option<MessageBuf>, CallFailure> {
         let Some(mut message) = self.message.take() else { return Ok(None) };
         if !set_xid(&mut message, xid) {
-            return Err(CallFailure::TooLarge("its message is too short to be an RPC message".into()));
+            return Err(CallFailure::TooLarge("the message is too short for an RPC message".into()));
         }
         if let Some(sealer) = &self.seal {
             message = seal(message, &mut self.reduced, &**sealer, pool)?;
@@ -107,31 +107,31 @@ impl LocalCall {
     }
 }
 
-/// A reply that has been checked, until its memory is back.
+/// A validated reply whose memory is still being invalidated.
 #[derive(Debug)]
 pub(super) struct CheckedReply {
-    /// The payload stream, where it came inline.
+    /// Payload stream, if it is inline.
     pub(super) inline: Option<MessagePayload>,
-    /// Whether it came in more than one message.
+    /// True if the reply arrived in more than one message.
     pub(super) continued: bool,
-    /// Octets in the Reply chunk.
+    /// Number of bytes in the Reply chunk.
     pub(super) long: u64,
-    /// Octets in each Write chunk.
+    /// Number of bytes in each Write chunk.
     pub(super) writes: SmallVec<[u64; 2]>,
 }
 
-/// A call that may be sent again.
+/// Contents of a call that may be sent again.
 #[derive(Debug)]
 pub(super) struct ResendableCall {
     pub(super) message: ResendableMessage,
     pub(super) reduced: SmallVec<[ReducedItem; 2]>,
 }
 
-/// The message of a call that may be sent again.
+/// Message of a call that may be sent again.
 #[derive(Debug)]
 pub(super) enum ResendableMessage {
-    /// In memory from the pool: the provider owns the message itself.
+    /// A copy in pool memory, because the provider owns the message itself.
     Copy(MessageBuf),
-    /// The memory that is exposed, by reference.
+    /// A reference to the memory that is exposed.
     Whole(Bytes),
 }

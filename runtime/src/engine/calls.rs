@@ -1,4 +1,4 @@
-//! This end's calls, from their making to their end, whatever the version that carries them.
+//! Local calls from start to completion, independent of the version that carries them.
 
 use std::{collections::VecDeque, time::Instant};
 
@@ -15,20 +15,20 @@ use crate::{
     provider::{DisconnectReason, RegisterableMemory},
 };
 
-/// The calls of this end's on a connection.
+/// The local calls of a connection.
 #[derive(Debug)]
 pub(super) struct LocalCalls {
-    /// Whether the calls go in the reverse direction.
+    /// True if the calls go in the reverse direction.
     reverse: bool,
     slots: GenerationalSlab<LocalCall>,
-    /// Keys of calls that wait to be sent; those that ended meanwhile find nothing.
+    /// Keys of calls that wait to be sent. The key of a call that has finished meanwhile matches no slot.
     queue: VecDeque<u64>,
-    /// Calls in [`CallPhase::Lingering`] and [`CallPhase::Abandoned`].
+    /// Number of calls in [`CallPhase::Lingering`] and [`CallPhase::Abandoned`].
     abandoned: u32,
-    /// Calls in flight.
+    /// Slots of the calls in flight, by XID.
     xids: NumberMap<u32, u32>,
     xid_seed: u32,
-    /// Number of XIDs that have been given to calls, from `xid_seed` on.
+    /// Number of XIDs that were assigned, starting at `xid_seed`.
     xids_used: u64,
     deadlines: Deadlines,
 }
@@ -47,12 +47,12 @@ impl LocalCalls {
         }
     }
 
-    /// Whether no call's outcome is outstanding.
+    /// Returns whether the engine knows no local call.
     pub(super) fn is_idle(&self) -> bool {
         self.slots.len() == 0
     }
 
-    /// Calls that are over for their callers and hold a credit until the peer answers.
+    /// Returns the number of calls that have finished for their callers and hold a credit until the peer replies.
     pub(super) fn abandoned(&self) -> u32 {
         self.abandoned
     }
@@ -62,7 +62,7 @@ impl LocalCalls {
         let (_, key) = self.slots.insert(LocalCall::new(call));
         let calls = &self.slots;
         if self.queue.len() > 2 * calls.len() + 64 {
-            // Calls that were given up while they waited.
+            // Remove calls that were given up while they waited.
             self.queue.retain(|&key| calls.index(key).is_some());
         }
         self.queue.push_back(key);
@@ -77,12 +77,12 @@ impl LocalCalls {
         self.give_up(id.0, now, shared, |sent| CallFailure::Cancelled { sent });
     }
 
-    /// Gives up what is due. `can_send`: whether the peer would take another call.
+    /// Gives up calls whose deadline has passed. `can_send` is true if the peer would accept another call.
     pub(super) fn handle_timeout(&mut self, now: Instant, can_send: bool, shared: &mut EngineShared) {
         while let Some(key) = self.deadlines.pop_due(now) {
             let Some(slot) = self.slots.index(key) else { continue };
             match self.slots.get(slot) {
-                // Its deadline as a call may be due before its grace is over.
+                // The call's original deadline may pass before its grace period ends.
                 Some(call) if call.phase == CallPhase::Lingering => {
                     if call.deadline.is_some_and(|at| at <= now) {
                         self.take_back(slot, shared);
@@ -116,9 +116,9 @@ impl LocalCalls {
         let Some(call) = self.slots.get_mut(slot) else { return };
         let grace_over = Some(deadlines::after(now, shared.config.abandoned_call_timeout)).filter(|&at| at > now);
         match (call.phase, grace_over) {
-            // RFC 8166 §4.4.1: the responder cannot know that nobody waits, and goes on to use the memory. To take it
-            // away under its hands would cost the connection, and with it every other call's outcome. The caller gets
-            // nothing of it back: it is the engine's until it has been invalidated.
+            // RFC 8166 §4.4.1: the responder does not know that the caller gave up, and continues to access the memory. An
+            // invalidation during an access would break the connection, and with it all other calls. The memory therefore
+            // belongs to the engine until it is invalidated, and the caller does not get it back.
             (CallPhase::Sent, Some(grace_over)) => {
                 call.phase = CallPhase::Lingering;
                 call.deadline = Some(grace_over);
@@ -131,8 +131,9 @@ impl LocalCalls {
                 let sent = call.sent;
                 self.finish(slot, Err(failure(sent)), shared);
             }
-            // Answered, or to be sent again, and the peer is still at its memory (RDMA Reads of it that it does not take): the
-            // caller does not wait for that, and gets nothing of the memory. The engine keeps it until it is back.
+            // The call has a reply or will be sent again, but its memory is not invalidated yet, for example because the peer
+            // does not accept RDMA Reads of it. The caller does not wait for that and does not get the memory back. The engine
+            // keeps it until it is invalidated.
             (CallPhase::Finishing, _) => {
                 let failure = match call.outcome.take() {
                     Some(outcome) => outcome.err().unwrap_or_else(|| failure(true)),
@@ -146,11 +147,11 @@ impl LocalCalls {
         }
     }
 
-    /// Ends a connection on which no call can be made any more: every credit is held by a call that was given up, and whose
-    /// grace is over, while others wait. They get to know that they were not sent, and may go elsewhere.
+    /// Ends a connection on which no call can be sent any more, because calls that were given up hold every credit and their
+    /// grace periods have ended, while other calls wait. The waiting calls then fail as not sent, and may be retried elsewhere.
     fn check_responsive(&self, can_send: bool, shared: &mut EngineShared) {
-        // RFC 8167 §5.4, §6: calls in the reverse direction may be dropped by a peer that is not prepared for them. That
-        // is no reason to end what the peer makes of the connection itself.
+        // RFC 8167 §5.4, §6: a peer without support for the reverse direction may drop such calls. The forward direction of
+        // the connection must survive that.
         if self.reverse || can_send {
             return;
         }
@@ -164,7 +165,7 @@ impl LocalCalls {
         }
     }
 
-    /// Takes the memory of a lingering call back.
+    /// Invalidates the memory of a lingering call.
     fn take_back(&mut self, slot: u32, shared: &mut EngineShared) {
         if let Some(call) = self.slots.get_mut(slot) {
             call.phase = CallPhase::Finishing;
@@ -174,7 +175,7 @@ impl LocalCalls {
         }
     }
 
-    /// The call that is to be sent next. One that is too late for that ends here.
+    /// Returns the slot of the next call to send. Fails calls whose deadline has passed.
     pub(super) fn next_queued(&mut self, now: Instant, shared: &mut EngineShared) -> Option<u32> {
         while let Some(key) = self.queue.pop_front() {
             let Some(slot) = self.slots.index(key) else { continue };
@@ -196,23 +197,23 @@ impl LocalCalls {
         self.slots.get_mut(slot)
     }
 
-    /// The slot of the call in flight that has this XID.
+    /// Returns the slot of the call in flight that has this XID.
     pub(super) fn by_xid(&self, xid: u32) -> Option<u32> {
         self.xids.get(&xid).copied()
     }
 
-    /// Whether the call in flight with this XID is there, its memory as exposed as it was.
+    /// Returns whether a call with this XID is in flight and all of its memory is still exposed.
     pub(super) fn is_exposed(&self, xid: u32) -> bool {
         let call = self.by_xid(xid).and_then(|slot| self.get(slot));
         call.is_some_and(|call| matches!(call.phase, CallPhase::Sent | CallPhase::Lingering))
     }
 
-    /// Calls in flight: sent and not answered.
+    /// Returns the number of calls in flight: sent, without a reply.
     pub(super) fn in_flight(&self) -> usize {
         self.xids.len()
     }
 
-    /// The first of a call's Sends is about to be posted.
+    /// Marks a call as sent, before the first of its Sends is posted.
     pub(super) fn sending(&mut self, slot: u32, xid: u32, shared: &mut EngineShared) {
         if let Some(call) = self.slots.get_mut(slot) {
             call.phase = CallPhase::Sent;
@@ -225,7 +226,7 @@ impl LocalCalls {
         }
     }
 
-    /// A call in flight has been answered, well or badly.
+    /// Handles a reply to a call in flight, or an error in its place.
     pub(super) fn answered(
         &mut self,
         slot: u32,
@@ -243,15 +244,15 @@ impl LocalCalls {
                 }
                 self.finish(slot, outcome, shared);
             }
-            // Too late for its caller.
+            // The reply came too late for the caller.
             CallPhase::Lingering => self.take_back(slot, shared),
             CallPhase::Abandoned => self.forget(slot),
             CallPhase::Finishing | CallPhase::Queued => {}
         }
     }
 
-    /// A call in flight was refused, and is to be sent again once its memory is back. `executed`: how, where the peer may have
-    /// carried it out.
+    /// Prepares a call that the peer rejected for a resend, once its memory is invalidated. `executed` is the failure to report
+    /// if the peer may have executed the call.
     pub(super) fn send_again(&mut self, slot: u32, executed: Option<CallFailure>, shared: &mut EngineShared) {
         let Some(call) = self.slots.get_mut(slot).filter(|call| call.phase == CallPhase::Sent) else { return };
         self.xids.remove(&call.xid);
@@ -265,7 +266,7 @@ impl LocalCalls {
         self.complete_if_safe(slot, shared);
     }
 
-    /// Queues a call again, in front of the others.
+    /// Queues a call again, ahead of the others.
     fn requeue(&mut self, slot: u32, shared: &mut EngineShared) {
         let key = self.slots.key(slot);
         let Some(call) = self.slots.get_mut(slot) else { return };
@@ -282,7 +283,7 @@ impl LocalCalls {
         self.queue.push_front(key);
     }
 
-    /// An XID that no call in flight has.
+    /// Returns an XID that no call in flight has.
     pub(super) fn free_xid(&mut self) -> u32 {
         loop {
             let xid = self.next_xid();
@@ -297,12 +298,12 @@ impl LocalCalls {
         self.xid_seed.wrapping_add(self.xids_used as u32)
     }
 
-    /// Whether `xid` has been given to a call, in flight or over.
+    /// Returns whether `xid` was assigned to a call, in flight or finished.
     pub(super) fn has_used(&self, xid: u32) -> bool {
         (1..=self.xids_used).contains(&self.next_xid().wrapping_sub(xid).into())
     }
 
-    /// An XID other than zero that no call in flight has.
+    /// Returns a nonzero XID that no call in flight has.
     pub(super) fn free_nonzero_xid(&mut self) -> u32 {
         match self.free_xid() {
             0 => self.free_xid(),
@@ -310,9 +311,8 @@ impl LocalCalls {
         }
     }
 
-    /// A call's outcome is known: its memory is taken back, then its caller is told.
-    // RFC 8166 §4.4.1: memory is protected from the responder before the upper layer gets at it, and that of
-    // cancelled calls likewise.
+    /// Records the outcome of a call, invalidates its memory, and then notifies the caller.
+    // RFC 8166 §4.4.1: memory is invalidated before the upper layer accesses it, and also after a cancellation.
     pub(super) fn finish(&mut self, slot: u32, outcome: Result<CheckedReply, CallFailure>, shared: &mut EngineShared) {
         let Some(call) = self.slots.get_mut(slot) else { return };
         if call.phase == CallPhase::Queued {
@@ -332,7 +332,7 @@ impl LocalCalls {
         }
     }
 
-    /// Tells the caller once nothing is exposed any more.
+    /// Notifies the caller, or queues the call again, if none of its memory is exposed any more.
     fn complete_if_safe(&mut self, slot: u32, shared: &mut EngineShared) {
         let Some(call) = self.slots.get_mut(slot) else { return };
         if call.phase == CallPhase::Finishing && call.exposure.is_over() {
@@ -347,7 +347,7 @@ impl LocalCalls {
     fn complete(&mut self, slot: u32, outcome: Option<Result<CheckedReply, CallFailure>>, shared: &mut EngineShared) {
         let id = CallId(self.slots.key(slot));
         let Some(call) = self.slots.get_mut(slot) else { return };
-        // The caller of a call that lingered knows already.
+        // The caller of a lingering call already has its outcome.
         if let Some(outcome) = outcome {
             let result = outcome.and_then(|answer| answer.into_reply(call));
             if result.is_ok() {
@@ -369,7 +369,7 @@ impl LocalCalls {
         }
     }
 
-    /// An abandoned call has been answered, or never will be.
+    /// Removes an abandoned call, after its reply has arrived or when none will arrive.
     fn forget(&mut self, slot: u32) {
         self.slots.remove(slot);
         self.abandoned -= 1;
@@ -382,8 +382,8 @@ impl LocalCalls {
         }
     }
 
-    /// A region could not be invalidated.
-    // RFC 8166 §4.5.4: the connection is closed before the transaction is complete.
+    /// Handles a failed invalidation.
+    // RFC 8166 §4.5.4: close the connection before the transaction is complete.
     pub(super) fn invalidate_failed(&mut self, slot: u32, part: u16, shared: &mut EngineShared) {
         if let Some(call) = self.slots.get_mut(slot) {
             call.exposure.stuck(part);
@@ -392,12 +392,12 @@ impl LocalCalls {
         }
     }
 
-    /// The connection is closing: calls that were not sent will not be.
+    /// Fails all queued calls because the connection is closing.
     pub(super) fn fail_queued(&mut self, reason: &CloseReason, shared: &mut EngineShared) {
         self.end_queued(|call| CallFailure::Closed { reason: reason.clone(), sent: call.sent }, shared);
     }
 
-    /// Calls that were not sent will not be.
+    /// Fails all queued calls with this failure.
     pub(super) fn refuse_queued(&mut self, failure: &CallFailure, shared: &mut EngineShared) {
         self.end_queued(|_| failure.clone(), shared);
     }
@@ -412,7 +412,7 @@ impl LocalCalls {
         }
     }
 
-    /// The connection is gone.
+    /// Ends all calls after the connection was lost.
     pub(super) fn disconnected(&mut self, reason: &CloseReason, shared: &mut EngineShared) {
         let slots: Vec<u32> = self.slots.indices().collect();
         for slot in slots {
@@ -440,7 +440,7 @@ impl LocalCalls {
     }
 }
 
-/// Whether a call's deadline, or the end of its grace, still matters.
+/// Returns whether the deadline of a call, or the end of its grace period, still matters.
 fn awaits(calls: &GenerationalSlab<LocalCall>, key: u64) -> bool {
     let call = calls.index(key).and_then(|slot| calls.get(slot));
     call.is_some_and(|call| match call.phase {

@@ -1,47 +1,46 @@
-//! Segments of chunks: cutting this end's memory into them, and walking the peer's.
+//! Segments of chunks: division of local memory into segments, and iteration over the peer's segments.
 
 use bytes::Bytes;
 
 use super::{shared::EngineShared, work::PostedFor};
 use crate::provider::{MemoryHandle, QueuePair, Region, RemoteMemory, WorkRequest};
 
-/// An RDMA segment (RFC 8166 §3.4.3), whatever the version of the header that carries it.
+/// An RDMA segment (RFC 8166 §3.4.3), independent of the version of its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RdmaSegment {
     pub(super) handle: MemoryHandle,
-    /// Octets.
+    /// Length in bytes.
     pub(super) length: u32,
     pub(super) offset: u64,
 }
 
-/// How many segments [`cut`] makes.
+/// Returns the number of segments that [`cut`] produces.
 pub(super) fn segment_count(len: u64, max: u32) -> u64 {
     len.div_ceil(u64::from(max.max(1)))
 }
 
-/// Cuts `len` octets of registered memory into segments of at most `max` octets (RFC 8166 §3.4.4: any boundaries
-/// that are convenient).
+/// Divides `len` bytes of registered memory into segments of at most `max` bytes. RFC 8166 §3.4.4 allows any boundaries.
 pub(super) fn cut(region: Region, len: u64, max: u32) -> impl Iterator<Item = RdmaSegment> {
     let max = u64::from(max.max(1));
     (0..len.div_ceil(max)).map(move |n| {
         let start = n * max;
-        // At most `max`, which is 32 bits wide.
+        // The length is at most `max`, which came from a `u32`.
         let length = (len - start).min(max) as u32;
         RdmaSegment { handle: region.handle, length, offset: region.base.wrapping_add(start) }
     })
 }
 
-/// One RDMA Read or Write of a chunk's data.
+/// One RDMA Read or Write of a part of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Transfer {
-    /// Where in the chunk, in octets.
+    /// Offset in the chunk, in bytes.
     pub(super) at: u64,
     pub(super) remote: RemoteMemory,
-    /// Octets.
+    /// Length in bytes.
     pub(super) len: u32,
 }
 
-/// Walks the first octets of a chunk of the peer's, in transfers that cross no segment's end.
+/// Iteration over the first bytes of a remote chunk, in transfers that stay within one segment.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SegmentWalk {
     segment: usize,
@@ -50,12 +49,12 @@ pub(super) struct SegmentWalk {
 }
 
 impl SegmentWalk {
-    /// Octets walked so far.
+    /// Returns the number of bytes covered so far.
     pub(super) fn at(&self) -> u64 {
         self.at
     }
 
-    /// The next transfer of at most `max` octets of the chunk's first `len`; `None` at the end.
+    /// Returns the next transfer of at most `max` bytes within the first `len` bytes of the chunk, or `None` at the end.
     pub(super) fn next(&mut self, segments: &[RdmaSegment], len: u64, max: u32) -> Option<Transfer> {
         let left = len.checked_sub(self.at).filter(|&left| left > 0)?;
         loop {
@@ -76,7 +75,7 @@ impl SegmentWalk {
     }
 }
 
-/// Posts the RDMA Writes of `data` into a chunk of the peer's, which has room for it, for the call in `slot`.
+/// Posts RDMA Writes of `data` into a remote chunk with enough room, for the call in `slot`.
 pub(super) fn push(
     segments: &[RdmaSegment],
     data: Bytes,
@@ -103,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn cuts() {
+    fn cut_divides_memory() {
         let region = Region { handle: MemoryHandle(7), base: 1000 };
         let lengths = |len, max| cut(region, len, max).map(|s| (s.length, s.offset)).collect::<Vec<_>>();
         assert_eq!(lengths(0, 4), []);
@@ -113,9 +112,9 @@ mod tests {
         assert_eq!(cut(region, 1 << 33, u32::MAX).map(|s| u64::from(s.length)).sum::<u64>(), 1 << 33);
     }
 
-    /// Empty segments are stepped over, long ones cut, and the last one may be used in part.
+    /// The walk skips empty segments, divides long ones, and may use the last one in part.
     #[test]
-    fn walks() {
+    fn walk_skips_empty_segments() {
         let segments = [segment(1, 0, 5), segment(2, 5, 100), segment(3, 0, 9), segment(4, 10, 200)];
         let mut walk = SegmentWalk::default();
         let steps: Vec<_> = std::iter::from_fn(|| walk.next(&segments, 9, 4))
@@ -125,7 +124,7 @@ mod tests {
         assert!(SegmentWalk::default().next(&segments, 0, 4).is_none());
     }
 
-    /// A chunk that is too short ends the walk.
+    /// The walk ends early if the chunk is too short.
     #[test]
     fn walk_ends_with_the_chunk() {
         let mut walk = SegmentWalk::default();

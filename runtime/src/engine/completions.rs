@@ -15,7 +15,7 @@ impl ConnectionCore {
                 }
             }
             Completion::Read { id } => {
-                // Completions come in order: what was posted behind an RDMA Read waits for it.
+                // Completions arrive in order, so work posted after the RDMA Read had to wait for it.
                 shared.untaken.go_on();
                 if let Some(PostedFor::Pull { slot, part }) = PostedFor::of(id) {
                     served.read_done(slot, part, shared);
@@ -37,7 +37,7 @@ impl ConnectionCore {
         None
     }
 
-    /// Handles the end of a Send. `ok`: whether it was handed to the transport.
+    /// Handles the end of a Send. `ok` is true if it was passed to the transport.
     fn sent(&mut self, work: PostedFor, ok: bool) -> Option<PostedFor> {
         if work.is_of_answer() {
             self.shared.untaken.done();
@@ -54,16 +54,16 @@ impl ConnectionCore {
         }
         match work {
             PostedFor::ReplySend { .. } | PostedFor::ErrorSend => return self.sent(work, false),
-            // RFC 8166 §4.5.4, RPC-over-RDMA v2 §7.4: the connection is closed before the transaction is complete.
+            // RFC 8166 §4.5.4, RPC-over-RDMA v2 §7.4: close the connection before the transaction is complete.
             PostedFor::CallInvalidate { slot, part } => self.calls.invalidate_failed(slot, part, &mut self.shared),
             PostedFor::PullInvalidate { slot, part } => {
                 let reason = DisconnectReason::Transport("memory could not be invalidated".into());
                 self.shared.fault.get_or_insert(CloseReason::Disconnected(reason));
-                // The call is lost with its memory.
+                // The call is lost together with its memory.
                 self.served.sink_returned(slot, part, None, &mut self.shared);
             }
             PostedFor::Push { .. } => self.shared.untaken.done(),
-            // The connection ends with it; what the call had is taken back then.
+            // The failure ends the connection, which then releases the resources of the call.
             PostedFor::CallSend { .. } | PostedFor::Pull { .. } | PostedFor::AsideSend => {}
         }
         None

@@ -1,4 +1,4 @@
-//! A connection of RPC-over-RDMA: local calls, calls of the peer, timers, memory and the end, whatever the wire version.
+//! A connection of RPC-over-RDMA: calls in both directions, timers, memory and shutdown, independent of the wire version.
 
 use std::time::Instant;
 
@@ -21,34 +21,38 @@ use crate::{
     provider::{Completion, DisconnectReason, MemoryHandle, QueuePair, SetupParams},
 };
 
-/// Least size of a Receive in bytes, whatever is configured: Linux's server sends replies of up to 4096 bytes inline to every
-/// client.
+/// Minimum size of a Receive in bytes, whatever the configuration says. The Linux server sends inline replies of up to 4096
+/// bytes to every client.
 const LEAST_RECEIVE: u32 = 4096;
 
-/// A connection of RPC-over-RDMA.
+/// Engine of one RPC-over-RDMA connection.
 ///
-/// It begins with the highest version that [`EngineConfig::versions`] allows and goes on with the version that its peer
-/// supports. A client that allows both versions begins with version 2. If the server says that it supports version 1 only,
-/// the client makes its calls in version 1 on the same connection: none has gone out before. If the connection is lost
-/// meanwhile, [`CloseReason::Negotiation`] says that a new one should begin with version 1. A server follows the first message.
+/// A client that allows both versions ([`EngineConfig::versions`]) begins with version 2. If the server reports that it
+/// supports version 1 only, the client falls back to version 1 on the same connection. It sends no call before the version is
+/// negotiated. If the connection is lost during negotiation, [`CloseReason::NegotiationFailed`] indicates that a new
+/// connection should begin with version 1. A server uses the version of the client's first message.
 ///
-/// Both ends may make calls. Those of the end that connected go in the forward direction. Those of the end that accepted go in
-/// the reverse direction (RFC 8167), if both ends have [`EngineConfig::reverse_credits`].
+/// Both peers may make calls. Calls of the client go in the forward direction. Calls of the server go in the reverse direction
+/// (RFC 8167), which both peers must enable by [`EngineConfig::reverse_credits`].
 ///
-/// [`Engine`] has the methods and the order in which they are called.
+/// [`Engine`] documents the methods and the order in which to call them.
 ///
 /// # Examples
-/// A client of both versions and a server of version 1 only. The call is made at once, and goes out when the version is certain:
+/// A client of both versions calls a server that supports version 1 only. The engine sends the call once the version is
+/// negotiated:
 ///
 /// ```
 /// use std::{task::{Context, Waker}, time::Instant};
 /// use rpcrdma::{
-///     engine::{Connection, Engine, EngineConfig, Event, OutgoingCall, OutgoingReply, ReplyResources, Role, Setup, message_buf},
+///     engine::{
+///         Connection, ConnectionSetup, Engine, EngineConfig, EngineEvent, OutgoingCall, OutgoingReply, ReplyResources, Role,
+///         message_buf,
+///     },
 ///     memory::Output,
 ///     provider::{QueuePair, sim},
 /// };
 ///
-/// fn turn(engine: &mut Connection, qp: &mut impl QueuePair) -> Option<Event> {
+/// fn turn(engine: &mut Connection, qp: &mut impl QueuePair) -> Option<EngineEvent> {
 ///     let mut completions = Vec::new();
 ///     let _ = qp.poll(&mut Context::from_waker(Waker::noop()), &mut completions);
 ///     completions.into_iter().for_each(|completion| engine.handle_completion(completion));
@@ -56,17 +60,17 @@ const LEAST_RECEIVE: u32 = 4096;
 ///     engine.poll_event()
 /// }
 ///
-/// // An RPC message: its XID, which the engine writes, then a call or a reply, and the rest.
+/// // An RPC message: the XID, which the engine writes, then the message type and the rest.
 /// let message = |msg_type: u32| {
 ///     let mut message = message_buf(&EngineConfig::default().pool, 12);
 ///     [0, msg_type, 42].iter().for_each(|word| message.append(&word.to_be_bytes()));
 ///     message
 /// };
-/// let (mut near, mut far, _) = sim::pair(sim::SimConfig::default());
-/// let mut client = Connection::new(Role::Client, EngineConfig::default(), Setup::default());
-/// let mut old = EngineConfig::default();
-/// old.versions = 1..=1;
-/// let mut server = Connection::new(Role::Server, old, Setup::default());
+/// let (mut client_qp, mut server_qp, _) = sim::pair(sim::SimConfig::default());
+/// let mut client = Connection::new(Role::Client, EngineConfig::default(), ConnectionSetup::default());
+/// let mut version_1 = EngineConfig::default();
+/// version_1.versions = 1..=1;
+/// let mut server = Connection::new(Role::Server, version_1, ConnectionSetup::default());
 ///
 /// let reply = ReplyResources { max_inline: 12, ..ReplyResources::default() };
 /// let id = client.start_call(OutgoingCall {
@@ -74,10 +78,10 @@ const LEAST_RECEIVE: u32 = 4096;
 /// });
 /// assert_eq!(client.version(), None);
 /// let finished = loop {
-///     if let Some(Event::CallFinished { id, result }) = turn(&mut client, &mut near) {
-///         break (id, result.expect("answered"));
+///     if let Some(EngineEvent::CallFinished { id, result }) = turn(&mut client, &mut client_qp) {
+///         break (id, result.expect("the call has a reply"));
 ///     }
-///     if let Some(Event::CallArrived(call)) = turn(&mut server, &mut far) {
+///     if let Some(EngineEvent::CallArrived(call)) = turn(&mut server, &mut server_qp) {
 ///         server.reply(call.token, OutgoingReply { message: message(1), reduced: Default::default() });
 ///     }
 /// };
@@ -95,8 +99,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Returns the parameters to set a connection up with, whatever version it will have: private data and Receives.
-    /// `remote_invalidation` says whether the provider's receiver honours Send with Invalidate.
+    /// Returns the parameters for the set-up of a connection of any version: private data and Receives. `remote_invalidation`
+    /// says whether the provider supports receiving Send with Invalidate.
     #[must_use]
     pub fn setup_params(config: &EngineConfig, remote_invalidation: bool) -> SetupParams {
         SetupParams {
@@ -109,7 +113,7 @@ impl Connection {
         }
     }
 
-    /// Creates the engine of a connection that was just set up with [`setup_params`](Self::setup_params).
+    /// Creates the engine of a connection that was set up with [`setup_params`](Self::setup_params).
     #[must_use]
     pub fn new(role: Role, config: EngineConfig, setup: ConnectionSetup) -> Self {
         let mut calls = LocalCalls::new(role == Role::Server, setup.xid_seed);
@@ -125,40 +129,42 @@ impl Connection {
         Self { state: ConnectionState::Open, core, wire, negotiation, setup }
     }
 
-    /// Returns the role of this end.
+    /// Returns the local role.
     #[must_use]
     pub fn role(&self) -> Role {
         self.core.role
     }
 
-    /// Returns the version that both ends have agreed on; `None` until they have.
+    /// Returns the negotiated version, or `None` before the negotiation is complete.
     #[must_use]
     pub fn version(&self) -> Option<u32> {
         (!matches!(self.negotiation, Negotiation::Open { .. })).then(|| self.wire.version())
     }
 
-    /// Returns the configuration.
+    /// Returns the configuration of the engine.
     #[must_use]
     pub fn config(&self) -> &EngineConfig {
         &self.core.shared.config
     }
 
-    /// Limits the messages that the peer may have in flight, from now on, within 1 to 65535; version 2 only. The limit begins as
-    /// [`EngineConfig::credits`]. A higher one takes effect with the next message, a lower one as the peer uses what it has.
+    /// Sets the number of messages that the peer may have in flight, within 1 to 65535. The initial value is
+    /// [`EngineConfig::credits`]. A higher limit takes effect with the next message, a lower limit as the peer uses its remaining
+    /// credits. Does nothing in version 1.
     pub fn set_credits(&mut self, credits: u32) {
         self.wire.set_credits(credits);
     }
 
-    /// Sends a message of an extension's header type, when there is a credit for it and the exchange of properties is complete.
+    /// Queues a message of an extension's header type. It is sent when a credit is available and the exchange of properties is
+    /// complete.
     ///
-    /// Returns `false`, and does nothing, if the header type is one of the base's, the peer has said that it does not support it,
-    /// more than a thousand such messages wait already, the version is not 2, or the connection is over.
+    /// Returns `false` and does nothing if the header type belongs to the base protocol, the peer does not support it,
+    /// 1024 such messages are queued already, the version is not 2, or the connection is closed.
     pub fn send_extension(&mut self, message: ExtensionMessage) -> bool {
         matches!(self.state, ConnectionState::Open) && self.wire.send_extension(message)
     }
 
-    /// Closes the connection in order: everything that has been posted goes out, then all calls fail, then [`EngineEvent::Closed`]
-    /// comes. A server that wants its replies delivered closes after their [`EngineEvent::ReplySent`].
+    /// Closes the connection gracefully: posted work is sent, then all calls fail, then [`EngineEvent::Closed`] follows. A server
+    /// that wants to deliver its replies closes after their [`EngineEvent::ReplySent`].
     pub fn close(&mut self) {
         self.close_with(CloseReason::Disconnected(DisconnectReason::Local));
     }
@@ -187,7 +193,7 @@ impl Connection {
         }
     }
 
-    /// Finds out the version by a message. Returns whether the wire version is to handle the message.
+    /// Negotiates the version by a received message. Returns whether the wire version should handle the message.
     fn negotiate(&mut self, message: &MessageBuf) -> bool {
         match self.negotiation.judge(message, &*self.wire, &mut self.core) {
             FirstMessage::Handled => false,
@@ -227,7 +233,7 @@ impl Engine for Connection {
         self.core.served.answer(token, OutgoingResponse::Reply(reply));
     }
 
-    // RFC 8166 §6.1, RPC-over-RDMA v2 appendix A.1, §7.2.1: no other code says that the header contradicts the message.
+    // RFC 8166 §6.1, RPC-over-RDMA v2 appendix A.1, §7.2.1: only this code says that the header contradicts the message.
     fn reply_error(&mut self, token: ReplyToken) {
         self.core.served.answer(token, OutgoingResponse::Refusal(TransportError::BadXdr));
     }
@@ -235,7 +241,7 @@ impl Engine for Connection {
     fn close_with(&mut self, reason: CloseReason) {
         if matches!(self.state, ConnectionState::Open) {
             self.core.calls.fail_queued(&reason, &mut self.core.shared);
-            // Nothing more is pulled, so other connections of the server must not wait behind this one.
+            // The connection fetches nothing more. Other connections of the server must not wait behind it for memory.
             self.core.shared.memory.stop_waiting();
             self.wire.drop_partial();
             self.state = ConnectionState::Closing(reason);
@@ -301,7 +307,7 @@ impl Engine for Connection {
             }
             ConnectionState::Disconnecting(_) | ConnectionState::Closed(_) => {}
             ConnectionState::Gone(reason) => {
-                // Every call has finished, and no memory is left with the provider.
+                // Every call has finished, and the provider holds no memory.
                 if self.core.calls.is_idle() && self.core.served.is_idle() {
                     let reason = reason.clone();
                     self.core.shared.events.push_back(EngineEvent::Closed(reason.clone()));

@@ -1,4 +1,4 @@
-//! The part of a connection that all wire versions share.
+//! Connection state that all wire versions share.
 
 use super::{
     Role, TransportError,
@@ -8,23 +8,23 @@ use super::{
     shared::EngineShared,
 };
 
-/// Calls in both directions, and what they work on.
+/// Calls in both directions and the state they share.
 #[derive(Debug)]
 pub(super) struct ConnectionCore {
     pub(super) role: Role,
     pub(super) shared: EngineShared,
     /// Local calls.
     pub(super) calls: LocalCalls,
-    /// Calls of the peer.
+    /// Calls from the peer.
     pub(super) served: ServedCalls,
 }
 
 impl ConnectionCore {
-    /// Hands a call of the peer's, which has arrived completely, to the upper layer.
+    /// Delivers a complete call from the peer to the upper layer.
     pub(super) fn arrived(&mut self, slot: u32) {
         match self.served.announce(slot, &mut self.shared) {
             Ok(()) => {}
-            // RFC 8166 §4.5: a reply is not answered.
+            // RFC 8166 §4.5: no error is sent for a reply.
             Err(Some(REPLY)) if !self.shared.rules.direction_in_header => {
                 self.shared.discard("reply in the reverse direction");
                 self.served.forget(slot);
@@ -34,12 +34,12 @@ impl ConnectionCore {
         }
     }
 
-    /// Queues an error in answer to a message that belongs to no known call.
+    /// Queues an error for a message that belongs to no known call.
     pub(super) fn refuse(&mut self, (xid, vers): (u32, u32), refusal: TransportError, why: &'static str) {
         tracing::debug!(xid, %refusal, why, "message refused");
-        // More of them than there are Receives is more than a peer could read the answers to.
+        // A peer that causes more errors than it has posted Receives could not receive them.
         if self.served.waiting() > 2 * (self.shared.config.credits as usize + 16) {
-            return self.shared.violation("more messages that had to be refused than it reads refusals");
+            return self.shared.violation("it sent more invalid messages than it can receive errors for");
         }
         self.served.push_error(xid, vers, refusal);
     }

@@ -1,70 +1,70 @@
-//! What is counted on a connection, whatever its version.
+//! Counters of a connection, independent of the version.
 
-/// What has happened on a connection, counted from its start.
+/// Counters and gauges of a connection. Counters start at 0 when the connection is set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ConnectionCounters {
-    /// Calls sent.
+    /// Number of calls sent.
     pub calls_sent: u64,
-    /// Calls received.
+    /// Number of calls received.
     pub calls_received: u64,
-    /// Replies sent.
+    /// Number of replies sent.
     pub replies_sent: u64,
-    /// Replies received.
+    /// Number of replies received.
     pub replies_received: u64,
-    /// Octets sent by Send, or over a byte stream.
+    /// Bytes sent by Send, or over a byte stream.
     pub bytes_sent: u64,
-    /// Octets received by Send, or over a byte stream.
+    /// Bytes received by Send, or over a byte stream.
     pub bytes_received: u64,
-    /// Octets this end pulled by RDMA Read.
+    /// Bytes that the local peer fetched by RDMA Read.
     pub rdma_read_bytes: u64,
-    /// Octets this end pushed by RDMA Write.
+    /// Bytes that the local peer wrote by RDMA Write.
     pub rdma_write_bytes: u64,
-    /// Octets the peer was offered as Read chunks in calls that were answered.
+    /// Bytes offered to the peer in Read chunks of calls that have a reply.
     pub read_by_peer_bytes: u64,
-    /// Octets the peer returned by RDMA Write.
+    /// Bytes that the peer returned by RDMA Write.
     pub written_by_peer_bytes: u64,
-    /// Registrations made.
+    /// Number of memory registrations.
     pub registrations: u64,
-    /// Handles that the peer invalidated by Send with Invalidate.
+    /// Number of handles that the peer invalidated by Send with Invalidate.
     pub remote_invalidations: u64,
-    /// Octets of eligible items that went inline, copied.
+    /// Bytes of DDP-eligible items that were copied into inline messages.
     pub copied_eligible_bytes: u64,
-    /// Octets of payload that the provider has copied between buffers of its own and registered memory.
+    /// Bytes of payload that the provider copied between its own buffers and registered memory.
     pub copied_payload_bytes: u64,
-    /// Credits granted by the peer last.
+    /// Number of credits in the peer's latest grant.
     pub credits_granted: u32,
-    /// Calls waiting for a credit now.
+    /// Number of calls that currently wait for a credit.
     pub calls_queued: u32,
-    /// Calls that are over for their callers, cancelled or timed out, and hold a credit until the peer answers.
+    /// Number of abandoned calls (cancelled or timed out) that hold a credit until the peer replies.
     pub calls_abandoned: u32,
-    /// Transport errors sent to the peer (RDMA_ERROR).
+    /// Number of transport errors (RDMA_ERROR) sent to the peer.
     pub errors_sent: u64,
-    /// Transport errors received from the peer.
+    /// Number of transport errors received from the peer.
     pub errors_received: u64,
-    /// Received messages discarded, as RFC 8166 §4.5 demands.
+    /// Number of received messages that were discarded (RFC 8166 §4.5).
     pub messages_discarded: u64,
-    /// Regions exposed to the peer now.
+    /// Number of regions that are currently exposed to the peer.
     pub exposed_regions: u32,
-    /// Octets registered with the queue pair for calls now: exposed to the peer, or to be filled by RDMA Read. None when the
-    /// connection has ended, however it did.
+    /// Bytes that are currently registered with the queue pair for calls: exposed to the peer, or destination of local RDMA
+    /// Reads. 0 once the connection has ended.
     pub registered_bytes: u64,
-    /// Calls sent again because the peer said what they lacked (version 2).
+    /// Number of calls sent again with the resources that the peer asked for (version 2).
     pub calls_resent: u64,
-    /// RPC messages sent in more than one Send (version 2).
+    /// Number of RPC messages sent in more than one Send (version 2).
     pub continued_sent: u64,
-    /// RPC messages received in more than one (version 2).
+    /// Number of RPC messages received in more than one Send (version 2).
     pub continued_received: u64,
-    /// Messages sent that only grant credits (version 2).
+    /// Number of messages sent that only grant credits (version 2).
     pub grants_sent: u64,
-    /// Messages received that only grant credits (version 2).
+    /// Number of messages received that only grant credits (version 2).
     pub grants_received: u64,
 }
 
 impl std::ops::AddAssign for ConnectionCounters {
-    /// Counts of several connections, together.
+    /// Adds the counters of another connection. A sum saturates at the maximum of its type.
     fn add_assign(&mut self, other: Self) {
-        // All of them, or it does not compile: a counter that is added is not forgotten here.
+        // The pattern names every field, so that a new counter that is not added here fails to compile.
         macro_rules! add {
             ($($counter:ident),* $(,)?) => {
                 let Self { $($counter),* } = other;

@@ -1,15 +1,15 @@
-//! Credits: how many calls may be in flight, and how many Receives there must be.
+//! Credits: the number of calls in flight and of posted Receives.
 
 use crate::provider::QueuePair;
 
-/// Receives beyond those that credits account for: for messages that are discarded, such as calls in the
-/// reverse direction where nobody takes them (RFC 8167 §6).
+/// Number of Receives beyond the credits, for messages that are discarded, such as calls in an unsupported reverse direction
+/// (RFC 8167 §6).
 pub(super) const SPARE_RECEIVES: usize = 2;
 
-/// A requester's view of the credits it may use (RFC 8166 §3.3.1).
+/// Credits of a requester (RFC 8166 §3.3.1).
 #[derive(Debug)]
 pub(super) struct Credits {
-    /// What to ask for in every call.
+    /// Number of credits to request in every call.
     pub(super) requested: u32,
     granted: u32,
     in_flight: u32,
@@ -17,17 +17,17 @@ pub(super) struct Credits {
 
 impl Credits {
     pub(super) fn new(requested: u32) -> Self {
-        // RFC 8166 §3.3.3: one credit until the first reply tells how many there are.
+        // RFC 8166 §3.3.3: one credit until the first reply grants more.
         Self { requested: requested.max(1), granted: 1, in_flight: 0 }
     }
 
-    /// What the peer granted last, as far as it is of use.
+    /// Returns the latest grant, limited to the number requested.
     pub(super) fn granted(&self) -> u32 {
         self.granted
     }
 
-    /// Takes a credit for a call, if there is one.
-    // RFC 8166 §3.3.1: the lower of requested and granted, less what is in flight.
+    /// Returns whether a call may be sent.
+    // RFC 8166 §3.3.1: the lower of requested and granted credits, minus the calls in flight.
     pub(super) fn available(&self) -> bool {
         self.in_flight < self.granted
     }
@@ -36,16 +36,16 @@ impl Credits {
         self.in_flight += 1;
     }
 
-    /// A call was answered, with this grant.
+    /// Handles a reply with this grant.
     pub(super) fn answered(&mut self, grant: u32) {
         self.in_flight = self.in_flight.saturating_sub(1);
-        // RFC 8166 §3.3.1: a grant of zero is against the rules, and taken as one, since it would end in
-        // deadlock; more than was asked for is of no use.
+        // RFC 8166 §3.3.1: a grant of zero is forbidden and would deadlock, so treat it as one. Credits beyond the number
+        // requested are of no use.
         self.granted = grant.clamp(1, self.requested);
     }
 }
 
-/// Posted Receives.
+/// Counter of posted Receives.
 #[derive(Debug)]
 pub(super) struct PostedReceives {
     posted: usize,
@@ -53,31 +53,31 @@ pub(super) struct PostedReceives {
 }
 
 impl PostedReceives {
-    /// Receives that must be posted before the first message can arrive, for so many credits of the forward and of the
+    /// Returns the number of Receives to post before the first message can arrive, for these credits of the forward and the
     /// reverse direction.
-    // RFC 8167 §4.3.1, §4.3.2: those of the reverse direction come on top: at a client for the calls it grants credits
-    // to, at a server for the replies to the calls it sends.
+    // RFC 8167 §4.3.1, §4.3.2: the reverse direction needs additional Receives. A client needs them for the calls it grants
+    // credits for, a server for the replies to its calls.
     pub(super) fn initial(credits: u32, reverse: u32) -> usize {
         credits.max(1) as usize + reverse as usize + SPARE_RECEIVES
     }
 
-    /// Counts Receives for so many credits, of which `posted` are posted already.
+    /// Creates the counter for these credits. `posted` Receives are posted already.
     pub(super) fn new(credits: u32, reverse: u32, posted: usize) -> Self {
         Self { posted, most: Self::initial(credits, reverse) }
     }
 
-    /// Returns the number of Receives that are posted.
+    /// Returns the number of posted Receives.
     pub(super) fn posted(&self) -> usize {
         self.posted
     }
 
-    /// A message has taken one.
+    /// Counts a Receive that a message has consumed.
     pub(super) fn used(&mut self) {
         self.posted = self.posted.saturating_sub(1);
     }
 
-    /// Posts what is missing, but for the `held` messages that are still being worked on: a peer that sends more
-    /// than it has credits for meets no Receive, and ties up no more memory.
+    /// Posts the missing Receives, except those of `held` messages that are still being processed. A peer that exceeds its
+    /// credits thus finds no Receive, and cannot consume more memory.
     pub(super) fn top_up(&mut self, qp: &mut dyn QueuePair, held: usize) {
         let missing = self.most.saturating_sub(held).saturating_sub(self.posted);
         if missing > 0 {
@@ -93,7 +93,7 @@ mod tests {
 
     /// RFC 8166 §3.3.3 and §3.3.1.
     #[test]
-    fn grants() {
+    fn clamps_grants() {
         let mut credits = Credits::new(8);
         assert!(credits.available());
         credits.take();

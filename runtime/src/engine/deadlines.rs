@@ -1,4 +1,4 @@
-//! When calls give up.
+//! Deadlines of calls.
 
 use std::{
     cmp::Reverse,
@@ -6,21 +6,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// So long after `now`, or so late that it is as good as never: an `Instant` does not go as far as a `Duration` may say.
+/// Returns `now + duration`. Limits `duration` to 34 years, because an `Instant` may overflow where a `Duration` does not.
 pub(super) fn after(now: Instant, duration: Duration) -> Instant {
     const FOREVER: Duration = Duration::from_secs(1 << 30);
     now + duration.min(FOREVER)
 }
 
-/// Deadlines of calls by key, earliest first. A call that has ended leaves its entry behind until it is due or
-/// such entries outnumber the others.
+/// Deadlines of calls by key, earliest first. The entry of a finished call remains until its deadline, or until such entries
+/// outnumber the others.
 #[derive(Debug, Default)]
 pub(super) struct Deadlines {
     heap: BinaryHeap<Reverse<(Instant, u64)>>,
 }
 
 impl Deadlines {
-    /// Adds one. `live` calls are known in all; `alive` tells whether a key still is.
+    /// Adds a deadline. `live` is the number of known calls, and `alive` returns whether a key belongs to one of them.
     pub(super) fn insert(&mut self, at: Instant, key: u64, live: usize, alive: impl Fn(u64) -> bool) {
         if self.heap.len() > 2 * live + 64 {
             self.heap.retain(|Reverse((_, key))| alive(*key));
@@ -28,7 +28,7 @@ impl Deadlines {
         self.heap.push(Reverse((at, key)));
     }
 
-    /// Takes the next key whose deadline is not after `now`; it may have ended.
+    /// Removes and returns the next key with a deadline not after `now`. Its call may have finished.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<u64> {
         let Reverse((at, key)) = *self.heap.peek()?;
         (at <= now).then(|| {
@@ -37,7 +37,7 @@ impl Deadlines {
         })
     }
 
-    /// The earliest deadline of a key that is alive.
+    /// Returns the earliest deadline of a key that is alive.
     pub(super) fn next(&mut self, alive: impl Fn(u64) -> bool) -> Option<Instant> {
         while let Some(Reverse((at, key))) = self.heap.peek() {
             if alive(*key) {

@@ -1,4 +1,4 @@
-//! Calls on their way out: the memory behind their chunks.
+//! Registration of the memory of a call's chunks before the call is sent.
 
 use bytes::Bytes;
 
@@ -15,8 +15,8 @@ use crate::{
     provider::{QueuePair, Region, RegisterableMemory},
 };
 
-/// Registers the memory of all chunks, and enters them in `lists`. `payload` is the payload stream of a Long call.
-// RFC 8166 §8.1.3: only now that the call is about to be sent.
+/// Registers the memory of all chunks, and adds the chunks to `lists`. `payload` is the payload stream of a Long call.
+// RFC 8166 §8.1.3: memory is exposed only when the call is about to be sent.
 pub(super) fn expose(
     call: &mut LocalCall,
     payload: Option<Bytes>,
@@ -28,20 +28,20 @@ pub(super) fn expose(
     let max = call.offer.max_segment;
     // RFC 8166 §3.5.3: every segment of a Long call's payload stream has position zero.
     let payload = payload.map(|data| (0, data));
-    // The position was found to fit.
+    // The plan of the call has checked that the position fits in a u32.
     let items = std::mem::take(&mut call.reduced).into_iter().map(|item| (item.position as u32, item.data));
     for (position, data) in payload.into_iter().chain(items) {
-        // RFC 8166 §3.4.5.2: the chunk is the item alone, without its padding.
+        // RFC 8166 §3.4.5.2: the chunk contains the item without its padding.
         let len = data.len() as u64;
         let region = register(call, RegisterableMemory::Source(data), Purpose::Argument, qp, shared)?;
         lists.reads.extend(cut(region, len, max).map(|segment| ReadSegment { position, segment }));
     }
-    // RFC 8166 §3.4.6.2: room for the longest result, none for its padding.
+    // RFC 8166 §3.4.6.2: the chunk has room for the longest result, without padding.
     for n in 0..call.offer.provided {
         let Some(chunk) = call.chunks.get_mut(n) else { break };
         let len = chunk.max_len;
         if len == 0 {
-            // RFC 8166 §4.3.2.3: an empty Write chunk, so that later ones keep their places.
+            // RFC 8166 §4.3.2.3: an empty Write chunk, so that later chunks keep their positions.
             lists.writes.push(SinkChunk::new());
             continue;
         }
@@ -70,19 +70,20 @@ fn register(
 }
 
 fn memory_len(len: u64) -> Result<usize, CallFailure> {
-    usize::try_from(len).map_err(|_| CallFailure::TooLarge(format!("{len} octets do not fit in memory")))
+    usize::try_from(len).map_err(|_| CallFailure::TooLarge(format!("{len} bytes do not fit in memory")))
 }
 
-/// Where a result is to land.
+/// Returns the memory for a result: the caller's if supplied, otherwise from the pool.
 fn landing_memory(chunk: &mut ResultChunk, pool: &BufferPool) -> Result<PayloadBuf, CallFailure> {
     let len = memory_len(chunk.max_len)?;
     match chunk.landing.take() {
         None => Ok(pool.alloc(len)),
-        Some(landing) if landing.len() < len => {
-            Err(CallFailure::TooLarge(format!("a landing buffer of {} octets for a result of {len}", landing.len())))
-        }
+        Some(landing) if landing.len() < len => Err(CallFailure::TooLarge(format!(
+            "a landing buffer of {} bytes is too short for {len} bytes",
+            landing.len()
+        ))),
         Some(mut landing) => {
-            // No more is exposed than the result may take.
+            // Expose no more than the result may need.
             landing.truncate(len);
             Ok(landing)
         }

@@ -1,4 +1,4 @@
-//! Memory that a requester exposes for one call, and how it is taken back.
+//! Memory that a requester exposes for one call, and its invalidation.
 
 use std::collections::VecDeque;
 
@@ -10,23 +10,23 @@ use crate::{
     provider::{Access, MemoryHandle, QueuePair, Region, RegisterError, RegisterableMemory, WorkRequest},
 };
 
-/// What a region is exposed for.
+/// Purpose of an exposed region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// An argument: an item in a Read chunk, or the whole call in the Position-Zero one.
+    /// An argument: an item in a Read chunk, or the whole call in the Position-Zero Read chunk.
     Argument,
-    /// Result `.0`, by Write chunk.
+    /// A result in the Write chunk with this index.
     Result(usize),
-    /// The reply, by Reply chunk.
+    /// The reply in the Reply chunk.
     Reply,
 }
 
 #[derive(Debug)]
 enum RegionState {
     Exposed,
-    /// Invalidation is under way.
+    /// The invalidation is in progress.
     Returning,
-    /// Invalidation failed: the peer has access until the connection is gone.
+    /// The invalidation failed. The peer has access until the connection has ended.
     Stuck,
     Returned(Option<RegisterableMemory>),
 }
@@ -39,11 +39,11 @@ struct ExposedRegion {
     state: RegionState,
 }
 
-/// The regions exposed for one call, in the order registered.
+/// Regions exposed for one call, in the order of registration.
 #[derive(Debug, Default)]
 pub(super) struct CallRegions {
     regions: SmallVec<[ExposedRegion; 3]>,
-    /// Regions whose memory is not back.
+    /// Number of regions whose memory the provider still holds.
     out: u32,
 }
 
@@ -67,39 +67,39 @@ impl CallRegions {
         Ok(region)
     }
 
-    /// Whether `handle` names a region of this call, exposed still or taken back already.
+    /// Returns whether `handle` belongs to a region of this call, whether or not it is still exposed.
     pub(super) fn contains(&self, handle: MemoryHandle) -> bool {
         self.regions.iter().any(|exposed| exposed.region.handle == handle)
     }
 
-    /// The first handle registered.
+    /// Returns the handle that was registered first.
     pub(super) fn first(&self) -> Option<MemoryHandle> {
         self.regions.first().map(|exposed| exposed.region.handle)
     }
 
-    /// The region exposed for `purpose`, and its length in octets.
+    /// Returns the region exposed for `purpose`, and its length in bytes.
     pub(super) fn find(&self, purpose: Purpose) -> Option<(Region, u64)> {
         self.regions.iter().find(|exposed| exposed.purpose == purpose).map(|exposed| (exposed.region, exposed.len))
     }
 
-    /// Octets exposed as arguments.
+    /// Returns the number of bytes exposed as arguments.
     pub(super) fn argument_len(&self) -> u64 {
         self.regions.iter().filter(|exposed| exposed.purpose == Purpose::Argument).map(|exposed| exposed.len).sum()
     }
 
-    /// Asks for all regions back that have not been asked for.
+    /// Queues the invalidation of all regions that are still exposed.
     pub(super) fn take_back(&mut self, slot: u32, out: &mut VecDeque<WorkRequest>) {
         for (part, exposed) in self.regions.iter_mut().enumerate() {
             if matches!(exposed.state, RegionState::Exposed) {
                 exposed.state = RegionState::Returning;
-                // Far fewer regions than 2^16 fit a header.
+                // A header has room for far fewer than 2^16 regions.
                 let id = PostedFor::CallInvalidate { slot, part: part as u16 }.id();
                 out.push_back(WorkRequest::Invalidate { id, handle: exposed.region.handle });
             }
         }
     }
 
-    /// A region is back: nobody but this end can access its memory any more.
+    /// Handles the return of a region's memory. The peer can no longer access it.
     pub(super) fn returned(
         &mut self,
         part: u16,
@@ -116,14 +116,14 @@ impl CallRegions {
         }
     }
 
-    /// A region could not be invalidated.
+    /// Handles a failed invalidation.
     pub(super) fn stuck(&mut self, part: u16) {
         if let Some(exposed) = self.regions.get_mut(usize::from(part)) {
             exposed.state = RegionState::Stuck;
         }
     }
 
-    /// The connection is gone, and with it all access through regions that could not be invalidated.
+    /// Releases the regions whose invalidation failed. The peer lost access to them with the connection.
     pub(super) fn release_stuck(&mut self, counters: &mut ConnectionCounters) {
         for part in 0..self.regions.len() {
             if matches!(self.regions[part].state, RegionState::Stuck) {
@@ -132,12 +132,12 @@ impl CallRegions {
         }
     }
 
-    /// Whether nothing is exposed.
+    /// Returns whether no region is exposed.
     pub(super) fn is_over(&self) -> bool {
         self.out == 0
     }
 
-    /// The memory that was exposed for `purpose`, once it is back.
+    /// Takes the memory that was exposed for `wanted`, if it has been invalidated.
     pub(super) fn take_sink(&mut self, wanted: Purpose) -> Option<PayloadBuf> {
         let exposed = self.regions.iter_mut().find(|exposed| exposed.purpose == wanted)?;
         match &mut exposed.state {
@@ -149,7 +149,7 @@ impl CallRegions {
         }
     }
 
-    /// Lets go of memory that is back; the handles stay known.
+    /// Drops memory that has been invalidated. The handles remain known.
     pub(super) fn drop_returned(&mut self) {
         for exposed in &mut self.regions {
             if let RegionState::Returned(memory) = &mut exposed.state {

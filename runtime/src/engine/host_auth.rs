@@ -1,4 +1,4 @@
-//! Host authentication: material that ends exchange before any call (RPC-over-RDMA v2 §5.2.6, §11.1.1, §11.4).
+//! Host authentication: peers exchange material before the first call (RPC-over-RDMA v2 §5.2.6, §11.1.1, §11.4).
 
 use std::fmt;
 
@@ -6,47 +6,48 @@ use bytes::Bytes;
 
 use super::Role;
 
-/// Says who this end is, and finds out who its peer is, while their properties are exchanged.
+/// Authenticates the local host and its peer during the exchange of properties.
 ///
-/// The draft leaves the mechanism open, and so does this: as many messages as it takes go back and forth, each as large as it
-/// needs to be, before the first call.
+/// The draft leaves the mechanism open, and so does this trait. The peers may exchange any number of messages of any length
+/// before the first call.
 pub trait HostAuthenticator: fmt::Debug + Send {
-    /// What this end says first. A client is asked when the connection begins, a server when its peer's first message is
-    /// there, before [`received`](Self::received) if that has material.
+    /// Returns the first material to send. The engine calls this method on a client when the connection begins, and on a server
+    /// when the first message of the peer arrives, before it passes that message's material to [`received`](Self::received).
     ///
     /// # Errors
-    /// When the connection is not to be; it is closed for this reason.
+    /// Rejects the connection, which the engine then closes with this error.
     fn start(&mut self) -> Result<HostAuthStep, HostAuthError>;
 
-    /// Material of the peer's.
+    /// Handles material from the peer, and returns the next material to send.
     ///
     /// # Errors
-    /// When the connection is not to be: the peer is not who it should be.
+    /// Rejects the connection because authentication of the peer failed.
     fn received(&mut self, material: &[u8]) -> Result<HostAuthStep, HostAuthError>;
 
-    /// The peer has said all it has to say, which may be nothing, while this end was not done.
+    /// Called when the peer has sent all its material, possibly none, before the local authenticator was done.
     ///
     /// # Errors
-    /// When the connection is not to be: local policy decides (RPC-over-RDMA v2 §5.2.6).
+    /// Rejects the connection if local policy requires more (RPC-over-RDMA v2 §5.2.6).
     fn peer_finished(&mut self) -> Result<(), HostAuthError>;
 }
 
-/// What comes next.
+/// Next step of an authentication.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostAuthStep {
-    /// What to say.
+    /// Material to send, if any.
     pub send: Option<Bytes>,
-    /// Whether that was all, and nothing more is expected of the peer.
+    /// True if the local authenticator is done and expects nothing more from the peer.
     pub done: bool,
 }
 
-/// Why a peer is not let in.
+/// Reason why an authenticator rejected the connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("host authentication failed: {0}")]
 pub struct HostAuthError(pub String);
 
-/// Makes an authenticator for each connection: [`EngineConfig::host_auth`](crate::engine::EngineConfig::host_auth).
+/// Creates an authenticator for each connection. Registered in
+/// [`EngineConfig::host_auth`](crate::engine::EngineConfig::host_auth).
 pub trait HostAuth: fmt::Debug + Send + Sync {
-    /// That of a new connection.
+    /// Creates the authenticator of a new connection.
     fn authenticator(&self, role: Role) -> Box<dyn HostAuthenticator>;
 }

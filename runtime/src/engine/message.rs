@@ -1,30 +1,30 @@
-//! RPC messages and the headers in front of them, as far as all versions have them alike.
+//! RPC messages and the headers in front of them, as far as they are common to all versions.
 
 use bytes::Bytes;
 
 use crate::memory::{BufferPool, MessageBuf, Output};
 
-/// RPC `msg_type` of a call and of a reply (RFC 5531 §9).
+/// RPC `msg_type` of a call (RFC 5531 §9).
 pub(super) const CALL: u32 = 0;
-/// See [`CALL`].
+/// RPC `msg_type` of a reply (RFC 5531 §9).
 pub(super) const REPLY: u32 = 1;
 
-/// Word `n` of `octets`.
-pub(super) fn word(octets: &[u8], n: usize) -> Option<u32> {
-    octets.get(4 * n..)?.first_chunk().map(|word| u32::from_be_bytes(*word))
+/// Returns the big-endian 32-bit word with index `n`.
+pub(super) fn word(bytes: &[u8], n: usize) -> Option<u32> {
+    bytes.get(4 * n..)?.first_chunk().map(|word| u32::from_be_bytes(*word))
 }
 
-/// Room in bytes in front of a message: enough for nearly every header.
+/// Room in bytes in front of a message, enough for nearly every header.
 const HEADROOM: usize = 192;
 
-/// Returns an empty message buffer from `pool` with room for `len` bytes and, in front of them, for the header that an engine
-/// will add. A longer message moves to larger memory.
+/// Returns an empty message buffer from `pool` with room for `len` bytes, and for the header that an engine adds in front of
+/// them. A longer message moves to a larger buffer.
 #[must_use]
 pub fn message_buf(pool: &BufferPool, len: usize) -> MessageBuf {
     MessageBuf::new(pool.alloc(HEADROOM + len), HEADROOM)
 }
 
-/// Puts `header` in front of `message`: in its headroom, or in other memory where that is too small.
+/// Prepends `header` to `message`, in its headroom or, if that is too small, in a new buffer.
 pub(super) fn attach(header: &[u8], message: MessageBuf, pool: &BufferPool) -> MessageBuf {
     let mut message = message;
     if message.prepend(header) {
@@ -35,14 +35,14 @@ pub(super) fn attach(header: &[u8], message: MessageBuf, pool: &BufferPool) -> M
     moved
 }
 
-/// A message that is `header` only, with room for `more` octets.
+/// Returns a message with only `header`, and room for `more` bytes.
 pub(super) fn alone(header: &[u8], more: usize, pool: &BufferPool) -> MessageBuf {
     let mut message = MessageBuf::new(pool.alloc(header.len() + more), 0);
     message.append(header);
     message
 }
 
-/// Writes `xid` where an RPC message has it; `false` where the message is too short to have XID and `msg_type`.
+/// Writes `xid` into an RPC message. Returns `false` if the message is too short to have an XID and a `msg_type`.
 pub(super) fn set_xid(message: &mut MessageBuf, xid: u32) -> bool {
     if message.len() < 8 {
         return false;
@@ -56,13 +56,13 @@ pub(super) fn set_xid(message: &mut MessageBuf, xid: u32) -> bool {
     }
 }
 
-/// Whether `payload` begins with this XID, and its `msg_type`.
+/// Returns the `msg_type` of `payload` if its XID is `xid`.
 pub(super) fn message_type(payload: &[u8], xid: u32) -> Option<u32> {
-    // RFC 8166 §4.2.1: the XIDs of header and RPC message are the same.
+    // RFC 8166 §4.2.1: the header and the RPC message have the same XID.
     (word(payload, 0)? == xid).then(|| word(payload, 1)).flatten()
 }
 
-/// The first `len` octets of `data`, or all of it.
+/// Returns the first `len` bytes of `data`, or all of it if it is shorter.
 pub(super) fn prefix(data: Bytes, len: u64) -> Bytes {
     let len = usize::try_from(len).unwrap_or(usize::MAX).min(data.len());
     if len == 0 { Bytes::new() } else { data.slice(..len) }

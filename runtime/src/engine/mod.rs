@@ -1,32 +1,34 @@
-//! The protocol without I/O: RPC-over-RDMA in both versions, and RPC over a byte stream.
+//! Protocol engines without I/O: RPC-over-RDMA versions 1 and 2, and RPC over a byte stream.
 //!
-//! An [`Engine`] is a state machine. Calls, replies, input and the time go in; work requests and [`Event`]s come out. It owns
-//! no socket, no clock and no thread. [`Engine`] documents the methods and their order.
+//! An [`Engine`] is a state machine. Its inputs are calls, replies, data from the network, and the current time. Its outputs are
+//! work requests and [`EngineEvent`]s. It owns no socket, no clock and no thread. [`Engine`] documents the methods and their
+//! order.
 //!
 //! | module | content |
 //! | --- | --- |
-//! | `engine` | the interface |
-//! | `connection` | [`Connection`]: RPC-over-RDMA, whatever the version |
-//! | `negotiation` | the choice of the version |
-//! | `wire` | the interface of a version; `v1`, `v2` implement it |
-//! | [`v1`] | version 1: header, credits, errors; how it deviates from the letter of the RFC |
-//! | [`v2`] | version 2: header, credits, exchange of properties, errors |
+//! | `engine` | the [`Engine`] trait |
+//! | `connection` | [`Connection`]: RPC-over-RDMA, independent of the version |
+//! | `negotiation` | version negotiation |
+//! | `wire` | the trait that each version implements, in `v1` and `v2` |
+//! | [`v1`] | version 1: header, credits, errors; deviations from the RFC |
+//! | [`v2`] | version 2: header, credits, property exchange, errors |
 //! | [`stream`] | RPC over a byte stream: record marking (RFC 5531 §11) |
-//! | `types`, `properties`, `refusal`, `extension`, `host_auth`, `private_data`, `stream_error` | values of the interface |
-//! | `core`, `shared` | the state that all versions share, and what they work on |
-//! | `call`, `calls` | a local call; all of them, from their making to their end |
-//! | `plan`, `offer` | the choice between inline and chunk for a call; the chunks for its reply |
-//! | `expose`, `exposure` | memory exposed for a call, and taken back |
-//! | `answer` | replies to local calls: their chunks are checked |
-//! | `served`, `arrivals` | calls of the peer, from their arrival; checks on their chunks |
-//! | `fetch` | Read chunks of the peer's calls, by RDMA Read |
-//! | `responses` | replies to calls of the peer: results by RDMA Write, the format of the rest |
+//! | `types`, `properties`, `refusal`, `extension`, `host_auth`, `private_data`, `stream_error` | public types |
+//! | `core`, `shared` | connection state that all versions share |
+//! | `call`, `calls` | local calls, from start to completion |
+//! | `plan`, `offer` | choice between inline and chunks for a call; chunks for its reply |
+//! | `expose`, `exposure` | registration and invalidation of the memory that a call exposes |
+//! | `answer` | replies to local calls: validation of their chunks |
+//! | `served`, `arrivals` | calls from the peer, and validation of their chunks |
+//! | `fetch` | RDMA Reads of the Read chunks of the peer's calls |
+//! | `responses` | replies to the peer: results by RDMA Write, the format of the rest |
 //! | `lists`, `chunks` | chunk lists of a header; segments |
-//! | `completions`, `work` | completions of work requests; their numbers |
-//! | `message` | RPC messages, and headers in front of them |
-//! | `credits` | credits of version 1, posted Receives |
-//! | `reply_stall` | responses that the peer does not accept in time |
+//! | `completions`, `work` | completions of work requests; work request identifiers |
+//! | `message` | RPC messages and the headers in front of them |
+//! | `credits` | credits of version 1; posted Receives |
+//! | `reply_stall` | timeout for replies that the peer does not accept |
 //! | `seal` | verifiers that cover a call's XID (RFC 2203 §5.3.1) |
+//! | `deadlines`, `slots`, `state` | deadlines of calls; storage of calls; connection state |
 //! | `deadlines`, `slots`, `state` | deadlines of calls; where calls are kept; from set-up to the end |
 
 mod answer;

@@ -1,4 +1,4 @@
-//! Private data exchanged while a connection is set up (RFC 8797).
+//! Private data that peers exchange while they set up a connection (RFC 8797).
 
 use bytes::Bytes;
 
@@ -8,37 +8,37 @@ use super::EngineConfig;
 const MAGIC: u32 = 0xf6ab_0e18;
 /// Format version (RFC 8797 §4).
 const VERSION: u8 = 1;
-/// The R bit; the other bits of its octet are reserved.
+/// The R flag. The other bits of its byte are reserved (RFC 8797 §4).
 const REMOTE_INVALIDATION: u8 = 1;
-/// Unit of the size fields in octets, and the inline threshold that every implementation supports (RFC 8166 §3.3.3).
+/// Unit of the size fields in bytes, and the inline threshold that every implementation supports (RFC 8166 §3.3.3).
 const KIB: u32 = 1024;
 
-/// What one end tells the other when a connection is set up (RFC 8797 §4).
+/// Private data of one peer (RFC 8797 §4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PrivateData {
-    /// Whether every handle this end offers may be invalidated by Send with Invalidate, and its provider can send
-    /// and receive such Sends: the R flag.
+    /// The R flag: the peer may invalidate every handle that the sender of this message offers, and the sender's provider can
+    /// send and receive Send with Invalidate.
     pub remote_invalidation: bool,
-    /// Most octets this end sends in one Send: a multiple of 1024, from 1024 to 262144.
+    /// Maximum length in bytes of the sender's Sends: a multiple of 1024, from 1024 to 262144.
     pub send_size: u32,
-    /// Most octets this end takes in one Receive: a multiple of 1024, from 1024 to 262144.
+    /// Size in bytes of the sender's Receives: a multiple of 1024, from 1024 to 262144.
     pub receive_size: u32,
 }
 
 impl Default for PrivateData {
-    /// What is to be assumed of a peer that sent none.
-    // RFC 8797 §5.1, RFC 8166 §3.3.3: inline thresholds of 1024 octets, no remote invalidation.
+    /// Returns the assumptions about a peer that sends no private data.
+    // RFC 8797 §5.1, RFC 8166 §3.3.3: inline thresholds of 1024 bytes, no remote invalidation.
     fn default() -> Self {
         Self { remote_invalidation: false, send_size: KIB, receive_size: KIB }
     }
 }
 
 impl PrivateData {
-    /// Length of the message in octets.
+    /// Length of the encoded message in bytes.
     pub const LEN: usize = 8;
 
-    /// What an end with this configuration says. `remote_invalidation`: whether its provider honours Send with
-    /// Invalidate.
+    /// Creates the private data of a peer with this configuration. `remote_invalidation` says whether its provider supports Send
+    /// with Invalidate. Sizes are rounded down to a multiple of 1024 within 1024 to 262144.
     #[must_use]
     pub fn new(config: &EngineConfig, remote_invalidation: bool) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl PrivateData {
         }
     }
 
-    /// The message of RFC 8797 §4.
+    /// Encodes the message of RFC 8797 §4.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let [a, b, c, d] = MAGIC.to_be_bytes();
@@ -66,9 +66,9 @@ impl PrivateData {
         ])
     }
 
-    /// Finds the message in what the peer sent; `None` when it is not there, and the default is to be assumed.
-    // RFC 8797 §5.2: searched for at any offset, other layers may have put data in front; version and length are
-    // checked as further assurance that it is what it seems.
+    /// Finds the message in the private data of the peer. Returns `None` if there is none, and the defaults apply.
+    // RFC 8797 §5.2: the message may be at any offset, behind data of other layers. Version and length guard against a random
+    // match of the magic number.
     #[must_use]
     pub fn find(private_data: &[u8]) -> Option<Self> {
         private_data.windows(Self::LEN).find_map(|window| match *window {
@@ -82,30 +82,30 @@ impl PrivateData {
         })
     }
 
-    /// [`find`](Self::find), or the default.
+    /// Finds the message in the private data of the peer, or returns the defaults.
     #[must_use]
     pub fn find_or_default(private_data: &[u8]) -> Self {
         Self::find(private_data).unwrap_or_default()
     }
 }
 
-/// The private data that both ends sent when the connection was set up, and the first XID.
+/// Private data that both peers sent while they set up the connection, and the first XID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ConnectionSetup {
-    /// Private data that was sent.
+    /// Local private data.
     pub local: PrivateData,
-    /// Private data that the peer sent: [`PrivateData::find_or_default`].
+    /// Private data of the peer, from [`PrivateData::find_or_default`].
     pub peer: PrivateData,
-    /// The first XID. It should be random, so that a peer's memory of an earlier connection is not mistaken for this one.
+    /// XID of the first call. Use a random value, so that a peer does not mistake a call for one of an earlier connection.
     pub xid_seed: u32,
 }
 
-/// The largest size that the format can say and that is not more than `size`, at least 1024.
+/// Returns the largest size not above `size` that the format can represent, at least 1024.
 fn representable(size: u32) -> u32 {
     decode_size(encode_size(size))
 }
 
-// RFC 8797 §4.2: kibioctets, less one.
+// RFC 8797 §4.2: the size in units of 1024 bytes, minus one.
 fn encode_size(size: u32) -> u8 {
     u8::try_from((size / KIB).saturating_sub(1)).unwrap_or(u8::MAX)
 }
@@ -120,16 +120,16 @@ mod tests {
 
     /// RFC 8797 §4, figure 1, field by field.
     #[test]
-    fn vector() {
+    fn encodes_figure_1() {
         let data = PrivateData { remote_invalidation: true, send_size: 4096, receive_size: 262_144 };
-        let octets = data.encode();
-        assert_eq!(&octets[..], &[0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 255]);
-        assert_eq!(PrivateData::find(&octets), Some(data));
+        let bytes = data.encode();
+        assert_eq!(&bytes[..], &[0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 255]);
+        assert_eq!(PrivateData::find(&bytes), Some(data));
     }
 
-    /// RFC 8797 §5.1: nothing, or nothing that conforms, means the defaults.
+    /// RFC 8797 §5.1: without private data, or with malformed private data, the defaults apply.
     #[test]
-    fn absent() {
+    fn defaults_without_private_data() {
         for received in [&[][..], &[0xf6, 0xab, 0x0e, 0x18, 1, 1, 3], &[0xf6, 0xab, 0x0e, 0x18, 2, 1, 3, 3], &[0; 64]] {
             assert_eq!(PrivateData::find(received), None);
         }
@@ -137,22 +137,25 @@ mod tests {
         assert_eq!((assumed.send_size, assumed.receive_size, assumed.remote_invalidation), (1024, 1024, false));
     }
 
-    /// RFC 8797 §5.2: found at any offset. RFC 8797 §4: reserved bits are ignored.
+    /// RFC 8797 §5.2: the message may be at any offset. RFC 8797 §4: reserved bits are ignored.
     #[test]
-    fn behind_other_data() {
-        let octets = [9, 0xf6, 0xab, 0xf6, 0xab, 0x0e, 0x18, 1, 0xfe, 0, 0, 7];
-        let found = PrivateData::find(&octets).unwrap();
+    fn finds_message_at_any_offset() {
+        let bytes = [9, 0xf6, 0xab, 0xf6, 0xab, 0x0e, 0x18, 1, 0xfe, 0, 0, 7];
+        let found = PrivateData::find(&bytes).unwrap();
         assert_eq!(found, PrivateData { remote_invalidation: false, send_size: 1024, receive_size: 1024 });
     }
 
-    /// RFC 8797 §4.2: sizes are whole kibioctets from 1024 to 262144.
+    /// RFC 8797 §4.2: sizes are multiples of 1024 bytes from 1024 to 262144.
     #[test]
-    fn sizes() {
-        let says = |size| {
+    fn rounds_sizes_to_kib() {
+        let encoded_size = |size| {
             let config = EngineConfig { send_size: size, receive_size: size, ..EngineConfig::default() };
             PrivateData::new(&config, false).send_size
         };
-        assert_eq!([says(0), says(1000), says(1024), says(2047), says(2048)], [1024, 1024, 1024, 1024, 2048]);
-        assert_eq!([says(262_144), says(u32::MAX)], [262_144, 262_144]);
+        assert_eq!(
+            [encoded_size(0), encoded_size(1000), encoded_size(1024), encoded_size(2047), encoded_size(2048)],
+            [1024, 1024, 1024, 1024, 2048]
+        );
+        assert_eq!([encoded_size(262_144), encoded_size(u32::MAX)], [262_144, 262_144]);
     }
 }

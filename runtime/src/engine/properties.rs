@@ -1,33 +1,33 @@
-//! Transport properties: the limits of a peer, and its support for calls in the reverse direction (RPC-over-RDMA v2 §5).
+//! Transport properties: limits of a peer, and its support for the reverse direction (RPC-over-RDMA v2 §5).
 
-/// What an end takes of the reverse direction, the calls of the end that accepted the connection (RPC-over-RDMA v2 §5.2.5).
+/// Level of support for calls from the server to the client (RPC-over-RDMA v2 §5.2.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[non_exhaustive]
 pub enum ReverseDirection {
-    /// Nothing.
+    /// No calls in the reverse direction.
     None,
     /// Messages that fit in one Send, without chunks.
     Simple,
-    /// Those, and continued ones, without chunks.
+    /// Messages without chunks, in one Send or continued in several.
     Continued,
-    /// All that there is in the forward direction.
+    /// Everything that the forward direction supports.
     #[default]
     General,
 }
 
-/// What a peer has said of itself, or what is to be assumed (RPC-over-RDMA v2 §5.2, table 1).
+/// Properties that a peer announced, or the defaults (RPC-over-RDMA v2 §5.2, table 1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Properties {
-    /// Most octets that it sends in one Send.
+    /// Maximum length in bytes of the peer's Sends.
     pub send_size: u32,
-    /// Least octets that its Receives have room for.
+    /// Minimum size in bytes of the peer's Receives.
     pub receive_size: u32,
-    /// Longest segment in octets that it sends or receives.
+    /// Maximum length in bytes of a segment that the peer sends or receives.
     pub segment_len: u32,
-    /// Most segments that it takes in a header.
+    /// Maximum number of segments that the peer accepts in a header.
     pub segments: u32,
-    /// What it takes of the reverse direction.
+    /// Level of support for the reverse direction.
     pub reverse: ReverseDirection,
 }
 

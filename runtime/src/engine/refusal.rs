@@ -1,71 +1,71 @@
-//! Errors by which a transport refuses a message (RFC 8166 §4.5, RPC-over-RDMA v2 §7).
+//! Errors by which a transport rejects a message (RFC 8166 §4.5, RPC-over-RDMA v2 §7).
 
-/// Why a message was refused by the transport that received it (RPC-over-RDMA v2 §7).
+/// Reason why a transport rejected a message that it received (RPC-over-RDMA v2 §7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportError {
-    /// Its version is not supported (RPC-over-RDMA v2 §7.1.1).
-    #[error("RDMA2_ERR_VERS: versions {low} to {high} only")]
+    /// The version of the message is not supported (RPC-over-RDMA v2 §7.1.1).
+    #[error("unsupported version, only versions {low} to {high} are supported (RDMA2_ERR_VERS)")]
     Version {
-        /// Lowest version supported.
+        /// Lowest supported version.
         low: u32,
-        /// Highest version supported.
+        /// Highest supported version.
         high: u32,
     },
-    /// Its header could not be parsed, or contradicts the RPC message (RPC-over-RDMA v2 §7.2.1).
-    #[error("RDMA2_ERR_BAD_XDR: it could not parse the transport header")]
+    /// The header could not be parsed, or contradicts the RPC message (RPC-over-RDMA v2 §7.2.1).
+    #[error("malformed transport header (RDMA2_ERR_BAD_XDR)")]
     BadXdr,
     /// A transport property could not be parsed (RPC-over-RDMA v2 §7.2.2).
-    #[error("RDMA2_ERR_BAD_PROPVAL: it could not parse a transport property")]
+    #[error("malformed transport property (RDMA2_ERR_BAD_PROPVAL)")]
     BadProperty,
-    /// Its header type is not supported, or not there (RPC-over-RDMA v2 §7.1.2, §6.2.2.3).
-    #[error("RDMA2_ERR_INVAL_HTYPE: it does not support the header type")]
+    /// The header type is missing or not supported (RPC-over-RDMA v2 §7.1.2, §6.2.2.3).
+    #[error("unsupported header type (RDMA2_ERR_INVAL_HTYPE)")]
     HeaderType,
-    /// It breaks the rules of Message Continuation (RPC-over-RDMA v2 §7.1.3, §6.2.2.2).
-    #[error("RDMA2_ERR_INVAL_CONT: it could not put the continued message together")]
+    /// The message violates the rules of Message Continuation (RPC-over-RDMA v2 §7.1.3, §6.2.2.2).
+    #[error("invalid sequence of continued messages (RDMA2_ERR_INVAL_CONT)")]
     Continuation,
-    /// Too many Read chunks: nothing was done (RPC-over-RDMA v2 §7.3.1).
-    #[error("RDMA2_ERR_READ_CHUNKS: at most {max} Read chunks")]
+    /// The message has too many Read chunks. The call was not executed (RPC-over-RDMA v2 §7.3.1).
+    #[error("too many Read chunks, the limit is {max} (RDMA2_ERR_READ_CHUNKS)")]
     ReadChunks {
-        /// Most that are taken.
+        /// Maximum number of Read chunks.
         max: u32,
     },
-    /// Too many Write chunks: nothing was done (RPC-over-RDMA v2 §7.3.2).
-    #[error("RDMA2_ERR_WRITE_CHUNKS: at most {max} Write chunks")]
+    /// The message has too many Write chunks. The call was not executed (RPC-over-RDMA v2 §7.3.2).
+    #[error("too many Write chunks, the limit is {max} (RDMA2_ERR_WRITE_CHUNKS)")]
     WriteChunks {
-        /// Most that are taken.
+        /// Maximum number of Write chunks.
         max: u32,
     },
-    /// Too many segments: nothing was done (RPC-over-RDMA v2 §7.3.3).
-    #[error("RDMA2_ERR_SEGMENTS: at most {max} segments")]
+    /// The message has too many segments. The call was not executed (RPC-over-RDMA v2 §7.3.3).
+    #[error("too many segments, the limit is {max} (RDMA2_ERR_SEGMENTS)")]
     Segments {
-        /// Most that are taken in a header.
+        /// Maximum number of segments in a header.
         max: u32,
     },
-    /// A Write chunk is too small for its result: the call may have been carried out (RPC-over-RDMA v2 §7.3.4).
-    #[error("RDMA2_ERR_WRITE_RESOURCE: Write chunk {chunk} (0: unknown) needs {needed} octets")]
+    /// A Write chunk is too small for its result. The call may have been executed (RPC-over-RDMA v2 §7.3.4).
+    #[error("Write chunk {chunk} (0: unknown) needs {needed} bytes (0: unknown) (RDMA2_ERR_WRITE_RESOURCE)")]
     WriteResource {
-        /// Which, counted from 1; 0 where that is not known.
+        /// Number of the Write chunk, counted from 1; 0 if it is unknown.
         chunk: u32,
-        /// Octets needed; 0 where that is not known.
+        /// Required size of the chunk in bytes; 0 if it is unknown.
         needed: u32,
     },
-    /// The reply fits nowhere: the call may have been carried out (RPC-over-RDMA v2 §7.3.5).
-    #[error("RDMA2_ERR_REPLY_RESOURCE: the reply needs {needed} octets of Reply chunk")]
+    /// The reply fits in none of the resources provided. The call may have been executed (RPC-over-RDMA v2 §7.3.5).
+    #[error("the reply needs a Reply chunk of {needed} bytes (0: unknown) (RDMA2_ERR_REPLY_RESOURCE)")]
     ReplyResource {
-        /// Octets needed; 0 where that is not known.
+        /// Required size of the Reply chunk in bytes; 0 if it is unknown.
         needed: u32,
     },
-    /// Something else: how much was done is not known (RPC-over-RDMA v2 §7.4.1).
-    #[error("RDMA2_ERR_SYSTEM: something went wrong there")]
+    /// Any other error. The call may have been executed (RPC-over-RDMA v2 §7.4.1).
+    #[error("internal error (RDMA2_ERR_SYSTEM)")]
     System,
-    /// A code that an extension has registered (RPC-over-RDMA v2 appendix B.5).
-    #[error("error {0} of an extension")]
+    /// An error code that an extension defines (RPC-over-RDMA v2 appendix B.5).
+    #[error("extension error {0}")]
     Extension(u32),
 }
 
 impl TransportError {
-    /// Whether the responder has discarded the message without doing anything for it, so that the call may be made again.
+    /// Returns whether the responder discarded the message without executing the call, so that a retry is safe.
     #[must_use]
     pub fn is_unexecuted(&self) -> bool {
         match self {
@@ -75,7 +75,7 @@ impl TransportError {
             | Self::ReadChunks { .. }
             | Self::WriteChunks { .. }
             | Self::Segments { .. } => true,
-            // What was reduced without being eligible shows when the arguments are decoded: before anything is done.
+            // A responder detects reduced items that are not eligible when it decodes the arguments, before it executes the call.
             Self::BadXdr | Self::BadProperty => true,
             Self::WriteResource { .. } | Self::ReplyResource { .. } | Self::System | Self::Extension(_) => false,
         }

@@ -1,62 +1,62 @@
-//! Violations of record marking (RFC 5531 §11), and records that take too long.
+//! Violations of record marking (RFC 5531 §11), and timeouts of records.
 
 use std::{fmt, time::Duration};
 
-/// How a peer broke record marking, or what is in the records.
+/// Violation of record marking by the peer, or a record that timed out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamError {
-    /// Its fragments announce more octets than are allowed.
+    /// The fragments of a record announce more bytes than the limit.
     #[error(
         "the peer announced an RPC record of at least {len} bytes, {max} are allowed; the fragment's marker is {}",
         Marker(*.marker)
     )]
     RecordTooLong {
-        /// Octets announced so far.
+        /// Number of bytes announced so far.
         len: u64,
-        /// Octets allowed.
+        /// Maximum number of bytes.
         max: u64,
-        /// The marker of the fragment with which it became too long: text, where something else answers than RPC.
+        /// Marker of the fragment that exceeded the limit. It is printable text if the peer speaks another protocol than RPC.
         marker: [u8; 4],
     },
-    /// A record comes in more fragments than are allowed.
+    /// A record has more fragments than the limit.
     #[error("the peer sent an RPC record of more than {max} fragments")]
     TooManyFragments {
-        /// Fragments allowed.
+        /// Maximum number of fragments.
         max: u32,
     },
-    /// A record is no RPC message.
+    /// A record is not an RPC message.
     #[error("the peer sent a record of {len} bytes that is not an RPC message")]
     NotAMessage {
-        /// Its octets.
+        /// Length of the record in bytes.
         len: usize,
     },
     /// The stream ended within a record.
     #[error("the peer ended the stream within an RPC record, after {received} bytes of it")]
     EndedInRecord {
-        /// Octets that had arrived, markers not counted.
+        /// Number of bytes received of the record, not counting markers.
         received: u64,
     },
-    /// A record was begun, and not complete in time.
+    /// The peer did not complete a record in time.
     #[error("the peer did not complete an RPC record within {timeout:?}")]
     ReceiveTimedOut {
-        /// The time allowed.
+        /// Time limit for the record.
         timeout: Duration,
     },
-    /// The peer did not take a record in time.
+    /// The peer did not accept a record in time.
     #[error("the peer did not accept an RPC record within {timeout:?}")]
     SendTimedOut {
-        /// The time allowed.
+        /// Time limit for the record.
         timeout: Duration,
     },
 }
 
-/// A fragment's marker, for messages.
+/// Marker of a fragment, as error messages display it.
 struct Marker([u8; 4]);
 
 impl fmt::Display for Marker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.iter().all(|octet| octet.is_ascii_graphic() || octet.is_ascii_whitespace()) {
+        if self.0.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace()) {
             write!(f, "the text `{}`", self.0.escape_ascii())
         } else {
             write!(f, "{:#010x}", u32::from_be_bytes(self.0))

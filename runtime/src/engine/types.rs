@@ -1,4 +1,4 @@
-//! What goes into an engine and comes out of it, whatever its version.
+//! Input and output types of an engine, independent of the version.
 
 use std::{
     fmt,
@@ -24,80 +24,80 @@ use crate::{
     xdr::{ReadChunk, ReducedItem, WriteChunk},
 };
 
-/// Which end of the connection this is: who connected is the client, and the requester of the forward direction.
+/// Role of the local peer. The client connects, and is the requester of the forward direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Connected actively.
+    /// Initiated the connection.
     Client,
     /// Accepted the connection.
     Server,
 }
 
-/// A call's number on its connection, for as long as the call is known to the engine.
+/// Identifier of a local call, unique on its connection while the engine knows the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallId(pub u64);
 
-/// A received call's number on its connection: what a reply refers to.
+/// Identifier of a received call, unique on its connection. A reply refers to its call by this token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ReplyToken(pub u64);
 
-/// A call to be sent.
+/// A call to send.
 #[derive(Debug)]
 pub struct OutgoingCall {
-    /// The RPC message: a payload stream from which the items in `reduced` are missing. The engine writes the XID.
+    /// RPC message: a payload stream without the items in `reduced`. The engine writes the XID.
     pub message: MessageBuf,
-    /// The items removed from it, in ascending order of position.
+    /// Items removed from the payload stream, in ascending order of position.
     pub reduced: SmallVec<[ReducedItem; 2]>,
-    /// What the reply may need.
+    /// Upper bounds of the reply.
     pub reply: ReplyResources,
-    /// When to give up.
+    /// Time at which the call fails with [`CallFailure::DeadlineExceeded`], if it has no reply by then.
     pub deadline: Option<Instant>,
-    /// What the transport may do with it.
+    /// Restrictions on how the transport may convey or resend the call.
     pub policy: CallPolicy,
-    /// What gives it its verifier, in the place of that which `message` has, once its XID is known (RFC 2203 §5.3.1).
+    /// Computes the call's verifier once the XID is known. The result replaces the verifier in `message` (RFC 2203 §5.3.1).
     pub seal: Option<Arc<dyn Seal>>,
 }
 
-/// What the transport may do with a call.
+/// Properties of a call that restrict how the transport may convey or resend it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallPolicy {
-    /// The call may be carried out twice: where the responder found that its reply needs more than the call provided, it is
-    /// sent again, with more (RPC-over-RDMA v2 §6.4, §7.3.4, §7.3.5). Otherwise such a call fails.
+    /// True if the responder may execute the call twice. If the reply needs more resources than the call provided, the engine
+    /// then sends the call again with more (RPC-over-RDMA v2 §6.4, §7.3.4, §7.3.5). Otherwise the call fails.
     pub idempotent: bool,
-    /// The call is protected by RPCSEC_GSS integrity or privacy: nothing of it, nor of its reply, is reduced
+    /// True if RPCSEC_GSS integrity or privacy protects the call. Neither the call nor its reply is reduced then
     /// (RPC-over-RDMA v2 §11.2.2.3).
     pub protected: bool,
 }
 
-/// What the reply to a call may need at most (RFC 8166 §6.2).
+/// Upper bounds of the reply to a call (RFC 8166 §6.2).
 #[derive(Debug, Default)]
 pub struct ReplyResources {
-    /// Most octets of the reply's payload stream, RPC header included, when every eligible result is reduced.
+    /// Maximum length in bytes of the reply's payload stream, including the RPC header, when every eligible result is reduced.
     pub max_inline: u64,
-    /// One Write chunk for each eligible result, in order.
+    /// DDP-eligible results in order. The engine provides one Write chunk for each.
     pub chunks: SmallVec<[ResultChunk; 2]>,
 }
 
-/// Where one eligible result may land.
+/// Size and destination of one DDP-eligible result.
 #[derive(Debug)]
 pub struct ResultChunk {
-    /// Most octets of the item.
+    /// Maximum length of the result in bytes.
     pub max_len: u64,
-    /// Memory the caller supplies; otherwise it comes from the engine's pool. At least `max_len` octets.
+    /// Memory for the result, at least `max_len` bytes. `None` allocates from the engine's pool.
     pub landing: Option<PayloadBuf>,
 }
 
-/// A message's payload stream, as it arrived.
+/// Payload stream of a received message.
 #[derive(Debug)]
 pub enum MessagePayload {
-    /// In a Receive.
+    /// Message buffer from one or more Receives.
     Inline(MessageBuf),
-    /// By RDMA, in memory of its own (Position-Zero Read chunk, Reply chunk).
+    /// Separate memory: a Position-Zero Read chunk, a Reply chunk, or a long record of a byte stream.
     Long(Bytes),
 }
 
 impl MessagePayload {
-    /// The octets.
+    /// Returns the bytes of the payload stream.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         match self {
@@ -107,22 +107,22 @@ impl MessagePayload {
     }
 }
 
-/// How a message was conveyed (RFC 8166 §3.5, RPC-over-RDMA v2 §4.4).
+/// Format in which a message was conveyed (RFC 8166 §3.5, RPC-over-RDMA v2 §4.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum MessageFormat {
-    /// Whole in one Send. Version 2 calls it Simple.
+    /// One Send that contains the whole message. Version 2 calls it Simple.
     #[default]
     Short,
-    /// In one Send, eligible items in chunks. Version 2: Simple with chunks.
+    /// One Send, with eligible items in chunks. Version 2 calls it Simple with chunks.
     Chunked,
-    /// In several Sends, chunks with the last of them. Version 2 only.
+    /// Several Sends, of which the last has the chunks. Version 2 only.
     Continued,
-    /// The payload stream itself in a chunk. Version 2 calls it Special.
+    /// The payload stream itself is in a chunk. Version 2 calls it Special.
     Long,
-    /// In a record of a byte stream (RFC 5531 §11).
+    /// A record of a byte stream (RFC 5531 §11).
     Record,
-    /// In a message of an extension's header type (RPC-over-RDMA v2 appendix B.2).
+    /// A message of an extension's header type (RPC-over-RDMA v2 appendix B.2).
     Extension,
 }
 
@@ -139,32 +139,32 @@ impl fmt::Display for MessageFormat {
     }
 }
 
-/// Why a message was conveyed as it was.
+/// Reason for the choice of a [`MessageFormat`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum FormatReason {
-    /// It fits in one Send as it is.
+    /// The message fits in one Send.
     #[default]
     Fits,
-    /// With its eligible items in chunks, it fits in one Send.
+    /// The message fits in one Send when its eligible items are in chunks.
     Reduced,
-    /// It is longer than one Send, and no longer than Message Continuation is worth
-    /// ([`EngineConfig::max_continued`]); or nothing else was provided for it.
+    /// The message is longer than one Send, but within [`EngineConfig::max_continued`], or the requester provided no Reply chunk
+    /// for it.
     WithinContinuation,
-    /// It is longer than one Send, and than Message Continuation is worth; or the version has none.
+    /// The message is longer than one Send and exceeds the limit for Message Continuation, or the version has no continuation.
     TooLong,
-    /// It is longer than one Send, and the peer takes no chunks for it.
+    /// The message is longer than one Send, and the peer accepts no chunks for it.
     NoChunks,
-    /// It is longer than one Send, and the requester provided a Reply chunk (RPC-over-RDMA v2 §4.4.3).
+    /// The message is longer than one Send, and the requester provided a Reply chunk (RPC-over-RDMA v2 §4.4.3).
     ReplyChunk,
-    /// A byte stream has no other.
+    /// A byte stream has only one format.
     Stream,
-    /// An extension conveys it.
+    /// An extension conveys the message.
     Extension,
 }
 
 impl FormatReason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 8] = [
         Self::Fits,
         Self::Reduced,
@@ -182,174 +182,176 @@ impl fmt::Display for FormatReason {
         f.write_str(match self {
             Self::Fits => "it fits in one Send as it is",
             Self::Reduced => "with its eligible items in chunks, it fits in one Send",
-            Self::WithinContinuation => "longer than one Send, and not too long for several",
-            Self::TooLong => "longer than one Send, and too long for several",
-            Self::NoChunks => "longer than one Send, and no chunk is taken for it",
+            Self::WithinContinuation => "longer than one Send, but within the limit for several",
+            Self::TooLong => "longer than one Send, and beyond the limit for several",
+            Self::NoChunks => "longer than one Send, and the peer accepts no chunks for it",
             Self::ReplyChunk => "longer than one Send, and there is a Reply chunk",
-            Self::Stream => "a byte stream has no other form",
+            Self::Stream => "a byte stream has no other format",
             Self::Extension => "an extension conveys it",
         })
     }
 }
 
-/// How a message was conveyed, and why so.
+/// Format of a message and the reason for its choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct FormatChoice {
-    /// How.
+    /// Format in which the message was conveyed.
     pub format: MessageFormat,
-    /// Why.
+    /// Reason for the choice of the format.
     pub reason: FormatReason,
 }
 
-/// A reply that has arrived. All memory that was exposed for its call is invalid by now.
+/// A received reply. All memory that was exposed for its call has been invalidated.
 #[derive(Debug)]
 pub struct IncomingReply {
-    /// The RPC message: its payload stream.
+    /// RPC message: its payload stream.
     pub payload: MessagePayload,
-    /// The Write chunks, as many as the call provided.
+    /// Write chunks, as many as the call provided.
     pub writes: SmallVec<[WriteChunk; 2]>,
-    /// How the reply was conveyed.
+    /// Format of the reply.
     pub format: MessageFormat,
-    /// Why it was conveyed so, as far as its receiver can tell.
+    /// Reason for the format, as far as the receiver can tell.
     pub reason: FormatReason,
-    /// How its call was conveyed, the last time it was sent, and why so.
+    /// Format of the call when it was last sent, and the reason for it.
     pub call: FormatChoice,
 }
 
-/// A call that has arrived, its Read chunks pulled.
+/// A received call, with the contents of its Read chunks.
 #[derive(Debug)]
 pub struct IncomingCall {
-    /// What the reply is to refer to.
+    /// Token that identifies the call in a reply.
     pub token: ReplyToken,
-    /// Its XID.
+    /// XID of the call.
     pub xid: u32,
-    /// The RPC message: its payload stream.
+    /// RPC message: its payload stream.
     pub payload: MessagePayload,
-    /// How it was conveyed.
+    /// Format of the call.
     pub format: MessageFormat,
-    /// Its Read chunks, the Position-Zero one excepted, in ascending order of position.
+    /// Read chunks except the Position-Zero chunk, in ascending order of position.
     pub reads: SmallVec<[ReadChunk; 2]>,
-    /// What the requester provided for the reply.
+    /// Resources that the requester provided for the reply.
     pub reply: ReplyPlan,
-    /// What it holds of its server's memory, until it is dropped.
-    #[allow(dead_code, reason = "it is there to be dropped with the call")]
+    /// Share of the server's memory budget that the call holds until it is dropped.
+    #[allow(dead_code, reason = "released when the call is dropped")]
     pub(crate) charge: BudgetCharge,
 }
 
-/// What a requester provided for its reply.
+/// Resources that a requester provided for its reply.
 #[derive(Debug, Clone, Default)]
 pub struct ReplyPlan {
-    /// Capacity of each Write chunk in octets, in order; `None` for an empty Write chunk.
+    /// Capacity of each Write chunk in bytes, in order; `None` for an empty Write chunk.
     pub write_chunks: SmallVec<[Option<u64>; 4]>,
-    /// Capacity of the Reply chunk, where there is one.
+    /// Capacity of the Reply chunk in bytes, if there is one.
     pub reply_chunk: Option<u64>,
-    /// Most octets of payload stream that fit inline after the transport header.
+    /// Maximum length in bytes of a payload stream that fits inline after the transport header.
     pub max_inline: u64,
 }
 
-/// A reply to be sent.
+/// A reply to send.
 #[derive(Debug)]
 pub struct OutgoingReply {
-    /// The RPC message: a payload stream from which the items in `reduced` are missing.
+    /// RPC message: a payload stream without the items in `reduced`.
     pub message: MessageBuf,
-    /// The items removed from it, in order; `chunk` says which Write chunk each goes to.
+    /// Items removed from the payload stream, in order. `chunk` is the index of the Write chunk for the item.
     pub reduced: SmallVec<[ReducedItem; 2]>,
 }
 
-/// What an engine tells.
+/// Event that an engine reports.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum EngineEvent {
-    /// A call of this end's is over; the call id is free.
+    /// A local call has finished. Its identifier is no longer valid.
     CallFinished {
-        /// From `start_call`.
+        /// Identifier that `start_call` returned.
         id: CallId,
-        /// What came of it.
+        /// Reply, or the reason why there is none.
         result: Result<IncomingReply, CallFailure>,
     },
-    /// A call of the peer's.
+    /// The peer sent a call.
     CallArrived(IncomingCall),
-    /// The reply's last Send is handed over, or the reply could not be sent.
+    /// The last Send of a reply was passed to the transport, or the reply could not be sent.
     ReplySent {
-        /// From the call.
+        /// Token of the call.
         token: ReplyToken,
-        /// `false` when the connection ended first, or the requester provided too little for it.
+        /// `false` if the connection ended first, or if the requester provided too few resources for the reply.
         delivered: bool,
     },
-    /// The connection is over; every call has finished before this.
+    /// The connection is closed. Every call has finished before this event.
     Closed(CloseReason),
 }
 
-/// Why a call got no RPC reply.
+/// Reason why a call received no RPC reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallFailure {
-    /// The connection ended. Whether the call was carried out is unknown if it was `sent`.
+    /// The connection ended. If the call was `sent`, the responder may have executed it.
     #[error("connection closed, {}", outcome(*.sent))]
     Closed {
-        /// Why.
+        /// Reason why the connection ended.
         #[source]
         reason: CloseReason,
-        /// Whether any of it may have reached the peer: if not, a retry is safe.
+        /// True if any part of the call may have reached the peer. If false, a retry is safe.
         sent: bool,
     },
-    /// The deadline passed first. Whether the call was or will be carried out is unknown if it was `sent`.
+    /// The deadline passed. If the call was `sent`, the responder may have executed it or may still do so.
     #[error("deadline passed, {}", outcome(*.sent))]
     DeadlineExceeded {
-        /// Whether any of it may have reached the peer.
+        /// True if any part of the call may have reached the peer.
         sent: bool,
     },
-    /// The caller gave up.
+    /// The caller cancelled the call.
     #[error("cancelled")]
     Cancelled {
-        /// Whether any of it may have reached the peer.
+        /// True if any part of the call may have reached the peer.
         sent: bool,
     },
-    /// The responder's transport refused the call with RDMA_ERROR, ERR_VERS (RFC 8166 §4.5.1).
+    /// The responder's transport rejected the call with RDMA_ERROR, ERR_VERS (RFC 8166 §4.5.1).
     #[error("the responder supports RPC-over-RDMA versions {low} to {high} only")]
     VersionMismatch {
-        /// Lowest version it supports.
+        /// Lowest version that the responder supports.
         low: u32,
-        /// Highest version it supports.
+        /// Highest version that the responder supports.
         high: u32,
     },
-    /// The responder's transport refused the call with RDMA_ERROR, ERR_CHUNK (RFC 8166 §4.5.2, §4.5.3): it could
-    /// not parse the header, or the chunks provided were too small or unusable.
+    /// The responder's transport rejected the call with RDMA_ERROR, ERR_CHUNK (RFC 8166 §4.5.2, §4.5.3). It could not parse the
+    /// header, or the chunks provided were too small or unusable.
     #[error("the responder reported ERR_CHUNK (RFC 8166 section 4.5): it could not use the header or its chunks")]
     ChunkError,
-    /// The reply broke a rule of the protocol.
+    /// The reply violated the protocol.
     #[error("bad reply: {0}")]
     BadReply(String),
-    /// Memory could not be registered for the call.
+    /// The memory of the call could not be registered.
     #[error("cannot register memory for the call")]
     Registration(#[source] IoError),
-    /// The call does not fit the protocol's limits: too many chunks or segments, an item of 4 GiB or more.
+    /// The call exceeds a limit of the protocol or the configuration: too many chunks or segments, or an item that is too long.
     #[error("the call cannot be sent: {0}")]
     TooLarge(String),
-    /// A call in the reverse direction does not fit in one Send, which is all there is for it: version 1 has no chunks
-    /// there (RFC 8167 §5.3), and a peer of version 2 may say so (RPC-over-RDMA v2 §5.2.5). Nothing was sent.
-    #[error("a call of {len} octets in the reverse direction, where at most {max} fit inline (RFC 8167 section 5.3)")]
+    /// A call in the reverse direction does not fit in one Send. Version 1 has no chunks in this direction (RFC 8167 §5.3), and a
+    /// peer of version 2 may not support them (RPC-over-RDMA v2 §5.2.5). Nothing was sent.
+    #[error(
+        "a reverse-direction call of {len} bytes does not fit inline, the limit is {max} bytes (RFC 8167 section 5.3)"
+    )]
     ReverseTooLong {
-        /// Octets of the RPC message.
+        /// Length of the RPC message in bytes.
         len: u64,
-        /// Most octets that fit: the inline threshold less the transport header.
+        /// Maximum length in bytes: the inline threshold minus the transport header.
         max: u64,
     },
-    /// The responder's transport refused the call with RDMA2_ERROR (RPC-over-RDMA v2 §7).
-    #[error("the responder refused the call")]
+    /// The responder's transport rejected the call with RDMA2_ERROR (RPC-over-RDMA v2 §7).
+    #[error("the responder rejected the call")]
     Refused(#[from] TransportError),
-    /// The call could not be sealed. Nothing was sent.
+    /// The security layer could not seal the call. Nothing was sent.
     #[error("cannot seal the call")]
     Security(#[from] SecurityError),
-    /// The peer has said that it takes no calls in the reverse direction (RPC-over-RDMA v2 §5.2.5). Nothing was sent.
-    #[error("the peer takes no calls in the reverse direction (RPC-over-RDMA v2 section 5.2.5)")]
+    /// The peer does not accept calls in the reverse direction (RPC-over-RDMA v2 §5.2.5). Nothing was sent.
+    #[error("the peer does not accept calls in the reverse direction (RPC-over-RDMA v2 section 5.2.5)")]
     ReverseNotSupported,
-    /// A call in the reverse direction on a connection that this end has configured without one.
-    #[error("no calls in the reverse direction here (RFC 8167 section 6): EngineConfig::reverse_credits is 0")]
+    /// The reverse direction is disabled in the local configuration. Nothing was sent.
+    #[error("the reverse direction is disabled (RFC 8167 section 6), set EngineConfig::reverse_credits above 0")]
     ReverseDisabled,
 }
 
-/// Describes what is known about a call that ended without a reply.
+/// Returns the part of the message that says whether a call without a reply may have been executed.
 fn outcome(sent: bool) -> &'static str {
     if sent {
         "the call was sent and may have been executed, retry only an idempotent procedure"
@@ -359,7 +361,7 @@ fn outcome(sent: bool) -> &'static str {
 }
 
 impl CallFailure {
-    /// Whether the responder cannot have seen the call, or has refused it unseen.
+    /// Returns whether the responder certainly did not execute the call.
     pub(crate) fn is_unseen(&self) -> bool {
         match self {
             Self::Closed { sent, .. } | Self::DeadlineExceeded { sent } | Self::Cancelled { sent } => !sent,
@@ -371,47 +373,47 @@ impl CallFailure {
             | Self::ReverseNotSupported
             | Self::ReverseDisabled => true,
             Self::Refused(refusal) => refusal.is_unexecuted(),
-            // ERR_CHUNK is also what a responder says whose reply did not fit what was provided.
+            // A responder also reports ERR_CHUNK when its reply does not fit in the chunks provided.
             Self::ChunkError | Self::BadReply(_) => false,
         }
     }
 }
 
-/// Why a connection is over.
+/// Reason why a connection was closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseReason {
-    /// The provider ended it.
+    /// The provider reported a disconnect.
     #[error(transparent)]
     Disconnected(#[from] DisconnectReason),
-    /// The peer broke a rule of RPC-over-RDMA.
-    #[error("the peer broke RPC-over-RDMA: {0}")]
+    /// The peer violated RPC-over-RDMA.
+    #[error("the peer violated RPC-over-RDMA: {0}")]
     PeerViolation(String),
-    /// The connection ended, or its peer said nothing for too long, before both ends had agreed on a version and on
-    /// properties (RPC-over-RDMA v2 §4.2.3). No call has been sent. A peer that has no version 2 may behave so: a new
-    /// connection may be tried with version 1 only ([`EngineConfig::versions`]).
-    #[error("no version was agreed on ({why}){}", .versions.map_or(String::new(), |(low, high)| format!("; the peer supports {low} to {high}")))]
+    /// The connection ended, or the peer sent nothing for too long, before version and properties were negotiated
+    /// (RPC-over-RDMA v2 §4.2.3). No call was sent. A peer without support for version 2 may behave this way: try a new
+    /// connection with version 1 only ([`EngineConfig::versions`]).
+    #[error("version negotiation failed ({why}){}", .versions.map_or(String::new(), |(low, high)| format!("; the peer supports versions {low} to {high}")))]
     NegotiationFailed {
-        /// What happened.
+        /// Description of the failure.
         why: String,
-        /// The versions that the peer has said it supports, lowest and highest, if it has.
+        /// Lowest and highest version that the peer supports, if it reported them.
         versions: Option<(u32, u32)>,
     },
-    /// The peer was not let in, or did not let this end in (RPC-over-RDMA v2 §5.2.6).
+    /// Either peer rejected the other (RPC-over-RDMA v2 §5.2.6).
     #[error(transparent)]
     HostAuthentication(#[from] HostAuthError),
-    /// Every credit is held by a call that the peer has not answered, not even for so long after it was given up.
-    #[error("the peer answers no calls, not even {0:?} after they were given up")]
+    /// Abandoned calls hold every credit, and the peer sent no reply for this time after they were abandoned.
+    #[error("the peer did not reply within {0:?} after the calls were abandoned")]
     Unresponsive(Duration),
-    /// RDMA Reads of what the peer's calls offer brought nothing, or the rest of a message did not come
+    /// RDMA Reads from the peer, or the remaining parts of its message, made no progress
     /// ([`EngineConfig::fetch_timeout`]).
-    #[error("the peer let RDMA Reads of its calls' data, or the rest of a message, wait for {0:?}")]
+    #[error("RDMA Reads from the peer, or the rest of its message, made no progress for {0:?}")]
     ReadStalled(Duration),
-    /// The peer took nothing of the answers to its calls, though some were under way, or did not let them go out
+    /// The peer accepted no part of the pending replies, or granted no credit for them
     /// ([`EngineConfig::reply_timeout`]).
-    #[error("the peer took nothing of the answers to its calls for {0:?}")]
+    #[error("the peer accepted no replies for {0:?}")]
     ReplyStalled(Duration),
-    /// The peer broke record marking.
+    /// The peer violated record marking.
     #[error(transparent)]
     Stream(#[from] StreamError),
     /// The peer was silent for too long.
@@ -419,70 +421,72 @@ pub enum CloseReason {
     Idle(Duration),
 }
 
-/// What both versions' engines are configured with.
+/// Configuration of an engine, for all versions.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct EngineConfig {
-    /// Credits of the forward direction: those a server grants, and those a client asks for. Default 32.
+    /// Credits of the forward direction: the number that a server grants and that a client requests. Default 32.
     pub credits: u32,
-    /// Credits of the reverse direction, which are apart (RFC 8167 §4.1): those a client grants to its server's calls, and
-    /// those a server asks for. Each takes a Receive. With 0 there is no reverse direction at this end: a client discards the
+    /// Credits of the reverse direction, which are counted separately (RFC 8167 §4.1): the number that a client grants to its
+    /// server and that a server requests. Each credit needs a Receive. 0 disables the reverse direction: a client discards the
     /// calls of its server (RFC 8167 §6), and a server makes none. Default 8.
     pub reverse_credits: u32,
-    /// Most octets this end sends inline unless the peer takes less. Default 4096.
+    /// Maximum length in bytes of a message that is sent inline, unless the peer's limit is lower. Default 4096.
     pub send_size: u32,
-    /// Size of this end's Receives. Default 4096.
+    /// Size of the local Receives in bytes. Default 4096.
     pub receive_size: u32,
-    /// Eligible arguments shorter than this, and results whose maximum is, stay inline where they fit. Default 1024.
+    /// Minimum length in bytes from which an eligible item is reduced. Shorter arguments, and results with a smaller maximum
+    /// length, stay inline if they fit. Default 1024.
     pub min_reduce: usize,
-    /// Longest segment this end makes; a chunk has as many as it needs. Default 1 GiB.
+    /// Maximum length in bytes of a local segment. A chunk has as many segments as it needs. Default 1 GiB.
     pub max_segment_len: u32,
-    /// Most segments of one chunk, and of one message, that are accepted from a peer. Default 256.
+    /// Maximum number of segments accepted in a received message. Default 256.
     pub max_segments: u32,
-    /// Most Read chunks of one message that are accepted from a peer, and most Write chunks: of eligible items, one that conveys a
-    /// whole message is not counted. Services that need more ([`Service::max_chunks`](crate::server::Service::max_chunks)) get as
-    /// many. Default 16.
+    /// Maximum number of Read chunks, and of Write chunks, accepted in one message. A chunk that conveys a whole message does not
+    /// count. A service that needs more ([`Service::max_chunks`](crate::server::Service::max_chunks)) raises the limit to that
+    /// number. Default 16.
     pub max_chunks: u32,
-    /// Most octets pulled for one call (Read chunks) as a responder, or allocated for its reply as a requester. A call whose
-    /// eligible results may be longer, by the maxima of their types or `@ddp(max = ...)`, is refused before it is sent
-    /// ([`CallFailure::TooLarge`]): it needs a larger limit here, or memory of its own to land them in
-    /// ([`ResultChunk::landing`]), which is not counted. Default 64 MiB.
+    /// Maximum number of bytes that a responder fetches for one call (Read chunks), or that a requester allocates for one reply.
+    /// A call whose eligible results may be longer, by the maxima of their types or `@ddp(max = ...)`, fails before it is sent
+    /// ([`CallFailure::TooLarge`]). Raise this limit for it, or supply memory for the results ([`ResultChunk::landing`]), which
+    /// does not count. Default 64 MiB.
     pub max_call_len: u64,
-    /// Most octets of Read chunks being pulled, or pulled and not yet answered, on the connection. Default 256 MiB.
+    /// Maximum number of bytes on the connection that are being fetched, or were fetched for calls that have no reply yet.
+    /// Default 256 MiB.
     pub max_fetched: u64,
-    /// How long RDMA Reads of a peer's Read chunks, or in version 2 a message that the peer has sent in part, may bring nothing
-    /// before the connection is closed: they hold memory meanwhile. Default 60 seconds.
+    /// Time without progress in RDMA Reads of a peer's Read chunks, or in version 2 in a partially received message, after which
+    /// the connection is closed. Both hold memory. Default 60 seconds.
     pub fetch_timeout: Duration,
-    /// How long a peer may take nothing of the answers to its calls before the connection is closed: they hold their results, and
-    /// the connection its place at a server, meanwhile. What is under way, Sends and RDMA Writes, goes on with each that completes,
-    /// and with octets that leave; after such octets it may take up to twice as long until the end is noticed. In version 2
-    /// the time for which the peer gives no credit counts as well. Default 60 seconds.
+    /// Time after which the connection is closed if the peer accepts no part of the pending replies. Pending replies hold their
+    /// results in memory, and the connection counts against the limits of its server. Every completed Send or RDMA Write counts
+    /// as progress, and so do bytes that leave the host. After progress by bytes alone, detection may take up to twice this
+    /// time. In version 2 the time without credit from the peer counts too. Default 60 seconds.
     pub reply_timeout: Duration,
-    /// Version 2: longest payload stream in octets that goes in several Sends (Message Continuation) rather than by RDMA
-    /// (Special Format), and longest reply for which no Reply chunk is provided. Default 64 KiB.
+    /// Version 2: maximum length in bytes of a payload stream that goes in several Sends (Message Continuation) rather than by
+    /// RDMA (Special Format), and maximum length of a reply for which no Reply chunk is provided. Default 64 KiB.
     pub max_continued: u32,
-    /// Versions of RPC-over-RDMA that are offered and taken, within 1 to 2. A client begins with the highest. Default both.
+    /// Versions of RPC-over-RDMA to offer and accept, within 1 to 2. A client begins with the highest. Default both.
     pub versions: RangeInclusive<u32>,
-    /// How long the exchange of versions and properties may take. Default 10 seconds.
+    /// Maximum time for the negotiation of version and properties. Default 10 seconds.
     pub negotiation_timeout: Duration,
-    /// Version 2: what this end, as a client, takes of the reverse direction, unless `reverse_credits` is 0. Default
-    /// everything.
+    /// Version 2: level of reverse-direction support that a client announces, unless `reverse_credits` is 0. Default
+    /// [`ReverseDirection::General`].
     pub reverse_direction: ReverseDirection,
-    /// Version 2: who this end is, and who its peer must be. Default nobody in particular.
+    /// Version 2: mutual authentication of the hosts. Default none.
     pub host_auth: Option<Arc<dyn HostAuth>>,
-    /// Version 2: header types, properties and errors of the application's own.
+    /// Version 2: header types, properties and errors that the application adds. Default none.
     pub extensions: Vec<Arc<dyn ExtensionFactory>>,
-    /// How long the memory of a call that was given up (cancelled, deadline passed) stays registered, and out of
-    /// everybody's reach but the peer's, for the peer's reply to it. Taking it away while the peer is using it costs the
-    /// connection, so zero, at once, is for those who prefer that. Default 5 seconds.
+    /// Time for which the memory of an abandoned call (cancelled, or past its deadline) stays registered, so that the peer can
+    /// still complete its reply. An invalidation while the peer accesses the memory breaks the connection. 0 invalidates
+    /// immediately and accepts that risk. Default 5 seconds.
     pub abandoned_call_timeout: Duration,
-    /// Where message buffers and landing memory come from.
+    /// Pool for message buffers, and for the memory of chunks.
     pub pool: BufferPool,
-    /// What the connections of one server may hold for calls, all together; without it each has a limit of its own only.
+    /// Memory budget that all connections of a server share. Without it, only the limits of each connection apply.
     pub(crate) budget: Option<Arc<MemoryBudget>>,
 }
 
-/// [`EngineConfig::max_continued`], where nothing else is said.
+/// Default of [`EngineConfig::max_continued`].
 pub(crate) const DEFAULT_CONTINUED: u32 = 64 << 10;
 
 impl Default for EngineConfig {

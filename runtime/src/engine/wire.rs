@@ -1,4 +1,4 @@
-//! The wire version that a connection holds: headers, credits, the exchange before the first call, and errors.
+//! The interface of a wire version: headers, credits, the exchange before the first call, and errors.
 
 use std::{fmt, time::Instant};
 
@@ -8,63 +8,63 @@ use crate::{
     provider::{MemoryHandle, QueuePair},
 };
 
-/// What differs between the versions of RPC-over-RDMA.
+/// The differences between the versions of RPC-over-RDMA.
 ///
-/// A connection calls these methods while it is open; `core` is the rest of its state. Methods with a default are those of one
-/// version only.
+/// A connection calls these methods while it is open. `core` is the rest of its state. A method with a default implementation
+/// matters to one version only.
 pub(super) trait Wire: fmt::Debug + Send {
-    /// Returns the number of the version.
+    /// Returns the version number.
     fn version(&self) -> u32;
 
-    /// Counts a Receive that a message has used, of whatever version.
+    /// Counts a Receive that a message of any version has consumed.
     fn receive_used(&mut self);
 
-    /// Returns the number of Receives that are posted.
+    /// Returns the number of posted Receives.
     fn receives_posted(&self) -> usize;
 
-    /// Handles a message of the peer's.
+    /// Handles a message from the peer.
     fn receive(&mut self, message: MessageBuf, invalidated: Option<MemoryHandle>, core: &mut ConnectionCore);
 
-    /// Handles the end of a Send.
+    /// Handles the completion of a Send.
     fn sent(&mut self, _work: PostedFor) {}
 
-    /// Posts what is due.
+    /// Posts pending work.
     fn poll_work(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair, now: Instant);
 
-    /// Returns the failure that local calls end with, if the connection does not support them.
+    /// Returns the failure of local calls, if the connection does not support them.
     fn refuses_calls(&self, core: &ConnectionCore) -> Option<CallFailure>;
 
-    /// Whether a call that waits could be sent.
+    /// Returns whether a queued call could be sent now.
     fn can_send(&self, core: &ConnectionCore) -> bool;
 
-    /// Returns when [`handle_timeout`](Self::handle_timeout) is due.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) must be called.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
 
-    /// Ends the connection if the peer has taken too long for something that only this version waits for.
+    /// Ends the connection if a timeout that is specific to this version has expired.
     fn handle_timeout(&mut self, _core: &mut ConnectionCore, _now: Instant) {}
 
-    /// Drops messages that have arrived in part.
+    /// Drops partially received messages.
     fn drop_partial(&mut self) {}
 
-    /// Drops everything that waits to be sent or to arrive: the connection is gone.
+    /// Drops all messages that wait to be sent or completed, after the connection was lost.
     fn disconnected(&mut self) {}
 
-    /// Whether a message of this version has arrived.
+    /// Returns whether a message of this version has been received.
     fn is_heard(&self) -> bool {
         true
     }
 
-    /// Returns the versions that the peer supports, lowest and highest, if `message` says that this one is not among them.
+    /// Returns the lowest and highest version that the peer supports, if `message` says that it does not support this version.
     fn other_versions(&self, _message: &[u8]) -> Option<(u32, u32)> {
         None
     }
 
-    /// Adds the numbers that only this part of the connection knows.
+    /// Fills in the counters that the wire version maintains.
     fn complete_counters(&self, counters: &mut ConnectionCounters);
 
-    /// Sets the number of credits that the peer may have (version 2).
+    /// Sets the number of credits to grant to the peer (version 2).
     fn set_credits(&mut self, _credits: u32) {}
 
     /// Returns the peer's properties, once the exchange is complete (version 2).
@@ -72,7 +72,7 @@ pub(super) trait Wire: fmt::Debug + Send {
         None
     }
 
-    /// Queues a message of an extension (version 2); `false` if it cannot be sent.
+    /// Queues a message of an extension (version 2). Returns `false` if it cannot be sent.
     fn send_extension(&mut self, _message: ExtensionMessage) -> bool {
         false
     }

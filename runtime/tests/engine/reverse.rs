@@ -261,7 +261,7 @@ fn errors_and_invalid_replies() {
         (vec![XID, 1, 3, 0, 1, 8, 7, 64, 0, 0, 0, 0, 0, XID, 1, 0], CallFailure::BadReply("it has a Read list".into())),
         (
             vec![XID, 1, 3, 0, 0, 1, 1, 7, 64, 0, 0, 0, 0, XID, 1, 0],
-            CallFailure::BadReply("its Write list has another number of chunks than the call's".into()),
+            CallFailure::BadReply("its Write list and that of the call differ in the number of chunks".into()),
         ),
     ] {
         let mut server = facing(Role::Server, config(32, 4));
