@@ -283,14 +283,14 @@ impl ReadChunkFetcher {
     /// A call's own message came in several Sends and is as long as what others have pulled: it counts like that. Room for it
     /// cannot be waited for; it is there. That of a call that waits to be pulled counts with what is pulled: calls that have
     /// taken room and wait for more might wait for each other.
-    pub(super) fn keep(&mut self, pulls: &mut ReadChunkFetches, octets: u64, shared: &mut EngineShared) {
-        pulls.kept = octets;
+    pub(super) fn keep(&mut self, pulls: &mut ReadChunkFetches, bytes: u64, shared: &mut EngineShared) {
+        pulls.kept = bytes;
         if pulls.len > 0 {
-            self.waiting_messages = self.waiting_messages.saturating_add(octets);
+            self.waiting_messages = self.waiting_messages.saturating_add(bytes);
             return;
         }
-        pulls.charge = shared.memory.take_anyway(octets);
-        self.pulled = self.pulled.saturating_add(octets);
+        pulls.charge = shared.memory.take_anyway(bytes);
+        self.pulled = self.pulled.saturating_add(bytes);
     }
 
     /// A call that holds `len` octets is answered.

@@ -15,7 +15,7 @@ pub(super) struct ReplyStallTimer {
     /// That time has come.
     passed: bool,
     /// Octets that had left when that was set.
-    octets: u64,
+    bytes: u64,
 }
 
 impl ReplyStallTimer {
@@ -41,11 +41,11 @@ impl ReplyStallTimer {
 
     /// Gives what is under way its time from now on, where that does not run already. `waiting`: answers wait for the peer to let
     /// them go out. `octets`: how many have left, ever.
-    pub(super) fn watch(&mut self, waiting: bool, octets: u64, now: Instant, timeout: Duration) {
+    pub(super) fn watch(&mut self, waiting: bool, bytes: u64, now: Instant, timeout: Duration) {
         if self.under_way == 0 && !waiting {
             self.due = None;
         } else if self.due.is_none() {
-            (self.due, self.octets) = (now.checked_add(timeout), octets);
+            (self.due, self.bytes) = (now.checked_add(timeout), bytes);
         }
     }
 
@@ -60,11 +60,11 @@ impl ReplyStallTimer {
 
     /// Whether it has, at the last [`handle_timeout`](Self::handle_timeout). Where octets have left meanwhile, a long one goes
     /// on, and its time begins anew.
-    pub(super) fn is_over(&mut self, octets: u64) -> bool {
+    pub(super) fn is_over(&mut self, bytes: u64) -> bool {
         if !std::mem::take(&mut self.passed) || self.due.is_none() {
             return false;
         }
-        let over = octets == self.octets;
+        let over = bytes == self.bytes;
         if !over {
             self.due = None;
         }
@@ -78,9 +78,9 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(60);
 
-    fn is_over(untaken: &mut ReplyStallTimer, octets: u64, now: Instant) -> bool {
+    fn is_over(untaken: &mut ReplyStallTimer, bytes: u64, now: Instant) -> bool {
         untaken.handle_timeout(now);
-        untaken.is_over(octets)
+        untaken.is_over(bytes)
     }
 
     /// More that is posted does not help what is stuck; octets that leave do, and so does each completion.

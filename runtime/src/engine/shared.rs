@@ -142,15 +142,15 @@ impl EngineShared {
     }
 
     /// Ends the connection where the peer has taken nothing of its answers for too long. `octets`: how many have left, ever.
-    pub(super) fn check_untaken(&mut self, octets: u64) {
-        if self.untaken.is_over(octets) {
+    pub(super) fn check_untaken(&mut self, bytes: u64) {
+        if self.untaken.is_over(bytes) {
             self.fault.get_or_insert(CloseReason::ReplyStalled(self.config.reply_timeout));
         }
     }
 
     /// Gives answers that are under way, or `waiting` for the peer, the time they may take.
-    pub(super) fn watch_answers(&mut self, waiting: bool, octets: u64, now: Instant) {
-        self.untaken.watch(waiting, octets, now, self.config.reply_timeout);
+    pub(super) fn watch_answers(&mut self, waiting: bool, bytes: u64, now: Instant) {
+        self.untaken.watch(waiting, bytes, now, self.config.reply_timeout);
     }
 
     /// Counts a message that is discarded.

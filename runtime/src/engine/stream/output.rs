@@ -38,7 +38,7 @@ impl RecordBytes {
 
 #[derive(Debug)]
 struct RecordPiece {
-    octets: RecordBytes,
+    bytes: RecordBytes,
     /// It ends a record.
     last: bool,
     /// The record is the reply to this call.
@@ -118,10 +118,10 @@ impl RecordOutput {
         }
     }
 
-    fn add(&mut self, octets: RecordBytes, last: bool, reply_to: Option<ReplyToken>) {
-        self.queued += octets.len();
+    fn add(&mut self, bytes: RecordBytes, last: bool, reply_to: Option<ReplyToken>) {
+        self.queued += bytes.len();
         self.replies += usize::from(reply_to.is_some());
-        self.pieces.push_back(RecordPiece { octets, last, reply_to });
+        self.pieces.push_back(RecordPiece { bytes, last, reply_to });
     }
 
     /// What is to go out next.
@@ -130,7 +130,7 @@ impl RecordOutput {
         self.pieces
             .iter()
             .take(GATHER)
-            .map(|piece| IoSlice::new(piece.octets.as_slice().get(std::mem::take(&mut skip)..).unwrap_or_default()))
+            .map(|piece| IoSlice::new(piece.bytes.as_slice().get(std::mem::take(&mut skip)..).unwrap_or_default()))
             .collect()
     }
 
@@ -139,7 +139,7 @@ impl RecordOutput {
         self.queued = self.queued.saturating_sub(len);
         self.written += len;
         while let Some(piece) = self.pieces.front() {
-            let Some(rest) = self.written.checked_sub(piece.octets.len()) else { return };
+            let Some(rest) = self.written.checked_sub(piece.bytes.len()) else { return };
             self.written = rest;
             self.complete += u64::from(piece.last);
             if let Some(token) = piece.reply_to {

@@ -67,8 +67,8 @@ impl RecordAssembler {
     }
 
     /// Appends octets of the stream.
-    pub fn extend(&mut self, octets: &[u8]) {
-        self.input.extend_from_slice(octets);
+    pub fn extend(&mut self, bytes: &[u8]) {
+        self.input.extend_from_slice(bytes);
     }
 
     /// Where octets of the stream may be received to, and how many at a time.
@@ -134,10 +134,10 @@ impl RecordAssembler {
     /// The first eight octets of a record that is too long, once they are here: XID and message type (RFC 5531 §9). Only
     /// after [`StreamError::RecordTooLong`] of that many octets at least: its marker is then the next there is.
     pub(super) fn head(&self) -> Option<[u8; 8]> {
-        let mut octets = self.record.iter().chain(self.input.iter().skip(4)).copied();
+        let mut bytes = self.record.iter().chain(self.input.iter().skip(4)).copied();
         let mut head = [0; 8];
-        for octet in &mut head {
-            *octet = octets.next()?;
+        for byte in &mut head {
+            *byte = bytes.next()?;
         }
         Some(head)
     }
@@ -187,19 +187,19 @@ impl RecordAssembler {
             if self.input.len() < fragment.len {
                 return Ok(None);
             }
-            let octets = self.input.split_to(fragment.len);
+            let bytes = self.input.split_to(fragment.len);
             self.fragment = None;
             if !fragment.last {
-                self.record.extend_from_slice(&octets);
+                self.record.extend_from_slice(&bytes);
                 continue;
             }
             self.fragments = 0;
             self.complete += 1;
             if self.record.is_empty() {
-                return Ok(Some(octets.freeze()));
+                return Ok(Some(bytes.freeze()));
             }
             let mut record = std::mem::take(&mut self.record);
-            record.extend_from_slice(&octets);
+            record.extend_from_slice(&bytes);
             return Ok(Some(record.freeze()));
         }
     }

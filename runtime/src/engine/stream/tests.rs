@@ -48,20 +48,20 @@ fn engine(role: Role, change: impl FnOnce(&mut EngineConfig, &mut StreamConfig))
 
 /// All that goes out now, `at_once` octets at a time.
 fn drain(engine: &mut StreamConnection, now: Instant, at_once: usize) -> Vec<u8> {
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     loop {
         engine.poll_work(&mut (), now);
         let next: Vec<u8> = engine.output().iter().flat_map(|slice| slice.to_vec()).take(at_once).collect();
         if next.is_empty() {
-            return octets;
+            return bytes;
         }
         engine.sent(next.len());
-        octets.extend(next);
+        bytes.extend(next);
     }
 }
 
-fn feed(engine: &mut StreamConnection, octets: &[u8]) {
-    engine.receive(octets);
+fn feed(engine: &mut StreamConnection, bytes: &[u8]) {
+    engine.receive(bytes);
     engine.handle_records(usize::MAX);
 }
 
@@ -103,12 +103,12 @@ fn items_go_back_to_their_places_in_any_fragments() {
     for (fragment_size, at_once) in [(u32::MAX, usize::MAX), (28, 1), (27, 3), (1, 7), (0, 64), (5, 1)] {
         let mut client = engine(Role::Client, |_, stream| stream.fragment_size = fragment_size);
         client.start_call(call(&[0, 0, 5, 4], reduced.clone(), None));
-        let octets = drain(&mut client, Instant::now(), at_once);
+        let bytes = drain(&mut client, Instant::now(), at_once);
         let mut assembler = RecordAssembler::new(StreamConfig::default());
-        assembler.extend(&octets);
+        assembler.extend(&bytes);
         let record = assembler.next_record().unwrap().unwrap();
         assert_eq!(record, whole, "fragments of {fragment_size}");
-        assert_eq!((assembler.begun(), client.counters().bytes_sent), (None, octets.len() as u64));
+        assert_eq!((assembler.begun(), client.counters().bytes_sent), (None, bytes.len() as u64));
     }
 }
 
@@ -182,8 +182,8 @@ fn a_server_stops_reading_at_its_credits() {
     for _ in 0..3 {
         client.start_call(simple(None));
     }
-    let octets = drain(&mut client, now, usize::MAX);
-    let (most, rest) = octets.split_at(octets.len() - 1);
+    let bytes = drain(&mut client, now, usize::MAX);
+    let (most, rest) = bytes.split_at(bytes.len() - 1);
     feed(&mut server, most);
     let (first, _second) = (arrived(&mut server), arrived(&mut server));
     assert!(!server.wants_input() && server.poll_event().is_none());
@@ -246,7 +246,7 @@ fn fragments_of_small_records_wait_for_nobody() {
         config.budget = Some(Arc::clone(&budget));
         stream.max_record = 50_000;
     });
-    let fragment = |last: u32, octets: &[u8]| [&(last << 31 | octets.len() as u32).to_be_bytes(), octets].concat();
+    let fragment = |last: u32, bytes: &[u8]| [&(last << 31 | bytes.len() as u32).to_be_bytes(), bytes].concat();
     feed(&mut server, &fragment(0, &[0, 0, 0, 1, 0]));
     feed(&mut server, &fragment(0, &[0; 3]));
     feed(&mut server, &fragment(1, &[0; 4000]));
@@ -379,9 +379,9 @@ fn closing_in_order() {
 #[test]
 fn a_reply_too_long_fails_its_call_alone() {
     let (now, max) = (Instant::now(), 100);
-    let fragment = |last: bool, octets: &[u8]| {
-        let marker = octets.len() as u32 | if last { 1 << 31 } else { 0 };
-        [&marker.to_be_bytes(), octets].concat()
+    let fragment = |last: bool, bytes: &[u8]| {
+        let marker = bytes.len() as u32 | if last { 1 << 31 } else { 0 };
+        [&marker.to_be_bytes(), bytes].concat()
     };
     let head = |xid: u32| [xid.to_be_bytes(), 1_u32.to_be_bytes()].concat();
     let long = |xid, len: usize| [head(xid), vec![0xff; len - 8]].concat();
@@ -389,8 +389,8 @@ fn a_reply_too_long_fails_its_call_alone() {
     let whole = fragment(true, &long(first, 30_000));
     // Too long with the second fragment; with the last of a few octets each, the XID over two of them; 20000 fragments.
     let two = [fragment(false, &long(first, 90)), fragment(false, &[7; 30]), fragment(true, &[8; 500])].concat();
-    let octets = long(first, 101);
-    let few: Vec<u8> = octets.chunks(3).flat_map(|few| fragment(false, few)).chain(fragment(true, &[])).collect();
+    let bytes = long(first, 101);
+    let few: Vec<u8> = bytes.chunks(3).flat_map(|few| fragment(false, few)).chain(fragment(true, &[])).collect();
     let many =
         [vec![fragment(false, &long(first, 101))], vec![fragment(false, &[]); 20_000], vec![fragment(true, &[1])]];
     let many = many.concat().concat();
@@ -484,12 +484,12 @@ proptest! {
         tail in prop::collection::vec(any::<u8>(), 0..6),
         piece in 1_usize..50,
     ) {
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         for (n, (len, last)) in lens.into_iter().enumerate() {
-            octets.extend((u32::from(len) | if last { 1 << 31 } else { 0 }).to_be_bytes());
-            octets.extend(vec![n as u8; len.into()]);
+            bytes.extend((u32::from(len) | if last { 1 << 31 } else { 0 }).to_be_bytes());
+            bytes.extend(vec![n as u8; len.into()]);
         }
-        octets.extend(tail);
+        bytes.extend(tail);
         let config = StreamConfig { max_record: 60, max_fragments: 5, ..StreamConfig::default() };
         let records = |pieces: &mut dyn Iterator<Item = &[u8]>| {
             let (mut assembler, mut records) = (RecordAssembler::new(config), Vec::new());
@@ -509,16 +509,16 @@ proptest! {
             let begun = assembler.begun();
             (records, None, begun)
         };
-        prop_assert_eq!(records(&mut std::iter::once(&octets[..])), records(&mut octets.chunks(piece)));
+        prop_assert_eq!(records(&mut std::iter::once(&bytes[..])), records(&mut bytes.chunks(piece)));
     }
 
     /// Whatever arrives, an engine says so or goes on.
     #[test]
-    fn any_octets(octets in prop::collection::vec(any::<u8>(), 0..200), server in any::<bool>()) {
+    fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200), server in any::<bool>()) {
         let mut engine = engine(if server { Role::Server } else { Role::Client }, |_, _| {});
         engine.start_call(simple(None));
         engine.poll_work(&mut (), Instant::now());
-        feed(&mut engine, &octets);
+        feed(&mut engine, &bytes);
         engine.ended();
         engine.poll_work(&mut (), Instant::now());
         let mut closed = false;

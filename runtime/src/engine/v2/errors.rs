@@ -35,12 +35,12 @@ impl From<TransportError> for Rpcrdma2Error {
 impl TransportError {
     /// The body of RDMA2_ERROR.
     pub(super) fn encode(self) -> Vec<u8> {
-        let mut octets = Vec::with_capacity(12);
+        let mut bytes = Vec::with_capacity(12);
         // A code of an extension's that is none, because it is one of the base's, encodes as nothing.
-        if Rpcrdma2Error::from(self).encode(&mut FlatSink::new(&mut octets)).is_err() {
-            octets = Self::System.encode();
+        if Rpcrdma2Error::from(self).encode(&mut FlatSink::new(&mut bytes)).is_err() {
+            bytes = Self::System.encode();
         }
-        octets
+        bytes
     }
 
     /// Reads the body of RDMA2_ERROR. A code that is not the base's comes as [`TransportError::Extension`].

@@ -188,12 +188,12 @@ impl Handshake {
             len += more;
             props.extend(self.queue.pop_front());
         }
-        let mut octets = Vec::with_capacity(len);
+        let mut bytes = Vec::with_capacity(len);
         // An array of 2^32 properties is the only one that could not be encoded.
-        if Rpcrdma2Propset(props).encode(&mut FlatSink::new(&mut octets)).is_err() {
-            octets.clear();
+        if Rpcrdma2Propset(props).encode(&mut FlatSink::new(&mut bytes)).is_err() {
+            bytes.clear();
         }
-        octets.into()
+        bytes.into()
     }
 
     /// A message of the peer's exchange: its body, and whether more are to come.

@@ -120,12 +120,12 @@ pub(super) fn host_auth(material: Bytes) -> Rpcrdma2Propval {
 }
 
 fn propval(which: u32, value: &impl XdrEncode) -> Rpcrdma2Propval {
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     // Longer than 4 GiB is the only thing that could be wrong with it.
-    if value.encode(&mut FlatSink::new(&mut octets)).is_err() {
-        octets.clear();
+    if value.encode(&mut FlatSink::new(&mut bytes)).is_err() {
+        bytes.clear();
     }
-    Rpcrdma2Propval { rdma_which: which, rdma_data: octets.into() }
+    Rpcrdma2Propval { rdma_which: which, rdma_data: bytes.into() }
 }
 
 /// All of `data` as one value.

@@ -29,7 +29,7 @@ const OUTPUT_ENOUGH: usize = 256 << 10;
 /// A call of the peer's whose reply has not gone out.
 #[derive(Debug, Clone, Copy)]
 struct ServedStreamCall {
-    octets: usize,
+    bytes: usize,
     /// The reply is on its way out.
     answered: bool,
 }
@@ -123,7 +123,7 @@ pub struct StreamConnection {
     /// Calls that have come ahead of a reply that this end waits for, and wait until others are answered.
     parked: VecDeque<(Bytes, BudgetCharge)>,
     /// Octets of both.
-    held_octets: u64,
+    held_bytes: u64,
     /// What the record under way holds of the server's memory.
     arriving: BudgetCharge,
 }
@@ -151,7 +151,7 @@ impl StreamConnection {
             most_held: held as usize,
             held: GenerationalSlab::default(),
             parked: VecDeque::new(),
-            held_octets: 0,
+            held_bytes: 0,
             arriving: BudgetCharge::default(),
         }
     }
@@ -164,8 +164,8 @@ impl StreamConnection {
 
     fn release(&mut self, token: ReplyToken, delivered: bool) {
         if let Some(slot) = self.held.index(token.0) {
-            let octets = self.held.get(slot).map_or(0, |held| held.octets as u64);
-            self.held_octets = self.held_octets.saturating_sub(octets);
+            let bytes = self.held.get(slot).map_or(0, |held| held.bytes as u64);
+            self.held_bytes = self.held_bytes.saturating_sub(bytes);
             self.held.remove(slot);
             self.shared.events.push_back(EngineEvent::ReplySent { token, delivered });
             if matches!(self.state, ConnectionState::Open)
@@ -204,7 +204,7 @@ impl StreamConnection {
         }
         let reason = self.close_reason().cloned().unwrap_or(reason);
         self.calls.disconnected(&reason, &mut self.shared);
-        self.held_octets = 0;
+        self.held_bytes = 0;
         self.refuse_memory();
         self.parked.clear();
         let held = std::mem::take(&mut self.held);

@@ -36,7 +36,7 @@ impl StreamConnection {
                 } else {
                     self.parked.len() < MOST_PARKED
                 };
-                let has_memory = self.held_octets < self.shared.config.max_fetched || self.held.len() == 0;
+                let has_memory = self.held_bytes < self.shared.config.max_fetched || self.held.len() == 0;
                 self.shared.fault.is_none() && room && has_memory
             }
             // Until the peer closes its side.
@@ -51,9 +51,9 @@ impl StreamConnection {
     }
 
     /// Takes octets that have arrived.
-    pub fn receive(&mut self, octets: &[u8]) {
-        self.input.extend(octets);
-        self.received(octets.len());
+    pub fn receive(&mut self, bytes: &[u8]) {
+        self.input.extend(bytes);
+        self.received(bytes.len());
     }
 
     /// Where octets may be received to; [`bytes_received`](Self::bytes_received) says how many were.
@@ -133,18 +133,18 @@ impl StreamConnection {
     /// Takes memory for the record under way, all of it before most has arrived: records half here that wait for each other's
     /// memory would wait for ever. Whether it may go on.
     pub(super) fn admit(&mut self) -> Result<bool, StreamError> {
-        let Some(octets) = self.input.expected()? else { return Ok(true) };
+        let Some(bytes) = self.input.expected()? else { return Ok(true) };
         // Small ones are what goes inline by RDMA: as many as there are credits for each connection, whatever the others do.
-        if octets <= self.arriving.octets().max(SMALL as u64) {
+        if bytes <= self.arriving.octets().max(SMALL as u64) {
             return Ok(true);
         }
         if self.calls.in_flight() > 0 {
             // A reply that this end waits for may be behind it.
             self.shared.memory.stop_waiting();
-            self.arriving = self.shared.memory.take_anyway(octets);
+            self.arriving = self.shared.memory.take_anyway(bytes);
             return Ok(true);
         }
-        Ok(self.shared.memory.take(octets).map(|charge| self.arriving = charge).is_some())
+        Ok(self.shared.memory.take(bytes).map(|charge| self.arriving = charge).is_some())
     }
 
     /// Nothing more that arrives is kept.
@@ -168,7 +168,7 @@ impl StreamConnection {
 
     fn handle_call(&mut self, record: Bytes, charge: BudgetCharge) {
         self.shared.counters.calls_received += 1;
-        self.held_octets += record.len() as u64;
+        self.held_bytes += record.len() as u64;
         if self.held.len() < self.most_held {
             self.hand_over(record, charge);
         } else {
@@ -177,7 +177,7 @@ impl StreamConnection {
     }
 
     pub(super) fn hand_over(&mut self, record: Bytes, charge: BudgetCharge) {
-        let (_, key) = self.held.insert(ServedStreamCall { octets: record.len(), answered: false });
+        let (_, key) = self.held.insert(ServedStreamCall { bytes: record.len(), answered: false });
         let xid = word(&record, 0).unwrap_or_default();
         let (payload, reads) = (self.payload(record), SmallVec::new());
         self.shared.events.push_back(EngineEvent::CallArrived(IncomingCall {
