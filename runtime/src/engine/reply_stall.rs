@@ -78,9 +78,9 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(60);
 
-    fn is_over(untaken: &mut ReplyStallTimer, bytes: u64, now: Instant) -> bool {
-        untaken.handle_timeout(now);
-        untaken.is_over(bytes)
+    fn is_over(stall: &mut ReplyStallTimer, bytes: u64, now: Instant) -> bool {
+        stall.handle_timeout(now);
+        stall.is_over(bytes)
     }
 
     /// Bytes sent and completions restart the timeout. Posting more does not.
@@ -88,25 +88,25 @@ mod tests {
     fn only_progress_restarts_the_timeout() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut untaken = ReplyStallTimer::default();
-        untaken.watch(false, 0, at(0), LIMIT);
-        assert_eq!(untaken.due(), None, "nothing is in flight");
-        untaken.begin();
-        untaken.watch(false, 0, at(0), LIMIT);
-        untaken.begin();
-        untaken.watch(false, 0, at(59), LIMIT);
-        assert_eq!(untaken.due(), Some(at(60)));
-        assert!(!is_over(&mut untaken, 0, at(59)) && is_over(&mut untaken, 0, at(60)));
-        assert!(!untaken.is_over(0), "an expired timeout is reported once");
-        assert!(!is_over(&mut untaken, 1, at(60)), "a byte has been sent");
-        untaken.watch(false, 1, at(60), LIMIT);
-        assert_eq!(untaken.due(), Some(at(120)));
-        untaken.done();
-        untaken.watch(false, 1, at(100), LIMIT);
-        assert_eq!(untaken.due(), Some(at(160)), "one is still in flight");
-        untaken.done();
-        untaken.watch(false, 1, at(100), LIMIT);
-        assert_eq!(untaken.due(), None);
+        let mut stall = ReplyStallTimer::default();
+        stall.watch(false, 0, at(0), LIMIT);
+        assert_eq!(stall.due(), None, "nothing is in flight");
+        stall.begin();
+        stall.watch(false, 0, at(0), LIMIT);
+        stall.begin();
+        stall.watch(false, 0, at(59), LIMIT);
+        assert_eq!(stall.due(), Some(at(60)));
+        assert!(!is_over(&mut stall, 0, at(59)) && is_over(&mut stall, 0, at(60)));
+        assert!(!stall.is_over(0), "an expired timeout is reported once");
+        assert!(!is_over(&mut stall, 1, at(60)), "a byte has been sent");
+        stall.watch(false, 1, at(60), LIMIT);
+        assert_eq!(stall.due(), Some(at(120)));
+        stall.done();
+        stall.watch(false, 1, at(100), LIMIT);
+        assert_eq!(stall.due(), Some(at(160)), "one is still in flight");
+        stall.done();
+        stall.watch(false, 1, at(100), LIMIT);
+        assert_eq!(stall.due(), None);
     }
 
     /// Waiting replies have a timeout, and posting them restarts it.
@@ -114,12 +114,12 @@ mod tests {
     fn waiting_counts() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut untaken = ReplyStallTimer::default();
-        untaken.watch(true, 0, at(0), LIMIT);
-        assert_eq!(untaken.due(), Some(at(60)));
-        untaken.begin();
-        untaken.watch(true, 0, at(50), LIMIT);
-        assert_eq!(untaken.due(), Some(at(110)));
-        assert!(is_over(&mut untaken, 0, at(110)));
+        let mut stall = ReplyStallTimer::default();
+        stall.watch(true, 0, at(0), LIMIT);
+        assert_eq!(stall.due(), Some(at(60)));
+        stall.begin();
+        stall.watch(true, 0, at(50), LIMIT);
+        assert_eq!(stall.due(), Some(at(110)));
+        assert!(is_over(&mut stall, 0, at(110)));
     }
 }
