@@ -35,7 +35,7 @@ struct Fragment {
 /// use rpcrdma::engine::stream::{RecordAssembler, StreamConfig};
 ///
 /// let mut assembler = RecordAssembler::new(StreamConfig::default());
-// Two fragments: three bytes, with more to come, then the last one of one byte.
+/// // Two fragments: three bytes, with more to come, then the last one of one byte.
 /// assembler.extend(&[0, 0, 0, 3, b'a', b'b', b'c', 0x80, 0, 0, 1]);
 /// assert_eq!(assembler.next_record(), Ok(None));
 /// assembler.extend(b"d");

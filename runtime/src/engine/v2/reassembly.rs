@@ -29,7 +29,7 @@ struct PartialSequence {
 /// The result of adding a message.
 #[derive(Debug)]
 pub(super) enum ReassemblyStep {
-    /// The payload is complete. Set if it arrived in more than one message.
+    /// The payload is complete. The flag is set if it arrived in more than one message.
     Whole(MessageBuf, bool),
     /// The sequence continues.
     More,
@@ -37,7 +37,7 @@ pub(super) enum ReassemblyStep {
     Broken(&'static str),
     /// There is no memory for the sequence, and the message is dropped.
     NoRoom(&'static str),
-    /// The message belongs to a broken sequence. Set if it is the last one of it.
+    /// The message belongs to a broken sequence. The flag is set for its last message.
     Ignored(bool),
     /// The peer broke too many sequences at a time.
     TooMany,
@@ -237,7 +237,7 @@ mod tests {
         }
         assert!(matches!(take(1, 0), ReassemblyStep::Whole(whole, true) if whole.len() == 4 * PART));
         assert_eq!(budget.held(), 0);
-        // Nor does a sequence overtake connections that wait for memory.
+        // A sequence does not overtake connections that wait for memory.
         let mut waiting = MemoryShare::of(Some(Arc::clone(&budget)));
         assert!(waiting.take(100_001).is_none());
         (0..2).for_each(|_| assert!(matches!(take(3, RDMA2_F_MORE), ReassemblyStep::More)));

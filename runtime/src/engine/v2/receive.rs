@@ -54,7 +54,9 @@ impl WireV2 {
             // offered.
             let reply = prefix.is_response() && !prefix.has_more() && matches!(prefix.htype, RDMA2_MSG | RDMA2_NOMSG);
             if !reply || !offers(prefix.xid, handle, core) {
-                return core.shared.violation(format!("it invalidated {handle:?}, which no call offered for invalidation"));
+                return core
+                    .shared
+                    .violation(format!("it invalidated {handle:?}, which no call offered for invalidation"));
             }
         }
         if is_grant(&prefix, &message) {
@@ -301,11 +303,9 @@ fn refuse(prefix: &HeaderPrefix, refusal: TransportError, why: &'static str, cor
 fn not_whole(prefix: &HeaderPrefix, step: ReassemblyStep, core: &mut ConnectionCore) {
     match step {
         ReassemblyStep::Whole(..) | ReassemblyStep::More => {}
-        // The last message of a reply may invalidate the handle that its call offered, so the call fails and its memory is
-        // deregistered no earlier than now.
-        ReassemblyStep::Ignored(true) if prefix.is_response() => {
-            spoil_reply(prefix.xid, "a broken sequence", core)
-        }
+        // Until the last message of the reply has arrived, the responder may invalidate the handle that the call offered. The
+        // call therefore fails, and its memory is deregistered, only now.
+        ReassemblyStep::Ignored(true) if prefix.is_response() => spoil_reply(prefix.xid, "a broken sequence", core),
         ReassemblyStep::Ignored(_) => core.shared.discard("the rest of a broken sequence"),
         ReassemblyStep::TooMany => core.shared.violation("too many broken sequences"),
         ReassemblyStep::Broken(why) | ReassemblyStep::NoRoom(why) if prefix.is_response() && prefix.has_more() => {

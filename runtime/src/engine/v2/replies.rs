@@ -100,7 +100,7 @@ impl WireV2 {
 /// Decides whether a refused call is sent again. Limits that the peer states also apply to later calls.
 fn recover(call: &mut LocalCall, refusal: TransportError, shared: &mut EngineShared) -> RefusalRecovery {
     let rules = &mut shared.rules;
-    // A Reply chunk is possible at all.
+    // The peer accepts Reply chunks in this direction.
     let chunks = rules.peer_level == ReverseDirection::General && rules.segment_len > 0 && rules.segments > 0;
     let reads = call.kept.as_ref().map_or(0, |kept| kept.reduced.len());
     let (again, executed) = match refusal {

@@ -71,7 +71,7 @@ impl RecordProgress {
 ///     memory::{MessageBuf, Output},
 /// };
 ///
-/// An RPC message: its XID, which the client's engine sets, the message type, and a body.
+/// // An RPC message: its XID, which the client's engine sets, the message type, and a body.
 /// let message = |xid: u32, msg_type: u32| {
 ///     let mut message = MessageBuf::new(EngineConfig::default().pool.alloc(64), 4);
 ///     [xid, msg_type, 42].iter().for_each(|word| message.append(&word.to_be_bytes()));
@@ -198,7 +198,7 @@ impl StreamConnection {
             || (self.shared.counters.calls_queued > 0 && self.has_room())
     }
 
-    /// Reports the end of the stream. `reason` is used unless the connection is already closing for another.
+    /// Reports the end of the stream. `reason` is used unless the connection is already closing for another reason.
     pub fn end_with(&mut self, reason: CloseReason) {
         if matches!(self.state, ConnectionState::Gone(_) | ConnectionState::Closed(_)) {
             return;
