@@ -1,5 +1,5 @@
-//! The peer's Read chunks: pulled by RDMA Read before their call is handed over (RFC 8166 §3.4.5.1, RPC-over-RDMA v2
-//! §4.3.5.1), whatever the version.
+//! The peer's Read chunks, fetched by RDMA Read before their call is delivered (RFC 8166 §3.4.5.1, RPC-over-RDMA v2
+//! §4.3.5.1). Used by both versions.
 
 use std::{collections::VecDeque, time::Instant};
 
@@ -20,18 +20,18 @@ use crate::{
     xdr::padded_len,
 };
 
-/// Longest RDMA Read in octets: each that completes shows that the peer goes on.
+/// Longest RDMA Read in bytes. Each completion shows that the peer is making progress.
 const MOST_READ: u32 = 8 << 20;
 
-/// A Read chunk of the peer's.
+/// A Read chunk of a call from the peer.
 #[derive(Debug)]
 pub(super) struct ReadChunkFetch {
     pub(super) position: u32,
-    /// Octets: the sum of the segments' lengths (RFC 8166 §3.4.4).
+    /// Length in bytes: the sum of the segments' lengths (RFC 8166 §3.4.4).
     pub(super) len: u64,
     segments: SmallVec<[RdmaSegment; 2]>,
     walk: SegmentWalk,
-    /// RDMA Reads posted and not completed.
+    /// Number of RDMA Reads posted and not completed.
     reads: u32,
     all_posted: bool,
     sink: Option<MemoryHandle>,
@@ -74,7 +74,7 @@ impl ReadChunkFetch {
             if overflows(&segment) {
                 return Err("a segment's end overflows");
             }
-            // Segments of one chunk are nearly always together, chunks nearly always in order.
+            // Segments of one chunk are usually adjacent, and chunks usually in order.
             match pulls.binary_search_by_key(&position, |pull| pull.position) {
                 Ok(at) => {
                     if let Some(pull) = pulls.get_mut(at) {
@@ -87,11 +87,11 @@ impl ReadChunkFetch {
         Ok(pulls)
     }
 
-    /// Checks that the Read chunks fit in the payload stream: of `inline` octets for RDMA_MSG, in a Position-Zero Read
-    /// chunk for RDMA_NOMSG.
+    /// Checks that the Read chunks fit in the payload stream: an inline one of `inline` bytes for RDMA_MSG, or a
+    /// Position-Zero Read chunk for RDMA_NOMSG.
     pub(super) fn check_positions(pulls: &[ReadChunkFetch], inline: Option<usize>) -> Result<(), &'static str> {
         let (stream, chunks) = match (pulls, inline) {
-            // RFC 8166 §3.5.3, §4.5.2: without an inline payload stream there must be a chunk that holds it.
+            // RFC 8166 §3.5.3, §4.5.2: without an inline payload stream, a Position-Zero Read chunk must hold it.
             ([zero, rest @ ..], None) if zero.position == 0 => (zero.len, rest),
             (_, None) => return Err("RDMA_NOMSG without a Position-Zero Read chunk"),
             ([zero, ..], Some(_)) if zero.position == 0 => return Err("RDMA_MSG with a Position-Zero Read chunk"),
@@ -104,7 +104,7 @@ impl ReadChunkFetch {
             if position < end {
                 return Err("Read chunks overlap");
             }
-            // RFC 8166 §3.4.5: positions count the stream with all chunks, and their padding, put back in.
+            // RFC 8166 §3.4.5: positions count the stream with all chunks and their padding in place.
             if position - spliced > stream {
                 return Err("a Read chunk's position is beyond the payload stream");
             }
@@ -119,35 +119,35 @@ impl ReadChunkFetch {
         self.sink.is_some()
     }
 
-    /// Asks for the sink back, once.
+    /// Invalidates the sink, unless that was requested before.
     fn take_back(&mut self, slot: u32, part: usize, out: &mut VecDeque<WorkRequest>) {
         if let Some(handle) = self.sink.filter(|_| !self.returning) {
             self.returning = true;
-            // A message has no more chunks than its segments, which fit in a Receive.
+            // The segments of a message fit in a Receive, so the number of chunks fits in 16 bits.
             let id = PostedFor::PullInvalidate { slot, part: part as u16 }.id();
             out.push_back(WorkRequest::Invalidate { id, handle });
         }
     }
 }
 
-/// Whether a segment ends beyond the last offset there is.
+/// Returns whether the end of a segment overflows the offset.
 pub(super) fn overflows(segment: &RdmaSegment) -> bool {
     segment.offset.checked_add(u64::from(segment.length)).is_none()
 }
 
-/// Where the Read chunks of a call are.
+/// The progress of a call's Read chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum FetchState {
-    /// To be pulled when there is room for them.
+    /// Waiting until there is memory for them.
     #[default]
     Waiting,
-    /// Being pulled.
+    /// RDMA Reads in progress.
     Pulling,
-    /// They cannot be pulled; their sinks are being taken back.
+    /// Failed; the sinks are being deregistered.
     Refused,
-    /// All here.
+    /// All data has arrived.
     Done,
-    /// The connection is gone; their sinks are being taken back.
+    /// The connection is lost; the sinks are being deregistered.
     Lost,
 }
 
@@ -155,24 +155,24 @@ enum FetchState {
 #[derive(Debug, Default)]
 pub(super) struct ReadChunkFetches {
     chunks: SmallVec<[ReadChunkFetch; 1]>,
-    /// Octets of them.
+    /// Total length in bytes.
     len: u64,
-    /// Sinks that are not back.
+    /// Number of sinks still registered.
     pending: u32,
     state: FetchState,
     charge: BudgetCharge,
-    /// Octets of the call's own message that count as if they had been pulled.
+    /// Length in bytes of the call's own message, if it counts as fetched data.
     kept: u64,
 }
 
-/// What has become of a call's Read chunks.
+/// The result of fetching a call's Read chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FetchOutcome {
-    /// All of them are here.
+    /// All data has arrived.
     All,
-    /// They cannot be pulled, and nothing of them is registered any more.
+    /// The chunks cannot be fetched. No sink is registered.
     Refused,
-    /// The connection is gone, and so is the call: nothing of it is registered any more.
+    /// The connection and the call are lost. No sink is registered.
     Lost,
 }
 
@@ -183,37 +183,37 @@ pub(super) trait HasReadChunks {
 
 impl ReadChunkFetches {
     pub(super) fn new(chunks: SmallVec<[ReadChunkFetch; 1]>) -> Self {
-        // As many as fit in a header, of lengths of 32 bits: the sum does not overflow.
+        // The chunks fit in a header and their lengths have 32 bits, so the sum does not overflow.
         let len = chunks.iter().map(|pull| pull.len).sum();
         Self { chunks, len, pending: 0, state: FetchState::Waiting, charge: BudgetCharge::default(), kept: 0 }
     }
 
-    /// The data of the chunks with their positions, once all of them are here.
+    /// Returns the data and position of each chunk, once all have arrived.
     pub(super) fn take(&mut self) -> impl Iterator<Item = (u32, Bytes)> + '_ {
         self.chunks.iter_mut().map(|pull| (pull.position, pull.data.take().unwrap_or_default()))
     }
 
-    /// Octets in all, the call's own message included where it is long: what is to be released.
+    /// Returns the bytes to release when the call ends: the chunks, and the call's own message if it counts.
     pub(super) fn held(&self) -> u64 {
         self.len + self.kept
     }
 
-    /// What they hold of the server's memory, for whom they are handed to.
+    /// Takes the charge against the memory budget, to pass it on with the data.
     pub(super) fn take_charge(&mut self) -> BudgetCharge {
         std::mem::take(&mut self.charge)
     }
 
-    /// How many there are.
+    /// Returns the number of chunks.
     pub(super) fn count(&self) -> usize {
         self.chunks.len()
     }
 
-    /// How many of them are of reduced items: all but the one that holds the payload stream.
+    /// Returns the number of chunks of reduced items: all except the one that holds the payload stream.
     pub(super) fn reduced(&self) -> usize {
         self.chunks.iter().filter(|pull| pull.position != 0).count()
     }
 
-    /// Octets in all.
+    /// Returns the total length of the chunks in bytes.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
@@ -224,7 +224,7 @@ impl ReadChunkFetches {
         }
     }
 
-    /// The connection is gone. Whether nothing of it is registered any more.
+    /// Handles loss of the connection. Returns whether no sink is registered.
     pub(super) fn lose(&mut self, slot: u32, out: &mut VecDeque<WorkRequest>) -> bool {
         self.state = FetchState::Lost;
         self.take_back(slot, out);
@@ -232,73 +232,74 @@ impl ReadChunkFetches {
     }
 }
 
-/// Pulls Read chunks, no more at a time than there is room for.
+/// Fetches Read chunks within the limits of memory and of RDMA Reads in flight.
 #[derive(Debug, Default)]
 pub(super) struct ReadChunkFetcher {
-    /// Calls to be pulled when there is room, in order of arrival.
+    /// Calls whose chunks wait for memory, in order of arrival.
     waiting: VecDeque<u32>,
     /// Calls with RDMA Reads still to be posted.
     reading: VecDeque<u32>,
-    /// RDMA Reads under way.
+    /// Number of RDMA Reads in flight.
     reads: u32,
-    /// When the peer has let them wait for too long.
+    /// Time at which the RDMA Reads in flight count as stalled.
     stalled: Option<Instant>,
-    /// Octets being pulled, or held by calls that are not answered.
+    /// Number of bytes being fetched or held by unanswered calls.
     pulled: u64,
-    /// Octets of the messages of calls that wait to be pulled.
+    /// Length in bytes of the messages of calls in `waiting`.
     waiting_messages: u64,
-    /// Sinks registered.
+    /// Number of sinks registered.
     sinks: u32,
 }
 
 impl ReadChunkFetcher {
-    /// Whether no memory is registered.
+    /// Returns whether no memory is registered.
     pub(super) fn is_idle(&self) -> bool {
         self.sinks == 0
     }
 
-    /// Gives RDMA Reads that are under way the time that one of them may take from now on, where that does not run already.
-    // What they are to bring holds memory, also of what all connections share: no peer may have it for good.
+    /// Starts the timeout of the RDMA Reads in flight, unless it is running.
+    // Their sinks hold memory that all connections share, so no peer may hold it indefinitely.
     pub(super) fn watch(&mut self, now: Instant, shared: &EngineShared) {
         if self.reads > 0 && self.stalled.is_none() {
             self.stalled = now.checked_add(shared.config.fetch_timeout);
         }
     }
 
-    /// When the peer will have let RDMA Reads wait for too long.
+    /// Returns the time at which the RDMA Reads in flight count as stalled.
     pub(super) fn stalled_at(&self) -> Option<Instant> {
         self.stalled
     }
 
-    /// A call has Read chunks to be pulled.
+    /// Queues a call whose Read chunks are to be fetched.
     pub(super) fn wait(&mut self, slot: u32) {
         self.waiting.push_back(slot);
     }
 
-    /// Octets being pulled, or held by calls that are not answered, of those that wait to be pulled their messages.
+    /// Returns the bytes being fetched or held by unanswered calls, including the messages of calls that wait for memory.
     pub(super) fn pulled(&self) -> u64 {
         self.pulled.saturating_add(self.waiting_messages)
     }
 
-    /// A call's own message came in several Sends and is as long as what others have pulled: it counts like that. Room for it
-    /// cannot be waited for; it is there. That of a call that waits to be pulled counts with what is pulled: calls that have
-    /// taken room and wait for more might wait for each other.
-    pub(super) fn keep(&mut self, pulls: &mut ReadChunkFetches, octets: u64, shared: &mut EngineShared) {
-        pulls.kept = octets;
+    /// Counts a call's own message, which arrived in several Sends and may be as long as fetched data.
+    ///
+    /// The message is already in memory, so its charge cannot wait. If the call waits to be fetched, the message is charged
+    /// with its chunks: calls that hold memory while they wait for more could deadlock.
+    pub(super) fn keep(&mut self, pulls: &mut ReadChunkFetches, bytes: u64, shared: &mut EngineShared) {
+        pulls.kept = bytes;
         if pulls.len > 0 {
-            self.waiting_messages = self.waiting_messages.saturating_add(octets);
+            self.waiting_messages = self.waiting_messages.saturating_add(bytes);
             return;
         }
-        pulls.charge = shared.memory.take_anyway(octets);
-        self.pulled = self.pulled.saturating_add(octets);
+        pulls.charge = shared.memory.take_anyway(bytes);
+        self.pulled = self.pulled.saturating_add(bytes);
     }
 
-    /// A call that holds `len` octets is answered.
+    /// Releases `len` bytes of a call that is answered.
     pub(super) fn release(&mut self, len: u64) {
         self.pulled = self.pulled.saturating_sub(len);
     }
 
-    /// The connection is gone.
+    /// Resets the state when the connection is lost.
     pub(super) fn reset(&mut self, shared: &mut EngineShared) {
         shared.memory.stop_waiting();
         self.waiting.clear();
@@ -306,8 +307,8 @@ impl ReadChunkFetcher {
         (self.reads, self.pulled, self.waiting_messages, self.stalled) = (0, 0, 0, None);
     }
 
-    /// Registers sinks for calls that wait to be pulled, while there is room for them. Returns a call that cannot be,
-    /// after which there may be more to do.
+    /// Registers sinks for waiting calls while there is memory for them. Returns a call that cannot be served; the caller
+    /// then calls again, because more calls may be waiting.
     pub(super) fn admit<C: HasReadChunks>(
         &mut self,
         calls: &mut GenerationalSlab<C>,
@@ -319,13 +320,13 @@ impl ReadChunkFetcher {
                 self.waiting.pop_front();
                 continue;
             };
-            // A call is never larger than the whole of the room.
+            // A single call never exceeds the limit by itself.
             if self.pulled.saturating_add(pulls.held()) > shared.config.max_fetched {
-                // What it may have is taken: it keeps its turn from nobody.
+                // The limit of this connection is reached, so it gives up its place in the queue for shared memory.
                 shared.memory.stop_waiting();
                 break;
             }
-            // Nor than what all connections may hold; the driver asks again when there may be room.
+            // Nor may it exceed the shared budget. The driver polls again when memory becomes available.
             let Some(charge) = shared.memory.take(pulls.held()) else { break };
             pulls.charge = charge;
             self.waiting.pop_front();
@@ -370,8 +371,8 @@ impl ReadChunkFetcher {
         None
     }
 
-    /// Posts RDMA Reads, no more at a time than the provider has under way.
-    // RFC 8166 §3.3.1: limits on RDMA Reads in progress are the implementation's to accommodate.
+    /// Posts RDMA Reads, up to the provider's limit of Reads in flight.
+    // RFC 8166 §3.3.1: the implementation accounts for limits on RDMA Reads in progress.
     pub(super) fn post_reads<C: HasReadChunks>(
         &mut self,
         calls: &mut GenerationalSlab<C>,
@@ -409,7 +410,7 @@ impl ReadChunkFetcher {
         }
     }
 
-    /// An RDMA Read is over, one way or the other.
+    /// Handles the completion of an RDMA Read, successful or not.
     pub(super) fn read_done<C: HasReadChunks>(
         &mut self,
         calls: &mut GenerationalSlab<C>,
@@ -427,8 +428,8 @@ impl ReadChunkFetcher {
         }
     }
 
-    /// A sink is back, and nothing can write to it any more; or it is lost, and so is the connection. Tells when that
-    /// was the last.
+    /// Handles the completion of a sink's deregistration. `memory` is `None` if the sink was lost with the connection.
+    /// Returns the outcome if this was the last sink of the call.
     pub(super) fn sink_returned<C: HasReadChunks>(
         &mut self,
         calls: &mut GenerationalSlab<C>,
@@ -445,7 +446,7 @@ impl ReadChunkFetcher {
         pulls.pending = pulls.pending.saturating_sub(1);
         match memory {
             Some(RegisterableMemory::Sink(buf)) => pull.data = Some(buf.freeze()),
-            // The connection ends; the call is not handed over.
+            // The connection is closing, so the call is not delivered.
             _ => pulls.state = FetchState::Lost,
         }
         if pulls.pending > 0 {

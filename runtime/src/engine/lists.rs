@@ -26,7 +26,7 @@ pub(super) struct ReadSegment {
     pub(super) segment: RdmaSegment,
 }
 
-/// Read list, Write list and Reply chunk of one header.
+/// The Read list, Write list and Reply chunk of one header.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct ChunkLists {
     pub(super) reads: Vec<ReadSegment>,
@@ -45,7 +45,7 @@ impl ChunkLists {
         self.reply = None;
     }
 
-    /// Returns all segments that the peer may be written to.
+    /// Returns all segments of the peer that may be written to.
     pub(super) fn sink_segments(&self) -> impl Iterator<Item = RdmaSegment> + '_ {
         self.writes.iter().chain(&self.reply).flatten().copied()
     }
@@ -55,13 +55,13 @@ impl ChunkLists {
         (self.reads.len() + self.sink_segments().count()) as u64
     }
 
-    /// Returns the bytes of the reply's header, which repeats Write list and Reply chunk (RFC 8166 §4.3.2.2, §4.3.3).
+    /// Returns the length in bytes of the reply's header, which repeats Write list and Reply chunk (RFC 8166 §4.3.2.2, §4.3.3).
     pub(super) fn reply_header_len(&self, prefix: u64) -> u64 {
         let writes = self.writes.iter().map(|chunk| chunk.len() as u64);
         encoded_len(prefix, 0, writes, self.reply.as_ref().map(|chunk| chunk.len() as u64))
     }
 
-    /// Returns the only handle in the lists, or `None` where there is none or more than one.
+    /// Returns the only handle in the lists, or `None` if there is none or more than one.
     pub(super) fn only_handle(&self) -> Option<MemoryHandle> {
         let mut handles =
             self.reads.iter().map(|read| read.segment.handle).chain(self.sink_segments().map(|s| s.handle));
@@ -69,7 +69,7 @@ impl ChunkLists {
         handles.all(|handle| handle == first).then_some(first)
     }
 
-    /// Whether a segment of the lists has this handle.
+    /// Returns whether a segment of the lists has this handle.
     pub(super) fn names(&self, handle: MemoryHandle) -> bool {
         self.reads.iter().map(|read| read.segment).chain(self.sink_segments()).any(|segment| segment.handle == handle)
     }
@@ -106,23 +106,24 @@ fn encode_segment(segment: &RdmaSegment, out: &mut impl Output) {
     out.append_u64(segment.offset);
 }
 
-/// Returns the bytes of a header with `prefix` bytes in front of its chunk lists and these numbers of segments: of the Read
-/// list, of each Write chunk, of the Reply chunk if there is one.
+/// Returns the length in bytes of a header with `prefix` bytes in front of its chunk lists, and the given numbers of segments
+/// in the Read list, in each Write chunk, and in the Reply chunk if there is one.
 pub(super) fn encoded_len(prefix: u64, reads: u64, writes: impl Iterator<Item = u64>, reply: Option<u64>) -> u64 {
-    // The caller may declare an absurd length; the sum then saturates.
+    // Lengths declared by the caller may be absurdly large, so the sum saturates.
     let array = |segments: u64| segments.saturating_mul(16).saturating_add(8);
     let writes = writes.fold(0u64, |sum, segments| sum.saturating_add(array(segments)));
     let reply = reply.map_or(0, |segments| array(segments) - 4);
     prefix.saturating_add(12).saturating_add(reads.saturating_mul(24)).saturating_add(writes).saturating_add(reply)
 }
 
-/// Returns the bytes that a chunk has room for.
+/// Returns the capacity of a chunk in bytes.
 pub(super) fn capacity(chunk: &SinkChunk) -> u64 {
     chunk.iter().map(|segment| u64::from(segment.length)).sum()
 }
 
-/// Writes `data`, which fits, to the peer by RDMA Write, and sets the segments' lengths to what was written, for the call in
-/// `slot`.
+/// Writes `data` to the peer by RDMA Write for the call in `slot`, and sets the segments' lengths to what was written.
+///
+/// The caller has checked that `data` fits.
 // RFC 8166 §3.4.6, RPC-over-RDMA v2 §4.3.6: contiguously, in segment order; the segments are returned with the lengths in
 // use. RFC 8166 §3.4.6.2, RPC-over-RDMA v2 §4.3.6.2: without padding.
 pub(super) fn fill(chunk: &mut SinkChunk, data: Bytes, slot: u32, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
@@ -140,16 +141,16 @@ pub(super) fn leave_unused(chunk: &mut SinkChunk) {
     chunk.iter_mut().for_each(|segment| segment.length = 0);
 }
 
-/// A result that does not fit where the requester wants it.
+/// A result that does not fit the Write chunk that the requester provided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ResultMisfit {
-    /// Index of the Write chunk, from 0; `None` where the call has no such chunk.
+    /// Index of the Write chunk, from 0, or `None` if the call has no such chunk.
     pub(super) chunk: Option<usize>,
     /// Length of the result in bytes.
     pub(super) len: u64,
 }
 
-/// Takes the results out of a reply, one for each Write chunk.
+/// Takes the reduced results out of a reply and assigns them to the Write chunks.
 pub(super) fn place(
     writes: &[SinkChunk],
     reply: &mut OutgoingReply,
@@ -178,7 +179,7 @@ mod tests {
         xdr::{Decoder, FlatSink, XdrDecode, XdrEncode},
     };
 
-    /// The lists come out as the codecs of both versions' specifications read and write them.
+    /// The encoding matches the codecs generated from the specifications of both versions.
     #[test]
     fn encodes_as_the_generated_codecs_do() {
         let segment = |n: u32| RdmaSegment { handle: MemoryHandle(n), length: 100 * n, offset: u64::from(n) << 33 };

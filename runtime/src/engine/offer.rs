@@ -1,4 +1,4 @@
-//! What a requester provides for a reply (RFC 8166 §3.4.6, §4.3.2, §4.3.3, §6.2).
+//! Chunks that a requester provides for a reply (RFC 8166 §3.4.6, §4.3.2, §4.3.3, §6.2).
 
 use super::{CallFailure, ResultChunk, chunks::segment_count, lists::encoded_len, shared::EngineShared};
 use crate::xdr::padded_len;
@@ -6,24 +6,24 @@ use crate::xdr::padded_len;
 /// The Write list and Reply chunk of a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ReplyChunks {
-    /// How many of the results, from the first, get a Write chunk; the others come inline.
+    /// Number of results, from the first, that get a Write chunk. The others arrive inline.
     pub(super) provided: usize,
-    /// Length in octets of the Reply chunk, where there is one.
+    /// Length of the Reply chunk in bytes, or `None` without one.
     pub(super) reply_chunk: Option<u64>,
-    /// Longest segment in octets.
+    /// Longest segment in bytes.
     pub(super) max_segment: u32,
 }
 
 impl ReplyChunks {
-    /// Decides what to provide for a reply of `max_inline` octets besides the results in `chunks`, at most `most` of which
-    /// may have Write chunks.
+    /// Decides what to provide for a reply of `max_inline` bytes and the results in `chunks`, at most `most` of which may
+    /// have Write chunks.
     pub(super) fn plan(max_inline: u64, chunks: &[ResultChunk], most: usize, shared: &EngineShared) -> Self {
         let max_segment = shared.max_segment();
         let header_len = |offer: Self| offer.reply_header_len(chunks, shared);
         let mut offer = Self { provided: chunks.len(), reply_chunk: None, max_segment };
         let mut inline = max_inline;
-        // Results that can be but little come inline where they fit: an RDMA Write costs more than the copy. Only the
-        // last ones, so that no empty Write chunk is needed, which not every responder understands.
+        // Small results arrive inline if they fit, because an RDMA Write costs more than a copy. Only trailing results
+        // qualify, so that no empty Write chunk is needed, which some responders do not understand.
         while let Some(last) = offer.provided.checked_sub(1) {
             let Some(chunk) = chunks.get(last) else { break };
             let len = usize::try_from(chunk.max_len).map_or(u64::MAX, |len| padded_len(len) as u64);
@@ -31,55 +31,55 @@ impl ReplyChunks {
             let fits = || header_len(fewer).saturating_add(inline).saturating_add(len) <= shared.receive_threshold;
             let allowed = offer.provided <= most;
             let small = chunk.max_len < shared.config.min_reduce as u64 && fits();
-            // RFC 8166 §4.3.2.3: nothing provided, or no chunk in that place, means inline.
+            // RFC 8166 §4.3.2.3: a result is inline if its Write chunk is empty or missing.
             if allowed && chunk.max_len > 0 && (chunk.landing.is_some() || !small) {
                 break;
             }
             inline = inline.saturating_add(len);
             offer = fewer;
         }
-        // RFC 8166 §4.3.3: a Reply chunk whenever the longest possible reply exceeds the threshold. RPC-over-RDMA v2 §6.4,
-        // appendix A.2: none where Message Continuation does as well.
+        // RFC 8166 §4.3.3: provide a Reply chunk whenever the longest possible reply exceeds the threshold. RPC-over-RDMA v2
+        // §6.4, appendix A.2: not needed if Message Continuation suffices.
         let long = header_len(offer).saturating_add(inline) > shared.receive_threshold;
         if long && inline > shared.rules.continued_replies {
-            // RFC 8166 §3.5.3: a payload stream is a multiple of four octets long.
+            // RFC 8166 §3.5.3: the length of a payload stream is a multiple of four.
             offer.reply_chunk = Some(inline.checked_next_multiple_of(4).unwrap_or(u64::MAX));
         }
         offer
     }
 
-    /// Whether anything is provided at all.
+    /// Returns whether the reply gets any chunk.
     pub(super) fn has_chunks(self) -> bool {
         self.provided > 0 || self.reply_chunk.is_some()
     }
 
-    /// Octets of memory that the engine allocates for it.
+    /// Returns the memory in bytes that the engine allocates for the chunks.
     pub(super) fn allocation(self, chunks: &[ResultChunk]) -> u64 {
         let landings = chunks.iter().take(self.provided).filter(|chunk| chunk.landing.is_none());
         let landings = landings.fold(0u64, |sum, chunk| sum.saturating_add(chunk.max_len));
         landings.saturating_add(self.reply_chunk.unwrap_or(0))
     }
 
-    /// Counts of segments of the Write chunks, each as long as segments may be.
+    /// Returns the number of segments of each Write chunk.
     pub(super) fn write_segments(self, chunks: &[ResultChunk]) -> impl Iterator<Item = u64> + '_ {
         chunks.iter().take(self.provided).map(move |chunk| segment_count(chunk.max_len, self.max_segment))
     }
 
-    /// Count of segments of the Reply chunk.
+    /// Returns the number of segments of the Reply chunk.
     pub(super) fn reply_segments(self) -> Option<u64> {
         self.reply_chunk.map(|len| segment_count(len, self.max_segment))
     }
 
-    /// Octets of the reply's header, which repeats both (RFC 8166 §3.4.6, §4.3.3).
+    /// Returns the length in bytes of the reply's header, which repeats both lists (RFC 8166 §3.4.6, §4.3.3).
     pub(super) fn reply_header_len(self, chunks: &[ResultChunk], shared: &EngineShared) -> u64 {
         encoded_len(shared.rules.prefix, 0, self.write_segments(chunks), self.reply_segments())
     }
 }
 
-/// The failure of a call for whose reply the engine would allocate `takes` octets, where it may have `may`.
+/// Returns the failure of a call whose reply would need `takes` bytes of memory, more than the `may` allowed.
 pub(super) fn beyond_memory(takes: u64, may: u64) -> CallFailure {
     CallFailure::TooLarge(format!(
-        "its reply may be of {takes} octets, more than the {may} allowed (EngineConfig::max_call_len; memory of the \
-         caller's to land results in is not counted)"
+        "its reply may need {takes} bytes, more than the {may} allowed (EngineConfig::max_call_len; memory that the \
+         caller provides for results is not counted)"
     ))
 }

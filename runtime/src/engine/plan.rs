@@ -1,8 +1,8 @@
-//! Calls on their way out: the one place that decides what goes inline and what goes in chunks (RFC 8166 §3.5, §4.3,
+//! Planning of outgoing calls: the only place that decides what goes inline and what goes in chunks (RFC 8166 §3.5, §4.3,
 //! RPC-over-RDMA v2 §4.4, §6.4).
 //!
-//! A call comes with every eligible argument apart from its payload stream. [`LocalCall::plan`] puts back what is to go inline, with
-//! the thresholds and the peer's limits in force at that moment, and chooses a format and the chunks for the reply.
+//! Every eligible argument of a call arrives separate from its payload stream. [`LocalCall::plan`] puts back those that go
+//! inline, based on the current thresholds and limits of the peer, and chooses the format and the chunks for the reply.
 
 use smallvec::SmallVec;
 
@@ -20,12 +20,12 @@ use crate::{
     xdr::{ReducedItem, pad_len, padded_len},
 };
 
-/// The chunks that a call may have.
+/// Chunks that a call may use.
 #[derive(Debug, Clone, Copy)]
 struct AllowedChunks {
     reads: usize,
     writes: usize,
-    /// Reply chunk and Position-Zero Read chunk.
+    /// Set if the Reply chunk and the Position-Zero Read chunk are allowed.
     whole: bool,
 }
 
@@ -34,29 +34,31 @@ impl AllowedChunks {
 }
 
 impl LocalCall {
-    /// Decides the format of the call and its chunks. Afterwards `message` is its payload stream.
+    /// Chooses the format and the chunks of the call. On return, `message` is its payload stream.
+    ///
+    /// # Errors
+    /// Fails with [`CallFailure`] if the call cannot be conveyed within the limits.
     pub(super) fn plan(
         &mut self,
         message: &mut MessageBuf,
         shared: &mut EngineShared,
     ) -> Result<MessageFormat, CallFailure> {
-        // A Read chunk without bytes conveys nothing, and makes some responders fail.
+        // A Read chunk without bytes conveys nothing, and some responders reject it.
         self.reduced.retain(|item| !item.data.is_empty());
         check_positions(&self.reduced).map_err(too_large)?;
         let rules = &shared.rules;
-        // RPC-over-RDMA v2 §4.5.4, §5.2.5, RFC 8167 §5.3: chunks in the reverse direction only where the peer supports all of it.
+        // RPC-over-RDMA v2 §4.5.4, §5.2.5, RFC 8167 §5.3: chunks in the reverse direction require full support by the peer.
         let mut allowed = match rules.peer_level {
             ReverseDirection::General => {
                 AllowedChunks { reads: rules.read_chunks, writes: rules.write_chunks, whole: true }
             }
             _ => AllowedChunks::NONE,
         };
-        // RPC-over-RDMA v2 §11.2.2.3, RFC 8166 §8.2.2.3: where RPCSEC_GSS protects the message, only the whole of it goes in a
-        // chunk.
+        // RPC-over-RDMA v2 §11.2.2.3, RFC 8166 §8.2.2.3: a message protected by RPCSEC_GSS goes in a chunk only as a whole.
         if self.policy.protected {
             (allowed.reads, allowed.writes) = (0, 0);
         }
-        // RPC-over-RDMA v2 §5.2.3, §5.2.4: no longer segments, and no more, than the peer accepts.
+        // RPC-over-RDMA v2 §5.2.3, §5.2.4: respect the peer's limits on length and number of segments.
         if rules.segment_len == 0 || rules.segments == 0 {
             allowed = AllowedChunks::NONE;
         }
@@ -65,7 +67,7 @@ impl LocalCall {
         }
         self.put_back_small(message, allowed, shared)?;
         let mut planned = self.plan_with(message, allowed, shared);
-        // RPC-over-RDMA v2 §7.3: a peer's limits may leave room for fewer chunks, or none.
+        // RPC-over-RDMA v2 §7.3: the peer's limits may allow fewer chunks, or none.
         if shared.rules.continuation {
             for fewer in [AllowedChunks { reads: 0, ..allowed }, AllowedChunks::NONE] {
                 if matches!(planned, Err(CallFailure::TooLarge(_))) {
@@ -76,7 +78,7 @@ impl LocalCall {
         planned
     }
 
-    /// Refuses a call whose eligible results take more memory than may be allocated, before any of it is sent.
+    /// Refuses a call whose eligible results would need more memory than is allowed, before anything is sent.
     fn check_results(&self, shared: &EngineShared) -> Result<(), CallFailure> {
         let results = self.chunks.iter().filter(|chunk| chunk.landing.is_none());
         let takes = results.fold(0u64, |sum, chunk| sum.saturating_add(chunk.max_len));
@@ -131,7 +133,7 @@ impl LocalCall {
             if !rules.continuation {
                 return Err(beyond_memory(takes, may));
             }
-            // RPC-over-RDMA v2 §4.4.2: a reply that can be continued needs no Reply chunk, however long its maximum.
+            // RPC-over-RDMA v2 §4.4.2: a reply that can be continued needs no Reply chunk.
             offer.reply_chunk = None;
         }
         let max = offer.max_segment;
@@ -145,8 +147,8 @@ impl LocalCall {
         if offer.reply_header_len(&self.chunks, shared) > shared.receive_threshold {
             return Err(too_large("the header of its reply would exceed the inline threshold"));
         }
-        let no_room = || too_large("its chunks take more segments than a header has room for, or the peer accepts");
-        // A continued call has four bytes of payload in its last message.
+        let no_room = || too_large("its chunks need more segments than fit in a header or than the peer accepts");
+        // The last message of a continued call carries at least four bytes of payload.
         if !fits(reads, if rules.continuation { 4 } else { 0 }) {
             return Err(no_room());
         }
@@ -159,11 +161,11 @@ impl LocalCall {
                 choose(MessageFormat::Short, FormatReason::Fits)
             }
         } else if rules.peer_level == ReverseDirection::Simple {
-            // RFC 8167 §4.2, §5.3: no larger than the threshold. The peer sees to the reply.
+            // RFC 8167 §4.2, §5.3: limited by the threshold. The peer is responsible for the length of its reply.
             let max = shared.send_threshold.saturating_sub(encoded_len(rules.prefix, 0, std::iter::empty(), None));
             return Err(CallFailure::ReverseTooLong { len, max });
         } else if len <= rules.continued_calls {
-            // RPC-over-RDMA v2 §6.3.2: continuation rather than Special Format.
+            // RPC-over-RDMA v2 §6.3.2: continuation is preferred to Special Format.
             choose(MessageFormat::Continued, FormatReason::WithinContinuation)
         } else if allowed.whole && rules.long_calls && fits(long, 0) {
             // RFC 8166 §3.5.3, RPC-over-RDMA v2 §4.4.3.
@@ -178,18 +180,18 @@ impl LocalCall {
         Ok(self.choice.format)
     }
 
-    /// Keeps what is needed to send the call again, if it may come to that.
+    /// Keeps a copy of the call if it may have to be sent again.
     pub(super) fn keep(&mut self, message: impl FnOnce() -> ResendableMessage) {
         self.kept = None;
         let chunks = self.offer.has_chunks() || !self.reduced.is_empty();
         let other_type = matches!(self.choice.format, MessageFormat::Extension | MessageFormat::Long);
-        // RFC 2203 §5.3.3.1: a responder discards a sequence number that it has seen; only the caller can secure the call anew.
+        // RFC 2203 §5.3.3.1: a responder discards a repeated sequence number, and only the caller can seal the call anew.
         if self.seal.is_none() && (chunks || other_type || self.policy.idempotent) {
             self.kept = Some(ResendableCall { message: message(), reduced: self.reduced.clone() });
         }
     }
 
-    /// Restores the call as it was before it was sent.
+    /// Restores the call to its state before it was sent.
     pub(super) fn restore(&mut self, pool: &BufferPool) {
         let Some(ResendableCall { message, reduced }) = self.kept.take() else { return };
         self.message = Some(match message {
@@ -200,7 +202,7 @@ impl LocalCall {
     }
 }
 
-/// Returns a copy with room for headers.
+/// Returns a copy of `message` with headroom for headers.
 pub(super) fn copy(message: &[u8], pool: &BufferPool) -> MessageBuf {
     let mut copy = message_buf(pool, message.len());
     copy.append(message);
@@ -215,7 +217,7 @@ fn padded(item: &ReducedItem) -> u64 {
     padded_len(item.data.len()) as u64
 }
 
-/// Checks the rules of RFC 8166 §3.4.5 on positions: multiples of four, within 32 bits, ascending; and none is zero.
+/// Checks the rules of RFC 8166 §3.4.5 on positions: nonzero multiples of four, ascending, and within 32 bits.
 fn check_positions(reduced: &[ReducedItem]) -> Result<(), &'static str> {
     let mut next = 4;
     for item in reduced {
@@ -245,7 +247,7 @@ pub(super) fn insert(
     let mut end = message.len();
     message.append_zeros(grown);
     let mut moved_end = message.len();
-    // Positions count the stream with every item in its place; the last item goes in first.
+    // Positions count the stream with every item in place, so items are inserted from the last to the first.
     let mut before: u64 = reduced.iter().map(padded).sum();
     for item in reduced.iter().rev() {
         before -= padded(item);
@@ -288,9 +290,9 @@ mod tests {
         Ok(String::from_utf8(stream.to_vec()).unwrap().replace('\0', "."))
     }
 
-    /// RFC 8166 §3.4.5: an item that goes inline stands at its position, with its padding, whichever others stay out.
+    /// RFC 8166 §3.4.5: an inline item is placed at its position, with padding, regardless of which other items stay out.
     #[test]
-    fn items_go_back_where_they_were() {
+    fn inline_items_are_placed_at_their_positions() {
         let two: [(u64, &[u8]); 2] = [(4, b"12345"), (16, b"6789")];
         assert_eq!(inserted(&two, |_| true).unwrap(), "aaaa12345...bbbb6789cccc");
         assert_eq!(inserted(&two, |item| item.position == 16).unwrap(), "aaaabbbb6789cccc");

@@ -1,4 +1,4 @@
-//! Replies on their way out: results go by RDMA Write, the rest in one of the formats (RFC 8166 §3.4.6, §3.5.3, §4.3,
+//! Outgoing replies: results are sent by RDMA Write, the rest in one of the formats (RFC 8166 §3.4.6, §3.5.3, §4.3,
 //! RPC-over-RDMA v2 §4.3.6, §4.4, §6.4).
 
 use super::{
@@ -16,11 +16,11 @@ use crate::{
     provider::{MemoryHandle, QueuePair},
 };
 
-/// A response that lacks only its header. Its RDMA Writes have been posted.
+/// A response complete except for its header. Its RDMA Writes have been posted.
 #[derive(Debug)]
 pub(super) enum ReadyResponse {
     Reply(ReadyReply),
-    /// An error of the transport, with XID and version of the message that it answers.
+    /// A transport error, with XID and version of the message that it responds to.
     Refusal {
         message: (u32, u32),
         refusal: TransportError,
@@ -28,7 +28,7 @@ pub(super) enum ReadyResponse {
     },
 }
 
-/// A reply that lacks only its header.
+/// A reply complete except for its header.
 #[derive(Debug)]
 pub(super) struct ReadyReply {
     pub(super) xid: u32,
@@ -38,12 +38,12 @@ pub(super) struct ReadyReply {
     pub(super) payload: Option<MessageBuf>,
     /// The Write list and the Reply chunk, with the lengths in use.
     pub(super) lists: ChunkLists,
-    /// The handle that the call lets its reply invalidate.
+    /// The handle that the call allows its reply to invalidate.
     pub(super) invalidate: Option<MemoryHandle>,
 }
 
 impl ConnectionCore {
-    /// Prepares the next response in the order they were given, on a connection of this version.
+    /// Prepares the next response in order, for a connection of this version.
     pub(super) fn next_response(&mut self, version: u32, qp: &mut dyn QueuePair) -> Option<ReadyResponse> {
         loop {
             match self.served.next()? {
@@ -61,7 +61,7 @@ impl ConnectionCore {
     }
 
     /// Prepares the response to the call in `slot`.
-    // RFC 8166 §4.5.4: whatever comes of it, something is sent, or the connection is gone.
+    // RFC 8166 §4.5.4: a response is always sent, unless the connection is lost.
     fn prepare(&mut self, slot: u32, version: u32, qp: &mut dyn QueuePair) -> Option<ReadyResponse> {
         let Self { served, shared, .. } = self;
         let (call, response) = served.begin_answer(slot)?;
@@ -76,7 +76,7 @@ impl ConnectionCore {
         };
         let (results, format) = match fit(call, &mut reply, &shared.rules) {
             Ok(fitted) => fitted,
-            // RFC 8166 §4.5.3, RPC-over-RDMA v2 §7.3.4, §7.3.5: found out before anything is written.
+            // RFC 8166 §4.5.3, RPC-over-RDMA v2 §7.3.4, §7.3.5: detected before any RDMA Write is posted.
             Err(refusal) => {
                 call.delivered = false;
                 return refused(refusal);
@@ -94,7 +94,7 @@ impl ConnectionCore {
             lists::fill(chunk, data.unwrap_or_default(), slot, qp, shared);
         }
         let mut message = reply.message;
-        // RFC 8166 §4.2.1, RPC-over-RDMA v2 §4.5.2: the XIDs of header and RPC message are the same.
+        // RFC 8166 §4.2.1, RPC-over-RDMA v2 §4.5.2: header and RPC message carry the same XID.
         message::set_xid(&mut message, xid);
         shared.counters.replies_sent += 1;
         let payload = match &mut chunks.reply {
@@ -113,13 +113,13 @@ impl ConnectionCore {
 
 type Results = smallvec::SmallVec<[Option<bytes::Bytes>; 2]>;
 
-/// Fits a reply into what the requester provided: the result for each Write chunk, and the format.
+/// Fits a reply into what the requester provided. Returns the result for each Write chunk, and the format.
 fn fit(
     call: &ServedCall,
     reply: &mut OutgoingReply,
     rules: &ConnectionRules,
 ) -> Result<(Results, MessageFormat), TransportError> {
-    // RPC-over-RDMA v2 §7.3.4: chunks are counted from 1; 0 where none of the call's is meant.
+    // RPC-over-RDMA v2 §7.3.4: chunks are counted from 1. 0 means that no chunk of the call applies.
     let results = lists::place(&call.writes, reply).map_err(|ResultMisfit { chunk, len }| match chunk {
         Some(chunk) => {
             TransportError::WriteResource { chunk: u32::try_from(chunk + 1).unwrap_or(0), needed: length(len) }
@@ -128,16 +128,16 @@ fn fit(
     })?;
     let len = reply.message.len() as u64;
     if len < 8 {
-        // No RPC message at all.
+        // Too short for an RPC message.
         return Err(TransportError::System);
     }
     let format = if len <= call.max_inline {
         MessageFormat::Short
     } else if call.reply.as_ref().is_some_and(|chunk| capacity(chunk) >= len) {
-        // RFC 8166 §3.5.3, RPC-over-RDMA v2 §4.4.3: where the reduced payload stream does not fit inline.
+        // RFC 8166 §3.5.3, RPC-over-RDMA v2 §4.4.3: the reduced payload stream does not fit inline.
         MessageFormat::Long
     } else if rules.continuation && rules.local_level >= ReverseDirection::Continued {
-        // RPC-over-RDMA v2 §6.4: what was provided does not do.
+        // RPC-over-RDMA v2 §6.4: the chunks provided are insufficient.
         MessageFormat::Continued
     } else {
         return Err(TransportError::ReplyResource { needed: length(len) });
@@ -145,7 +145,7 @@ fn fit(
     Ok((results, format))
 }
 
-/// Converts a length for a header: 0, not known, if it does not fit.
+/// Converts a length for a header. Returns 0, which means unknown, if it does not fit.
 fn length(len: u64) -> u32 {
     u32::try_from(len).unwrap_or(0)
 }

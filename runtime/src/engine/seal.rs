@@ -1,4 +1,4 @@
-//! Verifiers of calls about to be sent (RFC 5531 §9, RFC 2203 §5.3.1).
+//! Verifiers of outgoing calls (RFC 5531 §9, RFC 2203 §5.3.1).
 
 use super::{CallFailure, message::attach};
 use crate::{
@@ -7,8 +7,11 @@ use crate::{
     xdr::{FlatSink, ReducedItem, XdrEncode},
 };
 
-/// Puts a verifier in the place of the one that a call has.
-// RFC 2203 §5.3.1: it is computed over the header from the XID to the end of the credential.
+/// Replaces the verifier of a call by one computed by `sealer`.
+///
+/// # Errors
+/// Fails if the call has no credential and verifier, or if `sealer` fails.
+// RFC 2203 §5.3.1: the verifier is computed over the header from the XID to the end of the credential.
 pub(super) fn seal(
     mut message: MessageBuf,
     reduced: &mut [ReducedItem],
@@ -21,7 +24,7 @@ pub(super) fn seal(
     let verifier = sealer.seal(header)?;
     let mut front = Vec::with_capacity(header_len + verifier.encoded_len());
     front.extend_from_slice(header);
-    // RFC 5531 §8.2: of at most 400 octets.
+    // RFC 5531 §8.2: a verifier body has at most 400 bytes.
     verifier.encode(&mut FlatSink::new(&mut front)).map_err(|error| SecurityError(error.to_string()))?;
     let before = header_len + verifier_len;
     for item in reduced {

@@ -1,4 +1,4 @@
-//! The peer's calls, from their arrival to their answers, as far as versions have them alike.
+//! Calls of the peer from their arrival to their replies, as far as both versions treat them alike.
 
 use std::{collections::VecDeque, time::Instant};
 
@@ -19,52 +19,52 @@ use crate::{
     xdr::ReadChunk,
 };
 
-/// The response to a call of the peer's.
-// Moved once for each call; a box would be an allocation.
+/// The response to a call of the peer.
+// Moved once per call; boxing the large variant would cost an allocation.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub(super) enum OutgoingResponse {
     Reply(OutgoingReply),
-    /// An error of the transport's.
+    /// A transport error.
     Refusal(TransportError),
 }
 
-/// The response to a call whose Read chunks cannot be pulled (RPC-over-RDMA v2 §11.1.4).
+/// The response to a call whose Read chunks cannot be fetched (RPC-over-RDMA v2 §11.1.4).
 const NOT_PULLED: OutgoingResponse = OutgoingResponse::Refusal(TransportError::System);
 
-/// The stage of a call of the peer's.
+/// The stage of a call of the peer.
 #[derive(Debug)]
 enum ServedStage {
-    /// Its Read chunks are being pulled.
+    /// Its Read chunks are being fetched.
     Pulling,
-    /// The upper layer has it.
+    /// The upper layer is working on it.
     Served,
-    /// Its reply is to go out.
+    /// Its response is queued.
     Answered(OutgoingResponse),
-    /// The last Send for it is under way, or to be.
+    /// Its last Send is in flight or about to be posted.
     Sending,
-    /// The connection is gone; sinks of its Read chunks are being taken back.
+    /// The connection is lost; the sinks of its Read chunks are being deregistered.
     Lost,
 }
 
-/// A call of the peer's.
+/// A call of the peer.
 #[derive(Debug)]
 pub(super) struct ServedCall {
     pub(super) xid: u32,
     stage: ServedStage,
     format: MessageFormat,
-    /// The payload stream, where it came inline.
+    /// The payload stream, if it arrived inline.
     inline: Option<MessageBuf>,
     pulls: ReadChunkFetches,
     pub(super) writes: Vec<SinkChunk>,
     pub(super) reply: Option<SinkChunk>,
-    /// Most octets of payload stream that fit in one Send.
+    /// Longest payload stream in bytes that fits in one Send.
     pub(super) max_inline: u64,
-    /// A handle of the call's that the reply may invalidate.
+    /// The handle of the call that the reply may invalidate.
     pub(super) invalidate: Option<MemoryHandle>,
-    /// Whether the upper layer has been told of it.
+    /// Set once the call has been delivered to the upper layer.
     announced: bool,
-    /// Whether what was sent is the reply asked for.
+    /// Set if the response sent is the one that the upper layer asked for.
     pub(super) delivered: bool,
 }
 
@@ -75,7 +75,7 @@ impl HasReadChunks for ServedCall {
 }
 
 impl ServedCall {
-    /// What the requester provided for its reply.
+    /// Returns what the requester provided for its reply.
     fn plan(&self) -> ReplyPlan {
         // RFC 8166 §4.3.2.3: an empty Write chunk forces its item inline.
         let room = |chunk: &SinkChunk| (!chunk.is_empty()).then(|| capacity(chunk));
@@ -93,57 +93,57 @@ pub(super) struct ArrivingCall {
     pub(super) xid: u32,
     /// The payload stream, if it came inline.
     pub(super) inline: Option<MessageBuf>,
-    /// Whether it came in several Sends.
+    /// Set if the call arrived in several Sends.
     pub(super) continued: bool,
     pub(super) lists: ChunkLists,
     /// The handle that the reply may invalidate.
     pub(super) invalidate: Option<MemoryHandle>,
 }
 
-/// A message that a responder is to send.
+/// A message that a responder has to send.
 #[derive(Debug)]
 pub(super) enum OutgoingMessage {
-    /// The answer to the call in this slot.
+    /// The response to the call in this slot.
     Answer(u32),
-    /// An error that refers to no known call: XID and version of the message that is refused.
+    /// An error that refers to no known call, with XID and version of the refused message.
     Error { xid: u32, vers: u32, refusal: TransportError },
 }
 
-/// Calls of the peer's that have not been answered, and what is to be sent because of them and of messages that are no calls.
+/// Unanswered calls of the peer, and the queue of responses, including errors for messages that are no calls.
 #[derive(Debug, Default)]
 pub(super) struct ServedCalls {
     calls: GenerationalSlab<ServedCall>,
-    /// XIDs of calls that have not been answered. The peer chooses them, and there are no more than Receives.
+    /// XIDs of unanswered calls. The peer chooses them; the number of Receives bounds their count.
     xids: NumberSet<u32>,
     puller: ReadChunkFetcher,
     outgoing: VecDeque<OutgoingMessage>,
-    /// Calls not answered and errors not sent: each holds back its Receive.
+    /// Number of unanswered calls and unsent errors. Each holds back its Receive.
     held: usize,
 }
 
 impl ServedCalls {
-    /// Messages that hold back their Receives.
+    /// Returns the number of messages that hold back their Receives.
     pub(super) fn held(&self) -> usize {
         self.held
     }
 
-    /// Octets that calls hold beside their Receives.
+    /// Returns the bytes that calls hold in addition to their Receives.
     pub(super) fn pulled(&self) -> u64 {
         self.puller.pulled()
     }
 
-    /// Whether no memory is registered for RDMA Reads.
+    /// Returns whether no memory is registered for RDMA Reads.
     pub(super) fn is_idle(&self) -> bool {
         self.puller.is_idle()
     }
 
-    /// Whether a call with this XID has not been answered.
-    // An XID stands for one call at a time: a second one cannot be told from the first by its reply.
+    /// Returns whether a call with this XID is unanswered.
+    // Two calls with the same XID could not be distinguished by their replies.
     pub(super) fn has_xid(&self, xid: u32) -> bool {
         self.xids.contains(&xid)
     }
 
-    /// Takes a call. What comes back is its slot, if all of it is here: it is to be [`announce`](Self::announce)d.
+    /// Accepts a call. Returns its slot if it is complete, and the caller then calls [`announce`](Self::announce).
     pub(super) fn take(
         &mut self,
         call: ArrivingCall,
@@ -186,8 +186,10 @@ impl ServedCalls {
         (!waits).then_some(slot)
     }
 
-    /// Hands a call, all of which is here, to the upper layer. Or it is found to be none: what comes back is its `msg_type`, where
-    /// its XID is that of the header.
+    /// Delivers a complete call to the upper layer.
+    ///
+    /// # Errors
+    /// Fails if the payload is not an RPC call. The error is its `msg_type`, or `None` if its XID differs from the header's.
     pub(super) fn announce(&mut self, slot: u32, shared: &mut EngineShared) -> Result<(), Option<u32>> {
         let token = ReplyToken(self.calls.key(slot));
         let Some(call) = self.calls.get_mut(slot) else { return Ok(()) };
@@ -220,16 +222,16 @@ impl ServedCalls {
         Ok(())
     }
 
-    /// The upper layer's answer to a call.
+    /// Sets the upper layer's response to a call.
     pub(super) fn answer(&mut self, token: ReplyToken, response: OutgoingResponse) {
-        // A token of a connection that is gone, or used twice, refers to nothing.
+        // A token of a lost connection, or one used twice, refers to no call.
         let Some(slot) = self.calls.index(token.0) else { return };
         if self.calls.get(slot).is_some_and(|call| matches!(call.stage, ServedStage::Served)) {
             self.respond(slot, response);
         }
     }
 
-    /// Sets the response to a call, whether or not the upper layer has seen it.
+    /// Sets the response to a call, delivered or not.
     pub(super) fn respond(&mut self, slot: u32, response: OutgoingResponse) {
         if let Some(call) = self.calls.get_mut(slot) {
             call.stage = ServedStage::Answered(response);
@@ -243,19 +245,19 @@ impl ServedCalls {
         self.outgoing.push_back(OutgoingMessage::Error { xid, vers, refusal });
     }
 
-    /// Answers and errors that wait.
+    /// Returns the number of queued responses and errors.
     pub(super) fn waiting(&self) -> usize {
         self.outgoing.len()
     }
 
-    /// What is to be sent next. It holds back no Receive any more.
+    /// Returns the next message to send, which no longer holds back its Receive.
     pub(super) fn next(&mut self) -> Option<OutgoingMessage> {
         let next = self.outgoing.pop_front()?;
         self.held = self.held.saturating_sub(1);
         Some(next)
     }
 
-    /// A call that is about to be answered, and its answer.
+    /// Returns a call whose response is about to be sent, and that response.
     pub(super) fn begin_answer(&mut self, slot: u32) -> Option<(&mut ServedCall, OutgoingResponse)> {
         let call = self.calls.get_mut(slot)?;
         let ServedStage::Answered(response) = std::mem::replace(&mut call.stage, ServedStage::Sending) else {
@@ -266,7 +268,7 @@ impl ServedCalls {
         Some((call, response))
     }
 
-    /// Lets go of a call without an answer.
+    /// Removes a call without a response.
     pub(super) fn forget(&mut self, slot: u32) {
         if let Some(call) = self.calls.get(slot) {
             self.xids.remove(&call.xid);
@@ -276,7 +278,7 @@ impl ServedCalls {
         }
     }
 
-    /// A call's last Send is over; `ok` when it was handed to the transport.
+    /// Handles the completion of a call's last Send. `ok` says whether the Send succeeded.
     pub(super) fn sent(&mut self, slot: u32, ok: bool, shared: &mut EngineShared) {
         let token = ReplyToken(self.calls.key(slot));
         if let Some(call) = self.calls.get(slot).filter(|call| call.announced) {
@@ -285,7 +287,7 @@ impl ServedCalls {
         self.calls.remove(slot);
     }
 
-    /// Posts RDMA Reads of what there is room for. Calls that cannot be pulled are refused.
+    /// Posts RDMA Reads while there is memory for them. Calls that cannot be fetched are refused.
     pub(super) fn pull(&mut self, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
         while let Some(slot) = self.puller.admit(&mut self.calls, qp, shared) {
             self.respond(slot, NOT_PULLED);
@@ -293,23 +295,23 @@ impl ServedCalls {
         self.puller.post_reads(&mut self.calls, qp, shared);
     }
 
-    /// Gives RDMA Reads that are under way the time that one of them may take.
+    /// Starts the timeout of the RDMA Reads in flight, unless it is running.
     pub(super) fn watch_pulls(&mut self, now: Instant, shared: &EngineShared) {
         self.puller.watch(now, shared);
     }
 
-    /// When the peer will have let RDMA Reads wait for too long.
+    /// Returns the time at which the RDMA Reads in flight count as stalled.
     pub(super) fn stalled_at(&self) -> Option<Instant> {
         self.puller.stalled_at()
     }
 
-    /// An RDMA Read is over, one way or the other.
+    /// Handles the completion of an RDMA Read, successful or not.
     pub(super) fn read_done(&mut self, slot: u32, part: u16, shared: &mut EngineShared) {
         self.puller.read_done(&mut self.calls, slot, part, shared);
     }
 
-    /// A sink is back, or lost with the connection. Whether all of its call is here now, which is to be
-    /// [`announce`](Self::announce)d then.
+    /// Handles the completion of a sink's deregistration. Returns whether the call is now complete, and the caller then calls
+    /// [`announce`](Self::announce).
     pub(super) fn sink_returned(
         &mut self,
         slot: u32,
@@ -326,7 +328,7 @@ impl ServedCalls {
         false
     }
 
-    /// The connection is gone.
+    /// Drops all calls when the connection is lost. Sinks stay until they are deregistered.
     pub(super) fn disconnected(&mut self, shared: &mut EngineShared) {
         let slots: Vec<u32> = self.calls.indices().collect();
         for slot in slots {

@@ -1,4 +1,4 @@
-//! What both directions of a connection share.
+//! State shared by both directions of a connection.
 
 use std::{collections::VecDeque, time::Instant};
 
@@ -10,40 +10,41 @@ use crate::{
     provider::{QueuePair, WorkRequest},
 };
 
-/// What the wire version allows, and what both ends support.
+/// Limits of the wire version and of both peers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConnectionRules {
-    /// Bytes of a header in front of its chunk lists.
+    /// Length of a header in front of its chunk lists, in bytes.
     pub(super) prefix: u64,
-    /// Whether a message may go in several Sends, and a call that breaks a limit of the peer's is planned again with fewer
-    /// chunks.
+    /// Set if a message may be split into several Sends, and if a call that exceeds a limit of the peer is planned again with
+    /// fewer chunks.
     pub(super) continuation: bool,
-    /// Whether the header says if a message is a call or a reply. Otherwise its RPC message says so.
+    /// Set if the header distinguishes calls from replies. Otherwise the RPC message does.
     pub(super) direction_in_header: bool,
-    /// Whether a call that was given up keeps a credit until the peer answers (RFC 8166 §3.3.1). A byte stream has no credits.
+    /// Set if an abandoned call keeps its credit until the peer replies (RFC 8166 §3.3.1). A byte stream has no credits.
     pub(super) has_credits: bool,
-    /// Whether a call's payload stream may go in a Position-Zero Read chunk.
+    /// Set if a call's payload stream may go in a Position-Zero Read chunk.
     pub(super) long_calls: bool,
-    /// Longest payload stream in bytes of a call that goes in several Sends.
+    /// Longest payload stream of a call that may go in several Sends, in bytes.
     pub(super) continued_calls: u64,
-    /// Longest payload stream in bytes of a reply for which no Reply chunk is provided, though it exceeds the threshold.
+    /// Longest payload stream of a reply that needs no Reply chunk although it exceeds the threshold, in bytes.
     pub(super) continued_replies: u64,
-    /// Longest segment in bytes that the peer accepts.
+    /// Longest segment that the peer accepts, in bytes.
     pub(super) segment_len: u32,
-    /// Most segments in a header that the peer accepts.
+    /// Most segments in one header that the peer accepts.
     pub(super) segments: u64,
     /// Most Read chunks that the peer accepts.
     pub(super) read_chunks: usize,
     /// Most Write chunks that the peer accepts.
     pub(super) write_chunks: usize,
-    /// What the peer supports for local calls: everything in the forward direction.
+    /// Level of support of the peer for local calls. Always full in the forward direction.
     pub(super) peer_level: ReverseDirection,
-    /// What is supported locally for the peer's calls: everything in the forward direction.
+    /// Level of local support for calls of the peer. Always full in the forward direction.
     pub(super) local_level: ReverseDirection,
 }
 
 impl ConnectionRules {
-    /// The rules of version 1: the four fixed words of RFC 8166 §4.2 stand in front of the lists; limits show by errors only.
+    /// Returns the rules of version 1. The chunk lists follow four fixed words (RFC 8166 §4.2), and the peer reports its
+    /// limits only by errors.
     // RFC 8167 §5.3: calls in the reverse direction have no chunks.
     pub(super) fn version_1(role: Role) -> Self {
         let (peer_level, local_level) = match role {
@@ -68,26 +69,26 @@ impl ConnectionRules {
     }
 }
 
-/// State of the connection that requester and responder work on.
+/// Connection state shared by requester and responder.
 #[derive(Debug)]
 pub(super) struct EngineShared {
     pub(super) config: EngineConfig,
     pub(super) counters: ConnectionCounters,
     pub(super) events: VecDeque<EngineEvent>,
-    /// Work requests that need no more than to be posted.
+    /// Work requests that are ready to be posted.
     pub(super) out: VecDeque<WorkRequest>,
-    /// Inline threshold in octets of what this end sends (RFC 8166 §3.3.2).
+    /// Inline threshold of messages sent, in bytes (RFC 8166 §3.3.2).
     pub(super) send_threshold: u64,
-    /// Inline threshold in octets of what this end receives.
+    /// Inline threshold of messages received, in bytes (RFC 8166 §3.3.2).
     pub(super) receive_threshold: u64,
-    /// The provider's longest transfer in octets.
+    /// Longest transfer that the provider supports, in bytes.
     pub(super) max_transfer: u32,
     pub(super) rules: ConnectionRules,
-    /// What may be pulled of its server's memory.
+    /// Share of the server's memory budget.
     pub(super) memory: MemoryShare,
-    /// Whether the peer takes what it is answered.
+    /// Detects that the peer no longer accepts replies.
     pub(super) untaken: ReplyStallTimer,
-    /// Set when the connection must end.
+    /// Set when the connection must close.
     pub(super) fault: Option<CloseReason>,
 }
 
@@ -108,7 +109,7 @@ impl EngineShared {
         }
     }
 
-    /// Sets the inline thresholds: each is the smaller of what one end sends and the other receives, in bytes.
+    /// Sets the inline thresholds in bytes: each is the smaller of one peer's send size and the other's receive size.
     // RFC 8166 §3.3.2, RFC 8797 §4.2, RPC-over-RDMA v2 §5.2.
     pub(super) fn set_thresholds(&mut self, local: (u32, u32), peer: (u32, u32)) {
         let ((sends, receives), (peer_sends, peer_receives)) = (local, peer);
@@ -116,41 +117,43 @@ impl EngineShared {
         self.receive_threshold = u64::from(receives.min(peer_sends));
     }
 
-    /// Posts the work requests that need no more than that.
+    /// Posts the work requests that are ready.
     pub(super) fn flush(&mut self, qp: &mut dyn QueuePair) {
-        // The queue is mostly empty; this is cheaper than a drain.
+        // The queue is usually empty, and this is cheaper than a drain.
         while let Some(request) = self.out.pop_front() {
             qp.post(request);
         }
     }
 
-    /// Longest segment that this end makes.
+    /// Returns the longest segment used locally, in bytes.
     pub(super) fn max_segment(&self) -> u32 {
         self.config.max_segment_len.min(self.max_transfer).min(self.rules.segment_len).max(1)
     }
 
-    /// Ends the connection because the peer broke a rule.
+    /// Closes the connection because the peer violated the protocol.
     pub(super) fn violation(&mut self, what: impl Into<String>) {
         self.fault.get_or_insert_with(|| CloseReason::PeerViolation(what.into()));
     }
 
-    /// Ends the connection where what the peer is to bring, due at one of these times, has not come by `now`: it holds memory.
+    /// Closes the connection if one of the timeouts in `due` has expired at `now`, because data that the peer delays holds
+    /// memory.
     pub(super) fn check_stalled(&mut self, due: impl IntoIterator<Item = Option<Instant>>, now: Instant) {
         if due.into_iter().flatten().any(|due| due <= now) {
             self.fault.get_or_insert(CloseReason::ReadStalled(self.config.fetch_timeout));
         }
     }
 
-    /// Ends the connection where the peer has taken nothing of its answers for too long. `octets`: how many have left, ever.
-    pub(super) fn check_untaken(&mut self, octets: u64) {
-        if self.untaken.is_over(octets) {
+    /// Closes the connection if the peer has accepted nothing of the replies within `reply_timeout`. `bytes` is the total
+    /// sent so far.
+    pub(super) fn check_untaken(&mut self, bytes: u64) {
+        if self.untaken.is_over(bytes) {
             self.fault.get_or_insert(CloseReason::ReplyStalled(self.config.reply_timeout));
         }
     }
 
-    /// Gives answers that are under way, or `waiting` for the peer, the time they may take.
-    pub(super) fn watch_answers(&mut self, waiting: bool, octets: u64, now: Instant) {
-        self.untaken.watch(waiting, octets, now, self.config.reply_timeout);
+    /// Starts the timeout of replies that are in flight, or `waiting` for the peer, unless it is running.
+    pub(super) fn watch_answers(&mut self, waiting: bool, bytes: u64, now: Instant) {
+        self.untaken.watch(waiting, bytes, now, self.config.reply_timeout);
     }
 
     /// Counts a message that is discarded.

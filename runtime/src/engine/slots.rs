@@ -1,14 +1,14 @@
-//! Slots that are reused: one for each call that is known, found by index or by a key that is never reused.
+//! Storage for known calls: reusable slots with an index, and keys that are never reused.
 
-/// A value's place, reused when the value has gone.
+/// A slot, reused after its value has been removed.
 #[derive(Debug)]
 struct SlabSlot<T> {
     generation: u32,
     value: Option<T>,
 }
 
-/// Values by index and by key. The key is the index with the slot's generation, so a key kept for too long
-/// finds nothing rather than another value.
+/// Values by index and by key. A key combines the index with the generation of the slot, so that a stale key never finds a
+/// later value.
 #[derive(Debug)]
 pub(super) struct GenerationalSlab<T> {
     slots: Vec<SlabSlot<T>>,
@@ -26,7 +26,7 @@ const fn key_of(generation: u32, index: u32) -> u64 {
 }
 
 impl<T> GenerationalSlab<T> {
-    /// Puts a value in; returns its index and key.
+    /// Inserts a value and returns its index and key.
     pub(super) fn insert(&mut self, value: T) -> (u32, u64) {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(SlabSlot { generation: 0, value: None });
@@ -38,14 +38,14 @@ impl<T> GenerationalSlab<T> {
         (index, key_of(slot.generation, index))
     }
 
-    /// The index a key stands for, if its value is still there.
+    /// Returns the index for a key, if its value still exists.
     pub(super) fn index(&self, key: u64) -> Option<u32> {
         let index = key as u32;
         let slot = self.slots.get(index as usize)?;
         (slot.value.is_some() && key_of(slot.generation, index) == key).then_some(index)
     }
 
-    /// The key of the value at `index`.
+    /// Returns the key of the value at `index`.
     pub(super) fn key(&self, index: u32) -> u64 {
         key_of(self.slots.get(index as usize).map_or(0, |slot| slot.generation), index)
     }
@@ -58,7 +58,7 @@ impl<T> GenerationalSlab<T> {
         self.slots.get_mut(index as usize)?.value.as_mut()
     }
 
-    /// Drops the value at `index`, where it is: values are large.
+    /// Drops the value at `index`, if any. The value is dropped in place because it is large.
     pub(super) fn remove(&mut self, index: u32) {
         if let Some(slot) = self.slots.get_mut(index as usize).filter(|slot| slot.value.is_some()) {
             slot.value = None;
@@ -67,7 +67,7 @@ impl<T> GenerationalSlab<T> {
         }
     }
 
-    /// Indices in use, in no particular order.
+    /// Returns the indices in use, in index order.
     pub(super) fn indices(&self) -> impl Iterator<Item = u32> + '_ {
         self.slots.iter().enumerate().filter(|(_, slot)| slot.value.is_some()).map(|(index, _)| index as u32)
     }

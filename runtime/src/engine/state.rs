@@ -1,22 +1,22 @@
-//! Where a connection is between its set-up and its end.
+//! The stages of a connection from set-up to its end.
 
 use super::CloseReason;
 
 #[derive(Debug)]
 pub(super) enum ConnectionState {
     Open,
-    /// To be closed locally, once what is queued has gone out.
+    /// Closing locally, after queued output has been sent.
     Closing(CloseReason),
-    /// Closed locally: the queue pair has been told to disconnect, or the write side of the byte stream is closed.
+    /// Closed locally: the queue pair has been disconnected, or the write side of the byte stream is closed.
     Disconnecting(CloseReason),
-    /// The connection is gone; memory is being taken back.
+    /// The connection is lost, and memory is being deregistered.
     Gone(CloseReason),
-    /// [`Event::Closed`](super::Event::Closed) has been given.
+    /// [`EngineEvent::Closed`](super::EngineEvent::Closed) has been delivered.
     Closed(CloseReason),
 }
 
 impl ConnectionState {
-    /// Why the connection is over, once it is.
+    /// Returns the reason for closing, unless the connection is open.
     pub(super) fn reason(&self) -> Option<&CloseReason> {
         match self {
             Self::Open => None,

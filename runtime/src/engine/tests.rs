@@ -1,4 +1,4 @@
-//! What connections share with others of their server.
+//! Tests of resources that connections share with others of their server.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::{Connection, ConnectionSetup, Engine as _, EngineConfig, PrivateData, Role};
 use crate::memory::{MemoryBudget, MemoryShare};
 
-/// A connection that is being closed, however long its peer takes for that, is not one that others wait behind.
+/// A connection that is closing leaves the queue for shared memory at once, however long its peer takes to close.
 #[test]
-fn who_closes_leaves_the_queue_for_memory() {
+fn closing_connection_leaves_the_queue_for_memory() {
     let budget = MemoryBudget::new(100);
     let _held = MemoryShare::of(Some(Arc::clone(&budget))).take(100).unwrap();
     let config = || EngineConfig { budget: Some(Arc::clone(&budget)), ..EngineConfig::default() };

@@ -1,25 +1,25 @@
-//! Numbers of work requests: what a completion is about.
+//! Identifiers of work requests, which tell what a completion is for.
 
 use crate::provider::WrId;
 
-/// What a work request was posted for. `slot` is the call's; a slot is not reused before its work is done.
+/// The purpose of a work request. `slot` is the slot of the call, which is not reused before its work requests complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PostedFor {
     /// The Send of a call.
     CallSend { slot: u32 },
-    /// Taking back region `part` that was exposed for a call.
+    /// Invalidation of region `part` that was exposed for a call.
     CallInvalidate { slot: u32, part: u16 },
     /// An RDMA Read of a served call's Read chunk `part`.
     Pull { slot: u32, part: u16 },
-    /// Taking back the sink of a served call's Read chunk `part`.
+    /// Invalidation of the sink of a served call's Read chunk `part`.
     PullInvalidate { slot: u32, part: u16 },
     /// An RDMA Write of a reply.
     Push { slot: u32 },
     /// The Send of a reply or of a transport error that refers to a served call.
     ReplySend { slot: u32 },
-    /// The Send of a transport error that refers to no served call, or of a part of a reply that is not its last.
+    /// The Send of a transport error that refers to no served call, or of a part of a reply other than the last.
     ErrorSend,
-    /// The Send of what is neither an answer nor a call, or of a part of a call that is not its last.
+    /// The Send of a message that is neither a call nor a response, or of a part of a call other than the last.
     AsideSend,
 }
 
@@ -38,7 +38,7 @@ impl PostedFor {
         WrId(kind << 48 | u64::from(part) << 32 | u64::from(slot))
     }
 
-    /// Whether it is for the answer to a call, or to what was to be one.
+    /// Returns whether the work request belongs to a response, including errors for messages that are no calls.
     pub(super) fn is_of_answer(self) -> bool {
         matches!(self, Self::Push { .. } | Self::ReplySend { .. } | Self::ErrorSend)
     }

@@ -1,20 +1,19 @@
 //! ONC RPC over a byte stream, without I/O: record marking (RFC 5531 §11), and calls and replies in records.
 //!
-//! What TCP carries where there is no RDMA: MOUNT and rpcbind need it, and any generated service runs over it. Nothing is
-//! reduced: eligible items go where they stand in the encoding. They are still sent from where they lie, as pieces of the
-//! record, and what is received is a view of the record.
+//! Used for MOUNT and rpcbind, which run over TCP, and available to any generated service. Nothing is reduced: eligible items stay in their places in
+//! the encoding. They are still sent without a copy, as pieces of the record, and received data is a view of the record.
 //!
-//! | where | what |
+//! | module | content |
 //! | --- | --- |
 //! | `record` | records from fragments, within limits |
-//! | `output` | records that go out, piece by piece |
-//! | `connection` | the engine: calls of both directions, timers, the end |
-//! | `connection/receive` | what arrives: when it is wanted, and whose it is |
+//! | `output` | outgoing records, piece by piece |
+//! | `connection` | the engine: calls of both directions, timers, closing |
+//! | `connection/receive` | incoming records: flow control, memory, dispatch |
 //!
-//! A byte stream has no credits. What RFC 8166 §3.3 does for RDMA is done here by restraint: a client has no more calls
-//! under way than it would ask credits for, and a server with as many calls unanswered as it grants credits stops
-//! reading, so that TCP holds its client back. While it waits for a reply to a call of its own it reads on, and puts calls
-//! by that come ahead of the reply: what keeps its handlers may be that reply.
+//! A byte stream has no credits, so the engine limits itself in place of RFC 8166 §3.3. A client has no more calls in flight
+//! than it would request credits for. A server with as many unanswered calls as it would grant credits stops reading, so that
+//! TCP holds its client back. While the server waits for a reply to a call of its own, it keeps reading and parks the calls
+//! that arrive before that reply, because its handlers may be waiting for the reply.
 
 mod connection;
 mod output;
@@ -24,22 +23,26 @@ use std::time::Duration;
 
 pub use self::{connection::StreamConnection, record::RecordAssembler};
 
-/// What connections over a byte stream are configured with, besides [`EngineConfig`](super::EngineConfig): of that,
-/// `credits`, `reverse_credits`, `min_reduce`, `max_pulled`, `reply_timeout`, `abandon_grace`, `send_size` and `pool` count here.
+/// Configuration of connections over a byte stream, in addition to [`EngineConfig`](super::EngineConfig).
+///
+/// These fields of `EngineConfig` apply as well: `credits`, `reverse_credits`, `min_reduce`, `max_fetched`, `reply_timeout`,
+/// `abandoned_call_timeout`, `send_size` and `pool`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamConfig {
-    /// Longest record taken from a peer, in octets, all fragments together. Memory is taken as octets arrive, never for
-    /// what a fragment announces. Default 65 MiB: 64 MiB of data, and what is around it. A longer reply fails its call
-    /// alone ([`CallFailure::BadReply`](super::CallFailure::BadReply)), and is read and dropped; any other record ends the
-    /// connection.
+    /// Longest record accepted from a peer, in bytes, over all its fragments. Default 65 MiB: 64 MiB of data and the message
+    /// around it.
+    ///
+    /// Memory is allocated as bytes arrive, never for the length that a fragment announces. A longer reply is read and
+    /// dropped, and fails only its call, with [`CallFailure::BadReply`](super::CallFailure::BadReply). Any other longer
+    /// record closes the connection.
     pub max_record: u64,
-    /// Most fragments of one record taken from a peer, empty ones included. Default 16384.
+    /// Most fragments of one record accepted from a peer, empty ones included. Default 16384.
     pub max_fragments: u32,
-    /// How long one record may take, from its first octet to its last, in either direction. A peer that sends or takes
-    /// an octet now and then holds memory no longer than that. Default 2 minutes.
+    /// Longest time for one record from its first byte to its last, in either direction. It bounds how long a peer that sends
+    /// or accepts a byte now and then can hold memory. Default 2 minutes.
     pub record_timeout: Duration,
-    /// Longest fragment sent, from 1 to 2^31 - 1 octets. Default 2^31 - 1: a record is one fragment.
+    /// Longest fragment sent, from 1 to 2^31 - 1 bytes. Default 2^31 - 1: each record is one fragment.
     pub fragment_size: u32,
 }
 

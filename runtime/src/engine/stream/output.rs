@@ -1,4 +1,4 @@
-//! Records that go out.
+//! Outgoing records.
 
 use std::{collections::VecDeque, io::IoSlice};
 
@@ -12,7 +12,7 @@ use crate::{
     xdr::{ReducedItem, pad_len},
 };
 
-/// Pieces handed to one system call.
+/// Most pieces in one system call.
 const GATHER: usize = 64;
 
 static PADDING: [u8; 3] = [0; 3];
@@ -38,24 +38,24 @@ impl RecordBytes {
 
 #[derive(Debug)]
 struct RecordPiece {
-    octets: RecordBytes,
-    /// It ends a record.
+    bytes: RecordBytes,
+    /// Set on the last piece of a record.
     last: bool,
-    /// The record is the reply to this call.
+    /// The call that the record replies to.
     reply_to: Option<ReplyToken>,
 }
 
-/// Records that go out, in pieces that lie where they were made.
+/// Queue of outgoing records, in pieces that are not copied.
 #[derive(Debug, Default)]
 pub(super) struct RecordOutput {
     pieces: VecDeque<RecordPiece>,
-    /// Octets of the first piece that have gone out.
+    /// Number of bytes of the first piece that have been sent.
     written: usize,
-    /// Octets that have not gone out.
+    /// Number of bytes that have not been sent.
     pub(super) queued: usize,
-    /// Records that have gone out whole.
+    /// Number of records sent completely.
     complete: u64,
-    /// Replies that have not.
+    /// Number of replies not sent completely.
     replies: usize,
 }
 
@@ -64,7 +64,7 @@ impl RecordOutput {
         self.pieces.is_empty()
     }
 
-    /// Whether replies are to go out.
+    /// Returns whether replies are queued.
     pub(super) fn has_replies(&self) -> bool {
         self.replies > 0
     }
@@ -77,8 +77,7 @@ impl RecordOutput {
         *self = Self { complete: self.complete, ..Self::default() };
     }
 
-    /// Adds a record: the message with the items that were removed from it back in their places, in fragments of at most
-    /// `fragment_size` octets.
+    /// Adds a record: the message with its reduced items back in their places, in fragments of at most `fragment_size` bytes.
     pub(super) fn push(
         &mut self,
         mut message: MessageBuf,
@@ -87,7 +86,7 @@ impl RecordOutput {
         fragment_size: u32,
     ) {
         let fragment_size = fragment_size.clamp(1, MAX_FRAGMENT);
-        // Nearly every message: one piece, its marker in front of it.
+        // The common case: one piece with its marker in front.
         if let Ok(len) = u32::try_from(message.len())
             && reduced.is_empty()
             && len <= fragment_size
@@ -118,28 +117,28 @@ impl RecordOutput {
         }
     }
 
-    fn add(&mut self, octets: RecordBytes, last: bool, reply_to: Option<ReplyToken>) {
-        self.queued += octets.len();
+    fn add(&mut self, bytes: RecordBytes, last: bool, reply_to: Option<ReplyToken>) {
+        self.queued += bytes.len();
         self.replies += usize::from(reply_to.is_some());
-        self.pieces.push_back(RecordPiece { octets, last, reply_to });
+        self.pieces.push_back(RecordPiece { bytes, last, reply_to });
     }
 
-    /// What is to go out next.
+    /// Returns the bytes to send next.
     pub(super) fn slices(&self) -> SmallVec<[IoSlice<'_>; GATHER]> {
         let mut skip = self.written;
         self.pieces
             .iter()
             .take(GATHER)
-            .map(|piece| IoSlice::new(piece.octets.as_slice().get(std::mem::take(&mut skip)..).unwrap_or_default()))
+            .map(|piece| IoSlice::new(piece.bytes.as_slice().get(std::mem::take(&mut skip)..).unwrap_or_default()))
             .collect()
     }
 
-    /// `len` octets have gone out; `replied` is told of the replies that they complete.
+    /// Removes `len` bytes that have been sent, and calls `replied` for each reply that is now complete.
     pub(super) fn advance(&mut self, len: usize, mut replied: impl FnMut(ReplyToken)) {
         self.queued = self.queued.saturating_sub(len);
         self.written += len;
         while let Some(piece) = self.pieces.front() {
-            let Some(rest) = self.written.checked_sub(piece.octets.len()) else { return };
+            let Some(rest) = self.written.checked_sub(piece.bytes.len()) else { return };
             self.written = rest;
             self.complete += u64::from(piece.last);
             if let Some(token) = piece.reply_to {
@@ -152,11 +151,11 @@ impl RecordOutput {
     }
 }
 
-/// The whole stream of octets of a message, items removed from it in their places.
+/// Returns the whole byte stream of a message, with its reduced items in their places.
 fn whole(message: MessageBuf, reduced: &[ReducedItem]) -> SmallVec<[Bytes; 8]> {
     let mut message = message.freeze();
     let mut pieces = SmallVec::new();
-    // Positions count the whole stream (RFC 8166 §3.4.5).
+    // Positions count the stream with all items in place (RFC 8166 §3.4.5).
     let mut at = 0;
     for item in reduced {
         let before = usize::try_from(item.position.saturating_sub(at)).unwrap_or(usize::MAX);

@@ -1,4 +1,4 @@
-//! Records from fragments (RFC 5531 §11).
+//! Reassembly of records from fragments (RFC 5531 §11).
 
 use bytes::{
     Buf as _, Bytes, BytesMut,
@@ -8,15 +8,15 @@ use bytes::{
 use super::StreamConfig;
 use crate::engine::StreamError;
 
-/// The first bit of a marker: the record's last fragment.
+/// The bit of a marker that flags the last fragment of a record.
 pub(super) const LAST: u32 = 1 << 31;
-/// Longest fragment that a marker can announce.
+/// Longest fragment that a marker can announce, in bytes.
 pub(super) const MAX_FRAGMENT: u32 = LAST - 1;
-/// Records up to this many octets take no memory that others wait for.
+/// Length in bytes up to which a record does not count against the memory budget.
 pub(super) const SMALL: usize = 4096;
-/// Octets asked for when nothing is known of what comes.
+/// Bytes to read at a time when the length of the next fragment is unknown.
 const READ: usize = 16 << 10;
-/// Most octets of a fragment asked for at a time, unless as many have arrived.
+/// Most bytes of a fragment to read at a time, unless as many have already arrived.
 const READ_LARGE: usize = 64 << 10;
 
 #[derive(Debug, Clone, Copy)]
@@ -25,17 +25,17 @@ struct Fragment {
     last: bool,
 }
 
-/// Puts records together from the octets of a stream.
+/// Reassembles records from the bytes of a stream.
 ///
-/// Memory is taken for what has arrived and at most as much again, whatever a marker announces. A record of one fragment is
-/// not copied: it is a view of the memory that it was received into.
+/// Memory use is at most about twice what has arrived, whatever a marker announces. A record of one fragment is not copied:
+/// it is a view of the buffer it was received into.
 ///
 /// # Examples
 /// ```
-/// use rpcrdma::engine::stream::{Assembler, StreamConfig};
+/// use rpcrdma::engine::stream::{RecordAssembler, StreamConfig};
 ///
-/// let mut assembler = Assembler::new(StreamConfig::default());
-/// // Two fragments: three octets, more to come; one octet, the last.
+/// let mut assembler = RecordAssembler::new(StreamConfig::default());
+/// // Two fragments: three bytes, with more to come, then the last one of one byte.
 /// assembler.extend(&[0, 0, 0, 3, b'a', b'b', b'c', 0x80, 0, 0, 1]);
 /// assert_eq!(assembler.next_record(), Ok(None));
 /// assembler.extend(b"d");
@@ -44,36 +44,37 @@ struct Fragment {
 #[derive(Debug)]
 pub struct RecordAssembler {
     config: StreamConfig,
-    /// Arrived, and not taken yet.
+    /// Bytes that have arrived and are not yet part of a record.
     input: BytesMut,
-    /// The fragment that `input` starts within, its marker taken.
+    /// The fragment at the start of `input`, once its marker has been consumed.
     fragment: Option<Fragment>,
-    /// The fragments before it.
+    /// Data of the earlier fragments of this record.
     record: BytesMut,
-    /// How many fragments the record has so far.
+    /// Number of fragments of the record so far.
     fragments: u32,
-    /// Octets dropped of the record under way, where none of it is kept; its fragment's length is then what is missing.
+    /// Number of bytes dropped from the record in progress, if it is being skipped. The length of `fragment` is then what is
+    /// missing.
     dropped: Option<u64>,
-    /// Records put together.
+    /// Number of records completed.
     complete: u64,
 }
 
 impl RecordAssembler {
-    /// At the beginning of a stream.
+    /// Creates an assembler at the beginning of a stream.
     #[must_use]
     pub fn new(config: StreamConfig) -> Self {
         let (input, record) = (BytesMut::new(), BytesMut::new());
         Self { config, input, fragment: None, record, fragments: 0, dropped: None, complete: 0 }
     }
 
-    /// Appends octets of the stream.
-    pub fn extend(&mut self, octets: &[u8]) {
-        self.input.extend_from_slice(octets);
+    /// Appends bytes of the stream.
+    pub fn extend(&mut self, bytes: &[u8]) {
+        self.input.extend_from_slice(bytes);
     }
 
-    /// Where octets of the stream may be received to, and how many at a time.
+    /// Returns the buffer to receive into, limited to the bytes to read at a time.
     pub(crate) fn room(&mut self) -> Limit<&mut BytesMut> {
-        // A long fragment is received to its end and no further, so that it does not hold what follows.
+        // A long fragment is received exactly to its end, so that its buffer does not hold what follows.
         let most = if self.dropped.is_some() {
             READ_LARGE
         } else {
@@ -83,12 +84,13 @@ impl RecordAssembler {
         (&mut self.input).limit(most)
     }
 
-    /// Octets that the record under way may come to, once its first marker is there: of several fragments, only the last
-    /// one's marker tells, and it is the most that is taken as soon as it is not a small one. None of one that is dropped: it
-    /// takes no memory.
+    /// Returns the length in bytes to reserve memory for, once the first marker of the record has arrived.
+    ///
+    /// Only the marker of the last fragment determines the length of the record. Before it arrives, the result is the maximum
+    /// as soon as the record is not small. A skipped record takes no memory: the result is `None`.
     ///
     /// # Errors
-    /// As for [`next_record`](Self::next_record).
+    /// Fails as [`next_record`](Self::next_record) does.
     pub(super) fn expected(&mut self) -> Result<Option<u64>, StreamError> {
         if self.drop_arrived()? {
             return Ok(None);
@@ -102,13 +104,14 @@ impl RecordAssembler {
         }))
     }
 
-    /// Octets missing of the fragment whose marker has been taken. None of one that is dropped, so that it is at once.
+    /// Returns the number of bytes missing from the fragment whose marker has been consumed. It is 0 for a skipped record, so
+    /// that its bytes are dropped as they arrive.
     pub(crate) fn missing(&self) -> usize {
         let kept = self.fragment.filter(|_| self.dropped.is_none());
         kept.map_or(0, |fragment| fragment.len.saturating_sub(self.input.len()))
     }
 
-    /// Octets of the record begun that have arrived, markers not counted; `None` between records.
+    /// Returns the number of bytes that have arrived of the record in progress, without markers, or `None` between records.
     #[must_use]
     pub fn begun(&self) -> Option<u64> {
         let begun = self.fragments > 0 || self.fragment.is_some() || !self.input.is_empty();
@@ -116,13 +119,13 @@ impl RecordAssembler {
         begun.then_some(self.dropped.unwrap_or(0).saturating_add((self.record.len() + arrived) as u64))
     }
 
-    /// Records that have been taken.
+    /// Returns the number of records completed.
     #[must_use]
     pub fn complete(&self) -> u64 {
         self.complete
     }
 
-    /// Forgets what has arrived.
+    /// Drops everything that has arrived.
     pub(super) fn clear(&mut self) {
         self.input.clear();
         self.record = BytesMut::new();
@@ -131,23 +134,27 @@ impl RecordAssembler {
         self.dropped = None;
     }
 
-    /// The first eight octets of a record that is too long, once they are here: XID and message type (RFC 5531 §9). Only
-    /// after [`StreamError::RecordTooLong`] of that many octets at least: its marker is then the next there is.
+    /// Returns the first eight bytes of a record that is too long, once they have arrived: XID and message type (RFC 5531
+    /// §9).
+    ///
+    /// Valid only after [`StreamError::RecordTooLong`] with at least that length, because the marker is then still in
+    /// `input`.
     pub(super) fn head(&self) -> Option<[u8; 8]> {
-        let mut octets = self.record.iter().chain(self.input.iter().skip(4)).copied();
+        let mut bytes = self.record.iter().chain(self.input.iter().skip(4)).copied();
         let mut head = [0; 8];
-        for octet in &mut head {
-            *octet = octets.next()?;
+        for byte in &mut head {
+            *byte = bytes.next()?;
         }
         Some(head)
     }
 
-    /// Drops the record under way, what is here of it and what comes: nothing limits that but what the peer sends.
+    /// Skips the record in progress: drops what has arrived and what follows. No limit applies to a skipped record, because
+    /// it takes no memory.
     pub(super) fn skip(&mut self) {
         self.dropped = Some(std::mem::take(&mut self.record).len() as u64);
     }
 
-    /// Drops what is here of a record that is skipped. Whether more of it is to come.
+    /// Drops the bytes that have arrived of a skipped record. Returns whether more of it is to come.
     fn drop_arrived(&mut self) -> Result<bool, StreamError> {
         while let Some(dropped) = self.dropped {
             if self.fragment.is_none() {
@@ -171,10 +178,11 @@ impl RecordAssembler {
         Ok(false)
     }
 
-    /// The next record that is complete.
+    /// Returns the next complete record, or `None` if more input is needed.
     ///
     /// # Errors
-    /// When the peer exceeds a limit. There is no way on from that: where the next record starts is not known.
+    /// Fails if the peer exceeds a limit. The stream cannot be used afterwards, because the start of the next record is
+    /// unknown.
     pub fn next_record(&mut self) -> Result<Option<Bytes>, StreamError> {
         if self.drop_arrived()? {
             return Ok(None);
@@ -187,30 +195,30 @@ impl RecordAssembler {
             if self.input.len() < fragment.len {
                 return Ok(None);
             }
-            let octets = self.input.split_to(fragment.len);
+            let bytes = self.input.split_to(fragment.len);
             self.fragment = None;
             if !fragment.last {
-                self.record.extend_from_slice(&octets);
+                self.record.extend_from_slice(&bytes);
                 continue;
             }
             self.fragments = 0;
             self.complete += 1;
             if self.record.is_empty() {
-                return Ok(Some(octets.freeze()));
+                return Ok(Some(bytes.freeze()));
             }
             let mut record = std::mem::take(&mut self.record);
-            record.extend_from_slice(&octets);
+            record.extend_from_slice(&bytes);
             return Ok(Some(record.freeze()));
         }
     }
 
     fn take_marker(&mut self) -> Result<Option<Fragment>, StreamError> {
         let Some(&marker) = self.input.first_chunk::<4>() else { return Ok(None) };
-        // RFC 5531 §11: the highest bit marks the last fragment, the 31 others are its length.
+        // RFC 5531 §11: the highest bit marks the last fragment, the other 31 bits are its length.
         let word = u32::from_be_bytes(marker);
         let announced = word & MAX_FRAGMENT;
         let StreamConfig { max_record, max_fragments, .. } = self.config;
-        // Both limits are for memory: what is dropped takes none.
+        // Both limits protect memory, and a skipped record takes none.
         if self.dropped.is_none() {
             let len = self.record.len() as u64 + u64::from(announced);
             if len > max_record {
@@ -225,7 +233,7 @@ impl RecordAssembler {
         Ok(Some(Fragment { len: announced as usize, last: word & LAST != 0 }))
     }
 
-    /// Octets kept.
+    /// Returns the number of bytes buffered.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         self.input.len() + self.record.len()

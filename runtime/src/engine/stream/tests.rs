@@ -1,4 +1,4 @@
-//! Record marking and the engine, without a socket.
+//! Tests of record marking and of the engine, without a socket.
 
 use std::{
     sync::Arc,
@@ -46,22 +46,22 @@ fn engine(role: Role, change: impl FnOnce(&mut EngineConfig, &mut StreamConfig))
     StreamConnection::new(role, config, stream, u32::MAX - 1)
 }
 
-/// All that goes out now, `at_once` octets at a time.
+/// Sends everything there is to send, `at_once` bytes at a time, and returns it.
 fn drain(engine: &mut StreamConnection, now: Instant, at_once: usize) -> Vec<u8> {
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     loop {
         engine.poll_work(&mut (), now);
         let next: Vec<u8> = engine.output().iter().flat_map(|slice| slice.to_vec()).take(at_once).collect();
         if next.is_empty() {
-            return octets;
+            return bytes;
         }
         engine.sent(next.len());
-        octets.extend(next);
+        bytes.extend(next);
     }
 }
 
-fn feed(engine: &mut StreamConnection, octets: &[u8]) {
-    engine.receive(octets);
+fn feed(engine: &mut StreamConnection, bytes: &[u8]) {
+    engine.receive(bytes);
     engine.handle_records(usize::MAX);
 }
 
@@ -72,10 +72,10 @@ fn finished(event: Option<EngineEvent>) -> (CallId, Result<IncomingReply, CallFa
     }
 }
 
-/// The failure of a call that has finished.
+/// Returns the failure of a finished call.
 fn failed(event: Option<EngineEvent>) -> (CallId, CallFailure) {
     let (id, result) = finished(event);
-    (id, result.expect_err("it failed"))
+    (id, result.expect_err("the call should have failed"))
 }
 
 fn arrived(engine: &mut StreamConnection) -> (ReplyToken, u32) {
@@ -90,7 +90,7 @@ fn reply(engine: &mut StreamConnection, (token, xid): (ReplyToken, u32)) {
 }
 
 #[test]
-fn items_go_back_to_their_places_in_any_fragments() {
+fn reduced_items_are_restored_for_any_fragment_size() {
     let data = |len: usize| bytes::Bytes::from(vec![7; len]);
     // After the third word, and after the fourth.
     let reduced = smallvec![
@@ -103,16 +103,16 @@ fn items_go_back_to_their_places_in_any_fragments() {
     for (fragment_size, at_once) in [(u32::MAX, usize::MAX), (28, 1), (27, 3), (1, 7), (0, 64), (5, 1)] {
         let mut client = engine(Role::Client, |_, stream| stream.fragment_size = fragment_size);
         client.start_call(call(&[0, 0, 5, 4], reduced.clone(), None));
-        let octets = drain(&mut client, Instant::now(), at_once);
+        let bytes = drain(&mut client, Instant::now(), at_once);
         let mut assembler = RecordAssembler::new(StreamConfig::default());
-        assembler.extend(&octets);
+        assembler.extend(&bytes);
         let record = assembler.next_record().unwrap().unwrap();
         assert_eq!(record, whole, "fragments of {fragment_size}");
-        assert_eq!((assembler.begun(), client.counters().bytes_sent), (None, octets.len() as u64));
+        assert_eq!((assembler.begun(), client.counters().bytes_sent), (None, bytes.len() as u64));
     }
 }
 
-/// XIDs wrap, replies come in reverse, and one comes for nobody.
+/// XIDs wrap, replies arrive in reverse order, and replies to finished calls are discarded.
 #[test]
 fn replies_are_matched() {
     let now = Instant::now();
@@ -122,7 +122,7 @@ fn replies_are_matched() {
     let calls: Vec<_> = (0..4).map(|_| arrived(&mut server)).collect();
     assert_eq!(calls.iter().map(|call| call.1).collect::<Vec<_>>(), [u32::MAX - 1, u32::MAX, 0, 1]);
     calls.iter().rev().for_each(|call| reply(&mut server, *call));
-    // A second answer to the same call is none.
+    // A second reply to the same call is ignored.
     reply(&mut server, calls[0]);
     let replies = drain(&mut server, now, usize::MAX);
     feed(&mut client, &replies);
@@ -140,7 +140,7 @@ fn replies_are_matched() {
 }
 
 #[test]
-fn calls_wait_their_turn_and_can_be_given_up() {
+fn queued_calls_time_out_and_can_be_cancelled() {
     let now = Instant::now();
     let grace = Duration::from_secs(5);
     let mut client = engine(Role::Client, |config, _| (config.credits, config.abandoned_call_timeout) = (2, grace));
@@ -150,7 +150,7 @@ fn calls_wait_their_turn_and_can_be_given_up() {
     let fourth = client.start_call(simple(None));
     drain(&mut client, now, usize::MAX);
     assert_eq!((client.counters().calls_sent, client.counters().calls_queued), (2, 2));
-    // Given up before it went out: as if it had never been made.
+    // Cancelled before it was sent, without a trace.
     client.cancel_call(fourth, now);
     assert_eq!(failed(client.poll_event()), (fourth, CallFailure::Cancelled { sent: false }));
     client.cancel_call(second, now);
@@ -161,7 +161,7 @@ fn calls_wait_their_turn_and_can_be_given_up() {
     let late = |sent| CallFailure::DeadlineExceeded { sent };
     assert_eq!(failed(client.poll_event()), (first, late(true)));
     assert_eq!(failed(client.poll_event()), (third, late(false)));
-    // Both places are taken until the grace is over.
+    // Both abandoned calls keep their places until `abandoned_call_timeout` has passed.
     let fifth = client.start_call(simple(None));
     assert_eq!(drain(&mut client, later, usize::MAX), []);
     assert_eq!((client.counters().calls_abandoned, client.poll_timeout()), (2, Some(now + grace)));
@@ -174,7 +174,7 @@ fn calls_wait_their_turn_and_can_be_given_up() {
 }
 
 #[test]
-fn a_server_stops_reading_at_its_credits() {
+fn server_stops_reading_at_its_credits() {
     let now = Instant::now();
     let timeout = Duration::from_secs(1);
     let mut server = engine(Role::Server, |config, stream| (config.credits, stream.record_timeout) = (2, timeout));
@@ -182,17 +182,17 @@ fn a_server_stops_reading_at_its_credits() {
     for _ in 0..3 {
         client.start_call(simple(None));
     }
-    let octets = drain(&mut client, now, usize::MAX);
-    let (most, rest) = octets.split_at(octets.len() - 1);
+    let bytes = drain(&mut client, now, usize::MAX);
+    let (most, rest) = bytes.split_at(bytes.len() - 1);
     feed(&mut server, most);
     let (first, _second) = (arrived(&mut server), arrived(&mut server));
     assert!(!server.wants_input() && server.poll_event().is_none());
-    // While it does not read, the third record's time does not pass.
+    // The timeout of the third record does not run while the server does not read.
     server.poll_work(&mut (), now);
     server.handle_timeout(now + 10 * timeout);
     assert_eq!(server.close_reason(), None);
     reply(&mut server, first);
-    assert!(!server.wants_input(), "the reply has not gone out");
+    assert!(!server.wants_input(), "the reply has not been sent");
     let now = now + 10 * timeout;
     drain(&mut server, now, usize::MAX);
     assert!(matches!(server.poll_event(), Some(EngineEvent::ReplySent { delivered: true, .. })));
@@ -203,11 +203,11 @@ fn a_server_stops_reading_at_its_credits() {
     arrived(&mut server);
     server.poll_work(&mut (), now);
     server.handle_timeout(now + timeout);
-    assert_eq!(server.close_reason(), None, "it was complete in time");
+    assert_eq!(server.close_reason(), None, "the record was complete in time");
 }
 
 #[test]
-fn a_record_has_its_time_and_no_more() {
+fn slow_records_time_out() {
     let now = Instant::now();
     let timeout = Duration::from_secs(1);
     let mut server = engine(Role::Server, |_, stream| {
@@ -236,17 +236,17 @@ fn a_record_has_its_time_and_no_more() {
     assert_eq!(client.poll_timeout(), None);
 }
 
-/// A small record takes nothing of the memory that connections share, in however many fragments it comes; a longer one waits,
-/// before more of it is read, for as much as it may come to.
+/// A small record does not count against the memory shared by connections, however many fragments it has. For a longer one
+/// the connection waits, before it reads more, for the most it may need.
 #[test]
-fn fragments_of_small_records_wait_for_nobody() {
+fn fragments_of_small_records_need_no_shared_memory() {
     let budget = MemoryBudget::new(100_000);
     let other = MemoryShare::of(Some(Arc::clone(&budget))).take_now(96_000).unwrap();
     let mut server = engine(Role::Server, |config, stream| {
         config.budget = Some(Arc::clone(&budget));
         stream.max_record = 50_000;
     });
-    let fragment = |last: u32, octets: &[u8]| [&(last << 31 | octets.len() as u32).to_be_bytes(), octets].concat();
+    let fragment = |last: u32, bytes: &[u8]| [&(last << 31 | bytes.len() as u32).to_be_bytes(), bytes].concat();
     feed(&mut server, &fragment(0, &[0, 0, 0, 1, 0]));
     feed(&mut server, &fragment(0, &[0; 3]));
     feed(&mut server, &fragment(1, &[0; 4000]));
@@ -260,7 +260,7 @@ fn fragments_of_small_records_wait_for_nobody() {
     assert_eq!((budget.held(), budget.waiting(), arrived(&mut server).1), (5008, 0, 2));
 }
 
-/// Calls both ways at once, with the same XIDs; each end has its own limits.
+/// Calls in both directions at once, with the same XIDs. Each side has its own limits.
 #[test]
 fn both_directions() {
     let now = Instant::now();
@@ -274,8 +274,8 @@ fn both_directions() {
     feed(&mut client, &callbacks);
     let call = arrived(&mut server);
     let callback = arrived(&mut client);
-    assert_eq!((call.1, callback.1), (u32::MAX - 1, u32::MAX - 1), "XIDs are each end's own");
-    // A reply does not end the other end's call of the same XID.
+    assert_eq!((call.1, callback.1), (u32::MAX - 1, u32::MAX - 1), "each side chooses its own XIDs");
+    // A reply does not finish a call of the other direction that has the same XID.
     reply(&mut server, call);
     feed(&mut client, &drain(&mut server, now, usize::MAX));
     assert_eq!(finished(client.poll_event()).0, forward[0]);
@@ -286,17 +286,17 @@ fn both_directions() {
         std::iter::from_fn(|| server.poll_event()).find(|event| matches!(event, EngineEvent::CallFinished { .. }));
     assert_eq!(finished(ended).0, reverse[0]);
     drain(&mut server, now, usize::MAX);
-    assert_eq!(server.counters().calls_sent, 2, "the next one has its turn");
-    // The end of the stream is the end of all of them.
+    assert_eq!(server.counters().calls_sent, 2, "the next queued call is sent");
+    // Losing the stream fails all calls.
     server.connection_lost(DisconnectReason::Remote);
     let failed =
         std::iter::from_fn(|| server.poll_event()).filter(|event| matches!(event, EngineEvent::CallFinished { .. }));
     assert_eq!(failed.count(), 2);
 }
 
-/// An end that may take no more calls reads on as long as it waits for a reply: it may be what its handlers wait for.
+/// A server at its limit of calls keeps reading while it waits for a reply, because its handlers may depend on that reply.
 #[test]
-fn a_reply_behind_calls_is_read() {
+fn reply_behind_calls_is_read() {
     let now = Instant::now();
     let mut server = engine(Role::Server, |config, _| (config.credits, config.reverse_credits) = (1, 1));
     let mut client = engine(Role::Client, |_, _| {});
@@ -311,13 +311,13 @@ fn a_reply_behind_calls_is_read() {
     feed(&mut client, &drain(&mut server, now, usize::MAX));
     assert!(server.wants_input());
     feed(&mut server, &calls[16..]);
-    assert!(server.poll_event().is_none(), "they are put by, one call is all it may have");
+    assert!(server.poll_event().is_none(), "the calls are parked: only one may be unanswered");
     let arrived_there = arrived(&mut client);
     reply(&mut client, arrived_there);
     feed(&mut server, &drain(&mut client, now, usize::MAX));
     assert_eq!(finished(server.poll_event()).0, callback);
     assert!(!server.wants_input());
-    // Those put by come in turn.
+    // Parked calls are delivered in order.
     let mut next = first;
     for xid in [u32::MAX, 0] {
         reply(&mut server, next);
@@ -332,7 +332,7 @@ fn a_reply_behind_calls_is_read() {
     assert_eq!(server.counters().calls_received, 3);
 }
 
-/// Without the reverse direction a client discards calls, and a server makes none.
+/// Without the reverse direction a client discards calls, and calls of the server fail.
 #[test]
 fn one_way() {
     let now = Instant::now();
@@ -348,9 +348,9 @@ fn one_way() {
     assert_eq!(drain(&mut server, now, usize::MAX), []);
 }
 
-/// What is queued goes out before this end's side is closed; calls fail when the peer has closed its own.
+/// Queued output is sent before the local side is closed. Calls fail once the peer has closed its side.
 #[test]
-fn closing_in_order() {
+fn closing_sends_queued_output_first() {
     let now = Instant::now();
     let mut server = engine(Role::Server, |_, _| {});
     let mut client = engine(Role::Client, |_, _| {});
@@ -363,7 +363,7 @@ fn closing_in_order() {
     assert_eq!(drain(&mut server, now, 3).len(), 16);
     assert!(server.wants_shutdown());
     server.shut_down();
-    // What the peer still sends is not looked at.
+    // Further input from the peer is ignored.
     feed(&mut server, &[0xff; 100]);
     server.ended();
     server.poll_work(&mut (), now);
@@ -375,32 +375,33 @@ fn closing_in_order() {
     assert!(matches!(finished(server.poll_event()), (id, Err(CallFailure::Closed { sent: false, .. })) if id == late));
 }
 
-/// A reply that is longer than is taken costs its call alone, in whatever fragments and pieces it comes.
+/// A reply that is too long fails only its call, whatever its fragments and the pieces it arrives in.
 #[test]
-fn a_reply_too_long_fails_its_call_alone() {
+fn overlong_reply_fails_only_its_call() {
     let (now, max) = (Instant::now(), 100);
-    let fragment = |last: bool, octets: &[u8]| {
-        let marker = octets.len() as u32 | if last { 1 << 31 } else { 0 };
-        [&marker.to_be_bytes(), octets].concat()
+    let fragment = |last: bool, bytes: &[u8]| {
+        let marker = bytes.len() as u32 | if last { 1 << 31 } else { 0 };
+        [&marker.to_be_bytes(), bytes].concat()
     };
     let head = |xid: u32| [xid.to_be_bytes(), 1_u32.to_be_bytes()].concat();
     let long = |xid, len: usize| [head(xid), vec![0xff; len - 8]].concat();
     let (first, second, third) = (u32::MAX - 1, u32::MAX, 0);
     let whole = fragment(true, &long(first, 30_000));
-    // Too long with the second fragment; with the last of a few octets each, the XID over two of them; 20000 fragments.
+    // Too long with the second fragment; with the last of many fragments of three bytes, which split the XID; 20000
+    // fragments.
     let two = [fragment(false, &long(first, 90)), fragment(false, &[7; 30]), fragment(true, &[8; 500])].concat();
-    let octets = long(first, 101);
-    let few: Vec<u8> = octets.chunks(3).flat_map(|few| fragment(false, few)).chain(fragment(true, &[])).collect();
+    let bytes = long(first, 101);
+    let few: Vec<u8> = bytes.chunks(3).flat_map(|few| fragment(false, few)).chain(fragment(true, &[])).collect();
     let many =
         [vec![fragment(false, &long(first, 101))], vec![fragment(false, &[]); 20_000], vec![fragment(true, &[1])]];
     let many = many.concat().concat();
     let apart = [fragment(false, &head(first)[..5]), fragment(true, &long(first, 200)[5..])].concat();
     for (what, record, len) in [
-        ("whole", whole, "30000 octets"),
-        ("two", two, "at least 120 octets"),
-        ("few", few, "at least 101 octets"),
-        ("many", many, "at least 101 octets"),
-        ("apart", apart, "200 octets"),
+        ("whole", whole, "30000 bytes"),
+        ("two", two, "at least 120 bytes"),
+        ("few", few, "at least 101 bytes"),
+        ("many", many, "at least 101 bytes"),
+        ("apart", apart, "200 bytes"),
     ] {
         for piece in [1, 7, usize::MAX] {
             let mut client = engine(Role::Client, |_, stream| stream.max_record = max);
@@ -410,13 +411,13 @@ fn a_reply_too_long_fails_its_call_alone() {
             let (most, rest) = record.split_at(record.len() - 1);
             for piece in most.chunks(piece) {
                 feed(&mut client, piece);
-                assert!(client.input.held() <= 256, "{what}: {} octets are kept", client.input.held());
+                assert!(client.input.held() <= 256, "{what}: {} bytes are buffered", client.input.held());
             }
             client.poll_work(&mut (), now);
             let (id, failure) = failed(client.poll_event());
-            let text = format!("bad reply: its record is of {len}, more than the 100 of StreamConfig::max_record");
-            assert_eq!((id, failure.to_string()), (ids[0], text), "{what}, {piece} octets at a time");
-            // Others' deadlines pass meanwhile, and nothing else does.
+            let text = format!("bad reply: its record is {len} long, more than StreamConfig::max_record (100)");
+            assert_eq!((id, failure.to_string()), (ids[0], text), "{what}, {piece} bytes at a time");
+            // Deadlines of other calls still apply meanwhile.
             client.handle_timeout(now + Duration::from_secs(1));
             assert_eq!(failed(client.poll_event()), (ids[2], CallFailure::DeadlineExceeded { sent: true }));
             assert!(client.poll_event().is_none() && client.wants_input() && client.input.begun().is_some());
@@ -426,7 +427,7 @@ fn a_reply_too_long_fails_its_call_alone() {
             );
             let (id, reply) = finished(client.poll_event());
             assert_eq!((id, reply.unwrap().payload.as_slice().len()), (ids[1], 100), "{what}");
-            // A second answer of that kind to a call that has had its own is nobody's.
+            // A second overlong reply to the same call is discarded.
             feed(&mut client, &fragment(true, &long(first, 300)));
             assert_eq!((client.close_reason(), client.counters().messages_discarded), (None, 3));
             assert_eq!((client.counters().calls_abandoned, client.input.begun()), (0, None));
@@ -434,9 +435,9 @@ fn a_reply_too_long_fails_its_call_alone() {
     }
 }
 
-/// What is too long and no reply to a call of this end's ends the connection: its peer need not speak RPC at all.
+/// An overlong record that is no reply to a local call closes the connection: the peer may not even speak RPC.
 #[test]
-fn other_records_too_long_end_the_connection() {
+fn other_overlong_records_close_the_connection() {
     let record = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
     let marker = 1 << 31 | 200;
     for (role, words, calls) in [
@@ -456,7 +457,7 @@ fn other_records_too_long_end_the_connection() {
         let too_long = StreamError::RecordTooLong { len: 200, max: 100, marker: marker.to_be_bytes() };
         assert_eq!(engine.close_reason(), Some(&CloseReason::Stream(too_long)), "{role:?} {words:?}");
     }
-    // The stream ends before it is known whose it is.
+    // The stream ends before the record can be attributed to a call.
     let mut client = engine(Role::Client, |_, stream| stream.max_record = 100);
     client.start_call(simple(None));
     drain(&mut client, Instant::now(), usize::MAX);
@@ -466,9 +467,9 @@ fn other_records_too_long_end_the_connection() {
     assert!(matches!(client.close_reason(), Some(CloseReason::Stream(StreamError::RecordTooLong { .. }))));
 }
 
-/// Memory follows what has arrived, not what is announced.
+/// Memory use follows what has arrived, not what is announced.
 #[test]
-fn nothing_is_allocated_for_an_announcement() {
+fn announced_length_allocates_nothing() {
     let mut assembler = RecordAssembler::new(StreamConfig { max_record: u64::MAX, ..StreamConfig::default() });
     assembler.extend(&0x7fff_ffff_u32.to_be_bytes());
     assert_eq!(assembler.next_record(), Ok(None));
@@ -477,19 +478,19 @@ fn nothing_is_allocated_for_an_announcement() {
 }
 
 proptest! {
-    /// Any octets, in any pieces: records within the limits, or an error; and the same whatever the pieces.
+    /// Any bytes result in records within the limits or in an error, and the result is the same for any split into pieces.
     #[test]
-    fn pieces_make_no_difference(
+    fn split_of_input_does_not_matter(
         lens in prop::collection::vec((0_u8..20, any::<bool>()), 0..40),
         tail in prop::collection::vec(any::<u8>(), 0..6),
         piece in 1_usize..50,
     ) {
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         for (n, (len, last)) in lens.into_iter().enumerate() {
-            octets.extend((u32::from(len) | if last { 1 << 31 } else { 0 }).to_be_bytes());
-            octets.extend(vec![n as u8; len.into()]);
+            bytes.extend((u32::from(len) | if last { 1 << 31 } else { 0 }).to_be_bytes());
+            bytes.extend(vec![n as u8; len.into()]);
         }
-        octets.extend(tail);
+        bytes.extend(tail);
         let config = StreamConfig { max_record: 60, max_fragments: 5, ..StreamConfig::default() };
         let records = |pieces: &mut dyn Iterator<Item = &[u8]>| {
             let (mut assembler, mut records) = (RecordAssembler::new(config), Vec::new());
@@ -509,16 +510,16 @@ proptest! {
             let begun = assembler.begun();
             (records, None, begun)
         };
-        prop_assert_eq!(records(&mut std::iter::once(&octets[..])), records(&mut octets.chunks(piece)));
+        prop_assert_eq!(records(&mut std::iter::once(&bytes[..])), records(&mut bytes.chunks(piece)));
     }
 
-    /// Whatever arrives, an engine says so or goes on.
+    /// Any input leaves the engine in a state that closes cleanly.
     #[test]
-    fn any_octets(octets in prop::collection::vec(any::<u8>(), 0..200), server in any::<bool>()) {
+    fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200), server in any::<bool>()) {
         let mut engine = engine(if server { Role::Server } else { Role::Client }, |_, _| {});
         engine.start_call(simple(None));
         engine.poll_work(&mut (), Instant::now());
-        feed(&mut engine, &octets);
+        feed(&mut engine, &bytes);
         engine.ended();
         engine.poll_work(&mut (), Instant::now());
         let mut closed = false;
@@ -529,10 +530,10 @@ proptest! {
     }
 }
 
-/// Replies that the peer does not take end the connection when no octet has left for so long; an end that only calls has no
-/// such limit.
+/// Replies that the peer does not accept close the connection once no byte has been sent for `reply_timeout`. A client that
+/// only makes calls has no such limit.
 #[test]
-fn replies_are_taken_in_time() {
+fn stalled_replies_close_the_connection() {
     let start = Instant::now();
     let limit = Duration::from_secs(1);
     let mut server = engine(Role::Server, |config, _| config.reply_timeout = limit);
@@ -545,9 +546,9 @@ fn replies_are_taken_in_time() {
     feed(&mut server, &drain(&mut client, start, usize::MAX));
     let call = arrived(&mut server);
     server.poll_work(&mut (), start);
-    assert_eq!(server.poll_timeout(), None, "nothing is to go out");
+    assert_eq!(server.poll_timeout(), None, "nothing is queued");
     reply(&mut server, call);
-    // Octet by octet, with nearly all of the time for each.
+    // One byte at a time, each just before the timeout.
     let mut now = start;
     for _ in 0..8 {
         server.poll_work(&mut (), now);

@@ -1,4 +1,4 @@
-//! The version 1 header: its lengths, and reading and writing it.
+//! The version 1 header: its lengths, decoding and encoding.
 
 use super::header::{
     RdmaBody, RdmaMsg, RpcRdmaError, RpcRdmaErrvers, RpcRdmaHeader, RpcRdmaHeaderNomsg, XdrRdmaSegment, XdrReadList,
@@ -15,11 +15,11 @@ use crate::{
     xdr::{DecodeError, Decoder, FlatSink, Output, XdrDecode, XdrEncode},
 };
 
-/// This version (RFC 8166 §4.2.2).
+/// The version number (RFC 8166 §4.2.2).
 pub(super) const VERSION: u32 = 1;
-/// Octets of the shortest header: the four fixed words and three absent lists (RFC 8166 §4.5).
+/// Length of the shortest header in bytes: four fixed words and three absent lists (RFC 8166 §4.5).
 pub(super) const MIN_LEN: usize = 28;
-/// Octets of the shortest RDMA_ERROR: the four fixed words and ERR_CHUNK (RFC 8166 §4.1.2).
+/// Length of the shortest RDMA_ERROR in bytes: four fixed words and ERR_CHUNK (RFC 8166 §4.1.2).
 pub(super) const MIN_ERROR_LEN: usize = 20;
 /// `rdma_proc` of an error; fixed for all versions (RFC 8166 §4.2.4).
 pub(super) const PROC_ERROR: u32 = 4;
@@ -28,7 +28,7 @@ pub(super) const PROC_MSG: u32 = 0;
 /// `rdma_proc` of a message without an inline payload stream.
 pub(super) const PROC_NOMSG: u32 = 1;
 
-/// The words that every version has at the same place (RFC 8166 §4.2).
+/// The words at the same place in every version (RFC 8166 §4.2).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FixedWords {
     pub(super) xid: u32,
@@ -37,10 +37,11 @@ pub(super) struct FixedWords {
 }
 
 impl FixedWords {
-    /// `None` for a message shorter than the shortest header: not even its XID can be trusted (RFC 8166 §4.5).
+    /// Reads the fixed words. Returns `None` for a message shorter than the shortest header, because not even its XID
+    /// can be trusted (RFC 8166 §4.5).
     ///
-    /// The 28 octets that the RFC names count three absent chunk lists, which RDMA_ERROR does not have: with ERR_CHUNK
-    /// it takes 20, and no requester could ever learn of one if it kept to the letter.
+    /// The minimum of 28 bytes in the RFC includes three absent chunk lists, which RDMA_ERROR does not have. RDMA_ERROR with
+    /// ERR_CHUNK has 20 bytes, so no requester could ever receive one if it applied that minimum.
     pub(super) fn peek(message: &[u8]) -> Option<Self> {
         let fixed = Self { xid: word(message, 0)?, vers: word(message, 1)?, proc: word(message, 3)? };
         let least = if fixed.proc == PROC_ERROR { MIN_ERROR_LEN } else { MIN_LEN };
@@ -50,7 +51,7 @@ impl FixedWords {
 
 /// Decodes a header; also returns its length in bytes.
 pub(super) fn parse(message: &[u8]) -> Result<(RdmaMsg, usize), DecodeError> {
-    // Most messages are RDMA_MSG without chunks: this is a fraction of what it costs to decode three absent lists.
+    // Most messages are RDMA_MSG without chunks: this is much cheaper than decoding three absent lists.
     if message.get(12..MIN_LEN).is_some_and(|bare| bare == [0; MIN_LEN - 12])
         && let (Some(rdma_xid), Some(rdma_vers), Some(rdma_credit)) =
             (word(message, 0), word(message, 1), word(message, 2))
@@ -63,16 +64,15 @@ pub(super) fn parse(message: &[u8]) -> Result<(RdmaMsg, usize), DecodeError> {
     Ok((header, decoder.consumed()))
 }
 
-/// Writes the header of RDMA_MSG or RDMA_NOMSG. There is nothing else to send: neither RDMA_MSGP (RFC 8166 §4.6.1) nor
-/// RDMA_DONE (RFC 8166 §4.6.2).
+/// Encodes the header of RDMA_MSG or RDMA_NOMSG. RDMA_MSGP (RFC 8166 §4.6.1) and RDMA_DONE (RFC 8166 §4.6.2) are never sent.
 pub(super) fn encode(out: &mut Vec<u8>, xid: u32, credit: u32, proc: u32, lists: &ChunkLists) {
     out.clear();
-    // RFC 8166 §4.2.2: the version is one.
+    // RFC 8166 §4.2.2: the version is 1.
     [xid, VERSION, credit, proc].into_iter().for_each(|word| out.append_u32(word));
     lists.encode(out);
 }
 
-/// Writes the header of RDMA_ERROR (RFC 8166 §4.5): XID and version are those of the failing message.
+/// Encodes the header of RDMA_ERROR (RFC 8166 §4.5) with XID and version of the refused message.
 pub(super) fn encode_error(out: &mut Vec<u8>, (xid, vers): (u32, u32), credit: u32, refusal: TransportError) {
     out.clear();
     [xid, vers, credit, PROC_ERROR].into_iter().for_each(|word| out.append_u32(word));
@@ -84,7 +84,7 @@ pub(super) fn encode_error(out: &mut Vec<u8>, (xid, vers): (u32, u32), credit: u
         // RFC 8166 §4.5.2, §4.5.3, §6.1.
         _ => RpcRdmaError::ErrChunk,
     };
-    // Three words at most: nothing can fail.
+    // At most three words: encoding cannot fail.
     let _ = error.encode(&mut FlatSink::new(out));
 }
 
@@ -117,7 +117,7 @@ impl From<&XdrRdmaSegment> for RdmaSegment {
 mod tests {
     use super::*;
 
-    /// A header without chunks is read as the generated codec reads it.
+    /// A header without chunks decodes as with the generated codec.
     #[test]
     fn headers_without_chunks() {
         let mut message = Vec::new();

@@ -1,8 +1,8 @@
-//! Messages as they arrive: calls, replies and errors told apart, and what each leads to.
+//! Incoming messages: classification into calls, replies and errors.
 //!
-//! The RPC message says whether a message is a call or a reply (RFC 8167 §4.1). A faulty call is answered with RDMA_ERROR. A
-//! faulty reply is discarded, as RFC 8166 §4.5 demands: not even its XID is certain. If its header can be decoded and matches
-//! a call, that call fails as well, because it can get no other reply.
+//! The RPC message determines whether a message is a call or a reply (RFC 8167 §4.1). A malformed call gets RDMA_ERROR. A
+//! malformed reply is discarded, as RFC 8166 §4.5 requires, because not even its XID is certain. If its header can be decoded
+//! and matches a call, that call also fails, because it cannot get another reply.
 
 use super::{
     WireV1,
@@ -23,13 +23,13 @@ use crate::{
     provider::MemoryHandle,
 };
 
-/// A message by its header.
+/// A message, classified by its header.
 enum MessageV1 {
-    /// A call or a reply, with the length of its header, or `None` if it has no inline payload.
+    /// A call or a reply with the length of its header in bytes, or `None` without an inline payload.
     Call(ChunkLists, Option<usize>),
     Reply(ChunkLists, Option<usize>),
     Error(RpcRdmaError),
-    /// A faulty call.
+    /// A malformed call.
     Faulty(TransportError, &'static str),
     Discard(&'static str),
 }
@@ -44,23 +44,23 @@ impl WireV1 {
         let fixed = FixedWords::peek(&message);
         if let Some(handle) = invalidated {
             core.shared.counters.remote_invalidations += 1;
-            // RFC 8797 §4.1: only a handle of the call that the message answers may be invalidated. RFC 8167 §5.3: calls in the
-            // reverse direction offer none.
+            // RFC 8797 §4.1: a reply may only invalidate a handle of its own call. RFC 8167 §5.3: calls in the reverse
+            // direction offer none.
             let slot = fixed.and_then(|fixed| core.calls.by_xid(fixed.xid));
             let call = slot.and_then(|slot| core.calls.get(slot));
             if core.calls_are_reverse() || !call.is_some_and(|call| call.exposure.contains(handle)) {
                 return core
                     .shared
-                    .violation(format!("it invalidated {handle:?}, which is not of the call it answered"));
+                    .violation(format!("it invalidated {handle:?}, which does not belong to the call it replied to"));
             }
         }
-        // RFC 8166 §4.5: a message shorter than a header is silently discarded before any parsing.
+        // RFC 8166 §4.5: a message shorter than a header is discarded without parsing.
         let Some(fixed) = fixed else { return core.shared.discard("shorter than a header") };
         let (arrived, credit) = self.classify(fixed, &message, core);
         match arrived {
             MessageV1::Discard(why) => core.shared.discard(why),
             MessageV1::Call(..) | MessageV1::Faulty(..) if invalidated.is_some() => {
-                core.shared.violation("it invalidated a handle by a call");
+                core.shared.violation("it invalidated a handle with a call");
             }
             // RFC 8167 §6.
             MessageV1::Call(..) | MessageV1::Faulty(..) if !self.accepts_calls(core) => {
@@ -96,19 +96,19 @@ impl WireV1 {
         }
     }
 
-    /// Whether calls of the peer are accepted.
+    /// Returns whether calls of the peer are accepted.
     fn accepts_calls(&self, core: &ConnectionCore) -> bool {
         core.role == Role::Server || self.reverse
     }
 
-    /// Decodes the header. Also returns its credit value.
+    /// Decodes the header. Returns the classified message and the credit value.
     fn classify(&self, fixed: FixedWords, message: &[u8], core: &ConnectionCore) -> (MessageV1, u32) {
-        // RFC 8166 §4.5.1. The number of RDMA_ERROR is the same in all versions (§4.2.4), and no error answers an error.
+        // RFC 8166 §4.5.1. RDMA_ERROR has the same number in all versions (§4.2.4), and an error never gets an error.
         if fixed.vers != VERSION {
             let refusal = TransportError::Version { low: VERSION, high: VERSION };
             return (self.undecodable(fixed, refusal, "version not supported", core), 0);
         }
-        // RFC 8166 §4.5.2: a header that cannot be parsed.
+        // RFC 8166 §4.5.2: the header cannot be parsed.
         let Ok((header, len)) = format::parse(message) else {
             return (self.undecodable(fixed, TransportError::BadXdr, "malformed header", core), 0);
         };
@@ -120,26 +120,26 @@ impl WireV1 {
             RdmaBody::RdmaDone => MessageV1::Discard("RDMA_DONE"),
             // RFC 8166 §4.6.1.
             RdmaBody::RdmaMsgp(_) => self.undecodable(fixed, TransportError::BadXdr, "RDMA_MSGP", core),
-            // Only a call has a Read list (RFC 8166 §4.3.1), and no reply in the reverse direction is without an inline payload
+            // Only a call has a Read list (RFC 8166 §4.3.1), and in the reverse direction every reply has an inline payload
             // (RFC 8167 §5.3).
             RdmaBody::RdmaNomsg(body) if body.rdma_reads.is_empty() && !core.calls_are_reverse() => {
                 MessageV1::Reply(body.into(), None)
             }
             RdmaBody::RdmaNomsg(body) => MessageV1::Call(body.into(), None),
-            // RFC 8167 §4.1, §2.4: `msg_type` tells the direction, and with it whose the XID and the credit value are. RFC 8166
-            // §4.2.4, §4.5.2: the XIDs of header and RPC message are the same.
+            // RFC 8167 §4.1, §2.4: `msg_type` determines the direction, and so whose the XID and the credit value are. RFC
+            // 8166 §4.2.4, §4.5.2: header and RPC message carry the same XID.
             RdmaBody::RdmaMsg(body) => match word(payload, 1) {
                 Some(REPLY) if is_same_xid => MessageV1::Reply(body.into(), Some(len)),
-                Some(REPLY) => MessageV1::Discard("a reply whose XID is not that of its header"),
+                Some(REPLY) => MessageV1::Discard("a reply whose XID differs from its header's"),
                 Some(CALL) if is_same_xid => MessageV1::Call(body.into(), Some(len)),
-                Some(CALL) => MessageV1::Faulty(TransportError::BadXdr, "a call whose XID is not that of its header"),
-                _ => self.undecodable(fixed, TransportError::BadXdr, "no RPC message", core),
+                Some(CALL) => MessageV1::Faulty(TransportError::BadXdr, "a call whose XID differs from its header's"),
+                _ => self.undecodable(fixed, TransportError::BadXdr, "not an RPC message", core),
             },
         };
         (arrived, header.rdma_credit)
     }
 
-    /// Classifies a message that may be a call or a reply: at a client a reply if a call with its XID is in flight.
+    /// Classifies a message that may be a call or a reply. At a client it is a reply if a call with its XID is in flight.
     fn undecodable(
         &self,
         fixed: FixedWords,

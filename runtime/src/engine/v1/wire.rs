@@ -1,4 +1,4 @@
-//! The version 1 part of a connection: credits, Receives, and what is sent.
+//! The version 1 part of a connection: credits, Receives, and sending.
 
 use std::time::Instant;
 
@@ -20,21 +20,21 @@ use crate::{
     provider::{MemoryHandle, QueuePair, WorkRequest},
 };
 
-/// The state of a connection that only version 1 has.
+/// Connection state specific to version 1.
 #[derive(Debug)]
 pub(in crate::engine) struct WireV1 {
     receives: PostedReceives,
-    /// Whether calls in the reverse direction are supported locally.
+    /// Set if calls in the reverse direction are accepted.
     pub(super) reverse: bool,
     /// Credits for local calls.
     pub(super) credits: Credits,
-    /// Credits that every reply grants.
+    /// Credits granted by every reply.
     grant: u32,
-    /// Sends of replies and errors that have not completed.
+    /// Number of Sends of replies and errors in flight.
     answers_in_flight: usize,
-    /// Whether both ends agreed on Send with Invalidate (RFC 8797 §4.1).
+    /// Set if both peers agreed on Send with Invalidate (RFC 8797 §4.1).
     invalidate: bool,
-    /// Chunk lists of the call being sent, and the header being written: memory that is reused.
+    /// Chunk lists of the call being sent, and the header being encoded. Kept to reuse their memory.
     lists: ChunkLists,
     header: Vec<u8>,
 }
@@ -57,20 +57,20 @@ impl WireV1 {
             // RFC 8166 §3.3.1: a grant is never zero.
             grant: grant.max(1),
             answers_in_flight: 0,
-            // RFC 8797 §4.1: only where both ends have said so. A client offers no handles in the reverse direction.
+            // RFC 8797 §4.1: only if both peers announced support. A client offers no handles in the reverse direction.
             invalidate: role == Role::Server && local.remote_invalidation && peer.remote_invalidation,
             lists: ChunkLists::default(),
             header: Vec::new(),
         }
     }
 
-    /// Sends responses in the order they were given.
+    /// Sends responses in order.
     fn post_responses(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair) {
-        // A peer that does not read what it is sent gets no more than this: its Receives are not renewed either.
+        // Bounds the responses in flight to a peer that does not receive. Its own Receives are not renewed meanwhile either.
         let window = self.grant as usize + SPARE_RECEIVES;
         while self.answers_in_flight < window {
             let Some(response) = core.next_response(VERSION, qp) else { break };
-            // RFC 8166 §3.3.1: the Receive that a reply's credit stands for is there before the reply is sent.
+            // RFC 8166 §3.3.1: the Receive for the credit that a reply grants is posted before the reply is sent.
             self.receives.top_up(qp, core.served.held());
             self.answers_in_flight += 1;
             core.shared.untaken.begin();
@@ -85,13 +85,13 @@ impl WireV1 {
 
     fn post_reply(&mut self, reply: ReadyReply, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
         let ReadyReply { xid, work, payload, lists, invalidate, .. } = reply;
-        // RFC 8166 §3.3.1, RFC 8167 §5.2: every reply grants credits, of its own direction.
+        // RFC 8166 §3.3.1, RFC 8167 §5.2: every reply grants credits of its direction.
         let message = self.with_header(xid, self.grant, payload, &lists, shared);
         let invalidate = invalidate.filter(|_| self.invalidate);
         send(work, message, invalidate, qp, shared);
     }
 
-    /// Sends RDMA_ERROR (RFC 8166 §4.5). It invalidates nothing.
+    /// Sends RDMA_ERROR (RFC 8166 §4.5). An error never invalidates a handle.
     fn post_error(
         &mut self,
         message: (u32, u32),
@@ -121,20 +121,20 @@ impl WireV1 {
         }
     }
 
-    /// Sends calls while there are credits for them: RDMA_MSG and RDMA_NOMSG.
+    /// Sends calls, as RDMA_MSG or RDMA_NOMSG, while there are credits.
     // RFC 8166 §4.2.4: a requester sends no RDMA_ERROR.
     fn post_calls(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair, now: Instant) {
-        // A call whose connection is ending is lost with it, unsent.
+        // A call on a closing connection fails with it, without being sent.
         while self.credits.available() && qp.is_open() {
             let Some(slot) = core.calls.next_queued(now, &mut core.shared) else { break };
             if let Err(failure) = self.post_call(slot, core, qp) {
-                // RFC 8166 §4.5.4: the transaction fails at once.
+                // RFC 8166 §4.5.4: the transaction fails immediately.
                 core.calls.finish(slot, Err(failure), &mut core.shared);
             }
         }
     }
 
-    /// Registers the memory of a call that has its credit, and sends it.
+    /// Registers the memory of a call for which there is a credit, and sends the call.
     fn post_call(&mut self, slot: u32, core: &mut ConnectionCore, qp: &mut dyn QueuePair) -> Result<(), CallFailure> {
         let ConnectionCore { calls, shared, .. } = core;
         let xid = calls.free_xid();
@@ -151,7 +151,7 @@ impl WireV1 {
                 Some(message)
             }
         };
-        // RFC 8166 §3.3.1, RFC 8167 §5.1: every call asks for credits, of its own direction.
+        // RFC 8166 §3.3.1, RFC 8167 §5.1: every call requests credits of its direction.
         let message = self.with_header(xid, self.credits.requested, payload, &lists, shared);
         self.lists = lists;
         self.credits.take();
@@ -200,10 +200,10 @@ impl Wire for WireV1 {
         if core.role == Role::Server || self.reverse {
             self.post_responses(core, qp);
             core.served.pull(qp, &mut core.shared);
-            // Refusals of calls whose chunks cannot be pulled.
+            // Sends refusals of calls whose chunks cannot be fetched.
             self.post_responses(core, qp);
             core.served.watch_pulls(now, &core.shared);
-            // Responses that wait do so behind Sends that are in flight.
+            // Waiting responses are always behind Sends in flight.
             core.shared.watch_answers(false, qp.bytes_sent(), now);
         }
         if core.role == Role::Client || self.reverse {

@@ -1,4 +1,4 @@
-//! Transport errors: what RDMA2_ERROR says (RPC-over-RDMA v2 §6.3.3, §7).
+//! Transport errors: the content of RDMA2_ERROR (RPC-over-RDMA v2 §6.3.3, §7).
 
 use super::header::{
     RDMA2_ERR_BAD_PROPVAL, RDMA2_ERR_BAD_XDR, RDMA2_ERR_INVAL_CONT, RDMA2_ERR_INVAL_HTYPE, RDMA2_ERR_SYSTEM,
@@ -33,17 +33,18 @@ impl From<TransportError> for Rpcrdma2Error {
 }
 
 impl TransportError {
-    /// The body of RDMA2_ERROR.
+    /// Encodes the body of RDMA2_ERROR.
     pub(super) fn encode(self) -> Vec<u8> {
-        let mut octets = Vec::with_capacity(12);
-        // A code of an extension's that is none, because it is one of the base's, encodes as nothing.
-        if Rpcrdma2Error::from(self).encode(&mut FlatSink::new(&mut octets)).is_err() {
-            octets = Self::System.encode();
+        let mut bytes = Vec::with_capacity(12);
+        // An extension code that equals a code of the base protocol does not encode.
+        if Rpcrdma2Error::from(self).encode(&mut FlatSink::new(&mut bytes)).is_err() {
+            bytes = Self::System.encode();
         }
-        octets
+        bytes
     }
 
-    /// Reads the body of RDMA2_ERROR. A code that is not the base's comes as [`TransportError::Extension`].
+    /// Decodes the body of RDMA2_ERROR. A code outside the base protocol becomes [`TransportError::Extension`]. Returns
+    /// `None` for a malformed body.
     pub(super) fn decode(body: &[u8]) -> Option<Self> {
         Some(match Rpcrdma2Error::decode(&mut Decoder::new(body)).ok()? {
             Rpcrdma2Error::Rdma2ErrVers(range) => {

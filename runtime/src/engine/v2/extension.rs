@@ -1,4 +1,4 @@
-//! The extensions of a connection, and the header types that its peer refuses (RPC-over-RDMA v2 appendix B, §7.1.2).
+//! The extensions of a connection, and header types that its peer refused (RPC-over-RDMA v2 appendix B, §7.1.2).
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::format::{PREFIX_LEN, is_base};
 use crate::engine::{Extension, ExtensionMessage, RpcMessage};
 
-/// The extensions of a connection, and what its peer takes of them.
+/// The extensions of a connection, and the header types that its peer refused.
 #[derive(Debug, Default)]
 pub(super) struct Extensions {
     pub(super) list: Vec<Box<dyn Extension>>,
@@ -15,7 +15,7 @@ pub(super) struct Extensions {
 }
 
 impl Extensions {
-    /// What conveys an RPC message, if one of them does, in at most `threshold` octets.
+    /// Returns the extension message that conveys an RPC message in at most `threshold` bytes, if an extension provides one.
     pub(super) fn convey(&mut self, message: RpcMessage<'_>, threshold: u64) -> Option<ExtensionMessage> {
         let conveyed = self.list.iter_mut().find_map(|extension| extension.convey(message))?;
         let fits = (PREFIX_LEN + conveyed.body.len()) as u64 <= threshold;
@@ -27,7 +27,7 @@ impl Extensions {
     }
 }
 
-/// Messages of extensions' that are remembered, so that a refusal is known to be about one of them.
+/// Number of sent extension messages remembered, to attribute a refusal to one of them.
 const REMEMBERED: usize = 32;
 
 /// Header types that the peer does not support.
@@ -39,7 +39,7 @@ pub(super) struct RefusedTypes {
 }
 
 impl RefusedTypes {
-    /// A message is about to be sent.
+    /// Records a message that is about to be sent.
     pub(super) fn sent(&mut self, xid: u32, header_type: u32) {
         if self.sent.len() >= REMEMBERED {
             self.sent.pop_front();
@@ -47,11 +47,11 @@ impl RefusedTypes {
         self.sent.push_back((xid, header_type));
     }
 
-    /// The peer has answered a message with RDMA2_ERR_INVAL_HTYPE.
-    // RPC-over-RDMA v2 §7.1.2: its header type is not sent again.
+    /// Handles RDMA2_ERR_INVAL_HTYPE for a message with this XID.
+    // RPC-over-RDMA v2 §7.1.2: the header type is not sent again.
     pub(super) fn refuse(&mut self, xid: u32) {
         let mut types = self.sent.iter().filter(|(sent, _)| *sent == xid).map(|&(_, header_type)| header_type);
-        // Of several, nobody knows which was meant.
+        // With several header types for the XID, the error is ambiguous.
         if let Some(header_type) = types.next()
             && types.all(|other| other == header_type)
             && !self.contains(header_type)
@@ -60,7 +60,7 @@ impl RefusedTypes {
         }
     }
 
-    /// Whether the peer has said that it does not support this one.
+    /// Returns whether the peer refused this header type.
     pub(super) fn contains(&self, header_type: u32) -> bool {
         self.refused.contains(&header_type)
     }

@@ -1,4 +1,4 @@
-//! The version 2 header: its lengths, and reading and writing it (RPC-over-RDMA v2 §6.2, §6.3).
+//! The version 2 header: its lengths, decoding and encoding (RPC-over-RDMA v2 §6.2, §6.3).
 
 use super::header::{
     RDMA2_CONNPROP, RDMA2_ERROR, RDMA2_F_MORE, RDMA2_F_RESPONSE, RDMA2_F_TPMORE, RDMA2_MSG, RDMA2_NOMSG,
@@ -14,16 +14,16 @@ use crate::{
     xdr::{DecodeError, Decoder, Output, XdrDecode},
 };
 
-/// This version (RPC-over-RDMA v2 §6.2.1).
+/// The version number (RPC-over-RDMA v2 §6.2.1).
 pub(super) const VERSION: u32 = 2;
-/// Octets of the prefix that every header begins with (RPC-over-RDMA v2 §6.2.2).
+/// Length of the prefix of every header in bytes (RPC-over-RDMA v2 §6.2.2).
 pub(super) const PREFIX_LEN: usize = 20;
-/// Octets in front of the chunk lists: the prefix and `rdma_inv_handle` (RPC-over-RDMA v2 §6.2.3).
+/// Number of bytes in front of the chunk lists: the prefix and `rdma_inv_handle` (RPC-over-RDMA v2 §6.2.3).
 pub(super) const BEFORE_LISTS: u64 = 24;
-/// Octets of a header without chunks: that of all but the last message of a sequence.
+/// Length of a header without chunks in bytes. All messages of a sequence except the last have one.
 pub(super) const BARE_LEN: usize = 36;
 
-/// What stands at the start of a message (RPC-over-RDMA v2 §6.2.2), its version found to be 2.
+/// The prefix of a message (RPC-over-RDMA v2 §6.2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HeaderPrefix {
     pub(super) xid: u32,
@@ -34,7 +34,8 @@ pub(super) struct HeaderPrefix {
 }
 
 impl HeaderPrefix {
-    /// `None` for a message that is too short: not even its XID can be trusted (RPC-over-RDMA v2 §7).
+    /// Reads the prefix. Returns `None` for a message that is too short, because not even its XID can be trusted
+    /// (RPC-over-RDMA v2 §7).
     pub(super) fn peek(message: &[u8]) -> Option<Self> {
         if message.len() < PREFIX_LEN {
             return None;
@@ -43,27 +44,27 @@ impl HeaderPrefix {
         Some(Self { xid: n(0)?, vers: n(1)?, credit: n(2)?, htype: n(3)?, flags: n(4)? })
     }
 
-    /// Whether it belongs to the receiver's own calls (RPC-over-RDMA v2 §6.2.2.1).
+    /// Returns whether the message belongs to the receiver's own calls (RPC-over-RDMA v2 §6.2.2.1).
     pub(super) fn is_response(&self) -> bool {
         self.flags & RDMA2_F_RESPONSE != 0
     }
 
-    /// Identifies a transaction: its XID, and whose it is.
+    /// Returns the identity of the transaction: its XID, and whether it is a call of the receiver.
     pub(super) fn key(&self) -> (u32, bool) {
         (self.xid, self.is_response())
     }
 
-    /// Whether its payload goes on in the next message (RPC-over-RDMA v2 §6.2.2.2).
+    /// Returns whether the payload continues in the next message (RPC-over-RDMA v2 §6.2.2.2).
     pub(super) fn has_more(&self) -> bool {
         self.flags & RDMA2_F_MORE != 0
     }
 
-    /// Whether more properties follow (RPC-over-RDMA v2 §6.2.2.3).
+    /// Returns whether more properties follow (RPC-over-RDMA v2 §6.2.2.3).
     pub(super) fn has_more_properties(&self) -> bool {
         self.flags & RDMA2_F_TPMORE != 0
     }
 
-    /// Returns the prefix in XDR (RPC-over-RDMA v2 §8.3).
+    /// Encodes the prefix (RPC-over-RDMA v2 §8.3).
     pub(super) fn encode(&self) -> [u8; PREFIX_LEN] {
         let mut bytes = [0; PREFIX_LEN];
         let words = [self.xid, self.vers, self.credit, self.htype, self.flags];
@@ -74,10 +75,10 @@ impl HeaderPrefix {
     }
 }
 
-/// Decodes the chunk lists behind the prefix, and the handle that the reply may invalidate. Also returns the length of the
+/// Decodes the chunk lists after the prefix and the handle that the reply may invalidate. Also returns the length of the
 /// whole header in bytes.
 pub(super) fn parse_lists(message: &[u8]) -> Result<(ChunkLists, Option<MemoryHandle>, usize), DecodeError> {
-    // Most messages have no chunks: this is a fraction of what it costs to decode three absent lists.
+    // Most messages have no chunks: this is much cheaper than decoding three absent lists.
     if message.get(PREFIX_LEN..BARE_LEN).is_some_and(|bare| bare == [0; BARE_LEN - PREFIX_LEN]) {
         return Ok((ChunkLists::default(), None, BARE_LEN));
     }
@@ -87,7 +88,7 @@ pub(super) fn parse_lists(message: &[u8]) -> Result<(ChunkLists, Option<MemoryHa
     Ok((lists.into(), invalidates, PREFIX_LEN + decoder.consumed()))
 }
 
-/// Writes the part of a header that follows the prefix: the handle that the reply may invalidate and the chunk lists.
+/// Encodes the part of a header after the prefix: the handle that the reply may invalidate, and the chunk lists.
 pub(super) fn encode_lists(out: &mut Vec<u8>, invalidates: Option<MemoryHandle>, lists: &ChunkLists) {
     out.clear();
     out.append_u32(invalidates.map_or(0, |handle| handle.0));
@@ -116,12 +117,12 @@ impl From<&Rpcrdma2Segment> for RdmaSegment {
     }
 }
 
-/// Whether a header type is one of the base's (RPC-over-RDMA v2 §6.1, table 2).
+/// Returns whether a header type belongs to the base protocol (RPC-over-RDMA v2 §6.1, table 2).
 pub(super) fn is_base(htype: u32) -> bool {
     matches!(htype, RDMA2_MSG | RDMA2_NOMSG | RDMA2_ERROR | RDMA2_CONNPROP)
 }
 
-/// Flags that an extension may set (RPC-over-RDMA v2 appendix B.3).
+/// Returns the flags that an extension may set (RPC-over-RDMA v2 appendix B.3).
 pub(super) fn extension_flags(flags: u32) -> u32 {
     flags & !(RDMA2_F_RESPONSE | RDMA2_F_MORE | RDMA2_F_TPMORE)
 }
@@ -130,7 +131,7 @@ pub(super) fn extension_flags(flags: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// Chunk lists that are absent are read as the generated codec reads them.
+    /// Absent chunk lists decode as with the generated codec.
     #[test]
     fn headers_without_chunks() {
         for len in 0..BARE_LEN + 4 {

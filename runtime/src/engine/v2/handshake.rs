@@ -1,4 +1,4 @@
-//! The exchange of properties before the first call (RPC-over-RDMA v2 §4.2.3, §6.2.2.3, §6.3.4).
+//! Exchange of properties before the first call (RPC-over-RDMA v2 §4.2.3, §6.2.2.3, §6.3.4).
 
 use std::{collections::VecDeque, time::Instant};
 
@@ -19,42 +19,42 @@ use crate::{
     xdr::{FlatSink, XdrEncode, padded_len},
 };
 
-/// Longest first message of a client in octets: its server may be of version 1 (RPC-over-RDMA v2 §4.2.3).
+/// Longest first message of a client in bytes, because the server may support only version 1 (RPC-over-RDMA v2 §4.2.3).
 const FIRST_MESSAGE: usize = 1024;
-/// Longest message in octets before the peer has said otherwise (RPC-over-RDMA v2 §4.2.2).
+/// Longest message in bytes until the peer announces its receive size (RPC-over-RDMA v2 §4.2.2).
 const DEFAULT_MESSAGE: usize = 4096;
-/// Most octets of one continued RDMA2_CONNPROP that are put together.
+/// Longest continued RDMA2_CONNPROP that is reassembled, in bytes.
 pub(super) const MOST: u64 = 256 << 10;
 
-/// What came of a message of the exchange.
+/// The result of handling a message of the exchange.
 #[derive(Debug)]
 pub(super) enum HandshakeStep {
     Go(Vec<ExtensionMessage>),
-    /// RDMA2_ERR_BAD_PROPVAL is the answer (RPC-over-RDMA v2 §7.2.2).
+    /// The message is malformed and gets RDMA2_ERR_BAD_PROPVAL (RPC-over-RDMA v2 §7.2.2).
     Bad,
-    /// The connection is not to be.
+    /// Host authentication failed, and the connection is closed.
     Refused(HostAuthError),
 }
 
-/// Where the exchange is.
+/// The state of the exchange.
 #[derive(Debug)]
 pub(super) struct Handshake {
     role: Role,
-    /// XID of this end's messages: what an answer of a server that has no version 2 is known by.
+    /// XID of the local messages. The error of a server without version 2 carries it.
     xid: u32,
-    /// What this end has still to say.
+    /// Local properties not yet packed into messages.
     queue: VecDeque<Rpcrdma2Propval>,
     /// Messages ready to be sent: flags and body.
     ready: VecDeque<(u32, Bytes)>,
-    /// Whether the authenticator has begun.
+    /// Set once the authenticator has started.
     begun: bool,
-    /// Whether the first message has been made.
+    /// Set once the first message has been packed.
     said: bool,
-    /// Whether it has been sent.
+    /// Set once the first message has been sent.
     sent_first: bool,
-    /// Whether this end's last message has been made.
+    /// Set once the last local message has been packed.
     finished: bool,
-    /// Whether the peer's last message has arrived.
+    /// Set once the peer's last message has arrived.
     peer_finished: bool,
     authenticator: Option<Box<dyn HostAuthenticator>>,
     authenticated: bool,
@@ -86,33 +86,33 @@ impl Handshake {
         }
     }
 
-    /// Whether both ends have said all they have to say, and calls may begin.
+    /// Returns whether both peers have sent all their properties, so that calls may start.
     // RPC-over-RDMA v2 §6.2.2.3.
     pub(super) fn is_done(&self) -> bool {
         self.finished && self.peer_finished && self.ready.is_empty()
     }
 
-    /// Whether the first message of the exchange has been sent.
+    /// Returns whether the first message of the exchange has been sent.
     pub(super) fn has_begun(&self) -> bool {
         self.sent_first
     }
 
-    /// What the peer has said of itself so far.
+    /// Returns the properties received from the peer so far.
     pub(super) fn peer(&self) -> &Properties {
         &self.peer
     }
 
-    /// XID of this end's messages.
+    /// Returns the XID of the local messages.
     pub(super) fn xid(&self) -> u32 {
         self.xid
     }
 
-    /// When it should be over.
+    /// Returns the time at which the exchange times out, unless it is complete.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due.filter(|_| !self.is_done())
     }
 
-    /// Sends what is due. A server begins when its peer has been heard.
+    /// Sends the messages that are ready. A server starts after the first message of its client.
     pub(super) fn poll(
         &mut self,
         heard: bool,
@@ -154,19 +154,19 @@ impl Handshake {
         self.authenticated |= done;
     }
 
-    /// Packs what there is to say into messages.
+    /// Packs queued properties into messages.
     fn make_messages(&mut self, shared: &EngineShared) {
         let most = DEFAULT_MESSAGE.min(shared.config.send_size.max(FIRST_MESSAGE as u32) as usize) - PREFIX_LEN;
         let mut first = !self.said;
         while !self.finished && (first || !self.queue.is_empty() || self.authenticated) {
-            // RPC-over-RDMA v2 §4.2.3: what a server of version 1 has room for.
+            // RPC-over-RDMA v2 §4.2.3: the first message must fit the Receives of a version 1 server.
             let room = if first { FIRST_MESSAGE - PREFIX_LEN } else { most };
             let body = self.pack(room, first);
             first = false;
-            // RPC-over-RDMA v2 §6.2.2.3: clear in the last message only.
+            // RPC-over-RDMA v2 §6.2.2.3: the flag is clear only in the last message.
             self.finished = self.queue.is_empty() && self.authenticated;
             let more = if self.finished { 0 } else { RDMA2_F_TPMORE };
-            // A property too large for a message is continued (RPC-over-RDMA v2 §6.2.2.2, appendix C.5).
+            // A property too large for one message is continued (RPC-over-RDMA v2 §6.2.2.2, appendix C.5).
             let mut rest = body;
             while rest.len() > most {
                 self.ready.push_back((more | RDMA2_F_MORE, rest.split_to(most / 4 * 4)));
@@ -176,7 +176,8 @@ impl Handshake {
         }
     }
 
-    /// The next propset that fits in `room` octets; one that never would fit goes alone, but not in the first message.
+    /// Packs the next propset that fits in `room` bytes. A property that exceeds `room` is packed alone, but not in the first
+    /// message.
     fn pack(&mut self, room: usize, first: bool) -> Bytes {
         let mut props = Vec::new();
         let mut len = 4;
@@ -188,18 +189,18 @@ impl Handshake {
             len += more;
             props.extend(self.queue.pop_front());
         }
-        let mut octets = Vec::with_capacity(len);
-        // An array of 2^32 properties is the only one that could not be encoded.
-        if Rpcrdma2Propset(props).encode(&mut FlatSink::new(&mut octets)).is_err() {
-            octets.clear();
+        let mut bytes = Vec::with_capacity(len);
+        // Encoding fails only for an array of 2^32 properties.
+        if Rpcrdma2Propset(props).encode(&mut FlatSink::new(&mut bytes)).is_err() {
+            bytes.clear();
         }
-        octets.into()
+        bytes.into()
     }
 
-    /// A message of the peer's exchange: its body, and whether more are to come.
+    /// Handles a message of the peer's exchange. `more` says whether others follow.
     pub(super) fn receive(&mut self, body: &[u8], more: bool, extensions: &mut [Box<dyn Extension>]) -> HandshakeStep {
         let Ok(received) = self.peer.read(body) else { return HandshakeStep::Bad };
-        // RPC-over-RDMA v2 §7.2.2: nothing is applied where one property is malformed.
+        // RPC-over-RDMA v2 §7.2.2: if one property is malformed, none is applied.
         let others = &received.others;
         if !others.iter().all(|(which, value)| extensions.iter().all(|one| one.check_property(*which, value))) {
             return HandshakeStep::Bad;
@@ -233,13 +234,13 @@ impl Handshake {
         Ok(())
     }
 
-    /// Whether the peer has sent its last message of the exchange.
+    /// Returns whether the peer has sent its last message of the exchange.
     pub(super) fn peer_finished(&self) -> bool {
         self.peer_finished
     }
 
-    /// Whether `message` says that the peer has no version 2; if so, which it has.
-    // RPC-over-RDMA v2 §4.2.3.2, §7.1.1, RFC 8166 §4.5.1: ERR_VERS of either version, for the XID of the first message.
+    /// Returns the versions that the peer supports if `message` says that version 2 is not among them.
+    // RPC-over-RDMA v2 §4.2.3.2, §7.1.1, RFC 8166 §4.5.1: ERR_VERS of either version, with the XID of the first message.
     pub(super) fn other_versions(&self, message: &[u8]) -> Option<(u32, u32)> {
         const PROC_ERROR: u32 = 4;
         const ERR_VERS: u32 = 1;
@@ -247,17 +248,18 @@ impl Handshake {
         if word(0)? != self.xid || word(3)? != PROC_ERROR {
             return None;
         }
-        // ERR_CHUNK is what version 1 says of headers that it cannot make sense of.
+        // A version 1 server sends ERR_CHUNK for headers that it cannot parse.
         if message.len() == 20 && word(4)? != ERR_VERS {
             return Some((1, 1));
         }
-        // Version 1 has no word of flags, and is known by its length.
+        // The version 1 error has no flags word, so its length distinguishes it.
         let at = if message.len() == 28 { 4 } else { 5 };
         (word(at)? == ERR_VERS).then_some((word(at + 1)?, word(at + 2)?))
     }
 }
 
-/// Hands a property to the extensions; `None` if one refuses it. RPC-over-RDMA v2 §5.1: an unknown one is ignored.
+/// Passes a property to the extensions. Returns `None` if one refuses it. An unknown property is ignored (RPC-over-RDMA v2
+/// §5.1).
 fn property(extensions: &mut [Box<dyn Extension>], which: u32, value: &[u8]) -> Option<Vec<ExtensionMessage>> {
     for extension in extensions {
         match extension.property(which, value) {

@@ -1,4 +1,4 @@
-//! Sending: one message at a time takes a credit, and one RPC message at a time is on its way.
+//! Sending: each message uses a credit, and only one RPC message is in progress at a time.
 
 use super::{
     credits::{ReceiveCredits, SendCredits},
@@ -11,7 +11,7 @@ use crate::{
     provider::{MemoryHandle, QueuePair, WorkRequest},
 };
 
-/// What the prefix of a message says, credits apart.
+/// The fields of a prefix other than credits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PrefixFields {
     pub(super) xid: u32,
@@ -26,19 +26,19 @@ impl PrefixFields {
     }
 }
 
-/// An RPC message of which some has been sent (RPC-over-RDMA v2 §4.4.2).
+/// An RPC message of which a part has been sent (RPC-over-RDMA v2 §4.4.2).
 #[derive(Debug)]
 struct OutgoingSequence {
     fields: PrefixFields,
-    /// Header of the last message behind the prefix: the chunks.
+    /// Header of the last message after the prefix: the chunk lists.
     lists: Vec<u8>,
-    /// What has not been sent.
+    /// The payload that has not been sent.
     payload: MessageBuf,
     work: PostedFor,
     invalidate: Option<MemoryHandle>,
 }
 
-/// What this end sends, and may send.
+/// Outgoing messages and credits.
 #[derive(Debug)]
 pub(super) struct Outbox {
     pub(super) budget: SendCredits,
@@ -46,7 +46,7 @@ pub(super) struct Outbox {
     sequence: Option<OutgoingSequence>,
 }
 
-/// The header of a message without chunks behind its prefix: no handle to invalidate, three absent lists.
+/// The header of a message without chunks after its prefix: no handle to invalidate, three absent lists.
 const BARE: [u8; BARE_LEN - PREFIX_LEN] = [0; BARE_LEN - PREFIX_LEN];
 
 impl Outbox {
@@ -54,23 +54,23 @@ impl Outbox {
         Self { budget, grants, sequence: None }
     }
 
-    /// Whether a message can be sent: there is a credit, and no other is half sent.
+    /// Returns whether a message can be sent: there is a credit, and no RPC message is partly sent.
     // RPC-over-RDMA v2 §4.1: payload streams are not interleaved.
     pub(super) fn is_ready(&self) -> bool {
         self.sequence.is_none() && self.budget.available()
     }
 
-    /// Whether nothing goes out before the peer gives a credit.
+    /// Returns whether sending has to wait for credits from the peer.
     pub(super) fn lacks_credit(&self) -> bool {
         !self.budget.available()
     }
 
-    /// Whether an answer has been sent in part.
+    /// Returns whether a response is partly sent.
     pub(super) fn is_answering(&self) -> bool {
         self.sequence.as_ref().is_some_and(|sequence| sequence.work.is_of_answer())
     }
 
-    /// Sends a message: its header behind the prefix, and its payload.
+    /// Sends a message with this header after the prefix and this payload.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn send(
         &mut self,
@@ -115,7 +115,7 @@ impl Outbox {
         qp.post(WorkRequest::Send { id: work.id(), message, invalidate, solicited: false });
     }
 
-    /// Sends an RPC message in a message of an extension's.
+    /// Sends an RPC message conveyed by a message of an extension.
     pub(super) fn send_conveyed(
         &mut self,
         qp: &mut dyn QueuePair,
@@ -128,8 +128,8 @@ impl Outbox {
         self.send(qp, shared, PrefixFields::new(xid, message.header_type, flags), &message.body, None, work, None);
     }
 
-    /// Sends an RPC message that is too long for one Send, as far as there are credits. `lists` go with the last of its
-    /// messages, and `work` and `invalidate` are that one's.
+    /// Sends an RPC message that is too long for one Send, as far as credits allow. `lists`, `work` and `invalidate` apply to
+    /// the last of its messages.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn send_continued(
         &mut self,
@@ -141,14 +141,14 @@ impl Outbox {
         work: PostedFor,
         invalidate: Option<MemoryHandle>,
     ) {
-        // RPC-over-RDMA v2 §6.2.2.2: same XID and header type in all of them; chunks in the last only.
+        // RPC-over-RDMA v2 §6.2.2.2: all messages share XID and header type, and only the last has chunks.
         let fields = PrefixFields::new(xid, RDMA2_MSG, flags);
         self.sequence = Some(OutgoingSequence { fields, lists: lists.to_vec(), payload, work, invalidate });
         shared.counters.continued_sent += 1;
         self.go_on(qp, shared);
     }
 
-    /// Sends more of what has been sent in part.
+    /// Sends more of the RPC message that is partly sent.
     // RPC-over-RDMA v2 §6.2.2.2: without credits, the sender waits for them.
     pub(super) fn go_on(&mut self, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
         let threshold = usize::try_from(shared.send_threshold).unwrap_or(usize::MAX);
@@ -160,7 +160,7 @@ impl Outbox {
                 self.send(qp, shared, fields, &lists, Some(payload), work, invalidate);
                 break;
             }
-            // Something is left for the last one, and boundaries are multiples of four.
+            // Leave payload for the last message. Boundaries are multiples of four.
             let len = threshold.saturating_sub(BARE_LEN).min(left.saturating_sub(4)).max(4) & !3;
             let mut message = MessageBuf::new(shared.config.pool.alloc(BARE_LEN + len), BARE_LEN);
             message.append(sequence.payload.get(..len).unwrap_or_default());
@@ -168,19 +168,19 @@ impl Outbox {
             let fields = PrefixFields { flags: sequence.fields.flags | RDMA2_F_MORE, ..sequence.fields };
             let sequence_work = sequence.work;
             self.sequence = Some(sequence);
-            // The slot is free when the last of them has gone.
+            // Only the last message frees the slot of the call.
             let work = if sequence_work.is_of_answer() { PostedFor::ErrorSend } else { PostedFor::AsideSend };
             self.send(qp, shared, fields, &BARE, Some(message), work, None);
         }
     }
 
-    /// XID and flags of what has been sent in part.
+    /// Returns XID and flags of the RPC message that is partly sent.
     pub(super) fn half_sent(&self) -> Option<(u32, u32)> {
         self.sequence.as_ref().map(|sequence| (sequence.fields.xid, sequence.fields.flags))
     }
 
-    /// Ends what has been sent in part without the rest: its chunks are gone, and must not be named any more.
-    // RPC-over-RDMA v2 §6.2.2.2: another header type within a sequence is what makes its receiver drop it, all of it
+    /// Aborts the RPC message that is partly sent, whose chunks are deregistered and must not be used any more.
+    // RPC-over-RDMA v2 §6.2.2.2: a different header type within a sequence makes the receiver drop the whole sequence
     // (§7.1.3).
     pub(super) fn break_off(&mut self, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
         if !self.budget.available() {
@@ -191,9 +191,9 @@ impl Outbox {
         self.send(qp, shared, fields, &BARE, None, PostedFor::AsideSend, None);
     }
 
-    /// Grants credits by a message that takes none, where the peer may be waiting for them.
-    // RPC-over-RDMA v2 §4.2.1.2, §6.3.2: RDMA2_NOMSG without chunks, its XID zero. It may come between the messages of a
-    // sequence, where the other end's is what it lets go on.
+    /// Grants credits with a message that uses none, if the peer may be waiting for them.
+    // RPC-over-RDMA v2 §4.2.1.2, §6.3.2: RDMA2_NOMSG without chunks and with XID 0. It may be sent within a sequence, because
+    // the peer may need the credits to continue its own sequence.
     pub(super) fn refresh(&mut self, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
         if !self.grants.refresh_due() {
             return;
@@ -206,7 +206,7 @@ impl Outbox {
         self.post(qp, shared, PrefixFields::new(0, RDMA2_NOMSG, 0), message, PostedFor::AsideSend, None);
     }
 
-    /// The connection is gone.
+    /// Resets the state when the connection is lost.
     pub(super) fn reset(&mut self) {
         self.sequence = None;
     }

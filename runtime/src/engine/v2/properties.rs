@@ -12,7 +12,7 @@ use crate::{
     xdr::{Decoder, FlatSink, XdrDecode, XdrEncode},
 };
 
-/// Inline thresholds that every implementation supports (RFC 8166 §3.3.3), as the first message relies on them.
+/// Least inline threshold in bytes that every implementation supports (RFC 8166 §3.3.3), which the first message relies on.
 const LEAST_SIZE: u32 = 1024;
 
 impl ReverseDirection {
@@ -25,7 +25,7 @@ impl ReverseDirection {
         }
     }
 
-    /// Returns the level for a code. The meaning of an unknown code is not known, so it counts as the lowest.
+    /// Returns the level for a code. An unknown code counts as the lowest level.
     fn of(code: u32) -> Self {
         match code {
             RDMA2_RVRSDIR_SIMPLE => Self::Simple,
@@ -40,20 +40,20 @@ impl ReverseDirection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BadProperty;
 
-/// What a propset that was received says.
+/// The contents of a received propset.
 #[derive(Debug, Default)]
 pub(super) struct ReceivedProperties {
     pub(super) properties: Properties,
-    /// Host authentication material: there may be several in a propset, each to be looked at.
+    /// Host authentication material. A propset may contain several, and each is processed.
     pub(super) host_auth: Vec<Bytes>,
-    /// Properties that the base does not know.
+    /// Properties outside the base protocol.
     pub(super) others: Vec<(u32, Bytes)>,
 }
 
 impl Properties {
-    /// What this end says of itself.
+    /// Returns the properties announced locally.
     pub(super) fn local(role: Role, config: &EngineConfig) -> Self {
-        // RPC-over-RDMA v2 §5.2.5: a client's readiness; a server's is its being there.
+        // RPC-over-RDMA v2 §5.2.5: a client announces its support for calls in the reverse direction. A server announces none.
         let reverse = match role {
             Role::Client if config.reverse_credits > 0 => config.reverse_direction,
             _ => ReverseDirection::None,
@@ -67,7 +67,7 @@ impl Properties {
         }
     }
 
-    /// The values of those that differ from the defaults.
+    /// Returns the properties that differ from the defaults.
     pub(super) fn values(&self) -> Vec<Rpcrdma2Propval> {
         let default = Self::default();
         let values = [
@@ -81,7 +81,10 @@ impl Properties {
         differ.map(|(which, value, _)| propval(which, &value)).collect()
     }
 
-    /// Reads a propset into what is known already; nothing is applied where any of it is bad.
+    /// Decodes a propset on top of the properties known so far.
+    ///
+    /// # Errors
+    /// Fails if any property is malformed. None is applied then.
     // RPC-over-RDMA v2 §5.1, §7.2.2.
     pub(super) fn read(&self, body: &[u8]) -> Result<ReceivedProperties, BadProperty> {
         let mut decoder = Decoder::new(body);
@@ -92,7 +95,7 @@ impl Properties {
         let mut received = ReceivedProperties { properties: *self, ..ReceivedProperties::default() };
         let (known, default) = (&mut received.properties, Self::default());
         for Rpcrdma2Propval { rdma_which, rdma_data } in set.0 {
-            // RPC-over-RDMA v2 §5.1: without data, the default.
+            // RPC-over-RDMA v2 §5.1: a property without data has its default value.
             let number = |default: u32| if rdma_data.is_empty() { Ok(default) } else { whole::<u32>(&rdma_data) };
             match rdma_which {
                 RDMA2_PROPID_SBSIZ => known.send_size = size(number(default.send_size)?)?,
@@ -109,27 +112,27 @@ impl Properties {
     }
 }
 
-/// Checks a size: one that is smaller than every implementation supports (RFC 8166 §3.3.3) is not valid.
+/// Checks a size. A value below the minimum of every implementation (RFC 8166 §3.3.3) is invalid.
 fn size(value: u32) -> Result<u32, BadProperty> {
     if value < LEAST_SIZE { Err(BadProperty) } else { Ok(value) }
 }
 
-/// A property of host authentication material (RPC-over-RDMA v2 §5.2.6).
+/// Returns a property with host authentication material (RPC-over-RDMA v2 §5.2.6).
 pub(super) fn host_auth(material: Bytes) -> Rpcrdma2Propval {
     propval(RDMA2_PROPID_HOSTAUTH, &Rpcrdma2PropHostauth(material))
 }
 
 fn propval(which: u32, value: &impl XdrEncode) -> Rpcrdma2Propval {
-    let mut octets = Vec::new();
-    // Longer than 4 GiB is the only thing that could be wrong with it.
-    if value.encode(&mut FlatSink::new(&mut octets)).is_err() {
-        octets.clear();
+    let mut bytes = Vec::new();
+    // Encoding fails only for a value longer than 4 GiB.
+    if value.encode(&mut FlatSink::new(&mut bytes)).is_err() {
+        bytes.clear();
     }
-    Rpcrdma2Propval { rdma_which: which, rdma_data: octets.into() }
+    Rpcrdma2Propval { rdma_which: which, rdma_data: bytes.into() }
 }
 
-/// All of `data` as one value.
-// RPC-over-RDMA v2 §5.1: data that is too short for its type, or not of it, is BAD_PROPVAL.
+/// Decodes one value from all of `data`.
+// RPC-over-RDMA v2 §5.1: data of the wrong length or type is BAD_PROPVAL.
 fn whole<T: XdrDecode>(data: &[u8]) -> Result<T, BadProperty> {
     let mut decoder = Decoder::new(data);
     let value = T::decode(&mut decoder).map_err(|_| BadProperty)?;

@@ -1,4 +1,4 @@
-//! Putting continued messages together (RPC-over-RDMA v2 §4.4.2, §6.2.2.2).
+//! Reassembly of continued messages (RPC-over-RDMA v2 §4.4.2, §6.2.2.2).
 
 use std::time::{Duration, Instant};
 
@@ -10,40 +10,40 @@ use crate::{
     memory::{BudgetCharge, BufferPool, MessageBuf, Output},
 };
 
-/// Broken sequences whose rest is awaited, to be discarded. A peer that breaks more at a time keeps to no rule.
+/// Most broken sequences whose remaining messages are still to be discarded. A peer with more violates the protocol.
 const MOST_BROKEN: usize = 8;
 
-/// A sequence of which some has arrived.
+/// A sequence of which a part has arrived.
 #[derive(Debug)]
 struct PartialSequence {
     xid: u32,
     htype: u32,
     response: bool,
     payload: MessageBuf,
-    /// Of what all connections may hold: what is longer than is taken in any case.
+    /// Charge against the memory budget for the length that exceeds what is always accepted.
     charge: BudgetCharge,
-    /// When the peer will have let the rest wait for too long.
+    /// Time at which the sequence counts as stalled.
     due: Option<Instant>,
 }
 
-/// What a message comes to.
+/// The result of adding a message.
 #[derive(Debug)]
 pub(super) enum ReassemblyStep {
-    /// All of a payload; whether it came in more than one message.
+    /// The payload is complete. The flag is set if it arrived in more than one message.
     Whole(MessageBuf, bool),
-    /// More is to come.
+    /// The sequence continues.
     More,
-    /// It does not belong there, and is dropped: RDMA2_ERR_INVAL_CONT where a responder says so.
+    /// The message does not belong there and is dropped. A responder sends RDMA2_ERR_INVAL_CONT.
     Broken(&'static str),
-    /// There is no memory for it, and it is dropped.
+    /// There is no memory for the sequence, and the message is dropped.
     NoRoom(&'static str),
-    /// The rest of a sequence that was broken; whether that was all of it.
+    /// The message belongs to a broken sequence. The flag is set for its last message.
     Ignored(bool),
-    /// More broken sequences than anybody would take.
+    /// The peer broke too many sequences at a time.
     TooMany,
 }
 
-/// The sequence that is arriving: one at a time.
+/// The sequence that is arriving, at most one at a time, and broken sequences.
 #[derive(Debug, Default)]
 pub(super) struct Reassembly {
     current: Option<PartialSequence>,
@@ -51,9 +51,9 @@ pub(super) struct Reassembly {
 }
 
 impl Reassembly {
-    /// Gives the sequence that is arriving the time that its next message may take from now on, where that does not run already.
-    // What is here of it holds memory: no peer may have that for good. It can go on at any time: however many of its calls are
-    // worked on, it has credits.
+    /// Starts the timeout for the next message of the sequence, unless it is running.
+    // A partial sequence holds memory, so no peer may hold it indefinitely. The peer always has credits to continue, however
+    // many of its calls are in progress.
     pub(super) fn watch(&mut self, now: Instant, limit: Duration) {
         if let Some(partial) = &mut self.current
             && partial.due.is_none()
@@ -62,14 +62,14 @@ impl Reassembly {
         }
     }
 
-    /// When the peer will have let the rest of a sequence wait for too long.
+    /// Returns the time at which the sequence counts as stalled.
     pub(super) fn due(&self) -> Option<Instant> {
         self.current.as_ref().and_then(|partial| partial.due)
     }
 
-    /// Drops the sequence that is arriving if `prefix` is not that of its next message. Returns its XID and RDMA2_F_RESPONSE.
-    // RPC-over-RDMA v2 §6.2.2.2: messages of a sequence follow one another, with the same XID and header type. What follows an
-    // interruption must not be taken for the rest.
+    /// Drops the arriving sequence unless `prefix` belongs to its next message. Returns its XID and RDMA2_F_RESPONSE.
+    // RPC-over-RDMA v2 §6.2.2.2: the messages of a sequence are consecutive and share XID and header type. Messages after an
+    // interruption must not be treated as its continuation.
     pub(super) fn interrupted_by(&mut self, prefix: &HeaderPrefix) -> Option<(u32, bool)> {
         let partial = self.current.as_ref()?;
         let (key, same) = (prefix.key(), (partial.xid, partial.response));
@@ -80,8 +80,9 @@ impl Reassembly {
         Some(same)
     }
 
-    /// Takes the payload of a message that does not [interrupt](Self::interrupted_by) a sequence, at most `most` bytes in all.
-    // RPC-over-RDMA v2 §7.1.3: all that has the XID of a broken sequence is discarded.
+    /// Adds the payload of a message that does not [interrupt](Self::interrupted_by) a sequence. `most` limits the total in
+    /// bytes.
+    // RPC-over-RDMA v2 §7.1.3: every message with the XID of a broken sequence is discarded.
     pub(super) fn take(
         &mut self,
         prefix: &HeaderPrefix,
@@ -100,7 +101,7 @@ impl Reassembly {
             if !more {
                 return ReassemblyStep::Whole(payload, false);
             }
-            // What follows is appended in memory that is no Receive's.
+            // Later payloads are appended, so the first is copied out of its Receive buffer.
             let mut whole = MessageBuf::new(shared.config.pool.alloc(2 * payload.len()), 0);
             whole.append(&payload);
             let HeaderPrefix { xid, htype, .. } = *prefix;
@@ -109,10 +110,10 @@ impl Reassembly {
             return ReassemblyStep::More;
         };
         if partial.payload.len() as u64 + payload.len() as u64 > most {
-            return self.breaks(prefix, "a sequence longer than is put together");
+            return self.breaks(prefix, "a sequence longer than the limit");
         }
         if !partial.charge(payload.len(), shared) {
-            let why = "a sequence for which there is no memory now";
+            let why = "no memory for a sequence";
             return match self.breaks(prefix, why) {
                 ReassemblyStep::Broken(why) => ReassemblyStep::NoRoom(why),
                 step => step,
@@ -127,8 +128,8 @@ impl Reassembly {
         ReassemblyStep::Whole(partial.payload, true)
     }
 
-    /// A message that is of no use, and neither is its sequence: what follows with its XID is discarded. [`ReassemblyStep::Broken`] unless
-    /// the sequence was broken before.
+    /// Handles an unusable message: discards the rest of its sequence, which follows with the same XID. Returns
+    /// [`ReassemblyStep::Broken`] unless the sequence was broken before.
     pub(super) fn spoils(&mut self, prefix: &HeaderPrefix, why: &'static str) -> ReassemblyStep {
         let key = prefix.key();
         let Some(at) = self.broken.iter().position(|&broken| broken == key) else { return self.breaks(prefix, why) };
@@ -138,7 +139,7 @@ impl Reassembly {
         ReassemblyStep::Ignored(!prefix.has_more())
     }
 
-    /// A message that breaks its sequence; what follows with its XID is discarded.
+    /// Handles a message that breaks its sequence: discards the rest of it, which follows with the same XID.
     pub(super) fn breaks(&mut self, prefix: &HeaderPrefix, why: &'static str) -> ReassemblyStep {
         let key = prefix.key();
         if self.current.as_ref().is_some_and(|partial| (partial.xid, partial.response) == key) {
@@ -155,13 +156,13 @@ impl Reassembly {
 }
 
 impl PartialSequence {
-    /// Takes memory for so many octets more. Whether there is as much.
+    /// Charges memory for `more` bytes. Returns whether it is available.
     fn charge(&mut self, more: usize, shared: &EngineShared) -> bool {
         let len = (self.payload.len() + more) as u64;
         let missing = len.saturating_sub(always_accepted(&shared.config)).saturating_sub(self.charge.octets());
         let charge = match missing {
             0 => Some(BudgetCharge::default()),
-            // A call of this end's waits for it, and perhaps what holds the memory for that.
+            // A local call waits for this reply, and may hold the memory needed.
             _ if self.response => Some(shared.memory.take_anyway(missing)),
             _ => shared.memory.take_now(missing),
         };
@@ -169,7 +170,7 @@ impl PartialSequence {
     }
 }
 
-/// Appends, in memory twice as large where there is no room.
+/// Appends, reallocating to twice the size if there is no room.
 fn append(whole: &mut MessageBuf, more: &[u8], pool: &BufferPool) {
     if whole.tailroom() < more.len() {
         let mut larger = MessageBuf::new(pool.alloc(2 * (whole.len() + more.len())), 0);
@@ -210,10 +211,10 @@ mod tests {
         part
     }
 
-    /// What is longer than is taken in any case counts like what is pulled, while the rest of it is on its way; where there is
-    /// no room it is dropped, and nothing else.
+    /// A sequence beyond the length that is always accepted is charged like fetched data. Without memory, only that sequence
+    /// is dropped.
     #[test]
-    fn long_sequences_take_of_what_connections_share() {
+    fn long_sequences_count_against_the_shared_memory() {
         let budget = MemoryBudget::new(100_000);
         let config = EngineConfig { budget: Some(Arc::clone(&budget)), ..EngineConfig::default() };
         let shared = EngineShared::new(config, ConnectionRules::version_1(Role::Server));
@@ -236,7 +237,7 @@ mod tests {
         }
         assert!(matches!(take(1, 0), ReassemblyStep::Whole(whole, true) if whole.len() == 4 * PART));
         assert_eq!(budget.held(), 0);
-        // Nor is it taken from who waits for it.
+        // A sequence does not overtake connections that wait for memory.
         let mut waiting = MemoryShare::of(Some(Arc::clone(&budget)));
         assert!(waiting.take(100_001).is_none());
         (0..2).for_each(|_| assert!(matches!(take(3, RDMA2_F_MORE), ReassemblyStep::More)));

@@ -1,4 +1,4 @@
-//! Messages as they arrive: whose they are, and whether they may be there (RPC-over-RDMA v2 §6.1, §6.2, §7).
+//! Incoming messages: validation and dispatch (RPC-over-RDMA v2 §6.1, §6.2, §7).
 
 use super::{
     WireV2,
@@ -23,7 +23,7 @@ use crate::{
 };
 
 impl WireV2 {
-    /// Handles a message.
+    /// Handles a received message.
     pub(super) fn handle_message(
         &mut self,
         message: MessageBuf,
@@ -37,7 +37,7 @@ impl WireV2 {
         };
         if prefix.vers != VERSION {
             self.outbox.grants.consumed();
-            // RPC-over-RDMA v2 §7.1.1; an error is not answered by another.
+            // RPC-over-RDMA v2 §7.1.1; an error never gets an error.
             if prefix.htype == RDMA2_ERROR {
                 return core.shared.discard("an error of another version");
             }
@@ -45,19 +45,22 @@ impl WireV2 {
         }
         self.outbox.budget.add(prefix.credit);
         if !std::mem::replace(&mut self.heard, true) && core.role == Role::Server {
-            // RPC-over-RDMA v2 §4.2.1.1: a grant is never zero; the server needs a credit to begin the exchange.
+            // RPC-over-RDMA v2 §4.2.1.1: a grant is never zero. The server needs a credit to start the exchange.
             self.outbox.budget.ensure_one();
         }
         if let Some(handle) = invalidated {
             core.shared.counters.remote_invalidations += 1;
-            // RPC-over-RDMA v2 §6.2.4: by the last Send of a reply, and what its call offered for that.
+            // RPC-over-RDMA v2 §6.2.4: only the last Send of a reply may invalidate, and only the handle that its call
+            // offered.
             let reply = prefix.is_response() && !prefix.has_more() && matches!(prefix.htype, RDMA2_MSG | RDMA2_NOMSG);
             if !reply || !offers(prefix.xid, handle, core) {
-                return core.shared.violation(format!("it invalidated {handle:?}, which no call offered for that"));
+                return core
+                    .shared
+                    .violation(format!("it invalidated {handle:?}, which no call offered for invalidation"));
             }
         }
         if is_grant(&prefix, &message) {
-            // RPC-over-RDMA v2 §4.2.1.2: it takes no credit, but the Receive that is there for it.
+            // RPC-over-RDMA v2 §4.2.1.2: it uses no credit, but the spare Receive for such messages.
             core.shared.counters.grants_received += 1;
             return;
         }
@@ -72,17 +75,17 @@ impl WireV2 {
             }
         }
         if prefix.htype == RDMA2_ERROR {
-            // RPC-over-RDMA v2 §6.2.2.2, §6.2.2.3: dropped; an error is not answered by another.
+            // RPC-over-RDMA v2 §6.2.2.2, §6.2.2.3: dropped; an error never gets an error.
             if prefix.has_more() || prefix.has_more_properties() {
-                return core.shared.discard("an error that is to go on");
+                return core.shared.discard("an RDMA2_ERROR with RDMA2_F_MORE or RDMA2_F_TPMORE");
             }
             return self.handle_error(&prefix, &message, core);
         }
         // RPC-over-RDMA v2 §6.2.2.3.
         if prefix.has_more_properties() && prefix.htype != RDMA2_CONNPROP {
-            let why = "RDMA2_F_TPMORE on no RDMA2_CONNPROP";
+            let why = "RDMA2_F_TPMORE on a header type other than RDMA2_CONNPROP";
             return match self.spoils(&prefix, why, core) {
-                // No other reply will come for its call.
+                // The call gets no other reply.
                 true if prefix.is_response() && !prefix.has_more() => spoil_reply(prefix.xid, why, core),
                 true if prefix.is_response() => core.shared.discard(why),
                 true => refuse(&prefix, TransportError::HeaderType, why, core),
@@ -91,7 +94,7 @@ impl WireV2 {
         }
         // RPC-over-RDMA v2 §6.2.2.2.
         if prefix.has_more() && !matches!(prefix.htype, RDMA2_MSG | RDMA2_CONNPROP) {
-            return self.broken(&prefix, "RDMA2_F_MORE on a header type that is not continued", core);
+            return self.broken(&prefix, "RDMA2_F_MORE on a header type that cannot be continued", core);
         }
         match prefix.htype {
             RDMA2_CONNPROP => self.handle_properties(&prefix, message, core),
@@ -100,16 +103,16 @@ impl WireV2 {
         }
     }
 
-    /// A message that breaks a sequence.
+    /// Handles a message that breaks a sequence.
     fn broken(&mut self, prefix: &HeaderPrefix, why: &'static str, core: &mut ConnectionCore) {
         let step = self.reassembly.breaks(prefix, why);
         not_whole(prefix, step, core);
     }
 
-    /// RDMA2_CONNPROP (RPC-over-RDMA v2 §6.3.4).
+    /// Handles RDMA2_CONNPROP (RPC-over-RDMA v2 §6.3.4).
     fn handle_properties(&mut self, prefix: &HeaderPrefix, mut body: MessageBuf, core: &mut ConnectionCore) {
         body.advance(PREFIX_LEN);
-        // RPC-over-RDMA v2 §6.2.2.3: nothing after the last one.
+        // RPC-over-RDMA v2 §6.2.2.3: none may follow the last one.
         if self.handshake.peer_finished() {
             return refuse(prefix, TransportError::HeaderType, "RDMA2_CONNPROP after the last one", core);
         }
@@ -127,8 +130,8 @@ impl WireV2 {
         }
     }
 
-    /// Whether RPC messages may come. One that came too early is refused, and its sender may send its header type again.
-    // RPC-over-RDMA v2 §6.2.2.3: no RPC traffic before both ends have said all of their properties.
+    /// Returns whether RPC messages may arrive. An early one is refused, and the peer may send its header type again later.
+    // RPC-over-RDMA v2 §6.2.2.3: no RPC traffic before both peers have sent all their properties.
     fn may_carry_rpc(&self, prefix: &HeaderPrefix, core: &mut ConnectionCore) -> bool {
         let is_done = self.handshake.is_done();
         let why = "an RPC message before the last properties";
@@ -140,7 +143,7 @@ impl WireV2 {
         is_done
     }
 
-    /// RDMA2_MSG and RDMA2_NOMSG (RPC-over-RDMA v2 §6.3.1, §6.3.2).
+    /// Handles RDMA2_MSG and RDMA2_NOMSG (RPC-over-RDMA v2 §6.3.1, §6.3.2).
     fn handle_rpc(&mut self, prefix: &HeaderPrefix, mut message: MessageBuf, core: &mut ConnectionCore) {
         if !self.may_carry_rpc(prefix, core) {
             return;
@@ -149,19 +152,19 @@ impl WireV2 {
             return self.bad_xdr(prefix, "malformed chunk lists", core);
         };
         message.advance(len);
-        // RPC-over-RDMA v2 §6.2.2.2: chunks come with the last message of a sequence.
+        // RPC-over-RDMA v2 §6.2.2.2: only the last message of a sequence has chunks.
         if prefix.has_more() && !lists.is_empty() {
             return self.broken(prefix, "chunks before the last message of a sequence", core);
         }
         if prefix.has_more() && !prefix.is_response() && !core.accepts_continued() {
-            return self.broken(prefix, "a continued call in the reverse direction, where none is taken", core);
+            return self.broken(prefix, "a continued call in the reverse direction, which is not accepted", core);
         }
         let payload = match prefix.htype {
-            // RPC-over-RDMA v2 §6.3.1: the payload's first word is part of the header type.
+            // RPC-over-RDMA v2 §6.3.1: the first word of the payload is part of the header type.
             RDMA2_MSG if message.is_empty() => return self.bad_xdr(prefix, "RDMA2_MSG without a payload", core),
             RDMA2_MSG => {
                 let config = &core.shared.config;
-                // What calls hold is bounded, however they came.
+                // The memory that calls hold is bounded, whatever their format.
                 let room = config.max_fetched.saturating_sub(core.served.pulled()).max(always_accepted(config));
                 let most = if prefix.is_response() { config.max_call_len } else { config.max_call_len.min(room) };
                 match self.reassembly.take(prefix, message, most, &core.shared) {
@@ -169,7 +172,7 @@ impl WireV2 {
                     step => return not_whole(prefix, step, core),
                 }
             }
-            // RPC-over-RDMA v2 §7.2, §6.3.2: without chunks it is a grant of credits only where its XID is zero.
+            // RPC-over-RDMA v2 §7.2, §6.3.2: without chunks it is a grant of credits, but only with XID 0.
             _ if lists.is_empty() => return self.bad_xdr(prefix, "RDMA2_NOMSG without chunks", core),
             _ => match self.reassembly.take(prefix, message, 0, &core.shared) {
                 ReassemblyStep::Whole(_, _) => None,
@@ -179,7 +182,7 @@ impl WireV2 {
         if payload.as_ref().is_some_and(|(_, continued)| *continued) {
             core.shared.counters.continued_received += 1;
         }
-        // RPC-over-RDMA v2 §6.2.2.1: whose XID it is.
+        // RPC-over-RDMA v2 §6.2.2.1: the flag determines whose XID it is.
         if prefix.is_response() {
             self.handle_reply(prefix.xid, &lists, payload, core);
         } else {
@@ -187,7 +190,7 @@ impl WireV2 {
         }
     }
 
-    /// A header that cannot be parsed.
+    /// Handles a message whose header cannot be parsed.
     // RPC-over-RDMA v2 §7.2.1; a requester only drops it.
     fn bad_xdr(&mut self, prefix: &HeaderPrefix, why: &'static str, core: &mut ConnectionCore) {
         match self.spoils(prefix, why, core) {
@@ -198,8 +201,8 @@ impl WireV2 {
         }
     }
 
-    /// Ends the sequence that a useless message is part of, if it is of any. Returns whether the message has yet to be answered.
-    // RPC-over-RDMA v2 §7.1.3: nothing of it is put together, whatever was wrong with a part of it.
+    /// Ends the sequence of an unusable message, if it belongs to one. Returns whether the message still has to be refused.
+    // RPC-over-RDMA v2 §7.1.3: no part of the sequence is reassembled, whatever was wrong.
     fn spoils(&mut self, prefix: &HeaderPrefix, why: &'static str, core: &mut ConnectionCore) -> bool {
         match self.reassembly.spoils(prefix, why) {
             ReassemblyStep::Broken(_) => true,
@@ -210,12 +213,12 @@ impl WireV2 {
         }
     }
 
-    /// RDMA2_ERROR (RPC-over-RDMA v2 §7).
+    /// Handles RDMA2_ERROR (RPC-over-RDMA v2 §7).
     fn handle_error(&mut self, prefix: &HeaderPrefix, message: &[u8], core: &mut ConnectionCore) {
         let Some(refusal) = message.get(PREFIX_LEN..).and_then(TransportError::decode) else {
             return core.shared.discard("malformed RDMA2_ERROR");
         };
-        // RPC-over-RDMA v2 §7: a code that nobody knows is silently discarded.
+        // RPC-over-RDMA v2 §7: an unknown code is silently discarded.
         if let TransportError::Extension(code) = refusal
             && !self.extensions.list.iter_mut().any(|extension| extension.error(prefix.xid, code))
         {
@@ -226,7 +229,8 @@ impl WireV2 {
             self.extensions.refused.refuse(prefix.xid);
         }
         let known = self.handle_refusal(prefix.xid, refusal, core);
-        // The peer may have said all of its own properties before: it takes no calls all the same (§6.2.2.3).
+        // The error counts even after the peer has sent its own last properties, because it still accepts no calls
+        // (§6.2.2.3).
         let of_properties =
             prefix.xid == self.handshake.xid() && (refusal == TransportError::BadProperty || !self.handshake.is_done());
         let versions = match refusal {
@@ -234,9 +238,9 @@ impl WireV2 {
             _ => None,
         };
         let why = match versions {
-            // RPC-over-RDMA v2 §7.1.1, §4.2.3.3: not used again; and a connection has one version.
+            // RPC-over-RDMA v2 §7.1.1, §4.2.3.3: the version is not used again, and a connection has only one version.
             Some((low, high)) if known && !(low..=high).contains(&VERSION) => {
-                "the peer has given up this version".to_owned()
+                "the peer no longer supports this version".to_owned()
             }
             _ if known => return,
             _ if of_properties => format!("the peer refused the exchange of properties: {refusal}"),
@@ -245,7 +249,7 @@ impl WireV2 {
         core.shared.fault.get_or_insert(CloseReason::NegotiationFailed { why, versions });
     }
 
-    /// A header type that the base does not know (RPC-over-RDMA v2 §6.1, appendix B.2).
+    /// Handles a header type outside the base protocol (RPC-over-RDMA v2 §6.1, appendix B.2).
     fn handle_extension(&mut self, prefix: &HeaderPrefix, mut body: MessageBuf, core: &mut ConnectionCore) {
         body.advance(PREFIX_LEN);
         let message = ExtensionMessage {
@@ -265,7 +269,7 @@ impl WireV2 {
         refuse(prefix, TransportError::HeaderType, "unknown header type", core);
     }
 
-    /// An RPC message in a header type of an extension's (RPC-over-RDMA v2 appendix B.2).
+    /// Handles an RPC message conveyed by a header type of an extension (RPC-over-RDMA v2 appendix B.2).
     fn handle_conveyed(&mut self, prefix: &HeaderPrefix, payload: &[u8], core: &mut ConnectionCore) {
         if !self.may_carry_rpc(prefix, core) {
             return;
@@ -280,31 +284,29 @@ impl WireV2 {
         }
     }
 
-    /// Queues messages of extensions' that the peer's have led to.
+    /// Queues messages that extensions send in response to the peer's.
     fn queue_extension(&mut self, messages: Vec<ExtensionMessage>, core: &mut ConnectionCore) {
         self.extension_messages.extend(messages.into_iter().filter(|message| !is_base(message.header_type)));
         if self.extension_messages.len() > MOST_EXTENSION_MESSAGES {
-            core.shared.violation("more messages of extensions than it reads answers to");
+            core.shared.violation("it causes more messages of extensions than it receives");
         }
     }
 }
 
-/// Answers a message with RDMA2_ERROR.
+/// Sends RDMA2_ERROR in response to a message.
 fn refuse(prefix: &HeaderPrefix, refusal: TransportError, why: &'static str, core: &mut ConnectionCore) {
     core.refuse((prefix.xid, prefix.vers), refusal, why);
 }
 
-/// Handles a message that is not the last one of a sequence in order.
-// RPC-over-RDMA v2 §6.2.2.2: dropped; a responder says so.
+/// Handles a message that does not complete a payload.
+// RPC-over-RDMA v2 §6.2.2.2: dropped; a responder also sends an error.
 fn not_whole(prefix: &HeaderPrefix, step: ReassemblyStep, core: &mut ConnectionCore) {
     match step {
         ReassemblyStep::Whole(..) | ReassemblyStep::More => {}
-        // A reply's last message may invalidate what its call offered for that: the call is over, and its memory taken back,
-        // no earlier.
-        ReassemblyStep::Ignored(true) if prefix.is_response() => {
-            spoil_reply(prefix.xid, "a sequence that was broken", core)
-        }
-        ReassemblyStep::Ignored(_) => core.shared.discard("the rest of a sequence that was broken"),
+        // Until the last message of the reply has arrived, the responder may invalidate the handle that the call offered. The
+        // call therefore fails, and its memory is deregistered, only now.
+        ReassemblyStep::Ignored(true) if prefix.is_response() => spoil_reply(prefix.xid, "a broken sequence", core),
+        ReassemblyStep::Ignored(_) => core.shared.discard("the rest of a broken sequence"),
         ReassemblyStep::TooMany => core.shared.violation("too many broken sequences"),
         ReassemblyStep::Broken(why) | ReassemblyStep::NoRoom(why) if prefix.is_response() && prefix.has_more() => {
             core.shared.discard(why)
@@ -317,7 +319,7 @@ fn not_whole(prefix: &HeaderPrefix, step: ReassemblyStep, core: &mut ConnectionC
     }
 }
 
-/// Handles a call: all of its payload, or none for RDMA2_NOMSG, and the chunks of its last message.
+/// Handles a call with its complete payload, or none for RDMA2_NOMSG, and the chunks of its last message.
 fn handle_call(
     prefix: &HeaderPrefix,
     lists: ChunkLists,
@@ -327,7 +329,7 @@ fn handle_call(
 ) {
     let accepted = check_call(prefix.xid, &payload, core).and_then(|()| {
         let (inline, continued) = payload.map_or((None, false), |(message, continued)| (Some(message), continued));
-        // RPC-over-RDMA v2 §6.2.4: one of the header's handles, or it is not used.
+        // RPC-over-RDMA v2 §6.2.4: one of the header's handles; any other is ignored.
         let invalidate = invalidates.filter(|&handle| lists.names(handle));
         core.accept(ArrivingCall { xid: prefix.xid, inline, continued, lists, invalidate })
     });
@@ -337,24 +339,25 @@ fn handle_call(
 }
 
 fn check_call(xid: u32, payload: &Option<(MessageBuf, bool)>, core: &ConnectionCore) -> Result<(), CallRejection> {
-    // RPC-over-RDMA v2 §4.5.3: this end has said that it takes no calls.
+    // RPC-over-RDMA v2 §4.5.3: the local properties state that no calls are accepted.
     if core.shared.rules.local_level == ReverseDirection::None {
-        return Err((TransportError::System, "a call in the reverse direction, where none is taken"));
+        return Err((TransportError::System, "a call in the reverse direction, which is not accepted"));
     }
-    // RPC-over-RDMA v2 §7.2: the XIDs of header and RPC message differ. §6.2.2.1: RDMA2_F_RESPONSE says what msg_type says.
+    // RPC-over-RDMA v2 §7.2: header and RPC message must carry the same XID. §6.2.2.1: RDMA2_F_RESPONSE must agree with
+    // `msg_type`.
     if let Some((message, _)) = payload
         && message_type(message, xid) != Some(CALL)
     {
-        return Err((TransportError::BadXdr, "no RPC call with the XID of its header"));
+        return Err((TransportError::BadXdr, "not an RPC call with its header's XID"));
     }
-    // A peer that keeps to what it is granted stays far below: other messages than calls have credits of the reserve.
+    // A peer that respects its credits stays far below: messages other than calls use credits of the reserve.
     if !core.served.has_xid(xid) && core.served.held() >= 2 * core.shared.config.credits.max(1) as usize + 2 {
         return Err((TransportError::System, "more calls at a time than there are credits"));
     }
     Ok(())
 }
 
-/// Whether a message only grants credits (RPC-over-RDMA v2 §6.3.2).
+/// Returns whether a message only grants credits (RPC-over-RDMA v2 §6.3.2).
 fn is_grant(prefix: &HeaderPrefix, message: &[u8]) -> bool {
     prefix.htype == RDMA2_NOMSG
         && prefix.xid == 0

@@ -1,4 +1,4 @@
-//! Replies and errors: from a received message to the end of its call, or to its being sent again.
+//! Replies and errors: from a received message to the completion or retry of its call.
 
 use super::WireV2;
 use crate::{
@@ -15,25 +15,25 @@ use crate::{
     provider::MemoryHandle,
 };
 
-/// Most attempts to send a call again because its responder found fault with its chunks.
+/// Most retries of a call whose chunks the responder rejected.
 const MOST_RESENDS: u8 = 3;
 
 /// The consequence of a refusal for its call.
 enum RefusalRecovery {
-    /// It is sent again: the responder did nothing, or may have carried it out.
+    /// The call is sent again. `executed` says whether the responder may have executed it.
     Again { executed: bool },
-    /// It is over.
+    /// The call fails.
     Over,
 }
 
-/// Whether a reply with this XID may invalidate this handle.
-// RPC-over-RDMA v2 §6.2.4: only the one that the call named for that.
+/// Returns whether a reply with this XID may invalidate this handle.
+// RPC-over-RDMA v2 §6.2.4: only the handle that the call offered.
 pub(super) fn offers(xid: u32, handle: MemoryHandle, core: &ConnectionCore) -> bool {
     let call = core.calls.by_xid(xid).and_then(|slot| core.calls.get(slot));
     call.is_some_and(|call| call.invalidates == Some(handle))
 }
 
-/// Ends the call whose reply cannot be used: it gets no other.
+/// Discards an unusable reply and fails its call, which gets no other reply.
 pub(super) fn spoil_reply(xid: u32, why: &'static str, core: &mut ConnectionCore) {
     core.shared.discard(why);
     if let Some(slot) = core.calls.by_xid(xid) {
@@ -42,7 +42,7 @@ pub(super) fn spoil_reply(xid: u32, why: &'static str, core: &mut ConnectionCore
 }
 
 impl WireV2 {
-    /// Handles a reply: all of its payload, or none for RDMA2_NOMSG, and the chunks of its last message.
+    /// Handles a reply with its complete payload, or none for RDMA2_NOMSG, and the chunks of its last message.
     pub(super) fn handle_reply(
         &mut self,
         xid: u32,
@@ -53,9 +53,9 @@ impl WireV2 {
         let found = core.calls.by_xid(xid).and_then(|slot| Some((slot, core.calls.get(slot)?)));
         let Some((slot, call)) = found else { return core.shared.discard("no call in flight has its XID") };
         let outcome = match payload {
-            // RPC-over-RDMA v2 §6.2.2.1, §7.2: such a reply is discarded; no other will come for its call.
+            // RPC-over-RDMA v2 §6.2.2.1, §7.2: discarded. The call fails, because it gets no other reply.
             Some((message, _)) if message_type(&message, xid) != Some(REPLY) => {
-                Err(CallFailure::BadReply("no RPC reply with the XID of its header".into()))
+                Err(CallFailure::BadReply("not an RPC reply with its header's XID".into()))
             }
             payload => {
                 let (message, continued) = payload.map_or((None, false), |(message, more)| (Some(message), more));
@@ -97,25 +97,25 @@ impl WireV2 {
     }
 }
 
-/// Decides what becomes of a call that was refused. Limits that the peer states hold for later calls too.
+/// Decides whether a refused call is sent again. Limits that the peer states also apply to later calls.
 fn recover(call: &mut LocalCall, refusal: TransportError, shared: &mut EngineShared) -> RefusalRecovery {
     let rules = &mut shared.rules;
-    // Whether a Reply chunk may be offered at all.
+    // The peer accepts Reply chunks in this direction.
     let chunks = rules.peer_level == ReverseDirection::General && rules.segment_len > 0 && rules.segments > 0;
     let reads = call.kept.as_ref().map_or(0, |kept| kept.reduced.len());
     let (again, executed) = match refusal {
-        // RPC-over-RDMA v2 §7.3.1 to §7.3.3: the responder has done nothing. A call that has kept to what it says would
-        // be refused again; that others have been told of it meanwhile makes no difference.
+        // RPC-over-RDMA v2 §7.3.1 to §7.3.3: the responder has not executed the call. A call that already respected the
+        // stated limit is not retried, because it would be refused again.
         TransportError::ReadChunks { max } => (exceeds(reads, max as usize, &mut rules.read_chunks), false),
         TransportError::WriteChunks { max } => {
             (exceeds(call.offer.provided, max as usize, &mut rules.write_chunks), false)
         }
         TransportError::Segments { max } => (exceeds(call.segments, u64::from(max), &mut rules.segments), false),
-        // RPC-over-RDMA v2 §7.1.2: nor did it look at a header type that it does not support. The call goes in another.
+        // RPC-over-RDMA v2 §7.1.2: the responder ignored the unsupported header type. The call is sent in another one.
         TransportError::HeaderType => {
             (matches!(call.choice.format, MessageFormat::Extension | MessageFormat::Long), false)
         }
-        // RPC-over-RDMA v2 §7.3.4, §6.4: it has carried the call out, and might again.
+        // RPC-over-RDMA v2 §7.3.4, §6.4: the responder executed the call, and may do so again.
         TransportError::WriteResource { chunk, needed } => {
             let chunk = (chunk as usize).checked_sub(1).filter(|&n| n < call.offer.provided);
             let chunk = chunk.and_then(|n| call.chunks.get_mut(n));
@@ -138,7 +138,7 @@ fn recover(call: &mut LocalCall, refusal: TransportError, shared: &mut EngineSha
     if again && allowed { RefusalRecovery::Again { executed } } else { RefusalRecovery::Over }
 }
 
-/// Whether a call had more than `max` of something; from now on, no call has.
+/// Lowers `limit` to `max` for later calls. Returns whether the call exceeded `max`.
 fn exceeds<T: Ord + Copy>(had: T, max: T, limit: &mut T) -> bool {
     *limit = max.min(*limit);
     had > max

@@ -1,4 +1,4 @@
-//! Local calls: when they are sent (RPC-over-RDMA v2 §4.3, §4.4).
+//! Sending of local calls (RPC-over-RDMA v2 §4.3, §4.4).
 
 use std::time::Instant;
 
@@ -17,26 +17,26 @@ use crate::{
 };
 
 impl WireV2 {
-    /// Sends calls while there are credits for them.
+    /// Sends calls while there are credits.
     pub(super) fn post_calls(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair, now: Instant) {
-        // A call whose connection is ending is lost with it, unsent.
+        // A call on a closing connection fails with it, without being sent.
         while self.outbox.is_ready() && self.has_room(core) && qp.is_open() {
             let Some(slot) = core.calls.next_queued(now, &mut core.shared) else { break };
             if let Err(failure) = self.post_call(slot, core, qp) {
-                // RPC-over-RDMA v2 §7.4: the transaction fails at once.
+                // RPC-over-RDMA v2 §7.4: the transaction fails immediately.
                 core.calls.finish(slot, Err(failure), &mut core.shared);
             }
         }
     }
 
-    /// Registers the memory of a call, and sends it.
-    // RPC-over-RDMA v2 §11.1.3: memory is registered only now that the call is about to be sent.
+    /// Registers the memory of a call, and sends the call.
+    // RPC-over-RDMA v2 §11.1.3: memory is registered only when the call is about to be sent.
     fn post_call(&mut self, slot: u32, core: &mut ConnectionCore, qp: &mut dyn QueuePair) -> Result<(), CallFailure> {
         let ConnectionCore { calls, shared, .. } = core;
-        // RPC-over-RDMA v2 §6.3.2: zero is no transaction's.
+        // RPC-over-RDMA v2 §6.3.2: XID 0 never identifies a transaction.
         let xid = calls.free_nonzero_xid();
         let Some(call) = calls.get_mut(slot) else { return Ok(()) };
-        // RPC-over-RDMA v2 §4.5.1: the XIDs of header and RPC message are the same.
+        // RPC-over-RDMA v2 §4.5.1: header and RPC message carry the same XID.
         let Some(mut message) = call.take_message(xid, &shared.config.pool)? else { return Ok(()) };
         let format = call.plan(&mut message, shared)?;
         let work = PostedFor::CallSend { slot };
@@ -51,7 +51,7 @@ impl WireV2 {
                 return Ok(());
             }
         }
-        // RPC-over-RDMA v2 §7.1.2: a header type that the responder does not support is not sent again.
+        // RPC-over-RDMA v2 §7.1.2: a header type that the responder refused is not sent again.
         if self.msg_refused && format != MessageFormat::Long {
             return Err(TransportError::HeaderType.into());
         }
@@ -66,7 +66,7 @@ impl WireV2 {
             expose(call, None, qp, &mut lists, shared)?;
             Some(message)
         };
-        // RPC-over-RDMA v2 §6.2.4: one of the handles of the header, or zero.
+        // RPC-over-RDMA v2 §6.2.4: one of the handles in the header, or zero.
         call.invalidates = call.exposure.first().filter(|_| self.invalidate && qp.remote_invalidation());
         encode_lists(&mut self.header, call.invalidates, &lists);
         self.lists = lists;

@@ -1,4 +1,4 @@
-//! Responses to the peer's calls: the Sends (RPC-over-RDMA v2 §4.3.6, §4.4, §6.4).
+//! Sending of responses to calls of the peer (RPC-over-RDMA v2 §4.3.6, §4.4, §6.4).
 
 use super::{
     WireV2,
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl WireV2 {
-    /// Sends responses in the order they were given.
+    /// Sends responses in order.
     pub(super) fn post_responses(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair) {
         while self.outbox.is_ready() {
             let Some(response) = core.next_response(VERSION, qp) else { break };
@@ -33,7 +33,7 @@ impl WireV2 {
     }
 
     fn post_reply(&mut self, reply: ReadyReply, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
-        // RPC-over-RDMA v2 §6.2.4: the reply invalidates the handle that the call named, or none.
+        // RPC-over-RDMA v2 §6.2.4: the reply invalidates the handle that the call offered, or none.
         let ReadyReply { xid, work, format, payload, lists, invalidate } = reply;
         // RPC-over-RDMA v2 §6.2.2.1.
         let flags = RDMA2_F_RESPONSE;
@@ -68,7 +68,7 @@ impl WireV2 {
         }
     }
 
-    /// Sends RDMA2_ERROR (RPC-over-RDMA v2 §7). It invalidates nothing.
+    /// Sends RDMA2_ERROR (RPC-over-RDMA v2 §7). An error never invalidates a handle.
     fn post_error(
         &mut self,
         (xid, vers): (u32, u32),
@@ -78,7 +78,7 @@ impl WireV2 {
         shared: &mut EngineShared,
     ) {
         shared.counters.errors_sent += 1;
-        // RPC-over-RDMA v2 §7: XID and version of the message. §6.2.2.1: RDMA2_F_RESPONSE is set.
+        // RPC-over-RDMA v2 §7: XID and version of the refused message. §6.2.2.1: RDMA2_F_RESPONSE is set.
         let fields = PrefixFields { xid, vers, htype: RDMA2_ERROR, flags: RDMA2_F_RESPONSE };
         self.outbox.send(qp, shared, fields, &refusal.encode(), None, work, None);
     }

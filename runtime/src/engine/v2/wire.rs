@@ -1,4 +1,4 @@
-//! The version 2 part of a connection: the order in which things are sent, timers, and the exchange of properties.
+//! The version 2 part of a connection: order of sending, timers, and the exchange of properties.
 
 use std::{collections::VecDeque, time::Instant};
 
@@ -29,38 +29,38 @@ use crate::{
 /// Most messages of extensions that wait for credits.
 pub(super) const MOST_EXTENSION_MESSAGES: usize = 1024;
 
-/// The state of a connection that only version 2 has.
+/// Connection state specific to version 2.
 ///
-/// No call goes out before both ends have exchanged their properties; until then calls wait, as they do for credits.
+/// Calls wait until both peers have exchanged their properties, as they wait for credits.
 #[derive(Debug)]
 pub(in crate::engine) struct WireV2 {
     pub(super) outbox: Outbox,
     pub(super) handshake: Handshake,
-    /// Whether calls may go out: the exchange of properties is complete.
+    /// Set once the exchange of properties is complete and calls may be sent.
     agreed: bool,
-    /// Whether a message of this version has arrived.
+    /// Set once a message of this version has arrived.
     pub(super) heard: bool,
     pub(super) reassembly: Reassembly,
     pub(super) extensions: Extensions,
     pub(super) extension_messages: VecDeque<ExtensionMessage>,
-    /// Whether the peer has said that it does not support RDMA2_MSG.
+    /// Set once the peer has refused RDMA2_MSG.
     pub(super) msg_refused: bool,
     /// Most local calls in flight.
     most_calls: usize,
-    /// Whether calls ask for Send with Invalidate.
+    /// Set if calls request Send with Invalidate.
     pub(super) invalidate: bool,
-    /// Chunk lists of the call being sent, and the header being written: memory that is reused.
+    /// Chunk lists of the call being sent, and the header being encoded. Kept to reuse their memory.
     pub(super) lists: ChunkLists,
     pub(super) header: Vec<u8>,
 }
 
 impl WireV2 {
-    /// Starts version 2 on a new connection. `xid` is that of the exchange of properties.
+    /// Starts version 2 on a new connection. `xid` is the XID of the exchange of properties.
     pub(in crate::engine) fn new(role: Role, setup: ConnectionSetup, xid: u32, shared: &mut EngineShared) -> Self {
         let config = &shared.config;
         let mut extensions: Vec<_> = config.extensions.iter().map(|factory| factory.extension(role)).collect();
         let handshake = Handshake::new(role, config, xid, &mut extensions);
-        // RPC-over-RDMA v2 §4.2.3: a client may send one message, a server what it is granted by that.
+        // RPC-over-RDMA v2 §4.2.3: a client may send one message; a server may send what that message grants.
         let (budget, granted) = if role == Role::Client { (1, 0) } else { (0, 1) };
         let posted = PostedReceives::initial(config.credits, config.reverse_credits);
         let grants = ReceiveCredits::new(config.credits, posted, granted);
@@ -69,7 +69,7 @@ impl WireV2 {
             Role::Client => (local.reverse, config.credits),
             Role::Server => (ReverseDirection::General, config.reverse_credits),
         };
-        // RPC-over-RDMA v2 §4.2.2: until the properties say otherwise.
+        // RPC-over-RDMA v2 §4.2.2: defaults that apply until properties arrive.
         let defaults = Properties::default();
         shared.rules = ConnectionRules {
             prefix: BEFORE_LISTS,
@@ -100,12 +100,12 @@ impl WireV2 {
         }
     }
 
-    /// Whether another call may be in flight: more than the peer ever has Receives for would only wait there.
+    /// Returns whether another call may be in flight. The peer never has Receives for more than the limit.
     pub(super) fn has_room(&self, core: &ConnectionCore) -> bool {
         core.calls.in_flight() < self.most_calls.min(self.outbox.budget.most())
     }
 
-    /// Applies the properties of both ends: the exchange is complete.
+    /// Applies the properties of both peers once the exchange is complete.
     // RPC-over-RDMA v2 §5.2.
     fn agree(&mut self, core: &mut ConnectionCore) {
         self.agreed = true;
@@ -121,7 +121,7 @@ impl WireV2 {
         }
     }
 
-    /// Sends messages of extensions while there are credits for them.
+    /// Sends messages of extensions while there are credits.
     fn post_extension_messages(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair) {
         while self.outbox.is_ready() {
             let Some(message) = self.extension_messages.pop_front() else { break };
@@ -166,12 +166,12 @@ impl Wire for WireV2 {
             self.outbox.break_off(qp, &mut core.shared);
         }
         self.outbox.go_on(qp, &mut core.shared);
-        // RPC-over-RDMA v2 §4.2.3: the first message of a server is its RDMA2_CONNPROP. Errors may be due before the exchange is
-        // complete; calls and replies are not.
+        // RPC-over-RDMA v2 §4.2.3: the first message of a server is its RDMA2_CONNPROP. Errors may be sent before the
+        // exchange is complete. Calls and replies may not.
         if self.handshake.has_begun() {
             self.post_responses(core, qp);
             core.served.pull(qp, &mut core.shared);
-            // Refusals of calls whose chunks cannot be pulled.
+            // Sends refusals of calls whose chunks cannot be fetched.
             self.post_responses(core, qp);
         }
         core.served.watch_pulls(now, &core.shared);
@@ -184,7 +184,7 @@ impl Wire for WireV2 {
         if self.heard && self.handshake.has_begun() {
             self.outbox.refresh(qp, &mut core.shared);
         }
-        // RPC-over-RDMA v2 §4.2.1: a reply takes a credit as a call does, and a peer that is gone gives none.
+        // RPC-over-RDMA v2 §4.2.1: replies use credits as calls do, and a lost peer grants none.
         let waiting = self.outbox.lacks_credit() && (core.served.waiting() > 0 || self.outbox.is_answering());
         core.shared.watch_answers(waiting, qp.bytes_sent(), now);
     }
@@ -199,7 +199,7 @@ impl Wire for WireV2 {
     }
 
     fn can_send(&self, core: &ConnectionCore) -> bool {
-        // Without credits nothing goes out either, however few calls are in flight: a continued call takes many.
+        // Without credits nothing can be sent, however few calls are in flight, because a continued call uses many.
         let starved = self.outbox.lacks_credit() && core.shared.counters.calls_queued > 0;
         !self.agreed || (self.has_room(core) && !starved)
     }
@@ -210,7 +210,7 @@ impl Wire for WireV2 {
 
     fn handle_timeout(&mut self, core: &mut ConnectionCore, now: Instant) {
         if self.handshake.due().is_some_and(|due| due <= now) {
-            let why = format!("no answer for {:?}", core.shared.config.negotiation_timeout);
+            let why = format!("no reply for {:?}", core.shared.config.negotiation_timeout);
             core.shared.fault.get_or_insert(CloseReason::NegotiationFailed { why, versions: None });
         }
         core.shared.check_stalled([self.reassembly.due()], now);

@@ -23,18 +23,19 @@ use crate::{
     xdr::ReducedItem,
 };
 
-/// Octets waiting to go out with which no further call is begun: until then it can be cancelled as if never made.
+/// Queued output in bytes from which no further call is started. A call that has not started can be cancelled without a
+/// trace.
 const OUTPUT_ENOUGH: usize = 256 << 10;
 
-/// A call of the peer's whose reply has not gone out.
+/// A call from the peer whose reply has not been sent completely.
 #[derive(Debug, Clone, Copy)]
 struct ServedStreamCall {
-    octets: usize,
-    /// The reply is on its way out.
+    bytes: usize,
+    /// Set once the reply is queued.
     answered: bool,
 }
 
-/// A record under way, and since when: to see to it that it does not take for ever.
+/// The record in progress and its start time, for the record timeout.
 #[derive(Debug, Clone, Copy)]
 struct RecordProgress {
     number: u64,
@@ -42,23 +43,23 @@ struct RecordProgress {
 }
 
 impl RecordProgress {
-    /// What is known of the record of this `number` at `now`.
+    /// Returns the progress of record `number` at `now`. The start time is kept while the number stays the same.
     fn follow(known: Option<Self>, number: Option<u64>, now: Instant) -> Option<Self> {
         let number = number?;
         known.filter(|known| known.number == number).or(Some(Self { number, since: now }))
     }
 }
 
-/// One connection over a byte stream: requester of its own calls, and responder of its peer's.
+/// One connection over a byte stream: requester of local calls, and responder to the calls of the peer.
 ///
-/// The calls of the end that accepted, in the reverse direction, go as those of the other do, if both ends have
-/// [`EngineConfig::reverse_credits`]: a stream is as good one way as the other (RFC 5531 §11), and a record says
-/// whether it is a call. A client without discards them.
+/// Calls in the reverse direction, from the side that accepted the connection, work like those in the forward direction if
+/// both sides set [`EngineConfig::reverse_credits`]. A stream carries records both ways (RFC 5531 §11), and each record says
+/// whether it is a call. A client without reverse credits discards calls.
 ///
 /// Call order: any of [`start_call`](Self::start_call), [`cancel_call`](Self::cancel_call), [`reply`](Self::reply),
-/// [`receive`](Self::receive), [`handle_timeout`](Self::handle_timeout); then [`poll_work`](Self::poll_work); then
-/// [`poll_event`](Self::poll_event) until `None`; then send what [`output`](Self::output) has, say how much went out
-/// with [`bytes_sent`](Self::bytes_sent), and wait.
+/// [`receive`](Self::receive) and [`handle_timeout`](Self::handle_timeout); then [`poll_work`](Self::poll_work); then
+/// [`poll_event`](Self::poll_event) until it returns `None`. Then send what [`output`](Self::output) returns, report the
+/// bytes sent with [`sent`](Self::sent), and wait.
 ///
 /// # Examples
 /// A call and its reply:
@@ -66,11 +67,11 @@ impl RecordProgress {
 /// ```
 /// use std::time::Instant;
 /// use rpcrdma::{
-///     engine::{Engine, EngineConfig, Event, OutgoingCall, OutgoingReply, Role, stream::{StreamConfig, StreamConnection}},
+///     engine::{Engine, EngineConfig, EngineEvent, OutgoingCall, OutgoingReply, Role, stream::{StreamConfig, StreamConnection}},
 ///     memory::{MessageBuf, Output},
 /// };
 ///
-/// // An RPC message: its XID, which the engine of the client writes, a call or a reply, and what follows.
+/// // An RPC message: its XID, which the client's engine sets, the message type, and a body.
 /// let message = |xid: u32, msg_type: u32| {
 ///     let mut message = MessageBuf::new(EngineConfig::default().pool.alloc(64), 4);
 ///     [xid, msg_type, 42].iter().for_each(|word| message.append(&word.to_be_bytes()));
@@ -78,9 +79,9 @@ impl RecordProgress {
 /// };
 /// let carry = |from: &mut StreamConnection, to: &mut StreamConnection| {
 ///     from.poll_work(&mut (), Instant::now());
-///     let octets: Vec<u8> = from.output().iter().flat_map(|slice| slice.to_vec()).collect();
-///     from.sent(octets.len());
-///     to.receive(&octets);
+///     let bytes: Vec<u8> = from.output().iter().flat_map(|slice| slice.to_vec()).collect();
+///     from.sent(bytes.len());
+///     to.receive(&bytes);
 ///     to.handle_records(8);
 /// };
 /// let mut client = StreamConnection::new(Role::Client, EngineConfig::default(), StreamConfig::default(), 7);
@@ -91,10 +92,10 @@ impl RecordProgress {
 ///     policy: Default::default(), seal: None,
 /// });
 /// carry(&mut client, &mut server);
-/// let Some(Event::CallArrived(call)) = server.poll_event() else { panic!() };
+/// let Some(EngineEvent::CallArrived(call)) = server.poll_event() else { panic!() };
 /// server.reply(call.token, OutgoingReply { message: message(call.xid, 1), reduced: Default::default() });
 /// carry(&mut server, &mut client);
-/// let Some(Event::CallFinished { id: finished, result: Ok(_) }) = client.poll_event() else { panic!() };
+/// let Some(EngineEvent::CallFinished { id: finished, result: Ok(_) }) = client.poll_event() else { panic!() };
 /// assert_eq!(finished, id);
 /// ```
 #[derive(Debug)]
@@ -104,7 +105,7 @@ pub struct StreamConnection {
     shared: EngineShared,
 
     pub(super) input: RecordAssembler,
-    /// Something has arrived that has not been looked at.
+    /// Set when input has arrived that has not been parsed.
     unparsed: bool,
     receiving: Option<RecordProgress>,
     output: RecordOutput,
@@ -112,24 +113,24 @@ pub struct StreamConnection {
 
     /// Local calls.
     calls: LocalCalls,
-    /// Most local calls in flight; none with 0.
+    /// Most local calls in flight. With 0, local calls fail.
     most_calls: usize,
 
-    // Calls of the peer's.
-    /// Most that are handed over and not answered; none with 0.
+    // Calls of the peer.
+    /// Most calls delivered and not answered. With 0, calls are discarded.
     most_held: usize,
-    /// Calls whose replies have not gone out.
+    /// Calls whose replies have not been sent.
     held: GenerationalSlab<ServedStreamCall>,
-    /// Calls that have come ahead of a reply that this end waits for, and wait until others are answered.
+    /// Calls that arrived before a reply that a local call waits for. They are delivered as earlier calls are answered.
     parked: VecDeque<(Bytes, BudgetCharge)>,
-    /// Octets of both.
-    held_octets: u64,
-    /// What the record under way holds of the server's memory.
+    /// Length of the calls in `held` and `parked`, in bytes.
+    held_bytes: u64,
+    /// Charge of the record in progress against the memory budget.
     arriving: BudgetCharge,
 }
 
 impl StreamConnection {
-    /// A connection just made. This end's XIDs start at `xid_seed`, which should be random.
+    /// Creates the state of a new connection. Local XIDs start at `xid_seed`, which should be random.
     #[must_use]
     pub fn new(role: Role, config: EngineConfig, stream: StreamConfig, xid_seed: u32) -> Self {
         let (forward, reverse) = (config.credits.max(1), config.reverse_credits);
@@ -151,12 +152,12 @@ impl StreamConnection {
             most_held: held as usize,
             held: GenerationalSlab::default(),
             parked: VecDeque::new(),
-            held_octets: 0,
+            held_bytes: 0,
             arriving: BudgetCharge::default(),
         }
     }
 
-    /// Marks a call of the peer's as answered. `false` if it was answered before, or is unknown.
+    /// Marks a call of the peer as answered. Returns `false` if it is unknown or was answered before.
     fn answer(&mut self, token: ReplyToken) -> bool {
         let held = self.held.index(token.0).and_then(|slot| self.held.get_mut(slot));
         held.is_some_and(|held| !std::mem::replace(&mut held.answered, true))
@@ -164,8 +165,8 @@ impl StreamConnection {
 
     fn release(&mut self, token: ReplyToken, delivered: bool) {
         if let Some(slot) = self.held.index(token.0) {
-            let octets = self.held.get(slot).map_or(0, |held| held.octets as u64);
-            self.held_octets = self.held_octets.saturating_sub(octets);
+            let bytes = self.held.get(slot).map_or(0, |held| held.bytes as u64);
+            self.held_bytes = self.held_bytes.saturating_sub(bytes);
             self.held.remove(slot);
             self.shared.events.push_back(EngineEvent::ReplySent { token, delivered });
             if matches!(self.state, ConnectionState::Open)
@@ -176,20 +177,20 @@ impl StreamConnection {
         }
     }
 
-    /// Everything is sent that will be: this end's side of the stream is to be closed.
+    /// Returns whether all output has been sent, so that the local side of the stream can be closed.
     #[must_use]
     pub fn wants_shutdown(&self) -> bool {
         matches!(self.state, ConnectionState::Closing(_)) && self.output.is_empty()
     }
 
-    /// This end's side of the stream has been closed.
+    /// Reports that the local side of the stream has been closed.
     pub fn shut_down(&mut self) {
         if let ConnectionState::Closing(reason) = &self.state {
             self.state = ConnectionState::Disconnecting(reason.clone());
         }
     }
 
-    /// Whether it will have a step to make without hearing anything.
+    /// Returns whether the engine can make progress without further input.
     pub(crate) fn is_pending(&self) -> bool {
         !self.shared.events.is_empty()
             || self.shared.fault.is_some()
@@ -197,14 +198,14 @@ impl StreamConnection {
             || (self.shared.counters.calls_queued > 0 && self.has_room())
     }
 
-    /// The stream is over.
+    /// Reports the end of the stream. `reason` is used unless the connection is already closing for another reason.
     pub fn end_with(&mut self, reason: CloseReason) {
         if matches!(self.state, ConnectionState::Gone(_) | ConnectionState::Closed(_)) {
             return;
         }
         let reason = self.close_reason().cloned().unwrap_or(reason);
         self.calls.disconnected(&reason, &mut self.shared);
-        self.held_octets = 0;
+        self.held_bytes = 0;
         self.refuse_memory();
         self.parked.clear();
         let held = std::mem::take(&mut self.held);
@@ -215,7 +216,7 @@ impl StreamConnection {
         self.state = ConnectionState::Gone(reason);
     }
 
-    /// Whether one more call may go out.
+    /// Returns whether another call may be sent.
     fn has_room(&self) -> bool {
         self.calls.in_flight() < self.most_calls && self.output.queued < OUTPUT_ENOUGH
     }
@@ -232,13 +233,13 @@ impl StreamConnection {
         Ok(())
     }
 
-    /// What is to go out next.
+    /// Returns the bytes to send next.
     #[must_use]
     pub fn output(&self) -> SmallVec<[IoSlice<'_>; 64]> {
         self.output.slices()
     }
 
-    /// So many octets of it have gone out.
+    /// Reports that the first `len` bytes of [`output`](Self::output) have been sent.
     pub fn sent(&mut self, len: usize) {
         self.shared.counters.bytes_sent += len as u64;
         if len > 0 {
@@ -250,8 +251,8 @@ impl StreamConnection {
     }
 }
 
-/// Puts eligible items shorter than [`EngineConfig::min_reduce`] back into the payload stream: to copy them costs less than a
-/// piece of the record each.
+/// Puts eligible items shorter than [`EngineConfig::min_reduce`] back into the payload stream: copying them costs less than a
+/// separate piece of the record for each.
 fn put_back_small(
     message: &mut MessageBuf,
     reduced: &mut SmallVec<[ReducedItem; 2]>,
@@ -371,7 +372,7 @@ impl Engine for StreamConnection {
             }
             _ => {}
         }
-        // The time during which this end does not read is not the peer's.
+        // The record timeout does not run while the engine itself does not read.
         let receiving = self.input.begun().filter(|_| self.wants_input()).map(|_| self.input.complete());
         self.receiving = RecordProgress::follow(self.receiving, receiving, now);
         let sending = (!self.output.is_empty()).then(|| self.output.complete());

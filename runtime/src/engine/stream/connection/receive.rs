@@ -1,4 +1,4 @@
-//! What arrives: when it is wanted, the memory that records take, and calls and replies told apart (RFC 5531 §9).
+//! Incoming records: flow control, memory, and dispatch to calls and replies (RFC 5531 §9).
 
 use bytes::{Bytes, BytesMut, buf::Limit};
 use smallvec::SmallVec;
@@ -17,16 +17,17 @@ use crate::{
     provider::DisconnectReason,
 };
 
-/// XID and message type, which tell whose a record is (RFC 5531 §9).
+/// Length of the XID and the message type in bytes, which tell calls from replies (RFC 5531 §9).
 const HEAD: u64 = 8;
-/// Most calls of the peer's that are put by. A peer that keeps to as many as this end has credits for meets no limit.
+/// Most calls of the peer that are parked. A peer that respects the local credits never reaches this limit.
 const MOST_PARKED: usize = 1024;
 
 impl StreamConnection {
-    /// Whether octets of the peer's are wanted. Not while as many of its calls are unanswered as are allowed, or its server
-    /// has no memory for the next: then the stream's flow control holds it back. While a call of this end's waits for its
-    /// reply, which may be what they are unanswered for, calls that come ahead of it are put by, as long as there is room
-    /// for them.
+    /// Returns whether to read from the peer.
+    ///
+    /// The engine stops reading while too many calls of the peer are unanswered, or while the server has no memory for the
+    /// next one. The stream's flow control then holds the peer back. While a local call waits for its reply, the engine reads
+    /// on and parks the calls that arrive before it, as long as there is room: the unanswered calls may depend on that reply.
     #[must_use]
     pub fn wants_input(&self) -> bool {
         match self.state {
@@ -36,27 +37,27 @@ impl StreamConnection {
                 } else {
                     self.parked.len() < MOST_PARKED
                 };
-                let has_memory = self.held_octets < self.shared.config.max_fetched || self.held.len() == 0;
+                let has_memory = self.held_bytes < self.shared.config.max_fetched || self.held.len() == 0;
                 self.shared.fault.is_none() && room && has_memory
             }
-            // Until the peer closes its side.
+            // Read until the peer closes its side.
             ConnectionState::Closing(_) | ConnectionState::Disconnecting(_) => true,
             ConnectionState::Gone(_) | ConnectionState::Closed(_) => false,
         }
     }
 
-    /// Whether [`handle_records`](Self::handle_records) has something to do.
+    /// Returns whether [`handle_records`](Self::handle_records) has something to do.
     pub(crate) fn has_input(&self) -> bool {
         self.unparsed && self.wants_input()
     }
 
-    /// Takes octets that have arrived.
-    pub fn receive(&mut self, octets: &[u8]) {
-        self.input.extend(octets);
-        self.received(octets.len());
+    /// Appends bytes that have arrived.
+    pub fn receive(&mut self, bytes: &[u8]) {
+        self.input.extend(bytes);
+        self.received(bytes.len());
     }
 
-    /// Where octets may be received to; [`bytes_received`](Self::bytes_received) says how many were.
+    /// Returns the buffer to receive into. Report the bytes received with [`received`](Self::received).
     pub(crate) fn room(&mut self) -> Limit<&mut BytesMut> {
         self.input.room()
     }
@@ -66,7 +67,7 @@ impl StreamConnection {
         self.unparsed = true;
     }
 
-    /// Octets missing of a fragment that has begun to arrive.
+    /// Returns the number of bytes missing from a fragment that has begun to arrive.
     pub(crate) fn missing(&self) -> usize {
         self.input.missing()
     }
@@ -74,7 +75,7 @@ impl StreamConnection {
     /// Handles at most `most` records that have arrived.
     pub fn handle_records(&mut self, most: usize) {
         if !matches!(self.state, ConnectionState::Open) {
-            // Nothing that arrives now is answered, or waited for.
+            // The connection is closing: nothing that arrives now is answered or waited for.
             self.input.clear();
             self.unparsed = false;
             return;
@@ -102,11 +103,13 @@ impl StreamConnection {
         }
     }
 
-    /// Begins to drop a reply that is longer than is taken, at the cost of its call alone: it comes from a server that did
-    /// nothing wrong. `false` where too little of it is here to say whose it is.
+    /// Starts to drop a reply that exceeds [`StreamConfig::max_record`](crate::engine::stream::StreamConfig::max_record), and
+    /// fails only its call, because the server did nothing wrong. Returns `false` if too little of the reply has arrived to
+    /// identify its call.
     ///
     /// # Errors
-    /// The same again where it is no reply to a call of this end's: then nothing tells that the peer speaks RPC at all.
+    /// Returns `error` unless the record is a reply to a local call. Without that match, nothing shows that the peer speaks
+    /// RPC at all.
     fn skip(&mut self, error: StreamError) -> Result<bool, StreamError> {
         let StreamError::RecordTooLong { len, max, marker } = error else { return Err(error) };
         if len < HEAD || self.shared.counters.calls_sent == 0 {
@@ -118,36 +121,37 @@ impl StreamConnection {
             return Err(error);
         }
         self.input.skip();
-        // What was taken for the fragments before.
+        // Release the memory reserved for earlier fragments.
         self.refuse_memory();
         self.shared.counters.messages_discarded += 1;
         if let Some(slot) = self.calls.by_xid(xid) {
             // RFC 5531 §11: more fragments may follow one that is not the last.
             let least = if u32::from_be_bytes(marker) & LAST == 0 { "at least " } else { "" };
-            let what = format!("its record is of {least}{len} octets, more than the {max} of StreamConfig::max_record");
+            let what = format!("its record is {least}{len} bytes long, more than StreamConfig::max_record ({max})");
             self.calls.answered(slot, Err(CallFailure::BadReply(what)), &mut self.shared);
         }
         Ok(true)
     }
 
-    /// Takes memory for the record under way, all of it before most has arrived: records half here that wait for each other's
-    /// memory would wait for ever. Whether it may go on.
+    /// Reserves memory for the record in progress, all of it before most of the record arrives: partial records that wait for
+    /// each other's memory would deadlock. Returns whether reading may continue.
     pub(super) fn admit(&mut self) -> Result<bool, StreamError> {
-        let Some(octets) = self.input.expected()? else { return Ok(true) };
-        // Small ones are what goes inline by RDMA: as many as there are credits for each connection, whatever the others do.
-        if octets <= self.arriving.octets().max(SMALL as u64) {
+        let Some(bytes) = self.input.expected()? else { return Ok(true) };
+        // Small records correspond to inline messages over RDMA. Each connection may have as many as it has credits,
+        // independent of other connections.
+        if bytes <= self.arriving.octets().max(SMALL as u64) {
             return Ok(true);
         }
         if self.calls.in_flight() > 0 {
-            // A reply that this end waits for may be behind it.
+            // The reply that a local call waits for may be behind this record.
             self.shared.memory.stop_waiting();
-            self.arriving = self.shared.memory.take_anyway(octets);
+            self.arriving = self.shared.memory.take_anyway(bytes);
             return Ok(true);
         }
-        Ok(self.shared.memory.take(octets).map(|charge| self.arriving = charge).is_some())
+        Ok(self.shared.memory.take(bytes).map(|charge| self.arriving = charge).is_some())
     }
 
-    /// Nothing more that arrives is kept.
+    /// Stops waiting for memory and releases the charge of the record in progress.
     pub(super) fn refuse_memory(&mut self) {
         self.shared.memory.stop_waiting();
         self.arriving = BudgetCharge::default();
@@ -156,11 +160,11 @@ impl StreamConnection {
     fn handle_record(&mut self, record: Bytes) {
         let mut charge = std::mem::take(&mut self.arriving);
         charge.shrink(record.len() as u64);
-        // RFC 5531 §9: the XID, then CALL or REPLY. XIDs of calls and of replies have nothing to do with each other.
+        // RFC 5531 §9: the XID, then CALL or REPLY. XIDs of calls and of replies are independent.
         match (word(&record, 0), word(&record, 1)) {
             (Some(_), Some(CALL)) if self.most_held > 0 => self.handle_call(record, charge),
             (Some(xid), Some(REPLY)) if self.most_calls > 0 => self.handle_reply(xid, record),
-            // Calls to an end that takes none, replies to one that makes none.
+            // Calls to a side that serves none, or replies to one that makes none.
             (Some(_), Some(CALL | REPLY)) => self.shared.discard("direction not in use"),
             _ => self.shared.fault = Some(StreamError::NotAMessage { len: record.len() }.into()),
         }
@@ -168,7 +172,7 @@ impl StreamConnection {
 
     fn handle_call(&mut self, record: Bytes, charge: BudgetCharge) {
         self.shared.counters.calls_received += 1;
-        self.held_octets += record.len() as u64;
+        self.held_bytes += record.len() as u64;
         if self.held.len() < self.most_held {
             self.hand_over(record, charge);
         } else {
@@ -177,7 +181,7 @@ impl StreamConnection {
     }
 
     pub(super) fn hand_over(&mut self, record: Bytes, charge: BudgetCharge) {
-        let (_, key) = self.held.insert(ServedStreamCall { octets: record.len(), answered: false });
+        let (_, key) = self.held.insert(ServedStreamCall { bytes: record.len(), answered: false });
         let xid = word(&record, 0).unwrap_or_default();
         let (payload, reads) = (self.payload(record), SmallVec::new());
         self.shared.events.push_back(EngineEvent::CallArrived(IncomingCall {
@@ -202,16 +206,16 @@ impl StreamConnection {
         if record.len() > SMALL {
             return MessagePayload::Long(record);
         }
-        // What is kept of a small one does not hold the memory that it was received into.
+        // Copied, so that a small payload does not keep the whole receive buffer alive.
         let mut memory = self.shared.config.pool.alloc(record.len());
         memory.copy_from_slice(&record);
         MessagePayload::Inline(MessageBuf::received(memory, record.len()))
     }
 
-    /// The peer has closed its side.
+    /// Reports that the peer has closed its side.
     pub fn ended(&mut self) {
         let reason = match (self.input.expected(), self.input.begun()) {
-            // Of one that is too long, too little had arrived to say whose it is.
+            // A record that is too long, of which too little arrived to identify its call.
             (Err(error), _) => error.into(),
             (Ok(_), Some(received)) => StreamError::EndedInRecord { received }.into(),
             (Ok(_), None) => CloseReason::Disconnected(DisconnectReason::Remote),
