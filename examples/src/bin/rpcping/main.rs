@@ -21,9 +21,9 @@ use crate::{cli::Cli, failure::Failure, report::Report};
 
 const NAME: &str = "rpcping";
 
-/// Number of credits to request: more than servers usually grant. In version 1 of RPC-over-RDMA, a client uses no more credits than it
-/// requests, so a smaller number would be shown in place of the server's grant (RFC 8166 §3.3.1). In version 2, each peer announces
-/// its own limit.
+/// Number of credits to request: more than servers usually grant. In version 1 of RPC-over-RDMA, a client uses no more
+/// credits than it requests, so a smaller number would be shown in place of the server's grant (RFC 8166 §3.3.1). In
+/// version 2, each peer announces its own limit.
 const CREDITS: u32 = 1024;
 
 fn main() -> ExitCode {
