@@ -188,14 +188,14 @@ impl ServerBuilder {
     ///
     /// When the memory is used up, further RDMA Reads and TCP records wait, and connections are served in the order in which they
     /// began to wait. Calls that arrived inline are still executed. No call and no record may be longer than this limit. A version 2
-    /// message that is continued in several Sends cannot wait: above 64 KiB ([`EngineConfig::continued`]) it is refused if there is
+    /// message that is continued in several Sends cannot wait: above 64 KiB ([`EngineConfig::max_continued`]) it is refused if there is
     /// no room.
     ///
     /// The limit does not include inline messages, which use the Receives of each connection: about [`credits`](Self::credits)
     /// buffers of [`inline_size`](Self::inline_size). It does not include TCP records of up to 4 KiB, nor memory that handlers
     /// allocate for results.
     ///
-    /// [`EngineConfig::continued`]: crate::engine::EngineConfig::continued
+    /// [`EngineConfig::max_continued`]: crate::engine::EngineConfig::max_continued
     pub fn max_memory(mut self, octets: u64) -> Self {
         self.max_memory = octets;
         self
