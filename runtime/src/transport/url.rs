@@ -43,7 +43,7 @@ impl Scheme {
 /// | option | scheme | meaning |
 /// | --- | --- | --- |
 /// | `crc=on`, `crc=off` | `iwarp` | Requests the CRC of RFC 5044, or not. Default `on` |
-/// | `busy=MICROSECONDS` | `rdma` (feature `verbs` or `verbs-dlopen`) | Time to poll for completions before waiting for an event, at most 1000000. Default 0 |
+/// | `busy=MICROSECONDS` | `rdma` | Time to poll for completions before waiting for an event, at most 1000000. Default 0 |
 /// | `version=1`, `version=2` | `iwarp`, `rdma` | The only version of RPC-over-RDMA that a client offers. Default: both |
 ///
 /// ```
