@@ -44,7 +44,8 @@ pub struct ConnectionConfig {
     pub initiator_depth: u32,
     /// Maximum number of the peer's RDMA Reads that are served at a time (IRD). Default 16.
     pub responder_resources: u32,
-    /// `true` to announce support for Send with Invalidate (the R flag of RFC 8797 §4), if the provider supports it. Default `true`.
+    /// `true` to announce support for Send with Invalidate (the R flag of RFC 8797 §4), if the provider supports it. Default
+    /// `true`.
     pub remote_invalidation: bool,
     /// Limits on the memory and nesting that decoding one message may use.
     pub decode_limits: DecodeLimits,

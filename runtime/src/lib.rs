@@ -2,8 +2,8 @@
 //! version 2 (draft-ietf-nfsv4-rpcrdma-version-two-01), and over TCP.
 //!
 //! A protocol is described in XDR. The description marks large items as eligible for direct data placement. The macros
-//! [`include_xdr!`] and [`xdr!`] generate types, codecs, typed clients and servers from it. The package `rpcrdma-xdrgen` generates
-//! the same code from a build script or on the command line (`xdrgen`).
+//! [`include_xdr!`] and [`xdr!`] generate types, codecs, typed clients and servers from it. The package `rpcrdma-xdrgen`
+//! generates the same code from a build script or on the command line (`xdrgen`).
 //!
 //! ```
 //! mod plane {

@@ -44,8 +44,8 @@ pub trait BoundsReply {
 pub struct ReplyBounds {
     /// Maximum length of the payload stream when every eligible item is reduced, in bytes. The RPC reply header is not included.
     pub inline: u64,
-    /// Maximum length of each eligible item in bytes, without count and padding, in the order of the encoding. An item that this call
-    /// cannot return may have length 0.
+    /// Maximum length of each eligible item in bytes, without count and padding, in the order of the encoding. An item that this
+    /// call cannot return may have length 0.
     pub chunks: SmallVec<[u64; 2]>,
 }
 

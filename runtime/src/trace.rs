@@ -92,8 +92,8 @@ pub(crate) fn with_peer(span: &Span, peer: SocketAddr) {
     }
 }
 
-fn sum(octets: usize, chunks: impl Iterator<Item = usize>) -> u64 {
-    chunks.fold(octets as u64, |sum, len| sum.saturating_add(len as u64))
+fn sum(bytes: usize, chunks: impl Iterator<Item = usize>) -> u64 {
+    chunks.fold(bytes as u64, |sum, len| sum.saturating_add(len as u64))
 }
 
 /// Records the size and the chunks of an outbound call. (Over a byte stream, the items are sent in the record, not in chunks.)

@@ -75,19 +75,21 @@ impl ChannelBuilder {
 
     /// Sets the versions of RPC-over-RDMA to offer: `1..=1`, `2..=2` or `1..=2`, the default.
     ///
-    /// With both versions, a connection begins with version 2 and falls back to version 1 if the server does not support version 2
-    /// (RPC-over-RDMA v2 §4.2.3). The channel makes a new connection for that if the server closes the first one. The server's
-    /// version is remembered for 10 minutes. With `1..=1` nothing is negotiated. The `version` option of a [`Url`] takes precedence.
+    /// With both versions, a connection begins with version 2 and falls back to version 1 if the server does not support version
+    /// 2 (RPC-over-RDMA v2 §4.2.3). The channel makes a new connection for that if the server closes the first one. The server's
+    /// version is remembered for 10 minutes. With `1..=1` nothing is negotiated. The `version` option of a [`Url`] takes
+    /// precedence.
     pub fn versions(mut self, versions: RangeInclusive<u32>) -> Self {
         self.config.connection.engine.versions = versions;
         self
     }
 
     /// Sets the inline thresholds in bytes, rounded down to whole KiB: the length of the longest message that is sent, and
-    /// received, without RDMA (RFC 8166 §3.3.2, RFC 8797). Default 4096. The smaller of the client's and the server's value applies.
-    pub fn inline_size(mut self, octets: u32) -> Self {
-        self.config.connection.engine.send_size = octets;
-        self.config.connection.engine.receive_size = octets;
+    /// received, without RDMA (RFC 8166 §3.3.2, RFC 8797). Default 4096. The smaller of the client's and the server's value
+    /// applies.
+    pub fn inline_size(mut self, bytes: u32) -> Self {
+        self.config.connection.engine.send_size = bytes;
+        self.config.connection.engine.receive_size = bytes;
         self
     }
 
@@ -124,8 +126,8 @@ impl ChannelBuilder {
         self
     }
 
-    /// Sets what the channel does after it has lost its connection. Default [`Reconnect::on_demand`]: the next call connects again,
-    /// and calls that cannot be executed twice by accident are retried.
+    /// Sets what the channel does after it has lost its connection. Default [`Reconnect::on_demand`]: the next call connects
+    /// again, and calls that cannot be executed twice by accident are retried.
     pub fn reconnect(mut self, reconnect: Reconnect) -> Self {
         self.reconnect = reconnect;
         self
@@ -159,8 +161,8 @@ impl ChannelBuilder {
         self
     }
 
-    /// Sets the authenticator of the server's calls (RFC 8167 §8). Default: [`StandardAuthenticator`], which accepts AUTH_NONE and
-    /// AUTH_SYS.
+    /// Sets the authenticator of the server's calls (RFC 8167 §8). Default: [`StandardAuthenticator`], which accepts AUTH_NONE
+    /// and AUTH_SYS.
     pub fn authenticator(mut self, authenticator: impl Authenticator) -> Self {
         self.authenticator = Arc::new(authenticator);
         self

@@ -142,18 +142,18 @@ impl CallOptions {
         !self.landing.iter().any(|landing| matches!(landing, Landing::Buffer(_) | Landing::Taken))
     }
 
-    /// Sets the maximum size of the reply, in place of the bounds that the procedure's binding computes from the arguments
-    /// (RFC 8267 §3, §3.1). Use it if you know a better bound, for example from an object's size, or to retry with more room a call
+    /// Sets the maximum size of the reply, in place of the bounds that the procedure's binding computes from the arguments (RFC
+    /// 8267 §3, §3.1). Use it if you know a better bound, for example from an object's size, or to retry with more room a call
     /// whose reply did not fit.
     pub fn reply_bounds(mut self, bounds: ReplyBounds) -> Self {
         self.reply_bounds = Some(Box::new(bounds));
         self
     }
 
-    /// Limits the memory provided for the reply to `octets`, in bytes: for the inline part, and for each eligible result. Use it if
-    /// the server has agreed never to return more, as an NFS 4.1 server does by `ca_maxresponsesize` (RFC 8267 §6.2.2).
-    pub fn reply_limit(mut self, octets: u64) -> Self {
-        self.reply_limit = Some(octets);
+    /// Limits the memory provided for the reply to `bytes`: for the inline part, and for each eligible result. Use it
+    /// if the server has agreed never to return more, as an NFS 4.1 server does by `ca_maxresponsesize` (RFC 8267 §6.2.2).
+    pub fn reply_limit(mut self, bytes: u64) -> Self {
+        self.reply_limit = Some(bytes);
         self
     }
 

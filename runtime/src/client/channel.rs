@@ -157,16 +157,16 @@ impl Channel {
         self.current().port.closed()
     }
 
-    /// Waits until the current connection is closed, and returns the reason. With [`Reconnect::OnDemand`], the default, the next call
-    /// makes a new connection. A client that accepts callbacks has to announce itself to the server again.
+    /// Waits until the current connection is closed, and returns the reason. With [`Reconnect::OnDemand`], the default, the next
+    /// call makes a new connection. A client that accepts callbacks has to announce itself to the server again.
     pub async fn disconnected(&self) -> CloseReason {
         // Holds the port and not the link: waiting must not keep the connection open.
         let port = Arc::clone(&self.current().port);
         port.wait_closed().await
     }
 
-    /// Closes the channel gracefully. Later calls fail, calls in flight finish, and then the connection is closed. The server's calls
-    /// are served as long as calls are in flight.
+    /// Closes the channel gracefully. Later calls fail, calls in flight finish, and then the connection is closed. The server's
+    /// calls are served as long as calls are in flight.
     ///
     /// Returns when the connection is closed. Calls without a deadline may delay that without bound. For a channel made by
     /// [`Context::callback`](crate::server::Context::callback), the connection stays open, because the channel does not own it.
@@ -188,12 +188,12 @@ impl Channel {
 
     /// Calls procedure `P`.
     ///
-    /// The call starts when the future is first polled. Dropping the future cancels the call, but the server may still execute it.
-    /// The server can access the call's memory until the reply arrives or
-    /// [`EngineConfig::abandon_grace`](crate::engine::EngineConfig::abandon_grace) has passed. Then the memory is invalidated.
+    /// The call starts when the future is first polled. Dropping the future cancels the call, but the server may still execute
+    /// it. The server can access the call's memory until the reply arrives or
+    /// [`EngineConfig::abandoned_call_timeout`](crate::engine::EngineConfig::abandoned_call_timeout) has passed. Then the memory is invalidated.
     ///
-    /// Any executor may poll the future. Waiting for a free slot with a deadline, and reconnecting, need a tokio runtime. Outside of
-    /// one, a channel that has lost its connection does not connect again, and its calls fail.
+    /// Any executor may poll the future. Waiting for a free slot with a deadline, and reconnecting, need a tokio runtime. Outside
+    /// of one, a channel that has lost its connection does not connect again, and its calls fail.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -213,8 +213,8 @@ impl Channel {
         }
     }
 
-    /// Calls procedure `P` as [`call`](Self::call) does, and decodes the result in place with `read`. Types of the borrowed form, which
-    /// [`Decoder::read_ref`] returns, are views of the reply and cannot outlive `read`.
+    /// Calls procedure `P` as [`call`](Self::call) does, and decodes the result in place with `read`. Types of the borrowed form,
+    /// which [`Decoder::read_ref`] returns, are views of the reply and cannot outlive `read`.
     ///
     /// # Errors
     /// See [`CallError`]. An error of `read`, and a part of the reply that `read` leaves, are decoding errors.
@@ -232,8 +232,8 @@ impl Channel {
         self.traced(CallTarget::of::<P>(), &bounds, args, &mut options, &read).await
     }
 
-    /// Calls procedure 0 of any program and version. By convention, it has no arguments and no results (RFC 5531 §12.1). Use it to
-    /// find out if a program is served, or to measure the round-trip time.
+    /// Calls procedure 0 of any program and version. By convention, it has no arguments and no results (RFC 5531 §12.1). Use it
+    /// to find out if a program is served, or to measure the round-trip time.
     ///
     /// # Errors
     /// See [`CallError`]. The errors name the procedure `NULL`.
@@ -276,13 +276,14 @@ impl Channel {
             tokio::time::Instant::now().into_std().checked_add(timeout)
         });
         let mut retries = if options.can_retry() { self.0.reconnect.retries() } else { 0 };
-        // The failure of an earlier attempt that the server may have executed. The failure of a later attempt does not change that.
+        // The failure of an earlier attempt that the server may have executed. The failure of a later attempt does not change
+        // that.
         let mut earlier = None;
         loop {
             let failure = match self.attempt(span, callee, bounds, args, options, deadline, read).await {
                 Ok(Attempt::Replied(reply)) => return Ok(reply),
                 Ok(Attempt::Failed(failure)) => failure,
-                Ok(Attempt::Unconnected(error, retry_at)) => {
+                Ok(Attempt::NotConnected(error, retry_at)) => {
                     if retries == 0 || !self.back_off(retry_at, deadline).await {
                         return Err(after(earlier, CallError::Connect { procedure: callee.name, error }));
                     }
@@ -327,7 +328,7 @@ impl Channel {
             None => match Box::pin(within(deadline, self.reconnect())).await {
                 Some(Ok(link)) => link,
                 Some(Err(LinkError::Closed(failure))) => return Ok(Attempt::Failed(failure)),
-                Some(Err(LinkError::Failed(error, retry_at))) => return Ok(Attempt::Unconnected(error, retry_at)),
+                Some(Err(LinkError::Failed(error, retry_at))) => return Ok(Attempt::NotConnected(error, retry_at)),
                 None => return Ok(Attempt::Failed(CallFailure::DeadlineExceeded { sent: false })),
             },
         };
@@ -379,8 +380,8 @@ impl Channel {
         }
     }
 
-    /// Returns `true` if the connection was lost during version negotiation, so that a new connection has to be made with version 1
-    /// and the call, which was not sent, made again. All later connections of the channel use version 1.
+    /// Returns `true` if the connection was lost during version negotiation, so that a new connection has to be made with version
+    /// 1 and the call, which was not sent, made again. All later connections of the channel use version 1.
     // RPC-over-RDMA v2 §4.2.3.2: a server without version 2 may close the connection during negotiation.
     fn goes_back(&self, failure: &CallFailure) -> bool {
         let CallFailure::Closed { reason: CloseReason::NegotiationFailed { versions, .. }, sent } = failure else {
@@ -402,8 +403,8 @@ impl Channel {
         self.0.current.lock().unwrap_or_else(PoisonError::into_inner).closed
     }
 
-    /// Waits until the next attempt to connect may be made. Returns `false` if that is too late for the call, or if the channel is
-    /// closed.
+    /// Waits until the next attempt to connect may be made. Returns `false` if that is too late for the call, or if the channel
+    /// is closed.
     async fn back_off(&self, until: tokio::time::Instant, deadline: Option<Instant>) -> bool {
         let mut closing = std::pin::pin!(self.0.closing.notified());
         closing.as_mut().enable();
@@ -510,7 +511,7 @@ enum Attempt<R> {
     Replied(R),
     Failed(CallFailure),
     /// No connection could be made, and the next attempt is not made before this time.
-    Unconnected(ConnectError, tokio::time::Instant),
+    NotConnected(ConnectError, tokio::time::Instant),
 }
 
 /// The error of a channel that has no connection.

@@ -18,8 +18,8 @@ pub(super) type Dialing<'a> = Pin<Box<dyn Future<Output = Result<Arc<ChannelLink
 
 /// Makes connections to one server over any provider.
 pub(super) trait Dial: Send + Sync {
-    /// Makes a connection. With `pinned`, it offers only version 1 of RPC-over-RDMA, unless the channel is configured for version 2
-    /// only.
+    /// Makes a connection. With `pinned`, it offers only version 1 of RPC-over-RDMA, unless the channel is configured for version
+    /// 2 only.
     fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, pinned: bool) -> Dialing<'a>;
 
     /// Returns `true` if an address means the same server on every channel, so that the server's version may be cached. A custom

@@ -154,8 +154,8 @@ pub enum CallError {
         /// The item that cannot be decoded, and the reason.
         source: DecodeError,
     },
-    /// The reply breaks the rules of direct data placement (RFC 8166 §6.1). The error is permanent: client and server do not agree
-    /// on which results are eligible, or on where they are placed.
+    /// The reply breaks the rules of direct data placement (RFC 8166 §6.1). The error is permanent: client and server do not
+    /// agree on which results are eligible, or on where they are placed.
     DirectPlacement {
         /// `PROGRAM.PROCEDURE`.
         procedure: &'static str,

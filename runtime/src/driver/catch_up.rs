@@ -18,8 +18,8 @@ pub(super) struct CatchUp {
 }
 
 impl CatchUp {
-    /// Returns `true` if deadlines may be handled at `now`. Called after the available input was processed. `overdue` is the earliest
-    /// deadline that has passed.
+    /// Returns `true` if deadlines may be handled at `now`. Called after the available input was processed. `overdue` is the
+    /// earliest deadline that has passed.
     pub(super) fn may_expire(&mut self, overdue: Option<Instant>, now: Instant) -> bool {
         let until = self.until.take();
         let Some(due) = overdue else { return true };

@@ -17,8 +17,8 @@ pub(crate) trait EngineIo: Send + 'static {
 
     /// Does the I/O that can be done without waiting.
     ///
-    /// Returns `Ready` if the engine may have new work. Otherwise the next event wakes `cx`. `others` says that this poll has woken
-    /// other tasks, so it must not keep the thread busy.
+    /// Returns `Ready` if the engine may have new work. Otherwise the next event wakes `cx`. `others` says that this poll has
+    /// woken other tasks, so it must not keep the thread busy.
     fn poll(&mut self, engine: &mut Self::Engine, cx: &mut Context<'_>, others: bool) -> Poll<()>;
 
     /// Returns `true` if input has arrived that the engine has not handled.

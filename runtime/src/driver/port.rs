@@ -136,9 +136,9 @@ impl DriverPort {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner).1
     }
 
-    pub(crate) fn add_copied_eligible(&self, octets: u64) {
-        if octets != 0 {
-            self.copied_eligible.fetch_add(octets, Ordering::Relaxed);
+    pub(crate) fn add_copied_eligible(&self, bytes: u64) {
+        if bytes != 0 {
+            self.copied_eligible.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 

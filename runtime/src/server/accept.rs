@@ -127,14 +127,14 @@ impl<S: ConnectionSource> Accept for Acceptor<S> {
                 // Connections in set-up count as well: a silent peer holds its permit until the set-up times out.
                 let Ok(room) = Arc::clone(&shared.room).try_acquire_owned() else {
                     tracing::warn!(target: "rpcrdma", %peer, "connection limit reached, rejecting a connection");
-                    shared.not_set_up();
+                    shared.setup_failed();
                     continue;
                 };
                 let shared = Arc::clone(&shared);
                 setups.spawn(async move {
                     if let Err(error) = set_up::<S>(incoming, &shared, room).await {
                         tracing::info!(target: "rpcrdma", %peer, error = %ErrorChain(&error), "connection set-up failed");
-                        shared.not_set_up();
+                        shared.setup_failed();
                     }
                 });
             }

@@ -161,14 +161,16 @@ impl ServerBuilder {
     }
 
     /// Sets the inline thresholds in bytes, rounded down to whole KiB: the length of the longest message that is sent, and
-    /// received, without RDMA (RFC 8166 §3.3.2, RFC 8797). Default 4096. The smaller of the client's and the server's value applies.
-    pub fn inline_size(mut self, octets: u32) -> Self {
-        self.config.engine.send_size = octets;
-        self.config.engine.receive_size = octets;
+    /// received, without RDMA (RFC 8166 §3.3.2, RFC 8797). Default 4096. The smaller of the client's and the server's value
+    /// applies.
+    pub fn inline_size(mut self, bytes: u32) -> Self {
+        self.config.engine.send_size = bytes;
+        self.config.engine.receive_size = bytes;
         self
     }
 
-    /// Sets the maximum number of concurrent connections, including those in set-up. Further connections are rejected. Default 1024.
+    /// Sets the maximum number of concurrent connections, including those in set-up. Further connections are rejected. Default
+    /// 1024.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections;
         self
@@ -178,8 +180,8 @@ impl ServerBuilder {
     /// Default 256 MiB. Calls that do not fit wait.
     ///
     /// This is the share of [`max_memory`](Self::max_memory) that one client can use.
-    pub fn max_fetched(mut self, octets: u64) -> Self {
-        self.config.engine.max_fetched = octets;
+    pub fn max_fetched(mut self, bytes: u64) -> Self {
+        self.config.engine.max_fetched = bytes;
         self
     }
 
@@ -187,17 +189,17 @@ impl ServerBuilder {
     /// Default 1 GiB. The memory is held until the handler has returned.
     ///
     /// When the memory is used up, further RDMA Reads and TCP records wait, and connections are served in the order in which they
-    /// began to wait. Calls that arrived inline are still executed. No call and no record may be longer than this limit. A version 2
-    /// message that is continued in several Sends cannot wait: above 64 KiB ([`EngineConfig::max_continued`]) it is refused if there is
-    /// no room.
+    /// began to wait. Calls that arrived inline are still executed. No call and no record may be longer than this limit. A
+    /// version 2 message that is continued in several Sends cannot wait: above 64 KiB ([`EngineConfig::max_continued`]) it is
+    /// refused if there is no room.
     ///
     /// The limit does not include inline messages, which use the Receives of each connection: about [`credits`](Self::credits)
     /// buffers of [`inline_size`](Self::inline_size). It does not include TCP records of up to 4 KiB, nor memory that handlers
     /// allocate for results.
     ///
     /// [`EngineConfig::max_continued`]: crate::engine::EngineConfig::max_continued
-    pub fn max_memory(mut self, octets: u64) -> Self {
-        self.max_memory = octets;
+    pub fn max_memory(mut self, bytes: u64) -> Self {
+        self.max_memory = bytes;
         self
     }
 
@@ -342,8 +344,8 @@ impl Server {
         self.acceptors.iter().map(|acceptor| acceptor.local_addr()).collect()
     }
 
-    /// Returns the URLs that clients can connect to: one for each address of [`ServerBuilder::listen`], in order. Port 0 is replaced
-    /// by the port that was selected. Options such as `?crc=off` are kept.
+    /// Returns the URLs that clients can connect to: one for each address of [`ServerBuilder::listen`], in order. Port 0 is
+    /// replaced by the port that was selected. Options such as `?crc=off` are kept.
     ///
     /// The URL of a wildcard address, such as `iwarp://0.0.0.0:20100` or `iwarp://[::]:20100`, names no particular host. A client
     /// on another host has to replace the address by a name or address of this host. Listeners of

@@ -119,8 +119,8 @@ impl ServerShared {
     }
 
     /// Counts a connection whose set-up failed, or that was rejected.
-    pub(super) fn not_set_up(&self) {
-        self.connections().totals.not_set_up();
+    pub(super) fn setup_failed(&self) {
+        self.connections().totals.setup_failed();
     }
 
     pub(super) fn is_aborting(&self) -> bool {
@@ -218,8 +218,8 @@ pub struct MemoryStats {
 pub struct ServerHandle(pub(super) Arc<ServerShared>);
 
 impl ServerHandle {
-    /// Shuts the server down gracefully. The server stops listening, finishes the calls in progress, and then closes its connections.
-    /// Calls that arrive from now on are not executed. Calls that exceed the grace period
+    /// Shuts the server down gracefully. The server stops listening, finishes the calls in progress, and then closes its
+    /// connections. Calls that arrive from now on are not executed. Calls that exceed the grace period
     /// ([`ServerBuilder::drain_timeout`](super::ServerBuilder::drain_timeout)) are aborted. Returns at once;
     /// [`Server::serve`](super::Server::serve) returns when all connections are closed.
     #[doc(alias = "svc_exit")]

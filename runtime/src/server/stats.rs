@@ -22,8 +22,9 @@ pub struct ServerStats {
     /// Connections that were closed.
     pub ended: EndedConnections,
     /// Sums of the counters of all connections. Credits and queued calls are those of open connections.
-    /// [`exposed_regions`](ConnectionCounters::exposed_regions) and [`registered_bytes`](ConnectionCounters::registered_bytes) are
-    /// the current values of open connections, plus the last values of closed ones. The latter are 0, unless memory has leaked.
+    /// [`exposed_regions`](ConnectionCounters::exposed_regions) and [`registered_bytes`](ConnectionCounters::registered_bytes)
+    /// are the current values of open connections, plus the last values of closed ones. The latter are 0, unless memory has
+    /// leaked.
     pub counters: ConnectionCounters,
 }
 
@@ -55,15 +56,7 @@ impl EndedConnections {
     }
 
     fn parts(&self) -> [(u64, &'static str); 7] {
-        let Self {
-            by_client,
-            by_server,
-            idle,
-            lost,
-            client_violation,
-            reported_by_client,
-            negotiation_failed: not_agreed,
-        } = *self;
+        let Self { by_client, by_server, idle, lost, client_violation, reported_by_client, negotiation_failed } = *self;
         [
             (by_client, "by the client"),
             (by_server, "by the server"),
@@ -71,7 +64,7 @@ impl EndedConnections {
             (lost, "lost"),
             (client_violation, "for protocol violations"),
             (reported_by_client, "for faults that the client reported"),
-            (not_agreed, "in negotiation"),
+            (negotiation_failed, "in negotiation"),
         ]
     }
 
@@ -127,7 +120,7 @@ impl EndedTotals {
     }
 
     /// Counts a connection that was not set up.
-    pub(super) fn not_set_up(&mut self) {
+    pub(super) fn setup_failed(&mut self) {
         self.0.setup_failed += 1;
     }
 
@@ -179,7 +172,7 @@ mod tests {
             totals.accepted();
             totals.ended(Some(reason), ConnectionCounters::default());
         }
-        totals.not_set_up();
+        totals.setup_failed();
         let stats = totals.with([ConnectionCounters::default()].into_iter());
         assert_eq!(stats.ended.total(), reasons.len() as u64);
         assert_eq!(

@@ -33,8 +33,8 @@ pub struct ChannelInfo {
     /// announcement. Linux's server does not announce it, but uses Send with Invalidate: see
     /// [`ConnectionCounters::remote_invalidations`](crate::engine::ConnectionCounters::remote_invalidations).
     pub remote_invalidation: bool,
-    /// The version of RPC-over-RDMA in use. `None` over TCP, and until both peers have agreed on a version. After the first reply,
-    /// the version is known.
+    /// The version of RPC-over-RDMA in use. `None` over TCP, and until both peers have agreed on a version. After the first
+    /// reply, the version is known.
     pub version: Option<u32>,
     /// The peer's transport properties (RPC-over-RDMA v2 §5.2). `None` in version 1.
     pub properties: Option<Properties>,

@@ -226,7 +226,7 @@ impl FromStr for Url {
             return Err(UrlError::BadHost { url: url() });
         }
         let port = port
-            .filter(|port| port.bytes().all(|octet| octet.is_ascii_digit()))
+            .filter(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
             .and_then(|port| port.parse().ok())
             .ok_or_else(|| UrlError::BadPort { url: url() })?;
         let mut parsed =
