@@ -176,10 +176,10 @@ impl fmt::Display for CallError {
             }
             Self::Security { sent: false, .. } => f.write_str("cannot secure the call"),
             Self::Security { sent: true, .. } => f.write_str("the reply failed its security check"),
-            Self::Rpc { .. } => f.write_str("the server answered with an error"),
+            Self::Rpc { .. } => f.write_str("the server returned an error"),
             Self::Decode { .. } => f.write_str("cannot decode the reply"),
             Self::DirectPlacement { .. } => {
-                f.write_str("the reply breaks direct data placement (RFC 8166 section 6.1)")
+                f.write_str("the reply violates the rules of direct data placement (RFC 8166 section 6.1)")
             }
         }
     }

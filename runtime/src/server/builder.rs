@@ -383,9 +383,9 @@ impl Server {
             acceptors.spawn(acceptor.run(Arc::clone(&self.shared)));
         }
         // If this future is dropped, this task still closes the open connections on shutdown.
-        let (mut told, shared) = (self.shared.phase.subscribe(), Arc::downgrade(&self.shared));
+        let (mut phase_changes, shared) = (self.shared.phase.subscribe(), Arc::downgrade(&self.shared));
         tokio::spawn(async move {
-            let ending = told.wait_for(|phase| *phase != ServerPhase::Serving).await.map(|phase| *phase);
+            let ending = phase_changes.wait_for(|phase| *phase != ServerPhase::Serving).await.map(|phase| *phase);
             if let (Ok(ServerPhase::Ending(grace)), Some(shared)) = (ending, shared.upgrade()) {
                 shared.end(grace).await;
             }

@@ -151,8 +151,8 @@ impl ServerShared {
         let (begun, mut phase) = (tokio::time::Instant::now(), self.phase.subscribe());
         let mut emptied = std::pin::pin!(self.emptied());
         loop {
-            if let ServerPhase::Ending(told) = *phase.borrow_and_update() {
-                grace = grace.min(begun.elapsed().saturating_add(told));
+            if let ServerPhase::Ending(latest) = *phase.borrow_and_update() {
+                grace = grace.min(begun.elapsed().saturating_add(latest));
             }
             tokio::select! {
                 biased;

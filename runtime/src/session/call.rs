@@ -292,13 +292,13 @@ impl InboundCall {
                 Ok(reply) => {
                     tracing::debug!(
                         target: "rpcrdma::call", procedure = P::NAME, xid,
-                                                bytes = reply.message.len(), reduced = reply.reduced.len(), "reply encoded"
+                        bytes = reply.message.len(), reduced = reply.reduced.len(), "reply encoded"
                     );
                     return EncodedReply(ReplyCommand::Reply(reply));
                 }
                 Err(error) => {
                     tracing::error!(
-                                                target: "rpcrdma::call", procedure = P::NAME, xid, %error, "result cannot be encoded"
+                        target: "rpcrdma::call", procedure = P::NAME, xid, %error, "result cannot be encoded"
                     );
                     RpcError::SystemError
                 }
