@@ -67,7 +67,7 @@ impl Default for ConnectionConfig {
 }
 
 impl ConnectionConfig {
-    /// Returns the parameters that are sent to the peer during connection set-up.
+    /// Returns the parameters of connection set-up.
     pub(crate) fn setup_params(&self) -> SetupParams {
         let mut params = Connection::setup_params(&self.engine, self.remote_invalidation);
         params.initiator_depth = self.initiator_depth;

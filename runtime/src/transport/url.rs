@@ -86,19 +86,19 @@ pub enum UrlError {
     /// The host is missing or malformed.
     #[error("`{url}` has no host, or an IPv6 address without brackets: write iwarp://[::1]:20049")]
     BadHost {
-        /// The text.
+        /// The text of the URL.
         url: String,
     },
     /// The port is missing or not a number up to 65535.
     #[error("`{url}` has no port number after the host, or one above 65535")]
     BadPort {
-        /// The text.
+        /// The text of the URL.
         url: String,
     },
     /// The port is followed by a path.
     #[error("`{url}` has a path: a transport URL has no path")]
     Path {
-        /// The text.
+        /// The text of the URL.
         url: String,
     },
     /// The scheme does not have this option, or the option does not have this value.
