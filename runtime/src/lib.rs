@@ -37,7 +37,7 @@
 //! | [`config`], [`transport`] | the configuration of connections; URLs | |
 //! | [`trace`] | the tracing spans of calls | |
 //! | [`engine`] | the protocol without I/O, for custom drivers | |
-//! | [`provider`], [`memory`] | RDMA providers: user space over TCP, devices, an in-memory one for tests; message and payload buffers | |
+//! | [`provider`], [`memory`] | RDMA providers: user space over TCP, devices, in-memory for tests; buffers | |
 //! | [`rpc`] | the headers of ONC RPC, credentials, status codes | yes, except the security traits of servers and channels |
 //! | [`mod@service`] | procedures: numbers, types, reply bounds | yes |
 //! | [`mod@xdr`] | the XDR codec that generated code uses | yes |

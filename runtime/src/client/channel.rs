@@ -190,7 +190,8 @@ impl Channel {
     ///
     /// The call starts when the future is first polled. Dropping the future cancels the call, but the server may still execute
     /// it. The server can access the call's memory until the reply arrives or
-    /// [`EngineConfig::abandoned_call_timeout`](crate::engine::EngineConfig::abandoned_call_timeout) has passed. Then the memory is invalidated.
+    /// [`EngineConfig::abandoned_call_timeout`](crate::engine::EngineConfig::abandoned_call_timeout) has passed. Then the memory
+    /// is invalidated.
     ///
     /// Any executor may poll the future. Waiting for a free slot with a deadline, and reconnecting, need a tokio runtime. Outside
     /// of one, a channel that has lost its connection does not connect again, and its calls fail.
