@@ -1,4 +1,4 @@
-//! Errors with their causes, for traces and for errors that keep text only.
+//! The display of an error with its causes, for traces and for errors that store only text.
 
 use std::{error::Error, fmt};
 

@@ -31,23 +31,23 @@ use crate::{
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ConnectionConfig {
-    /// Credits, inline sizes, limits on what a peer may ask for, and the pool that memory comes from.
+    /// Settings of RPC-over-RDMA: credits, inline sizes, limits on the peer's requests, and the buffer pool.
     pub engine: EngineConfig,
-    /// Limits of connections that are no RDMA but a byte stream (`tcp://`).
+    /// Limits of byte-stream connections (`tcp://`).
     pub stream: StreamConfig,
-    /// How long setting a connection up may take. Default 10 s.
+    /// Timeout of connection set-up. Default 10 s.
     pub setup_timeout: Duration,
-    /// A connection with no call under way for so long is closed, unless it may be needed for calls in the reverse direction
-    /// (RFC 8167 §5.4). Default: never.
+    /// Time without a call in flight after which a connection is closed. `None`, the default, keeps it open. A connection that a
+    /// channel may need for calls in the reverse direction is never idle (RFC 8167 §5.4).
     pub idle_timeout: Option<Duration>,
-    /// Most RDMA Reads this end has under way (ORD). Default 16.
+    /// Maximum number of RDMA Reads that the local side has in flight (ORD). Default 16.
     pub initiator_depth: u32,
-    /// Most RDMA Reads of the peer's that are served at a time (IRD). Default 16.
+    /// Maximum number of the peer's RDMA Reads that are served at a time (IRD). Default 16.
     pub responder_resources: u32,
-    /// Whether the peer is told that it may invalidate handles by Send with Invalidate (the R flag of RFC 8797 §4),
-    /// where the provider honours it. Default true.
+    /// `true` to announce support for Send with Invalidate (the R flag of RFC 8797 §4), if the provider supports it. Default
+    /// `true`.
     pub remote_invalidation: bool,
-    /// What decoding one message may cost.
+    /// Limits on the memory and nesting that decoding one message may use.
     pub decode_limits: DecodeLimits,
 }
 
@@ -67,7 +67,7 @@ impl Default for ConnectionConfig {
 }
 
 impl ConnectionConfig {
-    /// What this end says when it sets a connection up.
+    /// Returns the parameters of connection set-up.
     pub(crate) fn setup_params(&self) -> SetupParams {
         let mut params = Connection::setup_params(&self.engine, self.remote_invalidation);
         params.initiator_depth = self.initiator_depth;
@@ -76,8 +76,8 @@ impl ConnectionConfig {
         params
     }
 
-    /// The engine of a connection just set up, with these versions of RPC-over-RDMA. `honours`: whether the queue pair's receiver
-    /// honours Send with Invalidate.
+    /// Creates the engine of a new connection that offers these versions of RPC-over-RDMA. `honours` says whether the local queue
+    /// pair honours Send with Invalidate.
     pub(crate) fn engine(
         &self,
         role: Role,
@@ -91,13 +91,13 @@ impl ConnectionConfig {
         Connection::new(role, config, ConnectionSetup { local, peer, xid_seed: xid_seed() })
     }
 
-    /// The engine of a byte stream just connected.
+    /// Creates the engine of a new byte-stream connection.
     pub(crate) fn stream_engine(&self, role: Role) -> StreamConnection {
         StreamConnection::new(role, self.engine.clone(), self.stream, xid_seed())
     }
 }
 
 fn xid_seed() -> u32 {
-    // The standard library's hash keys are random, and differ from one to the next.
+    // The standard library's hash keys are random, and every `RandomState` has different ones.
     RandomState::new().build_hasher().finish() as u32
 }

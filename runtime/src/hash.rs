@@ -1,18 +1,18 @@
-//! Tables whose keys are numbers, without the price of a hash that resists attack.
+//! Hash tables with numeric keys. Their hash is faster than the default one, and does not resist attacks.
 
 use std::{
     collections::{HashMap, HashSet},
     hash::{BuildHasherDefault, Hasher},
 };
 
-/// By numbers that this process assigned in order or drew at random, or of which there are so few that it does not
-/// matter if a peer chose them to collide.
+/// A map from numbers that this process assigned in order or chose at random. Numbers chosen by a peer are allowed if the map is
+/// small, so that collisions do not matter.
 pub(crate) type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
-/// As [`NumberMap`].
+/// A set of numbers, for the same keys as [`NumberMap`].
 pub(crate) type NumberSet<K> = HashSet<K, BuildHasherDefault<NumberHasher>>;
 
-/// Spreads the low bits, in which such numbers differ, over those that a table looks at, the lowest and the highest.
+/// A hasher that spreads the low bits, in which such numbers differ, over the lowest and highest bits, which a table uses.
 #[derive(Debug, Default)]
 pub(crate) struct NumberHasher(u64);
 
@@ -22,8 +22,8 @@ impl Hasher for NumberHasher {
         self.0
     }
 
-    fn write(&mut self, octets: &[u8]) {
-        octets.iter().for_each(|&octet| self.write_u64(octet.into()));
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
     }
 
     #[inline]

@@ -1,9 +1,9 @@
 //! Remote procedure calls over RDMA: ONC RPC (RFC 5531) over RPC-over-RDMA version 1 (RFC 8166, RFC 8167, RFC 8797) and
 //! version 2 (draft-ietf-nfsv4-rpcrdma-version-two-01), and over TCP.
 //!
-//! A protocol is written in XDR, in which items that are large are marked as eligible for direct data placement. Types, codecs,
-//! typed clients and servers are made of it by [`include_xdr!`], by [`xdr!`], by a build script or by the command `xdrgen`, the
-//! latter two of `rpcrdma-xdrgen`:
+//! A protocol is described in XDR. The description marks large items as eligible for direct data placement. The macros
+//! [`include_xdr!`] and [`xdr!`] generate types, codecs, typed clients and servers from it. The package `rpcrdma-xdrgen`
+//! generates the same code from a build script or on the command line (`xdrgen`).
 //!
 //! ```
 //! mod plane {
@@ -16,48 +16,48 @@
 //!     }
 //! }
 //! use plane::{Point, plane_v1::PlaneV1};
-//! use rpcrdma::{Context, Failure};
+//! use rpcrdma::{Context, HandlerError};
 //!
 //! struct Plane;
 //!
 //! impl PlaneV1 for Plane {
-//!     async fn mirror(&self, _cx: &Context, args: Point) -> Result<Point, Failure> {
+//!     async fn mirror(&self, _cx: &Context, args: Point) -> Result<Point, HandlerError> {
 //!         Ok(Point { x: args.y, y: args.x })
 //!     }
 //! }
 //! ```
 //!
-//! A [`Server`] serves that, and a [`Channel`] makes calls, on tokio. The guide in the repository has a page for each task. The crate
-//! root re-exports what nearly every program names: [`Channel`], [`CallOptions`], [`CallError`] and [`ConnectError`] of [`client`];
-//! [`Server`], [`Context`] and [`HandlerError`] of [`server`].
+//! A [`Server`] serves such a program, and a [`Channel`] calls it. Both run on tokio. The guide in the repository has a page for
+//! each task. The crate root re-exports the types that most programs use: [`Channel`], [`CallOptions`], [`CallError`] and
+//! [`ConnectError`] from [`client`]; [`Server`], [`Context`] and [`HandlerError`] from [`server`].
 //!
-//! | module | what | without `std` |
+//! | module | contents | available without `std` |
 //! | --- | --- | --- |
 //! | [`client`], [`server`] | channels and servers, with deadlines, credentials, calls in both directions | |
-//! | [`config`], [`transport`] | what connections are configured with; URLs | |
-//! | [`trace`] | spans of calls | |
-//! | [`engine`] | the protocol without I/O, for drivers of one's own | |
-//! | [`provider`], [`memory`] | RDMA: in user space over TCP, on devices, in memory for tests; the memory that it moves | |
-//! | [`rpc`] | the headers of ONC RPC, credentials, every status | but for what a server and a channel are given for security |
-//! | [`mod@service`] | what is known of procedures: numbers, types, bounds | yes |
-//! | [`mod@xdr`] | what generated codecs are made of | yes |
+//! | [`config`], [`transport`] | the configuration of connections; URLs | |
+//! | [`trace`] | the tracing spans of calls | |
+//! | [`engine`] | the protocol without I/O, for custom drivers | |
+//! | [`provider`], [`memory`] | RDMA providers: user space over TCP, devices, in-memory for tests; buffers | |
+//! | [`rpc`] | the headers of ONC RPC, credentials, status codes | yes, except the security traits of servers and channels |
+//! | [`mod@service`] | procedures: numbers, types, reply bounds | yes |
+//! | [`mod@xdr`] | the XDR codec that generated code uses | yes |
 //!
 //! # Features
 //!
-//! | feature | |
+//! | feature | effect |
 //! | --- | --- |
-//! | `std` | on by default: all that is not without it |
-//! | `serde` | `serde`'s traits of the types that generated ones are made of, for those that derive them |
-//! | `arbitrary` | `arbitrary::Arbitrary` of the same. That crate uses the standard library itself |
-//! | `verbs` | RDMA devices, `rdma://`: needs libibverbs, librdmacm, their headers and libclang 14 or 15 |
-//! | `verbs-dlopen` | the same with the libraries loaded when the program runs: needs cmake and any libclang |
-//! | `conformance` | the suite that every provider passes |
-//! | `fuzzing` | ways in for fuzzers: no part of what is kept stable |
+//! | `std` | Enables everything that is not available without it. On by default |
+//! | `serde` | Implements `serde`'s traits for the field types of generated types, so that those can derive them |
+//! | `arbitrary` | Implements `arbitrary::Arbitrary` for the same types. The `arbitrary` crate needs the standard library |
+//! | `verbs` | Supports RDMA devices (`rdma://`). Needs libibverbs, librdmacm, their headers and libclang 14 or 15 |
+//! | `verbs-dlopen` | As `verbs`, but loads the libraries at run time. Needs cmake and any libclang |
+//! | `conformance` | Exports the test suite that every provider has to pass |
+//! | `fuzzing` | Exports entry points for fuzzers. They are not part of the stable API |
 //!
 //! # Without the standard library
 //!
-//! With `default-features = false` the crate is `no_std` with `alloc`, and what is generated with `types_only` (`--types-only`,
-//! `Build::types_only`) needs no more: types, their codecs, and of each procedure what its call consists of.
+//! With `default-features = false` the crate is `no_std` with `alloc`. That is enough for code generated with `types_only`
+//! (`--types-only`, `Build::types_only`): the types, their codecs, and the [`Procedure`](service::Procedure) of each call.
 //!
 //! ```
 //! use rpcrdma::{
@@ -88,14 +88,14 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 // docs.rs shows the feature that each item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// RDMA devices write to memory behind the compiler's back, and their libraries are C: `provider::verbs` alone may use it.
+// Only `provider::verbs` may use `unsafe`: it calls C libraries, and devices write to memory without the compiler's knowledge.
 #![cfg_attr(not(any(feature = "verbs", feature = "verbs-dlopen")), forbid(unsafe_code))]
 
-// Generated code names the runtime `::rpcrdma`; this makes the same paths work inside the runtime itself.
+// Generated code refers to this crate as `::rpcrdma`. This makes such paths work inside the crate as well.
 #[allow(unused_extern_crates)]
 extern crate self as rpcrdma;
 
-// Generated code names `Vec` and `Box` by it: a crate without the standard library has them in no prelude.
+// Generated code uses `Vec` and `Box` from here: they are not in the prelude of a `no_std` crate.
 #[doc(hidden)]
 pub extern crate alloc;
 
@@ -139,7 +139,7 @@ pub use server::{Context, HandlerError, Server};
 
 #[doc(hidden)]
 pub mod __private {
-    //! What generated code needs of other crates, so that its users need not depend on them.
+    //! Re-exports for generated code, so that its users need not depend on these crates.
     pub use bytes::Bytes;
     pub use smallvec::SmallVec;
 }

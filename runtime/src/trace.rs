@@ -1,27 +1,28 @@
-//! What is traced of each call: a span at either end, of level DEBUG and target `rpcrdma::call`, named `call`.
+//! The tracing spans of calls. Client and server each create a span for every call: name `call`, level DEBUG, target
+//! `rpcrdma::call`.
 //!
-//! Fields have the names of OpenTelemetry's semantic conventions for RPC and ONC RPC where those have one, so that
-//! `tracing-opentelemetry` hands on what its users look for; the others begin with `rpcrdma`. Where nobody is interested in the
-//! span, none of it is worked out.
+//! Fields follow OpenTelemetry's semantic conventions for RPC and ONC RPC where these define a name, so that
+//! `tracing-opentelemetry` can export them. The other fields begin with `rpcrdma`. If no subscriber enables the span, the values
+//! are not computed.
 //!
-//! | field | at | what |
+//! | field | at | value |
 //! | --- | --- | --- |
-//! | `otel.name`, `rpc.method` | both | `PROGRAM.PROCEDURE`, as the XDR names them; at a server once the arguments are decoded |
+//! | `otel.name`, `rpc.method` | both | `PROGRAM.PROCEDURE` as named in XDR; on a server from the decoding of the arguments on |
 //! | `otel.kind` | both | `client`, `server` |
 //! | `rpc.system.name` | both | `onc_rpc` |
 //! | `onc_rpc.program.number`, `onc_rpc.version`, `onc_rpc.procedure.number` | both | |
-//! | `network.peer.address`, `network.peer.port` | both | the other end |
-//! | `rpcrdma.xid` | both | the XID; at a client once there is a reply |
-//! | `rpcrdma.call.size`, `rpcrdma.reply.size` | both | octets of the RPC message, what is in chunks included |
-//! | `rpcrdma.call.read_chunks` | both | eligible arguments that the server pulls by RDMA Read |
-//! | `rpcrdma.call.write_chunks` | both | eligible results that memory was provided for |
-//! | `rpcrdma.reply.write_chunks` | both | eligible results returned by RDMA Write |
-//! | `rpcrdma.call.format` | both | how the call was conveyed: `Short`, `Chunked`, `Continued`, `Long`, `Record`, `Extension` |
-//! | `rpcrdma.reply.format` | client | the same of the reply |
-//! | `rpcrdma.call.format.reason`, `rpcrdma.reply.format.reason` | client | why so, in words |
-//! | `error.type`, `otel.status_code` | client | what came of a call that failed, as in `"deadline"`; `ERROR` |
+//! | `network.peer.address`, `network.peer.port` | both | the peer |
+//! | `rpcrdma.xid` | both | the XID; on a client once the reply has arrived |
+//! | `rpcrdma.call.size`, `rpcrdma.reply.size` | both | length of the RPC message in bytes, chunks included |
+//! | `rpcrdma.call.read_chunks` | both | number of eligible arguments that the server reads by RDMA Read |
+//! | `rpcrdma.call.write_chunks` | both | number of eligible results for which the client provided memory |
+//! | `rpcrdma.reply.write_chunks` | both | number of eligible results returned by RDMA Write |
+//! | `rpcrdma.call.format` | both | the message format of the call: `Short`, `Chunked`, `Continued`, `Long`, `Record`, `Extension` |
+//! | `rpcrdma.reply.format` | client | the message format of the reply |
+//! | `rpcrdma.call.format.reason`, `rpcrdma.reply.format.reason` | client | the reason for the format, in words |
+//! | `error.type`, `otel.status_code` | client | for a failed call: the kind of error, such as `"deadline"`; `ERROR` |
 //!
-//! A call of a server's back to its client has the same, the ends swapped.
+//! A server's call back to its client has the same fields, with the roles swapped.
 
 use std::net::SocketAddr;
 
@@ -65,37 +66,37 @@ macro_rules! call_span {
     };
 }
 
-/// The span of a call that this end makes.
+/// Creates the span of an outbound call.
 pub(crate) fn made(program: u32, version: u32, procedure: u32, name: &'static str) -> Span {
     let span = call_span!("client", program, version, procedure);
     named(&span, name);
     span
 }
 
-/// The span of a call that this end answers.
+/// Creates the span of an inbound call.
 pub(crate) fn taken(program: u32, version: u32, procedure: u32, peer: SocketAddr) -> Span {
     let span = call_span!("server", program, version, procedure);
     with_peer(&span, peer);
     span
 }
 
-/// What is called has a name.
+/// Records the name of the procedure.
 pub(crate) fn named(span: &Span, name: &'static str) {
     span.record("otel.name", name).record("rpc.method", name);
 }
 
-/// Who is at the other end.
+/// Records the address of the peer.
 pub(crate) fn with_peer(span: &Span, peer: SocketAddr) {
     if !span.is_disabled() {
         span.record("network.peer.address", field::display(peer.ip())).record("network.peer.port", peer.port());
     }
 }
 
-fn sum(octets: usize, chunks: impl Iterator<Item = usize>) -> u64 {
-    chunks.fold(octets as u64, |sum, len| sum.saturating_add(len as u64))
+fn sum(bytes: usize, chunks: impl Iterator<Item = usize>) -> u64 {
+    chunks.fold(bytes as u64, |sum, len| sum.saturating_add(len as u64))
 }
 
-/// A call goes out. (Over a byte stream what is in chunks otherwise is sent in its place.)
+/// Records the size and the chunks of an outbound call. (Over a byte stream, the items are sent in the record, not in chunks.)
 pub(crate) fn sent(span: &Span, call: &OutgoingCall) {
     if !span.is_disabled() {
         let chunks = call.reduced.iter().map(|item| item.data.len());
@@ -105,7 +106,7 @@ pub(crate) fn sent(span: &Span, call: &OutgoingCall) {
     }
 }
 
-/// A call has arrived.
+/// Records the XID, format, size and chunks of an inbound call.
 pub(crate) fn arrived(span: &Span, call: &IncomingCall) {
     if !span.is_disabled() {
         let chunks = call.reads.iter().map(|chunk| chunk.data.len());
@@ -117,7 +118,7 @@ pub(crate) fn arrived(span: &Span, call: &IncomingCall) {
     }
 }
 
-/// A call has been answered.
+/// Records the size and the chunks of the reply to an inbound call.
 pub(crate) fn answered(span: &Span, answer: &ReplyCommand) {
     if let ReplyCommand::Reply(reply) = answer
         && !span.is_disabled()
@@ -128,7 +129,7 @@ pub(crate) fn answered(span: &Span, answer: &ReplyCommand) {
     }
 }
 
-/// A call's reply is here.
+/// Records the reply to an outbound call.
 pub(crate) fn replied(span: &Span, reply: &IncomingReply) {
     if !span.is_disabled() {
         let message = reply.payload.as_slice();
@@ -144,7 +145,7 @@ pub(crate) fn replied(span: &Span, reply: &IncomingReply) {
     }
 }
 
-/// Records that a call failed. `kind` is one of a few words, the value of `error.type`.
+/// Records the failure of an outbound call. `kind` is the value of `error.type`.
 pub(crate) fn failed(span: &Span, kind: &'static str) {
     if !span.is_disabled() {
         span.record("error.type", kind).record("otel.status_code", "ERROR");

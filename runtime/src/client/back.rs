@@ -9,8 +9,8 @@ use crate::{
 };
 
 impl Channel {
-    /// Creates a channel over a connection that it does not own. It neither closes the connection nor makes a new one, but while
-    /// it exists, an idle connection stays open.
+    /// Creates a channel over a connection that it does not own. The channel neither closes the connection nor makes a new one.
+    /// While it exists, the connection is not closed for being idle.
     fn back(port: &Arc<DriverPort>, info: ChannelInfo, config: &Arc<ChannelConfig>) -> Self {
         port.hold();
         let link = ChannelLink { is_owned: false, port: Arc::clone(port), info, negotiates: false.into() };
@@ -22,16 +22,16 @@ impl Context {
     /// Returns a client for calls back to the caller, over the connection that this call came by. `C` is the generated client of
     /// a program that the caller serves ([`ChannelBuilder::serve`](crate::client::ChannelBuilder::serve)), or a [`Channel`].
     ///
-    /// The caller must have told that it is prepared for such calls, for example by making this call (RFC 8167 §6). A caller
-    /// that is not prepared may not answer at all. A server's calls back to a client have the timeout
+    /// The caller must have announced that it accepts such calls, for example by making this call (RFC 8167 §6). A caller that
+    /// does not accept them may not reply at all. A server's calls back to a client have the timeout
     /// [`ServerBuilder::callback_timeout`](crate::server::ServerBuilder::callback_timeout) unless a call sets its own. Over RDMA,
     /// a server's calls and their replies must fit one inline message, and nothing in them is placed directly (RFC 8167 §5.3).
     /// A longer message fails with [`ReverseTooLong`](crate::engine::CallFailure::ReverseTooLong).
     ///
-    /// The client may be kept beyond the call. It does not keep the connection open: the connection belongs to whoever made it.
-    /// But while the client exists, the connection is not closed for being idle. After the connection has closed, calls fail
-    /// with [`CallFailure::Closed`](crate::engine::CallFailure::Closed), and keep failing: after a reconnect, the caller has
-    /// to announce itself again with another call.
+    /// The client may be kept after the call has ended. It does not own the connection, and the caller may close it at any time.
+    /// While the client exists, the connection is not closed for being idle. Once the connection is closed, all calls fail with
+    /// [`CallFailure::Closed`](crate::engine::CallFailure::Closed). After a reconnect, the caller has to announce itself again
+    /// with another call.
     #[must_use]
     pub fn callback<C: From<Channel>>(&self) -> C {
         let ServedConnection { info, port, back } = &*self.connection;

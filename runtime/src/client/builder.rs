@@ -1,4 +1,4 @@
-//! How a channel is configured.
+//! The configuration of a channel.
 
 use std::{fmt, net::SocketAddr, ops::RangeInclusive, sync::Arc, time::Duration};
 
@@ -60,53 +60,58 @@ impl Default for ChannelBuilder {
 }
 
 impl ChannelBuilder {
-    /// Everything about the connection, in place of the defaults and of what was set before.
+    /// Sets the whole configuration of the connection, and replaces all settings made before.
     pub fn connection(mut self, config: ConnectionConfig) -> Self {
         self.config.connection = config;
         self
     }
 
-    /// Most calls under way at a time that this end asks the server to allow. Default 32.
+    /// Sets the number of concurrent calls to request from the server, in credits. At least 1. Default 32. The server may grant
+    /// fewer (RFC 8166 §3.3.1).
     pub fn credits(mut self, credits: u32) -> Self {
         self.config.connection.engine.credits = credits.max(1);
         self
     }
 
-    /// Versions of RPC-over-RDMA, within 1 to 2. Default both: the connection begins with version 2, and goes on with version 1
-    /// where the server has no other (RPC-over-RDMA v2 §4.2.3), on the same connection or, if the server ends that over it, on a
-    /// new one; which it was is remembered for a while. With `1..=1` nothing is negotiated. A URL may say it for itself.
+    /// Sets the versions of RPC-over-RDMA to offer: `1..=1`, `2..=2` or `1..=2`, the default.
+    ///
+    /// With both versions, a connection begins with version 2 and falls back to version 1 if the server does not support version
+    /// 2 (RPC-over-RDMA v2 §4.2.3). The channel makes a new connection for that if the server closes the first one. The server's
+    /// version is remembered for 10 minutes. With `1..=1` nothing is negotiated. The `version` option of a [`Url`] takes
+    /// precedence.
     pub fn versions(mut self, versions: RangeInclusive<u32>) -> Self {
         self.config.connection.engine.versions = versions;
         self
     }
 
-    /// Inline thresholds in octets, rounded down to whole KiB: the longest message sent, and received, without RDMA
-    /// (RFC 8166 §3.3.2, RFC 8797). Default 4096; the smaller of both ends' counts.
-    pub fn inline_size(mut self, octets: u32) -> Self {
-        self.config.connection.engine.send_size = octets;
-        self.config.connection.engine.receive_size = octets;
+    /// Sets the inline thresholds in bytes, rounded down to whole KiB: the length of the longest message that is sent, and
+    /// received, without RDMA (RFC 8166 §3.3.2, RFC 8797). Default 4096. The smaller of the client's and the server's value
+    /// applies.
+    pub fn inline_size(mut self, bytes: u32) -> Self {
+        self.config.connection.engine.send_size = bytes;
+        self.config.connection.engine.receive_size = bytes;
         self
     }
 
-    /// Where message buffers and landing memory come from.
+    /// Sets the pool from which message buffers and landing buffers are allocated.
     pub fn pool(mut self, pool: BufferPool) -> Self {
         self.config.connection.engine.pool = pool;
         self
     }
 
-    /// Limits of a connection by TCP: records, fragments, the time that a record may take.
+    /// Sets the limits of a TCP connection: the size of records and fragments, and the time that a record may take.
     pub fn stream(mut self, config: StreamConfig) -> Self {
         self.config.connection.stream = config;
         self
     }
 
-    /// How long connecting may take. Default 10 s.
+    /// Sets the timeout of each attempt to connect to one address. Default 10 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.config.connection.setup_timeout = timeout;
         self
     }
 
-    /// How long a call may take that has no deadline of its own. Default: any time.
+    /// Sets the timeout of calls without a deadline of their own. Default: none.
     #[doc(alias = "clnt_control")]
     #[doc(alias = "CLSET_TIMEOUT")]
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
@@ -114,53 +119,57 @@ impl ChannelBuilder {
         self
     }
 
-    /// Most calls that may be under way or waiting for a credit; later ones wait their turn before they take memory.
-    /// Default 4096.
+    /// Sets the maximum number of calls that are in flight or waiting for a credit. Further calls wait in order, before they
+    /// allocate memory. At least 1. Default 4096.
     pub fn max_calls(mut self, calls: usize) -> Self {
         self.config.max_calls = calls.max(1);
         self
     }
 
-    /// Sets what the channel does after it has lost its connection. Default [`Reconnect::on_demand`]: the next call connects again,
-    /// and calls that cannot be executed twice by accident are retried.
+    /// Sets what the channel does after it has lost its connection. Default [`Reconnect::on_demand`]: the next call connects
+    /// again, and calls that cannot be executed twice by accident are retried.
     pub fn reconnect(mut self, reconnect: Reconnect) -> Self {
         self.reconnect = reconnect;
         self
     }
 
-    /// Who the calls are made for, unless one says otherwise; from
+    /// Sets the credential of calls that have none of their own. It is made by
     /// [`Credential::to_opaque`](crate::rpc::Credential::to_opaque). Default AUTH_NONE.
     pub fn credential(mut self, credential: OpaqueAuth) -> Self {
         self.config.credential = credential;
         self
     }
 
-    /// What secures the calls, in place of [`credential`](Self::credential) and of what one call says
-    /// ([`CallOptions::credential`](super::CallOptions::credential)). Of calls whose bodies it protects nothing is placed
-    /// directly, and memory of the caller's for results is let go (RFC 8166 §8.2.2.3).
+    /// Secures the calls. `security` supplies their credentials, in place of [`credential`](Self::credential) and of
+    /// [`CallOptions::credential`](super::CallOptions::credential).
+    ///
+    /// Direct data placement is disabled for calls whose bodies are protected, and the caller's landing buffers are not used
+    /// (RFC 8166 §8.2.2.3).
     pub fn security(mut self, security: impl Security) -> Self {
         self.config.security = Some(Arc::new(security));
         self
     }
 
-    /// Serves one version of a program to the server, which calls it over the channel's connection: callbacks. A server does
-    /// so once it has been told, in a call, that it may (RFC 8167 §6).
+    /// Serves one version of a program to the server, which calls it over the channel's connection (callbacks). The client has to
+    /// announce in a call that it accepts callbacks (RFC 8167 §6).
     ///
-    /// Over RDMA calls and replies of the reverse direction are no longer than one inline message, and nothing in them
-    /// is placed directly (RFC 8167 §5.3). Handlers run as a server's do, and end with their connection no sooner: what they
-    /// return then goes nowhere. As long as the channel lives, its connection is not closed for being idle (RFC 8167 §5.4).
+    /// Over RDMA, calls and replies in the reverse direction must fit one inline message, and nothing in them is placed directly
+    /// (RFC 8167 §5.3). Handlers run as on a server. When the connection closes, handlers in progress run to their end, and their
+    /// replies are dropped. While the channel exists, its connection is not closed for being idle (RFC 8167 §5.4).
     pub fn serve(mut self, service: impl Service) -> Self {
         self.services.push(Arc::new(service));
         self
     }
 
-    /// Decides whose callbacks are served (RFC 8167 §8). Default: [`StandardAuthenticator`], AUTH_NONE and AUTH_SYS.
+    /// Sets the authenticator of the server's calls (RFC 8167 §8). Default: [`StandardAuthenticator`], which accepts AUTH_NONE
+    /// and AUTH_SYS.
     pub fn authenticator(mut self, authenticator: impl Authenticator) -> Self {
         self.authenticator = Arc::new(authenticator);
         self
     }
 
-    /// Most calls of the server's that are under way at a time. Default 8. Without a [service](Self::serve) there are none.
+    /// Sets the maximum number of the server's calls in progress at a time. At least 1. Default 8. Without a
+    /// [service](Self::serve), the server's calls are discarded (RFC 8167 §6).
     pub fn reverse_credits(mut self, credits: u32) -> Self {
         self.config.connection.engine.reverse_credits = credits.max(1);
         self
@@ -170,11 +179,11 @@ impl ChannelBuilder {
     fn config(self) -> Result<(ChannelConfig, Option<Arc<ServiceRegistry>>), ConnectError> {
         let mut config = self.config;
         if self.services.is_empty() {
-            // RFC 8167 §6: calls of the server's are discarded.
+            // RFC 8167 §6: the server's calls are discarded.
             config.connection.engine.reverse_credits = 0;
             Ok((config, None))
         } else {
-            // RFC 8167 §5.4: a connection of which calls may come SHOULD be maintained.
+            // RFC 8167 §5.4: a connection on which the server may make calls SHOULD be maintained.
             config.connection.idle_timeout = None;
             let registry = ServiceRegistry::new(self.services, self.authenticator)
                 .map_err(|(program, version)| ConnectError::DuplicateService { program, version })?;
@@ -183,10 +192,11 @@ impl ChannelBuilder {
         }
     }
 
-    /// Connects to `scheme://host:port`; see [`Url`].
+    /// Connects to `scheme://host:port`; see [`Url`]. The addresses of the host are tried in order.
     ///
     /// # Errors
-    /// When the URL cannot be used, two services collide, or none of the host's addresses answers as it should.
+    /// See [`ConnectError`]: the URL is invalid, two services have the same program and version, or no address of the host
+    /// accepted a connection.
     pub async fn connect(mut self, url: &str) -> Result<Channel, ConnectError> {
         let url: Url = url.parse()?;
         if let Some(version) = url.version() {
@@ -197,10 +207,10 @@ impl ChannelBuilder {
         Channel::open(Box::new(UrlDialer { url, callbacks }), config, reconnect).await
     }
 
-    /// Connects to `addr` by a provider of the caller's.
+    /// Connects to `addr` through `connector`, a provider chosen by the caller.
     ///
     /// # Errors
-    /// When two services collide, or the peer does not answer as it should.
+    /// See [`ConnectError`]: two services have the same program and version, or the connection could not be set up.
     pub async fn connect_with<C: Connector>(self, connector: C, addr: SocketAddr) -> Result<Channel, ConnectError> {
         let reconnect = self.reconnect;
         let (config, callbacks) = self.config()?;
@@ -209,25 +219,25 @@ impl ChannelBuilder {
 }
 
 impl Channel {
-    /// Connects to `scheme://host:port`, with all defaults; see [`Url`](crate::transport::Url).
+    /// Connects to `scheme://host:port` with the default configuration; see [`Url`](crate::transport::Url).
     ///
     /// # Errors
-    /// When the URL cannot be used, or none of the host's addresses answers as it should.
+    /// See [`ConnectError`]: the URL is invalid, or no address of the host accepted a connection.
     #[doc(alias = "clnt_create")]
     #[doc(alias = "clnt_tli_create")]
     pub async fn connect(url: &str) -> Result<Self, ConnectError> {
         Self::builder().connect(url).await
     }
 
-    /// Connects to `addr` by a provider of the caller's.
+    /// Connects to `addr` through `connector`, a provider chosen by the caller, with the default configuration.
     ///
     /// # Errors
-    /// When the peer does not answer as it should.
+    /// See [`ConnectError`]: the connection could not be set up.
     pub async fn connect_with<C: Connector>(connector: C, addr: SocketAddr) -> Result<Self, ConnectError> {
         Self::builder().connect_with(connector, addr).await
     }
 
-    /// Returns a builder, to configure a channel before it connects.
+    /// Returns a builder that configures a channel before it connects.
     pub fn builder() -> ChannelBuilder {
         ChannelBuilder::default()
     }

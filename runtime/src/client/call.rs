@@ -1,4 +1,4 @@
-//! One call: its options, its message, its result.
+//! The options of a call, the encoding of its message, and the decoding of its reply.
 
 use std::{
     sync::Arc,
@@ -39,25 +39,25 @@ pub struct CallOptions {
     landing: SmallVec<[Landing; 2]>,
     pub(super) credential: Option<OpaqueAuth>,
     repeatable: bool,
-    /// Boxed, because they are rare, and every call would have to be as large.
+    /// Boxed because it is rarely set, and would enlarge every call.
     reply_bounds: Option<Box<ReplyBounds>>,
     reply_limit: Option<u64>,
 }
 
-/// Memory for one eligible result.
+/// The memory for one eligible result.
 #[derive(Debug)]
 enum Landing {
-    /// From the channel's pool.
+    /// A buffer from the channel's pool.
     Pooled,
-    /// From a pool of the caller's: another attempt of the call takes another buffer.
+    /// A pool of the caller. Each attempt of the call uses a new buffer.
     From(LandingPool),
     Buffer(PayloadBuf),
-    /// A buffer that an attempt of the call has taken.
+    /// A buffer of the caller that an attempt of the call has used.
     Taken,
 }
 
 impl Landing {
-    /// The length of the memory in bytes, if the caller provides it.
+    /// Returns the length of the memory in bytes, if the caller provides it.
     fn len(&self) -> Option<usize> {
         match self {
             Self::Pooled | Self::Taken => None,
@@ -79,29 +79,29 @@ impl Landing {
 }
 
 impl CallOptions {
-    /// Nothing said: the channel's defaults hold.
+    /// Creates options in which nothing is set, so that the channel's defaults apply.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// When to give up. The call then fails and what it exposed is invalidated; the server may still carry it out.
+    /// Sets the deadline. A call that has no reply by then fails, and its memory is invalidated. The server may still execute it.
     pub fn deadline(mut self, deadline: Instant) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// How long it may take from now on.
+    /// Sets the deadline to `timeout` from now.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.deadline = tokio::time::Instant::now().into_std().checked_add(timeout);
         self
     }
 
-    /// Memory for the next eligible result, in the order of the reply's encoding: the server's RDMA Write lands in it,
-    /// and the result's `Bytes` are a view of it. It must be as long as the result may be. Over TCP nothing is placed:
-    /// the memory is let go, and the `Bytes` are a view of the reply.
+    /// Provides a landing buffer for the next eligible result, in the order of the reply's encoding. The server writes the result
+    /// to it by RDMA Write, and the result's `Bytes` are a view of it. The buffer must have at least the maximum length of the
+    /// result, or the call fails with [`CallError::Landing`]. Over TCP nothing is placed directly: the buffer is dropped, and the
+    /// `Bytes` are a view of the reply.
     ///
-    /// A call with such memory is never retried. To use memory for one call after the other, see
-    /// [`landing_from`](Self::landing_from).
+    /// A call with such a buffer is never retried. To reuse buffers, see [`landing_from`](Self::landing_from).
     pub fn landing(mut self, memory: PayloadBuf) -> Self {
         self.landing.push(Landing::Buffer(memory));
         self
@@ -131,33 +131,33 @@ impl CallOptions {
         self
     }
 
-    /// No memory for the next eligible result: it lands in the channel's pool.
+    /// Places the next eligible result in a buffer of the channel's pool. This skips one result in the order of the encoding.
     pub fn landing_pooled(mut self) -> Self {
         self.landing.push(Landing::Pooled);
         self
     }
 
-    /// Returns whether the call may be made more than once. Each attempt needs memory for its results.
+    /// Returns `true` if the call can be retried: each attempt needs memory for its results.
     pub(super) fn can_retry(&self) -> bool {
         !self.landing.iter().any(|landing| matches!(landing, Landing::Buffer(_) | Landing::Taken))
     }
 
-    /// What the reply takes at most, in place of what the binding of the procedure computes from its arguments: for a
-    /// caller that knows better, as one does that has asked for an object's size, or whose reply did not fit and who asks
-    /// again with room for more (RFC 8267 §3, §3.1).
+    /// Sets the maximum size of the reply, in place of the bounds that the procedure's binding computes from the arguments (RFC
+    /// 8267 §3, §3.1). Use it if you know a better bound, for example from an object's size, or to retry with more room a call
+    /// whose reply did not fit.
     pub fn reply_bounds(mut self, bounds: ReplyBounds) -> Self {
         self.reply_bounds = Some(Box::new(bounds));
         self
     }
 
-    /// The server never returns more than `octets`, as was agreed with it: no more is provided, whether inline or for any
-    /// of the eligible results. That of a session of NFS 4.1 is its `ca_maxresponsesize` (RFC 8267 §6.2.2).
-    pub fn reply_limit(mut self, octets: u64) -> Self {
-        self.reply_limit = Some(octets);
+    /// Limits the memory provided for the reply to `bytes`: for the inline part, and for each eligible result. Use it
+    /// if the server has agreed never to return more, as an NFS 4.1 server does by `ca_maxresponsesize` (RFC 8267 §6.2.2).
+    pub fn reply_limit(mut self, bytes: u64) -> Self {
+        self.reply_limit = Some(bytes);
         self
     }
 
-    /// What the reply takes at most; `computed` is what the binding says.
+    /// Returns the maximum size of the reply. `computed` returns the bounds of the procedure's binding.
     pub(super) fn bounds(&mut self, computed: impl FnOnce() -> ReplyBounds) -> ReplyBounds {
         let mut bounds = self.reply_bounds.take().map_or_else(computed, |bounds| *bounds);
         if let Some(limit) = self.reply_limit {
@@ -167,27 +167,27 @@ impl CallOptions {
         bounds
     }
 
-    /// The call may be carried out twice, though its procedure is not declared `@idempotent`. Version 2 of RPC-over-RDMA then
-    /// sends it again, with more room for the reply, where its responder says that there is too little.
+    /// Allows the call to be executed twice although its procedure is not declared `@idempotent`. Version 2 of RPC-over-RDMA then
+    /// resends the call with more room for the reply if the responder reports too little (RPC-over-RDMA v2 §6.4).
     pub fn repeatable(mut self) -> Self {
         self.repeatable = true;
         self
     }
 
-    /// Who this call is made for; from [`Credential::to_opaque`](crate::rpc::Credential::to_opaque).
+    /// Sets the credential of the call, made by [`Credential::to_opaque`](crate::rpc::Credential::to_opaque).
     pub fn credential(mut self, credential: OpaqueAuth) -> Self {
         self.credential = Some(credential);
         self
     }
 }
 
-/// Which procedure is called.
+/// The procedure that is called.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CallTarget {
     pub(super) program: u32,
     pub(super) version: u32,
     pub(super) number: u32,
-    /// For messages and traces.
+    /// `PROGRAM.PROCEDURE`, for error messages and traces.
     pub(super) name: &'static str,
     pub(super) idempotent: bool,
 }
@@ -199,13 +199,13 @@ impl CallTarget {
     }
 }
 
-/// How a call is secured, if it is.
+/// The security of one call.
 pub(super) struct CallSecurity {
     seal: Arc<dyn Seal>,
     protection: Option<Arc<dyn Protection>>,
 }
 
-/// Encodes one call; memory is taken from the connection's pool. What secures it is to be handed to [`decode`].
+/// Encodes one call into memory from the connection's pool. The returned security, if any, is an argument of [`decode`].
 pub(super) fn encode<A: XdrEncode>(
     link: &ChannelLink,
     config: &ChannelConfig,
@@ -216,14 +216,14 @@ pub(super) fn encode<A: XdrEncode>(
     deadline: Option<Instant>,
 ) -> Result<(OutgoingCall, Option<CallSecurity>), CallError> {
     let procedure = callee.name;
-    // RPC-over-RDMA v2 §6.4: whether it may be sent again with more room for its reply.
+    // RPC-over-RDMA v2 §6.4: such a call may be resent with more room for its reply.
     let idempotent = callee.idempotent || options.repeatable;
     let surplus = options.landing.iter().enumerate().skip(bounds.chunks.len());
     if let Some((index, len)) = surplus.filter_map(|(index, landing)| Some((index, landing.len()?))).next() {
         return Err(CallError::Landing { procedure, index, len, needed: 0 });
     }
     let mut chunks = SmallVec::new();
-    // RFC 8166 §4.3.2.2: each chunk takes the largest item that may come to it, as the bounds tell.
+    // RFC 8166 §4.3.2.2: each chunk has room for the longest item allowed by the bounds.
     for (index, &max_len) in bounds.chunks.iter().enumerate() {
         let landing = options.landing.get_mut(index);
         if let Some(len) = landing.as_ref().and_then(|landing| landing.len())
@@ -246,7 +246,7 @@ pub(super) fn encode<A: XdrEncode>(
         None => options.credential.as_ref().unwrap_or(&config.credential),
         Some(secured) => &secured.credential,
     };
-    // The engine assigns the XID, and has the verifier made over it.
+    // The engine assigns the XID. The verifier covers the XID, so it is made later.
     let header = CallHeader {
         credential: credential.clone(),
         ..CallHeader::new(0, callee.program, callee.version, callee.number)
@@ -257,7 +257,7 @@ pub(super) fn encode<A: XdrEncode>(
     if let Some(protection) = guard.as_ref().and_then(|guard| guard.protection.as_deref()) {
         let message = message_buf(&engine.pool, engine.send_size as usize);
         let message = protect(message, &header, args, protection, procedure)?;
-        // RFC 8166 §8.2.2.3: results come as they are wrapped, none of them in a Write chunk.
+        // RFC 8166 §8.2.2.3: wrapped results are not reduced, so they need no Write chunks.
         let reply = ReplyResources {
             max_inline: rpc::max_reply_len(max_verifier, protection.max_wrapped(bounds.whole())),
             chunks: SmallVec::new(),
@@ -265,7 +265,7 @@ pub(super) fn encode<A: XdrEncode>(
         let policy = CallPolicy { idempotent, protected: true };
         return Ok((OutgoingCall { message, reduced: SmallVec::new(), reply, deadline, policy, seal }, guard));
     }
-    // As long as may be sent inline; it grows where that is too little. The engine decides what goes inline.
+    // The buffer has the size of the longest inline message, and grows on demand. The engine decides what is sent inline.
     let mut message = message_buf(&engine.pool, engine.send_size as usize);
     let mut sink = ReducingSink::for_engine(&mut message, engine.min_reduce);
     header
@@ -280,7 +280,7 @@ pub(super) fn encode<A: XdrEncode>(
     Ok((OutgoingCall { message, reduced, reply, deadline, policy, seal }, guard))
 }
 
-/// Encodes a call whose arguments are protected: all of them, whatever is eligible (RFC 8166 §8.2.2.3).
+/// Encodes a call whose arguments are protected. No eligible item is reduced (RFC 8166 §8.2.2.3).
 fn protect<A: XdrEncode>(
     mut message: MessageBuf,
     header: &CallHeader,
@@ -297,7 +297,7 @@ fn protect<A: XdrEncode>(
     Ok(message)
 }
 
-/// Decodes one reply, its result by `read`.
+/// Decodes one reply. `read` decodes the result.
 pub(super) fn decode<R>(
     procedure: &'static str,
     reply: &IncomingReply,
@@ -313,13 +313,13 @@ pub(super) fn decode<R>(
     match ReplyHeader::decode(&mut decoder) {
         Ok(header) => {
             let insecure = |source| CallError::Security { procedure, sent: true, source };
-            // RFC 2203 §5.3.3.2: what is accepted has a verifier; what is denied has none (RFC 5531 §9).
+            // RFC 2203 §5.3.3.2: an accepted reply has a verifier. A denied reply has none (RFC 5531 §9).
             if let Some(guard) = &guard
                 && !header.outcome.as_ref().is_err_and(RpcError::is_denied)
             {
                 guard.seal.verify(&header.verifier).map_err(insecure)?;
             }
-            // RFC 2203 §5.3.3.4: only the results are protected.
+            // RFC 2203 §5.3.3.4: only results are protected, so an error status is not.
             header.outcome.map_err(|source| CallError::Rpc { procedure, source })?;
             if let Some(protection) = guard.and_then(|guard| guard.protection) {
                 let body = Bytes::copy_from_slice(decoder.rest());

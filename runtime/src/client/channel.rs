@@ -1,4 +1,4 @@
-//! A channel: calls go in, results come out, connections come and go.
+//! The channel: it makes calls over a connection, and replaces the connection when it is lost.
 
 use std::{
     fmt,
@@ -37,9 +37,10 @@ use crate::{
     xdr::{DecodeError, Decoder, XdrDecode, XdrEncode},
 };
 
-/// A server that can be called. Clones share the connection, which is closed when the last of them is dropped.
+/// A connection to a server, over which calls are made. Clones share the connection, which is closed when the last clone is
+/// dropped.
 ///
-/// A channel that has lost its connection connects again with the next call, unless [`Reconnect`] says otherwise.
+/// A channel that has lost its connection connects again with the next call, unless it is configured with [`Reconnect::Never`].
 ///
 /// ```no_run
 /// mod plane {
@@ -63,28 +64,28 @@ use crate::{
 pub struct Channel(Arc<ChannelInner>);
 
 struct ChannelInner {
-    /// `None` for a channel over a connection that is not its own.
+    /// `None` if the channel does not own its connection.
     dial: Option<Arc<dyn Dial>>,
     config: Arc<ChannelConfig>,
     reconnect: Reconnect,
     current: Mutex<ChannelState>,
-    /// Held by whoever connects anew; others wait for what comes of it.
+    /// Locked during an attempt to reconnect. Other calls wait for its outcome.
     redial: Arc<tokio::sync::Mutex<Backoff>>,
-    /// Wakes calls that wait for the end of a pause when the channel is closed.
+    /// Notified when the channel is closed, for calls that wait for the end of a pause.
     closing: Notify,
-    /// The server has turned out to have version 1 of RPC-over-RDMA only.
+    /// `true` once a negotiation of versions has failed. The channel then uses only version 1 of RPC-over-RDMA.
     pinned: AtomicBool,
 }
 
 struct ChannelState {
     link: Arc<ChannelLink>,
-    /// By [`Channel::close`].
+    /// `true` after [`Channel::close`].
     closed: bool,
-    /// The task that connects anew, or has.
+    /// The task of the latest attempt to reconnect.
     redialing: Option<AbortHandle>,
 }
 
-/// Without a channel there is nobody who wants the connection that is being made.
+/// Aborts an attempt to reconnect: without a channel, its connection is not needed.
 impl Drop for ChannelState {
     fn drop(&mut self) {
         self.redialing.iter().for_each(AbortHandle::abort);
@@ -123,52 +124,52 @@ impl Channel {
         Arc::clone(&self.0.current.lock().unwrap_or_else(PoisonError::into_inner).link)
     }
 
-    /// What was agreed when the present connection was set up, and since.
+    /// Returns the addresses and the agreed parameters of the current connection.
     #[must_use]
     pub fn info(&self) -> ChannelInfo {
         let link = self.current();
         link.info.clone().with(link.port.limits())
     }
 
-    /// How the calls of the present connection that were answered, and their replies, were conveyed, and why so. Of one call, the
-    /// span `call` of target `rpcrdma::call` tells it.
+    /// Returns the message formats of completed calls and their replies on the current connection, with the reasons for their
+    /// choice. For a single call, see the span `call` of target `rpcrdma::call` ([`trace`](crate::trace)).
     #[must_use]
     pub fn formats(&self) -> CallFormats {
         self.current().port.formats()
     }
 
-    /// What has happened on the present connection. A call's share is in it when the call returns.
+    /// Returns the counters of the current connection. When a call returns, they include that call.
     #[must_use]
     pub fn counters(&self) -> ConnectionCounters {
         self.current().port.counters()
     }
 
-    /// Where message buffers and landing memory come from. Arguments allocated here, `pool().alloc(len)` filled and
-    /// frozen, are sent from where they lie, as any `Bytes` are.
+    /// Returns the pool of message buffers and landing buffers. Use it to allocate eligible arguments as well: fill the buffer of
+    /// `pool().alloc(len)` and freeze it. Such `Bytes` are sent without a copy, as any others are.
     #[must_use]
     pub fn pool(&self) -> &BufferPool {
         &self.0.config.connection.engine.pool
     }
 
-    /// Why the present connection is over, if it is.
+    /// Returns the reason why the current connection was closed, or `None` while it is open.
     #[must_use]
     pub fn closed(&self) -> Option<CloseReason> {
         self.current().port.closed()
     }
 
-    /// Waits until the present connection is over, and tells why. With [`Reconnect::OnDemand`], the default, the next call
-    /// makes another one. A server that is to call back must then be told again.
+    /// Waits until the current connection is closed, and returns the reason. With [`Reconnect::OnDemand`], the default, the next
+    /// call makes a new connection. A client that accepts callbacks has to announce itself to the server again.
     pub async fn disconnected(&self) -> CloseReason {
-        // Not the link: who waits does not keep the connection.
+        // Holds the port and not the link: waiting must not keep the connection open.
         let port = Arc::clone(&self.current().port);
         port.wait_closed().await
     }
 
-    /// Closes the channel in order: later calls fail, calls under way finish, then the connection is closed. Calls of the
-    /// server's are served as long as there are calls under way.
+    /// Closes the channel gracefully. Later calls fail, calls in flight finish, and then the connection is closed. The server's
+    /// calls are served as long as calls are in flight.
     ///
-    /// Waits as long as the calls take; the deadlines they have bound it. A channel to the caller of a call
-    /// ([`Context::callback`](crate::server::Context::callback)) is only closed itself: the connection is the caller's.
+    /// Returns when the connection is closed. Calls without a deadline may delay that without bound. For a channel made by
+    /// [`Context::callback`](crate::server::Context::callback), the connection stays open, because the channel does not own it.
     #[doc(alias = "clnt_destroy")]
     pub async fn close(&self) {
         let link = {
@@ -187,12 +188,13 @@ impl Channel {
 
     /// Calls procedure `P`.
     ///
-    /// The call is made when the future is first polled, and cancelled when it is dropped, whether or not the server carries
-    /// it out. What it exposed is then out of everybody's reach but the server's until the reply comes, or for
-    /// [`EngineConfig::abandon_grace`](crate::engine::EngineConfig::abandon_grace), and is invalidated.
+    /// The call starts when the future is first polled. Dropping the future cancels the call, but the server may still execute
+    /// it. The server can access the call's memory until the reply arrives or
+    /// [`EngineConfig::abandoned_call_timeout`](crate::engine::EngineConfig::abandoned_call_timeout) has passed. Then the memory
+    /// is invalidated.
     ///
-    /// Any executor may poll it; a wait for room, or for a deadline before the call is sent, needs a tokio runtime. Outside of
-    /// one, a channel that has lost its connection does not connect again, and its calls fail.
+    /// Any executor may poll the future. Waiting for a free slot with a deadline, and reconnecting, need a tokio runtime. Outside
+    /// of one, a channel that has lost its connection does not connect again, and its calls fail.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -212,11 +214,11 @@ impl Channel {
         }
     }
 
-    /// As [`call`](Self::call), but `read` reads the reply where it lies and makes something of it: what a type of the
-    /// borrowed form, read by [`Decoder::read_ref`], is a view of is gone after that.
+    /// Calls procedure `P` as [`call`](Self::call) does, and decodes the result in place with `read`. Types of the borrowed form,
+    /// which [`Decoder::read_ref`] returns, are views of the reply and cannot outlive `read`.
     ///
     /// # Errors
-    /// See [`CallError`]; also `read`'s, and when it leaves part of the reply.
+    /// See [`CallError`]. An error of `read`, and a part of the reply that `read` leaves, are decoding errors.
     pub async fn call_view<P: Procedure, T, F>(
         &self,
         args: &P::Args,
@@ -231,18 +233,18 @@ impl Channel {
         self.traced(CallTarget::of::<P>(), &bounds, args, &mut options, &read).await
     }
 
-    /// Calls procedure 0, which takes and returns nothing, of any program and version: whether that is served, and how
-    /// long it takes (RFC 5531 §12.1).
+    /// Calls procedure 0 of any program and version. By convention, it has no arguments and no results (RFC 5531 §12.1). Use it
+    /// to find out if a program is served, or to measure the round-trip time.
     ///
     /// # Errors
-    /// See [`CallError`]; it calls the procedure `NULL`.
+    /// See [`CallError`]. The errors name the procedure `NULL`.
     #[doc(alias = "rpcinfo")]
     pub async fn call_null(&self, program: u32, version: u32, mut options: CallOptions) -> Result<(), CallError> {
         let callee = CallTarget { program, version, number: 0, name: "NULL", idempotent: true };
         self.traced(callee, &ReplyBounds::default(), &(), &mut options, &|decoder| decoder.read()).await
     }
 
-    /// Makes a call in a span of its own.
+    /// Makes a call in its own span.
     fn traced<'a, A: XdrEncode + Sync, R>(
         &'a self,
         callee: CallTarget,
@@ -275,13 +277,14 @@ impl Channel {
             tokio::time::Instant::now().into_std().checked_add(timeout)
         });
         let mut retries = if options.can_retry() { self.0.reconnect.retries() } else { 0 };
-        // What ended an attempt that the server may have carried out: whatever ends a later one does not undo it.
+        // The failure of an earlier attempt that the server may have executed. The failure of a later attempt does not change
+        // that.
         let mut earlier = None;
         loop {
             let failure = match self.attempt(span, callee, bounds, args, options, deadline, read).await {
                 Ok(Attempt::Replied(reply)) => return Ok(reply),
                 Ok(Attempt::Failed(failure)) => failure,
-                Ok(Attempt::Unconnected(error, retry_at)) => {
+                Ok(Attempt::NotConnected(error, retry_at)) => {
                     if retries == 0 || !self.back_off(retry_at, deadline).await {
                         return Err(after(earlier, CallError::Connect { procedure: callee.name, error }));
                     }
@@ -292,7 +295,7 @@ impl Channel {
             };
             let lost = matches!(failure, CallFailure::Closed { .. }) && !self.is_closed();
             if self.goes_back(&failure) {
-                tracing::info!(target: "rpcrdma", error = %ErrorChain(&failure), "beginning again with version 1");
+                tracing::info!(target: "rpcrdma", error = %ErrorChain(&failure), "falling back to version 1");
                 continue;
             }
             if retries == 0 || !lost || !(callee.idempotent || failure.is_unseen()) {
@@ -307,7 +310,7 @@ impl Channel {
         }
     }
 
-    /// Makes a call once. After an error it is not to be made again.
+    /// Makes one attempt of a call. An `Err` is final: the call must not be retried.
     #[allow(clippy::too_many_arguments)]
     async fn attempt<A: XdrEncode + Sync, R>(
         &self,
@@ -322,11 +325,11 @@ impl Channel {
         let config = &self.0.config;
         let link = match self.live() {
             Some(link) => link,
-            // Boxed, because it is rare, and every call would have to be as large.
+            // Boxed because it is rarely needed, and would enlarge the future of every call.
             None => match Box::pin(within(deadline, self.reconnect())).await {
                 Some(Ok(link)) => link,
                 Some(Err(LinkError::Closed(failure))) => return Ok(Attempt::Failed(failure)),
-                Some(Err(LinkError::Failed(error, retry_at))) => return Ok(Attempt::Unconnected(error, retry_at)),
+                Some(Err(LinkError::Failed(error, retry_at))) => return Ok(Attempt::NotConnected(error, retry_at)),
                 None => return Ok(Attempt::Failed(CallFailure::DeadlineExceeded { sent: false })),
             },
         };
@@ -362,11 +365,11 @@ impl Channel {
         call::decode(callee.name, &reply, config.connection.decode_limits, guard, read).map(Attempt::Replied)
     }
 
-    /// The first reply has come: with it the version is certain.
+    /// Reads the version of the connection after its first reply, when the version is final.
     #[cold]
     fn note_version(&self, link: &ChannelLink) {
         link.negotiates.store(false, Ordering::Relaxed);
-        // RPC-over-RDMA v2 §4.2.3.2: the next connection need not ask.
+        // RPC-over-RDMA v2 §4.2.3.2: the next connection need not negotiate.
         if link.port.limits().version == Some(1) {
             self.remember_version_1(link);
         }
@@ -378,9 +381,9 @@ impl Channel {
         }
     }
 
-    /// Whether the connection was lost while its version was still being negotiated, so that it is to be made anew, with version
-    /// 1, and the call again, which has not been sent. Once for a channel: no other version is offered after that.
-    // RPC-over-RDMA v2 §4.2.3.2: a server without version 2 may end the connection over it.
+    /// Returns `true` if the connection was lost during version negotiation, so that a new connection has to be made with version
+    /// 1 and the call, which was not sent, made again. All later connections of the channel use version 1.
+    // RPC-over-RDMA v2 §4.2.3.2: a server without version 2 may close the connection during negotiation.
     fn goes_back(&self, failure: &CallFailure) -> bool {
         let CallFailure::Closed { reason: CloseReason::NegotiationFailed { versions, .. }, sent } = failure else {
             return false;
@@ -396,13 +399,13 @@ impl Channel {
         !sent
     }
 
-    /// Returns whether the channel was closed by [`Channel::close`].
+    /// Returns `true` if the channel was closed by [`Channel::close`].
     fn is_closed(&self) -> bool {
         self.0.current.lock().unwrap_or_else(PoisonError::into_inner).closed
     }
 
-    /// Waits until the next attempt to connect may be made. Returns `false` if that is too late for the call, or the channel is
-    /// closed.
+    /// Waits until the next attempt to connect may be made. Returns `false` if that is too late for the call, or if the channel
+    /// is closed.
     async fn back_off(&self, until: tokio::time::Instant, deadline: Option<Instant>) -> bool {
         let mut closing = std::pin::pin!(self.0.closing.notified());
         closing.as_mut().enable();
@@ -416,14 +419,14 @@ impl Channel {
         }
     }
 
-    /// The connection, if it is alive.
+    /// Returns the connection if it is open.
     fn live(&self) -> Option<Arc<ChannelLink>> {
         let current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
         (!current.closed && !current.link.port.is_closed()).then(|| Arc::clone(&current.link))
     }
 
     async fn reconnect(&self) -> Result<Arc<ChannelLink>, LinkError> {
-        // To go back to version 1 is part of connecting, whatever is to be done about connections that are lost.
+        // The fallback to version 1 is part of connecting, so it happens even with `Reconnect::Never`.
         let back = self.0.pinned.load(Ordering::Relaxed)
             && matches!(self.closed(), Some(CloseReason::NegotiationFailed { .. }));
         let (min_backoff, max_backoff) = match self.0.reconnect {
@@ -449,8 +452,8 @@ impl Channel {
             backoff.check().map_err(|(error, until)| LinkError::Failed(error, until))?;
             let (dial, config, inner) = (Arc::clone(dial), Arc::clone(&self.0.config), Arc::downgrade(&self.0));
             let pinned = self.0.pinned.load(Ordering::Relaxed);
-            // In a task of its own: who gives up waiting for a connection leaves it, or why there is none, to the next. The
-            // task keeps no channel: it ends with the last of them.
+            // Connecting runs in its own task. If the caller gives up, the next caller gets the connection or the error. The task
+            // holds no channel, and is aborted with the last one.
             let redialed = tokio::spawn(
                 async move {
                     let dialed = dial.dial(&config, pinned).await;
@@ -464,7 +467,7 @@ impl Channel {
         redialed.await.ok().flatten().unwrap_or_else(|| Err(self.failure()))
     }
 
-    /// Notes what has come of connecting anew.
+    /// Records the outcome of an attempt to reconnect.
     fn redialed(
         &self,
         dialed: Result<Arc<ChannelLink>, ConnectError>,
@@ -501,32 +504,32 @@ impl Channel {
     }
 }
 
-/// Longest that a call without a deadline waits for the end of a pause between attempts to connect.
+/// The longest time that a call without a deadline waits for the end of a pause between attempts to connect.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// The outcome of one attempt of a call.
 enum Attempt<R> {
     Replied(R),
     Failed(CallFailure),
-    /// There is no connection, and none is made before this time.
-    Unconnected(ConnectError, tokio::time::Instant),
+    /// No connection could be made, and the next attempt is not made before this time.
+    NotConnected(ConnectError, tokio::time::Instant),
 }
 
-/// Why there is no connection.
+/// The error of a channel that has no connection.
 enum LinkError {
     Closed(CallFailure),
-    /// None is made before this time.
+    /// The attempt to connect failed. The next one is not made before this time.
     Failed(ConnectError, tokio::time::Instant),
 }
 
-/// What is told of a call that ended with `error`, when `earlier` ended an attempt of it before, which was sent.
+/// Returns the error to report for a call that ended with `error`. `earlier` is the failure of an earlier attempt that was sent.
 fn after(earlier: Option<CallFailure>, error: CallError) -> CallError {
     let Some(earlier) = earlier else { return error };
     match error {
         CallError::Connect { procedure, .. } | CallError::Security { procedure, sent: false, .. } => {
             CallError::Transport { procedure, failure: earlier }
         }
-        // It was not carried out this time.
+        // The last attempt was not executed, but the earlier one may have been.
         CallError::Rpc { procedure, source } if source.retry_is_safe() => {
             CallError::Transport { procedure, failure: earlier }
         }
@@ -542,7 +545,7 @@ fn after(earlier: Option<CallFailure>, error: CallError) -> CallError {
     }
 }
 
-/// `future`'s output, or `None` when `deadline` comes first.
+/// Returns the output of `future`, or `None` if `deadline` passes first.
 async fn within<F: Future>(deadline: Option<Instant>, future: F) -> Option<F::Output> {
     match deadline {
         Some(deadline) => tokio::time::timeout_at(deadline.into(), future).await.ok(),

@@ -1,4 +1,4 @@
-//! Setting a client's connection up.
+//! The set-up of a client's connections.
 
 use std::{future::Future, net::SocketAddr, ops::RangeInclusive, pin::Pin, sync::Arc};
 
@@ -16,17 +16,18 @@ use crate::{
 
 pub(super) type Dialing<'a> = Pin<Box<dyn Future<Output = Result<Arc<ChannelLink>, ConnectError>> + Send + 'a>>;
 
-/// Makes connections to one server, whatever the provider.
+/// Makes connections to one server over any provider.
 pub(super) trait Dial: Send + Sync {
-    /// Connects; with `pinned`, to a server that is known to have version 1 of RPC-over-RDMA only.
+    /// Makes a connection. With `pinned`, it offers only version 1 of RPC-over-RDMA, unless the channel is configured for version
+    /// 2 only.
     fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, pinned: bool) -> Dialing<'a>;
 
-    /// Whether an address means the same to every channel, so that what is known of one server is worth remembering. A provider
-    /// of the caller's may have addresses of its own.
+    /// Returns `true` if an address means the same server on every channel, so that the server's version may be cached. A custom
+    /// provider may have its own addresses.
     fn has_common_addresses(&self) -> bool;
 }
 
-/// By a provider that the caller chose, to one address.
+/// Connects to one address through a provider chosen by the caller.
 pub(super) struct Dialer<C> {
     pub(super) connector: C,
     pub(super) addr: SocketAddr,
@@ -49,7 +50,7 @@ impl<C: Connector> Dial for Dialer<C> {
     }
 }
 
-/// By the provider that a URL names. The host is resolved each time: it may have moved.
+/// Connects to a URL. The host is resolved for each attempt, because its addresses may change.
 pub(super) struct UrlDialer {
     pub(super) url: Url,
     /// The services that the server may call.
@@ -107,13 +108,13 @@ async fn connect<C: Connector>(
 ) -> Result<Arc<ChannelLink>, SetupError> {
     let connection = &settings.config.connection;
     let mut versions = connection.engine.versions.clone();
-    // RPC-over-RDMA v2 §4.2.3.2: not again with what the server does not have.
+    // RPC-over-RDMA v2 §4.2.3.2: do not offer again the version that the server does not support.
     if both_versions(&versions) && pinned {
         versions = 1..=1;
     }
     let negotiates = both_versions(&versions);
     let params = connection.setup_params();
-    // The provider keeps to the time as well; this holds where one does not.
+    // Providers apply the timeout themselves. This one is for providers that do not.
     let connected = tokio::time::timeout(connection.setup_timeout, connector.connect(peer, params))
         .await
         .map_err(|_| SetupError::TimedOut(connection.setup_timeout))??;
@@ -121,7 +122,7 @@ async fn connect<C: Connector>(
     Ok(link(set_up, negotiates, settings))
 }
 
-/// RFC 5531 §11: there is nothing to agree on; what answers shows with its first reply.
+/// Connects over TCP. There is nothing to negotiate (RFC 5531 §11), so the first reply shows if an RPC server is listening.
 async fn connect_tcp(peer: SocketAddr, settings: Settings<'_>) -> Result<Arc<ChannelLink>, SetupError> {
     let connection = &settings.config.connection;
     let stream = tokio::time::timeout(connection.setup_timeout, TcpStream::connect(peer))
@@ -137,7 +138,7 @@ fn link<I: EngineIo>(
 ) -> Arc<ChannelLink> {
     let span = tracing::info_span!(target: "rpcrdma", "connection", role = "client", peer = %info.peer_addr);
     let port = Arc::new(DriverPort::new(config.max_calls));
-    // A server may need an answer before it gives its own.
+    // A server may need the reply to a callback before it can reply to the client's call.
     let driver = DriverConfig { idle_timeout: config.connection.idle_timeout, serves_to_the_end: true };
     match callbacks {
         None => driver::spawn(DriverCore::new(engine, io, NoInboundCalls, Arc::clone(&port), driver), span),
@@ -150,7 +151,7 @@ fn link<I: EngineIo>(
     Arc::new(ChannelLink { is_owned: true, port, info, negotiates: negotiates.into() })
 }
 
-/// Whether there is something to be negotiated.
+/// Returns `true` if `versions` contains both versions, so that they have to be negotiated.
 fn both_versions(versions: &RangeInclusive<u32>) -> bool {
     versions.contains(&1) && versions.contains(&2)
 }

@@ -1,4 +1,4 @@
-//! What can become of a call, and of connecting.
+//! The errors of calls and of connecting.
 
 use std::{error::Error, fmt, net::SocketAddr, time::Duration};
 
@@ -10,36 +10,36 @@ use crate::{
     xdr::{DecodeError, DecodeErrorKind, EncodeError},
 };
 
-/// Why no connection could be made.
+/// The error of an attempt to connect.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The URL cannot be used.
+    /// The URL is invalid.
     Url(UrlError),
-    /// Two services for the server's calls are for the same version of the same program.
+    /// Two services passed to [`ChannelBuilder::serve`](super::ChannelBuilder::serve) have the same program and version.
     DuplicateService {
-        /// The program.
+        /// The program number.
         program: u32,
-        /// The version.
+        /// The program version.
         version: u32,
     },
-    /// The host has no address.
+    /// The host name could not be resolved, or has no address.
     Resolve {
-        /// The host.
+        /// The host name.
         host: String,
-        /// Why.
+        /// The error of the resolver.
         source: IoError,
     },
-    /// No address answered as it should. This is the failure of the last address that was tried.
+    /// No address of the host accepted a connection. The fields describe the last attempt.
     Setup {
-        /// The address.
+        /// The address that was tried last.
         peer: SocketAddr,
-        /// Why.
+        /// The error of that attempt.
         source: SetupError,
     },
-    /// The connection was lost, a new one could not be made just now, and it is not time yet to try again.
+    /// The connection was lost, the last attempt to reconnect failed, and the next attempt is not due yet.
     BackOff {
-        /// Time left.
+        /// The time until the next attempt.
         retry_in: Duration,
         /// The error of the last attempt. Its source is also the source of this error.
         last: Box<ConnectError>,
@@ -67,7 +67,7 @@ impl Error for ConnectError {
             Self::DuplicateService { .. } => None,
             Self::Resolve { source, .. } => Some(&**source),
             Self::Setup { source, .. } => Some(source),
-            // The message is the last attempt's, so the cause is as well.
+            // The message is that of the last attempt, so the cause is as well.
             Self::BackOff { last, .. } => last.source(),
         }
     }
@@ -79,10 +79,11 @@ impl From<UrlError> for ConnectError {
     }
 }
 
-/// Why a call yielded no result. Every variant names the procedure.
+/// The error of a call. Every variant names the procedure.
 ///
-/// [`Transport`](Self::Transport) and [`Connect`](Self::Connect) have the message of the error that they contain, with the
-/// procedure in front, and the source of that error. All other variants have the error that they contain as their source.
+/// [`Transport`](Self::Transport) and [`Connect`](Self::Connect) display the error that they contain after the name of the
+/// procedure, and have the same source as that error. [`Landing`](Self::Landing) has no source. All other variants have the error
+/// that they contain as their source.
 ///
 /// ```
 /// use rpcrdma::client::CallError;
@@ -98,68 +99,67 @@ impl From<UrlError> for ConnectError {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum CallError {
-    /// No RPC reply: the connection closed, the deadline passed, or the transport refused the call.
+    /// The call got no RPC reply: the connection closed, the deadline passed, or the transport refused the call.
     Transport {
-        /// The procedure.
+        /// `PROGRAM.PROCEDURE`.
         procedure: &'static str,
-        /// Who ended it and why.
+        /// The failure that ended the call.
         failure: CallFailure,
     },
-    /// The connection had been lost, and no new one could be made.
+    /// The connection was lost, and a new one could not be made.
     Connect {
-        /// The procedure.
+        /// `PROGRAM.PROCEDURE`.
         procedure: &'static str,
-        /// Why.
+        /// The error of the attempt to connect.
         error: ConnectError,
     },
     /// The arguments exceed a bound of their XDR declaration. Nothing was sent.
     Encode {
-        /// The procedure.
+        /// `PROGRAM.PROCEDURE`.
         procedure: &'static str,
-        /// Which item.
+        /// The item that cannot be encoded, and the reason.
         source: EncodeError,
     },
-    /// A landing buffer is shorter than the eligible result it is for may be, or there is no such result. Nothing was
-    /// sent.
+    /// A landing buffer is shorter than the maximum length of its eligible result, or there is no such result. Nothing was sent.
     Landing {
-        /// The procedure.
+        /// `PROGRAM.PROCEDURE`.
         procedure: &'static str,
-        /// Which eligible result, from 0.
+        /// Index of the eligible result in the order of the reply's encoding, from 0.
         index: usize,
-        /// Octets of the buffer.
+        /// Length of the buffer, in bytes.
         len: usize,
-        /// Octets that the result may have; 0 where there is no such result.
+        /// Maximum length of the result, in bytes. 0 if there is no such result.
         needed: u64,
     },
-    /// The call could not be secured, or its reply is not what it should be.
+    /// The call could not be secured, or its reply failed the security check.
     Security {
-        /// The procedure.
+        /// `PROGRAM.PROCEDURE`.
         procedure: &'static str,
-        /// Whether the call was sent: then it may have been carried out.
+        /// `true` if the call was sent. The server may have executed it.
         sent: bool,
-        /// What is wrong.
+        /// The error of the security mechanism.
         source: SecurityError,
     },
-    /// The server answered that it did not carry the call out (RFC 5531 §9).
+    /// The server replied with an error status (RFC 5531 §9).
     Rpc {
-        /// The procedure.
+        /// `PROGRAM.PROCEDURE`.
         procedure: &'static str,
-        /// Its answer.
+        /// The status in the reply.
         source: RpcError,
     },
-    /// The reply is no encoding of the result.
+    /// The reply is not a valid encoding of the result.
     Decode {
-        /// The procedure.
+        /// `PROGRAM.PROCEDURE`.
         procedure: &'static str,
-        /// Which item.
+        /// The item that cannot be decoded, and the reason.
         source: DecodeError,
     },
-    /// The reply breaks the rules of direct data placement (RFC 8166 §6.1). Permanent: the server and this end do not
-    /// agree on which results are eligible, or where they go.
+    /// The reply breaks the rules of direct data placement (RFC 8166 §6.1). The error is permanent: client and server do not
+    /// agree on which results are eligible, or on where they are placed.
     DirectPlacement {
-        /// The procedure.
+        /// `PROGRAM.PROCEDURE`.
         procedure: &'static str,
-        /// Which item.
+        /// The item that breaks the rules.
         source: DecodeError,
     },
 }
@@ -172,14 +172,14 @@ impl fmt::Display for CallError {
             Self::Connect { error, .. } => error.fmt(f),
             Self::Encode { .. } => f.write_str("cannot encode the arguments"),
             Self::Landing { index, len, needed, .. } => {
-                write!(f, "landing buffer {index} has {len} bytes, the eligible result it is for may have {needed}")
+                write!(f, "landing buffer {index} has {len} bytes, but its eligible result may have {needed}")
             }
             Self::Security { sent: false, .. } => f.write_str("cannot secure the call"),
             Self::Security { sent: true, .. } => f.write_str("the reply failed its security check"),
-            Self::Rpc { .. } => f.write_str("the server answered with an error"),
+            Self::Rpc { .. } => f.write_str("the server returned an error"),
             Self::Decode { .. } => f.write_str("cannot decode the reply"),
             Self::DirectPlacement { .. } => {
-                f.write_str("the reply breaks direct data placement (RFC 8166 section 6.1)")
+                f.write_str("the reply violates the rules of direct data placement (RFC 8166 section 6.1)")
             }
         }
     }
@@ -201,7 +201,7 @@ impl Error for CallError {
 }
 
 impl CallError {
-    // RFC 8166 §6.1: a violation is reported as an appropriate permanent error.
+    // RFC 8166 §6.1: a violation is reported to the caller as a permanent error.
     pub(super) fn from_decode(procedure: &'static str, source: DecodeError) -> Self {
         match source.kind() {
             DecodeErrorKind::ChunkLength { .. }
@@ -212,7 +212,7 @@ impl CallError {
         }
     }
 
-    /// Returns the kind of error, in one of a few words, for traces.
+    /// Returns the kind of error as a short fixed word, for traces.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Transport { failure: CallFailure::DeadlineExceeded { .. }, .. } => "deadline",
@@ -226,7 +226,7 @@ impl CallError {
         }
     }
 
-    /// `PROGRAM.PROCEDURE` that was called.
+    /// Returns the name of the procedure that was called: `PROGRAM.PROCEDURE`.
     #[must_use]
     pub fn procedure(&self) -> &'static str {
         match self {
@@ -241,22 +241,22 @@ impl CallError {
         }
     }
 
-    /// Whether it is certain that the call was not carried out, so that making it again cannot do its work twice.
+    /// Returns `true` if the server certainly did not execute the call, so that a retry cannot execute it twice.
     ///
-    /// An idempotent procedure may be called again in any case.
+    /// A call of an idempotent procedure may be retried in any case.
     #[must_use]
     pub fn is_retry_safe(&self) -> bool {
         match self {
             Self::Connect { .. } | Self::Encode { .. } | Self::Landing { .. } => true,
             Self::Security { sent, .. } => !sent,
             Self::Transport { failure, .. } => failure.is_unseen(),
-            // Every status but SYSTEM_ERR is given before the procedure runs (RFC 5531 §9).
+            // RFC 5531 §9: a server sends every status except SYSTEM_ERR before the procedure runs.
             Self::Rpc { source, .. } => source.retry_is_safe(),
             Self::Decode { .. } | Self::DirectPlacement { .. } => false,
         }
     }
 
-    /// Whether the connection is gone, so that other calls will fail as well until there is a new one.
+    /// Returns `true` if the connection was lost. Other calls fail as well until a new connection is made.
     #[must_use]
     pub fn is_connection_loss(&self) -> bool {
         matches!(self, Self::Connect { .. } | Self::Transport { failure: CallFailure::Closed { .. }, .. })

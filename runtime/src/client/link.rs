@@ -1,4 +1,4 @@
-//! A channel's connection.
+//! The connection of a channel.
 
 use std::sync::{Arc, atomic::AtomicBool};
 
@@ -10,13 +10,13 @@ use crate::{
     session::ChannelInfo,
 };
 
-/// A channel's connection.
+/// The connection of a channel.
 pub(super) struct ChannelLink {
-    /// Whether the channel owns the connection. An owned connection is closed with its last link.
+    /// `true` if the channel owns the connection. An owned connection is closed with its last link.
     pub(super) is_owned: bool,
     pub(super) port: Arc<DriverPort>,
     pub(super) info: ChannelInfo,
-    /// Whether the outcome of version negotiation still has to be looked at, once a reply has arrived.
+    /// `true` until the outcome of version negotiation has been read, after the first reply.
     pub(super) negotiates: AtomicBool,
 }
 

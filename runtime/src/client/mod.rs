@@ -11,16 +11,16 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Calls run concurrently, up to the credits that the server grants; more wait in order. A call is a future that may
-//! be dropped at any time: its memory returns to its pool when no access by the server is possible any more.
+//! Calls run concurrently, up to the credits that the server grants. Further calls wait in order. A call is a future that may be
+//! dropped at any time. Its memory returns to the pool once the server can no longer access it.
 //!
 //! # Both directions
 //!
-//! A channel may serve programs itself ([`ChannelBuilder::serve`]): the server then calls back, over the connection that
-//! the client has made (RFC 8167, RFC 5531 §11), while calls go the other way. A client tells its server in a call of its own
-//! that it is prepared for that; the server's handler takes a client of its caller from the call's
-//! [`Context`](crate::server::Context::callback). Keep the channel alive while you expect callbacks. The connection stays open as
-//! long as the channel does, and [`Channel::disconnected`] returns when it is lost.
+//! A channel may serve programs itself ([`ChannelBuilder::serve`]). The server then calls the client back over the same
+//! connection (RFC 8167, RFC 5531 §11). The client has to announce in a call that it accepts callbacks. The server's handler
+//! creates a client for them with [`Context::callback`](crate::server::Context::callback). Keep the channel alive while you
+//! expect callbacks. The connection stays open as long as the channel exists, and [`Channel::disconnected`] returns when it is
+//! lost.
 
 mod back;
 mod builder;

@@ -1,4 +1,4 @@
-//! Servers that have version 1 of RPC-over-RDMA only: remembered, so that the next connection begins with it
+//! A cache of servers that support only version 1 of RPC-over-RDMA. The next connection to such a server begins with version 1
 //! (RPC-over-RDMA v2 §4.2.3).
 
 use std::{
@@ -9,9 +9,9 @@ use std::{
 
 use tokio::time::{Duration, Instant};
 
-/// How long it is remembered: servers are replaced by newer ones.
+/// Lifetime of an entry. Entries expire because servers are upgraded.
 const MEMORY: Duration = Duration::from_secs(600);
-/// Most servers remembered; then the one met longest ago is forgotten.
+/// Maximum number of entries. The oldest entry is evicted to make room.
 const MOST: usize = 1024;
 
 static PEERS: LazyLock<Mutex<CallbackPeer>> = LazyLock::new(Mutex::default);
@@ -37,12 +37,12 @@ impl CallbackPeer {
     }
 }
 
-/// The server at `peer` has version 1 only.
+/// Records that the server at `peer` supports only version 1.
 pub(super) fn remember_version_1(peer: SocketAddr) {
     PEERS.lock().unwrap_or_else(PoisonError::into_inner).remember(peer, Instant::now());
 }
 
-/// Whether that is so, as far as is known.
+/// Returns `true` if the server at `peer` is known to support only version 1.
 pub(super) fn has_version_1_only(peer: SocketAddr) -> bool {
     PEERS.lock().unwrap_or_else(PoisonError::into_inner).has_version_1_only(peer, Instant::now())
 }

@@ -11,9 +11,9 @@ use super::error::ConnectError;
 
 /// The behavior of a channel that has lost its connection.
 ///
-/// The default is [`Reconnect::on_demand`]: the next call connects again. A call that the loss of the connection ended is retried
-/// if that cannot execute it twice by accident: if no part of it was sent, or if its procedure is declared `@idempotent`. Any
-/// other call fails, and [`CallError::is_retry_safe`](super::CallError::is_retry_safe) returns `false` for its error.
+/// The default is [`Reconnect::on_demand`]: the next call connects again. A call that fails because the connection was lost is
+/// retried if no part of it was sent, or if its procedure is declared `@idempotent`. Any other call fails, and
+/// [`CallError::is_retry_safe`](super::CallError::is_retry_safe) returns `false` for its error.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), rpcrdma::client::ConnectError> {
@@ -36,14 +36,14 @@ pub enum Reconnect {
     Never,
     /// The next call connects again.
     OnDemand {
-        /// Pause after the first failed attempt to connect. The pause doubles with each further failure in a row, less a random
-        /// part of up to one half, so that the clients of a server do not all return at the same moment.
+        /// Pause after the first failed attempt to connect. The pause doubles with each further failure in a row. A random part
+        /// of up to one half is subtracted, so that the clients of a server do not all reconnect at the same moment.
         min_backoff: Duration,
         /// Longest pause.
         max_backoff: Duration,
-        /// Most retries of one call. Retries end at the call's deadline.
+        /// Maximum number of retries of one call. Retries end at the call's deadline.
         ///
-        /// The first retry connects at once, each later one after the pause. A call fails at once with
+        /// The first retry connects at once, and each later one after the pause. A call fails at once with
         /// [`ConnectError::BackOff`] if the pause ends after its deadline or, without a deadline, in more than 1 s. A call with
         /// [a landing buffer of its own](super::CallOptions::landing) is not retried. With 0, every call fails during a pause.
         retries: u32,
@@ -110,15 +110,15 @@ impl Backoff {
         next
     }
 
-    /// A connection was made: the next pause is the shortest one again.
+    /// Resets the pauses after a connection was made.
     pub(super) fn succeed(&mut self) {
         self.failed = None;
     }
 }
 
-/// Returns at least half of `pause`, and at most all of it.
+/// Returns a random duration between half of `pause` and all of it.
 fn jittered(pause: Duration) -> Duration {
-    // The standard library's hash keys are random, and differ from one to the next.
+    // The standard library's hash keys are random, and every `RandomState` has different ones.
     let random = (RandomState::new().build_hasher().finish() >> 32) as u32;
     pause - (pause / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
 }
@@ -132,7 +132,7 @@ mod tests {
         UrlError::NoScheme { url: String::new() }.into()
     }
 
-    /// The first pause is the shortest; each later one doubles, less up to half of it; a success begins again.
+    /// The pauses double up to the maximum, with jitter. A success resets them.
     #[tokio::test(start_paused = true)]
     async fn pauses() {
         let [min, max] = [100, 1000].map(Duration::from_millis);
@@ -158,7 +158,7 @@ mod tests {
         assert!(pauses.iter().any(|pause| *pause != pauses[0]));
     }
 
-    /// Settings that make no sense end no pause later than the longest.
+    /// A minimum pause above the maximum is cut to the maximum.
     #[tokio::test(start_paused = true)]
     async fn shortest_pause_above_the_longest() {
         let mut backoff = Backoff::default();

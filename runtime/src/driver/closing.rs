@@ -2,17 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-/// How long a peer may take to close its side after the local side was closed.
+/// Time that a peer has to close its side after the local side was closed.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// The progress of a local close.
 ///
 /// | state | event | next state |
 /// | --- | --- | --- |
-/// | `Open` | [`Command::Drain`](super::command::Command::Drain) | `Draining` |
+/// | `Open` | [`DriverCommand::Drain`](super::command::DriverCommand::Drain) | `Draining` |
 /// | `Open` | idle for too long | `Disconnecting` |
 /// | `Draining` | no call in flight in either direction | `Disconnecting` |
-/// | `Open`, `Draining` | [`Command::Disconnect`](super::command::Command::Disconnect) | `Disconnecting` |
+/// | `Open`, `Draining` | [`DriverCommand::Disconnect`](super::command::DriverCommand::Disconnect) | `Disconnecting` |
 /// | `Disconnecting` | [`LINGER`] has passed | `TimedOut` |
 ///
 /// In `Disconnecting` and `TimedOut`, the engine reports the end of the connection as its last event.
@@ -21,11 +21,11 @@ pub(super) enum LocalClose {
     Open,
     /// Disconnects once no call is in flight.
     Draining,
-    /// Disconnected. The provider has until then to report the end of the connection.
+    /// Disconnected. The provider has until `until` to report the end of the connection.
     Disconnecting {
         until: Instant,
     },
-    /// The provider did not report the end in time.
+    /// The provider did not report the end of the connection in time.
     TimedOut,
 }
 
@@ -37,7 +37,7 @@ impl LocalClose {
         }
     }
 
-    /// Disconnects now. `false` if that was done before.
+    /// Disconnects now. Returns `false` if that was done before.
     pub(super) fn disconnect(&mut self, now: Instant) -> bool {
         let begins = matches!(self, Self::Open | Self::Draining);
         if begins {
@@ -46,7 +46,8 @@ impl LocalClose {
         begins
     }
 
-    /// Whether the connection is lost because the peer did not close its side in time. `true` once.
+    /// Returns `true` if the peer did not close its side in time, so that the connection counts as lost. Returns `true` only
+    /// once.
     pub(super) fn times_out(&mut self, now: Instant) -> bool {
         let times_out = self.deadline().is_some_and(|until| until <= now);
         if times_out {
@@ -55,7 +56,7 @@ impl LocalClose {
         times_out
     }
 
-    /// Returns when the peer has to have closed its side.
+    /// Returns the time by which the peer has to close its side.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match *self {
             Self::Disconnecting { until } => Some(until),
@@ -63,7 +64,7 @@ impl LocalClose {
         }
     }
 
-    /// Whether calls of the peer are still carried out. `needed`: outbound calls in flight may depend on them.
+    /// Returns `true` if the peer's calls are still executed. `needed` says that outbound calls in flight may depend on them.
     pub(super) fn accepts_calls(&self, needed: bool) -> bool {
         match self {
             Self::Open => true,

@@ -1,4 +1,4 @@
-//! One connection's engine and I/O, and the loop over them.
+//! The engine and the I/O of one connection, and the loop that drives them.
 
 use std::{
     collections::VecDeque,
@@ -25,16 +25,16 @@ use crate::{
     provider::DisconnectReason,
 };
 
-/// Rounds of the loop before other tasks of the runtime get their turn.
+/// Number of rounds of the loop before it yields to other tasks of the runtime.
 const MAX_ROUNDS: usize = 32;
 
 /// The configuration of a driver.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DriverConfig {
-    /// How long a connection may be idle before it is closed. A connection that a channel holds open is not closed.
+    /// Time after which an idle connection is closed. `None` keeps it open. A connection that a channel holds is never idle.
     pub(crate) idle_timeout: Option<Duration>,
-    /// Whether calls of the peer are carried out while the connection drains, as long as outbound calls are in flight: their
-    /// answers may depend on them.
+    /// `true` to execute the peer's calls while the connection drains, as long as outbound calls are in flight, because their
+    /// replies may depend on the peer's calls.
     pub(crate) serves_to_the_end: bool,
 }
 
@@ -68,7 +68,7 @@ impl CallSlots {
     }
 }
 
-/// One connection: its engine with its I/O, and its user.
+/// One connection: its engine, its I/O, and the handlers of its inbound calls.
 pub(crate) struct DriverCore<I: EngineIo, U: InboundCalls> {
     engine: I::Engine,
     io: I,
@@ -76,20 +76,20 @@ pub(crate) struct DriverCore<I: EngineIo, U: InboundCalls> {
     port: Arc<DriverPort>,
     config: DriverConfig,
     calls: CallSlots,
-    /// Number of inbound calls whose answers have not been sent.
+    /// Number of inbound calls whose replies have not been sent.
     answering: usize,
     closing: LocalClose,
-    /// Whether the engine was given commands, input or time since its work was last posted.
+    /// `true` if the engine has received commands, input or timeouts since its work was last posted.
     has_work: bool,
     last_active: Instant,
     timer: Timer,
     catch_up: CatchUp,
-    /// The limits that were last published to the port.
+    /// The limits last published to the port.
     limits: PeerLimits,
     formats: CallFormats,
-    /// Commands taken from the port that were not carried out yet.
+    /// Commands taken from the port that were not executed yet.
     commands: VecDeque<DriverCommand>,
-    /// The wakers of callers whose results were delivered in this round. Empty between rounds, and kept for its memory.
+    /// The wakers of callers whose results were delivered in this round. Empty between rounds. Kept to reuse its memory.
     wakers: Vec<Waker>,
 }
 
@@ -97,9 +97,9 @@ pub(crate) struct DriverCore<I: EngineIo, U: InboundCalls> {
 struct PollState {
     /// The time of this poll, the same in all of its rounds.
     now: Instant,
-    /// Whether other tasks were given something to do. They run after this poll, so the provider must not spin.
+    /// `true` if this poll has woken other tasks. They run after this poll, so the provider must not spin.
     has_woken_others: bool,
-    /// Whether deadlines up to `now` are handled: all input that arrived before them was taken.
+    /// `true` if deadlines up to `now` are handled, because all input that arrived before them was processed.
     may_expire: bool,
 }
 
@@ -131,7 +131,8 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         &self.port
     }
 
-    /// Polls the connection in its task: does everything that can be done without waiting. Ready when the connection has ended.
+    /// Polls the connection in its task: does everything that can be done without waiting. Returns `Ready` when the connection is
+    /// closed.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.port.set_task(cx.waker());
         let now = Timer::now();
@@ -147,7 +148,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             if self.engine.memory().is_called() {
                 self.has_work = true;
             }
-            // After the first round, only a call that starts with a past deadline can be due: the time stays the same.
+            // The time stays the same in all rounds. After the first, only a call that starts with a past deadline can be due.
             let may_be_due = run.may_expire && (had_commands || (is_late && round == 0));
             if may_be_due && self.engine.poll_timeout().is_some_and(|due| due <= now) {
                 self.engine.handle_timeout(now);
@@ -185,7 +186,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         [self.engine.poll_timeout(), self.idle_at()].into_iter().flatten().min().filter(|&due| due <= now)
     }
 
-    /// Takes the input that has arrived.
+    /// Processes the input that has arrived.
     fn take_input(&mut self, cx: &mut Context<'_>, run: &PollState) {
         for _ in 0..MAX_ROUNDS {
             if self.io.poll(&mut self.engine, cx, run.has_woken_others).is_pending() && !self.io.has_input(&self.engine)
@@ -202,7 +203,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         }
     }
 
-    /// Has the engine post its work and report its events, until it has no more of either.
+    /// Posts the engine's work and handles its events, until there is no more of either.
     fn finish_work(&mut self, run: &mut PollState) -> Option<CloseReason> {
         self.has_work = false;
         loop {
@@ -221,7 +222,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
                     }
                     EngineEvent::Closed(reason) => return Some(reason),
                 }
-                // A closed engine reports its end after its last call has ended.
+                // A closed engine reports its close after its last call has ended.
                 has_work |= self.engine.close_reason().is_some();
             }
             if !has_work {
@@ -233,7 +234,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
     fn handle_call(&mut self, call: IncomingCall, run: &mut PollState) {
         let needed = self.config.serves_to_the_end && !self.calls.slots.is_empty();
         if !self.closing.accepts_calls(needed) {
-            // The peer learns from the close that its call was not answered.
+            // The close tells the peer that its call got no reply.
             return;
         }
         let token = call.token;
@@ -244,7 +245,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         }
     }
 
-    /// Carries out queued commands. `false` if there are none.
+    /// Executes queued commands. Returns `false` if there are none.
     fn take_commands(&mut self, now: Instant) -> bool {
         if self.commands.is_empty() {
             self.port.take(&mut self.commands);
@@ -303,18 +304,18 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         }
     }
 
-    /// Whether no call is in flight in either direction.
+    /// Returns `true` if no call is in flight in either direction.
     fn is_idle(&self) -> bool {
         self.answering == 0 && self.calls.slots.is_empty()
     }
 
-    /// Returns when the connection will have been idle for too long.
+    /// Returns the time at which the idle timeout passes.
     fn idle_at(&self) -> Option<Instant> {
         let idle = self.is_idle() && self.closing == LocalClose::Open && !self.port.is_held();
         self.config.idle_timeout.filter(|_| idle).and_then(|timeout| self.last_active.checked_add(timeout))
     }
 
-    /// Closes the connection if it is idle or drained, and gives it up if the peer does not close its side.
+    /// Disconnects if the connection is idle or drained, and treats it as lost if the peer does not close its side in time.
     fn check_closing(&mut self, run: &PollState) {
         let now = run.now;
         if let Some(timeout) = self.config.idle_timeout.filter(|_| run.may_expire)

@@ -1,29 +1,29 @@
-//! How calls and their replies were conveyed, counted.
+//! Counters of the message formats of calls and replies.
 
 use crate::engine::{FormatChoice, FormatReason, MessageFormat};
 
-/// How many messages were conveyed in which way (RFC 8166 §3.5, RPC-over-RDMA v2 §4.4).
+/// Numbers of messages by format (RFC 8166 §3.5, RPC-over-RDMA v2 §4.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct FormatCounts {
-    /// Whole in one Send. Version 2: Simple.
+    /// Messages sent whole in one Send. Version 2: Simple Format.
     pub short: u64,
-    /// In one Send, eligible items in chunks. Version 2: Simple, with chunks.
+    /// Messages sent in one Send, with eligible items in chunks. Version 2: Simple Format with chunks.
     pub chunked: u64,
-    /// In several Sends. Version 2 only.
+    /// Messages continued in several Sends. Version 2 only.
     pub continued: u64,
-    /// The payload stream in a chunk. Version 2: Special.
+    /// Messages whose payload stream was sent in a chunk. Version 2: Special Format.
     pub long: u64,
-    /// In a record of a byte stream.
+    /// Messages sent in a record of a byte stream (RFC 5531 §11).
     pub record: u64,
-    /// In messages of extensions'.
+    /// Messages conveyed by an extension.
     pub extension: u64,
-    /// In the order of [`FormatReason::ALL`].
+    /// Numbers of messages by reason, in the order of [`FormatReason::ALL`].
     reasons: [u64; FormatReason::ALL.len()],
 }
 
 impl FormatCounts {
-    /// How many were conveyed as they were for this reason.
+    /// Returns the number of messages whose format was chosen for `reason`.
     #[must_use]
     pub fn because(&self, reason: FormatReason) -> u64 {
         self.reasons.get(reason as usize).copied().unwrap_or(0)
@@ -45,13 +45,13 @@ impl FormatCounts {
     }
 }
 
-/// How the calls of a connection that were answered, and their replies, were conveyed.
+/// The message formats of completed calls and their replies on one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct CallFormats {
-    /// This end's calls.
+    /// Outbound calls that have a reply.
     pub calls: FormatCounts,
-    /// The replies to them.
+    /// The replies to those calls.
     pub replies: FormatCounts,
 }
 

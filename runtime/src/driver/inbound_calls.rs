@@ -1,24 +1,24 @@
-//! The user of a connection, as its driver sees it.
+//! The interface from a connection's driver to the handlers of inbound calls.
 
 use std::sync::Arc;
 
 use super::{command::ReplyCommand, port::DriverPort};
 use crate::engine::{CloseReason, IncomingCall, ReplyToken};
 
-/// The user of a connection: it answers the peer's calls.
+/// The handlers of the peer's calls on one connection.
 pub(crate) trait InboundCalls: Send + 'static {
-    /// A call has arrived. An answer that is returned goes out with the next Sends. A later answer comes by
-    /// [`Command::Reply`](super::command::Command::Reply).
+    /// Handles a call that has arrived. A reply that is returned goes out with the next Sends. A later reply is sent with
+    /// [`DriverCommand::Reply`](super::command::DriverCommand::Reply).
     fn call(&mut self, call: IncomingCall, port: &Arc<DriverPort>) -> Option<ReplyCommand>;
 
-    /// The answer to a call was sent, or could not be sent.
+    /// Reports that the reply to a call was sent, or could not be sent.
     fn replied(&mut self, token: ReplyToken, delivered: bool);
 
-    /// The connection has ended.
+    /// Reports that the connection was closed.
     fn closed(&mut self, reason: &CloseReason);
 }
 
-/// A user that answers no calls.
+/// An implementation for connections without inbound calls.
 #[derive(Debug)]
 pub(crate) struct NoInboundCalls;
 

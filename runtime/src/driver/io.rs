@@ -1,4 +1,4 @@
-//! The I/O of a connection: what moves between its engine and the network.
+//! The I/O of a connection, between its engine and the network.
 
 use std::task::{Context, Poll};
 
@@ -9,7 +9,7 @@ use crate::{
 
 /// The I/O of one connection: a queue pair for RPC-over-RDMA ([`RdmaIo`]), a socket for records ([`TcpIo`](super::TcpIo)).
 pub(crate) trait EngineIo: Send + 'static {
-    /// The engine that it serves.
+    /// The engine of the connection.
     type Engine: Engine + Send + 'static;
 
     /// Returns the port that the engine posts its work to.
@@ -17,14 +17,14 @@ pub(crate) trait EngineIo: Send + 'static {
 
     /// Does the I/O that can be done without waiting.
     ///
-    /// Ready when the engine may have something to do in consequence; otherwise the next event wakes `cx`. `others` says that
-    /// other tasks have been given something to do, so the thread must not be kept.
+    /// Returns `Ready` if the engine may have new work. Otherwise the next event wakes `cx`. `others` says that this poll has
+    /// woken other tasks, so it must not keep the thread busy.
     fn poll(&mut self, engine: &mut Self::Engine, cx: &mut Context<'_>, others: bool) -> Poll<()>;
 
-    /// Whether input has arrived that the engine has not handled.
+    /// Returns `true` if input has arrived that the engine has not handled.
     fn has_input(&self, engine: &Self::Engine) -> bool;
 
-    /// Has the engine handle at most `most` pieces of input.
+    /// Passes at most `most` pieces of input to the engine.
     fn handle_input(&mut self, engine: &mut Self::Engine, most: usize);
 }
 

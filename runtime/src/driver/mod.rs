@@ -1,8 +1,8 @@
 //! The driver of a connection.
 //!
-//! One task per connection owns the connection's engine and its I/O ([`DriverCore`]). Users reach it through one queue ([`DriverPort`]), and
-//! a caller's result arrives in a slot that is used again. The task posts everything that is ready before it waits for anything.
-//! It is woken once for all commands that are queued until it runs, so that they share system calls.
+//! One task per connection owns the connection's engine and its I/O ([`DriverCore`]). Users send commands to it through one queue
+//! ([`DriverPort`]). A caller receives its result in a reusable slot. The task posts all work that is ready before it waits. One
+//! wake-up covers all commands that are queued until the task runs, so that they share system calls.
 
 mod catch_up;
 mod closing;

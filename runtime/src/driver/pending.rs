@@ -1,4 +1,4 @@
-//! A call in flight, as its caller waits for it.
+//! The future of a call in flight.
 
 use std::{
     future::Future,
@@ -11,15 +11,15 @@ use super::{
     port::DriverPort,
 };
 
-/// Waits for the result of a call. Dropping it cancels the call.
+/// The future of a call's result. Dropping it cancels the call.
 pub(crate) struct PendingCall<'a> {
     port: &'a DriverPort,
-    /// `None` once the result was taken.
+    /// `None` once the result was returned.
     slot: Option<ResultSlot>,
 }
 
 impl<'a> PendingCall<'a> {
-    /// Waits for the call that was started in `slot`.
+    /// Creates the future of the call that was started in `slot`.
     pub(crate) fn new(port: &'a DriverPort, slot: ResultSlot) -> Self {
         Self { port, slot: Some(slot) }
     }

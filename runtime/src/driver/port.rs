@@ -1,4 +1,4 @@
-//! The state that a connection's driver and its users share: the queue of commands, and the slots for results.
+//! The state shared by a connection's driver and its users: the queue of commands, and the slots for results.
 
 use std::{
     collections::VecDeque,
@@ -20,10 +20,10 @@ enum SlotState {
     Free {
         next: Option<u32>,
     },
-    /// The caller waits. Its waker is set once it has polled.
+    /// The call is in flight. The waker of the caller is set once it has polled.
     Waiting(Option<Waker>),
     Done(CallResult),
-    /// The caller has gone, and the call has not ended yet.
+    /// The caller was dropped, and the call has not ended yet.
     Abandoned,
 }
 
@@ -32,7 +32,7 @@ struct PortInner {
     commands: VecDeque<DriverCommand>,
     slots: Vec<SlotState>,
     free: Option<u32>,
-    /// Whether the driver was woken for commands and has not taken them yet.
+    /// `true` if the driver was woken for commands and has not taken them yet.
     is_notified: bool,
     closed: Option<CloseReason>,
 }
@@ -44,7 +44,7 @@ impl PortInner {
         }
     }
 
-    /// Queues a command. `true` if the driver has to be woken for it.
+    /// Queues a command. Returns `true` if the driver has to be woken for it.
     fn queue(&mut self, command: DriverCommand) -> bool {
         self.commands.push_back(command);
         !std::mem::replace(&mut self.is_notified, true)
@@ -55,20 +55,20 @@ impl PortInner {
 #[derive(Debug)]
 pub(crate) struct DriverPort {
     inner: Mutex<PortInner>,
-    /// Whether the connection has ended, readable without the lock of `inner`.
+    /// `true` once the connection is closed. Readable without the lock of `inner`.
     closed: AtomicBool,
-    /// Notified at the end of the connection. A waiter that is dropped leaves nothing behind.
+    /// Notified when the connection is closed.
     over: Notify,
     /// One permit per free slot. Closed with the connection.
     permits: Semaphore,
-    /// The waker of the driver's task, once the task has run. It stays the same.
+    /// The waker of the driver's task. Set at its first poll, and never changed.
     task: OnceLock<Waker>,
-    /// A copy of the engine's counters. Reading it never waits for the driver.
+    /// A copy of the engine's counters, so that reading them does not wait for the driver.
     counters: Mutex<(ConnectionCounters, CallFormats)>,
     limits: Mutex<PeerLimits>,
     /// Bytes of eligible items that were encoded inline.
     copied_eligible: AtomicU64,
-    /// Number of channels that use the connection without owning it. While there are any, it is not idle.
+    /// Number of channels that use the connection without owning it. While there are any, the connection is not idle.
     holders: AtomicUsize,
 }
 
@@ -101,17 +101,17 @@ impl DriverPort {
         }
     }
 
-    /// Whether a channel holds the connection.
+    /// Returns `true` if a channel holds the connection.
     pub(super) fn is_held(&self) -> bool {
         self.holders.load(Ordering::Relaxed) > 0
     }
 
-    /// Sets the waker of the driver's task, at its first poll.
+    /// Sets the waker of the driver's task. Called at its first poll.
     pub(super) fn set_task(&self, waker: &Waker) {
         self.task.get_or_init(|| waker.clone());
     }
 
-    /// Wakes the driver's task. Before its first poll this does nothing: that poll finds the queue.
+    /// Wakes the driver's task. Does nothing before the first poll, because that poll reads the queue.
     pub(crate) fn wake(&self) {
         if let Some(task) = self.task.get() {
             task.wake_by_ref();
@@ -126,19 +126,19 @@ impl DriverPort {
         *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
     }
 
-    /// Returns the parameters that both ends have agreed on. It includes what the reply of a returned call has shown.
+    /// Returns the parameters that both peers have agreed on. Those carried by a reply are included once its call has returned.
     pub(crate) fn limits(&self) -> PeerLimits {
         *self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns how answered calls and their replies were conveyed.
+    /// Returns the message formats of completed calls and their replies.
     pub(crate) fn formats(&self) -> CallFormats {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner).1
     }
 
-    pub(crate) fn add_copied_eligible(&self, octets: u64) {
-        if octets != 0 {
-            self.copied_eligible.fetch_add(octets, Ordering::Relaxed);
+    pub(crate) fn add_copied_eligible(&self, bytes: u64) {
+        if bytes != 0 {
+            self.copied_eligible.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
@@ -154,12 +154,12 @@ impl DriverPort {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves a slot, if one is free. [`start`](Self::start) uses it. Dropping the permit returns it.
+    /// Reserves a slot for [`start`](Self::start), if one is free. Dropping the permit releases the slot.
     pub(crate) fn try_reserve(&self) -> Option<SemaphorePermit<'_>> {
         self.permits.try_acquire().ok()
     }
 
-    /// Waits for a free slot and reserves it. Waiters are served in order.
+    /// Waits for a free slot and reserves it. Waiters are served in order. Fails if the connection is closed.
     pub(crate) async fn reserve(&self) -> Result<SemaphorePermit<'_>, CallFailure> {
         self.permits.acquire().await.map_err(|_| self.failure())
     }
@@ -215,15 +215,15 @@ impl DriverPort {
         }
     }
 
-    /// Exchanges the queue for the empty `commands`.
+    /// Swaps the queue with `commands`, which must be empty.
     pub(crate) fn take(&self, commands: &mut VecDeque<DriverCommand>) {
         let mut inner = self.lock();
         inner.is_notified = false;
         std::mem::swap(&mut inner.commands, commands);
     }
 
-    /// Puts commands that were taken and not carried out back at the front of the queue, so that [`close`](Self::close) reports
-    /// their calls as unsent.
+    /// Returns commands that were taken but not executed to the front of the queue, so that [`close`](Self::close) reports their
+    /// calls as unsent.
     pub(super) fn give_back(&self, commands: &mut VecDeque<DriverCommand>) {
         let mut inner = self.lock();
         commands.append(&mut inner.commands);
@@ -243,12 +243,12 @@ impl DriverPort {
                 self.permits.add_permits(1);
                 drop(unwanted);
             }
-            // Impossible: a slot gets one result per call.
+            // Unreachable: a slot gets one result per call.
             other @ (SlotState::Free { .. } | SlotState::Done(_)) => *state = other,
         }
     }
 
-    /// Takes the result from `slot`, and frees the slot.
+    /// Polls for the result in `slot`. Frees the slot when it returns the result.
     pub(crate) fn poll_result(&self, slot: ResultSlot, cx: &mut Context<'_>) -> Poll<CallResult> {
         let mut inner = self.lock();
         let Some(state) = inner.slots.get_mut(slot.0 as usize) else { return Poll::Pending };
@@ -275,7 +275,7 @@ impl DriverPort {
         }
     }
 
-    /// Cancels the call in `slot`, whose caller has gone. The slot is free once the call has ended.
+    /// Cancels the call in `slot`, whose caller was dropped. The slot becomes free once the call has ended.
     pub(crate) fn abandon(&self, slot: ResultSlot) {
         let mut inner = self.lock();
         let Some(state) = inner.slots.get_mut(slot.0 as usize) else { return };
@@ -284,12 +284,12 @@ impl DriverPort {
                 inner.free_slot(slot.0);
                 drop(inner);
                 self.permits.add_permits(1);
-                // Outside of the lock, because it may return much memory.
+                // Dropped outside of the lock, because it may free much memory.
                 drop(done);
             }
             SlotState::Waiting(_) => {
-                // Queued before the lock is released. Otherwise the call could end, and another one start in the same slot, ahead
-                // of the cancellation.
+                // Queued before the lock is released. Otherwise the call could end, and another one could start in the same slot
+                // before the cancellation.
                 let wakes = inner.queue(DriverCommand::Cancel { slot });
                 drop(inner);
                 if wakes {
@@ -300,7 +300,7 @@ impl DriverPort {
         }
     }
 
-    /// Ends the connection: calls in flight fail, and all later ones.
+    /// Closes the port. Calls in flight and all later calls fail.
     pub(crate) fn close(&self, reason: &CloseReason) {
         let mut inner = self.lock();
         if inner.closed.is_some() {
@@ -331,17 +331,17 @@ impl DriverPort {
         self.over.notify_waiters();
     }
 
-    /// Returns why the connection has ended, if it has.
+    /// Returns the reason why the connection was closed, or `None` while it is open.
     pub(crate) fn closed(&self) -> Option<CloseReason> {
         self.lock().closed.clone()
     }
 
-    /// Whether the connection has ended.
+    /// Returns `true` if the connection is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Waits for the end of the connection.
+    /// Waits until the connection is closed, and returns the reason.
     pub(crate) async fn wait_closed(&self) -> CloseReason {
         loop {
             let over = self.over.notified();

@@ -1,6 +1,6 @@
 //! The synchronization primitives of `port`.
 //!
-//! The thread tests compile `port` a second time, with a `sync` module of `shuttle`'s primitives beside it.
+//! The thread tests compile `port` a second time, with a `sync` module of `shuttle`'s primitives in place of this one.
 
 pub(super) use std::sync::{
     Mutex, MutexGuard, PoisonError,

@@ -7,13 +7,13 @@ use tracing::Instrument as _;
 use super::{core::DriverCore, inbound_calls::InboundCalls, io::EngineIo, port::DriverPort};
 use crate::{engine::CloseReason, provider::DisconnectReason};
 
-/// A connection in its task. Fields are dropped in this order.
+/// A connection in its task. The core is dropped before the port is closed, so the order of the fields matters.
 struct ConnectionTask<I: EngineIo, U: InboundCalls> {
     core: DriverCore<I, U>,
     _close: CloseOnDrop,
 }
 
-/// Closes the port when the task is dropped: the connection has ended, the runtime was shut down, or the task panicked.
+/// Closes the port when the task is dropped: the connection was closed, the runtime was shut down, or the task panicked.
 struct CloseOnDrop(Arc<DriverPort>);
 
 impl Drop for CloseOnDrop {
@@ -28,7 +28,7 @@ pub(crate) fn spawn<I: EngineIo, U: InboundCalls>(core: DriverCore<I, U>, span: 
     let mut running = ConnectionTask { core, _close: close };
     tokio::spawn(
         async move {
-            // All of it, so that it is dropped as a whole.
+            // Captures the whole struct, so that its fields are dropped in order.
             let running = &mut running;
             poll_fn(|cx| running.core.poll(cx)).await;
         }

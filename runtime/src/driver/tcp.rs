@@ -1,4 +1,4 @@
-//! Records on a TCP connection.
+//! The I/O of a TCP connection with record marking.
 
 use std::{
     io::{self, ErrorKind},
@@ -14,13 +14,13 @@ use crate::{
     provider::DisconnectReason,
 };
 
-/// Most system calls in either direction before the engine looks at their result.
+/// Maximum number of system calls in either direction before the engine processes their results.
 const MAX_CALLS: usize = 16;
 
-/// RPC in records on a TCP connection.
+/// The I/O of a TCP connection with record marking (RFC 5531 §11).
 pub(crate) struct TcpIo {
     stream: TcpStream,
-    /// A byte stream's engine posts nothing.
+    /// The engine of a byte stream posts no work.
     port: (),
 }
 
@@ -29,7 +29,7 @@ impl TcpIo {
         Self { stream, port: () }
     }
 
-    /// Sends as much as possible.
+    /// Sends as much as possible without waiting.
     fn send(&mut self, engine: &mut StreamConnection, cx: &mut Context<'_>) -> io::Result<()> {
         for _ in 0..MAX_CALLS {
             let slices = engine.output();
@@ -56,7 +56,7 @@ impl TcpIo {
         Ok(())
     }
 
-    /// Receives what there is, up to where the engine has to look at it.
+    /// Receives the available data, until the engine has to process it.
     fn receive(&mut self, engine: &mut StreamConnection, cx: &mut Context<'_>) -> io::Result<()> {
         for _ in 0..MAX_CALLS {
             if !engine.wants_input() || (engine.has_input() && engine.missing() == 0) {
@@ -95,7 +95,7 @@ impl EngineIo for TcpIo {
             }
         }
         let after = engine.counters();
-        // The engine tells of a reply that was sent completely, which may make room for more.
+        // A reply that was sent completely produces an engine event, and may make room for more work.
         let moved = (before.bytes_sent, before.bytes_received) != (after.bytes_sent, after.bytes_received);
         if moved || engine.is_pending() { Poll::Ready(()) } else { Poll::Pending }
     }

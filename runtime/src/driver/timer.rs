@@ -9,10 +9,10 @@ use std::{
 
 use tokio::time::Sleep;
 
-/// Wakes the driver when its earliest deadline is due.
+/// A timer that wakes the driver when its earliest deadline is due.
 ///
-/// Deadlines move with every call, mostly later. The sleep is changed only if a deadline is earlier. A sleep that has become too
-/// early wakes the driver once for nothing, and is then set again.
+/// Most calls move the earliest deadline to a later time. The sleep is reset only if a deadline is earlier. A sleep that has
+/// become too early causes one spurious wake-up, and is then set again.
 #[derive(Debug, Default)]
 pub(crate) struct Timer {
     sleep: Option<Pin<Box<Sleep>>>,
@@ -20,22 +20,22 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// Returns the time of the runtime's clock, which tests may pause.
+    /// Returns the current time of the runtime's clock, which tests may pause.
     pub(crate) fn now() -> Instant {
         tokio::time::Instant::now().into_std()
     }
 
-    /// Wakes `task`, the driver's task, at `due` or earlier. Called in that task.
+    /// Arms the timer to wake `task`, the driver's task, at `due` or earlier. Must be called in that task.
     pub(crate) fn arm(&mut self, due: Option<Instant>, now: Instant, task: &Waker) {
         let Some(due) = due else { return };
-        // Set early enough, and not fired yet.
+        // The sleep ends early enough, and has not fired yet.
         if self.armed.is_some_and(|armed| armed <= due && armed > now) {
             return;
         }
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(Duration::ZERO)));
         sleep.as_mut().reset(due.into());
         self.armed = Some(due);
-        // Unconstrained: a task that has spent its budget would set the sleep without being woken by it.
+        // Unconstrained: if the task has used up its budget, the poll would not register the waker.
         let polled = std::pin::pin!(tokio::task::unconstrained(sleep.as_mut()));
         if polled.poll(&mut Context::from_waker(task)).is_ready() {
             task.wake_by_ref();

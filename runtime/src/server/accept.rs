@@ -1,4 +1,4 @@
-//! Taking connections and setting them up.
+//! The accepting of connections, and their set-up.
 
 use std::{future::Future, io, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
@@ -18,27 +18,27 @@ use crate::{
     session::{CallHandlers, ServedConnection, SetUp},
 };
 
-/// Pause after an error of the listener's, such as too many open files: it would only repeat.
+/// Pause after an error of the listener. Errors such as too many open files would repeat at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// A listener, whatever the provider.
+/// A listener of any provider.
 pub(super) trait Accept: Send + Sync {
     fn local_addr(&self) -> SocketAddr;
 
-    /// Takes connections until dropped.
+    /// Accepts connections until the future is dropped.
     fn run(self: Box<Self>, shared: Arc<ServerShared>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
-/// Where connections come from: a provider's listener, or a TCP socket.
+/// A source of connections: a provider's listener, or a TCP socket.
 pub(super) trait ConnectionSource: Send + Sync + 'static {
-    /// A connection taken, and not set up.
+    /// An accepted connection that is not set up yet.
     type Incoming: Send + 'static;
-    /// What becomes of it.
+    /// The I/O of a connection that is set up.
     type Io: EngineIo;
 
     fn local_addr(&self) -> SocketAddr;
 
-    /// Waits for the next connection, not for anything its peer has to say.
+    /// Waits for the next connection. Does not wait for data from the peer.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Incoming, SocketAddr)>> + Send;
 
     /// Sets a connection up.
@@ -48,7 +48,7 @@ pub(super) trait ConnectionSource: Send + Sync + 'static {
     ) -> impl Future<Output = Result<SetUp<Self::Io>, SetupError>> + Send;
 }
 
-/// RPC-over-RDMA, by a provider's listener.
+/// A source of RPC-over-RDMA connections: a provider's listener.
 pub(super) struct RdmaSource<L>(pub(super) L);
 
 impl<L: Listener> ConnectionSource for RdmaSource<L> {
@@ -72,7 +72,7 @@ impl<L: Listener> ConnectionSource for RdmaSource<L> {
     }
 }
 
-/// Records on TCP (RFC 5531 §11).
+/// A source of TCP connections with record marking (RFC 5531 §11).
 pub(super) struct TcpSource {
     listener: TcpListener,
     local_addr: SocketAddr,
@@ -124,17 +124,17 @@ impl<S: ConnectionSource> Accept for Acceptor<S> {
                     }
                 };
                 while setups.try_join_next().is_some() {}
-                // Set-ups count: a peer that connects and says nothing takes room until its time is up.
+                // Connections in set-up count as well: a silent peer holds its permit until the set-up times out.
                 let Ok(room) = Arc::clone(&shared.room).try_acquire_owned() else {
-                    tracing::warn!(target: "rpcrdma", %peer, "too many connections, one turned away");
-                    shared.not_set_up();
+                    tracing::warn!(target: "rpcrdma", %peer, "connection limit reached, rejecting a connection");
+                    shared.setup_failed();
                     continue;
                 };
                 let shared = Arc::clone(&shared);
                 setups.spawn(async move {
                     if let Err(error) = set_up::<S>(incoming, &shared, room).await {
                         tracing::info!(target: "rpcrdma", %peer, error = %ErrorChain(&error), "connection set-up failed");
-                        shared.not_set_up();
+                        shared.setup_failed();
                     }
                 });
             }

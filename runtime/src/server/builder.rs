@@ -1,4 +1,4 @@
-//! How a server is configured, and the server itself.
+//! The server and its configuration.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -18,33 +18,34 @@ use crate::{
     transport::{Scheme, Url, UrlError},
 };
 
-/// Most calls back to one client that may be under way or waiting for a credit; later ones wait before they take memory.
+/// Maximum number of calls back to one client that are in flight or waiting for a credit. Further calls wait before they
+/// allocate memory.
 const MOST_CALLBACKS: usize = 1024;
 
-/// Why a server cannot be started.
+/// The error of [`ServerBuilder::bind`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// A URL cannot be used.
+    /// A URL is invalid.
     #[error(transparent)]
     Url(#[from] UrlError),
-    /// It cannot listen there.
+    /// The server cannot listen on a URL.
     #[error("cannot listen on {url}")]
     Listen {
-        /// Where.
+        /// The URL.
         url: String,
-        /// Why.
+        /// The error of the resolver or the listener.
         source: std::io::Error,
     },
-    /// It has nowhere to listen.
-    #[error("a server needs a listener: ServerBuilder::listen")]
+    /// No listener was configured.
+    #[error("no listener configured: call ServerBuilder::listen or listen_with")]
     NoListener,
-    /// Two services are for the same version of the same program.
+    /// Two services have the same program and version.
     #[error("two services for program {program:#010x} version {version}")]
     DuplicateService {
-        /// The program.
+        /// The program number.
         program: u32,
-        /// The version.
+        /// The program version.
         version: u32,
     },
 }
@@ -97,7 +98,7 @@ impl Default for ServerBuilder {
 }
 
 impl ServerBuilder {
-    /// Adds one version of a program.
+    /// Adds a service: one version of a program.
     #[doc(alias = "svc_register")]
     #[doc(alias = "svc_reg")]
     pub fn service(mut self, service: impl Service) -> Self {
@@ -105,8 +106,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Adds a place to listen: `scheme://address:port`, port 0 for any that is free; see [`Url`]. A name that has
-    /// several addresses is listened on at each. Listeners of several schemes serve the same services.
+    /// Adds a URL to listen on: `scheme://address:port`; see [`Url`]. Port 0 selects a free port. The server listens on every
+    /// address of a host name. All listeners serve the same services.
     #[doc(alias = "svc_create")]
     #[doc(alias = "svc_tli_create")]
     pub fn listen(mut self, url: impl Into<String>) -> Self {
@@ -114,117 +115,123 @@ impl ServerBuilder {
         self
     }
 
-    /// Adds a listener of a provider of the caller's.
+    /// Adds a listener of a provider chosen by the caller.
     pub fn listen_with(mut self, listener: impl Listener) -> Self {
         self.acceptors.push(Box::new(Acceptor(Arc::new(RdmaSource(listener)))));
         self
     }
 
-    /// Decides who may call. Default: [`StandardAuthenticator`], AUTH_NONE and AUTH_SYS.
+    /// Sets the authenticator of calls. Default: [`StandardAuthenticator`], which accepts AUTH_NONE and AUTH_SYS.
     pub fn authenticator(mut self, authenticator: impl Authenticator) -> Self {
         self.authenticator = Arc::new(authenticator);
         self
     }
 
-    /// Everything about each connection, in place of the defaults and of what was set before.
+    /// Sets the whole configuration of connections, and replaces all settings of connections made before.
     pub fn connection(mut self, config: ConnectionConfig) -> Self {
         self.config = config;
         self
     }
 
-    /// Credits: how many calls of a connection are under way at a time. Default 32.
+    /// Sets the number of credits: the maximum number of concurrent calls on a connection. At least 1. Default 32.
     pub fn credits(mut self, credits: u32) -> Self {
         self.config.engine.credits = credits.max(1);
         self
     }
 
-    /// Versions of RPC-over-RDMA that are served, within 1 to 2. Default both; a connection has the one of its first message.
+    /// Sets the versions of RPC-over-RDMA that are served: `1..=1`, `2..=2` or `1..=2`, the default. The first message of a
+    /// connection determines its version.
     pub fn versions(mut self, versions: std::ops::RangeInclusive<u32>) -> Self {
         self.config.engine.versions = versions;
         self
     }
 
-    /// Most calls back to the client ([`Context::callback`](super::Context::callback)) that are under way on a connection at a
-    /// time; the client may allow fewer. Default 8.
+    /// Sets the maximum number of calls back to the client ([`Context::callback`](super::Context::callback)) in flight on a
+    /// connection. The client may grant fewer. Default 8.
     pub fn reverse_credits(mut self, credits: u32) -> Self {
         self.config.engine.reverse_credits = credits;
         self
     }
 
-    /// How long a call back to a client may take that has no deadline of its own. Default 30 s: a client need not answer, nor
-    /// even be prepared for such calls (RFC 8167 §5.4, §6).
+    /// Sets the timeout of calls back to a client that have no deadline of their own. Default 30 s. Such calls need a timeout
+    /// because a client may not support them, and then does not reply (RFC 8167 §5.4, §6).
     pub fn callback_timeout(mut self, timeout: Duration) -> Self {
         self.callback_timeout = timeout;
         self
     }
 
-    /// Inline thresholds in octets, rounded down to whole KiB: the longest message sent, and received, without RDMA
-    /// (RFC 8166 §3.3.2, RFC 8797). Default 4096; the smaller of both ends' counts.
-    pub fn inline_size(mut self, octets: u32) -> Self {
-        self.config.engine.send_size = octets;
-        self.config.engine.receive_size = octets;
+    /// Sets the inline thresholds in bytes, rounded down to whole KiB: the length of the longest message that is sent, and
+    /// received, without RDMA (RFC 8166 §3.3.2, RFC 8797). Default 4096. The smaller of the client's and the server's value
+    /// applies.
+    pub fn inline_size(mut self, bytes: u32) -> Self {
+        self.config.engine.send_size = bytes;
+        self.config.engine.receive_size = bytes;
         self
     }
 
-    /// Most connections at a time; more are turned away. Default 1024.
+    /// Sets the maximum number of concurrent connections, including those in set-up. Further connections are rejected. Default
+    /// 1024.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections;
         self
     }
 
-    /// Most octets that one connection's calls hold in arguments pulled by RDMA Read, or come by TCP. Default 256 MiB. Calls that do
-    /// not fit wait.
+    /// Sets the maximum memory, in bytes, that the calls of one connection hold in arguments received by RDMA Read or over TCP.
+    /// Default 256 MiB. Calls that do not fit wait.
     ///
-    /// It is a client's part of [`max_memory`](Self::max_memory): less leaves more to the others.
-    pub fn max_fetched(mut self, octets: u64) -> Self {
-        self.config.engine.max_fetched = octets;
+    /// This is the share of [`max_memory`](Self::max_memory) that one client can use.
+    pub fn max_fetched(mut self, bytes: u64) -> Self {
+        self.config.engine.max_fetched = bytes;
         self
     }
 
-    /// Most octets that the calls of all connections hold in such arguments, from when they are pulled until their handlers
-    /// have answered. Default 1 GiB. Beyond it, calls are taken up in the order that their connections have come to wait in:
-    /// what has arrived inline is carried out, RDMA Reads and records of TCP wait. No call and no record may be
-    /// longer than that. What version 2 continues in several Sends cannot wait: beyond 64 KiB
-    /// ([`EngineConfig::continued`]) it is refused where there is no room.
+    /// Sets the maximum memory, in bytes, that the calls of all connections hold in arguments received by RDMA Read or over TCP.
+    /// Default 1 GiB. The memory is held until the handler has returned.
     ///
-    /// What comes inline is not counted: it lies in each connection's Receives, of [`inline_size`](Self::inline_size) each and
-    /// hardly more than its [`credits`](Self::credits); nor are records of TCP up to 4 KiB. Nor is what handlers take for their
-    /// results.
+    /// When the memory is used up, further RDMA Reads and TCP records wait, and connections are served in the order in which they
+    /// began to wait. Calls that arrived inline are still executed. No call and no record may be longer than this limit. A
+    /// version 2 message that is continued in several Sends cannot wait: above 64 KiB ([`EngineConfig::max_continued`]) it is
+    /// refused if there is no room.
     ///
-    /// [`EngineConfig::continued`]: crate::engine::EngineConfig::continued
-    pub fn max_memory(mut self, octets: u64) -> Self {
-        self.max_memory = octets;
+    /// The limit does not include inline messages, which use the Receives of each connection: about [`credits`](Self::credits)
+    /// buffers of [`inline_size`](Self::inline_size). It does not include TCP records of up to 4 KiB, nor memory that handlers
+    /// allocate for results.
+    ///
+    /// [`EngineConfig::max_continued`]: crate::engine::EngineConfig::max_continued
+    pub fn max_memory(mut self, bytes: u64) -> Self {
+        self.max_memory = bytes;
         self
     }
 
-    /// Limits of connections by TCP: records, fragments, the time that a record may take.
+    /// Sets the limits of TCP connections: the size of records and fragments, and the time that a record may take.
     pub fn stream(mut self, config: StreamConfig) -> Self {
         self.config.stream = config;
         self
     }
 
-    /// How long setting a connection up may take. Default 10 s.
+    /// Sets the timeout of connection set-up. Default 10 s.
     pub fn setup_timeout(mut self, timeout: Duration) -> Self {
         self.config.setup_timeout = timeout;
         self
     }
 
-    /// A connection with no call under way for so long is closed. Default: never.
+    /// Sets the time without a call in flight after which a connection is closed. Default: never.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.config.idle_timeout = Some(timeout);
         self
     }
 
-    /// How long calls under way may take once the server is told to end. Default 30 s.
+    /// Sets the grace period of [`ServerHandle::shutdown`]: the time that calls in progress have to finish. Default 30 s.
     pub fn drain_timeout(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Starts listening. Connections wait until [`Server::serve`] takes them.
+    /// Starts listening. Connections wait until [`Server::serve`] accepts them.
     ///
     /// # Errors
-    /// When it cannot listen where it is told to, or two services collide.
+    /// See [`BindError`]: a URL is invalid, the server cannot listen on one, there is no listener, or two services have the same
+    /// program and version.
     pub async fn bind(mut self) -> Result<Server, BindError> {
         let mut urls = Vec::new();
         for text in &self.urls {
@@ -280,7 +287,7 @@ impl std::fmt::Debug for ServerBuilder {
     }
 }
 
-/// A server that listens.
+/// A server that is listening.
 ///
 /// ```
 /// mod plane {
@@ -293,12 +300,12 @@ impl std::fmt::Debug for ServerBuilder {
 ///     Point,
 ///     plane_v1::{PlaneV1, PlaneV1Client, PlaneV1Server},
 /// };
-/// use rpcrdma::{Channel, Context, Failure, Server};
+/// use rpcrdma::{Channel, Context, HandlerError, Server};
 ///
 /// struct Plane;
 ///
 /// impl PlaneV1 for Plane {
-///     async fn mirror(&self, _cx: &Context, args: Point) -> Result<Point, Failure> {
+///     async fn mirror(&self, _cx: &Context, args: Point) -> Result<Point, HandlerError> {
 ///         Ok(Point { x: args.y, y: args.x })
 ///     }
 /// }
@@ -317,7 +324,7 @@ impl std::fmt::Debug for ServerBuilder {
 /// # Ok(()) }
 /// ```
 #[doc(alias = "SVCXPRT")]
-#[must_use = "a server does nothing until it serves"]
+#[must_use = "a server accepts no connections until `serve` is called"]
 pub struct Server {
     acceptors: Vec<Box<dyn Accept>>,
     urls: Vec<String>,
@@ -325,20 +332,20 @@ pub struct Server {
 }
 
 impl Server {
-    /// For what a server is made of.
+    /// Returns a builder that configures a server.
     pub fn builder() -> ServerBuilder {
         ServerBuilder::default()
     }
 
-    /// The addresses listened on, those of [`ServerBuilder::listen_with`] first, then in the order of
-    /// [`ServerBuilder::listen`].
+    /// Returns the addresses of the listeners: those of [`ServerBuilder::listen_with`] first, then those of
+    /// [`ServerBuilder::listen`], each in the order in which they were added.
     #[must_use]
     pub fn local_addrs(&self) -> Vec<SocketAddr> {
         self.acceptors.iter().map(|acceptor| acceptor.local_addr()).collect()
     }
 
-    /// Returns the URLs that clients can connect to: one for each address of [`ServerBuilder::listen`], in order, with the port that
-    /// was chosen where the URL said 0. Options such as `?crc=off` are kept.
+    /// Returns the URLs that clients can connect to: one for each address of [`ServerBuilder::listen`], in order. Port 0 is
+    /// replaced by the port that was selected. Options such as `?crc=off` are kept.
     ///
     /// The URL of a wildcard address, such as `iwarp://0.0.0.0:20100` or `iwarp://[::]:20100`, names no particular host. A client
     /// on another host has to replace the address by a name or address of this host. Listeners of
@@ -357,15 +364,15 @@ impl Server {
         &self.urls
     }
 
-    /// To look at it and to end it.
+    /// Returns a handle that monitors the server and shuts it down.
     #[must_use]
     pub fn handle(&self) -> ServerHandle {
         ServerHandle(Arc::clone(&self.shared))
     }
 
-    /// Serves until [`ServerHandle::shutdown`]. When it returns every connection has been closed.
+    /// Serves until [`ServerHandle::shutdown`] is called. When it returns, all connections are closed.
     ///
-    /// Dropping the future stops listening; connections that there are live on until their clients go or
+    /// Dropping the future stops listening. Open connections stay open until their clients close them or
     /// [`ServerHandle::shutdown`] is called.
     #[doc(alias = "svc_run")]
     pub async fn serve(self) {
@@ -375,16 +382,16 @@ impl Server {
             tracing::info!(target: "rpcrdma", addr = %acceptor.local_addr(), services = ?self.shared.registry, "listening");
             acceptors.spawn(acceptor.run(Arc::clone(&self.shared)));
         }
-        // Where this future is dropped, the connections that there are can still be told to end.
-        let (mut told, shared) = (self.shared.phase.subscribe(), Arc::downgrade(&self.shared));
+        // If this future is dropped, this task still closes the open connections on shutdown.
+        let (mut phase_changes, shared) = (self.shared.phase.subscribe(), Arc::downgrade(&self.shared));
         tokio::spawn(async move {
-            let ending = told.wait_for(|phase| *phase != ServerPhase::Serving).await.map(|phase| *phase);
+            let ending = phase_changes.wait_for(|phase| *phase != ServerPhase::Serving).await.map(|phase| *phase);
             if let (Ok(ServerPhase::Ending(grace)), Some(shared)) = (ending, shared.upgrade()) {
                 shared.end(grace).await;
             }
         });
         let ending = phase.wait_for(|phase| *phase != ServerPhase::Serving).await.map(|phase| *phase);
-        // Stops listening, and ends set-ups under way.
+        // Stops listening, and aborts set-ups in progress.
         acceptors.shutdown().await;
         let grace = match ending {
             Ok(ServerPhase::Ending(grace)) => grace,

@@ -1,4 +1,4 @@
-//! What a server's parts share, and the handle that ends it.
+//! The shared state of a server, and the handle that shuts it down.
 
 use std::{
     collections::HashMap,
@@ -20,34 +20,34 @@ use crate::{
     session::{ChannelConfig, ServiceRegistry},
 };
 
-/// How far a server has come.
+/// The phase of a server's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ServerPhase {
     Serving,
-    /// Told to end, with so much time for calls under way.
+    /// Shutting down, with this grace period for calls in progress.
     Ending(Duration),
 }
 
-/// What the parts of a server share.
+/// The state that the parts of a server share.
 pub(super) struct ServerShared {
     pub(super) registry: Arc<ServiceRegistry>,
     /// The settings of connections, and of channels to clients.
     pub(super) callbacks: Arc<ChannelConfig>,
-    /// Of what the calls of all connections hold.
+    /// The budget for the arguments of the calls of all connections.
     budget: Arc<MemoryBudget>,
     pub(super) grace: Duration,
-    /// One permit for each connection that may still come.
+    /// One permit for each connection that may still be accepted.
     pub(super) room: Arc<Semaphore>,
     pub(super) phase: watch::Sender<ServerPhase>,
     next_id: AtomicU64,
     connections: Mutex<ConnectionTable>,
-    /// The last connection has gone.
+    /// Notified when the last connection was removed.
     empty: Notify,
-    /// Grace is over: waiting handlers are aborted.
+    /// `true` after the grace period. Handlers in progress are then aborted with their connection.
     aborting: AtomicBool,
 }
 
-/// Those there are, and what has become of all others.
+/// The open connections, and the totals of all others.
 #[derive(Default)]
 struct ConnectionTable {
     open: HashMap<u64, ConnectionEntry>,
@@ -57,7 +57,7 @@ struct ConnectionTable {
 struct ConnectionEntry {
     peer_addr: SocketAddr,
     port: Arc<DriverPort>,
-    /// Given back when the connection has gone.
+    /// Returned when the connection is removed.
     _room: tokio::sync::OwnedSemaphorePermit,
 }
 
@@ -97,14 +97,14 @@ impl ServerShared {
         let mut connections = self.connections();
         connections.open.insert(id, ConnectionEntry { peer_addr, port: Arc::clone(&port), _room: room });
         connections.totals.accepted();
-        // Set up while the server was told to end: `drain` may have passed already.
+        // The shutdown may have begun during the set-up, and have drained the other connections before.
         if *self.phase.borrow() != ServerPhase::Serving {
             port.send(DriverCommand::Drain);
         }
         id
     }
 
-    /// The connection has gone: why, if it had the time to say so.
+    /// Removes a connection. `why` is `None` if the runtime dropped its task before it was closed.
     pub(super) fn remove(&self, id: u64, why: Option<&CloseReason>) {
         let mut connections = self.connections();
         let entry = connections.open.remove(&id);
@@ -118,9 +118,9 @@ impl ServerShared {
         drop(entry);
     }
 
-    /// A connection that was never one: its set-up failed, or there was no room for it.
-    pub(super) fn not_set_up(&self) {
-        self.connections().totals.not_set_up();
+    /// Counts a connection whose set-up failed, or that was rejected.
+    pub(super) fn setup_failed(&self) {
+        self.connections().totals.setup_failed();
     }
 
     pub(super) fn is_aborting(&self) -> bool {
@@ -134,7 +134,7 @@ impl ServerShared {
         }
     }
 
-    /// Waits until the last connection has gone.
+    /// Waits until there are no connections.
     async fn emptied(&self) {
         loop {
             let notified = self.empty.notified();
@@ -145,31 +145,32 @@ impl ServerShared {
         }
     }
 
-    /// The same, for so long, or for what it is told meanwhile where that is shorter. Whether the last has gone.
+    /// Waits until there are no connections, for at most `grace`. A later shutdown with a shorter grace period shortens the wait.
+    /// Returns `true` if there are none.
     async fn emptied_within(&self, mut grace: Duration) -> bool {
         let (begun, mut phase) = (tokio::time::Instant::now(), self.phase.subscribe());
         let mut emptied = std::pin::pin!(self.emptied());
         loop {
-            if let ServerPhase::Ending(told) = *phase.borrow_and_update() {
-                grace = grace.min(begun.elapsed().saturating_add(told));
+            if let ServerPhase::Ending(latest) = *phase.borrow_and_update() {
+                grace = grace.min(begun.elapsed().saturating_add(latest));
             }
             tokio::select! {
                 biased;
                 () = &mut emptied => return true,
                 () = tokio::time::sleep(grace.saturating_sub(begun.elapsed())) => return false,
-                // There is a sender as long as there is `self`.
+                // `self` owns the sender, so this is never an error.
                 _ = phase.changed() => {}
             }
         }
     }
 
-    /// Ends all connections: in order as far as `grace` allows, then at once.
+    /// Closes all connections: gracefully within `grace`, then at once.
     pub(super) async fn end(&self, grace: Duration) {
         self.send_all(|| DriverCommand::Drain);
         if !self.emptied_within(grace).await {
-            // Who serves and who looks after what is served both come here.
+            // Both `Server::serve` and its background task get here. Only one of them logs.
             if !self.aborting.swap(true, Ordering::AcqRel) {
-                tracing::warn!(target: "rpcrdma", connections = self.connections().open.len(), "grace is over, calls are aborted");
+                tracing::warn!(target: "rpcrdma", connections = self.connections().open.len(), "grace period over, aborting calls");
             }
             self.send_all(|| DriverCommand::Disconnect);
             self.emptied().await;
@@ -177,45 +178,62 @@ impl ServerShared {
     }
 }
 
-/// One connection of a server's.
+/// The state of one connection of a server.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct ConnectionStats {
     /// The client's address.
     pub peer_addr: SocketAddr,
-    /// What has happened on it.
+    /// The counters of the connection.
     pub counters: ConnectionCounters,
 }
 
-/// What a server's calls hold in arguments ([`ServerBuilder::max_memory`](super::ServerBuilder::max_memory)).
+/// The memory that a server's calls hold in arguments ([`ServerBuilder::max_memory`](super::ServerBuilder::max_memory)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryStats {
-    /// Octets held now.
+    /// Memory held now, in bytes.
     pub held: u64,
-    /// Connections that have a call waiting for memory now.
+    /// Number of connections with a call that waits for memory now.
     pub waiting: usize,
 }
 
-/// Looks at a running server, and ends it. Clones are the same handle.
+/// A handle that monitors a running server and shuts it down. Clones refer to the same server.
+///
+/// ```no_run
+/// # async fn example(service: impl rpcrdma::server::Service) -> Result<(), Box<dyn std::error::Error>> {
+/// use rpcrdma::Server;
+///
+/// let server = Server::builder().service(service).listen("iwarp://[::]:20100").bind().await?;
+/// let handle = server.handle();
+/// let serving = tokio::spawn(server.serve());
+///
+/// println!("{} open connections", handle.connections().len());
+/// handle.shutdown();
+/// serving.await?;
+/// println!("{}", handle.stats());
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct ServerHandle(pub(super) Arc<ServerShared>);
 
 impl ServerHandle {
-    /// Ends the server in order: it stops listening, calls under way are finished and answered, calls that arrive
-    /// from now on are not begun; then connections are closed. What takes longer than the grace period it was built
-    /// with is cut off. [`Server::serve`](super::Server::serve) returns when all is done.
+    /// Shuts the server down gracefully. The server stops listening, finishes the calls in progress, and then closes its
+    /// connections. Calls that arrive from now on are not executed. Calls that exceed the grace period
+    /// ([`ServerBuilder::drain_timeout`](super::ServerBuilder::drain_timeout)) are aborted. Returns at once;
+    /// [`Server::serve`](super::Server::serve) returns when all connections are closed.
     #[doc(alias = "svc_exit")]
     pub fn shutdown(&self) {
         self.shutdown_within(self.0.grace);
     }
 
-    /// The same, with another grace period.
+    /// Shuts the server down as [`shutdown`](Self::shutdown) does, with another grace period. A second call can shorten the grace
+    /// period of a shutdown in progress.
     pub fn shutdown_within(&self, grace: Duration) {
         self.0.phase.send_replace(ServerPhase::Ending(grace));
     }
 
-    /// The connections there are now.
+    /// Returns the open connections, in no particular order.
     #[must_use]
     pub fn connections(&self) -> Vec<ConnectionStats> {
         let stats =
@@ -223,15 +241,15 @@ impl ServerHandle {
         self.0.connections().open.values().map(stats).collect()
     }
 
-    /// What has become of all connections, those that have ended included. After [`Server::serve`](super::Server::serve) has
-    /// returned none is open, and nothing of theirs is exposed or registered.
+    /// Returns the totals of all connections, open and closed. After [`Server::serve`](super::Server::serve) has returned, no
+    /// connection is open, and no memory is exposed or registered.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         let connections = self.0.connections();
         connections.totals.with(connections.open.values().map(|entry| entry.port.counters()))
     }
 
-    /// What the calls of all connections hold.
+    /// Returns the memory that the calls of all connections hold.
     #[must_use]
     pub fn memory(&self) -> MemoryStats {
         MemoryStats { held: self.0.budget.held(), waiting: self.0.budget.waiting() }

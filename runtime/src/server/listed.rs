@@ -9,7 +9,7 @@ use crate::{engine::CloseReason, session::ConnectionObserver};
 pub(super) struct ListedConnection {
     id: u64,
     shared: Arc<ServerShared>,
-    /// Why the connection ended. `None` until then, and if the runtime dropped the driver's task first.
+    /// The reason of the close. `None` while the connection is open, and if the runtime dropped the task of the driver first.
     reason: Option<CloseReason>,
 }
 

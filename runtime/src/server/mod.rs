@@ -1,4 +1,4 @@
-//! The server: programs behind listeners.
+//! The server: it listens on one or more addresses and serves programs.
 //!
 //! ```no_run
 //! # async fn example(service: impl rpcrdma::server::Service) -> Result<(), Box<dyn std::error::Error>> {
@@ -6,22 +6,22 @@
 //!
 //! let server = Server::builder().service(service).listen("iwarp://0.0.0.0:20100").bind().await?;
 //! let handle = server.handle();
-//! // handle.shutdown() from anywhere ends this:
+//! // Returns after handle.shutdown() was called in another task.
 //! server.serve().await;
 //! # drop(handle); Ok(()) }
 //! ```
 //!
 //! # How handlers run
 //!
-//! A call's handler is first polled in its connection's task, so one that does not wait answers without a task switch.
-//! One that waits is moved to a task of its own: handlers run concurrently, up to the credits granted. A handler that
-//! computes for long or blocks holds up its connection, and no other; it should use `tokio::task::spawn_blocking`.
+//! The handler of a call is first polled in the task of its connection, so a handler that does not wait replies without a task
+//! switch. A handler that waits is moved to its own task. Handlers run concurrently, up to the credits granted. A handler that
+//! blocks or computes for long delays the other calls of its connection: use `tokio::task::spawn_blocking`.
 //!
-//! A handler may call its caller back, over the connection that the call came by. [`Context::callback`] returns a client for
-//! that, which may be kept for later.
+//! A handler may call its caller back over the connection on which the call arrived. [`Context::callback`] returns a client for
+//! that, which may be kept after the call.
 //!
-//! The call of a handler that panics is answered with SYSTEM_ERR, and the connection stays open. When a client goes away, its
-//! handlers run to their end, and their answers are dropped.
+//! If a handler panics, the reply is SYSTEM_ERR, and the connection stays open. When a client disconnects, its handlers run to
+//! their end, and their replies are dropped.
 
 mod accept;
 mod builder;

@@ -1,4 +1,4 @@
-//! What has become of a server's connections, all together.
+//! The totals of a server's connections.
 
 use std::fmt;
 
@@ -7,78 +7,71 @@ use crate::{
     provider::DisconnectReason,
 };
 
-/// What a server has done since it was bound, over all its listeners.
+/// The totals of a server's connections since it was bound, over all its listeners.
 ///
-/// Displayed, it is one line: `5 accepted, 1 open, 0 not set up; ended 2 by the client, 1 lost, 1 idle`.
+/// The `Display` form is one line: `5 accepted, 1 open, 0 not set up; ended 2 by the client, 1 idle, 1 lost`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ServerStats {
-    /// Connections set up.
+    /// Number of connections that were set up.
     pub accepted: u64,
-    /// Connections there are now.
+    /// Number of open connections.
     pub open: u64,
-    /// Connections that were begun and not set up: that failed, or there was no room for another.
+    /// Number of connections that were not set up: the set-up failed, or the connection limit was reached.
     pub setup_failed: u64,
-    /// Connections that have ended.
+    /// Connections that were closed.
     pub ended: EndedConnections,
-    /// What has happened on all connections. [`exposed_regions`](ConnectionCounters::exposed_regions) and [`registered_bytes`](ConnectionCounters::registered_bytes) are what
-    /// open connections have exposed and registered now, and what those that ended left so: nothing, or memory has been
-    /// lost. Credits and calls that wait are those of open connections.
+    /// Sums of the counters of all connections. Credits and queued calls are those of open connections.
+    /// [`exposed_regions`](ConnectionCounters::exposed_regions) and [`registered_bytes`](ConnectionCounters::registered_bytes)
+    /// are the current values of open connections, plus the last values of closed ones. The latter are 0, unless memory has
+    /// leaked.
     pub counters: ConnectionCounters,
 }
 
-/// Connections that have ended, by why.
+/// Numbers of closed connections by the reason of the close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct EndedConnections {
-    /// The client closed it.
+    /// Closed by the client.
     pub by_client: u64,
-    /// The server was told to end.
+    /// Closed by the server's shutdown.
     pub by_server: u64,
-    /// There was nothing to do for too long ([`CloseReason::Idle`]).
+    /// Closed because they were idle ([`CloseReason::Idle`]).
     pub idle: u64,
-    /// The transport failed, or the client said nothing any more.
+    /// Lost because the transport failed or the client stopped responding.
     pub lost: u64,
-    /// The client broke a protocol.
+    /// Closed because the client violated a protocol.
     pub client_violation: u64,
-    /// The client said that this end had.
+    /// Closed because the client reported a protocol violation by the server.
     pub reported_by_client: u64,
-    /// The ends did not agree on a version, or on who they are.
+    /// Closed because version negotiation or host authentication failed.
     pub negotiation_failed: u64,
 }
 
 impl EndedConnections {
-    /// Connections in all.
+    /// Returns the number of closed connections.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.parts().into_iter().map(|(count, _)| count).sum()
     }
 
     fn parts(&self) -> [(u64, &'static str); 7] {
-        let Self {
-            by_client,
-            by_server,
-            idle,
-            lost,
-            client_violation,
-            reported_by_client,
-            negotiation_failed: not_agreed,
-        } = *self;
+        let Self { by_client, by_server, idle, lost, client_violation, reported_by_client, negotiation_failed } = *self;
         [
             (by_client, "by the client"),
             (by_server, "by the server"),
             (idle, "idle"),
             (lost, "lost"),
-            (client_violation, "for a violation of the client's"),
-            (reported_by_client, "for a fault that the client reported"),
-            (not_agreed, "not agreed"),
+            (client_violation, "for protocol violations"),
+            (reported_by_client, "for faults that the client reported"),
+            (negotiation_failed, "in negotiation"),
         ]
     }
 
     fn count(&mut self, why: Option<&CloseReason>) {
         use DisconnectReason as Reason;
         let place = match why {
-            // Its task was ended with the runtime.
+            // Without a reason, the task was dropped with the runtime.
             None | Some(CloseReason::Disconnected(Reason::Local)) => &mut self.by_server,
             Some(CloseReason::Disconnected(Reason::Remote)) => &mut self.by_client,
             Some(
@@ -116,33 +109,33 @@ impl fmt::Display for ServerStats {
     }
 }
 
-/// What connections that are over, or never were, leave behind.
+/// Totals of closed and failed connections.
 #[derive(Debug, Default)]
 pub(super) struct EndedTotals(ServerStats);
 
 impl EndedTotals {
-    /// A connection was set up.
+    /// Counts a connection that was set up.
     pub(super) fn accepted(&mut self) {
         self.0.accepted += 1;
     }
 
-    /// A connection was not set up.
-    pub(super) fn not_set_up(&mut self) {
+    /// Counts a connection that was not set up.
+    pub(super) fn setup_failed(&mut self) {
         self.0.setup_failed += 1;
     }
 
-    /// A connection is over; `counters` are its last.
+    /// Counts a closed connection. `counters` are its last values.
     pub(super) fn ended(&mut self, why: Option<&CloseReason>, counters: ConnectionCounters) {
         self.0.ended.count(why);
         let mut last = ConnectionCounters { credits_granted: 0, calls_queued: 0, calls_abandoned: 0, ..counters };
         if why.is_none() {
-            // Its queue pair went with the task, and with that all there was registered on it.
+            // The queue pair was dropped with the task, and all its registrations with it.
             (last.exposed_regions, last.registered_bytes) = (0, 0);
         }
         self.0.counters += last;
     }
 
-    /// Together with the connections that are open.
+    /// Returns the totals including the open connections.
     pub(super) fn with(&self, open: impl Iterator<Item = ConnectionCounters>) -> ServerStats {
         let mut stats = self.0;
         for counters in open {
@@ -160,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_are_told_apart() {
+    fn close_reasons_are_counted_separately() {
         let mut totals = EndedTotals::default();
         let reasons = [
             CloseReason::Disconnected(DisconnectReason::Remote),
@@ -179,17 +172,17 @@ mod tests {
             totals.accepted();
             totals.ended(Some(reason), ConnectionCounters::default());
         }
-        totals.not_set_up();
+        totals.setup_failed();
         let stats = totals.with([ConnectionCounters::default()].into_iter());
         assert_eq!(stats.ended.total(), reasons.len() as u64);
         assert_eq!(
             stats.to_string(),
             "10 accepted, 1 open, 1 not set up; ended 2 by the client, 1 by the server, 1 idle, 2 lost, \
-             2 for a violation of the client's, 1 for a fault that the client reported, 1 not agreed"
+                         2 for protocol violations, 1 for faults that the client reported, 1 in negotiation"
         );
     }
 
-    /// What has happened adds up; of what is, only memory that was not taken back outlives its connection.
+    /// Event counters of closed connections add up. Of the gauges, only exposed and registered memory is kept.
     #[test]
     fn counters_add_up() {
         let mut totals = EndedTotals::default();

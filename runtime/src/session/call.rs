@@ -1,4 +1,4 @@
-//! Inbound calls as services see them, and the answers to them.
+//! Inbound calls as services see them, and the replies to them.
 
 use std::{fmt, net::SocketAddr, sync::Arc};
 
@@ -31,18 +31,29 @@ pub(crate) struct ServedConnection {
 }
 
 impl ServedConnection {
-    /// The pool of messages and payload.
+    /// Returns the pool of messages and payload.
     pub(super) fn pool(&self) -> &BufferPool {
         &self.back.connection.engine.pool
     }
 
-    /// The bounds on decoding a call.
+    /// Returns the limits on decoding a call.
     pub(super) fn limits(&self) -> DecodeLimits {
         self.back.connection.decode_limits
     }
 }
 
-/// The origin of a call: its connection and its caller.
+/// The origin of an inbound call: its connection and its caller.
+///
+/// ```no_run
+/// use rpcrdma::{Context, HandlerError, rpc::Credential};
+///
+/// fn uid(cx: &Context) -> Result<u32, HandlerError> {
+///     match cx.credential() {
+///         Credential::Sys(sys) => Ok(sys.uid),
+///         _ => Err(HandlerError::system(format!("{} sent no AUTH_SYS credential", cx.peer_addr()))),
+///     }
+/// }
+/// ```
 #[derive(Clone)]
 pub struct Context {
     pub(crate) connection: Arc<ServedConnection>,
@@ -51,43 +62,44 @@ pub struct Context {
 }
 
 impl Context {
-    /// The client's address.
+    /// Returns the caller's address.
     #[must_use]
     pub fn peer_addr(&self) -> SocketAddr {
         self.connection.info.peer_addr
     }
 
-    /// The address that the client connected to.
+    /// Returns the local address of the connection.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.connection.info.local_addr
     }
 
-    /// The kind of transport that carried the call.
+    /// Returns the kind of transport that carried the call.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.connection.info.transport
     }
 
-    /// The call's XID.
+    /// Returns the XID of the call.
     #[must_use]
     pub fn xid(&self) -> u32 {
         self.xid
     }
 
-    /// The caller's credential, as the authenticator has accepted it.
+    /// Returns the caller's credential as the authenticator accepted it.
     #[must_use]
     pub fn credential(&self) -> &Credential {
         &self.credential
     }
 
-    /// The pool to allocate eligible results from: `pool().alloc(len)`, filled, then frozen. The memory is reused once sent.
+    /// Returns the pool to allocate eligible results from: fill the buffer of `pool().alloc(len)`, and freeze it. The memory
+    /// returns to the pool once the result was sent.
     #[must_use]
     pub fn pool(&self) -> &BufferPool {
         self.connection.pool()
     }
 
-    /// The counters of the call's connection.
+    /// Returns the counters of the connection.
     #[must_use]
     pub fn counters(&self) -> ConnectionCounters {
         self.connection.port.counters()
@@ -104,11 +116,12 @@ impl fmt::Debug for Context {
     }
 }
 
-/// The failure of a handler, and what the client is answered. Other errors (`?`) become SYSTEM_ERR.
+/// The error of a handler, which determines the status of the reply (RFC 5531 §9). The operator `?` converts any other error to
+/// [`System`](Self::System).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum HandlerError {
-    /// SYSTEM_ERR. The reason is traced locally, and not sent.
+    /// SYSTEM_ERR: the handler failed. The reason is traced locally and not sent to the caller.
     System(Box<dyn std::error::Error + Send + Sync>),
     /// GARBAGE_ARGS: the arguments are invalid.
     GarbageArguments,
@@ -119,7 +132,7 @@ pub enum HandlerError {
 }
 
 impl HandlerError {
-    /// Returns SYSTEM_ERR with a reason for the local traces.
+    /// Creates a [`System`](Self::System) error with a reason for the local traces.
     pub fn system(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::System(reason.into())
     }
@@ -131,12 +144,35 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for HandlerError {
     }
 }
 
-/// An encoded answer.
+/// An encoded reply.
 #[derive(Debug)]
 #[must_use]
 pub struct EncodedReply(pub(super) ReplyCommand);
 
-/// An inbound call, with its eligible arguments already pulled.
+/// An inbound call whose arguments have arrived completely. Generated code decodes it and encodes the reply; a service that is
+/// written by hand does the same:
+///
+/// ```no_run
+/// use rpcrdma::{
+///     server::{HandlerError, InboundCall, ReplyFuture},
+///     service::Procedure,
+/// };
+///
+/// fn dispatch<P: Procedure>(
+///     call: InboundCall,
+///     handler: impl FnOnce(P::Args) -> Result<P::Reply, HandlerError> + Send + 'static,
+/// ) -> ReplyFuture {
+///     Box::pin(async move {
+///         if call.procedure() != P::NUMBER {
+///             return call.procedure_unavailable();
+///         }
+///         match call.decode::<P>() {
+///             Ok(args) => call.finish::<P>(handler(args)),
+///             Err(reply) => reply,
+///         }
+///     })
+/// }
+/// ```
 pub struct InboundCall {
     incoming: IncomingCall,
     procedure: u32,
@@ -163,13 +199,13 @@ impl InboundCall {
         Self { incoming, procedure, arguments_at, verifier: authenticated.verifier, protection, context, span }
     }
 
-    /// The number of the procedure called.
+    /// Returns the number of the called procedure.
     #[must_use]
     pub fn procedure(&self) -> u32 {
         self.procedure
     }
 
-    /// The origin of the call.
+    /// Returns the origin of the call.
     #[must_use]
     pub fn context(&self) -> &Context {
         &self.context
@@ -178,9 +214,9 @@ impl InboundCall {
     /// Decodes the arguments.
     ///
     /// # Errors
-    /// The answer to malformed arguments: GARBAGE_ARGS (RFC 8166 §4.5.2), or ERR_CHUNK if a Read chunk replaces an item that is
-    /// not eligible (RFC 8166 §6.1).
-    // An answer is moved once, and rarely; boxed, every answer would be allocated.
+    /// The reply to malformed arguments: GARBAGE_ARGS, or ERR_CHUNK if a Read chunk replaces an item that is not eligible
+    /// (RFC 8166 §4.5.2, §6.1).
+    // An error is rare and moved once. Boxing it would require an allocation.
     #[allow(clippy::result_large_err)]
     #[doc(alias = "svc_getargs")]
     pub fn decode<P: Procedure>(&self) -> Result<P::Args, EncodedReply> {
@@ -193,8 +229,8 @@ impl InboundCall {
                 target: "rpcrdma::call", procedure = P::NAME, xid = self.incoming.xid, %error,
                 "arguments cannot be decoded"
             );
-            // RFC 8166 §6.1: a call in which an argument is reduced that is not DDP-eligible MUST NOT be
-            // processed, and is reported as in §4.5.2.
+            // RFC 8166 §6.1: a call with a reduced argument that is not DDP-eligible MUST NOT be processed, and is reported
+            // as in §4.5.2.
             if matches!(error.kind(), DecodeErrorKind::StrayChunk { .. }) {
                 return EncodedReply(ReplyCommand::ChunkError);
             }
@@ -210,8 +246,7 @@ impl InboundCall {
                 "protected arguments refused"
             );
         };
-        // RFC 8166 §8.2.2.3: nothing is eligible where the body is protected; what is reduced all the same is a violation as
-        // any other (§6.1).
+        // RFC 8166 §8.2.2.3: no item of a protected body is eligible, so a Read chunk is a violation (§6.1).
         if !self.incoming.reads.is_empty() {
             refused(&"reduced");
             return Err(EncodedReply(ReplyCommand::ChunkError));
@@ -239,16 +274,16 @@ impl InboundCall {
         let mut decoder = decoder.with_read_chunks(&self.incoming.reads).with_limits(limits);
         decoder.take(self.arguments_at)?;
         let arguments = P::Args::decode(&mut decoder).map_err(|error| match error.kind() {
-            // It stands for an eligible item, and is of the wrong length.
+            // The chunk replaces an eligible item, and has the wrong length.
             DecodeErrorKind::ChunkLength { .. } => error,
-            // A chunk that no item takes is at fault before the items that it displaced are.
+            // A stray chunk displaces the items after it, so it is reported rather than their errors.
             _ => decoder.stray_chunk().unwrap_or(error),
         })?;
         decoder.finish()?;
         Ok(arguments)
     }
 
-    /// Encodes the answer to the call from the result of its handler.
+    /// Encodes the reply to the call from the result of its handler. The reply is SYSTEM_ERR if the result cannot be encoded.
     #[doc(alias = "svc_sendreply")]
     pub fn finish<P: Procedure>(self, result: Result<P::Reply, HandlerError>) -> EncodedReply {
         let xid = self.incoming.xid;
@@ -257,13 +292,13 @@ impl InboundCall {
                 Ok(reply) => {
                     tracing::debug!(
                         target: "rpcrdma::call", procedure = P::NAME, xid,
-                        octets = reply.message.len(), reduced = reply.reduced.len(), "answered"
+                        bytes = reply.message.len(), reduced = reply.reduced.len(), "reply encoded"
                     );
                     return EncodedReply(ReplyCommand::Reply(reply));
                 }
                 Err(error) => {
                     tracing::error!(
-                        target: "rpcrdma::call", procedure = P::NAME, xid, %error, "the result cannot be encoded"
+                        target: "rpcrdma::call", procedure = P::NAME, xid, %error, "result cannot be encoded"
                     );
                     RpcError::SystemError
                 }
@@ -279,7 +314,7 @@ impl InboundCall {
         self.refuse(error)
     }
 
-    /// Answers PROC_UNAVAIL.
+    /// Returns the reply PROC_UNAVAIL (RFC 5531 §9).
     pub fn procedure_unavailable(self) -> EncodedReply {
         self.refuse(RpcError::ProcedureUnavailable)
     }
@@ -289,11 +324,11 @@ impl InboundCall {
         let header = ReplyHeader::success(self.incoming.xid).with_verifier(self.verifier.clone());
         let engine = &connection.back.connection.engine;
         let is_rdma = connection.info.transport == Transport::Rdma;
-        // Grows where the reply is longer.
+        // The initial size of the buffer, which grows if the reply is longer.
         let room = if is_rdma { self.incoming.reply.max_inline } else { engine.send_size.into() };
         let mut message = message_buf(&engine.pool, usize::try_from(room).unwrap_or(usize::MAX));
         if let Some(protection) = &self.protection {
-            // RFC 8166 §8.2.2.3: nothing is reduced, whatever chunks there are.
+            // RFC 8166 §8.2.2.3: nothing is reduced, even if the call provides Write chunks.
             header.encode(&mut FlatSink::new(&mut message))?;
             message.append(&protection.wrap(encode_to_bytes(result)?)?);
             return Ok(OutgoingReply { message, reduced: SmallVec::new() });
@@ -302,7 +337,7 @@ impl InboundCall {
         let mut sink = if is_rdma {
             ReducingSink::for_reply(&mut message, chunks)
         } else {
-            // Sent from where they lie, in their places in the record.
+            // Large eligible items are sent without a copy, at their positions in the record.
             ReducingSink::for_engine(&mut message, engine.min_reduce)
         };
         header.encode(&mut sink)?;
@@ -318,7 +353,7 @@ impl InboundCall {
     }
 }
 
-/// An error in encoding a result.
+/// The error of encoding a result.
 #[derive(Debug, thiserror::Error)]
 enum ResultEncodeError {
     #[error(transparent)]
@@ -338,9 +373,9 @@ pub(super) fn refusal(header: &ReplyHeader, pool: &BufferPool) -> ReplyCommand {
     let mut message = message_buf(pool, 512);
     match header.encode(&mut crate::xdr::FlatSink::new(&mut message)) {
         Ok(()) => ReplyCommand::Reply(OutgoingReply { message, reduced: SmallVec::new() }),
-        // An authenticator's verifier of more than 400 octets.
+        // The authenticator's verifier is longer than 400 bytes.
         Err(error) => {
-            tracing::error!(target: "rpcrdma::call", %error, "a reply's header cannot be encoded");
+            tracing::error!(target: "rpcrdma::call", %error, "reply header cannot be encoded");
             ReplyCommand::ChunkError
         }
     }

@@ -1,4 +1,4 @@
-//! The settings of a channel's calls.
+//! The configuration of a channel and its calls.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,11 +11,11 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(crate) struct ChannelConfig {
     pub(crate) connection: ConnectionConfig,
-    /// Most calls in flight or waiting for a credit.
+    /// Maximum number of calls that are in flight or waiting for a credit.
     pub(crate) max_calls: usize,
     /// The timeout of calls without a deadline of their own.
     pub(crate) call_timeout: Option<Duration>,
-    /// The credential of calls that bring none, where `security` is not set.
+    /// The credential of calls without their own. Not used if `security` is set.
     pub(crate) credential: OpaqueAuth,
     pub(crate) security: Option<Arc<dyn Security>>,
 }

@@ -23,7 +23,7 @@ use crate::{
     trace,
 };
 
-/// Answers the calls that arrive by one connection.
+/// Dispatches the calls that arrive on one connection, and returns their replies.
 pub(crate) struct CallHandlers {
     registry: Arc<ServiceRegistry>,
     connection: Arc<ServedConnection>,
@@ -34,10 +34,10 @@ pub(crate) struct CallHandlers {
 
 /// Watches the end of a connection, for a server that lists its connections.
 pub(crate) trait ConnectionObserver: Send + 'static {
-    /// The connection has ended.
+    /// Handles the close of the connection.
     fn closed(&mut self, reason: &CloseReason);
 
-    /// Whether handlers in progress end with their connection.
+    /// Returns `true` if handlers in progress are aborted with their connection.
     fn is_aborting(&self) -> bool;
 }
 
@@ -53,7 +53,7 @@ impl CallHandlers {
 }
 
 impl InboundCalls for CallHandlers {
-    // As in `ServiceRegistry::route`: an answer is moved once, boxed it would be allocated.
+    // As in `ServiceRegistry::route`: boxing the reply would require an allocation.
     #[allow(clippy::result_large_err)]
     fn call(&mut self, incoming: IncomingCall, port: &Arc<DriverPort>) -> Option<ReplyCommand> {
         let (token, xid) = (incoming.token, incoming.xid);
@@ -64,8 +64,8 @@ impl InboundCalls for CallHandlers {
             Ok(handler) => handler,
             Err(answer) => return Some(answer),
         };
-        // A handler that does not wait finishes here. Any other handler is polled again by a task of its own, so the waker of
-        // this first poll need not do anything.
+        // A handler that does not wait finishes here. Any other handler is polled again by its own task, so this first poll
+        // needs no waker.
         if let Poll::Ready(answer) = Pin::new(&mut handler).poll(&mut Context::from_waker(Waker::noop())) {
             return Some(answer);
         }
@@ -81,7 +81,7 @@ impl InboundCalls for CallHandlers {
 
     fn replied(&mut self, _token: ReplyToken, delivered: bool) {
         if !delivered {
-            tracing::info!(target: "rpcrdma::call", peer = %self.connection.info.peer_addr, "a reply could not be delivered");
+            tracing::info!(target: "rpcrdma::call", peer = %self.connection.info.peer_addr, "reply could not be delivered");
         }
     }
 
@@ -91,13 +91,13 @@ impl InboundCalls for CallHandlers {
             observer.closed(reason);
         }
         if !self.observer.as_ref().is_some_and(|observer| observer.is_aborting()) {
-            // The caller has gone. Handlers in progress run to their end.
+            // Handlers in progress run to their end, although nobody receives their replies.
             self.waiting.detach_all();
         }
     }
 }
 
-/// A handler in progress. Its panic is answered with SYSTEM_ERR.
+/// A handler in progress. The reply of a handler that panics is SYSTEM_ERR.
 struct RunningHandler {
     future: ReplyFuture,
     service: Arc<dyn Service>,
@@ -131,10 +131,10 @@ impl Future for RunningHandler {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ReplyCommand> {
         let span = self.span.clone();
         let _within = span.enter();
-        // Unwind safety: after a panic the future is not polled again, and what handlers share is theirs to guard.
+        // Unwind safety: after a panic the future is not polled again. Handlers have to guard their shared state themselves.
         let mut polled = Poll::Pending;
         let caught = catch_unwind(AssertUnwindSafe(|| {
-            // Assigned from inside of the closure, because returning a large answer through `catch_unwind` moves it once more.
+            // Assigned inside the closure, because returning a large reply through `catch_unwind` moves it once more.
             polled = self.future.as_mut().poll(cx).map(|EncodedReply(answer)| answer);
         }));
         if let Err(panic) = caught {

@@ -13,7 +13,7 @@ use crate::{
     transport::Transport,
 };
 
-/// The addresses of a connection, and what its ends agreed on when it was set up.
+/// The addresses of a connection, and the parameters that both peers agreed on.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ChannelInfo {
@@ -23,25 +23,25 @@ pub struct ChannelInfo {
     pub peer_addr: SocketAddr,
     /// The local address.
     pub local_addr: SocketAddr,
-    /// The peer's private data (RFC 8797, and whatever else the peer sent).
+    /// The peer's private data: the message of RFC 8797, if there is one, and any other data that the peer sent.
     pub private_data: Bytes,
-    /// Longest message that is sent inline, transport header included, in bytes. Zero over TCP.
+    /// Length of the longest message that is sent inline, including the transport header, in bytes. Zero over TCP.
     pub send_threshold: u32,
-    /// Longest message that is received inline, transport header included, in bytes. Zero over TCP.
+    /// Length of the longest message that is received inline, including the transport header, in bytes. Zero over TCP.
     pub receive_threshold: u32,
-    /// Whether both ends announced support for Send with Invalidate (RFC 8797 §4.1). A responder needs only the requester's
-    /// announcement. Linux's server makes none, and uses Send with Invalidate all the same: see
-    /// [`Counters::remote_invalidations`](crate::engine::Counters::remote_invalidations).
+    /// `true` if both peers announced support for Send with Invalidate (RFC 8797 §4.1). A responder needs only the requester's
+    /// announcement. Linux's server does not announce it, but uses Send with Invalidate: see
+    /// [`ConnectionCounters::remote_invalidations`](crate::engine::ConnectionCounters::remote_invalidations).
     pub remote_invalidation: bool,
-    /// The version of RPC-over-RDMA in use. `None` over TCP, and until both ends have agreed on a version. Once a call has
-    /// returned, the version is known.
+    /// The version of RPC-over-RDMA in use. `None` over TCP, and until both peers have agreed on a version. After the first
+    /// reply, the version is known.
     pub version: Option<u32>,
     /// The peer's transport properties (RPC-over-RDMA v2 §5.2). `None` in version 1.
     pub properties: Option<Properties>,
 }
 
 impl ChannelInfo {
-    /// Returns the information of a connection that was just set up, to which [`with`](Self::with) adds the limits.
+    /// Returns the information of a new connection. [`with`](Self::with) adds the limits.
     fn new(transport: Transport, peer_addr: SocketAddr, local_addr: SocketAddr, private_data: Bytes) -> Self {
         Self {
             transport,
@@ -56,7 +56,7 @@ impl ChannelInfo {
         }
     }
 
-    /// Adds the limits that apply to the connection now.
+    /// Adds the current limits of the connection.
     pub(crate) fn with(self, limits: PeerLimits) -> Self {
         let PeerLimits { version, remote_invalidation, properties, send_threshold, receive_threshold } = limits;
         Self { version, remote_invalidation, properties, send_threshold, receive_threshold, ..self }
@@ -71,7 +71,7 @@ pub(crate) struct SetUp<I: EngineIo> {
 }
 
 impl<Q: QueuePair> SetUp<RdmaIo<Q>> {
-    /// Begins RPC-over-RDMA, with one of these versions, on a queue pair.
+    /// Starts RPC-over-RDMA with one of `versions` on a queue pair.
     pub(crate) fn rdma(
         config: &ConnectionConfig,
         role: Role,
@@ -86,7 +86,7 @@ impl<Q: QueuePair> SetUp<RdmaIo<Q>> {
 }
 
 impl SetUp<TcpIo> {
-    /// Begins records on a TCP connection (RFC 5531 §11): the ends agree on nothing before the first call.
+    /// Starts record marking on a TCP connection (RFC 5531 §11). Nothing is negotiated before the first call.
     pub(crate) fn tcp(config: &ConnectionConfig, role: Role, stream: TcpStream) -> Result<Self, SetupError> {
         socket::prepare(&stream)?;
         let info = ChannelInfo::new(Transport::Tcp, stream.peer_addr()?, stream.local_addr()?, Bytes::new());

@@ -1,8 +1,8 @@
-//! What client and server share: connection information, the settings of calls, and the handling of inbound calls.
+//! Code shared by client and server: connection information, the settings of calls, and the handling of inbound calls.
 //!
-//! A server answers calls on each connection that it accepts. A client answers calls on its connection where it serves
-//! programs to its server (RFC 8167). Both do it with the same [`ServiceRegistry`] and [`CallHandlers`]. `client` and `server` build on
-//! this module and do not import each other.
+//! A server handles calls on each connection that it accepts. A client that serves programs to its server handles calls on its
+//! own connection (RFC 8167). Both use the same [`ServiceRegistry`] and [`CallHandlers`]. `client` and `server` build on this
+//! module and do not import each other.
 
 mod call;
 mod config;

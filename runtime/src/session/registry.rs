@@ -15,9 +15,9 @@ use crate::{
     xdr::Decoder,
 };
 
-/// The services that the local side provides, and the authenticator of their callers.
+/// The local services, and the authenticator of their callers.
 pub(crate) struct ServiceRegistry {
-    /// In ascending order of program and version.
+    /// The services, in ascending order of program and version.
     services: Vec<Arc<dyn Service>>,
     authenticator: Arc<dyn Authenticator>,
 }
@@ -36,12 +36,12 @@ impl ServiceRegistry {
         twice.map_or(Ok(Self { services, authenticator }), Err)
     }
 
-    /// Raises the limits on inbound calls to the needs of the services.
+    /// Raises the limits on inbound calls as far as the services need.
     pub(crate) fn provide(&self, config: &mut EngineConfig) {
         config.max_chunks = self.services.iter().map(|service| service.max_chunks()).fold(config.max_chunks, u32::max);
     }
 
-    /// Returns the service for a program and version, or the error to answer with.
+    /// Returns the service for a program and version, or the error to reply with.
     fn find(&self, program: u32, version: u32) -> Result<&Arc<dyn Service>, RpcError> {
         let mut versions = self.services.iter().filter(|service| service.program() == program).peekable();
         let low = versions.peek().ok_or(RpcError::ProgramUnavailable)?.version();
@@ -52,12 +52,12 @@ impl ServiceRegistry {
             }
             high = service.version();
         }
-        // RFC 5531 §9: PROG_MISMATCH tells the lowest and the highest version supported.
+        // RFC 5531 §9: PROG_MISMATCH carries the lowest and the highest supported version.
         Err(RpcError::ProgramMismatch { low, high })
     }
 
-    /// Passes a call to `serve` together with its service, or returns the answer that refuses the call.
-    // An answer is moved once, and rarely; boxed, every answer would be allocated.
+    /// Passes a call to `serve` together with its service, or returns the reply that refuses the call.
+    // An error is rare and moved once. Boxing it would require an allocation.
     #[allow(clippy::result_large_err)]
     pub(super) fn route<T>(
         &self,
@@ -72,7 +72,7 @@ impl ServiceRegistry {
                 tracing::info!(target: "rpcrdma::call", peer = %connection.info.peer_addr, fault = %ErrorChain(&fault), "bad RPC header");
                 return Err(match fault.reply() {
                     Some(reply) => call::refusal(&reply, connection.pool()),
-                    // RFC 8166 §4.5.2: what is not an RPC call is reported as a parsing error.
+                    // RFC 8166 §4.5.2: a message that is not an RPC call is reported as a parsing error.
                     None => ReplyCommand::ChunkError,
                 });
             }
@@ -102,7 +102,7 @@ impl ServiceRegistry {
                 let call = InboundCall::new(incoming, procedure, at, authenticated, protection, connection, span);
                 serve(service, call)
             }
-            // RFC 2203 §5.3.3.2: the call is accepted, and so has the server's verifier.
+            // RFC 2203 §5.3.3.2: the reply is an accepted one, so it carries the server's verifier.
             Err(error) => refuse(error, authenticated.verifier),
         }
     }

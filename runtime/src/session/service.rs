@@ -7,23 +7,23 @@ use super::call::{EncodedReply, InboundCall};
 /// The future that a service's handler returns.
 pub type ReplyFuture = Pin<Box<dyn Future<Output = EncodedReply> + Send>>;
 
-/// One version of one program, as generated code implements it.
+/// One version of one program. Generated code implements this trait.
 pub trait Service: Send + Sync + 'static {
-    /// The program's number.
+    /// Returns the program number.
     fn program(&self) -> u32;
 
-    /// The version.
+    /// Returns the program version.
     fn version(&self) -> u32;
 
-    /// The version's name in XDR, for messages and traces.
+    /// Returns the XDR name of the program version, for messages and traces.
     fn name(&self) -> &'static str;
 
-    /// Largest number of chunks of eligible items that one call needs in either direction. A server accepts calls with that
-    /// many chunks, even if [`EngineConfig::max_chunks`](crate::engine::EngineConfig::max_chunks) is less. Default 0.
+    /// Returns the maximum number of chunks of eligible items that one call needs in either direction. A server accepts calls
+    /// with that many chunks, even if [`EngineConfig::max_chunks`](crate::engine::EngineConfig::max_chunks) is less. Default 0.
     fn max_chunks(&self) -> u32 {
         0
     }
 
-    /// Answers one call.
+    /// Executes one call and returns its reply.
     fn dispatch(&self, call: InboundCall) -> ReplyFuture;
 }

@@ -1,4 +1,4 @@
-//! Which provider, or other transport, a URL names.
+//! Transports, and the URLs that select them.
 
 mod url;
 
@@ -10,13 +10,13 @@ use crate::provider::iwarp::{IwarpConfig, IwarpConnector, IwarpListener};
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 use crate::provider::verbs::{VerbsConfig, VerbsConnector, VerbsListener};
 
-/// How RPC messages are carried on a connection.
+/// The kind of transport that carries the RPC messages of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Transport {
-    /// RPC-over-RDMA, of whatever version and on whatever provider.
+    /// RPC-over-RDMA, in any version and on any provider.
     Rdma,
-    /// Records on TCP (RFC 5531 §11): nothing is placed directly, there are no credits and no private data.
+    /// TCP with record marking (RFC 5531 §11). It has no direct data placement, no credits and no private data.
     Tcp,
 }
 
@@ -33,12 +33,12 @@ fn iwarp_config(url: &Url) -> IwarpConfig {
     IwarpConfig { crc: url.crc(), ..IwarpConfig::default() }
 }
 
-/// The connector that an `iwarp://` URL asks for.
+/// Returns the connector for an `iwarp://` URL.
 pub(crate) fn iwarp_connector(url: &Url) -> IwarpConnector {
     IwarpConnector::new(iwarp_config(url))
 }
 
-/// The listener that an `iwarp://` URL asks for.
+/// Returns a listener on `addr` with the options of an `iwarp://` URL.
 pub(crate) async fn iwarp_listener(url: &Url, addr: SocketAddr) -> io::Result<IwarpListener> {
     IwarpListener::bind(addr, iwarp_config(url)).await
 }
@@ -48,13 +48,13 @@ fn verbs_config(url: &Url) -> VerbsConfig {
     VerbsConfig { busy_poll: url.busy_poll(), ..VerbsConfig::default() }
 }
 
-/// The connector that an `rdma://` URL asks for.
+/// Returns the connector for an `rdma://` URL.
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 pub(crate) fn rdma_connector(url: &Url) -> VerbsConnector {
     VerbsConnector::new(verbs_config(url))
 }
 
-/// The listener that an `rdma://` URL asks for.
+/// Returns a listener on `addr` with the options of an `rdma://` URL.
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 pub(crate) fn rdma_listener(url: &Url, addr: SocketAddr) -> io::Result<VerbsListener> {
     VerbsListener::bind(addr, verbs_config(url))

@@ -2,21 +2,21 @@
 
 use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
 
-/// A provider, or another transport, that can be named in a URL.
+/// The scheme of a transport URL: an RDMA provider, or TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Scheme {
     /// `iwarp`: iWARP in user space over TCP.
     Iwarp,
-    /// `rdma`: an RDMA device, by verbs.
+    /// `rdma`: an RDMA device, accessed through verbs.
     #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
     Rdma,
-    /// `tcp`: no RDMA, but ONC RPC over TCP with record marking (RFC 5531 §11).
+    /// `tcp`: ONC RPC over TCP with record marking (RFC 5531 §11), without RDMA.
     Tcp,
 }
 
 impl Scheme {
-    /// The schemes built into this library, for messages.
+    /// The schemes built into this library, for error messages.
     pub const BUILT_IN: &'static [&'static str] = &[
         "iwarp",
         #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
@@ -24,7 +24,7 @@ impl Scheme {
         "tcp",
     ];
 
-    /// As in a URL.
+    /// Returns the scheme as it is written in a URL.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -36,12 +36,15 @@ impl Scheme {
     }
 }
 
-/// Where a server is, or is to listen: `scheme://host:port[?option=value[&option=value]]`.
+/// The address of a server, to connect to or to listen on: `scheme://host:port[?option=value[&option=value]]`.
 ///
-/// `host` is a name, an IPv4 address, or an IPv6 address in brackets. Options of `iwarp`: `crc=on|off`, whether this
-/// end wants the CRC of RFC 5044 (default `on`). Of `rdma`, in builds with the feature `verbs` or `verbs-dlopen`:
-/// `busy=MICROSECONDS`, at most 1000000, how long to look for completions before waiting for an event (default 0). Of both:
-/// `version=1|2`, the only version of RPC-over-RDMA that a client offers (default: both). `tcp` has none.
+/// `host` is a name, an IPv4 address, or an IPv6 address in brackets. `tcp` has no options.
+///
+/// | option | scheme | meaning |
+/// | --- | --- | --- |
+/// | `crc=on`, `crc=off` | `iwarp` | Requests the CRC of RFC 5044, or not. Default `on` |
+/// | `busy=MICROSECONDS` | `rdma` | Time to poll for completions before waiting for an event, at most 1000000. Default 0 |
+/// | `version=1`, `version=2` | `iwarp`, `rdma` | The only version of RPC-over-RDMA that a client offers. Default: both |
 ///
 /// ```
 /// use rpcrdma::transport::{Scheme, Url};
@@ -60,50 +63,50 @@ pub struct Url {
     version: Option<u32>,
 }
 
-/// What is wrong with a transport URL.
+/// The error of parsing a transport URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UrlError {
-    /// There is no `://`.
-    #[error("`{url}` is no transport URL: expected scheme://host:port")]
+    /// The text contains no `://`.
+    #[error("`{url}` is not a transport URL, expected scheme://host:port")]
     NoScheme {
-        /// The text.
+        /// The text of the URL.
         url: String,
     },
-    /// No provider of this name is built in.
-    #[error("`{scheme}` in `{url}` is not a transport that is built in: {}{hint}", Scheme::BUILT_IN.join(", "))]
+    /// The scheme is unknown, or not built in.
+    #[error("unknown scheme `{scheme}` in `{url}`, built in: {}{hint}", Scheme::BUILT_IN.join(", "))]
     UnknownScheme {
-        /// The text.
+        /// The text of the URL.
         url: String,
         /// The scheme.
         scheme: String,
-        /// What may help.
+        /// A hint for the user, appended to the message. May be empty.
         hint: &'static str,
     },
     /// The host is missing or malformed.
-    #[error("`{url}`: no host; an IPv6 address goes in brackets, as in iwarp://[::1]:20049")]
+    #[error("`{url}` has no host, or an IPv6 address without brackets: write iwarp://[::1]:20049")]
     BadHost {
-        /// The text.
+        /// The text of the URL.
         url: String,
     },
     /// The port is missing or not a number up to 65535.
-    #[error("`{url}`: no port number after the host")]
+    #[error("`{url}` has no port number after the host, or one above 65535")]
     BadPort {
-        /// The text.
+        /// The text of the URL.
         url: String,
     },
-    /// Something follows the port that is not a query.
-    #[error("`{url}`: a transport URL has no path")]
+    /// The port is followed by a path.
+    #[error("`{url}` has a path: a transport URL has no path")]
     Path {
-        /// The text.
+        /// The text of the URL.
         url: String,
     },
-    /// An option that the scheme does not have, or a value that the option does not have.
+    /// The scheme does not have this option, or the option does not have this value.
     #[error(
-        "`{url}`: unknown option `{option}`; there is crc=on|off of iwarp, busy=MICROSECONDS of rdma, version=1|2 of both"
+        "`{url}` has the unknown option `{option}`, expected crc=on|off (iwarp), busy=MICROSECONDS (rdma), version=1|2 (both)"
     )]
     UnknownOption {
-        /// The text.
+        /// The text of the URL.
         url: String,
         /// The option and its value.
         option: String,
@@ -111,7 +114,7 @@ pub enum UrlError {
 }
 
 impl Url {
-    /// The URL of `addr` on `scheme`, without options.
+    /// Creates the URL of `addr` with `scheme`, without options.
     #[must_use]
     pub fn new(scheme: Scheme, addr: SocketAddr) -> Self {
         Self {
@@ -124,51 +127,51 @@ impl Url {
         }
     }
 
-    /// The same at another address.
+    /// Returns the same URL with another address.
     pub(crate) fn at(&self, addr: SocketAddr) -> Self {
         Self { host: addr.ip().to_string(), port: addr.port(), ..self.clone() }
     }
 
-    /// The provider.
+    /// Returns the scheme.
     #[must_use]
     pub fn scheme(&self) -> Scheme {
         self.scheme
     }
 
-    /// The host, an IPv6 address without its brackets.
+    /// Returns the host. An IPv6 address has no brackets.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The port.
+    /// Returns the port.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Whether this end wants MPA's CRC (`crc=off` turns it off).
+    /// Returns `true` unless the option `crc=off` disables the CRC of MPA (RFC 5044).
     #[must_use]
     pub fn crc(&self) -> bool {
         self.crc
     }
 
-    /// How long to look for completions before waiting for an event (`busy=MICROSECONDS` of `rdma`).
+    /// Returns the time to poll for completions before waiting for an event: the option `busy=MICROSECONDS` of `rdma`.
     #[must_use]
     pub fn busy_poll(&self) -> Duration {
         self.busy_poll
     }
 
-    /// The only version of RPC-over-RDMA that a client offers there (`version=1`), if it is not both.
+    /// Returns the only version of RPC-over-RDMA that a client offers (`version=1|2`), or `None` for both.
     #[must_use]
     pub fn version(&self) -> Option<u32> {
         self.version
     }
 
-    /// The addresses that the host has, of the system's resolver.
+    /// Resolves the host with the system's resolver, and returns its addresses. There is at least one.
     ///
     /// # Errors
-    /// When there is none.
+    /// The error of the resolver, or [`NotFound`](std::io::ErrorKind::NotFound) if the host has no address.
     pub async fn resolve(&self) -> std::io::Result<Vec<SocketAddr>> {
         let addrs: Vec<_> = tokio::net::lookup_host((self.host.as_str(), self.port)).await?.collect();
         if addrs.is_empty() {
@@ -218,12 +221,12 @@ impl FromStr for Url {
                 None => (authority, None),
             },
         };
-        // A second colon: an IPv6 address that lacks its brackets.
+        // A second colon means an IPv6 address without brackets.
         if host.is_empty() || port.is_some_and(|port| port.contains(':')) {
             return Err(UrlError::BadHost { url: url() });
         }
         let port = port
-            .filter(|port| port.bytes().all(|octet| octet.is_ascii_digit()))
+            .filter(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
             .and_then(|port| port.parse().ok())
             .ok_or_else(|| UrlError::BadPort { url: url() })?;
         let mut parsed =
@@ -329,7 +332,7 @@ mod tests {
             #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
             ("rdma://host:1?busy=1000001", "busy=MICROSECONDS"),
             #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
-            ("rdma://host:1?crc=off", "crc=on|off of iwarp"),
+            ("rdma://host:1?crc=off", "crc=on|off (iwarp)"),
             ("quic://host:1", "built in: iwarp"),
             ("iwarp://:1", "no host"),
             ("iwarp://::1:1", "brackets"),
@@ -339,7 +342,7 @@ mod tests {
             ("iwarp://host:65536", "no port"),
             ("iwarp://host:+1", "no port"),
             ("iwarp://host:1/export", "no path"),
-            ("tcp://host:1?crc=off", "of iwarp"),
+            ("tcp://host:1?crc=off", "(iwarp)"),
             ("iwarp://host:1?crc=maybe", "crc=on|off"),
             ("iwarp://host:1?version=3", "version=1|2"),
         ] {

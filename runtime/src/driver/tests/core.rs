@@ -22,32 +22,32 @@ use crate::{
     provider::DisconnectReason,
 };
 
-/// A connection that does as a test says: by itself nothing comes in, and no call is answered.
+/// An engine that follows the test's script. Without one, no input arrives, and no call gets a reply.
 #[derive(Default)]
 struct Scripted {
     share: MemoryShare,
     state: Arc<Mutex<Script>>,
 }
 
-/// The I/O of such a connection.
+/// The I/O of a scripted connection.
 struct ScriptedIo {
     port: (),
 }
 
 #[derive(Default)]
 struct Script {
-    /// Something comes in whenever somebody looks.
+    /// `true` if every poll finds input.
     floods: bool,
-    /// What comes in at the next look, once: the engine has no deadline any more.
+    /// `true` if the next poll finds input. Handling the input clears the engine's deadline.
     input: bool,
     taken: bool,
-    /// The engine's deadline, and whether it was handled.
+    /// The engine's deadline. `handled` is set when it was handled.
     due: Option<Instant>,
     handled: bool,
-    /// How long the next look takes.
+    /// Duration of the next poll.
     slow: Option<Duration>,
     started: usize,
-    /// This end has closed the connection.
+    /// `true` once the driver has closed the connection.
     closing: bool,
     closed: bool,
 }
@@ -142,18 +142,18 @@ impl Wake for Count {
     }
 }
 
-/// A connection whose input never ends gives other tasks their turn, and is polled again.
+/// A connection with endless input yields to other tasks, and is polled again.
 #[tokio::test]
-async fn endless_input_leaves_time_to_others() {
+async fn endless_input_yields_to_other_tasks() {
     let mut core = Scripted::core(&Arc::new(Mutex::new(Script { floods: true, ..Script::default() })), 1);
     let woken = Arc::new(Count::default());
     poll(&mut core, &Waker::from(Arc::clone(&woken)));
     assert_eq!(woken.0.load(Ordering::SeqCst), 1);
 }
 
-/// A call that the driver had taken from the queue, and not given to the engine, was not sent.
+/// A call that the driver took from the queue but did not start on the engine is reported as unsent.
 #[tokio::test]
-async fn calls_that_the_engine_never_saw_were_not_sent() {
+async fn calls_not_started_are_reported_as_unsent() {
     let state = Arc::new(Mutex::new(Script { closed: true, ..Script::default() }));
     let mut core = Scripted::core(&state, 64);
     let port = Arc::clone(core.port());
@@ -170,11 +170,11 @@ async fn calls_that_the_engine_never_saw_were_not_sent() {
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(unsent, 40 - started, "calls told to be unsent");
+    assert_eq!(unsent, 40 - started, "calls reported as unsent");
 }
 
-/// A connection with something due for so long that this end must have been away, and its core.
-async fn away(input: bool) -> (Arc<Mutex<Script>>, DriverCore<ScriptedIo, NoInboundCalls>) {
+/// Returns a connection whose deadline passed so long ago that the process must have been suspended.
+async fn suspended(input: bool) -> (Arc<Mutex<Script>>, DriverCore<ScriptedIo, NoInboundCalls>) {
     let due = Some(Timer::now());
     tokio::time::advance(2 * SUSPENDED).await;
     let state = Arc::new(Mutex::new(Script { due, input, ..Script::default() }));
@@ -186,21 +186,21 @@ fn poll(core: &mut DriverCore<ScriptedIo, NoInboundCalls>, task: &Waker) {
     assert!(core.poll(&mut Context::from_waker(task)).is_pending());
 }
 
-/// What had come in before somebody looked is not late, however late that is.
+/// Input that arrived during a suspension is processed before an overdue deadline.
 #[tokio::test(start_paused = true)]
-async fn what_is_there_is_not_late() {
-    let (state, mut core) = away(true).await;
+async fn input_is_processed_before_an_overdue_deadline() {
+    let (state, mut core) = suspended(true).await;
     poll(&mut core, Waker::noop());
     let state = state.lock().unwrap();
     assert!(state.taken && !state.handled);
 }
 
-/// Nor what the runtime hears of only after this end was polled again.
+/// Input that the runtime reports shortly after a suspension is processed before an overdue deadline as well.
 #[tokio::test(start_paused = true)]
-async fn what_the_runtime_hears_of_a_little_later_is_not_late() {
-    let (state, mut core) = away(false).await;
+async fn input_reported_after_a_suspension_is_not_late() {
+    let (state, mut core) = suspended(false).await;
     poll(&mut core, Waker::noop());
-    assert!(!state.lock().unwrap().handled, "as if nothing could come any more");
+    assert!(!state.lock().unwrap().handled, "the deadline was handled before input could be reported");
     state.lock().unwrap().input = true;
     poll(&mut core, Waker::noop());
     tokio::time::advance(CATCH_UP).await;
@@ -208,10 +208,10 @@ async fn what_the_runtime_hears_of_a_little_later_is_not_late() {
     assert!(!state.lock().unwrap().handled);
 }
 
-/// A peer that has sent nothing is found out all the same, and the driver's task woken for it.
+/// The deadline is handled after the catch-up delay if no input has arrived. The driver's task is woken for it.
 #[tokio::test(start_paused = true)]
-async fn what_is_late_is_late_for_an_end_that_was_away() {
-    let (state, mut core) = away(false).await;
+async fn a_deadline_is_handled_after_the_catch_up_delay() {
+    let (state, mut core) = suspended(false).await;
     let woken = Arc::new(Count::default());
     let task = Waker::from(Arc::clone(&woken));
     poll(&mut core, &task);
@@ -222,9 +222,9 @@ async fn what_is_late_is_late_for_an_end_that_was_away() {
     assert!(state.lock().unwrap().handled);
 }
 
-/// A connection that was idle while this end was away is closed, but not with a call that has come in meanwhile.
+/// An idle connection is closed after a suspension, unless a call arrived during it.
 #[tokio::test(start_paused = true)]
-async fn what_is_there_ends_idleness() {
+async fn input_during_a_suspension_ends_idleness() {
     for input in [false, true] {
         let state = Arc::new(Mutex::new(Script { input, ..Script::default() }));
         let idle = DriverConfig { idle_timeout: Some(SUSPENDED), ..DriverConfig::default() };

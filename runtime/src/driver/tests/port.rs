@@ -64,7 +64,7 @@ fn taken(port: &DriverPort) -> Vec<String> {
     commands.into_iter().map(name).collect()
 }
 
-/// The driver is woken once for all commands that are queued until it takes them.
+/// One wake-up covers all commands that are queued until the driver takes them.
 #[test]
 fn wakes_the_driver_once() {
     let port = DriverPort::new(100);
@@ -83,7 +83,7 @@ fn wakes_the_driver_once() {
     assert_eq!(woken.0.load(Ordering::Relaxed), 2);
 }
 
-/// A slot is used again, and a cancellation never meets the next call in it.
+/// Slots are reused, and a cancellation never hits the next call in a slot.
 #[test]
 fn slots_are_used_again() {
     let port = DriverPort::new(2);
@@ -99,26 +99,26 @@ fn slots_are_used_again() {
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     assert!(matches!(port.poll_result(slot, &mut cx), Poll::Ready(Ok(_))));
 
-    // Its caller goes, its call ends, and only then it is free.
+    // The caller is dropped. The slot is free only once the call has ended.
     let again = start(&port);
     assert_eq!(again, slot);
     port.abandon(again);
     let other = start(&port);
     assert_ne!(other, slot);
-    assert!(port.try_reserve().is_none(), "both are taken");
+    assert!(port.try_reserve().is_none(), "both slots are in use");
     port.deliver(again, reply(), &mut wakers);
     assert!(wakers.is_empty());
     assert_eq!(start(&port), slot);
     assert_eq!(taken(&port), ["start 0", "start 0", "cancel 0", "start 1", "start 0"]);
 
-    // Gone after its result came.
+    // The caller is dropped after its result was delivered.
     port.deliver(other, reply(), &mut wakers);
     port.abandon(other);
     assert!(port.try_reserve().is_some());
     assert!(taken(&port).is_empty());
 }
 
-/// Callers learn whether anything of their call can have reached the peer.
+/// After a close, the error says if part of the call may have reached the peer.
 #[test]
 fn closed() {
     let port = DriverPort::new(10);
@@ -133,7 +133,7 @@ fn closed() {
     port.close(&CloseReason::Disconnected(DisconnectReason::Local));
     for (slot, was_sent) in [(sent, true), (unsent, false)] {
         let Poll::Ready(Err(CallFailure::Closed { reason: why, sent })) = port.poll_result(slot, &mut cx) else {
-            panic!("it was not closed");
+            panic!("the call did not fail with a close");
         };
         assert_eq!((why, sent), (reason.clone(), was_sent));
     }

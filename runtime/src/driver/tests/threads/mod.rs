@@ -1,11 +1,10 @@
-//! Threads that share a connection, in the interleavings that `shuttle` tries.
+//! Tests of threads that share a connection, in random interleavings chosen by `shuttle`.
 //!
 //! This module compiles the port a second time, with `shuttle`'s primitives in place of the standard library's. The connection is
-//! a model of [`Core`](crate::driver::core::Core) without timers: it takes commands, sends calls to a peer in another thread, and
-//! delivers the replies. Nothing hides a lost wake-up: it ends in a deadlock, which `shuttle` reports with the schedule that led
-//! to it.
+//! a model of [`DriverCore`](crate::driver::core::DriverCore) without timers: it takes commands, sends calls to a peer in another
+//! thread, and delivers the replies. A lost wake-up ends in a deadlock, which `shuttle` reports with the schedule that led to it.
 
-// A module that is loaded twice has parts that only one of both uses.
+// The module `port` is compiled twice, and parts of it are used only in one of the two places.
 #![allow(clippy::duplicate_mod, dead_code)]
 
 #[path = "../../pending.rs"]
@@ -47,16 +46,16 @@ use crate::{
     provider::DisconnectReason,
 };
 
-/// Schedules tried by each test.
+/// Number of schedules that each test tries.
 const SCHEDULES: usize = 500;
 
-/// What arrives from the peer.
+/// The input from the peer.
 #[derive(Default)]
 struct Inbound {
-    /// The numbers of calls that are answered.
+    /// The numbers of the calls that have a reply.
     replies: VecDeque<u8>,
     is_closed: bool,
-    /// Woken by the next arrival.
+    /// The waker for the next input.
     waker: Option<Waker>,
 }
 
@@ -91,7 +90,7 @@ impl Model {
                     self.outbound.send(number).ok();
                 }
                 DriverCommand::Cancel { slot } => {
-                    // The call of a slot ends once, by its reply or by its cancellation.
+                    // A call ends once, with its reply or with its cancellation.
                     if let Some(at) = self.in_flight.iter().position(|(_, other)| *other == slot) {
                         self.in_flight.remove(at);
                         self.port.deliver(slot, Err(CallFailure::BadReply("cancelled".into())), wakers);
@@ -103,7 +102,7 @@ impl Model {
         true
     }
 
-    /// Polls the connection in its task, with the steps of `Core::poll`.
+    /// Polls the connection in its task, with the steps of `DriverCore::poll`.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.port.set_task(cx.waker());
         let mut wakers = Vec::new();
@@ -123,7 +122,7 @@ impl Model {
                 return Poll::Pending;
             }
             for number in replies {
-                // A call that was cancelled has ended before.
+                // A missing call was cancelled before.
                 let Some(at) = self.in_flight.iter().position(|(other, _)| *other == number) else { continue };
                 let (_, slot) = self.in_flight.remove(at);
                 self.port.deliver(slot, reply(number), &mut wakers);
@@ -159,7 +158,7 @@ struct Setup {
 }
 
 impl Setup {
-    /// A connection for `slots` calls. The peer closes it instead of answering the call `closes_at`.
+    /// Creates a connection for `slots` calls. The peer closes it instead of replying to the call `closes_at`.
     fn new(slots: usize, closes_at: Option<u8>) -> Self {
         let port = Arc::new(DriverPort::new(slots));
         let inbound = Arc::<Mutex<Inbound>>::default();
@@ -211,17 +210,17 @@ impl Caller {
         Ok(number_of(message))
     }
 
-    /// Makes these calls, one after the other.
+    /// Makes these calls one after the other in a new thread.
     fn calls(self, numbers: std::ops::Range<u8>) -> thread::JoinHandle<()> {
         thread::spawn(move || {
             for number in numbers {
-                let answered = block_on(self.call(number)).expect("the connection is open");
-                assert_eq!(answered, number, "the reply to another call");
+                let answered = block_on(self.call(number)).expect("the call has a reply");
+                assert_eq!(answered, number, "got the reply to another call");
             }
         })
     }
 
-    /// Makes a call, polls it up to `polls` times, and drops it.
+    /// Makes a call in a new thread, polls it up to `polls` times, and drops it.
     fn gives_up(self, number: u8, polls: usize) -> thread::JoinHandle<()> {
         thread::spawn(move || {
             block_on(async {
@@ -245,7 +244,7 @@ fn check(test: impl Fn() + Send + Sync + 'static) {
     shuttle::check_pct(move || pct(), SCHEDULES, 3);
 }
 
-/// Every caller gets the reply to its own call, alone or together with others, in slots that are used again.
+/// Every caller gets the reply to its own call, alone or concurrently with others, in reused slots.
 #[test]
 fn every_caller_gets_its_reply() {
     check(|| {
@@ -256,7 +255,7 @@ fn every_caller_gets_its_reply() {
     });
 }
 
-/// Callers that drop their calls, polled or not, take nothing from the others.
+/// Dropped calls, polled or not, do not affect other callers.
 #[test]
 fn callers_give_up() {
     check(|| {
@@ -272,7 +271,7 @@ fn callers_give_up() {
     });
 }
 
-/// When the peer closes the connection, calls in flight fail, and later calls as well.
+/// When the peer closes the connection, calls in flight and later calls fail.
 #[test]
 fn the_peer_closes() {
     check(|| {
@@ -292,12 +291,12 @@ fn the_peer_closes() {
         });
         let [first, second] = callers.map(|caller| caller.join().unwrap());
         assert_eq!(first, [true, false, false]);
-        assert!(second.is_sorted_by(|before, after| before >= after), "a closed connection answers: {second:?}");
+        assert!(second.is_sorted_by(|before, after| before >= after), "a call succeeded after the close: {second:?}");
         setup.end();
     });
 }
 
-/// The end of the connection wakes those who wait for it.
+/// The close of the connection wakes the tasks that wait for it.
 #[test]
 fn waits_for_the_end() {
     check(|| {
