@@ -1,4 +1,4 @@
-//! What a peer may send to do harm: nothing panics, recurses or allocates beyond what is bounded.
+//! Hostile input: decoding does not panic, and recursion and allocation stay bounded.
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn a_path_names_every_step() {
     assert_eq!(path[1], PathSegment::Index(1));
 }
 
-/// `depth` trees, each the left branch of the one before.
+/// Encodes `depth` trees, each the left branch of the one before.
 fn deep(depth: usize) -> Vec<u8> {
     let mut wire = octets(&[0, 1]).repeat(depth - 1);
     wire.extend(octets(&[0]));
@@ -43,7 +43,7 @@ fn recursion_has_a_limit() {
     assert_eq!(kind::<Tree>(&deep(101)), DecodeErrorKind::TooDeep { max: 100 });
     let error = decode::<Tree>(&deep(100_000)).unwrap_err();
     assert_eq!(*error.kind(), DecodeErrorKind::TooDeep { max: 100 });
-    assert!(error.path().count() <= 64, "nor does its error grow with it");
+    assert!(error.path().count() <= 64, "the path of the error is bounded too");
     let limits = DecodeLimits { max_depth: 3, ..DecodeLimits::default() };
     assert!(Decoder::new(&deep(3)).with_limits(limits).read::<Tree>().is_ok());
     assert!(Decoder::new(&deep(4)).with_limits(limits).read::<Tree>().is_err());
@@ -51,7 +51,7 @@ fn recursion_has_a_limit() {
 
 #[test]
 fn depth_is_given_back() {
-    // A hundred trees of the full depth, side by side.
+    // A hundred trees of the maximum depth, one after the other.
     let wire = deep(100).repeat(100);
     let mut decoder = Decoder::new(&wire);
     for _ in 0..100 {
@@ -71,7 +71,7 @@ fn memory_has_a_limit() {
     too_much(Decoder::new(&flat(&vec![0u32; 26])).with_limits(limits).read::<Vec<u32>>().unwrap_err());
     let list = octets(&[1, 0]).repeat(26);
     too_much(take_list::<u32>(&mut Decoder::new(&list).with_limits(limits)).unwrap_err());
-    // Memory that comes by reference is not the value's.
+    // Memory passed by reference does not count.
     let shared = Bytes::from(flat(&bytes(&[0; 1000])));
     assert!(Decoder::shared(&shared).with_limits(limits).read::<Bytes>().is_ok());
     let writes = [WriteChunk { data: bytes(&[0; 1000]), provided: true }];
@@ -81,12 +81,12 @@ fn memory_has_a_limit() {
 
 #[test]
 fn elements_that_take_no_octets_are_bounded_all_the_same() {
-    // 2^32 - 1 of them fit in any message.
+    // Any message can hold 2^32 - 1 of them.
     let wire = octets(&[u32::MAX]);
     let max = DecodeLimits::default().max_memory;
     assert_eq!(kind::<Vec<()>>(&wire), DecodeErrorKind::TooMuchMemory { max });
     assert_eq!(kind::<Vec<Fixed>>(&wire), DecodeErrorKind::TooMuchMemory { max });
-    // And not by memory alone: they would take time.
+    // Decoding them takes time even if they use no memory.
     assert_eq!(decode::<Vec<()>>(&octets(&[1 << 20])).map(|v| v.len()), Ok(1 << 20));
     assert_eq!(kind::<Vec<()>>(&octets(&[(1 << 20) + 1])), DecodeErrorKind::TooMuchMemory { max });
 }
@@ -131,7 +131,7 @@ fn taking_more_than_there_is_changes_nothing() {
     assert_eq!((decoder.rest(), decoder.remaining()), (&[][..], 0));
 }
 
-/// Decodes `octets`, alone and with chunks, and tells the most memory that took, in octets.
+/// Decodes `bytes`, alone and with chunks, and returns the peak memory use in bytes.
 fn memory_taken<T: XdrDecode>(octets: &[u8], reads: &[ReadChunk], writes: &[WriteChunk]) -> u64 {
     let info = allocation_counter::measure(|| {
         let _ = decode::<T>(octets);
@@ -143,7 +143,7 @@ fn memory_taken<T: XdrDecode>(octets: &[u8], reads: &[ReadChunk], writes: &[Writ
     info.bytes_max
 }
 
-/// Words of which many are small, as counts and discriminants are.
+/// Generates words, many of them small, like counts and discriminants.
 fn any_words() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(prop_oneof![0..4u32, 0..64u32, any::<u32>()], 0..64).prop_map(|words| octets(&words))
 }
@@ -160,7 +160,7 @@ proptest! {
             .iter()
             .map(|&(at, len)| WriteChunk { data: vec![7; len].into(), provided: at % 4 != 0 })
             .collect();
-        // An element in memory takes at most so many times what it takes on the wire; an error takes a path.
+        // The factor covers the size of an element in memory compared to the wire, the constant the path of an error.
         let most = 32 * wire.len() as u64 + 4096;
         prop_assert!(memory_taken::<Vec<ReadRes>>(&wire, &reads, &writes) <= most);
         prop_assert!(memory_taken::<Vec<Quads>>(&wire, &reads, &writes) <= most);

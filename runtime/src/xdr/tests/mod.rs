@@ -1,4 +1,4 @@
-//! The codec by itself, with types written here in the shape of generated ones.
+//! Tests of the codec with handwritten types in the shape of generated ones.
 
 mod hostile;
 mod placed;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A type's facts, and its codec as its parts in order.
+/// Implements the codec traits for a type: its bounds, and its parts in order.
 macro_rules! sample {
     ($name:ident: $min:expr, $max:expr, $inline:expr, $items:expr;
      len($l:ident) $len:expr; put($p:ident, $sink:ident) $put:expr; take($decoder:ident) $take:expr) => {

@@ -1,8 +1,8 @@
-//! Eligible items of other kinds than counted opaque, lists of at least one, facts.
+//! Eligible items other than counted opaque, non-empty lists, and bounds.
 
 use super::*;
 
-/// What a call's sink makes of an item: what stays, and what goes.
+/// Encodes an item for a call. Returns the stream, the reduced items with their positions, and the copied eligible bytes.
 fn reduced(put: impl Fn(&mut ReducingSink<'_, Vec<u8>>)) -> (Vec<u8>, Vec<(u64, Bytes)>, u64) {
     let mut out = Vec::new();
     let mut sink = ReducingSink::for_call(&mut out, 8);
@@ -23,7 +23,7 @@ fn an_array_leaves_its_count() {
     assert_eq!(take_ddp_array(&mut decoder, 3), Ok(elements.to_vec()));
     assert_eq!(decoder.position(), 28);
     decoder.finish().unwrap();
-    // Too short to be worth a chunk.
+    // Shorter than the minimum for a chunk.
     let (stream, items, copied) = reduced(|sink| put_ddp_array(sink, &[7u32], 3).unwrap());
     assert_eq!((stream.as_slice(), items.len(), copied), (&octets(&[1, 7])[..], 0, 4));
     assert_eq!(take_ddp_array(&mut Decoder::new(&stream), 3), Ok(vec![7u32]));
@@ -45,7 +45,7 @@ fn arrays_and_values_of_fixed_length_leave_nothing() {
     assert_eq!(take_ddp_array_exact(&mut decoder(), 2), Ok(vec![5u32, 6]));
     assert_eq!(take_ddp_value(&mut decoder()), Ok(0x0000_0005_0000_0006u64));
     assert_eq!(take_ddp_octets(&mut decoder()), Ok([0, 0, 0, 5, 0, 0, 0, 6]));
-    // The same inline.
+    // The same items inline.
     let stream = octets(&[5, 6]);
     let decoder = || Decoder::new(&stream);
     assert_eq!(take_ddp_array_fixed(&mut decoder()), Ok([5u32, 6]));
@@ -78,7 +78,7 @@ fn strings_are_placed_too() {
 
 #[test]
 fn an_item_that_stays_inline_takes_its_empty_write_chunk_all_the_same() {
-    // RFC 8166 §4.3.2.3, for items that are not opaque.
+    // RFC 8166 §4.3.2.3, applied to items that are not opaque.
     let mut out = Vec::new();
     let mut sink = ReducingSink::for_reply(&mut out, [false, true]);
     put_ddp_array(&mut sink, &[1u32], 9).unwrap();
@@ -96,7 +96,7 @@ fn a_chunk_of_part_of_an_array_is_refused() {
         let error = take_ddp_array::<u32>(&mut Decoder::new(&count).with_read_chunks(&reads), 9).unwrap_err();
         assert_eq!(*error.kind(), DecodeErrorKind::ChunkLength { chunk: len, item: 8 });
     }
-    // No length is too long to be multiplied.
+    // The multiplication of the length does not overflow.
     let count = octets(&[u32::MAX]);
     assert!(take_ddp_array::<Quadruple>(&mut Decoder::new(&count), UNBOUNDED).is_err());
 }
@@ -153,9 +153,9 @@ fn facts_add_up() {
     assert_eq!(both.times(2).min_len, 16);
     assert_eq!((data.list().max_len, data.list().max_ddp_items), (None, None));
     assert_eq!(name.list().max_ddp_items, Some(0));
-    // Of a fixed array, the contents go and nothing stays.
+    // A reduced fixed array leaves nothing in the stream.
     assert_eq!(EncodingBounds::exactly(16).placed(false).max_inline, Some(0));
-    // What overflows is unbounded, not small.
+    // A bound that overflows becomes unbounded.
     assert_eq!(EncodingBounds::opaque(u32::MAX).times(u32::MAX).counted(u32::MAX).max_len, None);
     assert_eq!(data.times(u32::MAX).then(data).max_ddp_items, None);
 }

@@ -1,4 +1,4 @@
-//! XDR's own types, octet by octet (RFC 4506 §4).
+//! Encodings of the primitive XDR types, byte by byte (RFC 4506 §4).
 
 use super::*;
 
@@ -61,7 +61,7 @@ fn maxima_hold_both_ways() {
 fn booleans_are_checked_and_padding_is_skipped() {
     assert_eq!(*decode::<bool>(&octets(&[2])).unwrap_err().kind(), DecodeErrorKind::BadBool { value: 2 });
     assert!(decode::<Option<u32>>(&octets(&[2, 0])).is_err());
-    // RFC 8166 §8.2.2.3: padding octets are often zero, but they don't have to be.
+    // RFC 8166 §8.2.2.3: padding octets are often zero, but they don't have to be. (RFC wording)
     assert_eq!(decode::<Bytes>(b"\0\0\0\x01a\0\0\x01").unwrap(), bytes(b"a"));
     let missing = decode::<Bytes>(b"\0\0\0\x01a\0\0").unwrap_err();
     assert_eq!(*missing.kind(), DecodeErrorKind::Truncated { needed: 4, remaining: 3 });
@@ -95,12 +95,12 @@ proptest! {
         prop_assert_eq!(decode(&flat(&words.2)), Ok(words.2));
         prop_assert_eq!(decode(&flat(&words.3)), Ok(words.3));
         prop_assert_eq!(decode(&flat(&words.4)), Ok(words.4));
-        // Not a number is kept bit by bit.
+        // The bits of a NaN are kept.
         prop_assert_eq!(decode::<f32>(&flat(&floats.0)).map(f32::to_bits), Ok(floats.0.to_bits()));
         prop_assert_eq!(decode::<f64>(&flat(&floats.1)).map(f64::to_bits), Ok(floats.1.to_bits()));
         let opaque = Bytes::from(opaque);
         prop_assert_eq!(decode::<Bytes>(&flat(&opaque)), Ok(opaque.clone()));
-        // Whether shared with the message or copied out of it.
+        // The result is the same for shared and for copied memory.
         let wire = Bytes::from(flat(&opaque));
         prop_assert_eq!(Decoder::shared(&wire).read::<Bytes>(), Ok(opaque));
         prop_assert_eq!(decode(&flat(&array)), Ok(array));

@@ -1,4 +1,4 @@
-//! How a decoder puts reduced items back (RFC 8166 §3.4.5, §3.4.6, §4.3.2, §6.1).
+//! Splicing of reduced items by the decoder (RFC 8166 §3.4.5, §3.4.6, §4.3.2, §6.1).
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn with_reads<T: XdrDecode>(stream: &[u8], reads: &[ReadChunk]) -> Result<T, Dec
     Ok(value)
 }
 
-/// Two results, one after the other.
+/// Decodes two results, one after the other.
 fn with_writes<T: XdrDecode>(stream: &[u8], writes: &[WriteChunk]) -> Result<(T, T), DecodeError> {
     let mut decoder = Decoder::new(stream).with_write_chunks(writes);
     let values = (decoder.read()?, decoder.read()?);
@@ -70,13 +70,13 @@ fn positions_count_what_was_spliced_before() {
 
 #[test]
 fn a_read_chunk_for_anything_else_is_refused() {
-    // RFC 8166 §6.1: before, after, within and far beyond the eligible item; not aligned.
+    // RFC 8166 §6.1: positions before, after, within and far beyond the eligible item, and an unaligned one.
     let stream = b"\0\0\0\x01\0\0\0\x05abcde\0\0\0";
     for position in [0, 4, 9, 12, 16, u32::MAX] {
         let error = with_reads::<ReadOk>(stream, &[read_chunk(position, b"abcde")]).unwrap_err();
         assert_eq!(*error.kind(), DecodeErrorKind::StrayChunk { position });
     }
-    // Two for one item.
+    // Two chunks for one item.
     let twice = [read_chunk(8, b"abcde"), read_chunk(8, b"abcde")];
     let error = with_reads::<ReadOk>(&octets(&[1, 5]), &twice).unwrap_err();
     assert_eq!(*error.kind(), DecodeErrorKind::StrayChunk { position: 8 });
@@ -124,7 +124,7 @@ fn an_item_read_from_a_chunk_has_the_limits_and_positions_of_its_message() {
     assert_eq!(decoder.read_chunk(&chunk, |nested| nested.read::<Vec<u32>>()), Ok(vec![1, 2]));
     assert_eq!(decoder.read_chunk(&chunk, |nested| nested.read::<Vec<u32>>()), Ok(vec![1, 2]));
     let error = decoder.read_chunk(&chunk, |nested| nested.read::<Vec<u32>>()).unwrap_err();
-    assert_eq!(*error.kind(), DecodeErrorKind::TooMuchMemory { max: 20 }, "what the first two took counts");
+    assert_eq!(*error.kind(), DecodeErrorKind::TooMuchMemory { max: 20 }, "earlier items count");
 
     let reads = [read_chunk(8, &octets(&[1, 2, 3, 4]))];
     let words = octets(&[0, 0]);
@@ -148,7 +148,7 @@ fn write_chunks_go_in_in_order() {
 
 #[test]
 fn a_write_chunk_holds_exactly_its_item() {
-    // RFC 8166 §3.4.6.2: not even its padding.
+    // RFC 8166 §3.4.6.2: a Write chunk does not include the padding.
     for data in [&b"abcd"[..], b"abcde\0\0\0"] {
         let error = with_writes::<ReadOk>(&octets(&[1, 5, 1, 0]), &[provided(data)]).unwrap_err();
         assert_eq!(*error.kind(), DecodeErrorKind::ChunkLength { chunk: data.len(), item: 5 });
@@ -157,7 +157,7 @@ fn a_write_chunk_holds_exactly_its_item() {
 
 #[test]
 fn what_could_have_been_placed_must_have_been() {
-    // RFC 8166 §6.1, third point.
+    // RFC 8166 §6.1, third item of the list.
     let stream = b"\0\0\0\x01\0\0\0\x04abcd\0\0\0\x01\0\0\0\0";
     let error = with_writes::<ReadOk>(stream, &[provided(b"")]).unwrap_err();
     assert_eq!(*error.kind(), DecodeErrorKind::NotReduced { item: 4 });
@@ -175,7 +175,7 @@ fn an_empty_write_chunk_keeps_its_item_inline() {
 fn an_unused_write_chunk_is_no_error() {
     let none = (ReadRes::Default(5), ReadRes::Default(6));
     assert_eq!(with_writes(&octets(&[5, 6]), &[provided(b""), provided(b"")]), Ok(none));
-    // RFC 8166 §4.3.2.2: an arm without an eligible item leaves its chunk to the next.
+    // RFC 8166 §4.3.2.2: an arm without an eligible item leaves its chunk to the next item.
     let next = (ReadRes::Default(5), ReadRes::Ok(read(b"xy")));
     assert_eq!(with_writes(&octets(&[5, 0, 1, 2]), &[provided(b"xy"), provided(b"")]), Ok(next));
 }
@@ -190,13 +190,13 @@ fn an_empty_result_may_have_taken_a_chunk_or_not() {
 
 #[test]
 fn data_for_no_item_is_refused() {
-    // RFC 8166 §6.1, second point.
+    // RFC 8166 §6.1, second item of the list.
     let error = with_writes::<ReadRes>(&octets(&[5, 6]), &[provided(b""), provided(b"xy")]).unwrap_err();
     assert_eq!(*error.kind(), DecodeErrorKind::StrayWriteChunk { chunk: 1, len: 2 });
 }
 
 proptest! {
-    /// What a requester reduces, a responder puts back, whether chunks include padding or not.
+    /// A responder restores the items that a requester reduced, with or without padding in the chunks.
     #[test]
     fn calls_survive_reduction(values in any_results(), header in 0..5usize, min in 0..20usize, pad: Vec<bool>) {
         let mut stream = Vec::new();
@@ -217,7 +217,7 @@ proptest! {
         prop_assert_eq!(decoder.finish(), Ok(()));
     }
 
-    /// What a responder places, a requester puts back, whatever chunks it provided.
+    /// A requester restores the items that a responder placed, for any set of Write chunks.
     #[test]
     fn replies_survive_reduction(values in any_results(), chunks in proptest::collection::vec(any::<bool>(), 0..7)) {
         let mut stream = Vec::new();
