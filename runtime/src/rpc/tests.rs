@@ -1,4 +1,4 @@
-//! Every form of header, octet by octet, and what becomes of others.
+//! Every form of header, byte by byte, and the handling of invalid headers.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -70,7 +70,7 @@ fn auth_sys_octet_by_octet() {
     assert_eq!(Credential::from_opaque(&decoded.credential), Ok(credential));
 }
 
-/// Every reply of RFC 5531 §9, with what it says and its octets.
+/// Every reply of RFC 5531 §9, with its header and its encoding.
 fn replies() -> Vec<(ReplyHeader, Vec<u32>)> {
     let accepted = |error, words: &[u32]| (ReplyHeader::failure(9, error), [&[9, 1, 0, 0, 0], words].concat());
     let denied = |error, words: &[u32]| (ReplyHeader::failure(9, error), [&[9, 1, 1], words].concat());
@@ -83,7 +83,7 @@ fn replies() -> Vec<(ReplyHeader, Vec<u32>)> {
         accepted(RpcError::SystemError, &[5]),
         denied(RpcError::RpcMismatch { low: 2, high: 2 }, &[0, 2, 2]),
     ];
-    // Every auth_stat of RFC 5531, and some that it does not have.
+    // Every auth_stat of RFC 5531, and some unassigned values.
     for stat in (0..16).chain([390_003, u32::MAX]) {
         all.push(denied(RpcError::Authentication(AuthFailure(stat)), &[1, stat]));
     }
@@ -117,7 +117,7 @@ fn every_truncation_is_an_error() {
         let fault = decode_call(&wire[..len]).unwrap_err();
         match len {
             0..8 => assert!(matches!(fault, CallHeaderError::NotACall(_)) && fault.reply().is_none(), "{len}: {fault}"),
-            // Whoever got as far as to be a call is answered.
+            // A message that is recognized as a call gets a reply.
             _ => assert_eq!(fault.reply(), Some(ReplyHeader::failure(7, RpcError::GarbageArguments)), "{len}"),
         }
     }
@@ -182,7 +182,7 @@ fn each_end_refuses_what_is_meant_for_the_other() {
     let reply = encode_reply(&ReplyHeader::success(1));
     assert_eq!(decode_reply(&call), Err(ReplyHeaderError::NotAReply));
     assert!(matches!(decode_call(&reply), Err(CallHeaderError::NotACall(_))));
-    // Neither call nor reply.
+    // A message type that is neither call nor reply.
     let neither = octets(&[1, 2, 2, 0, 0, 0, 0, 0, 0, 0]);
     assert!(matches!(decode_call(&neither), Err(CallHeaderError::NotACall(_))));
     assert!(matches!(decode_reply(&neither), Err(ReplyHeaderError::Malformed(_))));
@@ -212,7 +212,7 @@ fn auth_sys_has_limits() {
     let gids = |count: u32| Credential::sys("", 0, 0, 0..count).to_opaque();
     assert_eq!(Credential::from_opaque(&gids(16).unwrap()), Ok(Credential::sys("", 0, 0, 0..16)));
     assert_eq!(gids(17).unwrap_err().to_string(), "authsys_parms.gids: length 17 exceeds the declared maximum 16");
-    // The longest credential of this flavor fits the header's limit.
+    // The longest AUTH_SYS credential fits the limit of the header.
     assert!(AuthsysParms::MAX_LEN.is_some_and(|len| len <= 400));
 }
 
@@ -222,8 +222,8 @@ fn a_malformed_auth_sys_is_a_bad_credential() {
         vec![],
         octets(&[0, 256]),              // name too long
         octets(&[0, 0, 1, 1, 17]),      // too many groups
-        octets(&[0, 0, 1, 1, 3, 1, 2]), // fewer groups than it says
-        octets(&[0, 0, 1, 1, 0, 0]),    // more than it says
+        octets(&[0, 0, 1, 1, 3, 1, 2]), // fewer groups than the count
+        octets(&[0, 0, 1, 1, 0, 0]),    // trailing bytes
     ];
     for body in bodies {
         let mut call = CallHeader::new(1, 1, 1, 1);
@@ -280,7 +280,7 @@ fn no_reply_is_longer_than_its_bound() {
             let len = reply.with_verifier(verifier.clone()).encoded_len() as u64;
             assert!(len + results <= max_reply_len(most, results));
         }
-        // And the bound is met by a success.
+        // A successful reply reaches the bound.
         let success = ReplyHeader::success(1).with_verifier(verifier).encoded_len() as u64;
         assert_eq!(max_reply_len(most, 40), success + 40);
     }
@@ -336,13 +336,13 @@ proptest! {
         prop_assert_eq!(Credential::from_opaque(&credential.to_opaque().unwrap()), Ok(credential));
     }
 
-    /// What decodes encodes to the same octets; what does not is an error, not a panic.
+    /// Messages that decode are encoded to the same bytes. Other messages cause an error, not a panic.
     #[test]
     fn anything_may_arrive(octets in proptest::collection::vec(any::<u8>(), 0..900)) {
         anything(&octets);
     }
 
-    /// The same, with octets that get further.
+    /// The same with words that resemble a message.
     #[test]
     fn anything_like_a_message_may_arrive(words in proptest::collection::vec(prop_oneof![0..7u32, Just(400), any::<u32>()], 0..40)) {
         anything(&octets(&words));
@@ -352,7 +352,7 @@ proptest! {
 fn anything(octets: &[u8]) {
     let mut decoder = Decoder::new(octets);
     if let Ok(message) = RpcMsg::decode(&mut decoder) {
-        // Padding is received whatever it is, and sent as zero.
+        // Any padding is accepted, but zero is sent.
         let encoded = encode_to_bytes(&message).unwrap();
         assert_eq!(encoded.len(), decoder.consumed());
         assert_eq!(RpcMsg::decode(&mut Decoder::new(&encoded)).unwrap(), message);
