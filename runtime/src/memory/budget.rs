@@ -1,8 +1,8 @@
-//! Memory that all connections of a server hold for calls, kept within one limit.
+//! A limit on the memory that all connections of a server hold for calls.
 //!
-//! What is within the limit costs an atomic operation to take and one to give back. Beyond it connections queue up, and the
-//! one that has waited longest takes first, so that a large call is not passed by small ones for ever. A connection that
-//! waits goes on with everything else: its Receives, its replies, the calls that it has begun.
+//! Within the limit, taking and returning memory costs one atomic operation each. Beyond it, connections queue. The first in
+//! the queue takes memory first, so that small calls cannot starve a large one. A connection in the queue continues with
+//! everything else: Receives, replies, and calls in progress.
 
 use std::{
     collections::VecDeque,
@@ -14,11 +14,11 @@ use std::{
     task::Waker,
 };
 
-/// The limit, and what is held of it.
+/// The limit and the memory currently held, in bytes.
 pub(crate) struct MemoryBudget {
     limit: u64,
     held: AtomicU64,
-    /// How many are in the queue.
+    /// Number of connections in the queue.
     waiting: AtomicUsize,
     queue: Mutex<VecDeque<Arc<BudgetWaiter>>>,
 }
@@ -26,7 +26,7 @@ pub(crate) struct MemoryBudget {
 /// A place in the queue.
 #[derive(Default)]
 struct BudgetWaiter {
-    /// There may be room: its owner has not looked yet.
+    /// Set when memory may be available; cleared when the owner tries again.
     called: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
@@ -47,12 +47,12 @@ impl MemoryBudget {
         Arc::new(Self { limit, held, waiting, queue })
     }
 
-    /// Octets held now.
+    /// Returns the memory currently held, in bytes.
     pub(crate) fn held(&self) -> u64 {
         self.held.load(SeqCst)
     }
 
-    /// Connections that wait now.
+    /// Returns the number of waiting connections.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(SeqCst)
     }
@@ -66,8 +66,8 @@ impl MemoryBudget {
         self.held.fetch_update(SeqCst, SeqCst, within).is_ok()
     }
 
-    // Whoever has entered the queue looks once more before it waits: either it sees what has been given back here, or
-    // this sees that it is there.
+    // A connection tries once more after it has entered the queue. Either it sees the memory returned here, or this function
+    // sees the connection in the queue.
     fn give_back(&self, octets: u64) {
         self.held.fetch_sub(octets, SeqCst);
         if self.waiting.load(SeqCst) > 0
@@ -77,7 +77,7 @@ impl MemoryBudget {
         }
     }
 
-    /// Changes the queue, and calls whoever comes to its front.
+    /// Removes a connection from the queue and notifies the first one in it.
     fn leave(&self, turn: &Arc<BudgetWaiter>) {
         let mut queue = self.queue();
         queue.retain(|other| !Arc::ptr_eq(other, turn));
@@ -90,21 +90,21 @@ impl MemoryBudget {
 
 impl fmt::Debug for MemoryBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Budget").field("limit", &self.limit).field("held", &self.held()).finish_non_exhaustive()
+        f.debug_struct("MemoryBudget").field("limit", &self.limit).field("held", &self.held()).finish_non_exhaustive()
     }
 }
 
-/// Octets of a budget, until it is dropped.
+/// Memory charged to a budget, returned on drop.
 #[derive(Debug, Default)]
 pub(crate) struct BudgetCharge(Option<(Arc<MemoryBudget>, u64)>);
 
 impl BudgetCharge {
-    /// Octets; none without a budget.
+    /// Returns the charged memory in bytes; 0 without a budget.
     pub(crate) fn octets(&self) -> u64 {
         self.0.as_ref().map_or(0, |(_, octets)| *octets)
     }
 
-    /// Takes over what another one has, of the same budget.
+    /// Merges another charge of the same budget into this one.
     pub(crate) fn absorb(&mut self, mut other: Self) {
         match (&mut self.0, other.0.take()) {
             (Some((_, octets)), Some((_, more))) => *octets = octets.saturating_add(more),
@@ -112,7 +112,7 @@ impl BudgetCharge {
         }
     }
 
-    /// Gives back what is more than `octets`.
+    /// Returns the memory above `bytes` to the budget.
     pub(crate) fn shrink(&mut self, octets: u64) {
         if let Some((budget, held)) = &mut self.0
             && *held > octets
@@ -131,12 +131,12 @@ impl Drop for BudgetCharge {
     }
 }
 
-/// One connection's access to a budget; without one, nothing is limited.
+/// One connection's access to a budget. Without a budget, nothing is limited.
 #[derive(Default)]
 pub struct MemoryShare {
     budget: Option<Arc<MemoryBudget>>,
     turn: Arc<BudgetWaiter>,
-    /// It is in the queue.
+    /// Whether the connection is in the queue.
     waits: bool,
 }
 
@@ -145,8 +145,8 @@ impl MemoryShare {
         Self { budget, turn: Arc::default(), waits: false }
     }
 
-    /// Takes so many octets, at most the limit. If they are not there, the connection waits, and asks again for as much
-    /// once it [is called](Self::is_called).
+    /// Takes `bytes`, which must not exceed the limit. If they are not available, the connection enters the queue, and calls
+    /// this again with the same amount once it [is called](Self::is_called).
     pub(crate) fn take(&mut self, octets: u64) -> Option<BudgetCharge> {
         let Some(budget) = &self.budget else { return Some(BudgetCharge::default()) };
         if !self.waits {
@@ -169,13 +169,13 @@ impl MemoryShare {
         Some(charge)
     }
 
-    /// Takes so many octets, if they are there and nobody waits for them.
+    /// Takes `bytes` if they are available and no connection is waiting.
     pub(crate) fn take_now(&self, octets: u64) -> Option<BudgetCharge> {
         let Some(budget) = &self.budget else { return Some(BudgetCharge::default()) };
         (budget.waiting() == 0 && budget.try_add(octets)).then(|| BudgetCharge(Some((Arc::clone(budget), octets))))
     }
 
-    /// Takes what cannot wait, be it beyond the limit.
+    /// Takes `bytes` for a use that cannot wait, even beyond the limit.
     pub(crate) fn take_anyway(&self, octets: u64) -> BudgetCharge {
         BudgetCharge(self.budget.as_ref().map(|budget| {
             budget.held.fetch_add(octets, SeqCst);
@@ -183,7 +183,7 @@ impl MemoryShare {
         }))
     }
 
-    /// What it waited for is not wanted any more.
+    /// Leaves the queue.
     pub(crate) fn stop_waiting(&mut self) {
         if std::mem::take(&mut self.waits)
             && let Some(budget) = &self.budget
@@ -192,23 +192,23 @@ impl MemoryShare {
         }
     }
 
-    /// Whether it waits.
+    /// Returns whether the connection is in the queue.
     pub(crate) fn waits(&self) -> bool {
         self.waits
     }
 
-    /// Whether it waits, and there may be room now.
+    /// Returns whether the connection is in the queue and memory may be available.
     pub(crate) fn is_called(&self) -> bool {
         self.waits && self.turn.called.load(SeqCst)
     }
 
-    /// Has `waker` woken when it is called, if it waits.
+    /// Registers `waker`, to be woken when the connection is called. Has no effect outside of the queue.
     pub(crate) fn wait(&self, waker: &Waker) {
         if !self.waits {
             return;
         }
         *self.turn.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker.clone());
-        // It may have been called before there was anybody to wake.
+        // The connection may have been called before the waker was registered.
         if self.is_called() {
             waker.wake_by_ref();
         }
@@ -223,7 +223,7 @@ impl Drop for MemoryShare {
 
 impl fmt::Debug for MemoryShare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Share").field("budget", &self.budget).field("waits", &self.waits).finish_non_exhaustive()
+        f.debug_struct("MemoryShare").field("budget", &self.budget).field("waits", &self.waits).finish_non_exhaustive()
     }
 }
 
@@ -283,7 +283,7 @@ mod tests {
         let most = a.take(90).unwrap();
         assert!(b.take(100).is_none() && b.waits());
         b.wait(&Waker::from(Arc::clone(&woken[0])));
-        // There would be room for it.
+        // Memory is available, but another connection waits.
         assert!(c.take(10).is_none());
         c.wait(&Waker::from(Arc::clone(&woken[1])));
         assert_eq!(budget.waiting(), 2);
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(count(), [1, 0]);
         assert!(b.is_called() && !c.is_called() && c.take(10).is_none());
         let all = b.take(100).unwrap();
-        assert!(!b.waits() && c.is_called(), "it is first now");
+        assert!(!b.waits() && c.is_called(), "c is first in the queue");
         assert_eq!(count(), [1, 1]);
         assert!(c.take(10).is_none() && !c.is_called());
         c.wait(&Waker::from(Arc::clone(&woken[1])));
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!((budget.held(), budget.waiting()), (0, 0));
     }
 
-    /// Nobody is forgotten, and the limit holds, whoever comes when.
+    /// Every thread gets its turn, and the limit holds, for any interleaving.
     #[test]
     fn threads_take_turns() {
         struct Unpark(Thread);
@@ -341,7 +341,7 @@ mod tests {
                             }
                             share.wait(&waker);
                             while !share.is_called() {
-                                // Far longer than a turn takes: a call that is missed shows.
+                                // Far longer than a turn takes, so that a lost notification fails the test.
                                 let begun = std::time::Instant::now();
                                 thread::park_timeout(Duration::from_secs(20));
                                 assert!(begun.elapsed() < Duration::from_secs(15), "not called");

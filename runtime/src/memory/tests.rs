@@ -1,4 +1,4 @@
-//! Buffers come from their pool, keep what is in them, and go back to it, on every path.
+//! Buffers keep their contents and return to their pool, on every path.
 
 use std::{
     sync::{
@@ -21,7 +21,7 @@ fn memory_comes_back_and_is_used_again() {
     assert_eq!((pool.stats().outstanding, pool.stats().allocated), (1, 1));
     drop(first);
     assert_eq!((pool.stats().outstanding, pool.stats().kept), (0, 8192));
-    // Any length of the same power of two.
+    // Any length with the same power of two reuses the buffer.
     let again = pool.alloc(8192);
     assert_eq!((again.as_ptr(), again.len()), (address, 8192));
     assert_eq!((pool.stats().allocated, pool.stats().kept), (1, 0));
@@ -92,7 +92,7 @@ fn growing_keeps_contents_and_returns_what_it_leaves() {
     let mut buf = pool.alloc(1000);
     buf.fill(7);
     let address = buf.as_ptr();
-    // Within its memory, then beyond.
+    // First within the memory, then beyond it.
     buf.grow(1024);
     assert_eq!((buf.as_ptr(), buf.len()), (address, 1024));
     buf.grow(1025);
@@ -110,7 +110,7 @@ fn memory_without_a_pool_grows_too() {
     assert_eq!(buf.freeze().len(), 5);
 }
 
-/// A user's own memory, which counts how many of it there are.
+/// User-provided memory that counts its live instances.
 struct Own {
     memory: Vec<u8>,
     alive: Arc<AtomicUsize>,
@@ -147,7 +147,7 @@ fn a_users_own_memory_is_used_and_released() {
     buf.truncate(3);
     let bytes = buf.freeze();
     assert_eq!(&bytes[..], b"ab\x09");
-    assert_eq!(alive.load(Ordering::SeqCst), 1, "the view keeps it");
+    assert_eq!(alive.load(Ordering::SeqCst), 1, "the view keeps the memory alive");
     drop(bytes);
     assert_eq!(alive.load(Ordering::SeqCst), 0);
 }
@@ -161,7 +161,7 @@ fn a_users_own_memory_that_is_too_small_is_left() {
     assert_eq!(alive.load(Ordering::SeqCst), 0);
 }
 
-/// A user's memory that breaks its contract.
+/// User-provided memory that breaks the contract of its trait.
 struct Shrinking(Vec<u8>);
 
 impl LandingMemory for Shrinking {
@@ -200,7 +200,7 @@ fn threads_share_a_pool() {
                     buf.fill(mark);
                     if round % 2 == 0 {
                         let bytes = buf.freeze();
-                        assert!(bytes.iter().all(|&octet| octet == mark), "nobody else writes to it");
+                        assert!(bytes.iter().all(|&octet| octet == mark), "another thread wrote to the buffer");
                     }
                 }
             })
@@ -212,7 +212,7 @@ fn threads_share_a_pool() {
     let stats = pool.stats();
     assert_eq!(stats.outstanding, 0);
     assert!(stats.kept <= 64 << 10);
-    // Every size of every thread at once, not every round.
+    // At most one allocation for each size and thread, not for each round.
     assert!(stats.allocated < (THREADS * ROUNDS) as u64 / 2, "{stats:?}");
 }
 
@@ -238,12 +238,12 @@ fn a_message_has_room_in_front() {
     message.append(b"payload");
     assert_eq!((&message[..], message.headroom()), (&b"payload"[..], 8));
     assert!(message.prepend(b"head"));
-    assert!(!message.prepend(b"more!"), "five octets, but four left");
+    assert!(!message.prepend(b"more!"), "five bytes do not fit into four");
     assert!(message.prepend(b"more"));
     assert_eq!((&message[..], message.headroom()), (&b"moreheadpayload"[..], 0));
     message.advance(8);
     assert_eq!(&message[..], b"payload");
-    assert!(message.prepend(b"h"), "room that was left can be used again");
+    assert!(message.prepend(b"h"), "removed bytes become headroom");
     message[0] = b'H';
     message.advance(100);
     assert!(message.is_empty());
@@ -300,7 +300,7 @@ fn a_warm_pool_allocates_nothing() {
     let taken = allocation_counter::measure(|| {
         for _ in 0..100 {
             let mut message = MessageBuf::new(pool.alloc(4096), 100);
-            message.append(b"octets");
+            message.append(b"bytes");
             drop((message, pool.alloc(100_000)));
         }
     });
@@ -308,7 +308,7 @@ fn a_warm_pool_allocates_nothing() {
 }
 
 proptest! {
-    /// A message is what was appended, behind what was put in front, whatever its memory was.
+    /// A message consists of the prepended and appended bytes, whatever its initial memory.
     #[test]
     fn a_message_is_what_was_written(
         capacity in 0..3000usize, headroom in 0..100usize, pieces in proptest::collection::vec(0..700usize, 0..12), head in 0..120usize,
