@@ -1,20 +1,21 @@
-//! Ways in for fuzzers to what decodes what a peer sends: each takes octets, and panics where a rule is broken.
+//! Entry points for fuzzers of the code that decodes data from a peer. Each takes the fuzzer's bytes and panics if an invariant
+//! is violated.
 //!
-//! | function | what |
+//! | function | target |
 //! | --- | --- |
-//! | [`mpa_stream`] | MPA, DDP, RDMAP: an established iWARP connection's octets |
+//! | [`mpa_stream`] | MPA, DDP and RDMAP: the bytes of an established iWARP connection |
 //! | [`mpa_frames`] | MPA request and reply frames |
-//! | [`private_data`] | RFC 8797 |
-//! | [`rpcrdma_header`] | the header of RPC-over-RDMA version 1 |
-//! | [`rpcrdma2_header`] | the headers of RPC-over-RDMA version 2 |
-//! | [`engine`] | messages and completions in any order, at either end, version 1 |
-//! | [`engine_v2`] | the same, whatever version comes of it |
-//! | [`tcp_stream`] | a stream's octets, and what else happens, at either end of a connection by TCP |
-//! | [`rpc_message`] | RPC headers, credentials |
+//! | [`private_data`] | private data of RFC 8797 |
+//! | [`rpcrdma_header`] | headers of RPC-over-RDMA version 1 |
+//! | [`rpcrdma2_header`] | headers of RPC-over-RDMA version 2 |
+//! | [`engine`] | a client or server engine, version 1, with messages and completions in any order |
+//! | [`engine_v2`] | the same with version negotiation |
+//! | [`tcp_stream`] | a client or server engine of a TCP connection, with received bytes and other events |
+//! | [`rpc_message`] | RPC headers and credentials |
 //! | [`payload_stream`] | XDR with chunks to splice in |
-//! | [`reencodes`] | any type that the compiler generates |
+//! | [`reencodes`] | any generated type |
 //!
-//! Each has a target in `tests/fuzz`, and a property test here.
+//! Each function has a fuzz target in `tests/fuzz` and a property test in this module.
 
 mod engine;
 mod rdma;
@@ -36,21 +37,21 @@ use crate::{
     xdr::{self, DecodeError, Decoder, FlatSink, ReadChunk, WriteChunk, XdrDecode, XdrString, encode_to_bytes},
 };
 
-/// An RPC message, as it reaches a server and as it reaches a client.
+/// Decodes `bytes` as an RPC message, as a server and as a client.
 pub fn rpc_message(octets: &[u8]) {
     reencodes::<RpcMsg>(octets);
 
     let mut decoder = Decoder::new(octets);
     match CallHeader::decode(&mut decoder) {
         Ok(call) => {
-            // Padding is received whatever it is, and sent as zero: here, and below.
+            // Any padding is accepted, but zero is sent, here and below.
             let wire = encoded(|out| call.encode(&mut FlatSink::new(out)));
             assert_eq!(wire.len(), decoder.consumed());
             assert_eq!(CallHeader::decode(&mut Decoder::new(&wire)).as_ref(), Ok(&call));
             let _ = StandardAuthenticator.authenticate(&call, &[]);
         }
         Err(fault) => {
-            // What is refused is refused with a reply that says what was meant.
+            // The reply that rejects a call must be valid.
             if let Some(reply) = fault.reply() {
                 let wire = encoded(|out| reply.encode(&mut FlatSink::new(out)));
                 assert_eq!(ReplyHeader::decode(&mut Decoder::new(&wire)).as_ref(), Ok(&reply), "{fault}");
@@ -67,12 +68,12 @@ pub fn rpc_message(octets: &[u8]) {
     }
 }
 
-/// A header of RPC-over-RDMA version 1 (RFC 8166 §4.1.2).
+/// Decodes `bytes` as a header of RPC-over-RDMA version 1 (RFC 8166 §4.1.2).
 pub fn rpcrdma_header(octets: &[u8]) {
     reencodes::<RdmaMsg>(octets);
 }
 
-/// The headers of RPC-over-RDMA version 2 (§6.2.2, §6.3): the prefix, and behind it each of the four.
+/// Decodes `bytes` as the headers of RPC-over-RDMA version 2 (§6.2.2, §6.3): the prefix, followed by each of the four types.
 pub fn rpcrdma2_header(octets: &[u8]) {
     reencodes::<Rpcrdma2HdrPrefix>(octets);
     let rest = octets.get(20..).unwrap_or_default();
@@ -82,7 +83,7 @@ pub fn rpcrdma2_header(octets: &[u8]) {
     reencodes::<Rpcrdma2Connprop>(rest);
 }
 
-/// Private data of a connection request or reply (RFC 8797).
+/// Decodes `bytes` as private data of a connection request or reply (RFC 8797).
 pub fn private_data(octets: &[u8]) {
     if let Some(said) = PrivateData::find(octets) {
         assert!(octets.len() >= PrivateData::LEN);
@@ -91,10 +92,10 @@ pub fn private_data(octets: &[u8]) {
     }
 }
 
-/// A payload stream of all kinds of items, with chunks to splice in.
+/// Decodes a payload stream with all kinds of items and with chunks to splice in.
 ///
-/// The first octet says how many steps to take and how many chunks there are; for each step an octet follows that
-/// says what to read, for each chunk two that say where it goes and how long it is. The rest is the stream.
+/// The first byte holds the number of steps (low 5 bits) and of chunks (high 3 bits). One byte for each step follows, which
+/// selects the item to read, and two bytes for each chunk, its position and length. The rest is the stream.
 pub fn payload_stream(octets: &[u8]) {
     let Some((&counts, rest)) = octets.split_first() else { return };
     let Some((steps, rest)) = rest.split_at_checked(usize::from(counts & 0x1F)) else { return };
@@ -127,7 +128,7 @@ fn walk(mut decoder: Decoder<'_>, steps: &[u8], len: usize) {
         }
         let after = (decoder.consumed(), decoder.position());
         assert!(after.0 >= before.0 && after.0 <= len, "a decoder stays within its stream");
-        assert!(after.1 - before.1 >= (after.0 - before.0) as u64, "positions count what was spliced in, too");
+        assert!(after.1 - before.1 >= (after.0 - before.0) as u64, "positions include spliced items");
         assert_eq!(after.1 % 4, 0, "items are whole words");
     }
     let (consumed, result) = (decoder.consumed(), decoder.finish());
@@ -156,8 +157,8 @@ fn read_one(decoder: &mut Decoder<'_>, step: u8) -> Result<(), DecodeError> {
     }
 }
 
-/// What decodes as a `T` encodes to as many octets, and those to themselves: padding is received whatever it is, and sent
-/// as zero. How many they are is within the bounds that are known of the type.
+/// Checks that `bytes` that decode as a `T` are encoded to the same length, that this encoding decodes and encodes to itself,
+/// and that its length is within the bounds of the type. Any padding is accepted, but zero is sent.
 pub fn reencodes<T: XdrDecode + xdr::XdrEncode>(octets: &[u8]) {
     let mut decoder = Decoder::new(octets);
     if let Ok(value) = decoder.read::<T>() {
@@ -190,7 +191,7 @@ mod tests {
         prop_oneof![words, proptest::collection::vec(any::<u8>(), 0..300)]
     }
 
-    /// Something that happens to an engine; messages are likely to be some.
+    /// Generates one step of an engine, often a message.
     fn step() -> impl Strategy<Value = Vec<u8>> {
         let word = prop_oneof![
             6 => 0..3u32,
@@ -207,7 +208,7 @@ mod tests {
         prop_oneof![message, proptest::collection::vec(any::<u8>(), 1..7)]
     }
 
-    /// The same in version 2: prefix, and what may follow.
+    /// Generates one step in version 2: a prefix and a possible rest, or anything else.
     fn step_v2() -> impl Strategy<Value = Vec<u8>> {
         let word = prop_oneof![
             6 => 0..3u32,
@@ -223,13 +224,13 @@ mod tests {
             let octets = words.iter().flat_map(|word| word.to_be_bytes());
             [0, words.len() as u8].into_iter().chain(octets).collect()
         });
-        // No properties: the exchange is over at once.
+        // A message without properties ends the exchange at once.
         let connprop = [0x2000, 2, 4 << 16 | 4, 5, 0, 0].iter().flat_map(|word: &u32| word.to_be_bytes());
         let connprop: Vec<u8> = [0, 6].into_iter().chain(connprop).collect();
         prop_oneof![4 => message, 1 => Just(connprop), 4 => proptest::collection::vec(any::<u8>(), 1..7)]
     }
 
-    /// The same over TCP: a fragment, all of it or its beginning.
+    /// Generates one step over TCP: a whole or partial fragment, or anything else.
     fn step_tcp() -> impl Strategy<Value = Vec<u8>> {
         let (xid, call) = (0x1000..0x1004u32, prop_oneof![4 => 0..2u32, 1 => any::<u32>()]);
         let fragment = (any::<bool>(), xid, call, 0..60u32).prop_map(|(last, xid, call, more)| {
