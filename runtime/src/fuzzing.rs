@@ -38,10 +38,10 @@ use crate::{
 };
 
 /// Decodes `bytes` as an RPC message, as a server and as a client.
-pub fn rpc_message(octets: &[u8]) {
-    reencodes::<RpcMsg>(octets);
+pub fn rpc_message(bytes: &[u8]) {
+    reencodes::<RpcMsg>(bytes);
 
-    let mut decoder = Decoder::new(octets);
+    let mut decoder = Decoder::new(bytes);
     match CallHeader::decode(&mut decoder) {
         Ok(call) => {
             // Any padding is accepted, but zero is sent, here and below.
@@ -55,12 +55,12 @@ pub fn rpc_message(octets: &[u8]) {
             if let Some(reply) = fault.reply() {
                 let wire = encoded(|out| reply.encode(&mut FlatSink::new(out)));
                 assert_eq!(ReplyHeader::decode(&mut Decoder::new(&wire)).as_ref(), Ok(&reply), "{fault}");
-                assert_eq!(octets.first_chunk(), Some(&reply.xid.to_be_bytes()));
+                assert_eq!(bytes.first_chunk(), Some(&reply.xid.to_be_bytes()));
             }
         }
     }
 
-    let mut decoder = Decoder::new(octets);
+    let mut decoder = Decoder::new(bytes);
     if let Ok(reply) = ReplyHeader::decode(&mut decoder) {
         let wire = encoded(|out| reply.encode(&mut FlatSink::new(out)));
         assert_eq!(wire.len(), decoder.consumed());
@@ -69,14 +69,14 @@ pub fn rpc_message(octets: &[u8]) {
 }
 
 /// Decodes `bytes` as a header of RPC-over-RDMA version 1 (RFC 8166 §4.1.2).
-pub fn rpcrdma_header(octets: &[u8]) {
-    reencodes::<RdmaMsg>(octets);
+pub fn rpcrdma_header(bytes: &[u8]) {
+    reencodes::<RdmaMsg>(bytes);
 }
 
 /// Decodes `bytes` as the headers of RPC-over-RDMA version 2 (§6.2.2, §6.3): the prefix, followed by each of the four types.
-pub fn rpcrdma2_header(octets: &[u8]) {
-    reencodes::<Rpcrdma2HdrPrefix>(octets);
-    let rest = octets.get(20..).unwrap_or_default();
+pub fn rpcrdma2_header(bytes: &[u8]) {
+    reencodes::<Rpcrdma2HdrPrefix>(bytes);
+    let rest = bytes.get(20..).unwrap_or_default();
     reencodes::<Rpcrdma2Msg>(rest);
     reencodes::<Rpcrdma2Nomsg>(rest);
     reencodes::<Rpcrdma2Error>(rest);
@@ -84,9 +84,9 @@ pub fn rpcrdma2_header(octets: &[u8]) {
 }
 
 /// Decodes `bytes` as private data of a connection request or reply (RFC 8797).
-pub fn private_data(octets: &[u8]) {
-    if let Some(said) = PrivateData::find(octets) {
-        assert!(octets.len() >= PrivateData::LEN);
+pub fn private_data(bytes: &[u8]) {
+    if let Some(said) = PrivateData::find(bytes) {
+        assert!(bytes.len() >= PrivateData::LEN);
         assert_eq!(PrivateData::find(&said.encode()), Some(said));
         assert!(said.send_size >= 1024 && said.receive_size >= 1024);
     }
@@ -96,8 +96,8 @@ pub fn private_data(octets: &[u8]) {
 ///
 /// The first byte holds the number of steps (low 5 bits) and of chunks (high 3 bits). One byte for each step follows, which
 /// selects the item to read, and two bytes for each chunk, its position and length. The rest is the stream.
-pub fn payload_stream(octets: &[u8]) {
-    let Some((&counts, rest)) = octets.split_first() else { return };
+pub fn payload_stream(bytes: &[u8]) {
+    let Some((&counts, rest)) = bytes.split_first() else { return };
     let Some((steps, rest)) = rest.split_at_checked(usize::from(counts & 0x1F)) else { return };
     let Some((chunks, stream)) = rest.split_at_checked(usize::from(counts >> 5) * 2) else { return };
     let chunks: Vec<(u32, Bytes)> = chunks
@@ -159,8 +159,8 @@ fn read_one(decoder: &mut Decoder<'_>, step: u8) -> Result<(), DecodeError> {
 
 /// Checks that `bytes` that decode as a `T` are encoded to the same length, that this encoding decodes and encodes to itself,
 /// and that its length is within the bounds of the type. Any padding is accepted, but zero is sent.
-pub fn reencodes<T: XdrDecode + xdr::XdrEncode>(octets: &[u8]) {
-    let mut decoder = Decoder::new(octets);
+pub fn reencodes<T: XdrDecode + xdr::XdrEncode>(bytes: &[u8]) {
+    let mut decoder = Decoder::new(bytes);
     if let Ok(value) = decoder.read::<T>() {
         let read = decoder.consumed();
         assert_eq!(value.encoded_len(), read);
@@ -185,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    fn octets() -> impl Strategy<Value = Vec<u8>> {
+    fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
         let words = proptest::collection::vec(prop_oneof![0..8u32, any::<u32>()], 0..64)
             .prop_map(|words| words.iter().flat_map(|word| word.to_be_bytes()).collect());
         prop_oneof![words, proptest::collection::vec(any::<u8>(), 0..300)]
@@ -202,8 +202,8 @@ mod tests {
         let message =
             (0x1000..0x1004u32, 0..3u32, proptest::collection::vec(word, 0..24)).prop_map(|(xid, proc, rest)| {
                 let words = [&[xid, 1, 4, proc], &rest[..]].concat();
-                let octets = words.iter().flat_map(|word| word.to_be_bytes());
-                [0, words.len() as u8].into_iter().chain(octets).collect()
+                let bytes = words.iter().flat_map(|word| word.to_be_bytes());
+                [0, words.len() as u8].into_iter().chain(bytes).collect()
             });
         prop_oneof![message, proptest::collection::vec(any::<u8>(), 1..7)]
     }
@@ -221,8 +221,8 @@ mod tests {
         let message = (0x1000..0x1004u32, htype, flags, proptest::collection::vec(word, 0..24));
         let message = message.prop_map(|(xid, htype, flags, rest)| {
             let words = [&[xid, 2, 4 << 16 | 4, htype, flags], &rest[..]].concat();
-            let octets = words.iter().flat_map(|word| word.to_be_bytes());
-            [0, words.len() as u8].into_iter().chain(octets).collect()
+            let bytes = words.iter().flat_map(|word| word.to_be_bytes());
+            [0, words.len() as u8].into_iter().chain(bytes).collect()
         });
         // A message without properties ends the exchange at once.
         let connprop = [0x2000, 2, 4 << 16 | 4, 5, 0, 0].iter().flat_map(|word: &u32| word.to_be_bytes());
@@ -235,16 +235,16 @@ mod tests {
         let (xid, call) = (0x1000..0x1004u32, prop_oneof![4 => 0..2u32, 1 => any::<u32>()]);
         let fragment = (any::<bool>(), xid, call, 0..60u32).prop_map(|(last, xid, call, more)| {
             let words = [(u32::from(last) << 31) | (8 + more), xid, call];
-            let octets: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
-            [&[0, 12][..], &octets, &[0, more as u8], &vec![0; more as usize]].concat()
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+            [&[0, 12][..], &bytes, &[0, more as u8], &vec![0; more as usize]].concat()
         });
         prop_oneof![4 => fragment, 6 => proptest::collection::vec(any::<u8>(), 1..7)]
     }
 
     proptest! {
         #[test]
-        fn headers_v2(octets in octets()) {
-            rpcrdma2_header(&octets);
+        fn headers_v2(bytes in any_bytes()) {
+            rpcrdma2_header(&bytes);
         }
 
         #[test]
@@ -258,8 +258,8 @@ mod tests {
         }
 
         #[test]
-        fn headers(octets in octets()) {
-            rpcrdma_header(&octets);
+        fn headers(bytes in any_bytes()) {
+            rpcrdma_header(&bytes);
         }
 
         #[test]
@@ -269,7 +269,7 @@ mod tests {
         }
 
         #[test]
-        fn set_up(flags: u8, revision in 0u8..4, len in 0u8..9, rest in proptest::collection::vec(any::<u8>(), 0..9)) {
+        fn mpa_setup_frames(flags: u8, revision in 0u8..4, len in 0u8..9, rest in proptest::collection::vec(any::<u8>(), 0..9)) {
             for key in [b"MPA ID Req Frame", b"MPA ID Rep Frame"] {
                 mpa_frames(&[&key[..], &[flags, revision, 0, len], &rest].concat());
             }
@@ -281,14 +281,14 @@ mod tests {
         }
 
         #[test]
-        fn rpc_messages(octets in octets()) {
-            rpc_message(&octets);
+        fn rpc_messages(bytes in any_bytes()) {
+            rpc_message(&bytes);
         }
 
         #[test]
-        fn payload_streams(counts: u8, script in proptest::collection::vec(any::<u8>(), 45), octets in octets()) {
+        fn payload_streams(counts: u8, script in proptest::collection::vec(any::<u8>(), 45), bytes in any_bytes()) {
             let script = &script[..usize::from(counts & 0x1F) + usize::from(counts >> 5) * 2];
-            payload_stream(&[&[counts], script, &octets].concat());
+            payload_stream(&[&[counts], script, &bytes].concat());
         }
     }
 }

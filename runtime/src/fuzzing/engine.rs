@@ -25,7 +25,7 @@ pub(super) const XID: u32 = 0x1000;
 pub(super) struct Input<'a>(pub(super) &'a [u8]);
 
 impl<'a> Input<'a> {
-    pub(super) fn octet(&mut self) -> Option<u8> {
+    pub(super) fn byte(&mut self) -> Option<u8> {
         let (&first, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(first)
@@ -33,7 +33,7 @@ impl<'a> Input<'a> {
 
     /// Reads numbers of one byte each; zero at the end of the input.
     pub(super) fn numbers<const N: usize>(&mut self) -> [usize; N] {
-        [(); N].map(|()| self.octet().unwrap_or_default().into())
+        [(); N].map(|()| self.byte().unwrap_or_default().into())
     }
 
     pub(super) fn number(&mut self) -> usize {
@@ -97,7 +97,7 @@ impl<N: Network> World<N> {
             unsent: BTreeSet::new(),
             closed: false,
         };
-        while let Some(step) = input.octet() {
+        while let Some(step) = input.byte() {
             N::step(&mut world, step, &mut input);
             world.settle();
         }

@@ -119,14 +119,14 @@ impl Provider {
 
     /// Receives a message from the peer: one byte for its length in words, then the words.
     fn receive(&mut self, engine: &mut Connection, invalidated: Option<MemoryHandle>, input: &mut Input<'_>) {
-        let octets = input.number() * 4;
-        let octets = input.take(octets).to_vec();
+        let bytes = input.number() * 4;
+        let bytes = input.take(bytes).to_vec();
         if self.gone || self.receives == 0 {
             return;
         }
         self.receives -= 1;
-        let len = octets.len();
-        let message = MessageBuf::received(octets.into(), len);
+        let len = bytes.len();
+        let message = MessageBuf::received(bytes.into(), len);
         engine.handle_completion(Completion::Received { message, invalidated });
     }
 }
@@ -136,18 +136,18 @@ impl Provider {
 /// # Panics
 /// Panics if the engine violates its contract: a call does not finish exactly once, memory is not released, the memory for a
 /// peer's call exceeds the configured limit, or a message is longer than the peer's receive buffers.
-pub fn engine(octets: &[u8]) {
-    run(octets, 1..=1);
+pub fn engine(bytes: &[u8]) {
+    run(bytes, 1..=1);
 }
 
 /// Runs an engine like [`engine`], but may negotiate version 2, in which both peers make calls.
-pub fn engine_v2(octets: &[u8]) {
-    run(octets, 1..=2);
+pub fn engine_v2(bytes: &[u8]) {
+    run(bytes, 1..=2);
 }
 
-fn run(octets: &[u8], versions: RangeInclusive<u32>) {
-    let mut input = Input(octets);
-    let Some(mode) = input.octet() else { return };
+fn run(bytes: &[u8], versions: RangeInclusive<u32>) {
+    let mut input = Input(bytes);
+    let Some(mode) = input.byte() else { return };
     let role = if mode & 1 == 0 { Role::Server } else { Role::Client };
     let mut config = EngineConfig { max_call_len: MAX_PULLED / 2, max_fetched: MAX_PULLED, ..EngineConfig::default() };
     config.versions = versions;
@@ -209,7 +209,7 @@ impl Network for Provider {
             10 => world.wait(input.number()),
             _ => {
                 // Rarely, because this ends the run.
-                if input.octet() == Some(0) {
+                if input.byte() == Some(0) {
                     engine.close();
                 }
             }

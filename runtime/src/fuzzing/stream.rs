@@ -33,9 +33,9 @@ struct Stream {
 /// # Panics
 /// Panics if the engine violates its contract: a call does not finish exactly once, concurrent calls or memory exceed the
 /// configured limits, or memory is not released.
-pub fn tcp_stream(octets: &[u8]) {
-    let mut input = Input(octets);
-    let Some(mode) = input.octet() else { return };
+pub fn tcp_stream(bytes: &[u8]) {
+    let mut input = Input(bytes);
+    let Some(mode) = input.byte() else { return };
     let role = if mode & 1 == 0 { Role::Server } else { Role::Client };
     let budget = MemoryBudget::new(MEMORY);
     let config = EngineConfig {
@@ -95,7 +95,7 @@ impl Network for Stream {
                     .flatten();
             }
             // Rarely, because each of these ends the run.
-            _ => match input.octet() {
+            _ => match input.byte() {
                 Some(0) => engine.close_with(CloseReason::Disconnected(DisconnectReason::Local)),
                 Some(1) => engine.ended(),
                 Some(2) if engine.wants_shutdown() => engine.shut_down(),
@@ -120,9 +120,9 @@ impl Network for Stream {
     }
 }
 
-fn receive(engine: &mut StreamConnection, octets: &[u8]) {
+fn receive(engine: &mut StreamConnection, bytes: &[u8]) {
     if engine.wants_input() {
-        engine.receive(octets);
+        engine.receive(bytes);
         engine.handle_records(2);
     }
 }

@@ -61,15 +61,15 @@ impl MemoryBudget {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn try_add(&self, octets: u64) -> bool {
-        let within = |held: u64| held.checked_add(octets).filter(|&sum| sum <= self.limit);
+    fn try_add(&self, bytes: u64) -> bool {
+        let within = |held: u64| held.checked_add(bytes).filter(|&sum| sum <= self.limit);
         self.held.fetch_update(SeqCst, SeqCst, within).is_ok()
     }
 
     // A connection tries once more after it has entered the queue. Either it sees the memory returned here, or this function
     // sees the connection in the queue.
-    fn give_back(&self, octets: u64) {
-        self.held.fetch_sub(octets, SeqCst);
+    fn give_back(&self, bytes: u64) {
+        self.held.fetch_sub(bytes, SeqCst);
         if self.waiting.load(SeqCst) > 0
             && let Some(first) = self.queue().front()
         {
@@ -101,32 +101,32 @@ pub(crate) struct BudgetCharge(Option<(Arc<MemoryBudget>, u64)>);
 impl BudgetCharge {
     /// Returns the charged memory in bytes; 0 without a budget.
     pub(crate) fn octets(&self) -> u64 {
-        self.0.as_ref().map_or(0, |(_, octets)| *octets)
+        self.0.as_ref().map_or(0, |(_, bytes)| *bytes)
     }
 
     /// Merges another charge of the same budget into this one.
     pub(crate) fn absorb(&mut self, mut other: Self) {
         match (&mut self.0, other.0.take()) {
-            (Some((_, octets)), Some((_, more))) => *octets = octets.saturating_add(more),
+            (Some((_, bytes)), Some((_, more))) => *bytes = bytes.saturating_add(more),
             (none, more) => *none = none.take().or(more),
         }
     }
 
     /// Returns the memory above `bytes` to the budget.
-    pub(crate) fn shrink(&mut self, octets: u64) {
+    pub(crate) fn shrink(&mut self, bytes: u64) {
         if let Some((budget, held)) = &mut self.0
-            && *held > octets
+            && *held > bytes
         {
-            budget.give_back(*held - octets);
-            *held = octets;
+            budget.give_back(*held - bytes);
+            *held = bytes;
         }
     }
 }
 
 impl Drop for BudgetCharge {
     fn drop(&mut self) {
-        if let Some((budget, octets)) = &self.0 {
-            budget.give_back(*octets);
+        if let Some((budget, bytes)) = &self.0 {
+            budget.give_back(*bytes);
         }
     }
 }
@@ -147,39 +147,39 @@ impl MemoryShare {
 
     /// Takes `bytes`, which must not exceed the limit. If they are not available, the connection enters the queue, and calls
     /// this again with the same amount once it [is called](Self::is_called).
-    pub(crate) fn take(&mut self, octets: u64) -> Option<BudgetCharge> {
+    pub(crate) fn take(&mut self, bytes: u64) -> Option<BudgetCharge> {
         let Some(budget) = &self.budget else { return Some(BudgetCharge::default()) };
         if !self.waits {
-            if let Some(charge) = self.take_now(octets) {
+            if let Some(charge) = self.take_now(bytes) {
                 return Some(charge);
             }
             let mut queue = budget.queue();
             queue.push_back(Arc::clone(&self.turn));
             budget.waiting.store(queue.len(), SeqCst);
             self.waits = true;
-            tracing::debug!(octets, held = budget.held(), limit = budget.limit, "a call waits for memory");
+            tracing::debug!(bytes, held = budget.held(), limit = budget.limit, "a call waits for memory");
         }
         self.turn.called.store(false, SeqCst);
         let first = budget.queue().front().is_some_and(|first| Arc::ptr_eq(first, &self.turn));
-        if !(first && budget.try_add(octets)) {
+        if !(first && budget.try_add(bytes)) {
             return None;
         }
-        let charge = BudgetCharge(Some((Arc::clone(budget), octets)));
+        let charge = BudgetCharge(Some((Arc::clone(budget), bytes)));
         self.stop_waiting();
         Some(charge)
     }
 
     /// Takes `bytes` if they are available and no connection is waiting.
-    pub(crate) fn take_now(&self, octets: u64) -> Option<BudgetCharge> {
+    pub(crate) fn take_now(&self, bytes: u64) -> Option<BudgetCharge> {
         let Some(budget) = &self.budget else { return Some(BudgetCharge::default()) };
-        (budget.waiting() == 0 && budget.try_add(octets)).then(|| BudgetCharge(Some((Arc::clone(budget), octets))))
+        (budget.waiting() == 0 && budget.try_add(bytes)).then(|| BudgetCharge(Some((Arc::clone(budget), bytes))))
     }
 
     /// Takes `bytes` for a use that cannot wait, even beyond the limit.
-    pub(crate) fn take_anyway(&self, octets: u64) -> BudgetCharge {
+    pub(crate) fn take_anyway(&self, bytes: u64) -> BudgetCharge {
         BudgetCharge(self.budget.as_ref().map(|budget| {
-            budget.held.fetch_add(octets, SeqCst);
-            (Arc::clone(budget), octets)
+            budget.held.fetch_add(bytes, SeqCst);
+            (Arc::clone(budget), bytes)
         }))
     }
 
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_comes_back() {
+    fn charged_memory_is_returned() {
         let budget = MemoryBudget::new(100);
         let mut share = MemoryShare::of(Some(Arc::clone(&budget)));
         let (mut a, b) = (share.take(60).unwrap(), share.take(40).unwrap());
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_longest_takes_first() {
+    fn the_first_in_the_queue_takes_first() {
         let budget = MemoryBudget::new(100);
         let share = || MemoryShare::of(Some(Arc::clone(&budget)));
         let (mut a, mut b, mut c) = (share(), share(), share());
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_while_it_waits_is_in_nobodys_way() {
+    fn a_dropped_waiter_does_not_block_the_queue() {
         let budget = MemoryBudget::new(100);
         let share = || MemoryShare::of(Some(Arc::clone(&budget)));
         let (mut a, mut b, mut c) = (share(), share(), share());
@@ -334,9 +334,9 @@ mod tests {
                     let mut share = MemoryShare::of(Some(Arc::clone(&budget)));
                     let waker = Waker::from(Arc::new(Unpark(thread::current())));
                     for round in 0..5000 {
-                        let octets = (nth * 31 + round * 7) % 101;
+                        let bytes = (nth * 31 + round * 7) % 101;
                         let charge = loop {
-                            if let Some(charge) = share.take(octets) {
+                            if let Some(charge) = share.take(bytes) {
                                 break charge;
                             }
                             share.wait(&waker);

@@ -69,13 +69,13 @@ impl MessageBuf {
 
     /// Appends an array. The compiler knows the length and can emit a single store.
     #[inline]
-    fn append_array<const N: usize>(&mut self, octets: [u8; N]) {
+    fn append_array<const N: usize>(&mut self, bytes: [u8; N]) {
         match self.memory.get_mut(self.end..).and_then(<[u8]>::first_chunk_mut) {
             Some(place) => {
-                *place = octets;
+                *place = bytes;
                 self.end += N;
             }
-            None => self.append(&octets),
+            None => self.append(&bytes),
         }
     }
 
@@ -111,12 +111,12 @@ impl MessageBuf {
 impl Output for MessageBuf {
     /// Appends bytes, moving to larger memory if necessary.
     #[inline]
-    fn append(&mut self, octets: &[u8]) {
-        let end = self.end + octets.len();
+    fn append(&mut self, bytes: &[u8]) {
+        let end = self.end + bytes.len();
         if end > self.memory.len() {
             self.make_room(end);
         }
-        self.memory[self.end..end].copy_from_slice(octets);
+        self.memory[self.end..end].copy_from_slice(bytes);
         self.end = end;
     }
 

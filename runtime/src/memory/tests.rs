@@ -53,7 +53,7 @@ fn shared_memory_returns_when_its_last_view_is_dropped() {
 }
 
 #[test]
-fn nothing_frozen_is_nothing_held() {
+fn freezing_an_empty_buffer_returns_its_memory() {
     let pool = BufferPool::default();
     let mut buf = pool.alloc(100);
     buf.truncate(0);
@@ -74,7 +74,7 @@ fn a_truncated_buffer_returns_whole() {
 }
 
 #[test]
-fn a_pool_keeps_no_more_than_told() {
+fn a_pool_respects_its_limit() {
     let pool = BufferPool::with_max_kept(4096);
     let buffers: Vec<_> = (0..5).map(|_| pool.alloc(2000)).collect();
     drop(buffers);
@@ -87,7 +87,7 @@ fn a_pool_keeps_no_more_than_told() {
 }
 
 #[test]
-fn growing_keeps_contents_and_returns_what_it_leaves() {
+fn growing_keeps_the_contents_and_returns_the_old_memory() {
     let pool = BufferPool::default();
     let mut buf = pool.alloc(1000);
     buf.fill(7);
@@ -139,7 +139,7 @@ impl LandingMemory for Own {
 }
 
 #[test]
-fn a_users_own_memory_is_used_and_released() {
+fn user_memory_is_used_and_released() {
     let alive = Arc::new(AtomicUsize::new(0));
     let mut buf = PayloadBuf::from_memory(Own::boxed(8, &alive));
     assert_eq!((&buf[..], buf.len()), (&[9; 8][..], 8));
@@ -153,7 +153,7 @@ fn a_users_own_memory_is_used_and_released() {
 }
 
 #[test]
-fn a_users_own_memory_that_is_too_small_is_left() {
+fn growing_beyond_user_memory_moves_to_other_memory() {
     let alive = Arc::new(AtomicUsize::new(0));
     let mut buf = PayloadBuf::from_memory(Own::boxed(4, &alive));
     buf.grow(6);
@@ -175,7 +175,7 @@ impl LandingMemory for Shrinking {
 }
 
 #[test]
-fn a_users_own_memory_that_shrinks_is_no_panic() {
+fn user_memory_that_shrinks_does_not_panic() {
     let mut buf = PayloadBuf::from_memory(Box::new(Shrinking(vec![1; 4])));
     assert_eq!(buf.len(), 4);
     assert!(buf.iter_mut().next().is_none());
@@ -200,7 +200,7 @@ fn threads_share_a_pool() {
                     buf.fill(mark);
                     if round % 2 == 0 {
                         let bytes = buf.freeze();
-                        assert!(bytes.iter().all(|&octet| octet == mark), "another thread wrote to the buffer");
+                        assert!(bytes.iter().all(|&byte| byte == mark), "another thread wrote to the buffer");
                     }
                 }
             })
@@ -281,7 +281,7 @@ fn a_message_returns_its_memory() {
 }
 
 #[test]
-fn appending_little_by_little_moves_seldom() {
+fn appending_many_words_seldom_reallocates() {
     let taken = allocation_counter::measure(|| {
         let mut message = MessageBuf::new(PayloadBuf::from(Vec::new()), 0);
         for word in 0..100_000u32 {

@@ -8,7 +8,7 @@ use crate::xdr::{DecodeErrorKind, Decoder, FlatSink, XdrDecode, XdrType, encode_
 
 const NONE: [u32; 2] = [0, 0];
 
-fn octets(words: &[u32]) -> Vec<u8> {
+fn encode_words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
@@ -26,12 +26,12 @@ fn encode_reply(reply: &ReplyHeader) -> Vec<u8> {
     out
 }
 
-fn decode_call(octets: &[u8]) -> Result<CallHeader, CallHeaderError> {
-    CallHeader::decode(&mut Decoder::new(octets))
+fn decode_call(bytes: &[u8]) -> Result<CallHeader, CallHeaderError> {
+    CallHeader::decode(&mut Decoder::new(bytes))
 }
 
-fn decode_reply(octets: &[u8]) -> Result<ReplyHeader, ReplyHeaderError> {
-    ReplyHeader::decode(&mut Decoder::new(octets))
+fn decode_reply(bytes: &[u8]) -> Result<ReplyHeader, ReplyHeaderError> {
+    ReplyHeader::decode(&mut Decoder::new(bytes))
 }
 
 fn opaque(flavor: u32, body: &'static [u8]) -> OpaqueAuth {
@@ -41,7 +41,7 @@ fn opaque(flavor: u32, body: &'static [u8]) -> OpaqueAuth {
 #[test]
 fn a_call_octet_by_octet() {
     let call = CallHeader::new(0xCAFE_0001, 100_003, 3, 6);
-    let wire = octets(&[0xCAFE_0001, 0, 2, 100_003, 3, 6, 0, 0, 0, 0]);
+    let wire = encode_words(&[0xCAFE_0001, 0, 2, 100_003, 3, 6, 0, 0, 0, 0]);
     assert_eq!(encode_call(&call), wire);
     assert_eq!(decode_call(&wire), Ok(call));
 }
@@ -49,7 +49,7 @@ fn a_call_octet_by_octet() {
 #[test]
 fn a_call_leaves_the_decoder_at_the_arguments() {
     let mut wire = encode_call(&CallHeader::new(1, 2, 3, 4));
-    wire.extend(octets(&[0xA11]));
+    wire.extend(encode_words(&[0xA11]));
     let mut decoder = Decoder::new(&wire);
     CallHeader::decode(&mut decoder).unwrap();
     assert_eq!((decoder.position(), decoder.take_u32()), (40, Ok(0xA11)));
@@ -61,10 +61,10 @@ fn auth_sys_octet_by_octet() {
     let credential = Credential::sys("krypton", 1000, 100, [4, 24]);
     let mut call = CallHeader::new(7, 1, 1, 0);
     call.credential = credential.to_opaque().unwrap();
-    let mut wire = octets(&[7, 0, 2, 1, 1, 0, 1, 36, 0, 7]);
+    let mut wire = encode_words(&[7, 0, 2, 1, 1, 0, 1, 36, 0, 7]);
     wire.extend(b"krypton\0");
-    wire.extend(octets(&[1000, 100, 2, 4, 24]));
-    wire.extend(octets(&NONE));
+    wire.extend(encode_words(&[1000, 100, 2, 4, 24]));
+    wire.extend(encode_words(&NONE));
     assert_eq!(encode_call(&call), wire);
     let decoded = decode_call(&wire).unwrap();
     assert_eq!(Credential::from_opaque(&decoded.credential), Ok(credential));
@@ -93,8 +93,8 @@ fn replies() -> Vec<(ReplyHeader, Vec<u32>)> {
 #[test]
 fn every_reply_octet_by_octet() {
     for (reply, words) in replies() {
-        assert_eq!(encode_reply(&reply), octets(&words), "{reply:?}");
-        assert_eq!(decode_reply(&octets(&words)), Ok(reply));
+        assert_eq!(encode_reply(&reply), encode_words(&words), "{reply:?}");
+        assert_eq!(decode_reply(&encode_words(&words)), Ok(reply));
     }
 }
 
@@ -103,7 +103,7 @@ fn an_accepted_reply_has_a_verifier() {
     for (reply, _) in replies().into_iter().filter(|(reply, _)| !reply.outcome.is_err_and(|e| e.is_denied())) {
         let reply = reply.with_verifier(opaque(2, b"short"));
         let wire = encode_reply(&reply);
-        assert_eq!(wire[..28], *[octets(&[9, 1, 0, 2, 5]), b"short\0\0\0".to_vec()].concat());
+        assert_eq!(wire[..28], *[encode_words(&[9, 1, 0, 2, 5]), b"short\0\0\0".to_vec()].concat());
         assert_eq!(decode_reply(&wire), Ok(reply));
     }
 }
@@ -122,7 +122,7 @@ fn every_truncation_is_an_error() {
         }
     }
     for (reply, words) in replies() {
-        let wire = octets(&words);
+        let wire = encode_words(&words);
         for len in 0..wire.len() {
             assert!(matches!(decode_reply(&wire[..len]), Err(ReplyHeaderError::Malformed(_))), "{reply:?} {len}");
         }
@@ -133,10 +133,10 @@ fn every_truncation_is_an_error() {
 fn another_version_of_rpc_is_a_mismatch_whatever_follows() {
     for tail in [&[][..], &[1, 2, 3, 0, 9999], &[1, 1, 0, 0, 0, 0, 0]] {
         for rpcvers in [0, 1, 3, u32::MAX] {
-            let fault = decode_call(&octets(&[&[5, 0, rpcvers], tail].concat())).unwrap_err();
+            let fault = decode_call(&encode_words(&[&[5, 0, rpcvers], tail].concat())).unwrap_err();
             assert_eq!(fault, CallHeaderError::RpcMismatch { xid: 5, rpcvers });
             let reply = fault.reply().unwrap();
-            assert_eq!(encode_reply(&reply), octets(&[5, 1, 1, 0, 2, 2]));
+            assert_eq!(encode_reply(&reply), encode_words(&[5, 1, 1, 0, 2, 2]));
         }
     }
 }
@@ -144,9 +144,9 @@ fn another_version_of_rpc_is_a_mismatch_whatever_follows() {
 #[test]
 fn a_credential_or_verifier_over_400_octets_is_refused_as_such() {
     let of = |cred: u32, verf: u32| {
-        let mut wire = octets(&[5, 0, 2, 1, 1, 0, 9, cred]);
+        let mut wire = encode_words(&[5, 0, 2, 1, 1, 0, 9, cred]);
         wire.extend(vec![0; cred as usize]);
-        wire.extend(octets(&[9, verf]));
+        wire.extend(encode_words(&[9, verf]));
         wire.extend(vec![0; verf as usize]);
         decode_call(&wire)
     };
@@ -171,7 +171,7 @@ fn a_credential_over_400_octets_is_not_sent() {
 
 #[test]
 fn declared_lengths_beyond_the_message_are_errors() {
-    let fault = decode_call(&octets(&[5, 0, 2, 1, 1, 0, 0, 400, 0])).unwrap_err();
+    let fault = decode_call(&encode_words(&[5, 0, 2, 1, 1, 0, 0, 400, 0])).unwrap_err();
     let CallHeaderError::Malformed { xid: 5, error } = fault else { panic!("{fault}") };
     assert_eq!(*error.kind(), DecodeErrorKind::LengthExceedsRemaining { len: 400, remaining: 4 });
 }
@@ -183,7 +183,7 @@ fn each_end_refuses_what_is_meant_for_the_other() {
     assert_eq!(decode_reply(&call), Err(ReplyHeaderError::NotAReply));
     assert!(matches!(decode_call(&reply), Err(CallHeaderError::NotACall(_))));
     // A message type that is neither call nor reply.
-    let neither = octets(&[1, 2, 2, 0, 0, 0, 0, 0, 0, 0]);
+    let neither = encode_words(&[1, 2, 2, 0, 0, 0, 0, 0, 0, 0]);
     assert!(matches!(decode_call(&neither), Err(CallHeaderError::NotACall(_))));
     assert!(matches!(decode_reply(&neither), Err(ReplyHeaderError::Malformed(_))));
 }
@@ -191,7 +191,7 @@ fn each_end_refuses_what_is_meant_for_the_other() {
 #[test]
 fn a_reply_of_unknown_status_is_malformed() {
     for words in [&[9, 1, 2][..], &[9, 1, 0, 0, 0, 6], &[9, 1, 0, 0, 0, u32::MAX], &[9, 1, 1, 2, 0, 0]] {
-        let fault = decode_reply(&octets(words)).unwrap_err();
+        let fault = decode_reply(&encode_words(words)).unwrap_err();
         let ReplyHeaderError::Malformed(error) = fault else { panic!("{words:?}: {fault}") };
         let is_unknown = matches!(
             error.kind(),
@@ -220,10 +220,10 @@ fn auth_sys_has_limits() {
 fn a_malformed_auth_sys_is_a_bad_credential() {
     let bodies: [Vec<u8>; 5] = [
         vec![],
-        octets(&[0, 256]),              // name too long
-        octets(&[0, 0, 1, 1, 17]),      // too many groups
-        octets(&[0, 0, 1, 1, 3, 1, 2]), // fewer groups than the count
-        octets(&[0, 0, 1, 1, 0, 0]),    // trailing bytes
+        encode_words(&[0, 256]),              // name too long
+        encode_words(&[0, 0, 1, 1, 17]),      // too many groups
+        encode_words(&[0, 0, 1, 1, 3, 1, 2]), // fewer groups than the count
+        encode_words(&[0, 0, 1, 1, 0, 0]),    // trailing bytes
     ];
     for body in bodies {
         let mut call = CallHeader::new(1, 1, 1, 1);
@@ -338,26 +338,26 @@ proptest! {
 
     /// Messages that decode are encoded to the same bytes. Other messages cause an error, not a panic.
     #[test]
-    fn anything_may_arrive(octets in proptest::collection::vec(any::<u8>(), 0..900)) {
-        anything(&octets);
+    fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..900)) {
+        decode_anything(&bytes);
     }
 
     /// The same with words that resemble a message.
     #[test]
-    fn anything_like_a_message_may_arrive(words in proptest::collection::vec(prop_oneof![0..7u32, Just(400), any::<u32>()], 0..40)) {
-        anything(&octets(&words));
+    fn message_like_words_do_not_panic(words in proptest::collection::vec(prop_oneof![0..7u32, Just(400), any::<u32>()], 0..40)) {
+        decode_anything(&encode_words(&words));
     }
 }
 
-fn anything(octets: &[u8]) {
-    let mut decoder = Decoder::new(octets);
+fn decode_anything(bytes: &[u8]) {
+    let mut decoder = Decoder::new(bytes);
     if let Ok(message) = RpcMsg::decode(&mut decoder) {
         // Any padding is accepted, but zero is sent.
         let encoded = encode_to_bytes(&message).unwrap();
         assert_eq!(encoded.len(), decoder.consumed());
         assert_eq!(RpcMsg::decode(&mut Decoder::new(&encoded)).unwrap(), message);
     }
-    match decode_call(octets) {
+    match decode_call(bytes) {
         Ok(call) => {
             let _ = StandardAuthenticator.authenticate(&call, &[]);
         }
@@ -365,7 +365,7 @@ fn anything(octets: &[u8]) {
             let _ = (fault.reply(), fault.to_string());
         }
     }
-    if let Err(fault) = decode_reply(octets) {
+    if let Err(fault) = decode_reply(bytes) {
         let _ = fault.to_string();
     }
 }

@@ -90,8 +90,8 @@ impl<'a> From<&'a str> for XdrStr<'a> {
 }
 
 impl<'a> From<&'a [u8]> for XdrStr<'a> {
-    fn from(octets: &'a [u8]) -> Self {
-        Self(octets)
+    fn from(bytes: &'a [u8]) -> Self {
+        Self(bytes)
     }
 }
 
@@ -231,10 +231,10 @@ pub fn take_array_fixed_ref<'a, T: XdrDecodeRef<'a>, const N: usize>(
 ///
 /// # Errors
 /// Returns [`EncodeError::TooLong`] if the item is longer than `max` bytes.
-pub fn put_ddp_opaque_ref<S: Sink + ?Sized>(sink: &mut S, octets: &[u8], max: u32) -> Result<(), EncodeError> {
-    check_max(octets.len(), max)?;
-    sink.put_u32(octets.len() as u32);
-    put_ddp_octets(sink, octets);
+pub fn put_ddp_opaque_ref<S: Sink + ?Sized>(sink: &mut S, bytes: &[u8], max: u32) -> Result<(), EncodeError> {
+    check_max(bytes.len(), max)?;
+    sink.put_u32(bytes.len() as u32);
+    put_ddp_octets(sink, bytes);
     Ok(())
 }
 
@@ -242,8 +242,8 @@ pub fn put_ddp_opaque_ref<S: Sink + ?Sized>(sink: &mut S, octets: &[u8], max: u3
 ///
 /// # Errors
 /// Returns [`EncodeError::WrongLength`] if the item is not `len` bytes long.
-pub fn put_ddp_opaque_exact_ref<S: Sink + ?Sized>(sink: &mut S, octets: &[u8], len: u32) -> Result<(), EncodeError> {
-    check_exact(octets.len(), len)?;
-    put_ddp_octets(sink, octets);
+pub fn put_ddp_opaque_exact_ref<S: Sink + ?Sized>(sink: &mut S, bytes: &[u8], len: u32) -> Result<(), EncodeError> {
+    check_exact(bytes.len(), len)?;
+    put_ddp_octets(sink, bytes);
     Ok(())
 }

@@ -54,8 +54,8 @@ impl EncodingBounds {
 
     /// Returns the bounds of an item that is always `bytes` long.
     #[must_use]
-    pub const fn exactly(octets: usize) -> Self {
-        Self { min_len: octets, max_len: Some(octets as u64), max_inline: Some(octets as u64), max_ddp_items: Some(0) }
+    pub const fn exactly(bytes: usize) -> Self {
+        Self { min_len: bytes, max_len: Some(bytes as u64), max_inline: Some(bytes as u64), max_ddp_items: Some(0) }
     }
 
     /// Returns the bounds of the type `T`.

@@ -213,9 +213,9 @@ impl<'a> Decoder<'a> {
     #[inline]
     pub fn take(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
         match self.rest.split_at_checked(len) {
-            Some((octets, rest)) => {
+            Some((bytes, rest)) => {
                 self.rest = rest;
-                Ok(octets)
+                Ok(bytes)
             }
             None => Err(self.truncated(len)),
         }
@@ -228,9 +228,9 @@ impl<'a> Decoder<'a> {
     #[inline]
     pub fn take_array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         match self.rest.split_first_chunk::<N>() {
-            Some((octets, rest)) => {
+            Some((bytes, rest)) => {
                 self.rest = rest;
-                Ok(*octets)
+                Ok(*bytes)
             }
             None => Err(self.truncated(N)),
         }
@@ -249,8 +249,8 @@ impl<'a> Decoder<'a> {
     #[inline(always)]
     #[allow(clippy::inline_always)] // See `Words`.
     pub fn take_words(&mut self, len: usize, parts: &'static [Part]) -> Result<Words<'a>, DecodeError> {
-        let Some((octets, rest)) = self.rest.split_at_checked(len) else { return Err(self.cut_short(len, parts)) };
-        let words = Words::new(octets, self.position());
+        let Some((bytes, rest)) = self.rest.split_at_checked(len) else { return Err(self.cut_short(len, parts)) };
+        let words = Words::new(bytes, self.position());
         self.rest = rest;
         Ok(words)
     }
@@ -315,11 +315,11 @@ impl<'a> Decoder<'a> {
         let n = len as usize;
         // RFC 4506 §3 requires zero padding. The value is not checked (DEVIATIONS.md).
         match (self.rest.get(..n), self.rest.get(padded_len(n)..)) {
-            (Some(octets), Some(rest)) => {
+            (Some(bytes), Some(rest)) => {
                 self.rest = rest;
-                Ok(octets)
+                Ok(bytes)
             }
-            (octets, _) => Err(self.short_opaque(len, octets.is_some())),
+            (bytes, _) => Err(self.short_opaque(len, bytes.is_some())),
         }
     }
 
@@ -342,29 +342,29 @@ impl<'a> Decoder<'a> {
             return Ok(Bytes::new());
         }
         let start = self.consumed();
-        let octets = self.take_opaque_ref(len)?;
+        let bytes = self.take_opaque_ref(len)?;
         match self.shared {
-            Some(shared) if octets.len() >= SHARE_FROM => Ok(shared.slice(start..start + octets.len())),
-            _ => self.copy(octets),
+            Some(shared) if bytes.len() >= SHARE_FROM => Ok(shared.slice(start..start + bytes.len())),
+            _ => self.copy(bytes),
         }
     }
 
     /// Copies `bytes`, which were just read.
-    fn copy(&mut self, octets: &[u8]) -> Result<Bytes, DecodeError> {
+    fn copy(&mut self, bytes: &[u8]) -> Result<Bytes, DecodeError> {
         let copies = self.copies.get_or_insert_default();
         copies.count = copies.count.saturating_add(1);
-        if copies.count <= OWN_MEMORY || octets.len() >= SHARE_FROM {
-            self.charge(octets.len())?;
-            return Ok(Bytes::copy_from_slice(octets));
+        if copies.count <= OWN_MEMORY || bytes.len() >= SHARE_FROM {
+            self.charge(bytes.len())?;
+            return Ok(Bytes::copy_from_slice(bytes));
         }
-        if copies.block.capacity() < octets.len() {
+        if copies.block.capacity() < bytes.len() {
             // Never more than this item and the rest of the stream could need.
-            let len = self.remaining().saturating_add(octets.len()).min(BLOCK);
+            let len = self.remaining().saturating_add(bytes.len()).min(BLOCK);
             self.charge(len)?;
             self.copies.get_or_insert_default().block = BytesMut::with_capacity(len);
         }
         let block = &mut self.copies.get_or_insert_default().block;
-        block.extend_from_slice(octets);
+        block.extend_from_slice(bytes);
         Ok(block.split().freeze())
     }
 
@@ -484,8 +484,8 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// Returns [`DecodeErrorKind::TooMuchMemory`] if the total exceeds [`DecodeLimits::max_memory`].
     #[inline]
-    pub fn charge(&mut self, octets: usize) -> Result<(), DecodeError> {
-        self.memory = self.memory.saturating_add(octets);
+    pub fn charge(&mut self, bytes: usize) -> Result<(), DecodeError> {
+        self.memory = self.memory.saturating_add(bytes);
         if self.memory > self.limits.max_memory {
             return Err(self.error(DecodeErrorKind::TooMuchMemory { max: self.limits.max_memory }));
         }
@@ -506,11 +506,11 @@ impl<'a> Decoder<'a> {
     /// Returns [`DecodeErrorKind::TooDeep`] if there are more levels than [`DecodeLimits::max_depth`], or if the values of all
     /// levels use too much stack.
     #[inline]
-    pub fn enter(&mut self, octets: usize) -> Result<(), DecodeError> {
+    pub fn enter(&mut self, bytes: usize) -> Result<(), DecodeError> {
         if self.depth >= self.limits.max_depth {
             return Err(self.error(DecodeErrorKind::TooDeep { max: self.limits.max_depth }));
         }
-        self.frames = self.frames.saturating_add(octets);
+        self.frames = self.frames.saturating_add(bytes);
         if self.frames > MAX_FRAMES && self.depth > 0 {
             return Err(self.error(DecodeErrorKind::TooDeep { max: self.depth }));
         }
@@ -520,8 +520,8 @@ impl<'a> Decoder<'a> {
 
     /// Leaves one level of a recursive type whose values have a size of `bytes`.
     #[inline]
-    pub fn leave(&mut self, octets: usize) {
-        self.frames = self.frames.saturating_sub(octets);
+    pub fn leave(&mut self, bytes: usize) {
+        self.frames = self.frames.saturating_sub(bytes);
         self.depth = self.depth.saturating_sub(1);
     }
 

@@ -10,7 +10,7 @@ use super::{EncodeError, Output, XdrEncode, pad_len, padded_len};
 /// A destination of XDR encodings.
 pub trait Sink {
     /// Appends bytes to the payload stream. The caller adds padding.
-    fn put(&mut self, octets: &[u8]);
+    fn put(&mut self, bytes: &[u8]);
 
     /// Offers the contents of a DDP-eligible item, without count and padding.
     ///
@@ -72,8 +72,8 @@ impl<'a, O: Output + ?Sized> FlatSink<'a, O> {
 
 impl<O: Output + ?Sized> Sink for FlatSink<'_, O> {
     #[inline]
-    fn put(&mut self, octets: &[u8]) {
-        self.out.append(octets);
+    fn put(&mut self, bytes: &[u8]) {
+        self.out.append(bytes);
     }
 
     #[inline]
@@ -169,9 +169,9 @@ impl<'a, O: Output + ?Sized> ReducingSink<'a, O> {
 
 impl<O: Output + ?Sized> Sink for ReducingSink<'_, O> {
     #[inline]
-    fn put(&mut self, octets: &[u8]) {
-        self.position += octets.len() as u64;
-        self.out.append(octets);
+    fn put(&mut self, bytes: &[u8]) {
+        self.position += bytes.len() as u64;
+        self.out.append(bytes);
     }
 
     #[inline]

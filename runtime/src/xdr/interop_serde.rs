@@ -46,20 +46,20 @@ impl<'de> Visitor<'de> for SerdeBytes {
         Ok(text.into())
     }
 
-    fn visit_bytes<E: Error>(self, octets: &[u8]) -> Result<XdrString, E> {
-        Ok(XdrString(Bytes::copy_from_slice(octets)))
+    fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<XdrString, E> {
+        Ok(XdrString(Bytes::copy_from_slice(bytes)))
     }
 
-    fn visit_byte_buf<E: Error>(self, octets: Vec<u8>) -> Result<XdrString, E> {
-        Ok(XdrString(octets.into()))
+    fn visit_byte_buf<E: Error>(self, bytes: Vec<u8>) -> Result<XdrString, E> {
+        Ok(XdrString(bytes.into()))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<XdrString, A::Error> {
-        let mut octets = Vec::with_capacity(sequence.size_hint().unwrap_or(0).min(AHEAD));
-        while let Some(octet) = sequence.next_element()? {
-            octets.push(octet);
+        let mut bytes = Vec::with_capacity(sequence.size_hint().unwrap_or(0).min(AHEAD));
+        while let Some(byte) = sequence.next_element()? {
+            bytes.push(byte);
         }
-        Ok(XdrString(octets.into()))
+        Ok(XdrString(bytes.into()))
     }
 }
 

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 /// A growable buffer for encoded bytes.
 pub trait Output {
     /// Appends bytes.
-    fn append(&mut self, octets: &[u8]);
+    fn append(&mut self, bytes: &[u8]);
 
     /// Appends one 32-bit word in big-endian order. Most XDR items are 32-bit words, so implementations should make it fast.
     #[inline]
@@ -22,7 +22,7 @@ pub trait Output {
 
 impl Output for Vec<u8> {
     #[inline]
-    fn append(&mut self, octets: &[u8]) {
-        self.extend_from_slice(octets);
+    fn append(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
     }
 }

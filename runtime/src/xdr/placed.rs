@@ -16,12 +16,12 @@ use super::{
 /// # Errors
 /// Returns [`EncodeError::TooLong`] if the item is longer than `max` bytes.
 #[inline]
-pub fn put_ddp_opaque<S: Sink + ?Sized>(sink: &mut S, octets: &Bytes, max: u32) -> Result<(), EncodeError> {
-    check_max(octets.len(), max)?;
-    sink.put_u32(octets.len() as u32);
-    if !sink.reduce(octets) {
-        sink.put(octets);
-        sink.put_padding(octets.len());
+pub fn put_ddp_opaque<S: Sink + ?Sized>(sink: &mut S, bytes: &Bytes, max: u32) -> Result<(), EncodeError> {
+    check_max(bytes.len(), max)?;
+    sink.put_u32(bytes.len() as u32);
+    if !sink.reduce(bytes) {
+        sink.put(bytes);
+        sink.put_padding(bytes.len());
     }
     Ok(())
 }
@@ -40,11 +40,11 @@ pub fn take_ddp_opaque(decoder: &mut Decoder<'_>, max: u32) -> Result<Bytes, Dec
 ///
 /// # Errors
 /// Returns [`EncodeError::WrongLength`] if the item is not `len` bytes long.
-pub fn put_ddp_opaque_fixed<S: Sink + ?Sized>(sink: &mut S, octets: &Bytes, len: u32) -> Result<(), EncodeError> {
-    check_exact(octets.len(), len)?;
-    if !sink.reduce(octets) {
-        sink.put(octets);
-        sink.put_padding(octets.len());
+pub fn put_ddp_opaque_fixed<S: Sink + ?Sized>(sink: &mut S, bytes: &Bytes, len: u32) -> Result<(), EncodeError> {
+    check_exact(bytes.len(), len)?;
+    if !sink.reduce(bytes) {
+        sink.put(bytes);
+        sink.put_padding(bytes.len());
     }
     Ok(())
 }
@@ -142,12 +142,12 @@ pub fn take_ddp_value<T: XdrDecode>(decoder: &mut Decoder<'_>) -> Result<T, Deco
 }
 
 /// Writes a DDP-eligible `opaque x[N]` that is stored as an array. Copies it if the sink accepts it.
-pub fn put_ddp_octets<S: Sink + ?Sized>(sink: &mut S, octets: &[u8]) {
-    if !sink.would_reduce(octets.len()) {
-        sink.keep(octets.len());
-        put_opaque_fixed(sink, octets);
-    } else if !sink.reduce(&Bytes::copy_from_slice(octets)) {
-        put_opaque_fixed(sink, octets);
+pub fn put_ddp_octets<S: Sink + ?Sized>(sink: &mut S, bytes: &[u8]) {
+    if !sink.would_reduce(bytes.len()) {
+        sink.keep(bytes.len());
+        put_opaque_fixed(sink, bytes);
+    } else if !sink.reduce(&Bytes::copy_from_slice(bytes)) {
+        put_opaque_fixed(sink, bytes);
     }
 }
 
@@ -206,8 +206,8 @@ pub fn put_ddp_array_exact<T: XdrEncode, S: Sink + ?Sized>(
 /// # Errors
 /// Returns an error if a chunk does not fit, or if an element cannot be decoded.
 pub fn take_ddp_array_exact<T: XdrDecode>(decoder: &mut Decoder<'_>, len: u32) -> Result<Vec<T>, DecodeError> {
-    let octets = elements_octets::<T>(decoder, len as usize)?;
-    take_placed(decoder, octets, |decoder| take_elements(decoder, len))
+    let bytes = elements_octets::<T>(decoder, len as usize)?;
+    take_placed(decoder, bytes, |decoder| take_elements(decoder, len))
 }
 
 /// Writes the elements of a DDP-eligible array, without a count.
@@ -224,8 +224,8 @@ pub fn put_ddp_elements<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, elements: 
 /// # Errors
 /// Returns an error if a chunk does not fit, or if an element cannot be decoded.
 pub fn take_ddp_array_fixed<T: XdrDecode, const N: usize>(decoder: &mut Decoder<'_>) -> Result<[T; N], DecodeError> {
-    let octets = elements_octets::<T>(decoder, N)?;
-    take_placed(decoder, octets, take_array_fixed)
+    let bytes = elements_octets::<T>(decoder, N)?;
+    take_placed(decoder, bytes, take_array_fixed)
 }
 
 /// Returns the length of `count` elements in bytes.

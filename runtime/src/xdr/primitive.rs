@@ -44,12 +44,12 @@ macro_rules! scalar {
 }
 
 macro_rules! fixed {
-    ($($ty:ty: $octets:ident => $value:expr, $this:ident => $put:expr;)*) => {$(
+    ($($ty:ty: $bytes:ident => $value:expr, $this:ident => $put:expr;)*) => {$(
         #[allow(clippy::inline_always)]
         impl XdrFixed for $ty {
             #[inline(always)]
             fn read_words(words: &mut Words<'_>) -> Result<Self, DecodeError> {
-                let $octets = words.take_array()?;
+                let $bytes = words.take_array()?;
                 Ok($value)
             }
             #[inline(always)]
@@ -62,13 +62,13 @@ macro_rules! fixed {
 }
 
 fixed! {
-    i32: octets => i32::from_be_bytes(octets), this => this.to_be_bytes();
-    u32: octets => u32::from_be_bytes(octets), this => this.to_be_bytes();
-    i64: octets => i64::from_be_bytes(octets), this => this.to_be_bytes();
-    u64: octets => u64::from_be_bytes(octets), this => this.to_be_bytes();
-    f32: octets => f32::from_be_bytes(octets), this => this.to_be_bytes();
-    f64: octets => f64::from_be_bytes(octets), this => this.to_be_bytes();
-    Quadruple: octets => Quadruple(octets), this => this.0;
+    i32: bytes => i32::from_be_bytes(bytes), this => this.to_be_bytes();
+    u32: bytes => u32::from_be_bytes(bytes), this => this.to_be_bytes();
+    i64: bytes => i64::from_be_bytes(bytes), this => this.to_be_bytes();
+    u64: bytes => u64::from_be_bytes(bytes), this => this.to_be_bytes();
+    f32: bytes => f32::from_be_bytes(bytes), this => this.to_be_bytes();
+    f64: bytes => f64::from_be_bytes(bytes), this => this.to_be_bytes();
+    Quadruple: bytes => Quadruple(bytes), this => this.0;
 }
 
 #[allow(clippy::inline_always)]
@@ -139,9 +139,9 @@ pub const fn opaque_len(len: usize) -> usize {
 /// Writes `opaque x[N]` (RFC 4506 §4.9).
 #[inline]
 #[doc(alias = "xdr_opaque")]
-pub fn put_opaque_fixed<S: Sink + ?Sized>(sink: &mut S, octets: &[u8]) {
-    sink.put(octets);
-    sink.put_padding(octets.len());
+pub fn put_opaque_fixed<S: Sink + ?Sized>(sink: &mut S, bytes: &[u8]) {
+    sink.put(bytes);
+    sink.put_padding(bytes.len());
 }
 
 /// Reads `opaque x[N]`.
@@ -167,9 +167,9 @@ pub(super) fn check_exact(len: usize, expected: u32) -> Result<(), EncodeError> 
 /// # Errors
 /// Returns [`EncodeError::WrongLength`] if the item is not `len` bytes long.
 #[inline]
-pub fn put_opaque_exact<S: Sink + ?Sized>(sink: &mut S, octets: &[u8], len: u32) -> Result<(), EncodeError> {
-    check_exact(octets.len(), len)?;
-    put_opaque_fixed(sink, octets);
+pub fn put_opaque_exact<S: Sink + ?Sized>(sink: &mut S, bytes: &[u8], len: u32) -> Result<(), EncodeError> {
+    check_exact(bytes.len(), len)?;
+    put_opaque_fixed(sink, bytes);
     Ok(())
 }
 
@@ -179,13 +179,13 @@ pub fn put_opaque_exact<S: Sink + ?Sized>(sink: &mut S, octets: &[u8], len: u32)
 /// Returns [`EncodeError::TooLong`] if the item is longer than `max` bytes.
 #[inline]
 #[doc(alias = "xdr_bytes")]
-pub fn put_opaque<S: Sink + ?Sized>(sink: &mut S, octets: &[u8], max: u32) -> Result<(), EncodeError> {
-    check_max(octets.len(), max)?;
-    sink.put_u32(octets.len() as u32);
+pub fn put_opaque<S: Sink + ?Sized>(sink: &mut S, bytes: &[u8], max: u32) -> Result<(), EncodeError> {
+    check_max(bytes.len(), max)?;
+    sink.put_u32(bytes.len() as u32);
     // Empty items, such as the bodies of AUTH_NONE, are frequent enough to skip the calls.
-    if !octets.is_empty() {
-        sink.put(octets);
-        sink.put_padding(octets.len());
+    if !bytes.is_empty() {
+        sink.put(bytes);
+        sink.put_padding(bytes.len());
     }
     Ok(())
 }
@@ -207,9 +207,9 @@ pub fn take_opaque(decoder: &mut Decoder<'_>, max: u32) -> Result<Bytes, DecodeE
 /// Returns the same errors as [`take_opaque`].
 pub fn take_octets(decoder: &mut Decoder<'_>, max: u32) -> Result<Vec<u8>, DecodeError> {
     let len = decoder.take_count(max)?;
-    let octets = decoder.take_opaque_ref(len)?;
-    decoder.charge(octets.len())?;
-    Ok(octets.to_vec())
+    let bytes = decoder.take_opaque_ref(len)?;
+    decoder.charge(bytes.len())?;
+    Ok(bytes.to_vec())
 }
 
 /// Reads `string x<max>`.

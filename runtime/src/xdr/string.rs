@@ -81,8 +81,8 @@ impl From<String> for XdrString {
 }
 
 impl From<Bytes> for XdrString {
-    fn from(octets: Bytes) -> Self {
-        Self(octets)
+    fn from(bytes: Bytes) -> Self {
+        Self(bytes)
     }
 }
 

@@ -92,7 +92,7 @@ impl Part {
 /// A reader of a run of fixed-length items.
 #[derive(Debug)]
 pub struct Words<'a> {
-    octets: &'a [u8],
+    bytes: &'a [u8],
     /// Position of the end in the unreduced stream.
     end: u64,
 }
@@ -102,8 +102,8 @@ pub struct Words<'a> {
 #[allow(clippy::inline_always)]
 impl<'a> Words<'a> {
     #[inline(always)]
-    pub(super) fn new(octets: &'a [u8], position: u64) -> Self {
-        Self { octets, end: position.saturating_add(octets.len() as u64) }
+    pub(super) fn new(bytes: &'a [u8], position: u64) -> Self {
+        Self { bytes, end: position.saturating_add(bytes.len() as u64) }
     }
 
     /// Reads `N` bytes.
@@ -112,10 +112,10 @@ impl<'a> Words<'a> {
     /// Returns [`DecodeErrorKind::Truncated`] if too few bytes remain.
     #[inline(always)]
     pub fn take_array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        let Some((taken, rest)) = self.octets.split_first_chunk::<N>() else {
-            return Err(truncated(N, self.octets.len(), self.end));
+        let Some((taken, rest)) = self.bytes.split_first_chunk::<N>() else {
+            return Err(truncated(N, self.bytes.len(), self.end));
         };
-        self.octets = rest;
+        self.bytes = rest;
         Ok(*taken)
     }
 
@@ -136,7 +136,7 @@ impl<'a> Words<'a> {
     #[inline(always)]
     pub fn read_bool(&mut self) -> Result<bool, DecodeError> {
         let value: u32 = self.read()?;
-        let position = self.end - self.octets.len() as u64;
+        let position = self.end - self.bytes.len() as u64;
         match value {
             0 => Ok(false),
             1 => Ok(true),
@@ -151,7 +151,7 @@ impl<'a> Words<'a> {
     #[inline(always)]
     pub fn read_enum<E: TryFrom<i32, Error = UnknownEnumValue>>(&mut self) -> Result<E, DecodeError> {
         let value: i32 = self.read()?;
-        let position = self.end - self.octets.len() as u64;
+        let position = self.end - self.bytes.len() as u64;
         E::try_from(value).map_err(|unknown| DecodeError::new(unknown.into(), position))
     }
 
@@ -161,12 +161,12 @@ impl<'a> Words<'a> {
     /// Returns [`DecodeErrorKind::Truncated`] if bytes or padding are missing.
     #[inline(always)]
     pub fn read_opaque<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        let octets = self.take_array()?;
-        let Some((_, rest)) = self.octets.split_at_checked(const { pad_len(N) }) else {
-            return Err(truncated(const { pad_len(N) }, self.octets.len(), self.end));
+        let bytes = self.take_array()?;
+        let Some((_, rest)) = self.bytes.split_at_checked(const { pad_len(N) }) else {
+            return Err(truncated(const { pad_len(N) }, self.bytes.len(), self.end));
         };
-        self.octets = rest;
-        Ok(octets)
+        self.bytes = rest;
+        Ok(bytes)
     }
 
     /// Reads `T x[N]` (RFC 4506 §4.12).
@@ -179,7 +179,7 @@ impl<'a> Words<'a> {
         for index in 0..N {
             elements.push(T::read_words(self).map_err(|e| e.at(PathSegment::Index(index)))?);
         }
-        let position = self.end - self.octets.len() as u64;
+        let position = self.end - self.bytes.len() as u64;
         let other = DecodeErrorKind::Invalid("array of another length");
         elements.into_inner().map_err(|_| DecodeError::new(other, position))
     }
@@ -199,8 +199,8 @@ pub struct WordsMut<'a>(&'a mut [u8]);
 impl<'a> WordsMut<'a> {
     /// Creates a writer into `bytes`, which must be zero: padding is skipped, not written.
     #[inline(always)]
-    pub fn new(octets: &'a mut [u8]) -> Self {
-        Self(octets)
+    pub fn new(bytes: &'a mut [u8]) -> Self {
+        Self(bytes)
     }
 
     /// Writes `N` bytes.
@@ -208,10 +208,10 @@ impl<'a> WordsMut<'a> {
     /// # Panics
     /// Panics at the end of the buffer: a type encoded more than its [`XdrType::MIN_LEN`].
     #[inline(always)]
-    pub fn put_array<const N: usize>(&mut self, octets: [u8; N]) {
+    pub fn put_array<const N: usize>(&mut self, bytes: [u8; N]) {
         let room = core::mem::take(&mut self.0);
         let (taken, rest) = room.split_first_chunk_mut::<N>().expect("a run as long as its types say");
-        *taken = octets;
+        *taken = bytes;
         self.0 = rest;
     }
 
@@ -223,8 +223,8 @@ impl<'a> WordsMut<'a> {
 
     /// Writes `opaque x[N]` (RFC 4506 §4.9).
     #[inline(always)]
-    pub fn put_opaque<const N: usize>(&mut self, octets: &[u8; N]) {
-        self.put_array(*octets);
+    pub fn put_opaque<const N: usize>(&mut self, bytes: &[u8; N]) {
+        self.put_array(*bytes);
         // The skipped padding is already zero.
         let room = core::mem::take(&mut self.0);
         self.0 = room.get_mut(const { pad_len(N) }..).expect("a run as long as its types say");
@@ -242,9 +242,9 @@ impl<'a> WordsMut<'a> {
 /// Writes a run of `N` bytes.
 #[inline]
 pub fn put_run<const N: usize, S: Sink + ?Sized>(sink: &mut S, write: impl FnOnce(&mut WordsMut<'_>)) {
-    let mut octets = [0; N];
-    write(&mut WordsMut::new(&mut octets));
-    sink.put(&octets);
+    let mut bytes = [0; N];
+    write(&mut WordsMut::new(&mut bytes));
+    sink.put(&bytes);
 }
 
 /// Writes a value whose encoding is `N` bytes long.

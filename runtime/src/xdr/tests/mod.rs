@@ -145,25 +145,25 @@ sample! { Tree: 12, None, None, Some(0);
     }
 }
 
-fn octets(words: &[u32]) -> Vec<u8> {
+fn encode_words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
 fn flat<T: XdrEncode>(value: &T) -> Vec<u8> {
-    let octets = encode_to_bytes(value).unwrap();
-    assert_eq!(octets.len(), value.encoded_len());
-    octets.to_vec()
+    let bytes = encode_to_bytes(value).unwrap();
+    assert_eq!(bytes.len(), value.encoded_len());
+    bytes.to_vec()
 }
 
-fn decode<T: XdrDecode>(octets: &[u8]) -> Result<T, DecodeError> {
-    let mut decoder = Decoder::new(octets);
+fn decode<T: XdrDecode>(bytes: &[u8]) -> Result<T, DecodeError> {
+    let mut decoder = Decoder::new(bytes);
     let value = decoder.read()?;
     decoder.finish()?;
     Ok(value)
 }
 
-fn bytes(octets: &[u8]) -> Bytes {
-    Bytes::copy_from_slice(octets)
+fn bytes(bytes: &[u8]) -> Bytes {
+    Bytes::copy_from_slice(bytes)
 }
 
 fn any_read() -> impl Strategy<Value = ReadOk> {

@@ -28,15 +28,15 @@ fn opaque_and_string() {
 
 #[test]
 fn arrays_optionals_and_lists() {
-    assert_eq!(flat(&vec![1u32, 2]), octets(&[2, 1, 2]));
-    assert_eq!(flat(&Some(7u32)), octets(&[1, 7]));
-    assert_eq!(flat(&None::<u32>), octets(&[0]));
+    assert_eq!(flat(&vec![1u32, 2]), encode_words(&[2, 1, 2]));
+    assert_eq!(flat(&Some(7u32)), encode_words(&[1, 7]));
+    assert_eq!(flat(&None::<u32>), encode_words(&[0]));
     let mut out = Vec::new();
     put_list(&mut FlatSink::new(&mut out), &[5u32, 6]).unwrap();
-    assert_eq!(out, octets(&[1, 5, 1, 6, 0]));
+    assert_eq!(out, encode_words(&[1, 5, 1, 6, 0]));
     assert_eq!(out.len(), list_len(&[5u32, 6]));
     assert_eq!(take_list::<u32>(&mut Decoder::new(&out)), Ok(vec![5, 6]));
-    assert_eq!(take_array_fixed::<u32, 2>(&mut Decoder::new(&octets(&[3, 4]))), Ok([3, 4]));
+    assert_eq!(take_array_fixed::<u32, 2>(&mut Decoder::new(&encode_words(&[3, 4]))), Ok([3, 4]));
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn maxima_hold_both_ways() {
     assert!(put_array(&mut FlatSink::new(&mut out), &[1u32, 2], 1).is_err());
     assert!(put_ddp_opaque(&mut FlatSink::new(&mut out), &bytes(b"four"), 3).is_err());
     let kind = |result: Result<Bytes, DecodeError>| result.unwrap_err().kind().clone();
-    let wire = octets(&[4, 0]);
+    let wire = encode_words(&[4, 0]);
     let too_long = DecodeErrorKind::LengthExceedsMaximum { len: 4, max: 3 };
     assert_eq!(kind(take_opaque(&mut Decoder::new(&wire), 3)), too_long);
     assert_eq!(kind(take_ddp_opaque(&mut Decoder::new(&wire), 3)), too_long);
@@ -59,8 +59,8 @@ fn maxima_hold_both_ways() {
 
 #[test]
 fn booleans_are_checked_and_padding_is_skipped() {
-    assert_eq!(*decode::<bool>(&octets(&[2])).unwrap_err().kind(), DecodeErrorKind::BadBool { value: 2 });
-    assert!(decode::<Option<u32>>(&octets(&[2, 0])).is_err());
+    assert_eq!(*decode::<bool>(&encode_words(&[2])).unwrap_err().kind(), DecodeErrorKind::BadBool { value: 2 });
+    assert!(decode::<Option<u32>>(&encode_words(&[2, 0])).is_err());
     // RFC 8166 §8.2.2.3: padding octets are often zero, but they don't have to be. (RFC wording)
     assert_eq!(decode::<Bytes>(b"\0\0\0\x01a\0\0\x01").unwrap(), bytes(b"a"));
     let missing = decode::<Bytes>(b"\0\0\0\x01a\0\0").unwrap_err();

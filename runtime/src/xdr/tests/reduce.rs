@@ -27,7 +27,7 @@ fn read(data: &[u8]) -> ReadOk {
 }
 
 #[test]
-fn a_flat_sink_copies_everything_and_says_so() {
+fn a_flat_sink_copies_everything_and_counts_it() {
     let mut out = Vec::new();
     let mut sink = FlatSink::new(&mut out);
     read(b"abcde").encode(&mut sink).unwrap();
@@ -39,13 +39,13 @@ fn a_flat_sink_copies_everything_and_says_so() {
 fn a_reduced_item_leaves_its_count_and_takes_its_padding() {
     let (stream, reduced, copied) = for_call(&[read(b"abcde")], 0, 1);
     // RFC 8166 §3.4.4.4: the padding leaves the stream too.
-    assert_eq!(stream, octets(&[1, 5]));
+    assert_eq!(stream, encode_words(&[1, 5]));
     assert_eq!(reduced, [(8, bytes(b"abcde"))]);
     assert_eq!(copied, 0);
 }
 
 #[test]
-fn an_item_goes_by_reference() {
+fn a_reduced_item_is_not_copied() {
     let value = read(b"abcde");
     let (_, reduced, _) = for_call(std::slice::from_ref(&value), 0, 1);
     assert_eq!(reduced[0].1.as_ptr(), value.data.as_ptr());
@@ -76,9 +76,9 @@ fn items_of_fixed_length_and_of_other_types_are_reduced_too() {
     assert_eq!(for_call(std::slice::from_ref(&fixed), 0, 1).1, [(0, fixed.first.clone()), (8, fixed.second)]);
     let quads = Quads { tag: 9, quad: [1, 2, 3, 4] };
     let (stream, reduced, _) = for_call(std::slice::from_ref(&quads), 0, 1);
-    assert_eq!(stream, octets(&[9]));
-    assert_eq!(reduced, [(4, bytes(&octets(&[1, 2, 3, 4])))]);
-    assert_eq!(for_call(&[quads], 0, 17).0, octets(&[9, 1, 2, 3, 4]));
+    assert_eq!(stream, encode_words(&[9]));
+    assert_eq!(reduced, [(4, bytes(&encode_words(&[1, 2, 3, 4])))]);
+    assert_eq!(for_call(&[quads], 0, 17).0, encode_words(&[9, 1, 2, 3, 4]));
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn an_arm_without_an_eligible_item_leaves_its_chunk_to_the_next() {
 }
 
 #[test]
-fn an_item_of_no_octets_takes_its_chunk() {
+fn an_empty_item_consumes_its_chunk() {
     let (_, reduced) = for_reply(&[read(b""), read(b"bb")], &[true, true]);
     assert_eq!(reduced, [(0, bytes(b"")), (1, bytes(b"bb"))]);
 }
