@@ -111,7 +111,7 @@ impl Network for Stream {
         assert!(world.has_called || budget.held() <= MEMORY, "{} bytes are held", budget.held());
         if world.closed {
             assert_eq!(budget.waiting(), 0);
-            assert_eq!(budget.held(), others.as_ref().map_or(0, BudgetCharge::octets), "memory is not released");
+            assert_eq!(budget.held(), others.as_ref().map_or(0, BudgetCharge::bytes), "memory is not released");
         }
     }
 

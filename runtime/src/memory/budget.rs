@@ -100,7 +100,7 @@ pub(crate) struct BudgetCharge(Option<(Arc<MemoryBudget>, u64)>);
 
 impl BudgetCharge {
     /// Returns the charged memory in bytes; 0 without a budget.
-    pub(crate) fn octets(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.0.as_ref().map_or(0, |(_, bytes)| *bytes)
     }
 
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn without_a_budget_nothing_is_limited() {
         let mut share = MemoryShare::default();
-        assert_eq!(share.take(u64::MAX).unwrap().octets(), 0);
+        assert_eq!(share.take(u64::MAX).unwrap().bytes(), 0);
         assert!(!share.waits());
     }
 
@@ -261,10 +261,10 @@ mod tests {
         let budget = MemoryBudget::new(100);
         let mut share = MemoryShare::of(Some(Arc::clone(&budget)));
         let (mut a, b) = (share.take(60).unwrap(), share.take(40).unwrap());
-        assert_eq!((budget.held(), a.octets(), b.octets()), (100, 60, 40));
+        assert_eq!((budget.held(), a.bytes(), b.bytes()), (100, 60, 40));
         a.shrink(10);
         a.shrink(30);
-        assert_eq!((budget.held(), a.octets()), (50, 10));
+        assert_eq!((budget.held(), a.bytes()), (50, 10));
         let mut over = share.take_anyway(900);
         over.absorb(share.take_anyway(100));
         over.absorb(BudgetCharge::default());
@@ -299,7 +299,7 @@ mod tests {
         c.wait(&Waker::from(Arc::clone(&woken[1])));
         drop(all);
         assert_eq!(count(), [1, 2]);
-        assert_eq!(c.take(10).unwrap().octets(), 10);
+        assert_eq!(c.take(10).unwrap().bytes(), 10);
         assert_eq!((budget.held(), budget.waiting()), (0, 0));
     }
 
@@ -312,7 +312,7 @@ mod tests {
         assert!(b.take(50).is_none() && c.take(10).is_none());
         drop(b);
         assert!(c.is_called());
-        assert_eq!(c.take(10).unwrap().octets(), 10);
+        assert_eq!(c.take(10).unwrap().bytes(), 10);
         drop(most);
         assert_eq!((budget.held(), budget.waiting()), (0, 0));
     }

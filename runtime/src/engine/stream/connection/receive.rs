@@ -135,7 +135,7 @@ impl StreamConnection {
     pub(super) fn admit(&mut self) -> Result<bool, StreamError> {
         let Some(octets) = self.input.expected()? else { return Ok(true) };
         // Small ones are what goes inline by RDMA: as many as there are credits for each connection, whatever the others do.
-        if octets <= self.arriving.octets().max(SMALL as u64) {
+        if octets <= self.arriving.bytes().max(SMALL as u64) {
             return Ok(true);
         }
         if self.calls.in_flight() > 0 {
