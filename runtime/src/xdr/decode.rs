@@ -66,14 +66,14 @@ pub struct Decoder<'a> {
     /// Position of the end of `rest` in the unreduced stream, if no more chunks are spliced in.
     end: u64,
     shared: Option<&'a Bytes>,
-    /// `None` if there are no chunks, or after [`abandon`](Self::abandon). Most messages have none and are a few words long.
+    /// `None` if there are no chunks, or after [`abandon`](Decoder::abandon). Most messages have none and are a few words long.
     chunks: Option<ChunkCursor<'a>>,
     limits: DecodeLimits,
     depth: u32,
     /// Stack use of the values of the entered levels, in bytes.
     frames: usize,
     memory: usize,
-    /// Whether [`abandon`](Self::abandon) was called.
+    /// Whether [`abandon`](Decoder::abandon) was called.
     abandoned: bool,
     /// State of copied items; `None` until the first copy.
     copies: Option<CopiedItems>,
