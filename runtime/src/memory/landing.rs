@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_in_use_is_not_handed_out() {
+    fn a_buffer_in_use_is_not_reused() {
         let landing = LandingPool::new(&BufferPool::default(), 100);
         let mut buffer = landing.alloc();
         buffer.fill(1);

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_are_found_and_told_apart() {
+    fn buffers_are_found_and_distinguished() {
         let homes = PoolBuffers::default();
         let memory = vec![0; 300];
         let (first, second) = (&memory[..100], &memory[150..250]);

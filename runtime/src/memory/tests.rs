@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn memory_comes_back_and_is_used_again() {
+fn returned_memory_is_reused() {
     let pool = BufferPool::default();
     let first = pool.alloc(5000);
     assert_eq!(first.len(), 5000);
@@ -217,7 +217,7 @@ fn threads_share_a_pool() {
 }
 
 #[test]
-fn memory_may_be_returned_by_another_thread() {
+fn another_thread_may_return_memory() {
     let pool = BufferPool::default();
     let bytes = pool.alloc(10_000).freeze();
     thread::spawn(move || drop(bytes)).join().unwrap();
@@ -233,7 +233,7 @@ fn memory_may_outlive_every_handle_of_its_pool() {
 }
 
 #[test]
-fn a_message_has_room_in_front() {
+fn a_message_has_headroom() {
     let mut message = MessageBuf::new(BufferPool::default().alloc(100), 8);
     message.append(b"payload");
     assert_eq!((&message[..], message.headroom()), (&b"payload"[..], 8));
@@ -258,7 +258,7 @@ fn headroom_is_at_most_the_memory() {
 }
 
 #[test]
-fn a_received_message_is_what_arrived() {
+fn a_received_message_has_the_received_bytes() {
     let mut memory = BufferPool::default().alloc(16);
     memory[..4].copy_from_slice(b"abcd");
     let message = MessageBuf::received(memory, 4);
@@ -310,7 +310,7 @@ fn a_warm_pool_allocates_nothing() {
 proptest! {
     /// A message consists of the prepended and appended bytes, whatever its initial memory.
     #[test]
-    fn a_message_is_what_was_written(
+    fn a_message_consists_of_the_written_bytes(
         capacity in 0..3000usize, headroom in 0..100usize, pieces in proptest::collection::vec(0..700usize, 0..12), head in 0..120usize,
     ) {
         let pool = BufferPool::default();

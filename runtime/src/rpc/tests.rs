@@ -39,7 +39,7 @@ fn opaque(flavor: u32, body: &'static [u8]) -> OpaqueAuth {
 }
 
 #[test]
-fn a_call_octet_by_octet() {
+fn a_call_byte_by_byte() {
     let call = CallHeader::new(0xCAFE_0001, 100_003, 3, 6);
     let wire = encode_words(&[0xCAFE_0001, 0, 2, 100_003, 3, 6, 0, 0, 0, 0]);
     assert_eq!(encode_call(&call), wire);
@@ -57,7 +57,7 @@ fn a_call_leaves_the_decoder_at_the_arguments() {
 }
 
 #[test]
-fn auth_sys_octet_by_octet() {
+fn auth_sys_byte_by_byte() {
     let credential = Credential::sys("krypton", 1000, 100, [4, 24]);
     let mut call = CallHeader::new(7, 1, 1, 0);
     call.credential = credential.to_opaque().unwrap();
@@ -91,7 +91,7 @@ fn replies() -> Vec<(ReplyHeader, Vec<u32>)> {
 }
 
 #[test]
-fn every_reply_octet_by_octet() {
+fn every_reply_byte_by_byte() {
     for (reply, words) in replies() {
         assert_eq!(encode_reply(&reply), encode_words(&words), "{reply:?}");
         assert_eq!(decode_reply(&encode_words(&words)), Ok(reply));
@@ -130,7 +130,7 @@ fn every_truncation_is_an_error() {
 }
 
 #[test]
-fn another_version_of_rpc_is_a_mismatch_whatever_follows() {
+fn another_rpc_version_is_a_mismatch_whatever_follows() {
     for tail in [&[][..], &[1, 2, 3, 0, 9999], &[1, 1, 0, 0, 0, 0, 0]] {
         for rpcvers in [0, 1, 3, u32::MAX] {
             let fault = decode_call(&encode_words(&[&[5, 0, rpcvers], tail].concat())).unwrap_err();
@@ -142,7 +142,7 @@ fn another_version_of_rpc_is_a_mismatch_whatever_follows() {
 }
 
 #[test]
-fn a_credential_or_verifier_over_400_octets_is_refused_as_such() {
+fn a_credential_or_verifier_over_400_bytes_is_rejected() {
     let of = |cred: u32, verf: u32| {
         let mut wire = encode_words(&[5, 0, 2, 1, 1, 0, 9, cred]);
         wire.extend(vec![0; cred as usize]);
@@ -162,7 +162,7 @@ fn a_credential_or_verifier_over_400_octets_is_refused_as_such() {
 }
 
 #[test]
-fn a_credential_over_400_octets_is_not_sent() {
+fn a_credential_over_400_bytes_is_not_sent() {
     let mut call = CallHeader::new(1, 1, 1, 1);
     call.verifier = OpaqueAuth { flavor: 6, body: vec![0; 401].into() };
     let error = call.encode(&mut FlatSink::new(&mut Vec::new())).unwrap_err();
@@ -177,7 +177,7 @@ fn declared_lengths_beyond_the_message_are_errors() {
 }
 
 #[test]
-fn each_end_refuses_what_is_meant_for_the_other() {
+fn calls_are_not_replies_and_replies_are_not_calls() {
     let call = encode_call(&CallHeader::new(1, 2, 3, 4));
     let reply = encode_reply(&ReplyHeader::success(1));
     assert_eq!(decode_reply(&call), Err(ReplyHeaderError::NotAReply));
@@ -234,7 +234,7 @@ fn a_malformed_auth_sys_is_a_bad_credential() {
 }
 
 #[test]
-fn the_standard_authenticator_knows_two_flavors() {
+fn the_standard_authenticator_accepts_two_flavors() {
     let of = |credential: OpaqueAuth, verifier: OpaqueAuth| {
         let mut call = CallHeader::new(1, 1, 1, 1);
         (call.credential, call.verifier) = (credential, verifier);
@@ -254,7 +254,7 @@ fn the_standard_authenticator_knows_two_flavors() {
 }
 
 #[test]
-fn which_errors_leave_a_retry_safe() {
+fn every_error_except_system_err_is_safe_to_retry() {
     for (reply, _) in replies() {
         if let Err(error) = reply.outcome {
             assert_eq!(error.retry_is_safe(), error != RpcError::SystemError, "{error}");
@@ -263,7 +263,7 @@ fn which_errors_leave_a_retry_safe() {
 }
 
 #[test]
-fn every_auth_stat_has_words_for_it() {
+fn every_auth_stat_has_a_description() {
     let said: std::collections::BTreeSet<String> = (0..16).map(|stat| AuthFailure(stat).to_string()).collect();
     assert_eq!(said.len(), 16);
     assert!(said.contains("auth_stat 15"));
@@ -290,7 +290,7 @@ fn no_reply_is_longer_than_its_bound() {
 }
 
 #[test]
-fn the_wire_types_know_their_bounds() {
+fn wire_types_have_the_expected_bounds() {
     assert_eq!((RpcMsg::MIN_LEN, RpcMsg::MAX_LEN, RpcMsg::MAX_DDP_ITEMS), (20, Some(840), Some(0)));
 }
 
@@ -371,7 +371,7 @@ fn decode_anything(bytes: &[u8]) {
 }
 
 #[test]
-fn headers_without_authentication_take_no_memory() {
+fn headers_without_authentication_do_not_allocate() {
     let (call, reply) = (CallHeader::new(1, 2, 3, 4), ReplyHeader::success(1));
     let mut out = Vec::with_capacity(100);
     let taken = allocation_counter::measure(|| {

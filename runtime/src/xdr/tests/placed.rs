@@ -102,7 +102,7 @@ fn a_chunk_of_part_of_an_array_is_refused() {
 }
 
 #[test]
-fn exact_lengths_are_exact() {
+fn exact_lengths_are_checked() {
     let mut out = Vec::new();
     let mut sink = FlatSink::new(&mut out);
     assert!(put_array_exact(&mut sink, &[1u32], 2).is_err());
@@ -112,14 +112,14 @@ fn exact_lengths_are_exact() {
 }
 
 #[test]
-fn text_may_have_to_be_utf_8() {
+fn text_that_is_not_utf_8_is_an_error() {
     assert_eq!(take_utf8(&mut Decoder::new(b"\0\0\0\x02\xC3\xA9\0\0"), 2), Ok("é".to_owned()));
     let error = take_utf8(&mut Decoder::new(b"\0\0\0\x02\xC3\0\0\0"), 2).unwrap_err();
     assert_eq!(*error.kind(), DecodeErrorKind::Invalid("not UTF-8"));
 }
 
 #[test]
-fn a_list_of_at_least_one_has_no_flag_before_its_first() {
+fn a_non_empty_list_has_no_flag_before_its_first_node() {
     let list = NonEmpty { first: 5u32, rest: vec![6, 7] };
     assert_eq!(flat(&list), encode_words(&[5, 1, 6, 1, 7, 0]));
     assert_eq!(decode(&flat(&list)), Ok(list.clone()));

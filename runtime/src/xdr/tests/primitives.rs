@@ -40,7 +40,7 @@ fn arrays_optionals_and_lists() {
 }
 
 #[test]
-fn maxima_hold_both_ways() {
+fn maxima_apply_to_encoding_and_decoding() {
     let mut out = Vec::new();
     let error = put_opaque(&mut FlatSink::new(&mut out), b"four", 3).unwrap_err().at("t.name").at("outer.t");
     assert_eq!(error.to_string(), "t.name: length 4 exceeds the declared maximum 3");
@@ -111,7 +111,7 @@ proptest! {
 }
 
 #[test]
-fn large_items_share_the_memory_of_a_message_that_has_its_own() {
+fn large_items_share_the_memory_of_the_message() {
     let wire = Bytes::from(flat(&bytes(&[7; 1000])));
     let item = Decoder::shared(&wire).read::<Bytes>().unwrap();
     assert_eq!(item.as_ptr(), wire[4..].as_ptr());
