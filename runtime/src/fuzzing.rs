@@ -127,12 +127,12 @@ fn walk(mut decoder: Decoder<'_>, steps: &[u8], len: usize) {
             return;
         }
         let after = (decoder.consumed(), decoder.position());
-        assert!(after.0 >= before.0 && after.0 <= len, "a decoder stays within its stream");
-        assert!(after.1 - before.1 >= (after.0 - before.0) as u64, "positions include spliced items");
-        assert_eq!(after.1 % 4, 0, "items are whole words");
+        assert!(after.0 >= before.0 && after.0 <= len, "the decoder left its stream");
+        assert!(after.1 - before.1 >= (after.0 - before.0) as u64, "the position does not include spliced items");
+        assert_eq!(after.1 % 4, 0, "an item is not a whole number of words");
     }
     let (consumed, result) = (decoder.consumed(), decoder.finish());
-    assert!(result.is_err() || consumed == len, "all of the stream is read, or it is an error");
+    assert!(result.is_err() || consumed == len, "finish accepted unread bytes");
 }
 
 fn read_one(decoder: &mut Decoder<'_>, step: u8) -> Result<(), DecodeError> {
@@ -164,9 +164,9 @@ pub fn reencodes<T: XdrDecode + xdr::XdrEncode>(bytes: &[u8]) {
     if let Ok(value) = decoder.read::<T>() {
         let read = decoder.consumed();
         assert_eq!(value.encoded_len(), read);
-        let encoded = encode_to_bytes(&value).expect("what was decoded is within its bounds");
+        let encoded = encode_to_bytes(&value).expect("a decoded value is within its bounds");
         assert_eq!(encoded.len(), read);
-        let again = Decoder::new(&encoded).read::<T>().expect("what was encoded decodes");
+        let again = Decoder::new(&encoded).read::<T>().expect("an encoded value decodes");
         assert_eq!(encode_to_bytes(&again).as_ref(), Ok(&encoded));
         assert!(T::MIN_LEN <= read);
         assert!(T::MAX_LEN.is_none_or(|most| read as u64 <= most));
@@ -175,7 +175,7 @@ pub fn reencodes<T: XdrDecode + xdr::XdrEncode>(bytes: &[u8]) {
 
 fn encoded(encode: impl FnOnce(&mut Vec<u8>) -> Result<(), xdr::EncodeError>) -> Vec<u8> {
     let mut out = Vec::new();
-    assert_eq!(encode(&mut out), Ok(()), "what was decoded is within its bounds");
+    assert_eq!(encode(&mut out), Ok(()), "a decoded value is within its bounds");
     out
 }
 

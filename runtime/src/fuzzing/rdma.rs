@@ -64,11 +64,16 @@ impl QueuePair for Provider {
 
     fn post(&mut self, request: WorkRequest) {
         match &request {
-            WorkRequest::Send { message, .. } => assert!(message.len() <= self.send_threshold, "too long for the peer"),
+            WorkRequest::Send { message, .. } => {
+                assert!(message.len() <= self.send_threshold, "message exceeds the send threshold")
+            }
             WorkRequest::Read { sink, sink_offset, len, .. } => {
                 let region = self.registered.get(&sink.0).expect("the sink is registered");
                 assert_eq!(region.access, Access::ReadSink);
-                assert!(sink_offset.saturating_add((*len).into()) <= region.memory.len() as u64, "beyond the sink");
+                assert!(
+                    sink_offset.saturating_add((*len).into()) <= region.memory.len() as u64,
+                    "read goes beyond its sink"
+                );
             }
             WorkRequest::Write { .. } => {}
             WorkRequest::Invalidate { handle, .. } => {

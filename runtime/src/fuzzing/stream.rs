@@ -106,7 +106,7 @@ impl Network for Stream {
 
     fn check(world: &mut World<Self>) {
         let Stream { budget, others, most_arrived, .. } = &world.network;
-        assert!(world.unsent.len() <= *most_arrived, "more calls than there are credits for");
+        assert!(world.unsent.len() <= *most_arrived, "more calls than granted credits");
         // Records that arrive before the reply to a local call may exceed the limit.
         assert!(world.has_called || budget.held() <= MEMORY, "{} bytes are held", budget.held());
         if world.closed {

@@ -23,7 +23,7 @@ pub(crate) struct MemoryBudget {
     queue: Mutex<VecDeque<Arc<BudgetWaiter>>>,
 }
 
-/// A place in the queue.
+/// A connection's entry in the queue.
 #[derive(Default)]
 struct BudgetWaiter {
     /// Set when memory may be available; cleared when the owner tries again.
@@ -344,7 +344,7 @@ mod tests {
                                 // Far longer than a turn takes, so that a lost notification fails the test.
                                 let begun = std::time::Instant::now();
                                 thread::park_timeout(Duration::from_secs(20));
-                                assert!(begun.elapsed() < Duration::from_secs(15), "not called");
+                                assert!(begun.elapsed() < Duration::from_secs(15), "the connection was not called");
                             }
                         };
                         assert!(budget.held() <= 100);

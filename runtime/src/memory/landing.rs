@@ -45,7 +45,7 @@ impl LandingPool {
 
     /// Returns a free buffer, or a new one if none is free. Dropping the buffer without using it frees it.
     ///
-    /// Its contents are unspecified.
+    /// The contents of the buffer are unspecified.
     #[must_use]
     pub fn alloc(&self) -> PayloadBuf {
         PayloadBuf::from_reusable(self.0.take(), self.0.buffer_len())

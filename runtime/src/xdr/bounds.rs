@@ -35,13 +35,13 @@ pub const fn times(n: u64, bound: Option<u64>) -> Option<u64> {
 /// Every function is `const`, so that the compiler evaluates it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EncodingBounds {
-    /// [`XdrType::MIN_LEN`]
+    /// Minimum length in the payload stream, in bytes; see [`XdrType::MIN_LEN`].
     pub min_len: usize,
-    /// [`XdrType::MAX_LEN`]
+    /// Maximum length of the whole encoding, in bytes; see [`XdrType::MAX_LEN`].
     pub max_len: Option<u64>,
-    /// [`XdrType::MAX_INLINE`]
+    /// Maximum length that stays inline, in bytes; see [`XdrType::MAX_INLINE`].
     pub max_inline: Option<u64>,
-    /// [`XdrType::MAX_DDP_ITEMS`]
+    /// Maximum number of DDP-eligible items; see [`XdrType::MAX_DDP_ITEMS`].
     pub max_ddp_items: Option<u32>,
 }
 

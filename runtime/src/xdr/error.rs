@@ -51,7 +51,7 @@ impl EncodeError {
 /// One step on the path from the outermost type to the failing item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathSegment {
-    /// Field (or union arm) `.1` of type `.0`.
+    /// Type name, and the name of its field or union arm.
     Field(&'static str, &'static str),
     /// Element of an array or list, counted from 0.
     Index(usize),
@@ -61,7 +61,7 @@ pub enum PathSegment {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeErrorKind {
-    /// The stream ends before the item does.
+    /// The stream ends within an item.
     #[error("{needed} bytes needed, {remaining} remain")]
     Truncated {
         /// Bytes that the item needs.
@@ -166,7 +166,7 @@ pub struct DecodeError(Box<DecodeErrorInner>);
 struct DecodeErrorInner {
     kind: DecodeErrorKind,
     offset: u64,
-    /// Innermost first.
+    /// Path to the failing item, innermost step first.
     path: Vec<PathSegment>,
 }
 

@@ -75,13 +75,13 @@ pub trait XdrEncode: XdrType {
     /// Returns the length of the whole encoding in bytes, including eligible items and padding. It is a multiple of four.
     fn encoded_len(&self) -> usize;
 
-    /// Appends the encoding to `sink`.
+    /// Appends the encoding to `sink`. The sink decides which eligible items leave the stream.
     ///
     /// # Errors
     /// Returns an error if the value exceeds a bound of its XDR declaration. Discard the partial output in that case.
     fn encode<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError>;
 
-    /// Returns the whole encoding, eligible items included.
+    /// Returns the whole encoding, including eligible items.
     ///
     /// ```
     /// use rpcrdma::xdr::{XdrDecode, XdrEncode};

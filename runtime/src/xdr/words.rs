@@ -15,7 +15,7 @@ pub trait XdrFixed: XdrType + Sized {
     /// Parts of the type, used to name the truncated item in errors; empty for a type without parts.
     const PARTS: &'static [Part] = &[];
 
-    /// Reads one value.
+    /// Reads one value from a run.
     ///
     /// # Errors
     /// Returns an error if the words are not an encoding of this type, or if there are too few.
@@ -210,7 +210,7 @@ impl<'a> WordsMut<'a> {
     #[inline(always)]
     pub fn put_array<const N: usize>(&mut self, bytes: [u8; N]) {
         let room = core::mem::take(&mut self.0);
-        let (taken, rest) = room.split_first_chunk_mut::<N>().expect("a run as long as its types say");
+        let (taken, rest) = room.split_first_chunk_mut::<N>().expect("the run is as long as its types declare");
         *taken = bytes;
         self.0 = rest;
     }
@@ -227,7 +227,7 @@ impl<'a> WordsMut<'a> {
         self.put_array(*bytes);
         // The skipped padding is already zero.
         let room = core::mem::take(&mut self.0);
-        self.0 = room.get_mut(const { pad_len(N) }..).expect("a run as long as its types say");
+        self.0 = room.get_mut(const { pad_len(N) }..).expect("the run is as long as its types declare");
     }
 
     /// Writes `T x[N]` (RFC 4506 §4.12).

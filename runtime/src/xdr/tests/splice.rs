@@ -38,7 +38,7 @@ fn a_read_chunk_is_spliced_in_at_its_position() {
     let chunk = [read_chunk(8, b"abcde")];
     let value: ReadOk = with_reads(&encode_words(&[1, 5]), &chunk).unwrap();
     assert_eq!(value, read(b"abcde"));
-    assert_eq!(value.data.as_ptr(), chunk[0].data.as_ptr(), "not copied");
+    assert_eq!(value.data.as_ptr(), chunk[0].data.as_ptr(), "the item was copied");
 }
 
 #[test]
