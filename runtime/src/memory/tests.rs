@@ -311,7 +311,8 @@ proptest! {
     /// A message consists of the prepended and appended bytes, whatever its initial memory.
     #[test]
     fn a_message_consists_of_the_written_bytes(
-        capacity in 0..3000usize, headroom in 0..100usize, pieces in proptest::collection::vec(0..700usize, 0..12), head in 0..120usize,
+        capacity in 0..3000usize, headroom in 0..100usize,
+        pieces in proptest::collection::vec(0..700usize, 0..12), head in 0..120usize,
     ) {
         let pool = BufferPool::default();
         let mut message = MessageBuf::new(pool.alloc(capacity), headroom);
