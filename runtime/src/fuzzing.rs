@@ -1,20 +1,21 @@
-//! Ways in for fuzzers to what decodes what a peer sends: each takes octets, and panics where a rule is broken.
+//! Entry points for fuzzers of the code that decodes data from a peer. Each takes the fuzzer's bytes and panics if an invariant
+//! is violated.
 //!
-//! | function | what |
+//! | function | target |
 //! | --- | --- |
-//! | [`mpa_stream`] | MPA, DDP, RDMAP: an established iWARP connection's octets |
+//! | [`mpa_stream`] | MPA, DDP and RDMAP: the bytes of an established iWARP connection |
 //! | [`mpa_frames`] | MPA request and reply frames |
-//! | [`private_data`] | RFC 8797 |
-//! | [`rpcrdma_header`] | the header of RPC-over-RDMA version 1 |
-//! | [`rpcrdma2_header`] | the headers of RPC-over-RDMA version 2 |
-//! | [`engine`] | messages and completions in any order, at either end, version 1 |
-//! | [`engine_v2`] | the same, whatever version comes of it |
-//! | [`tcp_stream`] | a stream's octets, and what else happens, at either end of a connection by TCP |
-//! | [`rpc_message`] | RPC headers, credentials |
+//! | [`private_data`] | private data of RFC 8797 |
+//! | [`rpcrdma_header`] | headers of RPC-over-RDMA version 1 |
+//! | [`rpcrdma2_header`] | headers of RPC-over-RDMA version 2 |
+//! | [`engine`] | a client or server engine, version 1, with messages and completions in any order |
+//! | [`engine_v2`] | the same with version negotiation |
+//! | [`tcp_stream`] | a client or server engine of a TCP connection, with received bytes and other events |
+//! | [`rpc_message`] | RPC headers and credentials |
 //! | [`payload_stream`] | XDR with chunks to splice in |
-//! | [`reencodes`] | any type that the compiler generates |
+//! | [`reencodes`] | any generated type |
 //!
-//! Each has a target in `tests/fuzz`, and a property test here.
+//! Each function has a fuzz target in `tests/fuzz` and a property test in this module.
 
 mod engine;
 mod rdma;
@@ -36,30 +37,30 @@ use crate::{
     xdr::{self, DecodeError, Decoder, FlatSink, ReadChunk, WriteChunk, XdrDecode, XdrString, encode_to_bytes},
 };
 
-/// An RPC message, as it reaches a server and as it reaches a client.
-pub fn rpc_message(octets: &[u8]) {
-    reencodes::<RpcMsg>(octets);
+/// Decodes `bytes` as an RPC message, as a server and as a client.
+pub fn rpc_message(bytes: &[u8]) {
+    reencodes::<RpcMsg>(bytes);
 
-    let mut decoder = Decoder::new(octets);
+    let mut decoder = Decoder::new(bytes);
     match CallHeader::decode(&mut decoder) {
         Ok(call) => {
-            // Padding is received whatever it is, and sent as zero: here, and below.
+            // Any padding is accepted, but zero is sent, here and below.
             let wire = encoded(|out| call.encode(&mut FlatSink::new(out)));
             assert_eq!(wire.len(), decoder.consumed());
             assert_eq!(CallHeader::decode(&mut Decoder::new(&wire)).as_ref(), Ok(&call));
             let _ = StandardAuthenticator.authenticate(&call, &[]);
         }
         Err(fault) => {
-            // What is refused is refused with a reply that says what was meant.
+            // The reply that rejects a call must be valid.
             if let Some(reply) = fault.reply() {
                 let wire = encoded(|out| reply.encode(&mut FlatSink::new(out)));
                 assert_eq!(ReplyHeader::decode(&mut Decoder::new(&wire)).as_ref(), Ok(&reply), "{fault}");
-                assert_eq!(octets.first_chunk(), Some(&reply.xid.to_be_bytes()));
+                assert_eq!(bytes.first_chunk(), Some(&reply.xid.to_be_bytes()));
             }
         }
     }
 
-    let mut decoder = Decoder::new(octets);
+    let mut decoder = Decoder::new(bytes);
     if let Ok(reply) = ReplyHeader::decode(&mut decoder) {
         let wire = encoded(|out| reply.encode(&mut FlatSink::new(out)));
         assert_eq!(wire.len(), decoder.consumed());
@@ -67,36 +68,36 @@ pub fn rpc_message(octets: &[u8]) {
     }
 }
 
-/// A header of RPC-over-RDMA version 1 (RFC 8166 §4.1.2).
-pub fn rpcrdma_header(octets: &[u8]) {
-    reencodes::<RdmaMsg>(octets);
+/// Decodes `bytes` as a header of RPC-over-RDMA version 1 (RFC 8166 §4.1.2).
+pub fn rpcrdma_header(bytes: &[u8]) {
+    reencodes::<RdmaMsg>(bytes);
 }
 
-/// The headers of RPC-over-RDMA version 2 (§6.2.2, §6.3): the prefix, and behind it each of the four.
-pub fn rpcrdma2_header(octets: &[u8]) {
-    reencodes::<Rpcrdma2HdrPrefix>(octets);
-    let rest = octets.get(20..).unwrap_or_default();
+/// Decodes `bytes` as the headers of RPC-over-RDMA version 2 (§6.2.2, §6.3): the prefix, followed by each of the four types.
+pub fn rpcrdma2_header(bytes: &[u8]) {
+    reencodes::<Rpcrdma2HdrPrefix>(bytes);
+    let rest = bytes.get(20..).unwrap_or_default();
     reencodes::<Rpcrdma2Msg>(rest);
     reencodes::<Rpcrdma2Nomsg>(rest);
     reencodes::<Rpcrdma2Error>(rest);
     reencodes::<Rpcrdma2Connprop>(rest);
 }
 
-/// Private data of a connection request or reply (RFC 8797).
-pub fn private_data(octets: &[u8]) {
-    if let Some(said) = PrivateData::find(octets) {
-        assert!(octets.len() >= PrivateData::LEN);
+/// Decodes `bytes` as private data of a connection request or reply (RFC 8797).
+pub fn private_data(bytes: &[u8]) {
+    if let Some(said) = PrivateData::find(bytes) {
+        assert!(bytes.len() >= PrivateData::LEN);
         assert_eq!(PrivateData::find(&said.encode()), Some(said));
         assert!(said.send_size >= 1024 && said.receive_size >= 1024);
     }
 }
 
-/// A payload stream of all kinds of items, with chunks to splice in.
+/// Decodes a payload stream with all kinds of items and with chunks to splice in.
 ///
-/// The first octet says how many steps to take and how many chunks there are; for each step an octet follows that
-/// says what to read, for each chunk two that say where it goes and how long it is. The rest is the stream.
-pub fn payload_stream(octets: &[u8]) {
-    let Some((&counts, rest)) = octets.split_first() else { return };
+/// The first byte holds the number of steps (low 5 bits) and of chunks (high 3 bits). One byte for each step follows, which
+/// selects the item to read, and two bytes for each chunk, its position and length. The rest is the stream.
+pub fn payload_stream(bytes: &[u8]) {
+    let Some((&counts, rest)) = bytes.split_first() else { return };
     let Some((steps, rest)) = rest.split_at_checked(usize::from(counts & 0x1F)) else { return };
     let Some((chunks, stream)) = rest.split_at_checked(usize::from(counts >> 5) * 2) else { return };
     let chunks: Vec<(u32, Bytes)> = chunks
@@ -126,12 +127,12 @@ fn walk(mut decoder: Decoder<'_>, steps: &[u8], len: usize) {
             return;
         }
         let after = (decoder.consumed(), decoder.position());
-        assert!(after.0 >= before.0 && after.0 <= len, "a decoder stays within its stream");
-        assert!(after.1 - before.1 >= (after.0 - before.0) as u64, "positions count what was spliced in, too");
-        assert_eq!(after.1 % 4, 0, "items are whole words");
+        assert!(after.0 >= before.0 && after.0 <= len, "the decoder left its stream");
+        assert!(after.1 - before.1 >= (after.0 - before.0) as u64, "the position does not include spliced items");
+        assert_eq!(after.1 % 4, 0, "an item is not a whole number of words");
     }
     let (consumed, result) = (decoder.consumed(), decoder.finish());
-    assert!(result.is_err() || consumed == len, "all of the stream is read, or it is an error");
+    assert!(result.is_err() || consumed == len, "finish accepted unread bytes");
 }
 
 fn read_one(decoder: &mut Decoder<'_>, step: u8) -> Result<(), DecodeError> {
@@ -156,16 +157,16 @@ fn read_one(decoder: &mut Decoder<'_>, step: u8) -> Result<(), DecodeError> {
     }
 }
 
-/// What decodes as a `T` encodes to as many octets, and those to themselves: padding is received whatever it is, and sent
-/// as zero. How many they are is within the bounds that are known of the type.
-pub fn reencodes<T: XdrDecode + xdr::XdrEncode>(octets: &[u8]) {
-    let mut decoder = Decoder::new(octets);
+/// Checks that `bytes` that decode as a `T` are encoded to the same length, that this encoding decodes and encodes to itself,
+/// and that its length is within the bounds of the type. Any padding is accepted, but zero is sent.
+pub fn reencodes<T: XdrDecode + xdr::XdrEncode>(bytes: &[u8]) {
+    let mut decoder = Decoder::new(bytes);
     if let Ok(value) = decoder.read::<T>() {
         let read = decoder.consumed();
         assert_eq!(value.encoded_len(), read);
-        let encoded = encode_to_bytes(&value).expect("what was decoded is within its bounds");
+        let encoded = encode_to_bytes(&value).expect("a decoded value is within its bounds");
         assert_eq!(encoded.len(), read);
-        let again = Decoder::new(&encoded).read::<T>().expect("what was encoded decodes");
+        let again = Decoder::new(&encoded).read::<T>().expect("an encoded value decodes");
         assert_eq!(encode_to_bytes(&again).as_ref(), Ok(&encoded));
         assert!(T::MIN_LEN <= read);
         assert!(T::MAX_LEN.is_none_or(|most| read as u64 <= most));
@@ -174,7 +175,7 @@ pub fn reencodes<T: XdrDecode + xdr::XdrEncode>(octets: &[u8]) {
 
 fn encoded(encode: impl FnOnce(&mut Vec<u8>) -> Result<(), xdr::EncodeError>) -> Vec<u8> {
     let mut out = Vec::new();
-    assert_eq!(encode(&mut out), Ok(()), "what was decoded is within its bounds");
+    assert_eq!(encode(&mut out), Ok(()), "a decoded value is within its bounds");
     out
 }
 
@@ -184,13 +185,13 @@ mod tests {
 
     use super::*;
 
-    fn octets() -> impl Strategy<Value = Vec<u8>> {
+    fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
         let words = proptest::collection::vec(prop_oneof![0..8u32, any::<u32>()], 0..64)
             .prop_map(|words| words.iter().flat_map(|word| word.to_be_bytes()).collect());
         prop_oneof![words, proptest::collection::vec(any::<u8>(), 0..300)]
     }
 
-    /// Something that happens to an engine; messages are likely to be some.
+    /// Generates one step of an engine, often a message.
     fn step() -> impl Strategy<Value = Vec<u8>> {
         let word = prop_oneof![
             6 => 0..3u32,
@@ -201,13 +202,13 @@ mod tests {
         let message =
             (0x1000..0x1004u32, 0..3u32, proptest::collection::vec(word, 0..24)).prop_map(|(xid, proc, rest)| {
                 let words = [&[xid, 1, 4, proc], &rest[..]].concat();
-                let octets = words.iter().flat_map(|word| word.to_be_bytes());
-                [0, words.len() as u8].into_iter().chain(octets).collect()
+                let bytes = words.iter().flat_map(|word| word.to_be_bytes());
+                [0, words.len() as u8].into_iter().chain(bytes).collect()
             });
         prop_oneof![message, proptest::collection::vec(any::<u8>(), 1..7)]
     }
 
-    /// The same in version 2: prefix, and what may follow.
+    /// Generates one step in version 2: a prefix and a possible rest, or anything else.
     fn step_v2() -> impl Strategy<Value = Vec<u8>> {
         let word = prop_oneof![
             6 => 0..3u32,
@@ -220,30 +221,30 @@ mod tests {
         let message = (0x1000..0x1004u32, htype, flags, proptest::collection::vec(word, 0..24));
         let message = message.prop_map(|(xid, htype, flags, rest)| {
             let words = [&[xid, 2, 4 << 16 | 4, htype, flags], &rest[..]].concat();
-            let octets = words.iter().flat_map(|word| word.to_be_bytes());
-            [0, words.len() as u8].into_iter().chain(octets).collect()
+            let bytes = words.iter().flat_map(|word| word.to_be_bytes());
+            [0, words.len() as u8].into_iter().chain(bytes).collect()
         });
-        // No properties: the exchange is over at once.
+        // A message without properties ends the exchange at once.
         let connprop = [0x2000, 2, 4 << 16 | 4, 5, 0, 0].iter().flat_map(|word: &u32| word.to_be_bytes());
         let connprop: Vec<u8> = [0, 6].into_iter().chain(connprop).collect();
         prop_oneof![4 => message, 1 => Just(connprop), 4 => proptest::collection::vec(any::<u8>(), 1..7)]
     }
 
-    /// The same over TCP: a fragment, all of it or its beginning.
+    /// Generates one step over TCP: a whole or partial fragment, or anything else.
     fn step_tcp() -> impl Strategy<Value = Vec<u8>> {
         let (xid, call) = (0x1000..0x1004u32, prop_oneof![4 => 0..2u32, 1 => any::<u32>()]);
         let fragment = (any::<bool>(), xid, call, 0..60u32).prop_map(|(last, xid, call, more)| {
             let words = [(u32::from(last) << 31) | (8 + more), xid, call];
-            let octets: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
-            [&[0, 12][..], &octets, &[0, more as u8], &vec![0; more as usize]].concat()
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+            [&[0, 12][..], &bytes, &[0, more as u8], &vec![0; more as usize]].concat()
         });
         prop_oneof![4 => fragment, 6 => proptest::collection::vec(any::<u8>(), 1..7)]
     }
 
     proptest! {
         #[test]
-        fn headers_v2(octets in octets()) {
-            rpcrdma2_header(&octets);
+        fn headers_v2(bytes in any_bytes()) {
+            rpcrdma2_header(&bytes);
         }
 
         #[test]
@@ -257,8 +258,8 @@ mod tests {
         }
 
         #[test]
-        fn headers(octets in octets()) {
-            rpcrdma_header(&octets);
+        fn headers(bytes in any_bytes()) {
+            rpcrdma_header(&bytes);
         }
 
         #[test]
@@ -268,7 +269,7 @@ mod tests {
         }
 
         #[test]
-        fn set_up(flags: u8, revision in 0u8..4, len in 0u8..9, rest in proptest::collection::vec(any::<u8>(), 0..9)) {
+        fn mpa_setup_frames(flags: u8, revision in 0u8..4, len in 0u8..9, rest in proptest::collection::vec(any::<u8>(), 0..9)) {
             for key in [b"MPA ID Req Frame", b"MPA ID Rep Frame"] {
                 mpa_frames(&[&key[..], &[flags, revision, 0, len], &rest].concat());
             }
@@ -280,14 +281,14 @@ mod tests {
         }
 
         #[test]
-        fn rpc_messages(octets in octets()) {
-            rpc_message(&octets);
+        fn rpc_messages(bytes in any_bytes()) {
+            rpc_message(&bytes);
         }
 
         #[test]
-        fn payload_streams(counts: u8, script in proptest::collection::vec(any::<u8>(), 45), octets in octets()) {
+        fn payload_streams(counts: u8, script in proptest::collection::vec(any::<u8>(), 45), bytes in any_bytes()) {
             let script = &script[..usize::from(counts & 0x1F) + usize::from(counts >> 5) * 2];
-            payload_stream(&[&[counts], script, &octets].concat());
+            payload_stream(&[&[counts], script, &bytes].concat());
         }
     }
 }

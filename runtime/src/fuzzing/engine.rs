@@ -1,6 +1,6 @@
-//! An engine to which a fuzzer's bytes happen, whatever its transport.
+//! Driver of an engine, with any transport, from a fuzzer's bytes.
 //!
-//! Bytes are read one at a time, each for one thing that happens. The transport numbers these things.
+//! Each byte selects one event; more bytes may follow as its parameters. The transport numbers the events.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -18,22 +18,22 @@ use crate::{
     xdr::ReducedItem,
 };
 
-/// The first XID, so that a fuzzer can find those of the calls in flight.
+/// First XID, known so that a fuzzer can guess those of calls in flight.
 pub(super) const XID: u32 = 0x1000;
 
-/// Bytes to read, one at a time or several.
+/// Reader of the fuzzer's bytes.
 pub(super) struct Input<'a>(pub(super) &'a [u8]);
 
 impl<'a> Input<'a> {
-    pub(super) fn octet(&mut self) -> Option<u8> {
+    pub(super) fn byte(&mut self) -> Option<u8> {
         let (&first, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(first)
     }
 
-    /// Numbers of one byte each; zero where there are no more bytes.
+    /// Reads numbers of one byte each; zero at the end of the input.
     pub(super) fn numbers<const N: usize>(&mut self) -> [usize; N] {
-        [(); N].map(|()| self.octet().unwrap_or_default().into())
+        [(); N].map(|()| self.byte().unwrap_or_default().into())
     }
 
     pub(super) fn number(&mut self) -> usize {
@@ -48,33 +48,33 @@ impl<'a> Input<'a> {
     }
 }
 
-/// The transport under an engine, and its peer.
+/// The transport and the peer of an engine.
 pub(super) trait Network: Sized {
     type Engine: Engine;
 
-    /// Returns the port that the engine posts its work to.
+    /// Returns the port to which the engine posts its work.
     fn port(&mut self) -> &mut <Self::Engine as Engine>::Port;
 
-    /// Does the thing that has this number.
+    /// Performs the event with this number.
     fn step(world: &mut World<Self>, step: u8, input: &mut Input<'_>);
 
-    /// Does what the engine has asked for, and checks that it keeps to its limits.
+    /// Performs the actions that the engine requested, and checks its limits.
     fn check(world: &mut World<Self>);
 
-    /// Ends the connection, and everything that the engine has posted.
+    /// Closes the connection and completes all posted work.
     fn end(&mut self, engine: &mut Self::Engine);
 }
 
-/// An engine, its transport, and what is known of its calls.
+/// An engine, its transport, and the expected state of its calls.
 pub(super) struct World<N: Network> {
     pub(super) engine: N::Engine,
     pub(super) network: N,
     now: Instant,
-    /// Local calls that are not over.
+    /// Local calls in flight.
     calls: BTreeSet<CallId>,
-    /// Whether there has been one.
+    /// Whether a local call was ever made.
     pub(super) has_called: bool,
-    /// Calls of the peer that are not answered.
+    /// Calls of the peer without a reply.
     arrived: VecDeque<IncomingCall>,
     /// Calls of the peer whose replies have not been sent.
     pub(super) unsent: BTreeSet<ReplyToken>,
@@ -82,10 +82,10 @@ pub(super) struct World<N: Network> {
 }
 
 impl<N: Network> World<N> {
-    /// Has everything happen that `input` says, then ends the connection.
+    /// Performs all events of `input`, then ends the connection.
     ///
     /// # Panics
-    /// When the engine breaks a promise.
+    /// Panics if the engine violates its contract.
     pub(super) fn run(engine: N::Engine, network: N, mut input: Input<'_>) {
         let mut world = Self {
             engine,
@@ -97,7 +97,7 @@ impl<N: Network> World<N> {
             unsent: BTreeSet::new(),
             closed: false,
         };
-        while let Some(step) = input.octet() {
+        while let Some(step) = input.byte() {
             N::step(&mut world, step, &mut input);
             world.settle();
         }
@@ -124,14 +124,14 @@ impl<N: Network> World<N> {
             seal: None,
         };
         self.has_called = true;
-        assert!(self.calls.insert(self.engine.start_call(call)), "a call id that is in use");
+        assert!(self.calls.insert(self.engine.start_call(call)), "the call id is in use");
     }
 
     /// Replies to the call that arrived first, with an item for each of its Write chunks.
     pub(super) fn reply(&mut self, len: usize, item: usize) {
         let Some(call) = self.arrived.pop_front() else { return };
         let reduced = call.reply.write_chunks.iter().enumerate().filter_map(|(chunk, capacity)| {
-            // Most often what fits, sometimes more.
+            // The item usually fits, but sometimes it is longer.
             let len = if item == 255 { 1 << 16 } else { usize::try_from((*capacity)?).ok()?.min(item * 4) };
             Some(ReducedItem { position: 8, chunk, data: Bytes::from(vec![7; len]) })
         });
@@ -139,39 +139,41 @@ impl<N: Network> World<N> {
         self.engine.reply(call.token, OutgoingReply { message: message([XID, 1], len), reduced });
     }
 
-    /// Answers the call that arrived first with an error of the transport.
+    /// Responds to the call that arrived first with a transport error.
     pub(super) fn reply_error(&mut self) {
         if let Some(call) = self.arrived.pop_front() {
             self.engine.reply_error(call.token);
         }
     }
 
-    /// Cancels the first call. `false` if there is none.
+    /// Cancels the first call. Returns `false` if there is none.
     pub(super) fn cancel(&mut self) -> bool {
         let first = self.calls.first();
         first.map(|id| self.engine.cancel_call(*id, self.now)).is_some()
     }
 
-    /// Lets some tenths of a second pass.
+    /// Advances the time by tenths of a second.
     pub(super) fn wait(&mut self, tenths: usize) {
         self.now += Duration::from_millis(tenths as u64 * 100);
         self.engine.handle_timeout(self.now);
     }
 
-    /// Lets the engine do what is due.
+    /// Polls the engine for work and events.
     fn settle(&mut self) {
         self.engine.poll_work(self.network.port(), self.now);
         while let Some(event) = self.engine.poll_event() {
-            // A call that is made too late is over at once.
+            // A call that starts after the end finishes at once.
             assert!(!self.closed || matches!(event, EngineEvent::CallFinished { .. }), "{event:?} after the end");
             match event {
-                EngineEvent::CallFinished { id, .. } => assert!(self.calls.remove(&id), "{id:?} is over already"),
+                EngineEvent::CallFinished { id, .. } => {
+                    assert!(self.calls.remove(&id), "{id:?} is unknown or finished twice")
+                }
                 EngineEvent::CallArrived(call) => {
-                    assert!(self.unsent.insert(call.token), "{:?} is another's", call.token);
+                    assert!(self.unsent.insert(call.token), "{:?} is in use", call.token);
                     self.arrived.push_back(call);
                 }
                 EngineEvent::ReplySent { token, .. } => {
-                    assert!(self.unsent.remove(&token), "{token:?} is no call's, or over already");
+                    assert!(self.unsent.remove(&token), "{token:?} is unknown or was already sent");
                     self.arrived.retain(|call| call.token != token);
                 }
                 EngineEvent::Closed(_) => self.closed = true,
@@ -180,9 +182,9 @@ impl<N: Network> World<N> {
         N::check(self);
     }
 
-    /// Ends the connection, and everything with it.
+    /// Ends the connection, and checks that everything is released.
     fn end(mut self) {
-        // Each turn takes memory back, or is the last.
+        // Each iteration releases memory, except the last.
         for _ in 0..1000 {
             self.network.end(&mut self.engine);
             self.settle();
@@ -190,13 +192,13 @@ impl<N: Network> World<N> {
                 break;
             }
         }
-        assert!(self.closed, "the connection has no end: {:?}", self.engine.counters());
-        assert!(self.calls.is_empty(), "{:?} are not over", self.calls);
-        assert!(self.unsent.is_empty(), "{:?} are not reported as sent or lost", self.unsent);
+        assert!(self.closed, "the connection does not close: {:?}", self.engine.counters());
+        assert!(self.calls.is_empty(), "{:?} did not finish", self.calls);
+        assert!(self.unsent.is_empty(), "{:?} were not reported as sent or lost", self.unsent);
     }
 }
 
-/// A message of two words and zeros.
+/// Returns a message of two words followed by `len` zero bytes, padded.
 fn message(words: [u32; 2], len: usize) -> MessageBuf {
     let mut message = message_buf(&BufferPool::default(), 8);
     words.iter().for_each(|word| message.append(&word.to_be_bytes()));

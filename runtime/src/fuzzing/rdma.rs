@@ -1,7 +1,7 @@
-//! RPC-over-RDMA under a fuzzer.
+//! Fuzzing of RPC-over-RDMA engines.
 //!
-//! The first byte chooses the engine's role and configuration. The provider is as good as its contract: it delivers no more
-//! messages than there are Receives, completes in order, and reports `Disconnected` last. The peer may send anything.
+//! The first byte chooses the engine's role and configuration. The provider obeys its contract: it delivers no more messages
+//! than there are Receives, completes work in order, and reports `Disconnected` last. The peer may send anything.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -19,18 +19,18 @@ use crate::{
     },
 };
 
-/// Most octets that a peer may make this end allocate for its calls.
+/// Maximum memory that the engine may allocate for the peer's calls, in bytes.
 const MAX_PULLED: u64 = 1 << 16;
 
-/// What is registered.
+/// A registered region.
 struct Registered {
     memory: RegisterableMemory,
     access: Access,
-    /// By the peer's Send with Invalidate.
+    /// Whether the peer invalidated the region by Send with Invalidate.
     invalid: bool,
 }
 
-/// A provider whose handles count from 1, and that completes what is posted when it is told to.
+/// A provider with handles 1, 2, 3 and so on. It completes posted work on demand.
 #[derive(Default)]
 struct Provider {
     receives: usize,
@@ -40,21 +40,21 @@ struct Provider {
     disconnecting: bool,
     gone: bool,
     send_threshold: usize,
-    /// Whether both ends make calls.
+    /// Whether both peers make calls.
     symmetric: bool,
 }
 
 impl QueuePair for Provider {
     fn register(&mut self, memory: RegisterableMemory, access: Access) -> Result<Region, RegisterError> {
-        // Handles run out now and then.
+        // The limit is low enough to be reached.
         if self.gone || self.registered.len() > 40 {
-            return Err(RegisterError { source: "no more".into(), memory });
+            return Err(RegisterError { source: "no free handles".into(), memory });
         }
         self.last_handle += 1;
         self.registered.insert(self.last_handle, Registered { memory, access, invalid: false });
         let pulled = self.registered.values().filter(|region| region.access == Access::ReadSink);
         let pulled: usize = pulled.map(|region| region.memory.len()).sum();
-        assert!(pulled as u64 <= MAX_PULLED, "{pulled} octets of sinks, by a peer's words alone");
+        assert!(pulled as u64 <= MAX_PULLED, "{pulled} bytes of sinks exceed the limit");
         Ok(Region { handle: MemoryHandle(self.last_handle), base: 0 })
     }
 
@@ -64,11 +64,16 @@ impl QueuePair for Provider {
 
     fn post(&mut self, request: WorkRequest) {
         match &request {
-            WorkRequest::Send { message, .. } => assert!(message.len() <= self.send_threshold, "too long for the peer"),
+            WorkRequest::Send { message, .. } => {
+                assert!(message.len() <= self.send_threshold, "message exceeds the send threshold")
+            }
             WorkRequest::Read { sink, sink_offset, len, .. } => {
-                let region = self.registered.get(&sink.0).expect("a sink that is registered");
+                let region = self.registered.get(&sink.0).expect("the sink is registered");
                 assert_eq!(region.access, Access::ReadSink);
-                assert!(sink_offset.saturating_add((*len).into()) <= region.memory.len() as u64, "beyond the sink");
+                assert!(
+                    sink_offset.saturating_add((*len).into()) <= region.memory.len() as u64,
+                    "read goes beyond its sink"
+                );
             }
             WorkRequest::Write { .. } => {}
             WorkRequest::Invalidate { handle, .. } => {
@@ -104,11 +109,11 @@ impl QueuePair for Provider {
 }
 
 impl Provider {
-    /// The next completion of what is posted, in order.
+    /// Returns the next completion of posted work, in order.
     fn complete(&mut self, failure: Option<WorkError>) -> Option<Completion> {
         let request = self.posted.pop_front()?;
         Some(match request {
-            // What is taken back is taken back, whatever becomes of the connection.
+            // Invalidation succeeds even on a broken connection.
             WorkRequest::Invalidate { id, handle } if self.registered.contains_key(&handle.0) => {
                 let memory = self.registered.remove(&handle.0)?.memory;
                 Completion::Invalidated { id, memory }
@@ -117,37 +122,37 @@ impl Provider {
         })
     }
 
-    /// A message of the peer's: an octet says how many words, then come the words.
+    /// Receives a message from the peer: one byte for its length in words, then the words.
     fn receive(&mut self, engine: &mut Connection, invalidated: Option<MemoryHandle>, input: &mut Input<'_>) {
-        let octets = input.number() * 4;
-        let octets = input.take(octets).to_vec();
+        let bytes = input.number() * 4;
+        let bytes = input.take(bytes).to_vec();
         if self.gone || self.receives == 0 {
             return;
         }
         self.receives -= 1;
-        let len = octets.len();
-        let message = MessageBuf::received(octets.into(), len);
+        let len = bytes.len();
+        let message = MessageBuf::received(bytes.into(), len);
         engine.handle_completion(Completion::Received { message, invalidated });
     }
 }
 
-/// Runs an engine as `octets` say, to its end.
+/// Runs a version 1 engine with the events of `bytes`, then closes its connection.
 ///
 /// # Panics
-/// When the engine breaks a promise: a call that is not over once and once only, memory that is not taken back, more
-/// memory for a peer's call than is configured, a message longer than the peer takes.
-pub fn engine(octets: &[u8]) {
-    run(octets, 1..=1);
+/// Panics if the engine violates its contract: a call does not finish exactly once, memory is not released, the memory for a
+/// peer's call exceeds the configured limit, or a message is longer than the peer's receive buffers.
+pub fn engine(bytes: &[u8]) {
+    run(bytes, 1..=1);
 }
 
-/// [`engine`], for a connection that may come to have version 2, in which both ends make calls.
-pub fn engine_v2(octets: &[u8]) {
-    run(octets, 1..=2);
+/// Runs an engine like [`engine`], but may negotiate version 2, in which both peers make calls.
+pub fn engine_v2(bytes: &[u8]) {
+    run(bytes, 1..=2);
 }
 
-fn run(octets: &[u8], versions: RangeInclusive<u32>) {
-    let mut input = Input(octets);
-    let Some(mode) = input.octet() else { return };
+fn run(bytes: &[u8], versions: RangeInclusive<u32>) {
+    let mut input = Input(bytes);
+    let Some(mode) = input.byte() else { return };
     let role = if mode & 1 == 0 { Role::Server } else { Role::Client };
     let mut config = EngineConfig { max_call_len: MAX_PULLED / 2, max_fetched: MAX_PULLED, ..EngineConfig::default() };
     config.versions = versions;
@@ -208,8 +213,8 @@ impl Network for Provider {
             }
             10 => world.wait(input.number()),
             _ => {
-                // Once in a while: it ends everything.
-                if input.octet() == Some(0) {
+                // Rarely, because this ends the run.
+                if input.byte() == Some(0) {
                     engine.close();
                 }
             }
@@ -222,7 +227,7 @@ impl Network for Provider {
             network.end(engine);
         }
         if *closed {
-            assert_eq!(network.registered.len(), 0, "memory is left registered");
+            assert_eq!(network.registered.len(), 0, "memory is still registered");
             assert_eq!(engine.counters().exposed_regions, 0);
         }
     }

@@ -1,7 +1,7 @@
-//! A byte stream (RFC 5531 §11) under a fuzzer.
+//! Fuzzing of engines over a byte stream (RFC 5531 §11).
 //!
-//! The first byte chooses the engine's role and limits. The stream is as good as its contract: it brings bytes only when they are
-//! wanted. The peer may send anything.
+//! The first byte chooses the engine's role and limits. The stream obeys its contract: it delivers bytes only when the engine
+//! wants them. The peer may send anything.
 
 use std::{io::IoSlice, sync::Arc};
 
@@ -15,12 +15,12 @@ use crate::{
     provider::DisconnectReason,
 };
 
-/// Octets that all connections may hold.
+/// Memory that all connections may hold together, in bytes.
 const MEMORY: u64 = 12_000;
-/// Octets that the others hold now and then.
+/// Memory that other connections hold at times, in bytes.
 const OTHERS: u64 = 9000;
 
-/// A stream, and the memory that its connection shares with others.
+/// A stream and the memory budget that its connection shares with others.
 struct Stream {
     port: (),
     budget: Arc<MemoryBudget>,
@@ -28,14 +28,14 @@ struct Stream {
     most_arrived: usize,
 }
 
-/// Runs an end as `octets` say, until it is over.
+/// Runs a stream engine with the events of `bytes`, then closes its connection.
 ///
 /// # Panics
-/// When it breaks a promise: a call that is not over once and once only, more calls at a time or more memory than is
-/// configured, memory that is not given back.
-pub fn tcp_stream(octets: &[u8]) {
-    let mut input = Input(octets);
-    let Some(mode) = input.octet() else { return };
+/// Panics if the engine violates its contract: a call does not finish exactly once, concurrent calls or memory exceed the
+/// configured limits, or memory is not released.
+pub fn tcp_stream(bytes: &[u8]) {
+    let mut input = Input(bytes);
+    let Some(mode) = input.byte() else { return };
     let role = if mode & 1 == 0 { Role::Server } else { Role::Client };
     let budget = MemoryBudget::new(MEMORY);
     let config = EngineConfig {
@@ -70,7 +70,7 @@ impl Network for Stream {
                 let len = input.number();
                 receive(engine, input.take(len));
             }
-            // Much of the same, for long records.
+            // Many zero bytes, for long records.
             3 => receive(engine, &vec![0; input.number() * 32]),
             4 => engine.handle_records(1 + usize::from(step >> 4)),
             5 => {
@@ -94,8 +94,8 @@ impl Network for Stream {
                     .then(|| MemoryShare::of(Some(Arc::clone(&network.budget))).take_now(OTHERS))
                     .flatten();
             }
-            // Once in a while: each ends everything.
-            _ => match input.octet() {
+            // Rarely, because each of these ends the run.
+            _ => match input.byte() {
                 Some(0) => engine.close_with(CloseReason::Disconnected(DisconnectReason::Local)),
                 Some(1) => engine.ended(),
                 Some(2) if engine.wants_shutdown() => engine.shut_down(),
@@ -106,12 +106,12 @@ impl Network for Stream {
 
     fn check(world: &mut World<Self>) {
         let Stream { budget, others, most_arrived, .. } = &world.network;
-        assert!(world.unsent.len() <= *most_arrived, "more calls than there are credits for");
-        // What comes ahead of the reply to a local call is taken beyond the limit.
-        assert!(world.has_called || budget.held() <= MEMORY, "{} octets are held", budget.held());
+        assert!(world.unsent.len() <= *most_arrived, "more calls than granted credits");
+        // Records that arrive before the reply to a local call may exceed the limit.
+        assert!(world.has_called || budget.held() <= MEMORY, "{} bytes are held", budget.held());
         if world.closed {
             assert_eq!(budget.waiting(), 0);
-            assert_eq!(budget.held(), others.as_ref().map_or(0, BudgetCharge::octets), "memory is not given back");
+            assert_eq!(budget.held(), others.as_ref().map_or(0, BudgetCharge::bytes), "memory is not released");
         }
     }
 
@@ -120,9 +120,9 @@ impl Network for Stream {
     }
 }
 
-fn receive(engine: &mut StreamConnection, octets: &[u8]) {
+fn receive(engine: &mut StreamConnection, bytes: &[u8]) {
     if engine.wants_input() {
-        engine.receive(octets);
+        engine.receive(bytes);
         engine.handle_records(2);
     }
 }

@@ -1,8 +1,8 @@
-//! Memory that all connections of a server hold for calls, kept within one limit.
+//! A limit on the memory that all connections of a server hold for calls.
 //!
-//! What is within the limit costs an atomic operation to take and one to give back. Beyond it connections queue up, and the
-//! one that has waited longest takes first, so that a large call is not passed by small ones for ever. A connection that
-//! waits goes on with everything else: its Receives, its replies, the calls that it has begun.
+//! Within the limit, taking and returning memory costs one atomic operation each. Beyond it, connections queue. The first in
+//! the queue takes memory first, so that small calls cannot starve a large one. A connection in the queue continues with
+//! everything else: Receives, replies, and calls in progress.
 
 use std::{
     collections::VecDeque,
@@ -14,19 +14,19 @@ use std::{
     task::Waker,
 };
 
-/// The limit, and what is held of it.
+/// The limit and the memory currently held, in bytes.
 pub(crate) struct MemoryBudget {
     limit: u64,
     held: AtomicU64,
-    /// How many are in the queue.
+    /// Number of connections in the queue.
     waiting: AtomicUsize,
     queue: Mutex<VecDeque<Arc<BudgetWaiter>>>,
 }
 
-/// A place in the queue.
+/// A connection's entry in the queue.
 #[derive(Default)]
 struct BudgetWaiter {
-    /// There may be room: its owner has not looked yet.
+    /// Set when memory may be available; cleared when the owner tries again.
     called: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
@@ -47,12 +47,12 @@ impl MemoryBudget {
         Arc::new(Self { limit, held, waiting, queue })
     }
 
-    /// Octets held now.
+    /// Returns the memory currently held, in bytes.
     pub(crate) fn held(&self) -> u64 {
         self.held.load(SeqCst)
     }
 
-    /// Connections that wait now.
+    /// Returns the number of waiting connections.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(SeqCst)
     }
@@ -61,15 +61,15 @@ impl MemoryBudget {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn try_add(&self, octets: u64) -> bool {
-        let within = |held: u64| held.checked_add(octets).filter(|&sum| sum <= self.limit);
+    fn try_add(&self, bytes: u64) -> bool {
+        let within = |held: u64| held.checked_add(bytes).filter(|&sum| sum <= self.limit);
         self.held.fetch_update(SeqCst, SeqCst, within).is_ok()
     }
 
-    // Whoever has entered the queue looks once more before it waits: either it sees what has been given back here, or
-    // this sees that it is there.
-    fn give_back(&self, octets: u64) {
-        self.held.fetch_sub(octets, SeqCst);
+    // A connection tries once more after it has entered the queue. Either it sees the memory returned here, or this function
+    // sees the connection in the queue.
+    fn give_back(&self, bytes: u64) {
+        self.held.fetch_sub(bytes, SeqCst);
         if self.waiting.load(SeqCst) > 0
             && let Some(first) = self.queue().front()
         {
@@ -77,7 +77,7 @@ impl MemoryBudget {
         }
     }
 
-    /// Changes the queue, and calls whoever comes to its front.
+    /// Removes a connection from the queue and notifies the first one in it.
     fn leave(&self, turn: &Arc<BudgetWaiter>) {
         let mut queue = self.queue();
         queue.retain(|other| !Arc::ptr_eq(other, turn));
@@ -90,53 +90,53 @@ impl MemoryBudget {
 
 impl fmt::Debug for MemoryBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Budget").field("limit", &self.limit).field("held", &self.held()).finish_non_exhaustive()
+        f.debug_struct("MemoryBudget").field("limit", &self.limit).field("held", &self.held()).finish_non_exhaustive()
     }
 }
 
-/// Octets of a budget, until it is dropped.
+/// Memory charged to a budget, returned on drop.
 #[derive(Debug, Default)]
 pub(crate) struct BudgetCharge(Option<(Arc<MemoryBudget>, u64)>);
 
 impl BudgetCharge {
-    /// Octets; none without a budget.
-    pub(crate) fn octets(&self) -> u64 {
-        self.0.as_ref().map_or(0, |(_, octets)| *octets)
+    /// Returns the charged memory in bytes; 0 without a budget.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.as_ref().map_or(0, |(_, bytes)| *bytes)
     }
 
-    /// Takes over what another one has, of the same budget.
+    /// Merges another charge of the same budget into this one.
     pub(crate) fn absorb(&mut self, mut other: Self) {
         match (&mut self.0, other.0.take()) {
-            (Some((_, octets)), Some((_, more))) => *octets = octets.saturating_add(more),
+            (Some((_, bytes)), Some((_, more))) => *bytes = bytes.saturating_add(more),
             (none, more) => *none = none.take().or(more),
         }
     }
 
-    /// Gives back what is more than `octets`.
-    pub(crate) fn shrink(&mut self, octets: u64) {
+    /// Returns the memory above `bytes` to the budget.
+    pub(crate) fn shrink(&mut self, bytes: u64) {
         if let Some((budget, held)) = &mut self.0
-            && *held > octets
+            && *held > bytes
         {
-            budget.give_back(*held - octets);
-            *held = octets;
+            budget.give_back(*held - bytes);
+            *held = bytes;
         }
     }
 }
 
 impl Drop for BudgetCharge {
     fn drop(&mut self) {
-        if let Some((budget, octets)) = &self.0 {
-            budget.give_back(*octets);
+        if let Some((budget, bytes)) = &self.0 {
+            budget.give_back(*bytes);
         }
     }
 }
 
-/// One connection's access to a budget; without one, nothing is limited.
+/// One connection's access to a budget. Without a budget, nothing is limited.
 #[derive(Default)]
 pub struct MemoryShare {
     budget: Option<Arc<MemoryBudget>>,
     turn: Arc<BudgetWaiter>,
-    /// It is in the queue.
+    /// Whether the connection is in the queue.
     waits: bool,
 }
 
@@ -145,45 +145,45 @@ impl MemoryShare {
         Self { budget, turn: Arc::default(), waits: false }
     }
 
-    /// Takes so many octets, at most the limit. If they are not there, the connection waits, and asks again for as much
-    /// once it [is called](Self::is_called).
-    pub(crate) fn take(&mut self, octets: u64) -> Option<BudgetCharge> {
+    /// Takes `bytes`, which must not exceed the limit. If they are not available, the connection enters the queue, and calls
+    /// this again with the same amount once it [is called](Self::is_called).
+    pub(crate) fn take(&mut self, bytes: u64) -> Option<BudgetCharge> {
         let Some(budget) = &self.budget else { return Some(BudgetCharge::default()) };
         if !self.waits {
-            if let Some(charge) = self.take_now(octets) {
+            if let Some(charge) = self.take_now(bytes) {
                 return Some(charge);
             }
             let mut queue = budget.queue();
             queue.push_back(Arc::clone(&self.turn));
             budget.waiting.store(queue.len(), SeqCst);
             self.waits = true;
-            tracing::debug!(octets, held = budget.held(), limit = budget.limit, "a call waits for memory");
+            tracing::debug!(bytes, held = budget.held(), limit = budget.limit, "a call waits for memory");
         }
         self.turn.called.store(false, SeqCst);
         let first = budget.queue().front().is_some_and(|first| Arc::ptr_eq(first, &self.turn));
-        if !(first && budget.try_add(octets)) {
+        if !(first && budget.try_add(bytes)) {
             return None;
         }
-        let charge = BudgetCharge(Some((Arc::clone(budget), octets)));
+        let charge = BudgetCharge(Some((Arc::clone(budget), bytes)));
         self.stop_waiting();
         Some(charge)
     }
 
-    /// Takes so many octets, if they are there and nobody waits for them.
-    pub(crate) fn take_now(&self, octets: u64) -> Option<BudgetCharge> {
+    /// Takes `bytes` if they are available and no connection is waiting.
+    pub(crate) fn take_now(&self, bytes: u64) -> Option<BudgetCharge> {
         let Some(budget) = &self.budget else { return Some(BudgetCharge::default()) };
-        (budget.waiting() == 0 && budget.try_add(octets)).then(|| BudgetCharge(Some((Arc::clone(budget), octets))))
+        (budget.waiting() == 0 && budget.try_add(bytes)).then(|| BudgetCharge(Some((Arc::clone(budget), bytes))))
     }
 
-    /// Takes what cannot wait, be it beyond the limit.
-    pub(crate) fn take_anyway(&self, octets: u64) -> BudgetCharge {
+    /// Takes `bytes` for a use that cannot wait, even beyond the limit.
+    pub(crate) fn take_anyway(&self, bytes: u64) -> BudgetCharge {
         BudgetCharge(self.budget.as_ref().map(|budget| {
-            budget.held.fetch_add(octets, SeqCst);
-            (Arc::clone(budget), octets)
+            budget.held.fetch_add(bytes, SeqCst);
+            (Arc::clone(budget), bytes)
         }))
     }
 
-    /// What it waited for is not wanted any more.
+    /// Leaves the queue.
     pub(crate) fn stop_waiting(&mut self) {
         if std::mem::take(&mut self.waits)
             && let Some(budget) = &self.budget
@@ -192,23 +192,23 @@ impl MemoryShare {
         }
     }
 
-    /// Whether it waits.
+    /// Returns whether the connection is in the queue.
     pub(crate) fn waits(&self) -> bool {
         self.waits
     }
 
-    /// Whether it waits, and there may be room now.
+    /// Returns whether the connection is in the queue and memory may be available.
     pub(crate) fn is_called(&self) -> bool {
         self.waits && self.turn.called.load(SeqCst)
     }
 
-    /// Has `waker` woken when it is called, if it waits.
+    /// Registers `waker`, to be woken when the connection is called. Has no effect outside of the queue.
     pub(crate) fn wait(&self, waker: &Waker) {
         if !self.waits {
             return;
         }
         *self.turn.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker.clone());
-        // It may have been called before there was anybody to wake.
+        // The connection may have been called before the waker was registered.
         if self.is_called() {
             waker.wake_by_ref();
         }
@@ -223,7 +223,7 @@ impl Drop for MemoryShare {
 
 impl fmt::Debug for MemoryShare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Share").field("budget", &self.budget).field("waits", &self.waits).finish_non_exhaustive()
+        f.debug_struct("MemoryShare").field("budget", &self.budget).field("waits", &self.waits).finish_non_exhaustive()
     }
 }
 
@@ -252,19 +252,19 @@ mod tests {
     #[test]
     fn without_a_budget_nothing_is_limited() {
         let mut share = MemoryShare::default();
-        assert_eq!(share.take(u64::MAX).unwrap().octets(), 0);
+        assert_eq!(share.take(u64::MAX).unwrap().bytes(), 0);
         assert!(!share.waits());
     }
 
     #[test]
-    fn what_is_taken_comes_back() {
+    fn charged_memory_is_returned() {
         let budget = MemoryBudget::new(100);
         let mut share = MemoryShare::of(Some(Arc::clone(&budget)));
         let (mut a, b) = (share.take(60).unwrap(), share.take(40).unwrap());
-        assert_eq!((budget.held(), a.octets(), b.octets()), (100, 60, 40));
+        assert_eq!((budget.held(), a.bytes(), b.bytes()), (100, 60, 40));
         a.shrink(10);
         a.shrink(30);
-        assert_eq!((budget.held(), a.octets()), (50, 10));
+        assert_eq!((budget.held(), a.bytes()), (50, 10));
         let mut over = share.take_anyway(900);
         over.absorb(share.take_anyway(100));
         over.absorb(BudgetCharge::default());
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_longest_takes_first() {
+    fn the_first_in_the_queue_takes_first() {
         let budget = MemoryBudget::new(100);
         let share = || MemoryShare::of(Some(Arc::clone(&budget)));
         let (mut a, mut b, mut c) = (share(), share(), share());
@@ -283,7 +283,7 @@ mod tests {
         let most = a.take(90).unwrap();
         assert!(b.take(100).is_none() && b.waits());
         b.wait(&Waker::from(Arc::clone(&woken[0])));
-        // There would be room for it.
+        // Memory is available, but another connection waits.
         assert!(c.take(10).is_none());
         c.wait(&Waker::from(Arc::clone(&woken[1])));
         assert_eq!(budget.waiting(), 2);
@@ -293,18 +293,18 @@ mod tests {
         assert_eq!(count(), [1, 0]);
         assert!(b.is_called() && !c.is_called() && c.take(10).is_none());
         let all = b.take(100).unwrap();
-        assert!(!b.waits() && c.is_called(), "it is first now");
+        assert!(!b.waits() && c.is_called(), "c is first in the queue");
         assert_eq!(count(), [1, 1]);
         assert!(c.take(10).is_none() && !c.is_called());
         c.wait(&Waker::from(Arc::clone(&woken[1])));
         drop(all);
         assert_eq!(count(), [1, 2]);
-        assert_eq!(c.take(10).unwrap().octets(), 10);
+        assert_eq!(c.take(10).unwrap().bytes(), 10);
         assert_eq!((budget.held(), budget.waiting()), (0, 0));
     }
 
     #[test]
-    fn who_goes_while_it_waits_is_in_nobodys_way() {
+    fn a_dropped_waiter_does_not_block_the_queue() {
         let budget = MemoryBudget::new(100);
         let share = || MemoryShare::of(Some(Arc::clone(&budget)));
         let (mut a, mut b, mut c) = (share(), share(), share());
@@ -312,12 +312,12 @@ mod tests {
         assert!(b.take(50).is_none() && c.take(10).is_none());
         drop(b);
         assert!(c.is_called());
-        assert_eq!(c.take(10).unwrap().octets(), 10);
+        assert_eq!(c.take(10).unwrap().bytes(), 10);
         drop(most);
         assert_eq!((budget.held(), budget.waiting()), (0, 0));
     }
 
-    /// Nobody is forgotten, and the limit holds, whoever comes when.
+    /// Every thread gets its turn, and the limit holds, for any interleaving.
     #[test]
     fn threads_take_turns() {
         struct Unpark(Thread);
@@ -334,17 +334,17 @@ mod tests {
                     let mut share = MemoryShare::of(Some(Arc::clone(&budget)));
                     let waker = Waker::from(Arc::new(Unpark(thread::current())));
                     for round in 0..5000 {
-                        let octets = (nth * 31 + round * 7) % 101;
+                        let bytes = (nth * 31 + round * 7) % 101;
                         let charge = loop {
-                            if let Some(charge) = share.take(octets) {
+                            if let Some(charge) = share.take(bytes) {
                                 break charge;
                             }
                             share.wait(&waker);
                             while !share.is_called() {
-                                // Far longer than a turn takes: a call that is missed shows.
+                                // Far longer than a turn takes, so that a lost notification fails the test.
                                 let begun = std::time::Instant::now();
                                 thread::park_timeout(Duration::from_secs(20));
-                                assert!(begun.elapsed() < Duration::from_secs(15), "not called");
+                                assert!(begun.elapsed() < Duration::from_secs(15), "the connection was not called");
                             }
                         };
                         assert!(budget.held() <= 100);

@@ -1,4 +1,4 @@
-//! Landing buffers that callers use for one call after the other.
+//! Landing buffers that callers reuse from call to call.
 
 use std::{fmt, sync::Arc};
 
@@ -6,14 +6,14 @@ use super::{BufferPool, PayloadBuf, reusable::ReusableBuffers};
 
 /// A pool of landing buffers of one length, for calls whose results are read and then dropped. Clones share the buffers.
 ///
-/// Pass it to [`CallOptions::landing_from`](crate::client::CallOptions::landing_from). The result's [`Bytes`](bytes::Bytes)
-/// are then a view of one of the pool's buffers. The buffer is free again as soon as the last view of it is dropped. Nothing else
-/// has to be given back, and a buffer in use is never handed out twice. Once the pool has as many buffers as calls use at the
-/// same time, a call allocates no memory for its result.
+/// Pass it to [`CallOptions::landing_from`](crate::client::CallOptions::landing_from). The result's [`Bytes`](bytes::Bytes) are
+/// then a view of one of the pool's buffers. The buffer becomes free as soon as the last view of it is dropped, and the pool
+/// never reuses a buffer before that. Once the pool has as many buffers as concurrent calls need, a call allocates no memory for
+/// its result.
 ///
-/// The pool allocates a buffer whenever all others are in use, and keeps all of them until its last clone is dropped. Its memory
-/// is therefore bounded by the number of results that the caller keeps at a time. A provider that registers the buffers of a
-/// [`BufferPool`] once, such as the one for RDMA devices, also keeps the registrations of these buffers between calls.
+/// The pool allocates a buffer if all others are in use, and keeps them until its last clone is dropped. Its memory is therefore
+/// bounded by the number of results that the caller keeps at a time. Some providers, such as the one for RDMA devices, register
+/// the buffers of a [`BufferPool`] once. They also keep the registrations of these buffers between calls.
 ///
 /// ```
 /// use rpcrdma::memory::{BufferPool, LandingPool};
@@ -21,7 +21,7 @@ use super::{BufferPool, PayloadBuf, reusable::ReusableBuffers};
 /// let landing = LandingPool::new(&BufferPool::default(), 1 << 20);
 /// let address = landing.alloc().as_ptr();
 ///
-/// // What a call does: RDMA Writes fill the buffer, and the result is a view of it.
+/// // A call does the same: RDMA Writes fill the buffer, and the result is a view of it.
 /// let mut buffer = landing.alloc();
 /// buffer[..5].copy_from_slice(b"hello");
 /// let result = buffer.freeze().slice(..5);
@@ -36,16 +36,16 @@ use super::{BufferPool, PayloadBuf, reusable::ReusableBuffers};
 pub struct LandingPool(Arc<ReusableBuffers>);
 
 impl LandingPool {
-    /// Creates an empty pool of buffers of `len` bytes: the longest result that they are for. Pass the pool of the connection,
+    /// Creates an empty pool of buffers of `len` bytes, the maximum length of a result. Pass the pool of the connection,
     /// [`Channel::pool`](crate::client::Channel::pool), so that its provider can keep the buffers registered.
     #[must_use]
     pub fn new(pool: &BufferPool, len: usize) -> Self {
         Self(Arc::new(ReusableBuffers::new(Arc::clone(pool.homes()), len)))
     }
 
-    /// Returns a free buffer, or a new one if none is free. Dropping it without using it frees it.
+    /// Returns a free buffer, or a new one if none is free. Dropping the buffer without using it frees it.
     ///
-    /// Its contents are unspecified.
+    /// The contents of the buffer are unspecified.
     #[must_use]
     pub fn alloc(&self) -> PayloadBuf {
         PayloadBuf::from_reusable(self.0.take(), self.0.buffer_len())
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_in_use_is_not_handed_out() {
+    fn a_buffer_in_use_is_not_reused() {
         let landing = LandingPool::new(&BufferPool::default(), 100);
         let mut buffer = landing.alloc();
         buffer.fill(1);
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!((again.as_ptr(), again.len(), landing.allocated()), (address, 100, 2));
     }
 
-    /// A result shorter than its buffer, and one that needs no buffer, lose none of it.
+    /// Results that are shorter than their buffer, or empty, do not shrink the buffer.
     #[test]
     fn short_results_keep_the_buffer_whole() {
         let landing = LandingPool::new(&BufferPool::default(), 100);
@@ -110,7 +110,7 @@ mod tests {
         buffer.copy_from_slice(b"kept");
         buffer.grow(100);
         assert_eq!((&buffer[..4], landing.allocated()), (b"kept".as_slice(), 1));
-        // Longer than the pool's buffers: other memory, and the buffer is free.
+        // A longer buffer needs other memory. The pool's buffer becomes free.
         buffer.grow(101);
         assert_eq!((&buffer[..4], buffer.len()), (b"kept".as_slice(), 101));
         assert_eq!((landing.alloc().len(), landing.allocated()), (100, 1));
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!((counted.count_total, landing.allocated()), (0, 1));
     }
 
-    /// Registrations are looked up by address: no address of memory that may have been freed is left.
+    /// Registrations are looked up by address. No address of memory that may have been freed remains.
     #[test]
     fn results_outlive_the_pool() {
         let pool = BufferPool::default();

@@ -1,13 +1,13 @@
-//! Buffers for messages that are sent and received whole.
+//! Buffers for messages that are sent or received whole.
 
 use std::ops::{Deref, DerefMut};
 
 use super::PayloadBuf;
 use crate::xdr::Output;
 
-/// A message in pooled memory, with room in front for a transport header.
+/// A message in pooled memory, with headroom for a transport header.
 ///
-/// Derefs to the message's octets. It returns to its pool when dropped.
+/// Dereferences to the bytes of the message. Dropping it returns the memory to its pool.
 ///
 /// ```
 /// use rpcrdma::memory::{BufferPool, MessageBuf, Output as _};
@@ -25,33 +25,33 @@ pub struct MessageBuf {
 }
 
 impl MessageBuf {
-    /// An empty message in `memory`, with `headroom` octets in front of it.
+    /// Creates an empty message in `memory`, with at most `headroom` bytes of headroom.
     #[must_use]
     pub fn new(memory: PayloadBuf, headroom: usize) -> Self {
         let start = headroom.min(memory.len());
         Self { memory, start, end: start }
     }
 
-    /// A received message: the first `len` octets of `memory`.
+    /// Creates a received message from the first `len` bytes of `memory`, or all of it if it is shorter.
     #[must_use]
     pub fn received(memory: PayloadBuf, len: usize) -> Self {
         let end = len.min(memory.len());
         Self { memory, start: 0, end }
     }
 
-    /// Octets that can still be put in front.
+    /// Returns the number of bytes that can be prepended.
     #[must_use]
     pub fn headroom(&self) -> usize {
         self.start
     }
 
-    /// Octets that can still be appended without moving to other memory.
+    /// Returns the number of bytes that can be appended without moving to larger memory.
     #[must_use]
     pub fn tailroom(&self) -> usize {
         self.memory.len() - self.end
     }
 
-    /// Puts `header` in front of the message; `false`, and nothing done, where there is no room.
+    /// Prepends `header` to the message. Returns `false`, without a change, if the headroom is too small.
     #[must_use]
     pub fn prepend(&mut self, header: &[u8]) -> bool {
         let Some(start) = self.start.checked_sub(header.len()) else { return false };
@@ -60,26 +60,26 @@ impl MessageBuf {
         true
     }
 
-    // Apart, so that appending a word is little enough to be inlined.
+    // A separate function, so that appending a word is small enough to be inlined.
     #[cold]
     #[inline(never)]
     fn make_room(&mut self, end: usize) {
         self.memory.grow(end);
     }
 
-    /// [`append`](Output::append), with a count that the compiler knows: a store, and no call.
+    /// Appends an array. The compiler knows the length and can emit a single store.
     #[inline]
-    fn append_array<const N: usize>(&mut self, octets: [u8; N]) {
+    fn append_array<const N: usize>(&mut self, bytes: [u8; N]) {
         match self.memory.get_mut(self.end..).and_then(<[u8]>::first_chunk_mut) {
             Some(place) => {
-                *place = octets;
+                *place = bytes;
                 self.end += N;
             }
-            None => self.append(&octets),
+            None => self.append(&bytes),
         }
     }
 
-    /// Appends `len` bytes of zero, in larger memory if need be.
+    /// Appends `len` zero bytes, moving to larger memory if necessary.
     pub(crate) fn append_zeros(&mut self, len: usize) {
         let end = self.end + len;
         if end > self.memory.len() {
@@ -89,18 +89,18 @@ impl MessageBuf {
         self.end = end;
     }
 
-    /// Removes `len` octets, at most all, from the front: a transport header that has been read.
+    /// Removes up to `len` bytes from the front of the message, such as a transport header that has been decoded.
     pub fn advance(&mut self, len: usize) {
         self.start += len.min(self.end - self.start);
     }
 
-    /// The memory and the message's place in it.
+    /// Returns the memory and the range of the message in it, in bytes.
     #[must_use]
     pub fn into_parts(self) -> (PayloadBuf, std::ops::Range<usize>) {
         (self.memory, self.start..self.end)
     }
 
-    /// The message as shared memory, which returns to its pool when the last view is dropped.
+    /// Converts the message to shared memory, which returns to its pool when the last view is dropped.
     #[must_use]
     pub fn freeze(self) -> bytes::Bytes {
         let (memory, range) = self.into_parts();
@@ -109,14 +109,14 @@ impl MessageBuf {
 }
 
 impl Output for MessageBuf {
-    /// Appends, in larger memory if need be.
+    /// Appends bytes, moving to larger memory if necessary.
     #[inline]
-    fn append(&mut self, octets: &[u8]) {
-        let end = self.end + octets.len();
+    fn append(&mut self, bytes: &[u8]) {
+        let end = self.end + bytes.len();
         if end > self.memory.len() {
             self.make_room(end);
         }
-        self.memory[self.end..end].copy_from_slice(octets);
+        self.memory[self.end..end].copy_from_slice(bytes);
         self.end = end;
     }
 

@@ -1,11 +1,12 @@
-//! Memory that RDMA reads from and writes to, and the pools that it comes from and returns to.
+//! Memory for RDMA transfers, and the pools that provide it.
 //!
-//! - [`PayloadBuf`]: memory with one owner, writable: a landing buffer, the sink of an RDMA Read, a source being
-//!   filled. [`PayloadBuf::freeze`] makes it a [`Bytes`](bytes::Bytes), which returns it to its pool when the last view is dropped.
-//! - [`LandingPool`]: landing buffers that a caller uses for one call after the other.
-//! - [`MessageBuf`]: a small one, for a message sent or received whole.
+//! - [`PayloadBuf`]: writable memory with one owner, such as a landing buffer, the sink of an RDMA Read, or a source that is
+//!   being filled. [`PayloadBuf::freeze`] converts it to [`Bytes`](bytes::Bytes), which return it to its pool when the last
+//!   view is dropped.
+//! - [`LandingPool`]: landing buffers that a caller reuses from call to call.
+//! - [`MessageBuf`]: a buffer for a message that is sent or received whole.
 //!
-//! Nothing here is unsafe: while a provider may write to a `PayloadBuf`, the provider owns it.
+//! This module needs no unsafe code: a provider owns the `PayloadBuf` while it may write to it.
 
 mod budget;
 mod landing;

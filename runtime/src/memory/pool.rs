@@ -13,11 +13,11 @@ use bytes::Bytes;
 
 use super::{pool_buffers::PoolBuffers, reusable::ReusableBuf};
 
-/// Memory of the user's own that RDMA may land in: an anonymous or file mapping, a slab, a device's buffer.
+/// User-provided memory for RDMA payload: an anonymous or file mapping, a slab, a device's buffer.
 pub trait LandingMemory: Send + Sync + 'static {
-    /// The memory, always the same range.
+    /// Returns the memory. The range must be the same in every call.
     fn as_slice(&self) -> &[u8];
-    /// The memory, always the same range.
+    /// Returns the memory. The range must be the same in every call.
     fn as_mut_slice(&mut self) -> &mut [u8];
 }
 
@@ -27,9 +27,10 @@ enum PayloadStorage {
     Reusable(ReusableBuf),
 }
 
-/// Writable memory with one owner, from a pool or of the user's own.
+/// Writable memory with one owner, from a pool or provided by the user.
 ///
-/// Derefs to its octets. Dropping it, or the last [`Bytes`] made of it, returns it to its pool.
+/// Dereferences to its bytes. Pooled memory returns to its pool when the buffer, or the last [`Bytes`] created from it, is
+/// dropped.
 ///
 /// ```
 /// use rpcrdma::memory::PayloadBuf;
@@ -46,7 +47,7 @@ pub struct PayloadBuf {
 }
 
 impl PayloadBuf {
-    /// Memory of the user's own.
+    /// Creates a buffer from user-provided memory.
     #[must_use]
     pub fn from_memory(memory: Box<dyn LandingMemory>) -> Self {
         let len = memory.as_slice().len();
@@ -57,12 +58,13 @@ impl PayloadBuf {
         Self { storage: PayloadStorage::Reusable(memory), len, pool: None }
     }
 
-    /// Shortens it to `len` octets, at most what it has.
+    /// Shortens the buffer to `len` bytes. Has no effect if it is already shorter.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
-    /// Makes it `len` octets long, moving to other memory from the same pool where it must; contents are kept.
+    /// Grows the buffer to `len` bytes and keeps its contents. Moves to other memory from the same pool if necessary. Has no
+    /// effect if the buffer is already longer. The contents of the new part are unspecified.
     pub fn grow(&mut self, len: usize) {
         if len <= self.len {
             return;
@@ -78,7 +80,7 @@ impl PayloadBuf {
         }
         let mut larger = match &self.pool {
             Some(pool) => pool.alloc(len),
-            // Room to spare: a message grows a few octets at a time.
+            // A power of two leaves spare room: messages grow by a few bytes at a time.
             None => Self::from(vec![0; len.checked_next_power_of_two().unwrap_or(len)]),
         };
         larger.truncate(len);
@@ -86,7 +88,7 @@ impl PayloadBuf {
         *self = larger;
     }
 
-    /// Makes it shared and read-only.
+    /// Converts the buffer to shared, read-only memory.
     #[must_use]
     pub fn freeze(mut self) -> Bytes {
         if self.is_empty() {
@@ -123,7 +125,7 @@ impl Deref for PayloadBuf {
     fn deref(&self) -> &[u8] {
         match &self.storage {
             PayloadStorage::Heap(heap) => &heap[..self.len],
-            // Less than it had is against the trait's contract, but the user's code, not ours: nothing rather than a panic.
+            // The user's code broke the trait's contract if this is too short. An empty slice is better than a panic here.
             PayloadStorage::Own(own) => own.as_slice().get(..self.len).unwrap_or_default(),
             PayloadStorage::Reusable(reusable) => &reusable.as_slice()[..self.len],
         }
@@ -153,29 +155,28 @@ impl fmt::Debug for PayloadBuf {
     }
 }
 
-/// What a pool holds and has given out.
+/// Statistics of a [`BufferPool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct PoolStats {
-    /// Buffers given out that have not come back.
+    /// Number of buffers in use.
     pub outstanding: usize,
-    /// Octets kept for reuse.
+    /// Memory kept for reuse, in bytes.
     pub kept: usize,
-    /// Buffers that had to be allocated, ever.
+    /// Total number of buffers allocated from the system.
     pub allocated: u64,
 }
 
-/// A pool of payload memory in sizes of powers of two, shared by its clones.
+/// A pool of payload memory with buffer sizes that are powers of two. Clones share the pool.
 ///
-/// Contents of memory that has been used before are left as they are: no octet of it is ever sent unless it
-/// was written for that.
+/// Reused memory keeps its previous contents. The library sends only bytes that were written for the message.
 ///
 /// ```
 /// use rpcrdma::memory::BufferPool;
 ///
 /// let pool = BufferPool::with_max_kept(64 << 20);
 /// drop(pool.alloc(1 << 20));
-/// // The second buffer is the first one again.
+/// // The second buffer reuses the memory of the first.
 /// let buffer = pool.alloc(1 << 20);
 /// assert_eq!((buffer.len(), pool.stats().allocated, pool.stats().outstanding), (1 << 20, 1, 1));
 /// ```
@@ -183,7 +184,7 @@ pub struct PoolStats {
 pub struct BufferPool(Arc<PoolInner>);
 
 struct PoolInner {
-    /// Those of 2^n octets at `n`, each with its own lock: threads wait for each other only over buffers of one size.
+    /// Free buffers of 2^n bytes at index `n`. Each size has its own lock to reduce contention.
     free: [Mutex<Vec<Vec<u8>>>; usize::BITS as usize],
     kept: AtomicUsize,
     max_kept: usize,
@@ -206,17 +207,17 @@ impl Default for PoolInner {
 }
 
 impl BufferPool {
-    /// Octets a pool keeps for reuse unless told otherwise: 256 MiB.
+    /// Default limit of the memory that a pool keeps for reuse, in bytes: 256 MiB.
     pub const DEFAULT_MAX_KEPT: usize = 256 << 20;
     const SMALLEST: usize = 1 << 10;
 
-    /// A pool that keeps at most `max_kept` octets for reuse; more is given back to the system.
+    /// Creates a pool that keeps at most `max_kept` bytes for reuse. It frees any further memory that is returned to it.
     #[must_use]
     pub fn with_max_kept(max_kept: usize) -> Self {
         Self(Arc::new(PoolInner { max_kept, ..PoolInner::default() }))
     }
 
-    /// Memory of `len` octets. What it contains is unspecified (but never another process's).
+    /// Returns a buffer of `len` bytes. Its contents are unspecified: zeros, or data of an earlier use in this process.
     #[must_use]
     pub fn alloc(&self, len: usize) -> PayloadBuf {
         let class = len.max(Self::SMALLEST).checked_next_power_of_two().unwrap_or(len);
@@ -237,7 +238,7 @@ impl BufferPool {
         PayloadBuf { storage: PayloadStorage::Heap(heap), len, pool: Some(self.clone()) }
     }
 
-    /// What the pool holds and has given out.
+    /// Returns the current statistics.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
         PoolStats {
@@ -265,25 +266,25 @@ impl BufferPool {
         &self.0.homes
     }
 
-    /// The buffer of this pool's that `len` octets at `address` lie in.
+    /// Returns the buffer of this pool that contains `len` bytes at `address`.
     #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
     pub(crate) fn home(&self, address: *const u8, len: usize) -> Option<super::PoolBuffer> {
         self.0.homes.find(address as usize, len)
     }
 
-    /// Whether a buffer is still what it was.
+    /// Returns whether a buffer is still allocated at its address.
     #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
     pub(crate) fn is_current(&self, home: super::PoolBuffer) -> bool {
         self.0.homes.is_current(home)
     }
 
-    /// How many buffers have been given back to the system, ever.
+    /// Returns the total number of buffers freed to the system.
     #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
     pub(crate) fn freed(&self) -> u64 {
         self.0.homes.freed()
     }
 
-    /// The buffers of `class` octets, a power of two, that are free.
+    /// Locks the list of free buffers of `class` bytes, a power of two.
     fn free(&self, class: usize) -> Option<MutexGuard<'_, Vec<Vec<u8>>>> {
         let free = self.0.free.get(class.trailing_zeros() as usize)?;
         Some(free.lock().unwrap_or_else(PoisonError::into_inner))

@@ -1,4 +1,4 @@
-//! Where a pool's buffers lie, so that who registers memory with a device can register each buffer once.
+//! Addresses of a pool's buffers, so that a provider can register each buffer with its device once.
 
 use std::{
     collections::BTreeMap,
@@ -8,29 +8,28 @@ use std::{
     },
 };
 
-/// A buffer of a pool's: all of it, and a number that no other buffer gets, so that another one at the same address later is
-/// told apart.
+/// The address range of a pool's buffer. Its unique number distinguishes it from later buffers at the same address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(any(feature = "verbs", feature = "verbs-dlopen")), allow(dead_code))]
 pub(crate) struct PoolBuffer {
     pub(crate) number: u64,
-    /// Address of the first octet.
+    /// Address of the first byte.
     pub(crate) start: usize,
-    /// Octets.
+    /// Length in bytes.
     pub(crate) len: usize,
 }
 
-/// The buffers of a pool that are allocated, free or given out.
+/// The allocated buffers of a pool, both free and in use.
 #[derive(Debug, Default)]
 pub(super) struct PoolBuffers {
     by_start: RwLock<BTreeMap<usize, PoolBuffer>>,
     next: AtomicU64,
-    /// Buffers given back to the system, ever.
+    /// Total number of buffers freed to the system.
     freed: AtomicU64,
 }
 
 impl PoolBuffers {
-    /// A buffer has been allocated.
+    /// Adds a buffer that was just allocated.
     pub(super) fn add(&self, buffer: &[u8]) {
         let start = buffer.as_ptr() as usize;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -38,14 +37,14 @@ impl PoolBuffers {
         self.by_start.write().unwrap_or_else(PoisonError::into_inner).insert(start, home);
     }
 
-    /// A buffer is about to be given back to the system.
+    /// Removes a buffer that is about to be freed to the system.
     pub(super) fn remove(&self, buffer: &[u8]) {
         let start = buffer.as_ptr() as usize;
         self.by_start.write().unwrap_or_else(PoisonError::into_inner).remove(&start);
         self.freed.fetch_add(1, Ordering::Release);
     }
 
-    /// The buffer that `len` octets at `address` lie in.
+    /// Returns the buffer that contains `len` bytes at `address`.
     #[cfg_attr(not(any(feature = "verbs", feature = "verbs-dlopen")), allow(dead_code))]
     pub(super) fn find(&self, address: usize, len: usize) -> Option<PoolBuffer> {
         let homes = self.by_start.read().unwrap_or_else(PoisonError::into_inner);
@@ -54,7 +53,7 @@ impl PoolBuffers {
         (end <= home.start + home.len).then_some(*home)
     }
 
-    /// Whether a buffer is still what it was.
+    /// Returns whether a buffer is still allocated at its address.
     #[cfg_attr(not(any(feature = "verbs", feature = "verbs-dlopen")), allow(dead_code))]
     pub(super) fn is_current(&self, home: PoolBuffer) -> bool {
         let homes = self.by_start.read().unwrap_or_else(PoisonError::into_inner);
@@ -72,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_are_found_and_told_apart() {
+    fn buffers_are_found_and_distinguished() {
         let homes = PoolBuffers::default();
         let memory = vec![0; 300];
         let (first, second) = (&memory[..100], &memory[150..250]);

@@ -1,4 +1,4 @@
-//! Buffers of one length that are free again when the last view of them is dropped.
+//! Buffers of one length that become free when the last view of them is dropped.
 
 use std::{
     collections::VecDeque,
@@ -15,7 +15,7 @@ use super::pool_buffers::PoolBuffers;
 
 /// The buffers of a [`LandingPool`](super::LandingPool).
 pub(super) struct ReusableBuffers {
-    /// The place in which providers look up registered memory.
+    /// Registry in which providers look up buffers.
     homes: Arc<PoolBuffers>,
     len: usize,
     buffers: Mutex<Buffers>,
@@ -25,7 +25,7 @@ pub(super) struct ReusableBuffers {
 #[derive(Default)]
 struct Buffers {
     free: Vec<BytesMut>,
-    /// All of each buffer that was made into a result. A buffer is free when nobody else has a view of it.
+    /// A view of each buffer that holds a result. A buffer is free when this is its only view.
     results: VecDeque<Bytes>,
 }
 
@@ -65,7 +65,7 @@ impl ReusableBuffers {
 
     fn allocate(&self) -> BytesMut {
         self.allocated.fetch_add(1, Ordering::Relaxed);
-        // Splitting makes the memory reference-counted now, so that no later `freeze` has to allocate the count.
+        // Splitting makes the memory reference-counted now, so that `freeze` does not allocate the count later.
         let mut memory = BytesMut::zeroed(self.len + 1);
         drop(memory.split_off(self.len));
         if self.len > 0 {
@@ -84,7 +84,7 @@ impl Drop for ReusableBuffers {
     }
 }
 
-/// A buffer in use that nobody else has a view of.
+/// A buffer in use, with no other view of it.
 pub(super) struct ReusableBuf {
     memory: BytesMut,
     buffers: Arc<ReusableBuffers>,
@@ -99,7 +99,7 @@ impl ReusableBuf {
         &mut self.memory
     }
 
-    /// Makes the first `len` bytes shared. A view of the whole stays behind, by which the memory is found again.
+    /// Shares the first `len` bytes. The pool keeps a view of the whole buffer to reuse it later.
     pub(super) fn freeze(mut self, len: usize) -> Bytes {
         let whole = mem::take(&mut self.memory).freeze();
         let result = whole.slice(..len);
@@ -110,7 +110,7 @@ impl ReusableBuf {
 
 impl Drop for ReusableBuf {
     fn drop(&mut self) {
-        // A frozen buffer has left nothing behind.
+        // The memory is empty after `freeze`.
         if !self.memory.is_empty() {
             let memory = mem::take(&mut self.memory);
             self.buffers.buffers.lock().unwrap_or_else(PoisonError::into_inner).free.push(memory);

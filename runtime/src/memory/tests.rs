@@ -1,4 +1,4 @@
-//! Buffers come from their pool, keep what is in them, and go back to it, on every path.
+//! Buffers keep their contents and return to their pool, on every path.
 
 use std::{
     sync::{
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn memory_comes_back_and_is_used_again() {
+fn returned_memory_is_reused() {
     let pool = BufferPool::default();
     let first = pool.alloc(5000);
     assert_eq!(first.len(), 5000);
@@ -21,7 +21,7 @@ fn memory_comes_back_and_is_used_again() {
     assert_eq!((pool.stats().outstanding, pool.stats().allocated), (1, 1));
     drop(first);
     assert_eq!((pool.stats().outstanding, pool.stats().kept), (0, 8192));
-    // Any length of the same power of two.
+    // Any length with the same power of two reuses the buffer.
     let again = pool.alloc(8192);
     assert_eq!((again.as_ptr(), again.len()), (address, 8192));
     assert_eq!((pool.stats().allocated, pool.stats().kept), (1, 0));
@@ -53,7 +53,7 @@ fn shared_memory_returns_when_its_last_view_is_dropped() {
 }
 
 #[test]
-fn nothing_frozen_is_nothing_held() {
+fn freezing_an_empty_buffer_returns_its_memory() {
     let pool = BufferPool::default();
     let mut buf = pool.alloc(100);
     buf.truncate(0);
@@ -74,7 +74,7 @@ fn a_truncated_buffer_returns_whole() {
 }
 
 #[test]
-fn a_pool_keeps_no_more_than_told() {
+fn a_pool_respects_its_limit() {
     let pool = BufferPool::with_max_kept(4096);
     let buffers: Vec<_> = (0..5).map(|_| pool.alloc(2000)).collect();
     drop(buffers);
@@ -87,12 +87,12 @@ fn a_pool_keeps_no_more_than_told() {
 }
 
 #[test]
-fn growing_keeps_contents_and_returns_what_it_leaves() {
+fn growing_keeps_the_contents_and_returns_the_old_memory() {
     let pool = BufferPool::default();
     let mut buf = pool.alloc(1000);
     buf.fill(7);
     let address = buf.as_ptr();
-    // Within its memory, then beyond.
+    // First within the memory, then beyond it.
     buf.grow(1024);
     assert_eq!((buf.as_ptr(), buf.len()), (address, 1024));
     buf.grow(1025);
@@ -110,7 +110,7 @@ fn memory_without_a_pool_grows_too() {
     assert_eq!(buf.freeze().len(), 5);
 }
 
-/// A user's own memory, which counts how many of it there are.
+/// User-provided memory that counts its live instances.
 struct Own {
     memory: Vec<u8>,
     alive: Arc<AtomicUsize>,
@@ -139,7 +139,7 @@ impl LandingMemory for Own {
 }
 
 #[test]
-fn a_users_own_memory_is_used_and_released() {
+fn user_memory_is_used_and_released() {
     let alive = Arc::new(AtomicUsize::new(0));
     let mut buf = PayloadBuf::from_memory(Own::boxed(8, &alive));
     assert_eq!((&buf[..], buf.len()), (&[9; 8][..], 8));
@@ -147,13 +147,13 @@ fn a_users_own_memory_is_used_and_released() {
     buf.truncate(3);
     let bytes = buf.freeze();
     assert_eq!(&bytes[..], b"ab\x09");
-    assert_eq!(alive.load(Ordering::SeqCst), 1, "the view keeps it");
+    assert_eq!(alive.load(Ordering::SeqCst), 1, "the view keeps the memory alive");
     drop(bytes);
     assert_eq!(alive.load(Ordering::SeqCst), 0);
 }
 
 #[test]
-fn a_users_own_memory_that_is_too_small_is_left() {
+fn growing_beyond_user_memory_moves_to_other_memory() {
     let alive = Arc::new(AtomicUsize::new(0));
     let mut buf = PayloadBuf::from_memory(Own::boxed(4, &alive));
     buf.grow(6);
@@ -161,7 +161,7 @@ fn a_users_own_memory_that_is_too_small_is_left() {
     assert_eq!(alive.load(Ordering::SeqCst), 0);
 }
 
-/// A user's memory that breaks its contract.
+/// User-provided memory that breaks the contract of its trait.
 struct Shrinking(Vec<u8>);
 
 impl LandingMemory for Shrinking {
@@ -175,7 +175,7 @@ impl LandingMemory for Shrinking {
 }
 
 #[test]
-fn a_users_own_memory_that_shrinks_is_no_panic() {
+fn user_memory_that_shrinks_does_not_panic() {
     let mut buf = PayloadBuf::from_memory(Box::new(Shrinking(vec![1; 4])));
     assert_eq!(buf.len(), 4);
     assert!(buf.iter_mut().next().is_none());
@@ -200,7 +200,7 @@ fn threads_share_a_pool() {
                     buf.fill(mark);
                     if round % 2 == 0 {
                         let bytes = buf.freeze();
-                        assert!(bytes.iter().all(|&octet| octet == mark), "nobody else writes to it");
+                        assert!(bytes.iter().all(|&byte| byte == mark), "another thread wrote to the buffer");
                     }
                 }
             })
@@ -212,12 +212,12 @@ fn threads_share_a_pool() {
     let stats = pool.stats();
     assert_eq!(stats.outstanding, 0);
     assert!(stats.kept <= 64 << 10);
-    // Every size of every thread at once, not every round.
+    // At most one allocation for each size and thread, not for each round.
     assert!(stats.allocated < (THREADS * ROUNDS) as u64 / 2, "{stats:?}");
 }
 
 #[test]
-fn memory_may_be_returned_by_another_thread() {
+fn another_thread_may_return_memory() {
     let pool = BufferPool::default();
     let bytes = pool.alloc(10_000).freeze();
     thread::spawn(move || drop(bytes)).join().unwrap();
@@ -233,17 +233,17 @@ fn memory_may_outlive_every_handle_of_its_pool() {
 }
 
 #[test]
-fn a_message_has_room_in_front() {
+fn a_message_has_headroom() {
     let mut message = MessageBuf::new(BufferPool::default().alloc(100), 8);
     message.append(b"payload");
     assert_eq!((&message[..], message.headroom()), (&b"payload"[..], 8));
     assert!(message.prepend(b"head"));
-    assert!(!message.prepend(b"more!"), "five octets, but four left");
+    assert!(!message.prepend(b"more!"), "five bytes do not fit into four");
     assert!(message.prepend(b"more"));
     assert_eq!((&message[..], message.headroom()), (&b"moreheadpayload"[..], 0));
     message.advance(8);
     assert_eq!(&message[..], b"payload");
-    assert!(message.prepend(b"h"), "room that was left can be used again");
+    assert!(message.prepend(b"h"), "removed bytes become headroom");
     message[0] = b'H';
     message.advance(100);
     assert!(message.is_empty());
@@ -258,7 +258,7 @@ fn headroom_is_at_most_the_memory() {
 }
 
 #[test]
-fn a_received_message_is_what_arrived() {
+fn a_received_message_has_the_received_bytes() {
     let mut memory = BufferPool::default().alloc(16);
     memory[..4].copy_from_slice(b"abcd");
     let message = MessageBuf::received(memory, 4);
@@ -281,7 +281,7 @@ fn a_message_returns_its_memory() {
 }
 
 #[test]
-fn appending_little_by_little_moves_seldom() {
+fn appending_many_words_seldom_reallocates() {
     let taken = allocation_counter::measure(|| {
         let mut message = MessageBuf::new(PayloadBuf::from(Vec::new()), 0);
         for word in 0..100_000u32 {
@@ -300,7 +300,7 @@ fn a_warm_pool_allocates_nothing() {
     let taken = allocation_counter::measure(|| {
         for _ in 0..100 {
             let mut message = MessageBuf::new(pool.alloc(4096), 100);
-            message.append(b"octets");
+            message.append(b"bytes");
             drop((message, pool.alloc(100_000)));
         }
     });
@@ -308,10 +308,11 @@ fn a_warm_pool_allocates_nothing() {
 }
 
 proptest! {
-    /// A message is what was appended, behind what was put in front, whatever its memory was.
+    /// A message consists of the prepended and appended bytes, whatever its initial memory.
     #[test]
-    fn a_message_is_what_was_written(
-        capacity in 0..3000usize, headroom in 0..100usize, pieces in proptest::collection::vec(0..700usize, 0..12), head in 0..120usize,
+    fn a_message_consists_of_the_written_bytes(
+        capacity in 0..3000usize, headroom in 0..100usize,
+        pieces in proptest::collection::vec(0..700usize, 0..12), head in 0..120usize,
     ) {
         let pool = BufferPool::default();
         let mut message = MessageBuf::new(pool.alloc(capacity), headroom);

@@ -1,4 +1,4 @@
-//! Who calls: AUTH_NONE and AUTH_SYS (RFC 5531 §10.1, appendix A).
+//! Credentials: AUTH_NONE and AUTH_SYS (RFC 5531 §10.1, appendix A).
 
 use super::{
     AuthFailure,
@@ -7,14 +7,14 @@ use super::{
 use crate::xdr::{Decoder, EncodeError, XdrString, encode_to_bytes};
 
 impl OpaqueAuth {
-    /// AUTH_NONE, with the empty body that RFC 5531 §10.1 recommends.
+    /// Creates an AUTH_NONE credential or verifier with the empty body that RFC 5531 §10.1 recommends.
     #[must_use]
     #[doc(alias = "authnone_create")]
     pub fn none() -> Self {
         Self { flavor: flavor(AuthFlavor::AuthNone), body: Default::default() }
     }
 
-    /// Whether it is of this flavor.
+    /// Returns whether this is a credential or verifier of flavor `other`.
     #[must_use]
     pub fn is(&self, other: AuthFlavor) -> bool {
         self.flavor == flavor(other)
@@ -25,20 +25,21 @@ fn flavor(flavor: AuthFlavor) -> u32 {
     i32::from(flavor).unsigned_abs()
 }
 
-/// A credential that has been looked into.
+/// A decoded credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Credential {
-    /// AUTH_NONE: the caller does not say.
+    /// AUTH_NONE: the caller is anonymous.
     None,
-    /// AUTH_SYS: the caller says, and nothing proves it (RFC 5531 §14).
+    /// AUTH_SYS: the caller states its identity without proof (RFC 5531 §14).
     Sys(AuthsysParms),
-    /// Any other flavor, for whom it concerns.
+    /// Any other flavor, not decoded.
     Other(OpaqueAuth),
 }
 
 impl Credential {
-    /// AUTH_SYS. At most 255 octets of machine name and 16 groups can be sent.
+    /// Creates an AUTH_SYS credential. [`to_opaque`](Self::to_opaque) fails if `machine_name` is longer than 255 bytes or if
+    /// there are more than 16 groups.
     #[doc(alias = "authunix_create")]
     #[doc(alias = "authsys_create")]
     pub fn sys(machine_name: impl Into<XdrString>, uid: u32, gid: u32, gids: impl IntoIterator<Item = u32>) -> Self {
@@ -46,12 +47,12 @@ impl Credential {
         Self::Sys(AuthsysParms { stamp: 0, machinename, uid, gid, gids })
     }
 
-    /// As it goes into a call. Nothing in it is DDP-eligible (RFC 8166 §8.2.2).
+    /// Encodes the credential for use in calls. Nothing in it is DDP-eligible (RFC 8166 §8.2.2).
     ///
-    /// To be made once and used for many calls: cloning it copies no octet.
+    /// Encode a credential once and use it for many calls: a clone shares its bytes.
     ///
     /// # Errors
-    /// When the machine name is longer than 255 octets or there are more than 16 groups.
+    /// Returns an error if the machine name is longer than 255 bytes or if there are more than 16 groups.
     pub fn to_opaque(&self) -> Result<OpaqueAuth, EncodeError> {
         Ok(match self {
             Self::None => OpaqueAuth::none(),
@@ -60,11 +61,11 @@ impl Credential {
         })
     }
 
-    /// Looks into a credential that came with a call.
+    /// Decodes the credential of a received call.
     ///
     /// # Errors
-    /// AUTH_BADCRED when it is AUTH_SYS and its body is not what appendix A says. The body of AUTH_NONE is undefined
-    /// (RFC 5531 §10.1) and not looked at.
+    /// Returns AUTH_BADCRED for an AUTH_SYS credential whose body does not conform to appendix A. The body of AUTH_NONE is
+    /// undefined (RFC 5531 §10.1) and not checked.
     pub fn from_opaque(opaque: &OpaqueAuth) -> Result<Self, AuthFailure> {
         if opaque.is(AuthFlavor::AuthNone) {
             return Ok(Self::None);

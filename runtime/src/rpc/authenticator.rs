@@ -1,5 +1,5 @@
-//! Who may call: what a server does with AUTH_NONE and AUTH_SYS (RFC 5531 §10.1, appendix A), and the hook for other
-//! flavors.
+//! Authentication of callers by a server: AUTH_NONE and AUTH_SYS (RFC 5531 §10.1, appendix A), and the extension point for
+//! other flavors.
 
 use std::{fmt, sync::Arc};
 
@@ -8,49 +8,47 @@ use super::{
     wire::{AuthFlavor, AuthStat, OpaqueAuth},
 };
 
-/// What a server knows of a caller that it let in.
+/// The identity of an authenticated caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthenticatedCaller {
-    /// Who calls.
+    /// Credential of the caller.
     pub credential: Credential,
-    /// The verifier of the reply: that of RPCSEC_GSS is over the sequence number in the credential (RFC 2203 §5.3.3.2).
+    /// Verifier of the reply. For RPCSEC_GSS, it covers the sequence number in the credential (RFC 2203 §5.3.3.2).
     pub verifier: OpaqueAuth,
 }
 
-/// Decides who may call: the place for flavors that this crate does not have, and for policy.
+/// Decides which calls a server accepts. Implement it for additional authentication flavors and for access policies.
 pub trait Authenticator: fmt::Debug + Send + Sync + 'static {
-    /// Looks at a call's credential and verifier, before its arguments are looked at. `header` is what a verifier of
-    /// RPCSEC_GSS vouches for: the octets of the call's header from the XID to the end of the credential, as they arrived
-    /// (RFC 2203 §5.3.1).
+    /// Checks the credential and verifier of a call before its arguments are decoded. `header` contains the bytes that an
+    /// RPCSEC_GSS verifier covers: the received header of the call from the XID to the end of the credential (RFC 2203 §5.3.1).
     ///
     /// # Errors
-    /// What the call is rejected with: AUTH_BADCRED for a flavor that is not known or a credential that is malformed,
-    /// AUTH_TOOWEAK for one that does not do here, AUTH_REJECTEDCRED for one that is no longer valid.
+    /// Returns the reason for rejecting the call: AUTH_BADCRED for an unknown flavor or a malformed credential, AUTH_TOOWEAK
+    /// for a flavor that is not sufficient, AUTH_REJECTEDCRED for a credential that is no longer valid.
     fn authenticate(&self, call: &CallHeader, header: &[u8]) -> Result<AuthenticatedCaller, AuthFailure>;
 
-    /// What protects the arguments and results of a call that has been let in. Default: nothing.
+    /// Returns the protection of the arguments and results of an accepted call. The default is `None`.
     fn protection(&self, call: &CallHeader) -> Option<Arc<dyn Protection>> {
         let _ = call;
         None
     }
 }
 
-/// Lets in whoever calls with AUTH_NONE or AUTH_SYS, believing what it says.
+/// Accepts AUTH_NONE and AUTH_SYS, and trusts the identity in the credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StandardAuthenticator;
 
 impl Authenticator for StandardAuthenticator {
     fn authenticate(&self, call: &CallHeader, _header: &[u8]) -> Result<AuthenticatedCaller, AuthFailure> {
         let credential = match Credential::from_opaque(&call.credential)? {
-            // RFC 5531 appendix A: a shorthand that the server does not know (any more) is rejected so, and the
-            // caller goes back to AUTH_SYS.
+            // RFC 5531 appendix A: the server rejects a shorthand that it does not know, and the caller falls back to AUTH_SYS.
             Credential::Other(other) if other.is(AuthFlavor::AuthShort) => {
                 return Err(AuthStat::AuthRejectedcred.into());
             }
             Credential::Other(_) => return Err(AuthStat::AuthBadcred.into()),
             known => known,
         };
-        // RFC 5531 appendix A: the verifier beside AUTH_SYS is AUTH_NONE.
+        // RFC 5531 appendix A: the verifier that accompanies AUTH_SYS is AUTH_NONE.
         if !call.verifier.is(AuthFlavor::AuthNone) {
             return Err(AuthStat::AuthBadverf.into());
         }

@@ -1,4 +1,4 @@
-//! The header of a call.
+//! Call headers.
 
 use super::{
     AuthFailure, ReplyHeader, RpcError,
@@ -6,41 +6,41 @@ use super::{
 };
 use crate::xdr::{DecodeError, DecodeErrorKind, Decoder, EncodeError, PathSegment, Sink, XdrEncode};
 
-/// The header of a call, up to where its arguments start (RFC 5531 §9).
+/// The header of a call, without its arguments (RFC 5531 §9).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallHeader {
-    /// The transaction identifier.
+    /// Transaction identifier.
     pub xid: u32,
-    /// The program's number.
+    /// Program number.
     pub program: u32,
-    /// Its version.
+    /// Program version.
     pub version: u32,
-    /// The procedure's number in that version.
+    /// Procedure number in this version of the program.
     pub procedure: u32,
-    /// Who calls.
+    /// Credential, which identifies the caller.
     pub credential: OpaqueAuth,
-    /// What proves it.
+    /// Verifier, which authenticates the credential.
     pub verifier: OpaqueAuth,
 }
 
 impl CallHeader {
-    /// A call without authentication (AUTH_NONE, RFC 5531 §10.1).
+    /// Creates the header of a call without authentication (AUTH_NONE, RFC 5531 §10.1).
     #[must_use]
     pub fn new(xid: u32, program: u32, version: u32, procedure: u32) -> Self {
         let (credential, verifier) = (OpaqueAuth::none(), OpaqueAuth::none());
         Self { xid, program, version, procedure, credential, verifier }
     }
 
-    /// Length of its encoding in octets.
+    /// Returns the encoded length in bytes.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         self.to_wire().encoded_len()
     }
 
-    /// Appends the encoding; the arguments are to follow. Allocates nothing.
+    /// Appends the encoding. The arguments must follow. Does not allocate.
     ///
     /// # Errors
-    /// When credential or verifier are longer than 400 octets (RFC 5531 §8.2).
+    /// Returns an error if the credential or verifier is longer than 400 bytes (RFC 5531 §8.2).
     pub fn encode<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError> {
         self.to_wire().encode(sink)
     }
@@ -57,8 +57,8 @@ impl CallHeader {
         RpcMsg { xid: self.xid, body: RpcMsgBody::Call(body) }
     }
 
-    /// The octets of an encoded call from the XID to the end of the credential, and of the verifier behind them; `None` where
-    /// it has no such.
+    /// Returns two lengths of an encoded call, in bytes: from the XID to the end of the credential, and of the verifier that
+    /// follows. Returns `None` if the message is truncated.
     #[cfg(feature = "std")]
     pub(crate) fn split_verifier(message: &[u8]) -> Option<(usize, usize)> {
         // RFC 5531 §9: XID, msg_type, rpcvers, prog, vers, proc, then credential and verifier: flavor, length, body.
@@ -71,10 +71,10 @@ impl CallHeader {
         Some((verifier_at, auth(verifier_at)? - verifier_at))
     }
 
-    /// Reads the header of a call at a server. On success the arguments are next.
+    /// Decodes the header of a call received by a server. The arguments are next in `decoder`.
     ///
     /// # Errors
-    /// The fault says what to answer, if anything: [`CallHeaderError::reply`].
+    /// Returns an error whose [`reply`](CallHeaderError::reply) is the response to the caller, if there is one.
     pub fn decode(decoder: &mut Decoder<'_>) -> Result<Self, CallHeaderError> {
         let mut ahead = Decoder::new(decoder.rest());
         let xid = ahead.take_u32().map_err(CallHeaderError::NotACall)?;
@@ -82,7 +82,7 @@ impl CallHeader {
             MsgType::Call => {}
             MsgType::Reply => return Err(CallHeaderError::NotACall(ahead.error(DecodeErrorKind::Invalid("a reply")))),
         }
-        // What follows rpcvers has this form in version 2 only.
+        // The fields after rpcvers have this form in version 2 only.
         let rpcvers = ahead.take_u32().map_err(|error| CallHeaderError::Malformed { xid, error })?;
         if rpcvers != RPC_VERS {
             return Err(CallHeaderError::RpcMismatch { xid, rpcvers });
@@ -101,45 +101,45 @@ impl CallHeader {
     }
 }
 
-/// Why a message received by a server is not a call that it can look at.
+/// An error that a server finds in the header of a received message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallHeaderError {
-    /// It is not a call at all: there is nobody to answer.
+    /// The message is not an RPC call. There is no caller to respond to.
     #[error("not an RPC call")]
     NotACall(#[source] DecodeError),
-    /// It is of another version of ONC RPC.
-    #[error("ONC RPC version {rpcvers}, not 2")]
+    /// The call uses an unsupported version of ONC RPC.
+    #[error("unsupported ONC RPC version {rpcvers}, expected 2")]
     RpcMismatch {
-        /// Of the call.
+        /// XID of the call.
         xid: u32,
-        /// The version.
+        /// Received ONC RPC version.
         rpcvers: u32,
     },
-    /// Its credential or verifier is too long to be one.
+    /// The credential or verifier is longer than the maximum of RFC 5531 §8.2.
     #[error("{failure}")]
     BadAuth {
-        /// Of the call.
+        /// XID of the call.
         xid: u32,
-        /// What to answer.
+        /// Authentication status to return to the caller.
         failure: AuthFailure,
-        /// What is wrong.
+        /// Underlying decoding error.
         #[source]
         error: DecodeError,
     },
-    /// Its header ends too early.
+    /// The header is truncated or otherwise malformed.
     #[error("malformed RPC call")]
     Malformed {
-        /// Of the call.
+        /// XID of the call.
         xid: u32,
-        /// What is wrong.
+        /// Underlying decoding error.
         #[source]
         error: DecodeError,
     },
 }
 
 impl CallHeaderError {
-    /// The fault of a call whose header has `error`.
+    /// Converts the decoding error of a call header.
     fn of(xid: u32, error: DecodeError) -> Self {
         if matches!(error.kind(), DecodeErrorKind::LengthExceedsMaximum { .. }) {
             let is_verifier = error.path().any(|step| step == PathSegment::Field("call_body", "verf"));
@@ -149,10 +149,10 @@ impl CallHeaderError {
         Self::Malformed { xid, error }
     }
 
-    /// The reply that the caller is owed; `None` where there is no caller.
+    /// Returns the reply to send to the caller; `None` if the message is not a call.
     ///
-    /// A malformed header is answered GARBAGE_ARGS: RFC 5531 has no other word for it, and a caller that gets no reply
-    /// at all keeps waiting, and a credit with it.
+    /// The reply to a malformed header is GARBAGE_ARGS because RFC 5531 defines no better status. Without a reply, the caller
+    /// would wait, and the call would hold a credit.
     #[must_use]
     pub fn reply(&self) -> Option<ReplyHeader> {
         let (xid, error) = match *self {

@@ -1,55 +1,55 @@
-//! What a server can answer other than a result.
+//! Errors in the reply of a server.
 
 use core::fmt;
 
 use super::wire::AuthStat;
 
-/// A server's answer to a call other than a result: every status of RFC 5531 §9.
+/// An error that a server returned instead of a result. Covers every status of RFC 5531 §9.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum RpcError {
-    /// PROG_UNAVAIL.
-    #[error("the server does not have the program (PROG_UNAVAIL)")]
+    /// The server does not provide the program (PROG_UNAVAIL).
+    #[error("the server does not provide the program (PROG_UNAVAIL)")]
     ProgramUnavailable,
-    /// PROG_MISMATCH.
-    #[error("the server has versions {low} to {high} of the program only (PROG_MISMATCH)")]
+    /// The server does not provide this version of the program (PROG_MISMATCH).
+    #[error("the server provides only versions {low} to {high} of the program (PROG_MISMATCH)")]
     ProgramMismatch {
-        /// Lowest version that it has.
+        /// Lowest version that the server provides.
         low: u32,
-        /// Highest version that it has.
+        /// Highest version that the server provides.
         high: u32,
     },
-    /// PROC_UNAVAIL.
+    /// The program does not have the procedure (PROC_UNAVAIL).
     #[error("the program does not have the procedure (PROC_UNAVAIL)")]
     ProcedureUnavailable,
-    /// GARBAGE_ARGS.
+    /// The server could not decode the arguments (GARBAGE_ARGS).
     #[error("the server could not decode the arguments (GARBAGE_ARGS)")]
     GarbageArguments,
-    /// SYSTEM_ERR.
+    /// The server failed, for example because it is out of memory (SYSTEM_ERR).
     #[error("the server failed (SYSTEM_ERR)")]
     SystemError,
-    /// RPC_MISMATCH: the call was rejected.
-    #[error("the server speaks ONC RPC versions {low} to {high} only (RPC_MISMATCH)")]
+    /// The server rejected the call because of its ONC RPC version (RPC_MISMATCH).
+    #[error("the server supports only ONC RPC versions {low} to {high} (RPC_MISMATCH)")]
     RpcMismatch {
-        /// Lowest version that it speaks.
+        /// Lowest ONC RPC version that the server supports.
         low: u32,
-        /// Highest version that it speaks.
+        /// Highest ONC RPC version that the server supports.
         high: u32,
     },
-    /// AUTH_ERROR: the call was rejected.
+    /// The server rejected the credential or verifier of the call (AUTH_ERROR).
     #[error("the server rejected the caller (AUTH_ERROR): {0}")]
     Authentication(AuthFailure),
 }
 
 impl RpcError {
-    /// Whether the procedure has certainly not been carried out, so that calling it again, otherwise, elsewhere or later,
-    /// cannot carry it out twice. Only a SYSTEM_ERR leaves that open.
+    /// Returns whether the server has certainly not executed the procedure, so that a retry cannot execute it twice. This is
+    /// unknown only for SYSTEM_ERR.
     #[must_use]
     pub fn retry_is_safe(&self) -> bool {
         !matches!(self, Self::SystemError)
     }
 
-    /// Whether the server denied the call (MSG_DENIED) instead of accepting it and failing.
+    /// Returns whether the server denied the call (MSG_DENIED), as opposed to accepting it and reporting an error.
     #[must_use]
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::RpcMismatch { .. } | Self::Authentication(_))
@@ -62,12 +62,12 @@ impl From<AuthFailure> for RpcError {
     }
 }
 
-/// Why authentication failed: an [`AuthStat`], or a number assigned since (RFC 5531 §9).
+/// The reason why authentication failed: an [`AuthStat`], or a number that was assigned after RFC 5531 (§9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AuthFailure(pub u32);
 
 impl AuthFailure {
-    /// The status, where it is one of RFC 5531's.
+    /// Returns the status if RFC 5531 defines it.
     #[must_use]
     pub fn stat(self) -> Option<AuthStat> {
         AuthStat::try_from(i32::try_from(self.0).ok()?).ok()

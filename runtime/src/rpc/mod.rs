@@ -1,8 +1,8 @@
-//! ONC RPC version 2 (RFC 5531): the headers of calls and replies, and what they mean.
+//! ONC RPC version 2 (RFC 5531): headers of calls and replies.
 //!
-//! [`wire`] is what the compiler makes of `specs/xdr/rpc.x`. The layer above it says what a received message means:
-//! [`CallHeader::decode`] at a server gives the call, or the reply to refuse it with; [`ReplyHeader::decode`] at a
-//! client gives success or an [`RpcError`]. Both leave the decoder where the arguments or results start.
+//! [`wire`] is generated from `specs/xdr/rpc.x`. The types of this module interpret its messages. On a server,
+//! [`CallHeader::decode`] returns the call, or an error with the reply that rejects it. On a client, [`ReplyHeader::decode`]
+//! returns success or an [`RpcError`]. Both leave the decoder at the start of the arguments or results.
 
 mod auth;
 #[cfg(feature = "std")]
@@ -14,7 +14,7 @@ mod reply;
 mod security;
 
 pub mod wire {
-    //! The messages of RFC 5531, up to where arguments and results start: generated from `specs/xdr/rpc.x`.
+    //! RPC messages (RFC 5531 §9) without arguments and results, generated from `specs/xdr/rpc.x`.
     crate::include_xdr!("xdr/rpc.x");
 }
 

@@ -1,4 +1,4 @@
-//! The header of a reply.
+//! Reply headers.
 
 use super::{
     AuthFailure, RpcError,
@@ -9,47 +9,47 @@ use super::{
 };
 use crate::xdr::{DecodeError, Decoder, EncodeError, Sink, XdrEncode, padded_len};
 
-/// The header of a reply, up to where the results start (RFC 5531 §9).
+/// The header of a reply, without its results (RFC 5531 §9).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplyHeader {
-    /// The transaction identifier of the call.
+    /// Transaction identifier of the call.
     pub xid: u32,
-    /// What proves that the server is the server. A call that is denied gets none: it is AUTH_NONE then.
+    /// Verifier, which authenticates the server. A reply that denies a call has none; it is AUTH_NONE in that case.
     pub verifier: OpaqueAuth,
-    /// Whether the results follow.
+    /// Outcome of the call. After `Ok`, the results follow the header.
     pub outcome: Result<(), RpcError>,
 }
 
 impl ReplyHeader {
-    /// A successful reply, without authentication of the server (AUTH_NONE).
+    /// Creates the header of a successful reply with an AUTH_NONE verifier.
     #[must_use]
     pub fn success(xid: u32) -> Self {
         Self { xid, verifier: OpaqueAuth::none(), outcome: Ok(()) }
     }
 
-    /// A reply without results, without authentication of the server.
+    /// Creates the header of an error reply with an AUTH_NONE verifier.
     #[must_use]
     pub fn failure(xid: u32, error: RpcError) -> Self {
         Self { xid, verifier: OpaqueAuth::none(), outcome: Err(error) }
     }
 
-    /// The same with another verifier.
+    /// Replaces the verifier.
     #[must_use]
     pub fn with_verifier(mut self, verifier: OpaqueAuth) -> Self {
         self.verifier = verifier;
         self
     }
 
-    /// Length of its encoding in octets.
+    /// Returns the encoded length in bytes.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         self.to_wire().encoded_len()
     }
 
-    /// Appends the encoding; after [`success`](Self::success), the results are to follow. Allocates nothing.
+    /// Appends the encoding. After [`success`](Self::success), the results must follow. Does not allocate.
     ///
     /// # Errors
-    /// When the verifier is longer than 400 octets (RFC 5531 §8.2).
+    /// Returns an error if the verifier is longer than 400 bytes (RFC 5531 §8.2).
     pub fn encode<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError> {
         self.to_wire().encode(sink)
     }
@@ -73,10 +73,10 @@ impl ReplyHeader {
         RpcMsg { xid: self.xid, body: RpcMsgBody::Reply(body) }
     }
 
-    /// Reads the header of a reply at a client. When the outcome is success, the results are next.
+    /// Decodes the header of a reply received by a client. If the outcome is `Ok`, the results are next in `decoder`.
     ///
     /// # Errors
-    /// When it is no reply of RFC 5531.
+    /// Returns an error if the message is not a reply as defined by RFC 5531.
     pub fn decode(decoder: &mut Decoder<'_>) -> Result<Self, ReplyHeaderError> {
         let message = decoder.read::<RpcMsg>().map_err(ReplyHeaderError::Malformed)?;
         let xid = message.xid;
@@ -107,35 +107,35 @@ impl ReplyHeader {
     }
 }
 
-/// Why a message received by a client is not a reply.
+/// An error that a client finds in the header of a received message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyHeaderError {
-    /// It is a call.
+    /// The message is a call.
     #[error("an RPC call, not a reply")]
     NotAReply,
-    /// It is not a message of RFC 5531.
+    /// The message does not conform to RFC 5531.
     #[error("malformed RPC reply")]
     Malformed(#[source] DecodeError),
 }
 
-/// Most octets that the body of a reply's verifier takes, for a call with this credential.
+/// Returns the maximum length of the verifier body in the reply to a call with this credential, in bytes.
 ///
-/// The reply to AUTH_NONE has an AUTH_NONE verifier, which is empty (RFC 5531 §10.1: RECOMMENDED, and what every
-/// implementation does). A server may answer AUTH_SYS with AUTH_SHORT (appendix A), and what it answers other flavors with is
-/// theirs to say: up to 400 octets (§8.2).
+/// The reply to AUTH_NONE has an empty AUTH_NONE verifier (RFC 5531 §10.1: RECOMMENDED, and what all implementations send). A
+/// server may reply to AUTH_SYS with AUTH_SHORT (appendix A). Other flavors define their own verifiers, of up to 400 bytes
+/// (§8.2).
 #[must_use]
 pub fn max_reply_verifier(credential: &OpaqueAuth) -> u32 {
     if credential.is(AuthFlavor::AuthNone) { 0 } else { MAX_AUTH_BODY }
 }
 
-/// Most octets of a reply's payload stream: the header of any reply with a verifier of `max_verifier` octets,
-/// followed, if it is a success, by `results` octets. What a requester provides for (RFC 8166 §3.4.6, §6.2).
+/// Returns the maximum length of a reply's payload stream in bytes: a header with a verifier of up to `max_verifier` bytes,
+/// followed by up to `results` bytes of results. A requester provides memory for this length (RFC 8166 §3.4.6, §6.2).
 #[must_use]
 pub fn max_reply_len(max_verifier: u32, results: u64) -> u64 {
-    /// xid, mtype, reply_stat, the verifier's flavor and length, accept_stat. MSG_DENIED takes no more.
+    /// Length of xid, mtype, reply_stat, the verifier's flavor and length, and accept_stat. MSG_DENIED is not longer.
     const HEADER: u64 = 6 * 4;
-    /// PROG_MISMATCH is longer than a small result: low and high.
+    /// Length of low and high in PROG_MISMATCH, which can exceed a small result.
     const MISMATCH: u64 = 2 * 4;
     let verifier = padded_len(max_verifier as usize) as u64;
     results.max(MISMATCH).saturating_add(HEADER + verifier)

@@ -1,4 +1,4 @@
-//! Every form of header, octet by octet, and what becomes of others.
+//! Every form of header, byte by byte, and the handling of invalid headers.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use crate::xdr::{DecodeErrorKind, Decoder, FlatSink, XdrDecode, XdrType, encode_
 
 const NONE: [u32; 2] = [0, 0];
 
-fn octets(words: &[u32]) -> Vec<u8> {
+fn encode_words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
@@ -26,12 +26,12 @@ fn encode_reply(reply: &ReplyHeader) -> Vec<u8> {
     out
 }
 
-fn decode_call(octets: &[u8]) -> Result<CallHeader, CallHeaderError> {
-    CallHeader::decode(&mut Decoder::new(octets))
+fn decode_call(bytes: &[u8]) -> Result<CallHeader, CallHeaderError> {
+    CallHeader::decode(&mut Decoder::new(bytes))
 }
 
-fn decode_reply(octets: &[u8]) -> Result<ReplyHeader, ReplyHeaderError> {
-    ReplyHeader::decode(&mut Decoder::new(octets))
+fn decode_reply(bytes: &[u8]) -> Result<ReplyHeader, ReplyHeaderError> {
+    ReplyHeader::decode(&mut Decoder::new(bytes))
 }
 
 fn opaque(flavor: u32, body: &'static [u8]) -> OpaqueAuth {
@@ -39,9 +39,9 @@ fn opaque(flavor: u32, body: &'static [u8]) -> OpaqueAuth {
 }
 
 #[test]
-fn a_call_octet_by_octet() {
+fn a_call_byte_by_byte() {
     let call = CallHeader::new(0xCAFE_0001, 100_003, 3, 6);
-    let wire = octets(&[0xCAFE_0001, 0, 2, 100_003, 3, 6, 0, 0, 0, 0]);
+    let wire = encode_words(&[0xCAFE_0001, 0, 2, 100_003, 3, 6, 0, 0, 0, 0]);
     assert_eq!(encode_call(&call), wire);
     assert_eq!(decode_call(&wire), Ok(call));
 }
@@ -49,7 +49,7 @@ fn a_call_octet_by_octet() {
 #[test]
 fn a_call_leaves_the_decoder_at_the_arguments() {
     let mut wire = encode_call(&CallHeader::new(1, 2, 3, 4));
-    wire.extend(octets(&[0xA11]));
+    wire.extend(encode_words(&[0xA11]));
     let mut decoder = Decoder::new(&wire);
     CallHeader::decode(&mut decoder).unwrap();
     assert_eq!((decoder.position(), decoder.take_u32()), (40, Ok(0xA11)));
@@ -57,20 +57,20 @@ fn a_call_leaves_the_decoder_at_the_arguments() {
 }
 
 #[test]
-fn auth_sys_octet_by_octet() {
+fn auth_sys_byte_by_byte() {
     let credential = Credential::sys("krypton", 1000, 100, [4, 24]);
     let mut call = CallHeader::new(7, 1, 1, 0);
     call.credential = credential.to_opaque().unwrap();
-    let mut wire = octets(&[7, 0, 2, 1, 1, 0, 1, 36, 0, 7]);
+    let mut wire = encode_words(&[7, 0, 2, 1, 1, 0, 1, 36, 0, 7]);
     wire.extend(b"krypton\0");
-    wire.extend(octets(&[1000, 100, 2, 4, 24]));
-    wire.extend(octets(&NONE));
+    wire.extend(encode_words(&[1000, 100, 2, 4, 24]));
+    wire.extend(encode_words(&NONE));
     assert_eq!(encode_call(&call), wire);
     let decoded = decode_call(&wire).unwrap();
     assert_eq!(Credential::from_opaque(&decoded.credential), Ok(credential));
 }
 
-/// Every reply of RFC 5531 §9, with what it says and its octets.
+/// Every reply of RFC 5531 §9, with its header and its encoding.
 fn replies() -> Vec<(ReplyHeader, Vec<u32>)> {
     let accepted = |error, words: &[u32]| (ReplyHeader::failure(9, error), [&[9, 1, 0, 0, 0], words].concat());
     let denied = |error, words: &[u32]| (ReplyHeader::failure(9, error), [&[9, 1, 1], words].concat());
@@ -83,7 +83,7 @@ fn replies() -> Vec<(ReplyHeader, Vec<u32>)> {
         accepted(RpcError::SystemError, &[5]),
         denied(RpcError::RpcMismatch { low: 2, high: 2 }, &[0, 2, 2]),
     ];
-    // Every auth_stat of RFC 5531, and some that it does not have.
+    // Every auth_stat of RFC 5531, and some unassigned values.
     for stat in (0..16).chain([390_003, u32::MAX]) {
         all.push(denied(RpcError::Authentication(AuthFailure(stat)), &[1, stat]));
     }
@@ -91,10 +91,10 @@ fn replies() -> Vec<(ReplyHeader, Vec<u32>)> {
 }
 
 #[test]
-fn every_reply_octet_by_octet() {
+fn every_reply_byte_by_byte() {
     for (reply, words) in replies() {
-        assert_eq!(encode_reply(&reply), octets(&words), "{reply:?}");
-        assert_eq!(decode_reply(&octets(&words)), Ok(reply));
+        assert_eq!(encode_reply(&reply), encode_words(&words), "{reply:?}");
+        assert_eq!(decode_reply(&encode_words(&words)), Ok(reply));
     }
 }
 
@@ -103,7 +103,7 @@ fn an_accepted_reply_has_a_verifier() {
     for (reply, _) in replies().into_iter().filter(|(reply, _)| !reply.outcome.is_err_and(|e| e.is_denied())) {
         let reply = reply.with_verifier(opaque(2, b"short"));
         let wire = encode_reply(&reply);
-        assert_eq!(wire[..28], *[octets(&[9, 1, 0, 2, 5]), b"short\0\0\0".to_vec()].concat());
+        assert_eq!(wire[..28], *[encode_words(&[9, 1, 0, 2, 5]), b"short\0\0\0".to_vec()].concat());
         assert_eq!(decode_reply(&wire), Ok(reply));
     }
 }
@@ -117,12 +117,12 @@ fn every_truncation_is_an_error() {
         let fault = decode_call(&wire[..len]).unwrap_err();
         match len {
             0..8 => assert!(matches!(fault, CallHeaderError::NotACall(_)) && fault.reply().is_none(), "{len}: {fault}"),
-            // Whoever got as far as to be a call is answered.
+            // A message that is recognized as a call gets a reply.
             _ => assert_eq!(fault.reply(), Some(ReplyHeader::failure(7, RpcError::GarbageArguments)), "{len}"),
         }
     }
     for (reply, words) in replies() {
-        let wire = octets(&words);
+        let wire = encode_words(&words);
         for len in 0..wire.len() {
             assert!(matches!(decode_reply(&wire[..len]), Err(ReplyHeaderError::Malformed(_))), "{reply:?} {len}");
         }
@@ -130,23 +130,23 @@ fn every_truncation_is_an_error() {
 }
 
 #[test]
-fn another_version_of_rpc_is_a_mismatch_whatever_follows() {
+fn another_rpc_version_is_a_mismatch_whatever_follows() {
     for tail in [&[][..], &[1, 2, 3, 0, 9999], &[1, 1, 0, 0, 0, 0, 0]] {
         for rpcvers in [0, 1, 3, u32::MAX] {
-            let fault = decode_call(&octets(&[&[5, 0, rpcvers], tail].concat())).unwrap_err();
+            let fault = decode_call(&encode_words(&[&[5, 0, rpcvers], tail].concat())).unwrap_err();
             assert_eq!(fault, CallHeaderError::RpcMismatch { xid: 5, rpcvers });
             let reply = fault.reply().unwrap();
-            assert_eq!(encode_reply(&reply), octets(&[5, 1, 1, 0, 2, 2]));
+            assert_eq!(encode_reply(&reply), encode_words(&[5, 1, 1, 0, 2, 2]));
         }
     }
 }
 
 #[test]
-fn a_credential_or_verifier_over_400_octets_is_refused_as_such() {
+fn a_credential_or_verifier_over_400_bytes_is_rejected() {
     let of = |cred: u32, verf: u32| {
-        let mut wire = octets(&[5, 0, 2, 1, 1, 0, 9, cred]);
+        let mut wire = encode_words(&[5, 0, 2, 1, 1, 0, 9, cred]);
         wire.extend(vec![0; cred as usize]);
-        wire.extend(octets(&[9, verf]));
+        wire.extend(encode_words(&[9, verf]));
         wire.extend(vec![0; verf as usize]);
         decode_call(&wire)
     };
@@ -162,7 +162,7 @@ fn a_credential_or_verifier_over_400_octets_is_refused_as_such() {
 }
 
 #[test]
-fn a_credential_over_400_octets_is_not_sent() {
+fn a_credential_over_400_bytes_is_not_sent() {
     let mut call = CallHeader::new(1, 1, 1, 1);
     call.verifier = OpaqueAuth { flavor: 6, body: vec![0; 401].into() };
     let error = call.encode(&mut FlatSink::new(&mut Vec::new())).unwrap_err();
@@ -171,19 +171,19 @@ fn a_credential_over_400_octets_is_not_sent() {
 
 #[test]
 fn declared_lengths_beyond_the_message_are_errors() {
-    let fault = decode_call(&octets(&[5, 0, 2, 1, 1, 0, 0, 400, 0])).unwrap_err();
+    let fault = decode_call(&encode_words(&[5, 0, 2, 1, 1, 0, 0, 400, 0])).unwrap_err();
     let CallHeaderError::Malformed { xid: 5, error } = fault else { panic!("{fault}") };
     assert_eq!(*error.kind(), DecodeErrorKind::LengthExceedsRemaining { len: 400, remaining: 4 });
 }
 
 #[test]
-fn each_end_refuses_what_is_meant_for_the_other() {
+fn calls_are_not_replies_and_replies_are_not_calls() {
     let call = encode_call(&CallHeader::new(1, 2, 3, 4));
     let reply = encode_reply(&ReplyHeader::success(1));
     assert_eq!(decode_reply(&call), Err(ReplyHeaderError::NotAReply));
     assert!(matches!(decode_call(&reply), Err(CallHeaderError::NotACall(_))));
-    // Neither call nor reply.
-    let neither = octets(&[1, 2, 2, 0, 0, 0, 0, 0, 0, 0]);
+    // A message type that is neither call nor reply.
+    let neither = encode_words(&[1, 2, 2, 0, 0, 0, 0, 0, 0, 0]);
     assert!(matches!(decode_call(&neither), Err(CallHeaderError::NotACall(_))));
     assert!(matches!(decode_reply(&neither), Err(ReplyHeaderError::Malformed(_))));
 }
@@ -191,7 +191,7 @@ fn each_end_refuses_what_is_meant_for_the_other() {
 #[test]
 fn a_reply_of_unknown_status_is_malformed() {
     for words in [&[9, 1, 2][..], &[9, 1, 0, 0, 0, 6], &[9, 1, 0, 0, 0, u32::MAX], &[9, 1, 1, 2, 0, 0]] {
-        let fault = decode_reply(&octets(words)).unwrap_err();
+        let fault = decode_reply(&encode_words(words)).unwrap_err();
         let ReplyHeaderError::Malformed(error) = fault else { panic!("{words:?}: {fault}") };
         let is_unknown = matches!(
             error.kind(),
@@ -212,7 +212,7 @@ fn auth_sys_has_limits() {
     let gids = |count: u32| Credential::sys("", 0, 0, 0..count).to_opaque();
     assert_eq!(Credential::from_opaque(&gids(16).unwrap()), Ok(Credential::sys("", 0, 0, 0..16)));
     assert_eq!(gids(17).unwrap_err().to_string(), "authsys_parms.gids: length 17 exceeds the declared maximum 16");
-    // The longest credential of this flavor fits the header's limit.
+    // The longest AUTH_SYS credential fits the limit of the header.
     assert!(AuthsysParms::MAX_LEN.is_some_and(|len| len <= 400));
 }
 
@@ -220,10 +220,10 @@ fn auth_sys_has_limits() {
 fn a_malformed_auth_sys_is_a_bad_credential() {
     let bodies: [Vec<u8>; 5] = [
         vec![],
-        octets(&[0, 256]),              // name too long
-        octets(&[0, 0, 1, 1, 17]),      // too many groups
-        octets(&[0, 0, 1, 1, 3, 1, 2]), // fewer groups than it says
-        octets(&[0, 0, 1, 1, 0, 0]),    // more than it says
+        encode_words(&[0, 256]),              // name too long
+        encode_words(&[0, 0, 1, 1, 17]),      // too many groups
+        encode_words(&[0, 0, 1, 1, 3, 1, 2]), // fewer groups than the count
+        encode_words(&[0, 0, 1, 1, 0, 0]),    // trailing bytes
     ];
     for body in bodies {
         let mut call = CallHeader::new(1, 1, 1, 1);
@@ -234,7 +234,7 @@ fn a_malformed_auth_sys_is_a_bad_credential() {
 }
 
 #[test]
-fn the_standard_authenticator_knows_two_flavors() {
+fn the_standard_authenticator_accepts_two_flavors() {
     let of = |credential: OpaqueAuth, verifier: OpaqueAuth| {
         let mut call = CallHeader::new(1, 1, 1, 1);
         (call.credential, call.verifier) = (credential, verifier);
@@ -254,7 +254,7 @@ fn the_standard_authenticator_knows_two_flavors() {
 }
 
 #[test]
-fn which_errors_leave_a_retry_safe() {
+fn every_error_except_system_err_is_safe_to_retry() {
     for (reply, _) in replies() {
         if let Err(error) = reply.outcome {
             assert_eq!(error.retry_is_safe(), error != RpcError::SystemError, "{error}");
@@ -263,7 +263,7 @@ fn which_errors_leave_a_retry_safe() {
 }
 
 #[test]
-fn every_auth_stat_has_words_for_it() {
+fn every_auth_stat_has_a_description() {
     let said: std::collections::BTreeSet<String> = (0..16).map(|stat| AuthFailure(stat).to_string()).collect();
     assert_eq!(said.len(), 16);
     assert!(said.contains("auth_stat 15"));
@@ -280,7 +280,7 @@ fn no_reply_is_longer_than_its_bound() {
             let len = reply.with_verifier(verifier.clone()).encoded_len() as u64;
             assert!(len + results <= max_reply_len(most, results));
         }
-        // And the bound is met by a success.
+        // A successful reply reaches the bound.
         let success = ReplyHeader::success(1).with_verifier(verifier).encoded_len() as u64;
         assert_eq!(max_reply_len(most, 40), success + 40);
     }
@@ -290,7 +290,7 @@ fn no_reply_is_longer_than_its_bound() {
 }
 
 #[test]
-fn the_wire_types_know_their_bounds() {
+fn wire_types_have_the_expected_bounds() {
     assert_eq!((RpcMsg::MIN_LEN, RpcMsg::MAX_LEN, RpcMsg::MAX_DDP_ITEMS), (20, Some(840), Some(0)));
 }
 
@@ -336,28 +336,28 @@ proptest! {
         prop_assert_eq!(Credential::from_opaque(&credential.to_opaque().unwrap()), Ok(credential));
     }
 
-    /// What decodes encodes to the same octets; what does not is an error, not a panic.
+    /// Messages that decode are encoded to the same bytes. Other messages cause an error, not a panic.
     #[test]
-    fn anything_may_arrive(octets in proptest::collection::vec(any::<u8>(), 0..900)) {
-        anything(&octets);
+    fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..900)) {
+        decode_anything(&bytes);
     }
 
-    /// The same, with octets that get further.
+    /// The same with words that resemble a message.
     #[test]
-    fn anything_like_a_message_may_arrive(words in proptest::collection::vec(prop_oneof![0..7u32, Just(400), any::<u32>()], 0..40)) {
-        anything(&octets(&words));
+    fn message_like_words_do_not_panic(words in proptest::collection::vec(prop_oneof![0..7u32, Just(400), any::<u32>()], 0..40)) {
+        decode_anything(&encode_words(&words));
     }
 }
 
-fn anything(octets: &[u8]) {
-    let mut decoder = Decoder::new(octets);
+fn decode_anything(bytes: &[u8]) {
+    let mut decoder = Decoder::new(bytes);
     if let Ok(message) = RpcMsg::decode(&mut decoder) {
-        // Padding is received whatever it is, and sent as zero.
+        // Any padding is accepted, but zero is sent.
         let encoded = encode_to_bytes(&message).unwrap();
         assert_eq!(encoded.len(), decoder.consumed());
         assert_eq!(RpcMsg::decode(&mut Decoder::new(&encoded)).unwrap(), message);
     }
-    match decode_call(octets) {
+    match decode_call(bytes) {
         Ok(call) => {
             let _ = StandardAuthenticator.authenticate(&call, &[]);
         }
@@ -365,13 +365,13 @@ fn anything(octets: &[u8]) {
             let _ = (fault.reply(), fault.to_string());
         }
     }
-    if let Err(fault) = decode_reply(octets) {
+    if let Err(fault) = decode_reply(bytes) {
         let _ = fault.to_string();
     }
 }
 
 #[test]
-fn headers_without_authentication_take_no_memory() {
+fn headers_without_authentication_do_not_allocate() {
     let (call, reply) = (CallHeader::new(1, 2, 3, 4), ReplyHeader::success(1));
     let mut out = Vec::with_capacity(100);
     let taken = allocation_counter::measure(|| {

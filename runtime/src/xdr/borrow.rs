@@ -1,7 +1,7 @@
-//! The borrowed form: values whose opaque items and strings are views of the message they were read from.
+//! Borrowed forms of generated types, whose opaque items and strings are views of the received message.
 //!
-//! Generated where asked for (`borrowed`): for each type that holds opaque items or strings there is then another, named
-//! with `Ref`, that costs no copy and no memory for them. What has a fixed length is the same in both forms.
+//! The compiler generates them if asked to (`borrowed`). For each type with opaque items or strings it then emits a second
+//! type, with the suffix `Ref`, that neither copies nor allocates them. Fixed-length items are the same in both forms.
 
 use alloc::{boxed::Box, string::String, vec::Vec};
 use core::{fmt, str::Utf8Error};
@@ -15,17 +15,17 @@ use super::{
     primitive::{check_exact, check_max, elements, elements_fixed},
 };
 
-/// A type that can be read from XDR and may be a view of the octets it is read from.
+/// A type that can be decoded from XDR and may borrow from the encoded bytes.
 ///
-/// Every [`XdrDecode`] is one that is no view of anything.
+/// Every [`XdrDecode`] type implements it without borrowing.
 pub trait XdrDecodeRef<'a>: XdrType + Sized {
-    /// The type of the same XDR that owns what it holds.
+    /// Owned type with the same XDR declaration.
     type Owned;
 
-    /// Reads one value.
+    /// Decodes one value.
     ///
     /// # Errors
-    /// When the octets are not an encoding of this type; the error names the field.
+    /// Returns an error if the bytes are not an encoding of this type. The error names the field.
     fn decode_ref(decoder: &mut Decoder<'a>) -> Result<Self, DecodeError>;
 }
 
@@ -38,21 +38,21 @@ impl<'a, T: XdrDecode> XdrDecodeRef<'a> for T {
     }
 }
 
-/// An XDR `string` in a message: see [`XdrString`].
+/// An XDR `string` borrowed from a message. [`XdrString`] is the owned form.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct XdrStr<'a>(pub &'a [u8]);
 
 impl<'a> XdrStr<'a> {
-    /// The octets.
+    /// Returns the bytes of the string.
     #[must_use]
     pub fn as_bytes(self) -> &'a [u8] {
         self.0
     }
 
-    /// The text, if it is UTF-8.
+    /// Returns the text if it is UTF-8.
     ///
     /// # Errors
-    /// Where it is not.
+    /// Returns an error if the string is not UTF-8.
     pub fn to_str(self) -> Result<&'a str, Utf8Error> {
         core::str::from_utf8(self.0)
     }
@@ -90,8 +90,8 @@ impl<'a> From<&'a str> for XdrStr<'a> {
 }
 
 impl<'a> From<&'a [u8]> for XdrStr<'a> {
-    fn from(octets: &'a [u8]) -> Self {
-        Self(octets)
+    fn from(bytes: &'a [u8]) -> Self {
+        Self(bytes)
     }
 }
 
@@ -116,7 +116,7 @@ impl From<XdrStr<'_>> for XdrString {
 /// Reads `opaque x<max>` as a view of the message.
 ///
 /// # Errors
-/// As [`take_opaque`](super::take_opaque).
+/// Returns the same errors as [`take_opaque`](super::take_opaque).
 #[inline]
 pub fn take_opaque_ref<'a>(decoder: &mut Decoder<'a>, max: u32) -> Result<&'a [u8], DecodeError> {
     let len = decoder.take_count(max)?;
@@ -126,26 +126,26 @@ pub fn take_opaque_ref<'a>(decoder: &mut Decoder<'a>, max: u32) -> Result<&'a [u
 /// Reads `string x<max>` as a view of the message.
 ///
 /// # Errors
-/// As [`take_opaque`](super::take_opaque).
+/// Returns the same errors as [`take_opaque`](super::take_opaque).
 #[inline]
 pub fn take_str<'a>(decoder: &mut Decoder<'a>, max: u32) -> Result<XdrStr<'a>, DecodeError> {
     take_opaque_ref(decoder, max).map(XdrStr)
 }
 
-/// Reads a DDP-eligible `opaque x<max>` as a view of the message or of the chunk that stands for it.
+/// Reads a DDP-eligible `opaque x<max>` as a view of the message or of its chunk.
 ///
 /// # Errors
-/// As [`take_ddp_opaque`](super::take_ddp_opaque).
+/// Returns the same errors as [`take_ddp_opaque`](super::take_ddp_opaque).
 #[inline]
 pub fn take_ddp_opaque_ref<'a>(decoder: &mut Decoder<'a>, max: u32) -> Result<&'a [u8], DecodeError> {
     let len = decoder.take_count(max)?;
     decoder.take_ddp_opaque_ref(len)
 }
 
-/// Reads a DDP-eligible `string x<max>` as a view.
+/// Reads a DDP-eligible `string x<max>` as a view of the message or of its chunk.
 ///
 /// # Errors
-/// As [`take_ddp_opaque`](super::take_ddp_opaque).
+/// Returns the same errors as [`take_ddp_opaque`](super::take_ddp_opaque).
 #[inline]
 pub fn take_ddp_str<'a>(decoder: &mut Decoder<'a>, max: u32) -> Result<XdrStr<'a>, DecodeError> {
     take_ddp_opaque_ref(decoder, max).map(XdrStr)
@@ -154,35 +154,35 @@ pub fn take_ddp_str<'a>(decoder: &mut Decoder<'a>, max: u32) -> Result<XdrStr<'a
 /// Reads `T *x`.
 ///
 /// # Errors
-/// As the value's, and for a flag that is neither 0 nor 1.
+/// Returns an error if the value cannot be decoded, or if the presence flag is neither 0 nor 1.
 #[inline]
 pub fn take_option_ref<'a, T: XdrDecodeRef<'a>>(decoder: &mut Decoder<'a>) -> Result<Option<T>, DecodeError> {
     Ok(if decoder.take_bool()? { Some(T::decode_ref(decoder)?) } else { None })
 }
 
-/// Reads a value of a type that contains itself.
+/// Reads a value of a recursive type.
 ///
 /// # Errors
-/// As the value's.
+/// Returns an error if the value cannot be decoded.
 pub fn take_boxed_ref<'a, T: XdrDecodeRef<'a>>(decoder: &mut Decoder<'a>) -> Result<Box<T>, DecodeError> {
     decoder.charge(size_of::<T>())?;
     T::decode_ref(decoder).map(Box::new)
 }
 
-/// Reads `T *x` of a type that contains itself.
+/// Reads `T *x` of a recursive type.
 ///
 /// # Errors
-/// As [`take_option_ref`].
+/// Returns the same errors as [`take_option_ref`].
 pub fn take_option_boxed_ref<'a, T: XdrDecodeRef<'a>>(
     decoder: &mut Decoder<'a>,
 ) -> Result<Option<Box<T>>, DecodeError> {
     Ok(if decoder.take_bool()? { Some(take_boxed_ref(decoder)?) } else { None })
 }
 
-/// Reads a linked list: see [`take_list`](super::take_list).
+/// Reads a linked list like [`take_list`](super::take_list), with borrowed nodes.
 ///
 /// # Errors
-/// As there.
+/// Returns the same errors as [`take_list`](super::take_list).
 #[inline]
 pub fn take_list_ref<'a, T: XdrDecodeRef<'a>>(decoder: &mut Decoder<'a>) -> Result<Vec<T>, DecodeError> {
     nodes(decoder, T::decode_ref)
@@ -191,7 +191,7 @@ pub fn take_list_ref<'a, T: XdrDecodeRef<'a>>(decoder: &mut Decoder<'a>) -> Resu
 /// Reads a linked list of at least one node.
 ///
 /// # Errors
-/// As the node's.
+/// Returns an error if a node cannot be decoded.
 pub fn take_non_empty_ref<'a, T: XdrDecodeRef<'a>>(decoder: &mut Decoder<'a>) -> Result<NonEmpty<T>, DecodeError> {
     one_or_more(decoder, T::decode_ref)
 }
@@ -199,16 +199,16 @@ pub fn take_non_empty_ref<'a, T: XdrDecodeRef<'a>>(decoder: &mut Decoder<'a>) ->
 /// Reads `T x<max>`.
 ///
 /// # Errors
-/// As [`take_array`](super::take_array).
+/// Returns the same errors as [`take_array`](super::take_array).
 pub fn take_array_ref<'a, T: XdrDecodeRef<'a>>(decoder: &mut Decoder<'a>, max: u32) -> Result<Vec<T>, DecodeError> {
     let count = decoder.take_count(max)?;
     elements(decoder, count, T::decode_ref)
 }
 
-/// Reads `T x[len]` that is not kept as an array.
+/// Reads a `T x[len]` that is not stored as an array.
 ///
 /// # Errors
-/// As the element's.
+/// Returns an error if an element cannot be decoded.
 pub fn take_array_exact_ref<'a, T: XdrDecodeRef<'a>>(
     decoder: &mut Decoder<'a>,
     len: u32,
@@ -219,31 +219,31 @@ pub fn take_array_exact_ref<'a, T: XdrDecodeRef<'a>>(
 /// Reads `T x[N]`.
 ///
 /// # Errors
-/// As the element's.
+/// Returns an error if an element cannot be decoded.
 pub fn take_array_fixed_ref<'a, T: XdrDecodeRef<'a>, const N: usize>(
     decoder: &mut Decoder<'a>,
 ) -> Result<[T; N], DecodeError> {
     elements_fixed(decoder, T::decode_ref)
 }
 
-/// Writes a DDP-eligible `opaque x<max>` or `string x<max>` that is a view: copied where the sink takes it, since what
-/// leaves the stream by reference has to own its memory. The owned form saves that.
+/// Writes a borrowed DDP-eligible `opaque x<max>` or `string x<max>`. Copies it if the sink accepts it, because reduced items
+/// must own their memory. The owned form avoids the copy.
 ///
 /// # Errors
-/// When it is longer than `max`.
-pub fn put_ddp_opaque_ref<S: Sink + ?Sized>(sink: &mut S, octets: &[u8], max: u32) -> Result<(), EncodeError> {
-    check_max(octets.len(), max)?;
-    sink.put_u32(octets.len() as u32);
-    put_ddp_octets(sink, octets);
+/// Returns [`EncodeError::TooLong`] if the item is longer than `max` bytes.
+pub fn put_ddp_opaque_ref<S: Sink + ?Sized>(sink: &mut S, bytes: &[u8], max: u32) -> Result<(), EncodeError> {
+    check_max(bytes.len(), max)?;
+    sink.put_u32(bytes.len() as u32);
+    put_ddp_octets(sink, bytes);
     Ok(())
 }
 
-/// Writes a DDP-eligible `opaque x[len]` that is a view, as [`put_ddp_opaque_ref`].
+/// Writes a borrowed DDP-eligible `opaque x[len]`; see [`put_ddp_opaque_ref`].
 ///
 /// # Errors
-/// When it has another length.
-pub fn put_ddp_opaque_exact_ref<S: Sink + ?Sized>(sink: &mut S, octets: &[u8], len: u32) -> Result<(), EncodeError> {
-    check_exact(octets.len(), len)?;
-    put_ddp_octets(sink, octets);
+/// Returns [`EncodeError::WrongLength`] if the item is not `len` bytes long.
+pub fn put_ddp_opaque_exact_ref<S: Sink + ?Sized>(sink: &mut S, bytes: &[u8], len: u32) -> Result<(), EncodeError> {
+    check_exact(bytes.len(), len)?;
+    put_ddp_octets(sink, bytes);
     Ok(())
 }

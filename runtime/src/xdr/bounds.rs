@@ -1,8 +1,8 @@
-//! What is known of encodings without a value, and how it adds up: constants of [`XdrType`](super::XdrType).
+//! Bounds of encodings that are known without a value, and their arithmetic. See [`XdrType`](super::XdrType).
 
 use super::{XdrType, padded_len};
 
-/// Sum of two bounds; `None` is unbounded. For the constants of [`XdrType`].
+/// Returns the sum of two bounds; `None` is unbounded. Used for the constants of [`XdrType`].
 #[must_use]
 pub const fn add(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     match (a, b) {
@@ -11,7 +11,7 @@ pub const fn add(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     }
 }
 
-/// Larger of two bounds. For the constants of [`XdrType`].
+/// Returns the larger of two bounds; `None` is unbounded. Used for the constants of [`XdrType`].
 #[must_use]
 pub const fn max(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     match (a, b) {
@@ -20,7 +20,7 @@ pub const fn max(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     }
 }
 
-/// A bound taken `n` times. For the constants of [`XdrType`].
+/// Returns `n` times a bound; `None` is unbounded. Used for the constants of [`XdrType`].
 #[must_use]
 pub const fn times(n: u64, bound: Option<u64>) -> Option<u64> {
     match bound {
@@ -30,60 +30,60 @@ pub const fn times(n: u64, bound: Option<u64>) -> Option<u64> {
     }
 }
 
-/// The constants of [`XdrType`] as one value, for types that are made of others.
+/// The constants of [`XdrType`] as one value, for types composed of others.
 ///
-/// Every function is `const`: they are evaluated by the compiler.
+/// Every function is `const`, so that the compiler evaluates it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EncodingBounds {
-    /// [`XdrType::MIN_LEN`]
+    /// Minimum length in the payload stream, in bytes; see [`XdrType::MIN_LEN`].
     pub min_len: usize,
-    /// [`XdrType::MAX_LEN`]
+    /// Maximum length of the whole encoding, in bytes; see [`XdrType::MAX_LEN`].
     pub max_len: Option<u64>,
-    /// [`XdrType::MAX_INLINE`]
+    /// Maximum length that stays inline, in bytes; see [`XdrType::MAX_INLINE`].
     pub max_inline: Option<u64>,
-    /// [`XdrType::MAX_DDP_ITEMS`]
+    /// Maximum number of DDP-eligible items; see [`XdrType::MAX_DDP_ITEMS`].
     pub max_ddp_items: Option<u32>,
 }
 
 impl EncodingBounds {
-    /// Of `void`.
+    /// Bounds of `void`.
     pub const EMPTY: Self = Self::exactly(0);
 
-    /// Of a type that contains itself, where nothing bounds how often. `min_len` holds however deep it goes.
+    /// Bounds of a type that contains itself without a limit. `min_len` holds for every depth.
     pub const RECURSIVE: Self = Self { min_len: 0, max_len: None, max_inline: None, max_ddp_items: None };
 
-    /// Of an item that takes `octets`, always.
+    /// Returns the bounds of an item that is always `bytes` long.
     #[must_use]
-    pub const fn exactly(octets: usize) -> Self {
-        Self { min_len: octets, max_len: Some(octets as u64), max_inline: Some(octets as u64), max_ddp_items: Some(0) }
+    pub const fn exactly(bytes: usize) -> Self {
+        Self { min_len: bytes, max_len: Some(bytes as u64), max_inline: Some(bytes as u64), max_ddp_items: Some(0) }
     }
 
-    /// Of the type `T`.
+    /// Returns the bounds of the type `T`.
     #[must_use]
     pub const fn of<T: XdrType + ?Sized>() -> Self {
         Self { min_len: T::MIN_LEN, max_len: T::MAX_LEN, max_inline: T::MAX_INLINE, max_ddp_items: T::MAX_DDP_ITEMS }
     }
 
-    /// Of `opaque x[len]`.
+    /// Returns the bounds of `opaque x[len]`.
     #[must_use]
     pub const fn opaque_fixed(len: u32) -> Self {
         Self::exactly(padded_len(len as usize))
     }
 
-    /// Of `opaque x<max>` and `string x<max>`.
+    /// Returns the bounds of `opaque x<max>` and `string x<max>`.
     #[must_use]
     pub const fn opaque(max: u32) -> Self {
         let most = Some(4 + (max as u64).next_multiple_of(4));
         Self { min_len: 4, max_len: most, max_inline: most, max_ddp_items: Some(0) }
     }
 
-    /// Of `count` such items.
+    /// Returns the bounds of exactly `count` of these items.
     #[must_use]
     pub const fn times(self, count: u32) -> Self {
         Self { min_len: self.min_len.saturating_mul(count as usize), ..self.up_to(count) }
     }
 
-    /// Of at most `count` such items.
+    /// Returns the bounds of at most `count` of these items.
     const fn up_to(self, count: u32) -> Self {
         Self {
             min_len: 0,
@@ -93,13 +93,13 @@ impl EncodingBounds {
         }
     }
 
-    /// Of `T x<max>`, where this is of `T`.
+    /// Returns the bounds of `T x<max>`, where `self` describes `T`.
     #[must_use]
     pub const fn counted(self, max: u32) -> Self {
         Self::exactly(4).then(self.up_to(max))
     }
 
-    /// Of `node *x`, where this is of the node of a linked list, its link not counted.
+    /// Returns the bounds of a linked list, `node *x`, where `self` describes one node without its link.
     #[must_use]
     pub const fn list(self) -> Self {
         let max_ddp_items = match self.max_ddp_items {
@@ -109,7 +109,7 @@ impl EncodingBounds {
         Self { min_len: 4, max_len: None, max_inline: None, max_ddp_items }
     }
 
-    /// Of this and `next` after it.
+    /// Returns the bounds of this item followed by `next`.
     #[must_use]
     pub const fn then(self, next: Self) -> Self {
         Self {
@@ -120,7 +120,7 @@ impl EncodingBounds {
         }
     }
 
-    /// Of this or `other`.
+    /// Returns the bounds of either this item or `other`.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self {
@@ -131,14 +131,15 @@ impl EncodingBounds {
         }
     }
 
-    /// Whether an item of the type `T` that is not counted can be eligible: it is no union (RFC 8166 §6.1), holds no
-    /// eligible item, and has a fixed length, without which its reader would not know what a chunk has to hold.
+    /// Returns whether an uncounted item of type `T` can be DDP-eligible. It must not be a union (RFC 8166 §6.1) or contain an
+    /// eligible item, and it must have a fixed length, because its reader could not determine the length of the chunk
+    /// otherwise.
     #[must_use]
     pub const fn can_be_placed<T: XdrType + ?Sized>() -> bool {
         !T::IS_UNION && Self::has_fixed_len::<T>()
     }
 
-    /// Whether every value of the type `T` takes as many octets, and none of them can be reduced.
+    /// Returns whether all values of type `T` have the same encoded length and no part of them can be reduced.
     #[must_use]
     pub const fn has_fixed_len<T: XdrType + ?Sized>() -> bool {
         match T::MAX_LEN {
@@ -147,8 +148,8 @@ impl EncodingBounds {
         }
     }
 
-    /// Of this item, marked as eligible for direct data placement: all but the count of a `counted` one can leave the
-    /// payload stream.
+    /// Returns the bounds of this item if it is DDP-eligible. Everything can leave the payload stream except the count of a
+    /// `counted` item.
     #[must_use]
     pub const fn placed(self, counted: bool) -> Self {
         let inline = if counted { 4 } else { 0 };

@@ -1,33 +1,32 @@
-//! The decoder: a bounded cursor over a payload stream that splices reduced items back in.
+//! Bounded decoder of a payload stream that splices reduced items back in.
 
 use bytes::{Bytes, BytesMut};
 
 use super::{DecodeError, DecodeErrorKind, Part, Words, XdrDecode, XdrDecodeRef, padded_len};
 
-/// An item at least this long is shared with the message it came in instead of copied, where that message is
-/// memory of its own (a Position-Zero Read chunk or a Reply chunk).
+/// Minimum length, in bytes, of an item that shares the memory of its message instead of being copied. It applies if the
+/// message has memory of its own: a Position-Zero Read chunk or a Reply chunk.
 const SHARE_FROM: usize = 256;
 
-/// Items shorter than [`SHARE_FROM`] that get memory of their own; those after them in the same message share blocks: a
-/// page of a directory costs a few allocations, not one for each name.
+/// Number of items shorter than [`SHARE_FROM`] that get an allocation each. Later items of the same message share blocks, so
+/// that a page of directory entries does not cost one allocation for each name.
 const OWN_MEMORY: u32 = 4;
 
-/// Most octets that the values of nested levels take on the stack together: a thread has 2 MiB, and unoptimized code copies
-/// each several times.
+/// Maximum stack use of the values of nested levels, in bytes. A thread has 2 MiB, and unoptimized code copies each value
+/// several times.
 const MAX_FRAMES: usize = 128 << 10;
 
-/// Octets of a block: most that an item keeps alive beside itself.
+/// Length of a shared block, in bytes. A short item keeps at most this much memory alive.
 const BLOCK: usize = 1024;
 
-/// Bounds on what decoding may cost. They are on by default.
+/// Limits on the cost of decoding one message. Every decoder has the default limits unless others are set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DecodeLimits {
-    /// Levels of recursive types. Default 100. Of types of more than a kilobyte or so, fewer: what is on the stack at a time is
-    /// bounded too.
+    /// Maximum nesting of recursive types, in levels. Default 100. Types larger than about a kilobyte reach an internal bound
+    /// on stack use earlier.
     pub max_depth: u32,
-    /// Octets of memory that the decoded value may take, payload that arrives by reference not counted.
-    /// Default 64 MiB.
+    /// Maximum memory of the decoded value, in bytes, without payload that is passed by reference. Default 64 MiB.
     pub max_memory: usize,
 }
 
@@ -37,70 +36,71 @@ impl Default for DecodeLimits {
     }
 }
 
-/// A Read chunk of a call, its data pulled: to be spliced in by position (RFC 8166 §3.4.5).
+/// A Read chunk of a call whose data has been fetched. The decoder splices it in at its position (RFC 8166 §3.4.5).
 #[derive(Debug, Clone)]
 pub struct ReadChunk {
-    /// Offset in the unreduced stream, in octets.
+    /// Position in the unreduced stream, in bytes.
     pub position: u32,
-    /// All its segments' data.
+    /// Data of all segments, concatenated.
     pub data: Bytes,
 }
 
-/// A Write chunk as a reply returned it: to be spliced in, in order (RFC 8166 §3.4.6).
+/// A Write chunk as returned in a reply. The decoder splices Write chunks in by their order (RFC 8166 §3.4.6).
 #[derive(Debug, Clone)]
 pub struct WriteChunk {
-    /// What the responder wrote; empty for an unused chunk.
+    /// Data written by the responder; empty for an unused chunk.
     pub data: Bytes,
-    /// Whether the requester provided segments. `false` is the empty Write chunk of RFC 8166 §4.3.2.3.
+    /// Whether the requester provided segments. `false` denotes the empty Write chunk of RFC 8166 §4.3.2.3.
     pub provided: bool,
 }
 
-/// Reads XDR items from a payload stream, and reduced items from chunks.
+/// Decodes XDR items from a payload stream, and reduced items from chunks.
 #[derive(Debug)]
 #[doc(alias = "xdrmem_create")]
 #[doc(alias = "XDR_DECODE")]
 pub struct Decoder<'a> {
-    /// What is left of the payload stream.
+    /// Unread part of the payload stream.
     rest: &'a [u8],
-    /// Octets of the whole payload stream.
+    /// Length of the whole payload stream, in bytes.
     len: usize,
-    /// Where `rest` ends in the unreduced stream, as far as it is known: nothing spliced in after what was read.
+    /// Position of the end of `rest` in the unreduced stream, if no more chunks are spliced in.
     end: u64,
     shared: Option<&'a Bytes>,
-    /// None where there were none, or what follows was given up: most messages have none, and are a few words long.
+    /// `None` if there are no chunks, or after [`abandon`](Decoder::abandon). Most messages have none and are a few words long.
     chunks: Option<ChunkCursor<'a>>,
     limits: DecodeLimits,
     depth: u32,
-    /// Octets that the values of the levels entered take on the stack.
+    /// Stack use of the values of the entered levels, in bytes.
     frames: usize,
     memory: usize,
-    /// Nothing that follows can be understood.
+    /// Whether [`abandon`](Decoder::abandon) was called.
     abandoned: bool,
-    /// What was copied, once something was.
+    /// State of copied items; `None` until the first copy.
     copies: Option<CopiedItems>,
 }
 
-/// What was reduced.
+/// The chunks that have not been spliced in.
 #[derive(Debug, Clone, Copy, Default)]
 struct ChunkCursor<'a> {
-    /// Read chunks that nothing was read from yet.
+    /// Read chunks not yet consumed.
     reads: &'a [ReadChunk],
-    /// Write chunks that nothing was read from yet, and how many there were before them.
+    /// Write chunks not yet consumed.
     writes: &'a [WriteChunk],
+    /// Number of consumed Write chunks.
     writes_before: usize,
 }
 
-/// Short items that were copied out of a message.
+/// State of the short items copied from a message.
 #[derive(Debug, Default)]
 struct CopiedItems {
-    /// How many.
+    /// Number of items copied so far.
     count: u32,
-    /// Where the next ones go.
+    /// Memory for the next items.
     block: BytesMut,
 }
 
 impl<'a> Decoder<'a> {
-    /// Reads from `buf`; counted opaque items are copied out of it.
+    /// Creates a decoder of `buf`. Counted opaque items are copied.
     #[inline]
     #[must_use]
     pub fn new(buf: &'a [u8]) -> Self {
@@ -119,14 +119,14 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Reads from `bytes`; large counted opaque items share its memory.
+    /// Creates a decoder of `bytes`. Counted opaque items of 256 bytes or more share its memory instead of being copied.
     #[inline]
     #[must_use]
     pub fn shared(bytes: &'a Bytes) -> Self {
         Self { shared: Some(bytes), ..Self::new(bytes) }
     }
 
-    /// Splices the Read chunks of a call in, which are in ascending order of position.
+    /// Splices in the Read chunks of a call, which must be in ascending order of position.
     #[inline]
     #[must_use]
     pub fn with_read_chunks(mut self, reads: &'a [ReadChunk]) -> Self {
@@ -136,7 +136,7 @@ impl<'a> Decoder<'a> {
         self
     }
 
-    /// Splices the Write chunks of a reply in, in order.
+    /// Splices in the Write chunks of a reply, in the order of the Write list.
     #[inline]
     #[must_use]
     pub fn with_write_chunks(mut self, writes: &'a [WriteChunk]) -> Self {
@@ -154,43 +154,44 @@ impl<'a> Decoder<'a> {
         self
     }
 
-    /// Octets left in the payload stream.
+    /// Returns the number of unread bytes in the payload stream.
     #[inline]
     #[must_use]
     pub fn remaining(&self) -> usize {
         self.rest.len()
     }
 
-    /// What is left of the payload stream, to look ahead.
+    /// Returns the unread part of the payload stream without consuming it.
     #[inline]
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Octets of the payload stream read so far.
+    /// Returns the number of bytes read from the payload stream.
     #[inline]
     #[must_use]
     pub fn consumed(&self) -> usize {
         self.len - self.rest.len()
     }
 
-    /// Offset in the unreduced stream, in octets.
+    /// Returns the current position in the unreduced stream, in bytes.
     #[inline]
     #[must_use]
     pub fn position(&self) -> u64 {
         self.end - self.rest.len() as u64
     }
 
-    /// An error at the current position.
+    /// Creates an error at the current position.
     #[must_use]
     #[cold]
     pub fn error(&self, kind: DecodeErrorKind) -> DecodeError {
         DecodeError::new(kind, self.position())
     }
 
-    /// Gives up all that follows, chunks included: an item was met whose contents are not known, as the arguments of an
-    /// operation of a later minor version. The array or list that it is in ends with it.
+    /// Discards the rest of the stream and all chunks. Generated code calls this at an item of unknown contents, such as the
+    /// arguments of an operation of a later minor version. Decoding of the enclosing array or list stops there without an
+    /// error.
     pub fn abandon(&mut self) {
         self.end = self.position();
         self.rest = &[];
@@ -198,38 +199,38 @@ impl<'a> Decoder<'a> {
         self.abandoned = true;
     }
 
-    /// Whether what follows was given up.
+    /// Returns whether [`abandon`](Self::abandon) was called.
     #[inline]
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         self.abandoned
     }
 
-    /// Takes `len` octets as they are, without padding.
+    /// Reads `len` bytes, without padding.
     ///
     /// # Errors
-    /// [`DecodeErrorKind::Truncated`].
+    /// Returns [`DecodeErrorKind::Truncated`] if too few bytes remain.
     #[inline]
     pub fn take(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
         match self.rest.split_at_checked(len) {
-            Some((octets, rest)) => {
+            Some((bytes, rest)) => {
                 self.rest = rest;
-                Ok(octets)
+                Ok(bytes)
             }
             None => Err(self.truncated(len)),
         }
     }
 
-    /// Takes `N` octets.
+    /// Reads `N` bytes, without padding.
     ///
     /// # Errors
-    /// [`DecodeErrorKind::Truncated`].
+    /// Returns [`DecodeErrorKind::Truncated`] if too few bytes remain.
     #[inline]
     pub fn take_array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         match self.rest.split_first_chunk::<N>() {
-            Some((octets, rest)) => {
+            Some((bytes, rest)) => {
                 self.rest = rest;
-                Ok(*octets)
+                Ok(*bytes)
             }
             None => Err(self.truncated(N)),
         }
@@ -240,16 +241,16 @@ impl<'a> Decoder<'a> {
         self.error(DecodeErrorKind::Truncated { needed, remaining: self.remaining() })
     }
 
-    /// Takes a run of items that are `len` octets together, whatever their values: whether so many are left is looked at
-    /// once. Where they are not, `parts`, which tells what the run consists of, finds the item that is cut short.
+    /// Reads a run of fixed-length items that are `len` bytes together, with a single length check. If fewer bytes remain, the
+    /// error names the truncated item, which is found through `parts`, the items of the run.
     ///
     /// # Errors
-    /// [`DecodeErrorKind::Truncated`].
+    /// Returns [`DecodeErrorKind::Truncated`] if too few bytes remain.
     #[inline(always)]
     #[allow(clippy::inline_always)] // See `Words`.
     pub fn take_words(&mut self, len: usize, parts: &'static [Part]) -> Result<Words<'a>, DecodeError> {
-        let Some((octets, rest)) = self.rest.split_at_checked(len) else { return Err(self.cut_short(len, parts)) };
-        let words = Words::new(octets, self.position());
+        let Some((bytes, rest)) = self.rest.split_at_checked(len) else { return Err(self.cut_short(len, parts)) };
+        let words = Words::new(bytes, self.position());
         self.rest = rest;
         Ok(words)
     }
@@ -260,28 +261,29 @@ impl<'a> Decoder<'a> {
         Part::cut_short(parts, len, self.remaining(), self.position())
     }
 
-    /// Takes one 32-bit word.
+    /// Reads one 32-bit word.
     ///
     /// # Errors
-    /// [`DecodeErrorKind::Truncated`].
+    /// Returns [`DecodeErrorKind::Truncated`] if too few bytes remain.
     #[inline]
     pub fn take_u32(&mut self) -> Result<u32, DecodeError> {
         self.take_array().map(u32::from_be_bytes)
     }
 
-    /// Takes one 64-bit word.
+    /// Reads one 64-bit word.
     ///
     /// # Errors
-    /// [`DecodeErrorKind::Truncated`].
+    /// Returns [`DecodeErrorKind::Truncated`] if too few bytes remain.
     #[inline]
     pub fn take_u64(&mut self) -> Result<u64, DecodeError> {
         self.take_array().map(u64::from_be_bytes)
     }
 
-    /// Takes a boolean or presence flag (RFC 4506 §4.4).
+    /// Reads a boolean or presence flag (RFC 4506 §4.4).
     ///
     /// # Errors
-    /// Also for any value but 0 and 1.
+    /// Returns [`DecodeErrorKind::BadBool`] for any value except 0 and 1, and [`DecodeErrorKind::Truncated`] at the end of the
+    /// stream.
     #[inline]
     pub fn take_bool(&mut self) -> Result<bool, DecodeError> {
         match self.take_u32()? {
@@ -291,10 +293,10 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Takes a count and compares it with the declared maximum.
+    /// Reads a count, in elements or bytes, and checks it against the declared maximum.
     ///
     /// # Errors
-    /// [`DecodeErrorKind::LengthExceedsMaximum`].
+    /// Returns [`DecodeErrorKind::LengthExceedsMaximum`] if the count is more than `max`.
     #[inline]
     pub fn take_count(&mut self, max: u32) -> Result<u32, DecodeError> {
         let len = self.take_u32()?;
@@ -304,20 +306,20 @@ impl<'a> Decoder<'a> {
         Ok(len)
     }
 
-    /// Takes `len` octets and their padding without copying: a view of the message.
+    /// Reads `len` bytes and their padding without copying. The result borrows from the message.
     ///
     /// # Errors
-    /// When they exceed what remains.
+    /// Returns [`DecodeErrorKind::LengthExceedsRemaining`] or [`DecodeErrorKind::Truncated`] if too few bytes remain.
     #[inline]
     pub fn take_opaque_ref(&mut self, len: u32) -> Result<&'a [u8], DecodeError> {
         let n = len as usize;
-        // RFC 4506 §3 has padding be zero octets; what it is is not looked at (DEVIATIONS.md).
+        // RFC 4506 §3 requires zero padding. The value is not checked (DEVIATIONS.md).
         match (self.rest.get(..n), self.rest.get(padded_len(n)..)) {
-            (Some(octets), Some(rest)) => {
+            (Some(bytes), Some(rest)) => {
                 self.rest = rest;
-                Ok(octets)
+                Ok(bytes)
             }
-            (octets, _) => Err(self.short_opaque(len, octets.is_some())),
+            (bytes, _) => Err(self.short_opaque(len, bytes.is_some())),
         }
     }
 
@@ -331,46 +333,45 @@ impl<'a> Decoder<'a> {
         })
     }
 
-    /// Takes `len` inline octets and their padding as memory that outlives the message.
+    /// Reads `len` inline bytes and their padding into memory that may outlive the message.
     ///
     /// # Errors
-    /// When they exceed what remains, or the memory limit.
+    /// Returns an error if too few bytes remain, or if the memory limit is exceeded.
     pub fn take_opaque(&mut self, len: u32) -> Result<Bytes, DecodeError> {
         if len == 0 {
             return Ok(Bytes::new());
         }
         let start = self.consumed();
-        let octets = self.take_opaque_ref(len)?;
+        let bytes = self.take_opaque_ref(len)?;
         match self.shared {
-            Some(shared) if octets.len() >= SHARE_FROM => Ok(shared.slice(start..start + octets.len())),
-            _ => self.copy(octets),
+            Some(shared) if bytes.len() >= SHARE_FROM => Ok(shared.slice(start..start + bytes.len())),
+            _ => self.copy(bytes),
         }
     }
 
-    /// A copy of `octets`, which were just read.
-    fn copy(&mut self, octets: &[u8]) -> Result<Bytes, DecodeError> {
+    /// Copies `bytes`, which were just read.
+    fn copy(&mut self, bytes: &[u8]) -> Result<Bytes, DecodeError> {
         let copies = self.copies.get_or_insert_default();
         copies.count = copies.count.saturating_add(1);
-        if copies.count <= OWN_MEMORY || octets.len() >= SHARE_FROM {
-            self.charge(octets.len())?;
-            return Ok(Bytes::copy_from_slice(octets));
+        if copies.count <= OWN_MEMORY || bytes.len() >= SHARE_FROM {
+            self.charge(bytes.len())?;
+            return Ok(Bytes::copy_from_slice(bytes));
         }
-        if copies.block.capacity() < octets.len() {
-            // Never more than this item and what is left could need.
-            let len = self.remaining().saturating_add(octets.len()).min(BLOCK);
+        if copies.block.capacity() < bytes.len() {
+            // Never more than this item and the rest of the stream could need.
+            let len = self.remaining().saturating_add(bytes.len()).min(BLOCK);
             self.charge(len)?;
             self.copies.get_or_insert_default().block = BytesMut::with_capacity(len);
         }
         let block = &mut self.copies.get_or_insert_default().block;
-        block.extend_from_slice(octets);
+        block.extend_from_slice(bytes);
         Ok(block.split().freeze())
     }
 
-    /// Takes the contents of an eligible item of `len` octets: from the chunk that stands for it, without a
-    /// copy, or inline.
+    /// Reads the contents of an eligible item of `len` bytes: from its chunk, without a copy, or inline.
     ///
     /// # Errors
-    /// When the chunk does not fit the item, or as [`take_opaque`](Self::take_opaque).
+    /// Returns an error if the chunk does not fit the item, or for the reasons given at [`take_opaque`](Self::take_opaque).
     #[inline]
     pub fn take_ddp_opaque(&mut self, len: u32) -> Result<Bytes, DecodeError> {
         if self.is_inline() {
@@ -382,18 +383,19 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// The chunk's data if the eligible item of `len` octets that starts here was reduced.
+    /// Returns the data of the chunk that holds the eligible item of `len` bytes at the current position; `None` if the item is
+    /// inline.
     ///
     /// # Errors
-    /// When the chunk does not fit the item, or a rule of RFC 8166 §6.1 was broken.
+    /// Returns an error if the chunk does not fit the item, or if a rule of RFC 8166 §6.1 is violated.
     pub fn take_chunk(&mut self, len: usize) -> Result<Option<Bytes>, DecodeError> {
         Ok(self.next_chunk(len)?.map(|data| data.slice(..len)))
     }
 
-    /// As [`take_ddp_opaque`](Self::take_ddp_opaque), as a view of the chunk or of the message.
+    /// Reads an eligible item like [`take_ddp_opaque`](Self::take_ddp_opaque), but borrows from the chunk or the message.
     ///
     /// # Errors
-    /// As there.
+    /// Returns the same errors as [`take_ddp_opaque`](Self::take_ddp_opaque).
     #[inline]
     pub fn take_ddp_opaque_ref(&mut self, len: u32) -> Result<&'a [u8], DecodeError> {
         if self.is_inline() {
@@ -405,13 +407,13 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Whether no chunk can stand for any item that follows.
+    /// Returns whether all items that follow are inline.
     #[inline]
     fn is_inline(&self) -> bool {
         self.chunks.is_none()
     }
 
-    /// The chunk that stands for the eligible item of `len` octets that starts here: it has at least as many.
+    /// Returns the chunk of the eligible item of `len` bytes at the current position. The chunk holds at least `len` bytes.
     #[inline(never)]
     fn next_chunk(&mut self, len: usize) -> Result<Option<&'a Bytes>, DecodeError> {
         if let Some(data) = self.next_read_chunk(len)? {
@@ -426,11 +428,11 @@ impl<'a> Decoder<'a> {
         if position > self.position() {
             return Ok(None);
         }
-        // RFC 8166 §6.1: it stands for what is not eligible, or for nothing; what follows would be read wrongly.
+        // RFC 8166 §6.1: the chunk matches no eligible item. Everything after it would be misread.
         if position < self.position() {
             return Err(self.error(DecodeErrorKind::StrayChunk { position: read.position }));
         }
-        // An empty item is followed by what may be another eligible item, at the same position.
+        // The item after an empty item has the same position and may be the eligible one.
         if len == 0 && !read.data.is_empty() {
             return Ok(None);
         }
@@ -459,13 +461,13 @@ impl<'a> Decoder<'a> {
             return Ok(None);
         }
         match (write.data.len(), len) {
-            // An empty item: some responders let it consume a Write chunk, others (Linux) do not.
+            // Some responders let an empty item consume a Write chunk, others (Linux) do not.
             (0, 0) => {
                 taken();
                 Ok(Some(&EMPTY))
             }
             (_, 0) => Ok(Some(&EMPTY)),
-            // RFC 8166 §6.1: what could have been placed in a chunk was not.
+            // RFC 8166 §6.1: an eligible item must use the available chunk.
             (0, item) => Err(self.error(DecodeErrorKind::NotReduced { item })),
             // RFC 8166 §3.4.6.2: a responder never writes the padding.
             (chunk, item) if chunk != item => Err(self.error(DecodeErrorKind::ChunkLength { chunk, item })),
@@ -477,37 +479,38 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Accounts for `octets` of memory that the value is going to take.
+    /// Charges `bytes` of memory, which the value is about to allocate, to the limit.
     ///
     /// # Errors
-    /// [`DecodeErrorKind::TooMuchMemory`].
+    /// Returns [`DecodeErrorKind::TooMuchMemory`] if the total exceeds [`DecodeLimits::max_memory`].
     #[inline]
-    pub fn charge(&mut self, octets: usize) -> Result<(), DecodeError> {
-        self.memory = self.memory.saturating_add(octets);
+    pub fn charge(&mut self, bytes: usize) -> Result<(), DecodeError> {
+        self.memory = self.memory.saturating_add(bytes);
         if self.memory > self.limits.max_memory {
             return Err(self.error(DecodeErrorKind::TooMuchMemory { max: self.limits.max_memory }));
         }
         Ok(())
     }
 
-    /// Octets of memory accounted for so far.
+    /// Returns the memory charged so far, in bytes.
     #[inline]
     #[must_use]
     pub fn memory(&self) -> usize {
         self.memory
     }
 
-    /// Enters one level of a recursive type, whose values take `octets` where they stand; [`leave`](Self::leave) undoes it.
+    /// Enters one level of a recursive type whose values have a size of `bytes`. Call [`leave`](Self::leave) at the end of the
+    /// level.
     ///
     /// # Errors
-    /// [`DecodeErrorKind::TooDeep`]: more levels than [`DecodeLimits::max_depth`], or more on the stack at a time than a thread has
-    /// room for.
+    /// Returns [`DecodeErrorKind::TooDeep`] if there are more levels than [`DecodeLimits::max_depth`], or if the values of all
+    /// levels use too much stack.
     #[inline]
-    pub fn enter(&mut self, octets: usize) -> Result<(), DecodeError> {
+    pub fn enter(&mut self, bytes: usize) -> Result<(), DecodeError> {
         if self.depth >= self.limits.max_depth {
             return Err(self.error(DecodeErrorKind::TooDeep { max: self.limits.max_depth }));
         }
-        self.frames = self.frames.saturating_add(octets);
+        self.frames = self.frames.saturating_add(bytes);
         if self.frames > MAX_FRAMES && self.depth > 0 {
             return Err(self.error(DecodeErrorKind::TooDeep { max: self.depth }));
         }
@@ -515,24 +518,24 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// Leaves one level of a recursive type, whose values take `octets` where they stand.
+    /// Leaves one level of a recursive type whose values have a size of `bytes`.
     #[inline]
-    pub fn leave(&mut self, octets: usize) {
-        self.frames = self.frames.saturating_sub(octets);
+    pub fn leave(&mut self, bytes: usize) {
+        self.frames = self.frames.saturating_sub(bytes);
         self.depth = self.depth.saturating_sub(1);
     }
 
-    /// Reads an eligible item that is not opaque from the chunk that stands for it, just taken, within what is left of
-    /// the limits.
+    /// Decodes an eligible item that is not opaque from its chunk, which [`take_chunk`](Self::take_chunk) returned. The
+    /// remaining limits of this decoder apply.
     ///
     /// # Errors
-    /// As `decode`, and when the item does not fill the chunk.
+    /// Returns the errors of `decode`, and an error if the item does not fill the chunk.
     pub fn read_chunk<T>(
         &mut self,
         chunk: &Bytes,
         decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, DecodeError>,
     ) -> Result<T, DecodeError> {
-        // Errors give the position in the unreduced stream, where the chunk was spliced in.
+        // Errors report the position in the unreduced stream, into which the chunk was spliced.
         let start = self.position().saturating_sub(padded_len(chunk.len()) as u64);
         let mut nested = Decoder {
             end: start.saturating_add(chunk.len() as u64),
@@ -548,18 +551,19 @@ impl<'a> Decoder<'a> {
         Ok(value)
     }
 
-    /// The error of a Read chunk that decoding has come to or past and that no eligible item has taken: it stands for
-    /// what is not eligible (RFC 8166 §6.1). Whatever else decoding has stumbled over may be a consequence of it.
+    /// Returns an error if decoding has reached or passed a Read chunk that no eligible item consumed (RFC 8166 §6.1). Such a
+    /// chunk may be the cause of any other decoding error.
     #[must_use]
     pub fn stray_chunk(&self) -> Option<DecodeError> {
         let read = self.chunks?.reads.first().filter(|read| u64::from(read.position) <= self.position())?;
         Some(self.error(DecodeErrorKind::StrayChunk { position: read.position }))
     }
 
-    /// Ends decoding: nothing may be left, neither in the stream nor in chunks.
+    /// Checks that the stream and all chunks are consumed.
     ///
     /// # Errors
-    /// Names what is left.
+    /// Returns an error that describes the remaining data: [`DecodeErrorKind::StrayChunk`],
+    /// [`DecodeErrorKind::StrayWriteChunk`] or [`DecodeErrorKind::Trailing`].
     #[inline]
     pub fn finish(&self) -> Result<(), DecodeError> {
         if self.rest.is_empty() && self.is_inline() {
@@ -568,7 +572,7 @@ impl<'a> Decoder<'a> {
         self.left_over().map_or(Ok(()), Err)
     }
 
-    /// The error of what is left.
+    /// Returns the error for unconsumed data.
     #[inline(never)]
     fn left_over(&self) -> Option<DecodeError> {
         let ChunkCursor { reads, writes, writes_before } = self.chunks.unwrap_or_default();
@@ -583,18 +587,18 @@ impl<'a> Decoder<'a> {
         (self.remaining() != 0).then(|| self.error(DecodeErrorKind::Trailing { remaining: self.remaining() }))
     }
 
-    /// Reads one value.
+    /// Decodes one value.
     ///
     /// # Errors
-    /// As the type's [`XdrDecode::decode`].
+    /// Returns the errors of [`XdrDecode::decode`] of the type.
     #[inline]
     pub fn read<T: XdrDecode>(&mut self) -> Result<T, DecodeError> {
         T::decode(self)
     }
-    /// Reads one value, which may be a view of the message.
+    /// Decodes one value, which may borrow from the message.
     ///
     /// # Errors
-    /// As the type's [`XdrDecodeRef::decode_ref`].
+    /// Returns the errors of [`XdrDecodeRef::decode_ref`] of the type.
     #[inline]
     pub fn read_ref<T: XdrDecodeRef<'a>>(&mut self) -> Result<T, DecodeError> {
         T::decode_ref(self)

@@ -1,4 +1,4 @@
-//! Sinks: where encoded octets go, and who decides which eligible items leave the payload stream.
+//! Sinks for encoded bytes. A sink decides which eligible items leave the payload stream.
 
 use alloc::vec::Vec;
 
@@ -7,38 +7,38 @@ use smallvec::SmallVec;
 
 use super::{EncodeError, Output, XdrEncode, pad_len, padded_len};
 
-/// What an encoding is written to.
+/// A destination of XDR encodings.
 pub trait Sink {
-    /// Appends octets to the payload stream. The caller adds padding.
-    fn put(&mut self, octets: &[u8]);
+    /// Appends bytes to the payload stream. The caller adds padding.
+    fn put(&mut self, bytes: &[u8]);
 
     /// Offers the contents of a DDP-eligible item, without count and padding.
     ///
-    /// `true` means the sink has taken it by reference: nothing of it, and none of its padding, is to be
-    /// put. `false` means that it stays inline and the caller puts it.
+    /// Returns `true` if the sink keeps the item by reference. The caller then writes neither the item nor its padding. Returns
+    /// `false` if the item stays inline and the caller must write both.
     fn reduce(&mut self, item: &Bytes) -> bool;
 
-    /// Whether [`reduce`](Self::reduce) would take an item of `len` octets now. Asked before an eligible item
-    /// that is not opaque is encoded aside.
+    /// Returns whether [`reduce`](Self::reduce) would accept an item of `len` bytes now. Generated code calls this before it
+    /// encodes an eligible item that is not opaque into a separate buffer.
     fn would_reduce(&self, len: usize) -> bool;
 
-    /// Tells that an eligible item of `len` octets stays inline, having been turned down by
-    /// [`would_reduce`](Self::would_reduce): what [`reduce`](Self::reduce) does when it answers `false`.
+    /// Records that an eligible item of `len` bytes stays inline because [`would_reduce`](Self::would_reduce) returned `false`.
+    /// [`reduce`](Self::reduce) does the same before it returns `false`.
     fn keep(&mut self, len: usize);
 
-    /// Appends one 32-bit word, most significant octet first.
+    /// Appends one 32-bit word in big-endian order.
     #[inline]
     fn put_u32(&mut self, value: u32) {
         self.put(&value.to_be_bytes());
     }
 
-    /// Appends one 64-bit word, most significant octet first.
+    /// Appends one 64-bit word in big-endian order.
     #[inline]
     fn put_u64(&mut self, value: u64) {
         self.put(&value.to_be_bytes());
     }
 
-    /// Appends the padding that follows `len` octets (RFC 4506 §3).
+    /// Appends the padding that follows `len` bytes (RFC 4506 §3).
     #[inline]
     fn put_padding(&mut self, len: usize) {
         let pad = pad_len(len);
@@ -48,7 +48,7 @@ pub trait Sink {
     }
 }
 
-/// Writes everything inline: the encoding of RFC 4506, nothing reduced.
+/// A sink that writes everything inline, as RFC 4506 specifies.
 #[derive(Debug)]
 #[doc(alias = "xdrmem_create")]
 #[doc(alias = "XDR_ENCODE")]
@@ -58,12 +58,12 @@ pub struct FlatSink<'a, O: Output + ?Sized> {
 }
 
 impl<'a, O: Output + ?Sized> FlatSink<'a, O> {
-    /// A sink that appends to `out`.
+    /// Creates a sink that appends to `out`.
     pub fn new(out: &'a mut O) -> Self {
         Self { out, copied_eligible: 0 }
     }
 
-    /// Octets of eligible items that were copied inline: what reduction would have saved.
+    /// Returns the number of bytes of eligible items that were copied inline and that reduction would have saved.
     #[must_use]
     pub fn copied_eligible(&self) -> u64 {
         self.copied_eligible
@@ -72,8 +72,8 @@ impl<'a, O: Output + ?Sized> FlatSink<'a, O> {
 
 impl<O: Output + ?Sized> Sink for FlatSink<'_, O> {
     #[inline]
-    fn put(&mut self, octets: &[u8]) {
-        self.out.append(octets);
+    fn put(&mut self, bytes: &[u8]) {
+        self.out.append(bytes);
     }
 
     #[inline]
@@ -103,32 +103,32 @@ impl<O: Output + ?Sized> Sink for FlatSink<'_, O> {
     }
 }
 
-/// An eligible item that was removed from a payload stream.
+/// An eligible item removed from a payload stream.
 #[derive(Debug, Clone)]
 pub struct ReducedItem {
-    /// Offset of the item's contents in the unreduced stream, in octets (RFC 8166 §3.4.5); a multiple of four.
+    /// Position of the item's contents in the unreduced stream, in bytes (RFC 8166 §3.4.5); a multiple of four.
     pub position: u64,
-    /// For a reply, which Write chunk of the call it goes to (RFC 8166 §4.3.2.1); for a call, the item's ordinal.
+    /// Index of the Write chunk that receives the item (in a reply, RFC 8166 §4.3.2.1), or the item's ordinal (in a call).
     pub chunk: usize,
-    /// The contents, by reference: neither count nor padding.
+    /// Contents of the item, by reference, without count and padding.
     pub data: Bytes,
 }
 
-/// Which eligible items a [`ReducingSink`] takes.
+/// The rule that decides which eligible items a [`ReducingSink`] removes.
 #[derive(Debug, Clone)]
 enum ReductionPolicy {
-    /// A call: every item of at least this many octets becomes a Read chunk.
+    /// For a call: every item of at least this many bytes becomes a Read chunk.
     AtLeast(usize),
-    /// A message whose engine puts back what goes inline: every item that is kept by reference, and one that has to be copied
-    /// for it if it has at least this many octets.
+    /// For a message whose engine reinserts the inline items: every item that is kept by reference, and any other item of at
+    /// least this many bytes.
     ByReference(usize),
-    /// A reply: items go to the Write chunks that the requester provided, in order. `false` marks an empty
-    /// Write chunk, which forces its item inline (RFC 8166 §4.3.2.3).
+    /// For a reply: items go to the requester's Write chunks, in order. `false` marks an empty Write chunk, which forces its
+    /// item inline (RFC 8166 §4.3.2.3).
     Chunks(SmallVec<[bool; 4]>),
 }
 
-/// Removes eligible items from the stream, by reference, and remembers where they were. Nothing else ever leaves the
-/// stream (RFC 8166 §3.4.2): generated code offers a sink only what the Upper-Layer Binding names.
+/// A sink that removes eligible items from the stream by reference and records their positions. Nothing else leaves the stream
+/// (RFC 8166 §3.4.2): generated code only offers the items that the Upper-Layer Binding names.
 #[derive(Debug)]
 pub struct ReducingSink<'a, O: Output + ?Sized> {
     out: &'a mut O,
@@ -140,18 +140,18 @@ pub struct ReducingSink<'a, O: Output + ?Sized> {
 }
 
 impl<'a, O: Output + ?Sized> ReducingSink<'a, O> {
-    /// For a call: takes every eligible item of at least `min_len` octets, and of at least one.
+    /// Creates a sink for a call. It removes every eligible item of at least `min_len` bytes that is not empty.
     pub fn for_call(out: &'a mut O, min_len: usize) -> Self {
         Self::new(out, ReductionPolicy::AtLeast(min_len.max(1)))
     }
 
-    /// For a message whose engine decides what goes inline, and puts that back: takes every eligible item that is kept as
-    /// `Bytes`, whatever its length, and any other of at least `min_len` octets.
+    /// Creates a sink for a message whose engine decides which items go inline and reinserts them. It removes every non-empty
+    /// eligible item that is kept as `Bytes`, and any other item of at least `min_len` bytes.
     pub fn for_engine(out: &'a mut O, min_len: usize) -> Self {
         Self::new(out, ReductionPolicy::ByReference(min_len.max(1)))
     }
 
-    /// For a reply: `chunks` tells, for each Write chunk of the call in order, whether it has segments.
+    /// Creates a sink for a reply. `chunks` gives, for each Write chunk of the call in order, whether it has segments.
     pub fn for_reply(out: &'a mut O, chunks: impl IntoIterator<Item = bool>) -> Self {
         Self::new(out, ReductionPolicy::Chunks(chunks.into_iter().collect()))
     }
@@ -160,7 +160,7 @@ impl<'a, O: Output + ?Sized> ReducingSink<'a, O> {
         Self { out, position: 0, policy, next_chunk: 0, reduced: SmallVec::new(), copied_eligible: 0 }
     }
 
-    /// The items removed, in stream order, and how many octets of eligible items were copied inline all the same.
+    /// Returns the removed items, in stream order, and the number of bytes of eligible items that were copied inline.
     #[must_use]
     pub fn finish(self) -> (SmallVec<[ReducedItem; 2]>, u64) {
         (self.reduced, self.copied_eligible)
@@ -169,9 +169,9 @@ impl<'a, O: Output + ?Sized> ReducingSink<'a, O> {
 
 impl<O: Output + ?Sized> Sink for ReducingSink<'_, O> {
     #[inline]
-    fn put(&mut self, octets: &[u8]) {
-        self.position += octets.len() as u64;
-        self.out.append(octets);
+    fn put(&mut self, bytes: &[u8]) {
+        self.position += bytes.len() as u64;
+        self.out.append(bytes);
     }
 
     #[inline]
@@ -211,16 +211,16 @@ impl<O: Output + ?Sized> Sink for ReducingSink<'_, O> {
     fn would_reduce(&self, len: usize) -> bool {
         match &self.policy {
             ReductionPolicy::AtLeast(min) | ReductionPolicy::ByReference(min) => len >= *min,
-            // RFC 8166 §4.3.2, §4.3.2.2: whatever eligible item comes next goes to the next chunk not yet consumed.
+            // RFC 8166 §4.3.2, §4.3.2.2: the next eligible item goes to the next unconsumed chunk.
             ReductionPolicy::Chunks(chunks) => chunks.get(self.next_chunk).copied().unwrap_or(false),
         }
     }
 }
 
-/// The whole flat encoding of `value` in memory of its own.
+/// Encodes `value` inline into a new buffer.
 ///
 /// # Errors
-/// When the value exceeds a bound of its XDR declaration.
+/// Returns an error if the value exceeds a bound of its XDR declaration.
 pub fn encode_to_bytes<T: XdrEncode + ?Sized>(value: &T) -> Result<Bytes, EncodeError> {
     let mut out = Vec::with_capacity(value.encoded_len());
     value.encode(&mut FlatSink::new(&mut out))?;

@@ -1,42 +1,42 @@
-//! What can be wrong with a value or with octets, and where.
+//! Encoding and decoding errors, with the location of the failing item.
 
 use alloc::{boxed::Box, vec::Vec};
 use core::fmt;
 
-/// Why a value could not be encoded.
+/// An encoding error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// A counted item has more elements (or octets) than its declaration allows.
+    /// A counted item has more elements or bytes than its declaration allows.
     #[error("{item}: length {len} exceeds the declared maximum {max}")]
     TooLong {
-        /// What the item is: `Type.field`, or the kind of item where it has no name.
+        /// Name of the item, `Type.field`. Empty if the item has no name.
         item: &'static str,
-        /// Its length in elements or octets.
+        /// Actual length, in elements or bytes.
         len: usize,
-        /// The most that its declaration allows.
+        /// Declared maximum, in the same unit.
         max: u32,
     },
-    /// A fixed-length item has another length than declared.
+    /// A fixed-length item does not have its declared length.
     #[error("{item}: length {len} is not the declared {expected}")]
     WrongLength {
-        /// What the item is.
+        /// Name of the item, `Type.field`. Empty if the item has no name.
         item: &'static str,
-        /// Its length in octets.
+        /// Actual length, in elements or bytes.
         len: usize,
-        /// The declared length.
+        /// Declared length.
         expected: usize,
     },
-    /// A union's default arm holds a discriminant that has an arm of its own: it would be read back as that.
+    /// A union's default arm holds a discriminant that has an arm of its own. A decoder would select that arm.
     #[error("{union}: the default arm holds a discriminant that has an arm of its own")]
     CaseInDefault {
-        /// The XDR name of the union.
+        /// XDR name of the union.
         union: &'static str,
     },
 }
 
 impl EncodeError {
-    /// Names the item, `Type.field`, that the error is about. The innermost name wins.
+    /// Sets the name of the failing item, `Type.field`, unless an inner item has already set it.
     #[must_use]
     #[cold]
     pub fn at(mut self, name: &'static str) -> Self {
@@ -48,117 +48,117 @@ impl EncodeError {
     }
 }
 
-/// One step from a type to the item at fault.
+/// One step on the path from the outermost type to the failing item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathSegment {
-    /// Field (or union arm) `.1` of type `.0`.
+    /// Type name, and the name of its field or union arm.
     Field(&'static str, &'static str),
-    /// Element of an array or list.
+    /// Element of an array or list, counted from 0.
     Index(usize),
 }
 
-/// Why octets are not an encoding of the type they were read as.
+/// The reason why bytes are not an encoding of the expected type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeErrorKind {
-    /// The stream ends before the item does.
-    #[error("{needed} octets needed, {remaining} remain")]
+    /// The stream ends within an item.
+    #[error("{needed} bytes needed, {remaining} remain")]
     Truncated {
-        /// Octets the item still needs.
+        /// Bytes that the item needs.
         needed: usize,
-        /// Octets left in the stream.
+        /// Bytes that remain in the stream.
         remaining: usize,
     },
-    /// A declared length is more than what is left could hold.
+    /// A length on the wire exceeds what the rest of the stream can hold.
     #[error("length {len} exceeds remaining {remaining}")]
     LengthExceedsRemaining {
-        /// The declared length, in elements or octets.
+        /// Received length, in elements or bytes.
         len: u32,
-        /// Octets left in the stream.
+        /// Bytes that remain in the stream.
         remaining: usize,
     },
-    /// A declared length is more than the type allows.
+    /// A length on the wire exceeds the maximum of the XDR declaration.
     #[error("length {len} exceeds the declared maximum {max}")]
     LengthExceedsMaximum {
-        /// The declared length.
+        /// Received length, in elements or bytes.
         len: u32,
-        /// The most that the XDR declaration allows.
+        /// Declared maximum, in the same unit.
         max: u32,
     },
-    /// A value that the enumeration does not have.
+    /// The number is not a value of the enumeration.
     #[error("{value} is not a value of enum {name}")]
     UnknownEnumValue {
-        /// The XDR name of the enumeration.
+        /// XDR name of the enumeration.
         name: &'static str,
-        /// The value received.
+        /// Received value.
         value: i32,
     },
-    /// A discriminant that selects no arm.
+    /// The discriminant selects no arm of the union.
     #[error("{value} selects no arm of union {name}")]
     UnknownDiscriminant {
-        /// The XDR name of the union.
+        /// XDR name of the union.
         name: &'static str,
-        /// The value received.
+        /// Received value.
         value: i64,
     },
-    /// A boolean or a presence flag that is neither 0 nor 1 (RFC 4506 §4.4, §4.19).
+    /// A boolean or presence flag is neither 0 nor 1 (RFC 4506 §4.4, §4.19).
     #[error("{value} is not a boolean")]
     BadBool {
-        /// The value received.
+        /// Received value.
         value: u32,
     },
-    /// A Read or Write chunk does not fit the eligible item it stands for.
-    #[error("chunk of {chunk} octets stands for an item of {item}")]
+    /// The length of a Read or Write chunk does not match its eligible item.
+    #[error("chunk of {chunk} bytes does not match its item of {item} bytes")]
     ChunkLength {
-        /// Octets in the chunk.
+        /// Length of the chunk, in bytes.
         chunk: usize,
-        /// Octets that the item's count declares.
+        /// Declared length of the item, in bytes.
         item: usize,
     },
-    /// An eligible result was returned inline although a Write chunk was available for it (RFC 8166 §6.1).
-    #[error("an eligible item of {item} octets was not placed in its Write chunk")]
+    /// An eligible result is inline although a Write chunk was available for it (RFC 8166 §6.1).
+    #[error("eligible item of {item} bytes is inline instead of in its Write chunk")]
     NotReduced {
-        /// Octets that the item's count declares.
+        /// Declared length of the item, in bytes.
         item: usize,
     },
-    /// A chunk whose position is not that of an eligible item (RFC 8166 §6.1).
-    #[error("the Read chunk at position {position} stands for no eligible item")]
+    /// The position of a Read chunk is not that of an eligible item (RFC 8166 §6.1).
+    #[error("Read chunk at position {position} matches no eligible item")]
     StrayChunk {
-        /// The position in the unreduced stream.
+        /// Position in the unreduced stream, in bytes.
         position: u32,
     },
-    /// Data was returned in a Write chunk although the reply holds no eligible item for it.
-    #[error("Write chunk {chunk} holds {len} octets of no eligible item")]
+    /// A Write chunk contains data, but the reply holds no eligible item for it.
+    #[error("Write chunk {chunk} holds {len} bytes but matches no eligible item")]
     StrayWriteChunk {
-        /// Index in the Write list.
+        /// Index in the Write list, from 0.
         chunk: usize,
-        /// Octets in it.
+        /// Length of the data, in bytes.
         len: usize,
     },
-    /// Recursion deeper than [`Limits::max_depth`](super::Limits::max_depth).
+    /// Recursion exceeds [`DecodeLimits::max_depth`](super::DecodeLimits::max_depth).
     #[error("nested deeper than {max} levels")]
     TooDeep {
-        /// The limit.
+        /// Exceeded limit, in levels.
         max: u32,
     },
-    /// The value would take more memory than [`Limits::max_memory`](super::Limits::max_memory).
-    #[error("the value takes more than {max} octets of memory")]
+    /// The value would use more memory than [`DecodeLimits::max_memory`](super::DecodeLimits::max_memory).
+    #[error("value uses more than {max} bytes of memory")]
     TooMuchMemory {
-        /// The limit, in octets.
+        /// Exceeded limit, in bytes.
         max: usize,
     },
-    /// Octets are left after the value.
-    #[error("{remaining} octets follow the value")]
+    /// Bytes follow the value.
+    #[error("{remaining} bytes follow the value")]
     Trailing {
-        /// How many.
+        /// Number of bytes after the value.
         remaining: usize,
     },
-    /// Any other rule of a type.
+    /// Another rule of the type is violated.
     #[error("{0}")]
     Invalid(&'static str),
 }
 
-/// A decoding error and the path of the item at fault, as `READ4resok.data: length 4294967295 exceeds remaining 12`.
+/// A decoding error with the path of the failing item, for example `READ4resok.data: length 4294967295 exceeds remaining 12`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodeError(Box<DecodeErrorInner>);
 
@@ -166,49 +166,49 @@ pub struct DecodeError(Box<DecodeErrorInner>);
 struct DecodeErrorInner {
     kind: DecodeErrorKind,
     offset: u64,
-    /// Innermost first.
+    /// Path to the failing item, innermost step first.
     path: Vec<PathSegment>,
 }
 
 impl DecodeError {
-    /// An error at `offset` octets into the unreduced stream.
+    /// Creates an error at `offset`, in bytes from the start of the unreduced stream.
     #[must_use]
     #[cold]
     pub fn new(kind: DecodeErrorKind, offset: u64) -> Self {
         Self(Box::new(DecodeErrorInner { kind, offset, path: Vec::new() }))
     }
 
-    /// Adds one step, from the outside, while the error travels up.
+    /// Prepends one step to the path. Each caller adds its own step while the error propagates.
     #[must_use]
     #[cold]
     pub fn at(mut self, segment: PathSegment) -> Self {
-        // Bounded: a recursive type's error would otherwise carry a name a level.
+        // A recursive type would otherwise add a step for each level.
         if self.0.path.len() < 64 {
             self.0.path.push(segment);
         }
         self
     }
 
-    /// Shorthand for [`at`](Self::at) with a field, for generated code.
+    /// Prepends a field to the path; see [`at`](Self::at). Called by generated code.
     #[must_use]
     #[cold]
     pub fn in_field(self, ty: &'static str, field: &'static str) -> Self {
         self.at(PathSegment::Field(ty, field))
     }
 
-    /// What is wrong.
+    /// Returns the reason of the error.
     #[must_use]
     pub fn kind(&self) -> &DecodeErrorKind {
         &self.0.kind
     }
 
-    /// Where, in octets from the start of the unreduced stream.
+    /// Returns the position of the error, in bytes from the start of the unreduced stream.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.0.offset
     }
 
-    /// The steps from the outermost type to the item at fault.
+    /// Returns the steps from the outermost type to the failing item.
     pub fn path(&self) -> impl Iterator<Item = PathSegment> + '_ {
         self.0.path.iter().rev().copied()
     }
@@ -234,13 +234,13 @@ impl fmt::Display for DecodeError {
 
 impl core::error::Error for DecodeError {}
 
-/// A number that is none of an enumeration's.
+/// An error returned for a number that is not a value of an enumeration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{value} is not a value of enum {name}")]
 pub struct UnknownEnumValue {
-    /// The XDR name of the enumeration.
+    /// XDR name of the enumeration.
     pub name: &'static str,
-    /// The number.
+    /// Received number.
     pub value: i32,
 }
 

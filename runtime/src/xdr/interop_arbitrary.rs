@@ -1,4 +1,5 @@
-//! `arbitrary` for what generated types are made of. Written out: what its derive writes names `std`.
+//! `Arbitrary` implementations for the building blocks of generated types. Written by hand because the derive macro refers to
+//! `std`.
 
 use alloc::vec::Vec;
 
@@ -7,15 +8,15 @@ use bytes::Bytes;
 
 use super::{NonEmpty, Quadruple, XdrString};
 
-/// Any octets: what the fields of generated types that derive `Arbitrary` ask for, as `Bytes` does not implement it.
+/// Generates arbitrary bytes. Generated types that derive `Arbitrary` call it, because `Bytes` does not implement the trait.
 ///
 /// # Errors
-/// Those of `input`.
+/// Returns an error if `input` is exhausted.
 pub fn arbitrary_bytes(input: &mut Unstructured<'_>) -> Result<Bytes> {
     Vec::arbitrary(input).map(Bytes::from)
 }
 
-/// Any octets: a peer may send them where text is meant.
+/// Generates arbitrary bytes, because a peer may send strings that are not text.
 impl<'a> Arbitrary<'a> for XdrString {
     fn arbitrary(input: &mut Unstructured<'a>) -> Result<Self> {
         arbitrary_bytes(input).map(Self)

@@ -1,4 +1,4 @@
-//! `serde` for what generated types are made of. `Bytes` has it by its own feature.
+//! `serde` implementations for the building blocks of generated types. `Bytes` has one under its own feature.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -11,10 +11,10 @@ use serde::{
 
 use super::XdrString;
 
-/// Most octets or elements that are provided for before they are there: a length that is only declared costs no more.
+/// Maximum number of bytes or elements allocated in advance, so that a declared length alone cannot cause a large allocation.
 const AHEAD: usize = 4096;
 
-/// Text where that is what it is and the format is for people, else octets.
+/// Serializes as text if the string is UTF-8 and the format is human-readable, else as bytes.
 impl Serialize for XdrString {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.to_str() {
@@ -39,32 +39,32 @@ impl<'de> Visitor<'de> for SerdeBytes {
     type Value = XdrString;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("text or octets")
+        f.write_str("text or bytes")
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<XdrString, E> {
         Ok(text.into())
     }
 
-    fn visit_bytes<E: Error>(self, octets: &[u8]) -> Result<XdrString, E> {
-        Ok(XdrString(Bytes::copy_from_slice(octets)))
+    fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<XdrString, E> {
+        Ok(XdrString(Bytes::copy_from_slice(bytes)))
     }
 
-    fn visit_byte_buf<E: Error>(self, octets: Vec<u8>) -> Result<XdrString, E> {
-        Ok(XdrString(octets.into()))
+    fn visit_byte_buf<E: Error>(self, bytes: Vec<u8>) -> Result<XdrString, E> {
+        Ok(XdrString(bytes.into()))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<XdrString, A::Error> {
-        let mut octets = Vec::with_capacity(sequence.size_hint().unwrap_or(0).min(AHEAD));
-        while let Some(octet) = sequence.next_element()? {
-            octets.push(octet);
+        let mut bytes = Vec::with_capacity(sequence.size_hint().unwrap_or(0).min(AHEAD));
+        while let Some(byte) = sequence.next_element()? {
+            bytes.push(byte);
         }
-        Ok(XdrString(octets.into()))
+        Ok(XdrString(bytes.into()))
     }
 }
 
-/// Arrays of any length, as serde has them up to 32 elements: `#[serde(with = "rpcrdma::xdr::serde_array")]`, which generated
-/// types use.
+/// Serialization of arrays of any length; `serde` itself supports up to 32 elements. Generated types use it through
+/// `#[serde(with = "rpcrdma::xdr::serde_array")]`.
 pub mod serde_array {
     use core::marker::PhantomData;
 

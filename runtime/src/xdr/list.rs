@@ -1,19 +1,19 @@
-//! Linked lists, kept as vectors: they are read, written and dropped in constant stack.
+//! Linked lists, stored as vectors. Reading, writing and dropping them uses constant stack.
 
 use alloc::vec::Vec;
 
 use super::{DecodeError, Decoder, EncodeError, PathSegment, Sink, XdrDecode, XdrEncode, XdrType, elements_len};
 
-/// Encoded length of a linked list: a presence flag before each node and one that ends it.
+/// Returns the encoded length of a linked list in bytes: a presence flag before each node, and the flag that ends the list.
 #[must_use]
 pub fn list_len<T: XdrEncode>(nodes: &[T]) -> usize {
     4 + 4 * nodes.len() + elements_len(nodes)
 }
 
-/// Writes a linked list, `struct node { ...; node *next; } *x` (RFC 4506 §4.19), kept as a vector of nodes.
+/// Writes a linked list, `struct node { ...; node *next; } *x` (RFC 4506 §4.19), stored as a slice of nodes.
 ///
 /// # Errors
-/// As the node's.
+/// Returns an error if a node cannot be encoded.
 #[doc(alias = "xdr_pointer")]
 pub fn put_list<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, nodes: &[T]) -> Result<(), EncodeError> {
     for node in nodes {
@@ -24,17 +24,17 @@ pub fn put_list<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, nodes: &[T]) -> Re
     Ok(())
 }
 
-/// Reads a linked list in constant stack.
+/// Reads a linked list with constant stack use.
 ///
 /// # Errors
-/// As the node's, and when the list takes more memory than the limit.
+/// Returns an error if a node cannot be decoded, or if the list exceeds the memory limit.
 #[inline]
 #[doc(alias = "xdr_pointer")]
 pub fn take_list<T: XdrDecode>(decoder: &mut Decoder<'_>) -> Result<Vec<T>, DecodeError> {
     nodes(decoder, |decoder| T::decode(decoder))
 }
 
-/// Reads a linked list whose nodes `read` reads.
+/// Reads a linked list, with `read` for each node.
 #[inline]
 pub(super) fn nodes<'a, T: XdrType>(
     decoder: &mut Decoder<'a>,
@@ -45,7 +45,7 @@ pub(super) fn nodes<'a, T: XdrType>(
     Ok(nodes)
 }
 
-/// Appends the nodes that follow, of which the first is number `from` of its list.
+/// Appends the remaining nodes of a list. The next one has index `from` + `nodes.len()`.
 #[inline]
 fn more_nodes<'a, T: XdrType>(
     decoder: &mut Decoder<'a>,
@@ -61,7 +61,7 @@ fn more_nodes<'a, T: XdrType>(
     Ok(())
 }
 
-/// Reads a linked list of at least one node, each of which `read` reads.
+/// Reads a linked list of at least one node, with `read` for each node.
 pub(super) fn one_or_more<'a, T: XdrType>(
     decoder: &mut Decoder<'a>,
     read: impl Fn(&mut Decoder<'a>) -> Result<T, DecodeError>,
@@ -72,31 +72,31 @@ pub(super) fn one_or_more<'a, T: XdrType>(
     Ok(NonEmpty { first, rest })
 }
 
-/// A linked list of at least one node: `struct node { ...; node *next; }` that stands by itself, not behind a pointer.
+/// A linked list of at least one node: `struct node { ...; node *next; }` that is embedded directly, not through a pointer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NonEmpty<T> {
     /// The first node.
     pub first: T,
-    /// Those that follow.
+    /// The nodes after the first.
     pub rest: Vec<T>,
 }
 
 impl<T> NonEmpty<T> {
-    /// A list of one node.
+    /// Creates a list of one node.
     #[must_use]
     pub fn new(first: T) -> Self {
         Self { first, rest: Vec::new() }
     }
 
-    /// How many nodes it has.
+    /// Returns the number of nodes, at least 1.
     #[must_use]
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.rest.len().saturating_add(1)
     }
 
-    /// The nodes in order.
+    /// Returns an iterator over the nodes in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         core::iter::once(&self.first).chain(&self.rest)
     }

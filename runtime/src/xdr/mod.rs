@@ -1,8 +1,8 @@
-//! XDR (RFC 4506) codec: traits that generated code implements, sinks it writes to, and the decoder it reads from.
+//! XDR (RFC 4506) codec: traits for generated code, sinks to encode into, and a decoder.
 //!
-//! The same generated code serves a flat encoding and one from which items eligible for direct data
-//! placement (DDP, RFC 8166 §6.1) have been removed: it asks the [`Sink`] at each eligible item, and
-//! the sink decides. Likewise the [`Decoder`] splices reduced items back in where they belong.
+//! The same generated code produces a flat encoding and an encoding without the items that are eligible for direct data
+//! placement (DDP, RFC 8166 §6.1). At each eligible item it asks the [`Sink`], which decides. The [`Decoder`] splices reduced
+//! items back into the stream at their positions.
 
 mod borrow;
 mod bounds;
@@ -40,48 +40,48 @@ pub use primitive::*;
 pub use string::XdrString;
 pub use words::{Part, Words, WordsMut, XdrFixed, put_fixed, put_run};
 
-/// Octets of zero padding that follow `len` octets so that the next item starts on a multiple of four (RFC 4506 §3).
+/// Returns the number of padding bytes after `len` bytes, 0 to 3: the next item starts on a multiple of four (RFC 4506 §3).
 #[inline]
 #[must_use]
 pub const fn pad_len(len: usize) -> usize {
     len.wrapping_neg() & 3
 }
 
-/// `len` with its padding: what an opaque item of `len` octets takes in an XDR stream, without its count.
+/// Returns `len` plus its padding: the length of a fixed-length opaque item of `len` bytes in an XDR stream.
 #[inline]
 #[must_use]
 pub const fn padded_len(len: usize) -> usize {
     len.saturating_add(pad_len(len))
 }
 
-/// Facts about a type's encoding that are known without a value.
+/// Bounds of a type's encoding that are known without a value.
 ///
-/// They bound allocations while decoding, and are what the ULB checks of RFC 8166 §6 compute with.
+/// They bound allocations while decoding, and the requirements of RFC 8166 §6 on Upper-Layer Bindings are computed from them.
 pub trait XdrType {
-    /// Fewest octets that any value takes in a payload stream, all eligible items reduced.
+    /// Minimum length of a value in a payload stream, in bytes, with all eligible items reduced.
     const MIN_LEN: usize;
-    /// Most octets of a value's whole encoding, eligible items and padding included; `None` when unbounded.
+    /// Maximum length of a value's whole encoding, in bytes, including eligible items and padding; `None` if unbounded.
     const MAX_LEN: Option<u64>;
-    /// Most octets that remain in the payload stream when every eligible item is reduced; `None` when unbounded.
+    /// Maximum length that stays in the payload stream, in bytes, if every eligible item is reduced; `None` if unbounded.
     const MAX_INLINE: Option<u64>;
-    /// Most DDP-eligible items in one value; `None` when unbounded.
+    /// Maximum number of DDP-eligible items in one value; `None` if unbounded.
     const MAX_DDP_ITEMS: Option<u32>;
-    /// Whether it is a discriminated union, optional data included: never eligible itself (RFC 8166 §6.1).
+    /// Whether the type is a discriminated union or optional data, which is never eligible itself (RFC 8166 §6.1).
     const IS_UNION: bool = false;
 }
 
-/// A type that can be written as XDR.
+/// A type that can be encoded as XDR.
 pub trait XdrEncode: XdrType {
-    /// Length in octets of the whole encoding, eligible items and padding included: always a multiple of four.
+    /// Returns the length of the whole encoding in bytes, including eligible items and padding. It is a multiple of four.
     fn encoded_len(&self) -> usize;
 
-    /// Appends the encoding to `sink`.
+    /// Appends the encoding to `sink`. The sink decides which eligible items leave the stream.
     ///
     /// # Errors
-    /// When the value exceeds a bound of its XDR declaration; what was written by then is to be thrown away.
+    /// Returns an error if the value exceeds a bound of its XDR declaration. Discard the partial output in that case.
     fn encode<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError>;
 
-    /// Returns the whole encoding, eligible items included.
+    /// Returns the whole encoding, including eligible items.
     ///
     /// ```
     /// use rpcrdma::xdr::{XdrDecode, XdrEncode};
@@ -104,16 +104,16 @@ pub trait XdrEncode: XdrType {
     }
 }
 
-/// A type that can be read from XDR.
+/// A type that can be decoded from XDR.
 pub trait XdrDecode: XdrType + Sized {
-    /// Reads one value.
+    /// Decodes one value.
     ///
     /// # Errors
-    /// When the octets are not an encoding of this type; the error names the field.
+    /// Returns an error if the bytes are not an encoding of this type. The error names the field.
     fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError>;
 
-    /// Reads one value that takes all of `bytes`, as [`XdrEncode::to_bytes`] writes it. Opaque items and strings are copied;
-    /// [`Decoder::shared`] reads them without a copy.
+    /// Decodes one value from all of `bytes`, the inverse of [`XdrEncode::to_bytes`]. Copies opaque items and strings;
+    /// [`Decoder::shared`] avoids these copies.
     ///
     /// # Errors
     /// Returns an error if `bytes` is not an encoding of this type, or if bytes follow it.

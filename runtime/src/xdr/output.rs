@@ -1,19 +1,19 @@
-//! Where sinks put the octets that stay in the payload stream.
+//! Buffers that sinks append the payload stream to.
 
 use alloc::vec::Vec;
 
-/// What a flat encoding is appended to.
+/// A growable buffer for encoded bytes.
 pub trait Output {
-    /// Appends octets.
-    fn append(&mut self, octets: &[u8]);
+    /// Appends bytes.
+    fn append(&mut self, bytes: &[u8]);
 
-    /// Appends one 32-bit word, most significant octet first: what XDR mostly consists of.
+    /// Appends one 32-bit word in big-endian order. Most XDR items are 32-bit words, so implementations should make it fast.
     #[inline]
     fn append_u32(&mut self, word: u32) {
         self.append(&word.to_be_bytes());
     }
 
-    /// Appends one 64-bit word, most significant octet first.
+    /// Appends one 64-bit word in big-endian order.
     #[inline]
     fn append_u64(&mut self, word: u64) {
         self.append(&word.to_be_bytes());
@@ -22,7 +22,7 @@ pub trait Output {
 
 impl Output for Vec<u8> {
     #[inline]
-    fn append(&mut self, octets: &[u8]) {
-        self.extend_from_slice(octets);
+    fn append(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
     }
 }

@@ -1,4 +1,4 @@
-//! DDP-eligible items (RFC 8166 §6.1): what may leave the payload stream and come back.
+//! Encoding and decoding of DDP-eligible items (RFC 8166 §6.1), inline or reduced.
 
 use alloc::vec::Vec;
 
@@ -11,17 +11,17 @@ use super::{
     put_elements, put_opaque_fixed, take_array_fixed, take_opaque_fixed,
 };
 
-/// Writes a DDP-eligible `opaque x<max>` or `string x<max>`. Its count stays in the stream.
+/// Writes a DDP-eligible `opaque x<max>` or `string x<max>`. The count stays in the stream.
 ///
 /// # Errors
-/// When it is longer than `max`.
+/// Returns [`EncodeError::TooLong`] if the item is longer than `max` bytes.
 #[inline]
-pub fn put_ddp_opaque<S: Sink + ?Sized>(sink: &mut S, octets: &Bytes, max: u32) -> Result<(), EncodeError> {
-    check_max(octets.len(), max)?;
-    sink.put_u32(octets.len() as u32);
-    if !sink.reduce(octets) {
-        sink.put(octets);
-        sink.put_padding(octets.len());
+pub fn put_ddp_opaque<S: Sink + ?Sized>(sink: &mut S, bytes: &Bytes, max: u32) -> Result<(), EncodeError> {
+    check_max(bytes.len(), max)?;
+    sink.put_u32(bytes.len() as u32);
+    if !sink.reduce(bytes) {
+        sink.put(bytes);
+        sink.put_padding(bytes.len());
     }
     Ok(())
 }
@@ -29,7 +29,7 @@ pub fn put_ddp_opaque<S: Sink + ?Sized>(sink: &mut S, octets: &Bytes, max: u32) 
 /// Reads a DDP-eligible `opaque x<max>`.
 ///
 /// # Errors
-/// As [`take_opaque`](super::take_opaque), and when a chunk does not fit.
+/// Returns the same errors as [`take_opaque`](super::take_opaque), and an error if a chunk does not fit.
 #[inline]
 pub fn take_ddp_opaque(decoder: &mut Decoder<'_>, max: u32) -> Result<Bytes, DecodeError> {
     let len = decoder.take_count(max)?;
@@ -39,12 +39,12 @@ pub fn take_ddp_opaque(decoder: &mut Decoder<'_>, max: u32) -> Result<Bytes, Dec
 /// Writes a DDP-eligible `opaque x[len]`.
 ///
 /// # Errors
-/// When it has another length.
-pub fn put_ddp_opaque_fixed<S: Sink + ?Sized>(sink: &mut S, octets: &Bytes, len: u32) -> Result<(), EncodeError> {
-    check_exact(octets.len(), len)?;
-    if !sink.reduce(octets) {
-        sink.put(octets);
-        sink.put_padding(octets.len());
+/// Returns [`EncodeError::WrongLength`] if the item is not `len` bytes long.
+pub fn put_ddp_opaque_fixed<S: Sink + ?Sized>(sink: &mut S, bytes: &Bytes, len: u32) -> Result<(), EncodeError> {
+    check_exact(bytes.len(), len)?;
+    if !sink.reduce(bytes) {
+        sink.put(bytes);
+        sink.put_padding(bytes.len());
     }
     Ok(())
 }
@@ -52,7 +52,7 @@ pub fn put_ddp_opaque_fixed<S: Sink + ?Sized>(sink: &mut S, octets: &Bytes, len:
 /// Reads a DDP-eligible `opaque x[len]`.
 ///
 /// # Errors
-/// As [`take_ddp_opaque`].
+/// Returns the same errors as [`take_ddp_opaque`].
 pub fn take_ddp_opaque_fixed(decoder: &mut Decoder<'_>, len: u32) -> Result<Bytes, DecodeError> {
     decoder.take_ddp_opaque(len)
 }
@@ -60,13 +60,14 @@ pub fn take_ddp_opaque_fixed(decoder: &mut Decoder<'_>, len: u32) -> Result<Byte
 /// Reads a DDP-eligible `string x<max>`.
 ///
 /// # Errors
-/// As [`take_ddp_opaque`].
+/// Returns the same errors as [`take_ddp_opaque`].
 #[inline]
 pub fn take_ddp_string(decoder: &mut Decoder<'_>, max: u32) -> Result<XdrString, DecodeError> {
     take_ddp_opaque(decoder, max).map(XdrString)
 }
 
-/// Writes a DDP-eligible item that is not kept as `Bytes`: encoded aside where the sink takes it, else in place.
+/// Writes a DDP-eligible item that is not stored as `Bytes`: encoded into a separate buffer if the sink accepts it, else
+/// inline.
 fn put_placed<S: Sink + ?Sized, C: PlacedContents + ?Sized>(
     sink: &mut S,
     len: usize,
@@ -82,11 +83,11 @@ fn put_placed<S: Sink + ?Sized, C: PlacedContents + ?Sized>(
     if !sink.reduce(&aside) {
         sink.put(&aside);
     }
-    // What is encoded here has no padding of its own to leave out: XDR items other than opaque are whole words.
+    // XDR items other than opaque are whole words, so there is no padding to omit.
     Ok(())
 }
 
-/// The contents of an eligible item.
+/// Contents of an eligible item.
 trait PlacedContents {
     fn put<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError>;
 }
@@ -107,7 +108,7 @@ impl<T: XdrEncode> PlacedContents for PlacedElements<'_, T> {
     }
 }
 
-/// Octets of an eligible item. The compiler refuses types that cannot be eligible.
+/// Returns the length of an eligible item in bytes. Fails to compile for types that cannot be eligible.
 const fn value_len<T: XdrType>() -> usize {
     assert!(
         EncodingBounds::can_be_placed::<T>(),
@@ -116,7 +117,7 @@ const fn value_len<T: XdrType>() -> usize {
     T::MIN_LEN
 }
 
-/// Octets of an element of an eligible array.
+/// Returns the length of one element of an eligible array in bytes. Fails to compile for elements of variable length.
 const fn element_len<T: XdrType>() -> usize {
     match fixed_len::<T>() {
         Some(len) => len,
@@ -127,7 +128,7 @@ const fn element_len<T: XdrType>() -> usize {
 /// Writes a DDP-eligible item of any type whose encoding has a fixed length.
 ///
 /// # Errors
-/// As the item's.
+/// Returns an error if the item cannot be encoded.
 pub fn put_ddp_value<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, value: &T) -> Result<(), EncodeError> {
     put_placed(sink, const { value_len::<T>() }, &PlacedValue(value))
 }
@@ -135,25 +136,25 @@ pub fn put_ddp_value<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, value: &T) ->
 /// Reads a DDP-eligible item of any type whose encoding has a fixed length.
 ///
 /// # Errors
-/// As the item's, and when a chunk does not fit.
+/// Returns an error if the item cannot be decoded, or if a chunk does not fit.
 pub fn take_ddp_value<T: XdrDecode>(decoder: &mut Decoder<'_>) -> Result<T, DecodeError> {
     take_placed(decoder, const { value_len::<T>() }, T::decode)
 }
 
-/// Writes a DDP-eligible `opaque x[N]` that is kept as an array: copied where the sink takes it.
-pub fn put_ddp_octets<S: Sink + ?Sized>(sink: &mut S, octets: &[u8]) {
-    if !sink.would_reduce(octets.len()) {
-        sink.keep(octets.len());
-        put_opaque_fixed(sink, octets);
-    } else if !sink.reduce(&Bytes::copy_from_slice(octets)) {
-        put_opaque_fixed(sink, octets);
+/// Writes a DDP-eligible `opaque x[N]` that is stored as an array. Copies it if the sink accepts it.
+pub fn put_ddp_octets<S: Sink + ?Sized>(sink: &mut S, bytes: &[u8]) {
+    if !sink.would_reduce(bytes.len()) {
+        sink.keep(bytes.len());
+        put_opaque_fixed(sink, bytes);
+    } else if !sink.reduce(&Bytes::copy_from_slice(bytes)) {
+        put_opaque_fixed(sink, bytes);
     }
 }
 
 /// Reads a DDP-eligible `opaque x[N]` into an array.
 ///
 /// # Errors
-/// When a chunk does not fit, or octets or padding are missing.
+/// Returns an error if a chunk does not fit, or if bytes or padding are missing.
 pub fn take_ddp_octets<const N: usize>(decoder: &mut Decoder<'_>) -> Result<[u8; N], DecodeError> {
     match decoder.take_chunk(N)? {
         None => take_opaque_fixed(decoder),
@@ -164,10 +165,10 @@ pub fn take_ddp_octets<const N: usize>(decoder: &mut Decoder<'_>) -> Result<[u8;
     }
 }
 
-/// Writes a DDP-eligible `T x<max>` of elements of fixed length. Its count stays in the stream.
+/// Writes a DDP-eligible `T x<max>` whose elements have a fixed length. The count stays in the stream.
 ///
 /// # Errors
-/// When there are more than `max` elements, or as the element's.
+/// Returns an error if there are more than `max` elements, or if an element cannot be encoded.
 pub fn put_ddp_array<T: XdrEncode, S: Sink + ?Sized>(
     sink: &mut S,
     elements: &[T],
@@ -181,16 +182,16 @@ pub fn put_ddp_array<T: XdrEncode, S: Sink + ?Sized>(
 /// Reads a DDP-eligible `T x<max>`.
 ///
 /// # Errors
-/// When there are more than `max` elements, a chunk does not fit, or as the element's.
+/// Returns an error if there are more than `max` elements, if a chunk does not fit, or if an element cannot be decoded.
 pub fn take_ddp_array<T: XdrDecode>(decoder: &mut Decoder<'_>, max: u32) -> Result<Vec<T>, DecodeError> {
     let count = decoder.take_count(max)?;
     take_ddp_array_exact(decoder, count)
 }
 
-/// Writes a DDP-eligible `T x[len]` that is kept as a vector.
+/// Writes a DDP-eligible `T x[len]` that is stored as a vector.
 ///
 /// # Errors
-/// When it has another number of elements, or as the element's.
+/// Returns an error if the number of elements is not `len`, or if an element cannot be encoded.
 pub fn put_ddp_array_exact<T: XdrEncode, S: Sink + ?Sized>(
     sink: &mut S,
     elements: &[T],
@@ -203,16 +204,16 @@ pub fn put_ddp_array_exact<T: XdrEncode, S: Sink + ?Sized>(
 /// Reads a DDP-eligible `T x[len]` into a vector.
 ///
 /// # Errors
-/// When a chunk does not fit, or as the element's.
+/// Returns an error if a chunk does not fit, or if an element cannot be decoded.
 pub fn take_ddp_array_exact<T: XdrDecode>(decoder: &mut Decoder<'_>, len: u32) -> Result<Vec<T>, DecodeError> {
-    let octets = elements_octets::<T>(decoder, len as usize)?;
-    take_placed(decoder, octets, |decoder| take_elements(decoder, len))
+    let bytes = elements_octets::<T>(decoder, len as usize)?;
+    take_placed(decoder, bytes, |decoder| take_elements(decoder, len))
 }
 
 /// Writes the elements of a DDP-eligible array, without a count.
 ///
 /// # Errors
-/// As the element's.
+/// Returns an error if an element cannot be encoded.
 pub fn put_ddp_elements<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, elements: &[T]) -> Result<(), EncodeError> {
     let len = const { element_len::<T>() }.saturating_mul(elements.len());
     put_placed(sink, len, &PlacedElements(elements))
@@ -221,19 +222,19 @@ pub fn put_ddp_elements<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, elements: 
 /// Reads a DDP-eligible `T x[N]`.
 ///
 /// # Errors
-/// When a chunk does not fit, or as the element's.
+/// Returns an error if a chunk does not fit, or if an element cannot be decoded.
 pub fn take_ddp_array_fixed<T: XdrDecode, const N: usize>(decoder: &mut Decoder<'_>) -> Result<[T; N], DecodeError> {
-    let octets = elements_octets::<T>(decoder, N)?;
-    take_placed(decoder, octets, take_array_fixed)
+    let bytes = elements_octets::<T>(decoder, N)?;
+    take_placed(decoder, bytes, take_array_fixed)
 }
 
-/// Octets of `count` elements.
+/// Returns the length of `count` elements in bytes.
 fn elements_octets<T: XdrDecode>(decoder: &Decoder<'_>, count: usize) -> Result<usize, DecodeError> {
     let len = const { element_len::<T>() };
     len.checked_mul(count).ok_or_else(|| decoder.error(DecodeErrorKind::Invalid("array too long")))
 }
 
-/// Reads an eligible item of `len` octets from the chunk that stands for it, or inline.
+/// Reads an eligible item of `len` bytes from its chunk, or inline.
 fn take_placed<T>(
     decoder: &mut Decoder<'_>,
     len: usize,

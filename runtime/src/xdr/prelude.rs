@@ -1,6 +1,6 @@
-//! Names of what generated types are made of.
+//! Imports of generated code.
 //!
-//! Files that the compiler writes import all of them, except those that a protocol gives to types of its own.
+//! Generated files import all of these names, except those that the protocol defines itself.
 
 pub use alloc::{boxed::Box, sync::Arc, vec::Vec};
 

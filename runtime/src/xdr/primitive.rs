@@ -1,4 +1,4 @@
-//! Encodings of XDR's own types, and the functions that generated code calls for each declarator.
+//! Encodings of the primitive XDR types, and the functions that generated code calls for each declarator.
 
 use alloc::{boxed::Box, string::String, vec::Vec};
 use core::cmp::Ordering;
@@ -11,7 +11,7 @@ use super::{
     XdrEncode, XdrFixed, XdrString, XdrType, bounds::add, padded_len,
 };
 
-/// No maximum, as in `opaque data<>`: 2^32 - 1 (RFC 4506 §4.10).
+/// The maximum length of a declaration without one, such as `opaque data<>`: 2^32 - 1 (RFC 4506 §4.10).
 pub const UNBOUNDED: u32 = u32::MAX;
 
 macro_rules! scalar {
@@ -44,12 +44,12 @@ macro_rules! scalar {
 }
 
 macro_rules! fixed {
-    ($($ty:ty: $octets:ident => $value:expr, $this:ident => $put:expr;)*) => {$(
+    ($($ty:ty: $bytes:ident => $value:expr, $this:ident => $put:expr;)*) => {$(
         #[allow(clippy::inline_always)]
         impl XdrFixed for $ty {
             #[inline(always)]
             fn read_words(words: &mut Words<'_>) -> Result<Self, DecodeError> {
-                let $octets = words.take_array()?;
+                let $bytes = words.take_array()?;
                 Ok($value)
             }
             #[inline(always)]
@@ -62,13 +62,13 @@ macro_rules! fixed {
 }
 
 fixed! {
-    i32: octets => i32::from_be_bytes(octets), this => this.to_be_bytes();
-    u32: octets => u32::from_be_bytes(octets), this => this.to_be_bytes();
-    i64: octets => i64::from_be_bytes(octets), this => this.to_be_bytes();
-    u64: octets => u64::from_be_bytes(octets), this => this.to_be_bytes();
-    f32: octets => f32::from_be_bytes(octets), this => this.to_be_bytes();
-    f64: octets => f64::from_be_bytes(octets), this => this.to_be_bytes();
-    Quadruple: octets => Quadruple(octets), this => this.0;
+    i32: bytes => i32::from_be_bytes(bytes), this => this.to_be_bytes();
+    u32: bytes => u32::from_be_bytes(bytes), this => this.to_be_bytes();
+    i64: bytes => i64::from_be_bytes(bytes), this => this.to_be_bytes();
+    u64: bytes => u64::from_be_bytes(bytes), this => this.to_be_bytes();
+    f32: bytes => f32::from_be_bytes(bytes), this => this.to_be_bytes();
+    f64: bytes => f64::from_be_bytes(bytes), this => this.to_be_bytes();
+    Quadruple: bytes => Quadruple(bytes), this => this.0;
 }
 
 #[allow(clippy::inline_always)]
@@ -95,13 +95,13 @@ scalar! {
     Quadruple: 16, value, sink => sink.put(&value.0), decoder => decoder.take_array().map(Quadruple);
 }
 
-/// A quadruple-precision floating-point number, as its octets on the wire (RFC 4506 §4.8). Rust has no such type.
+/// A quadruple-precision floating-point number in its wire encoding (RFC 4506 §4.8). Rust has no such type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Quadruple(pub [u8; 16]);
 
 impl Quadruple {
-    /// A number whose order is that of the values.
+    /// Returns an integer whose order is the order of the values.
     fn rank(self) -> u128 {
         const SIGN: u128 = 1 << 127;
         let bits = u128::from_be_bytes(self.0);
@@ -109,7 +109,7 @@ impl Quadruple {
     }
 }
 
-/// The total order of IEEE 754: -0 is less than +0, and NaNs are at the ends.
+/// The total order of IEEE 754: -0 is less than +0, and NaNs are at both ends.
 impl Ord for Quadruple {
     fn cmp(&self, other: &Self) -> Ordering {
         self.rank().cmp(&other.rank())
@@ -129,7 +129,7 @@ pub(super) fn check_max(len: usize, max: u32) -> Result<(), EncodeError> {
     }
 }
 
-/// Encoded length of a counted opaque item or string of `len` octets.
+/// Returns the encoded length, in bytes, of a counted opaque item or string of `len` bytes.
 #[inline]
 #[must_use]
 pub const fn opaque_len(len: usize) -> usize {
@@ -139,15 +139,15 @@ pub const fn opaque_len(len: usize) -> usize {
 /// Writes `opaque x[N]` (RFC 4506 §4.9).
 #[inline]
 #[doc(alias = "xdr_opaque")]
-pub fn put_opaque_fixed<S: Sink + ?Sized>(sink: &mut S, octets: &[u8]) {
-    sink.put(octets);
-    sink.put_padding(octets.len());
+pub fn put_opaque_fixed<S: Sink + ?Sized>(sink: &mut S, bytes: &[u8]) {
+    sink.put(bytes);
+    sink.put_padding(bytes.len());
 }
 
 /// Reads `opaque x[N]`.
 ///
 /// # Errors
-/// When octets or padding are missing.
+/// Returns [`DecodeErrorKind::Truncated`] if bytes or padding are missing.
 #[inline]
 #[doc(alias = "xdr_opaque")]
 pub fn take_opaque_fixed<const N: usize>(decoder: &mut Decoder<'_>) -> Result<[u8; N], DecodeError> {
@@ -155,37 +155,37 @@ pub fn take_opaque_fixed<const N: usize>(decoder: &mut Decoder<'_>) -> Result<[u
 }
 
 pub(super) fn check_exact(len: usize, expected: u32) -> Result<(), EncodeError> {
-    // A length beyond 32 bits is no `expected`.
+    // A length of more than 32 bits never equals `expected`.
     if u32::try_from(len) == Ok(expected) {
         return Ok(());
     }
     Err(EncodeError::WrongLength { item: "", len, expected: usize::try_from(expected).unwrap_or(usize::MAX) })
 }
 
-/// Writes `opaque x[len]` that is not kept as an array. [`Decoder::take_opaque`] reads it.
+/// Writes an `opaque x[len]` that is not stored as an array. [`Decoder::take_opaque`] reads it.
 ///
 /// # Errors
-/// When it has another length.
+/// Returns [`EncodeError::WrongLength`] if the item is not `len` bytes long.
 #[inline]
-pub fn put_opaque_exact<S: Sink + ?Sized>(sink: &mut S, octets: &[u8], len: u32) -> Result<(), EncodeError> {
-    check_exact(octets.len(), len)?;
-    put_opaque_fixed(sink, octets);
+pub fn put_opaque_exact<S: Sink + ?Sized>(sink: &mut S, bytes: &[u8], len: u32) -> Result<(), EncodeError> {
+    check_exact(bytes.len(), len)?;
+    put_opaque_fixed(sink, bytes);
     Ok(())
 }
 
 /// Writes `opaque x<max>` or `string x<max>` (RFC 4506 §4.10, §4.11).
 ///
 /// # Errors
-/// When it is longer than `max`.
+/// Returns [`EncodeError::TooLong`] if the item is longer than `max` bytes.
 #[inline]
 #[doc(alias = "xdr_bytes")]
-pub fn put_opaque<S: Sink + ?Sized>(sink: &mut S, octets: &[u8], max: u32) -> Result<(), EncodeError> {
-    check_max(octets.len(), max)?;
-    sink.put_u32(octets.len() as u32);
-    // The bodies of AUTH_NONE are: nothing is nothing to call anybody for.
-    if !octets.is_empty() {
-        sink.put(octets);
-        sink.put_padding(octets.len());
+pub fn put_opaque<S: Sink + ?Sized>(sink: &mut S, bytes: &[u8], max: u32) -> Result<(), EncodeError> {
+    check_max(bytes.len(), max)?;
+    sink.put_u32(bytes.len() as u32);
+    // Empty items, such as the bodies of AUTH_NONE, are frequent enough to skip the calls.
+    if !bytes.is_empty() {
+        sink.put(bytes);
+        sink.put_padding(bytes.len());
     }
     Ok(())
 }
@@ -193,7 +193,7 @@ pub fn put_opaque<S: Sink + ?Sized>(sink: &mut S, octets: &[u8], max: u32) -> Re
 /// Reads `opaque x<max>`.
 ///
 /// # Errors
-/// When it is longer than `max` or than what remains.
+/// Returns an error if the item is longer than `max` bytes or than the rest of the stream, or if the memory limit is exceeded.
 #[inline]
 #[doc(alias = "xdr_bytes")]
 pub fn take_opaque(decoder: &mut Decoder<'_>, max: u32) -> Result<Bytes, DecodeError> {
@@ -201,36 +201,36 @@ pub fn take_opaque(decoder: &mut Decoder<'_>, max: u32) -> Result<Bytes, DecodeE
     decoder.take_opaque(len)
 }
 
-/// Reads `opaque x<max>` into memory of its own.
+/// Reads `opaque x<max>` into a vector.
 ///
 /// # Errors
-/// As [`take_opaque`].
+/// Returns the same errors as [`take_opaque`].
 pub fn take_octets(decoder: &mut Decoder<'_>, max: u32) -> Result<Vec<u8>, DecodeError> {
     let len = decoder.take_count(max)?;
-    let octets = decoder.take_opaque_ref(len)?;
-    decoder.charge(octets.len())?;
-    Ok(octets.to_vec())
+    let bytes = decoder.take_opaque_ref(len)?;
+    decoder.charge(bytes.len())?;
+    Ok(bytes.to_vec())
 }
 
 /// Reads `string x<max>`.
 ///
 /// # Errors
-/// As [`take_opaque`].
+/// Returns the same errors as [`take_opaque`].
 #[inline]
 #[doc(alias = "xdr_string")]
 pub fn take_string(decoder: &mut Decoder<'_>, max: u32) -> Result<XdrString, DecodeError> {
     take_opaque(decoder, max).map(XdrString)
 }
 
-/// Reads `string x<max>` that has to be UTF-8.
+/// Reads a `string x<max>` that must be UTF-8.
 ///
 /// # Errors
-/// As [`take_opaque`], and where it is not UTF-8.
+/// Returns the same errors as [`take_opaque`], and [`DecodeErrorKind::Invalid`] if the string is not UTF-8.
 pub fn take_utf8(decoder: &mut Decoder<'_>, max: u32) -> Result<String, DecodeError> {
     String::from_utf8(take_octets(decoder, max)?).map_err(|_| decoder.error(DecodeErrorKind::Invalid("not UTF-8")))
 }
 
-/// Encoded length of the elements, without a count.
+/// Returns the encoded length of the elements in bytes, without a count.
 #[must_use]
 pub fn elements_len<T: XdrEncode>(elements: &[T]) -> usize {
     match const { fixed_len::<T>() } {
@@ -239,7 +239,7 @@ pub fn elements_len<T: XdrEncode>(elements: &[T]) -> usize {
     }
 }
 
-/// Octets of a type's encoding, where every value has as many and nothing of it can be reduced.
+/// Returns the encoded length of a type in bytes if all of its values have the same length; `None` otherwise.
 pub(super) const fn fixed_len<T: XdrType>() -> Option<usize> {
     match T::MAX_LEN {
         Some(max) if max == T::MIN_LEN as u64 => Some(T::MIN_LEN),
@@ -247,10 +247,10 @@ pub(super) const fn fixed_len<T: XdrType>() -> Option<usize> {
     }
 }
 
-/// Writes the elements, without a count: `T x[N]` (RFC 4506 §4.12).
+/// Writes the elements of `T x[N]`, without a count (RFC 4506 §4.12).
 ///
 /// # Errors
-/// As the element's.
+/// Returns an error if an element cannot be encoded.
 pub fn put_elements<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, elements: &[T]) -> Result<(), EncodeError> {
     elements.iter().try_for_each(|element| element.encode(sink))
 }
@@ -258,7 +258,7 @@ pub fn put_elements<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, elements: &[T]
 /// Writes `T x<max>` (RFC 4506 §4.13).
 ///
 /// # Errors
-/// When there are more than `max` elements, or as the element's.
+/// Returns an error if there are more than `max` elements, or if an element cannot be encoded.
 #[doc(alias = "xdr_array")]
 pub fn put_array<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, elements: &[T], max: u32) -> Result<(), EncodeError> {
     check_max(elements.len(), max)?;
@@ -266,27 +266,27 @@ pub fn put_array<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, elements: &[T], m
     put_elements(sink, elements)
 }
 
-/// Octets of the memory limit that an element takes up that may have none on the wire: a million of them by default.
+/// Memory charged for an element that may be empty on the wire, in bytes. The default limit allows a million of them.
 const FREE_ELEMENT_COST: usize = 64;
 
 pub(super) fn take_elements<T: XdrDecode>(decoder: &mut Decoder<'_>, count: u32) -> Result<Vec<T>, DecodeError> {
     elements(decoder, count, |decoder| T::decode(decoder))
 }
 
-/// Reads `count` elements, each of which `read` reads.
+/// Reads `count` elements, with `read` for each.
 pub(super) fn elements<'a, T: XdrType>(
     decoder: &mut Decoder<'a>,
     count: u32,
     read: impl Fn(&mut Decoder<'a>) -> Result<T, DecodeError>,
 ) -> Result<Vec<T>, DecodeError> {
     let n = count as usize;
-    // Never allocate by a declared length: what is left must be able to hold it.
+    // Never allocate for a declared length that the rest of the stream cannot hold.
     if n.saturating_mul(T::MIN_LEN) > decoder.remaining() {
         return Err(
             decoder.error(DecodeErrorKind::LengthExceedsRemaining { len: count, remaining: decoder.remaining() })
         );
     }
-    // Elements that may take no octets of the stream are not bounded by it: they are made dear, for the time they take.
+    // The stream does not bound the number of elements that may be empty. Charge more for them, which bounds the time.
     let least = if T::MIN_LEN == 0 { FREE_ELEMENT_COST } else { 1 };
     decoder.charge(n.saturating_mul(size_of::<T>().max(least)))?;
     let mut elements = Vec::with_capacity(n);
@@ -302,17 +302,18 @@ pub(super) fn elements<'a, T: XdrType>(
 /// Reads `T x<max>`.
 ///
 /// # Errors
-/// When there are more than `max` elements or than what remains could hold, or as the element's.
+/// Returns an error if there are more than `max` elements or more than the rest of the stream can hold, or if an element cannot
+/// be decoded.
 #[doc(alias = "xdr_array")]
 pub fn take_array<T: XdrDecode>(decoder: &mut Decoder<'_>, max: u32) -> Result<Vec<T>, DecodeError> {
     let count = decoder.take_count(max)?;
     take_elements(decoder, count)
 }
 
-/// Writes `T x[len]` that is not kept as an array.
+/// Writes a `T x[len]` that is not stored as an array.
 ///
 /// # Errors
-/// When it has another number of elements, or as the element's.
+/// Returns an error if the number of elements is not `len`, or if an element cannot be encoded.
 pub fn put_array_exact<T: XdrEncode, S: Sink + ?Sized>(
     sink: &mut S,
     elements: &[T],
@@ -322,10 +323,10 @@ pub fn put_array_exact<T: XdrEncode, S: Sink + ?Sized>(
     put_elements(sink, elements)
 }
 
-/// Reads `T x[len]` that is not kept as an array.
+/// Reads a `T x[len]` that is not stored as an array.
 ///
 /// # Errors
-/// As the element's.
+/// Returns an error if an element cannot be decoded.
 pub fn take_array_exact<T: XdrDecode>(decoder: &mut Decoder<'_>, len: u32) -> Result<Vec<T>, DecodeError> {
     take_elements(decoder, len)
 }
@@ -333,12 +334,12 @@ pub fn take_array_exact<T: XdrDecode>(decoder: &mut Decoder<'_>, len: u32) -> Re
 /// Reads `T x[N]`.
 ///
 /// # Errors
-/// As the element's.
+/// Returns an error if an element cannot be decoded.
 pub fn take_array_fixed<T: XdrDecode, const N: usize>(decoder: &mut Decoder<'_>) -> Result<[T; N], DecodeError> {
     elements_fixed(decoder, |decoder| T::decode(decoder))
 }
 
-/// Reads `N` elements, each of which `read` reads.
+/// Reads `N` elements, with `read` for each.
 pub(super) fn elements_fixed<'a, T, const N: usize>(
     decoder: &mut Decoder<'a>,
     read: impl Fn(&mut Decoder<'a>) -> Result<T, DecodeError>,
@@ -406,7 +407,7 @@ impl<T: XdrDecode> XdrDecode for Box<T> {
 
 macro_rules! tuple {
     ($($name:ident $index:tt),*) => {
-        /// Several arguments of a procedure travel as their concatenation.
+        /// Tuples hold the arguments of a procedure, which are encoded one after the other.
         impl<$($name: XdrType),*> XdrType for ($($name,)*) {
             const MIN_LEN: usize = EncodingBounds::EMPTY$(.then(EncodingBounds::of::<$name>()))*.min_len;
             const MAX_LEN: Option<u64> = EncodingBounds::EMPTY$(.then(EncodingBounds::of::<$name>()))*.max_len;
@@ -493,7 +494,7 @@ impl XdrDecode for Bytes {
 /// Reads a value whose encoding has a fixed length.
 ///
 /// # Errors
-/// As the type's.
+/// Returns an error if the value cannot be decoded.
 #[inline]
 pub fn take_fixed<T: XdrFixed>(decoder: &mut Decoder<'_>) -> Result<T, DecodeError> {
     let mut words = decoder.take_words(const { T::MIN_LEN }, T::PARTS)?;

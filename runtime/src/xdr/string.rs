@@ -10,34 +10,33 @@ use super::{
     take_opaque,
 };
 
-/// An XDR `string`: octets that are text by convention (RFC 4506 §4.11 says ASCII, protocols in use send UTF-8 or
-/// anything), kept as they came.
+/// An XDR `string`, stored as received. RFC 4506 §4.11 specifies ASCII, but real protocols send UTF-8 or arbitrary bytes.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[doc(alias = "xdr_string")]
 pub struct XdrString(pub Bytes);
 
 impl XdrString {
-    /// The octets.
+    /// Returns the bytes of the string.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The text, if it is UTF-8.
+    /// Returns the text if it is UTF-8.
     ///
     /// # Errors
-    /// Where it is not.
+    /// Returns an error if the string is not UTF-8.
     pub fn to_str(&self) -> Result<&str, Utf8Error> {
         core::str::from_utf8(&self.0)
     }
 
-    /// Length in octets.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether it has no octets.
+    /// Returns whether the string is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -82,8 +81,8 @@ impl From<String> for XdrString {
 }
 
 impl From<Bytes> for XdrString {
-    fn from(octets: Bytes) -> Self {
-        Self(octets)
+    fn from(bytes: Bytes) -> Self {
+        Self(bytes)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Runs of items whose encodings have a fixed length, which most of XDR consists of: what is left is compared with the
-//! length of the whole run once, and a run is written in one piece.
+//! Runs of fixed-length items, which make up most of XDR. The remaining length is checked once for a whole run, and a run is
+//! written in one piece.
 
 use arrayvec::ArrayVec;
 use smallvec::SmallVec;
@@ -8,56 +8,57 @@ use super::{
     DecodeError, DecodeErrorKind, EncodeError, PathSegment, Sink, UnknownEnumValue, XdrType, pad_len, padded_len,
 };
 
-/// A type each of whose values is encoded in as many octets, [`XdrType::MIN_LEN`], nothing of which is ever reduced.
+/// A type whose values all have the same encoded length, [`XdrType::MIN_LEN`], and contain nothing that can be reduced.
 ///
-/// Generated code implements it for enumerations, and for structs and typedefs of such types.
+/// Generated code implements it for enumerations, and for structs and typedefs composed of such types.
 pub trait XdrFixed: XdrType + Sized {
-    /// What it consists of, to say which item a stream that is too short ends in; empty for what has no parts.
+    /// Parts of the type, used to name the truncated item in errors; empty for a type without parts.
     const PARTS: &'static [Part] = &[];
 
-    /// Reads one value.
+    /// Reads one value from a run.
     ///
     /// # Errors
-    /// When the words are no encoding of this type, or too few.
+    /// Returns an error if the words are not an encoding of this type, or if there are too few.
     fn read_words(words: &mut Words<'_>) -> Result<Self, DecodeError>;
 
     /// Writes the encoding.
     fn write_words(&self, words: &mut WordsMut<'_>);
 }
 
-/// An item of a run.
+/// An item of a run of fixed-length items.
 #[derive(Debug, Clone, Copy)]
 pub struct Part {
-    /// Type and field, for errors.
+    /// Names of the type and the field, for errors.
     field: (&'static str, &'static str),
-    /// Octets of it, or of each of its elements.
+    /// Length of the item, or of each element, in bytes.
     len: usize,
-    /// Elements of an array; none where it is no array.
+    /// Number of elements of an array; `None` for other items.
     elements: Option<usize>,
-    /// What it, or each element, consists of.
+    /// Parts of the item, or of each element.
     parts: &'static [Part],
 }
 
 impl Part {
-    /// Field `field` of type `ty`, a value of `T`.
+    /// Describes a field of type `T`; `ty` and `field` are its names in errors.
     #[must_use]
     pub const fn of<T: XdrFixed>(ty: &'static str, field: &'static str) -> Self {
         Self { field: (ty, field), len: T::MIN_LEN, elements: None, parts: T::PARTS }
     }
 
-    /// Field `field` of type `ty`, `opaque x[len]`.
+    /// Describes a field `opaque x[len]`; `ty` and `field` are its names in errors.
     #[must_use]
     pub const fn opaque(ty: &'static str, field: &'static str, len: usize) -> Self {
         Self { field: (ty, field), len: padded_len(len), elements: None, parts: &[] }
     }
 
-    /// Field `field` of type `ty`, `T x[len]`.
+    /// Describes a field `T x[len]`; `ty` and `field` are its names in errors.
     #[must_use]
     pub const fn elements<T: XdrFixed>(ty: &'static str, field: &'static str, len: usize) -> Self {
         Self { field: (ty, field), len: T::MIN_LEN, elements: Some(len), parts: T::PARTS }
     }
 
-    /// The error of a run of `len` octets of which `remaining` are left: it names the innermost item that is not whole.
+    /// Returns the error for a run of `len` bytes of which only `remaining` are available. It names the innermost truncated
+    /// item.
     pub(super) fn cut_short(
         mut parts: &'static [Self],
         len: usize,
@@ -68,7 +69,7 @@ impl Part {
         let mut path = SmallVec::<[PathSegment; 8]>::new();
         let mut needed = len;
         let mut rest = parts.iter();
-        // Types that are part of each other have no fixed length: the descent ends.
+        // The loop ends because recursive types have no fixed length.
         while let Some(part) = rest.next() {
             let whole = part.len.saturating_mul(part.elements.unwrap_or(1));
             if whole <= remaining {
@@ -88,40 +89,40 @@ impl Part {
     }
 }
 
-/// Octets to read a run of items from.
+/// A reader of a run of fixed-length items.
 #[derive(Debug)]
 pub struct Words<'a> {
-    octets: &'a [u8],
+    bytes: &'a [u8],
     /// Position of the end in the unreduced stream.
     end: u64,
 }
 
-// All of this is inlined, whatever the compiler thinks of it: only where the length of the run is in sight do the
-// comparisons with it go away. Errors are made of values, not of `self`, which would have to be in memory for that.
+// Always inlined: the compiler can remove the length checks only if it sees the length of the run. Errors are created from
+// values because a reference to `self` would force it into memory.
 #[allow(clippy::inline_always)]
 impl<'a> Words<'a> {
     #[inline(always)]
-    pub(super) fn new(octets: &'a [u8], position: u64) -> Self {
-        Self { octets, end: position.saturating_add(octets.len() as u64) }
+    pub(super) fn new(bytes: &'a [u8], position: u64) -> Self {
+        Self { bytes, end: position.saturating_add(bytes.len() as u64) }
     }
 
-    /// Takes `N` octets.
+    /// Reads `N` bytes.
     ///
     /// # Errors
-    /// [`DecodeErrorKind::Truncated`].
+    /// Returns [`DecodeErrorKind::Truncated`] if too few bytes remain.
     #[inline(always)]
     pub fn take_array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        let Some((taken, rest)) = self.octets.split_first_chunk::<N>() else {
-            return Err(truncated(N, self.octets.len(), self.end));
+        let Some((taken, rest)) = self.bytes.split_first_chunk::<N>() else {
+            return Err(truncated(N, self.bytes.len(), self.end));
         };
-        self.octets = rest;
+        self.bytes = rest;
         Ok(*taken)
     }
 
     /// Reads one value.
     ///
     /// # Errors
-    /// As the type's.
+    /// Returns an error if the value cannot be decoded.
     #[inline(always)]
     pub fn read<T: XdrFixed>(&mut self) -> Result<T, DecodeError> {
         T::read_words(self)
@@ -130,11 +131,12 @@ impl<'a> Words<'a> {
     /// Reads a boolean (RFC 4506 §4.4).
     ///
     /// # Errors
-    /// Also for any value but 0 and 1.
+    /// Returns [`DecodeErrorKind::BadBool`] for any value except 0 and 1, and [`DecodeErrorKind::Truncated`] at the end of the
+    /// run.
     #[inline(always)]
     pub fn read_bool(&mut self) -> Result<bool, DecodeError> {
         let value: u32 = self.read()?;
-        let position = self.end - self.octets.len() as u64;
+        let position = self.end - self.bytes.len() as u64;
         match value {
             0 => Ok(false),
             1 => Ok(true),
@@ -145,39 +147,39 @@ impl<'a> Words<'a> {
     /// Reads an enumeration.
     ///
     /// # Errors
-    /// [`DecodeErrorKind::UnknownEnumValue`], and when the number is missing.
+    /// Returns [`DecodeErrorKind::UnknownEnumValue`], or [`DecodeErrorKind::Truncated`] at the end of the run.
     #[inline(always)]
     pub fn read_enum<E: TryFrom<i32, Error = UnknownEnumValue>>(&mut self) -> Result<E, DecodeError> {
         let value: i32 = self.read()?;
-        let position = self.end - self.octets.len() as u64;
+        let position = self.end - self.bytes.len() as u64;
         E::try_from(value).map_err(|unknown| DecodeError::new(unknown.into(), position))
     }
 
     /// Reads `opaque x[N]` (RFC 4506 §4.9).
     ///
     /// # Errors
-    /// When octets or padding are missing.
+    /// Returns [`DecodeErrorKind::Truncated`] if bytes or padding are missing.
     #[inline(always)]
     pub fn read_opaque<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        let octets = self.take_array()?;
-        let Some((_, rest)) = self.octets.split_at_checked(const { pad_len(N) }) else {
-            return Err(truncated(const { pad_len(N) }, self.octets.len(), self.end));
+        let bytes = self.take_array()?;
+        let Some((_, rest)) = self.bytes.split_at_checked(const { pad_len(N) }) else {
+            return Err(truncated(const { pad_len(N) }, self.bytes.len(), self.end));
         };
-        self.octets = rest;
-        Ok(octets)
+        self.bytes = rest;
+        Ok(bytes)
     }
 
     /// Reads `T x[N]` (RFC 4506 §4.12).
     ///
     /// # Errors
-    /// As the element's.
+    /// Returns an error if an element cannot be decoded.
     #[inline]
     pub fn read_elements<T: XdrFixed, const N: usize>(&mut self) -> Result<[T; N], DecodeError> {
         let mut elements = ArrayVec::<T, N>::new();
         for index in 0..N {
             elements.push(T::read_words(self).map_err(|e| e.at(PathSegment::Index(index)))?);
         }
-        let position = self.end - self.octets.len() as u64;
+        let position = self.end - self.bytes.len() as u64;
         let other = DecodeErrorKind::Invalid("array of another length");
         elements.into_inner().map_err(|_| DecodeError::new(other, position))
     }
@@ -189,27 +191,27 @@ fn truncated(needed: usize, remaining: usize, end: u64) -> DecodeError {
     DecodeError::new(DecodeErrorKind::Truncated { needed, remaining }, end - remaining as u64)
 }
 
-/// Octets to write a run of items to.
+/// A writer of a run of fixed-length items.
 #[derive(Debug)]
 pub struct WordsMut<'a>(&'a mut [u8]);
 
 #[allow(clippy::inline_always)]
 impl<'a> WordsMut<'a> {
-    /// Over `octets`, whose contents are zero.
+    /// Creates a writer into `bytes`, which must be zero: padding is skipped, not written.
     #[inline(always)]
-    pub fn new(octets: &'a mut [u8]) -> Self {
-        Self(octets)
+    pub fn new(bytes: &'a mut [u8]) -> Self {
+        Self(bytes)
     }
 
-    /// Puts octets.
+    /// Writes `N` bytes.
     ///
     /// # Panics
-    /// Beyond the end: a type has encoded more than its [`XdrType::MIN_LEN`].
+    /// Panics at the end of the buffer: a type encoded more than its [`XdrType::MIN_LEN`].
     #[inline(always)]
-    pub fn put_array<const N: usize>(&mut self, octets: [u8; N]) {
+    pub fn put_array<const N: usize>(&mut self, bytes: [u8; N]) {
         let room = core::mem::take(&mut self.0);
-        let (taken, rest) = room.split_first_chunk_mut::<N>().expect("a run as long as its types say");
-        *taken = octets;
+        let (taken, rest) = room.split_first_chunk_mut::<N>().expect("the run is as long as its types declare");
+        *taken = bytes;
         self.0 = rest;
     }
 
@@ -221,11 +223,11 @@ impl<'a> WordsMut<'a> {
 
     /// Writes `opaque x[N]` (RFC 4506 §4.9).
     #[inline(always)]
-    pub fn put_opaque<const N: usize>(&mut self, octets: &[u8; N]) {
-        self.put_array(*octets);
-        // What is skipped is zero.
+    pub fn put_opaque<const N: usize>(&mut self, bytes: &[u8; N]) {
+        self.put_array(*bytes);
+        // The skipped padding is already zero.
         let room = core::mem::take(&mut self.0);
-        self.0 = room.get_mut(const { pad_len(N) }..).expect("a run as long as its types say");
+        self.0 = room.get_mut(const { pad_len(N) }..).expect("the run is as long as its types declare");
     }
 
     /// Writes `T x[N]` (RFC 4506 §4.12).
@@ -237,18 +239,18 @@ impl<'a> WordsMut<'a> {
     }
 }
 
-/// Writes a run of `N` octets.
+/// Writes a run of `N` bytes.
 #[inline]
 pub fn put_run<const N: usize, S: Sink + ?Sized>(sink: &mut S, write: impl FnOnce(&mut WordsMut<'_>)) {
-    let mut octets = [0; N];
-    write(&mut WordsMut::new(&mut octets));
-    sink.put(&octets);
+    let mut bytes = [0; N];
+    write(&mut WordsMut::new(&mut bytes));
+    sink.put(&bytes);
 }
 
-/// Writes a value whose encoding takes `N` octets.
+/// Writes a value whose encoding is `N` bytes long.
 ///
 /// # Errors
-/// None: for generated code, which has to return something.
+/// Never returns an error. The return type matches the other functions that generated code calls.
 #[inline]
 pub fn put_fixed<const N: usize, T: XdrFixed, S: Sink + ?Sized>(sink: &mut S, value: &T) -> Result<(), EncodeError> {
     put_run::<N, S>(sink, |words| value.write_words(words));

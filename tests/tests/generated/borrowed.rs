@@ -180,7 +180,7 @@ fn errors_name_the_innermost_item() {
     assert_eq!(error, "result.entries[2].comment: length 4294967295 exceeds remaining 0");
     let mut inside = Decoder::new(&bytes[..4 + 4 + 8 + 4 + 8 + 6]);
     let error = Outcome::decode(&mut inside).unwrap_err();
-    assert_eq!(error.to_string(), "result.entries[0].changed.seconds: 8 octets needed, 6 remain");
+    assert_eq!(error.to_string(), "result.entries[0].changed.seconds: 8 bytes needed, 6 remain");
     assert_eq!(*error.kind(), DecodeErrorKind::Truncated { needed: 8, remaining: 6 });
 }
 

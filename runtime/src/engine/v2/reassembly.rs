@@ -159,7 +159,7 @@ impl PartialSequence {
     /// Charges memory for `more` bytes. Returns whether it is available.
     fn charge(&mut self, more: usize, shared: &EngineShared) -> bool {
         let len = (self.payload.len() + more) as u64;
-        let missing = len.saturating_sub(always_accepted(&shared.config)).saturating_sub(self.charge.octets());
+        let missing = len.saturating_sub(always_accepted(&shared.config)).saturating_sub(self.charge.bytes());
         let charge = match missing {
             0 => Some(BudgetCharge::default()),
             // A local call waits for this reply, and may hold the memory needed.
@@ -226,7 +226,7 @@ mod tests {
         }
         let others = MemoryShare::of(Some(Arc::clone(&budget))).take_now(100_000 - budget.held()).unwrap();
         assert!(matches!(take(1, RDMA2_F_MORE), ReassemblyStep::NoRoom(_)));
-        assert_eq!(budget.held(), others.octets());
+        assert_eq!(budget.held(), others.bytes());
         assert!(matches!(take(1, RDMA2_F_MORE), ReassemblyStep::Ignored(false)));
         assert!(matches!(take(1, 0), ReassemblyStep::Ignored(true)));
         assert!(matches!(take(2, RDMA2_F_MORE), ReassemblyStep::More));

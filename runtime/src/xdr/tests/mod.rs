@@ -1,4 +1,4 @@
-//! The codec by itself, with types written here in the shape of generated ones.
+//! Tests of the codec with handwritten types in the shape of generated ones.
 
 mod hostile;
 mod placed;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A type's facts, and its codec as its parts in order.
+/// Implements the codec traits for a type: its bounds, and its parts in order.
 macro_rules! sample {
     ($name:ident: $min:expr, $max:expr, $inline:expr, $items:expr;
      len($l:ident) $len:expr; put($p:ident, $sink:ident) $put:expr; take($decoder:ident) $take:expr) => {
@@ -145,25 +145,25 @@ sample! { Tree: 12, None, None, Some(0);
     }
 }
 
-fn octets(words: &[u32]) -> Vec<u8> {
+fn encode_words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
 fn flat<T: XdrEncode>(value: &T) -> Vec<u8> {
-    let octets = encode_to_bytes(value).unwrap();
-    assert_eq!(octets.len(), value.encoded_len());
-    octets.to_vec()
+    let bytes = encode_to_bytes(value).unwrap();
+    assert_eq!(bytes.len(), value.encoded_len());
+    bytes.to_vec()
 }
 
-fn decode<T: XdrDecode>(octets: &[u8]) -> Result<T, DecodeError> {
-    let mut decoder = Decoder::new(octets);
+fn decode<T: XdrDecode>(bytes: &[u8]) -> Result<T, DecodeError> {
+    let mut decoder = Decoder::new(bytes);
     let value = decoder.read()?;
     decoder.finish()?;
     Ok(value)
 }
 
-fn bytes(octets: &[u8]) -> Bytes {
-    Bytes::copy_from_slice(octets)
+fn bytes(bytes: &[u8]) -> Bytes {
+    Bytes::copy_from_slice(bytes)
 }
 
 fn any_read() -> impl Strategy<Value = ReadOk> {
@@ -171,7 +171,7 @@ fn any_read() -> impl Strategy<Value = ReadOk> {
         .prop_map(|(eof, data)| ReadOk { eof, data: data.into() })
 }
 
-/// Several results, some with an eligible item and some without.
+/// Generates several results, some with an eligible item and some without.
 fn any_results() -> impl Strategy<Value = Vec<ReadRes>> {
     let one = prop_oneof![3 => any_read().prop_map(ReadRes::Ok), 1 => (1..u32::MAX).prop_map(ReadRes::Default)];
     proptest::collection::vec(one, 0..6)

@@ -1,4 +1,4 @@
-//! XDR's own types, octet by octet (RFC 4506 §4).
+//! Encodings of the primitive XDR types, byte by byte (RFC 4506 §4).
 
 use super::*;
 
@@ -28,19 +28,19 @@ fn opaque_and_string() {
 
 #[test]
 fn arrays_optionals_and_lists() {
-    assert_eq!(flat(&vec![1u32, 2]), octets(&[2, 1, 2]));
-    assert_eq!(flat(&Some(7u32)), octets(&[1, 7]));
-    assert_eq!(flat(&None::<u32>), octets(&[0]));
+    assert_eq!(flat(&vec![1u32, 2]), encode_words(&[2, 1, 2]));
+    assert_eq!(flat(&Some(7u32)), encode_words(&[1, 7]));
+    assert_eq!(flat(&None::<u32>), encode_words(&[0]));
     let mut out = Vec::new();
     put_list(&mut FlatSink::new(&mut out), &[5u32, 6]).unwrap();
-    assert_eq!(out, octets(&[1, 5, 1, 6, 0]));
+    assert_eq!(out, encode_words(&[1, 5, 1, 6, 0]));
     assert_eq!(out.len(), list_len(&[5u32, 6]));
     assert_eq!(take_list::<u32>(&mut Decoder::new(&out)), Ok(vec![5, 6]));
-    assert_eq!(take_array_fixed::<u32, 2>(&mut Decoder::new(&octets(&[3, 4]))), Ok([3, 4]));
+    assert_eq!(take_array_fixed::<u32, 2>(&mut Decoder::new(&encode_words(&[3, 4]))), Ok([3, 4]));
 }
 
 #[test]
-fn maxima_hold_both_ways() {
+fn maxima_apply_to_encoding_and_decoding() {
     let mut out = Vec::new();
     let error = put_opaque(&mut FlatSink::new(&mut out), b"four", 3).unwrap_err().at("t.name").at("outer.t");
     assert_eq!(error.to_string(), "t.name: length 4 exceeds the declared maximum 3");
@@ -48,7 +48,7 @@ fn maxima_hold_both_ways() {
     assert!(put_array(&mut FlatSink::new(&mut out), &[1u32, 2], 1).is_err());
     assert!(put_ddp_opaque(&mut FlatSink::new(&mut out), &bytes(b"four"), 3).is_err());
     let kind = |result: Result<Bytes, DecodeError>| result.unwrap_err().kind().clone();
-    let wire = octets(&[4, 0]);
+    let wire = encode_words(&[4, 0]);
     let too_long = DecodeErrorKind::LengthExceedsMaximum { len: 4, max: 3 };
     assert_eq!(kind(take_opaque(&mut Decoder::new(&wire), 3)), too_long);
     assert_eq!(kind(take_ddp_opaque(&mut Decoder::new(&wire), 3)), too_long);
@@ -59,9 +59,9 @@ fn maxima_hold_both_ways() {
 
 #[test]
 fn booleans_are_checked_and_padding_is_skipped() {
-    assert_eq!(*decode::<bool>(&octets(&[2])).unwrap_err().kind(), DecodeErrorKind::BadBool { value: 2 });
-    assert!(decode::<Option<u32>>(&octets(&[2, 0])).is_err());
-    // RFC 8166 §8.2.2.3: padding octets are often zero, but they don't have to be.
+    assert_eq!(*decode::<bool>(&encode_words(&[2])).unwrap_err().kind(), DecodeErrorKind::BadBool { value: 2 });
+    assert!(decode::<Option<u32>>(&encode_words(&[2, 0])).is_err());
+    // RFC 8166 §8.2.2.3: padding octets are often zero, but they don't have to be. (RFC wording)
     assert_eq!(decode::<Bytes>(b"\0\0\0\x01a\0\0\x01").unwrap(), bytes(b"a"));
     let missing = decode::<Bytes>(b"\0\0\0\x01a\0\0").unwrap_err();
     assert_eq!(*missing.kind(), DecodeErrorKind::Truncated { needed: 4, remaining: 3 });
@@ -95,12 +95,12 @@ proptest! {
         prop_assert_eq!(decode(&flat(&words.2)), Ok(words.2));
         prop_assert_eq!(decode(&flat(&words.3)), Ok(words.3));
         prop_assert_eq!(decode(&flat(&words.4)), Ok(words.4));
-        // Not a number is kept bit by bit.
+        // The bits of a NaN are kept.
         prop_assert_eq!(decode::<f32>(&flat(&floats.0)).map(f32::to_bits), Ok(floats.0.to_bits()));
         prop_assert_eq!(decode::<f64>(&flat(&floats.1)).map(f64::to_bits), Ok(floats.1.to_bits()));
         let opaque = Bytes::from(opaque);
         prop_assert_eq!(decode::<Bytes>(&flat(&opaque)), Ok(opaque.clone()));
-        // Whether shared with the message or copied out of it.
+        // The result is the same for shared and for copied memory.
         let wire = Bytes::from(flat(&opaque));
         prop_assert_eq!(Decoder::shared(&wire).read::<Bytes>(), Ok(opaque));
         prop_assert_eq!(decode(&flat(&array)), Ok(array));
@@ -111,7 +111,7 @@ proptest! {
 }
 
 #[test]
-fn large_items_share_the_memory_of_a_message_that_has_its_own() {
+fn large_items_share_the_memory_of_the_message() {
     let wire = Bytes::from(flat(&bytes(&[7; 1000])));
     let item = Decoder::shared(&wire).read::<Bytes>().unwrap();
     assert_eq!(item.as_ptr(), wire[4..].as_ptr());

@@ -1,8 +1,8 @@
-//! What sinks do with eligible items (RFC 8166 §3.4.4, §3.4.5, §4.3.2).
+//! Reduction of eligible items by sinks (RFC 8166 §3.4.4, §3.4.5, §4.3.2).
 
 use super::*;
 
-/// What a call's sink makes of `values`, after `before` octets of header.
+/// Encodes `values` for a call, after a header of `before` bytes. Returns the stream, the reduced items and the copied bytes.
 fn for_call<T: XdrEncode>(values: &[T], before: usize, min: usize) -> (Vec<u8>, Vec<(u64, Bytes)>, u64) {
     let mut out = Vec::new();
     let mut sink = ReducingSink::for_call(&mut out, min);
@@ -13,7 +13,7 @@ fn for_call<T: XdrEncode>(values: &[T], before: usize, min: usize) -> (Vec<u8>, 
     (out, reduced.into_iter().map(|item| (item.position, item.data)).collect(), copied)
 }
 
-/// What a reply's sink makes of `values` given these Write chunks.
+/// Encodes `values` for a reply with these Write chunks. Returns the stream and the reduced items.
 fn for_reply<T: XdrEncode>(values: &[T], chunks: &[bool]) -> (Vec<u8>, Vec<(usize, Bytes)>) {
     let mut out = Vec::new();
     let mut sink = ReducingSink::for_reply(&mut out, chunks.iter().copied());
@@ -27,7 +27,7 @@ fn read(data: &[u8]) -> ReadOk {
 }
 
 #[test]
-fn a_flat_sink_copies_everything_and_says_so() {
+fn a_flat_sink_copies_everything_and_counts_it() {
     let mut out = Vec::new();
     let mut sink = FlatSink::new(&mut out);
     read(b"abcde").encode(&mut sink).unwrap();
@@ -38,14 +38,14 @@ fn a_flat_sink_copies_everything_and_says_so() {
 #[test]
 fn a_reduced_item_leaves_its_count_and_takes_its_padding() {
     let (stream, reduced, copied) = for_call(&[read(b"abcde")], 0, 1);
-    // RFC 8166 §3.4.4.4: the padding goes as well.
-    assert_eq!(stream, octets(&[1, 5]));
+    // RFC 8166 §3.4.4.4: the padding leaves the stream too.
+    assert_eq!(stream, encode_words(&[1, 5]));
     assert_eq!(reduced, [(8, bytes(b"abcde"))]);
     assert_eq!(copied, 0);
 }
 
 #[test]
-fn an_item_goes_by_reference() {
+fn a_reduced_item_is_not_copied() {
     let value = read(b"abcde");
     let (_, reduced, _) = for_call(std::slice::from_ref(&value), 0, 1);
     assert_eq!(reduced[0].1.as_ptr(), value.data.as_ptr());
@@ -53,7 +53,7 @@ fn an_item_goes_by_reference() {
 
 #[test]
 fn positions_count_the_unreduced_stream() {
-    // RFC 8166 §3.4.5: from the beginning of the stream, earlier items and their padding included.
+    // RFC 8166 §3.4.5: positions count from the start of the stream and include earlier items and their padding.
     let (_, reduced, _) = for_call(&[read(b"abcde"), read(b"xy"), read(b"1234567")], 40, 1);
     let positions: Vec<u64> = reduced.iter().map(|item| item.0).collect();
     assert_eq!(positions, [48, 48 + 8 + 8, 48 + 8 + 8 + 4 + 8]);
@@ -66,7 +66,7 @@ fn a_call_keeps_small_items_inline() {
     assert_eq!(stream, *b"\0\0\0\x01\0\0\0\x03abc\0\0\0\0\x01\0\0\0\x04\0\0\0\x01\0\0\0\0");
     assert_eq!(reduced, [(12 + 8, bytes(b"abcd"))]);
     assert_eq!(copied, 3);
-    // An empty chunk would say nothing.
+    // An empty item gets no chunk.
     assert_eq!(for_call(&[read(b"")], 0, 0).1, []);
 }
 
@@ -76,9 +76,9 @@ fn items_of_fixed_length_and_of_other_types_are_reduced_too() {
     assert_eq!(for_call(std::slice::from_ref(&fixed), 0, 1).1, [(0, fixed.first.clone()), (8, fixed.second)]);
     let quads = Quads { tag: 9, quad: [1, 2, 3, 4] };
     let (stream, reduced, _) = for_call(std::slice::from_ref(&quads), 0, 1);
-    assert_eq!(stream, octets(&[9]));
-    assert_eq!(reduced, [(4, bytes(&octets(&[1, 2, 3, 4])))]);
-    assert_eq!(for_call(&[quads], 0, 17).0, octets(&[9, 1, 2, 3, 4]));
+    assert_eq!(stream, encode_words(&[9]));
+    assert_eq!(reduced, [(4, bytes(&encode_words(&[1, 2, 3, 4])))]);
+    assert_eq!(for_call(&[quads], 0, 17).0, encode_words(&[9, 1, 2, 3, 4]));
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_reply_fills_the_chunks_it_was_given_in_order() {
     let three = [read(b"a"), read(b"bb"), read(b"ccc")];
     let (_, reduced) = for_reply(&three, &[true, true, true]);
     assert_eq!(reduced, [(0, bytes(b"a")), (1, bytes(b"bb")), (2, bytes(b"ccc"))]);
-    // With no chunk left, an item stays inline.
+    // Without another chunk, an item stays inline.
     let (stream, reduced) = for_reply(&three, &[true]);
     assert_eq!(reduced, [(0, bytes(b"a"))]);
     assert_eq!(stream, *b"\0\0\0\x01\0\0\0\x01\0\0\0\x01\0\0\0\x02bb\0\0\0\0\0\x01\0\0\0\x03ccc\0");
@@ -109,13 +109,13 @@ fn an_arm_without_an_eligible_item_leaves_its_chunk_to_the_next() {
 }
 
 #[test]
-fn an_item_of_no_octets_takes_its_chunk() {
+fn an_empty_item_consumes_its_chunk() {
     let (_, reduced) = for_reply(&[read(b""), read(b"bb")], &[true, true]);
     assert_eq!(reduced, [(0, bytes(b"")), (1, bytes(b"bb"))]);
 }
 
 proptest! {
-    /// What is left in the stream and what was taken out of it make up the flat encoding.
+    /// The stream and the reduced items together make up the flat encoding.
     #[test]
     fn a_reduced_stream_is_the_flat_one_with_pieces_cut_out(values in any_results(), min in 0..20usize) {
         let (stream, reduced, copied) = for_call(&values, 0, min);

@@ -1,4 +1,4 @@
-//! How a decoder puts reduced items back (RFC 8166 §3.4.5, §3.4.6, §4.3.2, §6.1).
+//! Splicing of reduced items by the decoder (RFC 8166 §3.4.5, §3.4.6, §4.3.2, §6.1).
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn with_reads<T: XdrDecode>(stream: &[u8], reads: &[ReadChunk]) -> Result<T, Dec
     Ok(value)
 }
 
-/// Two results, one after the other.
+/// Decodes two results, one after the other.
 fn with_writes<T: XdrDecode>(stream: &[u8], writes: &[WriteChunk]) -> Result<(T, T), DecodeError> {
     let mut decoder = Decoder::new(stream).with_write_chunks(writes);
     let values = (decoder.read()?, decoder.read()?);
@@ -34,23 +34,23 @@ fn read(data: &[u8]) -> ReadOk {
 }
 
 #[test]
-fn a_read_chunk_goes_in_where_its_position_says() {
+fn a_read_chunk_is_spliced_in_at_its_position() {
     let chunk = [read_chunk(8, b"abcde")];
-    let value: ReadOk = with_reads(&octets(&[1, 5]), &chunk).unwrap();
+    let value: ReadOk = with_reads(&encode_words(&[1, 5]), &chunk).unwrap();
     assert_eq!(value, read(b"abcde"));
-    assert_eq!(value.data.as_ptr(), chunk[0].data.as_ptr(), "not copied");
+    assert_eq!(value.data.as_ptr(), chunk[0].data.as_ptr(), "the item was copied");
 }
 
 #[test]
 fn a_read_chunk_may_include_the_padding() {
     // RFC 8166 §3.4.5.2
-    assert_eq!(with_reads(&octets(&[1, 5]), &[read_chunk(8, b"abcde\0\0\0")]), Ok(read(b"abcde")));
+    assert_eq!(with_reads(&encode_words(&[1, 5]), &[read_chunk(8, b"abcde\0\0\0")]), Ok(read(b"abcde")));
 }
 
 #[test]
 fn a_read_chunk_of_another_length_is_an_error() {
     for data in [&b"abcd"[..], b"abcdef", b"abcde\0", b"abcde\0\0\0\0", b""] {
-        let error = with_reads::<ReadOk>(&octets(&[1, 5]), &[read_chunk(8, data)]).unwrap_err();
+        let error = with_reads::<ReadOk>(&encode_words(&[1, 5]), &[read_chunk(8, data)]).unwrap_err();
         assert_eq!(*error.kind(), DecodeErrorKind::ChunkLength { chunk: data.len(), item: 5 });
         assert!(error.to_string().starts_with("READ4resok.data: "), "{error}");
     }
@@ -70,15 +70,15 @@ fn positions_count_what_was_spliced_before() {
 
 #[test]
 fn a_read_chunk_for_anything_else_is_refused() {
-    // RFC 8166 §6.1: before, after, within and far beyond the eligible item; not aligned.
+    // RFC 8166 §6.1: positions before, after, within and far beyond the eligible item, and an unaligned one.
     let stream = b"\0\0\0\x01\0\0\0\x05abcde\0\0\0";
     for position in [0, 4, 9, 12, 16, u32::MAX] {
         let error = with_reads::<ReadOk>(stream, &[read_chunk(position, b"abcde")]).unwrap_err();
         assert_eq!(*error.kind(), DecodeErrorKind::StrayChunk { position });
     }
-    // Two for one item.
+    // Two chunks for one item.
     let twice = [read_chunk(8, b"abcde"), read_chunk(8, b"abcde")];
-    let error = with_reads::<ReadOk>(&octets(&[1, 5]), &twice).unwrap_err();
+    let error = with_reads::<ReadOk>(&encode_words(&[1, 5]), &twice).unwrap_err();
     assert_eq!(*error.kind(), DecodeErrorKind::StrayChunk { position: 8 });
 }
 
@@ -93,8 +93,8 @@ fn reduced_and_inline_items_mix() {
 
 #[test]
 fn an_empty_item_may_have_an_empty_chunk_or_none() {
-    assert_eq!(with_reads(&octets(&[1, 0]), &[read_chunk(8, b"")]), Ok(read(b"")));
-    assert_eq!(with_reads(&octets(&[1, 0]), &[]), Ok(read(b"")));
+    assert_eq!(with_reads(&encode_words(&[1, 0]), &[read_chunk(8, b"")]), Ok(read(b"")));
+    assert_eq!(with_reads(&encode_words(&[1, 0]), &[]), Ok(read(b"")));
 }
 
 #[test]
@@ -112,22 +112,22 @@ fn items_of_fixed_length_and_of_other_types() {
     assert_eq!(with_reads(&[], &[read_chunk(0, b"123456"), read_chunk(8, b"abcd")]), Ok(fixed.clone()));
     assert_eq!(with_reads(b"123456\0\0", &[read_chunk(8, b"abcd")]), Ok(fixed));
     let quads = Quads { tag: 9, quad: [1, 2, 3, 4] };
-    assert_eq!(with_reads(&octets(&[9]), &[read_chunk(4, &octets(&[1, 2, 3, 4]))]), Ok(quads.clone()));
-    assert_eq!(with_reads(&octets(&[9, 1, 2, 3, 4]), &[]), Ok(quads));
+    assert_eq!(with_reads(&encode_words(&[9]), &[read_chunk(4, &encode_words(&[1, 2, 3, 4]))]), Ok(quads.clone()));
+    assert_eq!(with_reads(&encode_words(&[9, 1, 2, 3, 4]), &[]), Ok(quads));
 }
 
 #[test]
 fn an_item_read_from_a_chunk_has_the_limits_and_positions_of_its_message() {
-    let chunk = Bytes::from(octets(&[2, 1, 2]));
+    let chunk = Bytes::from(encode_words(&[2, 1, 2]));
     let limits = DecodeLimits { max_memory: 20, ..DecodeLimits::default() };
     let mut decoder = Decoder::new(&[]).with_limits(limits);
     assert_eq!(decoder.read_chunk(&chunk, |nested| nested.read::<Vec<u32>>()), Ok(vec![1, 2]));
     assert_eq!(decoder.read_chunk(&chunk, |nested| nested.read::<Vec<u32>>()), Ok(vec![1, 2]));
     let error = decoder.read_chunk(&chunk, |nested| nested.read::<Vec<u32>>()).unwrap_err();
-    assert_eq!(*error.kind(), DecodeErrorKind::TooMuchMemory { max: 20 }, "what the first two took counts");
+    assert_eq!(*error.kind(), DecodeErrorKind::TooMuchMemory { max: 20 }, "earlier items count");
 
-    let reads = [read_chunk(8, &octets(&[1, 2, 3, 4]))];
-    let words = octets(&[0, 0]);
+    let reads = [read_chunk(8, &encode_words(&[1, 2, 3, 4]))];
+    let words = encode_words(&[0, 0]);
     let mut decoder = Decoder::new(&words).with_read_chunks(&reads);
     decoder.take_u64().unwrap();
     let item = decoder.take_chunk(16).unwrap().unwrap();
@@ -140,24 +140,24 @@ fn an_item_read_from_a_chunk_has_the_limits_and_positions_of_its_message() {
 }
 
 #[test]
-fn write_chunks_go_in_in_order() {
-    let stream = octets(&[1, 5, 1, 2]);
+fn write_chunks_are_spliced_in_in_order() {
+    let stream = encode_words(&[1, 5, 1, 2]);
     let writes = [provided(b"abcde"), provided(b"xy")];
     assert_eq!(with_writes(&stream, &writes), Ok((read(b"abcde"), read(b"xy"))));
 }
 
 #[test]
 fn a_write_chunk_holds_exactly_its_item() {
-    // RFC 8166 §3.4.6.2: not even its padding.
+    // RFC 8166 §3.4.6.2: a Write chunk does not include the padding.
     for data in [&b"abcd"[..], b"abcde\0\0\0"] {
-        let error = with_writes::<ReadOk>(&octets(&[1, 5, 1, 0]), &[provided(data)]).unwrap_err();
+        let error = with_writes::<ReadOk>(&encode_words(&[1, 5, 1, 0]), &[provided(data)]).unwrap_err();
         assert_eq!(*error.kind(), DecodeErrorKind::ChunkLength { chunk: data.len(), item: 5 });
     }
 }
 
 #[test]
 fn what_could_have_been_placed_must_have_been() {
-    // RFC 8166 §6.1, third point.
+    // RFC 8166 §6.1, third item of the list.
     let stream = b"\0\0\0\x01\0\0\0\x04abcd\0\0\0\x01\0\0\0\0";
     let error = with_writes::<ReadOk>(stream, &[provided(b"")]).unwrap_err();
     assert_eq!(*error.kind(), DecodeErrorKind::NotReduced { item: 4 });
@@ -174,29 +174,29 @@ fn an_empty_write_chunk_keeps_its_item_inline() {
 #[test]
 fn an_unused_write_chunk_is_no_error() {
     let none = (ReadRes::Default(5), ReadRes::Default(6));
-    assert_eq!(with_writes(&octets(&[5, 6]), &[provided(b""), provided(b"")]), Ok(none));
-    // RFC 8166 §4.3.2.2: an arm without an eligible item leaves its chunk to the next.
+    assert_eq!(with_writes(&encode_words(&[5, 6]), &[provided(b""), provided(b"")]), Ok(none));
+    // RFC 8166 §4.3.2.2: an arm without an eligible item leaves its chunk to the next item.
     let next = (ReadRes::Default(5), ReadRes::Ok(read(b"xy")));
-    assert_eq!(with_writes(&octets(&[5, 0, 1, 2]), &[provided(b"xy"), provided(b"")]), Ok(next));
+    assert_eq!(with_writes(&encode_words(&[5, 0, 1, 2]), &[provided(b"xy"), provided(b"")]), Ok(next));
 }
 
 #[test]
-fn an_empty_result_may_have_taken_a_chunk_or_not() {
+fn an_empty_result_may_or_may_not_consume_a_chunk() {
     let both = (read(b""), read(b"xy"));
     for writes in [[provided(b""), provided(b"xy")], [provided(b"xy"), provided(b"")]] {
-        assert_eq!(with_writes(&octets(&[1, 0, 1, 2]), &writes), Ok(both.clone()));
+        assert_eq!(with_writes(&encode_words(&[1, 0, 1, 2]), &writes), Ok(both.clone()));
     }
 }
 
 #[test]
 fn data_for_no_item_is_refused() {
-    // RFC 8166 §6.1, second point.
-    let error = with_writes::<ReadRes>(&octets(&[5, 6]), &[provided(b""), provided(b"xy")]).unwrap_err();
+    // RFC 8166 §6.1, second item of the list.
+    let error = with_writes::<ReadRes>(&encode_words(&[5, 6]), &[provided(b""), provided(b"xy")]).unwrap_err();
     assert_eq!(*error.kind(), DecodeErrorKind::StrayWriteChunk { chunk: 1, len: 2 });
 }
 
 proptest! {
-    /// What a requester reduces, a responder puts back, whether chunks include padding or not.
+    /// A responder restores the items that a requester reduced, with or without padding in the chunks.
     #[test]
     fn calls_survive_reduction(values in any_results(), header in 0..5usize, min in 0..20usize, pad: Vec<bool>) {
         let mut stream = Vec::new();
@@ -217,7 +217,7 @@ proptest! {
         prop_assert_eq!(decoder.finish(), Ok(()));
     }
 
-    /// What a responder places, a requester puts back, whatever chunks it provided.
+    /// A requester restores the items that a responder placed, for any set of Write chunks.
     #[test]
     fn replies_survive_reduction(values in any_results(), chunks in proptest::collection::vec(any::<bool>(), 0..7)) {
         let mut stream = Vec::new();

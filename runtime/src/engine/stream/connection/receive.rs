@@ -139,7 +139,7 @@ impl StreamConnection {
         let Some(bytes) = self.input.expected()? else { return Ok(true) };
         // Small records correspond to inline messages over RDMA. Each connection may have as many as it has credits,
         // independent of other connections.
-        if bytes <= self.arriving.octets().max(SMALL as u64) {
+        if bytes <= self.arriving.bytes().max(SMALL as u64) {
             return Ok(true);
         }
         if self.calls.in_flight() > 0 {
