@@ -1,4 +1,4 @@
-//! What the grammar takes beyond RFC 4506 and RFC 5531, one definition at a time.
+//! Finds the constructs in a definition that the grammar accepts, but RFC 4506 and RFC 5531 do not define.
 
 use pest::iterators::Pair;
 
@@ -8,7 +8,7 @@ use crate::{ast::Dialect, source::span};
 const XDR: &str = "RFC 4506 §6.3";
 const RPC: &str = "RFC 5531 §12.2";
 
-/// Tells of each dialect in `unit`, which begins at octet `base` of file number `file`.
+/// Records each dialect construct in `unit`, which starts at byte offset `base` of the source with index `file`.
 pub(super) fn unit(file: usize, base: usize, unit: Pair<'_, Rule>, out: &mut Vec<Dialect>) {
     let at = unit.as_span();
     let mut pairs = vec![unit.clone()];
@@ -65,7 +65,7 @@ fn value_is_name(pair: &Pair<'_, Rule>) -> bool {
     values.flat_map(Pair::into_inner).any(|inner| matches!(inner.as_rule(), Rule::name | Rule::scoped))
 }
 
-/// RFC 4506 has `unsigned int` and `unsigned hyper` only.
+/// RFC 4506 defines `unsigned int` and `unsigned hyper` only.
 fn unsigned(pair: &Pair<'_, Rule>) -> Option<(&'static str, &'static str)> {
     if pair.clone().into_inner().next()?.as_rule() != Rule::kw_unsigned {
         return None;

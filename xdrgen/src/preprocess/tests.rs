@@ -32,7 +32,7 @@ fn branches_that_do_not_hold_are_blank() {
     };
     assert_eq!(kept(&[("A", "")]), "one last");
     assert_eq!(kept(&[("B", "2")]), "two last");
-    // A directive within a comment is none.
+    // A directive within a comment has no effect.
     assert_eq!(kept(&[("B", "2"), ("C", "")]), "/*\u{e9} three last");
     assert_eq!(kept(&[("A", ""), ("B", "2")]), "one last");
 }
@@ -56,7 +56,7 @@ fn constants_of_every_kind() {
     assert!(codes.is_empty());
 }
 
-/// A text may begin with the mark of its encoding, as editors of Windows write it.
+/// Editors on Windows write a byte order mark at the start of a text.
 #[test]
 fn a_byte_order_mark() {
     let (_, constants, codes) = preprocess("\u{feff}#define A 3\n#ifdef A\n#endif\n\u{feff}#define B 4\n", &[]);

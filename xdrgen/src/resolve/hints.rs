@@ -1,4 +1,4 @@
-//! Help for names that no file declares: most of them come from headers of C.
+//! Hints for undeclared names. Most of these names come from C headers.
 
 use std::{collections::HashMap, path::Path};
 
@@ -9,13 +9,13 @@ use crate::{
     source::{self, Sources},
 };
 
-/// Types of Sun's headers, with their definitions in XDR.
+/// Types from Sun's headers, with their definitions in XDR.
 const KNOWN: [(&str, &str, &str); 2] = [
     ("netobj", "typedef opaque netobj<1024>;", "rpc/xdr.h"),
     ("des_block", "typedef opaque des_block[8];", "rpc/des_crypt.h"),
 ];
 
-/// Leaves one complaint about each unknown name, with the number of its uses, and adds what to do about it.
+/// Merges the errors about each unknown name into one that has the number of uses, and adds hints.
 pub(super) fn complete(files: &[File], sources: &Sources, out: &mut Vec<Diagnostic>) {
     let mut uses: HashMap<(Code, String), usize> = HashMap::new();
     let is_unknown = |diagnostic: &Diagnostic| {
@@ -72,7 +72,7 @@ fn of_constant(name: &str, file: &File, sources: &Sources) -> Option<String> {
     })
 }
 
-/// The text that a `%#define` line gives the name.
+/// Returns the text that a `%#define` line defines for the name.
 fn defined<'a>(name: &str, file: &'a File) -> Option<&'a str> {
     file.passed_through.iter().find_map(|line| {
         let rest = line.text.trim().strip_prefix('#')?.trim_start().strip_prefix("define")?;
@@ -82,7 +82,7 @@ fn defined<'a>(name: &str, file: &'a File) -> Option<&'a str> {
     })
 }
 
-/// The files that `%#include` lines name.
+/// Returns the names of the files in `%#include` lines.
 fn included(file: &File) -> impl Iterator<Item = &str> {
     file.passed_through.iter().filter_map(|line| {
         let rest = line.text.trim().strip_prefix('#')?.trim_start().strip_prefix("include")?.trim();
@@ -91,7 +91,7 @@ fn included(file: &File) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Help where a specification beside the file, of the name of an included header, has the name.
+/// Returns a hint if a `.x` file in the same directory declares the name and has the same stem as an included header.
 fn beside(name: &str, file: &File, sources: &Sources) -> Option<String> {
     let directory = Path::new(sources.get(file.source)?.name()).parent()?;
     included(file).find_map(|header| {
