@@ -1,10 +1,11 @@
-//! Documents written for the extractor.
+//! Tests of the extraction with sample documents.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Two pages of a specification: marked lines over a page break, one of them empty, and marks in the running text.
+/// Two pages of a specification, with marked lines on both sides of a page break, an empty marked line, and marks in
+/// the running text.
 const MARKED: &str = "\
 Widgets Working Group                                          A. Author
 Internet-Draft                                              January 2031
@@ -85,7 +86,7 @@ fn sections_are_those_that_hold_code() {
 
 #[test]
 fn a_marks_own_space_goes_and_the_codes_stay() {
-    // A tab behind the mark, no space at all, spaces at the end, line ends of another system.
+    // A tab after the mark, no space after the mark, trailing spaces, and CRLF line terminators.
     assert_eq!(code("/// a;\n///   b;  \n///\n///c;\n  ///\td;\r\n"), "a;\n  b;\n\nc;\n\td;\n");
 }
 
@@ -171,7 +172,7 @@ fn a_scanned_document_is_repaired_and_every_guess_reported() {
     assert_eq!(repairs, [(5, Mark), (5, Mark), (5, Joined), (17, Mark), (18, Unmarked), (19, Mark), (19, Joined)]);
     assert!(extraction.text.contains("7 places damaged by a scanner were repaired."));
     assert_eq!(extraction.sections, ["8.1", "8.2"]);
-    // Not told that it is damaged, the extractor guesses nothing.
+    // Without `scanned`, the extractor repairs nothing.
     let plain = extract(SCANNED, &Amendments::default()).unwrap();
     assert!(plain.repairs.is_empty() && !plain.text.contains("int size"));
 }
@@ -242,7 +243,7 @@ fn an_amendments_file_is_read_back_as_it_is_written() {
     );
 }
 
-/// `code` with the `- ` and `+ ` lines of `changes` applied.
+/// Applies the `- ` and `+ ` lines of `changes` to `code`.
 fn amended(code: &str, changes: &str) -> Result<String, ExtractError> {
     Amendments::parse(&format!("amendment: t\nreason: r\n{changes}\n"))?.apply(code)
 }
@@ -250,7 +251,7 @@ fn amended(code: &str, changes: &str) -> Result<String, ExtractError> {
 #[test]
 fn words_match_however_they_are_spaced() {
     assert_eq!(amended("a   b\n  c d\n", "- b c\n+ x"), Ok("a   x d\n".into()));
-    // Whole words only.
+    // Only whole words match.
     assert!(matches!(amended("ab c", "- b c\n+ x"), Err(ExtractError::NotFound { .. })));
 }
 
@@ -271,9 +272,9 @@ fn what_is_replaced_by_nothing_takes_its_line_along() {
 #[test]
 fn several_changes_of_one_amendment_follow_each_other() {
     assert_eq!(amended("a b", "- a\n+ c\n\n- c b\n+ d"), Ok("d".into()));
-    // Without a blank line between, too.
+    // Changes without a blank line between them.
     assert_eq!(amended("a b", "- a\n+ c\n- b\n+ d"), Ok("c d".into()));
-    // A removal, then another change.
+    // A removal followed by another change.
     assert_eq!(amended("a b", "- a\n\n- b\n+ d"), Ok(" d".into()));
 }
 
@@ -283,9 +284,9 @@ fn an_amendment_matches_exactly_once() {
     assert_eq!(error.to_string(), "amendment `t` (line 3): its text was found 2 times: a");
     let error = amended("c", "- a\n- b\n+ d").unwrap_err();
     assert_eq!(error.to_string(), "amendment `t` (line 3): its text was not found: a b");
-    // Places may overlap.
+    // Matches may overlap.
     assert!(matches!(amended("a a a", "- a a\n+ b"), Err(ExtractError::Ambiguous { count: 2, .. })));
-    // Too long for the text is not found, either.
+    // The search text is longer than the code.
     assert!(matches!(amended("", "- a\n+ b"), Err(ExtractError::NotFound { .. })));
 }
 
@@ -383,7 +384,7 @@ default: void;
 program P { version V { void NULL(void) = 0; } = 1; } = 2;
 ";
     assert_eq!(code, expected);
-    // A section is not another that starts with the same digits.
+    // Section 2.1 does not include section 2.10.
     assert_eq!(running("2.1").unwrap().sections, ["2.1"]);
     assert_eq!(running("2.10").unwrap().sections, ["2.10"]);
 }
@@ -403,10 +404,10 @@ fn a_document_divides_where_it_says() {
     let parts: Vec<_> = files.iter().map(|f| (f.name.as_deref(), f.text.lines().last())).collect();
     assert_eq!(parts, [(Some("common.x"), Some("a;")), (Some("base-ops_2.x"), Some("b;"))]);
     assert!(files.iter().all(|file| file.text.starts_with("/*\n * Extracted by")));
-    // What follows the last has no name.
+    // Text after the last `FILE ENDS` has no name.
     let rest = extract("/// /* FILE ENDS: a.x; */\n/// b;\n", &Amendments::default()).unwrap().files;
     assert_eq!((rest.len(), rest[1].name.as_deref()), (2, None));
-    // Without any, there is one text and no files.
+    // Without `FILE ENDS`, there is one text and no files.
     assert!(extract(MARKED, &Amendments::default()).unwrap().files.is_empty());
 }
 
@@ -437,7 +438,7 @@ fn long_lines_of_the_heading_are_broken() {
 }
 
 proptest! {
-    /// Whatever the text and whatever the amendments, there is no panic.
+    /// No document and no amendments cause a panic.
     #[test]
     fn any_text_may_come(
         lines in proptest::collection::vec("(///|111|<CODE BEGINS>|<CODE ENDS>|4\\.2\\.  T|FILE ENDS: |[Page 3]|- a|\\+ b|amendment: t|reason: r|sections: 4|struct a \\{|\\};| |[a-é]*){0,4}", 0..20),
@@ -449,7 +450,7 @@ proptest! {
         let _ = extract_with(&text, &sets, options);
     }
 
-    /// Code that is marked and laid out in pages comes back as it was.
+    /// Code survives marking and page layout unchanged.
     #[test]
     fn what_is_marked_is_extracted(lines in proptest::collection::vec("[a-z;{}*/ ]{0,20}", 1..30), page in 1..6usize) {
         let mut document = String::new();

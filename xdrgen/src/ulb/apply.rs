@@ -1,4 +1,5 @@
-//! Facts to the specification. The same stated twice is an error, wherever the two stand.
+//! Application of facts to the specification. Stating a fact twice is an error, even if once in an annotation and once in
+//! a `.ulb` file.
 
 use std::{collections::HashMap, mem::Discriminant};
 
