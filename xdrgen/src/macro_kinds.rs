@@ -25,7 +25,7 @@ pub(crate) fn settle(trees: &mut [File], out: &mut Vec<Diagnostic>) {
     for tree in trees {
         for line in std::mem::take(&mut tree.macros) {
             let Some(kind) = kinds.0.get(&line.name.text).copied().flatten() else {
-                let message = format!("`{}` stands for no constant and no type: it is left out", line.name.text);
+                let message = format!("`{}` stands for neither a constant nor a type: it is ignored", line.name.text);
                 out.push(
                     Diagnostic::new(Code::Preprocessor, message)
                         .at(&line.span, "")
@@ -72,7 +72,7 @@ fn turn(definition: &mut Definition, known: &DeclaredNames, dialects: &mut Vec<D
     let declared_elsewhere = known.types.get(&name.text).is_some_and(|times| *times > 1)
         || (Primitive::predeclared(&name.text).is_some() && name.text != target.text);
     if matches!(declaration.declarator, Declarator::Plain) && declared_elsewhere && !is_type(target) {
-        dialects.push(Dialect::new(&definition.span, "a typedef with its name first", "RFC 4506 §6.3"));
+        dialects.push(Dialect::new(&definition.span, "a typedef with the new name first", "RFC 4506 §6.3"));
         std::mem::swap(name, target);
     }
 }

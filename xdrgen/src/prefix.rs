@@ -62,7 +62,7 @@ fn shorten(enumeration: &str, enumerators: &mut [Enumerator], out: &mut Vec<Diag
         let length = lengths[index];
         let short = name.text[length..].to_owned();
         let without = format!("`{}` without the prefix `{}`", name.text, &name.text[..length]);
-        let help = format!("strip the prefixes of other enumerations only: name those, or leave out `{enumeration}`");
+        let help = format!("strip only the prefixes of other enumerations: list them without `{enumeration}`");
         if short.starts_with(|first: char| first.is_ascii_digit()) {
             out.push(
                 Diagnostic::new(Code::BadShortName, format!("{without} begins with a digit"))
@@ -76,7 +76,7 @@ fn shorten(enumeration: &str, enumerators: &mut [Enumerator], out: &mut Vec<Diag
             out.push(
                 Diagnostic::new(Code::BadShortName, format!("{without} is the name of `{}`", other.text))
                     .at(&name.span, "")
-                    .also(&other.span, "this has it first")
+                    .also(&other.span, "first used here")
                     .help(help),
             );
             continue;

@@ -102,11 +102,11 @@ impl<'a> Scanner<'a> {
                 TokenKind::LineEnd => self.line_is_blank = true,
                 TokenKind::BlockComment => self.comment(CommentKind::Comment, &token),
                 TokenKind::LineComment => {
-                    self.dialect(token.at, 2, "a comment that ends with its line", "RFC 4506 §6.2");
+                    self.dialect(token.at, 2, "a `//` comment", "RFC 4506 §6.2");
                     self.comment(CommentKind::Comment, &token);
                 }
                 TokenKind::PassThrough => {
-                    self.dialect(token.at, 1, "a line for a compiler of C", "RFC 4506 §6");
+                    self.dialect(token.at, 1, "a line for a C compiler", "RFC 4506 §6");
                     self.comment(CommentKind::PassThrough, &token);
                 }
                 // The preprocessor reports these as dialects.

@@ -141,7 +141,7 @@ impl Amendments {
                 let is_number = |n: &String| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit() || b == b'.');
                 self.sections.extend(numbers);
                 if !self.sections.iter().all(is_number) {
-                    return Err("`sections:` takes numbers of sections, with commas between them");
+                    return Err("`sections:` needs section numbers separated by commas");
                 }
             }
             ("sections", Some(_)) => return Err("`sections:` after the first amendment"),
@@ -167,7 +167,7 @@ impl Amendments {
             } else if amendment.reason.is_empty() {
                 "has no `reason:`"
             } else if amendment.changes.iter().any(|change| change.find_words().next().is_none()) {
-                "has a change without a word to find"
+                "has a change with nothing to find"
             } else {
                 continue;
             };

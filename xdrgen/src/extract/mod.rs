@@ -73,7 +73,7 @@ pub enum ExtractError {
         line: usize,
     },
     /// A section that the amendments name does not exist or has no declarations.
-    #[error("section {section}: no declaration was found in it")]
+    #[error("section {section}: no declaration found")]
     EmptySection {
         /// Section number in the amendments file.
         section: String,

@@ -309,7 +309,7 @@ fn a_malformed_amendments_file_is_refused_with_its_line() {
         ("title: t", 1, "expected `source:`"),
         ("amendment: t\nreason: r", 0, "`t` changes nothing"),
         ("amendment: t\n- a\n+ b", 2, "`t` has no `reason:`"),
-        ("amendment: t\nreason: r\n-\n+ b", 3, "`t` has a change without a word to find"),
+        ("amendment: t\nreason: r\n-\n+ b", 3, "`t` has a change with nothing to find"),
     ];
     for (text, at, says) in cases {
         match Amendments::parse(text) {

@@ -49,7 +49,7 @@ pub enum FormatError {
     #[error(transparent)]
     Syntax(Diagnostics),
     /// The result would have different tokens or comments. This is a bug in the formatter, not an error in the text.
-    #[error("the text would not stay the same, which is a fault of rpcrdma-xdrgen")]
+    #[error("formatting would change the tokens of the text, which is a bug in rpcrdma-xdrgen")]
     Changed,
 }
 

@@ -27,24 +27,22 @@ fn dialect(pair: &Pair<'_, Rule>) -> Option<(&'static str, &'static str)> {
     let declared = has(Rule::star) || has(Rule::fixed) || has(Rule::counted);
     Some(match pair.as_rule() {
         Rule::stray => ("a `;` with nothing before it", XDR),
-        Rule::inverted => ("a typedef with its name first", XDR),
+        Rule::inverted => ("a typedef with the new name first", XDR),
         Rule::constants => ("an enumeration without a name", XDR),
         Rule::const_type => ("a constant with a type", XDR),
         Rule::text => ("a string constant", XDR),
-        Rule::character => ("a character as a constant", XDR),
-        Rule::scoped => ("an enumerator with its enumeration", XDR),
-        Rule::number | Rule::size if pair.as_str().contains('\'') => ("a number whose digits are separated", XDR),
-        Rule::value if has(Rule::operator) || has(Rule::sign) || has(Rule::open) => {
-            ("a constant that is computed", XDR)
-        }
-        Rule::c_type => ("a type of C's", XDR),
-        Rule::const_def if value_is_name(pair) => ("a constant that is another's name", XDR),
+        Rule::character => ("a character constant", XDR),
+        Rule::scoped => ("a qualified enumerator", XDR),
+        Rule::number | Rule::size if pair.as_str().contains('\'') => ("a number with digit separators", XDR),
+        Rule::value if has(Rule::operator) || has(Rule::sign) || has(Rule::open) => ("a computed constant", XDR),
+        Rule::c_type => ("a C type", XDR),
+        Rule::const_def if value_is_name(pair) => ("a constant defined by another name", XDR),
         Rule::program_def | Rule::version_def | Rule::procedure if value_is_name(pair) => ("a name as a number", RPC),
         Rule::procedure if !has(Rule::parameter) && !has(Rule::void) => {
-            ("no arguments at all, in place of `void`", RPC)
+            ("an empty argument list in place of `void`", RPC)
         }
         Rule::parameter if has(Rule::name) => ("an argument with a name", RPC),
-        Rule::parameter | Rule::result if declared => ("an argument or result that is more than a type", RPC),
+        Rule::parameter | Rule::result if declared => ("an argument or result with a declarator", RPC),
         Rule::program_def if !has(Rule::version_def) => ("a program without versions", RPC),
         Rule::version_def if !has(Rule::procedure) => ("a version without procedures", RPC),
         Rule::primitive => unsigned(pair)?,
@@ -73,7 +71,7 @@ fn unsigned(pair: &Pair<'_, Rule>) -> Option<(&'static str, &'static str)> {
     let of = pair.clone().into_inner().find(|inner| inner.as_rule() == Rule::unsigned_of);
     match of.as_ref().map(|of| of.as_str().trim_end()) {
         Some("int" | "hyper") => None,
-        Some(_) => Some(("a type of C's", XDR)),
+        Some(_) => Some(("a C type", XDR)),
         None => Some(("`unsigned` in place of `unsigned int`", XDR)),
     }
 }

@@ -77,7 +77,7 @@ pub(super) fn describe(
         diagnostic = diagnostic.note(format!("`{word}` is a reserved word (RFC 4506 §6.4)"));
     }
     if found.1 == "`@`" {
-        return diagnostic.help("an annotation stands before what it marks");
+        return diagnostic.help("an annotation precedes the item that it marks");
     }
     if expected == ["`;`"] {
         return diagnostic;

@@ -120,7 +120,7 @@ impl Lines<'_, '_> {
             self.out.push(
                 Diagnostic::new(Code::Unclosed, "this condition is never closed")
                     .at(&span(self.file, condition.at), "opened here")
-                    .help("write `#endif` after what it is about"),
+                    .help("write `#endif` at its end"),
             );
         }
     }
@@ -148,7 +148,7 @@ impl Lines<'_, '_> {
         let (word, rest) = text.split_at(text.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(text.len()));
         let rest = rest.trim();
         if self.active {
-            self.dialects.push(Dialect::new(&place, "a line for a preprocessor", "RFC 4506 §6"));
+            self.dialects.push(Dialect::new(&place, "a preprocessor line", "RFC 4506 §6"));
         }
         match word {
             "if" | "ifdef" | "ifndef" => {
@@ -179,7 +179,7 @@ impl Lines<'_, '_> {
             "undef" => drop(self.defines.remove(rest)),
             "include" => self.include(rest, &place, include),
             "" if rest.is_empty() => {}
-            _ => self.report(&place, "this line is for a preprocessor: it is left out"),
+            _ => self.report(&place, "this preprocessor line is ignored"),
         }
     }
 
@@ -199,7 +199,7 @@ impl Lines<'_, '_> {
             "ifdef" => self.defines.contains_key(rest),
             "ifndef" => !self.defines.contains_key(rest),
             _ => const_expr::holds(rest, self.defines).unwrap_or_else(|| {
-                self.report(at, "this condition is not understood: what depends on it is left out");
+                self.report(at, "this condition cannot be evaluated and counts as false");
                 false
             }),
         }
@@ -208,7 +208,7 @@ impl Lines<'_, '_> {
     fn define(&mut self, rest: &str, doc: Option<String>, at: &Span) {
         let (name, value) = rest.split_at(word_len(rest));
         if name.is_empty() || value.starts_with('(') {
-            return self.report(at, "only constants can be defined here: this is left out");
+            return self.report(at, "only constants can be defined here: this line is ignored");
         }
         let value = value.trim();
         // As in C, an identical redefinition has no effect.
@@ -217,7 +217,7 @@ impl Lines<'_, '_> {
         }
         let (constant, ty) = meaning(value, self.defines, at);
         if constant.is_none() && ty.is_none() {
-            return self.report(at, "this is no constant and no type: it is left out");
+            return self.report(at, "this is neither a constant nor a type: it is ignored");
         }
         self.macros.push(Macro {
             name: Ident { text: name.to_owned(), span: at.clone() },
@@ -235,17 +235,17 @@ impl Lines<'_, '_> {
             Some(name) if name.ends_with(".x") => match include(name, self.defines, self.out) {
                 Included::Read => {}
                 Included::Missing => {
-                    let message = format!("there is no file `{name}`: this line is left out");
+                    let message = format!("file `{name}` does not exist: this line is ignored");
                     let diagnostic = Diagnostic::new(Code::Preprocessor, message).at(at, "");
-                    self.out.push(diagnostic.help("`-I DIR` says where to look"));
+                    self.out.push(diagnostic.help("add its directory with `-I DIR`"));
                 }
                 Included::TooDeep => self.out.push(
                     Diagnostic::new(Code::TooDeep, format!("included files nest more than {MAX_INCLUDES} deep"))
                         .at(at, format!("`{name}` is not read"))
-                        .help("include it from a file that is nearer to the first"),
+                        .help("include it from a file that is less deeply nested"),
                 ),
             },
-            _ => self.report(at, "this file is no XDR: the line is left out"),
+            _ => self.report(at, "this is not an XDR file: the line is ignored"),
         }
     }
 }

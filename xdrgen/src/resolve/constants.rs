@@ -291,7 +291,7 @@ impl<'a> Constants<'a> {
         waiting.sort_by_key(|(node, _)| *node);
         out.extend(waiting.into_iter().map(|(node, diagnostic)| Diagnostic {
             code: Code::LeftOut,
-            message: format!("constant `{}` has more than 64 bits: it is left out", self.nodes[node].name.text),
+            message: format!("constant `{}` has more than 64 bits: it is omitted", self.nodes[node].name.text),
             ..diagnostic.note("nothing uses it, and constants have at most 64 bits (RFC 4506 §4.17, §6.2)")
         }));
     }
@@ -335,8 +335,8 @@ impl<'a> Constants<'a> {
                     );
                 } else if computed.is_none() {
                     out.push(
-                        Diagnostic::new(Code::OutOfRange, "this comes to no number")
-                            .at(&value.span, "divided by zero, or too large on the way"),
+                        Diagnostic::new(Code::OutOfRange, "this expression has no value")
+                            .at(&value.span, "division by zero, or an intermediate result is too large"),
                     );
                 }
                 computed

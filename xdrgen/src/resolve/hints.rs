@@ -48,23 +48,23 @@ pub(super) fn complete(files: &[File], sources: &Sources, out: &mut Vec<Diagnost
 fn of_type(name: &str, file: &File, sources: &Sources) -> Option<String> {
     if let Some((_, definition, header)) = KNOWN.iter().find(|(known, ..)| *known == name) {
         return Some(format!(
-            "`{name}` is a type of <{header}>: add `{definition}`, or give a type of Rust with `--extern {name}=PATH`"
+            "`{name}` is a type of <{header}>: add `{definition}`, or give a Rust type with `--extern {name}=PATH`"
         ));
     }
     if let Some(value) = defined(name, file) {
-        return Some(format!("a line for C defines it: give it with `-D '{name}={value}'`"));
+        return Some(format!("a `%` line defines it for C: define it with `-D '{name}={value}'`"));
     }
     beside(name, file, sources).or_else(|| {
         let header = included(file).next()?;
         Some(format!(
-            "if `{header}` declares it for C: declare it in XDR, or give a type of Rust with `--extern {name}=PATH`"
+            "if `{header}` declares it for C: declare it in XDR, or give a Rust type with `--extern {name}=PATH`"
         ))
     })
 }
 
 fn of_constant(name: &str, file: &File, sources: &Sources) -> Option<String> {
     if let Some(value) = defined(name, file) {
-        return Some(format!("a line for C defines it: give it with `-D '{name}={value}'`"));
+        return Some(format!("a `%` line defines it for C: define it with `-D '{name}={value}'`"));
     }
     beside(name, file, sources).or_else(|| {
         let header = included(file).next()?;
@@ -100,7 +100,7 @@ fn beside(name: &str, file: &File, sources: &Sources) -> Option<String> {
         let text = String::from_utf8_lossy(&text);
         let shown = path.file_name()?.to_string_lossy();
         text.split(|c| !is_of_word(c)).any(|word| word == name).then(|| {
-            format!("`{shown}` beside this file has it: write `#include \"{shown}\"`, with `-I DIR` if it is elsewhere")
+            format!("`{shown}` next to this file declares it: write `#include \"{shown}\"`, with `-I DIR` if it is elsewhere")
         })
     })
 }

@@ -58,7 +58,7 @@ pub(super) fn aliases_end(spec: &Spec, out: &mut Vec<Diagnostic>) -> bool {
                 let circle = chain.iter().skip_while(|link| **link != at).filter_map(|link| spec.items.get(*link));
                 let circle: Vec<&Name> = circle.map(|item| &item.name).collect();
                 let note = "a typedef names a type that is declared elsewhere (RFC 4506 §4.18)";
-                out.push(cycle("type", "by itself alone", &circle).note(note));
+                out.push(cycle("type", "only by itself", &circle).note(note));
                 good = false;
                 break;
             }

@@ -124,7 +124,7 @@ impl<'a> Lowering<'a> {
         };
         if !fits {
             self.out.push(
-                Diagnostic::new(Code::OutOfRange, format!("{number} is not of the constant's type"))
+                Diagnostic::new(Code::OutOfRange, format!("{number} is not a value of the constant's type"))
                     .at(&value.span, "does not fit")
                     .also(&ty.map(|ty| ty.span.clone()).unwrap_or_default(), "its type"),
             );
@@ -151,7 +151,7 @@ impl<'a> Lowering<'a> {
             match word(value) {
                 Some(value) => enumerators.push(Enumerator { name, short: None, value, doc: enumerator.doc.clone() }),
                 None => self.out.push(
-                    Diagnostic::new(Code::OutOfRange, format!("the value {value} of `{}` is no `int`", name.text))
+                    Diagnostic::new(Code::OutOfRange, format!("the value {value} of `{}` is not an `int`", name.text))
                         .at(at, "")
                         .note("enumerations are encoded as signed 32-bit integers (RFC 4506 §4.3)"),
                 ),
@@ -262,7 +262,7 @@ impl<'a> Lowering<'a> {
         let Some(value) = fits else {
             let which = if label == number.to_string() { String::new() } else { format!(" (which is {number})") };
             self.out.push(
-                Diagnostic::new(Code::BadCase, format!("`{label}`{which} is no value of {what}"))
+                Diagnostic::new(Code::BadCase, format!("`{label}`{which} is not a value of {what}"))
                     .at(&case.span, "not a value of the discriminant")
                     .note("each case is a value of the discriminant's type (RFC 4506 §4.15)"),
             );
@@ -274,7 +274,7 @@ impl<'a> Lowering<'a> {
         }
         if let Some(first) = values.insert(value, &case.span) {
             self.out.push(
-                Diagnostic::new(Code::Duplicate, format!("the case {label} stands twice"))
+                Diagnostic::new(Code::Duplicate, format!("case {label} occurs twice"))
                     .at(&case.span, "again")
                     .also(first, "first here"),
             );

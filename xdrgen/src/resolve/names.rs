@@ -79,7 +79,7 @@ impl<'a> SpecNames<'a> {
         for name in to_itself {
             if !names.types.contains_key(&name.text) && Primitive::predeclared(&name.text).is_none() {
                 diagnostics.push(
-                    Diagnostic::new(Code::Cycle, format!("type `{}` is defined by itself alone", name.text))
+                    Diagnostic::new(Code::Cycle, format!("type `{}` is defined only by itself", name.text))
                         .at(&name.span, "stands for itself")
                         .note("a typedef names a type that is declared elsewhere (RFC 4506 §4.18)"),
                 );
@@ -238,7 +238,7 @@ pub(super) fn twice(what: &str, name: &str, first: &Span, second: &Span) -> Diag
     let note = match what {
         "type" | "constant" => "names of constants and types are unique within a specification (RFC 4506 §6.4)",
         "field" | "arm" => "names are unique within a struct or union (RFC 4506 §6.4)",
-        _ => "names of programs, versions and procedures are unique where they stand (RFC 5531 §12.3)",
+        _ => "names of programs, versions and procedures are unique within their program or version (RFC 5531 §12.3)",
     };
     Diagnostic::new(Code::Duplicate, format!("{what} `{name}` is declared twice"))
         .at(second, "declared again")

@@ -55,7 +55,7 @@ impl<'a> Lowering<'a> {
             (ResolvedSpecifier::String, Declarator::Counted(_) | Declarator::Plain) => Some(Type::String(max)),
             (ResolvedSpecifier::String, _) => {
                 let help = "write `string name<n>` (RFC 4506 §4.11)";
-                self.out.push(wrong("a string is counted", help));
+                self.out.push(wrong("a string needs `<>`", help));
                 None
             }
         }
@@ -67,7 +67,7 @@ impl<'a> Lowering<'a> {
         let length = u32::try_from(n).ok();
         if length.is_none() {
             self.out.push(
-                Diagnostic::new(Code::OutOfRange, format!("{n} is no length"))
+                Diagnostic::new(Code::OutOfRange, format!("{n} is not a valid length"))
                     .at(&value.span, "")
                     .note("lengths are unsigned 32-bit numbers (RFC 4506 §4.10)"),
             );
@@ -93,7 +93,7 @@ impl<'a> Lowering<'a> {
             return Some(of_primitive(*primitive));
         }
         if let Some(primitive) = Primitive::predeclared(&name.text) {
-            self.dialects.push(Dialect::new(&name.span, "a type that is not declared", "RFC 4506 §6.3"));
+            self.dialects.push(Dialect::new(&name.span, "an undeclared type", "RFC 4506 §6.3"));
             return Some(of_primitive(primitive));
         }
         if !self.lost.contains(&name.text) {
@@ -159,7 +159,7 @@ impl<'a> Lowering<'a> {
                 Some(Primitive::Int) => return Some(Discriminant::Int),
                 Some(Primitive::UInt) => return Some(Discriminant::UInt),
                 Some(Primitive::UHyper) => {
-                    let what = "a union that is switched by an `unsigned hyper`";
+                    let what = "a union switched by an `unsigned hyper`";
                     self.dialects.push(Dialect::new(&declaration.span, what, "RFC 4506 §4.15"));
                     return Some(Discriminant::UHyper);
                 }

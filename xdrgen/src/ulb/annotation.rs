@@ -79,11 +79,11 @@ fn misplaced(spec: &Spec, place: AnnotationPlace, annotation: &Annotation, befor
         Some(item) if name == "ddp" && matches!(item.kind, ItemKind::Struct { .. }) => {
             Diagnostic::new(Code::BadAnnotation, "a whole struct is not marked where it is declared")
                 .at(&annotation.span, "")
-                .help("mark the field of it that holds the bulk of the data, or the field that holds the struct")
+                .help("mark its field that holds the bulk of the data, or the field that holds the struct")
         }
-        _ => Diagnostic::new(Code::BadAnnotation, format!("`@{name}` cannot stand here"))
+        _ => Diagnostic::new(Code::BadAnnotation, format!("`@{name}` is not allowed here"))
             .at(&annotation.span, "")
-            .note(format!("`@{name}` stands before {before}")),
+            .note(format!("`@{name}` belongs before {before}")),
     }
 }
 
@@ -110,7 +110,7 @@ fn argument<'a>(annotation: &'a Annotation, names: &[&str], bare: bool) -> Annot
                 (Some(known), true) => format!("`@{name}({known} = ...)` or `@{name}(...)`"),
                 (None, _) => format!("`@{name}(...)`"),
             };
-            Err(Box::new(bad(span, format!("`@{name}` does not take this")).help(format!("write {form}"))))
+            Err(Box::new(bad(span, format!("`@{name}` does not accept this argument")).help(format!("write {form}"))))
         }
     }
 }
@@ -128,7 +128,7 @@ pub(super) fn port(value: &Expr, constants: &HashMap<String, i128>) -> Annotatio
     u16::try_from(n)
         .ok()
         .filter(|port| *port > 0)
-        .ok_or_else(|| Box::new(bad(&value.span, format!("{n} is no port: ports are 1 to 65535"))))
+        .ok_or_else(|| Box::new(bad(&value.span, format!("{n} is not a port: ports are 1 to 65535"))))
 }
 
 /// Evaluates a number of chunks.

@@ -48,7 +48,7 @@ pub(super) fn compute(
         if !reached.results.contains_key(&(*id, *place)) {
             let name = procedure_name(spec, *id);
             out.push(
-                Diagnostic::new(Code::UnknownItem, format!("no result of `{name}` holds this item as an eligible one"))
+                Diagnostic::new(Code::UnknownItem, format!("no result of `{name}` contains this eligible item"))
                     .at(&max.span, ""),
             );
         }
@@ -209,7 +209,7 @@ impl<'a> Bounder<'a> {
         let merged = bounds.chunks.iter().any(|(_, max)| *max == TOO_LONG);
         if merged || all.into_iter().any(|max| expr::size(max, MAX_EXPRESSION) >= MAX_EXPRESSION) {
             self.out.push(
-                Diagnostic::new(Code::TooDeep, "the maximum of this procedure's reply is too long a formula")
+                Diagnostic::new(Code::TooDeep, "the formula for the maximum of this procedure's reply is too long")
                     .at(&procedure.name.span, "")
                     .help("state simpler maxima"),
             );
@@ -276,7 +276,7 @@ impl<'a> Bounder<'a> {
         };
         self.out.push(
             diagnostic
-                .note("a binding may limit the chunks of a call (RFC 8166 §6.1); each costs header octets and memory"),
+                .note("a binding may limit the chunks of a call (RFC 8166 §6.1); each costs header bytes and memory"),
         );
         false
     }
@@ -315,8 +315,8 @@ impl<'a> Bounder<'a> {
             procedure.name.text, culprit.field.name.text,
         );
         let binding = format!(
-            "in a .ulb file write `reply_max {name} = {bound};`; `--default-reply-max 65536` (`default_reply_max`) is a maximum for \
-             all replies that have none",
+            "in a .ulb file write `reply_max {name} = {bound};`; `--default-reply-max 65536` (`default_reply_max`) sets a maximum \
+             for all replies that have none",
         );
         self.out.push(
             Diagnostic::new(
@@ -325,7 +325,7 @@ impl<'a> Bounder<'a> {
             )
             .at(&culprit.field.name.span, culprit.why)
             .also(&procedure.name.span, "returned by this procedure")
-            .note("a requester provides for the largest reply before it calls (RFC 8166 §6.2)")
+            .note("a requester provides memory for the largest reply before it calls (RFC 8166 §6.2)")
             .help(help)
             .help(binding),
         );
@@ -405,7 +405,7 @@ impl<'a> Bounder<'a> {
         let by_type = contents(spec, &field.ty);
         let resolved = stated.map(|max| match self.scope.resolve(max)? {
             Expr::Const(n) if n > MOST => Err(Box::new(
-                Diagnostic::new(Code::OutOfRange, format!("{n} is no length"))
+                Diagnostic::new(Code::OutOfRange, format!("{n} is not a valid length"))
                     .at(&max.span, "0 to 4294967295 are possible")
                     .note("the length of an item is a 32-bit number (RFC 4506 §4.10)"),
             )),

@@ -11,8 +11,8 @@ use crate::{
 pub(super) fn union(name: &str, at: &Span) -> Diagnostic {
     Diagnostic::new(Code::NotEligible, format!("union `{name}` cannot be eligible for direct data placement"))
         .at(at, "")
-        .note("a union is never eligible, its arms may be (RFC 8166 §3.4.4.3)")
-        .help("mark what its arms hold")
+        .note("a union is never eligible, but its arms may be (RFC 8166 §3.4.4.3)")
+        .help("mark items in its arms")
 }
 
 /// Checks all items marked as eligible.
@@ -43,8 +43,8 @@ pub(super) fn check(spec: &Spec, out: &mut Vec<Diagnostic>) {
                     let message = format!("`{name}` is marked twice: here, and where its type is declared");
                     Diagnostic::new(Code::NestedEligible, message)
                         .at(&ddp.span, "")
-                        .also(&typedef.name.span, "this type is marked, and so is whatever is of it")
-                        .help("take one of the marks away")
+                        .also(&typedef.name.span, "this type is marked, and therefore every item of this type")
+                        .help("remove one of the marks")
                 }
             };
             let diagnostic = if ddp.span.file == field.name.span.file && ddp.span != field.name.span {
@@ -75,8 +75,8 @@ fn fault<'a>(spec: &'a Spec, field: &'a Field) -> Option<EligibilityError<'a>> {
         // The count of these types precedes their contents, so the length of the chunk can be checked before reading it.
         Type::Opaque(_) | Type::String(_) | Type::Array(..) | Type::OpaqueFixed(_) => None,
         Type::Optional(_) => Some(EligibilityError::NotEligible(
-            "of an optional item only what it holds can move, its flag stays in the payload stream (RFC 8166 §3.4.4.2)",
-            "mark what it is an option of, within its type",
+            "only the contents of an optional item can move: its flag stays in the payload stream (RFC 8166 §3.4.4.2)",
+            "mark the item within the optional type",
         )),
         Type::List(_) | Type::NonEmptyList(_) => Some(EligibilityError::NotEligible(
             "a linked list has no count that could stay in the payload stream",
@@ -86,7 +86,7 @@ fn fault<'a>(spec: &'a Spec, field: &'a Field) -> Option<EligibilityError<'a>> {
             Some(EligibilityError::Union(spec.items.get(id.0)?.name.text.clone()))
         }
         Type::Base(_) | Type::ArrayFixed(..) if !fixed(&facts) => Some(EligibilityError::NotEligible(
-            "its length is only known when it has been decoded: only what is counted or of fixed size can be eligible",
+            "its length is known only after decoding: only items with a count or of fixed size can be eligible",
             "mark the opaque item, string or array in it that holds the bulk of the data",
         )),
         Type::Base(_) | Type::ArrayFixed(..) => None,

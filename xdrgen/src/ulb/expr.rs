@@ -45,7 +45,7 @@ impl ExprScope<'_> {
         while let [next, rest @ ..] = parts {
             let Some((id, found)) = structure(self.spec, &field.ty) else {
                 let message =
-                    format!("`{}` has no field `{}` to compute from: it is no struct", field.name.text, next.text);
+                    format!("`{}` has no field `{}` to compute from: it is not a struct", field.name.text, next.text);
                 return Err(note(bad(&next.span, message)));
             };
             let Some(index) = found.iter().position(|field| field.name.text == next.text) else {
@@ -115,7 +115,7 @@ impl ExprScope<'_> {
 /// Creates the error for an item of the arguments that is not a number.
 fn unfit(field: &Field, ty: &Type, whole: &ast::Expr, wanted: ExpectedKind) -> Diagnostic {
     let what = match wanted {
-        ExpectedKind::Integer => "is no integer",
+        ExpectedKind::Integer => "is not an integer",
         ExpectedKind::Counted => "has no count",
     };
     let diagnostic = bad(&whole.span, format!("`{}` {what}", field.name.text));
@@ -209,7 +209,7 @@ fn evaluate(expr: &ast::Expr, constants: &HashMap<String, i128>, scope: Option<&
                     all => all,
                 };
                 let help = format!("write `{}`", dotted(of_args));
-                Err(Box::new(bad(&expr.span, "only the call's arguments have parts").help(help)))
+                Err(Box::new(bad(&expr.span, "only arguments of the call have fields").help(help)))
             }
         },
         ExprKind::Call(name, arguments) => match (name.text.as_str(), arguments.as_slice()) {
@@ -218,13 +218,15 @@ fn evaluate(expr: &ast::Expr, constants: &HashMap<String, i128>, scope: Option<&
                 let first = evaluate(first, constants, scope)?;
                 rest.iter().try_fold(first, |left, right| Ok(join(left, evaluate(right, constants, scope)?)))
             }
-            ("min" | "max", _) => Err(Box::new(bad(&expr.span, format!("`{}` takes two or more", name.text)))),
+            ("min" | "max", _) => {
+                Err(Box::new(bad(&expr.span, format!("`{}` takes two or more arguments", name.text))))
+            }
             ("len", [ast::Expr { kind: ExprKind::Path(parts), span }]) => match parts.as_slice() {
                 [first, rest @ ..] if first.text == "args" => scope_needed()?.path(rest, expr, ExpectedKind::Counted),
                 [first, ..] if scope.is_some_and(|scope| scope.has(first)) => {
                     scope_needed()?.path(parts, expr, ExpectedKind::Counted)
                 }
-                _ => Err(Box::new(bad(span, "`len` is of an item of the arguments").help("write `len(name)`"))),
+                _ => Err(Box::new(bad(span, "`len` applies to an item of the arguments").help("write `len(name)`"))),
             },
             ("len", _) => Err(Box::new(bad(&expr.span, "`len` takes one item of the arguments"))),
             _ => Err(Box::new(

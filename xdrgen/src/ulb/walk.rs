@@ -109,10 +109,10 @@ pub(super) fn culprit<'a>(spec: &'a Spec, field: &'a Field) -> UnboundedItem<'a>
         };
         let Some(id) = graph_target(&at.ty) else { return found("it is too large") };
         if std::mem::replace(&mut seen[id.0], true) {
-            return found("its type holds itself any number of times");
+            return found("its type can contain itself any number of times");
         }
         let Some((_, next)) = parts(spec, id).into_iter().find(|(_, field)| exceeds(field)) else {
-            return found("its parts come to more than 2^32 - 1 octets");
+            return found("its parts add up to more than 2^32 - 1 bytes");
         };
         let typedef = matches!(spec.items.get(id.0).map(|item| &item.kind), Some(ItemKind::Typedef(_)));
         path = if typedef { format!("{path}{mark}") } else { format!("{path}{mark}.{}", next.name.text) };
