@@ -42,7 +42,7 @@ enum NameMeaning<'a> {
 #[derive(Clone, Copy)]
 struct ExprNames<'a> {
     value: &'a dyn Fn(&str) -> Option<NameMeaning<'a>>,
-    /// Whether this is an `#if` condition, where undefined names count as 0 and `defined` is an operator.
+    /// `true` if this is an `#if` condition, where undefined names count as 0 and `defined` is an operator.
     is_condition: bool,
 }
 
@@ -92,7 +92,7 @@ struct ExprReader<'a, 'b, 'n> {
     names: ExprNames<'n>,
     depth: usize,
     steps: &'b mut usize,
-    /// Whether the value is discarded, as in the unused branch of `?:`. Errors in it are then ignored.
+    /// `true` if the value is discarded, as in the unused branch of `?:`. Errors in it are then ignored.
     idle: bool,
 }
 

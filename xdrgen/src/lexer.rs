@@ -71,7 +71,7 @@ impl Token<'_> {
 /// Treatment of lines that begin with `#` or `%`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DirectiveMode {
-    /// As in the grammar: they end at the end of the line.
+    /// Lines end at the line terminator, as in the grammar.
     Grammar,
     /// A directive includes its continuation lines, and the rest of a comment that begins in it.
     Directives,

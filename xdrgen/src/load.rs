@@ -27,7 +27,7 @@ pub(crate) enum TextSource {
 pub(crate) struct Loader {
     /// Directories to search for included files, after the directory of the including file.
     include_dirs: Vec<PathBuf>,
-    /// Whether to record constructs that the RFCs do not define.
+    /// Enables the recording of constructs that the RFCs do not define.
     strict: bool,
     pub(crate) defines: Defines,
     pub(crate) sources: Sources,

@@ -29,7 +29,7 @@ pub(crate) enum CommentKind {
 pub(crate) struct Comment {
     pub(crate) kind: CommentKind,
     pub(crate) range: Range<usize>,
-    /// Whether only white space and comments precede it on its line.
+    /// `true` if only white space and comments precede it on its line.
     pub(crate) own_line: bool,
 }
 
@@ -56,12 +56,12 @@ struct Scanner<'a> {
     start: Option<usize>,
     /// End of the last token of the current definition.
     end: usize,
-    /// Whether the keyword of the definition has been seen.
+    /// `true` if the keyword of the definition has been seen.
     defining: bool,
     /// The previous token and the previous word.
     previous: &'a str,
     last_word: &'a str,
-    /// Whether an error in the current definition has been reported.
+    /// `true` if an error in the current definition has been reported.
     bad: bool,
     /// Open brackets.
     open: Vec<Token<'a>>,

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_changes_make_the_new_text_of_the_old() {
+    fn operations_turn_the_old_text_into_the_new() {
         for old in [
             "struct a{int x;/* east */\nint y;};\n\n\nconst A=1;\n",
             "\n\n/* a\n   b */ const A = 1;\n\n \nstruct a { int x; };\n",
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_shows_what_it_is_about() {
+    fn unified_format_with_context() {
         let old = "const A = 1;\nconst B = 2;\nconst C = 3;\n\n\n\nconst D  = 4;\nconst E = 5;";
         let new = "const A = 1;\nconst B = 2;\nconst C = 3;\n\nconst D = 4;\nconst E = 5;\n";
         let expected = "--- a.x\n+++ a.x, formatted\n@@ -3,6 +3,4 @@\n const C = 3;\n \n-\n-\n-const D  = 4;\n-const E = 5;\n\
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_in_every_line_takes_linear_time() {
+    fn changes_in_every_line_take_linear_time() {
         let text = |blanks: &str| (0..100_000).map(|n| format!("    int{blanks}x{n};\n")).collect::<String>();
         let start = Instant::now();
         let difference = unified("a.x", &text("  "), &text(" "));

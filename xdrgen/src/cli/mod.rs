@@ -34,7 +34,7 @@ struct CliError {
 enum DiagnosticFormat {
     /// Text for humans.
     Text {
-        /// Whether to use colours.
+        /// Enables colours.
         colour: bool,
     },
     /// JSON for editors.

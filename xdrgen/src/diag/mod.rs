@@ -197,7 +197,7 @@ mod tests {
     use super::shorten;
 
     #[test]
-    fn only_long_quotations_are_cut() {
+    fn only_long_quotations_are_shortened() {
         let long = "1".repeat(60) + &"2".repeat(60);
         let mut message = format!("`short` and `{long}` in {long}");
         shorten(&mut message);

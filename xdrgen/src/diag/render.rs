@@ -129,7 +129,7 @@ mod tests {
     use super::clamp;
 
     #[test]
-    fn places_within_characters() {
+    fn labels_within_characters_are_adjusted() {
         let text = "a\u{FEFF}b\nc";
         assert_eq!(clamp(text, &(3..5), &(0..5)), 1..5);
         assert_eq!(clamp(text, &(2..3), &(0..5)), 1..1);

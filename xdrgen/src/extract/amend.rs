@@ -47,7 +47,7 @@ impl Amendments {
     ///
     /// amendment: The constant has no `=`
     /// section: 4.2
-    /// reason: RFC 4506 section 6.3 wants one.
+    /// reason: RFC 4506 section 6.3 requires one.
     ///   (Continued: any indented line.)
     ///
     /// - const FROBS 7;

@@ -23,7 +23,7 @@ pub use text::{Repair, RepairKind};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ExtractOptions {
-    /// Whether to repair marks that optical character recognition damaged. Within a code block, `111` is read as `///`, an
+    /// Enables the repair of marks that optical character recognition damaged. Within a code block, `111` is read as `///`, an
     /// unmarked line as marked, and a line with several marks as several lines. Each repair is reported in
     /// [`Extraction::repairs`]. Default: `false`.
     pub scanned: bool,

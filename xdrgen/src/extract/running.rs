@@ -106,9 +106,9 @@ struct DeclarationState {
     /// Number of open braces.
     depth: u32,
     in_comment: bool,
-    /// Whether there was anything except comments.
+    /// `true` if there was anything except comments.
     has_code: bool,
-    /// Whether the `;` outside all braces was found.
+    /// `true` if the `;` outside all braces was found.
     is_closed: bool,
 }
 

@@ -64,9 +64,9 @@ struct Planner<'a, 'b> {
     state: LayoutState,
     /// States at the start of the open conditions.
     saved: Vec<LayoutState>,
-    /// Whether the line so far contains only white space and comments.
+    /// `true` if the line so far contains only white space and comments.
     blank: bool,
-    /// Whether only separators follow a comment on a line of its own. The comment may then document the next token.
+    /// `true` if only separators follow a comment on a line of its own. The comment may then document the next token.
     chain: bool,
     plan: Plan,
 }

@@ -31,7 +31,7 @@ struct Line {
     /// Width of the line before the comments, in columns. `None` if that part contains a line break, for example within a
     /// comment.
     width: Option<usize>,
-    /// Whether the line, including its trailing comments, has no line break.
+    /// `true` if the line, including its trailing comments, has no line break.
     single: bool,
 }
 

@@ -37,7 +37,7 @@ pub(super) struct Frame {
     /// Indentation level of the contents. Labels in a union have one level less.
     level: usize,
     pub(super) one_line: bool,
-    /// Whether the contents are expressions.
+    /// `true` if the contents are expressions.
     value: bool,
 }
 
@@ -86,13 +86,13 @@ pub(super) enum LayoutAction {
 #[derive(Debug, Clone)]
 pub(super) struct LayoutState {
     frames: Vec<Frame>,
-    /// Whether the next token starts a statement.
+    /// `true` if the next token starts a statement.
     start: bool,
-    /// Whether the current statement has tokens other than annotations.
+    /// `true` if the current statement has tokens other than annotations.
     begun: bool,
     /// The construct that a `{` in the current statement opens.
     head: Option<BracketBody>,
-    /// Whether an expression is allowed here.
+    /// `true` if an expression is allowed here.
     value: bool,
     annotation: AnnotationState,
     label: LabelState,
@@ -105,7 +105,7 @@ pub(super) struct LayoutState {
 #[derive(Debug, Clone, Copy, Default)]
 struct LastToken {
     word: bool,
-    /// Whether it is `switch` or `case`.
+    /// `true` if it is `switch` or `case`.
     keyword: bool,
     first: u8,
     joined: bool,

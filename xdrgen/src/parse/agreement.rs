@@ -59,7 +59,7 @@ fn compare(rule: Rule, unit: &str, name: &str) -> usize {
 }
 
 #[test]
-fn tokens_of_all_specifications_are_those_of_the_grammar() {
+fn lexer_and_grammar_agree_on_all_specifications() {
     let mut paths = Vec::new();
     files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &mut paths);
     let (mut units, mut leaves) = (0, 0);
@@ -99,7 +99,7 @@ fn matched(rule: Rule, text: &str) -> Option<usize> {
 }
 
 #[test]
-fn every_short_text_begins_with_the_same_token() {
+fn lexer_and_grammar_agree_on_short_texts() {
     for text in strings() {
         let mut tokens = Lexer::of_grammar(&text);
         let first = tokens.clone().next().unwrap();

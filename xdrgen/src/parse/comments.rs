@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_and_borders_go_and_indentation_within_stays() {
+    fn comment_delimiters_and_borders_are_removed() {
         assert_eq!(lines_of("/* one */"), ["one"]);
         assert_eq!(lines_of("// one"), ["one"]);
         assert_eq!(lines_of("/**\n * one\n *   two\n *\n * three\n */"), ["one", "  two", "", "three"]);

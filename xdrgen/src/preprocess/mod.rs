@@ -45,11 +45,11 @@ pub(crate) struct Preprocessed<'a> {
 /// An open `#if`.
 struct Condition {
     at: Range<usize>,
-    /// Whether the text around the condition is active.
+    /// `true` if the text around the condition is active.
     around: bool,
-    /// Whether a branch has been active.
+    /// `true` if a branch has been active.
     taken: bool,
-    /// Whether `#else` has been seen.
+    /// `true` if `#else` has been seen.
     last: bool,
 }
 
@@ -59,7 +59,7 @@ struct Lines<'a, 'b> {
     defines: &'b mut Defines,
     out: &'b mut Vec<Diagnostic>,
     open: Vec<Condition>,
-    /// Whether the current line is active.
+    /// `true` if the current line is active.
     active: bool,
     blank: Vec<Range<usize>>,
     macros: Vec<Macro>,

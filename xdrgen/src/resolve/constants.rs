@@ -46,7 +46,7 @@ struct ConstantNode<'a> {
     origin: ConstantOrigin<'a>,
     /// The enumeration of an enumerator.
     of: Option<&'a str>,
-    /// Whether a value that is too large is an error only if the constant is used.
+    /// `true` if a value that is too large is an error only if the constant is used.
     may_be_unused: bool,
 }
 

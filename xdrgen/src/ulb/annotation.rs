@@ -77,7 +77,7 @@ fn misplaced(spec: &Spec, place: AnnotationPlace, annotation: &Annotation, befor
             super::eligible::union(&item.name.text, &annotation.span)
         }
         Some(item) if name == "ddp" && matches!(item.kind, ItemKind::Struct { .. }) => {
-            Diagnostic::new(Code::BadAnnotation, "a whole struct is not marked where it is declared")
+            Diagnostic::new(Code::BadAnnotation, "a struct cannot be marked at its declaration")
                 .at(&annotation.span, "")
                 .help("mark its field that holds the bulk of the data, or the field that holds the struct")
         }

@@ -315,8 +315,8 @@ impl<'a> Bounder<'a> {
             procedure.name.text, culprit.field.name.text,
         );
         let binding = format!(
-            "in a .ulb file write `reply_max {name} = {bound};`; `--default-reply-max 65536` (`default_reply_max`) sets a maximum \
-             for all replies that have none",
+            "in a .ulb file write `reply_max {name} = {bound};`; `--default-reply-max 65536` (`default_reply_max`) sets a \
+             maximum for all replies that have none",
         );
         self.out.push(
             Diagnostic::new(

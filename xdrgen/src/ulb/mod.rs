@@ -38,7 +38,7 @@ pub const DEFAULT_LIMIT: u32 = 16;
 pub(crate) struct UlbOptions {
     /// Maximum size of replies that state none, in bytes. If `None`, such replies are errors.
     pub(crate) default_reply_max: Option<u64>,
-    /// Whether client generation is disabled, so that replies need no maximum size.
+    /// `true` if client generation is disabled, so that replies need no maximum size.
     pub(crate) no_client: bool,
 }
 

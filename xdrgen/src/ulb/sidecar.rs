@@ -57,7 +57,7 @@ impl<'a> Binder<'a> {
         let keyword = statement.keyword.text.as_str();
         let setting = |name: Option<&str>| setting(statement, name);
         if let Some(procedure) = statement.procedure.as_ref().filter(|_| keyword != "ddp") {
-            let message = format!("`{keyword}` is stated of a procedure itself");
+            let message = format!("`{keyword}` does not accept `PROCEDURE:` before the item");
             return Err(Box::new(Diagnostic::new(Code::BadArguments, message).at(&procedure.span, "")));
         }
         let fact = |place, kind| StatedFact { kind, place, span: statement.span.clone() };
