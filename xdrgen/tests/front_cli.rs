@@ -84,7 +84,7 @@ fn a_dash_is_standard_output() {
         assert!(!output.stdout.is_empty() && output.stdout == plain.stdout, "{command}");
         assert!(!place.path("-").exists(), "{command}");
         let help = place.run(&[command, "--help"]);
-        assert!(text(&help.stdout).contains("default, and `-`, standard output"), "{command}");
+        assert!(text(&help.stdout).contains("Default, and `-`: standard output"), "{command}");
     }
 }
 
