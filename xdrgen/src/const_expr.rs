@@ -1,48 +1,48 @@
-//! Conditions of `#if`, and the numbers of `#define`: C's integer expressions (ISO C §6.10.1) of names that are defined.
+//! Conditions of `#if` and values of `#define`: C integer constant expressions (ISO C §6.10.1) over defined names.
 
 use std::collections::HashMap;
 
 use crate::lexer::{Lexer, Token, TokenKind};
 
-/// Names that are defined, with their values as text: by `#define` or by the user.
+/// Names defined by `#define` or by the user, with their values as text.
 pub(crate) type Defines = HashMap<String, String>;
 
-/// Deepest nesting of operators and names looked at: what the scanner lets through, and some names.
+/// Maximum nesting depth of operators and names. The scanner's limit, plus some depth for names.
 const MAX_DEPTH: usize = 64;
 
-/// Most steps: names may stand for one another many times over.
+/// Maximum number of evaluation steps. Without it, names that expand to each other repeatedly would take exponential time.
 const MAX_STEPS: usize = 10_000;
 
-/// Whether the condition holds; `None` where it is none. A name that is not defined counts as 0.
+/// Evaluates a condition. Undefined names count as 0. Returns `None` if `text` is not a valid condition.
 pub(crate) fn holds(text: &str, defines: &Defines) -> Option<bool> {
     let value = |name: &str| defines.get(name).map(|text| NameMeaning::Text(text));
     evaluate(text, ExprNames { value: &value, is_condition: true }).map(|value| value != 0)
 }
 
-/// The number that `text` stands for, all its names being defined.
+/// Evaluates the text of a macro. Returns `None` unless it is a number and all its names are defined.
 pub(crate) fn macro_number(text: &str, defines: &Defines) -> Option<i128> {
     let value = |name: &str| defines.get(name).map(|text| NameMeaning::Text(text));
     evaluate(text, ExprNames { value: &value, is_condition: false })
 }
 
-/// The value of a computation of constants.
+/// Evaluates an expression over constants.
 pub(crate) fn computed(text: &str, constants: &dyn Fn(&str) -> Option<i128>) -> Option<i128> {
     let value = |name: &str| constants(name).map(NameMeaning::Number);
     evaluate(text, ExprNames { value: &value, is_condition: false })
 }
 
-/// What a name stands for.
+/// The meaning of a name.
 enum NameMeaning<'a> {
     Number(i128),
     /// Another expression.
     Text(&'a str),
 }
 
-/// The names of an expression.
+/// The names available to an expression.
 #[derive(Clone, Copy)]
 struct ExprNames<'a> {
     value: &'a dyn Fn(&str) -> Option<NameMeaning<'a>>,
-    /// Whether this is an `#if`: a name that is not defined is 0 there, and `defined` asks for it.
+    /// `true` if this is an `#if` condition, where undefined names count as 0 and `defined` is an operator.
     is_condition: bool,
 }
 
@@ -58,12 +58,12 @@ fn evaluate_within(text: &str, names: ExprNames<'_>, depth: usize, steps: &mut u
     reader.next.is_none().then_some(value)
 }
 
-/// The next token that is not blank. Comments are no part of an expression.
+/// Returns the next token that is not trivia.
 fn next_token<'a>(lexer: &mut Lexer<'a>) -> Option<Token<'a>> {
     lexer.find(|token| !matches!(token.kind, TokenKind::Blank | TokenKind::LineEnd))
 }
 
-/// Operators of two operands with how tightly they bind.
+/// Binary operators with their precedence. A higher number binds more tightly.
 const OPERATORS: [(&str, u8); 18] = [
     ("||", 1),
     ("&&", 2),
@@ -87,22 +87,22 @@ const OPERATORS: [(&str, u8); 18] = [
 
 struct ExprReader<'a, 'b, 'n> {
     lexer: Lexer<'a>,
-    /// The token at hand.
+    /// The current token.
     next: Option<Token<'a>>,
     names: ExprNames<'n>,
     depth: usize,
     steps: &'b mut usize,
-    /// Whether the value does not count, what is left of it having decided: then nothing is wrong with it.
+    /// `true` if the value is discarded, as in the unused branch of `?:`. Errors in it are then ignored.
     idle: bool,
 }
 
 impl<'a> ExprReader<'a, '_, '_> {
-    /// Takes the token at hand.
+    /// Consumes and returns the current token.
     fn advance(&mut self) -> Option<Token<'a>> {
         std::mem::replace(&mut self.next, next_token(&mut self.lexer))
     }
 
-    /// Takes this punctuation, if it is next.
+    /// Consumes the current token if it is this punctuation. Returns whether it is.
     fn take(&mut self, punctuation: &str) -> bool {
         let is_next = self.next.is_some_and(|next| next.text == punctuation);
         if is_next {
@@ -111,7 +111,7 @@ impl<'a> ExprReader<'a, '_, '_> {
         is_next
     }
 
-    /// `condition ? value : value`, or a value.
+    /// Parses `condition ? value : value`, or a value.
     fn choice(&mut self) -> Option<i128> {
         let condition = self.binary(0)?;
         if !self.take("?") {
@@ -131,7 +131,7 @@ impl<'a> ExprReader<'a, '_, '_> {
         Some(if condition != 0 { yes } else { no })
     }
 
-    /// Reads what does not count where `idle`.
+    /// Calls `read`. If `idle`, its value is discarded.
     fn aside(&mut self, idle: bool, read: impl FnOnce(&mut Self) -> Option<i128>) -> Option<i128> {
         let around = self.idle;
         self.idle |= idle;
@@ -140,7 +140,7 @@ impl<'a> ExprReader<'a, '_, '_> {
         value
     }
 
-    /// Operands with operators that bind tighter than `least`.
+    /// Parses operands and the operators that bind more tightly than `least`.
     fn binary(&mut self, least: u8) -> Option<i128> {
         let mut left = self.unary()?;
         loop {
@@ -180,7 +180,7 @@ impl<'a> ExprReader<'a, '_, '_> {
         value
     }
 
-    /// An enumerator with its enumeration, whose first token has been read.
+    /// Evaluates an enumerator qualified with its enumeration. The first token has already been consumed.
     fn scoped(&mut self, first: &str) -> Option<i128> {
         let mut name = first.to_owned();
         while let Some(next) = self.next.filter(|next| (next.text == "::") != name.ends_with("::")) {
@@ -228,7 +228,8 @@ impl<'a> ExprReader<'a, '_, '_> {
     }
 }
 
-/// The value of a character constant, as C has it: with a sign. `None` where C does not know the escape.
+/// Returns the value of a character constant, which is signed as in C. Returns `None` if C does not define the escape
+/// sequence.
 pub(crate) fn character(constant: &str) -> Option<i128> {
     let body = constant.strip_prefix('\'')?.strip_suffix('\'')?;
     let value = match body.strip_prefix('\\') {
@@ -249,8 +250,8 @@ pub(crate) fn character(constant: &str) -> Option<i128> {
     Some(i128::from(value.cast_signed()))
 }
 
-/// The value of a number without a sign: decimal, hexadecimal (`0x`) or octal (a leading 0), as RFC 4506 §6.2 has them. Quotes may
-/// separate digits.
+/// Parses a number without a sign: decimal, hexadecimal (`0x`) or octal (leading 0), as in RFC 4506 §6.2. Digits may be
+/// separated by `'`.
 pub(crate) fn number(digits: &str) -> Option<i128> {
     let digits = &*digits.replace('\'', "");
     let (radix, digits) = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
@@ -261,7 +262,7 @@ pub(crate) fn number(digits: &str) -> Option<i128> {
     i128::from_str_radix(digits, radix).ok()
 }
 
-/// A number with C's suffixes.
+/// Parses a number with a C suffix, such as `UL`.
 fn literal(word: &str) -> Option<i128> {
     number(word.trim_end_matches(['u', 'U', 'l', 'L']))
 }

@@ -1,16 +1,16 @@
-//! What was meant, where a word is a letter or two from one that is known.
+//! Suggestions for misspelled names.
 
-/// Longest word looked at.
+/// Maximum length of a word that is compared, in bytes.
 const LONGEST: usize = 64;
 
-/// The known word that `word` is likely a slip of.
+/// Returns the known word that is most similar to `word`, if one is similar enough to be a likely misspelling.
 pub(crate) fn of<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // One slip in short words, more in long ones; of a word of two letters every other is one slip away.
+    // Allow one edit in short words and more in long ones. Every two-letter word is one edit from many others.
     if !(3..=LONGEST).contains(&word.len()) {
         return None;
     }
     let similar = known.filter(|other| other.len().abs_diff(word.len()) <= 2 && *other != word);
-    // Names that differ in case alone are the most likely.
+    // Names that differ only in case are the best match.
     let lower = word.to_ascii_lowercase();
     let scored = similar.map(|other| (strsim::damerau_levenshtein(&lower, &other.to_ascii_lowercase()), other));
     scored.min().filter(|(distance, _)| *distance <= word.len().div_ceil(6)).map(|(_, other)| other)

@@ -1,44 +1,44 @@
-//! The tokens of XDR's text, with all that stands between them.
+//! Lexer for XDR, including white space, comments and preprocessor lines.
 //!
-//! Parser, preprocessor, formatter and constant expressions read text through this lexer. The grammar (`parse/*.pest`)
-//! defines the language. The lexer agrees with it: each token of the grammar is one or more tokens here, and what the grammar
-//! skips is trivia here. `parse/agreement.rs` tests that.
+//! The parser, the preprocessor, the formatter and constant expressions all use this lexer. The grammar (`parse/*.pest`)
+//! defines the language, and the lexer agrees with it: each token of the grammar is one or more tokens here, and
+//! everything that the grammar skips is trivia here. `parse/agreement.rs` tests this.
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokenKind {
-    /// Blanks within a line.
+    /// White space within a line.
     Blank,
-    /// The end of a line.
+    /// A line terminator.
     LineEnd,
-    /// `/* */`
+    /// A `/* */` comment.
     BlockComment,
-    /// A `/*` without its `*/`, and all text after it.
+    /// A `/*` without `*/`, and all text after it.
     OpenComment,
-    /// `//`, to the end of the line.
+    /// A `//` comment, up to the end of the line.
     LineComment,
-    /// `%`, for a compiler of C, to the end of the line.
+    /// A `%` line for the C compiler, up to the end of the line.
     PassThrough,
-    /// A `#` that is the first on its line: a line for the preprocessor.
+    /// A preprocessor line: a `#` that is first on its line.
     Directive,
     /// Any other `#`, to the end of the line.
     Hash,
-    /// A name, a word of the language, or a number.
+    /// A name, a keyword or a number.
     Word,
-    /// A string with its quotes.
+    /// A string, including its quotes.
     Text,
-    /// A character constant with its quotes.
+    /// A character constant, including its quotes.
     Character,
-    /// Punctuation: one character, or an operator of two.
+    /// Punctuation: one character, or a two-character operator.
     Punct,
-    /// A quote that is not closed on its line.
+    /// A quote that is not closed on the same line.
     Quote,
-    /// A character that XDR has no use for.
+    /// A character that is not part of XDR.
     Other,
 }
 
 impl TokenKind {
-    /// Whether the grammar skips it.
+    /// Returns whether the grammar skips this token.
     pub(crate) fn is_trivia(self) -> bool {
         !matches!(
             self,
@@ -56,49 +56,49 @@ impl TokenKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token<'a> {
     pub(crate) kind: TokenKind,
-    /// Offset of its first byte.
+    /// Byte offset of the start.
     pub(crate) at: usize,
     pub(crate) text: &'a str,
 }
 
 impl Token<'_> {
-    /// Offset after its last byte.
+    /// Returns the byte offset of the end.
     pub(crate) fn end(&self) -> usize {
         self.at + self.text.len()
     }
 }
 
-/// How lines that begin with `#` or `%` are read.
+/// Treatment of lines that begin with `#` or `%`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DirectiveMode {
-    /// As the grammar reads them: each ends where its line ends.
+    /// Lines end at the line terminator, as in the grammar.
     Grammar,
-    /// A directive includes the lines that continue it, and the rest of a comment that begins on it.
+    /// A directive includes its continuation lines, and the rest of a comment that begins in it.
     Directives,
-    /// The text is within a directive: `#` and `%` are punctuation, a backslash joins lines, and there are C's operators.
+    /// The text is part of a directive: `#` and `%` are punctuation, a backslash joins lines, and C operators are tokens.
     WithinDirective,
 }
 
-/// An iterator over the tokens of a text. Together they are the whole text.
+/// An iterator over the tokens of a text. The tokens cover the whole text.
 #[derive(Debug, Clone)]
 pub(crate) struct Lexer<'a> {
     text: &'a str,
     mode: DirectiveMode,
     at: usize,
-    /// Offset at which the current line begins.
+    /// Byte offset of the start of the current line.
     line: usize,
 }
 
-/// Characters that are tokens of their own.
+/// Single-character tokens.
 const PUNCTUATION: &[u8] = b"{}()[]<>;:,.=@*+-/|&^~!?";
 
-/// The mark of a text's encoding, which is a blank.
+/// The byte order mark, which counts as white space.
 const BYTE_ORDER_MARK: char = '\u{FEFF}';
 
-/// The end-of-file mark of old systems, which is a blank too.
+/// The end-of-file mark of CP/M and DOS, which counts as white space.
 const END_OF_FILE: char = '\u{1A}';
 
-/// Characters that are blanks to XDR but not to a preprocessor.
+/// Characters that are white space in XDR, but not in a preprocessor.
 pub(crate) const MARKS: [char; 2] = [BYTE_ORDER_MARK, END_OF_FILE];
 
 impl<'a> Lexer<'a> {
@@ -106,35 +106,36 @@ impl<'a> Lexer<'a> {
         Self { text, mode, at: 0, line: 0 }
     }
 
-    /// Reads text as the grammar does: XDR behind the preprocessor, or a binding.
+    /// Reads text as the grammar does: preprocessed XDR, or a `.ulb` file.
     pub(crate) fn of_grammar(text: &'a str) -> Self {
         Self::new(text, DirectiveMode::Grammar)
     }
 
-    /// Reads text in front of the preprocessor.
+    /// Reads XDR before preprocessing.
     pub(crate) fn with_directives(text: &'a str) -> Self {
         Self::new(text, DirectiveMode::Directives)
     }
 
-    /// Reads the text of a directive, or an expression in one.
+    /// Reads the text of a directive, or an expression within one.
     pub(crate) fn within_directive(text: &'a str) -> Self {
         Self::new(text, DirectiveMode::WithinDirective)
     }
 
-    /// Skips the rest of the current line. Returns the offset of its end.
+    /// Skips the rest of the current line. Returns the byte offset of its end.
     pub(crate) fn skip_line(&mut self) -> usize {
         self.at += line_len(self.text.get(self.at..).unwrap_or_default());
         self.at
     }
 
-    /// Whether nothing stands before this place on its line, except for the mark that a text may begin with.
+    /// Returns whether only white space precedes the current position on its line. A byte order mark at the start of the
+    /// text is allowed.
     fn is_first_on_line(&self) -> bool {
         let before = self.text.get(self.line..self.at).unwrap_or_default();
         let before = if self.line == 0 { before.strip_prefix(BYTE_ORDER_MARK).unwrap_or(before) } else { before };
         before.trim().is_empty()
     }
 
-    /// The kind and the length of the token that `rest` begins with.
+    /// Returns the kind and the length in bytes of the first token of `rest`.
     fn token(&self, rest: &str) -> (TokenKind, usize) {
         let bytes = rest.as_bytes();
         let within = self.mode == DirectiveMode::WithinDirective;
@@ -146,7 +147,7 @@ impl<'a> Lexer<'a> {
                 Some(len) => (TokenKind::BlockComment, len + 4),
                 None => (TokenKind::OpenComment, rest.len()),
             },
-            // Joints have no end of line.
+            // Within a directive, `//` ends with the directive.
             (b'/', Some(b'/')) if within => (TokenKind::LineComment, rest.len()),
             (b'/', Some(b'/')) => (TokenKind::LineComment, line_len(rest)),
             (b'%' | b'#', _) if within => (TokenKind::Punct, 1),
@@ -188,17 +189,17 @@ impl<'a> Iterator for Lexer<'a> {
     }
 }
 
-/// Whether a word can have this character.
+/// Returns whether a word can contain this character.
 pub(crate) fn is_of_word(c: char) -> bool {
     c == '_' || c.is_ascii_alphanumeric()
 }
 
-/// Length of the word that `text` begins with, in bytes.
+/// Returns the length of the word at the start of `text`, in bytes.
 pub(crate) fn word_len(text: &str) -> usize {
     text.bytes().take_while(|byte| is_of_word(char::from(*byte))).count()
 }
 
-/// Length of the number that `text` begins with, in bytes, with the quotes that separate its digits.
+/// Returns the length of the number at the start of `text`, in bytes. The length includes digit separators (`'`).
 fn number_len(text: &str) -> usize {
     let mut len = word_len(text);
     let is_hex = text.starts_with("0x") || text.starts_with("0X");
@@ -211,12 +212,13 @@ fn number_len(text: &str) -> usize {
     len
 }
 
-/// Whether the grammar skips this character between tokens, ends of lines included.
+/// Returns whether the grammar skips this character between tokens. Line terminators are included.
 pub(crate) fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\n' | '\u{B}' | '\u{C}') || MARKS.contains(&c)
 }
 
-/// Length of the blanks that `rest` begins with, without ends of lines unless a backslash joins the lines.
+/// Returns the length of the white space at the start of `rest`, in bytes. It ends before a line terminator, unless
+/// `joins` is set and a backslash joins the lines.
 fn blanks_len(rest: &str, joins: bool) -> usize {
     let mut len = 0;
     while let Some(c) = rest.get(len..).and_then(|rest| rest.chars().next()) {
@@ -232,12 +234,12 @@ fn blanks_len(rest: &str, joins: bool) -> usize {
     len
 }
 
-/// Length of a line without its end.
+/// Returns the length of the first line without its terminator, in bytes.
 fn line_len(rest: &str) -> usize {
     rest.find('\n').unwrap_or(rest.len())
 }
 
-/// Length of a directive's lines: a backslash at the end of a line continues the directive on the next.
+/// Returns the length of a directive's lines, in bytes. A backslash at the end of a line continues the directive.
 pub(crate) fn directive_lines_len(rest: &str) -> usize {
     let mut len = line_len(rest);
     while len < rest.len() && rest.get(..len).is_some_and(|line| line.trim_end_matches('\r').ends_with('\\')) {
@@ -247,7 +249,7 @@ pub(crate) fn directive_lines_len(rest: &str) -> usize {
     len
 }
 
-/// Length of a directive, which includes the rest of a comment that begins on it.
+/// Returns the length of a directive, in bytes. The length includes the rest of a comment that begins in the directive.
 fn directive_len(rest: &str) -> usize {
     let lines = directive_lines_len(rest);
     let within = Lexer::within_directive(rest.get(..lines).unwrap_or_default());
@@ -256,7 +258,8 @@ fn directive_len(rest: &str) -> usize {
     end.map_or(rest.len(), |len| open.at + len + 4)
 }
 
-/// Length of the character constant that `text` begins with: `'a'`, `'\n'` or `'\012'`.
+/// Returns the length of the character constant at the start of `text`, in bytes: `'a'`, `'
+/// '` or `'\012'`.
 fn character_len(text: &str) -> Option<usize> {
     let body = text.get(1..)?;
     let len = match body.strip_prefix('\\') {

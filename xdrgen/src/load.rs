@@ -1,4 +1,4 @@
-//! Texts to syntax trees: files are read, what they include is read with them, and each is parsed.
+//! Reads the input files and the files that they include, and parses each into a syntax tree.
 
 use std::{
     collections::HashSet,
@@ -15,40 +15,41 @@ use crate::{
     source::{self, Sources, span, unix_lines},
 };
 
-/// Where a text comes from.
+/// The origin of a source text.
 #[derive(Debug, Clone)]
 pub(crate) enum TextSource {
     Path(PathBuf),
     Text(String, Arc<str>),
 }
 
-/// What is read, and how.
+/// Reads files and collects their syntax trees.
 #[derive(Debug, Default)]
 pub(crate) struct Loader {
-    /// Where included files are looked for, after the directory of the file that includes them.
+    /// Directories to search for included files, after the directory of the including file.
     include_dirs: Vec<PathBuf>,
-    /// Whether dialects are looked for.
+    /// Enables the recording of constructs that the RFCs do not define.
     strict: bool,
     pub(crate) defines: Defines,
     pub(crate) sources: Sources,
     /// Files that were read.
     pub(crate) files: Vec<PathBuf>,
-    /// Files that would have been read, were they there.
+    /// Paths that the loader tried, but that do not exist.
     pub(crate) absent: Vec<PathBuf>,
-    /// A file's own comes after those of the files that it includes.
+    /// Syntax trees. The tree of a file follows those of the files it includes.
     pub(crate) trees: Vec<ast::File>,
-    /// Files that were begun: each is read once.
+    /// Files that were started. Each file is read once.
     seen: HashSet<PathBuf>,
     depth: usize,
 }
 
 impl Loader {
-    /// A loader that looks for included files in `include_dirs`, and for dialects if `strict`.
+    /// Creates a loader that searches `include_dirs` for included files. If `strict`, it records constructs that the RFCs
+    /// do not define.
     pub(crate) fn new(include_dirs: &[PathBuf], strict: bool) -> Self {
         Self { include_dirs: include_dirs.to_vec(), strict, ..Self::default() }
     }
 
-    /// Reads and parses an input.
+    /// Reads and parses an input, together with the files it includes.
     pub(crate) fn load(&mut self, input: &TextSource, out: &mut Vec<Diagnostic>) {
         if let TextSource::Path(path) = input
             && !self.begin(path)
@@ -58,7 +59,7 @@ impl Loader {
         let Some((file, text)) = self.read(input, out) else { return };
         let base = match input {
             TextSource::Path(path) => path.parent().map(Path::to_owned),
-            // Its name need be no path.
+            // The name of a text need not be a path.
             TextSource::Text(..) => None,
         };
         let mut defines = std::mem::take(&mut self.defines);
@@ -79,15 +80,15 @@ impl Loader {
         self.trees.push(tree);
     }
 
-    /// Takes an input among the sources; gives its index and its text. `None` after a complaint.
+    /// Adds an input to the sources. Returns its index and its text, or `None` after reporting an error.
     pub(crate) fn read(&mut self, input: &TextSource, out: &mut Vec<Diagnostic>) -> Option<(usize, Arc<str>)> {
         let (name, text) = match input {
             TextSource::Text(name, text) => (name.clone(), Arc::clone(text)),
             TextSource::Path(path) => match source::read(path) {
-                // Old specifications have comments in other encodings: what is no UTF-8 is shown as such.
-                Ok(octets) => {
+                // Comments in old specifications use other encodings. Invalid UTF-8 is replaced.
+                Ok(bytes) => {
                     self.files.push(path.clone());
-                    (path.display().to_string(), Arc::from(String::from_utf8_lossy(&octets)))
+                    (path.display().to_string(), Arc::from(String::from_utf8_lossy(&bytes)))
                 }
                 Err(error) => {
                     let message = format!("cannot read {}: {error}", path.display());
@@ -100,12 +101,12 @@ impl Loader {
         Some((self.sources.add(name, Arc::clone(&text)), text))
     }
 
-    /// Whether a file has not been read before.
+    /// Returns whether this is the first time that the file is read, and marks it as read.
     fn begin(&mut self, path: &Path) -> bool {
         self.seen.insert(identity(path))
     }
 
-    /// Reads a file that another names, whose directory is `base`.
+    /// Reads a file that another file includes. `base` is the directory of that file.
     fn include(&mut self, base: Option<&Path>, name: &str, out: &mut Vec<Diagnostic>) -> Included {
         let directories = base.into_iter().chain(self.include_dirs.iter().map(PathBuf::as_path));
         let mut found = None;
@@ -126,8 +127,7 @@ impl Loader {
         Included::Read
     }
 
-    /// Declares those of the user's definitions that have a value and are declared nowhere: what a header of C would
-    /// have given.
+    /// Declares the user's definitions (`-D NAME=VALUE`) that no file declares. They replace definitions from C headers.
     pub(crate) fn declare(&mut self, given: &[(String, String)]) {
         let mut declared = HashSet::new();
         for definition in self.trees.iter().flat_map(|tree| &tree.definitions) {
@@ -137,10 +137,10 @@ impl Loader {
         }
         declared.extend(self.trees.iter().flat_map(|tree| &tree.macros).map(|line| line.name.text.clone()));
         for (name, text) in given.iter().filter(|(name, _)| !declared.contains(name)) {
-            let source = self.sources.add("a definition given", format!("{name} = {text}"));
+            let source = self.sources.add("user definition", format!("{name} = {text}"));
             let at = span(source, 0..name.len());
             let (value, ty) = preprocess::meaning(text, &self.defines, &at);
-            // What is neither may be meant for conditions.
+            // A value that is neither may be intended for conditions only.
             if value.is_none() && ty.is_none() {
                 continue;
             }
@@ -151,7 +151,7 @@ impl Loader {
     }
 }
 
-/// The path by which a file is known, however it is named.
+/// Returns the canonical path of a file, so that two names of one file compare equal.
 fn identity(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }

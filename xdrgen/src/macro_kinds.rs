@@ -1,5 +1,5 @@
-//! What no definition tells by itself, but all of them together do: whether a macro stands for a constant or for a
-//! type, and which of two names a typedef declares.
+//! Decisions that depend on all definitions together: whether a macro stands for a constant or a type, and which of the
+//! two names in a typedef is the new one.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,8 +11,8 @@ use crate::{
     diag::{Code, Diagnostic},
 };
 
-/// Turns the macros of `trees` into constants and typedefs, and typedefs the right way around. A macro that is neither
-/// is left out with a warning: it may be for others than the specification.
+/// Turns the macros of `trees` into constants and typedefs, and corrects typedefs whose names are in the wrong order. A
+/// macro that is neither is ignored with a warning, because it may be intended for other tools.
 pub(crate) fn settle(trees: &mut [File], out: &mut Vec<Diagnostic>) {
     let known = DeclaredNames::of(trees);
     for tree in trees.iter_mut() {
@@ -25,7 +25,7 @@ pub(crate) fn settle(trees: &mut [File], out: &mut Vec<Diagnostic>) {
     for tree in trees {
         for line in std::mem::take(&mut tree.macros) {
             let Some(kind) = kinds.0.get(&line.name.text).copied().flatten() else {
-                let message = format!("`{}` stands for no constant and no type: it is left out", line.name.text);
+                let message = format!("`{}` stands for neither a constant nor a type: it is ignored", line.name.text);
                 out.push(
                     Diagnostic::new(Code::Preprocessor, message)
                         .at(&line.span, "")
@@ -62,7 +62,7 @@ fn define(tree: &mut File, line: Macro, kind: MacroKind) {
     tree.definitions.push(Definition { annotations: Vec::new(), doc, span, kind });
 }
 
-/// `typedef new old;`: that a type of the second name is declared, and none of the first, shows which is which.
+/// Corrects `typedef new old;`. The names are swapped if only the second one is declared as a type.
 fn turn(definition: &mut Definition, known: &DeclaredNames, dialects: &mut Vec<Dialect>) {
     let DefinitionKind::Typedef(declaration) = &mut definition.kind else { return };
     let Declaration { name: Some(name), ty: TypeSpec { kind: TypeKind::Named(target), .. }, .. } = declaration else {
@@ -72,14 +72,14 @@ fn turn(definition: &mut Definition, known: &DeclaredNames, dialects: &mut Vec<D
     let declared_elsewhere = known.types.get(&name.text).is_some_and(|times| *times > 1)
         || (Primitive::predeclared(&name.text).is_some() && name.text != target.text);
     if matches!(declaration.declarator, Declarator::Plain) && declared_elsewhere && !is_type(target) {
-        dialects.push(Dialect::new(&definition.span, "a typedef with its name first", "RFC 4506 §6.3"));
+        dialects.push(Dialect::new(&definition.span, "a typedef with the new name first", "RFC 4506 §6.3"));
         std::mem::swap(name, target);
     }
 }
 
-/// What is declared, macros apart.
+/// All declared names except macros.
 struct DeclaredNames {
-    /// Types, and how many times each.
+    /// Types, with the number of declarations of each.
     types: HashMap<String, usize>,
     constants: HashSet<String>,
 }
@@ -130,7 +130,7 @@ impl DeclaredNames {
         self.constants.insert(name.text.clone());
     }
 
-    /// What is declared within a declaration. Recursion is bounded by the nesting of braces.
+    /// Adds the types that are declared within a declaration. The nesting depth of braces bounds the recursion.
     fn spec(&mut self, spec: &TypeSpec) {
         match &spec.kind {
             TypeKind::Primitive(_) | TypeKind::Named(_) => {}
@@ -157,7 +157,7 @@ enum MacroKind {
     Type,
 }
 
-/// What each macro stands for, by its name; none for what is neither.
+/// The kind of each macro by its name. `None` if it is neither a constant nor a type.
 struct MacroKinds(HashMap<String, Option<MacroKind>>);
 
 impl MacroKinds {
@@ -166,7 +166,7 @@ impl MacroKinds {
         let by_name: HashMap<&str, &Macro> = macros.map(|line| (line.name.text.as_str(), line)).collect();
         let mut kinds = Self(HashMap::with_capacity(by_name.len()));
         for &start in by_name.keys() {
-            // From one name to the next, as far as macros lead; all on the way are what the last is.
+            // Follow the macros from name to name. All names in the chain have the kind of the last.
             let mut chain = Vec::new();
             let mut at = start;
             let kind = loop {
@@ -174,7 +174,7 @@ impl MacroKinds {
                 if let Some(kind) = kinds.0.get(at) {
                     break *kind;
                 }
-                // Until it is known: a circle leads nowhere.
+                // Mark the name as unknown, so that a cycle ends here.
                 kinds.0.insert(at.to_owned(), None);
                 chain.push(at);
                 match (&line.value, &line.ty) {
@@ -202,7 +202,7 @@ impl MacroKinds {
 
 impl DeclaredNames {
     fn kind(&self, name: &str) -> Option<MacroKind> {
-        // Only enumerators are named with what they stand in.
+        // Only enumerators have qualified names.
         let name = name.rsplit("::").next().unwrap_or(name);
         if self.constants.contains(name) {
             Some(MacroKind::Constant)

@@ -1,4 +1,5 @@
-//! Names of enumerators without the prefix that those of their enumeration share: `Noent` for `NFS3ERR_NOENT`.
+//! Short names of enumerators, without the prefix that the enumerators of an enumeration share: `Noent` for
+//! `NFS3ERR_NOENT`.
 
 use std::collections::HashMap;
 
@@ -9,15 +10,15 @@ use crate::{
     ir::{Enumerator, ItemKind, Spec},
 };
 
-/// The enumerations whose enumerators lose their common prefix.
+/// The set of enumerations whose enumerators lose their common prefix.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum Stripped {
-    /// None of them.
+    /// No enumerations.
     #[default]
     Nothing,
-    /// Those with these names in the specification.
+    /// The enumerations with these XDR names.
     Named(Vec<String>),
-    /// All.
+    /// All enumerations.
     All,
 }
 
@@ -31,7 +32,7 @@ impl Stripped {
     }
 }
 
-/// Sets the short names of the enumerators, and reports names that cannot be short.
+/// Sets the short names of enumerators, and reports enumerators that cannot have one.
 pub(crate) fn strip(spec: &mut Spec, stripped: &Stripped, out: &mut Vec<Diagnostic>) {
     if let Stripped::Named(names) = stripped {
         let is_enum =
@@ -61,7 +62,7 @@ fn shorten(enumeration: &str, enumerators: &mut [Enumerator], out: &mut Vec<Diag
         let length = lengths[index];
         let short = name.text[length..].to_owned();
         let without = format!("`{}` without the prefix `{}`", name.text, &name.text[..length]);
-        let help = format!("strip the prefixes of other enumerations only: name those, or leave out `{enumeration}`");
+        let help = format!("strip only the prefixes of other enumerations: list them without `{enumeration}`");
         if short.starts_with(|first: char| first.is_ascii_digit()) {
             out.push(
                 Diagnostic::new(Code::BadShortName, format!("{without} begins with a digit"))
@@ -75,7 +76,7 @@ fn shorten(enumeration: &str, enumerators: &mut [Enumerator], out: &mut Vec<Diag
             out.push(
                 Diagnostic::new(Code::BadShortName, format!("{without} is the name of `{}`", other.text))
                     .at(&name.span, "")
-                    .also(&other.span, "this has it first")
+                    .also(&other.span, "first used here")
                     .help(help),
             );
             continue;
@@ -87,14 +88,14 @@ fn shorten(enumeration: &str, enumerators: &mut [Enumerator], out: &mut Vec<Diag
     }
 }
 
-/// Length of the prefix that each enumerator loses, in bytes.
+/// Returns the length of the prefix that each enumerator loses, in bytes.
 fn prefixes(enumerators: &[Enumerator]) -> Vec<usize> {
     let names: Vec<&str> = enumerators.iter().map(|enumerator| enumerator.name.text.as_str()).collect();
     let all = shared(&names);
     if all > 0 {
         return vec![all; names.len()];
     }
-    // Status codes: NFS3_OK beside NFS3ERR_PERM, NFS3ERR_NOENT and so on.
+    // Status codes have two prefixes: NFS3_OK, but NFS3ERR_PERM, NFS3ERR_NOENT and so on.
     let is_success = |enumerator: &Enumerator| enumerator.value == 0;
     let mut successes = enumerators.iter().filter(|enumerator| is_success(enumerator));
     if let (Some(success), None) = (successes.next(), successes.next()) {
@@ -112,14 +113,15 @@ fn prefixes(enumerators: &[Enumerator]) -> Vec<usize> {
     vec![0; names.len()]
 }
 
-/// Length of the longest prefix of whole words that all names have and that is not all of any.
+/// Returns the length of the longest prefix of whole words that all names share, in bytes. The prefix is shorter than
+/// every name.
 fn shared(names: &[&str]) -> usize {
     let [first, others @ ..] = names else { return 0 };
     if others.is_empty() {
         return 0;
     }
     let common = others.iter().fold(first.len(), |common, name| common.min(common_len(first, name)));
-    // Names are ASCII.
+    // XDR names are ASCII, so every byte offset is a character boundary.
     (1..=common).rev().find(|&at| names.iter().all(|name| begins_word(name, at))).unwrap_or(0)
 }
 
@@ -127,7 +129,8 @@ fn common_len(one: &str, other: &str) -> usize {
     one.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count()
 }
 
-/// Returns whether a word of `name` begins at `at`: after `_`, in `NF3REG` after the digit, in `colorRed` at the capital.
+/// Returns whether a word of `name` begins at `at`: after `_`, after a digit (`NF3REG`) or at a capital letter
+/// (`colorRed`).
 fn begins_word(name: &str, at: usize) -> bool {
     let name = name.as_bytes();
     let (Some(before), Some(after)) = (name.get(at - 1), name.get(at)) else { return false };

@@ -1,5 +1,5 @@
-//! One pass over the tokens before the grammar sees the text: finds comments and lines that are not XDR, bounds the nesting, and
-//! cuts the text into definitions so that each is parsed by itself.
+//! A pass over the tokens before parsing. It finds comments and lines that are not XDR, bounds the nesting depth, and
+//! divides the text into definitions, which are then parsed separately.
 
 use std::ops::Range;
 
@@ -10,17 +10,17 @@ use crate::{
     source::span,
 };
 
-/// How deep braces, brackets and parentheses may nest. Parser and resolver recurse once per level.
+/// Maximum nesting depth of braces, brackets and parentheses. The parser and the resolver recurse once per level.
 pub(crate) const MAX_NESTING: usize = 48;
 
-/// What a comment is.
+/// The kind of a comment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommentKind {
-    /// `/* */` or `//`
+    /// A `/* */` or `//` comment.
     Comment,
-    /// `%` line
+    /// A `%` line.
     PassThrough,
-    /// `#` line
+    /// A `#` line.
     Preprocessor,
 }
 
@@ -29,20 +29,20 @@ pub(crate) enum CommentKind {
 pub(crate) struct Comment {
     pub(crate) kind: CommentKind,
     pub(crate) range: Range<usize>,
-    /// Whether nothing but blanks and comments stand before it on its line.
+    /// `true` if only white space and comments precede it on its line.
     pub(crate) own_line: bool,
 }
 
-/// What the pass finds.
+/// The result of the pass.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
-    /// In order.
+    /// Comments, in order.
     pub(crate) comments: Vec<Comment>,
-    /// The text of each definition.
+    /// The range of each definition.
     pub(crate) units: Vec<Range<usize>>,
-    /// Text that is not to be parsed, since it has been complained about.
+    /// Ranges that the parser must skip because an error in them is already reported.
     pub(crate) lost: Vec<Range<usize>>,
-    /// Tokens that the RFCs do not have.
+    /// Tokens that the RFCs do not define.
     pub(crate) dialects: Vec<Dialect>,
     pub(crate) diagnostics: Vec<Diagnostic>,
 }
@@ -52,28 +52,28 @@ const DEFINING: [&str; 6] = ["const", "enum", "program", "struct", "typedef", "u
 struct Scanner<'a> {
     file: usize,
     lexer: Lexer<'a>,
-    /// Where the current definition begins, once it has.
+    /// Start of the current definition, if one has started.
     start: Option<usize>,
-    /// The end of its last token.
+    /// End of the last token of the current definition.
     end: usize,
-    /// Whether its defining word has been seen.
+    /// `true` if the keyword of the definition has been seen.
     defining: bool,
-    /// The token before the current one, and the last word.
+    /// The previous token and the previous word.
     previous: &'a str,
     last_word: &'a str,
-    /// Whether an error in it has been reported.
+    /// `true` if an error in the current definition has been reported.
     bad: bool,
-    /// The open brackets.
+    /// Open brackets.
     open: Vec<Token<'a>>,
-    /// How many of them are braces.
+    /// Number of open brackets that are braces.
     braces: usize,
     line_is_blank: bool,
-    /// The braces of the open namespaces.
+    /// Opening braces of the current namespaces.
     namespaces: Vec<Token<'a>>,
     out: Scan,
 }
 
-/// Scans `text`, which is file number `file`.
+/// Scans `text`, the source with index `file`.
 pub(crate) fn scan(file: usize, text: &str) -> Scan {
     let mut scanner = Scanner {
         file,
@@ -102,11 +102,11 @@ impl<'a> Scanner<'a> {
                 TokenKind::LineEnd => self.line_is_blank = true,
                 TokenKind::BlockComment => self.comment(CommentKind::Comment, &token),
                 TokenKind::LineComment => {
-                    self.dialect(token.at, 2, "a comment that ends with its line", "RFC 4506 §6.2");
+                    self.dialect(token.at, 2, "a `//` comment", "RFC 4506 §6.2");
                     self.comment(CommentKind::Comment, &token);
                 }
                 TokenKind::PassThrough => {
-                    self.dialect(token.at, 1, "a line for a compiler of C", "RFC 4506 §6");
+                    self.dialect(token.at, 1, "a line for a C compiler", "RFC 4506 §6");
                     self.comment(CommentKind::PassThrough, &token);
                 }
                 // The preprocessor reports these as dialects.
@@ -136,7 +136,7 @@ impl<'a> Scanner<'a> {
         self.out.comments.push(Comment { kind, range: token.at..token.end(), own_line: self.line_is_blank });
     }
 
-    /// The code token after the current one, and the lexer behind it.
+    /// Returns the next token that is not trivia, and the lexer after it.
     fn ahead(&self) -> (Option<Token<'a>>, Lexer<'a>) {
         let mut lexer = self.lexer.clone();
         (next_code(&mut lexer), lexer)
@@ -171,7 +171,7 @@ impl<'a> Scanner<'a> {
         self.bad = true;
     }
 
-    /// The first open brace.
+    /// Returns the outermost open brace.
     fn open_brace(&self) -> Option<Token<'a>> {
         self.open.iter().find(|open| open.text == "{").copied()
     }
@@ -227,7 +227,7 @@ impl<'a> Scanner<'a> {
             ")" => "(",
             _ => "[",
         };
-        // An unmatched bracket is left to the grammar to complain about, but a brace closes what it encloses.
+        // The grammar reports unmatched brackets. A closing brace closes all brackets within it.
         if opener == "{" && self.braces > 0 {
             while self.open.pop_if(|open| open.text != opener).is_some() {}
         }
@@ -249,12 +249,13 @@ impl<'a> Scanner<'a> {
         self.last_word = token.text;
     }
 
-    /// `namespace a::b {`, as xdrpp has it: what is inside is as if it stood outside. Returns whether this is one.
+    /// Reads the xdrpp construct `namespace a::b {`. Its definitions belong to the enclosing scope. Returns whether this
+    /// is a namespace.
     fn namespace(&mut self, word: &Token<'_>) -> bool {
         let (mut next, mut lexer) = self.ahead();
         let mut name_end = None;
         while let Some(part) = next.filter(|part| part.kind == TokenKind::Word || part.text == "::") {
-            // The name has no blanks in it, and it begins with a word.
+            // The name starts with a word and contains no white space.
             let follows = name_end.map_or(part.kind == TokenKind::Word, |end| end == part.at);
             if !follows {
                 return false;
@@ -270,21 +271,21 @@ impl<'a> Scanner<'a> {
         true
     }
 
-    /// A definition ends where the next one certainly begins, whatever is missing between. That keeps an error to its
-    /// definition.
+    /// Ends the current definition if `word` certainly starts another one. An error in one definition then does not affect
+    /// the next.
     fn defining_word(&mut self, word: &Token<'a>) {
         let begins = match word.text {
-            // Reserved, and never within another definition.
+            // Reserved words that cannot occur within a definition.
             "const" | "typedef" => true,
-            // May be a field's name: a program has a name and a body.
+            // `program` can be the name of a field. A program has a name and a body.
             "program" => {
                 let (name, mut lexer) = self.ahead();
                 let is_named = name.is_some_and(|name| name.kind == TokenKind::Word);
                 is_named && next_code(&mut lexer).is_some_and(|body| body.text == "{")
             }
-            // Within a body they are types.
+            // Within a body, these words start a type.
             _ => {
-                // A body without a tag defines nothing: `typedef point struct { ... };`.
+                // A body without a tag is part of another definition: `typedef point struct { ... };`.
                 let is_tagged = !self.ahead().0.is_some_and(|next| matches!(next.text, "{" | "switch"));
                 self.open.is_empty() && self.last_word != "typedef" && (is_tagged || !self.defining)
             }
@@ -301,7 +302,7 @@ impl<'a> Scanner<'a> {
         self.defining = true;
     }
 
-    /// A comment that is never closed takes the rest of the text with it.
+    /// Reports an unclosed comment, which extends to the end of the text.
     fn open_comment(&mut self, token: &Token<'a>) {
         self.bad = false;
         self.complain(
@@ -313,7 +314,7 @@ impl<'a> Scanner<'a> {
         self.token(token);
     }
 
-    /// A string that is never closed takes the rest of its line with it.
+    /// Reports an unclosed string, which extends to the end of the line.
     fn open_string(&mut self, quote: &Token<'a>) {
         self.complain(
             Diagnostic::new(Code::Unclosed, "this string is never closed")
@@ -325,7 +326,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// The next token that is not trivia.
+/// Returns the next token that is not trivia.
 fn next_code<'a>(lexer: &mut Lexer<'a>) -> Option<Token<'a>> {
     lexer.find(|token| !token.kind.is_trivia())
 }

@@ -1,4 +1,4 @@
-//! Source texts and places in them.
+//! Source texts and positions in them.
 
 use std::{
     fs::{self, File},
@@ -8,15 +8,17 @@ use std::{
     sync::Arc,
 };
 
-/// The length of the longest text that [`read`] accepts, in bytes.
+/// Maximum length of a text that [`read`] accepts, in bytes.
 pub const MAX_LEN: u64 = 16 << 20;
 
 /// Reads a file.
 ///
 /// # Errors
-/// When it cannot be read, is not a regular file, or is longer than [`MAX_LEN`]. Devices, pipes and sockets may have no end.
+///
+/// Fails if the file cannot be read, is not a regular file, or is longer than [`MAX_LEN`]. Devices, pipes and sockets are
+/// rejected because they can be endless.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
-    // Before it is opened: that alone waits for the writer of a FIFO.
+    // Check the file type before opening: opening a FIFO blocks until there is a writer.
     let kind = fs::metadata(path)?;
     if kind.is_dir() {
         return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a directory"));
@@ -27,36 +29,37 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     read_from(File::open(path)?)
 }
 
-/// Reads all of `input`.
+/// Reads `input` to its end.
 ///
 /// # Errors
-/// When it cannot be read, or is longer than [`MAX_LEN`].
+///
+/// Fails if `input` cannot be read or is longer than [`MAX_LEN`].
 pub fn read_from(input: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     input.take(MAX_LEN + 1).read_to_end(&mut bytes)?;
     if u64::try_from(bytes.len()).is_ok_and(|len| len <= MAX_LEN) {
         Ok(bytes)
     } else {
-        let message = format!("longer than {} MiB, which is more than a specification needs", MAX_LEN >> 20);
+        let message = format!("longer than {} MiB; split it into smaller files", MAX_LEN >> 20);
         Err(io::Error::new(io::ErrorKind::FileTooLarge, message))
     }
 }
 
-/// A place in a source text: an octet range.
+/// A position in a source text: a range of bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Span {
-    /// Index of the source file, as given to the compiler.
+    /// Index of the source in [`Sources`].
     pub file: usize,
-    /// Octets of it.
+    /// Byte range within the source.
     pub range: Range<usize>,
 }
 
-/// One source text.
+/// A source text.
 #[derive(Debug, Clone)]
 pub struct Source {
     name: String,
     text: Arc<str>,
-    /// Octet at which each line begins.
+    /// Byte offset of the start of each line.
     lines: Vec<usize>,
 }
 
@@ -66,19 +69,19 @@ impl Source {
         Self { name, text, lines }
     }
 
-    /// Its name for messages: a path, as given.
+    /// Returns the name for messages, which is a path as the user gave it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its text.
+    /// Returns the text.
     #[must_use]
     pub fn text(&self) -> &Arc<str> {
         &self.text
     }
 
-    /// Line and column of an octet, both counted from 1; the column counts characters.
+    /// Returns the line and column of a byte offset. Both count from 1. The column counts characters.
     #[must_use]
     pub fn line_column(&self, offset: usize) -> (usize, usize) {
         let offset = offset.min(self.text.len());
@@ -89,31 +92,31 @@ impl Source {
     }
 }
 
-/// The texts of one run, by the index that a [`Span`] carries.
+/// The source texts of a run. A [`Span`] contains an index into them.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     files: Vec<Source>,
 }
 
 impl Sources {
-    /// Adds a text; returns its index.
+    /// Adds a text and returns its index.
     pub fn add(&mut self, name: impl Into<String>, text: impl Into<Arc<str>>) -> usize {
         self.files.push(Source::new(name.into(), text.into()));
         self.files.len() - 1
     }
 
-    /// The text of that index.
+    /// Returns the source at an index.
     #[must_use]
     pub fn get(&self, file: usize) -> Option<&Source> {
         self.files.get(file)
     }
 
-    /// All texts, in order of their index.
+    /// Returns all sources in order of their index.
     pub fn iter(&self) -> impl Iterator<Item = &Source> {
         self.files.iter()
     }
 
-    /// What stands at `span`; empty if that is no place in these texts.
+    /// Returns the text at `span`. Returns an empty string if `span` is not in these sources.
     #[must_use]
     pub fn slice(&self, span: &Span) -> &str {
         self.get(span.file).and_then(|source| source.text.get(span.range.clone())).unwrap_or_default()
@@ -124,26 +127,26 @@ pub(crate) fn span(file: usize, range: Range<usize>) -> Span {
     Span { file, range }
 }
 
-/// From the beginning of `first` to the end of `last`, which is in the same file.
+/// Returns the span from the start of `first` to the end of `last`. Both must be in the same file.
 pub(crate) fn join(first: &Span, last: &Span) -> Span {
     Span { file: first.file, range: first.range.start..last.range.end.max(first.range.end) }
 }
 
-/// Lines end as they did on old Macs too, all of them or some: then every octet keeps its place.
+/// Converts lone carriage returns (classic Mac OS line terminators) to line feeds. Byte offsets do not change.
 pub(crate) fn unix_lines(text: Arc<str>) -> Arc<str> {
     let alone = |at: usize| text.as_bytes().get(at + 1) != Some(&b'\n');
     if !text.match_indices('\r').any(|(at, _)| alone(at)) {
         return text;
     }
-    let mut octets = text.as_bytes().to_vec();
+    let mut bytes = text.as_bytes().to_vec();
     for (at, _) in text.match_indices('\r').filter(|(at, _)| alone(*at)) {
-        octets[at] = b'\n';
+        bytes[at] = b'\n';
     }
-    String::from_utf8(octets).map_or(Arc::clone(&text), Arc::from)
+    String::from_utf8(bytes).map_or(Arc::clone(&text), Arc::from)
 }
 
-/// The octets `range` of `text` less the annotations at `spans`, which are in order. A line that holds nothing but an
-/// annotation goes with it.
+/// Returns `text[range]` without the annotations at `spans`, which must be in order. Drops lines that contain only an
+/// annotation.
 pub(crate) fn without(text: &str, range: &Range<usize>, spans: &[Span]) -> String {
     let mut out = String::with_capacity(range.len());
     let mut from = range.start;
@@ -160,7 +163,7 @@ pub(crate) fn without(text: &str, range: &Range<usize>, spans: &[Span]) -> Strin
         } else {
             end + blank
         };
-        // Before a definition on the next line there is nothing to keep.
+        // An annotation on the line before a definition leaves no blank line.
         if out.is_empty() {
             let rest = text.get(from..range.end).unwrap_or_default();
             from += rest.len() - rest.trim_start().len();
@@ -170,7 +173,7 @@ pub(crate) fn without(text: &str, range: &Range<usize>, spans: &[Span]) -> Strin
     out
 }
 
-/// `text` with the indentation that all lines but the first share taken off, and no blanks at line ends.
+/// Removes the indentation that all lines except the first have in common, and trailing white space.
 pub(crate) fn dedent(text: &str) -> String {
     let indent = |line: &str| line.len() - line.trim_start_matches([' ', '\t']).len();
     let shared = text.lines().skip(1).filter(|line| !line.trim().is_empty()).map(indent).min().unwrap_or(0);

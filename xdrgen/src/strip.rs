@@ -1,4 +1,4 @@
-//! XDR text without annotations: what RFC 4506 and RFC 5531 alone define, for other tools and for documentation.
+//! Removal of annotations. The result is plain XDR (RFC 4506 and RFC 5531) for other tools and for documentation.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use crate::{
     source::{Span, span, unix_lines, without},
 };
 
-/// The text of a specification without its annotations, comments and layout kept. `name` stands for its path in
-/// messages.
+/// Removes the annotations from a specification. Keeps comments and layout. `name` replaces the path in messages.
 ///
 /// # Errors
-/// When it has syntax errors: where an annotation ends is then not known.
+///
+/// Returns the syntax errors of the text. The end of an annotation cannot be determined in invalid text.
 pub fn strip(name: impl Into<String>, text: impl Into<Arc<str>>) -> Result<String, Diagnostics> {
     let text = unix_lines(text.into());
     fmt::check(&name.into(), &text)?;
-    // Of every branch of a condition, whichever counts.
+    // Strips all branches of conditions, active or not.
     Ok(without(&text, &(0..text.len()), &annotations(&fmt::lex(&text))))
 }
 
-/// Where annotations stand, in order.
+/// Returns the spans of all annotations, in order.
 fn annotations(tokens: &[FmtToken<'_>]) -> Vec<Span> {
     let mut code = tokens.iter().filter(|token| token.is_code()).peekable();
     let mut found = Vec::new();

@@ -288,7 +288,7 @@ fn numbers_and_maxima_use_the_same_evaluator() {
     };
     assert_eq!(message("20000 + max(10, 20) * 5"), "Some(20100)");
     assert_eq!(message("1 / 0"), "division by zero");
-    assert_eq!(message("min(3)"), "`min` takes two or more");
+    assert_eq!(message("min(3)"), "`min` takes two or more arguments");
     assert_eq!(message("avg(3, 4)"), "there is no function `avg`");
     for depends in ["args.count", "len(args.name)", "args", "other.count"] {
         assert_eq!(message(depends), "this cannot depend on a call's arguments");

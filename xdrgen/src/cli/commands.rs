@@ -1,4 +1,4 @@
-//! The subcommands: thin, as the library does the work.
+//! The subcommands. The library does most of the work.
 
 use std::{error::Error as _, path::PathBuf};
 
@@ -16,9 +16,9 @@ use super::{
     output,
 };
 
-/// Width of tables where there is no terminal.
+/// Width of tables if standard output is not a terminal, in columns.
 const WIDTH: u16 = 120;
-/// Narrower ones cannot be read.
+/// Minimum width of tables. Narrower tables are unreadable.
 const NARROWEST: u16 = 60;
 
 fn compiler(files: &[PathBuf], input: &InputArgs) -> Compiler {
@@ -30,7 +30,7 @@ fn compiler(files: &[PathBuf], input: &InputArgs) -> Compiler {
         compiler = compiler.define(name, value);
     }
     for (name, path) in &input.foreign {
-        // Looked at when the arguments were read.
+        // `foreign` has already checked the path, so parsing cannot fail here.
         if let Ok(path) = syn::parse_str(path) {
             compiler = compiler.extern_type(name, &path);
         }
@@ -39,7 +39,7 @@ fn compiler(files: &[PathBuf], input: &InputArgs) -> Compiler {
         compiler = compiler.strict();
     }
     match input.default_reply_max {
-        Some(octets) => compiler.default_reply_max(octets),
+        Some(bytes) => compiler.default_reply_max(bytes),
         None => compiler,
     }
 }
@@ -65,10 +65,10 @@ pub(super) fn check(check: &Check, form: DiagnosticFormat) -> Result<(), CliErro
         return compile(files, &check.input, form).map(drop);
     }
     if files.len() > 1 && !check.input.ulb.is_empty() {
-        let message = "error: to which file does the binding belong? Use --together, or check one file\n".to_owned();
+        let message = "error: --ulb with several files is ambiguous; use --together, or check one file\n".to_owned();
         return Err(CliError { message, code: 2 });
     }
-    // Each file's faults are told, then it fails with the gravest code.
+    // Reports the errors of every file. The exit code is that of the most severe failure.
     let outcomes = files.iter().map(|file| compile(std::slice::from_ref(file), &check.input, form));
     let failures: Vec<CliError> = outcomes.filter_map(Result::err).collect();
     let code = failures.iter().map(|failure| failure.code).max();
@@ -102,7 +102,7 @@ pub(super) fn generate(generate: &Gen, form: DiagnosticFormat) -> Result<(), Cli
             None => (None, derive.as_str()),
         };
         let path = syn::parse_str(path).map_err(|_| CliError {
-            message: format!("error: `{path}` is no path of a trait, as `serde::Serialize` is\n"),
+            message: format!("error: `{path}` is not the path of a trait, such as `serde::Serialize`\n"),
             code: 2,
         })?;
         options = match name {
@@ -146,12 +146,12 @@ pub(super) fn extract(extract: &Extract) -> Result<(), CliError> {
         return output::write(extract.output.as_deref(), &extraction.text);
     };
     std::fs::create_dir_all(directory).map_err(|error| CliError {
-        message: format!("error: cannot make {}: {error}\n", directory.display()),
+        message: format!("error: cannot create {}: {error}\n", directory.display()),
         code: NO_FILE,
     })?;
     let stem = extract.text.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     for (index, file) in extraction.files.iter().enumerate() {
-        // The rest after the last `FILE ENDS` has no name.
+        // The text after the last `FILE ENDS` has no name.
         let name = file.name.clone().unwrap_or_else(|| format!("{stem}-{}.x", index + 1));
         output::write(Some(&directory.join(name)), &file.text)?;
     }

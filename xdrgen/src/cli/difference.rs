@@ -1,24 +1,24 @@
-//! The difference that formatting makes, in time linear in the length of the text.
+//! Unified diff between a text and its formatted version, computed in linear time.
 //!
-//! Formatting changes blanks only. So two lines are the same when they have the same text and the same number of other characters
-//! before them, and there is nothing to search for.
+//! Formatting only changes white space. Two lines are therefore the same line exactly if they have the same text and the
+//! same number of non-blank characters before them. No search is necessary.
 
 use std::{fmt::Write as _, ops::Range};
 
 use similar::{DiffOp, group_diff_ops, udiff::UnifiedHunkHeader};
 
-/// Lines shown around each difference.
+/// Number of unchanged lines to show around each change.
 const CONTEXT: usize = 2;
 
-/// A line with its end.
+/// A line, including its line terminator.
 struct Line<'a> {
     text: &'a str,
-    /// Characters before it that are not blank.
+    /// Number of non-blank characters before the line.
     before: usize,
     is_blank: bool,
 }
 
-/// The lines of `text`, which end as Unix, Windows or old Macs have it.
+/// Splits `text` into lines. Accepts Unix, Windows and classic Mac OS line terminators.
 fn lines(text: &str) -> Vec<Line<'_>> {
     let (mut lines, mut at, mut before) = (Vec::new(), 0, 0);
     while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
@@ -28,7 +28,7 @@ fn lines(text: &str) -> Vec<Line<'_>> {
             None => rest.len(),
         };
         let line = rest.get(..len).unwrap_or(rest);
-        // The mark of an encoding and that of the end of a file are blanks to XDR.
+        // XDR treats the byte order mark and the old end-of-file mark as white space.
         let visible = line.chars().filter(|c| !c.is_whitespace() && !matches!(c, '\u{FEFF}' | '\u{1A}')).count();
         lines.push(Line { text: line, before, is_blank: visible == 0 });
         before += visible;
@@ -37,11 +37,11 @@ fn lines(text: &str) -> Vec<Line<'_>> {
     lines
 }
 
-/// The operations that make `new` of `old`.
+/// Computes the operations that turn `old` into `new`.
 fn operations(old: &[Line<'_>], new: &[Line<'_>]) -> Vec<DiffOp> {
     let mut operations = Vec::new();
     let (mut i, mut j) = (0, 0);
-    // Where the lines begin that are not the same.
+    // Start of the current run of changed lines.
     let (mut old_index, mut new_index) = (0, 0);
     while let (Some(a), Some(b)) = (old.get(i), new.get(j)) {
         if a.before == b.before && a.text == b.text {
@@ -62,7 +62,7 @@ fn operations(old: &[Line<'_>], new: &[Line<'_>]) -> Vec<DiffOp> {
     operations
 }
 
-/// Adds a change of the lines between these indices, if there are any.
+/// Adds a change for these ranges of lines. Does nothing if both ranges are empty.
 fn change(operations: &mut Vec<DiffOp>, (old_index, old_end): (usize, usize), (new_index, new_end): (usize, usize)) {
     let (old_len, new_len) = (old_end - old_index, new_end - new_index);
     match (old_len, new_len) {
@@ -73,7 +73,7 @@ fn change(operations: &mut Vec<DiffOp>, (old_index, old_end): (usize, usize), (n
     }
 }
 
-/// The unified difference of the text `old` of a file and the formatted text `new`.
+/// Returns the unified diff between `old` and the formatted text `new`.
 pub(super) fn unified(name: &str, old: &str, new: &str) -> String {
     let (old, new) = (lines(old), lines(new));
     let mut out = format!("--- {name}\n+++ {name}, formatted\n");
@@ -108,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    /// What the operations make of `old`. Checks that they say the truth about it.
+    /// Applies the operations to `old`, and checks that their ranges are consistent.
     fn applied(old: &str, new: &str) -> String {
         let (old, new) = (lines(old), lines(new));
         let (mut text, mut at) = (String::new(), 0);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_changes_make_the_new_text_of_the_old() {
+    fn operations_turn_the_old_text_into_the_new() {
         for old in [
             "struct a{int x;/* east */\nint y;};\n\n\nconst A=1;\n",
             "\n\n/* a\n   b */ const A = 1;\n\n \nstruct a { int x; };\n",
@@ -138,14 +138,14 @@ mod tests {
             let new = format("t.x", old, &FormatOptions::default()).unwrap();
             assert_eq!(applied(old, &new), new, "{old:?}");
         }
-        // Texts that differ in more than blanks.
+        // Texts that differ in more than white space.
         for (old, new) in [("a\nb\n", "b\na\n"), ("a\n", "\n"), ("", "a"), ("a\nb\nc", "abcd\nc")] {
             assert_eq!(applied(old, new), new);
         }
     }
 
     #[test]
-    fn a_difference_shows_what_it_is_about() {
+    fn unified_format_with_context() {
         let old = "const A = 1;\nconst B = 2;\nconst C = 3;\n\n\n\nconst D  = 4;\nconst E = 5;";
         let new = "const A = 1;\nconst B = 2;\nconst C = 3;\n\nconst D = 4;\nconst E = 5;\n";
         let expected = "--- a.x\n+++ a.x, formatted\n@@ -3,6 +3,4 @@\n const C = 3;\n \n-\n-\n-const D  = 4;\n-const E = 5;\n\
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_in_every_line_takes_linear_time() {
+    fn changes_in_every_line_take_linear_time() {
         let text = |blanks: &str| (0..100_000).map(|n| format!("    int{blanks}x{n};\n")).collect::<String>();
         let start = Instant::now();
         let difference = unified("a.x", &text("  "), &text(" "));

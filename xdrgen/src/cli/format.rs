@@ -1,4 +1,4 @@
-//! `xdrgen fmt`
+//! The `xdrgen fmt` command.
 
 use std::{
     io::stdin,
@@ -15,7 +15,7 @@ use super::{CliError, DiagnosticFormat, NO_FILE, WRONG_INPUT, args::Fmt, command
 pub(super) fn run(fmt: &Fmt, form: DiagnosticFormat) -> Result<(), CliError> {
     let stdin = vec![PathBuf::from("-")];
     let files = if fmt.files.is_empty() { &stdin } else { &fmt.files };
-    // Each file's faults are told, then it fails with the gravest code.
+    // Formats all files, even if some fail. The exit code is that of the most severe failure.
     let failures: Vec<CliError> = files.iter().filter_map(|file| one(file, fmt, form).err()).collect();
     let code = failures.iter().map(|failure| failure.code).max();
     let message = failures.into_iter().map(|failure| failure.message).collect();
@@ -42,17 +42,17 @@ fn one(file: &Path, fmt: &Fmt, form: DiagnosticFormat) -> Result<(), CliError> {
         return Err(CliError { message: String::new(), code: WRONG_INPUT });
     }
     if piped {
-        return output::write_octets(None, &new);
+        return output::write_bytes(None, &new);
     }
-    // What is as it should be keeps its time.
-    if new == old { Ok(()) } else { output::write_octets(Some(file), &new) }
+    // Do not change the modification time of a file that is already formatted.
+    if new == old { Ok(()) } else { output::write_bytes(Some(file), &new) }
 }
 
-/// What formatting would change, as a unified difference.
+/// Returns the changes that formatting would make, as a unified diff.
 fn differences(name: &str, old: &[u8], new: &[u8]) -> String {
     let (old, new) = (String::from_utf8_lossy(old), String::from_utf8_lossy(new));
     if old.lines().eq(new.lines()) {
-        return format!("{name}: lines end otherwise\n");
+        return format!("{name}: line terminators differ\n");
     }
     difference::unified(name, &old, &new)
 }

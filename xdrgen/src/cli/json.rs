@@ -1,4 +1,4 @@
-//! Diagnostics for editors: one JSON object a line.
+//! JSON output of diagnostics for editors: one object per line.
 //!
 //! ```json
 //! {"severity":"error","code":"E0101","message":"no type is named `b`","primary":{"file":"a.x","line":1,"column":12,
@@ -6,8 +6,8 @@
 //!  "suggestions":[{"file":"a.x",...,"replacement":"c"}]}
 //! ```
 //!
-//! Lines and columns count from 1, columns characters, `start` and `end` octets from 0; an end is the place after the last.
-//! `primary` is null where the trouble is outside of the texts. A suggestion replaces what stands at its place.
+//! Lines and columns count from 1, and columns count characters. `start` and `end` are byte offsets and count from 0. Ends
+//! are exclusive. `primary` is null if the problem is outside the sources. A suggestion replaces the text at its position.
 
 use rpcrdma_xdrgen::{
     diag::{Diagnostics, Label, Severity, Suggestion},
@@ -15,7 +15,7 @@ use rpcrdma_xdrgen::{
 };
 use serde_json::{Value, json};
 
-/// All of `diagnostics`, a line each.
+/// Formats `diagnostics`, one JSON object per line.
 pub(super) fn render(diagnostics: &Diagnostics) -> String {
     let place = |span: &Span, key: &str, text: &str| -> Value {
         let source = diagnostics.sources().get(span.file);

@@ -1,4 +1,4 @@
-//! Arguments and subcommands of `xdrgen`.
+//! The command line of `xdrgen`.
 
 mod args;
 mod commands;
@@ -15,29 +15,29 @@ use rpcrdma_xdrgen::diag::Diagnostics;
 
 use self::args::{Cli, Command, Format};
 
-/// Everything is as it should be.
+/// Success.
 const GOOD: u8 = 0;
-/// The input is wrong: diagnostics say how.
+/// The input has errors, which the diagnostics describe.
 const WRONG_INPUT: u8 = 1;
-// 2 is clap's, for wrong usage.
+// clap exits with 2 for wrong usage.
 /// A file cannot be read or written.
 const NO_FILE: u8 = 3;
 
-/// How a command ends other than well: what remains to be said, and the exit code.
+/// Failure of a command: text that is still to be printed, and the exit code.
 struct CliError {
     message: String,
     code: u8,
 }
 
-/// In which form diagnostics are written.
+/// Output format of diagnostics.
 #[derive(Debug, Clone, Copy)]
 enum DiagnosticFormat {
-    /// For people.
+    /// Text for humans.
     Text {
-        /// Whether the terminal has colours.
+        /// Enables colours.
         colour: bool,
     },
-    /// For editors.
+    /// JSON for editors.
     Json,
 }
 

@@ -1,4 +1,4 @@
-//! Where results go.
+//! Reading of input files and writing of results.
 
 use std::{
     fs,
@@ -10,28 +10,28 @@ use rpcrdma_xdrgen::source;
 
 use super::{CliError, NO_FILE};
 
-/// Writes to a file, or to standard output, which is `-` as well.
+/// Writes text to a file. `None` and `-` mean standard output.
 pub(super) fn write(path: Option<&Path>, text: &str) -> Result<(), CliError> {
-    write_octets(path.filter(|path| *path != Path::new("-")), text.as_bytes())
+    write_bytes(path.filter(|path| *path != Path::new("-")), text.as_bytes())
 }
 
-/// The same with octets.
-pub(super) fn write_octets(path: Option<&Path>, octets: &[u8]) -> Result<(), CliError> {
+/// Writes bytes to a file. `None` means standard output.
+pub(super) fn write_bytes(path: Option<&Path>, bytes: &[u8]) -> Result<(), CliError> {
     let failed = |what: &dyn std::fmt::Display, error| CliError {
         message: format!("error: cannot write {what}: {error}\n"),
         code: NO_FILE,
     };
     match path {
-        Some(path) => fs::write(path, octets).map_err(|error| failed(&path.display(), error)),
-        None => match stdout().lock().write_all(octets) {
-            // Who reads has had enough, as `head` does.
+        Some(path) => fs::write(path, bytes).map_err(|error| failed(&path.display(), error)),
+        None => match stdout().lock().write_all(bytes) {
+            // The reader closed the pipe early, as `head` does.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
             done => done.map_err(|error| failed(&"to standard output", error)),
         },
     }
 }
 
-/// Reads a file as text; what is no UTF-8 is shown as such.
+/// Reads a file as text. Replaces invalid UTF-8 by U+FFFD.
 pub(super) fn read(path: &Path) -> Result<String, CliError> {
     let unreadable =
         |error| CliError { message: format!("error: cannot read {}: {error}\n", path.display()), code: NO_FILE };

@@ -1,4 +1,4 @@
-//! The codes of diagnostics. A code keeps its meaning for good; `ERRORS.md` explains each to a user.
+//! Diagnostic codes. The meaning of a code never changes. `ERRORS.md` explains each code to users.
 
 use std::fmt;
 
@@ -6,7 +6,8 @@ use super::Severity;
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $name:ident = $text:literal;)+) => {
-        /// Which rule a diagnostic is about. `E` is an error, `W` a warning.
+        /// The rule that a diagnostic reports. Codes that start with `E` are errors, codes that start with `W` are
+        /// warnings.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
         pub enum Code {
@@ -14,10 +15,10 @@ macro_rules! codes {
         }
 
         impl Code {
-            /// Every code.
+            /// All codes.
             pub const ALL: &[Self] = &[$(Self::$name),+];
 
-            /// As printed.
+            /// Returns the code as it is printed, such as `E0101`.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
@@ -29,17 +30,17 @@ macro_rules! codes {
 }
 
 codes! {
-    /// A file cannot be read, or is not UTF-8.
+    /// A file cannot be read.
     Unreadable = "E0001";
     /// The text does not follow the grammar.
     Syntax = "E0002";
     /// A brace, comment or string is never closed.
     Unclosed = "E0003";
-    /// Braces or parentheses nest deeper than the compiler goes.
+    /// Braces or parentheses nest too deeply for the compiler.
     TooDeep = "E0004";
-    /// A number does not fit where it stands.
+    /// A number is out of range for its position.
     OutOfRange = "E0005";
-    /// Other compilers take it, the RFCs do not: only where strictness is asked for.
+    /// Other compilers accept the construct, but the RFCs do not define it. Reported in strict mode only.
     Dialect = "E0006";
     /// No type has this name.
     UnknownType = "E0101";
@@ -47,48 +48,48 @@ codes! {
     UnknownConstant = "E0102";
     /// A name or number is used twice where it must be unique.
     Duplicate = "E0103";
-    /// A constant or typedef is defined by itself.
+    /// A constant or typedef is defined in terms of itself.
     Cycle = "E0104";
-    /// A type contains itself in every value, so none is finite.
+    /// Every value of a type contains another value of that type, so no value is finite.
     Infinite = "E0105";
-    /// A type cannot stand here.
+    /// A type is not allowed in this position.
     WrongType = "E0106";
-    /// A case label is no value of the discriminant.
+    /// A case label is not a value of the discriminant.
     BadCase = "E0107";
-    /// A constant of another kind is needed.
+    /// A constant has the wrong kind.
     WrongConstant = "E0108";
-    /// An annotation or statement is unknown, or cannot stand here.
+    /// An annotation or statement is unknown, or is not allowed in this position.
     BadAnnotation = "E0201";
-    /// An annotation's or statement's arguments are wrong.
+    /// The arguments of an annotation or statement are wrong.
     BadArguments = "E0202";
-    /// The same is stated twice.
+    /// A fact is stated twice.
     StatedTwice = "E0203";
-    /// A statement of a `.ulb` file names what is not there.
+    /// A statement in a `.ulb` file names an item that does not exist.
     UnknownItem = "E0204";
-    /// The item cannot be eligible for direct data placement.
+    /// An item is not eligible for direct data placement.
     NotEligible = "E0205";
-    /// An eligible item holds an eligible item.
+    /// An eligible item contains another eligible item.
     NestedEligible = "E0206";
     /// An eligible result has no maximum that the requester can compute.
     UnboundedResult = "E0207";
-    /// A reply has no maximum.
+    /// A reply has no maximum size.
     UnboundedReply = "E0208";
     /// A call or reply has more eligible items than its limit.
     TooManyItems = "E0209";
-    /// An expression does not name an item of the arguments that it can be computed from.
+    /// An expression cannot be computed from the arguments of the call.
     BadExpression = "E0210";
     /// An enumerator has no usable name without the prefix of its enumeration.
     BadShortName = "E0301";
-    /// A line for a preprocessor is left out.
+    /// A preprocessor line is ignored.
     Preprocessor = "W0001";
     /// A statement has no effect.
     NoEffect = "W0002";
-    /// A constant that nothing uses is left out.
+    /// An unused constant is omitted.
     LeftOut = "W0003";
 }
 
 impl Code {
-    /// Error or warning.
+    /// Returns the severity of the code.
     #[must_use]
     pub const fn severity(self) -> Severity {
         match self {

@@ -1,4 +1,4 @@
-//! What the compiler has to say about a source: errors and warnings with their places, many per run.
+//! Diagnostics: errors and warnings with their positions in the source. One run can report many.
 
 mod code;
 mod render;
@@ -9,54 +9,54 @@ use std::{fmt, sync::Arc};
 
 use crate::source::{Sources, Span};
 
-/// How bad it is.
+/// The severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Output can be used.
+    /// The compiler still produces output.
     Warning,
-    /// There is no output.
+    /// The compiler produces no output.
     Error,
 }
 
-/// A place, and what is to be said of it.
+/// A position in the source with an explanation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
-    /// Where.
+    /// The position.
     pub span: Span,
-    /// What; may be empty for the primary label.
+    /// The explanation. May be empty for the primary label.
     pub text: String,
 }
 
-/// A change of a text that would make it right, likely.
+/// A replacement of source text that is likely to fix the problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Suggestion {
-    /// What to replace; empty where something is to be added.
+    /// The text to replace. An empty range marks an insertion.
     pub span: Span,
-    /// By what.
+    /// The new text.
     pub replacement: String,
 }
 
 /// One error or warning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// Its code: what a search finds, and what a test compares.
+    /// The code, by which users search and tests compare.
     pub code: Code,
-    /// What is wrong, in a line.
+    /// The problem, in one line.
     pub message: String,
-    /// Where. No place when the trouble is outside of the texts, as a file that cannot be read.
+    /// The position of the problem. `None` if the problem is outside the sources, for example a file that cannot be read.
     pub primary: Option<Label>,
-    /// Other places that have to do with it.
+    /// Related positions.
     pub secondary: Vec<Label>,
-    /// Why: what a specification requires.
+    /// Reasons, such as the requirement of a specification.
     pub notes: Vec<String>,
-    /// What to do.
+    /// Instructions for the user.
     pub helps: Vec<String>,
-    /// What an editor can offer to do.
+    /// Replacements that an editor can offer.
     pub suggestions: Vec<Suggestion>,
 }
 
 impl Diagnostic {
-    /// A diagnostic without a place.
+    /// Creates a diagnostic without a position.
     #[must_use]
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self {
@@ -70,14 +70,14 @@ impl Diagnostic {
         }
     }
 
-    /// Sets the place it is about.
+    /// Sets the primary position.
     #[must_use]
     pub fn at(mut self, span: &Span, text: impl Into<String>) -> Self {
         self.primary = Some(Label { span: span.clone(), text: text.into() });
         self
     }
 
-    /// Adds another place.
+    /// Adds a related position.
     #[must_use]
     pub fn also(mut self, span: &Span, text: impl Into<String>) -> Self {
         self.secondary.push(Label { span: span.clone(), text: text.into() });
@@ -91,28 +91,29 @@ impl Diagnostic {
         self
     }
 
-    /// Says what to do.
+    /// Adds an instruction for the user.
     #[must_use]
     pub fn help(mut self, text: impl Into<String>) -> Self {
         self.helps.push(text.into());
         self
     }
 
-    /// Adds a change that an editor can make.
+    /// Adds a replacement that an editor can offer.
     #[must_use]
     pub fn suggest(mut self, span: &Span, replacement: impl Into<String>) -> Self {
         self.suggestions.push(Suggestion { span: span.clone(), replacement: replacement.into() });
         self
     }
 
-    /// Error or warning.
+    /// Returns the severity of the code.
     #[must_use]
     pub fn severity(&self) -> Severity {
         self.code.severity()
     }
 }
 
-/// All diagnostics of a run, with the texts they are about. Displayed as rustc's are, without colour.
+/// All diagnostics of a run, with the sources that they refer to. `Display` formats them in rustc's style, without
+/// colours.
 #[derive(Debug, Clone, Default)]
 pub struct Diagnostics {
     list: Vec<Diagnostic>,
@@ -132,30 +133,30 @@ impl Diagnostics {
         Self { list, sources }
     }
 
-    /// In order of their places.
+    /// Returns the diagnostics in order of their positions.
     pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
         self.list.iter()
     }
 
-    /// The texts that their spans are places of.
+    /// Returns the sources that the spans refer to.
     #[must_use]
     pub fn sources(&self) -> &Arc<Sources> {
         &self.sources
     }
 
-    /// How many errors there are, warnings not counted.
+    /// Returns the number of errors, excluding warnings.
     #[must_use]
     pub fn error_count(&self) -> usize {
         self.list.iter().filter(|d| d.severity() == Severity::Error).count()
     }
 
-    /// Whether there is nothing to say.
+    /// Returns whether there are no diagnostics.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// As text, with the source lines; with colours for a terminal.
+    /// Formats the diagnostics with their source lines. `colour` adds ANSI colours for a terminal.
     #[must_use]
     pub fn render(&self, colour: bool) -> String {
         render::render(&self.list, &self.sources, colour)
@@ -170,11 +171,11 @@ impl fmt::Display for Diagnostics {
 
 impl std::error::Error for Diagnostics {}
 
-/// Cuts what a message quotes from a text between backticks, if it is long.
+/// Shortens long quotations of source text, which are between backticks.
 fn shorten(message: &mut String) {
-    /// The most characters that are quoted whole.
+    /// Longest quotation that is kept whole, in characters.
     const WHOLE: usize = 80;
-    /// The characters that are left at the beginning and at the end of a longer quotation.
+    /// Numbers of characters to keep at the beginning and at the end of a longer quotation.
     const ENDS: (usize, usize) = (40, 10);
     if message.len() <= WHOLE {
         return;
@@ -196,7 +197,7 @@ mod tests {
     use super::shorten;
 
     #[test]
-    fn only_long_quotations_are_cut() {
+    fn only_long_quotations_are_shortened() {
         let long = "1".repeat(60) + &"2".repeat(60);
         let mut message = format!("`short` and `{long}` in {long}");
         shorten(&mut message);

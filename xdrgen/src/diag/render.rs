@@ -1,4 +1,4 @@
-//! Diagnostics as text: source line, carets, notes.
+//! Text output of diagnostics: source line, carets and notes.
 
 use std::ops::Range;
 
@@ -7,13 +7,14 @@ use annotate_snippets::{Annotation, AnnotationKind, Level, Renderer, Snippet};
 use super::{Diagnostic, Label, Severity};
 use crate::source::{Source, Sources};
 
-/// Beyond so many, a count is printed instead.
+/// Maximum number of diagnostics to print. The others are only counted.
 const SHOWN: usize = 50;
 
-/// How far from the primary label others are shown, in octets; further ones are told by line and column.
+/// Maximum distance from the primary label, in bytes, at which other labels are shown in the source. Labels that are
+/// farther away are described by line and column.
 const NEAR: usize = 32 * 1024;
 
-/// Longest line shown whole. Of a longer one the labels are told by line and column.
+/// Maximum length of a line that is shown whole, in bytes. For a longer line, labels are described by line and column.
 const LONG_LINE: usize = 2000;
 
 pub(super) fn render(list: &[Diagnostic], sources: &Sources, colour: bool) -> String {
@@ -113,9 +114,10 @@ fn line_end(text: &str, at: usize) -> usize {
     text.get(at..).and_then(|after| after.find('\n')).map_or(text.len(), |n| at + n)
 }
 
-/// A label's octets within the window, cut at the end of its first line: carets under a whole body help nobody.
+/// Returns the bytes of a label within the window, up to the end of the label's first line. Carets below a whole body are
+/// not helpful.
 fn clamp(text: &str, range: &Range<usize>, window: &Range<usize>) -> Range<usize> {
-    // A place within a character is that character's: the renderer would not have it.
+    // The renderer requires positions on character boundaries.
     let place = |at: usize| (0..=at.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or_default();
     let start = place(range.start).clamp(window.start, window.end);
     let end = place(range.end).clamp(start, line_end(text, start).clamp(start, window.end));
@@ -127,7 +129,7 @@ mod tests {
     use super::clamp;
 
     #[test]
-    fn places_within_characters() {
+    fn labels_within_characters_are_adjusted() {
         let text = "a\u{FEFF}b\nc";
         assert_eq!(clamp(text, &(3..5), &(0..5)), 1..5);
         assert_eq!(clamp(text, &(2..3), &(0..5)), 1..1);

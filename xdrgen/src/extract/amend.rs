@@ -1,10 +1,10 @@
-//! Amendments: what has to be changed in extracted XDR, and why.
+//! Amendments: changes to extracted XDR, with their reasons.
 
 use std::ops::Range;
 
 use super::ExtractError;
 
-/// A list of amendments, from a file that people read and edit.
+/// A list of amendments, read from a text file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Amendments {
     source: Vec<String>,
@@ -12,33 +12,33 @@ pub struct Amendments {
     entries: Vec<Amendment>,
 }
 
-/// One fault of a specification's XDR and all changes that it takes.
+/// A defect in the XDR of a document, and the changes that correct it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Amendment {
-    /// The fault in a few words.
+    /// Short description of the defect.
     pub title: String,
-    /// The section that it stands in.
+    /// Number of the section that contains the defect.
     pub section: Option<String>,
-    /// Why it is a fault, and why it is amended as it is.
+    /// Why this is a defect, and why these changes correct it.
     pub reason: String,
-    /// What is changed.
+    /// The changes, in order.
     pub changes: Vec<Change>,
 }
 
-/// Text to find and text to put in its place.
+/// A text to find and its replacement.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Change {
-    /// Line of the amendments file, from 1.
+    /// Line number in the amendments file. Counts from 1.
     pub line: usize,
-    /// The lines to find. They match word by word, however the words are spaced and broken into lines, and
+    /// The lines to find. They are compared word by word, without regard to white space and line breaks, and must occur
     /// exactly once.
     pub find: Vec<String>,
-    /// The lines to put; none removes what was found.
+    /// The replacement lines. If empty, the found text is removed.
     pub put: Vec<String>,
 }
 
 impl Amendments {
-    /// Reads an amendments file:
+    /// Parses an amendments file:
     ///
     /// ```text
     /// # A comment.
@@ -47,23 +47,25 @@ impl Amendments {
     ///
     /// amendment: The constant has no `=`
     /// section: 4.2
-    /// reason: RFC 4506 section 6.3 wants one.
+    /// reason: RFC 4506 section 6.3 requires one.
     ///   (Continued: any indented line.)
     ///
     /// - const FROBS 7;
     /// + const FROBS = 7;
     /// ```
     ///
-    /// `sections:` is for a document that marks no code: the declarations are those in the running text of these
-    /// sections and of what is below them.
+    /// `sections:` is for documents that do not mark code. Declarations are then extracted from the running text of these
+    /// sections and their subsections.
     ///
-    /// Under an amendment, `-` lines and the `+` lines after them are one change; there may be several.
+    /// In an amendment, each group of `-` lines and the `+` lines after it form a change. An amendment can have several
+    /// changes.
     ///
     /// # Errors
-    /// [`ExtractError::BadAmendments`].
+    ///
+    /// [`ExtractError::BadAmendments`] if the file does not have this format.
     pub fn parse(text: &str) -> Result<Self, ExtractError> {
         let mut amendments = Self::default();
-        // Which text an indented line continues.
+        // The text that an indented line continues.
         let mut open: Option<OpenAmendment> = None;
         for (index, line) in text.lines().enumerate() {
             let number = index + 1;
@@ -89,28 +91,29 @@ impl Amendments {
         amendments.check()
     }
 
-    /// What the amended text is from, a paragraph an entry: for the heading of the result.
+    /// Returns the paragraphs that describe the source of the amended text, for the heading of the result.
     #[must_use]
     pub fn source(&self) -> &[String] {
         &self.source
     }
 
-    /// The sections whose running text has the declarations; none for a document that marks its code.
+    /// Returns the sections whose running text contains the declarations. Empty for a document that marks its code.
     #[must_use]
     pub fn sections(&self) -> &[String] {
         &self.sections
     }
 
-    /// The amendments in order.
+    /// Returns the amendments in order.
     #[must_use]
     pub fn entries(&self) -> &[Amendment] {
         &self.entries
     }
 
-    /// The code with every change made, one after the other.
+    /// Applies all changes to `code`, in order.
     ///
     /// # Errors
-    /// When what a change looks for is not there exactly once.
+    ///
+    /// [`ExtractError::NotFound`] or [`ExtractError::Ambiguous`] if the text of a change does not occur exactly once.
     pub fn apply(&self, code: &str) -> Result<String, ExtractError> {
         let mut code = code.to_owned();
         for amendment in &self.entries {
@@ -138,7 +141,7 @@ impl Amendments {
                 let is_number = |n: &String| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit() || b == b'.');
                 self.sections.extend(numbers);
                 if !self.sections.iter().all(is_number) {
-                    return Err("`sections:` takes numbers of sections, with commas between them");
+                    return Err("`sections:` needs section numbers separated by commas");
                 }
             }
             ("sections", Some(_)) => return Err("`sections:` after the first amendment"),
@@ -164,7 +167,7 @@ impl Amendments {
             } else if amendment.reason.is_empty() {
                 "has no `reason:`"
             } else if amendment.changes.iter().any(|change| change.find_words().next().is_none()) {
-                "has a change without a word to find"
+                "has a change with nothing to find"
             } else {
                 continue;
             };
@@ -186,7 +189,7 @@ fn continue_text(text: Option<&mut String>, line: &str) {
     }
 }
 
-/// The sign and the text of a `- ` or `+ ` line.
+/// Returns the sign and the text of a `- ` or `+ ` line.
 fn signed(line: &str) -> Option<(char, &str)> {
     let sign = line.chars().next().filter(|sign| matches!(sign, '-' | '+'))?;
     let rest = &line[1..];
@@ -238,7 +241,7 @@ impl Change {
         Ok(self.put_between(before, after))
     }
 
-    /// The put lines, indented as the line that they start on.
+    /// Returns the replacement lines with the indentation of the line where they start.
     fn put_between(&self, before: &str, after: &str) -> String {
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
         let line = &before[line_start..];
@@ -253,7 +256,7 @@ impl Change {
             }
             text.push_str(put);
         }
-        // A line of which nothing is left goes away whole.
+        // Remove a line that has become empty.
         if self.put.is_empty() && line.trim().is_empty() {
             text.truncate(line_start);
             if let Some(rest) = after.strip_prefix('\n') {
@@ -264,7 +267,7 @@ impl Change {
     }
 }
 
-/// Where the words of `text` are.
+/// Returns the ranges of the words in `text`.
 fn words(text: &str) -> Vec<Range<usize>> {
     let mut at = 0;
     let mut found = Vec::new();

@@ -1,12 +1,12 @@
 //! Extraction of XDR from the text of a specification.
 //!
-//! RFCs and drafts of the NFS working group mark each line of XDR with `///`, so that a reader can take the machine
-//! readable part out of the document (RFC 8166 §4.1, RPC-over-RDMA version 2 draft §8.2). [`extract`] does
-//! so: it takes the marked lines, whatever pages they are spread over, applies the [`Amendments`] that make them a
-//! valid description, each found exactly once, and divides the result where the document says `FILE ENDS`.
+//! RFCs and drafts of the NFSv4 working group mark each line of XDR with `///`, so that it can be extracted from the
+//! document (RFC 8166 §4.1, RPC-over-RDMA version 2 draft §8.2). [`extract`] collects the marked lines across page breaks.
+//! It then applies the [`Amendments`] that correct defects in the XDR. It splits the result into files where the document
+//! says `FILE ENDS`.
 //!
-//! A document without any `///` is read by its `<CODE BEGINS>` blocks, page headers and footers dropped. Of one without
-//! either, the amendments name the sections whose declarations are taken out of the running text.
+//! If a document has no `///` marks, [`extract`] reads its `<CODE BEGINS>` blocks without page headers and footers. If it
+//! has no such blocks either, the amendments list the sections whose running text contains the declarations.
 
 mod amend;
 mod running;
@@ -19,18 +19,18 @@ pub use amend::{Amendment, Amendments, Change};
 pub use split::ExtractedFile;
 pub use text::{Repair, RepairKind};
 
-/// How to read the document.
+/// Options for reading a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ExtractOptions {
-    /// The text went through a scanner that damaged the marks: within a code block, `111` is read as `///`, an
-    /// unmarked line as marked, and a line with several marks as so many lines. Every such guess is reported in
-    /// [`Extraction::repairs`]. Default `false`.
+    /// Enables the repair of marks that optical character recognition damaged. Within a code block, `111` is read as `///`, an
+    /// unmarked line as marked, and a line with several marks as several lines. Each repair is reported in
+    /// [`Extraction::repairs`]. Default: `false`.
     pub scanned: bool,
 }
 
 impl ExtractOptions {
-    /// The same, but for a text that went through a scanner.
+    /// Enables the repair of damaged marks.
     #[must_use]
     pub fn scanned(mut self) -> Self {
         self.scanned = true;
@@ -38,98 +38,101 @@ impl ExtractOptions {
     }
 }
 
-/// What was found in a document.
+/// The XDR extracted from a document.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Extraction {
-    /// All of it, amended, headed by a comment that says where it comes from.
+    /// The whole XDR after amendments. It starts with a comment that names its origin.
     pub text: String,
-    /// The same in the files that the document divides it into, in order, each with that heading; empty where the
-    /// document has no `FILE ENDS`.
+    /// The same XDR as the separate files that the document defines, in order. Each file starts with the comment. Empty if
+    /// the document has no `FILE ENDS`.
     pub files: Vec<ExtractedFile>,
-    /// Numbers of the sections that it stands in, in order, each once.
+    /// Numbers of the sections that contain the XDR, in order and without duplicates.
     pub sections: Vec<String>,
-    /// What was guessed, with [`ExtractOptions::scanned`].
+    /// Repairs made because of [`ExtractOptions::scanned`].
     pub repairs: Vec<Repair>,
 }
 
-/// Why no XDR could be extracted.
+/// Error from the extraction of XDR.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExtractError {
-    /// Neither `///` nor a code block.
+    /// The document has neither `///` marks nor code blocks.
     #[error("the text has neither lines marked `///` nor a <CODE BEGINS> block")]
     NothingFound,
-    /// A code block that has no end.
+    /// A code block has no end.
     #[error("line {line}: <CODE BEGINS> without <CODE ENDS>")]
     UnclosedBlock {
-        /// Of the document, from 1.
+        /// Line number in the document. Counts from 1.
         line: usize,
     },
-    /// A declaration in running text that has no end.
+    /// A declaration in running text has no end.
     #[error("line {line}: a declaration starts here and does not end")]
     UnclosedDeclaration {
-        /// Of the document, from 1.
+        /// Line number in the document. Counts from 1.
         line: usize,
     },
-    /// A section that the amendments name has no declaration, or is not there.
-    #[error("section {section}: no declaration was found in it")]
+    /// A section that the amendments name does not exist or has no declarations.
+    #[error("section {section}: no declaration found")]
     EmptySection {
-        /// As the amendments have it.
+        /// Section number in the amendments file.
         section: String,
     },
-    /// An amendments file that is not in the format of [`Amendments::parse`].
+    /// An amendments file does not have the format that [`Amendments::parse`] requires.
     #[error("amendments, line {line}: {message}")]
     BadAmendments {
-        /// Of the amendments file, from 1.
+        /// Line number in the amendments file. Counts from 1.
         line: usize,
-        /// What is wrong.
+        /// Description of the problem.
         message: String,
     },
-    /// An amendment that finds nothing to amend.
+    /// The text of a change does not occur.
     #[error("amendment `{title}` (line {line}): its text was not found: {find}")]
     NotFound {
-        /// Of the amendment.
+        /// Title of the amendment.
         title: String,
-        /// Where the change stands in the amendments file, from 1.
+        /// Line number of the change in the amendments file. Counts from 1.
         line: usize,
-        /// What it looks for, on one line.
+        /// The text to find, on one line.
         find: String,
     },
-    /// An amendment that could be meant for several places.
+    /// The text of a change occurs several times.
     #[error("amendment `{title}` (line {line}): its text was found {count} times: {find}")]
     Ambiguous {
-        /// Of the amendment.
+        /// Title of the amendment.
         title: String,
-        /// Where the change stands in the amendments file, from 1.
+        /// Line number of the change in the amendments file. Counts from 1.
         line: usize,
-        /// What it looks for, on one line.
+        /// The text to find, on one line.
         find: String,
-        /// How often it is there.
+        /// Number of occurrences.
         count: usize,
     },
-    /// A `FILE ENDS` with a name that is no plain file name, or with one that was there before.
+    /// The name after `FILE ENDS` is not a plain file name, or occurs twice.
     #[error("FILE ENDS: `{name}`: {problem}")]
     BadFileName {
-        /// As the document has it.
+        /// The name in the document.
         name: String,
-        /// What is wrong with it.
+        /// Description of the problem.
         problem: &'static str,
     },
 }
 
-/// Extracts the XDR of `document` and amends it.
+/// Extracts the XDR of `document` and applies the amendments.
 ///
 /// # Errors
-/// When there is none, or an amendment does not match exactly once.
+///
+/// Fails if the document contains no XDR, if a code block or declaration has no end, or if an amendment does not match
+/// exactly once.
 pub fn extract(document: &str, amendments: &Amendments) -> Result<Extraction, ExtractError> {
     extract_with(document, std::slice::from_ref(amendments), ExtractOptions::default())
 }
 
-/// Extracts the XDR of `document` and applies several sets of amendments, one after the other.
+/// Extracts the XDR of `document` and applies several sets of amendments in order.
 ///
 /// # Errors
-/// As [`extract`].
+///
+/// Same as [`extract`].
 pub fn extract_with(document: &str, sets: &[Amendments], options: ExtractOptions) -> Result<Extraction, ExtractError> {
     let sections: Vec<String> = sets.iter().flat_map(Amendments::sections).cloned().collect();
     let found = match sections.as_slice() {
@@ -148,8 +151,8 @@ pub fn extract_with(document: &str, sets: &[Amendments], options: ExtractOptions
     Ok(Extraction { text: heading + &code, files, sections: found.sections, repairs: found.repairs })
 }
 
-/// The comment that says where the XDR comes from and what was changed. It names no local file and no date, so the
-/// same document gives the same text everywhere.
+/// Returns the comment that names the origin of the XDR and lists the changes. It contains no local path and no date, so
+/// the result is reproducible.
 fn heading(sections: &[String], repairs: &[Repair], sets: &[Amendments]) -> String {
     let mut lines = Vec::new();
     for source in sets.iter().flat_map(Amendments::source) {
@@ -175,7 +178,7 @@ fn heading(sections: &[String], repairs: &[Repair], sets: &[Amendments]) -> Stri
     }
     let mut comment = String::from("/*\n");
     for line in lines {
-        // What is quoted must not end the comment.
+        // Quoted text must not end the comment.
         for row in wrap(&line.replace("*/", "* /"), 112) {
             let _ = writeln!(comment, " * {row}");
         }
@@ -188,7 +191,7 @@ fn plural<T>(things: &[T]) -> &'static str {
     if things.len() == 1 { "" } else { "s" }
 }
 
-/// Breaks `line` between words; what follows the first row of a list item is indented under it.
+/// Wraps `line` between words. Continuation lines of a list item are indented.
 fn wrap(line: &str, width: usize) -> Vec<String> {
     let indent = if line.starts_with("- ") { "  " } else { "" };
     let mut rows = Vec::new();

@@ -1,9 +1,9 @@
-//! Finds declarations in the running text of a document that marks no code: RFCs of before the `///` convention have
-//! their XDR between paragraphs.
-//!
-//! A declaration starts at a line that begins as one does (`struct name {`, `const name =`), within one of the sections
-//! that are asked for, and goes on to its `;`, over page breaks. Comments at the start of a line are code too. All else is
+//! Extraction of declarations from running text. RFCs older than the `///` convention have their XDR between paragraphs of
 //! prose.
+//!
+//! A declaration starts at a line with a suitable beginning (`struct name {`, `const name =`) in one of the requested
+//! sections. It ends at its `;`, possibly on a later page. Comments at the start of a line are also code. All other text
+//! is prose.
 
 use super::{
     ExtractError,
@@ -11,12 +11,12 @@ use super::{
 };
 use crate::lexer::{Lexer, TokenKind, word_len};
 
-/// The declarations in `sections` and in what is below them.
+/// Extracts the declarations in `sections` and their subsections.
 pub(super) fn find(document: &str, sections: &[String]) -> Result<Found, ExtractError> {
     let mut found = Found { code: String::new(), sections: Vec::new(), repairs: Vec::new() };
     let mut here: Option<&str> = None;
     let mut open: Option<OpenDeclaration> = None;
-    // Whether a blank line is due before the next line of code.
+    // Whether to insert a blank line before the next line of code.
     let mut gap = false;
     for (number, line) in without_page_breaks(document) {
         if open.is_none()
@@ -44,7 +44,7 @@ pub(super) fn find(document: &str, sections: &[String]) -> Result<Found, Extract
             found.code.push('\n');
         }
         gap = false;
-        // A line that is indented less than the first is all code.
+        // Keep all text of a line that has less indentation than the first.
         let cut = current.indent.min(indent_of(line));
         found.code.push_str(line.get(cut..).unwrap_or_default().trim_end());
         found.code.push('\n');
@@ -64,25 +64,26 @@ pub(super) fn find(document: &str, sections: &[String]) -> Result<Found, Extract
 }
 
 struct OpenDeclaration {
-    /// Where it started, from 1.
+    /// Line number of the start. Counts from 1.
     line: usize,
     indent: usize,
     state: DeclarationState,
 }
 
-/// Whether section `number` is `wanted` or below it.
+/// Returns whether section `number` is `wanted` or one of its subsections.
 fn is_within(number: &str, wanted: &str) -> bool {
     number.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Whether a declaration or comment starts with this line. The first word alone does not tell: prose has it too.
+/// Returns whether a declaration or comment starts on this line. The first word alone is not enough, because prose also
+/// contains these words.
 fn starts_code(line: &str) -> bool {
     let text = line.trim_start();
     if text.starts_with("/*") {
         return true;
     }
     let Some((keyword, rest)) = text.split_once(' ') else { return false };
-    // RFC 1833 §3.1 has `struct *name {`.
+    // RFC 1833 §3.1 contains `struct *name {`.
     let rest = rest.trim_start().trim_start_matches('*');
     let (name, after) = rest.split_at(word_len(rest));
     let is_named = !name.is_empty();
@@ -99,15 +100,15 @@ fn starts_code(line: &str) -> bool {
     }
 }
 
-/// How far a declaration has come.
+/// Parser state within a declaration.
 #[derive(Default, Clone, Copy)]
 struct DeclarationState {
-    /// Braces that are open.
+    /// Number of open braces.
     depth: u32,
     in_comment: bool,
-    /// Anything but comments.
+    /// `true` if there was anything except comments.
     has_code: bool,
-    /// The `;` outside all braces was there.
+    /// `true` if the `;` outside all braces was found.
     is_closed: bool,
 }
 
@@ -132,7 +133,7 @@ impl DeclarationState {
         self
     }
 
-    /// A comment by itself is complete at its end.
+    /// Returns whether the declaration has ended. A comment without code ends with the comment.
     fn is_complete(self) -> bool {
         !self.in_comment && (self.is_closed || !self.has_code)
     }

@@ -1,4 +1,4 @@
-//! Divides extracted XDR into files (RPC-over-RDMA version 2 draft §8.2).
+//! Division of extracted XDR into files (RPC-over-RDMA version 2 draft §8.2).
 
 use std::collections::BTreeSet;
 
@@ -6,16 +6,16 @@ use super::ExtractError;
 
 const FILE_ENDS: &str = "FILE ENDS:";
 
-/// A file that a document divides its XDR into.
+/// One of the files into which a document divides its XDR.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExtractedFile {
-    /// Its name as the document gives it: a plain file name. What follows the last `FILE ENDS` has none.
+    /// The plain file name that the document specifies. `None` for text after the last `FILE ENDS`.
     pub name: Option<String>,
-    /// Its text.
+    /// Contents of the file.
     pub text: String,
 }
 
-/// The parts that end at each `/* FILE ENDS: name; */`; none when there is no such line.
+/// Splits `code` at each `/* FILE ENDS: name; */`. Returns an empty list if there is no such line.
 pub(super) fn split(code: &str) -> Result<Vec<ExtractedFile>, ExtractError> {
     let mut files = Vec::new();
     let mut names = BTreeSet::new();
@@ -41,11 +41,11 @@ pub(super) fn split(code: &str) -> Result<Vec<ExtractedFile>, ExtractError> {
     Ok(files)
 }
 
-/// The name in ` common.x; */`. The draft's own script would take the end of the comment into the name.
+/// Returns the name in ` common.x; */`. The draft's own script would include the end of the comment in the name.
 fn file_name(rest: &str) -> Result<&str, ExtractError> {
     let name = rest.trim().trim_end_matches("*/").trim_end().trim_end_matches(';').trim();
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
-    // A document must not choose where on the reader's disk its parts go.
+    // The document must not choose a path outside the output directory.
     if name.is_empty() || name.starts_with('.') || !name.bytes().all(is_plain) {
         return Err(bad(name, "not a plain file name"));
     }

@@ -1,10 +1,11 @@
-//! Documents written for the extractor.
+//! Tests of the extraction with sample documents.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Two pages of a specification: marked lines over a page break, one of them empty, and marks in the running text.
+/// Two pages of a specification, with marked lines on both sides of a page break, an empty marked line, and marks in
+/// the running text.
 const MARKED: &str = "\
 Widgets Working Group                                          A. Author
 Internet-Draft                                              January 2031
@@ -68,12 +69,12 @@ fn code(document: &str) -> String {
 }
 
 #[test]
-fn marked_lines_are_taken_across_pages() {
+fn marked_lines_are_extracted_across_pages() {
     assert_eq!(code(MARKED), MARKED_CODE);
 }
 
 #[test]
-fn sections_are_those_that_hold_code() {
+fn sections_with_code_are_reported() {
     let extraction = extract(MARKED, &Amendments::default()).unwrap();
     assert_eq!(extraction.sections, ["4.1", "4.2"]);
     assert!(
@@ -84,13 +85,13 @@ fn sections_are_those_that_hold_code() {
 }
 
 #[test]
-fn a_marks_own_space_goes_and_the_codes_stay() {
-    // A tab behind the mark, no space at all, spaces at the end, line ends of another system.
+fn one_space_after_the_mark_is_removed() {
+    // A tab after the mark, no space after the mark, trailing spaces, and CRLF line terminators.
     assert_eq!(code("/// a;\n///   b;  \n///\n///c;\n  ///\td;\r\n"), "a;\n  b;\n\nc;\n\td;\n");
 }
 
 #[test]
-fn a_document_without_marks_is_read_by_its_code_blocks() {
+fn a_document_without_marks_uses_its_code_blocks() {
     let document = "\
 3.  XDR
 
@@ -121,7 +122,7 @@ Internet-Draft                    Widgets                   January 2031
 }
 
 #[test]
-fn nothing_found_and_blocks_without_end_are_errors() {
+fn missing_xdr_and_unclosed_blocks_are_errors() {
     let none = Amendments::default();
     assert_eq!(extract("No XDR here.", &none).unwrap_err(), ExtractError::NothingFound);
     assert_eq!(extract("", &none).unwrap_err(), ExtractError::NothingFound);
@@ -158,7 +159,7 @@ Port 111 is not code.
 ";
 
 #[test]
-fn a_scanned_document_is_repaired_and_every_guess_reported() {
+fn a_scanned_document_is_repaired_and_repairs_are_reported() {
     let options = ExtractOptions::default().scanned();
     let extraction = extract_with(SCANNED, &[], options).unwrap();
     let code = extraction.text.split_once(" */\n\n").unwrap().1;
@@ -171,7 +172,7 @@ fn a_scanned_document_is_repaired_and_every_guess_reported() {
     assert_eq!(repairs, [(5, Mark), (5, Mark), (5, Joined), (17, Mark), (18, Unmarked), (19, Mark), (19, Joined)]);
     assert!(extraction.text.contains("7 places damaged by a scanner were repaired."));
     assert_eq!(extraction.sections, ["8.1", "8.2"]);
-    // Not told that it is damaged, the extractor guesses nothing.
+    // Without `scanned`, the extractor repairs nothing.
     let plain = extract(SCANNED, &Amendments::default()).unwrap();
     assert!(plain.repairs.is_empty() && !plain.text.contains("int size"));
 }
@@ -226,7 +227,7 @@ struct widget {
 }
 
 #[test]
-fn an_amendments_file_is_read_back_as_it_is_written() {
+fn an_amendments_file_is_parsed() {
     let amendments = Amendments::parse(AMENDMENTS).unwrap();
     assert_eq!(amendments.source(), ["RFC 9999, Widgets, of January 2031."]);
     let [constant, keyword] = amendments.entries() else { panic!("two") };
@@ -242,20 +243,20 @@ fn an_amendments_file_is_read_back_as_it_is_written() {
     );
 }
 
-/// `code` with the `- ` and `+ ` lines of `changes` applied.
+/// Applies the `- ` and `+ ` lines of `changes` to `code`.
 fn amended(code: &str, changes: &str) -> Result<String, ExtractError> {
     Amendments::parse(&format!("amendment: t\nreason: r\n{changes}\n"))?.apply(code)
 }
 
 #[test]
-fn words_match_however_they_are_spaced() {
+fn words_match_regardless_of_white_space() {
     assert_eq!(amended("a   b\n  c d\n", "- b c\n+ x"), Ok("a   x d\n".into()));
-    // Whole words only.
+    // Only whole words match.
     assert!(matches!(amended("ab c", "- b c\n+ x"), Err(ExtractError::NotFound { .. })));
 }
 
 #[test]
-fn what_is_put_is_indented_like_what_was_there() {
+fn replacements_keep_the_indentation() {
     assert_eq!(
         amended("s {\n    a;\n};\n", "- a;\n+ b;\n+ c;\n+\n+   d;"),
         Ok("s {\n    b;\n    c;\n\n      d;\n};\n".into())
@@ -263,17 +264,17 @@ fn what_is_put_is_indented_like_what_was_there() {
 }
 
 #[test]
-fn what_is_replaced_by_nothing_takes_its_line_along() {
+fn lines_that_become_empty_are_removed() {
     assert_eq!(amended("a;\n  b;\nc;\n", "- b;"), Ok("a;\nc;\n".into()));
     assert_eq!(amended("a; b; c;\n", "- b;"), Ok("a;  c;\n".into()));
 }
 
 #[test]
-fn several_changes_of_one_amendment_follow_each_other() {
+fn changes_of_an_amendment_are_applied_in_order() {
     assert_eq!(amended("a b", "- a\n+ c\n\n- c b\n+ d"), Ok("d".into()));
-    // Without a blank line between, too.
+    // Changes without a blank line between them.
     assert_eq!(amended("a b", "- a\n+ c\n- b\n+ d"), Ok("c d".into()));
-    // A removal, then another change.
+    // A removal followed by another change.
     assert_eq!(amended("a b", "- a\n\n- b\n+ d"), Ok(" d".into()));
 }
 
@@ -283,14 +284,14 @@ fn an_amendment_matches_exactly_once() {
     assert_eq!(error.to_string(), "amendment `t` (line 3): its text was found 2 times: a");
     let error = amended("c", "- a\n- b\n+ d").unwrap_err();
     assert_eq!(error.to_string(), "amendment `t` (line 3): its text was not found: a b");
-    // Places may overlap.
+    // Matches may overlap.
     assert!(matches!(amended("a a a", "- a a\n+ b"), Err(ExtractError::Ambiguous { count: 2, .. })));
-    // Too long for the text is not found, either.
+    // The search text is longer than the code.
     assert!(matches!(amended("", "- a\n+ b"), Err(ExtractError::NotFound { .. })));
 }
 
 #[test]
-fn a_malformed_amendments_file_is_refused_with_its_line() {
+fn errors_in_amendments_files_name_the_line() {
     let cases = [
         ("- a\n+ b", 1, "a change before the first `amendment:`"),
         ("amendment: t\nreason: r\n+ b", 3, "a `+` line without `-` lines right before it"),
@@ -308,7 +309,7 @@ fn a_malformed_amendments_file_is_refused_with_its_line() {
         ("title: t", 1, "expected `source:`"),
         ("amendment: t\nreason: r", 0, "`t` changes nothing"),
         ("amendment: t\n- a\n+ b", 2, "`t` has no `reason:`"),
-        ("amendment: t\nreason: r\n-\n+ b", 3, "`t` has a change without a word to find"),
+        ("amendment: t\nreason: r\n-\n+ b", 3, "`t` has a change with nothing to find"),
     ];
     for (text, at, says) in cases {
         match Amendments::parse(text) {
@@ -361,7 +362,7 @@ fn running(sections: &str) -> Result<super::Extraction, ExtractError> {
 }
 
 #[test]
-fn declarations_are_taken_out_of_running_text() {
+fn declarations_are_extracted_from_running_text() {
     let extraction = running("2").unwrap();
     assert_eq!(extraction.sections, ["2.1", "2.10"]);
     let code = extraction.text.split_once("*/\n\n").unwrap().1;
@@ -383,7 +384,7 @@ default: void;
 program P { version V { void NULL(void) = 0; } = 1; } = 2;
 ";
     assert_eq!(code, expected);
-    // A section is not another that starts with the same digits.
+    // Section 2.1 does not include section 2.10.
     assert_eq!(running("2.1").unwrap().sections, ["2.1"]);
     assert_eq!(running("2.10").unwrap().sections, ["2.10"]);
 }
@@ -397,21 +398,21 @@ fn a_section_without_declarations_is_an_error() {
 }
 
 #[test]
-fn a_document_divides_where_it_says() {
+fn file_ends_marks_split_the_result() {
     let document = "/// a;\n/// /* FILE ENDS: common.x; */\n/// b;\n/// /* FILE ENDS: base-ops_2.x */\n///\n";
     let files = extract(document, &Amendments::default()).unwrap().files;
     let parts: Vec<_> = files.iter().map(|f| (f.name.as_deref(), f.text.lines().last())).collect();
     assert_eq!(parts, [(Some("common.x"), Some("a;")), (Some("base-ops_2.x"), Some("b;"))]);
     assert!(files.iter().all(|file| file.text.starts_with("/*\n * Extracted by")));
-    // What follows the last has no name.
+    // Text after the last `FILE ENDS` has no name.
     let rest = extract("/// /* FILE ENDS: a.x; */\n/// b;\n", &Amendments::default()).unwrap().files;
     assert_eq!((rest.len(), rest[1].name.as_deref()), (2, None));
-    // Without any, there is one text and no files.
+    // Without `FILE ENDS`, there is one text and no files.
     assert!(extract(MARKED, &Amendments::default()).unwrap().files.is_empty());
 }
 
 #[test]
-fn a_document_does_not_choose_where_on_the_disk_its_files_go() {
+fn file_names_with_paths_are_errors() {
     for name in ["../up.x", "/etc/passwd", "a b.x", "..", ".hidden", "", "c:\\x", "a\u{0}b"] {
         let document = format!("/// a;\n/// /* FILE ENDS: {name}; */\n");
         let error = extract(&document, &Amendments::default()).unwrap_err();
@@ -423,23 +424,23 @@ fn a_document_does_not_choose_where_on_the_disk_its_files_go() {
 }
 
 #[test]
-fn the_heading_cannot_be_ended_by_what_it_quotes() {
+fn quoted_text_does_not_end_the_heading() {
     let amendments = "source: a */ b\namendment: t */\nreason: r\n- a;\n+ b;\n";
     let text = extract("/// a;\n", &Amendments::parse(amendments).unwrap()).unwrap().text;
     assert_eq!(text.matches("*/").count(), 1, "{text}");
 }
 
 #[test]
-fn long_lines_of_the_heading_are_broken() {
+fn long_lines_of_the_heading_are_wrapped() {
     assert_eq!(wrap("- aa bb cc", 6), ["- aa", "  bb", "  cc"]);
     assert_eq!(wrap("aa bb", 5), ["aa bb"]);
     assert_eq!(wrap("", 5), [""]);
 }
 
 proptest! {
-    /// Whatever the text and whatever the amendments, there is no panic.
+    /// No document and no amendments cause a panic.
     #[test]
-    fn any_text_may_come(
+    fn no_input_causes_a_panic(
         lines in proptest::collection::vec("(///|111|<CODE BEGINS>|<CODE ENDS>|4\\.2\\.  T|FILE ENDS: |[Page 3]|- a|\\+ b|amendment: t|reason: r|sections: 4|struct a \\{|\\};| |[a-é]*){0,4}", 0..20),
         scanned: bool,
     ) {
@@ -449,9 +450,9 @@ proptest! {
         let _ = extract_with(&text, &sets, options);
     }
 
-    /// Code that is marked and laid out in pages comes back as it was.
+    /// Code survives marking and page layout unchanged.
     #[test]
-    fn what_is_marked_is_extracted(lines in proptest::collection::vec("[a-z;{}*/ ]{0,20}", 1..30), page in 1..6usize) {
+    fn marked_lines_round_trip(lines in proptest::collection::vec("[a-z;{}*/ ]{0,20}", 1..30), page in 1..6usize) {
         let mut document = String::new();
         for (index, line) in lines.iter().enumerate() {
             document.push_str(&format!("   /// {line}\n"));

@@ -1,31 +1,31 @@
-//! Finds the lines of code in the text of a document.
+//! Detection of code lines in the text of a document.
 
 use super::{ExtractError, ExtractOptions};
 
 const MARK: &str = "///";
-/// What a scanner makes of [`MARK`].
+/// [`MARK`] after a typical optical character recognition error.
 const DAMAGED_MARK: &str = "111";
 const BLOCK_BEGINS: &str = "<CODE BEGINS>";
 const BLOCK_ENDS: &str = "<CODE ENDS>";
 
-/// Something that was guessed about a scanned text.
+/// A repair in a scanned text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repair {
-    /// Line of the document, from 1.
+    /// Line number in the document. Counts from 1.
     pub line: usize,
-    /// What was guessed.
+    /// The kind of repair.
     pub kind: RepairKind,
 }
 
-/// What was guessed about a line of a scanned text.
+/// The kind of repair made in a line of a scanned text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RepairKind {
     /// `111` was read as `///`.
     Mark,
-    /// The line had no mark and was taken as if it had one.
+    /// The line had no mark and was treated as marked.
     Unmarked,
-    /// The line had several marks and was broken before each.
+    /// The line had several marks and was split before each.
     Joined,
 }
 
@@ -51,22 +51,22 @@ pub(super) fn find(document: &str, options: ExtractOptions) -> Result<Found, Ext
     Ok(Found { code: finder.found, sections: finder.sections, repairs: finder.repairs })
 }
 
-/// The code of a marked line: what follows the mark and one space.
+/// Returns the code of a marked line, which follows the mark and one space.
 fn marked(line: &str) -> Option<&str> {
     let code = line.trim_start().strip_prefix(MARK)?;
     Some(code.strip_prefix(' ').unwrap_or(code).trim_end())
 }
 
-/// The number of a section whose heading `line` is: `4.1.2.  Title`, at the margin.
+/// Returns the section number if `line` is a section heading: `4.1.2.  Title`, without indentation.
 fn section_of(line: &str) -> Option<&str> {
     let (number, title) = line.split_once(' ')?;
     let number = number.strip_suffix('.')?;
     let is_number = number.split('.').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
-    // A table of contents has leaders and a page number behind the title.
+    // Entries in a table of contents have dot leaders and a page number.
     (is_number && !title.trim().is_empty() && !line.contains(". .") && !line.contains("...")).then_some(number)
 }
 
-/// As [`section_of`], where the number may stand without its last dot: `5.1.4 Sizes`, as older RFCs have it.
+/// Same as [`section_of`], but the number may lack the last dot, as in older RFCs: `5.1.4 Sizes`.
 pub(super) fn heading_number(line: &str) -> Option<&str> {
     let (number, title) = line.split_once(' ')?;
     let number = number.strip_suffix('.').unwrap_or(number);
@@ -97,7 +97,7 @@ impl Finder {
         }
     }
 
-    /// Every line that is marked. What stands between them, page breaks included, is not code.
+    /// Collects all marked lines. Text between them, including page breaks, is not code.
     fn marked(&mut self, document: &str) {
         for line in document.lines() {
             match marked(line) {
@@ -107,7 +107,7 @@ impl Finder {
         }
     }
 
-    /// Every code block, without page breaks and without the indentation that its lines share.
+    /// Collects all code blocks without page breaks and without their common indentation.
     fn blocks(&mut self, document: &str) -> Result<(), ExtractError> {
         let mut lines = without_page_breaks(document).into_iter();
         while let Some((number, line)) = lines.next() {
@@ -131,7 +131,7 @@ impl Finder {
         Ok(())
     }
 
-    /// The code blocks of a scanned text that have marks in them, the marks repaired.
+    /// Collects the code blocks of a scanned text that contain marks, and repairs the marks.
     fn scanned(&mut self, document: &str) -> Result<(), ExtractError> {
         let mut lines = document.lines().enumerate();
         while let Some((number, line)) = lines.next() {
@@ -149,7 +149,7 @@ impl Finder {
                 }
                 block.push((at + 1, line));
             }
-            // A block without marks holds a script or the like.
+            // Blocks without marks contain other code, such as scripts.
             if block.iter().any(|(_, line)| marked(line).is_some()) {
                 for (at, line) in block {
                     self.scanned_line(at, line);
@@ -161,7 +161,7 @@ impl Finder {
 
     fn scanned_line(&mut self, at: usize, line: &str) {
         let text = line.trim();
-        // A scanner's own mark-up around what it took for code.
+        // Skip mark-up that the scanner added around code.
         if text.is_empty() || text.starts_with("```") {
             return;
         }
@@ -178,7 +178,7 @@ impl Finder {
                 }
                 rows.push(String::new());
             } else if let Some(row) = rows.last_mut() {
-                // The space after the mark is the mark's; the others are the code's.
+                // The first space belongs to the mark, further spaces to the code.
                 if !row.is_empty() {
                     row.push(' ');
                 }
@@ -205,11 +205,10 @@ fn trim_blank<'a, 'b>(lines: &'a [&'b str]) -> &'a [&'b str] {
     &lines[start..end]
 }
 
-/// The numbered lines of a document, without the foot of each page, the head of the next, and the blank lines
-/// around them.
+/// Returns the numbered lines of a document without page footers, page headers, and the blank lines around them.
 pub(super) fn without_page_breaks(document: &str) -> Vec<(usize, &str)> {
     let mut kept: Vec<(usize, &str)> = Vec::new();
-    // Between a page's foot and the first line of the next: whether the head is still to come.
+    // `Some` between a page footer and the first line of the next page. The value is whether the header is still to come.
     let mut between: Option<bool> = None;
     for (index, line) in document.lines().enumerate() {
         if is_page_foot(line) {
@@ -228,7 +227,7 @@ pub(super) fn without_page_breaks(document: &str) -> Vec<(usize, &str)> {
                 continue;
             }
             between = None;
-            // Where a page ends, a blank line does no harm and a missing one might.
+            // Always add a blank line at a page break. An extra one is harmless, but a missing one could join paragraphs.
             kept.push((index, ""));
         }
         kept.push((index + 1, line));
@@ -236,13 +235,13 @@ pub(super) fn without_page_breaks(document: &str) -> Vec<(usize, &str)> {
     kept
 }
 
-/// `Lever, et al.    Standards Track    [Page 26]`
+/// Returns whether `line` is a page footer: `Lever, et al.    Standards Track    [Page 26]`.
 fn is_page_foot(line: &str) -> bool {
     let Some((before, page)) = line.trim_end().rsplit_once("[Page ") else { return false };
     !before.starts_with(' ') && page.strip_suffix(']').is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// `RFC 8166    RPC-over-RDMA Version 1    June 2017`
+/// Returns whether `line` is a page header: `RFC 8166    RPC-over-RDMA Version 1    June 2017`.
 fn is_page_head(line: &str) -> bool {
     let text = line.trim_start_matches('\u{c}');
     text.starts_with("RFC ") || text.starts_with("Internet-Draft")

@@ -1,21 +1,21 @@
-//! What goes between two tokens: nothing, a blank, or a line's end with an indentation.
+//! The layout between tokens: nothing, a blank, or a line break with indentation.
 //!
-//! Where an author has a choice it is kept: a short body or arm on one line, annotations on lines of their own, an
-//! empty line.
+//! The formatter keeps the author's choice where the style permits alternatives: short bodies or arms on one line,
+//! annotations on separate lines, and empty lines.
 
 use super::{
     lex::{FmtToken, FmtTokenKind},
     state::{BracketBody, LayoutAction, LayoutState},
 };
 
-/// What goes before a token.
+/// The white space before a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Gap {
     Nothing,
     Blank,
-    /// A line's end, and an indentation of so many levels.
+    /// A line break with this indentation level.
     Line(usize),
-    /// The same after an empty line.
+    /// An empty line, then a line with this indentation level.
     EmptyLine(usize),
 }
 
@@ -29,32 +29,32 @@ impl Gap {
     }
 }
 
-/// Where a line could end that turns out too long; those to end first come first.
+/// Position at which a line that is too long can be broken, in order of preference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SoftBreak {
-    /// Before an arm that stands beside its label.
+    /// Before an arm on the same line as its label.
     Arm,
-    /// In a body on one line.
+    /// Within a body on one line.
     Body,
-    /// Behind an annotation.
+    /// After an annotation.
     Annotation,
     /// Before an argument.
     Argument(usize),
 }
 
-/// The layout of a text, for each of its tokens.
+/// The layout of a text. The vectors are indexed by token.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// What goes before it.
+    /// White space before each token.
     pub(super) gaps: Vec<Gap>,
-    /// What else could.
+    /// Possible line break before each token.
     pub(super) soft: Vec<Option<SoftBreak>>,
 }
 
-/// Most states kept for the other branches of conditions, one within another.
+/// Maximum number of saved states for nested conditions.
 const MAX_CONDITIONS: usize = 64;
 
-/// Most tokens of an arm beside its label.
+/// Maximum number of tokens in an arm on the same line as its label.
 const MAX_ARM: usize = 200;
 
 struct Planner<'a, 'b> {
@@ -62,16 +62,16 @@ struct Planner<'a, 'b> {
     forced: &'a [bool],
     ahead: Lookahead,
     state: LayoutState,
-    /// States at the conditions that are open.
+    /// States at the start of the open conditions.
     saved: Vec<LayoutState>,
-    /// Whether nothing but blanks and comments stands on the line so far.
+    /// `true` if the line so far contains only white space and comments.
     blank: bool,
-    /// Whether but separators have come since a comment on a line of its own: it may document what comes.
+    /// `true` if only separators follow a comment on a line of its own. The comment may then document the next token.
     chain: bool,
     plan: Plan,
 }
 
-/// Lays out `tokens`; `forced` marks those before which a line ends that is too long otherwise.
+/// Computes the layout of `tokens`. `forced` marks the tokens before which a long line is broken.
 pub(super) fn plan(tokens: &[FmtToken<'_>], forced: &[bool]) -> Plan {
     let mut planner = Planner {
         tokens,
@@ -97,12 +97,12 @@ pub(super) fn plan(tokens: &[FmtToken<'_>], forced: &[bool]) -> Plan {
 }
 
 impl Planner<'_, '_> {
-    /// The token before the one at hand.
+    /// Returns the token before the current one.
     fn before(&self) -> Option<&FmtToken<'_>> {
         self.plan.gaps.len().checked_sub(1).and_then(|last| self.tokens.get(last))
     }
 
-    /// As many line ends as there are. No body begins or ends with an empty line.
+    /// Keeps the existing line breaks, but removes empty lines at the start and end of bodies.
     fn kept(&self, token: &FmtToken<'_>, level: usize) -> Gap {
         let opened = self.before().is_some_and(|before| before.is_code() && before.text == "{");
         match token.newlines {
@@ -115,7 +115,7 @@ impl Planner<'_, '_> {
     fn comment(&mut self, at: usize, token: &FmtToken<'_>) -> Gap {
         self.chain = self.blank;
         let next = self.ahead.code.get(at).copied().flatten().and_then(|next| self.tokens.get(next));
-        // Before the end of a body it is about what stands in it.
+        // A comment at the end of a body belongs to the body's contents.
         let next = next.map_or("", |next| next.text);
         let level = match next {
             "}" => self.state.inner_indentation(),
@@ -141,7 +141,7 @@ impl Planner<'_, '_> {
         gap
     }
 
-    /// Each branch of a condition begins where the first one did.
+    /// Starts each branch of a condition with the state at the `#if`.
     fn condition(&mut self, directive: &str) {
         let words = directive.trim_start_matches('#').trim_start();
         let len = words.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(words.len());
@@ -191,7 +191,7 @@ impl Planner<'_, '_> {
         (gap, soft.filter(|_| gap == Gap::Blank))
     }
 
-    /// A comment documents what it stands above or beside, so near one the ends of lines stay.
+    /// Keeps line breaks near comments. The line breaks determine what a comment documents.
     fn beside_comments(&self, at: usize, token: &FmtToken<'_>, want: LayoutAction, gap: Gap, level: usize) -> Gap {
         let separates = matches!(want, LayoutAction::Separator | LayoutAction::Stray);
         let exact = match self.kept(token, level) {
@@ -227,7 +227,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Whether the body that the brace at `open` opens stands on one line.
+    /// Returns whether the body that starts at the brace `open` fits the style for one line.
     fn one_line(&self, open: usize) -> bool {
         let Some(close) = self.ahead.closing.get(open).copied().flatten() else { return false };
         let breaks = |at: usize| self.ahead.breaks.get(at).copied().unwrap_or_default();
@@ -237,7 +237,7 @@ impl Planner<'_, '_> {
             && !matches!(self.state.head(), Some(BracketBody::Union | BracketBody::Program | BracketBody::Namespace))
     }
 
-    /// Whether the arm that begins at `at` ends on the line.
+    /// Returns whether the arm that starts at `at` ends on the same line.
     fn is_short(&self, at: usize) -> bool {
         let mut depth = 0_usize;
         for token in self.tokens.iter().skip(at).take(MAX_ARM) {
@@ -256,13 +256,13 @@ impl Planner<'_, '_> {
     }
 }
 
-/// What can be told of each token from those after it.
+/// Facts about each token that depend on later tokens.
 struct Lookahead {
-    /// How many tokens up to each one keep a body around them from standing on one line.
+    /// Number of tokens, up to each token, that prevent a surrounding body from being on one line.
     breaks: Vec<usize>,
-    /// The brace that closes each one.
+    /// The matching closing brace of each opening brace.
     closing: Vec<Option<usize>>,
-    /// The next token of XDR.
+    /// The next XDR token, starting with the token itself.
     code: Vec<Option<usize>>,
 }
 

@@ -1,29 +1,29 @@
-//! A text as the formatter sees it: every token, comment and line for somebody else, none left out, with how far each
-//! stands from the one before. What conditions leave out is there as well: nobody knows which of it is meant.
+//! Tokens for the formatter: all tokens, comments and foreign lines, with the line breaks before each. Inactive branches
+//! of conditions are included, because the formatter does not know which branch is active.
 
 use crate::{
     lexer::{self, Lexer},
     scan::MAX_NESTING,
 };
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FmtTokenKind {
-    /// A name, a word of the language, or a number.
+    /// A name, a keyword or a number.
     Word,
     /// A string.
     Text,
-    /// Punctuation: one character, or `<<` and `>>`.
+    /// Punctuation: one character, `<<` or `>>`.
     Punct,
-    /// `//`, to the line's end.
+    /// A `//` comment, up to the end of the line.
     LineComment,
-    /// `/* */`
+    /// A `/* */` comment.
     BlockComment,
-    /// A `%` line, a `#` that is no directive, or text that is not XDR, as it stands.
+    /// A `%` line, a `#` that does not start a directive, or text that is not XDR. Kept unchanged.
     Verbatim,
-    /// A line for the preprocessor, with those that it goes on in.
+    /// A directive with its continuation lines.
     Directive,
-    /// What XDR has no use for. Only what a condition leaves out has such.
+    /// A character that is not part of XDR. Valid files contain it in inactive branches only.
     Foreign,
 }
 
@@ -32,16 +32,16 @@ pub(crate) enum FmtTokenKind {
 pub(crate) struct FmtToken<'a> {
     pub(crate) kind: FmtTokenKind,
     pub(crate) text: &'a str,
-    /// Where it begins, in octets.
+    /// Byte offset of the start.
     pub(crate) at: usize,
-    /// Line ends between the token before and this one: 0, 1, or 2 for more.
+    /// Number of line breaks before the token: 0, 1, or 2 for two or more.
     pub(crate) newlines: u8,
-    /// Of a comment of several lines, its column, from 0, a tab going to the next multiple of eight.
+    /// For a multi-line comment, the column of its start. Counts from 0. A tab advances to the next multiple of eight.
     pub(crate) column: usize,
 }
 
 impl FmtToken<'_> {
-    /// Whether the grammar sees it.
+    /// Returns whether the grammar sees this token.
     pub(crate) fn is_code(&self) -> bool {
         matches!(self.kind, FmtTokenKind::Word | FmtTokenKind::Text | FmtTokenKind::Punct | FmtTokenKind::Foreign)
     }
@@ -50,17 +50,17 @@ impl FmtToken<'_> {
         matches!(self.kind, FmtTokenKind::LineComment | FmtTokenKind::BlockComment)
     }
 
-    /// Whether a line must end behind it.
+    /// Returns whether a line break must follow.
     pub(crate) fn ends_line(&self) -> bool {
         matches!(self.kind, FmtTokenKind::LineComment | FmtTokenKind::Verbatim | FmtTokenKind::Directive)
     }
 }
 
-/// All of `text`, in order.
+/// Returns all tokens of `text`, in order.
 pub(crate) fn lex(text: &str) -> Vec<FmtToken<'_>> {
     let mut tokens = Vec::new();
     let mut newlines = 0_u8;
-    // Where the current line begins.
+    // Byte offset of the start of the current line.
     let mut line = 0;
     let mut before: Option<lexer::Token<'_>> = None;
     for token in Lexer::with_directives(text) {
@@ -86,7 +86,7 @@ pub(crate) fn lex(text: &str) -> Vec<FmtToken<'_>> {
         };
         if let Some(kind) = kind {
             let whole = text.get(at..token.end()).unwrap_or_default();
-            // A blank after the last backslash is no joint of lines; without the blank it would be one.
+            // A blank after the last backslash prevents a line continuation. Removing the blank would create one.
             let is_joint = token.end() < text.len() && whole.trim_end().ends_with('\\');
             let column = match kind {
                 FmtTokenKind::BlockComment if whole.contains('\n') => width(text.get(line..at).unwrap_or_default()),
@@ -102,20 +102,20 @@ pub(crate) fn lex(text: &str) -> Vec<FmtToken<'_>> {
     foreign_regions(text, tokens)
 }
 
-/// Where the first mark among blanks is that hides the `#` behind them from a preprocessor. The formatter must not take the mark
-/// away.
+/// Returns the byte offset of the first mark that hides a following `#` from the preprocessor. The formatter must keep
+/// this mark.
 fn mark_in(blanks: &lexer::Token<'_>) -> Option<usize> {
     let is_hiding = |(at, mark): &(usize, &str)| blanks.at + at > 0 || !mark.starts_with('\u{FEFF}');
     let found = blanks.text.match_indices(lexer::MARKS).find(is_hiding);
     found.filter(|_| blanks.kind == lexer::TokenKind::Blank).map(|(at, _)| blanks.at + at)
 }
 
-/// Columns that `text`, which begins a line, takes.
+/// Returns the width of `text` in columns. `text` must start at the beginning of a line.
 pub(crate) fn width(text: &str) -> usize {
     text.chars().fold(0, |column, c| if c == '\t' { (column / 8 + 1) * 8 } else { column + 1 })
 }
 
-/// Whether there is something in it that XDR has no use for, or it nests deeper than the compiler goes.
+/// Returns whether the region contains characters that are not part of XDR, or nests too deeply for the compiler.
 fn is_foreign(region: &[FmtToken<'_>]) -> bool {
     let mut depth = 0_usize;
     region.iter().any(|token| {
@@ -128,8 +128,7 @@ fn is_foreign(region: &[FmtToken<'_>]) -> bool {
     })
 }
 
-/// Between two directives either all is XDR or nothing is looked at: prose, C, and other text that a condition leaves
-/// out stays as it stands.
+/// Merges regions between two directives that are not XDR. Prose, C and other text in inactive branches is kept unchanged.
 fn foreign_regions<'a>(text: &'a str, tokens: Vec<FmtToken<'a>>) -> Vec<FmtToken<'a>> {
     let mut out: Vec<FmtToken<'a>> = Vec::with_capacity(tokens.len());
     for region in tokens.chunk_by(|a, b| a.kind != FmtTokenKind::Directive && b.kind != FmtTokenKind::Directive) {

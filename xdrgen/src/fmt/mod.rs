@@ -1,12 +1,12 @@
-//! `xdrgen fmt`: one layout for annotated XDR, whoever wrote it.
+//! The formatter behind `xdrgen fmt`, for XDR with annotations.
 //!
-//! The formatter moves blanks and line ends, nothing else: every token, comment and line for a preprocessor or for
-//! another compiler is in the output, in its order. It works on tokens rather than on the syntax tree, as the tree has
-//! neither the dialects' spellings nor what conditions leave out (`lex`). `layout` with `state` says what goes between two
-//! tokens; `print` makes lines of it, breaks those that are too long, and puts comments in columns.
+//! The formatter changes only white space. All tokens, comments, preprocessor lines and `%` lines stay in the output, in
+//! the same order. It works on tokens (`lex`), because the syntax tree contains neither the spellings of dialects nor
+//! inactive branches of conditions. `layout` and `state` determine the white space between two tokens. `print` builds
+//! lines, breaks long lines, and aligns comments in columns.
 //!
-//! What the compiler makes of a text stays the same, documentation included. A comment documents what it stands above
-//! or beside, so no line end comes between the two or goes away.
+//! Formatting does not change how the compiler interprets a text, including its documentation. A comment documents the
+//! declaration below it or on the same line, so the formatter neither adds nor removes line breaks between them.
 
 mod layout;
 mod lex;
@@ -24,14 +24,14 @@ use crate::{
     source::Sources,
 };
 
-/// Longest line that is made, where there is a way to break it.
+/// Default maximum line length, in characters.
 pub const DEFAULT_WIDTH: usize = 100;
 
-/// How a text is to look.
+/// Options of the formatter.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct FormatOptions {
-    /// Longest line, in characters. Default [`DEFAULT_WIDTH`].
+    /// Maximum line length, in characters. Lines that cannot be broken may be longer. Default: [`DEFAULT_WIDTH`].
     pub width: usize,
 }
 
@@ -41,19 +41,19 @@ impl Default for FormatOptions {
     }
 }
 
-/// Why a text was not formatted.
+/// Error from the formatter.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
-    /// It has syntax errors.
+    /// The text has syntax errors.
     #[error(transparent)]
     Syntax(Diagnostics),
-    /// The result would not have had the same tokens and comments: a fault of the formatter, not of the text.
-    #[error("the text would not stay the same, which is a fault of rpcrdma-xdrgen")]
+    /// The result would have different tokens or comments. This is a bug in the formatter, not an error in the text.
+    #[error("formatting would change the tokens of the text, which is a bug in rpcrdma-xdrgen")]
     Changed,
 }
 
-/// Formats a specification; `name` stands for its path in messages.
+/// Formats a specification. `name` is its path in messages.
 ///
 /// ```
 /// use rpcrdma_xdrgen::fmt::{FormatOptions, format};
@@ -64,14 +64,15 @@ pub enum FormatError {
 /// ```
 ///
 /// # Errors
-/// [`FormatError`].
+///
+/// [`FormatError::Syntax`] if the text has syntax errors, and [`FormatError::Changed`] if the formatter has a bug.
 pub fn format(name: &str, text: &str, options: &FormatOptions) -> Result<String, FormatError> {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let text = text.as_str();
     check(name, text).map_err(FormatError::Syntax)?;
     let tokens = lex(text);
     let mut out = String::with_capacity(text.len() + text.len() / 4);
-    // What a preprocessor line looks like depends on it.
+    // A byte order mark affects whether a `#` on the first line starts a directive.
     if text.starts_with('\u{FEFF}') {
         out.push('\u{FEFF}');
     }
@@ -81,33 +82,36 @@ pub fn format(name: &str, text: &str, options: &FormatOptions) -> Result<String,
     if same { Ok(out) } else { Err(FormatError::Changed) }
 }
 
-/// Formats octets: those that are no UTF-8, as comments of old specifications have, stay what they are.
+/// Formats a specification that may not be UTF-8. Old specifications contain comments in other encodings. Invalid bytes
+/// are kept unchanged. `name` is the path in messages.
 ///
 /// # Errors
-/// [`FormatError`].
-pub fn format_octets(name: &str, octets: &[u8], options: &FormatOptions) -> Result<Vec<u8>, FormatError> {
-    if let Ok(text) = std::str::from_utf8(octets) {
+///
+/// [`FormatError::Syntax`] if the text has syntax errors, and [`FormatError::Changed`] if the formatter has a bug.
+pub fn format_octets(name: &str, bytes: &[u8], options: &FormatOptions) -> Result<Vec<u8>, FormatError> {
+    if let Ok(text) = std::str::from_utf8(bytes) {
         return format(name, text, options).map(String::into_bytes);
     }
-    // Each stands for itself as a character that no text has: one of the last for private use.
+    // Each invalid byte is represented by a character that does not occur in texts, from the end of the last private use
+    // area.
     const STAND_INS: u32 = 0x10_FF00;
-    let mut text = String::with_capacity(octets.len());
-    for chunk in octets.utf8_chunks() {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
-        text.extend(chunk.invalid().iter().filter_map(|octet| char::from_u32(STAND_INS + u32::from(*octet))));
+        text.extend(chunk.invalid().iter().filter_map(|byte| char::from_u32(STAND_INS + u32::from(*byte))));
     }
     let text = format(name, &text, options)?;
     let mut out = Vec::with_capacity(text.len());
     for c in text.chars() {
-        match u32::from(c).checked_sub(STAND_INS).and_then(|octet| u8::try_from(octet).ok()) {
-            Some(octet) => out.push(octet),
+        match u32::from(c).checked_sub(STAND_INS).and_then(|byte| u8::try_from(byte).ok()) {
+            Some(byte) => out.push(byte),
             None => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
         }
     }
     Ok(out)
 }
 
-/// The syntax errors of a text; what it includes is not looked at.
+/// Returns the syntax errors of a text. Included files are not read.
 pub(crate) fn check(name: &str, text: &str) -> Result<(), Diagnostics> {
     let mut sources = Sources::default();
     let mut out = Vec::new();
@@ -118,7 +122,7 @@ pub(crate) fn check(name: &str, text: &str) -> Result<(), Diagnostics> {
     if out.is_empty() { Ok(()) } else { Err(Diagnostics::new(out, Arc::new(sources))) }
 }
 
-/// Whether two tokens differ in blanks at most, and those in a comment or a line that is kept as it stands.
+/// Returns whether two tokens are equal. Block comments may differ in white space.
 fn same(old: &FmtToken<'_>, new: &FmtToken<'_>) -> bool {
     let blanks = |c: &char| !c.is_ascii_whitespace();
     old.kind == new.kind

@@ -1,4 +1,4 @@
-//! Lines from a layout: those that are too long are broken, comments behind them are put into columns.
+//! Output of a layout as lines. Breaks long lines and aligns trailing comments in columns.
 
 use std::ops::Range;
 
@@ -8,32 +8,34 @@ use super::{
 };
 use crate::scan::MAX_NESTING;
 
-/// Columns of one level of indentation.
+/// Width of an indentation level, in columns.
 const INDENT: usize = 4;
 
-/// Columns between a line and the comment behind it.
+/// Minimum distance between a line and its trailing comment, in columns.
 const BESIDE: usize = 2;
 
-/// A line that is longer has its comment right behind it, whatever those above and below have.
+/// Maximum width of a line whose trailing comment is aligned with its neighbours, in columns. Comments of longer lines
+/// follow directly.
 const ALIGNED: usize = 56;
 
-/// What goes at both ends of a comment's lines.
+/// White space that is removed at both ends of a comment's lines.
 const BLANKS: [char; 4] = [' ', '\t', '\r', '\u{0C}'];
 
-/// One line.
+/// A line of output.
 struct Line {
     empty_before: bool,
     indent: usize,
     tokens: Range<usize>,
-    /// Where the comments begin that end it.
+    /// Index of the first trailing comment.
     comments: usize,
-    /// Columns up to there; `None` where there is an end of line in between, as a comment may have.
+    /// Width of the line before the comments, in columns. `None` if that part contains a line break, for example within a
+    /// comment.
     width: Option<usize>,
-    /// Whether it is one line, the comments that end it included.
+    /// `true` if the line, including its trailing comments, has no line break.
     single: bool,
 }
 
-/// The text that `tokens` make, no line longer than `most` columns where there is a way.
+/// Formats `tokens` with a maximum line width of `most` columns where possible.
 pub(super) fn print(tokens: &[FmtToken<'_>], most: usize) -> String {
     let mut forced = vec![false; tokens.len()];
     loop {
@@ -59,7 +61,7 @@ fn lines(tokens: &[FmtToken<'_>], plan: &Plan) -> Vec<Line> {
         };
         if at == 0 || begins.is_some() {
             let (empty_before, level) = begins.unwrap_or_default();
-            // Lines for others begin at the left: rpcgen wants its own there.
+            // `%` lines and directives start in the first column, as rpcgen requires.
             let at_left = matches!(token.kind, FmtTokenKind::Verbatim | FmtTokenKind::Directive);
             let indent = if at_left { 0 } else { level.min(MAX_NESTING) * INDENT };
             lines.push(Line { empty_before, indent, tokens: at..at, comments: at, width: None, single: true });
@@ -73,7 +75,7 @@ fn lines(tokens: &[FmtToken<'_>], plan: &Plan) -> Vec<Line> {
         }
     }
     for line in &mut lines {
-        // A line of comments alone has none behind it.
+        // A line that contains only comments has no trailing comment.
         if line.comments == line.tokens.start {
             line.comments = line.tokens.end;
         }
@@ -93,7 +95,7 @@ fn width_of(tokens: &[FmtToken<'_>], plan: &Plan, range: Range<usize>, mut colum
     column
 }
 
-/// Marks where a line that is too long is to end; gives whether there was a place.
+/// Marks the positions at which to break a line that is too long. Returns whether there is one.
 fn break_line(tokens: &[FmtToken<'_>], plan: &Plan, line: &Line, most: usize, forced: &mut [bool]) -> bool {
     let soft = |at: usize| plan.soft.get(at).copied().flatten();
     let first = line.tokens.start + 1;
@@ -110,7 +112,7 @@ fn break_line(tokens: &[FmtToken<'_>], plan: &Plan, line: &Line, most: usize, fo
         SoftBreak::Arm | SoftBreak::Body => places.filter(|at| soft(*at) == Some(kind)).take(1).for_each(force),
         SoftBreak::Annotation => places.filter(|at| soft(*at) == Some(kind)).for_each(force),
         SoftBreak::Argument(level) => {
-            // As many on each line as there is room for.
+            // Put as many arguments on each line as fit.
             let (mut start, mut indent) = (line.tokens.start, line.indent);
             let places: Vec<usize> = places.collect();
             let ends = places.iter().skip(1).copied().chain([line.comments]);
@@ -160,7 +162,7 @@ fn write(tokens: &[FmtToken<'_>], plan: &Plan, lines: &[Line]) -> String {
     out
 }
 
-/// The column of the comments behind each line: the same for lines that follow one another.
+/// Returns the column of the trailing comment of each line. Adjacent lines share a column.
 fn columns(tokens: &[FmtToken<'_>], lines: &[Line]) -> Vec<usize> {
     let own = |line: &Line| line.width.map_or(0, |width| width + BESIDE);
     let opens = |line: &Line| line.comments.checked_sub(1).and_then(|at| tokens.get(at)).is_some_and(|t| t.text == "{");
@@ -176,7 +178,8 @@ fn columns(tokens: &[FmtToken<'_>], lines: &[Line]) -> Vec<usize> {
     columns
 }
 
-/// A comment at another column: lines that begin with `*` have it below the first, others keep their distance.
+/// Moves a block comment to another column. If its lines start with `*`, aligns them below the first. Otherwise, keeps
+/// their relative indentation.
 fn shifted(token: &FmtToken<'_>, column: usize, out: &mut String) {
     let rest = || token.text.split('\n').skip(1);
     let starred = rest().all(|line| line.trim().is_empty() || line.trim_start().starts_with('*'));

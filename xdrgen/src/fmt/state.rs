@@ -1,25 +1,26 @@
-//! Where in the language a text is, as far as its layout depends on it: in which body, how far into a statement.
+//! The syntactic state that the layout depends on: the current body and the position within a statement.
 //!
-//! Brackets and the words in front of them tell, without the grammar: it does not know what conditions leave out.
+//! The state is derived from brackets and the words before them. The grammar cannot be used, because it does not see
+//! inactive branches of conditions.
 
 use super::lex::{FmtToken, FmtTokenKind};
 
-/// What a bracket opens.
+/// The construct that a bracket opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BracketBody {
-    /// The file.
+    /// The file itself.
     Top,
     Struct,
     Union,
     Enum,
-    /// Of a program or a version.
+    /// The body of a program or a version.
     Program,
     Namespace,
     /// The arguments of an annotation.
     Annotation,
-    /// Any other parenthesis.
+    /// Any other parentheses.
     Round,
-    /// `[` or `<`
+    /// `[` or `<`.
     Length,
 }
 
@@ -29,20 +30,20 @@ impl BracketBody {
     }
 }
 
-/// A bracket that is open.
+/// An open bracket.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Frame {
     pub(super) body: BracketBody,
-    /// Indentation of what stands in it; labels of a union have one less.
+    /// Indentation level of the contents. Labels in a union have one level less.
     level: usize,
     pub(super) one_line: bool,
-    /// Whether expressions stand in it.
+    /// `true` if the contents are expressions.
     value: bool,
 }
 
 const TOP: Frame = Frame { body: BracketBody::Top, level: 0, one_line: false, value: false };
 
-/// More open brackets than that only text has that a condition leaves out.
+/// Maximum number of open brackets. Only inactive text nests deeper, because the compiler rejects it otherwise.
 const MAX_FRAMES: usize = 128;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,51 +61,51 @@ enum LabelState {
     Ended,
 }
 
-/// What a token does to the layout.
+/// The effect of a token on the layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LayoutAction {
-    /// It begins a statement.
+    /// Starts a statement.
     Statement,
-    /// It begins what stands behind a label.
+    /// Starts the declaration after a label.
     Arm,
-    /// It is what annotations stand before.
+    /// Starts a declaration after its annotations.
     Marked,
-    /// It begins an argument that is not the first.
+    /// Starts an argument other than the first.
     Argument,
     /// A `;` or `,`.
     Separator,
-    /// A `;` with nothing before it.
+    /// A `;` without a statement.
     Stray,
-    /// The brace that ends a body, with whether that is on one line.
+    /// Ends a body. The value is whether the body is on one line.
     Close(bool),
-    /// It goes on a statement, after a blank or none.
+    /// Continues a statement. The value is whether a blank precedes the token.
     Within(bool),
 }
 
-/// See the module.
+/// The state before the next token. See the module documentation.
 #[derive(Debug, Clone)]
 pub(super) struct LayoutState {
     frames: Vec<Frame>,
-    /// Whether a statement begins with the next token.
+    /// `true` if the next token starts a statement.
     start: bool,
-    /// Whether the statement has more than annotations.
+    /// `true` if the current statement has tokens other than annotations.
     begun: bool,
-    /// What a `{` of this statement opens.
+    /// The construct that a `{` in the current statement opens.
     head: Option<BracketBody>,
-    /// Whether an expression may stand here.
+    /// `true` if an expression is allowed here.
     value: bool,
     annotation: AnnotationState,
     label: LabelState,
-    /// Indentation of the statement at hand.
+    /// Indentation level of the current statement.
     level: usize,
-    /// The last token: whether it is a word, its text's first character, and whether what follows goes with it.
+    /// The previous token.
     last: LastToken,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct LastToken {
     word: bool,
-    /// `switch` or `case`.
+    /// `true` if it is `switch` or `case`.
     keyword: bool,
     first: u8,
     joined: bool,
@@ -129,7 +130,7 @@ impl LayoutState {
         self.frames.last().copied().unwrap_or(TOP)
     }
 
-    /// Indentation of a line that begins with `text`.
+    /// Returns the indentation level of a line that starts with `text`.
     pub(super) fn indentation(&self, text: &str) -> usize {
         let frame = self.frame();
         if text == "}" {
@@ -145,22 +146,22 @@ impl LayoutState {
         self.level + usize::from(!marked)
     }
 
-    /// Indentation of what stands in the body at hand.
+    /// Returns the indentation level of the contents of the current body.
     pub(super) fn inner_indentation(&self) -> usize {
         self.frames.iter().rev().find(|frame| frame.body.is_braces()).map_or(0, |frame| frame.level)
     }
 
-    /// What a `{` would open here.
+    /// Returns the construct that a `{` would open here.
     pub(super) fn head(&self) -> Option<BracketBody> {
         self.head
     }
 
-    /// Whether what stands here before a statement is outside of every definition.
+    /// Returns whether a statement at this position is outside all definitions.
     pub(super) fn is_outside(&self) -> bool {
         matches!(self.frame().body, BracketBody::Top | BracketBody::Namespace)
     }
 
-    /// Takes a token of XDR. For a `{`, `one_line` is whether its body stands on one line.
+    /// Advances the state by an XDR token. For a `{`, `one_line` is whether its body is on one line.
     pub(super) fn take(&mut self, token: &FmtToken<'_>, one_line: bool) -> LayoutAction {
         if self.annotation == AnnotationState::Name && token.text != "(" {
             self.annotation = AnnotationState::Ended;
@@ -207,7 +208,7 @@ impl LayoutState {
             self.frames.pop();
         }
         self.end_statement();
-        // A namespace has no `;` behind it.
+        // No `;` follows the body of a namespace.
         self.start = frame.body == BracketBody::Namespace;
         self.begun = !self.start;
         self.last = LastToken { first: b'}', ..LastToken::default() };
@@ -227,7 +228,7 @@ impl LayoutState {
         self.last = LastToken { first: b';', ..LastToken::default() };
     }
 
-    /// What a token that is no separator means for those that follow.
+    /// Updates the state after a token that is not a separator.
     fn follow(&mut self, token: &FmtToken<'_>, one_line: bool, frame: Frame) {
         let value = self.value || frame.value || self.label == LabelState::Open;
         let joined = self.is_prefix(token, value) || token.text == "::";
@@ -254,7 +255,7 @@ impl LayoutState {
             "struct" => self.head = Some(BracketBody::Struct),
             "enum" => self.head = Some(BracketBody::Enum),
             "union" => self.head = Some(BracketBody::Union),
-            // Names, where they do not begin something.
+            // In other positions, these words are names.
             "program" | "version" if first_word => self.head = Some(BracketBody::Program),
             "namespace" if first_word => self.head = Some(BracketBody::Namespace),
             "case" | "default" if first_word && frame.body == BracketBody::Union => self.label = LabelState::Open,
@@ -265,7 +266,7 @@ impl LayoutState {
             "=" => self.value = true,
             "{" => {
                 let body = self.head.take().unwrap_or(BracketBody::Struct);
-                // What a namespace holds is as if it stood outside.
+                // The contents of a namespace have the indentation of the enclosing scope.
                 let level = self.level + usize::from(body != BracketBody::Namespace);
                 self.push(Frame { body, level, one_line, value: false });
                 self.end_statement();
@@ -280,7 +281,7 @@ impl LayoutState {
         self.last = LastToken {
             word: token.kind == FmtTokenKind::Word,
             keyword: matches!(token.text, "switch" | "case"),
-            // Of `<<` too, it would be a bracket's.
+            // `<<` is not a bracket, so only single-character tokens count.
             first: token.text.bytes().next().filter(|_| token.text.len() == 1).unwrap_or_default(),
             joined,
         };
@@ -292,7 +293,7 @@ impl LayoutState {
         }
     }
 
-    /// Whether an operator goes with what follows it: a sign, or the `*` of an optional type.
+    /// Returns whether an operator is attached to the token after it, such as a sign or the `*` of an optional type.
     fn is_prefix(&self, token: &FmtToken<'_>, value: bool) -> bool {
         match token.text {
             "*" => !value,
@@ -302,7 +303,7 @@ impl LayoutState {
         }
     }
 
-    /// Whether a blank goes before a token that goes on a statement.
+    /// Returns whether a blank precedes a token that continues a statement.
     fn blank(&self, token: &FmtToken<'_>) -> bool {
         if self.last.joined || matches!(self.last.first, b'@' | b'.') {
             return false;

@@ -1,4 +1,4 @@
-//! The lexer and the grammar agree on where tokens begin and end.
+//! Tests that the lexer and the grammar agree on token boundaries.
 
 use std::{fs, path::Path};
 
@@ -25,9 +25,9 @@ fn files(directory: &Path, found: &mut Vec<std::path::PathBuf>) {
     }
 }
 
-/// The text without what conditions leave out, and without the lines that continue a directive.
+/// Returns the text without inactive branches of conditions and without continuation lines of directives.
 fn preprocessed(text: &str) -> String {
-    // The preprocessor is a layer above this module, which only a test may use.
+    // The preprocessor is a higher layer than this module. Only tests may use it here.
     crate::preprocess::run(
         0,
         text,
@@ -39,7 +39,7 @@ fn preprocessed(text: &str) -> String {
     .into_owned()
 }
 
-/// Compares the tokens of one definition with the rules that match no other rule.
+/// Compares the tokens of a definition with the innermost rules that match it. Returns the number of tokens.
 fn compare(rule: Rule, unit: &str, name: &str) -> usize {
     let Ok(pairs) = Grammar::parse(rule, unit) else { return 0 };
     let is_leaf = |pair: &Pair<'_, Rule>| pair.clone().into_inner().next().is_none() && !pair.as_str().is_empty();
@@ -59,7 +59,7 @@ fn compare(rule: Rule, unit: &str, name: &str) -> usize {
 }
 
 #[test]
-fn tokens_of_all_specifications_are_those_of_the_grammar() {
+fn lexer_and_grammar_agree_on_all_specifications() {
     let mut paths = Vec::new();
     files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &mut paths);
     let (mut units, mut leaves) = (0, 0);
@@ -77,7 +77,7 @@ fn tokens_of_all_specifications_are_those_of_the_grammar() {
     assert!(units > 500 && leaves > 10_000, "{units} definitions, {leaves} tokens");
 }
 
-/// All short strings of characters that mean something to the lexer.
+/// Returns all short strings of characters that the lexer treats specially.
 fn strings() -> impl Iterator<Item = String> {
     const CHARACTERS: [char; 15] =
         ['\'', '"', '\\', '\n', 'n', '0', '7', '8', '_', '\u{e9}', '/', '*', ' ', '#', '\u{feff}'];
@@ -93,13 +93,13 @@ fn strings() -> impl Iterator<Item = String> {
     })
 }
 
-/// The length of what `rule` matches at the beginning of `text`.
+/// Returns the length of the match of `rule` at the start of `text`.
 fn matched(rule: Rule, text: &str) -> Option<usize> {
     Grammar::parse(rule, text).ok().map(|pairs| pairs.as_str().len())
 }
 
 #[test]
-fn every_short_text_begins_with_the_same_token() {
+fn lexer_and_grammar_agree_on_short_texts() {
     for text in strings() {
         let mut tokens = Lexer::of_grammar(&text);
         let first = tokens.clone().next().unwrap();
@@ -109,10 +109,10 @@ fn every_short_text_begins_with_the_same_token() {
         if let Some(word) = matched(Rule::word, &text) {
             assert_eq!(length(TokenKind::Word), Some(word), "{text:?}");
         }
-        // What the grammar skips before the first token.
+        // Trivia before the first token.
         let skipped = tokens.find(|token| !token.kind.is_trivia() || token.kind == TokenKind::OpenComment);
         let skipped = skipped.map_or(text.len(), |token| token.at);
-        // No definition begins so: the error is at the first token.
+        // No definition starts with this token, so the error is reported at its position.
         let error = Grammar::parse(Rule::unit, &text).unwrap_err();
         let (InputLocation::Pos(at) | InputLocation::Span((at, _))) = error.location;
         assert_eq!(skipped, at, "{text:?}");

@@ -1,4 +1,4 @@
-//! Annotations and their expressions. What they mean, and where they may stand, is for `ulb` to say.
+//! Annotations and their expressions. `ulb` checks their meaning and their placement.
 
 use pest::iterators::Pair;
 
@@ -9,7 +9,7 @@ use crate::{
     source::{Span, join},
 };
 
-/// Most operators of one annotation or statement: trees of them are walked and dropped recursively.
+/// Maximum number of operators in an annotation or statement. Expression trees are walked and dropped recursively.
 const MAX_OPERATORS: usize = 64;
 
 impl Builder<'_, '_> {
@@ -38,7 +38,7 @@ impl Builder<'_, '_> {
         Some(Annotation { name: name?, args, span })
     }
 
-    /// An `expr` or a `term`: operands with operators between.
+    /// Builds an `expr` or a `term`: operands separated by operators.
     pub(super) fn expr(&mut self, pair: Pair<'_, Rule>) -> Option<Expr> {
         let at = self.span(&pair);
         let mut left: Option<Expr> = None;
@@ -115,7 +115,7 @@ impl Builder<'_, '_> {
         None
     }
 
-    /// A number, perhaps with `K`, `M` or `G` for 2^10, 2^20 or 2^30.
+    /// Parses a number with an optional suffix `K` (2^10), `M` (2^20) or `G` (2^30).
     fn size(&mut self, text: &str, at: &Span) -> Option<u64> {
         let (digits, shift) = match text.as_bytes().last() {
             Some(b'K') => (&text[..text.len() - 1], 10),

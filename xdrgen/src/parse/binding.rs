@@ -1,4 +1,4 @@
-//! `.ulb` files to statements.
+//! Parser for the statements of `.ulb` files.
 
 use pest::{Parser as _, iterators::Pair};
 
@@ -9,7 +9,7 @@ use crate::{
     scan,
 };
 
-/// Parses `text`, which is file number `file` of the run.
+/// Parses `text`, the source with index `file`.
 pub(crate) fn parse(file: usize, text: &str, diagnostics: &mut Vec<Diagnostic>) -> Vec<Statement> {
     let scan = scan::scan(file, text);
     diagnostics.extend(scan.diagnostics);

@@ -1,4 +1,4 @@
-//! Which comment belongs to which declaration.
+//! Assignment of comments to declarations.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use crate::{
     scan::{Comment, CommentKind},
 };
 
-/// The comments of a file, to be asked by place.
+/// The comments of a file, searchable by position.
 pub(super) struct Comments<'a> {
     text: &'a str,
     comments: &'a [Comment],
@@ -18,14 +18,14 @@ impl<'a> Comments<'a> {
         Self { text, comments }
     }
 
-    /// The comment of a declaration from `start` to `end` (with its `;` or `,`): the lines directly above, else what
-    /// follows on its line.
+    /// Returns the comment of the declaration from `start` to `end` (including its `;` or `,`). This is the comment
+    /// directly above it, or else the comment after it on the same line.
     pub(super) fn of(&self, start: usize, end: usize) -> Vec<String> {
         let above = self.above(start);
         if above.is_empty() { self.beside(end) } else { above }
     }
 
-    /// Comments on lines of their own that end on the line before `start`.
+    /// Returns the comments on lines of their own that end on the line before `start`.
     pub(super) fn above(&self, start: usize) -> Vec<String> {
         let last = self.comments.partition_point(|comment| comment.range.end <= start);
         let mut first = last;
@@ -43,7 +43,7 @@ impl<'a> Comments<'a> {
         self.lines(first, last)
     }
 
-    /// Comments that follow `end` on its line, and those right below that stand in the same column.
+    /// Returns the comments after `end` on the same line, and those directly below that start in the same column.
     fn beside(&self, end: usize) -> Vec<String> {
         let first = self.comments.partition_point(|comment| comment.range.start < end);
         let mut last = first;
@@ -61,7 +61,7 @@ impl<'a> Comments<'a> {
         self.lines(first, last)
     }
 
-    /// The comment at the head of the file: the first one, unless something follows that it belongs to.
+    /// Returns the comment at the head of the file. This is the first comment, unless it belongs to a declaration.
     pub(super) fn header(&self) -> Vec<String> {
         let Some(first) = self.comments.first() else { return Vec::new() };
         if first.kind != CommentKind::Comment || self.between(0, first.range.start).is_none() {
@@ -77,13 +77,15 @@ impl<'a> Comments<'a> {
         }
     }
 
-    /// Line breaks between two places, if there is nothing but blanks and separators.
+    /// Returns the number of line breaks between two positions, or `None` if there is anything but white space and
+    /// separators.
     fn between(&self, from: usize, to: usize) -> Option<usize> {
         let text = self.text.get(from..to)?;
         text.chars().all(|c| is_blank(c) || matches!(c, ';' | ',')).then(|| text.matches('\n').count())
     }
 
-    /// The last character in a range that is neither blank nor a comment's; empty at its start where there is none.
+    /// Returns the range of the last character between two positions that is neither white space nor part of a comment. If
+    /// there is none, returns an empty range at `from`.
     pub(super) fn last_of_code(&self, from: usize, to: usize) -> Range<usize> {
         let mut end = to;
         loop {
@@ -107,7 +109,7 @@ impl<'a> Comments<'a> {
     }
 }
 
-/// A comment's lines without its marks, empty ones at both ends left out.
+/// Returns the lines of a comment without its delimiters and without empty lines at both ends.
 fn lines_of(comment: &str) -> Vec<String> {
     let body = match comment.strip_prefix("//") {
         Some(body) => body,
@@ -117,7 +119,7 @@ fn lines_of(comment: &str) -> Vec<String> {
     for (index, line) in body.lines().enumerate() {
         let line = line.trim_end();
         let line = if index == 0 { line } else { line.trim_start() };
-        // The rulings and borders that boxes around comments are made of.
+        // Remove rules and borders of boxed comments.
         let line = line.trim_start_matches(['*', '!']).trim_end_matches('*').trim_end();
         lines.push(line.strip_prefix(' ').unwrap_or(line).to_owned());
     }
@@ -138,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_and_borders_go_and_indentation_within_stays() {
+    fn comment_delimiters_and_borders_are_removed() {
         assert_eq!(lines_of("/* one */"), ["one"]);
         assert_eq!(lines_of("// one"), ["one"]);
         assert_eq!(lines_of("/**\n * one\n *   two\n *\n * three\n */"), ["one", "  two", "", "three"]);

@@ -1,4 +1,4 @@
-//! What the grammar takes beyond RFC 4506 and RFC 5531, one definition at a time.
+//! Finds the constructs in a definition that the grammar accepts, but RFC 4506 and RFC 5531 do not define.
 
 use pest::iterators::Pair;
 
@@ -8,7 +8,7 @@ use crate::{ast::Dialect, source::span};
 const XDR: &str = "RFC 4506 §6.3";
 const RPC: &str = "RFC 5531 §12.2";
 
-/// Tells of each dialect in `unit`, which begins at octet `base` of file number `file`.
+/// Records each dialect construct in `unit`, which starts at byte offset `base` of the source with index `file`.
 pub(super) fn unit(file: usize, base: usize, unit: Pair<'_, Rule>, out: &mut Vec<Dialect>) {
     let at = unit.as_span();
     let mut pairs = vec![unit.clone()];
@@ -27,24 +27,22 @@ fn dialect(pair: &Pair<'_, Rule>) -> Option<(&'static str, &'static str)> {
     let declared = has(Rule::star) || has(Rule::fixed) || has(Rule::counted);
     Some(match pair.as_rule() {
         Rule::stray => ("a `;` with nothing before it", XDR),
-        Rule::inverted => ("a typedef with its name first", XDR),
+        Rule::inverted => ("a typedef with the new name first", XDR),
         Rule::constants => ("an enumeration without a name", XDR),
         Rule::const_type => ("a constant with a type", XDR),
         Rule::text => ("a string constant", XDR),
-        Rule::character => ("a character as a constant", XDR),
-        Rule::scoped => ("an enumerator with its enumeration", XDR),
-        Rule::number | Rule::size if pair.as_str().contains('\'') => ("a number whose digits are separated", XDR),
-        Rule::value if has(Rule::operator) || has(Rule::sign) || has(Rule::open) => {
-            ("a constant that is computed", XDR)
-        }
-        Rule::c_type => ("a type of C's", XDR),
-        Rule::const_def if value_is_name(pair) => ("a constant that is another's name", XDR),
+        Rule::character => ("a character constant", XDR),
+        Rule::scoped => ("a qualified enumerator", XDR),
+        Rule::number | Rule::size if pair.as_str().contains('\'') => ("a number with digit separators", XDR),
+        Rule::value if has(Rule::operator) || has(Rule::sign) || has(Rule::open) => ("a computed constant", XDR),
+        Rule::c_type => ("a C type", XDR),
+        Rule::const_def if value_is_name(pair) => ("a constant defined by another name", XDR),
         Rule::program_def | Rule::version_def | Rule::procedure if value_is_name(pair) => ("a name as a number", RPC),
         Rule::procedure if !has(Rule::parameter) && !has(Rule::void) => {
-            ("no arguments at all, in place of `void`", RPC)
+            ("an empty argument list in place of `void`", RPC)
         }
         Rule::parameter if has(Rule::name) => ("an argument with a name", RPC),
-        Rule::parameter | Rule::result if declared => ("an argument or result that is more than a type", RPC),
+        Rule::parameter | Rule::result if declared => ("an argument or result with a declarator", RPC),
         Rule::program_def if !has(Rule::version_def) => ("a program without versions", RPC),
         Rule::version_def if !has(Rule::procedure) => ("a version without procedures", RPC),
         Rule::primitive => unsigned(pair)?,
@@ -65,7 +63,7 @@ fn value_is_name(pair: &Pair<'_, Rule>) -> bool {
     values.flat_map(Pair::into_inner).any(|inner| matches!(inner.as_rule(), Rule::name | Rule::scoped))
 }
 
-/// RFC 4506 has `unsigned int` and `unsigned hyper` only.
+/// RFC 4506 defines `unsigned int` and `unsigned hyper` only.
 fn unsigned(pair: &Pair<'_, Rule>) -> Option<(&'static str, &'static str)> {
     if pair.clone().into_inner().next()?.as_rule() != Rule::kw_unsigned {
         return None;
@@ -73,7 +71,7 @@ fn unsigned(pair: &Pair<'_, Rule>) -> Option<(&'static str, &'static str)> {
     let of = pair.clone().into_inner().find(|inner| inner.as_rule() == Rule::unsigned_of);
     match of.as_ref().map(|of| of.as_str().trim_end()) {
         Some("int" | "hyper") => None,
-        Some(_) => Some(("a type of C's", XDR)),
+        Some(_) => Some(("a C type", XDR)),
         None => Some(("`unsigned` in place of `unsigned int`", XDR)),
     }
 }

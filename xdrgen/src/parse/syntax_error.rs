@@ -1,4 +1,4 @@
-//! A failed match, said in the reader's words.
+//! Turns failed matches of the grammar into readable diagnostics.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::{
     source::span,
 };
 
-/// Most alternatives listed.
+/// Maximum number of expected tokens to list.
 const LISTED: usize = 6;
 
 pub(super) fn describe(
@@ -41,7 +41,7 @@ pub(super) fn describe(
     let last = comments.last_of_code(unit.start, at);
     let before = last.end;
     let other_line = text.get(before..at).is_some_and(|between| between.contains('\n'));
-    // A list of all that could stand there helps nobody when one thing is likely.
+    // If a missing semicolon is the likely cause, do not list the alternatives.
     if missing_semicolon && (other_line || !expected.contains(&"`=`")) {
         expected = vec!["`;`"];
     }
@@ -77,7 +77,7 @@ pub(super) fn describe(
         diagnostic = diagnostic.note(format!("`{word}` is a reserved word (RFC 4506 §6.4)"));
     }
     if found.1 == "`@`" {
-        return diagnostic.help("an annotation stands before what it marks");
+        return diagnostic.help("an annotation precedes the item that it marks");
     }
     if expected == ["`;`"] {
         return diagnostic;
@@ -93,7 +93,8 @@ pub(super) fn describe(
     diagnostic
 }
 
-/// The word that ends at `end`, where no other is before it: it has been taken for the name of a type, as in `unsinged int`.
+/// Returns the range of the word that ends at `end` if no other word precedes it. The parser took it for a type name, as
+/// in `unsinged int`.
 fn first_word_before(text: &str, from: usize, end: usize) -> Option<Range<usize>> {
     let before = text.get(from..end)?;
     let rest = before.trim_end_matches(is_of_word);
@@ -101,13 +102,13 @@ fn first_word_before(text: &str, from: usize, end: usize) -> Option<Range<usize>
     first.then(|| from + rest.len()..end)
 }
 
-/// Words that something begins with, or that stand within a type.
+/// Keywords that start a definition or are part of a type.
 const KEYWORDS: [&str; 17] = [
     "case", "const", "default", "enum", "hyper", "int", "long", "opaque", "program", "short", "string", "struct",
     "switch", "typedef", "union", "unsigned", "version",
 ];
 
-/// The token at `at`, and what to call it.
+/// Returns the range and the description of the token at `at`.
 fn found(text: &str, at: usize, end: usize) -> (Range<usize>, String) {
     let rest = text.get(at..end).unwrap_or_default();
     let word = word_len(rest);
@@ -124,7 +125,7 @@ fn is_reserved(word: &str) -> bool {
     super::grammar::Grammar::parse(Rule::reserved, word).is_ok()
 }
 
-/// What a reader calls it; empty for what would only confuse.
+/// Returns the description of a rule for users. Empty for rules that would confuse them.
 fn words(rule: Rule) -> &'static str {
     match rule {
         Rule::at | Rule::annotation | Rule::reserved | Rule::EOI | Rule::digits => "",
@@ -195,7 +196,7 @@ fn words(rule: Rule) -> &'static str {
         | Rule::c_type
         | Rule::unsigned_of => "a type",
         Rule::enum_type | Rule::struct_type | Rule::union_type => "a type",
-        // What is skipped, and pieces of tokens, are never expected.
+        // Trivia and parts of tokens are never listed.
         _ => "",
     }
 }

@@ -14,7 +14,7 @@ use crate::{
 impl Builder<'_, '_> {
     pub(super) fn enum_body(&mut self, pair: Pair<'_, Rule>) -> Option<EnumBody> {
         let mut enumerators = Vec::new();
-        // A comment beside an enumerator stands behind its comma.
+        // A comment for an enumerator can follow the comma.
         for inner in pair.into_inner().filter(|inner| inner.as_rule() == Rule::enumerator) {
             let at = self.range(&inner);
             let doc = self.comments.of(at.start, at.end);
@@ -40,7 +40,7 @@ impl Builder<'_, '_> {
         Some(StructBody { fields })
     }
 
-    /// Annotations and declaration of a `member` or `arm`; `void` is no declaration.
+    /// Returns the annotations and the declaration of a `member` or `arm`. The declaration is `None` for `void`.
     fn member(&mut self, pair: Pair<'_, Rule>) -> Option<(Vec<Annotation>, Option<Declaration>)> {
         let end = self.range(&pair).end;
         let mut annotations = Vec::new();
@@ -86,7 +86,7 @@ impl Builder<'_, '_> {
         Some(Arm { cases, default, declaration, void_annotations })
     }
 
-    /// `end` is where the declaration ends with its `;`: a comment beside it follows there.
+    /// Builds a declaration. `end` is the offset after its `;`, where a comment may follow.
     pub(super) fn declaration(
         &mut self,
         pair: Pair<'_, Rule>,
@@ -102,7 +102,7 @@ impl Builder<'_, '_> {
         for part in pair.into_inner() {
             match part.as_rule() {
                 Rule::type_spec => ty = Some(self.type_spec(part)?),
-                // Of a typedef with its name first.
+                // A typedef with the new name first.
                 Rule::primitive | Rule::enum_type | Rule::struct_type | Rule::union_type => {
                     ty = Some(TypeSpec { span: self.span(&part), kind: self.type_kind(part)? });
                 }
@@ -166,8 +166,8 @@ impl Builder<'_, '_> {
     }
 }
 
-/// A type of XDR's own. `unsigned` stands for `unsigned int`; C's shorter integers travel as `int`, and so does
-/// rpcgen's `long`; `long long`, which rpcgen does not have, is 64 bits to everyone who does.
+/// Maps the words of a built-in type. `unsigned` means `unsigned int`. C's shorter integers, and rpcgen's `long`, are
+/// encoded as `int`. rpcgen does not support `long long`. Compilers that do encode it in 64 bits.
 fn primitive(pair: &Pair<'_, Rule>) -> Option<Primitive> {
     let leaves = pair.clone().into_inner().flatten().filter(|inner| inner.clone().into_inner().next().is_none());
     let words: Vec<&str> = leaves.map(|word| word.as_str()).collect();
@@ -186,7 +186,7 @@ fn primitive(pair: &Pair<'_, Rule>) -> Option<Primitive> {
     })
 }
 
-/// What a parameter or result is: a [`Declaration`] whose name may be missing.
+/// Parameters and results: a [`Declaration`] whose name may be missing.
 impl Builder<'_, '_> {
     pub(super) fn bare_declaration(&mut self, pair: Pair<'_, Rule>) -> Option<Declaration> {
         let at = self.span(&pair);
@@ -195,7 +195,7 @@ impl Builder<'_, '_> {
             annotations.push(self.annotation(inner)?);
         }
         let mut declaration = self.declaration(pair, annotations, at.range.end)?;
-        // The pair covers the annotations; the declaration begins with its type.
+        // The pair includes the annotations. The declaration starts at its type.
         declaration.span = join(&declaration.ty.span, &at);
         Some(declaration)
     }

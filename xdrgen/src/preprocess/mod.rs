@@ -1,7 +1,7 @@
-//! Lines for a preprocessor, as far as specifications in public use need one: constants, other files, conditions.
+//! Preprocessor for the directives that published specifications need: constants, included files and conditions.
 //!
-//! XDR has none (RFC 4506 §6), but rpcgen runs C's. What a condition leaves out is blanked, so that every octet that
-//! stays keeps its place.
+//! XDR has no preprocessor (RFC 4506 §6), but rpcgen runs the C preprocessor. Inactive text is replaced by spaces, so that
+//! byte offsets do not change.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -14,42 +14,42 @@ use crate::{
     source::{Span, span},
 };
 
-/// Reads a file that is included, from its name and the names that are defined so far.
+/// Reads an included file. The arguments are its name, the names defined so far, and the list for diagnostics.
 pub(crate) type Include<'a> = dyn FnMut(&str, &mut Defines, &mut Vec<Diagnostic>) -> Included + 'a;
 
 /// The outcome of an `#include`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Included {
-    /// The file was read, now or before.
+    /// The file has been read, now or earlier.
     Read,
-    /// There is no such file.
+    /// The file does not exist.
     Missing,
-    /// More than [`MAX_INCLUDES`] files include one another.
+    /// Includes nest deeper than [`MAX_INCLUDES`].
     TooDeep,
 }
 
-/// The most files each of which includes the next.
+/// Maximum nesting depth of included files.
 pub(crate) const MAX_INCLUDES: usize = 32;
 
-/// A text after its preprocessor lines have been looked at.
+/// The result of preprocessing a text.
 pub(crate) struct Preprocessed<'a> {
-    /// The text, blanks in place of what is left out.
+    /// The text, with spaces in place of inactive text.
     pub(crate) text: Cow<'a, str>,
-    /// What `#define` lines define.
+    /// Macros defined by `#define`.
     pub(crate) macros: Vec<Macro>,
     pub(crate) dialects: Vec<Dialect>,
-    /// The lines themselves and what they leave out, in order, without blanks around.
+    /// Directives and inactive lines, in order, without surrounding white space.
     pub(crate) left_out: Vec<Span>,
 }
 
-/// One `#if` that is open.
+/// An open `#if`.
 struct Condition {
     at: Range<usize>,
-    /// Whether what stands around it counts.
+    /// `true` if the text around the condition is active.
     around: bool,
-    /// Whether one of its branches has been taken.
+    /// `true` if a branch has been active.
     taken: bool,
-    /// Whether `#else` has been seen.
+    /// `true` if `#else` has been seen.
     last: bool,
 }
 
@@ -59,7 +59,7 @@ struct Lines<'a, 'b> {
     defines: &'b mut Defines,
     out: &'b mut Vec<Diagnostic>,
     open: Vec<Condition>,
-    /// Whether the line at hand counts.
+    /// `true` if the current line is active.
     active: bool,
     blank: Vec<Range<usize>>,
     macros: Vec<Macro>,
@@ -67,8 +67,7 @@ struct Lines<'a, 'b> {
     left_out: Vec<Span>,
 }
 
-/// Looks at the preprocessor lines of `text`, which is file number `file`. `defines` is what holds at its beginning,
-/// and afterwards what holds at its end.
+/// Preprocesses `text`, the source with index `file`. Reads and updates `defines`.
 pub(crate) fn run<'a>(
     file: usize,
     text: &'a str,
@@ -104,14 +103,14 @@ impl Lines<'_, '_> {
             let place = token.at..token.at + directive.len();
             self.left_out.push(span(self.file, place.clone()));
             at = self.text.len().min(token.at + lines.len() + 1);
-            // The scanner passes over the first line. It would take the others for XDR.
+            // The scanner skips the first line of a directive only. It would parse continuation lines as XDR.
             let first = token.at + lines.find('\n').map_or(lines.len(), |end| end + 1);
             if first < at {
                 self.blank.push(first..at);
             }
             let (words, doc) = without_comments(lines);
             self.directive(place, &words, doc, include);
-            // Likewise the rest of a comment that begins on the directive.
+            // For the same reason, remove the rest of a comment that begins in the directive.
             if self.active && at < token.end() {
                 self.blank.push(at..token.end());
             }
@@ -121,12 +120,12 @@ impl Lines<'_, '_> {
             self.out.push(
                 Diagnostic::new(Code::Unclosed, "this condition is never closed")
                     .at(&span(self.file, condition.at), "opened here")
-                    .help("write `#endif` after what it is about"),
+                    .help("write `#endif` at its end"),
             );
         }
     }
 
-    /// Takes the lines between two directives, which are left out if a condition says so.
+    /// Processes the text between two directives. Removes it if it is inactive.
     fn region(&mut self, range: Range<usize>) {
         if self.active || range.is_empty() {
             return;
@@ -149,7 +148,7 @@ impl Lines<'_, '_> {
         let (word, rest) = text.split_at(text.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(text.len()));
         let rest = rest.trim();
         if self.active {
-            self.dialects.push(Dialect::new(&place, "a line for a preprocessor", "RFC 4506 §6"));
+            self.dialects.push(Dialect::new(&place, "a preprocessor line", "RFC 4506 §6"));
         }
         match word {
             "if" | "ifdef" | "ifndef" => {
@@ -180,7 +179,7 @@ impl Lines<'_, '_> {
             "undef" => drop(self.defines.remove(rest)),
             "include" => self.include(rest, &place, include),
             "" if rest.is_empty() => {}
-            _ => self.report(&place, "this line is for a preprocessor: it is left out"),
+            _ => self.report(&place, "this preprocessor line is ignored"),
         }
     }
 
@@ -200,7 +199,7 @@ impl Lines<'_, '_> {
             "ifdef" => self.defines.contains_key(rest),
             "ifndef" => !self.defines.contains_key(rest),
             _ => const_expr::holds(rest, self.defines).unwrap_or_else(|| {
-                self.report(at, "this condition is not understood: what depends on it is left out");
+                self.report(at, "this condition cannot be evaluated and counts as false");
                 false
             }),
         }
@@ -209,16 +208,16 @@ impl Lines<'_, '_> {
     fn define(&mut self, rest: &str, doc: Option<String>, at: &Span) {
         let (name, value) = rest.split_at(word_len(rest));
         if name.is_empty() || value.starts_with('(') {
-            return self.report(at, "only constants can be defined here: this is left out");
+            return self.report(at, "only constants can be defined here: this line is ignored");
         }
         let value = value.trim();
-        // The same once more changes nothing, as in C.
+        // As in C, an identical redefinition has no effect.
         if self.defines.insert(name.to_owned(), value.to_owned()).is_some_and(|old| old == value) || value.is_empty() {
             return;
         }
         let (constant, ty) = meaning(value, self.defines, at);
         if constant.is_none() && ty.is_none() {
-            return self.report(at, "this is no constant and no type: it is left out");
+            return self.report(at, "this is neither a constant nor a type: it is ignored");
         }
         self.macros.push(Macro {
             name: Ident { text: name.to_owned(), span: at.clone() },
@@ -236,22 +235,22 @@ impl Lines<'_, '_> {
             Some(name) if name.ends_with(".x") => match include(name, self.defines, self.out) {
                 Included::Read => {}
                 Included::Missing => {
-                    let message = format!("there is no file `{name}`: this line is left out");
+                    let message = format!("file `{name}` does not exist: this line is ignored");
                     let diagnostic = Diagnostic::new(Code::Preprocessor, message).at(at, "");
-                    self.out.push(diagnostic.help("`-I DIR` says where to look"));
+                    self.out.push(diagnostic.help("add its directory with `-I DIR`"));
                 }
                 Included::TooDeep => self.out.push(
                     Diagnostic::new(Code::TooDeep, format!("included files nest more than {MAX_INCLUDES} deep"))
                         .at(at, format!("`{name}` is not read"))
-                        .help("include it from a file that is nearer to the first"),
+                        .help("include it from a file that is less deeply nested"),
                 ),
             },
-            _ => self.report(at, "this file is no XDR: the line is left out"),
+            _ => self.report(at, "this is not an XDR file: the line is ignored"),
         }
     }
 }
 
-/// What the text of a `#define` may be: a constant, a type, or either.
+/// Parses the text of a `#define` as a constant, a type, or both.
 pub(crate) fn meaning(text: &str, defines: &Defines, at: &Span) -> (Option<Value>, Option<TypeSpec>) {
     let constant = |kind| (Some(Value { kind, span: at.clone() }), None);
     if let Some(quoted) = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
@@ -263,7 +262,7 @@ pub(crate) fn meaning(text: &str, defines: &Defines, at: &Span) -> (Option<Value
     }
 }
 
-/// A directive without its comments and joints, and the last comment.
+/// Returns a directive without comments and line continuations, and its last comment.
 fn without_comments(directive: &str) -> (String, Option<String>) {
     let mut words = String::with_capacity(directive.len());
     let mut doc = None;
@@ -286,7 +285,7 @@ fn without_comments(directive: &str) -> (String, Option<String>) {
     (words, doc)
 }
 
-/// `text` with blanks for every octet of `ranges`, which are in order, save line ends.
+/// Replaces every byte of `ranges` by a space, except line terminators. The ranges must be in order.
 fn blanked<'a>(text: &'a str, ranges: &[Range<usize>]) -> Cow<'a, str> {
     if ranges.is_empty() {
         return Cow::Borrowed(text);

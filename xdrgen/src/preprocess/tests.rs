@@ -23,7 +23,7 @@ fn preprocess(text: &str, given: &[(&str, &str)]) -> (String, Vec<String>, Vec<C
 }
 
 #[test]
-fn branches_that_do_not_hold_are_blank() {
+fn inactive_branches_become_spaces() {
     let text = "#ifdef A\none\n#elif B > 1 && !defined(C)\ntwo\n#else\n/* \u{e9}\n#endif */\nthree\n#endif\nlast\n";
     let kept = |given: &[(&str, &str)]| {
         let (text, _, codes) = preprocess(text, given);
@@ -32,7 +32,7 @@ fn branches_that_do_not_hold_are_blank() {
     };
     assert_eq!(kept(&[("A", "")]), "one last");
     assert_eq!(kept(&[("B", "2")]), "two last");
-    // A directive within a comment is none.
+    // A directive within a comment has no effect.
     assert_eq!(kept(&[("B", "2"), ("C", "")]), "/*\u{e9} three last");
     assert_eq!(kept(&[("A", ""), ("B", "2")]), "one last");
 }
@@ -56,16 +56,16 @@ fn constants_of_every_kind() {
     assert!(codes.is_empty());
 }
 
-/// A text may begin with the mark of its encoding, as editors of Windows write it.
+/// Editors on Windows write a byte order mark at the start of a text.
 #[test]
-fn a_byte_order_mark() {
+fn a_byte_order_mark_is_allowed_at_the_start() {
     let (_, constants, codes) = preprocess("\u{feff}#define A 3\n#ifdef A\n#endif\n\u{feff}#define B 4\n", &[]);
     assert_eq!(constants, ["A Int(3) "]);
     assert!(codes.is_empty());
 }
 
 #[test]
-fn what_is_no_constant_is_reported() {
+fn macros_that_are_not_constants_are_reported() {
     let text = "#define MAX(a, b) a\n#define T extern int x\n#pragma once\n#include <a.h>\n#include \"there.x\"\n\
                 #include \"gone.x\"\n#if 1 +\n#endif\n# 1 \"file\"\n";
     assert_eq!(preprocess(text, &[]).2, [Code::Preprocessor; 7]);
@@ -84,14 +84,14 @@ fn types_and_computations() {
 }
 
 #[test]
-fn conditions_match_or_are_errors() {
+fn unmatched_conditions_are_errors() {
     assert_eq!(preprocess("#if 1\n", &[]).2, [Code::Unclosed]);
     assert_eq!(preprocess("#endif\n#else\n", &[]).2, [Code::Syntax; 2]);
     assert_eq!(preprocess("#if 0\n#else\n#else\n#endif\n", &[]).2, [Code::Syntax]);
 }
 
 #[test]
-fn conditions_are_cs_expressions() {
+fn conditions_are_c_expressions() {
     let holds = |text: &str| {
         const_expr::holds(text, &Defines::from([("V".into(), "(4)".into()), ("LOOP".into(), "LOOP".into())]))
     };
@@ -127,7 +127,7 @@ fn conditions_are_cs_expressions() {
 }
 
 #[test]
-fn strings_of_directives_hold_no_comments() {
+fn strings_in_directives_contain_no_comments() {
     let text = "#define A \"/* text\"\n#define B \"http://there\" // B's\n#define C '\"' /* C's */\n#include \"gone/*.x\"\nlast\n";
     let (kept, constants, codes) = preprocess(text, &[]);
     assert_eq!(constants, ["A Text(\"/* text\") ", "B Text(\"http://there\") B's", "C Int(34) C's"]);

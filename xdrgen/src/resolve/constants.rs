@@ -1,4 +1,4 @@
-//! Constants and enumerators: their values, whatever the order of declaration.
+//! Values of constants and enumerators, independent of the order of declaration.
 
 use std::{
     cell::RefCell,
@@ -17,36 +17,36 @@ use crate::{
     parse,
 };
 
-/// How a constant's value comes about.
+/// The origin of a constant's value.
 enum ConstantOrigin<'a> {
     Value(&'a Value),
-    /// An enumerator without a value.
+    /// An enumerator without a value, which follows this node.
     After(usize),
     Zero,
 }
 
-/// A name that a constant is computed from.
+/// A name in the value of a constant.
 enum Dependency {
     Node(usize),
-    /// It is declared nowhere.
+    /// The name is not declared.
     Elsewhere,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum VisitState {
     New,
-    /// Waiting for what it is computed from.
+    /// Waiting for the nodes it depends on.
     Open,
-    /// Known, or known to be wrong.
+    /// Evaluated. `None` after an error.
     Done(Option<i128>),
 }
 
 struct ConstantNode<'a> {
     name: Name,
     origin: ConstantOrigin<'a>,
-    /// The enumeration that it is an enumerator of.
+    /// The enumeration of an enumerator.
     of: Option<&'a str>,
-    /// Whether a value that is too large is no error where nothing uses it.
+    /// `true` if a value that is too large is an error only if the constant is used.
     may_be_unused: bool,
 }
 
@@ -54,18 +54,18 @@ struct ConstantNode<'a> {
 pub(super) struct Constants<'a> {
     nodes: Vec<ConstantNode<'a>>,
     by_name: HashMap<&'a str, usize>,
-    /// Enumerators by their enumeration and their name.
+    /// Enumerators by enumeration and name.
     scoped: HashMap<(&'a str, &'a str), usize>,
-    /// Enumerations that have an enumerator of that name, where there is more than one.
+    /// Names that several enumerations use for an enumerator, with these enumerations.
     ambiguous: HashMap<&'a str, Vec<&'a str>>,
     states: Vec<VisitState>,
-    /// What each is if it is a string.
+    /// The string value of each node, if it is a string.
     texts: Vec<Option<&'a str>>,
-    /// Node of the first enumerator of an enumeration, by its item.
+    /// The node of the first enumerator of each enumeration, by item.
     first_of: HashMap<usize, usize>,
-    /// Words of definitions with syntax errors.
+    /// Words in definitions with syntax errors.
     lost: &'a HashSet<String>,
-    /// Errors about constants that are no errors if nothing uses them.
+    /// Errors about constants, to be reported when a constant is used.
     waiting: RefCell<HashMap<usize, Diagnostic>>,
     /// Names that RFC 4506 does not allow.
     pub(super) dialects: Vec<Dialect>,
@@ -130,7 +130,7 @@ impl<'a> Constants<'a> {
     ) {
         let node = self.nodes.len();
         match (self.by_name.get(text).and_then(|&first| self.nodes.get(first)), of) {
-            // Enumerators of two enumerations may have the same name, as in xdrpp.
+            // In xdrpp, enumerators of different enumerations can have the same name.
             (Some(ConstantNode { of: Some(other), .. }), Some(of))
                 if *other != of && !self.scoped.contains_key(&(of, text)) =>
             {
@@ -150,7 +150,7 @@ impl<'a> Constants<'a> {
         self.nodes.push(ConstantNode { name, origin, of, may_be_unused: of.is_none() });
     }
 
-    /// The node of a constant or enumerator, or of `enumeration::NAME` or `::NAME`. A namespace adds nothing to a name.
+    /// Finds a constant or enumerator by `NAME`, `enumeration::NAME` or `::NAME`. Namespaces are not part of a name.
     fn find(&self, name: &str) -> Option<usize> {
         let Some((scope, name)) = name.rsplit_once("::") else { return self.by_name.get(name).copied() };
         let scope = scope.rsplit("::").next().unwrap_or(scope);
@@ -160,8 +160,8 @@ impl<'a> Constants<'a> {
         }
     }
 
-    /// rpcgen makes constants of the names of programs, versions and procedures too, and files use them so. What is
-    /// declared as a constant goes before, and of two procedures of a name the first.
+    /// Defines the names of programs, versions and procedures as constants, as rpcgen does. Declared constants take
+    /// precedence. If several procedures have the same name, the first takes precedence.
     fn numbers_of_programs(&mut self, files: &'a [File]) {
         for definition in files.iter().flat_map(|file| &file.definitions) {
             let DefinitionKind::Program(program) = &definition.kind else { continue };
@@ -186,9 +186,9 @@ impl<'a> Constants<'a> {
         }
     }
 
-    /// Computes `node` after what it is computed from, however deep that goes.
+    /// Evaluates `node` after the nodes it depends on. Uses an explicit stack, so the depth is unlimited.
     fn compute(&mut self, node: usize, out: &mut Vec<Diagnostic>) {
-        // Each with how many of its names have been looked at.
+        // Each entry holds the number of dependencies already visited.
         let mut open = vec![(node, 0)];
         while let Some((at, looked_at)) = open.pop() {
             if matches!(self.states[at], VisitState::Done(_)) {
@@ -222,7 +222,7 @@ impl<'a> Constants<'a> {
         }
     }
 
-    /// The `index`th name that a constant is computed from.
+    /// Returns the dependency with this index.
     fn dependency(&self, node: usize, index: usize) -> Option<Dependency> {
         let name = match &self.nodes[node].origin {
             ConstantOrigin::Zero => return None,
@@ -236,7 +236,7 @@ impl<'a> Constants<'a> {
         Some(self.find(name).map_or(Dependency::Elsewhere, Dependency::Node))
     }
 
-    /// The string that a constant is, or is another name of.
+    /// Returns the string value of a constant, directly or through other names.
     fn text_of(&self, at: usize) -> Option<&'a str> {
         match &self.nodes[at].origin {
             ConstantOrigin::Value(Value { kind: ValueKind::Text(text), .. }) => Some(text),
@@ -245,12 +245,12 @@ impl<'a> Constants<'a> {
         }
     }
 
-    /// The string constant of that name.
+    /// Returns the string constant with this name.
     pub(super) fn text(&self, name: &str) -> Option<&'a str> {
         self.texts.get(self.find(name)?).copied().flatten()
     }
 
-    /// The value of a constant whose names are known.
+    /// Evaluates a constant whose dependencies are known.
     fn evaluate(&self, at: usize, out: &mut Vec<Diagnostic>) -> Option<i128> {
         let value = match &self.nodes[at].origin {
             ConstantOrigin::Zero => return Some(0),
@@ -275,7 +275,7 @@ impl<'a> Constants<'a> {
         None
     }
 
-    /// Complains about a value of more than 64 bits: of a constant, not before something uses it.
+    /// Reports a value of more than 64 bits. For a constant, the report is delayed until the constant is used.
     fn too_large(&self, at: usize, message: &str, span: &Span, out: &mut Vec<Diagnostic>) {
         let diagnostic = Diagnostic::new(Code::OutOfRange, message).at(span, "too large");
         if self.nodes[at].may_be_unused {
@@ -285,18 +285,18 @@ impl<'a> Constants<'a> {
         }
     }
 
-    /// Warns of constants of more than 64 bits that nothing uses.
+    /// Warns about unused constants of more than 64 bits.
     pub(super) fn unused(&self, out: &mut Vec<Diagnostic>) {
         let mut waiting: Vec<(usize, Diagnostic)> = self.waiting.borrow_mut().drain().collect();
         waiting.sort_by_key(|(node, _)| *node);
         out.extend(waiting.into_iter().map(|(node, diagnostic)| Diagnostic {
             code: Code::LeftOut,
-            message: format!("constant `{}` has more than 64 bits: it is left out", self.nodes[node].name.text),
+            message: format!("constant `{}` has more than 64 bits: it is omitted", self.nodes[node].name.text),
             ..diagnostic.note("nothing uses it, and constants have at most 64 bits (RFC 4506 §4.17, §6.2)")
         }));
     }
 
-    /// A name that is no declared constant.
+    /// Resolves a name that is not declared: `TRUE` or `FALSE`. Reports other names as unknown.
     fn foreign(&self, name: &str, at: &Span, out: &mut Vec<Diagnostic>) -> Option<i128> {
         match name {
             // RFC 4506 §4.4: `enum bool { FALSE = 0, TRUE = 1 }`.
@@ -313,7 +313,7 @@ impl<'a> Constants<'a> {
         None
     }
 
-    /// The number that `value` stands for. `None` after a complaint.
+    /// Evaluates `value`. Returns `None` after reporting an error.
     pub(super) fn number(&self, value: &Value, out: &mut Vec<Diagnostic>) -> Option<i128> {
         match &value.kind {
             ValueKind::Int(n) => Some(*n),
@@ -335,8 +335,8 @@ impl<'a> Constants<'a> {
                     );
                 } else if computed.is_none() {
                     out.push(
-                        Diagnostic::new(Code::OutOfRange, "this comes to no number")
-                            .at(&value.span, "divided by zero, or too large on the way"),
+                        Diagnostic::new(Code::OutOfRange, "this expression has no value")
+                            .at(&value.span, "division by zero, or an intermediate result is too large"),
                     );
                 }
                 computed
@@ -365,7 +365,7 @@ impl<'a> Constants<'a> {
         }
     }
 
-    /// The value of the constant or enumerator of that name.
+    /// Returns the value of a constant or enumerator by name.
     pub(super) fn get(&self, name: &str) -> Option<i128> {
         match self.states.get(self.find(name)?) {
             Some(VisitState::Done(value)) => *value,
@@ -373,7 +373,7 @@ impl<'a> Constants<'a> {
         }
     }
 
-    /// The value of an enumeration's `index`th enumerator.
+    /// Returns the value of an enumerator by its item and its index.
     pub(super) fn enumerator(&self, item: usize, index: usize) -> Option<i128> {
         match self.states.get(self.first_of.get(&item)? + index) {
             Some(VisitState::Done(value)) => *value,
@@ -381,15 +381,15 @@ impl<'a> Constants<'a> {
         }
     }
 
-    /// All names with their values.
+    /// Returns all names with their values.
     pub(super) fn into_values(self) -> HashMap<String, i128> {
         let value = |(name, _): (&&str, &usize)| Some(((*name).to_owned(), self.get(name)?));
-        // Which of those is meant is not known.
+        // Ambiguous names have no single value.
         self.by_name.iter().filter(|(name, _)| !self.ambiguous.contains_key(*name)).filter_map(value).collect()
     }
 }
 
-/// The complaint about a name that enumerators of several enumerations have.
+/// Creates the error for a name that several enumerations use for an enumerator.
 fn ambiguous(name: &str, enums: &[&str], at: &Span) -> Diagnostic {
     let of = enums.iter().map(|of| format!("`{of}`")).collect::<Vec<_>>().join(" and ");
     let mut diagnostic = Diagnostic::new(Code::UnknownConstant, format!("`{name}` is an enumerator of {of}"))

@@ -1,4 +1,4 @@
-//! Which types hold which: recursion, types without a finite value, values that need a box, and the depth of nesting.
+//! Analysis of the type graph: recursion, types without a finite value, values that need a box, and nesting depth.
 
 use super::lists::fields_of;
 use crate::{
@@ -6,19 +6,19 @@ use crate::{
     ir::{Base, Field, ItemId, ItemKind, Spec, Type},
 };
 
-/// How deep types may hold one another. Later stages, the generated codecs and the Rust compiler recurse for each level.
+/// Maximum nesting depth of types. Later stages, the generated codecs and the Rust compiler recurse once per level.
 ///
-/// To find out whether a type is `Send` the Rust compiler goes through all that it holds, by default 128 levels of Rust's types
-/// deep. The rest is for the futures and structs of the user's that hold the type.
+/// The Rust compiler checks whether a type is `Send` by visiting all types within it, to a default depth of 128 Rust
+/// types. The remaining levels are for the user's futures and structs that contain the type.
 const MAX_TYPE_NESTING: usize = 112;
 
-/// Levels of Rust's types from a value of `ty` to its target: `Vec<T>`, for example, holds `RawVec<T>`, which holds
-/// `PhantomData<T>`.
+/// Returns the number of Rust type levels between the type of `field` and its target. For example, `Vec<T>` contains
+/// `RawVec<T>`, which contains `PhantomData<T>`.
 fn levels(field: &Field) -> usize {
     match &field.ty {
         Type::Array(..) | Type::List(_) => 4,
         Type::NonEmptyList(_) => 5,
-        // Larger ones are `Vec`s.
+        // Longer arrays are generated as `Vec`s.
         Type::ArrayFixed(_, len) if *len <= 1 => 2,
         Type::ArrayFixed(..) => 4,
         Type::Optional(_) => 2,
@@ -26,7 +26,7 @@ fn levels(field: &Field) -> usize {
     }
 }
 
-/// The declared type that `ty` refers to.
+/// Returns the declared type that `ty` refers to.
 pub(crate) fn target(ty: &Type) -> Option<ItemId> {
     match ty {
         Type::Base(Base::Item(id))
@@ -39,17 +39,17 @@ pub(crate) fn target(ty: &Type) -> Option<ItemId> {
     }
 }
 
-/// Whether a value of `ty` cannot be without a value of its target.
+/// Returns whether every value of `ty` contains a value of its target.
 fn requires(ty: &Type) -> bool {
     matches!(ty, Type::Base(_) | Type::ArrayFixed(..) | Type::NonEmptyList(_))
 }
 
-/// Whether the Rust type of `ty` holds its target's in place, not on the heap.
+/// Returns whether the Rust type of `ty` stores its target in place rather than on the heap.
 fn in_place(ty: &Type) -> bool {
     requires(ty) || matches!(ty, Type::Optional(_))
 }
 
-/// Checks and marks recursion. Gives the items in an order in which each follows what it holds.
+/// Checks and marks recursion. Returns the items in an order in which each follows the items it contains.
 pub(super) fn check(spec: &mut Spec, out: &mut Vec<Diagnostic>) -> Vec<ItemId> {
     finite(spec, out);
     let all = Components::new(spec, |_| true);
@@ -77,9 +77,10 @@ pub(super) fn check(spec: &mut Spec, out: &mut Vec<Diagnostic>) -> Vec<ItemId> {
     all.order
 }
 
-/// Complains about types of which no value is finite: `struct a { a x; };`.
+/// Reports types without a finite value, such as `struct a { a x; };`.
 ///
-/// A type is finite when what it requires is; a union when one of its arms is. Those proven finite prove others.
+/// A type has a finite value if all types that it requires have one. A union has a finite value if one of its arms has
+/// one. The check proceeds from types already proven finite to the types that contain them.
 fn finite(spec: &Spec, out: &mut Vec<Diagnostic>) {
     let n = spec.items.len();
     let mut open = vec![0_usize; n];
@@ -90,7 +91,7 @@ fn finite(spec: &Spec, out: &mut Vec<Diagnostic>) {
         open[id] = match &item.kind {
             ItemKind::Union(union) => {
                 let arms = union.arms.len() + usize::from(union.default.is_some());
-                // Any arm that requires nothing, or a discriminant that no arm stands for, is a finite value.
+                // A union is finite if an arm requires no other type, or if some discriminant selects no arm.
                 usize::from(required.len() == arms && arms > 0)
             }
             _ => required.len(),
@@ -121,7 +122,7 @@ fn finite(spec: &Spec, out: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Complains about types that nest too deep.
+/// Reports types that nest too deeply.
 fn depth(spec: &Spec, components: &Components, out: &mut Vec<Diagnostic>) {
     let mut depths = vec![0_usize; spec.items.len()];
     for &id in &components.order {
@@ -130,7 +131,7 @@ fn depth(spec: &Spec, components: &Components, out: &mut Vec<Diagnostic>) {
         let (mut deepest, mut is_known) = (1, false);
         for (depth, levels) in held {
             deepest = deepest.max(depth + levels);
-            // What holds a type that is too deep is not complained about again.
+            // Do not report the types that contain a type that is already reported.
             is_known |= depth > MAX_TYPE_NESTING;
         }
         depths[id.0] = deepest;
@@ -146,10 +147,10 @@ fn depth(spec: &Spec, components: &Components, out: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Strongly connected components of the types (Tarjan's algorithm, without recursion).
+/// Strongly connected components of the type graph (Tarjan's algorithm without recursion).
 struct Components {
     component: Vec<usize>,
-    /// Size of each component.
+    /// Number of items in each component.
     size: Vec<usize>,
     order: Vec<ItemId>,
 }
@@ -218,7 +219,7 @@ impl Components {
         out
     }
 
-    /// Whether an item leads back to itself, all references counted.
+    /// Returns whether an item refers to itself, directly or through other items.
     fn cyclic(&self, id: usize, spec: &Spec) -> bool {
         let to_itself = |field: &Field| target(&field.ty) == Some(ItemId(id));
         self.size[self.component[id]] > 1 || fields_of(&spec.items[id]).into_iter().any(to_itself)

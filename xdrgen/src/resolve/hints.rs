@@ -1,4 +1,4 @@
-//! Help for names that no file declares: most of them come from headers of C.
+//! Hints for undeclared names. Most of these names come from C headers.
 
 use std::{collections::HashMap, path::Path};
 
@@ -9,13 +9,13 @@ use crate::{
     source::{self, Sources},
 };
 
-/// Types of Sun's headers, with their definitions in XDR.
+/// Types from Sun's headers, with their definitions in XDR.
 const KNOWN: [(&str, &str, &str); 2] = [
     ("netobj", "typedef opaque netobj<1024>;", "rpc/xdr.h"),
     ("des_block", "typedef opaque des_block[8];", "rpc/des_crypt.h"),
 ];
 
-/// Leaves one complaint about each unknown name, with the number of its uses, and adds what to do about it.
+/// Merges the errors about each unknown name into one that has the number of uses, and adds hints.
 pub(super) fn complete(files: &[File], sources: &Sources, out: &mut Vec<Diagnostic>) {
     let mut uses: HashMap<(Code, String), usize> = HashMap::new();
     let is_unknown = |diagnostic: &Diagnostic| {
@@ -48,23 +48,23 @@ pub(super) fn complete(files: &[File], sources: &Sources, out: &mut Vec<Diagnost
 fn of_type(name: &str, file: &File, sources: &Sources) -> Option<String> {
     if let Some((_, definition, header)) = KNOWN.iter().find(|(known, ..)| *known == name) {
         return Some(format!(
-            "`{name}` is a type of <{header}>: add `{definition}`, or give a type of Rust with `--extern {name}=PATH`"
+            "`{name}` is a type of <{header}>: add `{definition}`, or give a Rust type with `--extern {name}=PATH`"
         ));
     }
     if let Some(value) = defined(name, file) {
-        return Some(format!("a line for C defines it: give it with `-D '{name}={value}'`"));
+        return Some(format!("a `%` line defines it for C: define it with `-D '{name}={value}'`"));
     }
     beside(name, file, sources).or_else(|| {
         let header = included(file).next()?;
         Some(format!(
-            "if `{header}` declares it for C: declare it in XDR, or give a type of Rust with `--extern {name}=PATH`"
+            "if `{header}` declares it for C: declare it in XDR, or give a Rust type with `--extern {name}=PATH`"
         ))
     })
 }
 
 fn of_constant(name: &str, file: &File, sources: &Sources) -> Option<String> {
     if let Some(value) = defined(name, file) {
-        return Some(format!("a line for C defines it: give it with `-D '{name}={value}'`"));
+        return Some(format!("a `%` line defines it for C: define it with `-D '{name}={value}'`"));
     }
     beside(name, file, sources).or_else(|| {
         let header = included(file).next()?;
@@ -72,7 +72,7 @@ fn of_constant(name: &str, file: &File, sources: &Sources) -> Option<String> {
     })
 }
 
-/// The text that a `%#define` line gives the name.
+/// Returns the text that a `%#define` line defines for the name.
 fn defined<'a>(name: &str, file: &'a File) -> Option<&'a str> {
     file.passed_through.iter().find_map(|line| {
         let rest = line.text.trim().strip_prefix('#')?.trim_start().strip_prefix("define")?;
@@ -82,7 +82,7 @@ fn defined<'a>(name: &str, file: &'a File) -> Option<&'a str> {
     })
 }
 
-/// The files that `%#include` lines name.
+/// Returns the names of the files in `%#include` lines.
 fn included(file: &File) -> impl Iterator<Item = &str> {
     file.passed_through.iter().filter_map(|line| {
         let rest = line.text.trim().strip_prefix('#')?.trim_start().strip_prefix("include")?.trim();
@@ -91,7 +91,7 @@ fn included(file: &File) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Help where a specification beside the file, of the name of an included header, has the name.
+/// Returns a hint if a `.x` file in the same directory declares the name and has the same stem as an included header.
 fn beside(name: &str, file: &File, sources: &Sources) -> Option<String> {
     let directory = Path::new(sources.get(file.source)?.name()).parent()?;
     included(file).find_map(|header| {
@@ -100,7 +100,7 @@ fn beside(name: &str, file: &File, sources: &Sources) -> Option<String> {
         let text = String::from_utf8_lossy(&text);
         let shown = path.file_name()?.to_string_lossy();
         text.split(|c| !is_of_word(c)).any(|word| word == name).then(|| {
-            format!("`{shown}` beside this file has it: write `#include \"{shown}\"`, with `-I DIR` if it is elsewhere")
+            format!("`{shown}` next to this file declares it: write `#include \"{shown}\"`, with `-I DIR` if it is elsewhere")
         })
     })
 }

@@ -1,4 +1,4 @@
-//! Linked lists (RFC 4506 §4.19), and typedefs that lead from one name to another.
+//! Linked lists (RFC 4506 §4.19), and resolution of plain typedefs.
 
 use super::{cycle, graph};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     ir::{Base, Field, Item, ItemId, ItemKind, Name, Spec, Type},
 };
 
-/// All fields of an item, those of arms and a typedef's included.
+/// Returns all fields of an item, including union arms and the field of a typedef.
 pub(crate) fn fields_of(item: &Item) -> Vec<&Field> {
     match &item.kind {
         ItemKind::Const(_) | ItemKind::Enum(_) | ItemKind::Extern(_) => Vec::new(),
@@ -35,7 +35,7 @@ fn fields_of_mut(item: &mut Item) -> Vec<&mut Field> {
     }
 }
 
-/// What a plain typedef stands for.
+/// Returns the type that a plain typedef stands for.
 fn alias(spec: &Spec, id: ItemId) -> Option<&Type> {
     match spec.items.get(id.0).map(|item| &item.kind) {
         Some(ItemKind::Typedef(field)) => Some(&field.ty),
@@ -43,7 +43,7 @@ fn alias(spec: &Spec, id: ItemId) -> Option<&Type> {
     }
 }
 
-/// Checks that plain typedefs come to an end: `typedef a b; typedef b a;` does not.
+/// Reports cycles of plain typedefs, such as `typedef a b; typedef b a;`. Returns whether there are none.
 pub(super) fn aliases_end(spec: &Spec, out: &mut Vec<Diagnostic>) -> bool {
     const NEW: u8 = 0;
     const OPEN: u8 = 1;
@@ -58,7 +58,7 @@ pub(super) fn aliases_end(spec: &Spec, out: &mut Vec<Diagnostic>) -> bool {
                 let circle = chain.iter().skip_while(|link| **link != at).filter_map(|link| spec.items.get(*link));
                 let circle: Vec<&Name> = circle.map(|item| &item.name).collect();
                 let note = "a typedef names a type that is declared elsewhere (RFC 4506 §4.18)";
-                out.push(cycle("type", "by itself alone", &circle).note(note));
+                out.push(cycle("type", "only by itself", &circle).note(note));
                 good = false;
                 break;
             }
@@ -76,7 +76,7 @@ pub(super) fn aliases_end(spec: &Spec, out: &mut Vec<Diagnostic>) -> bool {
     good
 }
 
-/// What each item is when plain typedefs are looked through.
+/// The target of each item after resolving plain typedefs.
 struct TypedefTargets(Vec<ItemId>);
 
 impl TypedefTargets {
@@ -110,14 +110,15 @@ impl TypedefTargets {
     }
 }
 
-/// Finds the nodes of linked lists, takes their `next` away, and makes lists of what refers to them.
+/// Finds the nodes of linked lists, removes their `next` fields, and turns references to them into list types.
 ///
-/// A node is a struct whose last field is an optional one of its own kind, be it written `node *next` or by way of a
-/// `typedef node *list`. Only then does the encoding of the whole list come as one node after the other. A struct
-/// that is also the element of an array stays as it is: each element would be a list. So does one with two such
-/// fields: it is a tree, and which of them were the siblings nobody could tell.
+/// A node is a struct whose last field is an optional reference to its own type, either `node *next` or through `typedef
+/// node *list`. Only such a list is encoded as a sequence of nodes. A struct that is also an array element is not
+/// converted, because each element would be a list. A struct with two such fields is not converted either: it is a tree,
+/// and it is unknown which of the fields links the siblings.
 ///
-/// The union that RFC 4506 §4.19 gives for such a `list` is one, unless its arm is `marked` with an annotation.
+/// The union that RFC 4506 §4.19 gives as the equivalent of such a `list` is also converted, unless its arm is `marked`
+/// with an annotation.
 pub(super) fn find(spec: &mut Spec, marked: impl Fn(ItemId) -> bool) {
     let ends = TypedefTargets::new(spec);
     for id in (0..spec.items.len()).map(ItemId) {
@@ -175,7 +176,8 @@ pub(super) fn find(spec: &mut Spec, marked: impl Fn(ItemId) -> bool) {
     }
 }
 
-/// Of a union that is void or a struct which holds the union again, at its end and nowhere else: the struct.
+/// Returns the struct in a union that is either void or a struct whose last field is the union again. The struct must not
+/// refer to the union elsewhere.
 fn optional_node(spec: &Spec, ends: &TypedefTargets, id: ItemId) -> Option<Base> {
     let ItemKind::Union(union) = &spec.items.get(id.0)?.kind else { return None };
     if union.discriminant.ty != Type::Base(Base::Bool) || union.open {
@@ -192,7 +194,7 @@ fn optional_node(spec: &Spec, ends: &TypedefTargets, id: ItemId) -> Option<Base>
     (last && fields.iter().filter(|field| is_union(field)).count() == 1).then_some(*node)
 }
 
-/// The struct that `ty` is an optional one of, typedefs looked through.
+/// Returns the struct that `ty` is an optional reference to, after resolving typedefs.
 fn points_to(spec: &Spec, ends: &TypedefTargets, ty: &Type) -> Option<ItemId> {
     match ty {
         Type::Optional(base) => ends.of(*base),

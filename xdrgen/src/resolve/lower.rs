@@ -1,4 +1,4 @@
-//! Definitions to items of the IR.
+//! Lowering of definitions to items of the IR.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,7 +23,7 @@ pub(super) struct Lowering<'a> {
     pub(super) sources: &'a Sources,
     pub(super) out: &'a mut Vec<Diagnostic>,
     pub(super) marks: Vec<(AnnotationPlace, Annotation)>,
-    /// Types that are not declared, and are taken to be what C means by them.
+    /// Undeclared types that are interpreted as in C.
     pub(super) dialects: Vec<Dialect>,
 }
 
@@ -67,13 +67,13 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The text at `span` without annotations.
+    /// Returns the text at `span` without annotations.
     pub(super) fn text(&self, span: &Span) -> String {
         let text = self.sources.get(span.file).map(|source| source.text().as_ref()).unwrap_or_default();
         let file = self.files.iter().find(|file| file.source == span.file);
         let (annotations, left_out) =
             file.map(|file| (file.annotations.as_slice(), file.left_out.as_slice())).unwrap_or_default();
-        // A macro is such a line itself.
+        // A macro is itself a preprocessor line, which must be kept.
         let within = |gone: &&Span| gone.range.start > span.range.start && gone.range.end <= span.range.end;
         let first = left_out.partition_point(|gone| gone.range.end <= span.range.start);
         let left_out = left_out.get(first..).unwrap_or_default().iter();
@@ -91,7 +91,7 @@ impl<'a> Lowering<'a> {
         let start = text.get(..span.range.start).map_or(0, |before| before.rfind('\n').map_or(0, |n| n + 1));
         let indent = text.get(start..span.range.start).unwrap_or_default();
         let text = without(text, &span.range, annotations);
-        // What stands before it on its line, if blank, counts as the indentation of its first line.
+        // White space before the definition is the indentation of its first line.
         if indent.trim().is_empty() { dedent(&text) } else { text }
     }
 
@@ -108,7 +108,7 @@ impl<'a> Lowering<'a> {
         if let Some(text) = text {
             return ConstValue::Str(text.to_owned());
         }
-        // A value that is wrong has been complained about.
+        // An invalid value has already been reported.
         let Some(number) = self.constants.number(value, &mut Vec::new()) else { return ConstValue::TooLarge };
         if u64::try_from(number).is_err() && i64::try_from(number).is_err() {
             return ConstValue::TooLarge;
@@ -124,7 +124,7 @@ impl<'a> Lowering<'a> {
         };
         if !fits {
             self.out.push(
-                Diagnostic::new(Code::OutOfRange, format!("{number} is not of the constant's type"))
+                Diagnostic::new(Code::OutOfRange, format!("{number} is not a value of the constant's type"))
                     .at(&value.span, "does not fit")
                     .also(&ty.map(|ty| ty.span.clone()).unwrap_or_default(), "its type"),
             );
@@ -151,7 +151,7 @@ impl<'a> Lowering<'a> {
             match word(value) {
                 Some(value) => enumerators.push(Enumerator { name, short: None, value, doc: enumerator.doc.clone() }),
                 None => self.out.push(
-                    Diagnostic::new(Code::OutOfRange, format!("the value {value} of `{}` is no `int`", name.text))
+                    Diagnostic::new(Code::OutOfRange, format!("the value {value} of `{}` is not an `int`", name.text))
                         .at(at, "")
                         .note("enumerations are encoded as signed 32-bit integers (RFC 4506 §4.3)"),
                 ),
@@ -160,7 +160,7 @@ impl<'a> Lowering<'a> {
         enumerators
     }
 
-    /// Struct fields: each has a name of its own.
+    /// Lowers the fields of a struct. Field names must be unique.
     pub(super) fn fields(
         &mut self,
         declarations: &[Declaration],
@@ -180,13 +180,13 @@ impl<'a> Lowering<'a> {
         fields
     }
 
-    /// `made` makes a name where there is none.
+    /// Lowers a field. `made` generates a name if the declaration has none.
     pub(super) fn field(&mut self, declaration: &Declaration, made: impl FnOnce() -> String) -> Field {
         let name = match &declaration.name {
             Some(name) => Name { text: name.text.clone(), span: name.span.clone() },
             None => Name { text: made(), span: declaration.span.clone() },
         };
-        // After a complaint any type will do.
+        // After an error, the type does not matter.
         let ty = self.ty(declaration).unwrap_or(Type::Base(Base::Int));
         Field { name, doc: declaration.doc.clone(), ty, ddp: None, boxed: false }
     }
@@ -195,7 +195,7 @@ impl<'a> Lowering<'a> {
         let mut discriminant = self.field(&body.discriminant, String::new);
         let kind = self.discriminant(body);
         if matches!(kind, Some(Discriminant::UHyper)) {
-            // Sizes are computed from this type. A typedef's would have to be known before.
+            // The size of a union depends on this type. The size of a typedef is not yet known here.
             discriminant.ty = Type::Base(Base::UHyper);
         }
         let mut arms = Vec::new();
@@ -248,11 +248,11 @@ impl<'a> Lowering<'a> {
             ValueKind::Name(name) => name.rsplit("::").next().unwrap_or(name).to_owned(),
             _ => number.to_string(),
         };
-        // Without a discriminant to compare with there is no more to say.
+        // Without a valid discriminant, there is nothing to compare with.
         let (fits, what) = match kind.as_ref()? {
             Discriminant::Int => (word(number).map(i64::from), "`int`".to_owned()),
             Discriminant::UInt => (u32::try_from(number).ok().map(i64::from), "`unsigned int`".to_owned()),
-            // All 64 bits are used.
+            // The value uses all 64 bits.
             Discriminant::UHyper => (u64::try_from(number).ok().map(u64::cast_signed), "`unsigned hyper`".to_owned()),
             Discriminant::Bool => (i64::try_from(number).ok().filter(|n| (0..=1).contains(n)), "`bool`".to_owned()),
             Discriminant::Enum(known, name) => {
@@ -262,19 +262,19 @@ impl<'a> Lowering<'a> {
         let Some(value) = fits else {
             let which = if label == number.to_string() { String::new() } else { format!(" (which is {number})") };
             self.out.push(
-                Diagnostic::new(Code::BadCase, format!("`{label}`{which} is no value of {what}"))
+                Diagnostic::new(Code::BadCase, format!("`{label}`{which} is not a value of {what}"))
                     .at(&case.span, "not a value of the discriminant")
                     .note("each case is a value of the discriminant's type (RFC 4506 §4.15)"),
             );
             return None;
         };
-        // An enumeration's own has been told of.
+        // An enumerator out of range has already been reported.
         if i128::from(value) != number && !matches!(kind, Some(Discriminant::Enum(..) | Discriminant::UHyper)) {
             self.dialects.push(Dialect::new(&case.span, "a value that needs the 32nd bit", "RFC 4506 §4.15"));
         }
         if let Some(first) = values.insert(value, &case.span) {
             self.out.push(
-                Diagnostic::new(Code::Duplicate, format!("the case {label} stands twice"))
+                Diagnostic::new(Code::Duplicate, format!("case {label} occurs twice"))
                     .at(&case.span, "again")
                     .also(first, "first here"),
             );

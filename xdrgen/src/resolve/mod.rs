@@ -1,5 +1,5 @@
-//! Syntax tree to IR: names, constants, types, lists and recursion. Annotations are carried along for `ulb`, which
-//! knows what they mean; sizes come after it, since eligible items change them.
+//! Resolver: turns syntax trees into the IR. Resolves names, constants, types, lists and recursion. Annotations are passed
+//! on to `ulb`, which interprets them. Sizes are computed after `ulb`, because eligible items change them.
 
 mod constants;
 mod graph;
@@ -24,44 +24,43 @@ use crate::{
     source::Sources,
 };
 
-/// Where an annotation stands.
+/// The position of an annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum AnnotationPlace {
-    /// A whole definition; of a typedef, what it declares.
+    /// A definition. For a typedef, the type that it declares.
     Item(ItemId),
-    /// A struct's field.
+    /// A field of a struct: item, field.
     Field(ItemId, usize),
-    /// A union's arm.
+    /// An arm of a union: item, arm.
     Arm(ItemId, usize),
-    /// A union's default arm.
+    /// The default arm of a union.
     Default(ItemId),
     /// A program.
     Program(usize),
     /// A version: program, version.
     Version(usize, usize),
-    /// A procedure, or its result: program, version, procedure.
+    /// A procedure or its result: program, version, procedure.
     Procedure(usize, usize, usize),
     /// An argument: program, version, procedure, argument.
     Argument(usize, usize, usize, usize),
 }
 
-/// What is resolved.
+/// The result of resolution.
 #[derive(Debug, Default)]
 pub(crate) struct Resolved {
-    /// Without facts, bounds and eligible items.
+    /// The specification, without size facts, bounds and eligible items.
     pub(crate) spec: Spec,
-    /// Annotations, in order of their places in the text.
+    /// Annotations, in order of their positions in the text.
     pub(crate) marks: Vec<(AnnotationPlace, Annotation)>,
-    /// Items in an order in which each follows what it holds, as far as recursion lets it; with each, whether it is
-    /// recursive other than as a list.
+    /// Items in an order in which each follows the items it contains, as far as recursion permits.
     pub(crate) order: Vec<ItemId>,
     /// Values of constants and enumerators.
     pub(crate) constants: HashMap<String, i128>,
-    /// Types that go without a declaration.
+    /// Types that are used without a declaration.
     pub(crate) dialects: Vec<Dialect>,
 }
 
-/// Resolves the files of a run as one specification; `externs` are the user's own types with their paths in Rust.
+/// Resolves the files of a run as one specification. `externs` maps XDR types to the paths of user-defined Rust types.
 pub(crate) fn resolve(
     files: &[File],
     externs: &[(String, String)],
@@ -80,7 +79,7 @@ pub(crate) fn resolve(
     dialects.extend(constants.dialects.iter().cloned());
     let mut spec = Spec { items, programs, header: files.first().map(|file| file.header.clone()).unwrap_or_default() };
     let mut order = Vec::new();
-    // With a type missing or without end there is no graph to speak of.
+    // If types are missing or cyclic, the type graph cannot be analysed.
     if lists::aliases_end(&spec, out) {
         lists::find(&mut spec, |id| {
             marks.iter().any(|(place, _)| matches!(place, AnnotationPlace::Arm(of, _) if *of == id))
@@ -90,9 +89,9 @@ pub(crate) fn resolve(
     Resolved { spec, marks, order, constants: constants.into_values(), dialects }
 }
 
-/// What is said of names each of which stands for the next, and the last for the first.
+/// Creates the error for a cycle of names.
 fn cycle(what: &str, how: &str, circle: &[&Name]) -> Diagnostic {
-    /// Most names that are shown.
+    /// Maximum number of names to show.
     const SHOWN: usize = 6;
     let mut names = circle.iter().copied();
     let Some(first) = names.next() else { return Diagnostic::new(Code::Cycle, format!("a {what} is defined {how}")) };
@@ -108,14 +107,14 @@ fn cycle(what: &str, how: &str, circle: &[&Name]) -> Diagnostic {
     }
 }
 
-/// Adds the name that `name` is likely a slip of.
+/// Adds a suggestion if `name` is probably a misspelling of a known name.
 fn did_you_mean<'a>(
     diagnostic: Diagnostic,
     name: &str,
     known: impl Iterator<Item = &'a str>,
     said: &[Diagnostic],
 ) -> Diagnostic {
-    /// Diagnostics that get a suggestion: more are not read, and each takes a look at every name.
+    /// Maximum number of diagnostics with a suggestion. Each suggestion compares with every name.
     const SUGGESTIONS: usize = 50;
     if said.len() > SUGGESTIONS {
         return diagnostic;

@@ -1,4 +1,4 @@
-//! Every type and constant by its name, whatever the order of declaration; bodies without a name get one.
+//! Tables of all types and constants by name, independent of the order of declaration. Unnamed bodies get generated names.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use crate::{
     source::span,
 };
 
-/// What will be one item of the specification.
+/// A future item of the specification.
 pub(super) struct NameEntry<'a> {
     pub(super) name: Name,
     pub(super) doc: &'a [String],
@@ -21,30 +21,30 @@ pub(super) struct NameEntry<'a> {
     pub(super) body: ItemBody<'a>,
 }
 
-/// What an item is made from.
+/// The source of an item.
 #[derive(Clone, Copy)]
 pub(super) enum ItemBody<'a> {
-    /// With its type, where it has one.
+    /// A constant with its declared type, if any.
     Const(Option<&'a TypeSpec>, &'a Value),
     Enum(&'a EnumBody),
     Struct(&'a StructBody),
     Union(&'a UnionBody),
     Typedef(&'a Declaration),
-    /// A type of the user's: its path in Rust.
+    /// The path of a user-defined Rust type.
     Extern(&'a str),
 }
 
-/// All names.
+/// All names of a specification.
 #[derive(Default)]
 pub(super) struct SpecNames<'a> {
-    /// Types of the user's, with their paths in Rust.
+    /// User-defined types, with their Rust paths.
     externs: HashMap<&'a str, &'a str>,
     /// Macros that stand for `opaque` or `string`.
     pub(super) spellings: HashMap<&'a str, Primitive>,
-    /// In order of declaration; a body within another goes before it.
+    /// Entries in order of declaration. A nested body precedes the body that contains it.
     pub(super) entries: Vec<NameEntry<'a>>,
     types: HashMap<String, ItemId>,
-    /// Items of the bodies that stand within declarations, by file and octet.
+    /// Items of bodies within declarations, by file and byte offset.
     nested: HashMap<(usize, usize), ItemId>,
     taken: HashSet<String>,
 }
@@ -71,7 +71,7 @@ impl<'a> SpecNames<'a> {
         let mut foreign: Vec<&str> = names.externs.keys().copied().collect();
         foreign.sort_unstable();
         for name in foreign.into_iter().filter(|name| !names.types.contains_key(*name)).collect::<Vec<_>>() {
-            // It stands in none of the texts.
+            // This name is not in any of the sources.
             let nowhere = span(usize::MAX, 0..0);
             let ident = Ident { text: name.to_owned(), span: nowhere.clone() };
             names.push(&ident, (&[], &nowhere, &[], ItemBody::Extern("")), diagnostics);
@@ -79,7 +79,7 @@ impl<'a> SpecNames<'a> {
         for name in to_itself {
             if !names.types.contains_key(&name.text) && Primitive::predeclared(&name.text).is_none() {
                 diagnostics.push(
-                    Diagnostic::new(Code::Cycle, format!("type `{}` is defined by itself alone", name.text))
+                    Diagnostic::new(Code::Cycle, format!("type `{}` is defined only by itself", name.text))
                         .at(&name.span, "stands for itself")
                         .note("a typedef names a type that is declared elsewhere (RFC 4506 §4.18)"),
                 );
@@ -92,12 +92,12 @@ impl<'a> SpecNames<'a> {
         self.types.get(name).copied()
     }
 
-    /// The item of a body at that place.
+    /// Returns the item of a nested body.
     pub(super) fn nested(&self, spec: &TypeSpec) -> Option<ItemId> {
         self.nested.get(&(spec.span.file, spec.span.range.start)).copied()
     }
 
-    /// All type names.
+    /// Returns all type names.
     pub(super) fn all(&self) -> impl Iterator<Item = &str> {
         self.types.keys().map(String::as_str)
     }
@@ -123,7 +123,7 @@ impl<'a> SpecNames<'a> {
                 let Some(name) = &declaration.name else { return };
                 let plain = matches!(declaration.declarator, Declarator::Plain);
                 match &declaration.ty.kind {
-                    // `typedef struct { ... } x;` declares as `struct x { ... };` does (RFC 4506 §4.18).
+                    // `typedef struct { ... } x;` is equivalent to `struct x { ... };` (RFC 4506 §4.18).
                     TypeKind::Enum(tag, body) if plain && same(tag, name) => {
                         self.push(name, whole(ItemBody::Enum(body)), out);
                     }
@@ -135,7 +135,7 @@ impl<'a> SpecNames<'a> {
                         self.union_fields(&name.text, body, out);
                         self.push(name, whole(ItemBody::Union(body)), out);
                     }
-                    // `typedef struct x x;` is C's way to drop the word `struct`: nothing is defined.
+                    // `typedef struct x x;` makes the word `struct` optional in C. It defines nothing.
                     TypeKind::Named(target) if plain && target.text == name.text => to_itself.push(name),
                     _ => {
                         self.nested_body(&declaration.ty, || format!("{}_element", name.text), out);
@@ -171,7 +171,7 @@ impl<'a> SpecNames<'a> {
         }
     }
 
-    /// Makes an item of a body within a declaration. Recursion is bounded by the nesting of braces.
+    /// Adds an item for a body within a declaration. The nesting depth of braces bounds the recursion.
     fn nested_body(&mut self, spec: &'a TypeSpec, made: impl FnOnce() -> String, out: &mut Vec<Diagnostic>) {
         let (tag, body) = match &spec.kind {
             TypeKind::Enum(tag, body) => (tag, ItemBody::Enum(body)),
@@ -232,13 +232,13 @@ impl<'a> SpecNames<'a> {
     }
 }
 
-/// The complaint about a second declaration.
+/// Creates the error for a second declaration.
 pub(super) fn twice(what: &str, name: &str, first: &Span, second: &Span) -> Diagnostic {
-    // RFC 4506 §6.4 (3), (4): the one name space of a specification, and that of each struct and union.
+    // RFC 4506 §6.4 (3), (4): a specification has one name space, and so has each struct and union.
     let note = match what {
         "type" | "constant" => "names of constants and types are unique within a specification (RFC 4506 §6.4)",
         "field" | "arm" => "names are unique within a struct or union (RFC 4506 §6.4)",
-        _ => "names of programs, versions and procedures are unique where they stand (RFC 5531 §12.3)",
+        _ => "names of programs, versions and procedures are unique within their program or version (RFC 5531 §12.3)",
     };
     Diagnostic::new(Code::Duplicate, format!("{what} `{name}` is declared twice"))
         .at(second, "declared again")

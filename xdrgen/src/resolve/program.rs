@@ -81,7 +81,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Numbers of programs, versions and procedures are unsigned 32-bit (RFC 5531 §12.3).
+    /// Evaluates the number of a program, version or procedure, which is an unsigned 32-bit number (RFC 5531 §12.3).
     fn number(&mut self, value: &Value) -> u32 {
         let Some(n) = self.constants.number(value, self.out) else { return 0 };
         u32::try_from(n).unwrap_or_else(|_| {
@@ -99,7 +99,7 @@ fn name(ident: &ast::Ident) -> Name {
     Name { text: ident.text.clone(), span: ident.span.clone() }
 }
 
-/// A name for an argument that has none: its type's.
+/// Returns a name for an unnamed argument, derived from its type.
 fn made_name(parameter: &ast::Declaration) -> String {
     match &parameter.ty.kind {
         TypeKind::Named(name) => name.text.clone(),
@@ -107,7 +107,7 @@ fn made_name(parameter: &ast::Declaration) -> String {
     }
 }
 
-/// Names and numbers that are taken: both are unique in their program or version (RFC 5531 §12.3).
+/// Names and numbers in use. Both must be unique within their program or version (RFC 5531 §12.3).
 #[derive(Default)]
 struct UsedNumbers<'a> {
     names: HashMap<&'a str, &'a Span>,

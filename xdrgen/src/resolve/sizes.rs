@@ -1,18 +1,19 @@
-//! Facts of each type: fewest and most octets, whole and reduced, and how many eligible items.
+//! Size facts of types: minimum and maximum encoded size in bytes, with and without eligible items, and the number of
+//! eligible items.
 
 use super::{graph::target, lists::fields_of};
 use crate::ir::{Base, Field, ItemId, ItemKind, Spec, Type, TypeFacts, Union};
 
-/// What a `bool`, `int` or count takes (RFC 4506 §4).
+/// Encoded size of a `bool`, an `int` or a count (RFC 4506 §4), in bytes.
 const WORD: u64 = 4;
 
-/// Computes the facts of all items. `order` has each item after those it holds, as far as recursion lets it.
+/// Computes the facts of all items. In `order`, each item follows the items it contains, as far as recursion permits.
 pub(crate) fn compute(spec: &mut Spec, order: &[ItemId]) {
     let eligible = hold_eligible(spec);
     for &id in order {
         let facts = item(spec, id);
         let facts = if spec.items[id.0].recursive {
-            // It has no maximum, and eligible items anywhere in the circle can come any number of times.
+            // A recursive type has no maximum size. Eligible items in the cycle can occur any number of times.
             let items = (!eligible[id.0]).then_some(0);
             TypeFacts { max_len: None, max_inline: None, max_ddp_items: items, ..facts }
         } else {
@@ -20,8 +21,8 @@ pub(crate) fn compute(spec: &mut Spec, order: &[ItemId]) {
         };
         spec.items[id.0].facts = facts;
     }
-    // What recursive types hold of each other was not known the first time. Fewest octets only rise towards the true
-    // value, so each round gives a bound that holds; two serve all but contrived types.
+    // In the first round, facts of recursive types were missing. Minimum sizes only rise towards the true value, so the
+    // result of each round is a valid bound. Two rounds are enough for realistic types.
     for _ in 0..2 {
         for &id in order {
             if spec.items[id.0].recursive {
@@ -33,7 +34,7 @@ pub(crate) fn compute(spec: &mut Spec, order: &[ItemId]) {
     }
 }
 
-/// Which items hold eligible ones, at any depth.
+/// Returns for each item whether it contains eligible items at any depth.
 fn hold_eligible(spec: &Spec) -> Vec<bool> {
     let mut holders: Vec<Vec<usize>> = vec![Vec::new(); spec.items.len()];
     let mut open = Vec::new();
@@ -65,7 +66,7 @@ fn item(spec: &Spec, id: ItemId) -> TypeFacts {
         ItemKind::Typedef(field) => self::field(spec, field),
         ItemKind::Union(union) => {
             let arms = arms(spec, union);
-            // Of what is not known nothing is read.
+            // An unknown discriminant has no arm to decode.
             let min_len = if union.open { 0 } else { arms.min_len };
             let discriminant = if union.discriminant.ty == Type::Base(Base::UHyper) { 2 * WORD } else { WORD };
             sequence(fixed(discriminant), TypeFacts { min_len, ..arms })
@@ -85,18 +86,19 @@ fn arms(spec: &Spec, union: &Union) -> TypeFacts {
     .unwrap_or(fixed(0))
 }
 
-/// Facts of a field, which may be eligible.
+/// Returns the facts of a field, which may be eligible.
 pub(crate) fn field(spec: &Spec, field: &Field) -> TypeFacts {
     let whole = ty(spec, &field.ty);
     if field.ddp.is_none() {
         return whole;
     }
-    // RFC 8166 §3.4.4.1, §3.4.4.4: a counted item's count stays in the payload stream; contents and their padding go.
+    // RFC 8166 §3.4.4.1, §3.4.4.4: the count of a counted item remains in the payload stream. Its contents and their
+    // padding are removed.
     let stays = if counted(spec, &field.ty) { WORD } else { 0 };
     TypeFacts { min_len: stays, max_len: whole.max_len, max_inline: Some(stays), max_ddp_items: Some(1) }
 }
 
-/// Facts of a type.
+/// Returns the facts of a type.
 pub(crate) fn ty(spec: &Spec, ty: &Type) -> TypeFacts {
     match ty {
         Type::Base(base) => self::base(spec, *base),
@@ -116,13 +118,13 @@ pub(crate) fn ty(spec: &Spec, ty: &Type) -> TypeFacts {
     }
 }
 
-/// Any number of nodes.
+/// Returns the facts of a list with any number of nodes.
 fn list(spec: &Spec, node: ItemId, min_len: u64) -> TypeFacts {
     let none = base(spec, Base::Item(node)).max_ddp_items == Some(0);
     TypeFacts { min_len, max_len: None, max_inline: None, max_ddp_items: none.then_some(0) }
 }
 
-/// Facts of a type without declarator.
+/// Returns the facts of a type without declarator.
 pub(crate) fn base(spec: &Spec, base: Base) -> TypeFacts {
     match base {
         Base::Bool | Base::Int | Base::UInt | Base::Float => fixed(4),
@@ -132,9 +134,9 @@ pub(crate) fn base(spec: &Spec, base: Base) -> TypeFacts {
     }
 }
 
-/// The type that plain typedefs lead to.
+/// Resolves plain typedefs.
 pub(crate) fn through_typedefs<'a>(spec: &'a Spec, mut ty: &'a Type) -> &'a Type {
-    // Each step takes one typedef; `lists` saw to it that they end.
+    // Each step resolves one typedef. `lists` has checked that there are no cycles.
     while let Type::Base(Base::Item(id)) = ty
         && let Some(ItemKind::Typedef(field)) = spec.items.get(id.0).map(|item| &item.kind)
     {
@@ -143,12 +145,12 @@ pub(crate) fn through_typedefs<'a>(spec: &'a Spec, mut ty: &'a Type) -> &'a Type
     ty
 }
 
-/// Whether the encoding begins with a count, typedefs looked through.
+/// Returns whether the encoding begins with a count, after resolving typedefs.
 pub(crate) fn counted(spec: &Spec, ty: &Type) -> bool {
     matches!(through_typedefs(spec, ty), Type::Opaque(_) | Type::String(_) | Type::Array(..))
 }
 
-/// Padded to a multiple of four (RFC 4506 §3).
+/// Rounds a length up to a multiple of four (RFC 4506 §3).
 pub(crate) fn padded(len: u64) -> u64 {
     len.saturating_add(3) & !3
 }
@@ -180,7 +182,7 @@ fn add(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     a.zip(b).and_then(|(a, b)| a.checked_add(b))
 }
 
-/// The larger of two bounds; `None` is none.
+/// Returns the larger of two bounds. `None` means unbounded.
 fn larger<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
     a.zip(b).map(|(a, b)| a.max(b))
 }

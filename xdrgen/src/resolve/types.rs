@@ -1,4 +1,4 @@
-//! Type specifiers and declarators to types of the IR.
+//! Resolution of type specifiers and declarators to types of the IR.
 
 use std::collections::HashSet;
 
@@ -9,18 +9,18 @@ use crate::{
     ir::{Base, Type},
 };
 
-/// What a union may be switched by (RFC 4506 §4.15).
+/// The type of a union's discriminant (RFC 4506 §4.15).
 pub(super) enum Discriminant<'a> {
     Int,
     UInt,
-    /// As some dialects have it.
+    /// `unsigned hyper`, which some dialects allow.
     UHyper,
     Bool,
-    /// Its values and its name.
+    /// An enumeration: its values and its name.
     Enum(HashSet<i32>, &'a str),
 }
 
-/// A type specifier, resolved.
+/// A resolved type specifier.
 enum ResolvedSpecifier {
     Base(Base),
     Opaque,
@@ -28,7 +28,7 @@ enum ResolvedSpecifier {
 }
 
 impl<'a> Lowering<'a> {
-    /// The type of a declaration. `None` after a complaint.
+    /// Resolves the type of a declaration. Returns `None` after reporting an error.
     pub(super) fn ty(&mut self, declaration: &Declaration) -> Option<Type> {
         let specified = self.specified(&declaration.ty);
         let declarator = &declaration.declarator;
@@ -51,23 +51,23 @@ impl<'a> Lowering<'a> {
                 self.out.push(wrong("`opaque` needs a length", help));
                 None
             }
-            // rpcgen takes `string` alone for a string of any length.
+            // rpcgen accepts `string` without a declarator as a string of any length.
             (ResolvedSpecifier::String, Declarator::Counted(_) | Declarator::Plain) => Some(Type::String(max)),
             (ResolvedSpecifier::String, _) => {
                 let help = "write `string name<n>` (RFC 4506 §4.11)";
-                self.out.push(wrong("a string is counted", help));
+                self.out.push(wrong("a string needs `<>`", help));
                 None
             }
         }
     }
 
-    /// A length or maximum: an unsigned 32-bit number (RFC 4506 §6.3).
+    /// Evaluates a length or maximum, which is an unsigned 32-bit number (RFC 4506 §6.3).
     fn length(&mut self, value: &Value) -> Option<u32> {
         let n = self.constants.number(value, self.out)?;
         let length = u32::try_from(n).ok();
         if length.is_none() {
             self.out.push(
-                Diagnostic::new(Code::OutOfRange, format!("{n} is no length"))
+                Diagnostic::new(Code::OutOfRange, format!("{n} is not a valid length"))
                     .at(&value.span, "")
                     .note("lengths are unsigned 32-bit numbers (RFC 4506 §4.10)"),
             );
@@ -93,7 +93,7 @@ impl<'a> Lowering<'a> {
             return Some(of_primitive(*primitive));
         }
         if let Some(primitive) = Primitive::predeclared(&name.text) {
-            self.dialects.push(Dialect::new(&name.span, "a type that is not declared", "RFC 4506 §6.3"));
+            self.dialects.push(Dialect::new(&name.span, "an undeclared type", "RFC 4506 §6.3"));
             return Some(of_primitive(primitive));
         }
         if !self.lost.contains(&name.text) {
@@ -108,11 +108,11 @@ impl<'a> Lowering<'a> {
         None
     }
 
-    /// The type that a constant is declared to have, through typedefs. A type that is declared nowhere is no matter: it
-    /// makes no difference on the wire.
+    /// Returns the declared type of a constant, after resolving typedefs. An undeclared type is not an error, because it
+    /// does not affect the encoding.
     pub(super) fn constant_type(&self, spec: &TypeSpec) -> Option<Base> {
         let mut spec = spec;
-        // Each step takes one typedef.
+        // Each step resolves one typedef.
         for _ in 0..=self.names.entries.len() {
             let primitive = match &spec.kind {
                 TypeKind::Primitive(primitive) => Some(*primitive),
@@ -136,13 +136,13 @@ impl<'a> Lowering<'a> {
         None
     }
 
-    /// The type of a union's discriminant, through typedefs. `None` after a complaint.
+    /// Resolves the type of a union's discriminant, including typedefs. Returns `None` after reporting an error.
     pub(super) fn discriminant(&mut self, body: &UnionBody) -> Option<Discriminant<'a>> {
         let names = self.names;
         let declaration = &body.discriminant;
         let mut spec = &declaration.ty;
         let mut plain = matches!(declaration.declarator, Declarator::Plain);
-        // Each step takes one typedef; more steps than there are types is a circle, complained about elsewhere.
+        // Each step resolves one typedef. More steps than types means a cycle, which is reported elsewhere.
         for _ in 0..=names.entries.len() {
             if !plain {
                 break;
@@ -150,7 +150,7 @@ impl<'a> Lowering<'a> {
             let primitive = match &spec.kind {
                 TypeKind::Primitive(primitive) => Some(*primitive),
                 TypeKind::Named(name) if names.get(&name.text).is_none() => {
-                    // Unknown: said where its type is resolved.
+                    // An unknown type is reported where it is resolved.
                     Some(Primitive::predeclared(&name.text)?)
                 }
                 _ => None,
@@ -159,7 +159,7 @@ impl<'a> Lowering<'a> {
                 Some(Primitive::Int) => return Some(Discriminant::Int),
                 Some(Primitive::UInt) => return Some(Discriminant::UInt),
                 Some(Primitive::UHyper) => {
-                    let what = "a union that is switched by an `unsigned hyper`";
+                    let what = "a union switched by an `unsigned hyper`";
                     self.dialects.push(Dialect::new(&declaration.span, what, "RFC 4506 §4.15"));
                     return Some(Discriminant::UHyper);
                 }
@@ -193,7 +193,7 @@ impl<'a> Lowering<'a> {
     }
 }
 
-/// A number in 32 bits with a sign. C takes those that need the 32nd bit for negative ones.
+/// Converts a number to a signed 32-bit integer. As in C, unsigned 32-bit values wrap to negative values.
 pub(super) fn word(number: i128) -> Option<i32> {
     i32::try_from(number).ok().or_else(|| u32::try_from(number).ok().map(u32::cast_signed))
 }

@@ -1,4 +1,4 @@
-//! Annotations to facts: which there are, what they take, and where they may stand.
+//! Conversion of annotations to facts. Checks their names, arguments and positions.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ pub(super) fn facts(
     marks.iter().filter_map(fact).collect()
 }
 
-/// Boxed: a diagnostic is large, and this is the rare way out.
+/// Boxed because a diagnostic is large and errors are rare.
 type AnnotationResult<T> = Result<T, Box<Diagnostic>>;
 
 fn kind(
@@ -77,13 +77,13 @@ fn misplaced(spec: &Spec, place: AnnotationPlace, annotation: &Annotation, befor
             super::eligible::union(&item.name.text, &annotation.span)
         }
         Some(item) if name == "ddp" && matches!(item.kind, ItemKind::Struct { .. }) => {
-            Diagnostic::new(Code::BadAnnotation, "a whole struct is not marked where it is declared")
+            Diagnostic::new(Code::BadAnnotation, "a struct cannot be marked at its declaration")
                 .at(&annotation.span, "")
-                .help("mark the field of it that holds the bulk of the data, or the field that holds the struct")
+                .help("mark its field that holds the bulk of the data, or the field that holds the struct")
         }
-        _ => Diagnostic::new(Code::BadAnnotation, format!("`@{name}` cannot stand here"))
+        _ => Diagnostic::new(Code::BadAnnotation, format!("`@{name}` is not allowed here"))
             .at(&annotation.span, "")
-            .note(format!("`@{name}` stands before {before}")),
+            .note(format!("`@{name}` belongs before {before}")),
     }
 }
 
@@ -91,7 +91,8 @@ fn bad(span: &Span, message: impl Into<String>) -> Diagnostic {
     Diagnostic::new(Code::BadArguments, message).at(span, "")
 }
 
-/// The one argument of an annotation, which may be written with one of these names, and must if `bare` is not allowed.
+/// Returns the single argument of an annotation, if there is one. It may be written with one of `names`, and must be
+/// unless `bare` is set.
 fn argument<'a>(annotation: &'a Annotation, names: &[&str], bare: bool) -> AnnotationResult<Option<&'a Expr>> {
     let name = &annotation.name.text;
     let mut args = annotation.args.iter();
@@ -109,7 +110,7 @@ fn argument<'a>(annotation: &'a Annotation, names: &[&str], bare: bool) -> Annot
                 (Some(known), true) => format!("`@{name}({known} = ...)` or `@{name}(...)`"),
                 (None, _) => format!("`@{name}(...)`"),
             };
-            Err(Box::new(bad(span, format!("`@{name}` does not take this")).help(format!("write {form}"))))
+            Err(Box::new(bad(span, format!("`@{name}` does not accept this argument")).help(format!("write {form}"))))
         }
     }
 }
@@ -121,18 +122,18 @@ fn required<'a>(annotation: &'a Annotation, names: &[&str]) -> AnnotationResult<
     })
 }
 
-/// A TCP or UDP port.
+/// Evaluates a TCP or UDP port number (1 to 65535).
 pub(super) fn port(value: &Expr, constants: &HashMap<String, i128>) -> AnnotationResult<u16> {
     let n = expr::number(value, constants)?;
     u16::try_from(n)
         .ok()
         .filter(|port| *port > 0)
-        .ok_or_else(|| Box::new(bad(&value.span, format!("{n} is no port: ports are 1 to 65535"))))
+        .ok_or_else(|| Box::new(bad(&value.span, format!("{n} is not a port: ports are 1 to 65535"))))
 }
 
-/// A number of chunks.
+/// Evaluates a number of chunks.
 pub(super) fn limit(value: &Expr, constants: &HashMap<String, i128>) -> AnnotationResult<u32> {
-    /// Of a list this long the header alone takes more than a page.
+    /// A chunk list of this length already makes the transport header larger than 4 KiB.
     const MOST: u32 = 255;
     let n = expr::number(value, constants)?;
     u32::try_from(n)

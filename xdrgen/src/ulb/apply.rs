@@ -1,4 +1,5 @@
-//! Facts to the specification. The same stated twice is an error, wherever the two stand.
+//! Application of facts to the specification. Stating a fact twice is an error, even if once in an annotation and once in
+//! a `.ulb` file.
 
 use std::{collections::HashMap, mem::Discriminant};
 
@@ -22,7 +23,7 @@ pub(super) fn apply(spec: &mut Spec, facts: Vec<StatedFact>, out: &mut Vec<Diagn
                 Diagnostic::new(Code::StatedTwice, "this is stated twice")
                     .at(&span, "again")
                     .also(&first, "first here")
-                    .help("take one of them away, even if both say the same: they would part one day"),
+                    .help("remove one of them, even if they agree: they could diverge later"),
             );
             continue;
         }

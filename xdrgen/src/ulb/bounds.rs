@@ -1,4 +1,4 @@
-//! Most that each reply takes (RFC 8166 §6.2), and how many items of a call or reply can be eligible.
+//! Maximum size of each reply (RFC 8166 §6.2), and maximum number of eligible items in a call or reply.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,16 +15,16 @@ use crate::{
     resolve::{AnnotationPlace, sizes},
 };
 
-/// Largest expression, in operands and operators: it is printed in generated code.
+/// Maximum size of an expression, in operands and operators. Expressions are printed in the generated code.
 const MAX_EXPRESSION: usize = 200;
 
-/// `@reply_max(computed)`: what the reply takes is computed by code (`service::BoundsReply` of the runtime).
+/// The argument of `@reply_max(computed)`: user code computes the maximum (`service::BoundsReply` in the runtime).
 const COMPUTED: &str = "computed";
 
-/// The maximum that hints suggest where no argument tells one, in bytes.
+/// Maximum that hints suggest if no argument determines one, in bytes.
 const ANY: &str = "64K";
 
-/// Stands for a formula that is longer.
+/// Placeholder for an expression that is larger than [`MAX_EXPRESSION`].
 const TOO_LONG: Expr = Expr::Const(u64::MAX);
 
 pub(super) fn compute(
@@ -48,7 +48,7 @@ pub(super) fn compute(
         if !reached.results.contains_key(&(*id, *place)) {
             let name = procedure_name(spec, *id);
             out.push(
-                Diagnostic::new(Code::UnknownItem, format!("no result of `{name}` holds this item as an eligible one"))
+                Diagnostic::new(Code::UnknownItem, format!("no result of `{name}` contains this eligible item"))
                     .at(&max.span, ""),
             );
         }
@@ -59,22 +59,22 @@ pub(super) fn compute(
             ddp.max = Some(max);
         }
     }
-    // Of a procedure with a fault not everything has been looked at: what it reaches is not known to be all.
+    // If a procedure has an error, its analysis is incomplete, and items that it reaches may be missing.
     if !out.iter().skip(before).any(|diagnostic| diagnostic.severity() == Severity::Error) {
         without_effect(spec, stated, &reached, out);
     }
 }
 
-/// Places that procedures reach.
+/// Positions that procedures reach.
 #[derive(Default)]
 struct ReachablePlaces {
     arguments: HashSet<AnnotationPlace>,
-    /// With the maximum stated.
+    /// Positions in results, with the stated maximum.
     results: HashMap<(ProcedureId, AnnotationPlace), Option<Expr>>,
 }
 
 impl ReachablePlaces {
-    /// Stated maxima on which all procedures agree.
+    /// Returns the stated maxima on which all procedures agree.
     fn maxima(&self) -> Vec<(AnnotationPlace, Expr)> {
         let mut agreed: HashMap<AnnotationPlace, Option<&Expr>> = HashMap::new();
         for ((_, place), max) in &self.results {
@@ -87,7 +87,7 @@ impl ReachablePlaces {
     }
 }
 
-/// Warns of what is stated in vain.
+/// Warns about facts without an effect.
 fn without_effect(spec: &Spec, stated: &BoundFacts, reached: &ReachablePlaces, out: &mut Vec<Diagnostic>) {
     if spec.programs.is_empty() {
         return;
@@ -111,16 +111,17 @@ fn without_effect(spec: &Spec, stated: &BoundFacts, reached: &ReachablePlaces, o
     }
 }
 
-/// Eligible items of a type: at most these, at least so many.
+/// The eligible items of a type: a minimum number, and a maximum size for each possible item.
 #[derive(Debug, Clone, Default)]
 struct ItemCount {
-    /// Maximum of the first, the second and so on.
+    /// Paths and maximum sizes of the first item, the second item and so on.
     chunks: Vec<(String, Expr)>,
     least: usize,
 }
 
 impl ItemCount {
-    /// What comes when `other` follows. If some of the first can be missing, those that follow move up.
+    /// Returns the items of a value followed by a value of `other`. If items of the first may be missing, the items that
+    /// follow take their positions.
     fn then(self, other: Self) -> Self {
         let most = self.chunks.len();
         let mut chunks: Vec<Option<(String, Expr)>> = self.chunks.into_iter().map(Some).collect();
@@ -133,7 +134,7 @@ impl ItemCount {
         Self { chunks: chunks.into_iter().flatten().collect(), least: self.least + other.least }
     }
 
-    /// What comes when either does.
+    /// Returns the items of a value that is one of two alternatives.
     fn or(self, other: Self) -> Self {
         let mut chunks: Vec<Option<(String, Expr)>> = self.chunks.into_iter().map(Some).collect();
         chunks.resize(chunks.len().max(other.chunks.len()), None);
@@ -145,14 +146,14 @@ impl ItemCount {
 }
 
 fn merge(slot: &mut Option<(String, Expr)>, (path, max): (String, Expr)) {
-    /// Longest list of paths: it is for messages.
+    /// Maximum length of a list of paths in messages, in bytes.
     const LISTED: usize = 200;
     *slot = Some(match slot.take() {
         None => (path, max),
         Some((known, most)) => {
             let listed = known.len() > LISTED || known.split(" or ").any(|one| one == path);
             let joined = expr::max(most, max);
-            // Formulas are walked recursively: this one would only grow. `procedure` complains about it.
+            // Expressions are walked recursively, so this one must not grow further. `procedure` reports it.
             let joined = if expr::size(&joined, MAX_EXPRESSION) < MAX_EXPRESSION { joined } else { TOO_LONG };
             (if listed { known } else { format!("{known} or {path}") }, joined)
         }
@@ -165,7 +166,7 @@ struct Bounder<'a> {
     options: UlbOptions,
     out: &'a mut Vec<Diagnostic>,
     reached: &'a mut ReachablePlaces,
-    /// Items of types seen before, `None` after a complaint.
+    /// Results for types already visited. `None` after an error.
     known: HashMap<ItemId, Option<ItemCount>>,
 }
 
@@ -204,11 +205,11 @@ impl<'a> Bounder<'a> {
         let inline = self.inline(result);
         let bounds = ReplyBounds { computed: false, inline: inline?, chunks: items?.chunks };
         let all = bounds.chunks.iter().map(|(_, max)| max).chain([&bounds.inline]);
-        // A reply body stated as 2^64 - 1 is no merged formula.
+        // 2^64 - 1 as the maximum of the inline body comes from the user, not from merging.
         let merged = bounds.chunks.iter().any(|(_, max)| *max == TOO_LONG);
         if merged || all.into_iter().any(|max| expr::size(max, MAX_EXPRESSION) >= MAX_EXPRESSION) {
             self.out.push(
-                Diagnostic::new(Code::TooDeep, "the maximum of this procedure's reply is too long a formula")
+                Diagnostic::new(Code::TooDeep, "the formula for the maximum of this procedure's reply is too long")
                     .at(&procedure.name.span, "")
                     .help("state simpler maxima"),
             );
@@ -217,14 +218,16 @@ impl<'a> Bounder<'a> {
         Some(bounds)
     }
 
-    /// Whether code computes the reply's maximum: a constant of that name is a number like any other.
+    /// Returns whether user code computes the maximum. A constant named `computed` takes precedence.
     fn is_computed(&self, max: &ast::Expr) -> bool {
         matches!(&max.kind, ast::ExprKind::Path(parts) if matches!(parts.as_slice(), [name] if name.text == COMPUTED))
             && !self.scope.constants.contains_key(COMPUTED)
     }
 
-    /// How many items there are, and how large, is known when a call is: a COMPOUND of NFS version 4 holds operations
-    /// in any number (RFC 8267 §6.4). So neither a limit nor a maximum is asked for here.
+    /// Returns bounds that user code computes.
+    ///
+    /// The number and the sizes of the items are known only when a call is made. For example, an NFSv4 COMPOUND contains
+    /// any number of operations (RFC 8267 §6.4). This function therefore requires neither a limit nor a maximum.
     fn computed(&mut self, procedure: &'a Procedure, max: &ast::Expr) -> Option<ReplyBounds> {
         let id = self.scope.procedure;
         if procedure.args.is_empty() {
@@ -241,7 +244,7 @@ impl<'a> Bounder<'a> {
         Some(ReplyBounds { computed: true, inline: Expr::Const(0), chunks: Vec::new() })
     }
 
-    /// Checks the number of eligible items against the limit that is closest.
+    /// Checks the number of eligible items against the most specific limit.
     fn limit(
         &mut self,
         what: &str,
@@ -273,12 +276,12 @@ impl<'a> Bounder<'a> {
         };
         self.out.push(
             diagnostic
-                .note("a binding may limit the chunks of a call (RFC 8166 §6.1); each costs header octets and memory"),
+                .note("a binding may limit the chunks of a call (RFC 8166 §6.1); each costs header bytes and memory"),
         );
         false
     }
 
-    /// Most octets that stay in the payload stream.
+    /// Returns the maximum number of bytes that remain in the payload stream.
     fn inline(&mut self, result: Option<&'a Field>) -> Option<Expr> {
         let known = result.map_or(Some(0), |result| sizes::field(self.scope.spec, result).max_inline);
         let known = known.filter(|most| *most <= MOST);
@@ -312,8 +315,8 @@ impl<'a> Bounder<'a> {
             procedure.name.text, culprit.field.name.text,
         );
         let binding = format!(
-            "in a .ulb file write `reply_max {name} = {bound};`; `--default-reply-max 65536` (`default_reply_max`) is a maximum for \
-             all replies that have none",
+            "in a .ulb file write `reply_max {name} = {bound};`; `--default-reply-max 65536` (`default_reply_max`) sets a \
+             maximum for all replies that have none",
         );
         self.out.push(
             Diagnostic::new(
@@ -322,7 +325,7 @@ impl<'a> Bounder<'a> {
             )
             .at(&culprit.field.name.span, culprit.why)
             .also(&procedure.name.span, "returned by this procedure")
-            .note("a requester provides for the largest reply before it calls (RFC 8166 §6.2)")
+            .note("a requester provides memory for the largest reply before it calls (RFC 8166 §6.2)")
             .help(help)
             .help(binding),
         );
@@ -339,7 +342,7 @@ impl<'a> Bounder<'a> {
             Type::Optional(base) => Some(ItemCount { least: 0, ..self.base(*base)? }),
             Type::ArrayFixed(base, count) => self.repeated(*base, *count),
             Type::Array(base, count) => Some(ItemCount { least: 0, ..self.repeated(*base, *count)? }),
-            // The node of a list that holds eligible items holds any number: the limit said so.
+            // A list of nodes with eligible items contains any number of them. `limit` has already reported that.
             Type::List(_) | Type::NonEmptyList(_) => Some(ItemCount::default()),
             Type::OpaqueFixed(_) | Type::Opaque(_) | Type::String(_) => Some(ItemCount::default()),
         }
@@ -349,7 +352,7 @@ impl<'a> Bounder<'a> {
         if !may_hold(self.scope.spec, base) {
             return Some(ItemCount::default());
         }
-        // No more than the limit, since each holds one or more.
+        // Each element contains at least one item, so the array length is within the limit.
         let one = self.base(base)?;
         Some((0..count).fold(ItemCount::default(), |all, _| all.then(one.clone())))
     }
@@ -362,7 +365,7 @@ impl<'a> Bounder<'a> {
         if let Some(known) = self.known.get(&id) {
             return known.clone();
         }
-        // Recursion ends: types that hold themselves hold any number of items, and the limit has been checked.
+        // Recursion terminates: recursive types contain any number of items, which the limit check has already rejected.
         let items = self.item(id);
         self.known.insert(id, items.clone());
         items
@@ -384,7 +387,7 @@ impl<'a> Bounder<'a> {
         let inner: Vec<ItemCount> = inner.into_iter().collect::<Option<_>>()?;
         Some(match &item.kind {
             ItemKind::Union(union) => {
-                // Some arm is void, or some discriminant has none: then there may be no item at all.
+                // A void arm, or a discriminant without an arm, has no items.
                 let all = union.arms.iter().map(|arm| &arm.field).chain(&union.default);
                 let void = all.into_iter().any(Option::is_none);
                 let either = inner.into_iter().reduce(ItemCount::or).unwrap_or_default();
@@ -394,7 +397,7 @@ impl<'a> Bounder<'a> {
         })
     }
 
-    /// Most octets of an eligible result's contents.
+    /// Returns the maximum size of the contents of an eligible result, in bytes.
     fn maximum(&mut self, place: AnnotationPlace, field: &Field, path: &str) -> Option<Expr> {
         let spec = self.scope.spec;
         let id = self.scope.procedure;
@@ -402,7 +405,7 @@ impl<'a> Bounder<'a> {
         let by_type = contents(spec, &field.ty);
         let resolved = stated.map(|max| match self.scope.resolve(max)? {
             Expr::Const(n) if n > MOST => Err(Box::new(
-                Diagnostic::new(Code::OutOfRange, format!("{n} is no length"))
+                Diagnostic::new(Code::OutOfRange, format!("{n} is not a valid length"))
                     .at(&max.span, "0 to 4294967295 are possible")
                     .note("the length of an item is a 32-bit number (RFC 4506 §4.10)"),
             )),

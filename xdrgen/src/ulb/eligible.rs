@@ -1,4 +1,4 @@
-//! What may be eligible (RFC 8166 §6.1, appendix A.1 of the version 2 draft).
+//! Checks of direct data placement eligibility (RFC 8166 §6.1, appendix A.1 of the version 2 draft).
 
 use super::walk::fields_with_places;
 use crate::{
@@ -7,15 +7,15 @@ use crate::{
     resolve::sizes::{self, through_typedefs},
 };
 
-/// The complaint about an eligible union: RFC 8166 §3.4.4.3 rules it out.
+/// Creates the error for an eligible union, which RFC 8166 §3.4.4.3 does not allow.
 pub(super) fn union(name: &str, at: &Span) -> Diagnostic {
     Diagnostic::new(Code::NotEligible, format!("union `{name}` cannot be eligible for direct data placement"))
         .at(at, "")
-        .note("a union is never eligible, its arms may be (RFC 8166 §3.4.4.3)")
-        .help("mark what its arms hold")
+        .note("a union is never eligible, but its arms may be (RFC 8166 §3.4.4.3)")
+        .help("mark items in its arms")
 }
 
-/// Checks every item that is marked.
+/// Checks all items marked as eligible.
 pub(super) fn check(spec: &Spec, out: &mut Vec<Diagnostic>) {
     for (_, owner, field) in fields_with_places(spec) {
         if let Some(ddp) = &field.ddp
@@ -43,8 +43,8 @@ pub(super) fn check(spec: &Spec, out: &mut Vec<Diagnostic>) {
                     let message = format!("`{name}` is marked twice: here, and where its type is declared");
                     Diagnostic::new(Code::NestedEligible, message)
                         .at(&ddp.span, "")
-                        .also(&typedef.name.span, "this type is marked, and so is whatever is of it")
-                        .help("take one of the marks away")
+                        .also(&typedef.name.span, "this type is marked, and therefore every item of this type")
+                        .help("remove one of the marks")
                 }
             };
             let diagnostic = if ddp.span.file == field.name.span.file && ddp.span != field.name.span {
@@ -61,22 +61,22 @@ enum EligibilityError<'a> {
     Union(String),
     NotEligible(&'static str, &'static str),
     Nested,
-    /// Its type is this one, or stands for it.
+    /// The type of the item is this typedef, which is also marked.
     Twice(&'a Field),
 }
 
 fn fault<'a>(spec: &'a Spec, field: &'a Field) -> Option<EligibilityError<'a>> {
-    // Typedefs may be marked themselves: what they stand for is looked at without looking through them.
+    // Do not resolve typedefs here, because a typedef itself may be marked.
     let facts = sizes::ty(spec, &field.ty);
     if facts.max_ddp_items != Some(0) {
         return Some(marked(spec, &field.ty).map_or(EligibilityError::Nested, EligibilityError::Twice));
     }
     match through_typedefs(spec, &field.ty) {
-        // What is counted tells its length before its contents: the chunk's length can be checked before it is read.
+        // The count of these types precedes their contents, so the length of the chunk can be checked before reading it.
         Type::Opaque(_) | Type::String(_) | Type::Array(..) | Type::OpaqueFixed(_) => None,
         Type::Optional(_) => Some(EligibilityError::NotEligible(
-            "of an optional item only what it holds can move, its flag stays in the payload stream (RFC 8166 §3.4.4.2)",
-            "mark what it is an option of, within its type",
+            "only the contents of an optional item can move: its flag stays in the payload stream (RFC 8166 §3.4.4.2)",
+            "mark the item within the optional type",
         )),
         Type::List(_) | Type::NonEmptyList(_) => Some(EligibilityError::NotEligible(
             "a linked list has no count that could stay in the payload stream",
@@ -86,16 +86,16 @@ fn fault<'a>(spec: &'a Spec, field: &'a Field) -> Option<EligibilityError<'a>> {
             Some(EligibilityError::Union(spec.items.get(id.0)?.name.text.clone()))
         }
         Type::Base(_) | Type::ArrayFixed(..) if !fixed(&facts) => Some(EligibilityError::NotEligible(
-            "its length is only known when it has been decoded: only what is counted or of fixed size can be eligible",
+            "its length is known only after decoding: only items with a count or of fixed size can be eligible",
             "mark the opaque item, string or array in it that holds the bulk of the data",
         )),
         Type::Base(_) | Type::ArrayFixed(..) => None,
     }
 }
 
-/// The marked typedef that a type is.
+/// Returns the marked typedef that `ty` refers to, directly or through other typedefs.
 fn marked<'a>(spec: &'a Spec, mut ty: &'a Type) -> Option<&'a Field> {
-    // Each step takes one typedef, and they end.
+    // Each step resolves one typedef, and there are no cycles.
     while let Type::Base(Base::Item(id)) = ty
         && let Some(ItemKind::Typedef(field)) = spec.items.get(id.0).map(|item| &item.kind)
     {

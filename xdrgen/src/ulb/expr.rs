@@ -1,4 +1,4 @@
-//! Expressions over a call's arguments: resolved, type checked, simplified, and shown.
+//! Expressions over the arguments of a call: name resolution, type checks, simplification and printing.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -10,14 +10,14 @@ use crate::{
     resolve::sizes::through_typedefs,
 };
 
-/// Boxed: a diagnostic is large, and this is the rare way out.
+/// Boxed because a diagnostic is large and errors are rare.
 type ExprResult<T> = Result<T, Box<Diagnostic>>;
 
 fn bad(span: &Span, message: impl Into<String>) -> Diagnostic {
     Diagnostic::new(Code::BadExpression, message).at(span, "")
 }
 
-/// What an expression is computed from.
+/// The procedure and the constants that an expression refers to.
 pub(super) struct ExprScope<'a> {
     pub(super) spec: &'a Spec,
     pub(super) procedure: ProcedureId,
@@ -25,13 +25,13 @@ pub(super) struct ExprScope<'a> {
 }
 
 impl ExprScope<'_> {
-    /// Resolves the expression for this procedure.
+    /// Resolves an expression for this procedure.
     pub(super) fn resolve(&self, expr: &ast::Expr) -> ExprResult<Expr> {
         evaluate(expr, self.constants, Some(self))
     }
 
-    /// The way to an item of the arguments, through structs only: what lies behind an arm, an option or in an array
-    /// need not be there.
+    /// Resolves the path to an item of the arguments. Paths lead through structs only, because items in union arms,
+    /// optional types and arrays may be absent.
     fn path(&self, parts: &[Ident], whole: &ast::Expr, wanted: ExpectedKind) -> ExprResult<Expr> {
         let Some(procedure) = procedure(self.spec, self.procedure) else {
             return Err(Box::new(bad(&whole.span, "no such procedure")));
@@ -45,7 +45,7 @@ impl ExprScope<'_> {
         while let [next, rest @ ..] = parts {
             let Some((id, found)) = structure(self.spec, &field.ty) else {
                 let message =
-                    format!("`{}` has no field `{}` to compute from: it is no struct", field.name.text, next.text);
+                    format!("`{}` has no field `{}` to compute from: it is not a struct", field.name.text, next.text);
                 return Err(note(bad(&next.span, message)));
             };
             let Some(index) = found.iter().position(|field| field.name.text == next.text) else {
@@ -60,13 +60,14 @@ impl ExprScope<'_> {
         let path = ArgPath { arg, fields };
         Ok(match (wanted, ty) {
             (ExpectedKind::Integer, Type::Base(Base::Int | Base::UInt | Base::Hyper | Base::UHyper)) => Expr::Arg(path),
-            // As long as that: the elements of an array are no bytes.
+            // An item used as a number stands for its length in bytes. The length of an array is not a number of bytes, so
+            // it requires `len`.
             (_, Type::Opaque(_) | Type::String(_)) | (ExpectedKind::Counted, Type::Array(..)) => Expr::Len(path),
             _ => return Err(note(unfit(field, ty, whole, wanted))),
         })
     }
 
-    /// Returns whether the arguments have an item of this name.
+    /// Returns whether the arguments contain an item with this name.
     fn has(&self, name: &Ident) -> bool {
         let args = procedure(self.spec, self.procedure).map_or(&[][..], |procedure| &procedure.args);
         let named = |fields: &[Field]| fields.iter().any(|field| field.name.text == name.text);
@@ -76,9 +77,9 @@ impl ExprScope<'_> {
         }
     }
 
-    /// The first integer among the arguments whose name says that it is a size, as an expression names it.
+    /// Returns the first integer in the arguments whose name suggests a size, in the syntax of expressions.
     pub(super) fn size_argument(&self) -> Option<String> {
-        /// Structs within structs that are searched.
+        /// Maximum nesting depth of structs to search.
         const DEPTH: usize = 3;
         let procedure = procedure(self.spec, self.procedure)?;
         let mut open: Vec<(Vec<&str>, &Field)> =
@@ -86,7 +87,7 @@ impl ExprScope<'_> {
         let single = procedure.args.len() == 1;
         while let Some((path, field)) = open.pop() {
             if let Some((_, fields)) = structure(self.spec, &field.ty) {
-                // The fields of the only argument need not be qualified.
+                // If there is only one argument, its fields need no qualifier.
                 let prefix = if single && path.len() == 1 && std::ptr::eq(field, &procedure.args[0]) {
                     Vec::new()
                 } else {
@@ -111,10 +112,10 @@ impl ExprScope<'_> {
     }
 }
 
-/// The error of an item of the arguments that is no number.
+/// Creates the error for an item of the arguments that is not a number.
 fn unfit(field: &Field, ty: &Type, whole: &ast::Expr, wanted: ExpectedKind) -> Diagnostic {
     let what = match wanted {
-        ExpectedKind::Integer => "is no integer",
+        ExpectedKind::Integer => "is not an integer",
         ExpectedKind::Counted => "has no count",
     };
     let diagnostic = bad(&whole.span, format!("`{}` {what}", field.name.text));
@@ -125,7 +126,8 @@ fn unfit(field: &Field, ty: &Type, whole: &ast::Expr, wanted: ExpectedKind) -> D
 }
 
 impl ExprScope<'_> {
-    /// Which argument is meant, and what of the path remains: of a single one its fields, of several one by its name.
+    /// Returns the index of the argument that `parts` refers to, and the rest of the path. The fields of a single argument
+    /// need no qualifier.
     fn argument<'p>(&self, procedure: &Procedure, parts: &'p [Ident]) -> Result<(usize, &'p [Ident]), String> {
         let by_name = |name: &Ident| procedure.args.iter().position(|arg| arg.name.text == name.text);
         match (procedure.args.as_slice(), parts) {
@@ -150,7 +152,7 @@ enum ExpectedKind {
     Counted,
 }
 
-/// The struct that a type is, typedefs looked through.
+/// Returns the struct that `ty` refers to, after resolving typedefs.
 fn structure<'a>(spec: &'a Spec, ty: &'a Type) -> Option<(ItemId, &'a [Field])> {
     match through_typedefs(spec, ty) {
         Type::Base(Base::Item(id)) => match &spec.items.get(id.0)?.kind {
@@ -176,7 +178,7 @@ fn constant(name: &Ident, constants: &HashMap<String, i128>) -> ExprResult<u64> 
     }
 }
 
-/// The value of an expression that does not depend on a call.
+/// Evaluates an expression that does not depend on a call.
 pub(super) fn number(expr: &ast::Expr, constants: &HashMap<String, i128>) -> ExprResult<u64> {
     match evaluate(expr, constants, None)? {
         Expr::Const(n) => Ok(n),
@@ -184,10 +186,10 @@ pub(super) fn number(expr: &ast::Expr, constants: &HashMap<String, i128>) -> Exp
     }
 }
 
-/// The error of an expression that must be a number.
+/// Error message for an expression that must be a number.
 const DEPENDS: &str = "this cannot depend on a call's arguments";
 
-/// Evaluates an expression as far as it does not depend on a call, whose arguments are those of `scope`.
+/// Evaluates the parts of an expression that do not depend on a call. `scope` gives the arguments of the call.
 fn evaluate(expr: &ast::Expr, constants: &HashMap<String, i128>, scope: Option<&ExprScope<'_>>) -> ExprResult<Expr> {
     let scope_needed = || scope.ok_or_else(|| Box::new(bad(&expr.span, DEPENDS)));
     match &expr.kind {
@@ -201,13 +203,13 @@ fn evaluate(expr: &ast::Expr, constants: &HashMap<String, i128>, scope: Option<&
             [name] => constant(name, constants).map(Expr::Const),
             parts => {
                 scope_needed()?;
-                // `arguments.count`, or `what.count` where `what` is likely one of the arguments.
+                // `args.count`, or `x.count` where `x` is probably a misspelled argument.
                 let of_args = match parts {
                     [first, rest @ ..] if first.text.starts_with("arg") => rest,
                     all => all,
                 };
                 let help = format!("write `{}`", dotted(of_args));
-                Err(Box::new(bad(&expr.span, "only the call's arguments have parts").help(help)))
+                Err(Box::new(bad(&expr.span, "only arguments of the call have fields").help(help)))
             }
         },
         ExprKind::Call(name, arguments) => match (name.text.as_str(), arguments.as_slice()) {
@@ -216,13 +218,15 @@ fn evaluate(expr: &ast::Expr, constants: &HashMap<String, i128>, scope: Option<&
                 let first = evaluate(first, constants, scope)?;
                 rest.iter().try_fold(first, |left, right| Ok(join(left, evaluate(right, constants, scope)?)))
             }
-            ("min" | "max", _) => Err(Box::new(bad(&expr.span, format!("`{}` takes two or more", name.text)))),
+            ("min" | "max", _) => {
+                Err(Box::new(bad(&expr.span, format!("`{}` takes two or more arguments", name.text))))
+            }
             ("len", [ast::Expr { kind: ExprKind::Path(parts), span }]) => match parts.as_slice() {
                 [first, rest @ ..] if first.text == "args" => scope_needed()?.path(rest, expr, ExpectedKind::Counted),
                 [first, ..] if scope.is_some_and(|scope| scope.has(first)) => {
                     scope_needed()?.path(parts, expr, ExpectedKind::Counted)
                 }
-                _ => Err(Box::new(bad(span, "`len` is of an item of the arguments").help("write `len(name)`"))),
+                _ => Err(Box::new(bad(span, "`len` applies to an item of the arguments").help("write `len(name)`"))),
             },
             ("len", _) => Err(Box::new(bad(&expr.span, "`len` takes one item of the arguments"))),
             _ => Err(Box::new(
@@ -287,7 +291,7 @@ pub(super) fn max(left: Expr, right: Expr) -> Expr {
     }
 }
 
-/// Operators and operands, shared parts counted each time they stand: what the expression takes when it is printed.
+/// Returns the printed size of an expression in operators and operands. Shared subexpressions count once for each use.
 /// Stops counting at `limit`.
 pub(super) fn size(expr: &Expr, limit: usize) -> usize {
     let mut count = 0;
@@ -310,14 +314,14 @@ pub(super) fn size(expr: &Expr, limit: usize) -> usize {
     count
 }
 
-/// An expression of `procedure` as it would be written.
+/// Formats an expression of `procedure` in the syntax of annotations.
 #[cfg(feature = "cli")]
 pub(crate) fn show(spec: &Spec, procedure: &Procedure, expr: &Expr) -> String {
     let binary = |op: &str, a: &Expr, b: &Expr| {
         let side = |side: &Expr| {
             let text = show(spec, procedure, side);
             let compound = matches!(side, Expr::Add(..) | Expr::Sub(..) | Expr::Mul(..) | Expr::Div(..));
-            // Products and quotients of plain operands read well without parentheses.
+            // Products and quotients of simple operands need no parentheses.
             let tight = op == "+" && matches!(side, Expr::Add(..) | Expr::Mul(..));
             if compound && !tight { format!("({text})") } else { text }
         };

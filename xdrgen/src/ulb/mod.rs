@@ -1,6 +1,8 @@
-//! The upper-layer binding (ULB, RFC 8166 §6): which items are eligible for direct data placement, how large replies
-//! get, on which port a program is found. It comes as annotations in the XDR or as a `.ulb` file beside it; either is
-//! turned into [`StatedFact`]s, which are applied to the specification, checked, and turned into bounds.
+//! Upper-layer bindings (ULB, RFC 8166 §6). A binding states which items are eligible for direct data placement, the
+//! maximum size of replies, and the port of a program.
+//!
+//! Bindings are written as annotations in the XDR, or in a `.ulb` file. Both are converted to [`StatedFact`]s, which are
+//! applied to the specification and checked. The bounds are then computed from them.
 
 mod annotation;
 mod apply;
@@ -24,59 +26,60 @@ pub(crate) use expr::show;
 #[cfg(feature = "cli")]
 pub(crate) use walk::{contents, parts};
 
-/// Most eligible items of one call's arguments, and of its result, where `@limit` says nothing else.
+/// Maximum number of eligible items in the arguments of a call, and in its result, unless `@limit` states another number.
 ///
-/// RFC 8166 §6.1 lets a binding limit chunks and names no number. Chunks cost header octets on every call: 16 of one
-/// segment each take 400 of the 1024 octets that every peer receives inline.
+/// RFC 8166 §6.1 allows a binding to limit the number of chunks, but does not specify a number. Each chunk adds bytes to
+/// the transport header of every call: 16 chunks of one segment take about 400 of the 1024 bytes that every peer can
+/// receive inline.
 pub const DEFAULT_LIMIT: u32 = 16;
 
-/// Choices of a run.
+/// Options of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct UlbOptions {
-    /// Taken as the maximum of replies that have none, instead of an error.
+    /// Maximum size of replies that state none, in bytes. If `None`, such replies are errors.
     pub(crate) default_reply_max: Option<u64>,
-    /// Whether no client is generated, so that replies need no maximum.
+    /// `true` if client generation is disabled, so that replies need no maximum size.
     pub(crate) no_client: bool,
 }
 
-/// One thing stated, wherever it stands.
+/// A fact from an annotation or a statement.
 #[derive(Debug, Clone)]
 struct StatedFact {
     kind: FactKind,
-    /// Of what.
+    /// The item that the fact describes.
     place: AnnotationPlace,
-    /// Where it is stated.
+    /// The position of the annotation or statement.
     span: Span,
 }
 
 #[derive(Debug, Clone)]
 enum FactKind {
-    /// Eligible; with the maximum of its contents.
+    /// The item is eligible. May state the maximum size of its contents.
     Ddp(Option<ast::Expr>),
-    /// The maximum of an eligible item's contents when this procedure is called.
+    /// The maximum size of an eligible item's contents in results of this procedure.
     DdpFor(ProcedureId, ast::Expr),
-    /// Most octets of the whole inline reply body.
+    /// Maximum size of the inline reply body, in bytes.
     ReplyMax(ast::Expr),
     Port(u16),
     Idempotent,
-    /// Most eligible items per direction.
+    /// Maximum number of eligible items in each direction.
     Limit(u32),
 }
 
-/// Program, version, procedure: their indices.
+/// Indices of the program, the version and the procedure.
 type ProcedureId = (usize, usize, usize);
 
-/// Facts that only the computation of bounds needs.
+/// Facts that are needed only to compute bounds.
 #[derive(Debug, Default)]
 struct BoundFacts {
-    /// Maxima of eligible items.
+    /// Maximum sizes of eligible items.
     max: HashMap<AnnotationPlace, ast::Expr>,
     max_for: HashMap<(ProcedureId, AnnotationPlace), ast::Expr>,
     reply_max: HashMap<ProcedureId, (ast::Expr, Span)>,
     limits: HashMap<AnnotationPlace, (u32, Span)>,
 }
 
-/// Binds annotations and statements to a resolved specification, checks them and computes what follows.
+/// Applies annotations and statements to a resolved specification, checks them and computes the bounds.
 pub(crate) fn bind(
     resolved: Resolved,
     statements: &[Statement],
@@ -90,7 +93,7 @@ pub(crate) fn bind(
     let stated = apply::apply(&mut spec, facts, out);
     sizes::compute(&mut spec, &order);
     eligible::check(&spec, out);
-    // A fault in what is eligible shows in every bound: once is enough.
+    // An eligibility error would cause errors in every bound. Report it only once.
     if !out.iter().skip(before).any(|diagnostic| diagnostic.severity() == Severity::Error) {
         bounds::compute(&mut spec, &stated, &constants, options, out);
     }
@@ -109,7 +112,7 @@ fn procedure_mut(spec: &mut Spec, (program, version, procedure): ProcedureId) ->
     spec.programs.get_mut(program)?.versions.get_mut(version)?.procedures.get_mut(procedure)
 }
 
-/// All procedures of a specification.
+/// Returns all procedures of a specification.
 fn procedures(spec: &Spec) -> Vec<ProcedureId> {
     let mut all = Vec::new();
     for (p, program) in spec.programs.iter().enumerate() {
@@ -120,14 +123,14 @@ fn procedures(spec: &Spec) -> Vec<ProcedureId> {
     all
 }
 
-/// As a message names it: `VERSION.PROCEDURE`.
+/// Returns the name of a procedure for messages: `VERSION.PROCEDURE`.
 fn procedure_name(spec: &Spec, id: ProcedureId) -> String {
     let version = version(spec, id.0, id.1).map_or("", |version| version.name.text.as_str());
     let procedure = procedure(spec, id).map_or("", |procedure| procedure.name.text.as_str());
     format!("{version}.{procedure}")
 }
 
-/// The field at a place that has one.
+/// Returns the field at a position, if the position has one.
 fn field(spec: &Spec, place: AnnotationPlace) -> Option<&Field> {
     match place {
         AnnotationPlace::Field(id, index) => match &spec.items.get(id.0)?.kind {
@@ -152,7 +155,7 @@ fn field(spec: &Spec, place: AnnotationPlace) -> Option<&Field> {
     }
 }
 
-/// The same, to change it.
+/// Mutable variant of [`field`].
 fn field_mut(spec: &mut Spec, place: AnnotationPlace) -> Option<&mut Field> {
     match place {
         AnnotationPlace::Field(id, index) => match &mut spec.items.get_mut(id.0)?.kind {

@@ -1,16 +1,16 @@
-//! Statements of a `.ulb` file to facts.
+//! Conversion of the statements in a `.ulb` file to facts.
 //!
 //! ```text
-//! ddp get_ok.data max = args.count;              // an item, by way of its type and fields or arms
-//! ddp BLOBSTORE_V1.GET: get_ok.data max = 64K;   // its maximum for one of the procedures that return it
+//! ddp get_ok.data max = args.count;              // an item, as a type followed by fields or arms
+//! ddp BLOBSTORE_V1.GET: get_ok.data max = 64K;   // the maximum of the item in results of one procedure
 //! reply_max BLOBSTORE_V1.LIST = args.count * 312 + 12;
 //! port BLOBSTORE = 20100;
 //! idempotent BLOBSTORE_V1.GET, BLOBSTORE_V1.LIST;
 //! limit BLOBSTORE_V1.GET chunks = 1;
 //! ```
 //!
-//! A procedure is named `VERSION.PROCEDURE` or `PROGRAM.VERSION.PROCEDURE`; its result and arguments, where they are
-//! themselves eligible, `VERSION.PROCEDURE.result` and `VERSION.PROCEDURE.args.NAME`.
+//! A procedure is named `VERSION.PROCEDURE` or `PROGRAM.VERSION.PROCEDURE`. If its result or an argument is itself
+//! eligible, the item is named `VERSION.PROCEDURE.result` or `VERSION.PROCEDURE.args.NAME`.
 
 use std::collections::HashMap;
 
@@ -57,7 +57,7 @@ impl<'a> Binder<'a> {
         let keyword = statement.keyword.text.as_str();
         let setting = |name: Option<&str>| setting(statement, name);
         if let Some(procedure) = statement.procedure.as_ref().filter(|_| keyword != "ddp") {
-            let message = format!("`{keyword}` is stated of a procedure itself");
+            let message = format!("`{keyword}` does not accept `PROCEDURE:` before the item");
             return Err(Box::new(Diagnostic::new(Code::BadArguments, message).at(&procedure.span, "")));
         }
         let fact = |place, kind| StatedFact { kind, place, span: statement.span.clone() };
@@ -103,7 +103,8 @@ impl<'a> Binder<'a> {
         }
     }
 
-    /// An item: `type`, `type.field`, `type.field.field`, `VERSION.PROCEDURE.result`, `VERSION.PROCEDURE.args.NAME`.
+    /// Finds an item: `type`, `type.field`, `type.field.field`, `VERSION.PROCEDURE.result` or
+    /// `VERSION.PROCEDURE.args.NAME`.
     fn item(&self, path: &Path) -> SidecarResult<AnnotationPlace> {
         let (first, rest) = split(path)?;
         let Some(&id) = self.items.get(first.text.as_str()) else {
@@ -122,7 +123,7 @@ impl<'a> Binder<'a> {
         self.member(id, rest)
     }
 
-    /// The last of `parts`, each a field or arm of the type before it.
+    /// Finds the last of `parts`. Each part is a field or arm of the type before it.
     fn member(&self, mut id: ItemId, parts: &[Ident]) -> SidecarResult<AnnotationPlace> {
         let mut place = AnnotationPlace::Item(id);
         for (index, part) in parts.iter().enumerate() {
@@ -138,9 +139,9 @@ impl<'a> Binder<'a> {
         Ok(place)
     }
 
-    /// What a typedef leads to.
+    /// Resolves plain typedefs.
     fn through(&self, mut id: ItemId) -> ItemId {
-        // Each step takes one typedef, of which there are so many.
+        // Each step resolves one typedef.
         for _ in 0..self.spec.items.len() {
             match self.spec.items.get(id.0).map(|item| &item.kind) {
                 Some(ItemKind::Typedef(field)) => match graph_target(&field.ty) {
@@ -218,7 +219,7 @@ impl<'a> Binder<'a> {
         self.procedure(path).map(|id| AnnotationPlace::Procedure(id.0, id.1, id.2))
     }
 
-    /// A procedure, a version or a program: what a limit can be stated of.
+    /// Finds a procedure, a version or a program, for which a limit can be stated.
     fn calls(&self, path: &Path) -> SidecarResult<AnnotationPlace> {
         if let Ok(program) = self.program(path) {
             return Ok(program);
@@ -259,7 +260,7 @@ fn split(path: &Path) -> SidecarResult<(&Ident, &[Ident])> {
     path.parts.split_first().ok_or_else(|| Box::new(unknown(path, "a name is missing")))
 }
 
-/// The value that a statement sets, with that name before `=`.
+/// Returns the value that a statement sets. If there is a `name`, it must precede the `=`.
 fn setting<'s>(statement: &'s Statement, name: Option<&str>) -> SidecarResult<&'s Expr> {
     let keyword = &statement.keyword.text;
     let form = match name {

@@ -1,4 +1,4 @@
-//! Ways through the types: to eligible items, and to what has no maximum.
+//! Traversal of types: finds eligible items and items without a maximum size.
 
 use crate::{
     ir::{Base, Field, ItemId, ItemKind, Spec, Type},
@@ -8,11 +8,11 @@ use crate::{
     },
 };
 
-/// Most octets of a reply's inline body that count as a maximum: a message's length is a 32-bit number (RFC 8166
-/// §3.4.3), and what is declared without bound comes to more.
+/// Maximum size of the inline body of a reply, in bytes. Larger values count as unbounded: RDMA lengths are 32-bit numbers
+/// (RFC 8166 §3.4.3), and items declared without a bound exceed them.
 pub(super) const MOST: u64 = u32::MAX as u64;
 
-/// Fields that are part of an item, with their places.
+/// Returns the fields of an item with their positions.
 pub(crate) fn parts(spec: &Spec, id: ItemId) -> Vec<(AnnotationPlace, &Field)> {
     match spec.items.get(id.0).map(|item| &item.kind) {
         Some(ItemKind::Struct { fields, .. }) => {
@@ -30,8 +30,8 @@ pub(crate) fn parts(spec: &Spec, id: ItemId) -> Vec<(AnnotationPlace, &Field)> {
     }
 }
 
-/// Every field of the specification with its place and the name of the type that it is part of; of a procedure's
-/// arguments and result, of the procedure.
+/// Returns every field of the specification with its position and the name of its type. Arguments and results have the
+/// name of their procedure.
 pub(super) fn fields_with_places(spec: &Spec) -> Vec<(AnnotationPlace, Option<&str>, &Field)> {
     let mut all = Vec::new();
     for (id, item) in spec.items.iter().enumerate() {
@@ -48,7 +48,8 @@ pub(super) fn fields_with_places(spec: &Spec) -> Vec<(AnnotationPlace, Option<&s
     all
 }
 
-/// Most octets of an item's contents that its type allows, without count and padding. `None` when it allows any length.
+/// Returns the maximum size of an item's contents in bytes, without count and padding. Returns `None` if the type allows
+/// any length.
 pub(crate) fn contents(spec: &Spec, ty: &Type) -> Option<u64> {
     match through_typedefs(spec, ty) {
         Type::Opaque(u32::MAX) | Type::String(u32::MAX) | Type::Array(_, u32::MAX) => None,
@@ -62,7 +63,7 @@ pub(crate) fn contents(spec: &Spec, ty: &Type) -> Option<u64> {
     }
 }
 
-/// Places of the eligible items within `field`, each once.
+/// Returns the positions of the eligible items in `field`, without duplicates.
 pub(super) fn eligible_places(spec: &Spec, place: AnnotationPlace, field: &Field) -> Vec<AnnotationPlace> {
     let mut found = Vec::new();
     let mut seen = vec![false; spec.items.len()];
@@ -80,14 +81,14 @@ pub(super) fn eligible_places(spec: &Spec, place: AnnotationPlace, field: &Field
     found
 }
 
-/// Why a type's inline part has no maximum: the item that is to blame.
+/// The item that makes the inline part of a type unbounded.
 pub(super) struct UnboundedItem<'a> {
     pub(super) field: &'a Field,
     pub(super) path: String,
     pub(super) why: &'static str,
 }
 
-/// The item that makes the inline part of `field` exceed what counts as a maximum.
+/// Finds the item that makes the inline part of `field` exceed [`MOST`].
 pub(super) fn culprit<'a>(spec: &'a Spec, field: &'a Field) -> UnboundedItem<'a> {
     let exceeds = |field: &Field| sizes::field(spec, field).max_inline.is_none_or(|most| most > MOST);
     let mut at = field;
@@ -108,10 +109,10 @@ pub(super) fn culprit<'a>(spec: &'a Spec, field: &'a Field) -> UnboundedItem<'a>
         };
         let Some(id) = graph_target(&at.ty) else { return found("it is too large") };
         if std::mem::replace(&mut seen[id.0], true) {
-            return found("its type holds itself any number of times");
+            return found("its type can contain itself any number of times");
         }
         let Some((_, next)) = parts(spec, id).into_iter().find(|(_, field)| exceeds(field)) else {
-            return found("its parts come to more than 2^32 - 1 octets");
+            return found("its parts add up to more than 2^32 - 1 bytes");
         };
         let typedef = matches!(spec.items.get(id.0).map(|item| &item.kind), Some(ItemKind::Typedef(_)));
         path = if typedef { format!("{path}{mark}") } else { format!("{path}{mark}.{}", next.name.text) };
@@ -119,7 +120,7 @@ pub(super) fn culprit<'a>(spec: &'a Spec, field: &'a Field) -> UnboundedItem<'a>
     }
 }
 
-/// Whether a value of this base can hold eligible items.
+/// Returns whether a value of this base type can contain eligible items.
 pub(super) fn may_hold(spec: &Spec, base: Base) -> bool {
     sizes::base(spec, base).max_ddp_items != Some(0)
 }
