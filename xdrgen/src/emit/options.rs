@@ -158,7 +158,7 @@ pub enum EmitError {
     NotRust(#[source] syn::Error),
     /// The specification has no type with this name to borrow, or no union without a default arm with this name to open.
     #[error(
-        "cannot generate a borrowed type or an open union for `{0}`: no type, or no union without a default arm, has that name"
+        "cannot generate a borrowed type or open union for `{0}`: no type, or no union without a default arm, has that name"
     )]
     NoSuchType(String),
     /// The specification has no type with this name to derive a trait for.

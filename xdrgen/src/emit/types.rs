@@ -94,7 +94,7 @@ impl Emitter<'_> {
     fn docs(&self, kind: &str) -> TokenStream {
         if self.borrowed {
             let owned = &self.layout.name(self.id).ident;
-            let docs = format!(" [`{owned}`] as a view of the message that it was read from.");
+            let docs = format!(" The borrowed form of [`{owned}`], a view of the message that it was decoded from.");
             return quote!(#[doc = #docs]);
         }
         let mut docs = Docs::new(&self.item.doc, &format!("The {kind} `{}`.", self.item.name.text));

@@ -23,7 +23,7 @@ pub struct Message {
     pub body: Bytes,
 }
 
-/// [`Message`] as a view of the message that it was read from.
+/// The borrowed form of [`Message`], a view of the message that it was decoded from.
 #[allow(dead_code)]
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct MessageRef<'a> {

@@ -37,20 +37,20 @@ pub mod calc_v1 {
         }
     }
 
-    /// A client of `CALC_V1`: calls over one channel.
+    /// A typed client of `CALC_V1`.
     #[derive(Debug, Clone)]
     pub struct CalcV1Client {
         channel: client::Channel,
     }
 
     impl CalcV1Client {
-        /// A client whose calls go over `channel`.
+        /// Creates a client that sends its calls over `channel`.
         #[must_use]
         pub fn new(channel: client::Channel) -> Self {
             Self { channel }
         }
 
-        /// The channel that the calls go over.
+        /// Returns the channel of the client.
         #[must_use]
         pub fn channel(&self) -> &client::Channel {
             &self.channel
@@ -63,17 +63,17 @@ pub mod calc_v1 {
         /// ```
         ///
         /// # Errors
-        /// When the call could not be made or answered, or the server refused it.
+        /// Returns an error if the call cannot be sent, if no reply arrives, or if the server rejects the call.
         pub async fn add(&self, arg: i32, arg2: i32) -> Result<i32, client::CallError> {
             self.channel
                 .call::<Add>(&AddArgs { arg, arg2 }, client::CallOptions::default())
                 .await
         }
 
-        /// As [`add`](Self::add), with a deadline, landing buffers or credentials.
+        /// Calls the procedure like [`add`](Self::add), with a deadline, landing buffers or credentials.
         ///
         /// # Errors
-        /// As there, and when the options do not fit the call.
+        /// Returns the same errors, and an error if the options do not fit the call.
         pub async fn add_with(
             &self,
             arg: i32,

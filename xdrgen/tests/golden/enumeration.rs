@@ -31,7 +31,7 @@ impl Status {
     pub const STATUS_DEFAULT: Self = Self::StatusOk;
 }
 
-/// Writes the name in XDR.
+/// Writes the XDR name.
 impl ::core::fmt::Display for Status {
     fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
         let name = match self {

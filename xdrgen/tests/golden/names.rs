@@ -18,7 +18,7 @@ pub struct Self_ {
     pub foo_bar: i32,
     /// `int foo_bar`
     ///
-    /// Another name has become `foo_bar` already, so that of `foo_bar` got a number.
+    /// The Rust name of `foo_bar` ends in a number because `foo_bar` is the name of another item.
     pub foo_bar2: i32,
 }
 

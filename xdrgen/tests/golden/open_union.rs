@@ -24,7 +24,7 @@ impl Operation {
     pub const VARIANTS: &'static [Self] = &[Self::OpClose, Self::OpRead];
 }
 
-/// Writes the name in XDR.
+/// Writes the XDR name.
 impl ::core::fmt::Display for Operation {
     fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
         let name = match self {
@@ -77,13 +77,13 @@ pub enum Request {
     OpRead(u32),
     /// `case OP_CLOSE: void`
     OpClose,
-    /// A number that selects no arm. What belongs to it is not known, nor where it ends: it is the last that was read of its message.
+    /// A discriminant that selects no arm. The length of its data is unknown, so decoding of the message ends after it.
     Unknown(i32),
 }
 
 #[allow(dead_code)]
 impl Request {
-    /// The discriminant, `operation op`, that selects the arm.
+    /// Returns the discriminant, `operation op`, that selects the arm.
     #[inline]
     #[must_use]
     pub fn discriminant(&self) -> i32 {

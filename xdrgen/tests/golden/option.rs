@@ -21,7 +21,7 @@ pub enum Number {
 
 #[allow(dead_code)]
 impl Number {
-    /// The discriminant, `bool known`, that selects the arm.
+    /// Returns the discriminant, `bool known`, that selects the arm.
     #[inline]
     #[must_use]
     pub fn discriminant(&self) -> bool {

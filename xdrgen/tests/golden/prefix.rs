@@ -29,7 +29,7 @@ impl Kind {
     pub const VARIANTS: &'static [Self] = &[Self::File, Self::Directory];
 }
 
-/// Writes the name in XDR.
+/// Writes the XDR name.
 impl ::core::fmt::Display for Kind {
     fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
         let name = match self {

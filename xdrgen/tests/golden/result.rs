@@ -27,7 +27,7 @@ impl Status {
     pub const VARIANTS: &'static [Self] = &[Self::Ok, Self::Gone];
 }
 
-/// Writes the name in XDR.
+/// Writes the XDR name.
 impl ::core::fmt::Display for Status {
     fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
         let name = match self {
@@ -88,7 +88,7 @@ pub enum Outcome {
 
 #[allow(dead_code)]
 impl Outcome {
-    /// The discriminant, `status how`, that selects the arm.
+    /// Returns the discriminant, `status how`, that selects the arm.
     #[inline]
     #[must_use]
     pub fn discriminant(&self) -> Status {
@@ -101,7 +101,7 @@ impl Outcome {
     /// Returns the value of a success, or else the status.
     ///
     /// # Errors
-    /// The status, if it is not success.
+    /// Returns the status if it is not success.
     #[inline]
     pub fn into_result(self) -> Result<i32, Status> {
         match self {

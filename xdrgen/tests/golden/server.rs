@@ -46,7 +46,7 @@ pub mod calc_v1 {
         }
     }
 
-    /// What a server of `CALC_V1` does. [`CalcV1Server`] makes a service of it.
+    /// The server interface of `CALC_V1`. [`CalcV1Server`] turns an implementation into a service.
     pub trait CalcV1: Send + Sync + 'static {
         /// The procedure `NULL`.
         fn null(
@@ -64,18 +64,18 @@ pub mod calc_v1 {
         ) -> impl ::core::future::Future<Output = Result<i32, server::HandlerError>> + Send;
     }
 
-    /// Makes a service of a [`CalcV1`]: what a server is given.
+    /// A service that dispatches calls to a [`CalcV1`].
     #[derive(Debug)]
     pub struct CalcV1Server<T>(Arc<T>);
 
     impl<T> CalcV1Server<T> {
-        /// A service whose procedures `handler` carries out.
+        /// Creates a service that dispatches calls to `handler`.
         #[must_use]
         pub fn new(handler: T) -> Self {
             Self(Arc::new(handler))
         }
 
-        /// A service over a handler that is shared with others.
+        /// Creates a service from a shared handler.
         #[must_use]
         pub fn from_arc(handler: Arc<T>) -> Self {
             Self(handler)

@@ -33,7 +33,7 @@ pub enum Answer {
 
 #[allow(dead_code)]
 impl Answer {
-    /// The discriminant, `int status`, that selects the arm.
+    /// Returns the discriminant, `int status`, that selects the arm.
     #[inline]
     #[must_use]
     pub fn discriminant(&self) -> i32 {

@@ -136,7 +136,7 @@ impl Emitter<'_> {
             #[doc = #docs]
             ///
             /// # Errors
-            /// The status, if it is not success.
+            /// Returns the status if it is not success.
             #[inline]
             pub fn into_result(self) -> #result<#value, #status> {
                 match self {

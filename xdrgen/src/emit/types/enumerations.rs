@@ -62,7 +62,7 @@ impl Emitter<'_> {
                 }
             },
             quote! {
-                /// Writes the name in XDR.
+                /// Writes the XDR name.
                 impl ::core::fmt::Display for #name {
                     fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
                         let name = match self { #(#texts),* };

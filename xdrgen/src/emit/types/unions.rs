@@ -90,8 +90,8 @@ impl Emitter<'_> {
             let variant = scope.claim("unknown", Case::Camel);
             let mut docs = Docs::new(
                 &[],
-                "A number that selects no arm. What belongs to it is not known, nor where it ends: it is the last that was \
-                 read of its message.",
+                "A discriminant that selects no arm. The length of its data is unknown, so decoding of the message ends \
+                 after it.",
             );
             docs.rename("unknown", &variant);
             let (docs, variant) = (docs.attributes(), variant.ident);
@@ -103,7 +103,7 @@ impl Emitter<'_> {
             .then(|| quote!(#[allow(clippy::large_enum_variant)]));
         let (ty, lifetime) = (&cases.ty, self.lifetime());
         let of = format!(
-            " The discriminant, `{}`, that selects the arm.",
+            " Returns the discriminant, `{}`, that selects the arm.",
             xdr_text::declaration(self.layout.spec, &union.discriminant)
         );
         let (ty, select) = match &unknown {
