@@ -17,7 +17,10 @@ impl ProgramModule<'_> {
         let (name, dispatcher) = (&self.handler, &self.server);
         let (send, sync) = (self.std.path("Send"), self.std.path("Sync"));
         let visibility = &self.visibility;
-        let docs = format!(" The server interface of `{}`. [`{dispatcher}`] turns an implementation into a service.", self.version);
+        let docs = format!(
+            " The server interface of `{}`. [`{dispatcher}`] turns an implementation into a service.",
+            self.version
+        );
         let docs = self.handler_docs.clone().unwrap_or_else(|| quote!(#[doc = #docs]));
         let methods = self.procedures.iter().map(|procedure| self.handler_method(procedure));
         let cut = self.cut();
