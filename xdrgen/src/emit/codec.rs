@@ -24,7 +24,7 @@ pub(crate) enum WireForm {
         max: TokenStream,
     },
     /// `Vec<u8>` as `opaque x<max>`.
-    Octets {
+    ByteVec {
         /// A `u32`.
         max: TokenStream,
     },
@@ -270,7 +270,7 @@ impl CodecItem {
                 let octets = place.reference(self.depth() + 1);
                 (quote!(xdr::put_ddp_opaque(sink, #octets, #max)), true, true)
             }
-            (WireForm::Opaque { max } | WireForm::Text { max } | WireForm::Octets { max }, _) => {
+            (WireForm::Opaque { max } | WireForm::Text { max } | WireForm::ByteVec { max }, _) => {
                 (quote!(xdr::put_opaque(sink, #value, #max)), true, true)
             }
             (WireForm::Utf8 { max }, _) => {
@@ -301,7 +301,7 @@ impl CodecItem {
             (WireForm::OpaqueExact { len }, true) => quote!(xdr::take_ddp_opaque_fixed(decoder, #len)),
             (WireForm::Opaque { max }, false) => quote!(xdr::take_opaque(decoder, #max)),
             (WireForm::Opaque { max }, true) => quote!(xdr::take_ddp_opaque(decoder, #max)),
-            (WireForm::Octets { max }, _) => quote!(xdr::take_octets(decoder, #max)),
+            (WireForm::ByteVec { max }, _) => quote!(xdr::take_octets(decoder, #max)),
             (WireForm::Text { max }, false) => quote!(xdr::take_string(decoder, #max)),
             (WireForm::Text { max }, true) => quote!(xdr::take_ddp_string(decoder, #max)),
             (WireForm::Utf8 { max }, _) => quote!(xdr::take_utf8(decoder, #max)),
@@ -368,7 +368,7 @@ impl CodecItem {
                 (0, quote!(#value.encoded_len()))
             }
             WireForm::OpaqueArray | WireForm::OpaqueExact { .. } => (0, quote!(xdr::padded_len(#receiver.len()))),
-            WireForm::Opaque { .. } | WireForm::Octets { .. } | WireForm::Text { .. } | WireForm::Utf8 { .. } => {
+            WireForm::Opaque { .. } | WireForm::ByteVec { .. } | WireForm::Text { .. } | WireForm::Utf8 { .. } => {
                 (0, quote!(xdr::opaque_len(#receiver.len())))
             }
             WireForm::Elements { .. } | WireForm::ElementsExact { .. } => (0, quote!(xdr::elements_len(#value))),

@@ -69,7 +69,7 @@ pub(crate) fn of(slot: &CodecItem) -> TokenStream {
         WireForm::Plain => (quote!(xdr::EncodingBounds::of::<#ty>()), false),
         WireForm::OpaqueArray => (quote!(xdr::EncodingBounds::opaque_fixed(size_of::<#ty>() as u32)), false),
         WireForm::OpaqueExact { len } => (quote!(xdr::EncodingBounds::opaque_fixed(#len)), false),
-        WireForm::Opaque { max } | WireForm::Octets { max } | WireForm::Text { max } | WireForm::Utf8 { max } => {
+        WireForm::Opaque { max } | WireForm::ByteVec { max } | WireForm::Text { max } | WireForm::Utf8 { max } => {
             (quote!(xdr::EncodingBounds::opaque(#max)), true)
         }
         WireForm::Elements { len } | WireForm::ElementsExact { len } => {
