@@ -20,7 +20,8 @@ pub struct File {
     pub definitions: Vec<Definition>,
     /// The comment at the start of the file, without comment marks.
     pub header: Vec<String>,
-    /// The index of this file among the sources of the run. Included files precede this file among the trees and follow it among the sources.
+    /// The index of this file among the sources of the run. Included files precede this file among the trees and follow it among
+    /// the sources.
     pub source: usize,
     /// The parts that conditions exclude, and the preprocessor lines, in order.
     pub left_out: Vec<Span>,

@@ -1,4 +1,4 @@
-//! Names, documentation and text; what is generated as a whole has golden files.
+//! Tests of names, documentation and formatting. Golden files cover the generated code as a whole.
 
 use super::{
     EmitOptions,
@@ -22,7 +22,7 @@ fn generated(text: &str) -> String {
 }
 
 #[test]
-fn case_follows_rusts_conventions() {
+fn names_follow_rust_case_conventions() {
     for (xdr, camel, snake, shouty) in [
         ("get_args", "GetArgs", "get_args", "GET_ARGS"),
         ("BLOB_OK", "BlobOk", "blob_ok", "BLOB_OK"),
@@ -52,11 +52,11 @@ fn keywords_become_identifiers() {
 }
 
 #[test]
-fn a_name_is_given_once() {
+fn names_are_unique_within_a_scope() {
     let mut scope = NameScope::reserving(&["Ok"]);
     let names = ["foo_bar", "fooBar", "FOO_BAR", "fooBar2", "ok"].map(|name| scope.claim(name, Case::Camel).ident);
     assert_eq!(names.map(|name| name.to_string()), ["FooBar", "FooBar2", "FooBar3", "FooBar22", "Ok2"]);
-    // A name that others are made of is free only with them.
+    // `claim_with` also requires the name with each suffix to be free.
     let mut scope = NameScope::reserving(&["get_with"]);
     let name = scope.claim_with("GET", Case::Snake, &["_with"]);
     assert_eq!(name.ident.to_string(), "get2");
@@ -65,7 +65,7 @@ fn a_name_is_given_once() {
 }
 
 #[test]
-fn what_is_shadowed_is_spelled_out() {
+fn shadowed_names_use_absolute_paths() {
     let mut scope = NameScope::default();
     scope.claim("option", Case::Camel);
     assert_eq!(Std::Prelude(&scope).path("Option").to_string(), ":: core :: option :: Option");
@@ -74,7 +74,7 @@ fn what_is_shadowed_is_spelled_out() {
 }
 
 #[test]
-fn markup_in_comments_is_literal() {
+fn markup_in_comments_is_escaped() {
     for (comment, markdown) in [
         ("a [link] and `code`", "a \\[link\\] and \\`code\\`"),
         ("snake_case stays, _this_ too", "snake_case stays, \\_this\\_ too"),
@@ -108,7 +108,7 @@ fn layout_of_comments_is_kept() {
 }
 
 #[test]
-fn the_head_of_the_file_is_carried_along() {
+fn header_comment_of_the_file_is_kept() {
     assert_eq!(comment(&["Licence".to_owned(), String::new(), "*/ \n x".to_owned()]), "// Licence\n//\n// */  x\n");
     let options = EmitOptions { source: Some("dir/a.x\n fn main() {}".to_owned()), ..EmitOptions::default() };
     let text = emit(&compile("const A = 1;"), &options).unwrap();
@@ -116,7 +116,7 @@ fn the_head_of_the_file_is_carried_along() {
 }
 
 #[test]
-fn options_choose_what_is_generated() {
+fn options_select_the_generated_code() {
     let spec = compile("program P { version V { void NULL(void) = 0; } = 1; } = 0x20000000;");
     let with = |change: fn(&mut EmitOptions)| {
         let mut options = EmitOptions::default();
@@ -131,7 +131,7 @@ fn options_choose_what_is_generated() {
     assert!(!server.contains("pub struct VClient") && server.contains("pub trait V"));
     let types = emit(&spec, &EmitOptions::default().types_only()).unwrap();
     assert!(types.contains("const PROGRAM: u32") && types.contains("impl service::Procedure for Null"));
-    // What the runtime has without the standard library: `xdr`, `service` and `alloc`.
+    // This code must use only the `no_std` parts of the runtime: `xdr`, `service` and `alloc`.
     assert!(["client", "server", "std::"].iter().all(|name| !types.contains(name)), "{types}");
     let other = with(|options| options.runtime = syn::parse_quote!(crate::rt));
     assert!(other.contains("use crate::rt::{client, server, service};") && !other.contains("rpcrdma::"));
@@ -144,13 +144,13 @@ fn derives_are_added_to_every_type() {
     let options = EmitOptions { derives: vec![syn::parse_quote!(::serde::Serialize)], ..EmitOptions::default() };
     let text = emit(&spec, &options).unwrap();
     assert_eq!(text.matches("::serde::Serialize").count(), 4, "{text}");
-    // A float has neither `Eq` nor `Hash`, and so has nothing that holds one.
+    // Floats implement neither `Eq` nor `Hash`, and neither do types that contain them.
     assert!(text.contains("#[derive(Debug, Clone, PartialEq, Default, ::serde::Serialize)]\npub struct A"), "{text}");
     assert!(text.contains("#[derive(Debug, Clone, PartialEq, ::serde::Serialize)]"), "{text}");
 }
 
 #[test]
-fn large_arrays_are_kept_on_the_heap() {
+fn large_arrays_are_stored_on_the_heap() {
     let text = generated("struct a { opaque b[4096]; opaque c[4097]; hyper d[512]; hyper e[513]; };");
     for field in ["b: [u8; 4096]", "c: Bytes", "d: [i64; 512]", "e: Vec<i64>"] {
         assert!(text.contains(field), "{field} in {text}");
@@ -158,7 +158,7 @@ fn large_arrays_are_kept_on_the_heap() {
 }
 
 #[test]
-fn long_chains_of_types_need_no_stack() {
+fn long_chains_of_types_do_not_overflow_the_stack() {
     let mut spec = compile("struct a { int x; };");
     for id in 0..50_000 {
         let mut item = spec.items[0].clone();
@@ -168,7 +168,7 @@ fn long_chains_of_types_need_no_stack() {
         }
         spec.items.push(item);
     }
-    // In the worst order: each before what it is made of.
+    // Use the worst order: each type precedes the type that it contains.
     spec.items.reverse();
     let last = spec.items.len() - 1;
     for item in &mut spec.items {
@@ -183,15 +183,15 @@ fn long_chains_of_types_need_no_stack() {
 }
 
 #[test]
-fn bounds_may_be_computed_by_code() {
-    // Any number of eligible items, none with a maximum.
+fn user_code_may_compute_bounds() {
+    // Any number of eligible items without maximum sizes.
     let text = generated(
         "struct op { int code; @ddp opaque data<>; };
          struct compound { op ops<>; };
          program P { version V { @reply_max(computed) compound DO(compound) = 1; } = 1; } = 0x20000000;",
     );
     assert!(text.contains("service::BoundsReply::reply_bounds(args)"), "{text}");
-    // A constant of that name is a number.
+    // A constant with the name `computed` is an ordinary number.
     let text = generated(
         "const computed = 100; struct res { opaque data<>; };
          program P { version V { @reply_max(computed) res DO(int) = 1; } = 1; } = 0x20000000;",
@@ -211,9 +211,9 @@ fn bounds_saturate() {
     assert!(bounds.contains("ReplyBounds::new(4,&[u64::from(args.count).min(1048576)"), "{bounds}");
 }
 
-/// The user's compiler warns of parentheses that nothing needs.
+/// rustc would warn about unnecessary parentheses in the generated code.
 #[test]
-fn bounds_of_a_scalar_argument_have_no_needless_parentheses() {
+fn bounds_of_a_scalar_argument_have_no_unnecessary_parentheses() {
     let bounds = |argument: &str, max: &str| -> String {
         let text = generated(&format!(
             "struct res {{ @ddp(max = {max}) opaque data<>; }};
@@ -226,7 +226,7 @@ fn bounds_of_a_scalar_argument_have_no_needless_parentheses() {
     assert_eq!(bounds("unsigned int n", "args.n"), "&[u64::from(*args)");
     assert_eq!(bounds("int", "args"), "&[u64::try_from(*args).unwrap_or(0)");
     assert_eq!(bounds("unsigned hyper", "args"), "&[*args");
-    // Only where a method is called on it are they needed.
+    // Parentheses are needed only for a method call.
     assert_eq!(bounds("unsigned hyper", "min(args, 64K)"), "&[(*args).min(65536)");
     assert_eq!(bounds("unsigned hyper", "64K - args"), "&[65536u64.saturating_sub(*args)");
 }

@@ -48,7 +48,7 @@ pub mod reader_v1 {
     /// The version number of `READER`, version `READER_V1`.
     pub const VERSION: u32 = 1;
 
-    /// The port that is assigned to `READER` on RDMA (RFC 8166 §6).
+    /// The RDMA port that is assigned to `READER` (RFC 8166 §6).
     pub const PORT: u16 = 20100;
 
     /// Reads a part of a file.

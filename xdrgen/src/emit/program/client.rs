@@ -6,7 +6,7 @@ use quote::quote;
 use super::module::{Packing, ProcedureModel, ProgramModule, ReplyView};
 
 impl ProgramModule<'_> {
-    /// The client's type and methods.
+    /// Returns the client type and its methods.
     pub(super) fn client(&self) -> TokenStream {
         let (client, name, visibility) = (self.module("client"), &self.client, &self.visibility);
         let docs = format!(" A typed client of `{}`.", self.version);

@@ -1,4 +1,4 @@
-//! The server's side: a trait with a method for each procedure, and the dispatcher over it.
+//! The server side: a trait with a method for each procedure, and its dispatcher.
 
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
@@ -6,7 +6,7 @@ use quote::quote;
 use super::module::{CUT, Packing, ProcedureModel, ProgramModule};
 
 impl ProgramModule<'_> {
-    /// The trait and the dispatcher.
+    /// Returns the trait and the dispatcher.
     pub(super) fn server(&self) -> TokenStream {
         let handler = self.handler();
         let dispatcher = self.dispatcher();
