@@ -77,9 +77,7 @@ impl Docs {
     pub(crate) fn rename(&mut self, xdr: &str, name: &RustName) {
         if let Some(plain) = &name.instead_of {
             let xdr = xdr.replace('`', "");
-            self.paragraph(&format!(
-                "The Rust name of `{xdr}` ends in a number because `{plain}` is the name of another item."
-            ));
+            self.paragraph(&format!("The Rust name of `{xdr}` ends in a number because `{plain}` is already in use."));
         }
     }
 

@@ -32,7 +32,7 @@ pub struct EmitOptions {
 }
 
 impl EmitOptions {
-    /// Returns a name from [`Self::borrowed`] that is not a type of `spec`, or a name from [`Self::open`] that is not a union
+    /// Returns a name from `borrowed` that is not a type of `spec`, or a name from `open` that is not a union
     /// without a default arm.
     #[must_use]
     pub fn unknown_type(&self, spec: &Spec) -> Option<&str> {

@@ -123,7 +123,7 @@ pub(super) fn inline(names: &ItemUsers<'_>, line: &str, out: &mut Html) {
     }
 }
 
-/// Whether a word of prose is meant as a name: types may be called `file` too.
+/// Returns `true` if a word of prose looks like a name. A plain word such as `file` may also be the name of a type.
 fn is_name(word: &str) -> bool {
     word.len() > 3 && word.contains(|c: char| c == '_' || c.is_ascii_digit() || c.is_ascii_uppercase())
 }

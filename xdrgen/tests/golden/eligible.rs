@@ -3,7 +3,7 @@
 #[allow(unused_imports)]
 use ::rpcrdma::xdr::prelude::*;
 
-/// The octets travel in a chunk of their own, where that pays.
+/// The data moves in a separate chunk if this is worthwhile.
 ///
 /// ```xdr
 /// struct write_args {

@@ -3,7 +3,7 @@
 #[allow(unused_imports)]
 use ::rpcrdma::xdr::prelude::*;
 
-/// What came of it.
+/// The outcome of a request.
 ///
 /// ```xdr
 /// enum status {

@@ -18,7 +18,7 @@ pub struct Self_ {
     pub foo_bar: i32,
     /// `int foo_bar`
     ///
-    /// The Rust name of `foo_bar` ends in a number because `foo_bar` is the name of another item.
+    /// The Rust name of `foo_bar` ends in a number because `foo_bar` is already in use.
     pub foo_bar2: i32,
 }
 

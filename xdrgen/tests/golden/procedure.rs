@@ -3,7 +3,7 @@
 #[allow(unused_imports)]
 use ::rpcrdma::xdr::prelude::*;
 
-/// What is known of a procedure without its stubs: the bounds of its reply are computed from the arguments.
+/// A procedure without stubs. The bounds of its reply are computed from the arguments.
 ///
 /// ```xdr
 /// struct read_args {

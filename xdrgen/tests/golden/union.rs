@@ -8,7 +8,7 @@ use ::rpcrdma::xdr::prelude::*;
 /// ```xdr
 /// union answer switch (int status) {
 /// case 0:
-///         opaque contents<>;   /* What was asked for. */
+///         opaque contents<>;   /* The requested value. */
 /// case 1:
 /// case 2:
 ///         void;
@@ -19,7 +19,7 @@ use ::rpcrdma::xdr::prelude::*;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[allow(dead_code, clippy::enum_variant_names)]
 pub enum Answer {
-    /// What was asked for.
+    /// The requested value.
     Case0(Bytes),
     /// `case 1: void`
     Case1,
