@@ -1,4 +1,4 @@
-//! The syntax tree: what is written, where, and the comments that belong to it. Nothing is resolved yet.
+//! The syntax tree, with source positions and comments. Names are not resolved.
 
 use std::collections::HashSet;
 
@@ -7,47 +7,48 @@ use crate::source::Span;
 /// A name as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ident {
-    /// Its text.
+    /// The text of the name.
     pub text: String,
-    /// Where.
+    /// The position of the name in the source.
     pub span: Span,
 }
 
 /// One source file.
 #[derive(Debug, Clone, Default)]
 pub struct File {
-    /// Definitions, in order; those with a syntax error are left out.
+    /// The definitions, in order, without those that have a syntax error.
     pub definitions: Vec<Definition>,
-    /// Comment at its head, without comment marks.
+    /// The comment at the start of the file, without comment marks.
     pub header: Vec<String>,
-    /// Which of the run's sources it is. Files that it includes come before it among the trees, after it among those.
+    /// The index of this file among the sources of the run. Included files precede this file among the trees and follow it among
+    /// the sources.
     pub source: usize,
-    /// What conditions leave out, and the lines for a preprocessor, in order.
+    /// The parts that conditions exclude, and the preprocessor lines, in order.
     pub left_out: Vec<Span>,
-    /// Where annotations stand, in order, those of definitions that could not be parsed left out.
+    /// The positions of annotations, in order, without those of definitions that could not be parsed.
     pub annotations: Vec<Span>,
-    /// `#define` lines, until it is known what each stands for.
+    /// `#define` lines that are not yet classified as constants or types.
     pub macros: Vec<Macro>,
-    /// Macros that stand for `opaque` or `string`, which are no types without a declarator.
+    /// Macros for `opaque` or `string`, which are types only together with a declarator.
     pub spellings: Vec<(String, Primitive)>,
-    /// `%` lines, without the mark.
+    /// `%` lines, without the `%`.
     pub passed_through: Vec<Ident>,
-    /// Words of definitions that could not be parsed: a missing name among them is no second error.
+    /// Words of definitions that could not be parsed. A missing name among them is not reported as another error.
     pub lost: HashSet<String>,
-    /// What RFC 4506 and RFC 5531 do not have: accepted, and told to who asks for it.
+    /// Uses of dialects. They are accepted, and reported in strict mode.
     pub dialects: Vec<Dialect>,
-    /// Whether the rest was not parsed, there being too many syntax errors: what is missing then says nothing.
+    /// `true` if parsing stopped early because of too many syntax errors. Missing definitions are then not reported.
     pub given_up: bool,
 }
 
-/// Something that other XDR compilers take but the RFCs do not define.
+/// A construct that other XDR compilers accept, but RFC 4506 and RFC 5531 do not define.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dialect {
-    /// Where.
+    /// The position of the dialect in the source.
     pub span: Span,
-    /// What, in a few words.
+    /// A short description.
     pub what: &'static str,
-    /// The section that says otherwise.
+    /// The RFC section that defines the standard syntax.
     pub rule: &'static str,
 }
 
@@ -57,44 +58,44 @@ impl Dialect {
     }
 }
 
-/// `#define NAME text`: a constant or a type, as its text turns out to be.
+/// `#define NAME text`, which defines a constant or a type.
 #[derive(Debug, Clone)]
 pub struct Macro {
-    /// Its name.
+    /// The name of the macro.
     pub name: Ident,
-    /// Its comment.
+    /// The comment before the macro, without comment marks.
     pub doc: Vec<String>,
-    /// The whole line.
+    /// The source range of the line.
     pub span: Span,
-    /// Its text as a constant, where it can be one.
+    /// The text as a constant, if it can be one.
     pub value: Option<Value>,
-    /// Its text as a type, where it can be one.
+    /// The text as a type, if it can be one.
     pub ty: Option<TypeSpec>,
 }
 
 /// A definition.
 #[derive(Debug, Clone)]
 pub struct Definition {
-    /// Annotations before it.
+    /// The annotations before the definition.
     pub annotations: Vec<Annotation>,
-    /// Its comment.
+    /// The comment before the definition, without comment marks.
     pub doc: Vec<String>,
-    /// All of it, annotations and `;` included.
+    /// The source range, including annotations and `;`.
     pub span: Span,
-    /// What is defined.
+    /// The kind of definition, with its contents.
     pub kind: DefinitionKind,
 }
 
-/// What a definition defines.
+/// The kind of a definition.
 #[derive(Debug, Clone)]
 pub enum DefinitionKind {
     /// `const NAME = value`
     Const {
-        /// Its name.
+        /// The name of the constant.
         name: Ident,
-        /// Its type, where one is written: a dialect, as RFC 4506 §4.17 has none.
+        /// The type of the constant, if given. This is a dialect: RFC 4506 §4.17 defines constants without a type.
         ty: Option<TypeSpec>,
-        /// Its value.
+        /// The value of the constant.
         value: Value,
     },
     /// `typedef declaration`
@@ -109,82 +110,82 @@ pub enum DefinitionKind {
     Program(Program),
 }
 
-/// A constant, or the name of one.
+/// A constant or the name of a constant.
 #[derive(Debug, Clone)]
 pub struct Value {
-    /// Which.
+    /// The kind of value.
     pub kind: ValueKind,
-    /// Where.
+    /// The position of the value in the source.
     pub span: Span,
 }
 
-/// What a [`Value`] is written as.
+/// The kind of a [`Value`].
 #[derive(Debug, Clone)]
 pub enum ValueKind {
-    /// A number that fits 128 bits.
+    /// A number of at most 128 bits.
     Int(i128),
     /// A name.
     Name(String),
     /// A string constant.
     Text(String),
-    /// A computation in C's operators, and the names in it.
+    /// An expression with C operators, and the names in it.
     Computed(String, Vec<Ident>),
 }
 
 /// `@name(args)`
 #[derive(Debug, Clone)]
 pub struct Annotation {
-    /// Its name, without `@`.
+    /// The name, without `@`.
     pub name: Ident,
-    /// Its arguments, with the name of those that have one.
+    /// The arguments, each with its optional name.
     pub args: Vec<(Option<Ident>, Expr)>,
-    /// All of it.
+    /// The source range of the annotation.
     pub span: Span,
 }
 
 /// A statement of a `.ulb` file: `keyword [procedure:] path, ... [name] [= expr]`.
 #[derive(Debug, Clone)]
 pub struct Statement {
-    /// What is stated.
+    /// The keyword.
     pub keyword: Ident,
-    /// The procedure that it is stated for, of an item that several share.
+    /// The procedure that the statement applies to, if several procedures share the item.
     pub procedure: Option<Path>,
-    /// Of what.
+    /// The items that the statement applies to.
     pub paths: Vec<Path>,
-    /// The value, and the name before it.
+    /// The value, with the optional name before it.
     pub setting: Option<(Option<Ident>, Expr)>,
-    /// All of it.
+    /// The source range of the statement.
     pub span: Span,
 }
 
-/// Names with dots between, at least one.
+/// One or more names, separated by dots.
 #[derive(Debug, Clone)]
 pub struct Path {
     /// The names.
     pub parts: Vec<Ident>,
-    /// All of it.
+    /// The source range of the path.
     pub span: Span,
 }
 
-/// An expression over a call's arguments.
+/// An expression over the arguments of a call.
 #[derive(Debug, Clone)]
 pub struct Expr {
-    /// Which.
+    /// The kind of expression.
     pub kind: ExprKind,
-    /// Where.
+    /// The position of the expression in the source.
     pub span: Span,
 }
 
-/// What an [`Expr`] is.
+/// The kind of an [`Expr`].
 #[derive(Debug, Clone)]
 pub enum ExprKind {
-    /// A number, its suffix applied.
+    /// A number, with its suffix applied.
     Int(u64),
-    /// A constant's name, or `args.field`.
+    /// The name of a constant, or `args.field`.
     Path(Vec<Ident>),
     /// `min(...)`, `max(...)`, `len(...)`
     Call(Ident, Vec<Expr>),
-    /// Two operands.
+    /// An operator with two operands.
     Binary(BinaryOp, Box<Expr>, Box<Expr>),
 }
 
@@ -201,24 +202,24 @@ pub enum BinaryOp {
     Div,
 }
 
-/// A type, a name and how they combine; a parameter's or result's name may be missing.
+/// A type, a name and a declarator. The name of a parameter or result is optional.
 #[derive(Debug, Clone)]
 pub struct Declaration {
-    /// Annotations before it.
+    /// The annotations before the declaration.
     pub annotations: Vec<Annotation>,
-    /// Its comment.
+    /// The comment before the declaration, without comment marks.
     pub doc: Vec<String>,
-    /// Type to declarator, without annotations.
+    /// The source range from the type to the declarator, without annotations.
     pub span: Span,
-    /// Its type.
+    /// The type of the declaration.
     pub ty: TypeSpec,
-    /// Its name.
+    /// The name of the declaration.
     pub name: Option<Ident>,
-    /// Array, pointer or neither.
+    /// The declarator.
     pub declarator: Declarator,
 }
 
-/// How a declaration's type and name combine.
+/// The declarator of a declaration: plain, pointer or array.
 #[derive(Debug, Clone)]
 pub enum Declarator {
     /// `T x`
@@ -234,35 +235,35 @@ pub enum Declarator {
 /// A type specifier.
 #[derive(Debug, Clone)]
 pub struct TypeSpec {
-    /// Which.
+    /// The kind of type specifier.
     pub kind: TypeKind,
-    /// Where.
+    /// The position of the type specifier in the source.
     pub span: Span,
 }
 
-/// What a [`TypeSpec`] is.
+/// The kind of a [`TypeSpec`].
 #[derive(Debug, Clone)]
 pub enum TypeKind {
-    /// A type of XDR's own.
+    /// A basic XDR type.
     Primitive(Primitive),
     /// A declared type: `x`, `struct x`, `enum x`, `union x`.
     Named(Ident),
-    /// `enum { ... }`, perhaps with a name.
+    /// `enum { ... }`, with an optional name.
     Enum(Option<Ident>, EnumBody),
-    /// `struct { ... }`, perhaps with a name.
+    /// `struct { ... }`, with an optional name.
     Struct(Option<Ident>, StructBody),
-    /// `union switch ... { ... }`, perhaps with a name.
+    /// `union switch ... { ... }`, with an optional name.
     Union(Option<Ident>, Box<UnionBody>),
 }
 
-/// XDR's own types.
+/// The basic XDR types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Primitive {
     /// `bool`
     Bool,
-    /// `int`, and C's shorter ones, which travel as one
+    /// `int`, and shorter C types, which are encoded as `int`
     Int,
-    /// `unsigned int`, likewise
+    /// `unsigned int`, and shorter unsigned C types
     UInt,
     /// `hyper`
     Hyper,
@@ -281,10 +282,10 @@ pub enum Primitive {
 }
 
 impl Primitive {
-    /// The type that public specifications mean by `name` where no declaration says otherwise: C's names, and rpcgen's.
+    /// Returns the type that public specifications mean by `name` without declaring it. These are type names of C and rpcgen.
     ///
-    /// RFC 8166 §4.1 itself uses `uint32` and `uint64` so. C's `char` and `short` travel as `int` (RFC 4506 §4.1 has
-    /// nothing shorter), and so does `long`, which is 32 bits on the wire to rpcgen.
+    /// RFC 8166 §4.1 itself uses `uint32` and `uint64`. C's `char` and `short` are encoded as `int`, because RFC 4506 §4.1 has no
+    /// shorter type. So is `long`, which rpcgen encodes in 32 bits.
     pub(crate) fn predeclared(name: &str) -> Option<Self> {
         Some(match name {
             "int8" | "int8_t" | "int16" | "int16_t" | "int32" | "int32_t" | "char" | "short" | "long" => Self::Int,
@@ -298,32 +299,32 @@ impl Primitive {
     }
 }
 
-/// Body of an enumeration.
+/// The body of an enumeration.
 #[derive(Debug, Clone)]
 pub struct EnumBody {
-    /// Its names.
+    /// The enumerators.
     pub enumerators: Vec<Enumerator>,
 }
 
-/// A name of an enumeration.
+/// An enumerator.
 #[derive(Debug, Clone)]
 pub struct Enumerator {
-    /// Its name.
+    /// The name of the enumerator.
     pub name: Ident,
-    /// Its value; without one, the value before plus 1, the first 0.
+    /// The value, if given. The default is the previous value plus 1, or 0 for the first enumerator.
     pub value: Option<Value>,
-    /// Its comment.
+    /// The comment before the enumerator, without comment marks.
     pub doc: Vec<String>,
 }
 
-/// Body of a struct.
+/// The body of a struct.
 #[derive(Debug, Clone)]
 pub struct StructBody {
-    /// Its fields, without `void` ones.
+    /// The fields, without `void` ones.
     pub fields: Vec<Declaration>,
 }
 
-/// Body of a union.
+/// The body of a union.
 #[derive(Debug, Clone)]
 pub struct UnionBody {
     /// The discriminant.
@@ -335,57 +336,57 @@ pub struct UnionBody {
 /// An arm of a union.
 #[derive(Debug, Clone)]
 pub struct Arm {
-    /// Values of its `case` labels.
+    /// The values of the `case` labels.
     pub cases: Vec<Value>,
-    /// Its `default` label.
+    /// The position of the `default` label, if the arm has one.
     pub default: Option<Span>,
-    /// What it holds; `None` is `void`.
+    /// The declaration of the arm. `None` means `void`.
     pub declaration: Option<Declaration>,
-    /// Annotations before a `void`.
+    /// The annotations before a `void`.
     pub void_annotations: Vec<Annotation>,
 }
 
 /// A program.
 #[derive(Debug, Clone)]
 pub struct Program {
-    /// Its name.
+    /// The name of the program.
     pub name: Ident,
-    /// Its versions.
+    /// The versions, in order of declaration.
     pub versions: Vec<Version>,
-    /// Its number.
+    /// The program number.
     pub number: Value,
 }
 
 /// A version of a program.
 #[derive(Debug, Clone)]
 pub struct Version {
-    /// Annotations before it.
+    /// The annotations before the version.
     pub annotations: Vec<Annotation>,
-    /// Its comment.
+    /// The comment before the version, without comment marks.
     pub doc: Vec<String>,
-    /// Its name.
+    /// The name of the version.
     pub name: Ident,
-    /// Its procedures.
+    /// The procedures, in order of declaration.
     pub procedures: Vec<Procedure>,
-    /// Its number.
+    /// The version number.
     pub number: Value,
 }
 
 /// A procedure.
 #[derive(Debug, Clone)]
 pub struct Procedure {
-    /// Annotations before it.
+    /// The annotations before the procedure.
     pub annotations: Vec<Annotation>,
-    /// Its comment.
+    /// The comment before the procedure, without comment marks.
     pub doc: Vec<String>,
-    /// All of it, annotations and `;` included.
+    /// The source range, including annotations and `;`.
     pub span: Span,
-    /// Its name.
+    /// The name of the procedure.
     pub name: Ident,
-    /// Its result; `None` is `void`.
+    /// The result. `None` means `void`.
     pub result: Option<Declaration>,
-    /// Its arguments; none is `void`.
+    /// The parameters; empty for `void`.
     pub parameters: Vec<Declaration>,
-    /// Its number.
+    /// The procedure number.
     pub number: Value,
 }

@@ -1,4 +1,4 @@
-//! For build scripts: `.x` files to Rust in `OUT_DIR`.
+//! The API for build scripts, which compiles `.x` files to Rust in `OUT_DIR`.
 
 mod run_record;
 
@@ -16,7 +16,7 @@ use crate::{
     emit::{EmitError, EmitOptions, emit},
 };
 
-/// Generates Rust from XDR in a build script.
+/// A compiler from XDR to Rust for build scripts.
 ///
 /// ```no_run
 /// // build.rs
@@ -26,7 +26,7 @@ use crate::{
 /// }
 /// ```
 ///
-/// and in the crate: `include!(concat!(env!("OUT_DIR"), "/blobstore.rs"));`
+/// The crate then includes the output: `include!(concat!(env!("OUT_DIR"), "/blobstore.rs"));`
 #[derive(Debug, Clone, Default)]
 pub struct Build {
     compiler: Compiler,
@@ -38,22 +38,22 @@ pub struct Build {
     options: EmitOptions,
 }
 
-/// Why nothing was generated. `Debug` shows the message and its causes, so that a build script may return it from `main`.
+/// The error type of [`Build`]. `Debug` shows the message and its causes, so that a build script can return it from `main`.
 #[non_exhaustive]
 pub enum BuildError {
-    /// The specification is wrong.
+    /// The specification has errors.
     Specification(Diagnostics),
-    /// No file was named, so neither was the output.
+    /// [`Build`] has no input file.
     NoInput,
-    /// The environment variable `OUT_DIR` is not set, and no other directory was named.
+    /// The environment variable `OUT_DIR` is not set, and [`Build::out_dir`] was not called.
     NoOutDir,
-    /// The generated code could not be printed.
+    /// The code could not be generated.
     Emit(EmitError),
-    /// The output cannot be written.
+    /// The output file could not be written.
     Output {
-        /// Where to.
+        /// The path of the output file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
 }
@@ -62,8 +62,8 @@ impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Specification(diagnostics) => diagnostics.fmt(f),
-            Self::NoInput => f.write_str("no .x file was named"),
-            Self::NoOutDir => f.write_str("OUT_DIR is not set: is this a build script?"),
+            Self::NoInput => f.write_str("no input file: add an .x file with Build::file"),
+            Self::NoOutDir => f.write_str("OUT_DIR is not set: run this in a build script, or call Build::out_dir"),
             Self::Emit(error) => error.fmt(f),
             Self::Output { path, .. } => write!(f, "cannot write {}", path.display()),
         }
@@ -85,7 +85,7 @@ impl fmt::Debug for BuildError {
 impl std::error::Error for BuildError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            // These two are displayed as they are.
+            // `Display` shows these two errors themselves, so that only their causes remain.
             Self::Specification(diagnostics) => diagnostics.source(),
             Self::Emit(error) => error.source(),
             Self::Output { error, .. } => Some(error),
@@ -95,13 +95,13 @@ impl std::error::Error for BuildError {
 }
 
 impl Build {
-    /// Nothing yet.
+    /// Creates a build without input files.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds an XDR file. Several make one specification.
+    /// Adds an XDR file. All files together form one specification.
     #[must_use]
     pub fn file(mut self, path: impl AsRef<Path>) -> Self {
         self.inputs.push(path.as_ref().to_owned());
@@ -109,7 +109,7 @@ impl Build {
         self
     }
 
-    /// Adds a binding.
+    /// Adds a binding (`.ulb` file). See [`Compiler::ulb`].
     #[must_use]
     pub fn ulb(mut self, path: impl AsRef<Path>) -> Self {
         self.inputs.push(path.as_ref().to_owned());
@@ -117,7 +117,7 @@ impl Build {
         self
     }
 
-    /// Adds the text of a binding, for one that is not in a file of its own.
+    /// Adds the text of a binding that is not in a separate file. Diagnostics show `name` in place of a path.
     #[must_use]
     pub fn ulb_source(mut self, name: impl Into<String>, text: impl Into<Arc<str>>) -> Self {
         self.compiler = self.compiler.ulb_source(name, text);
@@ -155,8 +155,8 @@ impl Build {
 
     /// See [`Compiler::default_reply_max`].
     #[must_use]
-    pub fn default_reply_max(mut self, octets: u64) -> Self {
-        self.compiler = self.compiler.default_reply_max(octets);
+    pub fn default_reply_max(mut self, bytes: u64) -> Self {
+        self.compiler = self.compiler.default_reply_max(bytes);
         self
     }
 
@@ -174,21 +174,21 @@ impl Build {
         self
     }
 
-    /// Has every type derive a trait. See [`EmitOptions::derive`].
+    /// Derives a trait for every type. See [`EmitOptions::derive`].
     #[must_use]
     pub fn derive(mut self, path: syn::Path) -> Self {
         self.options = self.options.derive(path);
         self
     }
 
-    /// Has the type of that name in XDR derive a trait.
+    /// Derives a trait for the type with the XDR name `name`. See [`EmitOptions::derive_for`].
     #[must_use]
     pub fn derive_for(mut self, name: impl Into<String>, path: syn::Path) -> Self {
         self.options = self.options.derive_for(name, path);
         self
     }
 
-    /// Types and codecs only. See [`EmitOptions::types_only`].
+    /// Generates types and codecs only. See [`EmitOptions::types_only`].
     #[must_use]
     pub fn types_only(mut self) -> Self {
         self.options = self.options.types_only();
@@ -209,54 +209,58 @@ impl Build {
         self
     }
 
-    /// How the code is generated: all that there is to say about it.
+    /// Sets all options of the generated code, and replaces those set before.
     #[must_use]
     pub fn options(mut self, options: EmitOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// Directory of the output; default `OUT_DIR`.
+    /// Sets the directory of the output. Default `OUT_DIR`.
     #[must_use]
     pub fn out_dir(mut self, path: impl AsRef<Path>) -> Self {
         self.out_dir = Some(path.as_ref().to_owned());
         self
     }
 
-    /// File name of the output; default that of the first XDR file, with `.rs`.
+    /// Sets the file name of the output. Default: the name of the first XDR file with the extension `.rs`.
     #[must_use]
     pub fn output(mut self, name: impl Into<String>) -> Self {
         self.output = Some(name.into());
         self
     }
 
-    /// Where to keep a note of what the output was made from; default `OUT_DIR`. Without either none is kept, and each run
-    /// generates.
+    /// Sets the directory for the run record, which lists the inputs of the output. Default `OUT_DIR`. Without either, no record
+    /// is written and each run generates the output.
     #[must_use]
     pub fn note_dir(mut self, path: impl AsRef<Path>) -> Self {
         self.note_dir = Some(path.as_ref().to_owned());
         self
     }
 
-    /// Whether the output is there and was made, as a note of an earlier run has it, by this compiler with these options
-    /// from files that are as they were. [`Self::run`] does nothing then but repeat the warnings.
+    /// Returns `true` if the output is up to date.
+    ///
+    /// This is the case if the output exists and, according to the record of an earlier run, this compiler generated it with
+    /// the same options from files that have not changed. [`Self::run`] then only repeats the warnings.
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.place().is_ok_and(|place| self.note(&place).is_some())
     }
 
-    /// Generates; gives the path of the output. Tells cargo which files to watch, those that are included among them, and
-    /// passes warnings on. Nothing is generated when nothing has changed, and an output that is already as it should be
-    /// is not written again.
+    /// Generates the output and returns its path.
+    ///
+    /// Prints the instructions for Cargo: the files to watch, including included files, and the warnings. Does nothing else if
+    /// the output is up to date. The file is not written if its contents would not change.
     ///
     /// # Errors
-    /// When the specification is wrong or the output cannot be written.
+    /// Returns an error if there is no input file or output directory, if the specification has errors, if the code cannot be
+    /// generated, or if the output cannot be written.
     pub fn run(&self) -> Result<PathBuf, BuildError> {
-        // Also when it fails: what has been repaired is to be compiled again.
+        // Print these even if the run fails, so that cargo runs the script again once the file is fixed.
         for path in &self.inputs {
             println!("cargo:rerun-if-changed={}", path.display());
         }
-        // A file that comes to be there may be read in place of another.
+        // A new file in one of these directories may take precedence over a file that was read.
         for path in self.include_dirs.iter().filter(|path| path.is_dir()) {
             println!("cargo:rerun-if-changed={}", path.display());
         }
@@ -293,7 +297,7 @@ impl Build {
             fs::write(&path, text).map_err(|error| BuildError::Output { path: path.clone(), error })?;
         }
         if let Some(place) = &place.note {
-            // Without a note the next run generates again, no more.
+            // An error here only means that the next run generates the output again.
             let _ = note.save(place, &self.asked(), &path, start);
         }
         Ok(path)
@@ -315,17 +319,17 @@ impl Build {
         Ok(OutputPlace { output: directory.join(name), note })
     }
 
-    /// The note of an earlier run, if all is as it was.
+    /// Returns the record of an earlier run if nothing has changed since.
     fn note(&self, place: &OutputPlace) -> Option<RunRecord> {
         RunRecord::load(place.note.as_deref()?, &self.asked(), &place.output)
     }
 
-    /// What was asked for, texts that are in no file included.
+    /// Returns the settings as text. They include input texts that are not in a file.
     fn asked(&self) -> String {
         format!("{:?} {:?} {:?}", self.compiler, self.options, self.inputs)
     }
 
-    /// Passes on to cargo what a run has found out.
+    /// Prints the files to watch and the warnings of a run for cargo.
     fn tell(&self, note: &RunRecord) {
         for path in note.files.iter().filter(|path| !self.inputs.contains(path)) {
             println!("cargo:rerun-if-changed={}", path.display());
@@ -336,7 +340,7 @@ impl Build {
     }
 }
 
-/// Where a run writes to.
+/// The paths of the files that a run writes.
 struct OutputPlace {
     output: PathBuf,
     note: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! The compiler as a library: texts in, a checked specification or diagnostics out.
+//! The compiler as a library. Compiles XDR texts to a checked specification, or reports diagnostics.
 
 use std::{
     path::{Path, PathBuf},
@@ -20,7 +20,7 @@ use crate::{
     ulb,
 };
 
-/// Compiles XDR to the IR. Several files make one specification.
+/// A compiler from XDR to the IR. All input files together form one specification.
 ///
 /// ```
 /// let compiled = rpcrdma_xdrgen::Compiler::new()
@@ -41,23 +41,24 @@ pub struct Compiler {
     stripped: Stripped,
 }
 
-/// What comes out.
+/// The output of [`Compiler::compile`].
 #[derive(Debug, Clone)]
 pub struct Compiled {
     /// The specification.
     pub spec: Spec,
-    /// The texts it was made from, by the index that spans carry.
+    /// The source texts, indexed by the file number in a span.
     pub sources: Arc<Sources>,
-    /// Files that were read, for build scripts to watch.
+    /// Files that the compiler read. A build script should watch them for changes.
     pub files: Vec<PathBuf>,
-    /// Files that would have been read in place of others, or of none, were they there.
+    /// Files that do not exist, but would take precedence over the files that were read. A build script should run again when
+    /// one of them appears.
     pub absent: Vec<PathBuf>,
-    /// What is suspicious without being wrong.
+    /// Warnings and other diagnostics that are not errors.
     pub warnings: Diagnostics,
 }
 
 impl Compiler {
-    /// A compiler without input.
+    /// Creates a compiler without input files.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -70,83 +71,86 @@ impl Compiler {
         self
     }
 
-    /// Adds XDR text; `name` stands for its path in messages.
+    /// Adds XDR text. Diagnostics show `name` in place of a path.
     #[must_use]
     pub fn source(mut self, name: impl Into<String>, text: impl Into<Arc<str>>) -> Self {
         self.inputs.push(TextSource::Text(name.into(), text.into()));
         self
     }
 
-    /// Adds a binding (`.ulb`): what annotations say, beside a specification that is to stay as it is.
+    /// Adds a binding (`.ulb` file), which replaces annotations if the specification should not be modified.
     #[must_use]
     pub fn ulb(mut self, path: impl AsRef<Path>) -> Self {
         self.bindings.push(TextSource::Path(path.as_ref().to_owned()));
         self
     }
 
-    /// Adds the text of a binding; `name` stands for its path in messages.
+    /// Adds the text of a binding. Diagnostics show `name` in place of a path.
     #[must_use]
     pub fn ulb_source(mut self, name: impl Into<String>, text: impl Into<Arc<str>>) -> Self {
         self.bindings.push(TextSource::Text(name.into(), text.into()));
         self
     }
 
-    /// Takes `octets` as the maximum of each reply that has none. Without it such a reply is an error (RFC 8166
-    /// §6.2): with it, a specification that has no binding compiles, and a reply that turns out longer fails its
-    /// call.
+    /// Sets the maximum size, in bytes, of each reply that has no maximum.
+    ///
+    /// By default, such a reply is an error (RFC 8166 §6.2). With this setting, a specification without a binding compiles. A
+    /// call whose reply is larger fails.
     #[must_use]
-    pub fn default_reply_max(mut self, octets: u64) -> Self {
-        self.options.default_reply_max = Some(octets);
+    pub fn default_reply_max(mut self, bytes: u64) -> Self {
+        self.options.default_reply_max = Some(bytes);
         self
     }
 
-    /// Adds a directory in which files that others include (`#include "types.x"`) are looked for, after that of the
-    /// file that includes them.
+    /// Adds a directory to search for included files (`#include "types.x"`). The directory of the including file comes first.
     #[must_use]
     pub fn include_dir(mut self, path: impl AsRef<Path>) -> Self {
         self.include_dirs.push(path.as_ref().to_owned());
         self
     }
 
-    /// Defines a name for `#if` and `#ifdef`. One with a value is a constant too, if no file declares it.
+    /// Defines a name for `#if` and `#ifdef`. A name with a value is also a constant, unless a file declares it.
     #[must_use]
     pub fn define(mut self, name: impl Into<String>, value: Option<&str>) -> Self {
         self.defines.push((name.into(), value.map(str::to_owned)));
         self
     }
 
-    /// Takes the type `name` to be `path` in Rust, as one that another module has; a declaration of that name is not
-    /// looked at. It must implement the codec traits of the runtime, hold nothing that is eligible for direct data
-    /// placement (the generated code has that checked), and be `Debug`, `Clone` and `PartialEq`.
+    /// Maps the XDR type `name` to the existing Rust type `path`. A declaration of `name` in the input is ignored.
     ///
-    /// How long it gets is not known here: see [`Self::default_reply_max`].
+    /// The Rust type must implement the codec traits of the runtime, `Debug`, `Clone` and `PartialEq`. It must not contain
+    /// items that are eligible for direct data placement; the generated code checks this.
+    ///
+    /// The compiler does not know the maximum size of such a type: see [`Self::default_reply_max`].
     #[must_use]
     pub fn extern_type(mut self, name: impl Into<String>, path: &syn::Path) -> Self {
         self.externs.push((name.into(), path.to_token_stream().to_string()));
         self
     }
 
-    /// Refuses what other compilers take but RFC 4506 and RFC 5531 do not define. Annotations are no matter of it.
+    /// Rejects the dialects of other compilers, which RFC 4506 and RFC 5531 do not define. Annotations are still accepted.
     #[must_use]
     pub fn strict(mut self) -> Self {
         self.strict = true;
         self
     }
 
-    /// Strips from the variants of each enumeration the prefix that its enumerators share: `NF3REG` becomes `Ftype3::Reg`,
-    /// and `NFS3ERR_NOENT`, beside `NFS3_OK`, becomes `Nfsstat3::Noent`. The prefix ends with a word. Variants of unions
-    /// that are named after enumerators lose it, too.
+    /// Strips the common prefix of the enumerators from the variants of each enumeration.
     ///
-    /// A short name that begins with a digit, or that two enumerators would have, is an error
-    /// ([`Code::BadShortName`]).
+    /// For example, `NF3REG` becomes `Ftype3::Reg`, and `NFS3ERR_NOENT`, in an enumeration with `NFS3_OK`, becomes
+    /// `Nfsstat3::Noent`. The prefix ends at the end of a word. Union variants that are named after enumerators lose the
+    /// prefix too.
+    ///
+    /// [`Self::compile`] reports [`Code::BadShortName`] if a short name begins with a digit, or if two enumerators have the
+    /// same short name.
     #[must_use]
     pub fn strip_enum_prefix(mut self) -> Self {
         self.stripped = Stripped::All;
         self
     }
 
-    /// Strips the common prefix from one enumeration, by its name in XDR. See [`Self::strip_enum_prefix`], which includes
-    /// all enumerations.
+    /// Strips the common prefix from the enumeration with the XDR name `name`. [`Self::strip_enum_prefix`] does this for all
+    /// enumerations.
     #[must_use]
     pub fn strip_enum_prefix_of(mut self, name: impl Into<String>) -> Self {
         match &mut self.stripped {
@@ -157,20 +161,21 @@ impl Compiler {
         self
     }
 
-    /// Declares that no client is generated. Only a requester needs to know how large a reply gets (RFC 8166 §6), so a reply
-    /// without a maximum is no error then: its bound is 4 294 967 295 bytes.
+    /// Declares that no client is generated, so that a reply without a maximum is not an error.
     ///
-    /// [`Build`](crate::Build), the macros and the command set this according to the stubs that they generate.
+    /// Only a requester needs to know the maximum size of a reply (RFC 8166 §6). The bound of such a reply is
+    /// 4 294 967 295 bytes. [`Build`](crate::Build), the macros and the command set this according to the stubs that they
+    /// generate.
     #[must_use]
     pub fn no_client(mut self) -> Self {
         self.options.no_client = true;
         self
     }
 
-    /// Compiles.
+    /// Compiles the input.
     ///
     /// # Errors
-    /// All that is wrong with the input, as far as one fault does not hide another.
+    /// Returns all errors of the input that can be found in one run. An error may hide others.
     pub fn compile(&self) -> Result<Compiled, Diagnostics> {
         let mut out = Vec::new();
         let mut loader = Loader::new(&self.include_dirs, self.strict);
@@ -211,7 +216,7 @@ impl Compiler {
     }
 }
 
-/// What is said of a dialect where none is to be.
+/// Returns the error for a dialect in strict mode.
 fn refused(dialect: &Dialect) -> Diagnostic {
     Diagnostic::new(Code::Dialect, format!("{}: a dialect", dialect.what))
         .at(&dialect.span, "")

@@ -1,16 +1,17 @@
-//! The typed intermediate representation: names resolved, constants computed, recursion found, the ULB bound and
-//! checked. What the back end reads, whichever front door the protocol came in by.
+//! The typed intermediate representation (IR), the input of the back end.
+//!
+//! Names are resolved, constants are computed, recursion is detected, and the upper-layer binding (ULB) is applied and checked.
 
 use std::sync::Arc;
 
 pub use crate::source::Span;
 
-/// A name and where it was declared.
+/// A name and the position of its declaration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name {
-    /// As the XDR has it.
+    /// The name in the XDR.
     pub text: String,
-    /// Where.
+    /// The position of the name in the source.
     pub span: Span,
 }
 
@@ -21,45 +22,45 @@ pub struct ItemId(pub usize);
 /// A whole specification.
 #[derive(Debug, Clone, Default)]
 pub struct Spec {
-    /// Constants and types, in order of declaration. Anonymous types have been given names.
+    /// Constants and types, in order of declaration. The compiler gives names to anonymous types.
     pub items: Vec<Item>,
     /// Programs, in order of declaration.
     pub programs: Vec<Program>,
-    /// Comment at the head of the file (licence, title), without comment marks.
+    /// The comment at the start of the file (licence, title), without comment marks.
     pub header: Vec<String>,
 }
 
 /// A constant or a type.
 #[derive(Debug, Clone)]
 pub struct Item {
-    /// Its name.
+    /// The name of the item.
     pub name: Name,
     /// Its comment, without comment marks.
     pub doc: Vec<String>,
-    /// Its declaration as the XDR has it, annotations removed: shown above the generated type.
+    /// The XDR declaration without annotations. The documentation of the generated type shows it.
     pub text: String,
-    /// What it is.
+    /// The kind of item, with its definition.
     pub kind: ItemKind,
-    /// What is known of its encoding. All zero for a constant.
+    /// The bounds of its encoding. All zero for a constant.
     pub facts: TypeFacts,
-    /// Whether it contains itself other than as a list: its decoder counts levels.
+    /// `true` if the type contains itself other than as a list. Its decoder counts levels.
     pub recursive: bool,
 }
 
-/// What is known of a type's encoding without a value: see `XdrType` of the runtime.
+/// The bounds of the encoding of a type, for all its values. See `XdrType` of the runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TypeFacts {
-    /// Fewest octets in the payload stream.
+    /// The minimum number of bytes in the payload stream.
     pub min_len: u64,
-    /// Most octets, nothing reduced; `None` is unbounded.
+    /// The maximum number of bytes if no item is reduced. `None` means unbounded.
     pub max_len: Option<u64>,
-    /// Most octets that stay in the payload stream when all eligible items are reduced.
+    /// The maximum number of bytes that stay in the payload stream if all DDP-eligible items are reduced. `None` means unbounded.
     pub max_inline: Option<u64>,
-    /// Most eligible items.
+    /// The maximum number of DDP-eligible items. `None` means unbounded.
     pub max_ddp_items: Option<u32>,
 }
 
-/// What an item is.
+/// The kind of an item.
 #[derive(Debug, Clone)]
 pub enum ItemKind {
     /// `const N = value;`
@@ -68,79 +69,79 @@ pub enum ItemKind {
     Enum(Vec<Enumerator>),
     /// `struct`, the self-reference of a list node removed.
     Struct {
-        /// The fields; `void` ones are left out.
+        /// The fields, without `void` ones.
         fields: Vec<Field>,
-        /// Whether this is the node of a linked list: `struct n { ...; n *next; }`. Its `next` is not among the fields.
+        /// `true` for the node of a linked list: `struct n { ...; n *next; }`. `fields` does not contain `next`.
         list_node: bool,
     },
     /// `union`
     Union(Union),
     /// `typedef`
     Typedef(Field),
-    /// A type of the user's, by its path in Rust. Nothing is known of its encoding, save that no item of it is eligible
-    /// for direct data placement.
+    /// An existing Rust type, by its path. The compiler does not know its encoding, except that it contains no items that are
+    /// eligible for direct data placement.
     Extern(String),
 }
 
 /// A constant's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConstValue {
-    /// A number of at most 64 bits.
+    /// A number of at most 64 bits without a declared type.
     Int(i128),
-    /// A number with the type that it is declared to have: a boolean or an integer, which it fits.
+    /// A number with its declared type, a boolean or an integer type. The number is in the range of the type.
     Typed(i128, Base),
     /// A string constant.
     Str(String),
-    /// A number of more than 64 bits, which nothing uses. No code is generated for it.
+    /// A number of more than 64 bits that nothing uses. No code is generated for it.
     TooLarge,
 }
 
-/// One name of an enumeration.
+/// An enumerator.
 #[derive(Debug, Clone)]
 pub struct Enumerator {
-    /// Its name.
+    /// The name of the enumerator.
     pub name: Name,
     /// The name without the prefix that all enumerators share: see
     /// [`Compiler::strip_enum_prefix`](crate::Compiler::strip_enum_prefix).
     pub short: Option<String>,
-    /// Its value.
+    /// The value of the enumerator.
     pub value: i32,
-    /// Its comment.
+    /// The comment of the enumerator, without comment marks.
     pub doc: Vec<String>,
 }
 
-/// A field, an arm, a typedef's target, an argument or a result.
+/// A struct field, union arm, typedef target, argument or result.
 #[derive(Debug, Clone)]
 pub struct Field {
-    /// Its name; for a procedure's unnamed argument, one made from its type.
+    /// The name of the field. The compiler derives the name of an unnamed argument from its type.
     pub name: Name,
-    /// Its comment.
+    /// The comment of the field, without comment marks.
     pub doc: Vec<String>,
-    /// Its type.
+    /// The type of the field.
     pub ty: Type,
-    /// Set when it is DDP-eligible.
+    /// The DDP annotation, if the field is DDP-eligible.
     pub ddp: Option<Ddp>,
-    /// Whether the value must be boxed to have a finite size.
+    /// `true` if the value must be boxed to have a finite size.
     pub boxed: bool,
 }
 
-/// That an item is eligible for direct data placement.
+/// The annotation of an item that is eligible for direct data placement (RFC 8166 §6.1).
 #[derive(Debug, Clone)]
 pub struct Ddp {
-    /// Most octets of its contents, from the call's arguments, where the ULB says so.
+    /// The maximum length of the contents, in bytes, computed from the call's arguments. `None` if the ULB states no maximum.
     pub max: Option<Expr>,
-    /// Where it was marked.
+    /// The position of the annotation in the source.
     pub span: Span,
 }
 
 /// A type with its declarator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Type {
-    /// One of XDR's own types, or a named one.
+    /// A basic XDR type or a named type.
     Base(Base),
     /// `opaque x[len]`
     OpaqueFixed(u32),
-    /// `opaque x<max>`; `u32::MAX` when no maximum is given.
+    /// `opaque x<max>`; `u32::MAX` without a maximum.
     Opaque(u32),
     /// `string x<max>`
     String(u32),
@@ -180,7 +181,7 @@ pub enum Base {
 }
 
 impl Base {
-    /// As XDR writes it.
+    /// Returns the type in XDR syntax.
     pub(crate) fn text(self, spec: &Spec) -> &str {
         match self {
             Self::Bool => "bool",
@@ -199,123 +200,123 @@ impl Base {
 /// A discriminated union.
 #[derive(Debug, Clone)]
 pub struct Union {
-    /// Name and type of the discriminant: `bool`, `int`, `unsigned int` or an enumeration.
+    /// The name and type of the discriminant.
     pub discriminant: Box<Field>,
-    /// Arms in order; an arm with several cases stands once for each case group.
+    /// The arms, in order of declaration. An arm may have several cases.
     pub arms: Vec<Arm>,
-    /// `default:`; `Some(None)` is `default: void`.
+    /// The `default` arm. `Some(None)` means `default: void`.
     pub default: Option<Option<Field>>,
-    /// Whether a number that selects no arm is no error: then it may be all there is.
+    /// `true` if the union accepts a discriminant that selects no arm. The encoding may then end after the discriminant.
     pub open: bool,
 }
 
-/// One arm.
+/// A union arm.
 #[derive(Debug, Clone)]
 pub struct Arm {
-    /// The values that select it, at least one.
+    /// The discriminant values that select the arm, at least one.
     pub cases: Vec<Case>,
-    /// What it holds; `None` for `void`.
+    /// The declaration of the arm. `None` means `void`.
     pub field: Option<Field>,
 }
 
-/// A value of the discriminant.
+/// A discriminant value.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// As written: an enumerator's or constant's name, or the number.
+    /// The label as written: the name of an enumerator or constant, or a number.
     pub label: String,
-    /// The value. Where the discriminant is an `unsigned hyper`, the bits of one.
+    /// The value. If the discriminant is an `unsigned hyper`, the bits of the `u64`.
     pub value: i64,
 }
 
 /// An `RPC` program (RFC 5531 §12).
 #[derive(Debug, Clone)]
 pub struct Program {
-    /// Its name.
+    /// The name of the program.
     pub name: Name,
-    /// Its number.
+    /// The program number.
     pub number: u32,
-    /// Its comment.
+    /// The comment of the program, without comment marks.
     pub doc: Vec<String>,
-    /// Its versions.
+    /// The versions, in order of declaration.
     pub versions: Vec<Version>,
-    /// `@port(N)`: the port its ULB assigns on RDMA (RFC 8166 §6).
+    /// The port of the program on RDMA (`@port(N)`, RFC 8166 §6).
     pub port: Option<u16>,
 }
 
 /// A version of a program.
 #[derive(Debug, Clone)]
 pub struct Version {
-    /// Its name.
+    /// The name of the version.
     pub name: Name,
-    /// Its number.
+    /// The version number.
     pub number: u32,
-    /// Its comment.
+    /// The comment of the version, without comment marks.
     pub doc: Vec<String>,
-    /// Its procedures.
+    /// The procedures, in order of declaration.
     pub procedures: Vec<Procedure>,
 }
 
 /// A procedure.
 #[derive(Debug, Clone)]
 pub struct Procedure {
-    /// Its name.
+    /// The name of the procedure.
     pub name: Name,
-    /// Its number.
+    /// The procedure number.
     pub number: u32,
-    /// Its comment.
+    /// The comment of the procedure, without comment marks.
     pub doc: Vec<String>,
-    /// Its declaration as the XDR has it.
+    /// The XDR declaration without annotations.
     pub text: String,
-    /// Its arguments; empty for `void`. More than one travels as their concatenation.
+    /// The arguments; empty for `void`. The encoding of several arguments is the concatenation of their encodings.
     pub args: Vec<Field>,
-    /// Its result; `None` for `void`.
+    /// The result. `None` means `void`.
     pub result: Option<Field>,
-    /// `@idempotent`: carrying it out twice is as good as once.
+    /// `true` if executing the procedure twice has the same effect as once (`@idempotent`).
     pub idempotent: bool,
-    /// What the reply takes at most.
+    /// The maximum size of the reply.
     pub bounds: ReplyBounds,
 }
 
-/// Most that a procedure's result takes, from its arguments (RFC 8166 §6.2).
+/// The maximum size of the result of a procedure, computed from the arguments (RFC 8166 §6.2).
 #[derive(Debug, Clone)]
 pub struct ReplyBounds {
-    /// `@reply_max(computed)`: code of the arguments' own computes it from their values, call by call; then nothing else
-    /// is stated here.
+    /// `true` if the user's code computes the bounds from the arguments of each call (`@reply_max(computed)`). The other fields
+    /// are then unused.
     pub computed: bool,
-    /// Octets that stay in the payload stream when every eligible item is reduced.
+    /// The maximum number of bytes that stay in the payload stream if every DDP-eligible item is reduced.
     pub inline: Expr,
-    /// Octets of the contents of each eligible item, in the order of the encoding, with its path for messages.
+    /// The path, for diagnostics, and the maximum length in bytes of each DDP-eligible item, in encoding order.
     pub chunks: Vec<(String, Expr)>,
 }
 
-/// An expression over a call's arguments. Computed in unsigned 64-bit arithmetic that saturates.
+/// An expression over the arguments of a call, with saturating unsigned 64-bit arithmetic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expr {
     /// A number.
     Const(u64),
     /// The value of an integer item of the arguments: `args.count`, `args.range.len`.
     Arg(ArgPath),
-    /// The number of elements (octets) of a counted item of the arguments: `len(args.names)`.
+    /// The length of an array (in elements), opaque item or string (in bytes) of the arguments: `len(args.names)`.
     Len(ArgPath),
-    /// Sum.
+    /// Addition.
     Add(Arc<Expr>, Arc<Expr>),
-    /// Difference, not below zero.
+    /// Subtraction. The result is at least zero.
     Sub(Arc<Expr>, Arc<Expr>),
-    /// Product.
+    /// Multiplication.
     Mul(Arc<Expr>, Arc<Expr>),
-    /// Quotient; division by zero gives the most there is.
+    /// Division. Division by zero gives `u64::MAX`.
     Div(Arc<Expr>, Arc<Expr>),
-    /// The smaller.
+    /// Minimum.
     Min(Arc<Expr>, Arc<Expr>),
-    /// The larger.
+    /// Maximum.
     Max(Arc<Expr>, Arc<Expr>),
 }
 
-/// The way from the arguments to one of their items, through structs and typedefs only.
+/// The path from the arguments to one of their items, through structs and typedefs only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArgPath {
-    /// Index of the argument.
+    /// The index of the argument.
     pub arg: usize,
-    /// Fields of structs, by index; a step through a typedef of a declarator takes none.
+    /// The indices of struct fields. A step through a typedef adds no index.
     pub fields: Vec<usize>,
 }

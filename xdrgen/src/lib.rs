@@ -1,46 +1,46 @@
-//! The XDR compiler of `rpcrdma`: annotated XDR in, Rust types, codecs that place data directly, and RPC stubs out.
+//! The XDR compiler of `rpcrdma`. Compiles annotated XDR to Rust types, codecs with direct data placement, and RPC stubs.
 //!
-//! It takes XDR (RFC 4506) with the program language of ONC RPC (RFC 5531 §12), annotations for the upper-layer binding
-//! (RFC 8166 §6), and the dialects in public use. It is a command, `xdrgen`; a library for build scripts, [`Build`];
-//! and what the macros of `rpcrdma-macros` call, [`Compiler`].
+//! The input is XDR (RFC 4506) with the RPC program language (RFC 5531 §12), annotations for the upper-layer binding
+//! (RFC 8166 §6), and the dialects of other XDR compilers. There are three ways to use the compiler: the command `xdrgen`,
+//! the build-script API [`Build`], and the library API [`Compiler`], which the macros of `rpcrdma-macros` call.
 //!
-//! One module for each stage. `tests/layers.rs` lists all modules in their order and checks that none refers to a later one.
+//! Each stage has its own module. `tests/layers.rs` lists all modules in order and checks that none refers to a later one.
 //!
-//! | stage | module | from | to |
+//! | stage | module | input | output |
 //! | --- | --- | --- | --- |
-//! | preprocess | `preprocess` | text | text without what conditions leave out; constants; included files |
-//! | scan | `scan` | text | definitions apart, comments, nesting bounded |
-//! | parse | `parse`, its grammars `parse/*.pest` | definitions | [`ast`] |
-//! | settle | `macro_kinds` | [`ast`] of all files | the same, macros being constants or types |
+//! | preprocess | `preprocess` | text | text without the parts that conditions exclude; constants; included files |
+//! | scan | `scan` | text | separate definitions and comments, with bounded nesting |
+//! | parse | `parse`, grammars in `parse/*.pest` | definitions | [`ast`] |
+//! | classify macros | `macro_kinds` | [`ast`] of all files | [`ast`] in which each macro is a constant or a type |
 //! | resolve | `resolve` | [`ast`] | [`ir`]: names, constants, lists, recursion |
-//! | bind | `ulb` | annotations, `.ulb` files | eligible items, checks, maximum replies |
+//! | bind | `ulb` | annotations, `.ulb` files | DDP-eligible items, checks, maximum reply sizes |
 //! | emit | [`mod@emit`] | [`ir`] | Rust |
 //!
-//! [`mod@fmt`] and [`strip`] work on the text alone. All of them read it with one `lexer`, which agrees with the grammars.
+//! [`mod@fmt`] and [`strip`] work on the text alone. All stages share one `lexer`, which agrees with the grammars.
 //!
-//! What is wrong is said by [`diag`], many errors per run, each with a code that `ERRORS.md` explains. No input makes
-//! the compiler panic, hang or overflow its stack: `tests/front_robust.rs`.
+//! [`diag`] reports errors. A run reports as many errors as possible, each with a code that `ERRORS.md` explains. No input
+//! makes the compiler panic, hang or overflow its stack; `tests/front_robust.rs` tests this.
 //!
 //! # Annotations
 //!
-//! Each stands before what it marks. `xdrgen strip` takes them away.
+//! An annotation precedes the item that it applies to. `xdrgen strip` removes all annotations.
 //!
-//! | annotation | before | says |
+//! | annotation | applies to | meaning |
 //! | --- | --- | --- |
 //! | `@ddp` | a field, arm, typedef, argument, or procedure (for its result) | eligible for direct data placement |
-//! | `@ddp(max = EXPR)` | the same | and, as a result, at most so many octets of contents |
-//! | `@reply_max(EXPR)` | a procedure | most octets of the result that stay in the message |
-//! | `@port(N)` | a program | its port on RDMA |
-//! | `@idempotent` | a procedure | twice is as good as once |
-//! | `@limit(chunks = N)` | a procedure, version or program | most eligible items each way, else [`DEFAULT_LIMIT`]; servers accept as many |
+//! | `@ddp(max = EXPR)` | the same | eligible, with at most `EXPR` bytes of contents when it is part of a result |
+//! | `@reply_max(EXPR)` | a procedure | maximum size of the part of the result that stays in the message, in bytes |
+//! | `@port(N)` | a program | the program's port on RDMA |
+//! | `@idempotent` | a procedure | executing the call twice has the same effect as executing it once |
+//! | `@limit(chunks = N)` | a procedure, version or program | maximum number of eligible items in each direction, default [`DEFAULT_LIMIT`]; servers accept this many chunks |
 //!
-//! `EXPR` is computed from the call's arguments. `count` is the field `count` of the only argument, or the argument `count`;
-//! of several arguments, `name.count` is a field of the argument `name`. `args.count` is the same, and is needed where a
-//! constant is named `count`. The name of an opaque item or a string stands for its length in bytes: `@ddp(max = data)`.
-//! `len(names)` is the number of elements of an array. Numbers (`64K`), constants, `+ - * /`, `min`, `max` and parentheses
-//! complete the language.
+//! `EXPR` is computed from the call's arguments. `count` is the field `count` of the only argument, or the argument `count`.
+//! If there are several arguments, `name.count` is a field of the argument `name`. `args.count` means the same as `count`; use it
+//! if a constant is also named `count`. The name of an opaque item or a string stands for its length in bytes:
+//! `@ddp(max = data)`. `len(names)` is the number of elements of an array. Expressions also contain numbers (`64K`),
+//! constants, `+ - * /`, `min`, `max` and parentheses.
 //!
-//! A `.ulb` file says the same of a specification that is to stay as it is:
+//! A `.ulb` file states the same for a specification that should not be modified:
 //!
 //! ```text
 //! ddp get_ok.data max = count;                   // type, then fields or arms
@@ -54,49 +54,50 @@
 //!
 //! # Lists and trees
 //!
-//! A struct whose last field points to the next of its kind is the node of a list (RFC 4506 §4.19), be the pointer written
-//! `node *next`, by a `typedef node *list`, or as the union of which that is short: a `Vec` of nodes without that field, as
-//! long as memory allows. Any other type that holds itself is a tree, a level at a time in a `Box`, and a decoder takes 100
-//! levels (`rpcrdma::xdr::Limits`): so is a struct with two such pointers, or with one that is not last.
+//! A struct whose last field points to the same struct is the node of a linked list (RFC 4506 §4.19). The pointer can be
+//! written as `node *next`, with a `typedef node *list`, or as the equivalent union. Such a list becomes a `Vec` of nodes
+//! without the pointer field. Its length is limited only by memory. Any other type that contains itself becomes a tree, with a
+//! `Box` at each level. This includes a struct with two such pointers, or with one that is not the last field. A decoder
+//! accepts 100 levels (`rpcrdma::xdr::Limits`).
 //!
 //! # Conversions of generated types
 //!
 //! | XDR | conversions |
 //! | --- | --- |
 //! | every type | `to_bytes`, `from_bytes` (traits `XdrEncode` and `XdrDecode` of `rpcrdma::xdr`) |
-//! | `enum` | `From` it `for i32`, `TryFrom<i32>`; `Display` writes the XDR name; `VARIANTS` lists all variants |
+//! | `enum` | to `i32` (`From`), from `i32` (`TryFrom`); `Display` writes the XDR name; `VARIANTS` lists all variants |
 //! | `union switch (bool)` with one void arm | from and to `Option`; `into_option`, `as_option` |
-//! | `union switch (status)` in which success, the value 0, is the only case with data, and a default arm | from and to `Result`; `into_result` |
-//! | such a union whose default arm holds data | from and to `Result<T, (Status, Data)>`; `into_result` drops the data of a failure |
-//! | `typedef string`, `typedef opaque` | from and to the type within, from `&str` for strings |
+//! | `union switch (status)` with a default arm, in which success (the value 0) is the only case with data | from and to `Result`; `into_result` |
+//! | the same with data in the default arm | from and to `Result<T, (Status, Data)>`; `into_result` drops the data of a failure |
+//! | `typedef string`, `typedef opaque` | from and to the inner type, from `&str` for strings |
 //!
-//! The status of a union that converts to a `Result` is an error (`core::error::Error`): a client writes
-//! `client.lookup(&args).await?.into_result()?`, a handler returns `Ok(result.into())`. [`Compiler::strip_enum_prefix`] shortens the
-//! names of variants: `Nfsstat3::Noent` for `NFS3ERR_NOENT`.
+//! The status of a union that converts to a `Result` implements `core::error::Error`. A client writes
+//! `client.lookup(&args).await?.into_result()?`, and a handler returns `Ok(result.into())`.
+//! [`Compiler::strip_enum_prefix`] shortens the names of variants: `NFS3ERR_NOENT` becomes `Nfsstat3::Noent`.
 //!
 //! # Dialects
 //!
-//! What other compilers take is accepted in silence; [`Compiler::strict`] and `--strict` refuse it, with the section of
-//! RFC 4506 or RFC 5531 that says otherwise.
+//! The compiler silently accepts the extensions of other XDR compilers. [`Compiler::strict`] and `--strict` reject them, and
+//! report the section of RFC 4506 or RFC 5531 that they violate.
 //!
 //! | dialect | example |
 //! | --- | --- |
-//! | lines for C | `%#include <rpc/rpc.h>` |
-//! | constants, types, files, conditions | `#define N 3`, `#define T unsigned int`, `#include "types.x"` ([`Compiler::include_dir`]), `#if A > 2 && !defined(B)` ([`Compiler::define`]) |
-//! | comments to the line's end | `// so` |
-//! | C's types | `unsigned`, `char`, `short`, `long`, `long long`, `u_int`, `uint32_t`, `quad_t`, `struct node *next` |
+//! | lines for the C compiler | `%#include <rpc/rpc.h>` |
+//! | preprocessor lines for constants, types, files and conditions | `#define N 3`, `#define T unsigned int`, `#include "types.x"` ([`Compiler::include_dir`]), `#if A > 2 && !defined(B)` ([`Compiler::define`]) |
+//! | line comments | `// comment` |
+//! | C types | `unsigned`, `char`, `short`, `long`, `long long`, `u_int`, `uint32_t`, `quad_t`, `struct node *next` |
 //! | strings without a maximum | `string name` |
-//! | typedefs of every order | `typedef struct { int x; } point`, `typedef number unsigned int`, `typedef new old` |
-//! | namespaces, which are looked through | `namespace a::b { ... }` |
-//! | constants | `const uint32 A = 1`, `const S = "text"`, `const B = (A + 1) << 4`, `'c'`, `1'000'000`, enumerators without a value or with the 32nd bit |
-//! | enumerators of the same name in two enumerations, and their scope | `color::RED`, `::RED` |
+//! | typedefs in other forms | `typedef struct { int x; } point`, `typedef number unsigned int`, `typedef new old` |
+//! | namespaces, which the compiler ignores | `namespace a::b { ... }` |
+//! | constants | `const uint32 A = 1`, `const S = "text"`, `const B = (A + 1) << 4`, `'c'`, `1'000'000`, enumerators without a value or with bit 31 set |
+//! | enumerators with the same name in two enumerations, and scopes | `color::RED`, `::RED` |
 //! | unions | `union u switch (unsigned hyper kind) { ... }` |
-//! | procedures | `void P()`, `int P(string name<9>, int count) = LAST`; their names as constants |
-//! | punctuation | `;` once more, a `,` after the last enumerator |
+//! | procedures | `void P()`, `int P(string name<9>, int count) = LAST`; the names of procedures as constants |
+//! | punctuation | a repeated `;`, a `,` after the last enumerator |
 //!
-//! Types of other files are given with those files, or by [`Compiler::extern_type`].
+//! To use types of another file, compile that file as well, or declare them with [`Compiler::extern_type`].
 #![forbid(unsafe_code)]
-// docs.rs shows the feature that each item needs.
+// docs.rs shows the feature that each item requires.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod ast;

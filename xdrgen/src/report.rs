@@ -1,4 +1,4 @@
-//! The binding as a table that a person reads: what each procedure may move by RDMA, and how large its messages get.
+//! The upper-layer binding as a table: the DDP-eligible items and maximum message sizes of each procedure.
 
 use std::fmt::Write as _;
 
@@ -10,10 +10,10 @@ use crate::{
     ulb::{contents, parts, show},
 };
 
-/// Most eligible items listed for one procedure.
+/// The maximum number of eligible items to list for one procedure.
 const LISTED: usize = 64;
 
-/// The binding of every program of `spec`, `width` characters wide at most.
+/// Formats the binding of each program of `spec` as a table, at most `width` characters wide.
 #[must_use]
 pub fn table(spec: &Spec, width: Option<u16>) -> String {
     let mut out = String::new();
@@ -52,8 +52,8 @@ pub fn table(spec: &Spec, width: Option<u16>) -> String {
         out.push_str("no program\n");
     } else {
         out.push_str(
-            "Octets of arguments and results at most; RPC and transport headers are not counted. `inline` is what stays\n\
-             in the message when every eligible item travels in a chunk, `whole` is with the items in it.\n",
+            "Maximum sizes of arguments and results in bytes, without RPC and transport headers. `inline` is the part that\n\
+             stays in the message if every eligible item moves in a chunk, `whole` is the total size.\n",
         );
     }
     out
@@ -64,8 +64,8 @@ fn arguments(spec: &Spec, procedure: &Procedure) -> String {
     for argument in &procedure.args {
         for item in eligible_items(spec, argument) {
             lines.push(match item.max {
-                Some(max) => format!("{}\n  at most {}", item.path, octets(max)),
-                None => format!("{}\n  any length", item.path),
+                Some(max) => format!("{}\n  at most {}", item.path, bytes(max)),
+                None => format!("{}\n  unbounded", item.path),
             });
         }
     }
@@ -83,7 +83,7 @@ fn results(spec: &Spec, procedure: &Procedure) -> String {
 
 pub(crate) fn formula(spec: &Spec, procedure: &Procedure, expr: &Expr) -> String {
     match expr {
-        Expr::Const(n) => octets(*n),
+        Expr::Const(n) => bytes(*n),
         other => show(spec, procedure, other),
     }
 }
@@ -109,13 +109,13 @@ fn reply(spec: &Spec, procedure: &Procedure) -> String {
     if procedure.bounds.chunks.is_empty() { inline } else { format!("inline {inline}\nwhole {}", limited(whole)) }
 }
 
-/// A bound that may be none, or so large that it is as good as none.
+/// Formats a bound. A bound that no message can reach is shown as unbounded.
 pub(crate) fn limited(most: Option<u64>) -> String {
-    most.filter(|most| *most <= u64::from(u32::MAX)).map_or("any length".to_owned(), octets)
+    most.filter(|most| *most <= u64::from(u32::MAX)).map_or("unbounded".to_owned(), bytes)
 }
 
-/// A number of octets; round ones also in larger units.
-pub(crate) fn octets(n: u64) -> String {
+/// Formats a number of bytes. Round numbers are also shown in larger units.
+pub(crate) fn bytes(n: u64) -> String {
     for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
         if n >= 1 << shift && n.trailing_zeros() >= shift {
             return format!("{n} ({} {unit})", n >> shift);
@@ -127,13 +127,13 @@ pub(crate) fn octets(n: u64) -> String {
 /// An eligible item within a type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Eligible {
-    /// The way to it: `ok.data`, `entries[].blob`.
+    /// The path of the item: `ok.data`, `entries[].blob`.
     pub(crate) path: String,
-    /// Most octets of its contents that its type allows.
+    /// The maximum length of the contents that the type allows, in bytes.
     pub(crate) max: Option<u64>,
 }
 
-/// The eligible items within `field`, in order, at most [`LISTED`] of them. An item of an array stands once.
+/// Returns the eligible items within `field`, in order, at most [`LISTED`]. An item of an array is listed once.
 pub(crate) fn eligible_items(spec: &Spec, field: &Field) -> Vec<Eligible> {
     let mut found = Vec::new();
     let mut open = vec![Step { field, path: field.name.text.clone() }];
@@ -146,7 +146,7 @@ pub(crate) fn eligible_items(spec: &Spec, field: &Field) -> Vec<Eligible> {
             continue;
         }
         let Some(id) = graph_target(&step.field.ty) else { continue };
-        // Types that hold themselves and eligible items do not get here: their number has no limit.
+        // The loop ends, because recursive types with eligible items are rejected: the number of items would be unbounded.
         if sizes::ty(spec, &step.field.ty).max_ddp_items == Some(0) {
             continue;
         }
@@ -156,7 +156,7 @@ pub(crate) fn eligible_items(spec: &Spec, field: &Field) -> Vec<Eligible> {
         };
         let typedef = matches!(spec.items.get(id.0).map(|item| &item.kind), Some(ItemKind::Typedef(_)));
         let inner = parts(spec, id).into_iter().rev().map(|(_, field)| {
-            // A typedef adds no step that a value has.
+            // A typedef adds no path component.
             let path = if typedef {
                 format!("{}{mark}", step.path)
             } else {

@@ -298,11 +298,11 @@ impl Channel {
                 tracing::info!(target: "rpcrdma", error = %ErrorChain(&failure), "falling back to version 1");
                 continue;
             }
-            if retries == 0 || !lost || !(callee.idempotent || failure.is_unseen()) {
+            if retries == 0 || !lost || !(callee.idempotent || failure.is_unexecuted()) {
                 tracing::debug!(target: "rpcrdma::call", error = %ErrorChain(&failure), "call failed");
                 return Err(after(earlier, CallError::Transport { procedure: callee.name, failure }));
             }
-            if !failure.is_unseen() {
+            if !failure.is_unexecuted() {
                 earlier = Some(failure.clone());
             }
             tracing::debug!(target: "rpcrdma::call", error = %ErrorChain(&failure), "retrying the call");
@@ -536,7 +536,7 @@ fn after(earlier: Option<CallFailure>, error: CallError) -> CallError {
         CallError::Transport { procedure, failure } => {
             let failure = match failure {
                 CallFailure::DeadlineExceeded { .. } => CallFailure::DeadlineExceeded { sent: true },
-                failure if failure.is_unseen() => earlier,
+                failure if failure.is_unexecuted() => earlier,
                 failure => failure,
             };
             CallError::Transport { procedure, failure }

@@ -249,7 +249,7 @@ impl CallError {
         match self {
             Self::Connect { .. } | Self::Encode { .. } | Self::Landing { .. } => true,
             Self::Security { sent, .. } => !sent,
-            Self::Transport { failure, .. } => failure.is_unseen(),
+            Self::Transport { failure, .. } => failure.is_unexecuted(),
             // RFC 5531 §9: a server sends every status except SYSTEM_ERR before the procedure runs.
             Self::Rpc { source, .. } => source.retry_is_safe(),
             Self::Decode { .. } | Self::DirectPlacement { .. } => false,

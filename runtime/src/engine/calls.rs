@@ -319,7 +319,7 @@ impl LocalCalls {
             shared.counters.calls_queued = shared.counters.calls_queued.saturating_sub(1);
         }
         let outcome = match (outcome, call.earlier.take()) {
-            (Err(failure), Some(earlier)) if failure.is_unseen() => Err(earlier),
+            (Err(failure), Some(earlier)) if failure.is_unexecuted() => Err(earlier),
             (outcome, _) => outcome,
         };
         call.phase = CallPhase::Finishing;

@@ -362,7 +362,7 @@ fn outcome(sent: bool) -> &'static str {
 
 impl CallFailure {
     /// Returns whether the responder certainly did not execute the call.
-    pub(crate) fn is_unseen(&self) -> bool {
+    pub(crate) fn is_unexecuted(&self) -> bool {
         match self {
             Self::Closed { sent, .. } | Self::DeadlineExceeded { sent } | Self::Cancelled { sent } => !sent,
             Self::VersionMismatch { .. }

@@ -1,4 +1,4 @@
-//! What a run of a build script leaves for the next: what the output was made from.
+//! The record of a build-script run. The next run uses it to decide whether the output is up to date.
 
 use std::{
     env, fs,
@@ -8,10 +8,10 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// What a run found out. As a file, a line for each:
+/// The inputs and warnings of a run. The file has one line for each:
 ///
 /// ```text
-/// made 5f2c...        digest of all that the output depends on, and of the output
+/// made 5f2c...        digest of the inputs and of the output
 /// file PATH
 /// absent PATH
 /// warning TEXT
@@ -20,14 +20,13 @@ use std::{
 pub(super) struct RunRecord {
     /// Files that were read.
     pub(super) files: Vec<PathBuf>,
-    /// Files that would have been read, were they there.
+    /// Files that do not exist, but would have been read.
     pub(super) absent: Vec<PathBuf>,
     pub(super) warnings: Vec<String>,
 }
 
 impl RunRecord {
-    /// The note at `path`, if what was asked for then is `asked`, and neither the compiler, nor a file, nor `output` has
-    /// changed since.
+    /// Loads the record at `path`. Returns `None` if the settings `asked`, the compiler, a file or `output` has changed since.
     pub(super) fn load(path: &Path, asked: &str, output: &Path) -> Option<Self> {
         let text = fs::read_to_string(path).ok()?;
         let mut lines = text.lines();
@@ -44,7 +43,9 @@ impl RunRecord {
         (note.digest(asked, output).ok()? == made).then_some(note)
     }
 
-    /// Saves it for a run that began at `start`. A file that has changed since may not be what was compiled.
+    /// Saves the record of a run that began at `start`.
+    ///
+    /// Fails if a file has changed since `start`, because the compiler may have read the previous contents.
     pub(super) fn save(&self, path: &Path, asked: &str, output: &Path, start: SystemTime) -> io::Result<()> {
         for file in &self.files {
             if fs::metadata(file)?.modified()? >= start {
@@ -54,7 +55,7 @@ impl RunRecord {
         let mut text = format!("made {}\n", self.digest(asked, output)?);
         let files = self.files.iter().map(|path| ("file", path));
         for (what, path) in files.chain(self.absent.iter().map(|path| ("absent", path))) {
-            // A line's end in it would be read as another line, a name that is no text as another name.
+            // The format cannot represent a path that contains a line break or is not valid UTF-8.
             let name = path.to_str().filter(|name| !name.contains(['\n', '\r']));
             let name = name.ok_or(io::ErrorKind::InvalidInput)?;
             text.push_str(&format!("{what} {name}\n"));
@@ -65,11 +66,11 @@ impl RunRecord {
         fs::write(path, text)
     }
 
-    /// Of all that the output depends on, and of the output, which may have been edited.
+    /// Returns the digest of all inputs and of the output, which a user may have edited.
     fn digest(&self, asked: &str, output: &Path) -> io::Result<String> {
         let mut hasher = DefaultHasher::new();
         (env!("CARGO_PKG_VERSION"), asked).hash(&mut hasher);
-        // The compiler is part of the build script: a compiler under development keeps its version.
+        // The version does not change while the compiler is under development. The executable, the build script, does.
         if let Ok(metadata) = env::current_exe().and_then(fs::metadata) {
             let built = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
             (metadata.len(), built).hash(&mut hasher);

@@ -1,18 +1,18 @@
-//! `#[xdr(...)]` on types, fields and variants.
+//! Parsing of `#[xdr(...)]` on types, fields and variants.
 
 use proc_macro2::Span;
 use syn::{Attribute, Expr, Path, Type, meta::ParseNestedMeta, spanned::Spanned};
 
-/// On a type.
+/// The options of a type.
 #[derive(Debug, Default)]
 pub(super) struct ContainerAttributes {
-    /// `crate = PATH`: the runtime under another name.
+    /// `crate = PATH`: the path of the runtime crate.
     pub(super) runtime: Option<Path>,
     /// `discriminant = TYPE`
     pub(super) discriminant: Option<Type>,
 }
 
-/// On a field.
+/// The options of a field.
 #[derive(Debug, Default)]
 pub(super) struct FieldAttributes {
     /// `ddp`
@@ -31,7 +31,7 @@ pub(super) struct FieldAttributes {
     pub(super) recursive: Option<Span>,
 }
 
-/// On a variant of a union.
+/// The options of a union variant.
 #[derive(Debug, Default)]
 pub(super) struct VariantAttributes {
     /// `case = N`
@@ -40,7 +40,7 @@ pub(super) struct VariantAttributes {
     pub(super) default: Option<Span>,
 }
 
-/// Calls `option` for each thing in the `#[xdr(...)]` attributes.
+/// Calls `option` for each option in the `#[xdr(...)]` attributes.
 fn each(
     attrs: &[Attribute],
     known: &str,
@@ -49,16 +49,16 @@ fn each(
     for attr in attrs.iter().filter(|attr| attr.path().is_ident("xdr")) {
         attr.parse_nested_meta(|meta| {
             let name = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
-            if option(&name, &meta)? { Ok(()) } else { Err(meta.error(format!("unknown option: here go {known}"))) }
+            if option(&name, &meta)? { Ok(()) } else { Err(meta.error(format!("unknown option, expected {known}"))) }
         })?;
     }
     Ok(())
 }
 
-/// Sets an option that may be given once.
+/// Sets an option. Returns an error if it is already set.
 fn once<T>(place: &mut Option<T>, value: T, meta: &ParseNestedMeta<'_>) -> syn::Result<bool> {
     if place.replace(value).is_some() {
-        return Err(meta.error("given twice"));
+        return Err(meta.error("option is given twice"));
     }
     Ok(true)
 }
@@ -66,7 +66,7 @@ fn once<T>(place: &mut Option<T>, value: T, meta: &ParseNestedMeta<'_>) -> syn::
 impl ContainerAttributes {
     pub(super) fn parse(attrs: &[Attribute]) -> syn::Result<Self> {
         let mut this = Self::default();
-        each(attrs, "`crate = PATH` and `discriminant = TYPE`", |name, meta| match name {
+        each(attrs, "`crate = PATH` or `discriminant = TYPE`", |name, meta| match name {
             "crate" => {
                 let path = meta.value()?.call(Path::parse_mod_style)?;
                 once(&mut this.runtime, path, meta)
@@ -80,10 +80,12 @@ impl ContainerAttributes {
         Ok(this)
     }
 
-    /// An error where a discriminant is given that does not apply.
+    /// Returns an error if a discriminant is given.
     pub(super) fn refuse_discriminant(&self, why: &str) -> syn::Result<()> {
         match &self.discriminant {
-            Some(ty) => Err(syn::Error::new(ty.span(), format!("`discriminant` is for enums with data: {why}"))),
+            Some(ty) => {
+                Err(syn::Error::new(ty.span(), format!("`discriminant` applies only to enums with data: {why}")))
+            }
             None => Ok(()),
         }
     }
@@ -92,7 +94,7 @@ impl ContainerAttributes {
 impl FieldAttributes {
     pub(super) fn parse(attrs: &[Attribute]) -> syn::Result<Self> {
         let mut this = Self::default();
-        let known = "`ddp`, `max = N`, `len = N`, `string`, `opaque`, `list` and `recursive`";
+        let known = "`ddp`, `max = N`, `len = N`, `string`, `opaque`, `list` or `recursive`";
         each(attrs, known, |name, meta| {
             let span = meta.path.span();
             match name {
@@ -113,7 +115,10 @@ impl FieldAttributes {
             }
         })?;
         if let (Some(_), Some(len)) = (&this.max, &this.len) {
-            return Err(syn::Error::new(len.span(), "an item has either a maximum or a fixed length"));
+            return Err(syn::Error::new(
+                len.span(),
+                "`max` and `len` cannot be combined: an item has a maximum or a fixed length",
+            ));
         }
         Ok(this)
     }
@@ -122,7 +127,7 @@ impl FieldAttributes {
 impl VariantAttributes {
     pub(super) fn parse(attrs: &[Attribute]) -> syn::Result<Self> {
         let mut this = Self::default();
-        each(attrs, "`case = VALUE` and `default`", |name, meta| match name {
+        each(attrs, "`case = VALUE` or `default`", |name, meta| match name {
             "case" => {
                 let value = meta.value()?.parse()?;
                 once(&mut this.case, value, meta)
@@ -131,12 +136,15 @@ impl VariantAttributes {
             _ => Ok(false),
         })?;
         if let (Some(_), Some(span)) = (&this.case, this.default) {
-            return Err(syn::Error::new(span, "a variant is either a case or the default arm"));
+            return Err(syn::Error::new(
+                span,
+                "`case` and `default` cannot be combined: a variant is a case or the default arm",
+            ));
         }
         Ok(this)
     }
 
-    /// Whether there is anything for a union on a variant.
+    /// Returns `true` if a variant has `#[xdr(...)]` attributes.
     pub(super) fn marked(attrs: &[Attribute]) -> bool {
         attrs.iter().any(|attr| attr.path().is_ident("xdr"))
     }

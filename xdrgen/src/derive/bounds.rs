@@ -1,4 +1,4 @@
-//! Generic parameters: what the derived implementations ask of them.
+//! Trait bounds on the generic parameters of derived implementations.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -6,7 +6,7 @@ use syn::Ident;
 
 use crate::emit::target::Generics;
 
-/// Each type parameter has to have the trait that is derived.
+/// Requires the derived trait for each type parameter.
 pub(super) fn generics(generics: &syn::Generics) -> Generics {
     let (params, _, own) = generics.split_for_impl();
     let names: Vec<&Ident> = generics.type_params().map(|param| &param.ident).collect();

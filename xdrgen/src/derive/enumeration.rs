@@ -1,4 +1,4 @@
-//! Derives for enums without data: enumerations.
+//! Derives for enums without data, which are XDR enumerations.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -17,7 +17,7 @@ pub(super) fn derive(
     what: DeriveKind,
 ) -> syn::Result<TokenStream> {
     if let Some(parameter) = input.generics.params.first() {
-        return error(parameter.span(), "an enumeration has no parameters");
+        return error(parameter.span(), "an XDR enumeration cannot have generic parameters");
     }
     let (ident, name) = (&input.ident, target.name);
     let variants: Vec<_> = data.variants.iter().map(|variant| &variant.ident).collect();
@@ -26,12 +26,12 @@ pub(super) fn derive(
             let word = TypeFacts { min_len: 4, max_len: Some(4), max_inline: Some(4), max_ddp_items: Some(0) };
             let ty = target.impl_type(&BoundsSource::Known(word));
             let encode = target.encode_enum(&quote!(match self { #(Self::#variants => Self::#variants as i32),* }));
-            // A value beyond 32 bits would be cut off in silence.
+            // The conversion to `i32` would silently truncate a larger value.
             let checks = variants.iter().map(|variant| {
                 quote! {
                     const _: () = assert!(
                         #ident::#variant as i128 == #ident::#variant as i32 as i128,
-                        "a value of an XDR enumeration has 32 bits (RFC 4506 §4.3)"
+                        "the value of an XDR enumerator must fit in an i32 (RFC 4506 §4.3)"
                     );
                 }
             });

@@ -1,4 +1,4 @@
-//! From a field's Rust type and attributes to how it travels.
+//! Derivation of the wire form of a field from its Rust type and attributes.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
@@ -11,26 +11,26 @@ use crate::emit::{
     target::FieldCodec,
 };
 
-/// A field, and what goes with it.
+/// A field, with its codec and checks.
 pub(super) struct LoweredField {
-    /// How it travels.
+    /// The codec of the field.
     pub(super) codec: FieldCodec,
-    /// Its facts, as an expression of `xdr::EncodingBounds`.
+    /// The bounds of its encoding, as an expression of type `xdr::EncodingBounds`.
     pub(super) facts: TokenStream,
-    /// Checks that rustc makes.
+    /// Compile-time checks in the generated code.
     pub(super) checks: TokenStream,
-    /// Whether it holds the type that it is a field of.
+    /// `true` if the field contains the type that it belongs to.
     pub(super) recursive: bool,
 }
 
-/// What the shape of a type tells.
+/// The kinds of types that the derive macros recognize by name.
 enum Shape<'a> {
     Bytes,
     XdrString,
     String,
-    Octets,
+    ByteVec,
     Vec(&'a Type),
-    OctetArray,
+    ByteArray,
     Array(&'a Type, &'a syn::Expr),
     Other,
 }
@@ -69,25 +69,27 @@ fn lower_one(owner: &Ident, at: usize, field: &syn::Field) -> syn::Result<Lowere
     Ok(LoweredField { codec: FieldCodec { member: member.to_token_stream(), name, slot }, facts, checks, recursive })
 }
 
-/// How a value of type `ty` travels, and the type of its elements.
+/// Returns the wire form of the type `ty`, and the type of its elements.
 fn wire<'a>(ty: &'a Type, attr: &attr::FieldAttributes) -> syn::Result<(WireForm, Option<&'a Type>)> {
     let shape = match (shape(ty), attr.string, attr.opaque) {
-        (_, Some(_), Some(span)) => return error(span, "an item is either a string or opaque"),
+        (_, Some(_), Some(span)) => return error(span, "`string` and `opaque` cannot be combined"),
         (shape @ (Shape::String | Shape::XdrString), Some(_), None) => shape,
-        (shape @ (Shape::Bytes | Shape::Octets | Shape::OctetArray), None, Some(_)) => shape,
+        (shape @ (Shape::Bytes | Shape::ByteVec | Shape::ByteArray), None, Some(_)) => shape,
         (Shape::Other, Some(_), None) => Shape::XdrString,
         (Shape::Other, None, Some(_)) => Shape::Bytes,
         (_, Some(span), None) => {
-            return error(span, "`string` is for `XdrString`, `String` and aliases of `XdrString`");
+            return error(span, "`string` applies only to `XdrString`, `String` and aliases of `XdrString`");
         }
-        (_, None, Some(span)) => return error(span, "`opaque` is for `Bytes`, `Vec<u8>` and aliases of `Bytes`"),
+        (_, None, Some(span)) => {
+            return error(span, "`opaque` applies only to `Bytes`, `Vec<u8>` and aliases of `Bytes`");
+        }
         (shape, None, None) => shape,
     };
     if let (Some(span), false) = (attr.list, matches!(shape, Shape::Vec(_))) {
-        return error(span, "a linked list is kept as a `Vec`");
+        return error(span, "`list` applies only to `Vec<T>`");
     }
-    if let (Some(span), Shape::String | Shape::Octets) = (attr.ddp, &shape) {
-        return error(span, "an eligible item is handed over by reference: use `XdrString` or `Bytes`");
+    if let (Some(span), Shape::String | Shape::ByteVec) = (attr.ddp, &shape) {
+        return error(span, "a DDP-eligible item must be a reference-counted buffer: use `XdrString` or `Bytes`");
     }
     let max = attr.max.as_ref().map_or_else(|| quote!(xdr::UNBOUNDED), ToTokens::to_token_stream);
     let len = attr.len.as_ref().map(ToTokens::to_token_stream);
@@ -96,28 +98,30 @@ fn wire<'a>(ty: &'a Type, attr: &attr::FieldAttributes) -> syn::Result<(WireForm
         (Shape::Bytes, None) => (WireForm::Opaque { max }, None),
         (Shape::XdrString, None) => (WireForm::Text { max }, None),
         (Shape::String, None) => (WireForm::Utf8 { max }, None),
-        (Shape::Octets, None) => (WireForm::Octets { max }, None),
+        (Shape::ByteVec, None) => (WireForm::ByteVec { max }, None),
         (Shape::Vec(element), len) => match (attr.list, len, &attr.max) {
             (Some(_), None, None) => {
                 if let Some(span) = attr.ddp {
-                    return error(span, "a linked list is optional data, a union: never eligible (RFC 8166 §6.1)");
+                    return error(span, "a linked list is a union, which cannot be DDP-eligible (RFC 8166 §6.1)");
                 }
                 (WireForm::List, Some(element))
             }
-            (Some(span), ..) => return error(span, "a linked list has neither a maximum nor a length in XDR"),
+            (Some(span), ..) => {
+                return error(span, "`list` cannot be combined with `max` or `len`: an XDR linked list has neither");
+            }
             (None, Some(len), _) => (WireForm::ElementsExact { len }, Some(element)),
             (None, None, _) => (WireForm::Array { max }, Some(element)),
         },
         (shape, len) => {
             for given in [attr.max.as_ref(), attr.len.as_ref()].into_iter().flatten() {
                 if len.is_some() || attr.max.is_some() {
-                    let message = "a maximum or length is for `Bytes`, `XdrString`, `String`, `Vec<u8>` and `Vec<T>`, \
-                                   a length only for `Bytes` and `Vec<T>`";
+                    let message = "`max` applies only to `Bytes`, `XdrString`, `String`, `Vec<u8>` and `Vec<T>`, \
+                                   `len` only to `Bytes` and `Vec<T>`";
                     return error(given.span(), message);
                 }
             }
             match shape {
-                Shape::OctetArray => (WireForm::OpaqueArray, None),
+                Shape::ByteArray => (WireForm::OpaqueArray, None),
                 Shape::Array(element, len) => (WireForm::Elements { len: quote!((#len) as u32) }, Some(element)),
                 _ => (WireForm::Plain, None),
             }
@@ -125,22 +129,22 @@ fn wire<'a>(ty: &'a Type, attr: &attr::FieldAttributes) -> syn::Result<(WireForm
     })
 }
 
-/// What rustc checks of an eligible item, whose type only it knows.
+/// Returns the compile-time checks of a DDP-eligible item. Only rustc knows its type.
 fn checks(slot: &CodecItem, attr: &attr::FieldAttributes, ty: &Type, element: Option<&Type>) -> TokenStream {
     let Some(span) = attr.ddp else { return TokenStream::new() };
     match (&slot.wire, element) {
         (WireForm::Plain, _) => quote_spanned! {span=>
             const _: () = assert!(
                 xdr::EncodingBounds::can_be_placed::<#ty>(),
-                "not DDP-eligible: an eligible item that is not counted has a fixed length, is no union \
-                 and holds no eligible item (RFC 8166 §6.1)"
+                "not DDP-eligible: an eligible item without a length field must have a fixed length, must not be a \
+                 union, and must not contain eligible items (RFC 8166 §6.1)"
             );
         },
         (_, Some(element)) => quote_spanned! {span=>
             const _: () = assert!(
                 xdr::EncodingBounds::has_fixed_len::<#element>(),
-                "not DDP-eligible: the elements of an eligible array have a fixed length and hold no eligible item \
-                 (RFC 8166 §6.1)"
+                "not DDP-eligible: the elements of an eligible array must have a fixed length and must not contain \
+                 eligible items (RFC 8166 §6.1)"
             );
         },
         _ => TokenStream::new(),
@@ -149,7 +153,7 @@ fn checks(slot: &CodecItem, attr: &attr::FieldAttributes, ty: &Type, element: Op
 
 fn shape(ty: &Type) -> Shape<'_> {
     match ty {
-        Type::Array(array) if is_u8(&array.elem) => Shape::OctetArray,
+        Type::Array(array) if is_u8(&array.elem) => Shape::ByteArray,
         Type::Array(array) => Shape::Array(&array.elem, &array.len),
         Type::Paren(inner) => shape(&inner.elem),
         Type::Group(inner) => shape(&inner.elem),
@@ -160,7 +164,7 @@ fn shape(ty: &Type) -> Shape<'_> {
                 ("XdrString", PathArguments::None) => Shape::XdrString,
                 ("String", PathArguments::None) => Shape::String,
                 ("Vec", PathArguments::AngleBracketed(arguments)) => match arguments.args.first() {
-                    Some(GenericArgument::Type(element)) if is_u8(element) => Shape::Octets,
+                    Some(GenericArgument::Type(element)) if is_u8(element) => Shape::ByteVec,
                     Some(GenericArgument::Type(element)) => Shape::Vec(element),
                     _ => Shape::Other,
                 },
@@ -175,7 +179,7 @@ fn is_u8(ty: &Type) -> bool {
     matches!(ty, Type::Path(path) if path.path.is_ident("u8"))
 }
 
-/// Octets of a type that Rust has itself.
+/// Returns the encoded size of a primitive type, in bytes.
 fn scalar_len(ty: &Type) -> Option<u64> {
     let Type::Path(path) = ty else { return None };
     match path.path.get_ident()?.to_string().as_str() {
@@ -185,7 +189,7 @@ fn scalar_len(ty: &Type) -> Option<u64> {
     }
 }
 
-/// Whether `name` stands anywhere in the type.
+/// Returns `true` if `name` occurs in the type.
 fn mentions(ty: &Type, name: &Ident) -> bool {
     crate::emit::codec::mentions(&ty.to_token_stream(), &name.to_string())
 }

@@ -1,6 +1,6 @@
-//! Protocols written in Rust: the derives of the codec traits, and services written as traits.
+//! Protocols defined in Rust: derive macros for the codec traits, and services defined as traits.
 //!
-//! What a type or trait says is lowered to the same parts that the back end makes generated code of.
+//! Types and traits are lowered to the same intermediate types that the back end uses.
 
 mod attr;
 mod bounds;
@@ -18,7 +18,7 @@ use syn::{Data, DeriveInput, Fields};
 
 use crate::emit::{names::Std, target::Target};
 
-/// What is derived.
+/// The traits to derive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DeriveKind {
     /// `XdrType` and `XdrEncode`.
@@ -30,7 +30,7 @@ enum DeriveKind {
 /// Derives `XdrType` and `XdrEncode`.
 ///
 /// # Errors
-/// With the place of what is wrong.
+/// Returns an error with the position of the invalid code.
 pub fn encode(input: &DeriveInput) -> syn::Result<TokenStream> {
     derive(input, DeriveKind::Encode)
 }
@@ -38,7 +38,7 @@ pub fn encode(input: &DeriveInput) -> syn::Result<TokenStream> {
 /// Derives `XdrDecode`.
 ///
 /// # Errors
-/// With the place of what is wrong.
+/// Returns an error with the position of the invalid code.
 pub fn decode(input: &DeriveInput) -> syn::Result<TokenStream> {
     derive(input, DeriveKind::Decode)
 }
@@ -67,7 +67,10 @@ fn derive(input: &DeriveInput, what: DeriveKind) -> syn::Result<TokenStream> {
             let plain = data.variants.iter().all(|variant| matches!(variant.fields, Fields::Unit));
             let cases = data.variants.iter().any(|variant| attr::VariantAttributes::marked(&variant.attrs));
             if data.variants.is_empty() {
-                return Err(syn::Error::new(input.ident.span(), "an XDR enumeration or union has at least one value"));
+                return Err(syn::Error::new(
+                    input.ident.span(),
+                    "an XDR enumeration or union needs at least one variant",
+                ));
             }
             if plain && !cases && container.discriminant.is_none() {
                 enumeration::derive(&target, input, data, what)?
@@ -76,12 +79,12 @@ fn derive(input: &DeriveInput, what: DeriveKind) -> syn::Result<TokenStream> {
             }
         }
         Data::Union(data) => {
-            let message = "a union of Rust has no discriminant: write an enum with #[xdr(case = ..)] on its variants";
+            let message = "a Rust union has no discriminant: use an enum with #[xdr(case = ..)] on its variants";
             return Err(syn::Error::new(data.union_token.span, message));
         }
     };
     Ok(quote! {
-        // Whether a default or error arm can be reached is seen only once the discriminant's type is known.
+        // It depends on the discriminant's type whether a default or error arm can be reached.
         #[allow(unreachable_patterns, clippy::unnecessary_cast)]
         #[automatically_derived]
         const _: () = {
@@ -91,7 +94,7 @@ fn derive(input: &DeriveInput, what: DeriveKind) -> syn::Result<TokenStream> {
     })
 }
 
-/// An error at `span`.
+/// Returns an error at `span`.
 fn error<T>(span: Span, message: &str) -> syn::Result<T> {
     Err(syn::Error::new(span, message))
 }

@@ -1,4 +1,4 @@
-//! `#[service]`: a version of a program, written as a trait.
+//! The attribute `#[service]`, which defines a program version as a trait.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -16,7 +16,7 @@ use crate::emit::{
     program::{Packing, Param, ProcedureModel, ProgramModule, Stubs},
 };
 
-/// Most arguments: those that tuples have a codec for.
+/// The maximum number of arguments. The runtime has codecs for tuples of up to this length.
 const MAX_ARGUMENTS: usize = 8;
 
 /// `program = N, version = N, name = "NAME", port = N, crate = PATH`
@@ -41,8 +41,8 @@ impl Parse for ServiceArguments {
                 "port" => port.replace(input.parse::<LitInt>()?.base10_parse()?).is_some(),
                 "crate" => runtime.replace(input.call(Path::parse_mod_style)?).is_some(),
                 _ => {
-                    let known = "`program`, `version`, `name`, `port` and `crate`";
-                    return error(option.span(), &format!("unknown option `{option}`: there are {known}"));
+                    let known = "`program`, `version`, `name`, `port` or `crate`";
+                    return error(option.span(), &format!("unknown option `{option}`, expected {known}"));
                 }
             };
             if repeated {
@@ -63,25 +63,25 @@ impl Parse for ServiceArguments {
     }
 }
 
-/// What attributes say of a procedure.
+/// The attributes of a procedure.
 struct ProcedureAttributes {
     number: u32,
     idempotent: bool,
     inline: Option<Expr>,
     chunks: Option<Vec<Expr>>,
-    /// Those that are documentation, or somebody else's.
+    /// Documentation and attributes of other macros.
     others: Vec<Attribute>,
 }
 
-/// Expands the attribute.
+/// Expands the attribute `#[service]`.
 ///
 /// # Errors
-/// With the place of what is wrong.
+/// Returns all errors found in the input, each with its position.
 pub fn service(arguments: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
     let arguments: ServiceArguments = syn::parse2(arguments)?;
     let item: ItemTrait = syn::parse2(item)?;
     if let Some(parameter) = item.generics.params.first() {
-        return error(parameter.span(), "a service has no parameters");
+        return error(parameter.span(), "a service cannot have generic parameters");
     }
     let runtime = &arguments.runtime;
     let handler = &item.ident;
@@ -92,12 +92,12 @@ pub fn service(arguments: TokenStream, item: TokenStream) -> syn::Result<TokenSt
     for member in &item.items {
         let lowered = match member {
             TraitItem::Fn(function) => lower(function, &handler_name, runtime),
-            other => error(other.span(), "a service has procedures only"),
+            other => error(other.span(), "a service can contain only procedures"),
         };
         match lowered {
             Ok(procedure) => {
                 if let Some(first) = numbers.insert(procedure.number, procedure.method.clone()) {
-                    let message = format!("procedure {} is `{first}` already", procedure.number);
+                    let message = format!("procedure number {} is already used by `{first}`", procedure.number);
                     push(&mut errors, syn::Error::new(procedure.method.span(), message));
                 }
                 procedures.push(procedure);
@@ -137,7 +137,7 @@ pub fn service(arguments: TokenStream, item: TokenStream) -> syn::Result<TokenSt
     Ok(quote!(#(#[allow(dead_code, unreachable_pub)] #items)*))
 }
 
-/// A visibility as it is written one module further in.
+/// Returns the same visibility, written for code in a child module.
 fn one_module_in(visibility: &Visibility) -> TokenStream {
     match visibility {
         Visibility::Inherited => quote!(pub(super)),
@@ -153,7 +153,7 @@ fn one_module_in(visibility: &Visibility) -> TokenStream {
     }
 }
 
-/// Adds an error to those before it.
+/// Combines an error with the previous ones.
 fn push(errors: &mut Option<syn::Error>, error: syn::Error) {
     match errors {
         Some(errors) => errors.combine(error),
@@ -165,34 +165,39 @@ fn lower(function: &TraitItemFn, service: &str, runtime: &Path) -> syn::Result<P
     let marks = marks(function)?;
     let signature = &function.sig;
     if signature.asyncness.is_none() {
-        return error(signature.fn_token.span, "a procedure is an `async fn`");
+        return error(signature.fn_token.span, "a procedure must be an `async fn`");
     }
     if let Some(parameter) = signature.generics.params.first() {
-        return error(parameter.span(), "a procedure has no parameters of its own");
+        return error(parameter.span(), "a procedure cannot have generic parameters");
     }
     let mut inputs = signature.inputs.iter();
     match inputs.next() {
         Some(FnArg::Receiver(receiver)) if matches!(receiver.kind, ReceiverKind::Reference(_, _, None)) => {}
         other => {
             let span = other.map_or(signature.paren_token.span.join(), Spanned::span);
-            return error(span, "a procedure's first parameter is `&self`");
+            return error(span, "the first parameter of a procedure must be `&self`");
         }
     }
     let context = match inputs.next() {
         Some(FnArg::Typed(context)) if matches!(&*context.ty, Type::Reference(_)) => context,
         other => {
             let span = other.map_or(signature.paren_token.span.join(), Spanned::span);
-            return error(span, "a procedure's second parameter is `cx: &Context`");
+            return error(span, "the second parameter of a procedure must be `cx: &Context`");
         }
     };
     let mut params = Vec::new();
     for input in inputs {
-        let FnArg::Typed(input) = input else { return error(input.span(), "an argument has a name and a type") };
-        let Pat::Ident(name) = &*input.pat else { return error(input.pat.span(), "an argument is a plain name") };
+        let FnArg::Typed(input) = input else { return error(input.span(), "an argument must have a name and a type") };
+        let Pat::Ident(name) = &*input.pat else {
+            return error(input.pat.span(), "the name of an argument must be an identifier");
+        };
         params.push(Param { name: name.ident.clone(), ty: input.ty.to_token_stream(), small: is_scalar(&input.ty) });
     }
     if params.len() > MAX_ARGUMENTS {
-        return error(params[MAX_ARGUMENTS].name.span(), "a procedure has at most 8 arguments: make a struct of them");
+        return error(
+            params[MAX_ARGUMENTS].name.span(),
+            "a procedure can have at most 8 arguments: combine them in a struct",
+        );
     }
     let reply = reply(&signature.output)?;
     let types = params.iter().map(|param| &param.ty);
@@ -234,7 +239,7 @@ fn lower(function: &TraitItemFn, service: &str, runtime: &Path) -> syn::Result<P
     })
 }
 
-/// The attributes of a procedure.
+/// Parses the attributes of a procedure.
 fn marks(function: &TraitItemFn) -> syn::Result<ProcedureAttributes> {
     let mut number = None;
     let mut marks =
@@ -243,7 +248,7 @@ fn marks(function: &TraitItemFn) -> syn::Result<ProcedureAttributes> {
         if attr.path().is_ident("procedure") {
             let given: LitInt = attr.parse_args()?;
             if number.replace(given.base10_parse()?).is_some() {
-                return error(attr.span(), "a procedure has one number");
+                return error(attr.span(), "a procedure can have only one number");
             }
         } else if attr.path().is_ident("idempotent") {
             attr.meta.require_path_only()?;
@@ -256,7 +261,7 @@ fn marks(function: &TraitItemFn) -> syn::Result<ProcedureAttributes> {
                     let chunks: ExprArray = meta.value()?.parse()?;
                     marks.chunks = Some(chunks.elems.into_iter().collect());
                 } else {
-                    return Err(meta.error("unknown option: there are `inline = N` and `chunks = [N, ..]`"));
+                    return Err(meta.error("unknown option, expected `inline = N` or `chunks = [N, ..]`"));
                 }
                 Ok(())
             })?;
@@ -271,9 +276,9 @@ fn marks(function: &TraitItemFn) -> syn::Result<ProcedureAttributes> {
     Ok(marks)
 }
 
-/// `T` of `Result<T, HandlerError>`.
+/// Returns the type `T` of `Result<T, HandlerError>`.
 fn reply(output: &ReturnType) -> syn::Result<&Type> {
-    let message = "a procedure returns `Result<REPLY, HandlerError>`";
+    let message = "a procedure must return `Result<REPLY, HandlerError>`";
     let ReturnType::Type(_, ty) = output else { return error(output.span(), message) };
     if let Type::Path(path) = &**ty
         && let Some(last) = path.path.segments.last()
@@ -286,13 +291,13 @@ fn reply(output: &ReturnType) -> syn::Result<&Type> {
     error(ty.span(), message)
 }
 
-/// The signature in the trait: `async` spelled out, so that the future is `Send`.
+/// Returns the signature in the trait. It returns a future instead of using `async`, so that the future is `Send`.
 fn signature_of(function: &TraitItemFn, context: &syn::PatType) -> TokenStream {
     let signature = &function.sig;
     let name = &signature.ident;
     let ReturnType::Type(_, output) = &signature.output else { return TokenStream::new() };
     let context_name = match (&*context.pat, &function.default) {
-        // `_` in the trait would be all that implementors see of it.
+        // Implementors should see a parameter name instead of `_`.
         (Pat::Ident(name), _) => name.to_token_stream(),
         (other, Some(_)) => other.to_token_stream(),
         (_, None) => quote!(cx),
@@ -312,20 +317,20 @@ fn signature_of(function: &TraitItemFn, context: &syn::PatType) -> TokenStream {
     }
 }
 
-/// The body of `reply_bounds`, and what rustc checks of it.
+/// Returns the body of `reply_bounds`, with compile-time checks.
 fn bounds(runtime: &Path, method: &str, reply: &Type, marks: &ProcedureAttributes, params: &[Param]) -> TokenStream {
     let span = reply.span();
-    // Constants, which rustc evaluates whether or not the function is used.
+    // Use constants, because rustc evaluates them even if the function is not used.
     let (known, inline) = match &marks.inline {
         Some(inline) => (TokenStream::new(), quote!(#inline)),
         None => {
             let message = format!(
-                "the result of `{method}` has no maximum: it needs #[reply_max(inline = OCTETS)] (RFC 8166 §6.2)"
+                "the result of `{method}` has no maximum size: add #[reply_max(inline = BYTES)] (RFC 8166 §6.2)"
             );
             let known = quote_spanned! {span=>
                 const INLINE: u64 = match <#reply as #runtime::xdr::XdrType>::MAX_INLINE {
-                    // What is declared without bound comes to more than a message can hold (RFC 8166 §3.4.3).
-                    ::core::option::Option::Some(octets) if octets <= ::core::primitive::u32::MAX as u64 => octets,
+                    // A result without a bound exceeds the maximum size of a message (RFC 8166 §3.4.3).
+                    ::core::option::Option::Some(bytes) if bytes <= ::core::primitive::u32::MAX as u64 => bytes,
                     _ => ::core::panic!(#message),
                 };
             };
@@ -335,29 +340,29 @@ fn bounds(runtime: &Path, method: &str, reply: &Type, marks: &ProcedureAttribute
     let chunks = marks.chunks.clone().unwrap_or_default();
     let count = u32::try_from(chunks.len()).unwrap_or(u32::MAX);
     let checks = if marks.chunks.is_some() {
-        // An item without a chunk comes inline, for which the maximum by the type has no room.
+        // An item without a chunk is sent inline. The maximum inline size of the type does not include it.
         let stated = marks.inline.is_some();
         let condition = quote! {
             ::core::option::Option::None => true,
             ::core::option::Option::Some(n) => #count == n || (#stated && #count < n),
         };
         let message = format!(
-            "the result of `{method}` has another number of eligible items than chunks are given: 0 is for one that does \
-             not come, and `inline` has to have room for those that have none"
+            "the number of `chunks` differs from the number of DDP-eligible items in the result of `{method}`: use 0 for \
+             an item that is never sent, and include items without a chunk in `inline`"
         );
         vec![(condition, message)]
     } else {
         let known = quote!(::core::option::Option::None => false, _ => true);
-        let of_itself = format!(
-            "the result of `{method}` is of a type that holds itself, so how many DDP-eligible items it has is not known: \
-             it needs #[reply_max(chunks = [])], where it has none"
+        let recursive = format!(
+            "the result of `{method}` has a recursive type, so the number of its DDP-eligible items is unknown: add \
+             #[reply_max(chunks = [])] if it has none"
         );
         let none = quote!(::core::option::Option::Some(1..) => false, _ => true);
         let message = format!(
-            "the result of `{method}` holds DDP-eligible items: it needs #[reply_max(chunks = [OCTETS, ..])], a maximum \
-             for each of them (RFC 8166 §6.2)"
+            "the result of `{method}` contains DDP-eligible items: add #[reply_max(chunks = [BYTES, ..])] with a \
+             maximum for each of them (RFC 8166 §6.2)"
         );
-        vec![(known, of_itself), (none, message)]
+        vec![(known, recursive), (none, message)]
     };
     let check: TokenStream = checks
         .into_iter()
@@ -370,7 +375,7 @@ fn bounds(runtime: &Path, method: &str, reply: &Type, marks: &ProcedureAttribute
             }
         })
         .collect();
-    // The expressions see each argument by its name: numbers as they are, others as references.
+    // The expressions refer to each argument by name: numbers by value, other types by reference.
     let names: Vec<&Ident> = params.iter().map(|param| &param.name).collect();
     let small: Vec<&Ident> = params.iter().filter(|param| param.small).map(|param| &param.name).collect();
     let bind = match params {

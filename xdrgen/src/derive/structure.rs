@@ -21,7 +21,7 @@ pub(super) fn derive(target: &mut Target<'_>, name: &Ident, of: &Fields, what: D
             let (ty, encode) = (target.impl_type(&BoundsSource::Composed(facts)), target.encode_struct(&codecs));
             quote!(#checks #ty #encode)
         }
-        // `Name { 0: .. }` constructs tuple structs, and unit structs, as well.
+        // `Name { 0: .. }` also constructs tuple structs and unit structs.
         DeriveKind::Decode => target.decode_struct(&codecs, true),
     })
 }

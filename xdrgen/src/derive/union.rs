@@ -1,4 +1,4 @@
-//! Derives for enums with data: discriminated unions.
+//! Derives for enums with data, which are XDR discriminated unions.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -27,16 +27,19 @@ pub(super) fn derive(
     for variant in &data.variants {
         let attr = VariantAttributes::parse(&variant.attrs)?;
         if let Some((_, value)) = &variant.discriminant {
-            return error(value.span(), "a variant of a union is selected by `#[xdr(case = ..)]`");
+            return error(
+                value.span(),
+                "a union variant cannot have an explicit discriminant: use `#[xdr(case = ..)]`",
+            );
         }
         let mut lowered = fields::lower(&input.ident, &variant.fields)?;
         target.recursive |= lowered.iter().any(|field| field.recursive);
         if let Some(span) = attr.default {
             if default.is_some() {
-                return error(span, "a union has one default arm at most");
+                return error(span, "a union can have at most one default arm");
             }
             if !matches!(variant.fields, Fields::Unnamed(_)) || lowered.is_empty() {
-                return error(span, "the default arm is a tuple variant whose first field is the discriminant");
+                return error(span, "the default arm must be a tuple variant whose first field is the discriminant");
             }
             lowered.remove(0);
         }
@@ -64,7 +67,7 @@ pub(super) fn derive(
     let ty = &discriminant.ty;
     let values = arms.iter().map(|arm| {
         let (variant, case) = (&arm.variant, &arm.case);
-        // A literal takes the type that the annotation gives it.
+        // The annotation determines the type of a literal.
         quote! {
             Self::#variant { .. } => {
                 let discriminant: #ty = #case;
@@ -117,22 +120,22 @@ impl DiscriminantType {
         Self { ty: quote!(#ty), is_enum, is_bool: name == "bool" }
     }
 
-    /// A case has to be a constant that is a pattern too.
+    /// Checks that a case is a constant that is also a valid pattern.
     fn check(&self, case: &Expr, booleans: &mut [bool; 2]) -> syn::Result<()> {
         let literal = match case {
             Expr::Lit(ExprLit { lit, .. }) => Some((lit, false)),
             Expr::Unary(ExprUnary { op: UnOp::Neg(_), expr, .. }) => match &**expr {
                 Expr::Lit(ExprLit { lit, .. }) => Some((lit, true)),
-                _ => return error(case.span(), "a case is a literal or the path of a constant"),
+                _ => return error(case.span(), "a case must be a literal or the path of a constant"),
             },
             Expr::Path(_) => None,
-            _ => return error(case.span(), "a case is a literal or the path of a constant"),
+            _ => return error(case.span(), "a case must be a literal or the path of a constant"),
         };
         match literal {
             Some((Lit::Bool(value), false)) if self.is_bool => {
                 let seen = &mut booleans[usize::from(value.value)];
                 if std::mem::replace(seen, true) {
-                    return error(case.span(), "this case has an arm already");
+                    return error(case.span(), "another variant already has this case");
                 }
                 Ok(())
             }
@@ -140,7 +143,7 @@ impl DiscriminantType {
             None => Ok(()),
             Some(_) => {
                 let ty = &self.ty;
-                Err(syn::Error::new(case.span(), format!("a case of this union is a `{}`", quote!(#ty))))
+                Err(syn::Error::new(case.span(), format!("a case of this union must be a `{}`", quote!(#ty))))
             }
         }
     }

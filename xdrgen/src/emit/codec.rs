@@ -1,19 +1,19 @@
-//! How one value travels: what the generated codec calls for it.
+//! The encoding of one value: the runtime functions that the generated codec calls.
 //!
-//! Everything here is written for a scope in which `xdr` is the runtime's codec module, `sink` the sink and
+//! The generated code assumes a scope in which `xdr` is the runtime's codec module, `sink` the sink and
 //! `decoder` the decoder.
 
 use proc_macro2::{Ident, Literal, TokenStream, TokenTree};
 use quote::quote;
 
-/// How a value travels.
+/// The wire form of a value.
 #[derive(Debug, Clone)]
 pub(crate) enum WireForm {
-    /// By its Rust type's own codec.
+    /// The codec of the Rust type.
     Plain,
     /// `[u8; N]` as `opaque x[N]`.
     OpaqueArray,
-    /// `Bytes` of exactly `len` octets as `opaque x[len]`.
+    /// `Bytes` of exactly `len` bytes as `opaque x[len]`.
     OpaqueExact {
         /// A `u32`.
         len: TokenStream,
@@ -24,7 +24,7 @@ pub(crate) enum WireForm {
         max: TokenStream,
     },
     /// `Vec<u8>` as `opaque x<max>`.
-    Octets {
+    ByteVec {
         /// A `u32`.
         max: TokenStream,
     },
@@ -57,35 +57,35 @@ pub(crate) enum WireForm {
     List,
 }
 
-/// One value: a field, an arm's contents, a typedef's target.
+/// One value: a field, the contents of an arm, or the target of a typedef.
 #[derive(Debug, Clone)]
 pub(crate) struct CodecItem {
-    /// Its Rust type.
+    /// The Rust type.
     pub(crate) ty: TokenStream,
-    /// How it travels.
+    /// The wire form.
     pub(crate) wire: WireForm,
-    /// Whether it is DDP-eligible.
+    /// `true` if the value is DDP-eligible.
     pub(crate) ddp: bool,
-    /// The newtype around what `wire` speaks of.
+    /// The newtype around the value that `wire` describes.
     pub(crate) wrapper: Option<TokenStream>,
-    /// Octets of its encoding, where every value has as many.
+    /// The length of the encoding, in bytes, if it is the same for all values.
     pub(crate) fixed_len: Option<u64>,
-    /// Whether it is read and written as one of a run: `fixed_len` is known, and the type is `xdr::XdrFixed`.
+    /// `true` if the value can be part of a run: `fixed_len` is known, and the type implements `xdr::XdrFixed`.
     pub(crate) words: bool,
     /// The type of an array's elements or a list's nodes.
     pub(crate) element: TokenStream,
-    /// Octets of an element's encoding, where every value has as many.
+    /// The length of an element's encoding, in bytes, if it is the same for all values.
     pub(crate) element_len: Option<u64>,
-    /// How it differs in the borrowed form.
+    /// The difference in the borrowed form, if any.
     pub(crate) borrowed: Option<Borrowed>,
 }
 
-/// How a value is read that is, or holds, a view of the message.
+/// How to decode a value that is or contains a view of the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Borrowed {
     /// `&[u8]` or `XdrStr`.
     View,
-    /// A value, elements or nodes of a type that holds views.
+    /// A value, elements or nodes of a type that contains views.
     Value,
     /// `Box<T>` of such a type.
     Boxed,
@@ -97,17 +97,17 @@ pub(crate) enum Borrowed {
     NonEmpty,
 }
 
-/// Where a value is, in the generated code.
+/// The place of a value in the generated code.
 #[derive(Debug, Clone)]
 pub(crate) enum ValuePlace {
     /// A place: `self.name`.
     Field(TokenStream),
-    /// A variable that is a reference to it: `value`.
+    /// A variable that is a reference to the value: `value`.
     Reference(Ident),
 }
 
 impl ValuePlace {
-    /// A reference to what is `inside` newtypes deep within.
+    /// Returns a reference to the contents of `inside` nested newtypes.
     fn reference(&self, inside: usize) -> TokenStream {
         let zero = std::iter::repeat_n(Literal::u32_unsuffixed(0), inside);
         match self {
@@ -117,7 +117,7 @@ impl ValuePlace {
         }
     }
 
-    /// For a method call.
+    /// Returns the receiver of a method call.
     fn receiver(&self, inside: usize) -> TokenStream {
         let zero = std::iter::repeat_n(Literal::u32_unsuffixed(0), inside);
         match self {
@@ -127,7 +127,7 @@ impl ValuePlace {
     }
 }
 
-/// The length of an encoding: octets that are always there, and what is added to them.
+/// The length of an encoding: a fixed number of bytes and variable terms.
 #[derive(Debug, Default)]
 pub(crate) struct Len {
     fixed: u64,
@@ -135,12 +135,12 @@ pub(crate) struct Len {
 }
 
 impl Len {
-    /// A length known now.
-    pub(crate) fn fixed(octets: u64) -> Self {
-        Self { fixed: octets, terms: Vec::new() }
+    /// Creates a fixed length, in bytes.
+    pub(crate) fn fixed(bytes: u64) -> Self {
+        Self { fixed: bytes, terms: Vec::new() }
     }
 
-    /// Adds another.
+    /// Adds another length.
     pub(crate) fn add(&mut self, other: Len) {
         match self.fixed.checked_add(other.fixed) {
             Some(sum) => self.fixed = sum,
@@ -149,12 +149,12 @@ impl Len {
         self.terms.extend(other.terms);
     }
 
-    /// The octets if they are known now.
+    /// Returns the length in bytes, if it is fixed.
     pub(crate) fn known(&self) -> Option<u64> {
         self.terms.is_empty().then_some(self.fixed)
     }
 
-    /// As an expression.
+    /// Returns the length as an expression.
     pub(crate) fn tokens(&self) -> TokenStream {
         let fixed = number(self.fixed);
         match self.terms.as_slice() {
@@ -165,25 +165,25 @@ impl Len {
     }
 }
 
-/// A number without a suffix.
+/// Returns a number literal without a suffix.
 pub(crate) fn number(value: u64) -> TokenStream {
     let value = Literal::u64_unsuffixed(value);
     quote!(#value)
 }
 
-/// The writing of a value.
+/// The code that writes a value.
 #[derive(Debug)]
 pub(crate) struct WriteCode {
     /// The expression.
     pub(crate) call: TokenStream,
-    /// Whether it is a `Result`.
+    /// `true` if the expression is a `Result`.
     pub(crate) fallible: bool,
-    /// Whether an error of it still needs the name of the item.
+    /// `true` if its error does not yet contain the name of the item.
     pub(crate) unnamed: bool,
 }
 
 impl WriteCode {
-    /// As an expression that is a `Result`, the error naming `item`.
+    /// Returns an expression of type `Result`, whose error names `item`.
     pub(crate) fn result(&self, item: &str) -> TokenStream {
         let call = &self.call;
         match self {
@@ -193,7 +193,7 @@ impl WriteCode {
         }
     }
 
-    /// As a statement, the error naming `item`.
+    /// Returns a statement, whose error names `item`.
     pub(crate) fn statement(&self, item: &str) -> TokenStream {
         if self.fallible {
             let result = self.result(item);
@@ -206,27 +206,27 @@ impl WriteCode {
 }
 
 impl CodecItem {
-    /// How many newtypes are around what `wire` speaks of.
+    /// Returns the number of newtypes around the value that `wire` describes.
     fn depth(&self) -> usize {
         usize::from(self.wrapper.is_some())
     }
 
-    /// The writing of a view of octets in `place`.
+    /// Returns the code that writes a byte view in `place`.
     fn write_view(&self, place: &ValuePlace) -> WriteCode {
-        let octets = place.receiver(self.depth() + usize::from(matches!(self.wire, WireForm::Text { .. })));
+        let bytes = place.receiver(self.depth() + usize::from(matches!(self.wire, WireForm::Text { .. })));
         let call = match (&self.wire, self.ddp) {
-            (WireForm::OpaqueExact { len }, false) => quote!(xdr::put_opaque_exact(sink, #octets, #len)),
-            (WireForm::OpaqueExact { len }, true) => quote!(xdr::put_ddp_opaque_exact_ref(sink, #octets, #len)),
+            (WireForm::OpaqueExact { len }, false) => quote!(xdr::put_opaque_exact(sink, #bytes, #len)),
+            (WireForm::OpaqueExact { len }, true) => quote!(xdr::put_ddp_opaque_exact_ref(sink, #bytes, #len)),
             (WireForm::Opaque { max } | WireForm::Text { max }, true) => {
-                quote!(xdr::put_ddp_opaque_ref(sink, #octets, #max))
+                quote!(xdr::put_ddp_opaque_ref(sink, #bytes, #max))
             }
-            (WireForm::Opaque { max } | WireForm::Text { max }, false) => quote!(xdr::put_opaque(sink, #octets, #max)),
-            _ => unreachable!("views are of octets"),
+            (WireForm::Opaque { max } | WireForm::Text { max }, false) => quote!(xdr::put_opaque(sink, #bytes, #max)),
+            _ => unreachable!("only opaque items and strings have views"),
         };
         WriteCode { call, fallible: true, unnamed: true }
     }
 
-    /// The reading of what is, or holds, a view.
+    /// Returns the code that reads a value that is or contains a view.
     fn read_borrowed(&self, borrowed: Borrowed) -> TokenStream {
         match (borrowed, &self.wire, self.ddp) {
             (_, WireForm::OpaqueExact { len }, false) => quote!(decoder.take_opaque_ref(#len)),
@@ -247,7 +247,7 @@ impl CodecItem {
         }
     }
 
-    /// The writing of the value in `place`.
+    /// Returns the code that writes the value in `place`.
     pub(crate) fn write(&self, place: &ValuePlace) -> WriteCode {
         if self.borrowed == Some(Borrowed::View) {
             return self.write_view(place);
@@ -267,10 +267,10 @@ impl CodecItem {
             }
             (WireForm::Opaque { max }, true) => (quote!(xdr::put_ddp_opaque(sink, #value, #max)), true, true),
             (WireForm::Text { max }, true) => {
-                let octets = place.reference(self.depth() + 1);
-                (quote!(xdr::put_ddp_opaque(sink, #octets, #max)), true, true)
+                let bytes = place.reference(self.depth() + 1);
+                (quote!(xdr::put_ddp_opaque(sink, #bytes, #max)), true, true)
             }
-            (WireForm::Opaque { max } | WireForm::Text { max } | WireForm::Octets { max }, _) => {
+            (WireForm::Opaque { max } | WireForm::Text { max } | WireForm::ByteVec { max }, _) => {
                 (quote!(xdr::put_opaque(sink, #value, #max)), true, true)
             }
             (WireForm::Utf8 { max }, _) => {
@@ -290,7 +290,7 @@ impl CodecItem {
         WriteCode { call, fallible, unnamed }
     }
 
-    /// The reading of a value: an expression that is a `Result`.
+    /// Returns the code that reads a value, an expression of type `Result`.
     pub(crate) fn read(&self) -> TokenStream {
         let owned = || match (&self.wire, self.ddp) {
             (WireForm::Plain, false) => quote!(decoder.read()),
@@ -301,7 +301,7 @@ impl CodecItem {
             (WireForm::OpaqueExact { len }, true) => quote!(xdr::take_ddp_opaque_fixed(decoder, #len)),
             (WireForm::Opaque { max }, false) => quote!(xdr::take_opaque(decoder, #max)),
             (WireForm::Opaque { max }, true) => quote!(xdr::take_ddp_opaque(decoder, #max)),
-            (WireForm::Octets { max }, _) => quote!(xdr::take_octets(decoder, #max)),
+            (WireForm::ByteVec { max }, _) => quote!(xdr::take_octets(decoder, #max)),
             (WireForm::Text { max }, false) => quote!(xdr::take_string(decoder, #max)),
             (WireForm::Text { max }, true) => quote!(xdr::take_ddp_string(decoder, #max)),
             (WireForm::Utf8 { max }, _) => quote!(xdr::take_utf8(decoder, #max)),
@@ -320,7 +320,7 @@ impl CodecItem {
         }
     }
 
-    /// The reading of one of a run: an expression that is a `Result`.
+    /// Returns the code that reads a value of a run, an expression of type `Result`.
     pub(crate) fn read_words(&self) -> TokenStream {
         match &self.wire {
             WireForm::OpaqueArray => quote!(words.read_opaque()),
@@ -329,7 +329,7 @@ impl CodecItem {
         }
     }
 
-    /// One of a run, for errors: an expression of the runtime's `xdr::Part`.
+    /// Returns the description of a value of a run for errors, an expression of the runtime's type `xdr::Part`.
     pub(crate) fn part(&self, ty: &str, field: &str) -> TokenStream {
         let (value, element) = (&self.ty, &self.element);
         match &self.wire {
@@ -339,7 +339,7 @@ impl CodecItem {
         }
     }
 
-    /// The writing of one of a run: a statement.
+    /// Returns the statement that writes a value of a run.
     pub(crate) fn write_words(&self, place: &ValuePlace) -> TokenStream {
         let value = place.reference(self.depth());
         match &self.wire {
@@ -349,16 +349,16 @@ impl CodecItem {
         }
     }
 
-    /// The reading of a value: an expression, the error naming the field.
+    /// Returns the expression that reads a value, whose error names the field.
     pub(crate) fn read_field(&self, ty: &str, field: &str) -> TokenStream {
         let read = self.read();
         quote!(#read.map_err(|e| e.in_field(#ty, #field))?)
     }
 
-    /// The length of the encoding of the value in `place`.
+    /// Returns the length of the encoding of the value in `place`.
     pub(crate) fn len(&self, place: &ValuePlace) -> Len {
-        if let Some(octets) = self.fixed_len {
-            return Len::fixed(octets);
+        if let Some(bytes) = self.fixed_len {
+            return Len::fixed(bytes);
         }
         let value = place.reference(self.depth());
         let receiver = place.receiver(self.depth());
@@ -368,14 +368,14 @@ impl CodecItem {
                 (0, quote!(#value.encoded_len()))
             }
             WireForm::OpaqueArray | WireForm::OpaqueExact { .. } => (0, quote!(xdr::padded_len(#receiver.len()))),
-            WireForm::Opaque { .. } | WireForm::Octets { .. } | WireForm::Text { .. } | WireForm::Utf8 { .. } => {
+            WireForm::Opaque { .. } | WireForm::ByteVec { .. } | WireForm::Text { .. } | WireForm::Utf8 { .. } => {
                 (0, quote!(xdr::opaque_len(#receiver.len())))
             }
             WireForm::Elements { .. } | WireForm::ElementsExact { .. } => (0, quote!(xdr::elements_len(#value))),
             WireForm::Array { .. } => match self.element_len {
-                Some(octets) => {
-                    let octets = number(octets);
-                    (4, quote!(#octets * #receiver.len()))
+                Some(bytes) => {
+                    let bytes = number(bytes);
+                    (4, quote!(#bytes * #receiver.len()))
                 }
                 None => (4, quote!(xdr::elements_len(#value))),
             },
@@ -385,7 +385,7 @@ impl CodecItem {
     }
 }
 
-/// Whether `name` stands anywhere in the code.
+/// Returns `true` if `name` occurs in the code.
 pub(crate) fn mentions(tokens: &TokenStream, name: &str) -> bool {
     tokens.clone().into_iter().any(|token| match token {
         TokenTree::Group(group) => mentions(&group.stream(), name),

@@ -1,22 +1,22 @@
-//! Traits that a type derives on request, beside those that it always can.
+//! Traits that a type derives on request, in addition to the standard ones.
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::quote;
 
 use super::options::EmitOptions;
 
-/// The traits asked for, for one type.
+/// The requested traits of one type.
 #[derive(Debug, Default)]
 pub(super) struct Derives(Vec<syn::Path>);
 
 impl Derives {
-    /// Those of the type that XDR calls `name`.
+    /// Returns the traits of the type with the XDR name `name`.
     pub(super) fn of(options: &EmitOptions, name: &str) -> Self {
         let own = options.derives_for.iter().filter(|(of, _)| of == name).map(|(_, path)| path);
         Self(options.derives.iter().chain(own).cloned().collect())
     }
 
-    /// Adds them to `traits`, each once: a trait cannot be derived twice.
+    /// Adds the traits to `traits`, without duplicates, because a trait cannot be derived twice.
     pub(super) fn add(&self, traits: &mut Vec<TokenStream>) {
         for path in &self.0 {
             let there = match standard(path) {
@@ -29,9 +29,9 @@ impl Derives {
         }
     }
 
-    /// Attributes that a field of type `ty` needs for them.
+    /// Returns the attributes that a field of type `ty` needs for these traits.
     pub(super) fn of_field(&self, runtime: &TokenStream, ty: &TokenStream) -> TokenStream {
-        // Only that crate or `bytes` could implement `Arbitrary` for `Bytes`.
+        // Only the crates `arbitrary` and `bytes` could implement `Arbitrary` for `Bytes`.
         if self.has(&["arbitrary::Arbitrary"]) && ends_with_bytes(ty) {
             return quote!(#[arbitrary(with = #runtime::xdr::arbitrary_bytes)]);
         }
@@ -43,7 +43,7 @@ impl Derives {
         TokenStream::new()
     }
 
-    /// Whether one of the traits ends with one of `paths`.
+    /// Returns `true` if one of the traits ends with one of `paths`.
     fn has(&self, paths: &[&str]) -> bool {
         self.0.iter().any(|path| {
             let segments: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
@@ -56,14 +56,14 @@ impl Derives {
     }
 }
 
-/// The longest array that serde can derive its traits for.
+/// The maximum length of an array for which serde can derive its traits.
 const MAX_SERDE_ARRAY: u64 = 32;
 
 fn ends_with_bytes(ty: &TokenStream) -> bool {
     matches!(ty.clone().into_iter().last(), Some(TokenTree::Ident(ident)) if ident == "Bytes")
 }
 
-/// The number of elements of an array.
+/// Returns the number of elements of an array type.
 fn array_len(ty: &TokenStream) -> Option<u64> {
     let mut tokens = ty.clone().into_iter();
     let (Some(TokenTree::Group(array)), None) = (tokens.next(), tokens.next()) else { return None };
@@ -73,7 +73,7 @@ fn array_len(ty: &TokenStream) -> Option<u64> {
     }
 }
 
-/// The name of a trait of the standard library: `Hash`, `std::hash::Hash`.
+/// Returns the name of a standard library trait, given as `Hash` or `std::hash::Hash`.
 fn standard(path: &syn::Path) -> Option<String> {
     let first = path.segments.first()?;
     let is_standard = path.segments.len() == 1 || ["std", "core"].iter().any(|root| first.ident == root);

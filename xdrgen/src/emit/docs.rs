@@ -1,11 +1,11 @@
-//! From the comments of a specification to rustdoc: the text stays, nothing of it is taken for markup.
+//! Conversion of specification comments to rustdoc. The text is kept, and markup is escaped.
 
 use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::names::RustName;
 
-/// One `#[doc]` attribute a line: printed as `///`.
+/// Returns one `#[doc]` attribute for each line. They are printed as `///`.
 pub(crate) fn attributes(lines: &[String]) -> TokenStream {
     let lines = lines.iter().map(|line| if line.is_empty() { String::new() } else { format!(" {line}") });
     quote!(#(#[doc = #lines])*)
@@ -18,7 +18,7 @@ pub(crate) struct Docs {
 }
 
 impl Docs {
-    /// From a comment; where there is none, from `otherwise`, which is Markdown already.
+    /// Creates documentation from a comment. If it is empty, uses the Markdown text `otherwise`.
     pub(crate) fn new(comment: &[String], otherwise: &str) -> Self {
         let mut docs = Self::default();
         docs.comment(comment);
@@ -35,9 +35,9 @@ impl Docs {
         self
     }
 
-    /// Appends a comment's text.
+    /// Appends the text of a comment.
     pub(crate) fn comment(&mut self, comment: &[String]) -> &mut Self {
-        // A tab in a doc comment means nothing certain.
+        // The width of a tab in a doc comment is undefined.
         let comment: Vec<String> = comment.iter().map(|line| expand(line)).collect();
         for block in comment.split(|line| line.trim().is_empty()).filter(|block| !block.is_empty()) {
             let margin = block.iter().map(|line| indentation(line)).min().unwrap_or(0);
@@ -52,7 +52,7 @@ impl Docs {
         self
     }
 
-    /// Appends `lines` word for word.
+    /// Appends `lines` unchanged, as a code block.
     pub(crate) fn fenced(&mut self, language: &str, lines: &[&str]) -> &mut Self {
         self.separate();
         let longest = lines.iter().map(|line| longest_run(line, '`')).max().unwrap_or(0);
@@ -73,15 +73,15 @@ impl Docs {
         self
     }
 
-    /// Says why the name of `xdr` is not what the conversion of case would give, where that is so.
+    /// Explains a Rust name that differs from the plain case conversion of `xdr`.
     pub(crate) fn rename(&mut self, xdr: &str, name: &RustName) {
         if let Some(plain) = &name.instead_of {
             let xdr = xdr.replace('`', "");
-            self.paragraph(&format!("Another name has become `{plain}` already, so that of `{xdr}` got a number."));
+            self.paragraph(&format!("The Rust name of `{xdr}` ends in a number because `{plain}` is already in use."));
         }
     }
 
-    /// The attributes.
+    /// Returns the attributes.
     pub(crate) fn attributes(&self) -> TokenStream {
         attributes(&self.lines)
     }
@@ -93,7 +93,7 @@ impl Docs {
     }
 }
 
-/// `line` without control characters, tabs expanded to multiples of eight columns.
+/// Removes control characters from `line`, and expands tabs to multiples of eight columns.
 fn expand(line: &str) -> String {
     let mut expanded = String::with_capacity(line.len());
     for c in line.chars() {
@@ -102,7 +102,7 @@ fn expand(line: &str) -> String {
                 let column = expanded.chars().count();
                 expanded.extend(std::iter::repeat_n(' ', 8 - column % 8));
             }
-            // rustc refuses what would make source text read in another order than it compiles.
+            // rustc rejects characters that change the direction of source text.
             '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => expanded.extend(c.escape_unicode()),
             c if c.is_control() => {}
             c => expanded.push(c),
@@ -115,10 +115,10 @@ fn indentation(line: &str) -> usize {
     line.len() - line.trim_start_matches(' ').len()
 }
 
-/// Whether the line breaks and columns of a comment carry meaning: tables, diagrams, code.
+/// Returns `true` if the layout of a comment line is significant, as in tables, diagrams or code.
 fn is_laid_out(line: &str) -> bool {
     let text = line.trim_start();
-    // Two spaces after a full stop are a typist's habit.
+    // Two spaces after a full stop are not significant.
     let inner = text.replace(".  ", ". ");
     indentation(line) >= 2 || inner.contains("  ") || longest_run(text, '-') > 3 || longest_run(text, '=') > 2
 }
@@ -127,7 +127,7 @@ fn longest_run(line: &str, of: char) -> usize {
     line.split(|c| c != of).map(|run| run.chars().count()).max().unwrap_or(0)
 }
 
-/// One line of prose with everything that Markdown or rustdoc would act on made literal.
+/// Escapes everything in a line of prose that Markdown or rustdoc would interpret.
 pub(crate) fn escape(line: &str) -> String {
     let line = line.trim();
     let mut escaped = String::with_capacity(line.len() + 8);
@@ -141,7 +141,7 @@ pub(crate) fn escape(line: &str) -> String {
 }
 
 fn escape_word(word: &str, first: bool, escaped: &mut String) {
-    // A bare URL becomes a link: rustdoc warns of it otherwise.
+    // Turn a bare URL into a link, because rustdoc warns about bare URLs.
     for scheme in ["http://", "https://"] {
         if let Some(start) = word.find(scheme) {
             let url = word[start..].trim_end_matches(|c: char| !c.is_ascii_alphanumeric() && c != '/');

@@ -1,4 +1,4 @@
-//! Expressions over a call's arguments as Rust: `u64` arithmetic that saturates.
+//! Generation of expressions over the arguments of a call, with saturating `u64` arithmetic.
 
 use proc_macro2::{Literal, TokenStream, TokenTree};
 use quote::quote;
@@ -6,18 +6,18 @@ use quote::quote;
 use super::{codec::number, layout::Layout};
 use crate::ir::{ArgPath, Base, Expr, Field, ItemKind, Type};
 
-/// The arguments that an expression speaks of.
+/// The arguments that an expression refers to.
 pub(crate) struct ArgumentNames<'a> {
-    /// Everything that is declared.
+    /// The specification.
     pub(crate) layout: &'a Layout<'a>,
     /// The declared arguments.
     pub(crate) args: &'a [Field],
-    /// Where each is in the generated code.
+    /// The place of each argument in the generated code.
     pub(crate) places: &'a [TokenStream],
 }
 
 impl ArgumentNames<'_> {
-    /// `expr` as a `u64`, where one is expected.
+    /// Generates `expr` as a `u64`, for a position that expects this type.
     pub(crate) fn emit(&self, expr: &Expr) -> TokenStream {
         match expr {
             Expr::Const(value) => number(*value),
@@ -26,7 +26,7 @@ impl ArgumentNames<'_> {
         }
     }
 
-    /// `expr` as a `u64` that methods can be called on.
+    /// Generates `expr` as a `u64` on which methods can be called.
     fn operand(&self, expr: &Expr) -> TokenStream {
         let method = |a: &Expr, b: &Expr, name: TokenStream| {
             let (a, b) = (self.operand(a), self.emit(b));
@@ -39,8 +39,8 @@ impl ArgumentNames<'_> {
             }
             Expr::Arg(path) => {
                 let value = self.number(path);
-                // A scalar argument is behind a reference: `*args` takes parentheses here, and where it is an argument
-                // itself the compiler warns of them.
+                // A scalar argument is a reference. `*args` needs parentheses here, but the compiler warns about them in
+                // argument position.
                 let dereferenced = matches!(value.clone().into_iter().next(), Some(TokenTree::Punct(_)));
                 if dereferenced { quote!((#value)) } else { value }
             }
@@ -60,7 +60,7 @@ impl ArgumentNames<'_> {
         }
     }
 
-    /// An integer item of the arguments as a `u64`; one below zero counts as zero.
+    /// Generates an integer item of the arguments as a `u64`. Negative values become zero.
     fn number(&self, path: &ArgPath) -> TokenStream {
         let (place, ty) = self.walk(path);
         let base = match ty {
@@ -75,7 +75,7 @@ impl ArgumentNames<'_> {
         }
     }
 
-    /// The place that `path` leads to, and its type.
+    /// Returns the place of the item at `path`, and its type.
     fn walk(&self, path: &ArgPath) -> (TokenStream, Option<Type>) {
         let place = self.places.get(path.arg).cloned().unwrap_or_default();
         let mut ty = self.args.get(path.arg).map(|arg| arg.ty.clone());

@@ -1,5 +1,5 @@
-//! The constants of the runtime's `XdrType`: as numbers where the compiler knows them, and as an expression over
-//! other types' where only rustc does.
+//! The constants of the runtime's `XdrType`. They are numbers if the compiler knows them, and otherwise expressions over the
+//! constants of other types.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -10,22 +10,22 @@ use super::{
 };
 use crate::ir::TypeFacts;
 
-/// Where a type's facts come from.
+/// The source of the bounds of a type.
 #[derive(Debug, Clone)]
 pub(crate) enum BoundsSource {
-    /// Computed by the compiler.
+    /// Numbers that the compiler has computed.
     Known(TypeFacts),
-    /// An expression of the runtime's `xdr::TypeFacts`.
+    /// An expression of the runtime's type `xdr::EncodingBounds`.
     Composed(TokenStream),
 }
 
-/// The constants, for the body of an `impl xdr::XdrType`.
+/// Returns the constants for the body of an `impl xdr::XdrType`.
 pub(crate) fn constants(source: &BoundsSource, std: &Std<'_>) -> TokenStream {
     let option = std.path("Option");
     match source {
         BoundsSource::Known(facts) => {
             let bound = |bound: Option<u64>| match bound.map(number) {
-                Some(octets) => quote!(Some(#octets)),
+                Some(bytes) => quote!(Some(#bytes)),
                 None => quote!(None),
             };
             let (min, max, inline) = (number(facts.min_len), bound(facts.max_len), bound(facts.max_inline));
@@ -46,13 +46,13 @@ pub(crate) fn constants(source: &BoundsSource, std: &Std<'_>) -> TokenStream {
     }
 }
 
-/// One after another.
+/// Returns the bounds of a sequence of values.
 pub(crate) fn sequence(parts: impl IntoIterator<Item = TokenStream>) -> TokenStream {
     let parts = parts.into_iter();
     quote!(xdr::EncodingBounds::EMPTY #(.then(#parts))*)
 }
 
-/// A discriminant, and one of `arms` after it.
+/// Returns the bounds of a discriminant, followed by one of `arms`.
 pub(crate) fn alternatives(arms: impl IntoIterator<Item = TokenStream>) -> TokenStream {
     let mut arms = arms.into_iter();
     let discriminant = quote!(xdr::EncodingBounds::exactly(4));
@@ -62,14 +62,14 @@ pub(crate) fn alternatives(arms: impl IntoIterator<Item = TokenStream>) -> Token
     }
 }
 
-/// The facts of one value.
+/// Returns the bounds of one value.
 pub(crate) fn of(slot: &CodecItem) -> TokenStream {
     let CodecItem { ty, element, .. } = slot;
     let (facts, counted) = match &slot.wire {
         WireForm::Plain => (quote!(xdr::EncodingBounds::of::<#ty>()), false),
         WireForm::OpaqueArray => (quote!(xdr::EncodingBounds::opaque_fixed(size_of::<#ty>() as u32)), false),
         WireForm::OpaqueExact { len } => (quote!(xdr::EncodingBounds::opaque_fixed(#len)), false),
-        WireForm::Opaque { max } | WireForm::Octets { max } | WireForm::Text { max } | WireForm::Utf8 { max } => {
+        WireForm::Opaque { max } | WireForm::ByteVec { max } | WireForm::Text { max } | WireForm::Utf8 { max } => {
             (quote!(xdr::EncodingBounds::opaque(#max)), true)
         }
         WireForm::Elements { len } | WireForm::ElementsExact { len } => {

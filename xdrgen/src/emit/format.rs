@@ -1,4 +1,4 @@
-//! From tokens to text that is read by people.
+//! Formatting of tokens as readable text.
 
 use proc_macro2::TokenStream;
 
@@ -7,13 +7,13 @@ use super::options::EmitError;
 /// Prints `tokens` formatted, without empty lines between items.
 ///
 /// # Errors
-/// When they are not Rust, which is a fault of the compiler.
+/// Returns an error if the tokens are not valid Rust, which is a bug in the compiler.
 pub(crate) fn print(tokens: TokenStream) -> Result<String, EmitError> {
     let file = syn::parse2::<syn::File>(tokens).map_err(EmitError::NotRust)?;
     Ok(prettyplease::unparse(&file))
 }
 
-/// Puts an empty line between items: the printer puts none.
+/// Inserts an empty line between items. The printer does not.
 pub(super) fn space(text: &str) -> String {
     let mut spaced = String::with_capacity(text.len() + text.len() / 32);
     let mut previous: Option<&str> = None;
@@ -28,7 +28,7 @@ pub(super) fn space(text: &str) -> String {
     spaced
 }
 
-/// Whether an item ends with `previous` and one begins with `line`.
+/// Returns `true` if an item ends with `previous` and another begins with `line`.
 fn is_boundary(previous: &str, line: &str) -> bool {
     let indentation = |line: &str| line.len() - line.trim_start().len();
     if indentation(previous) != indentation(line) {
@@ -47,7 +47,7 @@ fn is_boundary(previous: &str, line: &str) -> bool {
     }
 }
 
-/// `lines` as a comment at the head of a file.
+/// Formats `lines` as a comment at the start of a file.
 pub(crate) fn comment(lines: &[String]) -> String {
     let mut text = String::new();
     for line in lines {

@@ -1,4 +1,4 @@
-//! Implementations of the runtime's codec traits, for each shape of type.
+//! Implementations of the runtime's codec traits for each kind of type.
 
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote};
@@ -10,7 +10,7 @@ use super::{
 };
 
 impl Target<'_> {
-    /// `XdrEncode` of a struct.
+    /// Implements `XdrEncode` for a struct.
     pub(crate) fn encode_struct(&self, fields: &[FieldCodec]) -> TokenStream {
         let place = |field: &FieldCodec| {
             let member = &field.member;
@@ -24,10 +24,10 @@ impl Target<'_> {
         for run in runs(fields) {
             match run {
                 CodecRun::One(field) => writings.push((field.slot.write(&place(field)), self.path(&field.name))),
-                CodecRun::Words(octets, fields) => {
-                    let octets = number(octets);
+                CodecRun::Words(bytes, fields) => {
+                    let bytes = number(bytes);
                     let writes = fields.iter().map(|field| field.slot.write_words(&place(field)));
-                    let call = quote!(xdr::put_run::<#octets, _>(sink, |words| { #(#writes)* }));
+                    let call = quote!(xdr::put_run::<#bytes, _>(sink, |words| { #(#writes)* }));
                     writings.push((WriteCode { call, fallible: false, unnamed: false }, String::new()));
                 }
             }
@@ -35,13 +35,13 @@ impl Target<'_> {
         self.impl_encode(len.tokens(), write_all(&writings))
     }
 
-    /// `XdrDecode` of a struct; `braced` where its fields have names.
+    /// Implements `XdrDecode` for a struct. `braced` is `true` if its fields have names.
     pub(crate) fn decode_struct(&self, fields: &[FieldCodec], braced: bool) -> TokenStream {
         let runs = runs(fields);
         if !braced || runs.iter().all(|run| matches!(run, CodecRun::One(_))) {
             return self.impl_decode_value(construct(&quote!(Self), self.name, fields, braced));
         }
-        // One after another as they stand in the stream; what is read of a run comes as a tuple.
+        // Read the fields in stream order. A run is read as a tuple.
         let (mut reads, mut members) = (Vec::new(), Vec::new());
         for (at, run) in runs.iter().enumerate() {
             let variable = format_ident!("item{at}");
@@ -51,13 +51,13 @@ impl Target<'_> {
                     reads.push(quote!(let #variable = #read;));
                     members.push(quote!(#member: #variable));
                 }
-                CodecRun::Words(octets, fields) => {
-                    let octets = number(*octets);
+                CodecRun::Words(bytes, fields) => {
+                    let bytes = number(*bytes);
                     let words = fields.iter().map(|field| self.read_words(field));
                     let parts = fields.iter().map(|field| field.slot.part(self.name, &field.name));
                     reads.push(quote! {
                         let #variable = {
-                            let words = &mut decoder.take_words(#octets, const { &[#(#parts),*] })?;
+                            let words = &mut decoder.take_words(#bytes, const { &[#(#parts),*] })?;
                             (#(#words),*)
                         };
                     });
@@ -80,14 +80,14 @@ impl Target<'_> {
         })
     }
 
-    /// `XdrEncode` of a newtype, whose errors name the type alone.
+    /// Implements `XdrEncode` for a newtype. Its errors contain only the name of the type.
     pub(crate) fn encode_newtype(&self, slot: &CodecItem) -> TokenStream {
         let place = ValuePlace::Field(quote!(self.0));
         let body = write_all(&[(slot.write(&place), self.name.to_owned())]);
         self.impl_encode(slot.len(&place).tokens(), body)
     }
 
-    /// `XdrDecode` of a newtype.
+    /// Implements `XdrDecode` for a newtype.
     pub(crate) fn decode_newtype(&self, slot: &CodecItem) -> TokenStream {
         let read = slot.read();
         if self.recursive {
@@ -97,17 +97,17 @@ impl Target<'_> {
         }
     }
 
-    /// `XdrEncode` of an enumeration; `value` is its number as an `i32`.
+    /// Implements `XdrEncode` for an enumeration. `value` is its number as an `i32`.
     pub(crate) fn encode_enum(&self, value: &TokenStream) -> TokenStream {
         self.impl_encode(number(4), quote!(#value.encode(sink)))
     }
 
-    /// `XdrDecode` of an enumeration that has `TryFrom<i32>`.
+    /// Implements `XdrDecode` for an enumeration with `TryFrom<i32>`.
     pub(crate) fn decode_enum(&self) -> TokenStream {
         self.impl_decode(quote!(xdr::take_enum(decoder)))
     }
 
-    /// `XdrEncode` of a union.
+    /// Implements `XdrEncode` for a union.
     pub(crate) fn encode_union(&self, union: &UnionCodec) -> TokenStream {
         let mut len = LenArms::default();
         let mut writes = Vec::new();
@@ -127,7 +127,7 @@ impl Target<'_> {
             let variant = &default.variant;
             let name = self.name;
             let cases = alternatives(union.arms.iter().map(|arm| &arm.case));
-            // The cases have arms of their own: such a value would be read back as another.
+            // A default arm with the discriminant of a case would be decoded as that case.
             if !union.arms.is_empty() {
                 let rest = (!default.fields.is_empty()).then(|| quote!(, ..));
                 writes.push(quote! {
@@ -179,10 +179,10 @@ impl Target<'_> {
         quote!(#pattern => { #body })
     }
 
-    /// `XdrDecode` of a union.
+    /// Implements `XdrDecode` for a union.
     pub(crate) fn decode_union(&self, union: &UnionCodec) -> TokenStream {
         let (name, field) = (self.name, &union.discriminant_name);
-        // Where the numbers are known they are what is compared: an enumeration is made of them for the default arm alone.
+        // Compare known numbers directly. Only the default arm needs an enumeration value.
         let numbers: Option<Vec<&TokenStream>> = union.arms.iter().map(|arm| arm.number.as_ref()).collect();
         let read = match (&union.discriminant, &numbers) {
             (EmittedDiscriminant::Scalar(ty), _) => quote!(decoder.read::<#ty>()),
@@ -190,7 +190,7 @@ impl Target<'_> {
             (EmittedDiscriminant::Enum(ty), None) => quote!(xdr::take_discriminant::<#ty>(decoder, #name)),
         };
         let by_number = numbers.is_some() && matches!(union.discriminant, EmittedDiscriminant::Enum(_));
-        // A recursive union still has to leave its level after an arm was read.
+        // A recursive union must leave its level after it has read an arm.
         let ok = |value: TokenStream| if self.recursive { value } else { quote!(Ok(#value)) };
         let arms = union.arms.iter().map(|arm| {
             let variant = &arm.variant;
@@ -266,7 +266,7 @@ impl ArmCodec {
     }
 }
 
-/// One after another, as a body that is a `Result`; each with the name of its item.
+/// Combines expressions to a body of type `Result`. Errors contain the name of the item.
 fn write_all(writings: &[(WriteCode, String)]) -> TokenStream {
     match writings.split_last() {
         Some(((last, item), rest)) if last.fallible => {
@@ -295,7 +295,7 @@ fn bindings(fields: &[FieldCodec]) -> Vec<Binding<'_>> {
     }
 }
 
-/// The construction of a struct or variant from what is read, in order.
+/// Returns the construction of a struct or variant from its decoded fields, in order.
 fn construct(constructor: &TokenStream, ty: &str, fields: &[FieldCodec], braced: bool) -> TokenStream {
     let reads = fields.iter().map(|field| field.slot.read_field(ty, &field.name));
     if braced {
@@ -306,7 +306,7 @@ fn construct(constructor: &TokenStream, ty: &str, fields: &[FieldCodec], braced:
     }
 }
 
-/// The pattern of any of these; numbers that follow one another as a range, which clippy would ask for.
+/// Returns a pattern that matches any of these. Consecutive numbers become a range, which clippy would suggest.
 fn alternatives<'a>(patterns: impl Iterator<Item = &'a TokenStream>) -> TokenStream {
     let patterns: Vec<_> = patterns.collect();
     let numbers = patterns.iter().map(|pattern| pattern.to_string().replace(' ', "").parse::<i64>());

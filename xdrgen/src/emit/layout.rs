@@ -1,5 +1,4 @@
-//! What is found out about the items of a specification before they are emitted: names, sizes, what can be derived, which
-//! have a borrowed form.
+//! Analysis of the items of a specification before code generation: names, sizes, derivable traits and borrowed forms.
 
 use std::{cell::OnceCell, collections::HashMap};
 
@@ -8,43 +7,43 @@ use proc_macro2::{Ident, TokenStream};
 use super::names::{Case, NameScope, RustName};
 use crate::ir::{Arm, Base, Field, Item, ItemId, ItemKind, Spec, Type, TypeFacts, Union};
 
-/// A fixed-length array whose value would take more octets than this where it stands is kept on the heap.
+/// The maximum size of an inline fixed-length array, in bytes. Larger arrays are stored on the heap.
 const MAX_IN_PLACE: u64 = 4096;
 
-/// The longest encoding that is read and written in one piece, on the stack, in octets.
+/// The maximum length of an encoding that is read and written in one piece, on the stack, in bytes.
 const MAX_WORDS: u64 = 1024;
 
-/// The longest array for which the standard library has `Default`.
+/// The maximum length of an array for which the standard library implements `Default`.
 const MAX_DEFAULT_ARRAY: u32 = 32;
 
-/// What was found out about one item.
+/// The analysis result for one item.
 struct ItemLayout {
     name: RustName,
-    /// About how many bytes a value takes where it stands.
+    /// The approximate inline size of a value, in bytes.
     size: u64,
     has_float: bool,
     has_default: bool,
-    /// Variants of an enumeration that unions are switched by, once they are asked for.
+    /// The variants of an enumeration that is a union discriminant, computed on first use.
     variants: OnceCell<HashMap<i64, Ident>>,
-    /// Length of the encoding in bytes, if it can be one of a run.
+    /// The length of the encoding, in bytes, if the item can be part of a run.
     words: Option<u64>,
-    /// The name of the borrowed form, if there is one.
+    /// The name of the borrowed form, if any.
     ref_name: Option<RustName>,
-    /// Whether a number that selects no arm of a union is no error.
+    /// `true` for a union that accepts a number that selects no arm.
     is_open: bool,
-    /// Set for the status of a union that converts to a `Result`.
+    /// `true` for the status of a union that converts to a `Result`.
     is_status: bool,
 }
 
-/// A specification with a Rust name for each of its items, and what was found out about them.
+/// A specification, with a Rust name and the analysis result for each item.
 pub(crate) struct Layout<'a> {
     /// The specification.
     pub(crate) spec: &'a Spec,
     /// The path of the runtime crate.
     pub(crate) runtime: TokenStream,
-    /// Whether standard names are spelled out.
+    /// `true` to use absolute paths for standard names.
     pub(crate) absolute: bool,
-    /// Every name at the level of the items.
+    /// All names in the scope of the items.
     pub(crate) scope: NameScope,
     items: Vec<ItemLayout>,
 }
@@ -56,9 +55,9 @@ impl std::fmt::Debug for Layout<'_> {
 }
 
 impl<'a> Layout<'a> {
-    /// Names every item of `spec`.
+    /// Assigns a Rust name to every item of `spec`.
     pub(crate) fn new(spec: &'a Spec, runtime: TokenStream, absolute: bool) -> Self {
-        // As constructors of newtypes these would hide what generated code returns.
+        // Newtype constructors with these names would shadow the prelude names that generated code uses.
         let mut scope = NameScope::reserving(&["Ok", "Err", "Some", "None"]);
         let items = spec
             .items
@@ -68,7 +67,7 @@ impl<'a> Layout<'a> {
                 ItemLayout {
                     name: scope.claim(&item.name.text, case),
                     size: 8,
-                    // A type of the user's may well have no `Eq`.
+                    // An external type may not implement `Eq`.
                     has_float: matches!(item.kind, ItemKind::Extern(_)),
                     has_default: false,
                     variants: OnceCell::new(),
@@ -97,7 +96,7 @@ impl<'a> Layout<'a> {
                 layout.items[status.0].is_status = true;
             }
         }
-        // Items that contain each other need more than one pass.
+        // Mutually recursive items need more than one pass.
         let mut changed = true;
         while changed {
             changed = false;
@@ -111,23 +110,24 @@ impl<'a> Layout<'a> {
         layout
     }
 
-    /// The item of `id`. The IR's ids are indices of its items.
+    /// Returns the item with this id. Ids of the IR are indices of its items.
     pub(crate) fn item(&self, id: ItemId) -> &'a Item {
         &self.spec.items[id.0]
     }
 
-    /// The Rust name of an item.
+    /// Returns the Rust name of an item.
     pub(crate) fn name(&self, id: ItemId) -> &RustName {
         &self.items[id.0].name
     }
 
-    /// Whether values of the item have no float inside, so that `Eq` and `Hash` can be derived.
+    /// Returns `true` if the item contains no floats, so that `Eq` and `Hash` can be derived.
     pub(crate) fn is_eq(&self, id: ItemId) -> bool {
         !self.items[id.0].has_float
     }
 
-    /// The enumeration over which a union is a `Result`: the only case that is not void has the value 0, which by convention is
-    /// success, and a default arm holds every other status.
+    /// Returns the status enumeration of a union that converts to a `Result`. Its only case that is not void has the value 0,
+    /// which
+    /// means success by convention, and a default arm handles all other statuses.
     pub(super) fn status_of(&self, union: &Union) -> Option<ItemId> {
         let Type::Base(base) = union.discriminant.ty else { return None };
         let Base::Item(id) = self.resolve(base) else { return None };
@@ -138,30 +138,30 @@ impl<'a> Layout<'a> {
         let listed = union.arms.iter().flat_map(|arm| &arm.cases);
         let listed: Vec<i64> = listed.map(|case| case.value).collect();
         let is_exhaustive = enumerators.iter().all(|enumerator| listed.contains(&i64::from(enumerator.value)));
-        // A failure of several void cases beside one that holds data has no one type.
+        // Void cases and a default arm with data would have failures of different types.
         let default = union.default.as_ref()?;
         let uniform = default.is_none() || union.arms.len() == 1;
         (case.value == 0 && uniform && !is_exhaustive).then_some(id)
     }
 
-    /// Returns whether the item is the status of a union that converts to a `Result`.
+    /// Returns `true` if the item is the status of a union that converts to a `Result`.
     pub(crate) fn is_status(&self, id: ItemId) -> bool {
         self.items[id.0].is_status
     }
 
-    /// Whether `Default` can be derived.
+    /// Returns `true` if `Default` can be derived.
     pub(crate) fn has_default(&self, id: ItemId) -> bool {
         self.items[id.0].has_default
     }
 
-    /// The variants of an enumeration by their values: many unions may be switched by one of many names.
+    /// Returns the variants of an enumeration by value. They are cached, because many unions may use one large enumeration.
     pub(crate) fn variants(&self, id: ItemId, named: impl FnOnce() -> HashMap<i64, Ident>) -> &HashMap<i64, Ident> {
         self.items[id.0].variants.get_or_init(named)
     }
 
-    /// Through typedefs that are plain aliases, to what they stand for.
+    /// Resolves typedefs that are plain aliases.
     pub(crate) fn resolve(&self, mut base: Base) -> Base {
-        // Typedefs that stand for each other are refused earlier; the bound only makes that no matter of trust.
+        // Circular typedefs are rejected earlier. The bound ensures termination in any case.
         for _ in 0..self.spec.items.len() {
             match base {
                 Base::Item(id) => match &self.item(id).kind {
@@ -174,7 +174,7 @@ impl<'a> Layout<'a> {
         base
     }
 
-    /// Octets of the encoding where every value has as many.
+    /// Returns the length of the encoding, in bytes, if it is the same for all values.
     pub(super) fn fixed_len(&self, base: Base) -> Option<u64> {
         match self.resolve(base) {
             Base::Bool | Base::Int | Base::UInt | Base::Float => Some(4),
@@ -187,8 +187,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Gives the types that are `wanted`, and those that they are made of, a borrowed form as well, where they hold opaque
-    /// items or strings.
+    /// Adds a borrowed form to the `wanted` types, and to the types that they contain, if these contain opaque items or strings.
     pub(crate) fn borrow(&mut self, wanted: impl Fn(&Item) -> bool) {
         let count = self.spec.items.len();
         let holds = |holding: &[bool], id: usize| {
@@ -223,19 +222,19 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Lets the unions of these names hold numbers that select none of their arms.
+    /// Marks the unions with these names as open, so that they accept numbers that select no arm.
     pub(crate) fn open(&mut self, names: &[String]) {
         for (item, laid_out) in self.spec.items.iter().zip(&mut self.items) {
             laid_out.is_open = names.contains(&item.name.text);
         }
     }
 
-    /// Whether a number that selects no arm of a union is no error.
+    /// Returns `true` for a union that accepts a number that selects no arm.
     pub(crate) fn is_open(&self, id: ItemId) -> bool {
         self.items[id.0].is_open
     }
 
-    /// Whether a field is itself a view in the borrowed form.
+    /// Returns `true` if the field itself is a view in the borrowed form.
     pub(super) fn is_view(&self, field: &Field) -> bool {
         match &field.ty {
             Type::Opaque(_) | Type::String(_) => true,
@@ -244,12 +243,12 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// The name of an item's borrowed form.
+    /// Returns the name of an item's borrowed form.
     pub(crate) fn ref_name(&self, id: ItemId) -> Option<&RustName> {
         self.items[id.0].ref_name.as_ref()
     }
 
-    /// Octets of the encoding of an item that is `xdr::XdrFixed`: what can be one of a run.
+    /// Returns the length of the encoding, in bytes, of an item that implements `xdr::XdrFixed` and can be part of a run.
     pub(crate) fn words(&self, id: ItemId) -> Option<u64> {
         self.items[id.0].words
     }
@@ -262,13 +261,13 @@ impl<'a> Layout<'a> {
                 fields.iter().try_fold(0_u64, |sum, field| sum.checked_add(self.field_words(field)?))?
             }
             ItemKind::Typedef(field) if !item.recursive => self.field_words(field)?,
-            // Of a union the discriminant has to be looked at first.
+            // The discriminant of a union determines the length of the rest.
             _ => return None,
         };
         (words <= MAX_WORDS).then_some(words)
     }
 
-    /// Octets of a field that can be one of a run.
+    /// Returns the length of a field, in bytes, that can be part of a run.
     pub(super) fn field_words(&self, field: &Field) -> Option<u64> {
         let base = |base: Base| match self.resolve(base) {
             Base::Bool | Base::Int | Base::UInt | Base::Float => Some(4),
@@ -288,7 +287,7 @@ impl<'a> Layout<'a> {
         .filter(|words| *words <= MAX_WORDS)
     }
 
-    /// Octets that a value takes where it stands, about.
+    /// Returns the approximate inline size of a value, in bytes.
     pub(crate) fn size(&self, field: &Field) -> u64 {
         self.type_size(&field.ty, field.boxed)
     }
@@ -323,7 +322,7 @@ impl<'a> Layout<'a> {
         let of = |field: &Field| self.type_size(&field.ty, field.boxed);
         match &self.spec.items[id].kind {
             ItemKind::Const(_) => 0,
-            // Not known: what matters is that it is no reason for a box.
+            // The size is unknown. Use a value that does not cause boxing.
             ItemKind::Extern(_) => 8,
             ItemKind::Enum(_) => 4,
             ItemKind::Struct { fields, .. } => fields.iter().fold(0_u64, |sum, field| sum.saturating_add(of(field))),
@@ -364,14 +363,14 @@ impl<'a> Layout<'a> {
         match &field.ty {
             Type::Base(of) => base(*of),
             Type::ArrayFixed(of, len) => *len <= MAX_DEFAULT_ARRAY && base(*of) && !self.is_exact(field),
-            // An item of fixed length that is kept as `Bytes` or `Vec` has no value of that length by default.
+            // The default of `Bytes` or `Vec` is empty, which is not valid for an item of fixed length.
             Type::OpaqueFixed(len) => *len <= MAX_DEFAULT_ARRAY && !self.is_exact(field),
             Type::NonEmptyList(_) => false,
             Type::Opaque(_) | Type::String(_) | Type::Array(..) | Type::Optional(_) | Type::List(_) => true,
         }
     }
 
-    /// Whether an item of fixed length is kept in memory of its own.
+    /// Returns `true` if an item of fixed length is stored on the heap.
     pub(super) fn is_exact(&self, field: &Field) -> bool {
         match &field.ty {
             Type::OpaqueFixed(len) => field.ddp.is_some() || u64::from(*len) > MAX_IN_PLACE,
@@ -384,7 +383,7 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// The fields, arms or target of an item.
+/// Returns the fields, arms or target of an item.
 pub(crate) fn fields_of(item: &Item) -> impl Iterator<Item = &Field> {
     let (fields, union, typedef) = match &item.kind {
         ItemKind::Struct { fields, .. } => (fields.as_slice(), None, None),
@@ -403,12 +402,12 @@ pub(super) fn padded(len: u32) -> u64 {
     u64::from(len).next_multiple_of(4)
 }
 
-/// The items, each after those it is made of as far as they do not contain each other.
+/// Returns the items in dependency order. The order of mutually recursive items is arbitrary.
 pub(super) fn dependency_order(spec: &Spec) -> Vec<usize> {
     let mut order = Vec::with_capacity(spec.items.len());
     let mut seen = vec![false; spec.items.len()];
     for root in 0..spec.items.len() {
-        // A stack of its own: types may nest as deep as the specification is long.
+        // Use an explicit stack, because types may nest as deeply as the specification is long.
         let mut stack = vec![(root, false)];
         while let Some((id, done)) = stack.pop() {
             if done {
@@ -422,7 +421,7 @@ pub(super) fn dependency_order(spec: &Spec) -> Vec<usize> {
     order
 }
 
-/// The item that a type is made of.
+/// Returns the item that a type refers to.
 pub(super) fn item_of(ty: &Type) -> Option<ItemId> {
     match ty {
         Type::Base(base) | Type::ArrayFixed(base, _) | Type::Array(base, _) | Type::Optional(base) => match base {

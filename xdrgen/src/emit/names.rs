@@ -1,4 +1,4 @@
-//! From XDR's names to Rust's: case, keywords, collisions, and what of the standard library is shadowed.
+//! Conversion of XDR names to Rust names: case, keywords, collisions, and shadowed names of the standard library.
 
 use std::{
     cell::RefCell,
@@ -9,7 +9,7 @@ use heck::{ToShoutySnakeCase, ToSnakeCase, ToUpperCamelCase};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
 
-/// What Rust's convention for a name's case depends on.
+/// The case conventions of Rust names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Case {
     /// Types, variants, traits: `GetArgs`.
@@ -20,7 +20,7 @@ pub(crate) enum Case {
     Shouty,
 }
 
-/// Words that cannot be used as identifiers as they are, in any edition up to 2024.
+/// Words that are not valid as plain identifiers in some edition up to 2024.
 const KEYWORDS: [&str; 53] = [
     "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do", "dyn", "else",
     "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop", "macro", "match", "mod",
@@ -28,24 +28,24 @@ const KEYWORDS: [&str; 53] = [
     "true", "try", "type", "typeof", "unsafe", "unsized", "use", "virtual", "where", "while", "yield", "_",
 ];
 
-/// Keywords that cannot be raw identifiers either.
+/// Keywords that are not valid as raw identifiers either.
 const NEVER_RAW: [&str; 5] = ["self", "Self", "super", "crate", "_"];
 
-/// `text` in Rust's case, before keywords and collisions are looked at.
+/// Converts the case of `text`. Does not check keywords and collisions.
 pub(crate) fn convert(text: &str, case: Case) -> String {
     let mut name = match case {
         Case::Camel => text.to_upper_camel_case(),
         Case::Snake => text.to_snake_case(),
         Case::Shouty => text.to_shouty_snake_case(),
     };
-    // Underscores around a name are dropped by the conversion, and may have been all of it or hidden a digit.
+    // The conversion drops leading and trailing underscores. The rest may be empty or begin with a digit.
     if !name.starts_with(|first: char| first.is_alphabetic()) {
         name.insert(0, if case == Case::Snake { 'x' } else { 'X' });
     }
     name
 }
 
-/// `name` as an identifier: raw or with an underscore after it where it is a keyword.
+/// Returns `name` as an identifier. A keyword becomes a raw identifier or gets a trailing underscore.
 pub(crate) fn ident(name: &str) -> Ident {
     if NEVER_RAW.contains(&name) {
         Ident::new(&format!("{name}_"), Span::call_site())
@@ -56,38 +56,38 @@ pub(crate) fn ident(name: &str) -> Ident {
     }
 }
 
-/// A name in Rust, and whether it had to differ from what the case conversion gives.
+/// A Rust name, with the plain name that it replaces in case of a collision.
 #[derive(Debug, Clone)]
 pub(crate) struct RustName {
     /// The identifier.
     pub(crate) ident: Ident,
-    /// The name it would have had, where another had taken that one.
+    /// The plain name, if it was already in use.
     pub(crate) instead_of: Option<String>,
 }
 
-/// The names of one scope of the generated code: each is given once.
+/// The names of one scope of the generated code. Each name is assigned once.
 #[derive(Debug, Default)]
 pub(crate) struct NameScope {
     taken: HashSet<String>,
-    /// Names of the runtime that the scope imports because the generated code uses their short forms.
+    /// Runtime names that the scope imports, because the generated code uses their short forms.
     imports: RefCell<BTreeSet<&'static str>>,
 }
 
-/// The import of all names of the runtime's `xdr::prelude`.
+/// The import of all names in the runtime's `xdr::prelude`.
 const PRELUDE: &str = "xdr::prelude::*";
 
 impl NameScope {
-    /// A scope in which `names` are spoken for.
+    /// Creates a scope in which `names` are reserved.
     pub(crate) fn reserving(names: &[&str]) -> Self {
         Self { taken: names.iter().map(|&name| name.to_owned()).collect(), ..Self::default() }
     }
 
-    /// Gives `text` a name of the scope; a number follows it where the plain one is taken.
+    /// Assigns a name for `text`. Appends a number if the plain name is in use.
     pub(crate) fn claim(&mut self, text: &str, case: Case) -> RustName {
         self.claim_with(text, case, &[])
     }
 
-    /// As [`claim`](Self::claim), and the name with each of `suffixes` is free as well and is taken with it.
+    /// Assigns a name like [`claim`](Self::claim), and reserves the name with each of `suffixes` as well.
     pub(crate) fn claim_with(&mut self, text: &str, case: Case, suffixes: &[&str]) -> RustName {
         let plain = convert(text, case);
         let free = |name: &str, taken: &HashSet<String>| {
@@ -107,7 +107,7 @@ impl NameScope {
         RustName { ident: ident(&name), instead_of }
     }
 
-    /// The `use` declarations of the scope.
+    /// Returns the `use` declarations of the scope.
     pub(crate) fn imports(&self, runtime: &TokenStream) -> TokenStream {
         let imports = self.imports.borrow();
         let modules: Vec<Ident> =
@@ -121,28 +121,28 @@ impl NameScope {
         quote!(#modules #prelude)
     }
 
-    /// Returns whether the scope imports the runtime's `xdr::prelude`.
+    /// Returns `true` if the scope imports the runtime's `xdr::prelude`.
     pub(crate) fn imports_prelude(&self) -> bool {
         self.imports.borrow().contains(PRELUDE)
     }
 
-    /// Whether `name` is taken.
+    /// Returns `true` if `name` is in use.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.taken.contains(name)
     }
 }
 
-/// How the generated code names what it uses of the standard library and of the runtime.
+/// The form of standard library and runtime names in the generated code.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Std<'a> {
-    /// By the prelude's short names, save those that the scope has taken.
+    /// Short names of the prelude, except those that the scope has redefined.
     Prelude(&'a NameScope),
-    /// By absolute paths: the code lands in a scope that may have given the short names any meaning.
+    /// Absolute paths, because the surrounding scope may have redefined the short names.
     Absolute,
 }
 
 impl Std<'_> {
-    /// The path of a name of the runtime's `xdr::prelude`: `path` is its place elsewhere.
+    /// Returns the path of a name in the runtime's `xdr::prelude`. `path` is its absolute path.
     pub(crate) fn short(&self, name: &str, path: TokenStream) -> TokenStream {
         match self {
             Std::Prelude(scope) if !scope.has(name) => {
@@ -154,7 +154,7 @@ impl Std<'_> {
         }
     }
 
-    /// The path of a module of the runtime.
+    /// Returns the path of a runtime module.
     pub(crate) fn module(&self, runtime: &TokenStream, name: &'static str) -> TokenStream {
         let module = ident(name);
         match self {
@@ -166,7 +166,7 @@ impl Std<'_> {
         }
     }
 
-    /// The imports of the scope.
+    /// Returns the imports of the scope.
     pub(crate) fn imports(&self, runtime: &TokenStream) -> TokenStream {
         match self {
             Std::Prelude(scope) => scope.imports(runtime),
@@ -174,7 +174,7 @@ impl Std<'_> {
         }
     }
 
-    /// The path of a prelude name.
+    /// Returns the path of a prelude name.
     pub(crate) fn path(&self, name: &str) -> TokenStream {
         let id = ident(name);
         match self {

@@ -1,37 +1,39 @@
-//! What is generated, and how.
+//! Options of the generated code.
 
 use crate::ir::{Item, ItemKind, Spec};
 
-/// What is generated, and how it names what it uses.
+/// Options of the generated code.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct EmitOptions {
-    /// Path of the runtime crate. Default `::rpcrdma`.
+    /// The path of the runtime crate. Default `::rpcrdma`.
     pub runtime: syn::Path,
-    /// Traits that every type derives beside those that it can always have.
+    /// Traits that every type derives in addition to the standard ones.
     pub derives: Vec<syn::Path>,
-    /// Traits that one type derives beside those, by the type's name in XDR.
+    /// Additional traits for single types, by the XDR name of the type.
     pub derives_for: Vec<(String, syn::Path)>,
-    /// Whether each version of a program gets a typed client. Default yes.
+    /// `true` if the code contains a typed client for each program version. Default `true`.
     pub client: bool,
-    /// Whether each version of a program gets a server's trait and dispatcher. Default yes.
+    /// `true` if the code contains a server trait and a dispatcher for each program version. Default `true`.
     pub server: bool,
-    /// Whether names of the standard library are spelled out, for code that lands in a scope where the short ones
-    /// may mean something else. Default no.
+    /// `true` if the code uses absolute paths for items of the standard library, because the short names may have another
+    /// meaning in the surrounding scope. Default `false`.
     pub absolute_paths: bool,
-    /// What the header names as the source, a file's name. Default none.
+    /// The name of the source file, for the header of the generated code. Default none.
     pub source: Option<String>,
-    /// Which types get a borrowed form as well. Default none.
+    /// Types that also get a borrowed form. Default none.
     pub borrowed: Borrow,
-    /// Unions, by their names in the specification, that hold a number that selects none of their arms: they have a variant
-    /// `Unknown` for it, with which decoding ends. A server of NFS version 4 can so answer an operation that it does not know
-    /// and those before it (RFC 8881 §15.1.3.4). Their discriminants are enumerations, and they have no default arm.
-    /// Default none.
+    /// Open unions, by their XDR names. An open union accepts discriminants that select none of its arms. Default none.
+    ///
+    /// The union gets a variant `Unknown` for such a discriminant. Decoding ends after it. An NFS version 4 server uses this to
+    /// reply to an unknown operation and to the operations before it (RFC 8881 §15.1.3.4). The discriminant of an open union is
+    /// an enumeration, and the union has no default arm.
     pub open: Vec<String>,
 }
 
 impl EmitOptions {
-    /// A name among the options that is no type of `spec`, or no union that can be open.
+    /// Returns a name from `borrowed` that is not a type of `spec`, or a name from `open` that is not a union
+    /// without a default arm.
     #[must_use]
     pub fn unknown_type(&self, spec: &Spec) -> Option<&str> {
         let can_be_open = |item: &&Item| matches!(&item.kind, ItemKind::Union(union) if union.default.is_none());
@@ -40,22 +42,24 @@ impl EmitOptions {
     }
 }
 
-/// Which types get a borrowed form beside the one that owns what it holds: named with `Ref`, its opaque items and strings
-/// views of the message. Types that hold neither have the same form for both.
+/// The types that get a borrowed form in addition to the owned one.
+///
+/// The name of a borrowed form ends in `Ref`. Its opaque items and strings are views of the message. A type that contains
+/// neither has only one form.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Borrow {
-    /// None.
+    /// No types.
     #[default]
     Nothing,
-    /// Those of these names in the specification, and those that they are made of.
+    /// The types with these XDR names, and the types that they contain.
     Types(Vec<String>),
-    /// All.
+    /// All types.
     All,
 }
 
 impl Borrow {
-    /// A name among these that is no type of `spec`.
+    /// Returns a name that is not a type of `spec`.
     fn unknown<'b>(&'b self, spec: &Spec) -> Option<&'b str> {
         let Self::Types(names) = self else { return None };
         let is_type = |name: &str| {
@@ -82,8 +86,8 @@ impl Default for EmitOptions {
 }
 
 impl EmitOptions {
-    /// Types and codecs only, and what is known of each procedure (`Procedure`): neither clients nor servers. That needs of the
-    /// runtime what it has without its feature `std`.
+    /// Generates types, codecs and a `Procedure` for each procedure, but no clients and servers. This code does not need the
+    /// feature `std` of the runtime.
     #[must_use]
     pub fn types_only(mut self) -> Self {
         self.client = false;
@@ -91,40 +95,43 @@ impl EmitOptions {
         self
     }
 
-    /// Generates no clients. A reply without a maximum is no error then, if the compiler knows it
-    /// ([`Compiler::no_client`](crate::Compiler::no_client)).
+    /// Generates no clients.
+    ///
+    /// Call [`Compiler::no_client`](crate::Compiler::no_client) as well to accept replies without a maximum.
     #[must_use]
     pub fn no_client(mut self) -> Self {
         self.client = false;
         self
     }
 
-    /// Generates no server traits and dispatchers.
+    /// Generates no server traits and no dispatchers.
     #[must_use]
     pub fn no_server(mut self) -> Self {
         self.server = false;
         self
     }
 
-    /// Has every type derive a trait, as `serde::Serialize`. One that a type has anyway is not derived twice. The types
-    /// of the runtime have those of serde and arbitrary with its features of that name.
+    /// Derives a trait for every type, for example `serde::Serialize`.
+    ///
+    /// A trait that a type already derives is not derived twice. The runtime types implement the traits of serde and arbitrary
+    /// if the runtime's features `serde` and `arbitrary` are enabled.
     #[must_use]
     pub fn derive(mut self, path: syn::Path) -> Self {
         self.derives.push(path);
         self
     }
 
-    /// Has the type of that name in XDR derive a trait.
+    /// Derives a trait for the type with the XDR name `name`.
     #[must_use]
     pub fn derive_for(mut self, name: impl Into<String>, path: syn::Path) -> Self {
         self.derives_for.push((name.into(), path));
         self
     }
 
-    /// Whether all types are there that the options name.
+    /// Checks that `spec` declares all types that the options name.
     ///
     /// # Errors
-    /// [`EmitError::NoSuchType`], [`EmitError::NoTypeToDerive`]
+    /// Returns [`EmitError::NoSuchType`] or [`EmitError::NoTypeToDerive`] if it does not.
     pub fn check(&self, spec: &Spec) -> Result<(), EmitError> {
         let declares = |name: &str| {
             spec.items.iter().any(|item| {
@@ -142,17 +149,19 @@ impl EmitOptions {
     }
 }
 
-/// Why nothing could be generated.
+/// The error type of code generation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmitError {
-    /// What was generated is not Rust: a fault of the compiler, not of the specification.
-    #[error("the generated code is not Rust, which is a fault of rpcrdma-xdrgen")]
+    /// The generated code is not valid Rust. This is a bug in the compiler, not an error in the specification.
+    #[error("the generated code is not valid Rust, which is a bug in rpcrdma-xdrgen: please report it")]
     NotRust(#[source] syn::Error),
-    /// A type that was to get a borrowed form is not there, or what was to be open is no union without a default arm.
-    #[error("there is no type `{0}` to be borrowed, or no union without a default arm to be open")]
+    /// The specification has no type with this name to borrow, or no union without a default arm with this name to open.
+    #[error(
+        "cannot generate a borrowed type or open union for `{0}`: no type, or no union without a default arm, has that name"
+    )]
     NoSuchType(String),
-    /// A trait is to be derived for a type that is not there.
-    #[error("a trait is to be derived for `{0}`, but no struct, union, enumeration or typedef has that name")]
+    /// The specification has no type with this name to derive a trait for.
+    #[error("cannot derive a trait for `{0}`: no struct, union, enumeration or typedef has that name")]
     NoTypeToDerive(String),
 }

@@ -1,5 +1,5 @@
-//! The generated text in parts: each is emitted and printed by itself, on as many threads as there are processors.
-//! What comes out does not depend on how many they are.
+//! Generation of the text in parts. Parts are emitted and printed in parallel, on as many threads as there are processors.
+//! The output does not depend on the number of threads.
 
 use std::{
     ops::Range,
@@ -23,37 +23,37 @@ use super::{
 };
 use crate::ir::{ItemId, Spec};
 
-/// Items in a part: enough that what every part begins with is small beside it.
+/// The number of items in a part. It is large enough that the fixed cost of a part does not matter.
 const ITEMS: usize = 24;
 
-/// Procedures in a part. A version of more is printed in pieces: tokens and syntax tree of a procedure take 100 kilobytes, and
-/// those of all need not be in memory at the same time.
+/// The number of procedures in a part. A version with more procedures is printed in pieces. The tokens and the syntax tree of a
+/// procedure take about 100 kilobytes, so that all procedures should not be in memory at the same time.
 const PROCEDURES: usize = 64;
 
-/// Threads that are worth their start.
+/// The maximum number of threads. More threads do not reduce the run time.
 const MOST_THREADS: usize = 8;
 
-/// What one part comes to, as text.
+/// The text of one part.
 #[derive(Debug, Default)]
 struct PrintedPart {
     declarations: String,
-    /// Whether they name what the runtime's `xdr::prelude` has.
+    /// `true` if the declarations use names of the runtime's `xdr::prelude`.
     imports: bool,
-    /// What stands within the scope of the codecs.
+    /// The contents of the codec scope.
     codecs: String,
-    /// The pieces of a version's module.
+    /// The pieces of a version module.
     pieces: Vec<String>,
 }
 
-/// A piece of the work.
+/// A unit of work.
 #[derive(Debug, Clone)]
 enum Part {
     Items(Range<usize>),
-    /// The `n`th version of all; of one with many procedures, a range of them.
+    /// The version with this index among all versions. If it has many procedures, a range of them.
     Version(usize, Option<Range<usize>>),
 }
 
-/// The parts of a version.
+/// Returns the parts of a version.
 fn parts_of(index: usize, procedures: usize) -> Vec<Part> {
     if procedures <= PROCEDURES {
         return vec![Part::Version(index, None)];
@@ -62,7 +62,7 @@ fn parts_of(index: usize, procedures: usize) -> Vec<Part> {
     starts.map(|start| Part::Version(index, Some(start..procedures.min(start + PROCEDURES)))).collect()
 }
 
-/// The body of the generated file.
+/// Returns the body of the generated file.
 pub(super) fn print(spec: &Spec, options: &EmitOptions) -> Result<String, EmitError> {
     let starts = (0..spec.items.len()).step_by(ITEMS);
     let items = starts.map(|start| Part::Items(start..spec.items.len().min(start + ITEMS)));
@@ -84,7 +84,7 @@ pub(super) fn print(spec: &Spec, options: &EmitOptions) -> Result<String, EmitEr
     let portable = SendableOptions::of(options);
     thread::scope(|scope| {
         for _ in 1..threads {
-            // Without another thread this one does it all.
+            // If no thread can be started, the current one does all the work.
             let _ = thread::Builder::new().spawn_scoped(scope, || work(&portable.options()));
         }
         work(options);
@@ -93,7 +93,7 @@ pub(super) fn print(spec: &Spec, options: &EmitOptions) -> Result<String, EmitEr
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_unstable_by_key(|(index, _)| *index);
     let (mut body, mut codecs, mut imports) = (String::new(), String::new(), false);
-    // The module of a version of which all parts have not been seen, in pieces.
+    // The pieces of a version module whose parts are not yet complete.
     let mut module: Vec<String> = Vec::new();
     for (index, printed) in done {
         let PrintedPart { declarations, imports: needed, codecs: these, pieces } = printed?;
@@ -120,8 +120,8 @@ pub(super) fn print(spec: &Spec, options: &EmitOptions) -> Result<String, EmitEr
     Ok(format::space(&(head + &body)))
 }
 
-/// The import of names for what the generated types are made of. By a glob, so that one of the same name wins where the code
-/// is included.
+/// Returns the import of the names that the generated types use. It is a glob import, so that a name in the including code takes
+/// precedence.
 pub(super) fn prelude(options: &EmitOptions) -> TokenStream {
     let runtime = &options.runtime;
     quote! {
@@ -135,7 +135,7 @@ fn take<'p>(next: &AtomicUsize, parts: &'p [Part]) -> Option<(usize, &'p Part)> 
     parts.get(index).map(|part| (index, part))
 }
 
-/// Everything named: the items, and what stands beside the modules of versions.
+/// Assigns Rust names to the items and to the version modules.
 pub(super) fn named<'a>(spec: &'a Spec, options: &EmitOptions) -> (Layout<'a>, Vec<Named<'a>>) {
     let runtime = &options.runtime;
     let mut layout = Layout::new(spec, quote!(#runtime), options.absolute_paths);
@@ -152,7 +152,7 @@ pub(super) fn named<'a>(spec: &'a Spec, options: &EmitOptions) -> (Layout<'a>, V
     (layout, versions)
 }
 
-/// The options as another thread can have them: tokens cannot leave the one that made them.
+/// The options in a form that can be sent to another thread. Tokens are not `Send`.
 struct SendableOptions {
     runtime: String,
     derives: Vec<String>,
@@ -166,7 +166,7 @@ struct SendableOptions {
 
 impl SendableOptions {
     fn of(options: &EmitOptions) -> Self {
-        // `source` is of the head of the file.
+        // `source` is used only in the header of the file.
         let EmitOptions { runtime, derives, derives_for, client, server, absolute_paths, source: _, borrowed, open } =
             options;
         let text = |path: &syn::Path| path.to_token_stream().to_string();
@@ -183,7 +183,7 @@ impl SendableOptions {
     }
 
     fn options(&self) -> EmitOptions {
-        let path = |text: &String| syn::parse_str(text).expect("it was a path");
+        let path = |text: &String| syn::parse_str(text).expect("text of a path parses as a path");
         EmitOptions {
             runtime: path(&self.runtime),
             derives: self.derives.iter().map(path).collect(),
@@ -198,7 +198,7 @@ impl SendableOptions {
     }
 }
 
-/// What a thread prints parts with.
+/// The state of a thread that prints parts.
 struct Worker<'a> {
     options: &'a EmitOptions,
     layout: Layout<'a>,
@@ -232,7 +232,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Codecs as they stand within their scope, without what opens and closes it.
+    /// Returns the contents of the codec scope, without its opening and closing lines.
     fn codecs(&self, codecs: Vec<TokenStream>) -> Result<String, EmitError> {
         if codecs.is_empty() {
             return Ok(String::new());
@@ -240,12 +240,12 @@ impl<'a> Worker<'a> {
         let text = format::print(codec_block(&self.layout.runtime, codecs))?;
         let (head, tail) = scope(self.options)?;
         let within = text.strip_prefix(&head).and_then(|text| text.strip_suffix(&tail));
-        // Otherwise it is a scope of its own, which means the same.
+        // Otherwise the codecs get their own scope, which has the same meaning.
         Ok(within.map_or(text.clone(), str::to_owned))
     }
 }
 
-/// How the scope of the codecs opens and closes.
+/// Returns the opening and closing lines of the codec scope.
 fn scope(options: &EmitOptions) -> Result<(String, String), EmitError> {
     let runtime = &options.runtime;
     let empty = format::print(quote! { const _: () = { use #runtime::xdr; }; })?;

@@ -1,4 +1,4 @@
-//! Types that get a codec, as the implementations of the codec traits need them, and the outlines of these.
+//! The types that get a codec, and the common parts of the codec trait implementations.
 
 use proc_macro2::{Delimiter, Group, Ident, Punct, Spacing, TokenStream, TokenTree};
 use quote::quote;
@@ -12,23 +12,23 @@ use super::{
 /// A type that gets a codec.
 #[derive(Debug)]
 pub(crate) struct Target<'a> {
-    /// Its Rust name, with generic arguments.
+    /// The Rust type, with generic arguments.
     pub(crate) ty: TokenStream,
-    /// Its name for messages.
+    /// The name for error messages.
     pub(crate) name: &'a str,
-    /// Generic parameters of the implementations, and their where clauses for writing and reading.
+    /// The generic parameters of the implementations, with their where clauses.
     pub(crate) generics: Generics,
-    /// How standard names are written.
+    /// The form of standard names.
     pub(crate) std: Std<'a>,
-    /// Whether it contains itself, so that its decoder counts levels.
+    /// `true` if the type contains itself, so that its decoder counts levels.
     pub(crate) recursive: bool,
-    /// Whether it is a discriminated union, which is never eligible (RFC 8166 §6.1).
+    /// `true` for a discriminated union, which is never DDP-eligible (RFC 8166 §6.1).
     pub(crate) union: bool,
-    /// Where it is the borrowed form, whose lifetime is `'a`: the type that owns what it holds.
+    /// The owned type, if this is the borrowed form. The lifetime of a borrowed form is `'a`.
     pub(crate) borrowed_of: Option<TokenStream>,
 }
 
-/// Generic parameters as the implementations need them.
+/// The generic parameters and where clauses of the implementations.
 #[derive(Debug, Default)]
 pub(crate) struct Generics {
     /// `<T>`
@@ -44,34 +44,34 @@ pub(crate) struct Generics {
 /// A field of a struct.
 #[derive(Debug)]
 pub(crate) struct FieldCodec {
-    /// `name` or `0`.
+    /// The member: `name` or `0`.
     pub(crate) member: TokenStream,
-    /// Its name for messages.
+    /// The name for error messages.
     pub(crate) name: String,
-    /// How it travels.
+    /// The codec of the field.
     pub(crate) slot: CodecItem,
 }
 
 /// A discriminated union.
 #[derive(Debug)]
 pub(crate) struct UnionCodec {
-    /// The discriminant's name for messages.
+    /// The name of the discriminant for error messages.
     pub(crate) discriminant_name: String,
-    /// The discriminant's type.
+    /// The type of the discriminant.
     pub(crate) discriminant: EmittedDiscriminant,
     /// One variant for each case.
     pub(crate) arms: Vec<ArmCodec>,
-    /// The writing of the discriminant: an expression that is a `Result`.
+    /// The code that writes the discriminant, an expression of type `Result`.
     pub(crate) write: TokenStream,
     /// The variant of the default arm.
     pub(crate) default: Option<DefaultCodec>,
-    /// Whether the cases are all the values that the discriminant's type has.
+    /// `true` if the cases are all values of the discriminant type.
     pub(crate) exhaustive: bool,
-    /// The variant of a number that selects no arm, where that is no error. It holds the number alone.
+    /// The variant for a number that selects no arm, if the union is open. It contains only the number.
     pub(crate) unknown: Option<Ident>,
 }
 
-/// What selects an arm.
+/// The type of the emitted discriminant.
 #[derive(Debug, Clone)]
 pub(crate) enum EmittedDiscriminant {
     /// `bool`, `i32`, `u32` or `u64`.
@@ -81,12 +81,12 @@ pub(crate) enum EmittedDiscriminant {
 }
 
 impl EmittedDiscriminant {
-    /// Whether it is an `unsigned hyper`.
+    /// Returns `true` for an `unsigned hyper`.
     pub(crate) fn is_hyper(&self) -> bool {
         matches!(self, Self::Scalar(ty) if ty.to_string() == "u64")
     }
 
-    /// Length of its encoding in bytes.
+    /// Returns the length of the encoding in bytes.
     pub(crate) fn len(&self) -> u64 {
         if self.is_hyper() { 8 } else { 4 }
     }
@@ -97,13 +97,13 @@ impl EmittedDiscriminant {
 pub(crate) struct ArmCodec {
     /// The variant.
     pub(crate) variant: Ident,
-    /// The case, as a pattern that is an expression as well.
+    /// The case, as code that is valid both as a pattern and as an expression.
     pub(crate) case: TokenStream,
-    /// Its number, where it is an enumeration's and known.
+    /// The number of the case, if it is a known value of an enumeration.
     pub(crate) number: Option<TokenStream>,
-    /// What it holds, with the names of the fields for messages.
+    /// The fields of the variant, with their names for error messages.
     pub(crate) fields: Vec<FieldCodec>,
-    /// Whether its fields have names: `Variant { a, b }`.
+    /// `true` if the fields have names: `Variant { a, b }`.
     pub(crate) braced: bool,
 }
 
@@ -112,12 +112,12 @@ pub(crate) struct ArmCodec {
 pub(crate) struct DefaultCodec {
     /// The variant.
     pub(crate) variant: Ident,
-    /// What it holds after the discriminant.
+    /// The fields after the discriminant.
     pub(crate) fields: Vec<FieldCodec>,
 }
 
 impl Target<'_> {
-    /// `impl XdrType`.
+    /// Returns the `impl XdrType`.
     pub(crate) fn impl_type(&self, source: &BoundsSource) -> TokenStream {
         let Generics { params, where_type, .. } = &self.generics;
         let (ty, constants) = (&self.ty, facts::constants(source, &self.std));
@@ -134,7 +134,7 @@ impl Target<'_> {
         }
     }
 
-    /// `impl XdrEncode`, of these two bodies.
+    /// Returns the `impl XdrEncode` with these two method bodies.
     pub(super) fn impl_encode(&self, len: TokenStream, encode: TokenStream) -> TokenStream {
         let Generics { params, where_encode, .. } = &self.generics;
         let (ty, result, sized) = (&self.ty, self.std.path("Result"), self.std.path("Sized"));
@@ -154,7 +154,7 @@ impl Target<'_> {
         }
     }
 
-    /// `impl XdrDecode`, of this body.
+    /// Returns the `impl XdrDecode` with this method body.
     pub(super) fn impl_decode(&self, body: TokenStream) -> TokenStream {
         let Generics { params, where_decode, .. } = &self.generics;
         let (ty, result) = (&self.ty, self.std.path("Result"));
@@ -181,7 +181,7 @@ impl Target<'_> {
         }
     }
 
-    /// `impl XdrDecode` of a type whose value is this expression.
+    /// Returns the `impl XdrDecode` of a type whose value is this expression.
     pub(super) fn impl_decode_value(&self, value: TokenStream) -> TokenStream {
         self.impl_decode(if self.recursive {
             quote! {
@@ -195,19 +195,19 @@ impl Target<'_> {
         })
     }
 
-    /// The name of a field for encode errors.
+    /// Returns the name of a field for encode errors.
     pub(super) fn path(&self, field: &str) -> String {
         format!("{}.{field}", self.name)
     }
 }
 
-/// A scope for implementations of the codec traits, in which `xdr` is the runtime's codec module.
+/// Returns a scope for implementations of the codec traits, in which `xdr` is the runtime's codec module.
 pub(crate) fn codec_block(runtime: &TokenStream, codecs: Vec<TokenStream>) -> TokenStream {
     if codecs.is_empty() {
         return TokenStream::new();
     }
     let mut body = quote!(use #runtime::xdr;);
-    // Interpolated, every token of them would be copied.
+    // Interpolation would copy every token.
     body.extend(codecs);
     let mut block = quote!(const _: () =);
     block.extend([TokenTree::from(Group::new(Delimiter::Brace, body)), Punct::new(';', Spacing::Alone).into()]);

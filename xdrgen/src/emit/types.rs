@@ -1,4 +1,4 @@
-//! Rust declarations of XDR's types and constants, each with its codec.
+//! Rust declarations of XDR types and constants, with their codecs.
 
 mod conversions;
 mod enumerations;
@@ -21,10 +21,10 @@ use super::{
 };
 use crate::ir::{ConstValue, Field, Item, ItemId, ItemKind, Type};
 
-/// What an item becomes.
+/// The generated code of an item.
 #[derive(Debug, Default)]
 pub(crate) struct Emitted {
-    /// Its declaration, and what is implemented for it beside the codec.
+    /// The declaration, and implementations other than the codec.
     pub(crate) declaration: Vec<TokenStream>,
     /// Implementations of the codec traits.
     pub(crate) codec: Vec<TokenStream>,
@@ -37,7 +37,7 @@ fn emit(layout: &Layout<'_>, id: ItemId, options: &EmitOptions) -> Emitted {
     let owned = Emitter { layout, view: layout.view(), id, item, name: layout.name(id), derives, borrowed: false };
     let mut emitted = owned.emit();
     if let Some(name) = layout.ref_name(id) {
-        // Traits of the user's may well want to own what they are derived for.
+        // User-requested traits may not support borrowed types.
         let view = layout.view().borrowed();
         let borrowed = Emitter { layout, view, id, item, name, derives: Derives::default(), borrowed: true }.emit();
         emitted.declaration.extend(borrowed.declaration);
@@ -64,7 +64,7 @@ struct Emitter<'a> {
     item: &'a Item,
     name: &'a RustName,
     derives: Derives,
-    /// Whether it is the borrowed form.
+    /// `true` for the borrowed form.
     borrowed: bool,
 }
 
@@ -94,7 +94,7 @@ impl Emitter<'_> {
     fn docs(&self, kind: &str) -> TokenStream {
         if self.borrowed {
             let owned = &self.layout.name(self.id).ident;
-            let docs = format!(" [`{owned}`] as a view of the message that it was read from.");
+            let docs = format!(" The borrowed form of [`{owned}`], a view of the message that it was decoded from.");
             return quote!(#[doc = #docs]);
         }
         let mut docs = Docs::new(&self.item.doc, &format!("The {kind} `{}`.", self.item.name.text));
@@ -103,12 +103,12 @@ impl Emitter<'_> {
         docs.attributes()
     }
 
-    /// For what a program may not use: in a binary crate, rustc warns of it otherwise.
+    /// Returns the attribute for code that a program may not use. Otherwise rustc would warn in a binary crate.
     fn allow_unused(&self) -> TokenStream {
         quote!(#[allow(dead_code)])
     }
 
-    /// `<'a>` of the borrowed form.
+    /// Returns the generics `<'a>` of the borrowed form.
     fn lifetime(&self) -> TokenStream {
         if self.borrowed { quote!(<'a>) } else { TokenStream::new() }
     }
@@ -132,7 +132,7 @@ impl Emitter<'_> {
         BoundsSource::Known(self.item.facts)
     }
 
-    /// `#[derive]` of what every value of the type can have.
+    /// Returns the `#[derive]` attribute of the type.
     fn derive(&self, copy: bool) -> TokenStream {
         let mut traits = vec![quote!(Debug), quote!(Clone)];
         if copy {
@@ -157,11 +157,14 @@ impl Emitter<'_> {
         docs.attributes()
     }
 
-    /// A type of the user's: a name for it here, and the check of what the front end took for granted.
+    /// Emits an alias for an external type, and a check of the front end's assumption about it.
     fn foreign(&self, path: &str) -> Emitted {
         let docs = self.docs("type").to_owned();
         let (name, path) = (&self.name.ident, path.parse::<TokenStream>().unwrap_or_default());
-        let why = format!("`{}` holds items that are eligible for direct data placement", self.item.name.text);
+        let why = format!(
+            "`{}` is an external type, but contains items that are eligible for direct data placement",
+            self.item.name.text
+        );
         Emitted {
             declaration: vec![quote!(#docs #[allow(dead_code)] pub type #name = #path;)],
             codec: vec![quote! {
@@ -331,13 +334,13 @@ impl Emitter<'_> {
     }
 }
 
-/// A number with its sign.
+/// Returns a number literal with its sign.
 fn int(value: i64) -> TokenStream {
     let magnitude = Literal::u64_unsuffixed(value.unsigned_abs());
     if value < 0 { quote!(-#magnitude) } else { quote!(#magnitude) }
 }
 
-/// The fields of a struct with their Rust names.
+/// Returns the fields of a struct with their Rust names.
 pub(crate) fn field_names(fields: &[Field]) -> impl Iterator<Item = (Ident, &Field)> {
     let mut scope = NameScope::default();
     fields.iter().map(move |field| (scope.claim(&field.name.text, Case::Snake).ident, field))

@@ -1,4 +1,4 @@
-//! What each XDR type is in Rust, seen from somewhere in the generated code: its path, and how it travels.
+//! The Rust type and wire form of each XDR type, as seen from a scope of the generated code.
 
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
@@ -10,25 +10,25 @@ use super::{
 };
 use crate::ir::{Base, ConstValue, Field, ItemId, ItemKind, Type};
 
-/// From where in the generated code an item is named.
+/// The scope of the generated code that refers to items.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'a> {
     layout: &'a Layout<'a>,
-    /// Whether the items are in the module around.
+    /// `true` if the items are in the parent module.
     nested: bool,
-    /// Whether types are meant in their borrowed form, where they have one.
+    /// `true` to use the borrowed form of types that have one.
     borrowed: bool,
     std: Std<'a>,
 }
 
 impl Layout<'_> {
-    /// The view from the level of the items.
+    /// Returns the view from the scope of the items.
     pub(crate) fn view(&self) -> View<'_> {
         let std = if self.absolute { Std::Absolute } else { Std::Prelude(&self.scope) };
         View { layout: self, nested: false, borrowed: false, std }
     }
 
-    /// The view from a module inside, whose own names are `scope`.
+    /// Returns the view from a child module with the names `scope`.
     pub(crate) fn nested_view<'v>(&'v self, scope: &'v NameScope) -> View<'v> {
         let std = if self.absolute { Std::Absolute } else { Std::Prelude(scope) };
         View { layout: self, nested: true, borrowed: false, std }
@@ -36,57 +36,57 @@ impl Layout<'_> {
 }
 
 impl<'a> View<'a> {
-    /// The layout that is looked at.
+    /// Returns the layout.
     pub(crate) fn layout(&self) -> &'a Layout<'a> {
         self.layout
     }
 
-    /// How standard names are written.
+    /// Returns the form of standard names.
     pub(crate) fn names(&self) -> Std<'a> {
         self.std
     }
 
-    /// The path of a name of the prelude.
+    /// Returns the path of a prelude name.
     pub(crate) fn std(&self, name: &str) -> TokenStream {
         self.std.path(name)
     }
 
-    /// The path of a type of the runtime's `xdr` module.
+    /// Returns the path of a type in the runtime's `xdr` module.
     fn runtime(&self, name: &str) -> TokenStream {
         let (runtime, ident) = (&self.layout.runtime, ident(name));
         self.std.short(name, quote!(#runtime::xdr::#ident))
     }
 
-    /// The path of `Vec` or `Box`, which are in `module` of `alloc`.
+    /// Returns the path of `Vec` or `Box`, which are in the module `module` of `alloc`.
     fn alloc(&self, module: &str, name: &str) -> TokenStream {
         let (runtime, module, ident) = (&self.layout.runtime, ident(module), ident(name));
         self.std.short(name, quote!(#runtime::alloc::#module::#ident))
     }
 
-    /// The same view of types in their borrowed form, whose lifetime is `'a`.
+    /// Returns the same view with borrowed forms. Their lifetime is `'a`.
     pub(crate) fn borrowed(self) -> Self {
         Self { borrowed: true, ..self }
     }
 
-    /// The path of an item.
+    /// Returns the path of an item.
     pub(crate) fn item(&self, id: ItemId) -> TokenStream {
         let constructor = self.constructor(id);
         if self.is_borrowed(id) { quote!(#constructor<'a>) } else { constructor }
     }
 
-    /// The path of an item without its lifetime.
+    /// Returns the path of an item without a lifetime.
     fn constructor(&self, id: ItemId) -> TokenStream {
         let borrowed = if self.borrowed { self.layout.ref_name(id) } else { None };
         let name = &borrowed.unwrap_or_else(|| self.layout.name(id)).ident;
         if self.nested { quote!(super::#name) } else { quote!(#name) }
     }
 
-    /// Whether an item is meant in its borrowed form.
+    /// Returns `true` if the view uses the borrowed form of an item.
     fn is_borrowed(&self, id: ItemId) -> bool {
         self.borrowed && self.layout.ref_name(id).is_some()
     }
 
-    /// How a field differs in the borrowed form.
+    /// Returns how a field differs in the borrowed form.
     fn borrows(&self, field: &Field) -> Option<Borrowed> {
         if self.borrowed && self.layout.is_view(field) {
             return Some(Borrowed::View);
@@ -101,7 +101,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// A type without declarator.
+    /// Returns the Rust type of a type without declarator.
     pub(crate) fn base(&self, base: Base) -> TokenStream {
         match base {
             Base::Bool => quote!(bool),
@@ -116,7 +116,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// What a field, arm or typedef is in Rust and how it travels.
+    /// Returns the Rust type and wire form of a field, arm or typedef.
     pub(crate) fn slot(&self, field: &Field) -> CodecItem {
         let (boxed, vec) = (|| self.alloc("boxed", "Box"), || self.alloc("vec", "Vec"));
         let option = self.std("Option");
@@ -219,13 +219,13 @@ impl<'a> View<'a> {
         slot
     }
 
-    /// An eligible item of a named type: what is placed is the contents of the newtype that the name stands for.
+    /// Returns the wire form of a DDP-eligible item with a named type. The contents of the newtype are placed.
     fn unwrap_placed(&self, base: Base, slot: &mut CodecItem) {
         if let Base::Item(id) = self.layout.resolve(base)
             && let ItemKind::Typedef(target) = &self.layout.item(id).kind
             && !matches!(target.ty, Type::Base(_))
         {
-            // The named type itself was not laid out as eligible: `[u8; N]` has no `Bytes` to hand over by reference.
+            // The typedef itself is not eligible, so it may be a `[u8; N]`, which cannot be passed by reference as `Bytes`.
             if matches!(target.ty, Type::OpaqueFixed(_)) && !self.layout.is_exact(target) {
                 return;
             }
@@ -238,11 +238,11 @@ impl<'a> View<'a> {
         }
     }
 
-    /// A constant's type and value.
+    /// Returns the type and value of a constant.
     pub(crate) fn constant(&self, value: &ConstValue) -> (TokenStream, TokenStream) {
         match value {
             ConstValue::Str(text) => (quote!(&str), quote!(#text)),
-            // There is no constant of it to be declared.
+            // No constant is declared for such a value.
             ConstValue::TooLarge => (quote!(()), quote!(())),
             ConstValue::Typed(value, Base::Bool) => {
                 let value = *value != 0;
@@ -269,7 +269,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// The maximum of a counted item as generated code writes it.
+/// Returns the maximum length of an item as generated code.
 fn maximum(max: u32) -> TokenStream {
     if max == u32::MAX {
         quote!(xdr::UNBOUNDED)

@@ -1,5 +1,5 @@
-//! Items whose encodings have fixed lengths: the runtime's `XdrFixed` of a type of such items, and runs of them among
-//! others.
+//! Items with fixed-length encodings: implementations of the runtime's `XdrFixed` for types of such items, and runs of such items
+//! in other types.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -9,40 +9,40 @@ use super::{
     target::{FieldCodec, Generics, Target},
 };
 
-/// The longest run that is inlined, in octets.
+/// The maximum length of a run that is inlined, in bytes.
 const MAX_INLINED: u64 = 256;
 
-/// Most fields of a run.
+/// The maximum number of fields in a run.
 const MAX_RUN: usize = 12;
 
-/// What is read or written at once.
+/// The fields that are read or written in one operation.
 #[derive(Debug)]
 pub(super) enum CodecRun<'a> {
-    /// A field by its own codec.
+    /// A field that is encoded by its own codec.
     One(&'a FieldCodec),
-    /// Several fields that take so many octets together.
+    /// Several fields, with their total length in bytes.
     Words(u64, &'a [FieldCodec]),
 }
 
-/// The fields, those next to each other taken together whose encodings have fixed lengths.
+/// Groups adjacent fields with fixed-length encodings.
 pub(super) fn runs(fields: &[FieldCodec]) -> Vec<CodecRun<'_>> {
     let mut runs = Vec::new();
     let mut rest = fields;
     while let Some((first, after)) = rest.split_first() {
-        let mut octets = 0_u64;
-        // A tuple of twelve is the longest that has the standard traits; here it is only for the reader's sake.
+        let mut bytes = 0_u64;
+        // Twelve is the maximum length of a tuple that implements the standard traits. Here the limit is only for readability.
         let count = rest
             .iter()
             .take(MAX_RUN)
             .take_while(|field| {
-                let sum = field.slot.fixed_len.filter(|_| field.slot.words).and_then(|len| len.checked_add(octets));
-                octets = sum.filter(|sum| *sum <= MAX_INLINED).unwrap_or(octets);
+                let sum = field.slot.fixed_len.filter(|_| field.slot.words).and_then(|len| len.checked_add(bytes));
+                bytes = sum.filter(|sum| *sum <= MAX_INLINED).unwrap_or(bytes);
                 sum.is_some_and(|sum| sum <= MAX_INLINED)
             })
             .count();
         match rest.split_at_checked(count) {
             Some((run, others)) if count > 1 => {
-                runs.push(CodecRun::Words(octets, run));
+                runs.push(CodecRun::Words(bytes, run));
                 rest = others;
             }
             _ => {
@@ -55,13 +55,13 @@ pub(super) fn runs(fields: &[FieldCodec]) -> Vec<CodecRun<'_>> {
 }
 
 impl Target<'_> {
-    /// The reading of a field that is one of a run.
+    /// Returns the code that reads a field of a run.
     pub(super) fn read_words(&self, field: &FieldCodec) -> TokenStream {
         let (read, ty, name) = (field.slot.read_words(), self.name, &field.name);
         quote!(#read.map_err(|e| e.in_field(#ty, #name))?)
     }
 
-    /// `XdrFixed`, `XdrEncode` and `XdrDecode` of a struct whose encoding takes `len` octets.
+    /// Implements `XdrFixed`, `XdrEncode` and `XdrDecode` for a struct whose encoding has `len` bytes.
     pub(crate) fn fixed_struct(&self, len: u64, fields: &[FieldCodec]) -> [TokenStream; 3] {
         let reads = fields.iter().map(|field| {
             let (member, read) = (&field.member, self.read_words(field));
@@ -78,10 +78,10 @@ impl Target<'_> {
         self.fixed(len, &parts, &quote!(Ok(Self { #(#reads),* })), &quote!(#(#writes)*))
     }
 
-    /// The same of a newtype.
+    /// Implements the same traits for a newtype.
     pub(crate) fn fixed_newtype(&self, len: u64, slot: &CodecItem) -> [TokenStream; 3] {
         let read = slot.read_words();
-        // A newtype has no name of its own in the paths of errors: its parts are those of what it holds.
+        // Error paths do not contain newtypes. The parts of a newtype are those of its contents.
         let ty = &slot.ty;
         let parts = match &slot.wire {
             WireForm::Plain => quote! {
@@ -102,7 +102,7 @@ impl Target<'_> {
         ]
     }
 
-    /// `XdrFixed` of an enumeration that has `TryFrom<i32>`; its number is an `i32`.
+    /// Implements `XdrFixed` for an enumeration that converts from and to `i32`.
     pub(crate) fn fixed_enum(&self) -> TokenStream {
         self.impl_fixed(4, &TokenStream::new(), &quote!(words.read_enum()), &quote!(words.put(&i32::from(*self));))
     }
@@ -110,7 +110,7 @@ impl Target<'_> {
     fn impl_fixed(&self, len: u64, parts: &TokenStream, read: &TokenStream, write: &TokenStream) -> TokenStream {
         let Generics { params, where_decode, .. } = &self.generics;
         let (ty, result) = (&self.ty, self.std.path("Result"));
-        // A run is inlined as a whole, so that its length is seen where its items are read; what is longer is not worth it.
+        // Inline the whole run, so that the optimizer knows its length. For longer runs this does not pay off.
         let inline = if len <= MAX_INLINED { quote!(#[inline(always)]) } else { quote!(#[inline]) };
         quote! {
             impl #params xdr::XdrFixed for #ty #where_decode {

@@ -1,4 +1,4 @@
-//! Declarations as XDR has them: formatted, in colour, with links to what they name.
+//! XDR declarations: formatted, with syntax highlighting, with links to the types that they use.
 
 use super::{html::Html, names::ItemUsers};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     lexer::{Lexer, TokenKind},
 };
 
-/// Longest line of a declaration.
+/// The maximum line length of a declaration, in characters.
 const WIDTH: usize = 84;
 
 const KEYWORDS: [&str; 20] = [
@@ -32,13 +32,13 @@ const KEYWORDS: [&str; 20] = [
     "void",
 ];
 
-/// A declaration of `name`.
+/// Writes the declaration of `name`.
 pub(super) fn declaration(names: &ItemUsers<'_>, name: &str, text: &str, out: &mut Html) {
     let formatted = format("", text, &options());
     coloured(names, name, formatted.as_deref().unwrap_or(text).trim_end(), out);
 }
 
-/// The declaration of the procedure `name`, which is no definition by itself.
+/// Writes the declaration of the procedure `name`, which the formatter accepts only inside a program.
 pub(super) fn procedure(names: &ItemUsers<'_>, name: &str, text: &str, out: &mut Html) {
     const INDENT: usize = 8;
     let whole =

@@ -1,4 +1,4 @@
-//! The layout of a type, drawn as the RFCs draw it: words of four octets, one below the other.
+//! A diagram of the encoding of a type, in the style of the RFCs: one row per 4-byte word.
 
 use super::{
     html::{Html, cut},
@@ -6,21 +6,21 @@ use super::{
     wire::{Row, RowStyle},
 };
 
-/// Columns: octets on the left, words, notes.
+/// The columns: byte offsets, words, notes.
 const WIDTH: i64 = 860;
 const LEFT: i64 = 64;
 const WORD: i64 = 432;
 const NOTE: i64 = LEFT + WORD + 16;
 
-/// Where the first row begins: below the numbers of the octets.
+/// The y coordinate of the first row, below the byte numbers.
 const TOP: i64 = 22;
 
-/// Most characters of what stands in a row and beside it.
+/// The maximum length of the label in a row and of the note beside it, in characters.
 const LABEL: usize = 48;
 const BESIDE: usize = 52;
 
 fn height(row: &Row) -> i64 {
-    match (row.look, row.octets) {
+    match (row.look, row.bytes) {
         (RowStyle::Case, _) => 26,
         (RowStyle::Variable, _) => 46,
         (RowStyle::Type, _) => 38,
@@ -30,24 +30,24 @@ fn height(row: &Row) -> i64 {
     }
 }
 
-/// Draws `rows`, the layout of what is called `name`.
+/// Draws `rows`, the encoding of the type `name`.
 pub(super) fn draw(names: &ItemUsers<'_>, name: &str, rows: &[Row], out: &mut Html) {
     let bottom = TOP + rows.iter().map(height).sum::<i64>() + 4;
     out.raw("<svg class=\"wire\" role=\"img\" viewBox=\"0 0 ").number(WIDTH).raw(" ").number(bottom);
     out.raw("\"><title>").text(name).raw(" on the wire</title>\n");
-    for octet in 0..4_i64 {
-        let x = LEFT + WORD / 8 + octet * WORD / 4;
+    for byte in 0..4_i64 {
+        let x = LEFT + WORD / 8 + byte * WORD / 4;
         text(
             "tick",
             x,
             TOP - 8,
             |out| {
-                out.number(octet);
+                out.number(byte);
             },
             out,
         );
     }
-    // The octet at which each row begins, as far as it is known; each case begins where the first one does.
+    // The byte offset of each row, if known. All cases begin at the same offset.
     let (mut offset, mut first_case) = (Some(0), None);
     let mut y = TOP;
     for row in rows {
@@ -67,7 +67,7 @@ pub(super) fn draw(names: &ItemUsers<'_>, name: &str, rows: &[Row], out: &mut Ht
             );
         }
         draw_row(names, row, y, height, out);
-        offset = offset.zip(row.octets).and_then(|(at, octets)| u64::checked_add(at, octets));
+        offset = offset.zip(row.bytes).and_then(|(at, bytes)| u64::checked_add(at, bytes));
         y += height;
     }
     out.raw("</svg>\n");
@@ -109,14 +109,14 @@ fn draw_row(names: &ItemUsers<'_>, row: &Row, y: i64, height: i64, out: &mut Htm
         _ => "value",
     });
     out.raw("\" d=\"M").number(LEFT).raw(" ").number(y).raw("h").number(WORD).raw("v");
-    if row.octets.is_some() {
+    if row.bytes.is_some() {
         out.number(height).raw("h-").number(WORD).raw("z\"/>");
-        // Where the word's octets meet, and where words do.
+        // Marks between the bytes of a word, and between words.
         for quarter in 1..4_i64 {
             let x = LEFT + quarter * WORD / 4;
             out.raw("<path class=\"mark\" d=\"M").number(x).raw(" ").number(y + height - 4).raw("v4\"/>");
         }
-        if let Some(words @ 2..=4) = row.octets.map(|octets| octets / 4).filter(|_| row.look != RowStyle::Type) {
+        if let Some(words @ 2..=4) = row.bytes.map(|bytes| bytes / 4).filter(|_| row.look != RowStyle::Type) {
             for word in 1..i64::try_from(words).unwrap_or_default() {
                 let at = y + height * word / i64::try_from(words).unwrap_or(1);
                 out.raw("<path class=\"mark\" d=\"M")
@@ -129,7 +129,7 @@ fn draw_row(names: &ItemUsers<'_>, row: &Row, y: i64, height: i64, out: &mut Htm
             }
         }
     } else {
-        // Torn off: nobody knows how long it is.
+        // A jagged edge, because the length varies.
         out.number(height - 6);
         for _ in 0..WORD / 12 {
             out.raw("l-6 4l-6 -4");
@@ -139,7 +139,7 @@ fn draw_row(names: &ItemUsers<'_>, row: &Row, y: i64, height: i64, out: &mut Htm
     text(
         "label",
         LEFT + WORD / 2,
-        if row.octets.is_some() { middle } else { middle - 3 },
+        if row.bytes.is_some() { middle } else { middle - 3 },
         |out| {
             out.text(&cut(&row.label, LABEL));
         },
@@ -164,7 +164,7 @@ fn draw_row(names: &ItemUsers<'_>, row: &Row, y: i64, height: i64, out: &mut Htm
             NOTE,
             middle + 8,
             |out| {
-                out.raw("eligible: may leave the message");
+                out.raw("DDP-eligible: may move in a chunk");
             },
             out,
         );
@@ -182,7 +182,7 @@ fn draw_row(names: &ItemUsers<'_>, row: &Row, y: i64, height: i64, out: &mut Htm
     out.raw("\n");
 }
 
-/// Text at a place, as a class of the style sheet has it.
+/// Draws text at a position, with a class of the style sheet.
 pub(super) fn text(class: &'static str, x: i64, y: i64, content: impl FnOnce(&mut Html), out: &mut Html) {
     out.raw("<text class=\"").raw(class).raw("\" x=\"").number(x).raw("\" y=\"").number(y).raw("\">");
     content(out);

@@ -1,4 +1,4 @@
-//! A call and its reply, drawn: which octets go by Send, which by RDMA Read and RDMA Write.
+//! A diagram of a call and its reply, with the data that moves by Send, RDMA Read and RDMA Write.
 
 use super::{
     diagram::text,
@@ -6,27 +6,27 @@ use super::{
 };
 
 const WIDTH: i64 = 860;
-/// The two ends' lines.
+/// The x coordinates of the lifelines of the client and the server.
 const CALLER: i64 = 90;
 const SERVER: i64 = 770;
 const MIDDLE: i64 = (CALLER + SERVER) / 2;
-/// From one arrow to the next.
+/// The distance between arrows.
 const STEP: i64 = 52;
 const TOP: i64 = 40;
 
-/// Most characters above and below an arrow.
+/// The maximum length of the text above and below an arrow, in characters.
 const ABOVE: usize = 84;
 
-/// How octets move.
+/// The operation that moves data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TransferMeans {
-    /// In the call.
+    /// The Send of the call.
     Call,
-    /// The server takes an argument out of the caller's memory.
+    /// An RDMA Read, by which the server fetches an argument from the client.
     Read,
-    /// The server puts a result into the caller's memory.
+    /// An RDMA Write, by which the server places a result in client memory.
     Write,
-    /// In the reply.
+    /// The Send of the reply.
     Reply,
 }
 
@@ -34,9 +34,9 @@ pub(super) enum TransferMeans {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Arrow {
     pub(super) means: TransferMeans,
-    /// What moves.
+    /// The data that moves.
     pub(super) what: String,
-    /// How much of it.
+    /// The maximum size.
     pub(super) most: String,
 }
 
@@ -47,8 +47,8 @@ pub(super) fn draw(name: &str, arrows: &[Arrow], out: &mut Html) {
     let steps = i64::try_from(arrows.len()).unwrap_or_default();
     let bottom = TOP + steps * STEP + 34;
     out.raw("<svg class=\"flow\" role=\"img\" viewBox=\"0 0 ").number(WIDTH).raw(" ").number(bottom);
-    out.raw("\"><title>How ").text(name).raw(" travels</title>\n");
-    for (x, end) in [(CALLER, "caller"), (SERVER, "server")] {
+    out.raw("\"><title>Message flow of ").text(name).raw("</title>\n");
+    for (x, end) in [(CALLER, "client"), (SERVER, "server")] {
         out.raw("<path class=\"lifeline\" d=\"M").number(x).raw(" 30V").number(bottom - 6).raw("\"/>");
         out.raw("<rect class=\"end\" rx=\"6\" x=\"").number(x - 52).raw("\" y=\"4\" width=\"104\" height=\"26\"/>");
         text(

@@ -1,4 +1,4 @@
-//! Text that becomes HTML or SVG. What is known when this is compiled goes in as it is, all else as text.
+//! A builder for HTML and SVG. Markup must be known at compile time; all other text is escaped.
 
 use std::fmt::{self, Write as _};
 
@@ -7,13 +7,13 @@ use std::fmt::{self, Write as _};
 pub(super) struct Html(String);
 
 impl Html {
-    /// Adds markup. It is part of the program: nothing that is read can get here.
+    /// Adds markup. The `'static` lifetime keeps input from the specification out.
     pub(super) fn raw(&mut self, markup: &'static str) -> &mut Self {
         self.0.push_str(markup);
         self
     }
 
-    /// Adds text, for an element or for the value of an attribute in quotes.
+    /// Adds escaped text, in an element or in a quoted attribute value.
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
         for c in text.chars() {
             match c {
@@ -23,7 +23,7 @@ impl Html {
                 '"' => self.0.push_str("&quot;"),
                 '\'' => self.0.push_str("&#39;"),
                 '\n' | '\t' => self.0.push(c),
-                // HTML has no control characters, and what turns the direction of text around would mislead.
+                // HTML does not allow control characters, and direction overrides could make text misleading.
                 c if c.is_control() || matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}') => {
                     self.0.push('\u{FFFD}');
                 }
@@ -33,7 +33,7 @@ impl Html {
         self
     }
 
-    /// Adds text made of values.
+    /// Adds formatted values as escaped text.
     pub(super) fn show(&mut self, values: fmt::Arguments<'_>) -> &mut Self {
         self.text(&values.to_string())
     }
@@ -49,7 +49,7 @@ impl Html {
     }
 }
 
-/// `text`, if it has no more than `most` characters, else its beginning.
+/// Truncates `text` to `most` characters.
 pub(super) fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -62,14 +62,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_no_markup() {
+    fn text_is_escaped() {
         let mut html = Html::default();
         html.raw("<b title=\"").text("\"><script>'&\u{202E}\0").raw("\">");
         assert_eq!(html.finish(), "<b title=\"&quot;&gt;&lt;script&gt;&#39;&amp;\u{FFFD}\u{FFFD}\">");
     }
 
     #[test]
-    fn long_text_is_cut_between_characters() {
+    fn long_text_is_truncated_between_characters() {
         assert_eq!((cut("äöü", 3), cut("äöüß", 3)), ("äöü".to_owned(), "äö…".to_owned()));
     }
 }

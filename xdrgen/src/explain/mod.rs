@@ -1,15 +1,15 @@
-//! `xdrgen explain`: a specification as one HTML page that a person can read.
+//! `xdrgen explain`, which documents a specification as one HTML page.
 //!
-//! The page needs nothing else: style, script and pictures are in it. What comes from the specification is text
-//! everywhere (`html` lets nothing else in), and the page forbids every script but its own.
+//! The page is self-contained: it includes its style sheet, script and diagrams. All content from the specification is
+//! escaped by `html`, and the content security policy of the page allows no other script.
 //!
-//! | module | shows |
+//! | module | content |
 //! | --- | --- |
 //! | `page` | the page: contents, programs, types |
-//! | `procedure` | what one procedure moves, and how |
-//! | `flow` | a call and its reply between two ends, drawn |
-//! | `wire` | what a type is on the wire, in words of four octets |
-//! | `diagram` | the same, drawn |
+//! | `procedure` | the data transfers of one procedure |
+//! | `flow` | the diagram of a call and its reply |
+//! | `wire` | the encoding of a type, in 4-byte words |
+//! | `diagram` | the diagram of that encoding |
 //! | `prose`, `code` | comments and declarations |
 
 mod code;
@@ -24,7 +24,7 @@ mod wire;
 
 use crate::ir::Spec;
 
-/// The page for `spec`, under the name `title`.
+/// Returns an HTML page that documents `spec`, with the title `title`.
 ///
 /// ```
 /// let compiled = rpcrdma_xdrgen::Compiler::new().source("point.x", "/* On a map. */ struct point { int x; };").compile()?;

@@ -1,4 +1,4 @@
-//! What refers to what: anchors, and who uses a type.
+//! Cross-references: anchors, and the users of each type.
 
 use std::collections::HashMap;
 
@@ -9,14 +9,14 @@ use crate::{
     ulb::parts,
 };
 
-/// The items of a specification by name, and those who use them.
+/// The items of a specification by name, with their users.
 pub(super) struct ItemUsers<'a> {
     pub(super) spec: &'a Spec,
     items: HashMap<&'a str, ItemId>,
     users: Vec<Vec<User<'a>>>,
 }
 
-/// Who uses a type.
+/// A user of a type.
 #[derive(Clone, Copy)]
 pub(super) enum User<'a> {
     Type(ItemId),
@@ -72,12 +72,12 @@ impl<'a> ItemUsers<'a> {
         self.users.get(id.0).map_or(&[], Vec::as_slice)
     }
 
-    /// The name of an item.
+    /// Returns the name of an item.
     pub(super) fn name(&self, id: ItemId) -> &'a str {
         self.spec.items.get(id.0).map_or("", |item| item.name.text.as_str())
     }
 
-    /// `text` as a link to an item.
+    /// Writes `text` as a link to an item.
     pub(super) fn link(&self, id: ItemId, text: &str, out: &mut Html) {
         out.raw("<a href=\"#").text(&item_anchor(self.name(id))).raw("\">").text(text).raw("</a>");
     }

@@ -1,4 +1,4 @@
-//! One procedure: its declaration, its comment, and how what it takes and returns travels (RFC 8166 §3.4, §3.5).
+//! The section of one procedure: its declaration, its comment, and its data transfers (RFC 8166 §3.4, §3.5).
 
 use super::{
     code,
@@ -10,48 +10,47 @@ use super::{
 };
 use crate::{
     ir::{Expr, Procedure, Program, Version},
-    report::{eligible_items, formula, limited, octets},
+    report::{bytes, eligible_items, formula, limited},
     resolve::sizes,
 };
 
-/// The smallest inline threshold there is (RFC 8166 §3.3.3).
+/// The minimum inline threshold, in bytes (RFC 8166 §3.3.3).
 const THRESHOLD: u64 = 1024;
 
-/// Octets of headers in front of arguments, with no credentials, and of results: RPC's (RFC 5531 §9) and the
-/// transport's (RFC 8166 §4.1), with chunk lists that are empty.
+/// The size of the headers before arguments (without credentials) and before results, in bytes: the RPC header
+/// (RFC 5531 §9) and the transport header with empty chunk lists (RFC 8166 §4.1).
 const BEFORE_ARGUMENTS: u64 = 40 + 28;
 const BEFORE_RESULTS: u64 = 24 + 28;
 
-/// Octets of a chunk of one segment in the transport's header.
+/// The size of a chunk with one segment in the transport header, in bytes.
 const CHUNK: u64 = 24;
 
-/// What a procedure moves.
+/// The data that a procedure transfers.
 pub(super) struct ProcedureData {
-    /// Eligible arguments and how much each may be.
+    /// The DDP-eligible arguments and their maximum sizes.
     pub(super) read: Vec<(String, String)>,
-    /// Eligible results and how much each may be.
+    /// The DDP-eligible results and their maximum sizes.
     pub(super) write: Vec<(String, String)>,
-    /// Most octets of the arguments and of the result, in the message and altogether.
+    /// The maximum sizes of the arguments, then of the result, in bytes: inline and total.
     call: (Option<u64>, Option<u64>),
     reply: (String, Option<u64>),
-    /// Whether call and reply always fit a Send.
+    /// `true` if the call, or the reply, always fits a Send. `None` if this depends on the arguments.
     short: (bool, Option<bool>),
 }
 
-/// What `procedure` moves.
+/// Returns the data that `procedure` transfers.
 pub(super) fn moves(names: &ItemUsers<'_>, procedure: &Procedure) -> ProcedureData {
     let spec = names.spec;
     let arguments = procedure.args.iter().flat_map(|argument| eligible_items(spec, argument));
-    let most = |most: Option<u64>| {
-        most.map_or("any length".to_owned(), |most| format!("at most {}", in_octets(&octets(most))))
-    };
+    let most =
+        |most: Option<u64>| most.map_or("unbounded".to_owned(), |most| format!("at most {}", in_bytes(&bytes(most))));
     let read: Vec<(String, String)> = arguments.map(|item| (item.path, most(item.max))).collect();
     let bounds = &procedure.bounds;
     let write: Vec<(String, String)> = if bounds.computed {
         let items = procedure.result.iter().flat_map(|result| eligible_items(spec, result));
         items.map(|item| (item.path, "computed for each call".to_owned())).collect()
     } else {
-        let shown = |max: &Expr| format!("at most {}", in_octets(&formula(spec, procedure, max)));
+        let shown = |max: &Expr| format!("at most {}", in_bytes(&formula(spec, procedure, max)));
         bounds.chunks.iter().map(|(path, max)| (path.clone(), shown(max))).collect()
     };
     let (mut inline, mut whole) = (Some(0_u64), Some(0_u64));
@@ -61,9 +60,8 @@ pub(super) fn moves(names: &ItemUsers<'_>, procedure: &Procedure) -> ProcedureDa
         (inline, whole) = (add(inline, facts.max_inline), add(whole, facts.max_len));
     }
     let chunks = |items: usize| CHUNK.saturating_mul(u64::try_from(items).unwrap_or(u64::MAX));
-    let fits = |octets: u64, before: u64, items: usize| {
-        octets.saturating_add(before).saturating_add(chunks(items)) <= THRESHOLD
-    };
+    let fits =
+        |bytes: u64, before: u64, items: usize| bytes.saturating_add(before).saturating_add(chunks(items)) <= THRESHOLD;
     let reply = match &bounds.inline {
         _ if bounds.computed => None,
         Expr::Const(n) => Some(fits(*n, BEFORE_RESULTS, write.len())),
@@ -72,19 +70,19 @@ pub(super) fn moves(names: &ItemUsers<'_>, procedure: &Procedure) -> ProcedureDa
     let short = (inline.is_some_and(|n| fits(n, BEFORE_ARGUMENTS, read.len())), reply);
     let inline_reply = match bounds.computed {
         true => "computed for each call".to_owned(),
-        false => format!("at most {}", in_octets(&formula(spec, procedure, &bounds.inline))),
+        false => format!("at most {}", in_bytes(&formula(spec, procedure, &bounds.inline))),
     };
     let whole_reply = procedure.result.as_ref().map_or(Some(0), |result| sizes::field(spec, result).max_len);
     ProcedureData { read, write, call: (inline, whole), reply: (inline_reply, whole_reply), short }
 }
 
-fn in_octets(amount: &str) -> String {
+fn in_bytes(amount: &str) -> String {
     match amount {
         "0" => "nothing".to_owned(),
-        "1" => "1 octet".to_owned(),
+        "1" => "1 byte".to_owned(),
         amount => match amount.split_once(" (") {
-            Some((n, unit)) => format!("{} octets ({unit}", digits(n)),
-            None => format!("{} octets", digits(amount)),
+            Some((n, unit)) => format!("{} bytes ({unit}", digits(n)),
+            None => format!("{} bytes", digits(amount)),
         },
     }
 }
@@ -93,7 +91,7 @@ fn digits(amount: &str) -> String {
     amount.parse().map_or(amount.to_owned(), grouped)
 }
 
-/// The badges that sum a procedure up.
+/// Writes the badges that summarize a procedure.
 pub(super) fn badges(procedure: &Procedure, moves: &ProcedureData, out: &mut Html) {
     if !moves.read.is_empty() {
         out.raw("<span class=\"badge read\">RDMA Read</span> ");
@@ -102,14 +100,14 @@ pub(super) fn badges(procedure: &Procedure, moves: &ProcedureData, out: &mut Htm
         out.raw("<span class=\"badge write\">RDMA Write</span> ");
     }
     if moves.short.1 != Some(true) {
-        out.raw("<span class=\"badge\" title=\"Its reply may not fit a Send: the call may have to provide a Reply chunk\">Reply chunk</span> ");
+        out.raw("<span class=\"badge\" title=\"The reply may not fit a Send, so the call may need a Reply chunk\">Reply chunk</span> ");
     }
     if procedure.idempotent {
-        out.raw("<span class=\"badge\" title=\"Twice is as good as once\">idempotent</span> ");
+        out.raw("<span class=\"badge\" title=\"Executing it twice has the same effect as once\">idempotent</span> ");
     }
 }
 
-/// All of a procedure.
+/// Writes the section of a procedure.
 pub(super) fn section(
     names: &ItemUsers<'_>,
     program: &Program,
@@ -151,22 +149,22 @@ pub(super) fn section(
 
 fn limit(most: Option<u64>) -> String {
     match limited(most).as_str() {
-        "any length" => "of any length".to_owned(),
+        "unbounded" => "unbounded".to_owned(),
         "0" => String::new(),
-        amount => format!("at most {}", in_octets(amount)),
+        amount => format!("at most {}", in_bytes(amount)),
     }
 }
 
 fn call(moves: &ProcedureData, out: &mut Html) {
     out.raw("<li><b>Call.</b> ");
     if !moves.read.is_empty() {
-        out.raw("The server pulls what is eligible out of the caller's memory: a Read chunk for each item. With all of it, the arguments are ");
+        out.raw("The server fetches DDP-eligible arguments by RDMA Read, with one Read chunk for each item. The total size of the arguments is ");
         out.text(&limit(moves.call.1)).raw(". ");
     }
     out.raw(match moves.short.0 {
-        true => "What stays in the message always fits one Send, unless credentials take the room.",
+        true => "The rest of the message always fits one Send, unless the credentials are too large.",
         false => {
-            "What stays in the message may be more than a Send takes: then all of the message is a Read chunk at position \
+            "The rest of the message may not fit a Send. In this case the whole message moves in a Read chunk at position \
              zero (RFC 8166 section 3.5.3)."
         }
     });
@@ -176,21 +174,21 @@ fn call(moves: &ProcedureData, out: &mut Html) {
 fn reply(procedure: &Procedure, moves: &ProcedureData, out: &mut Html) {
     out.raw("<li><b>Reply.</b> ");
     if !moves.write.is_empty() {
-        out.raw("The caller provides memory for what is eligible, a Write chunk for each item, and the server pushes it there. With all of it, the result is ");
+        out.raw("The server places DDP-eligible results by RDMA Write. The client provides one Write chunk for each item. The total size of the result is ");
         out.text(&limit(moves.reply.1)).raw(". ");
     }
     out.raw(match moves.short.1 {
-        Some(true) => "What stays in the message always fits one Send.",
+        Some(true) => "The rest of the message always fits one Send.",
         Some(false) => {
-            "What stays in the message may be more than a Send takes: where it may, the call provides a Reply chunk \
+            "The rest of the message may not fit a Send. In this case the call provides a Reply chunk \
              (RFC 8166 section 3.5.3)."
         }
         None if procedure.bounds.computed => {
-            "How long it gets is computed from the values of each call's arguments; beyond what a Send takes, the call \
+            "The maximum size is computed from the argument values of each call. If it exceeds a Send, the call \
              provides a Reply chunk (RFC 8166 section 3.5.3)."
         }
         None => {
-            "How long it gets depends on the arguments; beyond what a Send takes, the call provides a Reply chunk \
+            "The maximum size depends on the arguments. If it exceeds a Send, the call provides a Reply chunk \
              (RFC 8166 section 3.5.3)."
         }
     });

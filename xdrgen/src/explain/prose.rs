@@ -1,9 +1,9 @@
-//! Comments as prose: paragraphs, lists, and what was laid out by hand.
+//! Conversion of comments to HTML: paragraphs, lists and preformatted text.
 
 use super::{html::Html, names::ItemUsers};
 use crate::lexer::{is_of_word, word_len};
 
-/// What a line of a comment is part of.
+/// The kind of block that a comment line belongs to.
 #[derive(Clone, Copy, PartialEq)]
 enum LineKind {
     Paragraph,
@@ -11,12 +11,12 @@ enum LineKind {
     Layout,
 }
 
-/// A comment, without its marks.
+/// Writes a comment, given without comment marks.
 pub(super) fn prose(names: &ItemUsers<'_>, lines: &[String], out: &mut Html) {
     let mut open: Option<LineKind> = None;
     for (at, line) in lines.iter().enumerate() {
         if line.trim().is_empty() {
-            // An empty line within what is laid out is part of it.
+            // An empty line within preformatted text is part of it.
             let goes_on = open == Some(LineKind::Layout)
                 && lines.get(at + 1..).is_some_and(|rest| {
                     rest.iter()
@@ -89,13 +89,13 @@ fn kind(line: &str, open: Option<LineKind>) -> LineKind {
     let indented = line.starts_with("  ") || line.starts_with('\t');
     match open {
         Some(LineKind::Item) if indented => LineKind::Item,
-        // Columns, as of a table.
+        // Columns, for example of a table.
         _ if indented || line.trim().contains("   ") || line.contains("---") || line.contains("+-") => LineKind::Layout,
         _ => LineKind::Paragraph,
     }
 }
 
-/// A line: names of items are links, and what stands between backticks is code.
+/// Writes a line. Names of items become links, and text between backticks becomes code.
 pub(super) fn inline(names: &ItemUsers<'_>, line: &str, out: &mut Html) {
     for (at, part) in line.split('`').enumerate() {
         let code = at % 2 == 1;
@@ -123,7 +123,7 @@ pub(super) fn inline(names: &ItemUsers<'_>, line: &str, out: &mut Html) {
     }
 }
 
-/// Whether a word of prose is meant as a name: types may be called `file` too.
+/// Returns `true` if a word of prose looks like a name. A plain word such as `file` may also be the name of a type.
 fn is_name(word: &str) -> bool {
     word.len() > 3 && word.contains(|c: char| c == '_' || c.is_ascii_digit() || c.is_ascii_uppercase())
 }

@@ -1,4 +1,4 @@
-//! What a type is on the wire (RFC 4506 §4): rows of four octets, of known or unknown number.
+//! The encoding of a type (RFC 4506 §4) as rows of one or more 4-byte words.
 
 use super::names::ItemUsers;
 use crate::{
@@ -6,41 +6,41 @@ use crate::{
     resolve::sizes,
 };
 
-/// How a row is drawn.
+/// The style of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowStyle {
     /// A value.
     Value,
-    /// A count or a discriminant: it says how what follows is to be read.
+    /// A count or a discriminant, which determines how to decode the following rows.
     Control,
-    /// A type with a layout of its own.
+    /// A type that has its own diagram.
     Type,
-    /// Any number of octets or elements, or none.
+    /// A variable number of bytes or elements.
     Variable,
-    /// A heading: which case follows.
+    /// The heading of a union case.
     Case,
 }
 
-/// A row.
+/// A row of the diagram.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) look: RowStyle,
-    /// What stands in it.
+    /// The text in the row.
     pub(super) label: String,
-    /// What stands beside it.
+    /// The text beside the row.
     pub(super) note: String,
-    /// What it is a link to.
+    /// The item that the row links to.
     pub(super) link: Option<ItemId>,
-    /// Octets that it takes, if all values take as many.
-    pub(super) octets: Option<u64>,
-    /// Whether it leaves the message when it travels by RDMA.
+    /// The size in bytes, if it is the same for all values.
+    pub(super) bytes: Option<u64>,
+    /// `true` if the item is DDP-eligible.
     pub(super) eligible: bool,
 }
 
-/// Most arms of a union that are shown in full; of others the rest is counted.
+/// The maximum number of union arms to show. Only the number of further arms is shown.
 const MAX_ARMS: usize = 200;
 
-/// The rows of an item; none for what has no layout.
+/// Returns the rows of an item. Items without an encoding have no rows.
 pub(super) fn item(names: &ItemUsers<'_>, item: &Item) -> Vec<Row> {
     match &item.kind {
         ItemKind::Struct { fields, .. } => fields.iter().flat_map(|field| rows(names, field)).collect(),
@@ -51,8 +51,8 @@ pub(super) fn item(names: &ItemUsers<'_>, item: &Item) -> Vec<Row> {
     }
 }
 
-fn row(look: RowStyle, label: &str, note: &str, octets: Option<u64>) -> Row {
-    Row { look, label: label.to_owned(), note: note.to_owned(), link: None, octets, eligible: false }
+fn row(look: RowStyle, label: &str, note: &str, bytes: Option<u64>) -> Row {
+    Row { look, label: label.to_owned(), note: note.to_owned(), link: None, bytes, eligible: false }
 }
 
 fn union(names: &ItemUsers<'_>, union: &Union) -> Vec<Row> {
@@ -87,7 +87,7 @@ fn rows(names: &ItemUsers<'_>, field: &Field) -> Vec<Row> {
     };
     let ty = sizes::through_typedefs(spec, &field.ty);
     let mut rows = layout(names, name, ty);
-    // What it was called on the way.
+    // Typedefs between the field and its type.
     if let Some(id) = typedef.filter(|id| target(ty) != Some(*id)) {
         for row in &mut rows {
             row.link = row.link.or(Some(id));
@@ -113,20 +113,20 @@ fn layout(names: &ItemUsers<'_>, name: &str, ty: &Type) -> Vec<Row> {
         Type::OpaqueFixed(len) => {
             let (len, padded) = (u64::from(*len), sizes::padded(u64::from(*len)));
             let padding = if padded > len { format!(", {} of padding", padded - len) } else { String::new() };
-            vec![row(RowStyle::Value, name, &format!("opaque, {}{padding}", plural(len, "octet")), Some(padded))]
+            vec![row(RowStyle::Value, name, &format!("opaque, {}{padding}", plural(len, "byte")), Some(padded))]
         }
         Type::Opaque(max) | Type::String(max) => {
             let what = if matches!(ty, Type::String(_)) { "string" } else { "opaque" };
-            let note = format!("{what}, {}, padded to 4", up_to(*max, "octet"));
+            let note = format!("{what}, {}, padded to 4", up_to(*max, "byte"));
             vec![count("length"), row(RowStyle::Variable, name, &note, None)]
         }
         Type::ArrayFixed(base, len) => {
             let each = sizes::base(spec, *base);
-            let octets = (Some(each.min_len) == each.max_len).then(|| each.min_len.saturating_mul(u64::from(*len)));
+            let bytes = (Some(each.min_len) == each.max_len).then(|| each.min_len.saturating_mul(u64::from(*len)));
             let label = format!("{name}[0] … {name}[{}]", len.saturating_sub(1));
             let note = format!("{} of {}", plural(u64::from(*len), "element"), base.text(spec));
-            let look = if octets.is_some() { RowStyle::Type } else { RowStyle::Variable };
-            vec![Row { link: target(ty), ..row(look, &label, &note, octets) }]
+            let look = if bytes.is_some() { RowStyle::Type } else { RowStyle::Variable };
+            vec![Row { link: target(ty), ..row(look, &label, &note, bytes) }]
         }
         Type::Array(base, max) => {
             let note = format!("{} of {}", up_to(*max, "element"), base.text(spec));
@@ -141,45 +141,45 @@ fn layout(names: &ItemUsers<'_>, name: &str, ty: &Type) -> Vec<Row> {
             vec![present, Row { link: target(ty), ..row(RowStyle::Variable, name, &note, None) }]
         }
         Type::List(id) | Type::NonEmptyList(id) => {
-            let more = row(RowStyle::Control, "another one?", "bool; FALSE ends the list", Some(4));
-            let element = row(RowStyle::Variable, name, &format!("{}, and again", names.name(*id)), None);
+            let more = row(RowStyle::Control, "next element?", "bool; FALSE ends the list", Some(4));
+            let element = row(RowStyle::Variable, name, &format!("{}, repeated", names.name(*id)), None);
             let element = Row { link: Some(*id), ..element };
             if matches!(ty, Type::List(_)) { vec![more, element] } else { vec![element, more] }
         }
     }
 }
 
-/// A scalar, an enumeration, or a type with a layout of its own.
+/// Returns the row of a scalar, an enumeration, or a type that has its own diagram.
 fn value(names: &ItemUsers<'_>, name: &str, base: Base) -> Row {
     let facts = sizes::base(names.spec, base);
-    let octets = (Some(facts.min_len) == facts.max_len).then_some(facts.min_len);
-    let Base::Item(id) = base else { return row(RowStyle::Value, name, base.text(names.spec), octets) };
+    let bytes = (Some(facts.min_len) == facts.max_len).then_some(facts.min_len);
+    let Base::Item(id) = base else { return row(RowStyle::Value, name, base.text(names.spec), bytes) };
     let kind = names.spec.items.get(id.0).map(|item| &item.kind);
     let (look, what) = match kind {
         Some(ItemKind::Enum(_)) => (RowStyle::Value, "enum"),
         Some(ItemKind::Union(_)) => (RowStyle::Type, "union"),
-        Some(ItemKind::Extern(_)) => (RowStyle::Type, "type of another module"),
+        Some(ItemKind::Extern(_)) => (RowStyle::Type, "external type"),
         _ => (RowStyle::Type, "struct"),
     };
-    let size = match (octets, look) {
+    let size = match (bytes, look) {
         (_, RowStyle::Value) => String::new(),
-        (Some(octets), _) => format!(", {}", plural(octets, "octet")),
+        (Some(bytes), _) => format!(", {}", plural(bytes, "byte")),
         (None, _) => format!(", {}", size(facts.min_len, facts.max_len)),
     };
-    Row { link: Some(id), ..row(look, name, &format!("{what} {}{size}", names.name(id)), octets) }
+    Row { link: Some(id), ..row(look, name, &format!("{what} {}{size}", names.name(id)), bytes) }
 }
 
 fn target(ty: &Type) -> Option<ItemId> {
     crate::resolve::graph_target(ty)
 }
 
-/// Fewest to most octets.
+/// Formats the range of sizes, in bytes.
 pub(super) fn size(least: u64, most: Option<u64>) -> String {
-    // Beyond that it is as good as none.
+    // A larger bound is shown as unbounded, because no message can reach it.
     match most.filter(|most| *most <= u64::from(u32::MAX)) {
-        Some(most) if most == least => plural(most, "octet"),
-        Some(most) => format!("{} to {} octets", grouped(least), grouped(most)),
-        None => format!("{} octets or more", grouped(least)),
+        Some(most) if most == least => plural(most, "byte"),
+        Some(most) => format!("{} to {} bytes", grouped(least), grouped(most)),
+        None => format!("{} bytes or more", grouped(least)),
     }
 }
 
@@ -191,7 +191,7 @@ pub(super) fn plural(n: u64, what: &str) -> String {
     format!("{} {what}{}", grouped(n), if n == 1 { "" } else { "s" })
 }
 
-/// A number with its thousands apart.
+/// Formats a number in groups of three digits.
 pub(super) fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
@@ -204,7 +204,6 @@ pub(super) fn grouped(n: u64) -> String {
     out
 }
 
-/// Whether the specification has the item: ids come from it.
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,8 +214,8 @@ mod tests {
         let names = ItemUsers::new(&spec);
         let item = &spec.items[names.find(name).unwrap().0];
         let shown = |row: Row| {
-            let octets = row.octets.map_or("?".to_owned(), |n| n.to_string());
-            format!("{:?} {octets} {}{}", row.look, row.label, if row.eligible { " *" } else { "" })
+            let bytes = row.bytes.map_or("?".to_owned(), |n| n.to_string());
+            format!("{:?} {bytes} {}{}", row.look, row.label, if row.eligible { " *" } else { "" })
         };
         super::item(&names, item).into_iter().map(shown).collect()
     }
@@ -251,12 +250,12 @@ mod tests {
             [
                 "Control 4 a",
                 "Case 0 case 1",
-                "Control 4 another one?",
+                "Control 4 next element?",
                 "Variable ? l",
                 "Case 0 case 2",
                 "Case 0 default",
                 "Variable ? l2",
-                "Control 4 another one?",
+                "Control 4 next element?",
             ]
         );
     }

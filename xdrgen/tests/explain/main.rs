@@ -1,4 +1,4 @@
-//! The page of `xdrgen explain`: what is on it, and that nothing which is read becomes markup.
+//! Tests of `xdrgen explain`: the content of the page, and that input is never interpreted as markup.
 
 mod page;
 
@@ -14,7 +14,7 @@ fn page(text: &str) -> String {
     explain(&compiled.unwrap_or_else(|diagnostics| panic!("{diagnostics}")).spec, "t.x")
 }
 
-/// What a reader sees, a line for each element that holds text; rows of pictures with their classes.
+/// Returns the visible text of the page, one line for each text element, with its class.
 fn outline(page: &str) -> String {
     let mut out = String::new();
     let mut skipped = 0;
@@ -44,7 +44,7 @@ fn outline(page: &str) -> String {
 }
 
 #[test]
-fn what_is_on_the_page_of_the_example() {
+fn page_of_the_example_matches_the_golden_outline() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let text = fs::read_to_string(root.join("tests/explain/parcels.x")).unwrap();
     let outline = outline(&page(&text));
@@ -54,18 +54,18 @@ fn what_is_on_the_page_of_the_example() {
     }
     let expected = fs::read_to_string(&golden).unwrap_or_default();
     for (at, (new, old)) in outline.lines().zip(expected.lines()).enumerate() {
-        assert_eq!(new, old, "line {} of {}; UPDATE_GOLDEN=1 writes it anew", at + 1, golden.display());
+        assert_eq!(new, old, "line {} of {}; set UPDATE_GOLDEN=1 to update it", at + 1, golden.display());
     }
     assert_eq!(outline.lines().count(), expected.lines().count());
 }
 
-/// Elements and attributes that the page is made of.
+/// The elements and attributes that a page may contain.
 const ELEMENTS: &str = "html head meta title style body nav input div details summary ol ul li a span main header h1 h2 h3 \
     p aside dl dt dd section table thead tbody tr th td code pre figure svg path text tspan g rect b i br footer script";
 const ATTRIBUTES: &str = "lang charset http-equiv content name class href id type placeholder aria-label autocomplete open \
     title role viewBox d x y rx width height";
 
-/// Checks that a page is well formed, made of what it should be, and that each link leads somewhere.
+/// Checks that a page is well formed, contains only known elements and attributes, and has no dead link.
 fn check(page: &str) {
     let known = |list: &'static str| list.split_whitespace().collect::<BTreeSet<_>>();
     let (elements, attributes) = (known(ELEMENTS), known(ATTRIBUTES));
@@ -129,7 +129,7 @@ fn every_specification_has_a_page() {
 }
 
 #[test]
-fn what_is_read_is_text() {
+fn input_is_escaped() {
     let hostile = "</script><script>alert(1)</script> <img src=x onerror=alert(1)> --> ]]> &lt; \" onclick=\"a()\" `<b>` ' \
                    - <i> javascript:alert(1) <svg onload=alert(1)> </title></style>";
     let text = format!(
@@ -148,12 +148,12 @@ fn only_the_page_s_own_script_is_allowed() {
     let page = page("struct a { int x; };");
     let script = page.split_once("<script>").unwrap().1.split_once("</script>").unwrap().0;
     let digest = base64::engine::general_purpose::STANDARD.encode(Sha256::digest(script));
-    assert!(page.contains(&format!("script-src 'sha256-{digest}'")), "src/explain/script.sha256 is to be {digest}");
+    assert!(page.contains(&format!("script-src 'sha256-{digest}'")), "write {digest} to src/explain/script.sha256");
     assert!(page.contains("default-src 'none'") && !page.contains("http://") && !page.contains("https://"));
 }
 
 #[test]
-fn a_page_of_any_length_takes_no_time() {
+fn long_pages_are_written_quickly() {
     let start = std::time::Instant::now();
     let arms: String = (0..5_000).map(|n| format!("case {n}: int a{n};\n")).collect();
     let structs: String = (0..3_000).map(|n| format!("/* s{n} */ struct s{n} {{ u x; s{n} *next; }};\n")).collect();

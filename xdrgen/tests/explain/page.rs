@@ -1,4 +1,4 @@
-//! HTML taken apart, as far as the pages go.
+//! A minimal HTML parser, sufficient for the pages.
 
 /// A part of a page.
 #[derive(Debug)]
@@ -8,7 +8,7 @@ pub(crate) enum Part<'a> {
     Text(&'a str),
 }
 
-/// The parts of `page`, in order.
+/// Returns the parts of `page`, in order.
 pub(crate) fn parts(page: &str) -> Vec<Part<'_>> {
     let mut rest = page.strip_prefix("<!DOCTYPE html>").unwrap();
     let mut parts = Vec::new();
@@ -28,7 +28,7 @@ pub(crate) fn parts(page: &str) -> Vec<Part<'_>> {
         }
         let name = tag.split([' ', '/']).next().unwrap();
         parts.push(Part::Open { name, attributes: attributes(&tag[name.len()..]) });
-        // Until their end, these are no markup.
+        // The contents of these elements are not markup.
         if matches!(name, "script" | "style") {
             let end = rest.find(&format!("</{name}>")).unwrap();
             parts.push(Part::Text(&rest[..end]));

@@ -6,10 +6,10 @@ use quote::quote;
 use super::module::{Packing, ProcedureModel, ProgramModule, ReplyView};
 
 impl ProgramModule<'_> {
-    /// The client's type and methods.
+    /// Returns the client type and its methods.
     pub(super) fn client(&self) -> TokenStream {
         let (client, name, visibility) = (self.module("client"), &self.client, &self.visibility);
-        let docs = format!(" A client of `{}`: calls over one channel.", self.version);
+        let docs = format!(" A typed client of `{}`.", self.version);
         let methods = self.procedures.iter().map(|procedure| self.methods(procedure));
         let cut = self.cut();
         let from = self.std.path("From");
@@ -21,13 +21,13 @@ impl ProgramModule<'_> {
             }
 
             impl #name {
-                /// A client whose calls go over `channel`.
+                /// Creates a client that sends its calls over `channel`.
                 #[must_use]
                 pub fn new(channel: #client::Channel) -> Self {
                     Self { channel }
                 }
 
-                /// The channel that the calls go over.
+                /// Returns the channel of the client.
                 #[must_use]
                 pub fn channel(&self) -> &#client::Channel {
                     &self.channel
@@ -77,13 +77,13 @@ impl ProgramModule<'_> {
         let plain = if plain.starts_with("r#") { format!("`{plain}`") } else { format!("[`{plain}`](Self::{plain})") };
         let (function, sync) = (self.std.path("Fn"), self.std.path("Sync"));
         let view = procedure.view.as_ref().map(|ReplyView { method: method_view, ty: borrowed, read }| {
-            let docs = format!(" As {plain}, but `look` has the result where it lies, in its borrowed form.");
+            let docs = format!(" Calls the procedure like {plain}, but passes the result to `look` in its borrowed form, without a copy.");
             let xdr = self.module("xdr");
             quote! {
                 #[doc = #docs]
                 ///
                 /// # Errors
-                /// As there, and when the options do not fit the call.
+                /// Returns the same errors, and an error if the options do not fit the call.
                 #many
                 pub async fn #method_view<T>(
                     &self
@@ -99,12 +99,12 @@ impl ProgramModule<'_> {
                 }
             }
         });
-        let with_docs = format!(" As {plain}, with a deadline, landing buffers or credentials.");
+        let with_docs = format!(" Calls the procedure like {plain}, with a deadline, landing buffers or credentials.");
         quote! {
             #docs
             ///
             /// # Errors
-            /// When the call could not be made or answered, or the server refused it.
+            /// Returns an error if the call cannot be sent, if no reply arrives, or if the server rejects the call.
             #many
             pub async fn #method(&self #(, #declared)*) -> #result<#reply, #client::CallError> {
                 self.channel.call::<#marker>(#packed, #client::CallOptions::default()).await
@@ -113,7 +113,7 @@ impl ProgramModule<'_> {
             #[doc = #with_docs]
             ///
             /// # Errors
-            /// As there, and when the options do not fit the call.
+            /// Returns the same errors, and an error if the options do not fit the call.
             #many
             pub async fn #method_with(
                 &self

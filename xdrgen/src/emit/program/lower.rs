@@ -1,4 +1,4 @@
-//! From the IR's program versions to modules.
+//! Lowering of program versions from the IR to modules.
 
 use std::ops::Range;
 
@@ -23,11 +23,11 @@ use crate::{
     ulb::DEFAULT_LIMIT,
 };
 
-/// Names that a version's module has of its own, those of the prelude that markers must not hide, and that of generic
-/// parameters, which would hide a marker.
+/// Reserved names of a version module: its own constants, prelude names that markers must not shadow, and the name of generic
+/// parameters, which would shadow a marker.
 const RESERVED: [&str; 8] = ["PROGRAM", "VERSION", "PORT", "Ok", "Err", "Some", "None", "T"];
 
-/// A version of a program, and the names of its module.
+/// A program version, with the Rust names of its module.
 #[derive(Debug)]
 pub(crate) struct Named<'a> {
     program: &'a ir::Program,
@@ -40,7 +40,7 @@ pub(crate) struct Named<'a> {
     procedures: Vec<NamedProcedure<'a>>,
 }
 
-/// A procedure and its names.
+/// A procedure, with its Rust names.
 #[derive(Debug)]
 struct NamedProcedure<'a> {
     procedure: &'a ir::Procedure,
@@ -50,12 +50,12 @@ struct NamedProcedure<'a> {
     view: Ident,
 }
 
-/// Methods that a client has of its own, and those that the prelude's traits give it, or a handler in its `Arc`: those are found
-/// before a procedure's.
+/// Reserved method names: a client's own methods, and methods of prelude traits on a client or on the `Arc` of a handler. These
+/// would take precedence over the method of a procedure.
 const METHODS: [&str; 9] = ["new", "channel", "clone", "drop", "into", "try_into", "to_owned", "as_ref", "as_mut"];
 
 impl<'a> Named<'a> {
-    /// Names everything in `version`; its module gets a name of `outer`.
+    /// Assigns Rust names to everything in `version`. Takes the name of the module from `outer`.
     pub(crate) fn new(program: &'a ir::Program, version: &'a ir::Version, outer: &mut NameScope) -> Self {
         let module = outer.claim(&version.name.text, Case::Snake);
         let mut scope = NameScope::reserving(&RESERVED);
@@ -89,9 +89,9 @@ impl<'a> Named<'a> {
     }
 }
 
-/// A version as a module.
+/// Lowers a version to a module.
 ///
-/// A `range` of its procedures makes a module with these alone, which [`ProgramModule::pieces`] cuts. Without a range the module is
+/// If `range` is given, the module contains only these procedures, and [`ProgramModule::pieces`] cuts it. Otherwise the module is
 /// complete.
 pub(crate) fn lower<'a>(
     layout: &'a Layout<'a>,
@@ -107,7 +107,7 @@ pub(crate) fn lower<'a>(
     }
     docs.rename(&version.name.text, &names.module);
     let is_cut = range.is_some();
-    // Of modules that are cut, the first gives what is not of a procedure.
+    // Of the modules that are cut, the first provides the code that does not belong to a procedure.
     let is_first = range.as_ref().is_none_or(|range| range.start == 0);
     let chosen = range.and_then(|range| names.procedures.get(range)).unwrap_or(&names.procedures);
     let procedures = chosen.iter().map(|procedure| lower_procedure(&view, procedure)).collect();
@@ -152,7 +152,7 @@ fn lower_procedure(view: &View<'_>, names: &NamedProcedure<'_>) -> ProcedureMode
     docs.xdr(&procedure.text);
 
     let mut own = OwnTypes { view, declarations: Vec::new(), codecs: Vec::new() };
-    // Variables of the generated methods.
+    // Reserve the variables of the generated methods.
     let mut scope = NameScope::reserving(&["self", "cx", "options", "args", "call", "handler", "result", "look"]);
     let single = procedure.args.len() == 1;
     let params: Vec<Param> = procedure
@@ -188,12 +188,12 @@ fn lower_procedure(view: &View<'_>, names: &NamedProcedure<'_>) -> ProcedureMode
         let slot = view.borrowed().slot(result);
         let method = names.view.clone();
         match slot.borrowed {
-            // A view of bytes is no type with another form.
+            // A plain byte view has no generated borrowed type.
             None | Some(Borrowed::View) => None,
             Some(Borrowed::Value) if matches!(slot.wire, WireForm::Plain) => {
                 Some(ReplyView { method, ty: slot.ty, read: quote!(let result = decoder.read_ref()?;) })
             }
-            // `Option`, `Vec` and `NonEmpty` have no borrowed form: the codec's functions read their contents.
+            // `Option`, `Vec` and `NonEmpty` have no borrowed form. Codec functions decode their contents.
             Some(_) => {
                 let (runtime, read) = (&view.layout().runtime, slot.read());
                 Some(ReplyView { method, ty: slot.ty, read: quote!(use #runtime::xdr; let result = #read?;) })
@@ -237,12 +237,12 @@ fn lower_procedure(view: &View<'_>, names: &NamedProcedure<'_>) -> ProcedureMode
     }
 }
 
-/// A marker's name without `r#`.
+/// Returns the name of a marker without `r#`.
 fn convert_marker(marker: &Ident) -> String {
     marker.to_string().trim_start_matches("r#").to_owned()
 }
 
-/// Whether the Rust type's own codec is that of the declaration.
+/// Returns `true` if the codec of the Rust type is also the codec of the declaration.
 fn is_plain(view: &View<'_>, field: &Field) -> bool {
     let slot = view.slot(field);
     let unbounded = matches!(field.ty, Type::Opaque(u32::MAX) | Type::String(u32::MAX) | Type::Array(_, u32::MAX));
@@ -253,7 +253,7 @@ fn is_scalar(view: &View<'_>, ty: &Type) -> bool {
     matches!(ty, Type::Base(base) if !matches!(view.layout().resolve(*base), Base::Item(_)) || is_small(view, ty))
 }
 
-/// Whether a value is passed as it is.
+/// Returns `true` if a value is passed by value.
 fn is_small(view: &View<'_>, ty: &Type) -> bool {
     let Type::Base(base) = ty else { return false };
     match view.layout().resolve(*base) {
@@ -263,13 +263,13 @@ fn is_small(view: &View<'_>, ty: &Type) -> bool {
     }
 }
 
-/// A member of such a type: an argument, or the result.
+/// A member of a generated type: an argument or the result.
 struct Member<'a> {
     name: Ident,
     field: &'a Field,
 }
 
-/// Types that a procedure has of its own.
+/// The types that are generated for a procedure.
 struct OwnTypes<'a> {
     view: &'a View<'a>,
     declarations: Vec<TokenStream>,
@@ -277,7 +277,7 @@ struct OwnTypes<'a> {
 }
 
 impl OwnTypes<'_> {
-    /// A struct whose encoding is that of its members, one after another.
+    /// Declares a struct whose encoding is the sequence of its members.
     fn declare<'f>(&mut self, name: &Ident, docs: &str, members: impl Iterator<Item = Member<'f>>) {
         let layout = self.view.layout();
         let (mut declared, mut codecs) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! Programs: one module for each version, with its procedures, a typed client and the server's trait.
+//! Programs: one module for each version, with its procedures, a typed client and a server trait.
 
 mod client;
 mod lower;
@@ -17,7 +17,7 @@ pub(crate) use self::{
 use super::{names::ident, target::codec_block};
 
 impl ProgramModule<'_> {
-    /// Writes the module out.
+    /// Generates the module.
     pub(crate) fn emit(&self, stubs: Stubs) -> TokenStream {
         let (name, docs, visibility) = (&self.name, &self.docs, &self.visibility);
         let numbers = self.numbers();
@@ -63,7 +63,7 @@ impl ProgramModule<'_> {
         }
     }
 
-    /// The imports of the module. Those of a module that is cut are the same for every range of procedures.
+    /// Returns the imports of the module. If the module is cut, they are the same for every range of procedures.
     fn imports(&self, stubs: Stubs) -> TokenStream {
         if !self.is_cut {
             return self.std.imports(&self.runtime);
@@ -85,25 +85,25 @@ impl ProgramModule<'_> {
         }
     }
 
-    /// The path of a module of the runtime.
+    /// Returns the path of a runtime module.
     fn module(&self, name: &'static str) -> TokenStream {
         self.std.module(&self.runtime, name)
     }
 
-    /// The path of a type in `module` of `alloc`.
+    /// Returns the path of a type in the module `module` of `alloc`.
     fn alloc(&self, module: &str, name: &str) -> TokenStream {
         let (runtime, module, ident) = (&self.runtime, ident(module), ident(name));
         self.std.short(name, quote!(#runtime::alloc::#module::#ident))
     }
 
-    /// A line to cut at, among items.
+    /// Returns an item whose printed line is a cutting point.
     fn cut(&self) -> Option<TokenStream> {
         let name = format_ident!("{CUT}");
         self.is_cut.then(|| quote!(const #name: () = ();))
     }
 
-    /// The printed text of a module that is cut, in pieces. Those with an odd index are what its procedures add to the module,
-    /// and each of the others is the same for every range of procedures.
+    /// Cuts the printed text of a module into pieces. Pieces with an odd index contain what the procedures add to the module. The
+    /// other pieces are the same for every range of procedures.
     pub(crate) fn pieces(text: &str) -> Vec<String> {
         let (item, arm) = (format!("const {CUT}: () = ();"), format!("{CUT} => {{}}"));
         let mut pieces = vec![String::new()];
@@ -117,13 +117,13 @@ impl ProgramModule<'_> {
         pieces
     }
 
-    /// What is in the module, from where the stubs are.
+    /// Returns the path of an item of the module, as seen from the stubs.
     fn path(&self, name: &Ident) -> TokenStream {
         let module = &self.name;
         if self.outside { quote!(#module::#name) } else { quote!(#name) }
     }
 
-    /// The constants.
+    /// Returns the constants.
     fn numbers(&self) -> TokenStream {
         let visibility = &self.inner_visibility;
         let of = if self.program == self.version {
@@ -134,7 +134,7 @@ impl ProgramModule<'_> {
         let (program_docs, version_docs) = (format!(" The program number{of}"), format!(" The version number{of}"));
         let (program, version) = (hex(self.program_number), Literal::u32_unsuffixed(self.version_number));
         let port = self.port.map(|port| {
-            let docs = format!(" The port that is assigned to `{}` on RDMA (RFC 8166 §6).", self.program);
+            let docs = format!(" The RDMA port that is assigned to `{}` (RFC 8166 §6).", self.program);
             let port = Literal::u16_unsuffixed(port);
             quote!(#[doc = #docs] #visibility const PORT: u16 = #port;)
         });
@@ -148,7 +148,7 @@ impl ProgramModule<'_> {
     }
 }
 
-/// A program number as specifications write them.
+/// Formats a program number in the style of specifications.
 fn hex(number: u32) -> TokenStream {
     let text =
         if number > 0xffff { format!("0x{:X}_{:04X}", number >> 16, number & 0xffff) } else { number.to_string() };

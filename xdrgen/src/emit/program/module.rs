@@ -1,142 +1,142 @@
-//! A version of a program, ready to be written out, whichever front door it came in by.
+//! The model of a program version. It comes from an XDR specification or from a Rust trait.
 
 use proc_macro2::{Ident, TokenStream};
 
 use super::super::{names::Std, options::EmitOptions};
 
-/// A version of a program.
+/// A program version.
 #[derive(Debug)]
 pub(crate) struct ProgramModule<'a> {
     /// The path of the runtime crate.
     pub(crate) runtime: TokenStream,
-    /// How standard names are written.
+    /// The form of standard names.
     pub(crate) std: Std<'a>,
-    /// The module's name.
+    /// The name of the module.
     pub(crate) name: Ident,
-    /// Whether only numbers and markers are in the module, and all that names types beside it.
+    /// `true` if the module contains only numbers and markers, and the code that names types is outside the module.
     pub(crate) outside: bool,
-    /// Visibility of what is beside the module, and of the module.
+    /// The visibility of the module and of the items outside.
     pub(crate) visibility: TokenStream,
-    /// The same visibility as what is in the module has to write it.
+    /// The same visibility, written for items inside the module.
     pub(crate) inner_visibility: TokenStream,
-    /// Documentation of the module.
+    /// The documentation of the module.
     pub(crate) docs: TokenStream,
-    /// The program's name in the specification.
+    /// The XDR name of the program.
     pub(crate) program: String,
-    /// The version's name in the specification.
+    /// The XDR name of the version.
     pub(crate) version: String,
-    /// The program's number.
+    /// The program number.
     pub(crate) program_number: u32,
-    /// The version's number.
+    /// The version number.
     pub(crate) version_number: u32,
-    /// The port that is assigned to it.
+    /// The RDMA port of the program, if one is assigned.
     pub(crate) port: Option<u16>,
-    /// The client's name.
+    /// The name of the client type.
     pub(crate) client: Ident,
-    /// The server trait's name.
+    /// The name of the server trait.
     pub(crate) handler: Ident,
-    /// Documentation of the server trait, where it has its own.
+    /// The documentation of the server trait, if it differs from the default.
     pub(crate) handler_docs: Option<TokenStream>,
-    /// The name of what makes a service of a handler.
+    /// The name of the dispatcher, which turns a handler into a service.
     pub(crate) server: Ident,
     /// The procedures.
     pub(crate) procedures: Vec<ProcedureModel>,
-    /// Markers of the version's procedures if one of them may have more eligible items than servers accept by themselves.
+    /// The markers of all procedures, if one of them may have more eligible items than servers accept by default.
     pub(crate) many_chunks: Option<Vec<Ident>>,
-    /// Whether lines of [`CUT`] surround what each procedure adds to.
+    /// `true` if the module contains [`CUT`] lines around the code that procedures add.
     pub(crate) is_cut: bool,
 }
 
-/// The name in lines that [`ProgramModule::pieces`] cuts at.
+/// The name in the lines at which [`ProgramModule::pieces`] cuts.
 pub(super) const CUT: &str = "__XDRGEN_CUT";
 
 /// A procedure.
 #[derive(Debug)]
 pub(crate) struct ProcedureModel {
-    /// Its name in the specification.
+    /// The XDR name of the procedure.
     pub(crate) xdr_name: String,
-    /// Its number.
+    /// The procedure number.
     pub(crate) number: u32,
     /// The marker type.
     pub(crate) marker: Ident,
-    /// The client's and the handler's method.
+    /// The name of the client method and the handler method.
     pub(crate) method: Ident,
-    /// The client's method that takes options.
+    /// The name of the client method with options.
     pub(crate) method_with: Ident,
-    /// The client's method that passes on the result in its borrowed form, where it has one.
+    /// The client method that passes on the borrowed form of the result, if there is one.
     pub(crate) view: Option<ReplyView>,
-    /// Documentation of the marker.
+    /// The documentation of the marker type.
     pub(crate) docs: TokenStream,
-    /// Documentation of the handler's method.
+    /// The documentation of the handler method.
     pub(crate) handler_docs: TokenStream,
-    /// Documentation of the client's method.
+    /// The documentation of the client method.
     pub(crate) client_docs: TokenStream,
-    /// `@idempotent`
+    /// `true` if the procedure is idempotent.
     pub(crate) idempotent: bool,
-    /// The arguments as one type.
+    /// The type of the combined arguments.
     pub(crate) args: TokenStream,
     /// The arguments as parameters.
     pub(crate) params: Vec<Param>,
-    /// How the parameters make the one type.
+    /// How the parameters are combined.
     pub(crate) packing: Packing,
     /// The result.
     pub(crate) reply: TokenStream,
-    /// Types of its own, with their codecs.
+    /// Types that are generated for this procedure.
     pub(crate) declarations: Vec<TokenStream>,
-    /// Codecs of these.
+    /// The codecs of these types.
     pub(crate) codecs: Vec<TokenStream>,
-    /// The reply's bounds from `args`: the body of a function.
+    /// The body of the function that computes the reply bounds from `args`.
     pub(crate) bounds: TokenStream,
-    /// The handler's method up to and including its body or semicolon, where it was written out.
+    /// The complete handler method, including its body or semicolon, if the user wrote it.
     pub(crate) signature: Option<TokenStream>,
 }
 
-/// A client's method that passes on a result in its borrowed form.
+/// A client method that passes on the borrowed form of a result.
 #[derive(Debug)]
 pub(crate) struct ReplyView {
-    /// The method's name.
+    /// The name of the method.
     pub(crate) method: Ident,
     /// The borrowed form.
     pub(crate) ty: TokenStream,
-    /// The statements that read it from `decoder` into `result`.
+    /// The statements that decode the result from `decoder` into `result`.
     pub(crate) read: TokenStream,
 }
 
 /// A parameter.
 #[derive(Debug)]
 pub(crate) struct Param {
-    /// Its name.
+    /// The name of the parameter.
     pub(crate) name: Ident,
-    /// Its type.
+    /// The type of the parameter.
     pub(crate) ty: TokenStream,
-    /// Whether clients take it by value because it is as small as a reference.
+    /// `true` if clients take the parameter by value, because it is as small as a reference.
     pub(crate) small: bool,
 }
 
-/// How parameters make a procedure's arguments.
+/// How the parameters of a procedure are combined into its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Packing {
-    /// There are none.
+    /// There are no parameters.
     Void,
-    /// The one parameter is the arguments.
+    /// The only parameter is the arguments.
     Single,
-    /// They are fields of a struct.
+    /// The parameters are the fields of a struct.
     Struct,
-    /// They are a tuple.
+    /// The parameters are the elements of a tuple.
     Tuple,
 }
 
-/// Which stubs to write.
+/// The stubs to generate.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stubs {
-    /// A typed client.
+    /// `true` to generate a typed client.
     pub(crate) client: bool,
-    /// The server's trait and its dispatcher.
+    /// `true` to generate the server trait and its dispatcher.
     pub(crate) server: bool,
 }
 
 impl Stubs {
-    /// Those that the options ask for.
+    /// Returns the stubs that the options select.
     pub(crate) fn of(options: &EmitOptions) -> Self {
         Self { client: options.client, server: options.server }
     }

@@ -1,4 +1,4 @@
-//! The marker type of a procedure, and its bounds.
+//! The marker type of a procedure, and its reply bounds.
 
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
@@ -7,7 +7,7 @@ use super::super::codec::mentions;
 use super::module::{ProcedureModel, ProgramModule};
 
 impl ProgramModule<'_> {
-    /// The marker type of `procedure`.
+    /// Returns the marker type of `procedure`.
     pub(super) fn marker(&self, procedure: &ProcedureModel) -> TokenStream {
         let ProcedureModel { marker, docs, .. } = procedure;
         let visibility = &self.inner_visibility;
@@ -18,7 +18,7 @@ impl ProgramModule<'_> {
         }
     }
 
-    /// What the marker type tells.
+    /// Returns the implementation of `Procedure` for the marker type.
     pub(super) fn procedure(&self, procedure: &ProcedureModel) -> TokenStream {
         let service = self.module("service");
         let ProcedureModel { args, reply, bounds, .. } = procedure;

@@ -1,4 +1,4 @@
-//! The server's side: a trait with a method for each procedure, and the dispatcher over it.
+//! The server side: a trait with a method for each procedure, and its dispatcher.
 
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
@@ -6,7 +6,7 @@ use quote::quote;
 use super::module::{CUT, Packing, ProcedureModel, ProgramModule};
 
 impl ProgramModule<'_> {
-    /// The trait and the dispatcher.
+    /// Returns the trait and the dispatcher.
     pub(super) fn server(&self) -> TokenStream {
         let handler = self.handler();
         let dispatcher = self.dispatcher();
@@ -17,7 +17,10 @@ impl ProgramModule<'_> {
         let (name, dispatcher) = (&self.handler, &self.server);
         let (send, sync) = (self.std.path("Send"), self.std.path("Sync"));
         let visibility = &self.visibility;
-        let docs = format!(" What a server of `{}` does. [`{dispatcher}`] makes a service of it.", self.version);
+        let docs = format!(
+            " The server interface of `{}`. [`{dispatcher}`] turns an implementation into a service.",
+            self.version
+        );
         let docs = self.handler_docs.clone().unwrap_or_else(|| quote!(#[doc = #docs]));
         let methods = self.procedures.iter().map(|procedure| self.handler_method(procedure));
         let cut = self.cut();
@@ -61,7 +64,7 @@ impl ProgramModule<'_> {
         let server = self.module("server");
         let (arc, boxed) = (self.alloc("sync", "Arc"), self.alloc("boxed", "Box"));
         let clone = self.std.path("Clone");
-        let docs = format!(" Makes a service of a [`{handler}`]: what a server is given.");
+        let docs = format!(" A service that dispatches calls to a [`{handler}`].");
         let service_name = &self.version;
         let visibility = &self.visibility;
         let constant = |name: &str| self.path(&Ident::new(name, Span::call_site()));
@@ -125,13 +128,13 @@ impl ProgramModule<'_> {
             #visibility struct #name<T>(#arc<T>);
 
             impl<T> #name<T> {
-                /// A service whose procedures `handler` carries out.
+                /// Creates a service that dispatches calls to `handler`.
                 #[must_use]
                 pub fn new(handler: T) -> Self {
                     Self(#arc::new(handler))
                 }
 
-                /// A service over a handler that is shared with others.
+                /// Creates a service from a shared handler.
                 #[must_use]
                 pub fn from_arc(handler: #arc<T>) -> Self {
                     Self(handler)

@@ -1,4 +1,4 @@
-//! Conversions of unions that are an `Option` or a `Result` under another name.
+//! Conversions of unions that are equivalent to an `Option` or a `Result`.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
@@ -6,7 +6,7 @@ use quote::quote;
 use super::Emitter;
 use crate::ir::{Arm, Base, Case, Field, Union};
 
-/// The variants of a union that is switched by a boolean and has one void arm.
+/// The variants of a union with a boolean discriminant and one void arm.
 pub(super) struct OptionVariants<'a> {
     /// The variant that holds the value.
     pub(super) some: &'a Ident,
@@ -16,26 +16,26 @@ pub(super) struct OptionVariants<'a> {
     pub(super) value: &'a TokenStream,
 }
 
-/// The variants of a union over a status: see `Layout::status_of`.
+/// The variants of a union whose discriminant is a status. See `Layout::status_of`.
 pub(super) struct ResultVariants<'a> {
     /// The variant of success.
     pub(super) ok: &'a Ident,
-    /// The type that it holds.
+    /// The type of the value of a success.
     pub(super) value: &'a TokenStream,
     /// The type of the status.
     pub(super) status: &'a TokenStream,
-    /// The void cases: the status and the variant of each.
+    /// The status and the variant of each void case.
     pub(super) void: Vec<(TokenStream, Ident)>,
     /// The variant of the default arm.
     pub(super) default: &'a Ident,
-    /// The type that the default arm holds beside the status.
+    /// The type of the data in the default arm, if any.
     pub(super) failure: Option<&'a TokenStream>,
 }
 
-/// The label of a case that stands for the default arm. It is a keyword of XDR.
+/// The label of a case that replaces the default arm. No other case has this label, because it is an XDR keyword.
 pub(super) const DEFAULT: &str = "default";
 
-/// The same union, where it is switched by a boolean, with `default` as the case that it stands for.
+/// Replaces the default arm of a union with a boolean discriminant by the remaining case. Returns `None` for other unions.
 pub(super) fn boolean(base: Base, union: &Union) -> Option<Union> {
     let default = union.default.as_ref().filter(|_| base == Base::Bool)?;
     let [Arm { cases, .. }] = union.arms.as_slice() else { return None };
@@ -53,12 +53,12 @@ pub(super) fn boolean(base: Base, union: &Union) -> Option<Union> {
 pub(super) struct Conversions {
     /// Methods of the union.
     pub(super) methods: TokenStream,
-    /// Implementations of `From`, both ways.
+    /// Implementations of `From` in both directions.
     pub(super) impls: Vec<TokenStream>,
 }
 
 impl Emitter<'_> {
-    /// From and to `Option`.
+    /// Returns the conversions from and to `Option`.
     pub(super) fn option_conversions(&self, variants: &OptionVariants<'_>) -> Conversions {
         let OptionVariants { some, none, value } = variants;
         let (name, lifetime) = (&self.name.ident, self.lifetime());
@@ -108,7 +108,7 @@ impl Emitter<'_> {
         Conversions { methods, impls }
     }
 
-    /// From and to `Result`.
+    /// Returns the conversions from and to `Result`.
     pub(super) fn result_conversions(&self, variants: &ResultVariants<'_>) -> Conversions {
         let ResultVariants { ok, value, status, void, default, failure } = variants;
         let (name, lifetime) = (&self.name.ident, self.lifetime());
@@ -136,7 +136,7 @@ impl Emitter<'_> {
             #[doc = #docs]
             ///
             /// # Errors
-            /// The status, if it is not success.
+            /// Returns the status if it is not success.
             #[inline]
             pub fn into_result(self) -> #result<#value, #status> {
                 match self {

@@ -1,4 +1,4 @@
-//! Enumerations: an `enum` of their names, from and to numbers.
+//! Enumerations: a Rust `enum` with conversions from and to numbers.
 
 use std::collections::HashMap;
 
@@ -62,7 +62,7 @@ impl Emitter<'_> {
                 }
             },
             quote! {
-                /// Writes the name in XDR.
+                /// Writes the XDR name.
                 impl ::core::fmt::Display for #name {
                     fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
                         let name = match self { #(#texts),* };
@@ -108,15 +108,15 @@ impl Emitter<'_> {
     }
 }
 
-/// An enumerator and its name in Rust.
+/// An enumerator and its Rust name.
 struct EnumName<'a> {
     enumerator: &'a Enumerator,
     name: RustName,
-    /// The variant of the same value, where one was declared before.
+    /// The earlier variant with the same value, if any.
     alias_of: Option<Ident>,
 }
 
-/// Names the values of an enumeration.
+/// Assigns Rust names to the enumerators of an enumeration.
 fn named(enumerators: &[Enumerator]) -> Vec<EnumName<'_>> {
     let mut scope = NameScope::reserving(&["VARIANTS"]);
     let mut variants: HashMap<i32, Ident> = HashMap::new();
@@ -131,12 +131,12 @@ fn named(enumerators: &[Enumerator]) -> Vec<EnumName<'_>> {
     names
 }
 
-/// The text that an enumerator's name in Rust is made of.
+/// Returns the text from which the Rust name of an enumerator is derived.
 pub(super) fn text(enumerator: &Enumerator) -> &str {
     enumerator.short.as_deref().unwrap_or(&enumerator.name.text)
 }
 
-/// The variant of each value.
+/// Returns the variant of each value.
 pub(super) fn variants(enumerators: &[Enumerator]) -> HashMap<i64, Ident> {
     let variants = named(enumerators).into_iter().filter(|named| named.alias_of.is_none());
     variants.map(|named| (i64::from(named.enumerator.value), named.name.ident)).collect()

@@ -1,4 +1,4 @@
-//! Discriminated unions: an `enum` with a variant for each case.
+//! Discriminated unions: a Rust `enum` with a variant for each case.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,14 +20,15 @@ use super::{
 };
 use crate::ir::{Base, Enumerator, Field, ItemKind, Type, Union};
 
-/// A difference in size between variants that clippy remarks on is more than this many octets; our sizes are estimates.
+/// The size difference between variants, in bytes, above which generated code allows clippy's warning. Clippy itself has a larger
+/// threshold, but our sizes are estimates.
 const UNEVEN: u64 = 128;
 
 impl Emitter<'_> {
     pub(super) fn union(&self, union: &Union) -> Emitted {
         let (docs, derive, name) = (self.docs("union"), self.derive(false), &self.name.ident);
         let cases = Cases::new(self.layout, &self.view, &union.discriminant);
-        // `default` of a boolean is the other case.
+        // The `default` arm of a boolean union is the other case.
         let completed = conversions::boolean(cases.base, union);
         let union = completed.as_ref().unwrap_or(union);
         let mut scope = NameScope::default();
@@ -63,7 +64,7 @@ impl Emitter<'_> {
             }
         }
         let exhaustive = cases.are_all(&listed);
-        // A default arm that nothing is left for has no variant.
+        // A default arm that no value selects has no variant.
         let default = union.default.as_ref().filter(|_| !exhaustive).map(|field| {
             let variant = scope.claim("default", Case::Camel);
             let mut docs = match field {
@@ -84,14 +85,14 @@ impl Emitter<'_> {
             values.push(quote!(Self::#variant(discriminant #rest) => *discriminant));
             DefaultCodec { variant, fields }
         });
-        // What is open says so by a number: an enumeration has no name for it.
+        // The variant holds a number, because the enumeration has no variant for an unknown value.
         let open = default.is_none() && cases.enumerators.is_some() && self.layout.is_open(self.id);
         let unknown = open.then(|| {
             let variant = scope.claim("unknown", Case::Camel);
             let mut docs = Docs::new(
                 &[],
-                "A number that selects no arm. What belongs to it is not known, nor where it ends: it is the last that was \
-                 read of its message.",
+                "A discriminant that selects no arm. The length of its data is unknown, so decoding of the message ends \
+                 after it.",
             );
             docs.rename("unknown", &variant);
             let (docs, variant) = (docs.attributes(), variant.ident);
@@ -103,7 +104,7 @@ impl Emitter<'_> {
             .then(|| quote!(#[allow(clippy::large_enum_variant)]));
         let (ty, lifetime) = (&cases.ty, self.lifetime());
         let of = format!(
-            " The discriminant, `{}`, that selects the arm.",
+            " Returns the discriminant, `{}`, that selects the arm.",
             xdr_text::declaration(self.layout.spec, &union.discriminant)
         );
         let (ty, select) = match &unknown {
@@ -163,7 +164,7 @@ impl Emitter<'_> {
         Emitted { declaration, codec }
     }
 
-    /// Conversions from and to `Option` or `Result`, where the union is one of them.
+    /// Returns the conversions from and to `Option` or `Result`, if the union is equivalent to one of them.
     fn conversions(
         &self,
         union: &Union,
@@ -210,14 +211,14 @@ impl Emitter<'_> {
     }
 }
 
-/// The values of a union's discriminant.
+/// The discriminant of a union.
 struct Cases<'a> {
-    /// Its Rust type.
+    /// The Rust type of the discriminant.
     ty: TokenStream,
     base: Base,
-    /// Each value's variant, where it is an enumeration.
+    /// The variant of each value, if the discriminant is an enumeration.
     enumerators: Option<&'a HashMap<i64, Ident>>,
-    /// The names of an enumeration.
+    /// The enumerators, if the discriminant is an enumeration.
     names: &'a [Enumerator],
 }
 
@@ -239,7 +240,7 @@ impl<'a> Cases<'a> {
         Self { ty: view.base(base), base, enumerators, names }
     }
 
-    /// What the variant of a case is named after.
+    /// Returns the text from which the variant name of a case is derived.
     fn variant(&self, label: &str, value: i64) -> String {
         if self.base == Base::Bool {
             return if value == 0 { "false" } else { "true" }.to_owned();
@@ -256,7 +257,7 @@ impl<'a> Cases<'a> {
         if value < 0 { format!("case_minus_{}", value.unsigned_abs()) } else { format!("case_{value}") }
     }
 
-    /// A case as a pattern that is an expression as well.
+    /// Returns a case as code that is valid both as a pattern and as an expression.
     fn pattern(&self, value: i64) -> TokenStream {
         if self.base == Base::Bool {
             return if value == 0 { quote!(false) } else { quote!(true) };
@@ -273,7 +274,7 @@ impl<'a> Cases<'a> {
         }
     }
 
-    /// Whether `listed` is every value that the discriminant can have.
+    /// Returns `true` if `listed` contains every value of the discriminant.
     fn are_all(&self, listed: &HashSet<i64>) -> bool {
         match &self.enumerators {
             Some(enumerators) => enumerators.keys().all(|value| listed.contains(value)),
