@@ -35,7 +35,7 @@ pub struct Spec {
 pub struct Item {
     /// The name of the item.
     pub name: Name,
-    /// Its comment, without comment marks.
+    /// The comment of the item, without comment marks.
     pub doc: Vec<String>,
     /// The XDR declaration without annotations. The documentation of the generated type shows it.
     pub text: String,

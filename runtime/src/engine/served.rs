@@ -35,13 +35,13 @@ const NOT_PULLED: OutgoingResponse = OutgoingResponse::Refusal(TransportError::S
 /// The stage of a call of the peer.
 #[derive(Debug)]
 enum ServedStage {
-    /// Its Read chunks are being fetched.
+    /// The Read chunks of the call are being fetched.
     Pulling,
     /// The upper layer is working on it.
     Served,
-    /// Its response is queued.
+    /// The response is queued.
     Answered(OutgoingResponse),
-    /// Its last Send is in flight or about to be posted.
+    /// The last Send of the response is in flight or about to be posted.
     Sending,
     /// The connection is lost; the sinks of its Read chunks are being deregistered.
     Lost,

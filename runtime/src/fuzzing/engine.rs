@@ -72,7 +72,7 @@ pub(super) struct World<N: Network> {
     now: Instant,
     /// Local calls in flight.
     calls: BTreeSet<CallId>,
-    /// Whether a local call was ever made.
+    /// True once a local call was made.
     pub(super) has_called: bool,
     /// Calls of the peer without a reply.
     arrived: VecDeque<IncomingCall>,

@@ -26,7 +26,7 @@ const MAX_PULLED: u64 = 1 << 16;
 struct Registered {
     memory: RegisterableMemory,
     access: Access,
-    /// Whether the peer invalidated the region by Send with Invalidate.
+    /// True if the peer invalidated the region by Send with Invalidate.
     invalid: bool,
 }
 
@@ -40,7 +40,7 @@ struct Provider {
     disconnecting: bool,
     gone: bool,
     send_threshold: usize,
-    /// Whether both peers make calls.
+    /// True if both peers make calls.
     symmetric: bool,
 }
 

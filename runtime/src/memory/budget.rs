@@ -136,7 +136,7 @@ impl Drop for BudgetCharge {
 pub struct MemoryShare {
     budget: Option<Arc<MemoryBudget>>,
     turn: Arc<BudgetWaiter>,
-    /// Whether the connection is in the queue.
+    /// True while the connection is in the queue.
     waits: bool,
 }
 

@@ -50,7 +50,7 @@ pub struct ReadChunk {
 pub struct WriteChunk {
     /// Data written by the responder; empty for an unused chunk.
     pub data: Bytes,
-    /// Whether the requester provided segments. `false` denotes the empty Write chunk of RFC 8166 §4.3.2.3.
+    /// True if the requester provided segments. `false` denotes the empty Write chunk of RFC 8166 §4.3.2.3.
     pub provided: bool,
 }
 
@@ -73,7 +73,7 @@ pub struct Decoder<'a> {
     /// Stack use of the values of the entered levels, in bytes.
     frames: usize,
     memory: usize,
-    /// Whether [`abandon`](Decoder::abandon) was called.
+    /// True once [`abandon`](Decoder::abandon) was called.
     abandoned: bool,
     /// State of copied items; `None` until the first copy.
     copies: Option<CopiedItems>,
