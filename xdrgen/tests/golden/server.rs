@@ -52,7 +52,9 @@ pub mod calc_v1 {
         fn null(
             &self,
             _cx: &server::Context,
-        ) -> impl ::core::future::Future<Output = Result<(), server::HandlerError>> + Send {
+        ) -> impl ::core::future::Future<
+            Output = Result<(), server::HandlerError>,
+        > + Send {
             async { Ok(()) }
         }
 
@@ -61,7 +63,9 @@ pub mod calc_v1 {
             &self,
             cx: &server::Context,
             args: i32,
-        ) -> impl ::core::future::Future<Output = Result<i32, server::HandlerError>> + Send;
+        ) -> impl ::core::future::Future<
+            Output = Result<i32, server::HandlerError>,
+        > + Send;
     }
 
     /// A service that dispatches calls to a [`CalcV1`].
