@@ -392,7 +392,7 @@ async fn too_long_reply_fails_its_call() {
             assert_eq!(before.unwrap().0, pattern(5, 90_000));
             let error = error.unwrap_err();
             let CallError::Transport { failure: CallFailure::BadReply(why), .. } = &error else { panic!("{error}") };
-            assert!(why.contains("100000 of StreamConfig::max_record"), "{why}");
+            assert!(why.contains("more than StreamConfig::max_record (100000)"), "{why}");
             assert!(!error.is_retry_safe() && !error.is_connection_loss());
             assert_eq!(call::<Get>(&channel, &Range(6, 90_000)).await.unwrap().0, pattern(6, 90_000));
             // On the same connection, and without retries.

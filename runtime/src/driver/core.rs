@@ -89,7 +89,10 @@ pub(crate) struct DriverCore<I: EngineIo, U: InboundCalls> {
     formats: CallFormats,
     /// Commands taken from the port that were not executed yet.
     commands: VecDeque<DriverCommand>,
-    /// The wakers of callers whose results were delivered in this round. Empty between rounds. Kept to reuse its memory.
+    /// The results of this round's finished calls. Delivered after the counters are published, because a caller may read them
+    /// as soon as it has its result. Empty between rounds, like `wakers`; both are kept to reuse their memory.
+    results: Vec<(ResultSlot, CallResult)>,
+    /// The wakers of callers whose results were delivered in this round.
     wakers: Vec<Waker>,
 }
 
@@ -123,6 +126,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             limits,
             formats: CallFormats::default(),
             commands: VecDeque::new(),
+            results: Vec::new(),
             wakers: Vec::new(),
         }
     }
@@ -162,9 +166,8 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
                 }
                 self.check_closing(&run);
             }
-            if !self.wakers.is_empty() {
-                self.publish();
-                self.wakers.drain(..).for_each(Waker::wake);
+            if !self.results.is_empty() {
+                self.deliver_results();
             }
             let polled = self.io.poll(&mut self.engine, cx, run.has_woken_others);
             if polled.is_pending() && !self.io.has_input(&self.engine) && self.commands.is_empty() {
@@ -211,7 +214,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             let mut has_work = false;
             while let Some(event) = self.engine.poll_event() {
                 match event {
-                    EngineEvent::CallFinished { id, result } => self.deliver(id, result, run),
+                    EngineEvent::CallFinished { id, result } => self.finish_call(id, result, run),
                     EngineEvent::CallArrived(call) => {
                         self.handle_call(call, run);
                         has_work = true;
@@ -286,14 +289,14 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         }
     }
 
-    fn deliver(&mut self, id: CallId, result: CallResult, run: &mut PollState) {
+    fn finish_call(&mut self, id: CallId, result: CallResult, run: &mut PollState) {
         if let Ok(reply) = &result {
             self.formats.calls.count(reply.call);
             self.formats.replies.count(FormatChoice { format: reply.format, reason: reply.reason });
         }
         run.has_woken_others = true;
         if let Some(slot) = self.calls.remove(id) {
-            self.port.deliver(slot, result, &mut self.wakers);
+            self.results.push((slot, result));
         }
     }
 
@@ -353,9 +356,15 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         self.port.publish_counters(self.engine.counters(), self.formats);
     }
 
-    fn finish(&mut self, reason: &CloseReason) {
+    /// Publishes the counters, delivers the results of finished calls, and wakes their callers.
+    fn deliver_results(&mut self) {
         self.publish();
+        self.port.deliver(&mut self.results, &mut self.wakers);
         self.wakers.drain(..).for_each(Waker::wake);
+    }
+
+    fn finish(&mut self, reason: &CloseReason) {
+        self.deliver_results();
         self.upcalls.closed(reason);
         self.port.give_back(&mut self.commands);
         self.port.close(reason);

@@ -230,21 +230,29 @@ impl DriverPort {
         std::mem::swap(&mut inner.commands, commands);
     }
 
-    /// Delivers a result to the caller in `slot`, and moves the caller's waker to `wakers`.
-    pub(crate) fn deliver(&self, slot: ResultSlot, result: CallResult, wakers: &mut Vec<Waker>) {
+    /// Delivers `results` to the callers in their slots, and moves the callers' wakers to `wakers`.
+    pub(crate) fn deliver(&self, results: &mut Vec<(ResultSlot, CallResult)>, wakers: &mut Vec<Waker>) {
+        // Results without a caller. Dropped outside of the lock, because they may free much memory.
+        let mut unwanted = Vec::new();
         let mut inner = self.lock();
-        let Some(state) = inner.slots.get_mut(slot.0 as usize) else { return };
-        match std::mem::replace(state, SlotState::Done(result)) {
-            SlotState::Waiting(waker) => wakers.extend(waker),
-            SlotState::Abandoned => {
-                let unwanted = std::mem::replace(state, SlotState::Abandoned);
-                inner.free_slot(slot.0);
-                drop(inner);
-                self.permits.add_permits(1);
-                drop(unwanted);
+        for (slot, result) in results.drain(..) {
+            let Some(state) = inner.slots.get_mut(slot.0 as usize) else { continue };
+            match state {
+                SlotState::Waiting(waker) => {
+                    wakers.extend(waker.take());
+                    *state = SlotState::Done(result);
+                }
+                SlotState::Abandoned => {
+                    inner.free_slot(slot.0);
+                    unwanted.push(result);
+                }
+                // Unreachable: a slot gets one result per call.
+                SlotState::Free { .. } | SlotState::Done(_) => {}
             }
-            // Unreachable: a slot gets one result per call.
-            other @ (SlotState::Free { .. } | SlotState::Done(_)) => *state = other,
+        }
+        drop(inner);
+        if !unwanted.is_empty() {
+            self.permits.add_permits(unwanted.len());
         }
     }
 

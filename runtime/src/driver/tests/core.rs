@@ -47,6 +47,11 @@ struct Script {
     /// Duration of the next poll.
     slow: Option<Duration>,
     started: usize,
+    /// Calls that have finished, and the replies that the counters count.
+    finished: Vec<CallId>,
+    replies: u64,
+    /// The port whose first caller looks for its result when the counters are read next.
+    watched: Option<Arc<DriverPort>>,
     /// `true` once the driver has closed the connection.
     closing: bool,
     closed: bool,
@@ -98,10 +103,20 @@ impl Engine for Scripted {
     }
     fn poll_work(&mut self, _port: &mut (), _now: Instant) {}
     fn poll_event(&mut self) -> Option<EngineEvent> {
-        self.state().closed.then(|| EngineEvent::Closed(CloseReason::Disconnected(DisconnectReason::Remote)))
+        let mut state = self.state();
+        if let Some(id) = state.finished.pop() {
+            state.replies += 1;
+            return Some(EngineEvent::CallFinished { id, result: super::port::reply() });
+        }
+        state.closed.then(|| EngineEvent::Closed(CloseReason::Disconnected(DisconnectReason::Remote)))
     }
     fn counters(&self) -> ConnectionCounters {
-        ConnectionCounters::default()
+        let mut state = self.state();
+        if let Some(port) = state.watched.take() {
+            let result = port.poll_result(ResultSlot(0), &mut Context::from_waker(Waker::noop()));
+            assert!(result.is_pending(), "a result was delivered before the counters that include it");
+        }
+        ConnectionCounters { replies_received: state.replies, ..ConnectionCounters::default() }
     }
     fn memory(&self) -> &MemoryShare {
         &self.share
@@ -171,6 +186,23 @@ async fn calls_not_started_are_reported_as_unsent() {
         }
     }
     assert_eq!(unsent, 40 - started, "calls reported as unsent");
+}
+
+/// A caller that has its result finds it in the counters: they are published before the result is delivered.
+#[tokio::test]
+async fn counters_are_published_before_results() {
+    let state = Arc::new(Mutex::new(Script::default()));
+    let mut core = Scripted::core(&state, 1);
+    let port = Arc::clone(core.port());
+    let slot = port.start(port.try_reserve().unwrap(), super::port::call()).unwrap();
+    poll(&mut core, Waker::noop());
+    {
+        let mut state = state.lock().unwrap();
+        (state.finished, state.watched, state.input) = (vec![CallId(1)], Some(Arc::clone(&port)), true);
+    }
+    poll(&mut core, Waker::noop());
+    assert!(port.poll_result(slot, &mut Context::from_waker(Waker::noop())).is_ready());
+    assert_eq!(port.counters().replies_received, 1);
 }
 
 /// Returns a connection whose deadline passed so long ago that the process must have been suspended.

@@ -94,7 +94,7 @@ fn slots_are_used_again() {
 
     let slot = start(&port);
     assert!(port.poll_result(slot, &mut cx).is_pending());
-    port.deliver(slot, reply(), &mut wakers);
+    port.deliver(&mut vec![(slot, reply())], &mut wakers);
     wakers.drain(..).for_each(Waker::wake);
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     assert!(matches!(port.poll_result(slot, &mut cx), Poll::Ready(Ok(_))));
@@ -106,13 +106,13 @@ fn slots_are_used_again() {
     let other = start(&port);
     assert_ne!(other, slot);
     assert!(port.try_reserve().is_none(), "both slots are in use");
-    port.deliver(again, reply(), &mut wakers);
+    port.deliver(&mut vec![(again, reply())], &mut wakers);
     assert!(wakers.is_empty());
     assert_eq!(start(&port), slot);
     assert_eq!(taken(&port), ["start 0", "start 0", "cancel 0", "start 1", "start 0"]);
 
     // The caller is dropped after its result was delivered.
-    port.deliver(other, reply(), &mut wakers);
+    port.deliver(&mut vec![(other, reply())], &mut wakers);
     port.abandon(other);
     assert!(port.try_reserve().is_some());
     assert!(taken(&port).is_empty());

@@ -1,4 +1,4 @@
-//! The version 1 header: its lengths, decoding and encoding.
+//! The version 1 header: its lengths, and its decoding and encoding in XDR (RFC 8166 §4).
 
 use super::header::{
     RdmaBody, RdmaMsg, RpcRdmaError, RpcRdmaErrvers, RpcRdmaHeader, RpcRdmaHeaderNomsg, XdrRdmaSegment, XdrReadList,

@@ -14,7 +14,7 @@
 //!
 //! The provider does not copy tagged payload (RDMA Write, RDMA Read Response). It writes the payload to the socket from
 //! the caller's memory, and reads it from the socket into the registered memory.
-//! [`QueuePair::copied_payload`](super::QueuePair::copied_payload) counts the exceptions, and the module `input` explains
+//! [`QueuePair::copied_payload_bytes`](super::QueuePair::copied_payload_bytes) counts the exceptions, and the module `input` explains
 //! how they are avoided. Sends are copied where that is cheaper than a separate entry in a vectored system call.
 //!
 //! # Workaround for `siw`

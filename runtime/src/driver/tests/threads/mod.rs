@@ -93,7 +93,8 @@ impl Model {
                     // A call ends once, with its reply or with its cancellation.
                     if let Some(at) = self.in_flight.iter().position(|(_, other)| *other == slot) {
                         self.in_flight.remove(at);
-                        self.port.deliver(slot, Err(CallFailure::BadReply("cancelled".into())), wakers);
+                        let cancelled = Err(CallFailure::BadReply("cancelled".into()));
+                        self.port.deliver(&mut vec![(slot, cancelled)], wakers);
                     }
                 }
                 _ => return false,
@@ -121,12 +122,14 @@ impl Model {
             if replies.is_empty() {
                 return Poll::Pending;
             }
+            let mut results = Vec::new();
             for number in replies {
                 // A missing call was cancelled before.
                 let Some(at) = self.in_flight.iter().position(|(other, _)| *other == number) else { continue };
                 let (_, slot) = self.in_flight.remove(at);
-                self.port.deliver(slot, reply(number), &mut wakers);
+                results.push((slot, reply(number)));
             }
+            self.port.deliver(&mut results, &mut wakers);
             wakers.drain(..).for_each(Waker::wake);
         }
     }
