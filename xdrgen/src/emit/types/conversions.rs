@@ -14,6 +14,8 @@ pub(super) struct OptionVariants<'a> {
     pub(super) none: &'a Ident,
     /// The type of the value.
     pub(super) value: &'a TokenStream,
+    /// The type that a reference to the value points to: the value's own, or the content's if the value is a `Box`.
+    pub(super) target: &'a TokenStream,
 }
 
 /// The variants of a union whose discriminant is a status. See `Layout::status_of`.
@@ -60,7 +62,7 @@ pub(super) struct Conversions {
 impl Emitter<'_> {
     /// Returns the conversions from and to `Option`.
     pub(super) fn option_conversions(&self, variants: &OptionVariants<'_>) -> Conversions {
-        let OptionVariants { some, none, value } = variants;
+        let OptionVariants { some, none, value, target } = variants;
         let (name, lifetime) = (&self.name.ident, self.lifetime());
         let (option, from) = (self.view.std("Option"), self.view.std("From"));
         let methods = quote! {
@@ -77,7 +79,7 @@ impl Emitter<'_> {
             /// Returns a reference to the value, if there is one.
             #[inline]
             #[must_use]
-            pub fn as_option(&self) -> #option<&#value> {
+            pub fn as_option(&self) -> #option<&#target> {
                 match self {
                     Self::#some(value) => Some(value),
                     Self::#none => None,

@@ -179,7 +179,11 @@ impl Emitter<'_> {
             ) else {
                 return Conversions::default();
             };
-            return self.option_conversions(&OptionVariants { some, none: &none.variant, value });
+            let target = match union.arms.iter().find_map(|arm| arm.field.as_ref()) {
+                Some(Field { ty: Type::Base(base), boxed: true, .. }) => self.view.base(*base),
+                _ => value.clone(),
+            };
+            return self.option_conversions(&OptionVariants { some, none: &none.variant, value, target: &target });
         }
         let (Some(_), Some(default)) = (self.layout.status_of(union), default) else { return Conversions::default() };
         let Some((ok, value)) = arms.iter().find_map(|arm| Some((&arm.variant, &arm.fields.first()?.slot.ty))) else {
