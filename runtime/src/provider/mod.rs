@@ -28,7 +28,7 @@ mod first_message_nudge;
 mod io_error;
 pub mod iwarp;
 pub(crate) mod socket;
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+#[cfg(feature = "_verbs")]
 pub mod verbs;
 
 pub use io_error::IoError;

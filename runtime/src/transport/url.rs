@@ -9,7 +9,7 @@ pub enum Scheme {
     /// `iwarp`: iWARP in user space over TCP.
     Iwarp,
     /// `rdma`: an RDMA device, accessed through verbs.
-    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+    #[cfg(feature = "_verbs")]
     Rdma,
     /// `tcp`: ONC RPC over TCP with record marking (RFC 5531 §11), without RDMA.
     Tcp,
@@ -19,7 +19,7 @@ impl Scheme {
     /// The schemes built into this library, for error messages.
     pub const BUILT_IN: &'static [&'static str] = &[
         "iwarp",
-        #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+        #[cfg(feature = "_verbs")]
         "rdma",
         "tcp",
     ];
@@ -29,7 +29,7 @@ impl Scheme {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Iwarp => "iwarp",
-            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            #[cfg(feature = "_verbs")]
             Self::Rdma => "rdma",
             Self::Tcp => "tcp",
         }
@@ -189,7 +189,7 @@ impl FromStr for Url {
         let (scheme, rest) = text.split_once("://").ok_or_else(|| UrlError::NoScheme { url: url() })?;
         let scheme = match scheme {
             "iwarp" => Scheme::Iwarp,
-            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            #[cfg(feature = "_verbs")]
             "rdma" => Scheme::Rdma,
             "tcp" => Scheme::Tcp,
             other => {
@@ -238,7 +238,7 @@ impl FromStr for Url {
                     parsed.crc = false;
                     true
                 }
-                #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+                #[cfg(feature = "_verbs")]
                 (Scheme::Rdma, Some(("busy", microseconds))) => {
                     parsed.busy_poll = Duration::from_micros(microseconds.parse().unwrap_or(u64::MAX));
                     parsed.busy_poll <= Duration::from_secs(1)
@@ -313,7 +313,7 @@ mod tests {
         }
     }
 
-    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+    #[cfg(feature = "_verbs")]
     #[test]
     fn rdma() {
         for (text, microseconds) in [("rdma://10.0.0.1:20049", 0), ("rdma://[fd09::1]:7?busy=50", 50)] {
@@ -327,11 +327,11 @@ mod tests {
     fn bad() {
         for (text, said) in [
             ("localhost:20100", "scheme://host:port"),
-            #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
+            #[cfg(not(feature = "_verbs"))]
             ("rdma://host:1", "verbs are not part of this build"),
-            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            #[cfg(feature = "_verbs")]
             ("rdma://host:1?busy=1000001", "busy=MICROSECONDS"),
-            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            #[cfg(feature = "_verbs")]
             ("rdma://host:1?crc=off", "crc=on|off (iwarp)"),
             ("quic://host:1", "built in: iwarp"),
             ("iwarp://:1", "no host"),
