@@ -48,12 +48,13 @@ pub union ibv_gid {
     pub global: ibv_gid_global_t,
 }
 #[repr(C)]
+#[derive(Copy, Clone)]
 pub struct ibv_gid_global_t {
     pub subnet_prefix: u64,
     pub interface_id: u64,
 }
 pub mod ibv_node_type {
-    pub type Type = c_int;
+    pub type Type = std::ffi::c_int;
     pub const IBV_NODE_UNKNOWN: Type = -1;
     pub const IBV_NODE_CA: Type = 1;
     pub const IBV_NODE_SWITCH: Type = 2;
@@ -64,7 +65,7 @@ pub mod ibv_node_type {
     pub const IBV_NODE_UNSPECIFIED: Type = 7;
 }
 pub mod ibv_transport_type {
-    pub type Type = c_int;
+    pub type Type = std::ffi::c_int;
     pub const IBV_TRANSPORT_UNKNOWN: Type = -1;
     pub const IBV_TRANSPORT_IB: Type = 0;
     pub const IBV_TRANSPORT_IWARP: Type = 1;
@@ -109,12 +110,13 @@ impl BitOr<ibv_device_cap_flags> for ibv_device_cap_flags {
 #[derive(Copy, Clone, Hash, PartialEq, Eq)]
 pub struct ibv_device_cap_flags(pub c_uint);
 pub mod ibv_atomic_cap {
-    pub type Type = c_uint;
+    pub type Type = std::ffi::c_uint;
     pub const IBV_ATOMIC_NONE: Type = 0;
     pub const IBV_ATOMIC_HCA: Type = 1;
     pub const IBV_ATOMIC_GLOB: Type = 2;
 }
 #[repr(C)]
+#[derive(Copy, Clone)]
 pub struct ibv_device_attr {
     pub fw_ver: [c_char; 64],
     pub node_guid: u64,
@@ -158,7 +160,7 @@ pub struct ibv_device_attr {
     pub phys_port_cnt: u8,
 }
 pub mod ibv_mtu {
-    pub type Type = c_uint;
+    pub type Type = std::ffi::c_uint;
     pub const IBV_MTU_256: Type = 1;
     pub const IBV_MTU_512: Type = 2;
     pub const IBV_MTU_1024: Type = 3;
@@ -166,7 +168,7 @@ pub mod ibv_mtu {
     pub const IBV_MTU_4096: Type = 5;
 }
 pub mod ibv_port_state {
-    pub type Type = c_uint;
+    pub type Type = std::ffi::c_uint;
     pub const IBV_PORT_NOP: Type = 0;
     pub const IBV_PORT_DOWN: Type = 1;
     pub const IBV_PORT_INIT: Type = 2;
@@ -240,7 +242,7 @@ pub union ibv_async_event_element_t {
     pub port_num: c_int,
 }
 pub mod ibv_wc_status {
-    pub type Type = c_uint;
+    pub type Type = std::ffi::c_uint;
     pub const IBV_WC_SUCCESS: Type = 0;
     pub const IBV_WC_LOC_LEN_ERR: Type = 1;
     pub const IBV_WC_LOC_QP_OP_ERR: Type = 2;
@@ -267,7 +269,7 @@ pub mod ibv_wc_status {
     pub const IBV_WC_TM_RNDV_INCOMPLETE: Type = 23;
 }
 pub mod ibv_wc_opcode {
-    pub type Type = c_uint;
+    pub type Type = std::ffi::c_uint;
     pub const IBV_WC_SEND: Type = 0;
     pub const IBV_WC_RDMA_WRITE: Type = 1;
     pub const IBV_WC_RDMA_READ: Type = 2;
@@ -308,6 +310,7 @@ impl BitOr<ibv_wc_flags> for ibv_wc_flags {
 #[derive(Copy, Clone, Hash, PartialEq, Eq)]
 pub struct ibv_wc_flags(pub c_uint);
 #[repr(C)]
+#[derive(Copy, Clone)]
 pub struct ibv_wc {
     pub wr_id: u64,
     pub status: ibv_wc_status::Type,
@@ -376,7 +379,7 @@ pub struct ibv_mr {
     pub rkey: u32,
 }
 pub mod ibv_mw_type {
-    pub type Type = c_uint;
+    pub type Type = std::ffi::c_uint;
     pub const IBV_MW_TYPE_1: Type = 1;
     pub const IBV_MW_TYPE_2: Type = 2;
 }
@@ -390,6 +393,7 @@ pub struct ibv_mw {
     pub type_: ibv_mw_type::Type,
 }
 #[repr(C)]
+#[derive(Copy, Clone)]
 pub struct ibv_global_route {
     pub dgid: ibv_gid,
     pub flow_label: u32,
@@ -398,6 +402,7 @@ pub struct ibv_global_route {
     pub traffic_class: u8,
 }
 #[repr(C)]
+#[derive(Copy, Clone)]
 pub struct ibv_ah_attr {
     pub grh: ibv_global_route,
     pub dlid: u16,
@@ -408,7 +413,7 @@ pub struct ibv_ah_attr {
     pub port_num: u8,
 }
 pub mod ibv_qp_type {
-    pub type Type = c_uint;
+    pub type Type = std::ffi::c_uint;
     pub const IBV_QPT_RC: Type = 2;
     pub const IBV_QPT_UC: Type = 3;
     pub const IBV_QPT_UD: Type = 4;
@@ -472,7 +477,7 @@ impl BitOr<ibv_qp_attr_mask> for ibv_qp_attr_mask {
 #[derive(Copy, Clone, Hash, PartialEq, Eq)]
 pub struct ibv_qp_attr_mask(pub c_uint);
 pub mod ibv_qp_state {
-    pub type Type = c_uint;
+    pub type Type = std::ffi::c_uint;
     pub const IBV_QPS_RESET: Type = 0;
     pub const IBV_QPS_INIT: Type = 1;
     pub const IBV_QPS_RTR: Type = 2;
@@ -483,12 +488,13 @@ pub mod ibv_qp_state {
     pub const IBV_QPS_UNKNOWN: Type = 7;
 }
 pub mod ibv_mig_state {
-    pub type Type = c_uint;
+    pub type Type = std::ffi::c_uint;
     pub const IBV_MIG_MIGRATED: Type = 0;
     pub const IBV_MIG_REARM: Type = 1;
     pub const IBV_MIG_ARMED: Type = 2;
 }
 #[repr(C)]
+#[derive(Copy, Clone)]
 pub struct ibv_qp_attr {
     pub qp_state: ibv_qp_state::Type,
     pub cur_qp_state: ibv_qp_state::Type,
@@ -518,7 +524,7 @@ pub struct ibv_qp_attr {
     pub rate_limit: u32,
 }
 pub mod ibv_wr_opcode {
-    pub type Type = c_uint;
+    pub type Type = std::ffi::c_uint;
     pub const IBV_WR_RDMA_WRITE: Type = 0;
     pub const IBV_WR_RDMA_WRITE_WITH_IMM: Type = 1;
     pub const IBV_WR_SEND: Type = 2;
@@ -558,6 +564,7 @@ pub struct ibv_sge {
     pub lkey: u32,
 }
 #[repr(C)]
+#[derive(Copy, Clone)]
 pub struct ibv_send_wr {
     pub wr_id: u64,
     pub next: *mut ibv_send_wr,
@@ -799,7 +806,7 @@ pub struct ibv_context {
     pub abi_compat: *mut c_void,
 }
 pub mod rdma_cm_event_type {
-    pub type Type = c_uint;
+    pub type Type = std::ffi::c_uint;
     pub const RDMA_CM_EVENT_ADDR_RESOLVED: Type = 0;
     pub const RDMA_CM_EVENT_ADDR_ERROR: Type = 1;
     pub const RDMA_CM_EVENT_ROUTE_RESOLVED: Type = 2;
@@ -818,13 +825,14 @@ pub mod rdma_cm_event_type {
     pub const RDMA_CM_EVENT_TIMEWAIT_EXIT: Type = 15;
 }
 pub mod rdma_port_space {
-    pub type Type = c_uint;
+    pub type Type = std::ffi::c_uint;
     pub const RDMA_PS_IPOIB: Type = 2;
     pub const RDMA_PS_TCP: Type = 262;
     pub const RDMA_PS_UDP: Type = 273;
     pub const RDMA_PS_IB: Type = 319;
 }
 #[repr(C)]
+#[derive(Copy, Clone)]
 pub struct rdma_ib_addr {
     pub sgid: ibv_gid,
     pub dgid: ibv_gid,
@@ -900,6 +908,7 @@ pub struct rdma_conn_param {
     pub qp_num: u32,
 }
 #[repr(C)]
+#[derive(Copy, Clone)]
 pub struct rdma_ud_param {
     pub private_data: *const c_void,
     pub private_data_len: u8,
@@ -908,6 +917,7 @@ pub struct rdma_ud_param {
     pub qkey: u32,
 }
 #[repr(C)]
+#[derive(Copy, Clone)]
 pub struct rdma_cm_event {
     pub id: *mut rdma_cm_id,
     pub listen_id: *mut rdma_cm_id,
@@ -922,7 +932,7 @@ pub union param_t {
     pub ud: rdma_ud_param,
 }
 pub mod verbs_context_before {
-    pub type Type = c_uint;
+    pub type Type = std::ffi::c_uint;
     pub const SZ: Type = 8;
     pub const MODIFY_CQ: Type = 184;
 }
