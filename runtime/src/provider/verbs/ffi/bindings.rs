@@ -155,3 +155,71 @@ pub(in crate::provider::verbs) unsafe fn query_port(
 pub(in crate::provider::verbs) fn missing_library() -> Option<&'static str> {
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use std::mem::MaybeUninit;
+
+    use super::*;
+
+    /// The end of a `verbs_context`, from the function that `ibv_modify_cq` calls.
+    #[repr(C)]
+    struct ExtendedContext {
+        modify_cq: unsafe extern "C" fn(*mut ibv_cq, *mut ibv_modify_cq_attr) -> c_int,
+        between: [usize; 21],
+        size: usize,
+        context: ibv_context,
+    }
+
+    unsafe extern "C" fn modify(_: *mut ibv_cq, attributes: *mut ibv_modify_cq_attr) -> c_int {
+        // SAFETY: the test passes readable attributes.
+        unsafe { (*attributes).moderate.cq_count.into() }
+    }
+
+    #[test]
+    fn extended_functions_need_a_library_that_has_them() {
+        let whole = size_of::<ExtendedContext>();
+        for (abi, size, result) in [
+            (usize::MAX, whole, 7),
+            (usize::MAX, whole + 200, 7),
+            // An older library, whose structure begins later.
+            (usize::MAX, whole - 8, UNSUPPORTED),
+            // An `ibv_context` that is not part of a larger structure.
+            (0, whole, UNSUPPORTED),
+        ] {
+            // SAFETY: integers, pointers and functions that may be absent, for which zeros are valid.
+            let (mut context, mut cq): (ibv_context, ibv_cq) = unsafe { std::mem::zeroed() };
+            context.abi_compat = ptr::without_provenance_mut(abi);
+            let mut extended = ExtendedContext { modify_cq: modify, between: [0; 21], size, context };
+            let start = (&raw mut extended).cast::<u8>();
+            cq.context = start.wrapping_add(offset_of!(ExtendedContext, context)).cast();
+            let mut attributes = ibv_modify_cq_attr {
+                attr_mask: ibv_cq_attr_mask::IBV_CQ_ATTR_MODERATE.0,
+                moderate: ibv_moderate_cq { cq_count: 7, cq_period: 1 },
+            };
+            // SAFETY: the queue refers to the context above, which is large enough for the stated size.
+            let code = unsafe { ibv_modify_cq(&raw mut cq, &raw mut attributes) };
+            assert_eq!(code, result, "{abi:#x}, {size}");
+        }
+    }
+
+    #[test]
+    fn functions_that_a_device_lacks_fail() {
+        // SAFETY: as above.
+        let (mut context, mut cq, mut qp, mut pd): (ibv_context, ibv_cq, ibv_qp, ibv_pd) =
+            unsafe { std::mem::zeroed() };
+        cq.context = &raw mut context;
+        qp.context = &raw mut context;
+        pd.context = &raw mut context;
+        let mut completion = MaybeUninit::uninit();
+        // SAFETY: the objects are live. No function is called.
+        unsafe {
+            assert_eq!(ibv_poll_cq(&raw mut cq, 1, completion.as_mut_ptr()), -1);
+            assert_eq!(ibv_req_notify_cq(&raw mut cq, 0), UNSUPPORTED);
+            assert_eq!(ibv_post_send(&raw mut qp, ptr::null_mut(), &mut ptr::null_mut()), UNSUPPORTED);
+            assert_eq!(ibv_post_recv(&raw mut qp, ptr::null_mut(), &mut ptr::null_mut()), UNSUPPORTED);
+            assert!(alloc_window(&raw mut pd).is_null());
+        }
+        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(UNSUPPORTED));
+    }
+}
