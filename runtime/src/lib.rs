@@ -89,6 +89,7 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 // docs.rs shows the feature that each item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(docsrs, doc(auto_cfg(hide(feature = "_verbs"))))]
 // Only `provider::verbs` may use `unsafe`: it calls C libraries, and devices write to memory without the compiler's knowledge.
 #![cfg_attr(not(feature = "_verbs"), forbid(unsafe_code))]
 

@@ -29,6 +29,7 @@ mod io_error;
 pub mod iwarp;
 pub(crate) mod socket;
 #[cfg(feature = "_verbs")]
+#[cfg_attr(docsrs, doc(cfg(any(feature = "verbs-bindings", feature = "verbs", feature = "verbs-dlopen"))))]
 pub mod verbs;
 
 pub use io_error::IoError;
