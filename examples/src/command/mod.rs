@@ -1,8 +1,9 @@
-//! Code shared by all commands: logging, command-line options, error messages and shutdown.
+//! Code shared by all commands: logging, command-line options, error messages, shutdown and notifications of the service manager.
 
 mod connect;
 mod generate;
 mod progress;
+mod service_manager;
 mod stop;
 mod units;
 mod version;
