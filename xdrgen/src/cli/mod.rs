@@ -4,12 +4,11 @@ mod args;
 mod commands;
 mod difference;
 mod format;
+mod generate;
 mod json;
 mod output;
 
 use std::process::ExitCode;
-
-use clap::Parser as _;
 
 use rpcrdma_xdrgen::diag::Diagnostics;
 
@@ -51,7 +50,13 @@ impl DiagnosticFormat {
 }
 
 pub(crate) fn run() -> ExitCode {
-    let cli = Cli::parse();
+    let cli: Cli = match generate::parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            eprintln!("error: cannot write to standard output: {error}");
+            return ExitCode::from(NO_FILE);
+        }
+    };
     let form = match cli.format {
         Format::Human => DiagnosticFormat::Text { colour: cli.color.on_stderr() },
         Format::Json => DiagnosticFormat::Json,

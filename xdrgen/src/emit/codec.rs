@@ -260,7 +260,7 @@ impl CodecItem {
             }
             (WireForm::Plain, true) => (quote!(xdr::put_ddp_value(sink, #value)), true, false),
             (WireForm::OpaqueArray, false) => (quote!(xdr::put_opaque_fixed(sink, #value)), false, false),
-            (WireForm::OpaqueArray, true) => (quote!(xdr::put_ddp_octets(sink, #value)), false, false),
+            (WireForm::OpaqueArray, true) => (quote!(xdr::put_ddp_byte_array(sink, #value)), false, false),
             (WireForm::OpaqueExact { len }, false) => (quote!(xdr::put_opaque_exact(sink, #value, #len)), true, true),
             (WireForm::OpaqueExact { len }, true) => {
                 (quote!(xdr::put_ddp_opaque_fixed(sink, #value, #len)), true, true)
@@ -296,12 +296,12 @@ impl CodecItem {
             (WireForm::Plain, false) => quote!(decoder.read()),
             (WireForm::Plain, true) => quote!(xdr::take_ddp_value(decoder)),
             (WireForm::OpaqueArray, false) => quote!(xdr::take_opaque_fixed(decoder)),
-            (WireForm::OpaqueArray, true) => quote!(xdr::take_ddp_octets(decoder)),
+            (WireForm::OpaqueArray, true) => quote!(xdr::take_ddp_byte_array(decoder)),
             (WireForm::OpaqueExact { len }, false) => quote!(decoder.take_opaque(#len)),
             (WireForm::OpaqueExact { len }, true) => quote!(xdr::take_ddp_opaque_fixed(decoder, #len)),
             (WireForm::Opaque { max }, false) => quote!(xdr::take_opaque(decoder, #max)),
             (WireForm::Opaque { max }, true) => quote!(xdr::take_ddp_opaque(decoder, #max)),
-            (WireForm::ByteVec { max }, _) => quote!(xdr::take_octets(decoder, #max)),
+            (WireForm::ByteVec { max }, _) => quote!(xdr::take_byte_vec(decoder, #max)),
             (WireForm::Text { max }, false) => quote!(xdr::take_string(decoder, #max)),
             (WireForm::Text { max }, true) => quote!(xdr::take_ddp_string(decoder, #max)),
             (WireForm::Utf8 { max }, _) => quote!(xdr::take_utf8(decoder, #max)),

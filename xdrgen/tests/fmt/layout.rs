@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use rpcrdma_xdrgen::fmt::{FormatError, FormatOptions, format, format_octets};
+use rpcrdma_xdrgen::fmt::{FormatError, FormatOptions, format, format_bytes};
 
 use super::formatted;
 
@@ -116,7 +116,7 @@ fn line_ends_and_non_utf8_bytes() {
     check("\n\n/* all */", "/* all */\n");
     let bytes = b"/* \xE9t\xE9 */ const A=1;";
     let options = FormatOptions::default();
-    assert_eq!(format_octets("t.x", bytes, &options).unwrap(), b"/* \xE9t\xE9 */ const A = 1;\n");
+    assert_eq!(format_bytes("t.x", bytes, &options).unwrap(), b"/* \xE9t\xE9 */ const A = 1;\n");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use rpcrdma_examples::{
 
 /// Store and fetch named blobs over RPC-over-RDMA
 #[derive(Debug, Parser)]
-#[command(version, propagate_version = true, after_help = EXAMPLES)]
+#[command(name = "blobstore", version, propagate_version = true, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) logging: Logging,

@@ -13,14 +13,13 @@ mod watch;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use rpcrdma_examples::command::{self, unless_stopped};
 use tokio::runtime::Builder;
 
 use crate::cli::{Cli, Command, ServeArgs};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli: Cli = command::parse();
     cli.logging.start();
     let mut runtime = match &cli.command {
         // A single thread avoids the latency of passing results between threads.
