@@ -267,19 +267,19 @@ impl BufferPool {
     }
 
     /// Returns the buffer of this pool that contains `len` bytes at `address`.
-    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+    #[cfg(feature = "_verbs")]
     pub(crate) fn home(&self, address: *const u8, len: usize) -> Option<super::PoolBuffer> {
         self.0.homes.find(address as usize, len)
     }
 
     /// Returns whether a buffer is still allocated at its address.
-    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+    #[cfg(feature = "_verbs")]
     pub(crate) fn is_current(&self, home: super::PoolBuffer) -> bool {
         self.0.homes.is_current(home)
     }
 
     /// Returns the total number of buffers freed to the system.
-    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+    #[cfg(feature = "_verbs")]
     pub(crate) fn freed(&self) -> u64 {
         self.0.homes.freed()
     }

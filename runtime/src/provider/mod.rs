@@ -28,7 +28,8 @@ mod first_message_nudge;
 mod io_error;
 pub mod iwarp;
 pub(crate) mod socket;
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+#[cfg(feature = "_verbs")]
+#[cfg_attr(docsrs, doc(cfg(any(feature = "verbs-bindings", feature = "verbs", feature = "verbs-dlopen"))))]
 pub mod verbs;
 
 pub use io_error::IoError;

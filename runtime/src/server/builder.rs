@@ -243,7 +243,7 @@ impl ServerBuilder {
                         let listener = crate::transport::iwarp_listener(&url, addr).await.map_err(listen)?;
                         Box::new(Acceptor(Arc::new(RdmaSource(listener))))
                     }
-                    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+                    #[cfg(feature = "_verbs")]
                     Scheme::Rdma => {
                         let listener = crate::transport::rdma_listener(&url, addr).map_err(listen)?;
                         Box::new(Acceptor(Arc::new(RdmaSource(listener))))
