@@ -123,8 +123,8 @@ impl ServerBuilder {
     /// user, and must set this option as well. The kernel chooses a server for each connection by a hash of its addresses, so the
     /// distribution is even only with many connections. Default: `false`.
     ///
-    /// This allows one server per runtime: each connection then stays on one thread, with all of its handlers. For
-    /// [`listen`](Self::listen) with `iwarp://` and `tcp://`; [`bind`](Self::bind) fails for `rdma://`.
+    /// This allows one server per runtime: each connection then stays on one thread, with all of its handlers. The limits of
+    /// this builder are those of one server. For [`listen`](Self::listen) with `iwarp://` and `tcp://`; [`bind`](Self::bind) fails for `rdma://`.
     ///
     /// ```
     /// # #[tokio::main]
