@@ -486,3 +486,36 @@ async fn urls() {
         assert!(info.remote_invalidation && info.send_threshold == 4096 && info.receive_threshold == 4096, "{info:?}");
     }
 }
+
+/// Servers that share a port each get a part of the connections. A server without the option does not get the port.
+#[tokio::test]
+async fn servers_share_a_port() {
+    timed(async {
+        for scheme in ["iwarp", "tcp"] {
+            let bind = async |url: &str, share: bool| {
+                Server::builder().service(TestService::default()).listen(url).share_ports(share).bind().await
+            };
+            let first = bind(&format!("{scheme}://127.0.0.1:0"), true).await.unwrap();
+            let url = first.urls()[0].clone();
+            let alone = bind(&url, false).await.unwrap_err();
+            assert!(
+                matches!(&alone, BindError::Listen { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse),
+                "{alone}"
+            );
+            let second = bind(&url, true).await.unwrap();
+            let handles = [first.handle(), second.handle()];
+            tokio::spawn(first.serve());
+            tokio::spawn(second.serve());
+            let mut channels = Vec::new();
+            for _ in 0..64 {
+                let channel = Channel::connect(&url).await.unwrap();
+                call::<Null>(&channel, &()).await.unwrap();
+                channels.push(channel);
+            }
+            let connections = handles.map(|handle| handle.connections().len());
+            assert_eq!(connections.iter().sum::<usize>(), 64);
+            assert!(connections.iter().all(|&connections| connections > 0), "{connections:?}");
+        }
+    })
+    .await;
+}

@@ -2,8 +2,11 @@
 
 mod url;
 
-use std::{fmt, io, net::SocketAddr};
+#[cfg(feature = "_verbs")]
+use std::net::SocketAddr;
+use std::{fmt, io};
 
+use tokio::net::TcpListener;
 pub use url::{Scheme, Url, UrlError};
 
 use crate::provider::iwarp::{IwarpConfig, IwarpConnector, IwarpListener};
@@ -39,8 +42,8 @@ pub(crate) fn iwarp_connector(url: &Url) -> IwarpConnector {
 }
 
 /// Returns a listener on `addr` with the options of an `iwarp://` URL.
-pub(crate) async fn iwarp_listener(url: &Url, addr: SocketAddr) -> io::Result<IwarpListener> {
-    IwarpListener::bind(addr, iwarp_config(url)).await
+pub(crate) fn iwarp_listener(url: &Url, listener: TcpListener) -> io::Result<IwarpListener> {
+    IwarpListener::from_tcp(listener, iwarp_config(url))
 }
 
 #[cfg(feature = "_verbs")]
