@@ -25,14 +25,13 @@ pub fn message_buf(pool: &BufferPool, len: usize) -> MessageBuf {
 }
 
 /// Prepends `header` to `message`, in its headroom or, if that is too small, in a new buffer.
-pub(super) fn attach(header: &[u8], message: MessageBuf, pool: &BufferPool) -> MessageBuf {
-    let mut message = message;
-    if message.prepend(header) {
-        return message;
+// Works in place, because moving a message costs as much as copying a short header.
+pub(super) fn attach(header: &[u8], message: &mut MessageBuf, pool: &BufferPool) {
+    if !message.prepend(header) {
+        let mut moved = alone(header, message.len(), pool);
+        moved.append(message);
+        *message = moved;
     }
-    let mut moved = alone(header, message.len(), pool);
-    moved.append(&message);
-    moved
 }
 
 /// Returns a message with only `header`, and room for `more` bytes.
