@@ -12,6 +12,7 @@ mod error;
 mod reply;
 #[cfg(feature = "std")]
 mod security;
+mod words;
 
 pub mod wire {
     //! RPC messages (RFC 5531 §9) without arguments and results, generated from `specs/xdr/rpc.x`.
