@@ -20,6 +20,7 @@ use super::{
 use crate::{
     engine::{
         CallId, CloseReason, Engine, EngineEvent, FormatChoice, IncomingCall, OutgoingCall, PeerLimits, ReplyToken,
+        earliest,
     },
     hash::NumberMap,
     provider::DisconnectReason,
@@ -169,7 +170,12 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             if !self.results.is_empty() {
                 self.deliver_results();
             }
-            let polled = self.io.poll(&mut self.engine, cx, run.has_woken_others);
+            // In the first round, the waker may be another one than that of the last poll.
+            let polled = if round == 0 || self.io.needs_poll() {
+                self.io.poll(&mut self.engine, cx, run.has_woken_others)
+            } else {
+                Poll::Pending
+            };
             if polled.is_pending() && !self.io.has_input(&self.engine) && self.commands.is_empty() {
                 self.publish();
                 self.arm(now, cx.waker());
@@ -186,7 +192,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
 
     /// Returns the earliest deadline that has passed by `now`: the engine's, or the idle timeout.
     fn overdue(&mut self, now: Instant) -> Option<Instant> {
-        [self.engine.poll_timeout(), self.idle_at()].into_iter().flatten().min().filter(|&due| due <= now)
+        earliest(self.engine.poll_timeout(), self.idle_at()).filter(|&due| due <= now)
     }
 
     /// Processes the input that has arrived.
@@ -338,11 +344,10 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
     /// Sets the timer to the earliest deadline.
     fn arm(&mut self, now: Instant, task: &Waker) {
         let due = match self.catch_up.until {
-            Some(until) => [Some(until), None],
-            None => [self.engine.poll_timeout(), self.idle_at()],
+            Some(until) => Some(until),
+            None => earliest(self.engine.poll_timeout(), self.idle_at()),
         };
-        let due = due.into_iter().chain([self.closing.deadline()]).flatten().min();
-        self.timer.arm(due, now, task);
+        self.timer.arm(earliest(due, self.closing.deadline()), now, task);
     }
 
     fn publish(&mut self) {

@@ -303,6 +303,14 @@ pub trait QueuePair: Send + Unpin + 'static {
     /// After [`Completion::Disconnected`], only requests posted later complete.
     fn poll(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()>;
 
+    /// Returns `false` if another [`poll`](Self::poll) with the same waker would find nothing to do: the last one has registered
+    /// the waker, and no request was posted since.
+    ///
+    /// Callers may then wait without another poll. Providers that cannot tell return `true`.
+    fn needs_poll(&self) -> bool {
+        true
+    }
+
     /// Permits or forbids busy polling in the following polls.
     ///
     /// Callers forbid it while other tasks of the same thread may have work to do. Providers that do not busy-poll ignore
