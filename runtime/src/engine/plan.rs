@@ -235,7 +235,7 @@ fn check_positions(reduced: &[ReducedItem]) -> Result<(), &'static str> {
 /// Moves the items that go inline, with their padding, into the payload stream.
 pub(super) fn insert(
     message: &mut MessageBuf,
-    reduced: &mut SmallVec<[ReducedItem; 2]>,
+    reduced: &mut SmallVec<[ReducedItem; 1]>,
     goes_inline: impl Fn(&ReducedItem) -> bool,
     counters: &mut ConnectionCounters,
 ) -> Result<(), CallFailure> {
