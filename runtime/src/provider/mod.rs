@@ -123,6 +123,8 @@ pub enum WorkRequest {
         invalidate: Option<MemoryHandle>,
         /// Requests an event at the peer (Send with Solicited Event).
         solicited: bool,
+        /// Requests [`Completion::Sent`] on success. [`Completion::Failed`] is reported in any case.
+        signaled: bool,
     },
     /// Reads the peer's memory into memory registered with [`Access::ReadSink`].
     Read {

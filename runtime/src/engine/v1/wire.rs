@@ -172,7 +172,7 @@ fn send(
     shared: &mut EngineShared,
 ) {
     shared.counters.bytes_sent += message.len() as u64;
-    qp.post(WorkRequest::Send { id: work.id(), message, invalidate, solicited: false });
+    qp.post(WorkRequest::Send { id: work.id(), message, invalidate, solicited: false, signaled: work.is_of_answer() });
 }
 
 impl Wire for WireV1 {

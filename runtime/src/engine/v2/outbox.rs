@@ -115,7 +115,13 @@ impl Outbox {
         if work.is_of_answer() {
             shared.untaken.begin();
         }
-        qp.post(WorkRequest::Send { id: work.id(), message, invalidate, solicited: false });
+        qp.post(WorkRequest::Send {
+            id: work.id(),
+            message,
+            invalidate,
+            solicited: false,
+            signaled: work.is_of_answer(),
+        });
     }
 
     /// Sends an RPC message conveyed by a message of an extension.

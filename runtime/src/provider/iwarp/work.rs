@@ -10,9 +10,14 @@ enum State {
 }
 
 struct QueuedWork {
-    /// `true` for requests of the provider itself, which are not reported.
-    is_own: bool,
+    /// `true` for requests of the provider itself, and for unsignaled ones that have succeeded. They are not reported.
+    is_silent: bool,
     state: State,
+}
+
+/// Returns `true` if the success of `request` is reported.
+fn is_signaled(request: &WorkRequest) -> bool {
+    !matches!(request, WorkRequest::Send { signaled: false, .. })
 }
 
 /// The queue of work requests, numbered in the order posted.
@@ -27,13 +32,13 @@ pub(crate) struct WorkQueue {
 
 impl WorkQueue {
     /// Queues a work request.
-    pub(crate) fn push(&mut self, request: WorkRequest, is_own: bool) {
-        self.queue.push_back(QueuedWork { is_own, state: State::Posted(request) });
+    pub(crate) fn push(&mut self, request: WorkRequest, is_silent: bool) {
+        self.queue.push_back(QueuedWork { is_silent, state: State::Posted(request) });
     }
 
     /// Queues a failed work request, which completes in its turn.
     pub(crate) fn push_failed(&mut self, request: &WorkRequest, error: WorkError, completions: &mut Vec<Completion>) {
-        self.queue.push_back(QueuedWork { is_own: false, state: State::Done(request.completion(Err(error))) });
+        self.queue.push_back(QueuedWork { is_silent: false, state: State::Done(request.completion(Err(error))) });
         self.complete(completions);
     }
 
@@ -70,6 +75,7 @@ impl WorkQueue {
         if let Some(work) = index.and_then(|index| self.queue.get_mut(index))
             && let State::Posted(request) = &work.state
         {
+            work.is_silent |= result.is_ok() && !is_signaled(request);
             work.state = State::Done(request.completion(result));
         }
         self.complete(completions);
@@ -90,8 +96,8 @@ impl WorkQueue {
     }
 
     fn pop(&mut self, completions: &mut Vec<Completion>) {
-        let Some(QueuedWork { is_own, state }) = self.queue.pop_front() else { return };
-        if !is_own {
+        let Some(QueuedWork { is_silent, state }) = self.queue.pop_front() else { return };
+        if !is_silent {
             completions.push(match state {
                 State::Done(completion) => completion,
                 State::Posted(request) => request.completion(Err(WorkError::Flushed)),
