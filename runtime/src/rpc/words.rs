@@ -23,7 +23,7 @@ pub(super) fn is_regular(auth: &OpaqueAuth) -> bool {
     auth.body.len() <= MAX_AUTH_BODY as usize
 }
 
-/// Appends a credential or verifier that [`is_regular`].
+/// Appends a credential or verifier for which [`is_regular`] returns `true`.
 #[inline]
 pub(super) fn put_auth<S: Sink + ?Sized>(auth: &OpaqueAuth, sink: &mut S) {
     let len = auth.body.len();
