@@ -85,6 +85,8 @@ pub(crate) struct DriverCore<I: EngineIo, U: InboundCalls> {
     last_active: Instant,
     timer: Timer,
     catch_up: CatchUp,
+    /// `true` if the engine has worked since its counters were last published.
+    is_unpublished: bool,
     /// The limits last published to the port.
     limits: PeerLimits,
     formats: CallFormats,
@@ -124,6 +126,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             last_active: Timer::now(),
             timer: Timer::default(),
             catch_up: CatchUp::default(),
+            is_unpublished: true,
             limits,
             formats: CallFormats::default(),
             commands: VecDeque::new(),
@@ -206,6 +209,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             self.has_work = true;
             self.io.handle_input(&mut self.engine, BATCH);
             self.engine.poll_work(self.io.port(), run.now);
+            self.is_unpublished = true;
             if self.engine.close_reason().is_some() {
                 return;
             }
@@ -215,6 +219,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
     /// Posts the engine's work and handles its events, until there is no more of either.
     fn finish_work(&mut self, run: &mut PollState) -> Option<CloseReason> {
         self.has_work = false;
+        self.is_unpublished = true;
         loop {
             self.engine.poll_work(self.io.port(), run.now);
             let mut has_work = false;
@@ -351,6 +356,9 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
     }
 
     fn publish(&mut self) {
+        if !std::mem::take(&mut self.is_unpublished) {
+            return;
+        }
         if !self.limits.is_final() {
             let limits = self.engine.peer_limits();
             if limits != self.limits {

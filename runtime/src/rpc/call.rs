@@ -46,9 +46,15 @@ impl CallHeader {
         if !is_regular(&self.credential) || !is_regular(&self.verifier) {
             return self.to_wire().encode(sink);
         }
-        put_words([self.xid, CALL, RPC_VERS, self.program, self.version, self.procedure], sink);
-        put_auth(&self.credential, sink);
-        put_auth(&self.verifier, sink);
+        let Self { xid, program, version, procedure, credential, verifier } = self;
+        if credential.body.is_empty() && verifier.body.is_empty() {
+            let (credential, verifier) = (credential.flavor, verifier.flavor);
+            put_words([*xid, CALL, RPC_VERS, *program, *version, *procedure, credential, 0, verifier, 0], sink);
+            return Ok(());
+        }
+        put_words([*xid, CALL, RPC_VERS, *program, *version, *procedure], sink);
+        put_auth(credential, sink);
+        put_auth(verifier, sink);
         Ok(())
     }
 

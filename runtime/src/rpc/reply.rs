@@ -64,6 +64,10 @@ impl ReplyHeader {
         if self.outcome.is_err() || !is_regular(&self.verifier) {
             return self.to_wire().encode(sink);
         }
+        if self.verifier.body.is_empty() {
+            put_words([self.xid, REPLY, MSG_ACCEPTED, self.verifier.flavor, 0, SUCCESS], sink);
+            return Ok(());
+        }
         put_words([self.xid, REPLY, MSG_ACCEPTED], sink);
         put_auth(&self.verifier, sink);
         sink.put_u32(SUCCESS);

@@ -28,10 +28,8 @@ pub(super) fn is_regular(auth: &OpaqueAuth) -> bool {
 pub(super) fn put_auth<S: Sink + ?Sized>(auth: &OpaqueAuth, sink: &mut S) {
     let len = auth.body.len();
     put_words([auth.flavor, len as u32], sink);
-    if len > 0 {
-        sink.put(&auth.body);
-        sink.put_padding(len);
-    }
+    sink.put(&auth.body);
+    sink.put_padding(len);
 }
 
 /// Returns the end of the credential or verifier at offset `at` of `message`, if it is complete and within its bound.

@@ -72,7 +72,10 @@ impl WorkQueue {
     /// Records the result of a work request, which frees its memory. Completes the requests that waited for it.
     pub(crate) fn finish(&mut self, seq: u64, result: Result<(), WorkError>, completions: &mut Vec<Completion>) {
         let index = seq.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
-        if let Some(work) = index.and_then(|index| self.queue.get_mut(index))
+        if index == Some(0) {
+            // Nearly all requests finish in order.
+            self.pop(result, completions);
+        } else if let Some(work) = index.and_then(|index| self.queue.get_mut(index))
             && let State::Posted(request) = &work.state
         {
             work.is_silent |= result.is_ok() && !is_signaled(request);
@@ -84,24 +87,25 @@ impl WorkQueue {
     /// Completes the finished requests at the front of the queue.
     pub(crate) fn complete(&mut self, completions: &mut Vec<Completion>) {
         while let Some(QueuedWork { state: State::Done(_), .. }) = self.queue.front() {
-            self.pop(completions);
+            self.pop(Ok(()), completions);
         }
     }
 
     /// Completes all requests. Unfinished ones are reported as flushed.
     pub(crate) fn flush(&mut self, completions: &mut Vec<Completion>) {
         while !self.queue.is_empty() {
-            self.pop(completions);
+            self.pop(Err(WorkError::Flushed), completions);
         }
     }
 
-    fn pop(&mut self, completions: &mut Vec<Completion>) {
+    /// Removes the first request. `result` is its result, unless it has one already.
+    fn pop(&mut self, result: Result<(), WorkError>, completions: &mut Vec<Completion>) {
         let Some(QueuedWork { is_silent, state }) = self.queue.pop_front() else { return };
-        if !is_silent {
-            completions.push(match state {
-                State::Done(completion) => completion,
-                State::Posted(request) => request.completion(Err(WorkError::Flushed)),
-            });
+        match state {
+            _ if is_silent => {}
+            State::Done(completion) => completions.push(completion),
+            State::Posted(request) if result.is_ok() && !is_signaled(&request) => {}
+            State::Posted(request) => completions.push(request.completion(result)),
         }
         self.first += 1;
         self.next = self.next.max(self.first);
