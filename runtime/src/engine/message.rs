@@ -2,7 +2,10 @@
 
 use bytes::Bytes;
 
-use crate::memory::{BufferPool, MessageBuf, Output};
+use crate::{
+    memory::{BufferPool, MessageBuf, Output},
+    rpc::peek_words,
+};
 
 /// RPC `msg_type` of a call (RFC 5531 §9).
 pub(super) const CALL: u32 = 0;
@@ -58,7 +61,8 @@ pub(super) fn set_xid(message: &mut MessageBuf, xid: u32) -> bool {
 /// Returns the `msg_type` of `payload` if its XID is `xid`.
 pub(super) fn message_type(payload: &[u8], xid: u32) -> Option<u32> {
     // RFC 8166 §4.2.1: the header and the RPC message have the same XID.
-    (word(payload, 0)? == xid).then(|| word(payload, 1)).flatten()
+    let [payload_xid, msg_type] = peek_words(payload)?;
+    (payload_xid == xid).then_some(msg_type)
 }
 
 /// Returns the first `len` bytes of `data`, or all of it if it is shorter.

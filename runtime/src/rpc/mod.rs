@@ -28,6 +28,8 @@ pub use reply::{ReplyHeader, ReplyHeaderError, max_reply_len, max_reply_verifier
 #[cfg(feature = "std")]
 pub use security::{Protection, Seal, Secured, Security, SecurityError};
 pub use wire::{AuthFlavor, AuthStat, AuthsysParms, OpaqueAuth, RPC_VERS};
+#[cfg(feature = "std")]
+pub(crate) use words::peek_words;
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use crate::xdr::{DecodeError, Decoder, Sink, padded_len};
 
 /// Returns the first `N` words of `message`.
 #[inline]
-pub(super) fn peek_words<const N: usize>(message: &[u8]) -> Option<[u32; N]> {
+pub(crate) fn peek_words<const N: usize>(message: &[u8]) -> Option<[u32; N]> {
     let (words, _) = message.as_chunks::<4>();
     words.first_chunk::<N>().map(|words| words.map(u32::from_be_bytes))
 }
