@@ -342,7 +342,7 @@ impl InboundCall {
         };
         header.encode(&mut sink)?;
         result.encode(&mut sink)?;
-        let (reduced, copied): (SmallVec<[ReducedItem; 2]>, u64) = sink.finish();
+        let (reduced, copied): (SmallVec<[ReducedItem; 1]>, u64) = sink.finish();
         connection.port.add_copied_eligible(copied);
         Ok(OutgoingReply { message, reduced })
     }
