@@ -130,7 +130,7 @@ struct BenchClient {
     args: BenchArgs,
     /// The name of the blob.
     name: BlobName,
-    /// Where all threads wait before each measurement.
+    /// All threads wait here before each measurement.
     barrier: Arc<Barrier>,
     is_first: bool,
     /// The number of connections of this thread.
