@@ -331,7 +331,12 @@ impl CodecItem {
             Some(wrapper) => quote!(#call.map(#wrapper)),
             None => call,
         };
-        if self.prefixed { quote!(xdr::take_arm(decoder, |decoder| #call)) } else { call }
+        match (self.prefixed, function(&call)) {
+            (false, _) => call,
+            // clippy reports a closure that only calls a function.
+            (true, Some(function)) => quote!(xdr::take_arm(decoder, #function)),
+            (true, None) => quote!(xdr::take_arm(decoder, |decoder| #call)),
+        }
     }
 
     /// Returns the code that reads a value of a run, an expression of type `Result`.
@@ -405,6 +410,13 @@ impl CodecItem {
         };
         Len { fixed, terms: vec![term] }
     }
+}
+
+/// Returns the function of a call whose only argument is `decoder`.
+fn function(call: &TokenStream) -> Option<TokenStream> {
+    let mut tokens: Vec<TokenTree> = call.clone().into_iter().collect();
+    let Some(TokenTree::Group(arguments)) = tokens.pop() else { return None };
+    (arguments.stream().to_string() == "decoder").then(|| tokens.into_iter().collect())
 }
 
 /// Returns `true` if `name` occurs in the code.
