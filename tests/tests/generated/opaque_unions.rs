@@ -1,14 +1,14 @@
 //! `opaque_union`: the encoding of each kind of arm, in the owned and the borrowed form, and errors on invalid lengths.
 
 use rpcrdma::xdr::{
-    Bytes, DecodeErrorKind, DecodeLimits, Decoder, FlatSink, ReadChunk, ReducingSink, XdrDecode, XdrDecodeRef, XdrEncode,
-    XdrType,
+    Bytes, DecodeErrorKind, DecodeLimits, Decoder, FlatSink, ReadChunk, ReducingSink, XdrDecode, XdrDecodeRef,
+    XdrEncode, XdrType,
 };
 
 use super::{decode, encode, wire};
 use crate::opaque_unions::{
-    Blob, BlobRef, ByKey, ByKeyRef, ByNumber, Chain, Holder, HolderRef, Kind, Layout, LayoutRef, Link, Maybe, Node, OnlyVoid,
-    Open, Outcome, Placed, Point, Raw,
+    Blob, BlobRef, ByKey, ByKeyRef, ByNumber, Chain, Holder, HolderRef, Kind, Layout, LayoutRef, Link, Maybe, Node,
+    OnlyVoid, Open, Outcome, Placed, Point, Raw,
 };
 
 fn bytes(words: &[u32]) -> Vec<u8> {
@@ -152,7 +152,11 @@ fn items_after_an_arm() {
     let data = Bytes::from((0..=255).cycle().take(600).collect::<Vec<u8>>());
     let tail = data.slice(300..);
     let value = Holder {
-        layouts: vec![Layout::Blob(Blob { id: 1, data: data.clone() }), Layout::None, Layout::Raw(Bytes::from_static(b"q"))],
+        layouts: vec![
+            Layout::Blob(Blob { id: 1, data: data.clone() }),
+            Layout::None,
+            Layout::Raw(Bytes::from_static(b"q")),
+        ],
         unknown: Open::Point(Point { x: 3, y: 4 }),
         opaque_union: -5,
         tail: tail.clone(),

@@ -46,10 +46,17 @@ pub(super) fn derive(
             lowered.remove(0);
         }
         let facts = match lowered.as_mut_slice() {
-            fields if container.opaque_union.is_none() => facts::sequence(fields.iter().map(|field| field.facts.clone())),
+            fields if container.opaque_union.is_none() => {
+                facts::sequence(fields.iter().map(|field| field.facts.clone()))
+            }
             [] => quote!(xdr::EncodingBounds::exactly(4)),
             [field] => opaque_arm(field, variant.ident.span())?,
-            _ => return error(variant.ident.span(), "an arm of an `opaque_union` has at most one field: declare a struct"),
+            _ => {
+                return error(
+                    variant.ident.span(),
+                    "an arm of an `opaque_union` has at most one field: declare a struct",
+                );
+            }
         };
         all_facts.push(facts);
         checks.extend(lowered.iter().map(|field| field.checks.clone()));

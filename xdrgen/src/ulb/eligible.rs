@@ -22,7 +22,8 @@ pub(super) fn union(name: &str, opaque: bool, at: &Span) -> Diagnostic {
         .help("mark items in its arms")
 }
 
-const OPAQUE_ARMS: &str = "an arm of an `opaque_union` is the contents of an opaque item, which stay in the payload stream";
+const OPAQUE_ARMS: &str =
+    "an arm of an `opaque_union` is the contents of an opaque item, which stay in the payload stream";
 
 /// Checks that no arm of an `opaque_union` is or contains an eligible item.
 fn check_opaque_unions(spec: &Spec, out: &mut Vec<Diagnostic>) {
@@ -38,7 +39,9 @@ fn check_opaque_unions(spec: &Spec, out: &mut Vec<Diagnostic>) {
         let name = format!("{}.{}", owner.unwrap_or_default(), field.name.text);
         if let Some(ddp) = &field.ddp {
             let message = format!("`{name}` cannot be eligible for direct data placement");
-            out.push(Diagnostic::new(Code::NotEligible, message).at(&ddp.span, "").note(OPAQUE_ARMS).help("remove the mark"));
+            out.push(
+                Diagnostic::new(Code::NotEligible, message).at(&ddp.span, "").note(OPAQUE_ARMS).help("remove the mark"),
+            );
             continue;
         }
         let message = format!("`{name}` contains items that are eligible for direct data placement");
