@@ -131,6 +131,7 @@ impl<'a> View<'a> {
             element: TokenStream::new(),
             element_len: None,
             borrowed: self.borrows(field),
+            prefixed: false,
         };
         let is_view = slot.borrowed == Some(Borrowed::View);
         match &field.ty {

@@ -197,6 +197,7 @@ fn entry(names: &ItemUsers<'_>, id: ItemId, item: &Item, out: &mut Html) {
     out.raw(match &item.kind {
         ItemKind::Struct { list_node: true, .. } => "list of",
         ItemKind::Struct { .. } => "struct",
+        ItemKind::Union(union) if union.opaque => "opaque_union",
         ItemKind::Union(_) => "union",
         ItemKind::Enum(_) => "enum",
         ItemKind::Extern(_) => "external type",
