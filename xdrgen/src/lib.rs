@@ -104,6 +104,8 @@ pub mod ast;
 mod build_script;
 mod compiler;
 mod const_expr;
+#[cfg(feature = "decode")]
+pub mod decode;
 pub mod derive;
 pub mod diag;
 mod did_you_mean;
