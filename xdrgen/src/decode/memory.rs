@@ -215,7 +215,7 @@ mod tests {
         memory.place(OWNER, 7, 102, &[3, 4, 5, 6]);
         memory.place(OWNER, 8, 100, &[9, 9]);
         memory.place(Owner(1), 7, 100, &[9, 9]);
-        assert_eq!(memory.read(&chunk).bytes, []);
+        assert!(memory.read(&chunk).bytes.is_empty());
         memory.place(OWNER, 7, 100, &[1, 2]);
         memory.place(OWNER, 7, 106, &[7, 8]);
         let data = memory.read(&chunk);

@@ -41,6 +41,7 @@ mod value;
 use std::{
     collections::{BTreeMap, HashMap},
     net::IpAddr,
+    sync::Arc,
 };
 
 pub use self::{
@@ -50,6 +51,7 @@ pub use self::{
 
 use self::{
     connection::Connection,
+    headers::HeaderSpecs,
     iwarp::Iwarp,
     memory::Owner,
     packet::Datagram,
@@ -95,6 +97,7 @@ pub enum MessageFormat {
 #[derive(Debug)]
 pub struct Decoder {
     spec: Spec,
+    headers: Arc<HeaderSpecs>,
 }
 
 /// The messages of a capture.
@@ -117,7 +120,7 @@ impl Decoder {
     /// Creates a decoder of the programs in `spec`.
     #[must_use]
     pub fn new(spec: Spec) -> Self {
-        Self { spec }
+        Self { spec, headers: Arc::new(HeaderSpecs::new()) }
     }
 
     /// Decodes a capture file (pcap or pcapng).
@@ -125,7 +128,7 @@ impl Decoder {
     pub fn capture(&self, file: &[u8]) -> Decoded<'_> {
         let packets = capture::read(file);
         let mut dissector = Dissector::default();
-        let mut session = Session::new();
+        let mut session = Session::new(Arc::clone(&self.headers));
         for packet in &packets.packets {
             let Some(datagram) = packet::datagram(packet) else { continue };
             let place = Place { frame: packet.frame, time: packet.time, ..NOWHERE };
@@ -146,7 +149,7 @@ impl Decoder {
     /// Decodes messages that are not in a capture. Replies follow their calls.
     #[must_use]
     pub fn messages(&self, messages: impl IntoIterator<Item = Vec<u8>>, format: MessageFormat) -> Decoded<'_> {
-        let mut session = Session::new();
+        let mut session = Session::new(Arc::clone(&self.headers));
         let mut roce = Roce::default();
         let mut iwarp = Iwarp::fpdus_only();
         let mut place = NOWHERE;

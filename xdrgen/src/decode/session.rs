@@ -1,6 +1,6 @@
 //! The messages and the memory of a capture, as the transports report them.
 
-use std::{collections::HashMap, fmt, net::IpAddr};
+use std::{collections::HashMap, fmt, net::IpAddr, sync::Arc};
 
 use super::{
     headers::{Header, HeaderKind, HeaderSpecs},
@@ -85,7 +85,7 @@ pub(super) struct RdmaContent {
 /// What the transports found in a capture.
 #[derive(Debug)]
 pub(super) struct Session {
-    pub(super) specs: HeaderSpecs,
+    pub(super) specs: Arc<HeaderSpecs>,
     pub(super) memory: Memory,
     pub(super) messages: Vec<RawMessage>,
     /// Messages that are continued (`RDMA2_F_MORE`), and their number, by sender, receiver, XID and header type.
@@ -96,8 +96,8 @@ pub(super) struct Session {
 type HeaderType = bool;
 
 impl Session {
-    pub(super) fn new() -> Self {
-        Self { specs: HeaderSpecs::new(), memory: Memory::default(), messages: Vec::new(), continued: HashMap::new() }
+    pub(super) fn new(specs: Arc<HeaderSpecs>) -> Self {
+        Self { specs, memory: Memory::default(), messages: Vec::new(), continued: HashMap::new() }
     }
 
     /// Adds an RPC message without a transport header.
