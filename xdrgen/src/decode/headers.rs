@@ -29,7 +29,7 @@ pub(super) struct Header {
     /// The name of the message type.
     pub(super) name: String,
     pub(super) value: Value,
-    /// Whether the message answers another one. `None` in version 1, where the payload tells.
+    /// `true` if the message answers another one. `None` in version 1, where only the payload shows it.
     pub(super) response: Option<bool>,
     /// `true` if another message continues this one.
     pub(super) more: bool,

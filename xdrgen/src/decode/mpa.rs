@@ -55,7 +55,7 @@ pub(super) struct Mpa {
     /// The position in the stream after the set-up frame, which determines the places of markers.
     position: u64,
     pub(super) markers: bool,
-    /// Whether FPDUs have CRCs. `None` if the set-up was not captured: CRCs are then used to find FPDUs.
+    /// `true` if FPDUs have CRCs. `None` if the set-up was not captured.
     pub(super) crc: Option<bool>,
 }
 

@@ -82,7 +82,7 @@ pub(super) struct RdmaContent {
     pub(super) properties: Option<Value>,
 }
 
-/// What the transports found in a capture.
+/// The messages and the exposed memory of a capture.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) specs: Arc<HeaderSpecs>,
