@@ -90,6 +90,15 @@ impl<'s, 'a> Interpreter<'s, 'a> {
     }
 
     fn base(&mut self, base: Base, eligible: bool) -> Value {
+        let is_typedef = matches!(base, Base::Item(id)
+            if self.spec.items.get(id.0).is_some_and(|item| matches!(item.kind, ItemKind::Typedef(_))));
+        // All of an eligible item of fixed size moves to the chunk.
+        if eligible
+            && !is_typedef
+            && let Some(chunk) = self.source.take_chunk(true, None)
+        {
+            return self.in_chunk(chunk, |within| within.base(base, false));
+        }
         match base {
             Base::Bool => match self.flag() {
                 Ok(flag) => Value::Bool(flag),
@@ -188,7 +197,7 @@ impl<'s, 'a> Interpreter<'s, 'a> {
     fn array(&mut self, base: Base, len: u32, eligible: bool) -> Value {
         let chunk = if len == 0 && !eligible { None } else { self.source.take_chunk(eligible, None) };
         if let Some(chunk) = chunk {
-            return self.array_in(chunk, base, len);
+            return self.in_chunk(chunk, |within| within.array(base, len, false));
         }
         let mut elements = Vec::new();
         for _ in 0..len {
@@ -202,17 +211,14 @@ impl<'s, 'a> Interpreter<'s, 'a> {
         Value::Array(elements)
     }
 
-    /// Decodes the elements of an array that is in a chunk.
-    fn array_in(&mut self, chunk: ChunkData, base: Base, len: u32) -> Value {
+    /// Decodes an item that is in a chunk.
+    fn in_chunk(&mut self, chunk: ChunkData, decode: impl FnOnce(&mut Interpreter<'_, '_>) -> Value) -> Value {
         if !chunk.is_complete() {
             return Value::Chunk(chunk);
         }
-        let mut within = Interpreter {
-            source: Source::new(&chunk.bytes),
-            depth: self.depth,
-            ..Self::new(self.spec, Source::default())
-        };
-        let value = within.array(base, len, false);
+        let mut within = Interpreter::new(self.spec, Source::new(&chunk.bytes));
+        within.depth = self.depth;
+        let value = decode(&mut within);
         self.failed |= within.failed;
         value
     }
@@ -374,7 +380,6 @@ mod tests {
         let value = interpreter.named("a");
         assert_eq!(value.at(&["x"]), Some(&Value::Chunk(chunk(3, &[1, 2, 3]))));
         assert_eq!(value.at(&["y"]), Some(&Value::Opaque(vec![8, 9])));
-        assert_eq!(value.number(&["z"]), None);
         assert_eq!(value.at(&["z"]), Some(&Value::Int(7)));
         let mut source = interpreter.into_source();
         assert_eq!((source.position(), source.unused().len()), (20, 1));
@@ -382,15 +387,18 @@ mod tests {
 
     #[test]
     fn write_chunks_belong_to_eligible_items_in_order() {
-        let text = "struct a { opaque i<>; @ddp opaque x<>; @ddp opaque y<>; @ddp int z<>; };";
+        let text = "struct a { opaque i<>; @ddp opaque x<>; @ddp opaque y<>; @ddp int z<>; @ddp two f; };
+            struct two { int p; int q; };";
         let spec = spec(text);
         let inline = [0, 0, 0, 0, 0, 0, 0, 1, 5, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1];
         // The first is returned unused, the second includes padding that is not part of the item.
-        let writes = vec![chunk(0, &[]), chunk(4, &[6, 7, 0, 0]), chunk(4, &[0, 0, 0, 9])];
+        let last = chunk(8, &[0, 0, 0, 4, 0, 0, 0, 5]);
+        let writes = vec![chunk(0, &[]), chunk(4, &[6, 7, 0, 0]), chunk(4, &[0, 0, 0, 9]), last];
         let value = Interpreter::new(&spec, Source::new(&inline).with_writes(writes)).named("a");
         assert_eq!(value.at(&["x"]), Some(&Value::Opaque(vec![5])));
         assert_eq!(value.at(&["y"]), Some(&Value::Chunk(chunk(2, &[6, 7]))));
         assert_eq!(value.at(&["z"]), Some(&Value::Array(vec![Value::Int(9)])));
+        assert_eq!(value.number(&["f", "q"]), Some(5));
     }
 
     #[test]

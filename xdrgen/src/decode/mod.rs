@@ -89,7 +89,8 @@ pub enum MessageFormat {
 ///
 /// let compiled = Compiler::new().source("ping.x", "program PING { version V { int ADD(int) = 1; } = 1; } = 7;").compile()?;
 /// let call = [9, 0, 2, 7, 1, 1, 0, 0, 0, 0, 41].map(u32::to_be_bytes).concat();
-/// let decoded = Decoder::new(compiled.spec).messages([call], MessageFormat::Rpc);
+/// let decoder = Decoder::new(compiled.spec);
+/// let decoded = decoder.messages([call], MessageFormat::Rpc);
 /// let text: Vec<String> = decoded.iter().map(|message| message.to_text(None, 16)).collect();
 /// assert!(text[0].contains("call 0x00000009 PING (0x7) V (1) ADD (1)") && text[0].contains("arguments: 41"));
 /// # Ok::<(), rpcrdma_xdrgen::diag::Diagnostics>(())
@@ -226,7 +227,7 @@ fn detect(bytes: &[u8], session: &Session) -> MessageFormat {
     let is_rdma = word(2) != Some(0) && (bytes.len() >= NO_CHUNKS || word(3) == Some(ERROR));
     if is_rdma && session.specs.parse(bytes).is_some() {
         MessageFormat::Rdma
-    } else if record::is_record(bytes) {
+    } else if record::is_record(bytes) && word(0).is_some_and(|mark| (mark & 0x7fff_ffff) as usize <= bytes.len() - 4) {
         MessageFormat::Tcp
     } else if mpa::is_fpdu(bytes) {
         MessageFormat::Iwarp

@@ -112,6 +112,10 @@ impl Session {
 
     /// Adds the contents of a Send. `missing` bytes at its end were not captured.
     pub(super) fn send(&mut self, place: Place, bytes: Vec<u8>, missing: u64) {
+        if bytes.is_empty() && missing == 0 {
+            // The first message of some iWARP initiators (RFC 6581 §9).
+            return;
+        }
         let mut notes = cut(missing);
         let Some(header) = self.specs.parse(&bytes) else {
             self.messages.push(RawMessage { place, content: Content::Other, inline: bytes, notes });
