@@ -63,8 +63,8 @@ impl<'a> Source<'a> {
     /// A Read chunk is found by its position. A Write chunk belongs to the next eligible item; it is empty if the responder
     /// left the item in the message (RFC 8166 §4.3.2).
     pub(super) fn take_chunk(&mut self, eligible: bool, item_len: Option<u64>) -> Option<ChunkData> {
-        while let Some((_, chunk)) = self.reads.pop_front_if(|(position, _)| *position < self.position) {
-            self.misplaced.push(chunk);
+        while self.reads.front().is_some_and(|(position, _)| *position < self.position) {
+            self.misplaced.extend(self.reads.pop_front().map(|(_, chunk)| chunk));
         }
         // The messages contain no part of a reduced item, not even its padding.
         let at_position = self.reads.front().is_some_and(|(position, _)| *position == self.position);
