@@ -135,7 +135,7 @@ impl Connection {
                 StreamPart::Gap(_) => break,
             }
         }
-        let protocol = if mpa::is_setup(&start) || (!is_whole[side] && mpa::is_fpdu(&start)) {
+        let protocol = if mpa::is_setup(&start) || (!is_whole[side] && mpa::is_certain_fpdu(&start)) {
             Protocol::Iwarp(Box::new([Iwarp::new(is_whole[0]), Iwarp::new(is_whole[1])]))
         } else if record::is_record(&start) {
             Protocol::Rpc([Records::new(is_whole[0]), Records::new(is_whole[1])])
@@ -151,6 +151,7 @@ impl Connection {
         };
         let Protocol::Unknown(held) = std::mem::replace(&mut self.protocol, protocol) else { return };
         for (side, parts) in held.into_iter().enumerate() {
+            self.found(side, self.place(side, place), session);
             self.deliver(side, parts, place, session);
         }
     }

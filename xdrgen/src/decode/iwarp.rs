@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{
+    long,
     memory::Owner,
     mpa::{Mpa, MpaEvent},
     session::{Place, Session},
     stream::StreamPart,
+    word,
 };
 
 /// The maximum number of RDMA Reads of one direction that are remembered.
@@ -161,10 +163,10 @@ impl Iwarp {
 
     /// Remembers an RDMA Read Request (RFC 5040 §4.4).
     fn request(&mut self, header: &[u8]) {
-        let word = |at: usize| header.get(at..at + 4).and_then(|it| it.try_into().ok()).map(u32::from_be_bytes);
-        let long = |at: usize| header.get(at..at + 8).and_then(|it| it.try_into().ok()).map(u64::from_be_bytes);
-        let (Some(sink_tag), Some(sink), Some(len)) = (word(0), long(4), word(12)) else { return };
-        let (Some(source_tag), Some(source)) = (word(16), long(20)) else { return };
+        let (Some(sink_tag), Some(sink), Some(len)) = (word(header, 0), long(header, 4), word(header, 12)) else {
+            return;
+        };
+        let (Some(source_tag), Some(source)) = (word(header, 16), long(header, 20)) else { return };
         if self.reads.len() == MAX_READS {
             self.reads.pop_front();
         }
@@ -191,15 +193,13 @@ impl Iwarp {
 impl<'a> Segment<'a> {
     fn parse(bytes: &'a [u8]) -> Option<Self> {
         let (ddp, rdmap) = (*bytes.first()?, *bytes.get(1)?);
-        let word = |at: usize| bytes.get(at..at + 4).and_then(|it| it.try_into().ok()).map(u32::from_be_bytes);
         let last = ddp & 0x40 != 0;
         let opcode = rdmap & 0x0f;
         if ddp & 0x80 != 0 {
-            let offset = bytes.get(6..14)?.try_into().ok().map(u64::from_be_bytes)?;
-            let target = Some((word(2)?, offset));
+            let target = Some((word(bytes, 2)?, long(bytes, 6)?));
             Some(Self { opcode, last, target, sequence: 0, offset: 0, payload: bytes.get(14..)? })
         } else {
-            let (sequence, offset) = (word(10)?, word(14)?);
+            let (sequence, offset) = (word(bytes, 10)?, word(bytes, 14)?);
             Some(Self { opcode, last, target: None, sequence, offset, payload: bytes.get(18..)? })
         }
     }

@@ -215,19 +215,28 @@ const NOWHERE: Place =
     Place { frame: 0, time: None, peers: None, from: Owner(0), to: Owner(0), transport: Transport::Unknown };
 const NO_HOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 
+/// Returns the 32-bit number at an offset in bytes.
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..at.checked_add(4)?)?.try_into().ok().map(u32::from_be_bytes)
+}
+
+/// Returns the 64-bit number at an offset in bytes.
+fn long(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..at.checked_add(8)?)?.try_into().ok().map(u64::from_be_bytes)
+}
+
 /// Detects the format of a message.
 fn detect(bytes: &[u8], session: &Session) -> MessageFormat {
-    let word = |index: usize| {
-        bytes.get(index * 4..index * 4 + 4).and_then(|word| word.try_into().ok()).map(u32::from_be_bytes)
-    };
     // An RPC reply that was accepted looks like version 1 with 0 credits, which is invalid (RFC 8166 §3.3.1). A rejected one is
     // shorter than the shortest header, except that of an error.
     const NO_CHUNKS: usize = 28;
     const ERROR: u32 = 4;
-    let is_rdma = word(2) != Some(0) && (bytes.len() >= NO_CHUNKS || word(3) == Some(ERROR));
+    let is_rdma = word(bytes, 8) != Some(0) && (bytes.len() >= NO_CHUNKS || word(bytes, 12) == Some(ERROR));
     if is_rdma && session.specs.parse(bytes).is_some() {
         MessageFormat::Rdma
-    } else if record::is_record(bytes) && word(0).is_some_and(|mark| (mark & 0x7fff_ffff) as usize <= bytes.len() - 4) {
+    } else if record::is_record(bytes)
+        && word(bytes, 0).is_some_and(|mark| (mark & 0x7fff_ffff) as usize <= bytes.len() - 4)
+    {
         MessageFormat::Tcp
     } else if mpa::is_fpdu(bytes) {
         MessageFormat::Iwarp

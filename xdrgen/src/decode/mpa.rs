@@ -2,7 +2,10 @@
 
 use crc_fast::crc32_iscsi;
 
-use super::stream::{Frame, StreamPart};
+use super::{
+    stream::{Frame, StreamPart},
+    word,
+};
 
 const REQUEST_KEY: &[u8] = b"MPA ID Req Frame";
 const REPLY_KEY: &[u8] = b"MPA ID Rep Frame";
@@ -81,6 +84,16 @@ pub(super) fn is_fpdu(bytes: &[u8]) -> bool {
         (Some(covered), Some(crc)) => crc == crc32_iscsi(covered).to_le_bytes() || crc == [0; 4],
         _ => true,
     }
+}
+
+/// Returns whether a TCP segment of an unknown connection begins with an FPDU. Other protocols could look like the start of a
+/// tagged segment.
+pub(super) fn is_certain_fpdu(bytes: &[u8]) -> bool {
+    let len = bytes.first_chunk::<2>().map_or(0, |len| usize::from(u16::from_be_bytes(*len)));
+    let is_complete = bytes.len() >= (2 + len).next_multiple_of(4) + CRC_LEN;
+    // The queue of Sends, RDMA Read Requests and Terminates (RFC 5040 §4.2).
+    let has_queue = bytes.get(2).is_some_and(|ddp| ddp & 0x80 == 0) && word(bytes, 8).is_some_and(|queue| queue <= 2);
+    is_fpdu(bytes) && (is_complete || has_queue)
 }
 
 impl Mpa {
@@ -302,6 +315,17 @@ mod tests {
             let out = run(&mut mpa, &stream, len);
             assert_eq!(out, segments.clone().map(|segment| MpaEvent::Segment(segment, 0)), "{len}");
         }
+    }
+
+    #[test]
+    fn the_start_of_a_tagged_segment_is_not_certain() {
+        let mut tagged = segment(200, 9);
+        (tagged[0], tagged[1]) = (0xc1, 0x40);
+        let tagged = fpdu(&tagged);
+        assert!(is_certain_fpdu(&tagged) && is_fpdu(&tagged[..50]) && !is_certain_fpdu(&tagged[..50]));
+        let send = fpdu(&segment(200, 0));
+        assert!(is_certain_fpdu(&send[..50]));
+        assert!(!is_fpdu(b"GET / HTTP/1.1"));
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Record marking of RPC over TCP (RFC 5531 §11).
 
-use super::stream::{Frame, StreamPart};
+use super::{
+    stream::{Frame, StreamPart},
+    word,
+};
 
 /// Set in the last fragment of a record.
 const LAST: u32 = 1 << 31;
@@ -28,11 +31,8 @@ pub(super) enum RecordEvent {
 
 /// Returns whether bytes begin with a record mark and an RPC message.
 pub(super) fn is_record(bytes: &[u8]) -> bool {
-    let word = |index: usize| {
-        bytes.get(index * 4..index * 4 + 4).and_then(|word| word.try_into().ok()).map(u32::from_be_bytes)
-    };
-    let len = word(0).unwrap_or_default() & !LAST;
-    match (word(2), word(3)) {
+    let len = word(bytes, 0).unwrap_or_default() & !LAST;
+    match (word(bytes, 8), word(bytes, 12)) {
         // The call's RPC version.
         (Some(0), Some(2)) => len >= 40,
         // The reply's status.

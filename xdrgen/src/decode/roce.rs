@@ -5,7 +5,11 @@ use std::{
     net::IpAddr,
 };
 
-use super::session::{Place, Session};
+use super::{
+    long,
+    session::{Place, Session},
+    word,
+};
 
 /// The UDP port of RoCE v2.
 pub(super) const PORT: u16 = 4791;
@@ -110,7 +114,7 @@ pub(super) struct Roce {
 
 /// Returns the queue pair to which a packet is addressed.
 pub(super) fn queue(packet: &[u8]) -> Option<u32> {
-    packet.get(4..8)?.try_into().ok().map(|word| u32::from_be_bytes(word) & 0x00ff_ffff)
+    word(packet, 4).map(|word| word & 0x00ff_ffff)
 }
 
 impl Roce {
@@ -123,10 +127,9 @@ impl Roce {
         place: Place,
         session: &mut Session,
     ) {
-        let word = |at: usize| packet.get(at..at + 4).and_then(|it| it.try_into().ok()).map(u32::from_be_bytes);
-        let (Some(first), Some(queue), Some(psn)) = (word(0), queue(packet), word(8)) else { return };
+        let (Some(first), Some(queue), Some(psn)) = (word(packet, 0), queue(packet), word(packet, 8)) else { return };
         let (opcode, psn) = ((first >> 24) as u8, psn & 0x00ff_ffff);
-        let pad = usize::from(packet[1] >> 4 & 3);
+        let pad = (first >> 20 & 3) as usize;
         let Some((kind, part, headers)) = kind_of(opcode) else { return };
         let body = packet.get(BTH_LEN + headers..).unwrap_or_default();
         // The invariant CRC and the padding end the packet on the wire.
@@ -319,8 +322,6 @@ fn kind_of(opcode: u8) -> Option<(Kind, Part, usize)> {
 }
 
 fn remote(packet: &[u8]) -> Option<Remote> {
-    let header = packet.get(BTH_LEN..BTH_LEN + RETH_LEN)?;
-    let word = |at: usize| header.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
-    let address = header.get(..8)?.try_into().ok().map(u64::from_be_bytes)?;
-    Some(Remote { address, key: word(8)?, len: word(12)? })
+    let header = packet.get(BTH_LEN..)?;
+    Some(Remote { address: long(header, 0)?, key: word(header, 8)?, len: word(header, 12)? })
 }
