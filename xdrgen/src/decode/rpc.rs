@@ -141,7 +141,13 @@ impl<'s> RpcDecoder<'s> {
                 self.body(body, protected, source, &mut part, message);
             }
         } else {
-            part.status = Some(reply.at(&["rreply"]).cloned().unwrap_or(Value::None));
+            let mut status = reply.at(&["rreply"]).cloned().unwrap_or(Value::None);
+            if let Value::Struct(fields) = &mut status {
+                for (_, value) in fields.iter_mut().filter(|(name, _)| name == "auth") {
+                    *value = self.enumerator("auth_stat", value.number(&[]).unwrap_or_default());
+                }
+            }
+            part.status = Some(status);
         }
         message.rpc = Some(part);
     }
@@ -215,12 +221,16 @@ impl<'s> RpcDecoder<'s> {
         procedures.find(|procedure| procedure.number == called.procedure)
     }
 
+    /// Returns the enumerator with a number. In messages, the open enumerations of authentication are numbers.
+    fn enumerator(&self, enumeration: &str, number: u64) -> Value {
+        Interpreter::new(self.rpc, Source::new(&word_of(number).to_be_bytes())).named(enumeration)
+    }
+
     /// Returns the name of the authentication flavour and the decoded body of a credential or verifier.
     fn auth(&self, within: &Value, field: &str) -> (Value, Value) {
         let number = within.number(&[field, "flavor"]).unwrap_or_default();
         let body = within.bytes(&[field, "body"]).unwrap_or_default();
-        // The discriminant of the flavour is open, so that it is no enumeration on the wire.
-        let name = Interpreter::new(self.rpc, Source::new(&word_of(number).to_be_bytes())).named("auth_flavor");
+        let name = self.enumerator("auth_flavor", number);
         let body = match number {
             AUTH_SYS if field == "cred" => {
                 let mut interpreter = Interpreter::new(self.rpc, Source::new(body));
