@@ -31,7 +31,7 @@ pub(crate) trait Rdma {
     fn read(&mut self, handle: u32, offset: u64, data: &[u8]);
 }
 
-/// The packets of a capture: data, and length on the wire.
+/// The packets of a capture.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Capture {
     pub(crate) packets: Vec<Vec<u8>>,
