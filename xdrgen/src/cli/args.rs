@@ -260,9 +260,9 @@ pub(crate) struct Ulb {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "RPC-over-RDMA headers of versions 1 and 2 and RPC headers are decoded. Arguments and results are decoded if\n\
-    the specification declares the program. Data in chunks is included if the capture contains its RDMA Writes and Reads.\n\
-    Captures of encrypted connections cannot be decoded.\n\n\
+    after_help = "RPC-over-RDMA headers of versions 1 and 2 and RPC headers are decoded. Arguments and results are decoded \
+    if the specification declares the program. Data in chunks is included if the capture contains its RDMA Writes and \
+    Reads. Captures of encrypted connections cannot be decoded.\n\n\
     Examples:\n  xdrgen decode blobstore.x traffic.pcapng\n  \
     tshark -i lo -w - tcp port 20049 | xdrgen decode nfs3.x mount3.x --json -\n  \
     echo '00000001 ...' | xdrgen decode blobstore.x --transport rdma -"

@@ -3,7 +3,7 @@
 
 use super::{interpret::Interpreter, memory::Segment, source::Source, value::Value, word};
 use crate::{
-    Compiler,
+    compiler::Compiler,
     ir::{ConstValue, ItemKind, Spec},
 };
 
