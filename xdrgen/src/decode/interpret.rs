@@ -405,7 +405,8 @@ mod tests {
     fn without_marks_the_length_tells_the_reduced_item() {
         let spec = spec("struct a { opaque x<>; opaque y<>; };");
         let inline = [0, 0, 0, 1, 5, 0, 0, 0, 0, 0, 0, 2];
-        let writes = vec![chunk(2, &[6, 7])];
+        // The responder did not use the first chunk.
+        let writes = vec![chunk(0, &[]), chunk(2, &[6, 7])];
         let value = Interpreter::new(&spec, Source::new(&inline).with_writes(writes)).named("a");
         assert_eq!(value.at(&["y"]), Some(&Value::Chunk(chunk(2, &[6, 7]))));
     }

@@ -80,8 +80,11 @@ impl<'a> Source<'a> {
         Some(chunk)
     }
 
-    /// Returns the length of the next Write chunk, in bytes.
-    pub(super) fn next_write(&self) -> Option<u64> {
+    /// Returns the length of the next Write chunk with contents, in bytes. Drops those without.
+    pub(super) fn next_write(&mut self) -> Option<u64> {
+        while self.writes.front().is_some_and(|chunk| chunk.len == 0) {
+            self.writes.pop_front();
+        }
         self.writes.front().map(|chunk| chunk.len)
     }
 
