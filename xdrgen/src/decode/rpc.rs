@@ -94,8 +94,14 @@ impl<'s> RpcDecoder<'s> {
         let mut interpreter = Interpreter::new(self.rpc, source);
         let header = interpreter.named("rpc_msg");
         if let Some(why) = header.error() {
-            message.notes.push(format!("not an RPC message: {why}"));
-            message.opaque = Some(raw.inline.clone());
+            if let Some(call) = header.at(&["body", "cbody"]).filter(|call| call.number(&["proc"]).is_some()) {
+                message.notes.push(format!("the header of the call is cut: {why}"));
+                let (part, _) = self.call_header(raw, word(&header, &["xid"]), call);
+                message.rpc = Some(part);
+            } else {
+                message.notes.push(format!("not an RPC message: {why}"));
+                message.opaque = Some(raw.inline.clone());
+            }
             return;
         }
         let source = interpreter.into_source();
@@ -108,6 +114,15 @@ impl<'s> RpcDecoder<'s> {
     }
 
     fn call(&mut self, raw: &RawMessage, xid: u32, call: &Value, source: Source<'_>, message: &mut Message) {
+        let (mut part, called) = self.call_header(raw, xid, call);
+        let procedure = self.find(called);
+        let body = procedure.map(|procedure| procedure.args.iter().collect::<Vec<_>>());
+        self.body(body, called.protected, source, &mut part, message);
+        message.rpc = Some(part);
+    }
+
+    /// Decodes and remembers the header of a call. Its end may be cut.
+    fn call_header(&mut self, raw: &RawMessage, xid: u32, call: &Value) -> (RpcPart, Called) {
         let is_gss = call.number(&["cred", "flavor"]) == Some(RPCSEC_GSS);
         let called = Called {
             program: word(call, &["prog"]),
@@ -117,12 +132,10 @@ impl<'s> RpcDecoder<'s> {
         };
         self.calls.insert((raw.place.from, raw.place.to, xid), called);
         let mut part = self.part(xid, true, Some(called));
-        part.credential = Some(self.auth(call, "cred"));
-        part.verifier = Some(self.auth(call, "verf"));
-        let procedure = self.find(called);
-        let body = procedure.map(|procedure| procedure.args.iter().collect::<Vec<_>>());
-        self.body(body, called.protected, source, &mut part, message);
-        message.rpc = Some(part);
+        let auth = |field| call.bytes(&[field, "body"]).is_some().then(|| self.auth(call, field));
+        part.credential = auth("cred");
+        part.verifier = auth("verf");
+        (part, called)
     }
 
     fn reply(&mut self, raw: &RawMessage, xid: u32, reply: &Value, source: Source<'_>, message: &mut Message) {

@@ -179,6 +179,17 @@ fn cut_packets_give_what_they_contain() {
     }
 }
 
+/// The procedure of a call is known even if its credential was not captured, so that the reply can be decoded.
+#[test]
+fn a_call_that_is_cut_within_its_header_has_a_procedure() {
+    // Ethernet, IP, TCP, the fragment's mark, and 28 bytes of the header.
+    let messages = json(&over_tcp().capture.pcap(14 + 20 + 20 + 4 + 28));
+    assert_eq!(messages[0].pointer("/rpc/procedure/name").unwrap(), "READ");
+    let notes = messages[0]["notes"].as_array().unwrap();
+    assert!(notes.iter().any(|note| note.as_str().unwrap().starts_with("the header of the call is cut")), "{notes:?}");
+    assert_eq!(messages[1].pointer("/rpc/procedure/name").unwrap(), "READ");
+}
+
 #[test]
 fn a_lost_segment_loses_one_message() {
     let whole = over_tcp().capture;
