@@ -14,8 +14,12 @@ use std::io::Write as _;
 
 use live::{Capture, dissect};
 
+/// The tests run one after the other: counters are compared with the capture, and a loaded machine delays both.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blobstore_on_the_wire() {
+    let _turn = TURN.lock().await;
     let directory = tempfile::tempdir().unwrap();
     let served = traffic::Served::start().await;
     let port = served.port;
@@ -51,6 +55,7 @@ async fn blobstore_on_the_wire() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blobstore_decoded() {
+    let _turn = TURN.lock().await;
     let directory = tempfile::tempdir().unwrap();
     let served = traffic::Served::start().await;
     let capture = match Capture::start(served.port, &directory.path().join("lo.pcapng")) {
