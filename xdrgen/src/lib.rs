@@ -17,6 +17,7 @@
 //! | emit | [`mod@emit`] | [`ir`] | Rust |
 //!
 //! [`mod@fmt`] and [`strip`] work on the text alone. All stages share one `lexer`, which agrees with the grammars.
+//! The module `decode` (feature `decode`) decodes messages and captures by the [`ir`].
 //!
 //! [`diag`] reports errors. A run reports as many errors as possible, each with a code that `ERRORS.md` explains. No input
 //! makes the compiler panic, hang or overflow its stack; `tests/front_robust.rs` tests this.
@@ -109,6 +110,8 @@ pub mod ast;
 mod build_script;
 mod compiler;
 mod const_expr;
+#[cfg(feature = "decode")]
+pub mod decode;
 pub mod derive;
 pub mod diag;
 mod did_you_mean;

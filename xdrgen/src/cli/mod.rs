@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod decode;
 mod difference;
 mod format;
 mod generate;
@@ -63,6 +64,7 @@ pub(crate) fn run() -> ExitCode {
     };
     let outcome = match &cli.command {
         Command::Check(check) => commands::check(check, form),
+        Command::Decode(decode) => decode::run(decode, form),
         Command::Gen(generate) => commands::generate(generate, form),
         Command::Extract(extract) => commands::extract(extract),
         Command::Strip(strip) => commands::strip(strip, form),
