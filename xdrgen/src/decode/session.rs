@@ -88,12 +88,13 @@ pub(super) struct Session {
     pub(super) specs: Arc<HeaderSpecs>,
     pub(super) memory: Memory,
     pub(super) messages: Vec<RawMessage>,
-    /// Messages that are continued (`RDMA2_F_MORE`), and their number, by sender, receiver, XID and header type.
-    continued: HashMap<(Owner, Owner, u32, HeaderType), (Vec<u8>, usize)>,
+    /// Messages that are continued (`RDMA2_F_MORE`), and their number.
+    continued: HashMap<SequenceKey, (Vec<u8>, usize)>,
 }
 
-/// `true` for transport properties.
-type HeaderType = bool;
+/// The sender, receiver, XID and header type of a sequence of continued messages. The header type is `true` for transport
+/// properties.
+type SequenceKey = (Owner, Owner, u32, bool);
 
 impl Session {
     pub(super) fn new(specs: Arc<HeaderSpecs>) -> Self {

@@ -15,7 +15,7 @@ pub(crate) fn words(words: &[u32]) -> Vec<u8> {
 
 /// Returns data in which each byte depends on its position.
 pub(crate) fn data(len: usize) -> Vec<u8> {
-    (0..len).map(|at| (at * 7 ^ at >> 8) as u8).collect()
+    (0..len).map(|at| ((at * 7) ^ (at >> 8)) as u8).collect()
 }
 
 fn string(text: &str) -> Vec<u8> {
