@@ -71,17 +71,12 @@ impl CallHeader {
     }
 
     /// Returns two lengths of an encoded call, in bytes: from the XID to the end of the credential, and of the verifier that
-    /// follows. Returns `None` if the message is truncated.
-    #[cfg(feature = "std")]
+    /// follows. Returns `None` if the message is truncated, or if one of the two is longer than 400 bytes (RFC 5531 §8.2).
+    #[inline]
     pub(crate) fn split_verifier(message: &[u8]) -> Option<(usize, usize)> {
-        // RFC 5531 §9: XID, msg_type, rpcvers, prog, vers, proc, then credential and verifier: flavor, length, body.
-        let auth = |at: usize| {
-            let len = message.get(at.checked_add(4)?..)?.first_chunk().copied().map(u32::from_be_bytes)?;
-            let end = at.checked_add(8)?.checked_add(crate::xdr::padded_len(usize::try_from(len).ok()?))?;
-            (end <= message.len()).then_some(end)
-        };
-        let verifier_at = auth(24)?;
-        Some((verifier_at, auth(verifier_at)? - verifier_at))
+        // RFC 5531 §9: XID, msg_type, rpcvers, prog, vers and proc precede the credential.
+        let verifier_at = end_of_auth(message, 24)?;
+        Some((verifier_at, end_of_auth(message, verifier_at)? - verifier_at))
     }
 
     /// Decodes a header that is complete and within its bounds. Returns `None` and reads nothing for any other header.
@@ -89,7 +84,7 @@ impl CallHeader {
     fn decode_regular(decoder: &mut Decoder<'_>) -> Result<Option<Self>, CallHeaderError> {
         let message = decoder.rest();
         let Some([xid, CALL, RPC_VERS, program, version, procedure]) = peek_words(message) else { return Ok(None) };
-        if end_of_auth(message, 24).and_then(|at| end_of_auth(message, at)).is_none() {
+        if Self::split_verifier(message).is_none() {
             return Ok(None);
         }
         // Only the limit on the memory of a decoded value is not checked yet.
