@@ -23,8 +23,8 @@
 //! Both peers are requester and responder (§4.5). RDMA2_F_RESPONSE determines whose call a message belongs to. The XIDs of
 //! the two peers are independent.
 //!
-//! Where the draft contradicts itself or leaves something open, the project's `DEVIATIONS.md` documents the choice and the
-//! reason.
+//! The project's `DEVIATIONS.md` documents the choices where the draft contradicts itself or leaves something open, with their
+//! reasons.
 
 mod credits;
 mod errors;
