@@ -37,6 +37,7 @@
 //! | [`config`], [`transport`] | the configuration of connections; URLs | |
 //! | [`trace`] | the tracing spans of calls | |
 //! | [`engine`] | the protocol without I/O, for custom drivers | |
+//! | [`gss`] | RPCSEC_GSS: authenticated and protected calls, generic over the mechanism | |
 //! | [`provider`], [`memory`] | RDMA providers: user space over TCP, devices, in-memory for tests; buffers | |
 //! | [`rpc`] | the headers of ONC RPC, credentials, status codes | yes, except the security traits of servers and channels |
 //! | [`mod@service`] | procedures: numbers, types, reply bounds | yes |
@@ -111,6 +112,8 @@ mod driver;
 pub mod engine;
 #[cfg(any(feature = "fuzzing", test))]
 pub mod fuzzing;
+#[cfg(feature = "std")]
+pub mod gss;
 #[cfg(feature = "std")]
 mod hash;
 #[cfg(feature = "std")]
