@@ -245,7 +245,8 @@ async fn small_windows(transport: Transport) {
     call::<Null>(&channel, &()).await.unwrap();
 }
 
-/// A mechanism that blocks delays neither the runtime nor other callers, and a call's deadline covers the creation of its context.
+/// A mechanism that blocks delays neither the runtime nor other callers. A call's deadline covers the creation of its
+/// context.
 async fn slow_mechanism(transport: Transport) {
     let mut mechanism = user("nfs@server");
     mechanism.blocks = Duration::from_millis(1500);

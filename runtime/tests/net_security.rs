@@ -451,8 +451,8 @@ async fn unsigned_replies_are_denials(transport: Transport) {
     }
 }
 
-/// RFC 2203 §5.3.3.4.4: results that cannot be protected are not sent. Over RDMA, a transport error ends the call, so that it does
-/// not hold its credit (RFC 8166 §4.5.4).
+/// RFC 2203 §5.3.3.4.4: results that cannot be protected are not sent. Over RDMA, a transport error ends the call, so that it
+/// does not hold its credit (RFC 8166 §4.5.4).
 async fn unprotected_results_are_not_sent(transport: Transport) {
     let is_tcp = matches!(transport, Transport::Tcp);
     let guard = Guard { reply: ReplyBehavior::FailsToWrap, ..keyed(3).0 };

@@ -33,8 +33,8 @@ pub struct GssServerConfig {
     pub max_token: usize,
     /// Maximum lifetime of a context. A context of a mechanism may expire earlier. Default 24 h.
     pub max_lifetime: Duration,
-    /// Length of the window of sequence numbers, at least 1: the number of calls that a client may have outstanding on one context
-    /// (RFC 2203 §5.2.3.1). Each context takes one bit of memory for each number. Default 2048.
+    /// Length of the window of sequence numbers, at least 1: the number of calls that a client may have outstanding on one
+    /// context (RFC 2203 §5.2.3.1). Each context takes one bit of memory for each number. Default 2048.
     pub sequence_window: u32,
     /// The weakest protection that is accepted. Calls with a weaker one get AUTH_TOOWEAK. Default
     /// [`ProtectionLevel::Authentication`].

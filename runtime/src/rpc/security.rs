@@ -6,7 +6,7 @@
 //! | [`Security`] | [`Authenticator`](super::Authenticator) | one for a channel or a server; holds the security contexts |
 //! | [`CallSecurity`] | [`ReplySecurity`](super::ReplySecurity) | one for each call |
 //! | [`Protection`] | [`Protection`] | protects the bodies of one call |
-//! | [`ControlCall`] | [`Authentication::Answered`](super::Authentication::Answered) | calls of the flavor itself, which no service sees |
+//! | [`ControlCall`] | [`Authentication`](super::Authentication)`::Answered` | calls of the flavor itself, which no service sees |
 //!
 //! A **sealed** call has a verifier over its own header, from the XID to the end of the credential (RFC 2203 §5.3.1). The
 //! verifier of its reply covers the call's sequence number (§5.3.3.2). The engine assigns the XID when it sends the call, and

@@ -62,7 +62,7 @@ pub(super) async fn serve(
             Authentication::Answered(reply) => return call::control_reply(head.xid, reply, connection.pool()).into(),
             Authentication::Discarded => {
                 tracing::info!(
-                    target: "rpcrdma::call", peer = %connection.info.peer_addr, xid = head.xid, "call discarded by the authenticator"
+                    target: "rpcrdma::call", peer = %connection.info.peer_addr, xid = head.xid, "call discarded"
                 );
                 return ReplyCommand::Discard.into();
             }
