@@ -52,6 +52,7 @@
 //! | `arbitrary` | Implements `arbitrary::Arbitrary` for the same types. The `arbitrary` crate needs the standard library |
 //! | `verbs` | Supports RDMA devices (`rdma://`). Needs libibverbs, librdmacm, their headers and libclang 14 or 15 |
 //! | `verbs-dlopen` | As `verbs`, but loads the libraries at run time. Needs cmake and any libclang |
+//! | `gss` | Adds Kerberos to [`gss`]. Needs MIT Kerberos or Heimdal, their headers and libclang |
 //! | `conformance` | Exports the test suite that every provider has to pass |
 //! | `fuzzing` | Exports entry points for fuzzers. They are not part of the stable API |
 //!

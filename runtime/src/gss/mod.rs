@@ -16,6 +16,8 @@
 //! | `client` | the use of a context by a client: sequence numbers, credentials, verifiers | §5.3.1 |
 //! | `security` | the security of a channel: creates, refreshes and destroys contexts | §5.3.3.3, §5.4 |
 //!
+//! `kerberos` is the mechanism of the feature `gss`: Kerberos version 5 (RFC 4121) through the GSS-API library of the system.
+//!
 //! Only the default quality of protection (QOP 0) is used.
 
 mod authenticator;
@@ -27,6 +29,8 @@ mod credential;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod insecure_test_mechanism;
+#[cfg(feature = "gss")]
+mod kerberos;
 mod mechanism;
 mod security;
 mod server;
@@ -40,6 +44,8 @@ mod wire {
     crate::include_xdr!("xdr/rpcsec_gss.x");
 }
 
+#[cfg(feature = "gss")]
+pub use self::kerberos::{KerberosClient, KerberosServer};
 pub use self::{
     authenticator::GssAuthenticator,
     contexts::GssServerConfig,
