@@ -23,7 +23,7 @@ pub(super) struct BodyProtection {
 
 impl BodyProtection {
     /// Returns the protection of a call; `None` if only its header is protected.
-    pub(super) fn new(
+    pub(super) fn of(
         context: &Arc<dyn GssContext>,
         sequence: u32,
         level: ProtectionLevel,

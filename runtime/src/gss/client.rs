@@ -123,7 +123,7 @@ impl ClientContext {
         let call = Arc::new(GssCall {
             context: Arc::clone(self),
             sequence,
-            protection: BodyProtection::new(&self.gss, sequence, level),
+            protection: BodyProtection::of(&self.gss, sequence, level),
         });
         match self.credential(RpcGssProcT::RpcsecGssData, sequence, level) {
             Ok(credential) => Ok(Ok(Secured { credential, call })),

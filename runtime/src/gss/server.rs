@@ -244,7 +244,7 @@ impl GssServer {
             tracing::warn!(target: "rpcrdma::gss", %error, "replies cannot be signed");
             reject(AuthStat::RpcsecGssCtxproblem)
         })?;
-        let protection = BodyProtection::new(&context.gss, sequence, level);
+        let protection = BodyProtection::of(&context.gss, sequence, level);
         Ok(AcceptedCall { context, level, verifier: gss_auth(verifier.into()), protection })
     }
 }

@@ -75,6 +75,8 @@ impl CallHandlers {
 }
 
 impl InboundCalls for CallHandlers {
+    // As in `ServiceRegistry::route`: boxing the reply would require an allocation.
+    #[allow(clippy::result_large_err)]
     fn call(&mut self, incoming: IncomingCall, port: &Arc<DriverPort>) -> Option<ReplyCommand> {
         let token = incoming.token;
         let (head, authentication) = match self.registry.authenticate(&incoming, &self.connection) {

@@ -47,6 +47,8 @@ async fn off_task(
 }
 
 /// Serves a call from the first decision of the authenticator to the reply.
+// As in `ServiceRegistry::route`: boxing the reply would require an allocation.
+#[allow(clippy::result_large_err)]
 pub(super) async fn serve(
     registry: Arc<ServiceRegistry>,
     connection: Arc<ServedConnection>,

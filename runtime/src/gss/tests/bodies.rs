@@ -24,14 +24,14 @@ fn contexts() -> (Arc<dyn GssContext>, Arc<dyn GssContext>) {
 
 fn both(sequence: u32, level: ProtectionLevel) -> (Arc<dyn Protection>, Arc<dyn Protection>) {
     let (client, server) = contexts();
-    let of = |context| BodyProtection::new(context, sequence, level).unwrap();
+    let of = |context| BodyProtection::of(context, sequence, level).unwrap();
     (of(&client), of(&server))
 }
 
 /// RFC 2203 §5.3.2.1.
 #[test]
 fn service_none_protects_no_body() {
-    assert!(BodyProtection::new(&contexts().0, 1, ProtectionLevel::Authentication).is_none());
+    assert!(BodyProtection::of(&contexts().0, 1, ProtectionLevel::Authentication).is_none());
 }
 
 /// RFC 2203 §5.3.2.2, §5.3.2.3: the same bytes as those of the generated encoders.
@@ -40,7 +40,7 @@ fn bodies_have_the_form_of_the_specification() {
     let (context, _) = contexts();
     let body = Bytes::from_static(b"sixteen bytes...");
     let data: Bytes = [&encode_to_bytes(&RpcGssDataT { seq_num: 77 }).unwrap()[..], &body].concat().into();
-    let wrap = |level| BodyProtection::new(&context, 77, level).unwrap().wrap(body.clone()).unwrap();
+    let wrap = |level| BodyProtection::of(&context, 77, level).unwrap().wrap(body.clone()).unwrap();
     let checksum = context.get_mic(&data).unwrap().into();
     let integrity = RpcGssIntegData { databody_integ: data.clone(), checksum };
     assert_eq!(wrap(ProtectionLevel::Integrity), encode_to_bytes(&integrity).unwrap());
@@ -53,8 +53,8 @@ fn bodies_have_the_form_of_the_specification() {
 fn bodies_belong_to_one_call() {
     let (client, server) = contexts();
     for level in [ProtectionLevel::Integrity, ProtectionLevel::Privacy] {
-        let wrapped = BodyProtection::new(&client, 5, level).unwrap().wrap(Bytes::from_static(b"data")).unwrap();
-        let error = BodyProtection::new(&server, 6, level).unwrap().unwrap(wrapped).unwrap_err();
+        let wrapped = BodyProtection::of(&client, 5, level).unwrap().wrap(Bytes::from_static(b"data")).unwrap();
+        let error = BodyProtection::of(&server, 6, level).unwrap().unwrap(wrapped).unwrap_err();
         assert!(error.0.contains("sequence number 5, expected 6"), "{error}");
     }
 }
