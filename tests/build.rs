@@ -121,6 +121,10 @@ fn constructs(out: &Path) {
         if name == "prefixes" {
             options.borrowed = Borrow::All;
         }
+        if name == "opaque_unions" {
+            options.borrowed = Borrow::All;
+            options.open = vec!["open".to_owned()];
+        }
         if name == "borrowed" {
             options.borrowed = Borrow::All;
             options.open = vec!["operation".to_owned()];

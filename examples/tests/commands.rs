@@ -340,6 +340,43 @@ fn bench_server_serves_benchmarks_and_downloads() {
     assert_eq!(fs::metadata(&copy).unwrap().len(), 4 << 20);
 }
 
+/// A benchmark over many connections from several threads, to a server with a runtime per thread, or with one for all. SIGTERM
+/// stops all of the server's threads.
+#[test]
+fn benchmarks_use_many_connections_and_threads() {
+    for runtimes in [true, false] {
+        let mut command = blobstore();
+        command.args(["bench-server", "--listen", "iwarp://127.0.0.1:0", "--threads", "3"]);
+        if runtimes {
+            command.arg("--runtime-per-thread");
+        }
+        let mut server = Serve::spawn(&mut command);
+        let bench = ["bench", &server.url, "--seconds", "0.05", "--size", "64KiB", "--depth", "2", "--json"];
+        let report: serde_json::Value =
+            serde_json::from_str(&printed(&[&bench[..], &["--connections", "5", "--threads", "2"]].concat())).unwrap();
+        assert_eq!((&report["connections"], &report["threads"]), (&5.into(), &2.into()));
+        let measured = report["measurements"].as_array().unwrap();
+        assert_eq!(measured.len(), 6);
+        assert!(measured.iter().all(|m| m["calls"].as_u64().unwrap() >= 5), "{report}");
+        signal(&server.child, "-TERM");
+        assert_eq!(exit_code(&mut server.child), Some(0));
+    }
+}
+
+/// With a runtime for each thread, the server's threads serve the same blobs.
+#[test]
+fn a_runtime_per_thread_serves_one_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let serve = Serve::start_with(&dir.path().join("store"), &["--threads", "2", "--runtime-per-thread"]);
+    let file = dir.path().join("in");
+    fs::write(&file, noise(5000, 0)).unwrap();
+    printed(&["put", &serve.url, "x", file.to_str().unwrap()]);
+    // Each command is a connection. The kernel chooses a thread for it.
+    for _ in 0..8 {
+        assert_eq!(printed(&["ls", &serve.url]), "x\n");
+    }
+}
+
 /// Runs `blobstore ls URL | head -0`.
 #[test]
 fn a_closed_output_pipe_is_not_an_error() {

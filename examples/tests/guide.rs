@@ -65,7 +65,8 @@ fn flags_of_the_documents_exist() {
         let text = fs::read_to_string(&document).unwrap();
         for line in shell_lines(&text) {
             let Some((name, program, arguments)) = invocation(line) else { continue };
-            let subcommand = (name == "blobstore").then(|| arguments[0].to_owned());
+            let subcommand = arguments.first().filter(|first| name == "blobstore" && !first.starts_with('-'));
+            let subcommand = subcommand.map(|&word| word.to_owned());
             let help = helps.entry((name, subcommand.clone())).or_insert_with(|| help(program, subcommand.as_deref()));
             let known = flags(help);
             for argument in arguments.iter().filter(|argument| argument.starts_with('-') && **argument != "-") {

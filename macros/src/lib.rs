@@ -74,7 +74,9 @@ pub fn xdr(input: TokenStream) -> TokenStream {
 ///
 /// An enum with data becomes a discriminated union. Each variant has a `#[xdr(case = ..)]`. One variant may be
 /// `#[xdr(default)]`; its first field is the discriminant. `#[xdr(discriminant = TYPE)]` on the enum sets the type of the
-/// discriminant: `i32` (the default), `u32`, `bool` or an enumeration.
+/// discriminant: `i32` (the default), `u32`, `bool` or an enumeration. `#[xdr(opaque_union)]` on the enum makes each arm the
+/// contents of a variable-length opaque item: the length of the arm in bytes precedes it. A `Bytes` or `Vec<u8>` has only its own
+/// length. Such an arm has at most one field, and contains no eligible items.
 ///
 /// # Fields
 ///

@@ -50,9 +50,10 @@
 //! | `std` | Enables everything that is not available without it. On by default |
 //! | `serde` | Implements `serde`'s traits for the field types of generated types, so that those can derive them |
 //! | `arbitrary` | Implements `arbitrary::Arbitrary` for the same types. The `arbitrary` crate needs the standard library |
-//! | `verbs` | Supports RDMA devices (`rdma://`). Needs libibverbs, librdmacm, their headers and libclang 14 or 15 |
-//! | `verbs-dlopen` | As `verbs`, but loads the libraries at run time. Needs cmake and any libclang |
 //! | `gss` | Adds Kerberos to [`gss`]. Needs MIT Kerberos or Heimdal, their headers and libclang |
+//! | `verbs-bindings` | Supports RDMA devices (`rdma://`). Needs libibverbs and librdmacm. For Linux on x86-64 and AArch64 |
+//! | `verbs` | As `verbs-bindings`, but generates the bindings in each build. Needs the headers and libclang 14 or 15 too |
+//! | `verbs-dlopen` | As `verbs-bindings`, but loads the libraries at run time. Needs cmake and any libclang |
 //! | `conformance` | Exports the test suite that every provider has to pass |
 //! | `fuzzing` | Exports entry points for fuzzers. They are not part of the stable API |
 //!
@@ -90,8 +91,9 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 // docs.rs shows the feature that each item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(docsrs, doc(auto_cfg(hide(feature = "_verbs"))))]
 // Only `provider::verbs` may use `unsafe`: it calls C libraries, and devices write to memory without the compiler's knowledge.
-#![cfg_attr(not(any(feature = "verbs", feature = "verbs-dlopen")), forbid(unsafe_code))]
+#![cfg_attr(not(feature = "_verbs"), forbid(unsafe_code))]
 
 // Generated code refers to this crate as `::rpcrdma`. This makes such paths work inside the crate as well.
 #[allow(unused_extern_crates)]

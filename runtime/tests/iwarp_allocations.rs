@@ -47,7 +47,7 @@ impl Ends {
     fn send(&self, bytes: &[u8]) -> WorkRequest {
         let mut message = MessageBuf::new(self.pool.alloc(bytes.len()), 0);
         message.append(bytes);
-        WorkRequest::Send { id: WrId(0), message, invalidate: None, solicited: false }
+        WorkRequest::Send { id: WrId(0), message, invalidate: None, solicited: false, signaled: true }
     }
 
     /// Waits until both sides have this many completions, and keeps the returned sinks.

@@ -137,7 +137,13 @@ async fn ready_to_receive_by_read_and_by_write() {
         let (mut raw, mut queue_pair) = accepted_from(&mpa(REQUEST, 0x50, 2, b"\x80\x05\xc0\x03"), params(b"")).await;
         let message = rpcrdma::provider::conformance::message(b"first from the responder");
         let id = rpcrdma::provider::WrId(1);
-        queue_pair.post(rpcrdma::provider::WorkRequest::Send { id, message, invalidate: None, solicited: false });
+        queue_pair.post(rpcrdma::provider::WorkRequest::Send {
+            id,
+            message,
+            invalidate: None,
+            solicited: false,
+            signaled: true,
+        });
         let peer = async {
             // Nothing may arrive before the indication (RFC 5044 §7.1.2 rule 4).
             let mut byte = [0];

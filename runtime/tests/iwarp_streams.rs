@@ -25,7 +25,7 @@ fn params() -> SetupParams {
 }
 
 fn send_request(id: u64, bytes: &[u8]) -> WorkRequest {
-    WorkRequest::Send { id: WrId(id), message: message(bytes), invalidate: None, solicited: false }
+    WorkRequest::Send { id: WrId(id), message: message(bytes), invalidate: None, solicited: false, signaled: true }
 }
 
 fn read_work(id: u64, sink: MemoryHandle, len: u32) -> WorkRequest {
@@ -131,9 +131,27 @@ async fn segment_encoding() {
     let remote = RemoteMemory { handle: MemoryHandle(0x0a0b_0c0d), offset: 1 << 40 };
     queue_pair.post(WorkRequest::Write { id: WrId(2), source: Bytes::from(data.clone()), remote });
     let remote = Some(MemoryHandle(0x0102_0304));
-    queue_pair.post(WorkRequest::Send { id: WrId(3), message: message(b"x"), invalidate: remote, solicited: false });
-    queue_pair.post(WorkRequest::Send { id: WrId(4), message: message(b"y"), invalidate: remote, solicited: true });
-    queue_pair.post(WorkRequest::Send { id: WrId(5), message: message(b""), invalidate: None, solicited: true });
+    queue_pair.post(WorkRequest::Send {
+        id: WrId(3),
+        message: message(b"x"),
+        invalidate: remote,
+        solicited: false,
+        signaled: true,
+    });
+    queue_pair.post(WorkRequest::Send {
+        id: WrId(4),
+        message: message(b"y"),
+        invalidate: remote,
+        solicited: true,
+        signaled: true,
+    });
+    queue_pair.post(WorkRequest::Send {
+        id: WrId(5),
+        message: message(b""),
+        invalidate: None,
+        solicited: true,
+        signaled: true,
+    });
     let peer = async {
         raw.fpdus(&[&send(1, b"go")]).await;
         for expected in [
@@ -457,6 +475,7 @@ async fn terminate_about_an_invalidation_blames_no_read() {
         message,
         invalidate: Some(MemoryHandle(0xbad)),
         solicited: false,
+        signaled: true,
     });
     let peer = terminates_second(&mut raw, [0x01, 0x09, 0xc0, 0], 18);
     let ((), (completions, _)) = tokio::join!(peer, until_end(&mut queue_pair));

@@ -28,8 +28,8 @@ where
     allocations_with::<P>(transport, args, |_| CallOptions::default()).0
 }
 
-/// Returns the same for calls with the options that `options` makes of a landing pool, and the eligible bytes that the client has
-/// copied.
+/// Returns the number of allocations per call, after a warm-up, and the eligible bytes that the client has copied. `options` creates
+/// each call's options; it may take landing memory from the pool.
 fn allocations_with<P: Procedure>(
     transport: Transport,
     args: P::Args,

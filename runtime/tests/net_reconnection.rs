@@ -245,9 +245,9 @@ async fn an_idempotent_call_is_retried() {
     .await;
 }
 
-/// Starts a server, and a channel with default settings to it, and stops the server.
-async fn stopped() -> (Running, Channel) {
-    let (running, _, channel) = start(Transport::Iwarp).await;
+/// Starts a server and connects a channel to it, then stops the server.
+async fn stopped(reconnect: Reconnect) -> (Running, Channel) {
+    let (running, _, channel) = start_with(Transport::Iwarp, Channel::builder().reconnect(reconnect)).await;
     call::<Null>(&channel, &()).await.unwrap();
     running.handle.shutdown_within(Duration::ZERO);
     eventually(|| running.task.is_finished()).await;
@@ -259,7 +259,7 @@ async fn stopped() -> (Running, Channel) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waits_for_a_server_that_restarts() {
     timed(async {
-        let (running, channel) = stopped().await;
+        let (running, channel) = stopped(Reconnect::on_demand()).await;
         let waits = tokio::spawn(async move { call::<Gate>(&channel, &1).await });
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert!(!waits.is_finished());
@@ -272,34 +272,34 @@ async fn waits_for_a_server_that_restarts() {
     .await;
 }
 
-/// Retries are bounded by number, by the call's deadline and by the end of the channel. The first pause takes 100 ms, the three of
-/// a call without a deadline between 350 and 700 ms.
+/// Retries are bounded by number, by the call's deadline and by the end of the channel. The first pause takes 100 ms, and
+/// the three of a call without a deadline between 350 and 700 ms.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn retries_end() {
     timed(async {
-        let (_running, channel) = stopped().await;
-        let begin = Instant::now();
-        let error = channel.call::<Null>(&(), within(90)).await.unwrap_err();
         // The pause would outlast the deadline.
+        let (_running, channel) = stopped(Reconnect::on_demand()).await;
+        let error = channel.call::<Null>(&(), within(90)).await.unwrap_err();
         assert!(matches!(error, CallError::Connect { .. }) && error.is_retry_safe(), "{error}");
-        assert!(begin.elapsed() < Duration::from_millis(90), "{:?}", begin.elapsed());
 
-        let (_running, channel) = stopped().await;
+        let (_running, channel) = stopped(Reconnect::on_demand()).await;
         let begin = Instant::now();
         let error = call::<Null>(&channel, &()).await.unwrap_err();
         assert!(matches!(error, CallError::Connect { .. }), "{error}");
         assert!(begin.elapsed() >= Duration::from_millis(300), "{:?}", begin.elapsed());
 
+        // The pause is longer than the test may take.
+        let hour = Duration::from_secs(3600);
+        let (_running, channel) =
+            stopped(Reconnect::OnDemand { min_backoff: hour, max_backoff: hour, retries: 3 }).await;
         let waits = tokio::spawn({
             let channel = channel.clone();
-            async move { call::<Null>(&channel, &()).await }
+            async move { channel.call::<Null>(&(), CallOptions::new().timeout(4 * hour)).await }
         });
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert!(!waits.is_finished());
-        let begin = Instant::now();
         channel.close().await;
         assert!(waits.await.unwrap().unwrap_err().is_connection_loss());
-        assert!(begin.elapsed() < Duration::from_millis(200), "{:?}", begin.elapsed());
     })
     .await;
 }

@@ -89,7 +89,7 @@ async fn programs_and_versions(transport: Transport) {
     let twice = Server::builder().service(Small(1, 1)).service(Small(1, 1)).listen("iwarp://127.0.0.1:0");
     assert!(matches!(twice.bind().await, Err(BindError::DuplicateService { program: 1, version: 1 })));
     assert!(matches!(Server::builder().service(Small(1, 1)).bind().await, Err(BindError::NoListener)));
-    if cfg!(not(any(feature = "verbs", feature = "verbs-dlopen"))) {
+    if cfg!(not(feature = "_verbs")) {
         let unknown = Server::builder().listen("rdma://127.0.0.1:0").bind().await.unwrap_err().to_string();
         assert!(unknown.contains("built in: iwarp"), "{unknown}");
     }
@@ -485,4 +485,37 @@ async fn urls() {
         let info = channel.info();
         assert!(info.remote_invalidation && info.send_threshold == 4096 && info.receive_threshold == 4096, "{info:?}");
     }
+}
+
+/// Servers that share a port each get a part of the connections. A server without the option does not get the port.
+#[tokio::test]
+async fn servers_share_a_port() {
+    timed(async {
+        for scheme in ["iwarp", "tcp"] {
+            let bind = async |url: &str, share: bool| {
+                Server::builder().service(TestService::default()).listen(url).share_ports(share).bind().await
+            };
+            let first = bind(&format!("{scheme}://127.0.0.1:0"), true).await.unwrap();
+            let url = first.urls()[0].clone();
+            let alone = bind(&url, false).await.unwrap_err();
+            assert!(
+                matches!(&alone, BindError::Listen { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse),
+                "{alone}"
+            );
+            let second = bind(&url, true).await.unwrap();
+            let handles = [first.handle(), second.handle()];
+            tokio::spawn(first.serve());
+            tokio::spawn(second.serve());
+            let mut channels = Vec::new();
+            for _ in 0..64 {
+                let channel = Channel::connect(&url).await.unwrap();
+                call::<Null>(&channel, &()).await.unwrap();
+                channels.push(channel);
+            }
+            let connections = handles.map(|handle| handle.connections().len());
+            assert_eq!(connections.iter().sum::<usize>(), 64);
+            assert!(connections.iter().all(|&connections| connections > 0), "{connections:?}");
+        }
+    })
+    .await;
 }

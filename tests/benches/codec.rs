@@ -2,12 +2,19 @@
 //!
 //! The messages are small (file attributes), consist of many small items (a directory page), or have one large eligible item.
 //! The large item is encoded flat and reduced, and decoded inline and spliced.
+//!
+//! `-- --profile MESSAGE-encode|decode N` only makes N operations of that kind, for a profiler; see `codec/profile.rs`.
+
+#[path = "codec/profile.rs"]
+mod profile;
+#[path = "codec/reduced.rs"]
+mod reduced;
 
 use std::hint::black_box;
 
 use bytes::Bytes;
-use criterion::{BatchSize, Criterion, Throughput, criterion_main};
-use rpcrdma::xdr::{Decoder, FlatSink, ReadChunk, ReducingSink, XdrDecode, XdrEncode};
+use criterion::{BatchSize, Criterion, Throughput};
+use rpcrdma::xdr::{Decoder, FlatSink, XdrDecode, XdrEncode};
 
 rpcrdma::xdr! {
     enum kind { REGULAR = 1, DIRECTORY = 2 };
@@ -46,6 +53,10 @@ fn page() -> Page {
     Page { entries: (0..100).map(entry).collect(), eof: true }
 }
 
+fn large_value() -> Data {
+    Data { attr: attributes(), contents: Bytes::from(vec![0x5a; MIB]) }
+}
+
 fn flat<T: XdrEncode>(value: &T) -> Vec<u8> {
     let mut out = Vec::with_capacity(value.encoded_len());
     value.encode(&mut FlatSink::new(&mut out)).expect("within bounds");
@@ -79,37 +90,13 @@ fn many(criterion: &mut Criterion) {
 }
 
 fn large(criterion: &mut Criterion) {
-    let value = Data { attr: attributes(), contents: Bytes::from(vec![0x5a; MIB]) };
-    both_ways(criterion, "1 MiB inline", &value);
+    both_ways(criterion, "1 MiB inline", &large_value());
 
     let mut group = criterion.benchmark_group("1 MiB reduced");
+    let message = reduced::Message::new();
     let mut stream = Vec::with_capacity(128);
-    group.bench_function("encode", |b| {
-        b.iter(|| {
-            stream.clear();
-            let mut sink = ReducingSink::for_call(&mut stream, 1024);
-            black_box(&value).encode(&mut sink).expect("within bounds");
-            black_box(sink.finish())
-        });
-    });
-    stream.clear();
-    let mut sink = ReducingSink::for_call(&mut stream, 1024);
-    value.encode(&mut sink).expect("within bounds");
-    let (reduced, _) = sink.finish();
-    let chunks: Vec<ReadChunk> =
-        reduced.into_iter().map(|item| ReadChunk { position: item.position as u32, data: item.data }).collect();
-    group.bench_function("decode", |b| {
-        b.iter_batched(
-            || (),
-            |()| {
-                let mut decoder = Decoder::new(black_box(&stream)).with_read_chunks(&chunks);
-                let value: Data = decoder.read().expect("encoded message does not decode");
-                decoder.finish().expect("bytes left over");
-                value
-            },
-            BatchSize::SmallInput,
-        );
-    });
+    group.bench_function("encode", |b| b.iter(|| message.encode(&mut stream)));
+    group.bench_function("decode", |b| b.iter_batched(|| (), |()| message.decode(), BatchSize::SmallInput));
     group.finish();
 }
 
@@ -119,5 +106,13 @@ mod group {
     use super::{large, many, small};
     criterion::criterion_group!(codec, small, many, large);
 }
-use group::codec;
-criterion_main!(codec);
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    if let Some(at) = args.iter().position(|arg| arg == "--profile") {
+        let count = args.get(at + 2).and_then(|count| count.parse().ok()).expect("usage: --profile KIND COUNT");
+        return profile::run(&args[at + 1], count);
+    }
+    group::codec();
+    Criterion::default().configure_from_args().final_summary();
+}

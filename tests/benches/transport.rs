@@ -1,5 +1,5 @@
 //! The cost of a call compared with plain TCP: `cargo bench -p rpcrdma-tests --bench transport [-- --json] [-- --quick]`.
-//! `-- --profile null|small|get|put N` only makes N calls of that kind, for a profiler.
+//! `-- --profile null|small|get|put N` only makes N calls of that kind, for a profiler; see `transport/profile.rs`.
 //!
 //! Every figure is a ratio to a program that moves the same bytes between the same two threads over plain tokio TCP. Each
 //! thread is pinned to a core. The two programs alternate, round after round, so that a noisy neighbour affects both. Two
@@ -12,6 +12,8 @@ mod arms;
 mod bare;
 #[path = "transport/burner.rs"]
 mod burner;
+#[path = "transport/profile.rs"]
+mod profile;
 #[path = "transport/report.rs"]
 mod report;
 
@@ -30,7 +32,10 @@ fn main() {
         let count = args.get(at + 2).and_then(|count| count.parse().ok()).expect("usage: --profile KIND COUNT");
         (args[at + 1].clone(), count)
     });
-    let _burners = profile.is_none().then(burner::start);
+    if let Some((kind, count)) = profile {
+        return runtime().block_on(profile::run(&kind, count));
+    }
+    let _burners = burner::start();
 
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let (server_core, client_core) = (cores.first().copied(), cores.last().copied());
@@ -44,9 +49,6 @@ fn main() {
     let addresses = addresses.recv().expect("server thread failed to start");
     if let Some(core) = client_core {
         core_affinity::set_for_current(core);
-    }
-    if let Some((kind, count)) = profile {
-        return runtime().block_on(arms::profile(addresses, &kind, count));
     }
     let rounds = if quick { 3 } else { 15 };
     let results = runtime().block_on(arms::run(addresses, rounds, quick));

@@ -1,14 +1,40 @@
 //! Runs the fuzz targets on their seeds, without a fuzzer. Inputs that failed once become seeds.
 #![allow(clippy::unwrap_used)]
 
-use std::path::Path;
+use std::{path::Path, sync::LazyLock};
 
 use rpcrdma::fuzzing;
+use rpcrdma_xdrgen::{
+    Compiler,
+    decode::{Decoder, MessageFormat, is_capture},
+};
+
+/// The target `decode`, with another specification.
+fn decode(input: &[u8]) {
+    static DECODER: LazyLock<Decoder> = LazyLock::new(|| {
+        let specification = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/xdr/blobstore.x");
+        Decoder::new(Compiler::new().file(specification).compile().unwrap().spec)
+    });
+    let formats =
+        [MessageFormat::Rpc, MessageFormat::Tcp, MessageFormat::Rdma, MessageFormat::Iwarp, MessageFormat::Roce];
+    let decoded = match input {
+        capture if is_capture(capture) => DECODER.capture(capture),
+        [format, message @ ..] => {
+            let format = formats.get(usize::from(*format)).copied().unwrap_or_default();
+            DECODER.messages([message.to_vec()], format)
+        }
+        [] => return,
+    };
+    for message in decoded.iter() {
+        assert!(message.to_text(None, 16).ends_with('\n') && message.to_json().starts_with('{'));
+    }
+}
 
 #[test]
 fn seeds() {
     type Target = fn(&[u8]);
-    let targets: [(&str, Target); 7] = [
+    let targets: [(&str, Target); 8] = [
+        ("decode", decode),
         ("engine", fuzzing::engine),
         ("mpa_frames", fuzzing::mpa_frames),
         ("mpa_stream", fuzzing::mpa_stream),

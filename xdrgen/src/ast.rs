@@ -104,7 +104,7 @@ pub enum DefinitionKind {
     Enum(Ident, EnumBody),
     /// `struct name { ... }`
     Struct(Ident, StructBody),
-    /// `union name switch (...) { ... }`
+    /// `union name switch (...) { ... }` or `opaque_union name switch (...) { ... }`
     Union(Ident, UnionBody),
     /// `program name { ... } = value`
     Program(Program),
@@ -331,6 +331,8 @@ pub struct UnionBody {
     pub discriminant: Declaration,
     /// The arms.
     pub arms: Vec<Arm>,
+    /// `true` for an `opaque_union` (xdrzcc).
+    pub opaque: bool,
 }
 
 /// An arm of a union.

@@ -208,6 +208,10 @@ pub struct Union {
     pub default: Option<Option<Field>>,
     /// `true` if the union accepts a discriminant that selects no arm. The encoding may then end after the discriminant.
     pub open: bool,
+    /// `true` for an `opaque_union` (xdrzcc). Each arm is the contents of a variable-length opaque item: the length of the arm in
+    /// bytes precedes it. An arm that is itself a variable-length opaque item has only its own length. The length of a void arm
+    /// is 0.
+    pub opaque: bool,
 }
 
 /// A union arm.

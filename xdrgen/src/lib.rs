@@ -17,6 +17,7 @@
 //! | emit | [`mod@emit`] | [`ir`] | Rust |
 //!
 //! [`mod@fmt`] and [`strip`] work on the text alone. All stages share one `lexer`, which agrees with the grammars.
+//! The module `decode` (feature `decode`) decodes messages and captures by the [`ir`].
 //!
 //! [`diag`] reports errors. A run reports as many errors as possible, each with a code that `ERRORS.md` explains. No input
 //! makes the compiler panic, hang or overflow its stack; `tests/front_robust.rs` tests this.
@@ -91,9 +92,14 @@
 //! | namespaces, which the compiler ignores | `namespace a::b { ... }` |
 //! | constants | `const uint32 A = 1`, `const S = "text"`, `const B = (A + 1) << 4`, `'c'`, `1'000'000`, enumerators without a value or with bit 31 set |
 //! | enumerators with the same name in two enumerations, and scopes | `color::RED`, `::RED` |
-//! | unions | `union u switch (unsigned hyper kind) { ... }` |
+//! | unions | `union u switch (unsigned hyper kind) { ... }`, `opaque_union u switch (int kind) { ... }` |
 //! | procedures | `void P()`, `int P(string name<9>, int count) = LAST`; the names of procedures as constants |
 //! | punctuation | a repeated `;`, a `,` after the last enumerator |
+//!
+//! An arm of an `opaque_union` (xdrzcc) is the contents of a variable-length opaque item: the length of the arm in bytes precedes
+//! it, and is 0 for a void arm. An arm that is itself a variable-length opaque item has only its own length. The decoder checks
+//! that the length is exactly that of the arm. Items in such an arm cannot be eligible for direct data placement. In other
+//! positions, `opaque_union` is a name.
 //!
 //! To use types of another file, compile that file as well, or declare them with [`Compiler::extern_type`].
 #![forbid(unsafe_code)]
@@ -104,6 +110,8 @@ pub mod ast;
 mod build_script;
 mod compiler;
 mod const_expr;
+#[cfg(feature = "decode")]
+pub mod decode;
 pub mod derive;
 pub mod diag;
 mod did_you_mean;

@@ -47,7 +47,7 @@ pub(crate) struct Scan {
     pub(crate) diagnostics: Vec<Diagnostic>,
 }
 
-const DEFINING: [&str; 6] = ["const", "enum", "program", "struct", "typedef", "union"];
+const DEFINING: [&str; 7] = ["const", "enum", "opaque_union", "program", "struct", "typedef", "union"];
 
 struct Scanner<'a> {
     file: usize,
@@ -282,6 +282,12 @@ impl<'a> Scanner<'a> {
                 let (name, mut lexer) = self.ahead();
                 let is_named = name.is_some_and(|name| name.kind == TokenKind::Word);
                 is_named && next_code(&mut lexer).is_some_and(|body| body.text == "{")
+            }
+            // `opaque_union` can be any name. A union of this kind has a name and a `switch`.
+            "opaque_union" => {
+                let (name, mut lexer) = self.ahead();
+                let is_named = name.is_some_and(|name| name.kind == TokenKind::Word);
+                is_named && next_code(&mut lexer).is_some_and(|next| next.text == "switch")
             }
             // Within a body, these words start a type.
             _ => {

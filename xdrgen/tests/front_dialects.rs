@@ -84,6 +84,7 @@ const DIALECTS: &[(&str, &str)] = &[
     ("separated hexadecimal digits", "struct s { opaque x[0x1'0]; };"),
     ("enumerators of one name", "enum a { B = 1 }; enum c { B = 2 };"),
     ("unsigned hyper", "union u switch (unsigned hyper d) { case 18446744073709551615: void; };"),
+    ("opaque union", "opaque_union u switch (int d) { case 0: int x; default: void; };"),
     ("enumerator of 32 bits", "enum a { B = 0x80000000 };"),
     ("case of 32 bits", "union a switch (int d) { case 0x80000000: void; };"),
     ("named number", "const TWO = 2; program P { version V { void N(void) = TWO; } = 1; } = 2;"),
@@ -104,6 +105,8 @@ fn strict_accepts_the_language_of_the_rfcs() {
         enum e { X = 1, Y = A };
         struct s { int a; unsigned int b; unsigned hyper c; opaque d[4]; opaque e<>; string f<A>; s *next; };
         union u switch (e d) { case X: case Y: s both; default: void; };
+        union opaque_union switch (int opaque_union) { case 0: s opaque_union; default: opaque_union *other; };
+        typedef opaque_union renamed; struct v { renamed opaque_union; opaque_union list<>; };
         typedef struct { enum { Z = 1 } inner; } t;
         program P { version V { void N(void) = 0; u GET(s, int) = 1; } = 1; } = 2;";
     spec(&compiler(text).strict());

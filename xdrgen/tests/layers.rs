@@ -26,7 +26,7 @@ const LAYERS: &[&[&str]] = &[
     &["prefix", "resolve"],
     &["ulb"],
     &["compiler", "emit", "report"],
-    &["build_script", "derive", "explain"],
+    &["build_script", "decode", "derive", "explain"],
     &["extract"],
 ];
 

@@ -59,10 +59,12 @@ fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-fn xdrgen(line: &str, directory: &Path) {
+/// Runs a command and returns its output.
+fn xdrgen(line: &str, directory: &Path) -> String {
     let words = line.split('#').next().unwrap().split_whitespace().skip(1);
     let output = Command::new(env!("CARGO_BIN_EXE_xdrgen")).args(words).current_dir(directory).output().unwrap();
     assert!(output.status.success(), "{line}: {}", text(&output));
+    String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]
@@ -112,7 +114,7 @@ fn every_way_to_generate_code_builds_and_runs() {
     write(&package.join("Cargo.toml"), &format!("{head}\n{without_std}"));
     write(&package.join("files.x"), &specification);
     write(&package.join("src/lib.rs"), &library);
-    commands.lines().for_each(|line| xdrgen(line, &place.path().join("by-command")));
+    commands.lines().for_each(|line| drop(xdrgen(line, &place.path().join("by-command"))));
     let page = fs::read_to_string(place.path().join("by-command/files.html")).unwrap();
     assert!(page.contains("FILES_V1"));
 
@@ -147,7 +149,7 @@ fn every_way_to_generate_code_builds_and_runs() {
     }
 }
 
-/// Runs the `xdrgen` commands of each page of the guide with the page's own XDR and ULB.
+/// Runs the `xdrgen` commands of each page of the guide with the page's own XDR, ULB and messages.
 #[test]
 fn commands_of_the_guide_run() {
     let mut count = 0;
@@ -164,7 +166,16 @@ fn commands_of_the_guide_run() {
             if let Some(binding) = words.iter().find(|word| word.ends_with(".ulb")) {
                 fs::write(place.path().join(binding), first("ulb").unwrap()).unwrap();
             }
-            xdrgen(line, place.path());
+            let texts = || blocks.iter().filter(|block| block.language == "text").map(|block| &block.text);
+            if let Some(messages) = words.iter().find(|word| word.ends_with(".hex")) {
+                let is_hex = |text: &&String| text.starts_with("# ");
+                fs::write(place.path().join(messages), texts().find(is_hex).unwrap()).unwrap();
+            }
+            let output = xdrgen(line, place.path());
+            // The page shows the output of this command.
+            if words[1] == "decode" {
+                assert!(texts().any(|text| *text == output), "{line} prints:\n{output}");
+            }
             count += 1;
         }
     }

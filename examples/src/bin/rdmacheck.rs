@@ -16,7 +16,7 @@ use rpcrdma_examples::say;
 
 /// Check an RDMA device of this machine with the provider conformance suite, both endpoints in this process
 #[derive(Parser)]
-#[command(version, after_help = "Example:\n  rdmacheck 192.168.1.7 --case read --case write")]
+#[command(name = "rdmacheck", version, after_help = "Example:\n  rdmacheck 192.168.1.7 --case read --case write")]
 struct Args {
     /// Addresses of the network interfaces of RDMA devices; each is tested separately
     #[arg(required = true)]
@@ -40,7 +40,7 @@ struct Args {
 const NAME: &str = "rdmacheck";
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args: Args = command::parse();
     args.logging.start();
     command::run(NAME, unless_stopped(check(args)))
 }

@@ -1,7 +1,9 @@
-//! Code shared by all commands: logging, command-line options, error messages and shutdown.
+//! Code shared by all commands: logging, command-line options, error messages, shutdown and notifications of the service manager.
 
 mod connect;
+mod generate;
 mod progress;
+mod service_manager;
 mod stop;
 mod units;
 mod version;
@@ -53,6 +55,16 @@ impl Logging {
             .with_ansi(std::io::stderr().is_terminal())
             .init();
     }
+}
+
+/// Parses the command line. Adds the option `--generate`, which prints shell completions or the man page. Exits after printing,
+/// and on wrong usage.
+#[must_use]
+pub fn parse<C: clap::Parser>() -> C {
+    generate::parse().unwrap_or_else(|error| {
+        print_error(C::command().get_name(), format_args!("cannot write to standard output: {error}"));
+        std::process::exit(1)
+    })
 }
 
 /// Runs a command on a multi-threaded runtime. If `work` fails, prints the error and returns exit code 1.

@@ -5,6 +5,8 @@ use std::io;
 use anyhow::Context as _;
 use tokio::{signal, sync::oneshot};
 
+use super::service_manager::{notify_ready, notify_stopping};
+
 /// Listener for shutdown requests: Ctrl-C and, on Unix, SIGTERM. It catches signals from [`new`](Self::new) on.
 #[derive(Debug)]
 pub struct Stop {
@@ -73,12 +75,17 @@ pub async fn unless_stopped<T>(work: impl Future<Output = anyhow::Result<T>>) ->
 
 /// Runs `serving` until `stop` receives a shutdown request, then calls `shut_down` and waits for the calls in progress.
 /// A second request drops them.
+///
+/// Notifies the service manager (`sd_notify(3)`) at the beginning, when the listeners must be bound, and when the shutdown begins.
 pub async fn serve(serving: impl Future<Output = ()>, mut stop: Stop, shut_down: impl FnOnce()) {
     tokio::pin!(serving);
+    notify_ready();
     tokio::select! {
         () = &mut serving => return,
-        () = stop.next() => shut_down(),
+        () = stop.next() => {}
     }
+    notify_stopping();
+    shut_down();
     tracing::info!("shutting down: waiting for the calls in progress");
     tokio::select! {
         () = &mut serving => {}

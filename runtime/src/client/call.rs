@@ -35,7 +35,7 @@ use crate::{
 #[must_use]
 pub struct CallOptions {
     pub(super) deadline: Option<Instant>,
-    landing: SmallVec<[Landing; 2]>,
+    landing: SmallVec<[Landing; 1]>,
     pub(super) credential: Option<OpaqueAuth>,
     pub(super) security: Option<Arc<dyn Security>>,
     repeatable: bool,
@@ -271,7 +271,7 @@ pub(super) fn encode<A: XdrEncode>(
         .encode(&mut sink)
         .and_then(|()| args.encode(&mut sink))
         .map_err(|source| CallError::Encode { procedure: callee.name, source })?;
-    let (reduced, copied): (SmallVec<[ReducedItem; 2]>, u64) = sink.finish();
+    let (reduced, copied): (SmallVec<[ReducedItem; 1]>, u64) = sink.finish();
     link.port.add_copied_eligible(copied);
     let max_inline = rpc::max_reply_len(rpc::max_reply_verifier(credential), bounds.inline);
     let reply = ReplyResources { max_inline, chunks };

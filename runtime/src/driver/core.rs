@@ -20,6 +20,7 @@ use super::{
 use crate::{
     engine::{
         CallId, CloseReason, Engine, EngineEvent, FormatChoice, IncomingCall, OutgoingCall, PeerLimits, ReplyToken,
+        earliest,
     },
     hash::NumberMap,
     provider::DisconnectReason,
@@ -84,6 +85,8 @@ pub(crate) struct DriverCore<I: EngineIo, U: InboundCalls> {
     last_active: Instant,
     timer: Timer,
     catch_up: CatchUp,
+    /// `true` if the engine has worked since its counters were last published.
+    is_unpublished: bool,
     /// The limits last published to the port.
     limits: PeerLimits,
     formats: CallFormats,
@@ -123,6 +126,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             last_active: Timer::now(),
             timer: Timer::default(),
             catch_up: CatchUp::default(),
+            is_unpublished: true,
             limits,
             formats: CallFormats::default(),
             commands: VecDeque::new(),
@@ -169,7 +173,12 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             if !self.results.is_empty() {
                 self.deliver_results();
             }
-            let polled = self.io.poll(&mut self.engine, cx, run.has_woken_others);
+            // In the first round, the waker may be another one than that of the last poll.
+            let polled = if round == 0 || self.io.needs_poll() {
+                self.io.poll(&mut self.engine, cx, run.has_woken_others)
+            } else {
+                Poll::Pending
+            };
             if polled.is_pending() && !self.io.has_input(&self.engine) && self.commands.is_empty() {
                 self.publish();
                 self.arm(now, cx.waker());
@@ -186,7 +195,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
 
     /// Returns the earliest deadline that has passed by `now`: the engine's, or the idle timeout.
     fn overdue(&mut self, now: Instant) -> Option<Instant> {
-        [self.engine.poll_timeout(), self.idle_at()].into_iter().flatten().min().filter(|&due| due <= now)
+        earliest(self.engine.poll_timeout(), self.idle_at()).filter(|&due| due <= now)
     }
 
     /// Processes the input that has arrived.
@@ -200,6 +209,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             self.has_work = true;
             self.io.handle_input(&mut self.engine, BATCH);
             self.engine.poll_work(self.io.port(), run.now);
+            self.is_unpublished = true;
             if self.engine.close_reason().is_some() {
                 return;
             }
@@ -209,6 +219,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
     /// Posts the engine's work and handles its events, until there is no more of either.
     fn finish_work(&mut self, run: &mut PollState) -> Option<CloseReason> {
         self.has_work = false;
+        self.is_unpublished = true;
         loop {
             self.engine.poll_work(self.io.port(), run.now);
             let mut has_work = false;
@@ -338,14 +349,16 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
     /// Sets the timer to the earliest deadline.
     fn arm(&mut self, now: Instant, task: &Waker) {
         let due = match self.catch_up.until {
-            Some(until) => [Some(until), None],
-            None => [self.engine.poll_timeout(), self.idle_at()],
+            Some(until) => Some(until),
+            None => earliest(self.engine.poll_timeout(), self.idle_at()),
         };
-        let due = due.into_iter().chain([self.closing.deadline()]).flatten().min();
-        self.timer.arm(due, now, task);
+        self.timer.arm(earliest(due, self.closing.deadline()), now, task);
     }
 
     fn publish(&mut self) {
+        if !std::mem::take(&mut self.is_unpublished) {
+            return;
+        }
         if !self.limits.is_final() {
             let limits = self.engine.peer_limits();
             if limits != self.limits {

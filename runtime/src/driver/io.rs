@@ -21,6 +21,11 @@ pub(crate) trait EngineIo: Send + 'static {
     /// woken other tasks, so it must not keep the thread busy.
     fn poll(&mut self, engine: &mut Self::Engine, cx: &mut Context<'_>, others: bool) -> Poll<()>;
 
+    /// Returns `false` if another [`poll`](Self::poll) with the same waker would find nothing to do.
+    fn needs_poll(&self) -> bool {
+        true
+    }
+
     /// Returns `true` if input has arrived that the engine has not handled.
     fn has_input(&self, engine: &Self::Engine) -> bool;
 
@@ -51,6 +56,10 @@ impl<Q: QueuePair> EngineIo for RdmaIo<Q> {
     fn poll(&mut self, _engine: &mut Connection, cx: &mut Context<'_>, others: bool) -> Poll<()> {
         self.queue_pair.set_busy_poll(!others);
         self.queue_pair.poll(cx, &mut self.completed)
+    }
+
+    fn needs_poll(&self) -> bool {
+        self.queue_pair.needs_poll()
     }
 
     fn has_input(&self, _engine: &Connection) -> bool {

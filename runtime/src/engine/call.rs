@@ -41,9 +41,9 @@ pub(super) struct LocalCall {
     /// True if the peer has replied, or never will.
     pub(super) answered: bool,
     pub(super) message: Option<MessageBuf>,
-    pub(super) reduced: SmallVec<[ReducedItem; 2]>,
+    pub(super) reduced: SmallVec<[ReducedItem; 1]>,
     pub(super) max_inline: u64,
-    pub(super) chunks: SmallVec<[ResultChunk; 2]>,
+    pub(super) chunks: SmallVec<[ResultChunk; 1]>,
     pub(super) offer: ReplyChunks,
     pub(super) deadline: Option<Instant>,
     pub(super) exposure: CallRegions,
@@ -124,7 +124,7 @@ pub(super) struct CheckedReply {
 #[derive(Debug)]
 pub(super) struct ResendableCall {
     pub(super) message: ResendableMessage,
-    pub(super) reduced: SmallVec<[ReducedItem; 2]>,
+    pub(super) reduced: SmallVec<[ReducedItem; 1]>,
 }
 
 /// Message of a call that may be sent again.

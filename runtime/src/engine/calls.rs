@@ -288,7 +288,8 @@ impl LocalCalls {
         loop {
             let xid = self.next_xid();
             self.xids_used += 1;
-            if !self.xids.contains_key(&xid) {
+            // The first 2^32 XIDs differ from each other.
+            if self.xids_used <= 1 << 32 || !self.xids.contains_key(&xid) {
                 return xid;
             }
         }

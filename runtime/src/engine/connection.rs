@@ -8,6 +8,7 @@ use super::{
     calls::LocalCalls,
     core::ConnectionCore,
     credits::PostedReceives,
+    deadlines::earliest,
     negotiation::{FirstMessage, Negotiation},
     served::{OutgoingResponse, ServedCalls},
     shared::{ConnectionRules, EngineShared},
@@ -281,8 +282,8 @@ impl Engine for Connection {
         if !matches!(self.state, ConnectionState::Open) {
             return deadline;
         }
-        let peer = [self.core.served.stalled_at(), self.core.shared.untaken.due(), self.wire.poll_timeout()];
-        peer.into_iter().chain([deadline]).flatten().min()
+        let of_replies = earliest(self.core.served.stalled_at(), self.core.shared.untaken.due());
+        earliest(earliest(of_replies, self.wire.poll_timeout()), deadline)
     }
 
     fn poll_work(&mut self, qp: &mut (dyn QueuePair + 'static), now: Instant) {

@@ -12,6 +12,14 @@ pub(super) fn after(now: Instant, duration: Duration) -> Instant {
     now + duration.min(FOREVER)
 }
 
+/// Returns the earlier of two times, if there is one.
+pub(crate) fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
 /// Deadlines of calls by key, earliest first. The entry of a finished call remains until its deadline, or until such entries
 /// outnumber the others.
 #[derive(Debug, Default)]

@@ -42,7 +42,7 @@ struct ExposedRegion {
 /// Regions exposed for one call, in the order of registration.
 #[derive(Debug, Default)]
 pub(super) struct CallRegions {
-    regions: SmallVec<[ExposedRegion; 3]>,
+    regions: SmallVec<[ExposedRegion; 1]>,
     /// Number of regions whose memory the provider still holds.
     out: u32,
 }

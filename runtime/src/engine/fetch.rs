@@ -270,6 +270,11 @@ impl ReadChunkFetcher {
         self.stalled
     }
 
+    /// Returns whether calls wait to be fetched, or for RDMA Reads to be posted.
+    pub(super) fn is_pulling(&self) -> bool {
+        !(self.waiting.is_empty() && self.reading.is_empty())
+    }
+
     /// Queues a call whose Read chunks are to be fetched.
     pub(super) fn wait(&mut self, slot: u32) {
         self.waiting.push_back(slot);

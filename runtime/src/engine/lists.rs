@@ -154,8 +154,8 @@ pub(super) struct ResultMisfit {
 pub(super) fn place(
     writes: &[SinkChunk],
     reply: &mut OutgoingReply,
-) -> Result<SmallVec<[Option<Bytes>; 2]>, ResultMisfit> {
-    let mut results: SmallVec<[Option<Bytes>; 2]> = writes.iter().map(|_| None).collect();
+) -> Result<SmallVec<[Option<Bytes>; 1]>, ResultMisfit> {
+    let mut results: SmallVec<[Option<Bytes>; 1]> = writes.iter().map(|_| None).collect();
     for item in reply.reduced.drain(..) {
         let len = item.data.len() as u64;
         let meant = writes.get(item.chunk).zip(results.get_mut(item.chunk));

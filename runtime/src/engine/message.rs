@@ -2,7 +2,10 @@
 
 use bytes::Bytes;
 
-use crate::memory::{BufferPool, MessageBuf, Output};
+use crate::{
+    memory::{BufferPool, MessageBuf, Output},
+    rpc::peek_words,
+};
 
 /// RPC `msg_type` of a call (RFC 5531 §9).
 pub(super) const CALL: u32 = 0;
@@ -25,14 +28,13 @@ pub fn message_buf(pool: &BufferPool, len: usize) -> MessageBuf {
 }
 
 /// Prepends `header` to `message`, in its headroom or, if that is too small, in a new buffer.
-pub(super) fn attach(header: &[u8], message: MessageBuf, pool: &BufferPool) -> MessageBuf {
-    let mut message = message;
-    if message.prepend(header) {
-        return message;
+// Works in place, because moving a message costs as much as copying a short header.
+pub(super) fn attach(header: &[u8], message: &mut MessageBuf, pool: &BufferPool) {
+    if !message.prepend(header) {
+        let mut moved = alone(header, message.len(), pool);
+        moved.append(message);
+        *message = moved;
     }
-    let mut moved = alone(header, message.len(), pool);
-    moved.append(&message);
-    moved
 }
 
 /// Returns a message with only `header`, and room for `more` bytes.
@@ -59,7 +61,8 @@ pub(super) fn set_xid(message: &mut MessageBuf, xid: u32) -> bool {
 /// Returns the `msg_type` of `payload` if its XID is `xid`.
 pub(super) fn message_type(payload: &[u8], xid: u32) -> Option<u32> {
     // RFC 8166 §4.2.1: the header and the RPC message have the same XID.
-    (word(payload, 0)? == xid).then(|| word(payload, 1)).flatten()
+    let [payload_xid, msg_type] = peek_words(payload)?;
+    (payload_xid == xid).then_some(msg_type)
 }
 
 /// Returns the first `len` bytes of `data`, or all of it if it is shorter.

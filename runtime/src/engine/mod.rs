@@ -76,6 +76,7 @@ mod work;
 
 pub use connection::Connection;
 pub use counters::ConnectionCounters;
+pub(crate) use deadlines::earliest;
 pub use engine::{Engine, PeerLimits};
 pub use extension::{Extension, ExtensionFactory, ExtensionMessage, ExtensionOutcome, ExtensionProperty, RpcMessage};
 pub use host_auth::{HostAuth, HostAuthError, HostAuthStep, HostAuthenticator};

@@ -151,5 +151,6 @@ fn refuse_version(message: &[u8], core: &mut ConnectionCore) {
         message,
         invalidate: None,
         solicited: false,
+        signaled: true,
     });
 }

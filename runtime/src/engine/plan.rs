@@ -43,6 +43,12 @@ impl LocalCall {
         message: &mut MessageBuf,
         shared: &mut EngineShared,
     ) -> Result<MessageFormat, CallFailure> {
+        if self.reduced.is_empty() && self.chunks.is_empty() && self.fits_inline(message, shared) {
+            self.choice = FormatChoice { format: MessageFormat::Short, reason: FormatReason::Fits };
+            self.offer = ReplyChunks { max_segment: shared.max_segment(), ..ReplyChunks::default() };
+            self.segments = 0;
+            return Ok(MessageFormat::Short);
+        }
         // A Read chunk without bytes conveys nothing, and some responders reject it.
         self.reduced.retain(|item| !item.data.is_empty());
         check_positions(&self.reduced).map_err(too_large)?;
@@ -76,6 +82,13 @@ impl LocalCall {
             }
         }
         planned
+    }
+
+    /// Returns whether a call without eligible items, and its reply, fit in one Send each. Nearly all calls do.
+    fn fits_inline(&self, message: &MessageBuf, shared: &EngineShared) -> bool {
+        let header = encoded_len(shared.rules.prefix, 0, std::iter::empty(), None);
+        let fits = |len: u64, threshold| header.saturating_add(len) <= threshold;
+        fits(message.len() as u64, shared.send_threshold) && fits(self.max_inline, shared.receive_threshold)
     }
 
     /// Refuses a call whose eligible results would need more memory than is allowed, before anything is sent.
@@ -235,7 +248,7 @@ fn check_positions(reduced: &[ReducedItem]) -> Result<(), &'static str> {
 /// Moves the items that go inline, with their padding, into the payload stream.
 pub(super) fn insert(
     message: &mut MessageBuf,
-    reduced: &mut SmallVec<[ReducedItem; 2]>,
+    reduced: &mut SmallVec<[ReducedItem; 1]>,
     goes_inline: impl Fn(&ReducedItem) -> bool,
     counters: &mut ConnectionCounters,
 ) -> Result<(), CallFailure> {

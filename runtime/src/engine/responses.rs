@@ -111,7 +111,7 @@ impl ConnectionCore {
     }
 }
 
-type Results = smallvec::SmallVec<[Option<bytes::Bytes>; 2]>;
+type Results = smallvec::SmallVec<[Option<bytes::Bytes>; 1]>;
 
 /// Fits a reply into what the requester provided. Returns the result for each Write chunk, and the format.
 fn fit(

@@ -32,5 +32,6 @@ pub(super) fn seal(
         item.position = behind.saturating_add(front.len() as u64);
     }
     message.advance(before);
-    Ok(attach(&front, message, pool))
+    attach(&front, &mut message, pool);
+    Ok(message)
 }

@@ -205,7 +205,7 @@ impl ServedCalls {
                 MessagePayload::Long(bytes)
             }
         };
-        let reads: SmallVec<[ReadChunk; 2]> = pulls.map(|(position, data)| ReadChunk { position, data }).collect();
+        let reads: SmallVec<[ReadChunk; 1]> = pulls.map(|(position, data)| ReadChunk { position, data }).collect();
         let charge = call.pulls.take_charge();
         call.stage = ServedStage::Served;
         call.announced = true;
@@ -285,6 +285,11 @@ impl ServedCalls {
             shared.events.push_back(EngineEvent::ReplySent { token, delivered: ok && call.delivered });
         }
         self.calls.remove(slot);
+    }
+
+    /// Returns whether there is work for [`pull`](Self::pull).
+    pub(super) fn is_pulling(&self) -> bool {
+        self.puller.is_pulling()
     }
 
     /// Posts RDMA Reads while there is memory for them. Calls that cannot be fetched are refused.

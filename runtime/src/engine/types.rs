@@ -47,7 +47,7 @@ pub struct OutgoingCall {
     /// RPC message: a payload stream without the items in `reduced`. The engine writes the XID.
     pub message: MessageBuf,
     /// Items removed from the payload stream, in ascending order of position.
-    pub reduced: SmallVec<[ReducedItem; 2]>,
+    pub reduced: SmallVec<[ReducedItem; 1]>,
     /// Upper bounds of the reply.
     pub reply: ReplyResources,
     /// Time at which the call fails with [`CallFailure::DeadlineExceeded`], if it has no reply by then.
@@ -75,7 +75,7 @@ pub struct ReplyResources {
     /// Maximum length in bytes of the reply's payload stream, including the RPC header, when every eligible result is reduced.
     pub max_inline: u64,
     /// DDP-eligible results in order. The engine provides one Write chunk for each.
-    pub chunks: SmallVec<[ResultChunk; 2]>,
+    pub chunks: SmallVec<[ResultChunk; 1]>,
 }
 
 /// Size and destination of one DDP-eligible result.
@@ -207,7 +207,7 @@ pub struct IncomingReply {
     /// RPC message: its payload stream.
     pub payload: MessagePayload,
     /// Write chunks, as many as the call provided.
-    pub writes: SmallVec<[WriteChunk; 2]>,
+    pub writes: SmallVec<[WriteChunk; 1]>,
     /// Format of the reply.
     pub format: MessageFormat,
     /// Reason for the format, as far as the receiver can tell.
@@ -228,7 +228,7 @@ pub struct IncomingCall {
     /// Format of the call.
     pub format: MessageFormat,
     /// Read chunks except the Position-Zero chunk, in ascending order of position.
-    pub reads: SmallVec<[ReadChunk; 2]>,
+    pub reads: SmallVec<[ReadChunk; 1]>,
     /// Resources that the requester provided for the reply.
     pub reply: ReplyPlan,
     /// Share of the server's memory budget that the call holds until it is dropped.
@@ -240,7 +240,7 @@ pub struct IncomingCall {
 #[derive(Debug, Clone, Default)]
 pub struct ReplyPlan {
     /// Capacity of each Write chunk in bytes, in order; `None` for an empty Write chunk.
-    pub write_chunks: SmallVec<[Option<u64>; 4]>,
+    pub write_chunks: SmallVec<[Option<u64>; 1]>,
     /// Capacity of the Reply chunk in bytes, if there is one.
     pub reply_chunk: Option<u64>,
     /// Maximum length in bytes of a payload stream that fits inline after the transport header.
@@ -253,7 +253,7 @@ pub struct OutgoingReply {
     /// RPC message: a payload stream without the items in `reduced`.
     pub message: MessageBuf,
     /// Items removed from the payload stream, in order. `chunk` is the index of the Write chunk for the item.
-    pub reduced: SmallVec<[ReducedItem; 2]>,
+    pub reduced: SmallVec<[ReducedItem; 1]>,
 }
 
 /// Event that an engine reports.

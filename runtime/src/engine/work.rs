@@ -38,7 +38,8 @@ impl PostedFor {
         WrId(kind << 48 | u64::from(part) << 32 | u64::from(slot))
     }
 
-    /// Returns whether the work request belongs to a response, including errors for messages that are no calls.
+    /// Returns whether the work request belongs to a response, including errors for messages that are no calls. Only the
+    /// completions of these Sends matter: the reply shows that a call was sent.
     pub(super) fn is_of_answer(self) -> bool {
         matches!(self, Self::Push { .. } | Self::ReplySend { .. } | Self::ErrorSend)
     }

@@ -55,7 +55,8 @@ impl MessageBuf {
     #[must_use]
     pub fn prepend(&mut self, header: &[u8]) -> bool {
         let Some(start) = self.start.checked_sub(header.len()) else { return false };
-        self.memory[start..self.start].copy_from_slice(header);
+        let Some(place) = self.memory.get_mut(start..self.start) else { return false };
+        place.copy_from_slice(header);
         self.start = start;
         true
     }
@@ -113,10 +114,13 @@ impl Output for MessageBuf {
     #[inline]
     fn append(&mut self, bytes: &[u8]) {
         let end = self.end + bytes.len();
-        if end > self.memory.len() {
-            self.make_room(end);
+        match self.memory.get_mut(self.end..end) {
+            Some(place) => place.copy_from_slice(bytes),
+            None => {
+                self.make_room(end);
+                self.memory[self.end..end].copy_from_slice(bytes);
+            }
         }
-        self.memory[self.end..end].copy_from_slice(bytes);
         self.end = end;
     }
 

@@ -188,8 +188,9 @@ struct PoolInner {
     free: [Mutex<Vec<Vec<u8>>>; usize::BITS as usize],
     kept: AtomicUsize,
     max_kept: usize,
-    outstanding: AtomicUsize,
     allocated: AtomicU64,
+    /// Total number of buffers freed to the system because `max_kept` was reached.
+    dropped: AtomicU64,
     homes: Arc<PoolBuffers>,
 }
 
@@ -199,8 +200,8 @@ impl Default for PoolInner {
             free: std::array::from_fn(|_| Mutex::default()),
             kept: AtomicUsize::new(0),
             max_kept: BufferPool::DEFAULT_MAX_KEPT,
-            outstanding: AtomicUsize::new(0),
             allocated: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
             homes: Arc::default(),
         }
     }
@@ -234,31 +235,38 @@ impl BufferPool {
                 heap
             }
         };
-        self.0.outstanding.fetch_add(1, Ordering::Relaxed);
         PayloadBuf { storage: PayloadStorage::Heap(heap), len, pool: Some(self.clone()) }
     }
 
     /// Returns the current statistics.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
+        // Counted here, because a counter of the buffers in use would be shared by all connections.
+        let free: usize =
+            self.0.free.iter().map(|free| free.lock().unwrap_or_else(PoisonError::into_inner).len()).sum();
+        let allocated = self.0.allocated.load(Ordering::Relaxed);
+        let gone = self.0.dropped.load(Ordering::Relaxed).saturating_add(free as u64);
         PoolStats {
-            outstanding: self.0.outstanding.load(Ordering::Relaxed),
+            outstanding: usize::try_from(allocated.saturating_sub(gone)).unwrap_or(usize::MAX),
             kept: self.0.kept.load(Ordering::Relaxed),
-            allocated: self.0.allocated.load(Ordering::Relaxed),
+            allocated,
         }
     }
 
     fn put_back(&self, heap: Vec<u8>) {
-        self.0.outstanding.fetch_sub(1, Ordering::Relaxed);
         let class = heap.len();
         if self.0.kept.fetch_add(class, Ordering::Relaxed) + class > self.0.max_kept {
             self.0.kept.fetch_sub(class, Ordering::Relaxed);
+            self.0.dropped.fetch_add(1, Ordering::Relaxed);
             self.0.homes.remove(&heap);
             return;
         }
         match self.free(class) {
             Some(mut free) => free.push(heap),
-            None => self.0.homes.remove(&heap),
+            None => {
+                self.0.dropped.fetch_add(1, Ordering::Relaxed);
+                self.0.homes.remove(&heap);
+            }
         }
     }
 
@@ -267,19 +275,19 @@ impl BufferPool {
     }
 
     /// Returns the buffer of this pool that contains `len` bytes at `address`.
-    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+    #[cfg(feature = "_verbs")]
     pub(crate) fn home(&self, address: *const u8, len: usize) -> Option<super::PoolBuffer> {
         self.0.homes.find(address as usize, len)
     }
 
     /// Returns whether a buffer is still allocated at its address.
-    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+    #[cfg(feature = "_verbs")]
     pub(crate) fn is_current(&self, home: super::PoolBuffer) -> bool {
         self.0.homes.is_current(home)
     }
 
     /// Returns the total number of buffers freed to the system.
-    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+    #[cfg(feature = "_verbs")]
     pub(crate) fn freed(&self) -> u64 {
         self.0.homes.freed()
     }

@@ -28,7 +28,8 @@ mod first_message_nudge;
 mod io_error;
 pub mod iwarp;
 pub(crate) mod socket;
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+#[cfg(feature = "_verbs")]
+#[cfg_attr(docsrs, doc(cfg(any(feature = "verbs-bindings", feature = "verbs", feature = "verbs-dlopen"))))]
 pub mod verbs;
 
 pub use io_error::IoError;
@@ -123,6 +124,8 @@ pub enum WorkRequest {
         invalidate: Option<MemoryHandle>,
         /// Requests an event at the peer (Send with Solicited Event).
         solicited: bool,
+        /// Requests [`Completion::Sent`] on success. [`Completion::Failed`] is reported in any case.
+        signaled: bool,
     },
     /// Reads the peer's memory into memory registered with [`Access::ReadSink`].
     Read {
@@ -302,6 +305,14 @@ pub trait QueuePair: Send + Unpin + 'static {
     /// Returns `Ready` if it appended any completion. Returns `Pending`, with the waker registered, if it appended none.
     /// After [`Completion::Disconnected`], only requests posted later complete.
     fn poll(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()>;
+
+    /// Returns `false` if another [`poll`](Self::poll) with the same waker would find nothing to do: the last one has registered
+    /// the waker, and no request was posted since.
+    ///
+    /// Callers may then wait without another poll. Providers that cannot tell return `true`.
+    fn needs_poll(&self) -> bool {
+        true
+    }
 
     /// Permits or forbids busy polling in the following polls.
     ///

@@ -1,9 +1,12 @@
 //! Socket options of `tcp://` and `iwarp://` connections, for clients and servers.
 
-use std::{io, time::Duration};
+use std::{io, net::SocketAddr, time::Duration};
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+/// The maximum number of connections that wait to be accepted. The kernel limits it further.
+const BACKLOG: u32 = 1024;
 
 /// The idle time before the first keep-alive probe. Without probes, an idle connection to a host that has crashed or
 /// become unreachable would stay open forever.
@@ -26,10 +29,32 @@ pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
+/// Listens on `addr`. If `shares_port`, other sockets of the same user may listen on the same port, if they set the option as
+/// well. The kernel then distributes the connections among them.
+pub(crate) fn listen(addr: SocketAddr, shares_port: bool) -> io::Result<TcpListener> {
+    let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A server can be restarted while connections of its predecessor are in TIME-WAIT.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    if shares_port {
+        share_port(&socket)?;
+    }
+    socket.bind(addr)?;
+    socket.listen(BACKLOG)
+}
+
+#[cfg(all(unix, not(any(target_os = "solaris", target_os = "illumos", target_os = "cygwin"))))]
+fn share_port(socket: &TcpSocket) -> io::Result<()> {
+    socket.set_reuseport(true)
+}
+
+#[cfg(not(all(unix, not(any(target_os = "solaris", target_os = "illumos", target_os = "cygwin")))))]
+fn share_port(_socket: &TcpSocket) -> io::Result<()> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "this system cannot share a port among listeners"))
+}
+
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpListener;
-
     use super::*;
 
     /// Returns the options of a socket as reported by the operating system.

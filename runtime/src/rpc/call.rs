@@ -3,6 +3,7 @@
 use super::{
     AuthFailure, ReplyHeader, RpcError,
     wire::{AuthStat, CallBody, MsgType, OpaqueAuth, RPC_VERS, RpcMsg, RpcMsgBody},
+    words::{end_of_auth, is_regular, peek_words, put_auth, put_words, take_auth},
 };
 use crate::xdr::{DecodeError, DecodeErrorKind, Decoder, EncodeError, PathSegment, Sink, XdrEncode};
 
@@ -42,10 +43,22 @@ impl CallHeader {
     /// # Errors
     /// Returns an error if the credential or verifier is longer than 400 bytes (RFC 5531 §8.2).
     pub fn encode<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError> {
-        self.to_wire().encode(sink)
+        if !is_regular(&self.credential) || !is_regular(&self.verifier) {
+            return self.to_wire().encode(sink);
+        }
+        let Self { xid, program, version, procedure, credential, verifier } = self;
+        if credential.body.is_empty() && verifier.body.is_empty() {
+            let (credential, verifier) = (credential.flavor, verifier.flavor);
+            put_words([*xid, CALL, RPC_VERS, *program, *version, *procedure, credential, 0, verifier, 0], sink);
+            return Ok(());
+        }
+        put_words([*xid, CALL, RPC_VERS, *program, *version, *procedure], sink);
+        put_auth(credential, sink);
+        put_auth(verifier, sink);
+        Ok(())
     }
 
-    fn to_wire(&self) -> RpcMsg {
+    pub(super) fn to_wire(&self) -> RpcMsg {
         let body = CallBody {
             rpcvers: RPC_VERS,
             prog: self.program,
@@ -71,11 +84,30 @@ impl CallHeader {
         Some((verifier_at, auth(verifier_at)? - verifier_at))
     }
 
+    /// Decodes a header that is complete and within its bounds. Returns `None` and reads nothing for any other header.
+    #[inline]
+    fn decode_regular(decoder: &mut Decoder<'_>) -> Result<Option<Self>, CallHeaderError> {
+        let message = decoder.rest();
+        let Some([xid, CALL, RPC_VERS, program, version, procedure]) = peek_words(message) else { return Ok(None) };
+        if end_of_auth(message, 24).and_then(|at| end_of_auth(message, at)).is_none() {
+            return Ok(None);
+        }
+        // Only the limit on the memory of a decoded value is not checked yet.
+        let malformed = |error| CallHeaderError::Malformed { xid, error };
+        decoder.take(24).map_err(malformed)?;
+        let credential = take_auth(decoder).map_err(malformed)?;
+        let verifier = take_auth(decoder).map_err(malformed)?;
+        Ok(Some(Self { xid, program, version, procedure, credential, verifier }))
+    }
+
     /// Decodes the header of a call received by a server. The arguments are next in `decoder`.
     ///
     /// # Errors
     /// Returns an error whose [`reply`](CallHeaderError::reply) is the response to the caller, if there is one.
     pub fn decode(decoder: &mut Decoder<'_>) -> Result<Self, CallHeaderError> {
+        if let Some(header) = Self::decode_regular(decoder)? {
+            return Ok(header);
+        }
         let mut ahead = Decoder::new(decoder.rest());
         let xid = ahead.take_u32().map_err(CallHeaderError::NotACall)?;
         match ahead.read::<MsgType>().map_err(CallHeaderError::NotACall)? {
@@ -100,6 +132,9 @@ impl CallHeader {
         }
     }
 }
+
+/// `msg_type` of a call (RFC 5531 §9).
+const CALL: u32 = 0;
 
 /// An error that a server finds in the header of a received message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -12,6 +12,7 @@ mod error;
 mod reply;
 #[cfg(feature = "std")]
 mod security;
+mod words;
 
 pub mod wire {
     //! RPC messages (RFC 5531 §9) without arguments and results, generated from `specs/xdr/rpc.x`.
@@ -35,6 +36,8 @@ pub use security::{
     Security, SecurityError, SecurityFuture, SecurityLink,
 };
 pub use wire::{AuthFlavor, AuthStat, AuthsysParms, OpaqueAuth, RPC_VERS};
+#[cfg(feature = "std")]
+pub(crate) use words::peek_words;
 
 #[cfg(test)]
 mod tests;

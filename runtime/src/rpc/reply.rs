@@ -6,8 +6,18 @@ use super::{
         AcceptedReply, AcceptedReplyData, AuthFlavor, MAX_AUTH_BODY, MismatchInfo, OpaqueAuth, RejectedReply,
         ReplyBody, RpcMsg, RpcMsgBody,
     },
+    words::{is_regular, peek_words, put_auth, put_words},
 };
 use crate::xdr::{DecodeError, Decoder, EncodeError, Sink, XdrEncode, padded_len};
+
+/// `msg_type` of a reply (RFC 5531 §9).
+const REPLY: u32 = 1;
+/// `reply_stat` of an accepted call (RFC 5531 §9).
+const MSG_ACCEPTED: u32 = 0;
+/// `accept_stat` of a successful call (RFC 5531 §9).
+const SUCCESS: u32 = 0;
+/// Flavor of an empty verifier (RFC 5531 §10.1).
+const AUTH_NONE: u32 = 0;
 
 /// The header of a reply, without its results (RFC 5531 §9).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,10 +61,20 @@ impl ReplyHeader {
     /// # Errors
     /// Returns an error if the verifier is longer than 400 bytes (RFC 5531 §8.2).
     pub fn encode<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError> {
-        self.to_wire().encode(sink)
+        if self.outcome.is_err() || !is_regular(&self.verifier) {
+            return self.to_wire().encode(sink);
+        }
+        if self.verifier.body.is_empty() {
+            put_words([self.xid, REPLY, MSG_ACCEPTED, self.verifier.flavor, 0, SUCCESS], sink);
+            return Ok(());
+        }
+        put_words([self.xid, REPLY, MSG_ACCEPTED], sink);
+        put_auth(&self.verifier, sink);
+        sink.put_u32(SUCCESS);
+        Ok(())
     }
 
-    fn to_wire(&self) -> RpcMsg {
+    pub(super) fn to_wire(&self) -> RpcMsg {
         let accepted = |reply_data| ReplyBody::MsgAccepted(AcceptedReply { verf: self.verifier.clone(), reply_data });
         let body = match self.outcome {
             Ok(()) => accepted(AcceptedReplyData::Success),
@@ -78,6 +98,10 @@ impl ReplyHeader {
     /// # Errors
     /// Returns an error if the message is not a reply as defined by RFC 5531.
     pub fn decode(decoder: &mut Decoder<'_>) -> Result<Self, ReplyHeaderError> {
+        if let Some([xid, REPLY, MSG_ACCEPTED, AUTH_NONE, 0, SUCCESS]) = peek_words(decoder.rest()) {
+            decoder.take(24).map_err(ReplyHeaderError::Malformed)?;
+            return Ok(Self::success(xid));
+        }
         let message = decoder.read::<RpcMsg>().map_err(ReplyHeaderError::Malformed)?;
         let xid = message.xid;
         let (verifier, outcome) = match message.body {

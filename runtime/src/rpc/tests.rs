@@ -15,6 +15,7 @@ fn encode_words(words: &[u32]) -> Vec<u8> {
 fn encode_call(call: &CallHeader) -> Vec<u8> {
     let mut out = Vec::new();
     call.encode(&mut FlatSink::new(&mut out)).unwrap();
+    assert_eq!(out, encode_to_bytes(&call.to_wire()).unwrap(), "the encoding is the generated one");
     assert_eq!(out.len(), call.encoded_len());
     out
 }
@@ -22,6 +23,7 @@ fn encode_call(call: &CallHeader) -> Vec<u8> {
 fn encode_reply(reply: &ReplyHeader) -> Vec<u8> {
     let mut out = Vec::new();
     reply.encode(&mut FlatSink::new(&mut out)).unwrap();
+    assert_eq!(out, encode_to_bytes(&reply.to_wire()).unwrap(), "the encoding is the generated one");
     assert_eq!(out.len(), reply.encoded_len());
     out
 }
@@ -368,17 +370,33 @@ fn decode_anything(bytes: &[u8]) {
         assert_eq!(encoded.len(), decoder.consumed());
         assert_eq!(RpcMsg::decode(&mut Decoder::new(&encoded)).unwrap(), message);
     }
-    match decode_call(bytes) {
+    let mut decoder = Decoder::new(bytes);
+    match CallHeader::decode(&mut decoder) {
         Ok(call) => {
+            assert_eq!(as_generated(bytes), Some((call.to_wire(), decoder.consumed())));
             let _ = standard(&call);
         }
         Err(fault) => {
             let _ = (fault.reply(), fault.to_string());
         }
     }
-    if let Err(fault) = decode_reply(bytes) {
-        let _ = fault.to_string();
+    let mut decoder = Decoder::new(bytes);
+    match ReplyHeader::decode(&mut decoder) {
+        Ok(reply) => {
+            let (message, consumed) = as_generated(bytes).unwrap();
+            assert_eq!(consumed, decoder.consumed());
+            assert_eq!(message, reply.to_wire());
+        }
+        Err(fault) => {
+            let _ = fault.to_string();
+        }
     }
+}
+
+/// Returns the message that the generated codec decodes, and its length in bytes.
+fn as_generated(bytes: &[u8]) -> Option<(RpcMsg, usize)> {
+    let mut decoder = Decoder::new(bytes);
+    RpcMsg::decode(&mut decoder).ok().map(|message| (message, decoder.consumed()))
 }
 
 #[test]

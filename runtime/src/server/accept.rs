@@ -79,9 +79,7 @@ pub(super) struct TcpSource {
 }
 
 impl TcpSource {
-    /// Listens on `addr`.
-    pub(super) async fn bind(addr: SocketAddr) -> io::Result<Self> {
-        let listener = TcpListener::bind(addr).await?;
+    pub(super) fn new(listener: TcpListener) -> io::Result<Self> {
         let local_addr = listener.local_addr()?;
         Ok(Self { listener, local_addr })
     }

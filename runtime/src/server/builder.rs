@@ -1,5 +1,7 @@
 //! The server and its configuration.
 
+#[cfg(feature = "_verbs")]
+use std::io;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::task::JoinSet;
@@ -12,7 +14,7 @@ use crate::{
     config::ConnectionConfig,
     engine::stream::StreamConfig,
     memory::MemoryBudget,
-    provider::Listener,
+    provider::{Listener, socket},
     rpc::{Authenticator, OpaqueAuth, StandardAuthenticator},
     session::{ChannelConfig, Service, ServiceRegistry},
     transport::{Scheme, Url, UrlError},
@@ -73,6 +75,7 @@ pub struct ServerBuilder {
     services: Vec<Arc<dyn Service>>,
     urls: Vec<String>,
     acceptors: Vec<Box<dyn Accept>>,
+    shares_ports: bool,
     authenticator: Arc<dyn Authenticator>,
     config: ConnectionConfig,
     callback_timeout: Duration,
@@ -87,6 +90,7 @@ impl Default for ServerBuilder {
             services: Vec::new(),
             urls: Vec::new(),
             acceptors: Vec::new(),
+            shares_ports: false,
             authenticator: Arc::new(StandardAuthenticator),
             config: ConnectionConfig::default(),
             callback_timeout: Duration::from_secs(30),
@@ -112,6 +116,27 @@ impl ServerBuilder {
     #[doc(alias = "svc_tli_create")]
     pub fn listen(mut self, url: impl Into<String>) -> Self {
         self.urls.push(url.into());
+        self
+    }
+
+    /// Lets other servers listen on the same ports (`SO_REUSEPORT`). They may be in the same process or in others of the same
+    /// user, and must set this option as well. The kernel chooses a server for each connection by a hash of its addresses, so the
+    /// distribution is even only with many connections. Default: `false`.
+    ///
+    /// This allows one server per runtime: each connection then stays on one thread, with all of its handlers. The limits of
+    /// this builder are those of one server. For [`listen`](Self::listen) with `iwarp://` and `tcp://`; [`bind`](Self::bind) fails for `rdma://`.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), rpcrdma::server::BindError> {
+    /// let first = rpcrdma::Server::builder().listen("iwarp://127.0.0.1:0").share_ports(true).bind().await?;
+    /// let url = first.urls()[0].clone();
+    /// let second = rpcrdma::Server::builder().listen(url).share_ports(true).bind().await?;
+    /// assert_eq!(first.urls(), second.urls());
+    /// # Ok(()) }
+    /// ```
+    pub fn share_ports(mut self, share: bool) -> Self {
+        self.shares_ports = share;
         self
     }
 
@@ -240,17 +265,24 @@ impl ServerBuilder {
             for addr in url.resolve().await.map_err(listen)? {
                 let acceptor: Box<dyn Accept> = match url.scheme() {
                     Scheme::Iwarp => {
-                        let listener = crate::transport::iwarp_listener(&url, addr).await.map_err(listen)?;
+                        let tcp = socket::listen(addr, self.shares_ports).map_err(listen)?;
+                        let listener = crate::transport::iwarp_listener(&url, tcp).map_err(listen)?;
                         Box::new(Acceptor(Arc::new(RdmaSource(listener))))
                     }
-                    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+                    #[cfg(feature = "_verbs")]
                     Scheme::Rdma => {
+                        if self.shares_ports {
+                            return Err(listen(io::Error::new(
+                                io::ErrorKind::Unsupported,
+                                "RDMA devices cannot share a port among listeners",
+                            )));
+                        }
                         let listener = crate::transport::rdma_listener(&url, addr).map_err(listen)?;
                         Box::new(Acceptor(Arc::new(RdmaSource(listener))))
                     }
                     Scheme::Tcp => {
-                        let source = TcpSource::bind(addr).await.map_err(listen)?;
-                        Box::new(Acceptor(Arc::new(source)))
+                        let tcp = socket::listen(addr, self.shares_ports).map_err(listen)?;
+                        Box::new(Acceptor(Arc::new(TcpSource::new(tcp).map_err(listen)?)))
                     }
                 };
                 urls.push(url.at(acceptor.local_addr()).to_string());

@@ -332,7 +332,7 @@ impl InboundCall {
         };
         header.encode(&mut sink)?;
         result.encode(&mut sink)?;
-        let (reduced, copied): (SmallVec<[ReducedItem; 2]>, u64) = sink.finish();
+        let (reduced, copied): (SmallVec<[ReducedItem; 1]>, u64) = sink.finish();
         connection.port.add_copied_eligible(copied);
         tracing::debug!(
             target: "rpcrdma::call", xid = self.incoming.xid, bytes = message.len(), reduced = reduced.len(), "reply encoded"

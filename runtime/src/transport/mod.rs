@@ -2,12 +2,15 @@
 
 mod url;
 
-use std::{fmt, io, net::SocketAddr};
+#[cfg(feature = "_verbs")]
+use std::net::SocketAddr;
+use std::{fmt, io};
 
+use tokio::net::TcpListener;
 pub use url::{Scheme, Url, UrlError};
 
 use crate::provider::iwarp::{IwarpConfig, IwarpConnector, IwarpListener};
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+#[cfg(feature = "_verbs")]
 use crate::provider::verbs::{VerbsConfig, VerbsConnector, VerbsListener};
 
 /// The kind of transport that carries the RPC messages of a connection.
@@ -39,23 +42,23 @@ pub(crate) fn iwarp_connector(url: &Url) -> IwarpConnector {
 }
 
 /// Returns a listener on `addr` with the options of an `iwarp://` URL.
-pub(crate) async fn iwarp_listener(url: &Url, addr: SocketAddr) -> io::Result<IwarpListener> {
-    IwarpListener::bind(addr, iwarp_config(url)).await
+pub(crate) fn iwarp_listener(url: &Url, listener: TcpListener) -> io::Result<IwarpListener> {
+    IwarpListener::from_tcp(listener, iwarp_config(url))
 }
 
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+#[cfg(feature = "_verbs")]
 fn verbs_config(url: &Url) -> VerbsConfig {
     VerbsConfig { busy_poll: url.busy_poll(), ..VerbsConfig::default() }
 }
 
 /// Returns the connector for an `rdma://` URL.
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+#[cfg(feature = "_verbs")]
 pub(crate) fn rdma_connector(url: &Url) -> VerbsConnector {
     VerbsConnector::new(verbs_config(url))
 }
 
 /// Returns a listener on `addr` with the options of an `rdma://` URL.
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+#[cfg(feature = "_verbs")]
 pub(crate) fn rdma_listener(url: &Url, addr: SocketAddr) -> io::Result<VerbsListener> {
     VerbsListener::bind(addr, verbs_config(url))
 }

@@ -9,7 +9,8 @@ pub enum Scheme {
     /// `iwarp`: iWARP in user space over TCP.
     Iwarp,
     /// `rdma`: an RDMA device, accessed through verbs.
-    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+    #[cfg(feature = "_verbs")]
+    #[cfg_attr(docsrs, doc(cfg(any(feature = "verbs-bindings", feature = "verbs", feature = "verbs-dlopen"))))]
     Rdma,
     /// `tcp`: ONC RPC over TCP with record marking (RFC 5531 §11), without RDMA.
     Tcp,
@@ -19,7 +20,7 @@ impl Scheme {
     /// The schemes built into this library, for error messages.
     pub const BUILT_IN: &'static [&'static str] = &[
         "iwarp",
-        #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+        #[cfg(feature = "_verbs")]
         "rdma",
         "tcp",
     ];
@@ -29,7 +30,7 @@ impl Scheme {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Iwarp => "iwarp",
-            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            #[cfg(feature = "_verbs")]
             Self::Rdma => "rdma",
             Self::Tcp => "tcp",
         }
@@ -189,12 +190,12 @@ impl FromStr for Url {
         let (scheme, rest) = text.split_once("://").ok_or_else(|| UrlError::NoScheme { url: url() })?;
         let scheme = match scheme {
             "iwarp" => Scheme::Iwarp,
-            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            #[cfg(feature = "_verbs")]
             "rdma" => Scheme::Rdma,
             "tcp" => Scheme::Tcp,
             other => {
                 let hint = match other {
-                    "rdma" => "; verbs are not part of this build (feature `verbs`)",
+                    "rdma" => "; verbs are not part of this build (feature `verbs-bindings`)",
                     _ => "",
                 };
                 return Err(UrlError::UnknownScheme { url: url(), scheme: other.to_owned(), hint });
@@ -238,7 +239,7 @@ impl FromStr for Url {
                     parsed.crc = false;
                     true
                 }
-                #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+                #[cfg(feature = "_verbs")]
                 (Scheme::Rdma, Some(("busy", microseconds))) => {
                     parsed.busy_poll = Duration::from_micros(microseconds.parse().unwrap_or(u64::MAX));
                     parsed.busy_poll <= Duration::from_secs(1)
@@ -313,7 +314,7 @@ mod tests {
         }
     }
 
-    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+    #[cfg(feature = "_verbs")]
     #[test]
     fn rdma() {
         for (text, microseconds) in [("rdma://10.0.0.1:20049", 0), ("rdma://[fd09::1]:7?busy=50", 50)] {
@@ -327,11 +328,11 @@ mod tests {
     fn bad() {
         for (text, said) in [
             ("localhost:20100", "scheme://host:port"),
-            #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
+            #[cfg(not(feature = "_verbs"))]
             ("rdma://host:1", "verbs are not part of this build"),
-            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            #[cfg(feature = "_verbs")]
             ("rdma://host:1?busy=1000001", "busy=MICROSECONDS"),
-            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            #[cfg(feature = "_verbs")]
             ("rdma://host:1?crc=off", "crc=on|off (iwarp)"),
             ("quic://host:1", "built in: iwarp"),
             ("iwarp://:1", "no host"),

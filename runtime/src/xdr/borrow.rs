@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::{
     DecodeError, Decoder, EncodeError, NonEmpty, Sink, XdrDecode, XdrString, XdrType,
     list::{nodes, one_or_more},
-    placed::put_ddp_octets,
+    placed::put_ddp_byte_array,
     primitive::{check_exact, check_max, elements, elements_fixed},
 };
 
@@ -234,7 +234,7 @@ pub fn take_array_fixed_ref<'a, T: XdrDecodeRef<'a>, const N: usize>(
 pub fn put_ddp_opaque_ref<S: Sink + ?Sized>(sink: &mut S, bytes: &[u8], max: u32) -> Result<(), EncodeError> {
     check_max(bytes.len(), max)?;
     sink.put_u32(bytes.len() as u32);
-    put_ddp_octets(sink, bytes);
+    put_ddp_byte_array(sink, bytes);
     Ok(())
 }
 
@@ -244,6 +244,6 @@ pub fn put_ddp_opaque_ref<S: Sink + ?Sized>(sink: &mut S, bytes: &[u8], max: u32
 /// Returns [`EncodeError::WrongLength`] if the item is not `len` bytes long.
 pub fn put_ddp_opaque_exact_ref<S: Sink + ?Sized>(sink: &mut S, bytes: &[u8], len: u32) -> Result<(), EncodeError> {
     check_exact(bytes.len(), len)?;
-    put_ddp_octets(sink, bytes);
+    put_ddp_byte_array(sink, bytes);
     Ok(())
 }

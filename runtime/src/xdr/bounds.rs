@@ -120,6 +120,17 @@ impl EncodingBounds {
         }
     }
 
+    /// Returns the bounds of this item as an arm of an `opaque_union`, whose length in bytes precedes it.
+    ///
+    /// # Panics
+    /// Panics if the item contains DDP-eligible items, which cannot be within an opaque item. In a constant, this is a
+    /// compile-time error.
+    #[must_use]
+    pub const fn opaque_arm(self) -> Self {
+        assert!(matches!(self.max_ddp_items, Some(0)), "an arm of an `opaque_union` cannot contain DDP-eligible items");
+        Self::exactly(4).then(self)
+    }
+
     /// Returns the bounds of either this item or `other`.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {

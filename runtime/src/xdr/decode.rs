@@ -525,6 +525,34 @@ impl<'a> Decoder<'a> {
         self.depth = self.depth.saturating_sub(1);
     }
 
+    /// Limits the decoder to the next `len` bytes. Returns the bytes after them, for [`widen`](Self::widen).
+    #[inline]
+    pub(super) fn narrow(&mut self, len: u32) -> Result<&'a [u8], DecodeError> {
+        let Some((inside, outside)) = self.rest.split_at_checked(len as usize) else {
+            return Err(self.short_opaque(len, false));
+        };
+        self.rest = inside;
+        self.len -= outside.len();
+        self.end -= outside.len() as u64;
+        Ok(outside)
+    }
+
+    /// Removes the limit of [`narrow`](Self::narrow), which returned `outside`. All bytes up to the limit must be consumed.
+    #[inline]
+    pub(super) fn widen(&mut self, outside: &'a [u8]) -> Result<(), DecodeError> {
+        // Nothing is decoded after `abandon`.
+        if self.abandoned {
+            return Ok(());
+        }
+        if !self.rest.is_empty() {
+            return Err(self.error(DecodeErrorKind::Trailing { remaining: self.remaining() }));
+        }
+        self.rest = outside;
+        self.len += outside.len();
+        self.end += outside.len() as u64;
+        Ok(())
+    }
+
     /// Decodes an eligible item that is not opaque from its chunk, which [`take_chunk`](Self::take_chunk) returned. The
     /// remaining limits of this decoder apply.
     ///

@@ -135,7 +135,7 @@ pub struct ReducingSink<'a, O: Output + ?Sized> {
     position: u64,
     policy: ReductionPolicy,
     next_chunk: usize,
-    reduced: SmallVec<[ReducedItem; 2]>,
+    reduced: SmallVec<[ReducedItem; 1]>,
     copied_eligible: u64,
 }
 
@@ -162,7 +162,7 @@ impl<'a, O: Output + ?Sized> ReducingSink<'a, O> {
 
     /// Returns the removed items, in stream order, and the number of bytes of eligible items that were copied inline.
     #[must_use]
-    pub fn finish(self) -> (SmallVec<[ReducedItem; 2]>, u64) {
+    pub fn finish(self) -> (SmallVec<[ReducedItem; 1]>, u64) {
         (self.reduced, self.copied_eligible)
     }
 }

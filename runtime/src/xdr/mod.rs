@@ -4,6 +4,7 @@
 //! placement (DDP, RFC 8166 §6.1). At each eligible item it asks the [`Sink`], which decides. The [`Decoder`] splices reduced
 //! items back into the stream at their positions.
 
+mod arm;
 mod borrow;
 mod bounds;
 mod decode;
@@ -22,6 +23,7 @@ mod primitive;
 mod string;
 mod words;
 
+pub use arm::{put_arm, put_empty_arm, skip_arm, take_arm, take_empty_arm};
 pub use borrow::*;
 pub use bounds::{EncodingBounds, add, max, times};
 pub use bytes::Bytes;

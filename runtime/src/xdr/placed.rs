@@ -142,7 +142,7 @@ pub fn take_ddp_value<T: XdrDecode>(decoder: &mut Decoder<'_>) -> Result<T, Deco
 }
 
 /// Writes a DDP-eligible `opaque x[N]` that is stored as an array. Copies it if the sink accepts it.
-pub fn put_ddp_octets<S: Sink + ?Sized>(sink: &mut S, bytes: &[u8]) {
+pub fn put_ddp_byte_array<S: Sink + ?Sized>(sink: &mut S, bytes: &[u8]) {
     if !sink.would_reduce(bytes.len()) {
         sink.keep(bytes.len());
         put_opaque_fixed(sink, bytes);
@@ -155,7 +155,7 @@ pub fn put_ddp_octets<S: Sink + ?Sized>(sink: &mut S, bytes: &[u8]) {
 ///
 /// # Errors
 /// Returns an error if a chunk does not fit, or if bytes or padding are missing.
-pub fn take_ddp_octets<const N: usize>(decoder: &mut Decoder<'_>) -> Result<[u8; N], DecodeError> {
+pub fn take_ddp_byte_array<const N: usize>(decoder: &mut Decoder<'_>) -> Result<[u8; N], DecodeError> {
     match decoder.take_chunk(N)? {
         None => take_opaque_fixed(decoder),
         Some(chunk) => chunk
@@ -206,7 +206,7 @@ pub fn put_ddp_array_exact<T: XdrEncode, S: Sink + ?Sized>(
 /// # Errors
 /// Returns an error if a chunk does not fit, or if an element cannot be decoded.
 pub fn take_ddp_array_exact<T: XdrDecode>(decoder: &mut Decoder<'_>, len: u32) -> Result<Vec<T>, DecodeError> {
-    let bytes = elements_octets::<T>(decoder, len as usize)?;
+    let bytes = encoded_elements_len::<T>(decoder, len as usize)?;
     take_placed(decoder, bytes, |decoder| take_elements(decoder, len))
 }
 
@@ -224,12 +224,12 @@ pub fn put_ddp_elements<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, elements: 
 /// # Errors
 /// Returns an error if a chunk does not fit, or if an element cannot be decoded.
 pub fn take_ddp_array_fixed<T: XdrDecode, const N: usize>(decoder: &mut Decoder<'_>) -> Result<[T; N], DecodeError> {
-    let bytes = elements_octets::<T>(decoder, N)?;
+    let bytes = encoded_elements_len::<T>(decoder, N)?;
     take_placed(decoder, bytes, take_array_fixed)
 }
 
 /// Returns the length of `count` elements in bytes.
-fn elements_octets<T: XdrDecode>(decoder: &Decoder<'_>, count: usize) -> Result<usize, DecodeError> {
+fn encoded_elements_len<T: XdrDecode>(decoder: &Decoder<'_>, count: usize) -> Result<usize, DecodeError> {
     let len = const { element_len::<T>() };
     len.checked_mul(count).ok_or_else(|| decoder.error(DecodeErrorKind::Invalid("array too long")))
 }

@@ -205,7 +205,7 @@ pub fn take_opaque(decoder: &mut Decoder<'_>, max: u32) -> Result<Bytes, DecodeE
 ///
 /// # Errors
 /// Returns the same errors as [`take_opaque`].
-pub fn take_octets(decoder: &mut Decoder<'_>, max: u32) -> Result<Vec<u8>, DecodeError> {
+pub fn take_byte_vec(decoder: &mut Decoder<'_>, max: u32) -> Result<Vec<u8>, DecodeError> {
     let len = decoder.take_count(max)?;
     let bytes = decoder.take_opaque_ref(len)?;
     decoder.charge(bytes.len())?;
@@ -227,7 +227,7 @@ pub fn take_string(decoder: &mut Decoder<'_>, max: u32) -> Result<XdrString, Dec
 /// # Errors
 /// Returns the same errors as [`take_opaque`], and [`DecodeErrorKind::Invalid`] if the string is not UTF-8.
 pub fn take_utf8(decoder: &mut Decoder<'_>, max: u32) -> Result<String, DecodeError> {
-    String::from_utf8(take_octets(decoder, max)?).map_err(|_| decoder.error(DecodeErrorKind::Invalid("not UTF-8")))
+    String::from_utf8(take_byte_vec(decoder, max)?).map_err(|_| decoder.error(DecodeErrorKind::Invalid("not UTF-8")))
 }
 
 /// Returns the encoded length of the elements in bytes, without a count.

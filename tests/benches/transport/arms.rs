@@ -1,17 +1,16 @@
 //! The measurements: each transfers the same bytes over plain TCP and with rpcrdma.
 
-use std::{cell::Cell, net::SocketAddr, sync::mpsc, time::Instant};
+use std::{net::SocketAddr, sync::mpsc, time::Instant};
 
 use bytes::Bytes;
 use cpu_time::ProcessTime;
-use futures_util::{StreamExt, stream::FuturesUnordered};
 use rpcrdma::{
     client::Channel,
     server::{Context, HandlerError, Server},
 };
 use tokio::net::TcpListener;
 
-use crate::{bare, report::Figure};
+use crate::{bare, profile::in_flight, report::Figure};
 
 rpcrdma::xdr! {
     const MAX_DATA = 1048576;
@@ -30,8 +29,10 @@ rpcrdma::xdr! {
 
 use bench_v1::{BenchV1, BenchV1Client, BenchV1Server};
 
-const BLOCK: usize = 1 << 20;
-const DEPTH: usize = 8;
+/// Size of a block that a get or put transfers, in bytes.
+pub(crate) const BLOCK: usize = 1 << 20;
+/// Number of gets or puts in flight.
+pub(crate) const DEPTH: usize = 8;
 
 /// Addresses of the servers.
 #[derive(Clone, Debug)]
@@ -41,7 +42,7 @@ pub(crate) struct Addresses {
     rpc: String,
 }
 
-struct Service {
+pub(crate) struct Service {
     block: Bytes,
 }
 
@@ -55,17 +56,22 @@ impl BenchV1 for Service {
     }
 }
 
+/// Binds the server to `url`.
+pub(crate) async fn server(url: &str) -> Server {
+    Server::builder()
+        .service(BenchV1Server::new(Service { block: Bytes::from(vec![0x5a; BLOCK]) }))
+        .credits(128)
+        .listen(url)
+        .bind()
+        .await
+        .expect("cannot bind the server")
+}
+
 /// Runs the servers of both programs on this thread until the process ends.
 pub(crate) async fn serve(addresses: mpsc::Sender<Addresses>) {
     let echo = TcpListener::bind("127.0.0.1:0").await.expect("cannot bind");
     let bulk = TcpListener::bind("127.0.0.1:0").await.expect("cannot bind");
-    let server = Server::builder()
-        .service(BenchV1Server::new(Service { block: Bytes::from(vec![0x5a; BLOCK]) }))
-        .credits(128)
-        .listen("iwarp://127.0.0.1:0")
-        .bind()
-        .await
-        .expect("cannot bind the server");
+    let server = server("iwarp://127.0.0.1:0").await;
     let rpc = server.urls()[0].clone();
     let found =
         Addresses { echo: echo.local_addr().expect("no address"), bulk: bulk.local_addr().expect("no address"), rpc };
@@ -145,40 +151,4 @@ pub(crate) async fn run(addresses: Addresses, rounds: usize, quick: bool) -> Vec
         keep(&mut put_cpu, bare_cpu, cpu(bytes, used));
     }
     vec![null, null_p99, many, get, get_cpu, put, put_cpu]
-}
-
-/// Makes `n` calls of one kind.
-pub(crate) async fn profile(addresses: Addresses, kind: &str, n: usize) {
-    let channel =
-        Channel::builder().versions(1..=1).credits(128).connect(&addresses.rpc).await.expect("cannot connect");
-    let client = BenchV1Client::new(channel);
-    match kind {
-        "null" => in_flight(n, 1, || client.null()).await,
-        "small" => in_flight(n, 64, || client.null()).await,
-        "get" => {
-            let args = GetArgs { count: BLOCK as u32 };
-            in_flight(n, DEPTH, || client.get(&args)).await;
-        }
-        "put" => {
-            let args = Block { data: Bytes::from(vec![0x5a; BLOCK]) };
-            in_flight(n, DEPTH, || client.put(&args)).await;
-        }
-        other => panic!("unknown kind {other:?}, expected null, small, get or put"),
-    }
-}
-
-/// Makes `n` calls from `depth` callers, each with one call in flight.
-async fn in_flight<T, E: std::fmt::Debug, F: Future<Output = Result<T, E>>>(
-    n: usize,
-    depth: usize,
-    call: impl Fn() -> F,
-) {
-    let begun = Cell::new(0);
-    let caller = || async {
-        while begun.replace(begun.get() + 1) < n {
-            call().await.expect("call failed");
-        }
-    };
-    let mut callers: FuturesUnordered<_> = (0..depth).map(|_| caller()).collect();
-    while callers.next().await.is_some() {}
 }

@@ -1,6 +1,6 @@
 //! The captured traffic: blobstore's service, and a service for message formats that blobstore does not use.
 
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use rpcrdma::{
@@ -114,6 +114,12 @@ pub(crate) fn bytes(len: usize, seed: u8) -> Bytes {
     (0..len).map(|i| (i.wrapping_mul(31) ^ i >> 8) as u8 ^ seed).collect()
 }
 
+/// Returns the server's counters of the connection with this peer.
+fn counters_of(served: &Served, peer: SocketAddr) -> ConnectionCounters {
+    let connection = served.handle.connections().into_iter().find(|connection| connection.peer_addr == peer);
+    connection.unwrap().counters
+}
+
 /// Makes one call of each kind, in sequence.
 pub(crate) async fn calls(served: &Served, builder: ChannelBuilder) -> Account {
     let channel = served.connect(builder).await;
@@ -142,9 +148,17 @@ pub(crate) async fn calls(served: &Served, builder: ChannelBuilder) -> Account {
     let text = Text(bytes(TEXT, 3));
     assert!(long_v1::LongV1Client::new(channel.clone()).echo(&text).await.unwrap() == text, "ECHO");
 
-    let local = channel.info().local_addr;
-    let server = served.handle.connections().into_iter().find(|connection| connection.peer_addr == local);
-    let account = Account { port: local.port(), client: channel.counters(), server: server.unwrap().counters };
+    let (local, client) = (channel.info().local_addr, channel.counters());
+    // The server publishes its counters after it has sent the last reply, which the client may already have.
+    let mut server = counters_of(served, local);
+    for _ in 0..500 {
+        if server.replies_sent == client.calls_sent {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        server = counters_of(served, local);
+    }
+    let account = Account { port: local.port(), client, server };
     channel.close().await;
     account
 }

@@ -74,6 +74,22 @@ enum Maybe {
     No,
 }
 
+/// `Bytes` has only its own length, all other arms have a length before them.
+#[derive(Debug, Clone, PartialEq, XdrEncode, XdrDecode)]
+#[xdr(opaque_union)]
+enum OpaqueArms {
+    #[xdr(case = 0)]
+    Nothing,
+    #[xdr(case = 1)]
+    Point(Point),
+    #[xdr(case = 2)]
+    Own(#[xdr(max = 8)] Bytes),
+    #[xdr(case = 3)]
+    Inner { inner: Option<Box<OpaqueArms>> },
+    #[xdr(default)]
+    Other(i32, String),
+}
+
 const NINE: u32 = 9;
 
 #[derive(Debug, Clone, PartialEq, XdrEncode, XdrDecode)]
@@ -180,6 +196,19 @@ fn structs() {
         ],
     );
     wire(&Page { items: vec![Point(1, 2)], last: Point(3, 4) }, &[1, 1, 2, 3, 4]);
+}
+
+#[test]
+fn opaque_unions() {
+    wire(&OpaqueArms::Nothing, &[0, 0]);
+    wire(&OpaqueArms::Point(Point(1, 2)), &[1, 8, 1, 2]);
+    wire(&OpaqueArms::Own(Bytes::from_static(b"abc")), &[2, 3, 0x6162_6300]);
+    wire(&OpaqueArms::Inner { inner: Some(Box::new(OpaqueArms::Nothing)) }, &[3, 12, 1, 0, 0]);
+    wire(&OpaqueArms::Other(7, "a".to_owned()), &[7, 8, 1, 0x6100_0000]);
+    let error = read::<OpaqueArms>(&Bytes::from_static(&[0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 2])).unwrap_err();
+    assert!(matches!(error.kind(), DecodeErrorKind::Truncated { needed: 4, remaining: 0 }), "{error}");
+    let error = read::<OpaqueArms>(&Bytes::from_static(&[0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 1])).unwrap_err();
+    assert_eq!(error.to_string(), "OpaqueArms.void: 4 bytes follow the value");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod borrowed;
 mod eligible;
 mod hostile;
+mod opaque_unions;
 mod prefixes;
 mod round_trip;
 mod wire;

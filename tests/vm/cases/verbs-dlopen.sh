@@ -28,6 +28,6 @@ for library in libibverbs librdmacm; do
   # Only in the mount namespace of this case.
   file=$(ldconfig -p | sed -n "s/.*$library\.so\.1 .*=> //p")
   mount --bind /dev/null "$file"
-  refuse 15 "$library.so.1 cannot be loaded.*librdmacm1" "$rdmacheck" "$ADDR"
+  refuse 15 "failed to load .*$library.so.1.*librdmacm1" "$rdmacheck" "$ADDR"
   umount "$file"
 done

@@ -31,7 +31,7 @@ reading() {
 # interrupted SECONDS: the transfer must end successfully within that time, on another connection, with nothing exposed
 interrupted() {
   finish nfscp "$1"
-  grep -q 'connected anew' "$SCRATCH/nfscp.out" || fail "the connection was not lost, the test shows nothing"
+  grep -qw 'reconnected' "$SCRATCH/nfscp.out" || fail "the connection was not lost, the test shows nothing"
   grep -q '"exposed": 0' "$SCRATCH/nfscp.out" || fail "regions are still exposed at the end"
   grep -q '"failed": 0' "$SCRATCH/nfscp.out" || fail "$(last_words nfscp)"
   cut -c 1-200 "$SCRATCH/nfscp.out"

@@ -16,6 +16,7 @@ Examples:
   xdrgen fmt blobstore.x                        format in place
   xdrgen strip blobstore.x > plain.x            remove annotations, for other XDR tools
   xdrgen gen nfs3.x --ulb nfs3.ulb              use a binding in a separate file
+  xdrgen decode blobstore.x traffic.pcapng      print the messages in a capture
   xdrgen extract rfc8166.txt -o rpcrdma1.x      extract XDR from the text of an RFC
 
 Exit codes:
@@ -71,6 +72,8 @@ impl Color {
 pub(crate) enum Command {
     /// Checks specifications and prints diagnostics only.
     Check(Check),
+    /// Decodes the messages in a capture (pcap, pcapng) of iWARP, RoCE v2 or TCP, or messages in hexadecimal.
+    Decode(Decode),
     /// Generates Rust code.
     Gen(Gen),
     /// Extracts XDR from the text of an RFC or Internet-Draft.
@@ -176,7 +179,8 @@ pub(crate) struct Gen {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Extracts lines marked `///`. If there are none, extracts <CODE BEGINS> blocks.\n\n\
-    Example:\n  xdrgen extract rfc8166.txt --amend rpcrdma1.amend -o rpcrdma1.x")]
+    Example:\n  xdrgen decode blobstore.x traffic.pcapng      print the messages in a capture
+  xdrgen extract rfc8166.txt --amend rpcrdma1.amend -o rpcrdma1.x")]
 pub(crate) struct Extract {
     /// Text of the RFC or Internet-Draft.
     #[arg(value_name = "SPEC.txt")]
@@ -252,6 +256,58 @@ pub(crate) struct Fmt {
 pub(crate) struct Ulb {
     #[command(flatten)]
     pub(crate) input: InputArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "RPC-over-RDMA headers of versions 1 and 2 and RPC headers are decoded. Arguments and results are decoded \
+    if the specification declares the program. Data in chunks is included if the capture contains its RDMA Writes and \
+    Reads. Captures of encrypted connections cannot be decoded.\n\n\
+    Examples:\n  xdrgen decode blobstore.x traffic.pcapng\n  \
+    tshark -i lo -w - tcp port 20049 | xdrgen decode nfs3.x mount3.x --json -\n  \
+    echo '00000001 ...' | xdrgen decode blobstore.x --transport rdma -"
+)]
+pub(crate) struct Decode {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+
+    /// Capture file, or file with messages in hexadecimal, separated by blank lines. `-` reads standard input.
+    #[arg(required = true, value_name = "INPUT")]
+    pub(crate) captured: PathBuf,
+
+    /// Print one JSON object per line and message.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Print only calls of this program and their replies. A name in the specification or a number.
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) program: Option<String>,
+
+    /// Protocol of messages in hexadecimal.
+    #[arg(long, value_enum, default_value_t = Transport::Detect)]
+    pub(crate) transport: Transport,
+
+    /// Number of bytes of each opaque item to print. JSON has all bytes.
+    #[arg(long, value_name = "BYTES", default_value_t = rpcrdma_xdrgen::decode::DEFAULT_BYTES)]
+    pub(crate) bytes: usize,
+}
+
+/// The protocol of messages in hexadecimal.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Transport {
+    /// One of the others, except `roce`.
+    Detect,
+    /// RPC messages.
+    Rpc,
+    /// RPC messages with record marks, as in a TCP stream.
+    Tcp,
+    /// RPC-over-RDMA messages. The header has the version.
+    #[value(aliases = ["rdma-v1", "rdma-v2"])]
+    Rdma,
+    /// iWARP FPDUs without markers.
+    Iwarp,
+    /// RoCE v2 packets, from the BTH to the ICRC.
+    Roce,
 }
 
 /// Parses `NAME=PATH`.

@@ -21,7 +21,7 @@ const WIDTH: u16 = 120;
 /// Minimum width of tables. Narrower tables are unreadable.
 const NARROWEST: u16 = 60;
 
-fn compiler(files: &[PathBuf], input: &InputArgs) -> Compiler {
+pub(super) fn compiler(files: &[PathBuf], input: &InputArgs) -> Compiler {
     let compiler = files.iter().fold(Compiler::new(), Compiler::file);
     let compiler = input.ulb.iter().fold(compiler, Compiler::ulb);
     let mut compiler = input.include.iter().fold(compiler, Compiler::include_dir);
@@ -53,7 +53,7 @@ fn compile(files: &[PathBuf], input: &InputArgs, form: DiagnosticFormat) -> Resu
     run(&compiler(files, input), form)
 }
 
-fn run(compiler: &Compiler, form: DiagnosticFormat) -> Result<Compiled, CliError> {
+pub(super) fn run(compiler: &Compiler, form: DiagnosticFormat) -> Result<Compiled, CliError> {
     let compiled = compiler.compile().map_err(|diagnostics| failed(&diagnostics, form))?;
     eprint!("{}", form.render(&compiled.warnings));
     Ok(compiled)

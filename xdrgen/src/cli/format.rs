@@ -6,7 +6,7 @@ use std::{
 };
 
 use rpcrdma_xdrgen::{
-    fmt::{FormatError, FormatOptions, format_octets},
+    fmt::{FormatError, FormatOptions, format_bytes},
     source,
 };
 
@@ -30,7 +30,7 @@ fn one(file: &Path, fmt: &Fmt, form: DiagnosticFormat) -> Result<(), CliError> {
         read.map_err(|error| CliError { message: format!("error: cannot read {name}: {error}\n"), code: NO_FILE })?;
     let mut options = FormatOptions::default();
     options.width = fmt.width;
-    let new = format_octets(&name, &old, &options).map_err(|error| match error {
+    let new = format_bytes(&name, &old, &options).map_err(|error| match error {
         FormatError::Syntax(diagnostics) => failed(&diagnostics, form),
         other => CliError { message: format!("error: {name}: {other}\n"), code: WRONG_INPUT },
     })?;

@@ -2,14 +2,14 @@
 
 mod args;
 mod commands;
+mod decode;
 mod difference;
 mod format;
+mod generate;
 mod json;
 mod output;
 
 use std::process::ExitCode;
-
-use clap::Parser as _;
 
 use rpcrdma_xdrgen::diag::Diagnostics;
 
@@ -51,13 +51,20 @@ impl DiagnosticFormat {
 }
 
 pub(crate) fn run() -> ExitCode {
-    let cli = Cli::parse();
+    let cli: Cli = match generate::parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            eprintln!("error: cannot write to standard output: {error}");
+            return ExitCode::from(NO_FILE);
+        }
+    };
     let form = match cli.format {
         Format::Human => DiagnosticFormat::Text { colour: cli.color.on_stderr() },
         Format::Json => DiagnosticFormat::Json,
     };
     let outcome = match &cli.command {
         Command::Check(check) => commands::check(check, form),
+        Command::Decode(decode) => decode::run(decode, form),
         Command::Gen(generate) => commands::generate(generate, form),
         Command::Extract(extract) => commands::extract(extract),
         Command::Strip(strip) => commands::strip(strip, form),

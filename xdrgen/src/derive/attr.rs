@@ -10,6 +10,8 @@ pub(super) struct ContainerAttributes {
     pub(super) runtime: Option<Path>,
     /// `discriminant = TYPE`
     pub(super) discriminant: Option<Type>,
+    /// `opaque_union`
+    pub(super) opaque_union: Option<Span>,
 }
 
 /// The options of a field.
@@ -66,7 +68,7 @@ fn once<T>(place: &mut Option<T>, value: T, meta: &ParseNestedMeta<'_>) -> syn::
 impl ContainerAttributes {
     pub(super) fn parse(attrs: &[Attribute]) -> syn::Result<Self> {
         let mut this = Self::default();
-        each(attrs, "`crate = PATH` or `discriminant = TYPE`", |name, meta| match name {
+        each(attrs, "`crate = PATH`, `discriminant = TYPE` or `opaque_union`", |name, meta| match name {
             "crate" => {
                 let path = meta.value()?.call(Path::parse_mod_style)?;
                 once(&mut this.runtime, path, meta)
@@ -75,13 +77,17 @@ impl ContainerAttributes {
                 let ty = meta.value()?.parse()?;
                 once(&mut this.discriminant, ty, meta)
             }
+            "opaque_union" => once(&mut this.opaque_union, meta.path.span(), meta),
             _ => Ok(false),
         })?;
         Ok(this)
     }
 
-    /// Returns an error if a discriminant is given.
+    /// Returns an error if an option for unions is given.
     pub(super) fn refuse_discriminant(&self, why: &str) -> syn::Result<()> {
+        if let Some(span) = self.opaque_union {
+            return Err(syn::Error::new(span, format!("`opaque_union` applies only to enums with data: {why}")));
+        }
         match &self.discriminant {
             Some(ty) => {
                 Err(syn::Error::new(ty.span(), format!("`discriminant` applies only to enums with data: {why}")))

@@ -62,6 +62,7 @@ fn lower_one(owner: &Ident, at: usize, field: &syn::Field) -> syn::Result<Lowere
         element: element.map(ToTokens::to_token_stream).unwrap_or_default(),
         element_len: element.and_then(scalar_len),
         borrowed: None,
+        prefixed: false,
     };
     let checks = checks(&slot, &attr, ty, element);
     let recursive = attr.recursive.is_some() || mentions(ty, owner);

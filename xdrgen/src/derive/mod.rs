@@ -72,7 +72,7 @@ fn derive(input: &DeriveInput, what: DeriveKind) -> syn::Result<TokenStream> {
                     "an XDR enumeration or union needs at least one variant",
                 ));
             }
-            if plain && !cases && container.discriminant.is_none() {
+            if plain && !cases && container.discriminant.is_none() && container.opaque_union.is_none() {
                 enumeration::derive(&target, input, data, what)?
             } else {
                 union::derive(&mut target, input, data, &container, what)?

@@ -1,15 +1,17 @@
 //! Derives for enums with data, which are XDR discriminated unions.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::quote;
 use syn::{DataEnum, DeriveInput, Expr, ExprLit, ExprUnary, Fields, Lit, Type, UnOp, spanned::Spanned};
 
 use super::{
     DeriveKind,
     attr::{ContainerAttributes, VariantAttributes},
-    error, fields,
+    error,
+    fields::{self, LoweredField},
 };
 use crate::emit::{
+    codec::WireForm,
     facts::{self, BoundsSource},
     target::{ArmCodec, DefaultCodec, EmittedDiscriminant, FieldCodec, Target, UnionCodec},
 };
@@ -43,7 +45,20 @@ pub(super) fn derive(
             }
             lowered.remove(0);
         }
-        all_facts.push(facts::sequence(lowered.iter().map(|field| field.facts.clone())));
+        let facts = match lowered.as_mut_slice() {
+            fields if container.opaque_union.is_none() => {
+                facts::sequence(fields.iter().map(|field| field.facts.clone()))
+            }
+            [] => quote!(xdr::EncodingBounds::exactly(4)),
+            [field] => opaque_arm(field, variant.ident.span())?,
+            _ => {
+                return error(
+                    variant.ident.span(),
+                    "an arm of an `opaque_union` has at most one field: declare a struct",
+                );
+            }
+        };
+        all_facts.push(facts);
         checks.extend(lowered.iter().map(|field| field.checks.clone()));
         let fields: Vec<FieldCodec> = lowered.into_iter().map(|field| field.codec).collect();
         let name = variant.ident.clone();
@@ -91,6 +106,7 @@ pub(super) fn derive(
         default,
         exhaustive: booleans == [true; 2],
         unknown: None,
+        opaque: container.opaque_union.is_some(),
     };
     Ok(match what {
         DeriveKind::Encode => {
@@ -100,6 +116,22 @@ pub(super) fn derive(
         }
         DeriveKind::Decode => target.decode_union(&codec),
     })
+}
+
+/// Marks the field of an arm whose length in bytes precedes it. Returns the bounds of the arm.
+fn opaque_arm(field: &mut LoweredField, span: Span) -> syn::Result<TokenStream> {
+    let slot = &mut field.codec.slot;
+    if slot.ddp {
+        return error(span, "an arm of an `opaque_union` cannot be DDP-eligible: it is the contents of an opaque item");
+    }
+    let facts = &field.facts;
+    // A variable-length opaque item has only its own length.
+    if matches!(slot.wire, WireForm::Opaque { .. } | WireForm::ByteVec { .. }) {
+        return Ok(quote!(#facts));
+    }
+    slot.prefixed = true;
+    // The bounds of a recursive type do not tell whether it contains eligible items.
+    Ok(if field.recursive { quote!(xdr::EncodingBounds::exactly(4).then(#facts)) } else { quote!(#facts.opaque_arm()) })
 }
 
 /// The type of a discriminant.

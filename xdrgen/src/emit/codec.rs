@@ -78,6 +78,8 @@ pub(crate) struct CodecItem {
     pub(crate) element_len: Option<u64>,
     /// The difference in the borrowed form, if any.
     pub(crate) borrowed: Option<Borrowed>,
+    /// `true` for an arm of an `opaque_union` whose length in bytes precedes it.
+    pub(crate) prefixed: bool,
 }
 
 /// How to decode a value that is or contains a view of the message.
@@ -249,6 +251,17 @@ impl CodecItem {
 
     /// Returns the code that writes the value in `place`.
     pub(crate) fn write(&self, place: &ValuePlace) -> WriteCode {
+        let code = self.write_contents(place);
+        if !self.prefixed {
+            return code;
+        }
+        let WriteCode { call, fallible, .. } = code;
+        let put = if fallible { call } else { quote!({ #call; Ok(()) }) };
+        let len = self.contents_len(place).tokens();
+        WriteCode { call: quote!(xdr::put_arm(sink, #len, |sink| #put)), fallible: true, unnamed: true }
+    }
+
+    fn write_contents(&self, place: &ValuePlace) -> WriteCode {
         if self.borrowed == Some(Borrowed::View) {
             return self.write_view(place);
         }
@@ -260,7 +273,7 @@ impl CodecItem {
             }
             (WireForm::Plain, true) => (quote!(xdr::put_ddp_value(sink, #value)), true, false),
             (WireForm::OpaqueArray, false) => (quote!(xdr::put_opaque_fixed(sink, #value)), false, false),
-            (WireForm::OpaqueArray, true) => (quote!(xdr::put_ddp_octets(sink, #value)), false, false),
+            (WireForm::OpaqueArray, true) => (quote!(xdr::put_ddp_byte_array(sink, #value)), false, false),
             (WireForm::OpaqueExact { len }, false) => (quote!(xdr::put_opaque_exact(sink, #value, #len)), true, true),
             (WireForm::OpaqueExact { len }, true) => {
                 (quote!(xdr::put_ddp_opaque_fixed(sink, #value, #len)), true, true)
@@ -296,12 +309,12 @@ impl CodecItem {
             (WireForm::Plain, false) => quote!(decoder.read()),
             (WireForm::Plain, true) => quote!(xdr::take_ddp_value(decoder)),
             (WireForm::OpaqueArray, false) => quote!(xdr::take_opaque_fixed(decoder)),
-            (WireForm::OpaqueArray, true) => quote!(xdr::take_ddp_octets(decoder)),
+            (WireForm::OpaqueArray, true) => quote!(xdr::take_ddp_byte_array(decoder)),
             (WireForm::OpaqueExact { len }, false) => quote!(decoder.take_opaque(#len)),
             (WireForm::OpaqueExact { len }, true) => quote!(xdr::take_ddp_opaque_fixed(decoder, #len)),
             (WireForm::Opaque { max }, false) => quote!(xdr::take_opaque(decoder, #max)),
             (WireForm::Opaque { max }, true) => quote!(xdr::take_ddp_opaque(decoder, #max)),
-            (WireForm::ByteVec { max }, _) => quote!(xdr::take_octets(decoder, #max)),
+            (WireForm::ByteVec { max }, _) => quote!(xdr::take_byte_vec(decoder, #max)),
             (WireForm::Text { max }, false) => quote!(xdr::take_string(decoder, #max)),
             (WireForm::Text { max }, true) => quote!(xdr::take_ddp_string(decoder, #max)),
             (WireForm::Utf8 { max }, _) => quote!(xdr::take_utf8(decoder, #max)),
@@ -314,9 +327,15 @@ impl CodecItem {
             (WireForm::List, _) => quote!(xdr::take_list(decoder)),
         };
         let call = self.borrowed.map_or_else(owned, |borrowed| self.read_borrowed(borrowed));
-        match &self.wrapper {
+        let call = match &self.wrapper {
             Some(wrapper) => quote!(#call.map(#wrapper)),
             None => call,
+        };
+        match (self.prefixed, function(&call)) {
+            (false, _) => call,
+            // clippy reports a closure that only calls a function.
+            (true, Some(function)) => quote!(xdr::take_arm(decoder, #function)),
+            (true, None) => quote!(xdr::take_arm(decoder, |decoder| #call)),
         }
     }
 
@@ -357,6 +376,14 @@ impl CodecItem {
 
     /// Returns the length of the encoding of the value in `place`.
     pub(crate) fn len(&self, place: &ValuePlace) -> Len {
+        let mut len = self.contents_len(place);
+        if self.prefixed {
+            len.add(Len::fixed(4));
+        }
+        len
+    }
+
+    fn contents_len(&self, place: &ValuePlace) -> Len {
         if let Some(bytes) = self.fixed_len {
             return Len::fixed(bytes);
         }
@@ -383,6 +410,13 @@ impl CodecItem {
         };
         Len { fixed, terms: vec![term] }
     }
+}
+
+/// Returns the function of a call whose only argument is `decoder`.
+fn function(call: &TokenStream) -> Option<TokenStream> {
+    let mut tokens: Vec<TokenTree> = call.clone().into_iter().collect();
+    let Some(TokenTree::Group(arguments)) = tokens.pop() else { return None };
+    (arguments.stream().to_string() == "decoder").then(|| tokens.into_iter().collect())
 }
 
 /// Returns `true` if `name` occurs in the code.

@@ -153,9 +153,12 @@ impl Target<'_> {
             empty.push(quote!(Self::#unknown(_)));
             len.empty.push(quote!(Self::#unknown(_)));
         }
-        let empty = (!empty.is_empty()).then(|| quote!(#(#empty)|* => Ok(()),));
+        let nothing = if union.opaque { quote!(xdr::put_empty_arm(sink)) } else { quote!(Ok(())) };
+        let empty = (!empty.is_empty()).then(|| quote!(#(#empty)|* => #nothing,));
         let write = &union.write;
-        let body = if writes.is_empty() {
+        let body = if writes.is_empty() && union.opaque {
+            quote!(#write?; #nothing)
+        } else if writes.is_empty() {
             quote!(#write)
         } else {
             quote! {
@@ -166,7 +169,7 @@ impl Target<'_> {
                 }
             }
         };
-        self.impl_encode(len.tokens(union.discriminant.len()), body)
+        self.impl_encode(len.tokens(union), body)
     }
 
     fn write_arm(&self, bindings: &[Binding<'_>], pattern: impl Fn(&[TokenStream]) -> TokenStream) -> TokenStream {
@@ -192,11 +195,18 @@ impl Target<'_> {
         let by_number = numbers.is_some() && matches!(union.discriminant, EmittedDiscriminant::Enum(_));
         // A recursive union must leave its level after it has read an arm.
         let ok = |value: TokenStream| if self.recursive { value } else { quote!(Ok(#value)) };
+        let after_empty = |value: TokenStream| {
+            if union.opaque {
+                quote!({ xdr::take_empty_arm(decoder).map_err(|e| e.in_field(#name, "void"))?; #value })
+            } else {
+                value
+            }
+        };
         let arms = union.arms.iter().map(|arm| {
             let variant = &arm.variant;
             let case = arm.number.as_ref().filter(|_| by_number).unwrap_or(&arm.case);
             let value = if arm.fields.is_empty() {
-                ok(quote!(Self::#variant))
+                after_empty(ok(quote!(Self::#variant)))
             } else if let ([only], false, false) = (arm.fields.as_slice(), arm.braced, self.recursive) {
                 let (read, field) = (only.slot.read(), &only.name);
                 quote!(Ok(Self::#variant(#read.map_err(|e| e.in_field(#name, #field))?)))
@@ -211,6 +221,7 @@ impl Target<'_> {
                 let variant = &default.variant;
                 let reads = default.fields.iter().map(|field| field.slot.read_field(name, &field.name));
                 let value = ok(quote!(Self::#variant(discriminant #(, #reads)*)));
+                let value = if default.fields.is_empty() { after_empty(value) } else { value };
                 match &union.discriminant {
                     EmittedDiscriminant::Enum(ty) if by_number => quote!(value => {
                         let discriminant = xdr::discriminant::<#ty>(decoder, #name, value)
@@ -223,8 +234,13 @@ impl Target<'_> {
             (None, _) if union.unknown.is_some() => {
                 let variant = &union.unknown;
                 let value = ok(quote!(Self::#variant(other)));
+                let skip = if union.opaque {
+                    quote!(xdr::skip_arm(decoder).map_err(|e| e.in_field(#name, "unknown"))?;)
+                } else {
+                    quote!(decoder.abandon();)
+                };
                 quote!(other => {
-                    decoder.abandon();
+                    #skip
                     #value
                 })
             }
@@ -339,18 +355,20 @@ impl LenArms {
         self.arms.push((pattern(&names), len));
     }
 
-    /// The length of a union whose discriminant has this length, in bytes.
-    fn tokens(&self, discriminant: u64) -> TokenStream {
-        let discriminant = number(discriminant);
+    /// Returns the length of the union in bytes.
+    fn tokens(&self, union: &UnionCodec) -> TokenStream {
+        let nothing = if union.opaque { 4 } else { 0 };
+        let discriminant = union.discriminant.len();
         if self.arms.is_empty() {
-            return discriminant;
+            return number(discriminant + nothing);
         }
+        let (discriminant, nothing) = (number(discriminant), number(nothing));
         let arms = self.arms.iter().map(|(pattern, len)| {
             let len = len.tokens();
             quote!(#pattern => #len,)
         });
         let empty = &self.empty;
-        let empty = (!empty.is_empty()).then(|| quote!(#(#empty)|* => 0,));
+        let empty = (!empty.is_empty()).then(|| quote!(#(#empty)|* => #nothing,));
         quote! {
             let arm = match self { #(#arms)* #empty };
             #discriminant + arm

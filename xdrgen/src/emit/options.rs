@@ -27,7 +27,8 @@ pub struct EmitOptions {
     ///
     /// The union gets a variant `Unknown` for such a discriminant. Decoding ends after it. An NFS version 4 server uses this to
     /// reply to an unknown operation and to the operations before it (RFC 8881 §15.1.3.4). The discriminant of an open union is
-    /// an enumeration, and the union has no default arm.
+    /// an enumeration, and the union has no default arm. The length of an arm of an `opaque_union` is known, so its decoder skips
+    /// the arm and continues.
     pub open: Vec<String>,
 }
 

@@ -69,6 +69,8 @@ pub(crate) struct UnionCodec {
     pub(crate) exhaustive: bool,
     /// The variant for a number that selects no arm, if the union is open. It contains only the number.
     pub(crate) unknown: Option<Ident>,
+    /// `true` for an `opaque_union`: the length of a void arm, 0, is encoded.
+    pub(crate) opaque: bool,
 }
 
 /// The type of the emitted discriminant.

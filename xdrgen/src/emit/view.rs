@@ -22,13 +22,13 @@ pub(crate) struct View<'a> {
 }
 
 impl Layout<'_> {
-    /// Returns the view from the scope of the items.
+    /// Returns the view for code in the module that contains the items.
     pub(crate) fn view(&self) -> View<'_> {
         let std = if self.absolute { Std::Absolute } else { Std::Prelude(&self.scope) };
         View { layout: self, nested: false, borrowed: false, std }
     }
 
-    /// Returns the view from a child module with the names `scope`.
+    /// Returns the view for code in a child module, which has the names in `scope`.
     pub(crate) fn nested_view<'v>(&'v self, scope: &'v NameScope) -> View<'v> {
         let std = if self.absolute { Std::Absolute } else { Std::Prelude(scope) };
         View { layout: self, nested: true, borrowed: false, std }
@@ -131,6 +131,7 @@ impl<'a> View<'a> {
             element: TokenStream::new(),
             element_len: None,
             borrowed: self.borrows(field),
+            prefixed: false,
         };
         let is_view = slot.borrowed == Some(Borrowed::View);
         match &field.ty {

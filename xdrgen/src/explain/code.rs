@@ -9,7 +9,7 @@ use crate::{
 /// The maximum line length of a declaration, in characters.
 const WIDTH: usize = 84;
 
-const KEYWORDS: [&str; 20] = [
+const KEYWORDS: [&str; 21] = [
     "bool",
     "case",
     "const",
@@ -20,6 +20,7 @@ const KEYWORDS: [&str; 20] = [
     "hyper",
     "int",
     "opaque",
+    "opaque_union",
     "program",
     "quadruple",
     "string",

@@ -1,6 +1,6 @@
 //! Cross-references: anchors, and the users of each type.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::html::Html;
 use crate::{
@@ -14,6 +14,8 @@ pub(super) struct ItemUsers<'a> {
     pub(super) spec: &'a Spec,
     items: HashMap<&'a str, ItemId>,
     users: Vec<Vec<User<'a>>>,
+    /// Names of enumerators that several enumerations have.
+    ambiguous: HashSet<&'a str>,
 }
 
 /// A user of a type.
@@ -61,11 +63,25 @@ impl<'a> ItemUsers<'a> {
                 }
             }
         }
-        Self { spec, items, users }
+        let (mut once, mut ambiguous) = (HashSet::new(), HashSet::new());
+        for item in &spec.items {
+            let ItemKind::Enum(enumerators) = &item.kind else { continue };
+            for name in enumerators.iter().map(|enumerator| enumerator.name.text.as_str()) {
+                if !once.insert(name) {
+                    ambiguous.insert(name);
+                }
+            }
+        }
+        Self { spec, items, users, ambiguous }
     }
 
     pub(super) fn find(&self, name: &str) -> Option<ItemId> {
         self.items.get(name).copied()
+    }
+
+    /// Returns whether several enumerations have an enumerator of this name. Such a name needs its enumeration: `color::RED`.
+    pub(super) fn is_ambiguous(&self, enumerator: &str) -> bool {
+        self.ambiguous.contains(enumerator)
     }
 
     pub(super) fn users(&self, id: ItemId) -> &[User<'a>] {

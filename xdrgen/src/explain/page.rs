@@ -197,6 +197,7 @@ fn entry(names: &ItemUsers<'_>, id: ItemId, item: &Item, out: &mut Html) {
     out.raw(match &item.kind {
         ItemKind::Struct { list_node: true, .. } => "list of",
         ItemKind::Struct { .. } => "struct",
+        ItemKind::Union(union) if union.opaque => "opaque_union",
         ItemKind::Union(_) => "union",
         ItemKind::Enum(_) => "enum",
         ItemKind::Extern(_) => "external type",
@@ -213,7 +214,7 @@ fn entry(names: &ItemUsers<'_>, id: ItemId, item: &Item, out: &mut Html) {
     out.raw("</h3>\n");
     prose(names, &item.doc, out);
     match &item.kind {
-        ItemKind::Enum(enumerators) => values(names, enumerators, out),
+        ItemKind::Enum(enumerators) => values(names, &item.name.text, enumerators, out),
         ItemKind::Extern(path) => {
             out.raw("<p>Rust type: <code>").text(path).raw("</code>.</p>\n");
         }
@@ -242,10 +243,13 @@ fn entry(names: &ItemUsers<'_>, id: ItemId, item: &Item, out: &mut Html) {
     out.raw("</section>\n");
 }
 
-fn values(names: &ItemUsers<'_>, enumerators: &[Enumerator], out: &mut Html) {
+fn values(names: &ItemUsers<'_>, enumeration: &str, enumerators: &[Enumerator], out: &mut Html) {
     out.raw("<div class=\"wide\"><table class=\"values\"><tbody>\n");
     for enumerator in enumerators {
         out.raw("<tr><td class=\"number\">").show(format_args!("{}", enumerator.value)).raw("</td><td><code>");
+        if names.is_ambiguous(&enumerator.name.text) {
+            out.text(enumeration).raw("::");
+        }
         out.text(&enumerator.name.text).raw("</code></td><td>");
         for (at, line) in enumerator.doc.iter().enumerate() {
             out.raw(if at > 0 { " " } else { "" });

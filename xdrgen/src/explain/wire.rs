@@ -66,15 +66,26 @@ fn union(names: &ItemUsers<'_>, union: &Union) -> Vec<Row> {
             if arm.field.is_none() { "void" } else { "" },
             Some(0),
         ));
-        rows.extend(arm.field.iter().flat_map(|field| self::rows(names, field)));
+        rows.extend(self::arm(names, union, arm.field.as_ref()));
     }
     if union.arms.len() > MAX_ARMS {
         rows.push(row(RowStyle::Case, &format!("{} more cases", union.arms.len() - MAX_ARMS), "", Some(0)));
     }
     if let Some(default) = &union.default {
         rows.push(row(RowStyle::Case, "default", if default.is_none() { "void" } else { "" }, Some(0)));
-        rows.extend(default.iter().flat_map(|field| self::rows(names, field)));
+        rows.extend(self::arm(names, union, default.as_ref()));
     }
+    rows
+}
+
+/// Returns the rows of an arm, including the length that precedes an arm of an `opaque_union`.
+fn arm(names: &ItemUsers<'_>, union: &Union, arm: Option<&Field>) -> Vec<Row> {
+    let mut rows = Vec::new();
+    if union.opaque && arm.is_none_or(|arm| !sizes::has_own_length(names.spec, &arm.ty)) {
+        let note = if arm.is_none() { "unsigned int, 0" } else { "unsigned int, in bytes" };
+        rows.push(row(RowStyle::Control, "length of the arm", note, Some(4)));
+    }
+    rows.extend(arm.iter().flat_map(|field| self::rows(names, field)));
     rows
 }
 
@@ -256,6 +267,30 @@ mod tests {
                 "Case 0 default",
                 "Variable ? l2",
                 "Control 4 next element?",
+            ]
+        );
+    }
+
+    #[test]
+    fn opaque_unions() {
+        let text = "typedef opaque raw<>;
+                    opaque_union u switch (int a) { case 1: int x; case 2: void; case 3: raw own; default: string s<>; };";
+        assert_eq!(
+            rows_of(text, "u"),
+            [
+                "Control 4 a",
+                "Case 0 case 1",
+                "Control 4 length of the arm",
+                "Value 4 x",
+                "Case 0 case 2",
+                "Control 4 length of the arm",
+                "Case 0 case 3",
+                "Control 4 length of own",
+                "Variable ? own",
+                "Case 0 default",
+                "Control 4 length of the arm",
+                "Control 4 length of s",
+                "Variable ? s",
             ]
         );
     }

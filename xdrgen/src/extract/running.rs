@@ -91,7 +91,7 @@ fn starts_code(line: &str) -> bool {
     match keyword {
         "const" => is_named && next.starts_with('='),
         "enum" | "struct" | "program" => is_named && next.starts_with('{'),
-        "union" => is_named && next.starts_with("switch"),
+        "union" | "opaque_union" => is_named && next.starts_with("switch"),
         "typedef" => {
             let code = rest.split("/*").next().unwrap_or_default().trim_end();
             is_named && code.ends_with([';', '{'])

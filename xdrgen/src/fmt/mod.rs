@@ -88,7 +88,7 @@ pub fn format(name: &str, text: &str, options: &FormatOptions) -> Result<String,
 /// # Errors
 ///
 /// [`FormatError::Syntax`] if the text has syntax errors, and [`FormatError::Changed`] if the formatter has a bug.
-pub fn format_octets(name: &str, bytes: &[u8], options: &FormatOptions) -> Result<Vec<u8>, FormatError> {
+pub fn format_bytes(name: &str, bytes: &[u8], options: &FormatOptions) -> Result<Vec<u8>, FormatError> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         return format(name, text, options).map(String::into_bytes);
     }

@@ -256,6 +256,7 @@ impl LayoutState {
             "enum" => self.head = Some(BracketBody::Enum),
             "union" => self.head = Some(BracketBody::Union),
             // In other positions, these words are names.
+            "opaque_union" if first_word => self.head = Some(BracketBody::Union),
             "program" | "version" if first_word => self.head = Some(BracketBody::Program),
             "namespace" if first_word => self.head = Some(BracketBody::Namespace),
             "case" | "default" if first_word && frame.body == BracketBody::Union => self.label = LabelState::Open,

@@ -16,7 +16,7 @@ use pest::{Parser as _, iterators::Pair};
 
 use self::comments::Comments;
 use crate::{
-    ast::{Definition, DefinitionKind, Enumerator, File, Ident, TypeKind, TypeSpec, Value, ValueKind},
+    ast::{Definition, DefinitionKind, Enumerator, File, Ident, TypeKind, TypeSpec, UnionBody, Value, ValueKind},
     const_expr,
     diag::{Code, Diagnostic},
     lexer::is_of_word,
@@ -172,8 +172,9 @@ impl Builder<'_, '_> {
                     kind = Some(DefinitionKind::Struct(name, self.struct_body(body)?));
                 }
                 Rule::union_def => {
+                    let opaque = inner.clone().into_inner().any(|part| part.as_rule() == Rule::kw_opaque_union);
                     let (name, body) = self.named(inner, Rule::union_body)?;
-                    kind = Some(DefinitionKind::Union(name, self.union_body(body)?));
+                    kind = Some(DefinitionKind::Union(name, UnionBody { opaque, ..self.union_body(body)? }));
                 }
                 Rule::program_def => kind = Some(DefinitionKind::Program(self.program(inner)?)),
                 Rule::constants => return self.constants(inner),

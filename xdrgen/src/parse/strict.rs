@@ -36,6 +36,7 @@ fn dialect(pair: &Pair<'_, Rule>) -> Option<(&'static str, &'static str)> {
         Rule::number | Rule::size if pair.as_str().contains('\'') => ("a number with digit separators", XDR),
         Rule::value if has(Rule::operator) || has(Rule::sign) || has(Rule::open) => ("a computed constant", XDR),
         Rule::c_type => ("a C type", XDR),
+        Rule::kw_opaque_union => ("an `opaque_union`", XDR),
         Rule::const_def if value_is_name(pair) => ("a constant defined by another name", XDR),
         Rule::program_def | Rule::version_def | Rule::procedure if value_is_name(pair) => ("a name as a number", RPC),
         Rule::procedure if !has(Rule::parameter) && !has(Rule::void) => {

@@ -69,7 +69,7 @@ impl Builder<'_, '_> {
                 _ => {}
             }
         }
-        Some(UnionBody { discriminant: discriminant?, arms })
+        Some(UnionBody { discriminant: discriminant?, arms, opaque: false })
     }
 
     fn arm(&mut self, pair: Pair<'_, Rule>) -> Option<Arm> {

@@ -180,7 +180,7 @@ pub(super) fn find(spec: &mut Spec, marked: impl Fn(ItemId) -> bool) {
 /// refer to the union elsewhere.
 fn optional_node(spec: &Spec, ends: &TypedefTargets, id: ItemId) -> Option<Base> {
     let ItemKind::Union(union) = &spec.items.get(id.0)?.kind else { return None };
-    if union.discriminant.ty != Type::Base(Base::Bool) || union.open {
+    if union.discriminant.ty != Type::Base(Base::Bool) || union.open || union.opaque {
         return None;
     }
     let arm = |value| match union.arms.iter().find(|arm| arm.cases.iter().any(|case| case.value == value)) {

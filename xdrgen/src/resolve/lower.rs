@@ -234,7 +234,7 @@ impl<'a> Lowering<'a> {
                     .note("a union has at least one `case` (RFC 4506 §6.3)"),
             );
         }
-        Union { discriminant: Box::new(discriminant), arms, default, open: false }
+        Union { discriminant: Box::new(discriminant), arms, default, open: false, opaque: body.opaque }
     }
 
     fn case<'b>(

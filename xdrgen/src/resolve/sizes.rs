@@ -66,8 +66,12 @@ fn item(spec: &Spec, id: ItemId) -> TypeFacts {
         ItemKind::Typedef(field) => self::field(spec, field),
         ItemKind::Union(union) => {
             let arms = arms(spec, union);
-            // An unknown discriminant has no arm to decode.
-            let min_len = if union.open { 0 } else { arms.min_len };
+            // An unknown discriminant has no arm to decode, but the arm of an `opaque_union` always has a length.
+            let min_len = match (union.open, union.opaque) {
+                (true, true) => WORD,
+                (true, false) => 0,
+                _ => arms.min_len,
+            };
             let discriminant = if union.discriminant.ty == Type::Base(Base::UHyper) { 2 * WORD } else { WORD };
             sequence(fixed(discriminant), TypeFacts { min_len, ..arms })
         }
@@ -76,7 +80,11 @@ fn item(spec: &Spec, id: ItemId) -> TypeFacts {
 
 fn arms(spec: &Spec, union: &Union) -> TypeFacts {
     let arms = union.arms.iter().map(|arm| arm.field.as_ref()).chain(union.default.as_ref().map(Option::as_ref));
-    let arms = arms.map(|arm| arm.map_or(fixed(0), |arm| field(spec, arm)));
+    let arms = arms.map(|arm| {
+        let prefixed = union.opaque && arm.is_none_or(|arm| !has_own_length(spec, &arm.ty));
+        let facts = arm.map_or(fixed(0), |arm| field(spec, arm));
+        if prefixed { sequence(fixed(WORD), facts) } else { facts }
+    });
     arms.reduce(|a, b| TypeFacts {
         min_len: a.min_len.min(b.min_len),
         max_len: larger(a.max_len, b.max_len),
@@ -148,6 +156,12 @@ pub(crate) fn through_typedefs<'a>(spec: &'a Spec, mut ty: &'a Type) -> &'a Type
 /// Returns whether the encoding begins with a count, after resolving typedefs.
 pub(crate) fn counted(spec: &Spec, ty: &Type) -> bool {
     matches!(through_typedefs(spec, ty), Type::Opaque(_) | Type::String(_) | Type::Array(..))
+}
+
+/// Returns whether the type is a variable-length opaque item, after resolving typedefs. As an arm of an `opaque_union`, it has
+/// no length except its own.
+pub(crate) fn has_own_length(spec: &Spec, ty: &Type) -> bool {
+    matches!(through_typedefs(spec, ty), Type::Opaque(_))
 }
 
 /// Rounds a length up to a multiple of four (RFC 4506 §3).

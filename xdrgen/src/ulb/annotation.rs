@@ -6,7 +6,7 @@ use super::{FactKind, StatedFact, expr};
 use crate::{
     ast::{Annotation, Expr, Ident},
     diag::{Code, Diagnostic},
-    ir::{ItemKind, Span, Spec},
+    ir::{Item, ItemKind, Span, Spec},
     resolve::AnnotationPlace,
 };
 
@@ -73,8 +73,8 @@ fn misplaced(spec: &Spec, place: AnnotationPlace, annotation: &Annotation, befor
         _ => None,
     };
     match item {
-        Some(item) if name == "ddp" && matches!(item.kind, ItemKind::Union(_)) => {
-            super::eligible::union(&item.name.text, &annotation.span)
+        Some(Item { name: of, kind: ItemKind::Union(union), .. }) if name == "ddp" => {
+            super::eligible::union(&of.text, union.opaque, &annotation.span)
         }
         Some(item) if name == "ddp" && matches!(item.kind, ItemKind::Struct { .. }) => {
             Diagnostic::new(Code::BadAnnotation, "a struct cannot be marked at its declaration")

@@ -1,22 +1,62 @@
 //! Checks of direct data placement eligibility (RFC 8166 §6.1, appendix A.1 of the version 2 draft).
 
-use super::walk::fields_with_places;
+use super::walk::{eligible_places, fields_with_places};
 use crate::{
     diag::{Code, Diagnostic},
-    ir::{Base, Field, ItemKind, Span, Spec, Type, TypeFacts},
-    resolve::sizes::{self, through_typedefs},
+    ir::{Base, Field, Item, ItemKind, Span, Spec, Type, TypeFacts},
+    resolve::{
+        AnnotationPlace,
+        sizes::{self, through_typedefs},
+    },
 };
 
 /// Creates the error for an eligible union, which RFC 8166 §3.4.4.3 does not allow.
-pub(super) fn union(name: &str, at: &Span) -> Diagnostic {
+pub(super) fn union(name: &str, opaque: bool, at: &Span) -> Diagnostic {
+    if opaque {
+        let message = format!("opaque_union `{name}` cannot be eligible for direct data placement");
+        return Diagnostic::new(Code::NotEligible, message).at(at, "").note(OPAQUE_ARMS);
+    }
     Diagnostic::new(Code::NotEligible, format!("union `{name}` cannot be eligible for direct data placement"))
         .at(at, "")
         .note("a union is never eligible, but its arms may be (RFC 8166 §3.4.4.3)")
         .help("mark items in its arms")
 }
 
+const OPAQUE_ARMS: &str =
+    "an arm of an `opaque_union` is the contents of an opaque item, which stay in the payload stream";
+
+/// Checks that no arm of an `opaque_union` is or contains an eligible item.
+fn check_opaque_unions(spec: &Spec, out: &mut Vec<Diagnostic>) {
+    for (place, owner, field) in fields_with_places(spec) {
+        let union = match place {
+            AnnotationPlace::Arm(id, _) | AnnotationPlace::Default(id) => id,
+            _ => continue,
+        };
+        let of_opaque = matches!(&spec.items[union.0].kind, ItemKind::Union(union) if union.opaque);
+        if !of_opaque || sizes::field(spec, field).max_ddp_items == Some(0) {
+            continue;
+        }
+        let name = format!("{}.{}", owner.unwrap_or_default(), field.name.text);
+        if let Some(ddp) = &field.ddp {
+            let message = format!("`{name}` cannot be eligible for direct data placement");
+            out.push(
+                Diagnostic::new(Code::NotEligible, message).at(&ddp.span, "").note(OPAQUE_ARMS).help("remove the mark"),
+            );
+            continue;
+        }
+        let message = format!("`{name}` contains items that are eligible for direct data placement");
+        let mut diagnostic = Diagnostic::new(Code::NotEligible, message).at(&field.name.span, "").note(OPAQUE_ARMS);
+        let item = eligible_places(spec, place, field).into_iter().next().and_then(|place| super::field(spec, place));
+        if let Some(item) = item {
+            diagnostic = diagnostic.also(&item.name.span, "this item is marked");
+        }
+        out.push(diagnostic.help("remove the mark, or declare a type without it for this arm"));
+    }
+}
+
 /// Checks all items marked as eligible.
 pub(super) fn check(spec: &Spec, out: &mut Vec<Diagnostic>) {
+    check_opaque_unions(spec, out);
     for (_, owner, field) in fields_with_places(spec) {
         if let Some(ddp) = &field.ddp
             && let Some(diagnostic) = fault(spec, field)
@@ -26,7 +66,7 @@ pub(super) fn check(spec: &Spec, out: &mut Vec<Diagnostic>) {
                 None => field.name.text.clone(),
             };
             let diagnostic = match diagnostic {
-                EligibilityError::Union(name) => union(&name, &ddp.span),
+                EligibilityError::Union(name, opaque) => union(&name, opaque, &ddp.span),
                 EligibilityError::NotEligible(why, help) => {
                     Diagnostic::new(Code::NotEligible, format!("`{name}` cannot be eligible for direct data placement"))
                         .at(&ddp.span, "")
@@ -58,7 +98,8 @@ pub(super) fn check(spec: &Spec, out: &mut Vec<Diagnostic>) {
 }
 
 enum EligibilityError<'a> {
-    Union(String),
+    /// The name of the union, and whether it is an `opaque_union`.
+    Union(String, bool),
     NotEligible(&'static str, &'static str),
     Nested,
     /// The type of the item is this typedef, which is also marked.
@@ -83,7 +124,8 @@ fn fault<'a>(spec: &'a Spec, field: &'a Field) -> Option<EligibilityError<'a>> {
             "make it an array",
         )),
         Type::Base(Base::Item(id)) if matches!(spec.items.get(id.0)?.kind, ItemKind::Union(_)) => {
-            Some(EligibilityError::Union(spec.items.get(id.0)?.name.text.clone()))
+            let Item { name, kind: ItemKind::Union(union), .. } = spec.items.get(id.0)? else { return None };
+            Some(EligibilityError::Union(name.text.clone(), union.opaque))
         }
         Type::Base(_) | Type::ArrayFixed(..) if !fixed(&facts) => Some(EligibilityError::NotEligible(
             "its length is known only after decoding: only items with a count or of fixed size can be eligible",

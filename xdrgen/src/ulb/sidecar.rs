@@ -113,7 +113,9 @@ impl<'a> Binder<'a> {
         if rest.is_empty() {
             return match self.spec.items.get(id.0).map(|item| &item.kind) {
                 Some(ItemKind::Typedef(_)) => Ok(AnnotationPlace::Item(id)),
-                Some(ItemKind::Union(_)) => Err(Box::new(super::eligible::union(&first.text, &path.span))),
+                Some(ItemKind::Union(union)) => {
+                    Err(Box::new(super::eligible::union(&first.text, union.opaque, &path.span)))
+                }
                 _ => Err(Box::new(
                     unknown(path, format!("`{}` is a type: name a field of it", first.text))
                         .help(format!("write `ddp {}.FIELD;`", first.text)),

@@ -162,3 +162,14 @@ fn long_pages_are_written_quickly() {
     assert!(page.contains("more cases"));
     assert!(start.elapsed() < std::time::Duration::from_secs(60), "{:?}", start.elapsed());
 }
+
+/// An enumerator whose name several enumerations have is shown as a specification must write it.
+#[test]
+fn ambiguous_enumerators_are_shown_with_their_enumeration() {
+    let text = "enum color { RED = 1, GREEN = 2 }; enum light { RED = 5 }; struct paint { opaque pixels[1'000'000]; };";
+    let outline = outline(&page(text));
+    for shown in ["color::RED", "light::RED", "GREEN", "1&#39;000&#39;000"] {
+        assert!(outline.contains(shown), "{shown}: {outline}");
+    }
+    assert!(!outline.contains("color::GREEN"), "{outline}");
+}

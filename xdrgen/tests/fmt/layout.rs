@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use rpcrdma_xdrgen::fmt::{FormatError, FormatOptions, format, format_octets};
+use rpcrdma_xdrgen::fmt::{FormatError, FormatOptions, format, format_bytes};
 
 use super::formatted;
 
@@ -20,6 +20,7 @@ fn every_construct() {
          typedef struct{int a;} inner;typedef opaque data<N>;typedef int * maybe;typedef number unsigned  hyper;\n\
          enum color{\nRED,GREEN=5,\n\nBLUE\n};\n\
          union u switch(color c){case RED:case GREEN:int a;default:void;};\n\
+         opaque_union v switch(int opaque_union){case 0:opaque_union a;default:void;};\n\
          namespace a::b{\nstruct empty { };\n}\n\
          @port(2049)program P{version V{void NULL(void)=0;@idempotent\n@reply_max( 4+min(args.n ,6)*2 )int GET(int*,string name<9>)=1;}=1;}=0x20000000;",
         "%#include <a.h>\n\
@@ -36,6 +37,7 @@ fn every_construct() {
          typedef number unsigned hyper;\n\
          enum color {\n    RED,\n    GREEN = 5,\n\n    BLUE\n};\n\
          union u switch (color c) {\ncase RED:\ncase GREEN: int a;\ndefault: void;\n};\n\
+         opaque_union v switch (int opaque_union) {\ncase 0: opaque_union a;\ndefault: void;\n};\n\
          namespace a::b {\nstruct empty {};\n}\n\
          @port(2049) program P {\n    version V {\n        void NULL(void) = 0;\n        @idempotent\n        \
          @reply_max(4 + min(args.n, 6) * 2) int GET(int *, string name<9>) = 1;\n    } = 1;\n} = 0x20000000;\n",
@@ -116,7 +118,7 @@ fn line_ends_and_non_utf8_bytes() {
     check("\n\n/* all */", "/* all */\n");
     let bytes = b"/* \xE9t\xE9 */ const A=1;";
     let options = FormatOptions::default();
-    assert_eq!(format_octets("t.x", bytes, &options).unwrap(), b"/* \xE9t\xE9 */ const A = 1;\n");
+    assert_eq!(format_bytes("t.x", bytes, &options).unwrap(), b"/* \xE9t\xE9 */ const A = 1;\n");
 }
 
 #[test]

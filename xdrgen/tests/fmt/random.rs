@@ -25,6 +25,7 @@ const DEFINITIONS: &[&str] = &[
     "struct node { int value ; struct node * next ; } ;",
     "struct marked { @ ddp opaque large < 65536 > ; @ ddp ( max = 4 ) string text < 9 > ; } ;",
     "union choice switch ( int kind ) { case 1 : int a ; case 2 : case -3 : void ; default : opaque rest [ 4 ] ; } ;",
+    "opaque_union apart switch ( int kind ) { case 1 : int a ; case 2 : case -3 : void ; default : opaque rest < 4 > ; } ;",
     "union nested switch ( bool b ) { case TRUE : union switch ( int c ) { case 0 : int d ; } e ; case FALSE : void ; } ;",
     "namespace_a::b_{ typedef int inner ; }",
     "@ port ( 2049 ) program P { version V { void NULL ( ) = 0 ; @ idempotent @ reply_max ( 4 + min ( 5 , 6 ) * 2 )

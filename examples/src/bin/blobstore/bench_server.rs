@@ -3,20 +3,25 @@
 use std::sync::OnceLock;
 
 use bytes::Bytes;
-use rpcrdma::server::{Context, HandlerError, Server, ServerBuilder};
+use rpcrdma::server::{Context, HandlerError, Server};
 use rpcrdma_examples::blobstore::protocol::{
     BLOB_DATA_MAX, BeginArgs, BeginRes, BlobDigest, BlobName, BlobStat, BlobStatus, CommitArgs, FetchArgs, FetchOk,
     FetchRes, GetArgs, GetOk, GetRes, ListArgs, ListOk, ListRes, PutArgs, StatRes, WatchArgs, WriteArgs,
     blobstore_v1::{BlobstoreV1, BlobstoreV1Server},
 };
 
-use crate::{cli::BenchServerArgs, serve::until_stopped};
+use crate::{
+    cli::BenchServerArgs,
+    serve::{bind_all, until_stopped},
+};
 
 /// Runs `blobstore bench-server`.
 pub(crate) async fn run(args: BenchServerArgs) -> anyhow::Result<()> {
     let service = BlobstoreV1Server::new(MemoryBlobs::default());
-    let builder = Server::builder().service(service).versions(args.rpcrdma.allowed());
-    until_stopped(args.listen.iter().fold(builder, ServerBuilder::listen).bind().await?).await
+    let versions = args.rpcrdma.allowed();
+    let builder = || Server::builder().service(service.clone()).versions(versions.clone());
+    let (server, others) = bind_all(builder, &args.listen, args.threads().servers()).await?;
+    until_stopped(server, others).await
 }
 
 /// A service in which every blob exists and has the same in-memory contents. It discards stored data.

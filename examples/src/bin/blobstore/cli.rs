@@ -7,10 +7,11 @@ use rpcrdma_examples::{
     blobstore::ValidName,
     command::{Logging, RpcRdmaVersion, parse_size},
 };
+use tokio::runtime::Builder;
 
 /// Store and fetch named blobs over RPC-over-RDMA
 #[derive(Debug, Parser)]
-#[command(version, propagate_version = true, after_help = EXAMPLES)]
+#[command(name = "blobstore", version, propagate_version = true, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) logging: Logging,
@@ -30,8 +31,8 @@ Examples:
 
 URLs have the form SCHEME://HOST:PORT. The scheme iwarp is a userspace
 implementation of iWARP over TCP, which needs no RDMA hardware; tcp is plain
-TCP; rdma uses RDMA devices, if built with the feature `verbs`. IPv6 addresses
-are written in brackets: iwarp://[::1]:20100.";
+TCP; rdma uses RDMA devices, if built with the feature `verbs-bindings`. IPv6
+addresses are written in brackets: iwarp://[::1]:20100.";
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
@@ -73,15 +74,49 @@ pub(crate) struct ServeArgs {
     /// URL to listen on, e.g. iwarp://127.0.0.1:20100; port 0 selects a free port. May be repeated
     #[arg(long, value_name = "URL", required = true)]
     pub(crate) listen: Vec<String>,
-    /// Number of threads that serve connections; separate threads access files. One thread gives a single client the
-    /// lowest latency. Default: one per processor
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(crate) threads: Option<u16>,
+    #[command(flatten)]
+    pub(crate) threads: ThreadArgs,
     /// Maximum size of a blob, e.g. 10GiB
     #[arg(long, value_name = "SIZE", default_value = "1TiB", value_parser = size())]
     pub(crate) max_blob: u64,
     #[command(flatten)]
     pub(crate) rpcrdma: RpcRdmaVersion,
+}
+
+/// Threads of a server.
+#[derive(Debug, Args, Clone, Copy)]
+pub(crate) struct ThreadArgs {
+    /// Number of threads that serve connections; separate threads access files. One thread gives a single client the
+    /// lowest latency. Default: one per processor
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Keep each connection on one thread. The threads share nothing, so the throughput of many connections grows with
+    /// them, but a busy thread gets no help. Not for rdma:// URLs
+    #[arg(long)]
+    pub(crate) runtime_per_thread: bool,
+}
+
+impl ThreadArgs {
+    /// Returns the number of threads.
+    pub(crate) fn count(self) -> usize {
+        let all = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.threads.map_or_else(all, usize::from)
+    }
+
+    /// Returns the number of servers, each with its own runtime.
+    pub(crate) fn servers(self) -> usize {
+        if self.runtime_per_thread { self.count() } else { 1 }
+    }
+
+    /// Returns a builder of the runtime of the first server.
+    pub(crate) fn runtime(self) -> Builder {
+        if self.runtime_per_thread || self.count() == 1 {
+            return Builder::new_current_thread();
+        }
+        let mut runtime = Builder::new_multi_thread();
+        runtime.worker_threads(self.count());
+        runtime
+    }
 }
 
 /// Limits of a transfer.
@@ -96,7 +131,7 @@ pub(crate) struct TransferArgs {
 }
 
 /// Options of every command that connects to a server.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Clone)]
 pub(crate) struct ServerArgs {
     /// Server URL, e.g. iwarp://localhost:20100
     pub(crate) url: String,
@@ -173,7 +208,7 @@ pub(crate) struct BlobArgs {
     pub(crate) name: ValidName,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Clone)]
 #[command(
     after_help = "The benchmark stores one blob under a temporary name and deletes it afterwards.\n\nExample:\n  \
                         blobstore bench iwarp://localhost:20100 --size 64KiB --depth 16 --json"
@@ -187,6 +222,12 @@ pub(crate) struct BenchArgs {
     /// Number of GETs or WRITEs in flight
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) depth: u16,
+    /// Number of connections. The calls in flight are per connection
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub(crate) connections: u16,
+    /// Number of threads among which the connections are divided, at most one per connection
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: u16,
     /// Duration of each measurement, in seconds
     #[arg(long, value_name = "S", default_value_t = 3.0, value_parser = seconds())]
     pub(crate) seconds: f64,
@@ -208,15 +249,27 @@ pub(crate) struct DemoArgs {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Every blob exists, with the same contents from memory. Stored data is discarded. The server uses one thread.\n\nExample:\n  \
+    after_help = "Every blob exists, with the same contents from memory. Stored data is discarded.\n\nExample:\n  \
                         blobstore bench-server --listen iwarp://127.0.0.1:20100"
 )]
 pub(crate) struct BenchServerArgs {
     /// URL to listen on, e.g. iwarp://127.0.0.1:20100; port 0 selects a free port. May be repeated
     #[arg(long, value_name = "URL", required = true)]
     pub(crate) listen: Vec<String>,
+    /// Number of threads that serve connections
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: u16,
+    /// Keep each connection on one thread. Not for rdma:// URLs
+    #[arg(long)]
+    runtime_per_thread: bool,
     #[command(flatten)]
     pub(crate) rpcrdma: RpcRdmaVersion,
+}
+
+impl BenchServerArgs {
+    pub(crate) fn threads(&self) -> ThreadArgs {
+        ThreadArgs { threads: Some(self.threads), runtime_per_thread: self.runtime_per_thread }
+    }
 }
 
 #[derive(Debug, Args)]

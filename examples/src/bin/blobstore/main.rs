@@ -13,25 +13,21 @@ mod watch;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use rpcrdma_examples::command::{self, unless_stopped};
 use tokio::runtime::Builder;
 
-use crate::cli::{Cli, Command, ServeArgs};
+use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli: Cli = command::parse();
     cli.logging.start();
     let mut runtime = match &cli.command {
+        Command::Serve(args) => args.threads.runtime(),
+        Command::BenchServer(args) => args.threads().runtime(),
         // A single thread avoids the latency of passing results between threads.
-        Command::Bench(_) | Command::BenchServer(_) | Command::Serve(ServeArgs { threads: Some(1), .. }) => {
-            Builder::new_current_thread()
-        }
+        Command::Bench(_) => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
     };
-    if let Command::Serve(ServeArgs { threads: Some(threads), .. }) = &cli.command {
-        runtime.worker_threads(usize::from(*threads));
-    }
     command::run_on(&mut runtime, "blobstore", run(cli.command))
 }
 

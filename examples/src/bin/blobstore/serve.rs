@@ -4,10 +4,11 @@ use std::{
     io::{self, Write as _},
     path::Path,
     sync::Arc,
+    thread::{self, JoinHandle},
 };
 
 use anyhow::Context as _;
-use rpcrdma::server::{Server, ServerBuilder};
+use rpcrdma::server::{Server, ServerBuilder, ServerHandle};
 use rpcrdma_examples::{
     blobstore::{
         protocol::blobstore_v1::BlobstoreV1Server,
@@ -17,35 +18,88 @@ use rpcrdma_examples::{
     command::{self, RpcRdmaVersion, Stop},
     say,
 };
-use tokio::{io::AsyncReadExt as _, task::spawn_blocking};
+use tokio::{io::AsyncReadExt as _, runtime::Builder, sync::oneshot, task::spawn_blocking};
 
 use crate::cli::{DemoServerArgs, ServeArgs};
 
 /// Runs `blobstore serve`.
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let options = StoreOptions::default().with_max_blob(args.max_blob);
-    let server = start(&args.root, options, &args.listen, args.rpcrdma).await?;
-    until_stopped(server).await
+    let (server, others) = start(&args.root, options, &args.listen, args.rpcrdma, args.threads.servers()).await?;
+    until_stopped(server, others).await
 }
 
-/// Prints the server's URLs, and serves until a signal stops it.
-pub(crate) async fn until_stopped(server: Server) -> anyhow::Result<()> {
+/// A server with a thread and a runtime of its own.
+pub(crate) struct OtherServer {
+    handle: ServerHandle,
+    thread: JoinHandle<()>,
+}
+
+/// Binds `count` servers that share their ports. The first one is for the current runtime; each of the others runs in a new
+/// thread with a runtime of its own.
+pub(crate) async fn bind_all(
+    builder: impl Fn() -> ServerBuilder,
+    listen: &[String],
+    count: usize,
+) -> anyhow::Result<(Server, Vec<OtherServer>)> {
+    let share = count > 1;
+    let server = listen.iter().fold(builder().share_ports(share), ServerBuilder::listen).bind().await?;
+    let mut others = Vec::new();
+    for _ in 1..count {
+        // The URLs of the first server, because these have the ports that it got for port 0.
+        others.push(spawn_server(server.urls().iter().fold(builder().share_ports(true), ServerBuilder::listen)).await?);
+    }
+    Ok((server, others))
+}
+
+/// Binds a server in a new thread, in whose runtime it then serves until it is shut down.
+async fn spawn_server(builder: ServerBuilder) -> anyhow::Result<OtherServer> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let (bound, binding) = oneshot::channel();
+    let serve = async move {
+        match builder.bind().await {
+            Ok(server) => {
+                let _ = bound.send(Ok(server.handle()));
+                server.serve().await;
+            }
+            Err(error) => {
+                let _ = bound.send(Err(error));
+            }
+        }
+    };
+    let thread = thread::Builder::new().name("server".into()).spawn(move || runtime.block_on(serve))?;
+    Ok(OtherServer { handle: binding.await??, thread })
+}
+
+/// Prints the URLs of `server`, and serves until a signal stops all servers.
+pub(crate) async fn until_stopped(server: Server, others: Vec<OtherServer>) -> anyhow::Result<()> {
     // Install the signal handlers before printing the URLs: whoever reads them may send a signal at once.
     let stop = Stop::new().context("cannot catch signals")?;
     for url in server.urls() {
         say!("listening on {url}");
     }
-    let handle = server.handle();
-    command::serve(server.serve(), stop, || handle.shutdown()).await;
+    let mut handles = vec![server.handle()];
+    let mut threads = Vec::new();
+    for other in others {
+        handles.push(other.handle);
+        threads.push(other.thread);
+    }
+    let serving = async {
+        server.serve().await;
+        for thread in threads {
+            // A panic in a server's thread has been printed.
+            let _ = spawn_blocking(move || thread.join()).await;
+        }
+    };
+    command::serve(serving, stop, || handles.iter().for_each(ServerHandle::shutdown)).await;
     Ok(())
 }
 
 /// Runs the server process of `blobstore demo`: prints its URL, and exits when its standard input closes. The pipe
 /// closes however the parent process ends.
 pub(crate) async fn run_for_demo(args: DemoServerArgs) -> anyhow::Result<()> {
-    let server =
-        start(&args.root, StoreOptions::default(), &["iwarp://127.0.0.1:0".to_owned()], RpcRdmaVersion::default())
-            .await?;
+    let listen = ["iwarp://127.0.0.1:0".to_owned()];
+    let (server, _) = start(&args.root, StoreOptions::default(), &listen, RpcRdmaVersion::default(), 1).await?;
     for url in server.urls() {
         say!("{url}");
     }
@@ -66,13 +120,14 @@ pub(crate) async fn run_for_demo(args: DemoServerArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opens the store in `root` and binds the server.
+/// Opens the store in `root` and binds its servers.
 async fn start(
     root: &Path,
     options: StoreOptions,
     listen: &[String],
     rpcrdma: RpcRdmaVersion,
-) -> anyhow::Result<Server> {
+    servers: usize,
+) -> anyhow::Result<(Server, Vec<OtherServer>)> {
     let open = {
         let root = root.to_owned();
         move || Store::open(&root, options)
@@ -80,6 +135,6 @@ async fn start(
     let store = spawn_blocking(open).await?;
     let store = store.with_context(|| format!("cannot open the store in {}", root.display()))?;
     let service = BlobstoreV1Server::new(BlobService::new(Arc::new(store)));
-    let builder = Server::builder().service(service).versions(rpcrdma.allowed());
-    Ok(listen.iter().fold(builder, ServerBuilder::listen).bind().await?)
+    let builder = || Server::builder().service(service.clone()).versions(rpcrdma.allowed());
+    bind_all(builder, listen, servers).await
 }

@@ -126,7 +126,7 @@ impl Common {
 const NAME: &str = "iwping";
 
 fn main() -> ExitCode {
-    let role = Cli::parse().role;
+    let role = command::parse::<Cli>().role;
     // -v prints pings, as it does in rping. RUST_LOG controls logging.
     Logging::default().start();
     command::run(NAME, unless_stopped(run(role)))

@@ -41,7 +41,7 @@ impl<Q: QueuePair> Queue<Q> {
         let mut message = MessageBuf::new(PayloadBuf::from(vec![0; bytes.len()]), 0);
         message.append(bytes);
         let id = self.id();
-        self.queue_pair.post(WorkRequest::Send { id, message, invalidate: None, solicited: false });
+        self.queue_pair.post(WorkRequest::Send { id, message, invalidate: None, solicited: false, signaled: true });
     }
 
     /// Receives the next message, or `None` if the peer closed the connection.

@@ -10,7 +10,7 @@ use rpcrdma_examples::{
 
 /// Export a directory tree with NFS version 3, over RDMA and TCP
 #[derive(Debug, Parser)]
-#[command(version, after_help = AFTER)]
+#[command(name = "nfs3d", version, after_help = AFTER)]
 pub(crate) struct Cli {
     /// Directory to export; file systems mounted below it are excluded
     #[arg(long, value_name = "DIR")]

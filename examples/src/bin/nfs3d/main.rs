@@ -10,9 +10,7 @@ use std::process::ExitCode;
 
 #[cfg(target_os = "linux")]
 fn main() -> ExitCode {
-    use clap::Parser as _;
-
-    let cli = cli::Cli::parse();
+    let cli: cli::Cli = rpcrdma_examples::command::parse();
     cli.logging.start();
     rpcrdma_examples::command::run("nfs3d", serve::run(cli))
 }

@@ -26,6 +26,7 @@ use crate::{
 /// Open a file of an NFS 4.1 export with a read delegation, and return the delegation when the server recalls it
 #[derive(Debug, Parser)]
 #[command(
+    name = "nfs41cb",
     version,
     after_help = "Example:\n  nfs41cb iwarp://server:20049 file\n\nTo trigger the recall, write to the file \
                                  from another client while nfs41cb waits."
@@ -46,7 +47,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli: Cli = command::parse();
     cli.logging.start();
     command::run("nfs41cb", unless_stopped(run(cli)))
 }

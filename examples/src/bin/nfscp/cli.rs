@@ -18,7 +18,7 @@ use rpcrdma_examples::{
 /// Either all sources or the destination must be on the server. If there are several sources, the destination must be
 /// an existing directory. Symbolic links are copied as links, except for those named on the command line.
 #[derive(Debug, Parser)]
-#[command(version, after_help = EXAMPLES, override_usage = "nfscp [OPTIONS] SRC.. DST")]
+#[command(name = "nfscp", version, after_help = EXAMPLES, override_usage = "nfscp [OPTIONS] SRC.. DST")]
 pub(crate) struct Cli {
     /// Sources and destination: nfs3+rdma://HOST[:PORT]/PATH, nfs3+iwarp://.., nfs3+tcp://.., or a local path
     #[arg(value_name = "SRC.. DST", num_args = 2.., required = true)]

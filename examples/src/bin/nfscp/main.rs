@@ -11,7 +11,6 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow, bail};
-use clap::Parser as _;
 use rpcrdma::client::ConnectError;
 use rpcrdma_examples::{
     command::{self, unless_stopped},
@@ -31,7 +30,7 @@ use crate::{
 const NAME: &str = "nfscp";
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli: Cli = command::parse();
     cli.logging.start();
     // Reads the umask, so it must run before any thread starts.
     let options = cli.copy_options();

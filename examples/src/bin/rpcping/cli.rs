@@ -7,7 +7,7 @@ use rpcrdma_examples::command::{Logging, RpcRdmaVersion, parse_seconds};
 
 /// Call the null procedure of an RPC service, and show the negotiated parameters and the latency
 #[derive(Debug, Parser)]
-#[command(disable_version_flag = true, after_help = EXAMPLES)]
+#[command(name = "rpcping", disable_version_flag = true, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     /// URL of the service, e.g. iwarp://localhost:20049 or tcp://localhost:111
     pub(crate) url: String,

@@ -12,7 +12,6 @@ use std::{
 };
 
 use anyhow::Context as _;
-use clap::Parser as _;
 use rpcrdma::client::{CallOptions, Channel, Reconnect};
 use rpcrdma_examples::command::{self, Stop};
 use tokio::runtime::Builder;
@@ -27,7 +26,7 @@ const NAME: &str = "rpcping";
 const CREDITS: u32 = 1024;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli: Cli = command::parse();
     cli.logging.start();
     // A single thread avoids the latency of waking another one for each reply.
     command::run_on(&mut Builder::new_current_thread(), NAME, ping(&cli))

@@ -25,7 +25,7 @@ fn message(words: &[u32]) -> MessageBuf {
     message
 }
 
-fn call(words: &[u32], reduced: SmallVec<[ReducedItem; 2]>, deadline: Option<Instant>) -> OutgoingCall {
+fn call(words: &[u32], reduced: SmallVec<[ReducedItem; 1]>, deadline: Option<Instant>) -> OutgoingCall {
     OutgoingCall {
         message: message(words),
         reduced,

@@ -68,7 +68,7 @@ impl WireV1 {
     fn post_responses(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair) {
         // Bounds the responses in flight to a peer that does not receive. Its own Receives are not renewed meanwhile either.
         let window = self.grant as usize + SPARE_RECEIVES;
-        while self.answers_in_flight < window {
+        while core.served.waiting() > 0 && self.answers_in_flight < window {
             let Some(response) = core.next_response(VERSION, qp) else { break };
             // RFC 8166 §3.3.1: the Receive for the credit that a reply grants is posted before the reply is sent.
             self.receives.top_up(qp, core.served.held());
@@ -116,7 +116,10 @@ impl WireV1 {
         let proc = if payload.is_some() { PROC_MSG } else { PROC_NOMSG };
         format::encode(&mut self.header, xid, credit, proc, lists);
         match payload {
-            Some(payload) => attach(&self.header, payload, &shared.config.pool),
+            Some(mut payload) => {
+                attach(&self.header, &mut payload, &shared.config.pool);
+                payload
+            }
             None => alone(&self.header, 0, &shared.config.pool),
         }
     }
@@ -169,7 +172,7 @@ fn send(
     shared: &mut EngineShared,
 ) {
     shared.counters.bytes_sent += message.len() as u64;
-    qp.post(WorkRequest::Send { id: work.id(), message, invalidate, solicited: false });
+    qp.post(WorkRequest::Send { id: work.id(), message, invalidate, solicited: false, signaled: work.is_of_answer() });
 }
 
 impl Wire for WireV1 {
@@ -199,9 +202,11 @@ impl Wire for WireV1 {
         self.receives.top_up(qp, core.served.held());
         if core.role == Role::Server || self.reverse {
             self.post_responses(core, qp);
-            core.served.pull(qp, &mut core.shared);
-            // Sends refusals of calls whose chunks cannot be fetched.
-            self.post_responses(core, qp);
+            if core.served.is_pulling() {
+                core.served.pull(qp, &mut core.shared);
+                // Sends refusals of calls whose chunks cannot be fetched.
+                self.post_responses(core, qp);
+            }
             core.served.watch_pulls(now, &core.shared);
             // Waiting responses are always behind Sends in flight.
             core.shared.watch_answers(false, qp.bytes_sent(), now);

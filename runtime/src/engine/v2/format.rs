@@ -8,9 +8,9 @@ use crate::{
     engine::{
         chunks::RdmaSegment,
         lists::{ChunkLists, ReadSegment, SinkChunk},
-        message::word,
     },
     provider::MemoryHandle,
+    rpc::peek_words,
     xdr::{DecodeError, Decoder, Output, XdrDecode},
 };
 
@@ -37,11 +37,8 @@ impl HeaderPrefix {
     /// Reads the prefix. Returns `None` for a message that is too short, because not even its XID can be trusted
     /// (RPC-over-RDMA v2 §7).
     pub(super) fn peek(message: &[u8]) -> Option<Self> {
-        if message.len() < PREFIX_LEN {
-            return None;
-        }
-        let n = |n| word(message, n);
-        Some(Self { xid: n(0)?, vers: n(1)?, credit: n(2)?, htype: n(3)?, flags: n(4)? })
+        let [xid, vers, credit, htype, flags] = peek_words(message)?;
+        Some(Self { xid, vers, credit, htype, flags })
     }
 
     /// Returns whether the message belongs to the receiver's own calls (RPC-over-RDMA v2 §6.2.2.1).

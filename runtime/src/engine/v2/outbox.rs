@@ -84,7 +84,10 @@ impl Outbox {
     ) {
         let pool = &shared.config.pool;
         let message = match payload {
-            Some(payload) => attach(header, payload, pool),
+            Some(mut payload) => {
+                attach(header, &mut payload, pool);
+                payload
+            }
             None => {
                 let mut message = MessageBuf::new(pool.alloc(PREFIX_LEN + header.len()), PREFIX_LEN);
                 message.append(header);
@@ -100,19 +103,25 @@ impl Outbox {
         qp: &mut dyn QueuePair,
         shared: &mut EngineShared,
         fields: PrefixFields,
-        message: MessageBuf,
+        mut message: MessageBuf,
         work: PostedFor,
         invalidate: Option<MemoryHandle>,
     ) {
         let PrefixFields { xid, vers, htype, flags } = fields;
         let credit = self.grants.grant(qp);
         let prefix = HeaderPrefix { xid, vers, credit, htype, flags }.encode();
-        let message = attach(&prefix, message, &shared.config.pool);
+        attach(&prefix, &mut message, &shared.config.pool);
         shared.counters.bytes_sent += message.len() as u64;
         if work.is_of_answer() {
             shared.untaken.begin();
         }
-        qp.post(WorkRequest::Send { id: work.id(), message, invalidate, solicited: false });
+        qp.post(WorkRequest::Send {
+            id: work.id(),
+            message,
+            invalidate,
+            solicited: false,
+            signaled: work.is_of_answer(),
+        });
     }
 
     /// Sends an RPC message conveyed by a message of an extension.

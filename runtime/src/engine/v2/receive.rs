@@ -351,7 +351,7 @@ fn check_call(xid: u32, payload: &Option<(MessageBuf, bool)>, core: &ConnectionC
         return Err((TransportError::BadXdr, "not an RPC call with its header's XID"));
     }
     // A peer that respects its credits stays far below: messages other than calls use credits of the reserve.
-    if !core.served.has_xid(xid) && core.served.held() >= 2 * core.shared.config.credits.max(1) as usize + 2 {
+    if core.served.held() >= 2 * core.shared.config.credits.max(1) as usize + 2 && !core.served.has_xid(xid) {
         return Err((TransportError::System, "more calls at a time than there are credits"));
     }
     Ok(())

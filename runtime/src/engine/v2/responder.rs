@@ -20,7 +20,7 @@ use crate::{
 impl WireV2 {
     /// Sends responses in order.
     pub(super) fn post_responses(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair) {
-        while self.outbox.is_ready() {
+        while core.served.waiting() > 0 && self.outbox.is_ready() {
             let Some(response) = core.next_response(VERSION, qp) else { break };
             self.outbox.grants.hold(core.served.held());
             match response {

@@ -17,6 +17,7 @@ use crate::{
         Role,
         core::ConnectionCore,
         credits::PostedReceives,
+        deadlines::earliest,
         lists::ChunkLists,
         shared::{ConnectionRules, EngineShared},
         wire::Wire,
@@ -161,18 +162,21 @@ impl Wire for WireV2 {
         if !self.agreed && self.handshake.is_done() {
             self.agree(core);
         }
-        let half_sent = self.outbox.half_sent().filter(|(_, flags)| flags & RDMA2_F_RESPONSE == 0);
-        if half_sent.is_some_and(|(xid, _)| !core.calls.is_exposed(xid)) {
-            self.outbox.break_off(qp, &mut core.shared);
+        if let Some((xid, flags)) = self.outbox.half_sent() {
+            if flags & RDMA2_F_RESPONSE == 0 && !core.calls.is_exposed(xid) {
+                self.outbox.break_off(qp, &mut core.shared);
+            }
+            self.outbox.go_on(qp, &mut core.shared);
         }
-        self.outbox.go_on(qp, &mut core.shared);
         // RPC-over-RDMA v2 §4.2.3: the first message of a server is its RDMA2_CONNPROP. Errors may be sent before the
         // exchange is complete. Calls and replies may not.
         if self.handshake.has_begun() {
             self.post_responses(core, qp);
-            core.served.pull(qp, &mut core.shared);
-            // Sends refusals of calls whose chunks cannot be fetched.
-            self.post_responses(core, qp);
+            if core.served.is_pulling() {
+                core.served.pull(qp, &mut core.shared);
+                // Sends refusals of calls whose chunks cannot be fetched.
+                self.post_responses(core, qp);
+            }
         }
         core.served.watch_pulls(now, &core.shared);
         self.reassembly.watch(now, core.shared.config.fetch_timeout);
@@ -205,7 +209,7 @@ impl Wire for WireV2 {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        [self.handshake.due(), self.reassembly.due()].into_iter().flatten().min()
+        earliest(self.handshake.due(), self.reassembly.due())
     }
 
     fn handle_timeout(&mut self, core: &mut ConnectionCore, now: Instant) {

@@ -71,7 +71,13 @@ pub async fn solicited_sends<C: Connector, L: Listener>(connector: C, listener: 
     let region = pair.server.sink(8, Access::RemoteWrite);
     let handle = pair.server.qp().remote_invalidation().then_some(region.handle);
     for invalidate in [None, handle] {
-        let request = WorkRequest::Send { id: WrId(900), message: message(b"wake up"), invalidate, solicited: true };
+        let request = WorkRequest::Send {
+            id: WrId(900),
+            message: message(b"wake up"),
+            invalidate,
+            solicited: true,
+            signaled: true,
+        };
         pair.client.qp().post(request);
         match pair.server().await {
             Completion::Received { message, invalidated } => {
@@ -80,6 +86,53 @@ pub async fn solicited_sends<C: Connector, L: Listener>(connector: C, listener: 
             }
             other => panic!("{other:?}"),
         }
+    }
+}
+
+/// An unsignaled Send is delivered like any other, and its success is not reported.
+pub async fn unsignaled_sends<C: Connector, L: Listener>(connector: C, listener: L) {
+    let mut pair = pair(connector, listener).await;
+    for round in 0..3 {
+        let message = message(&[round; 10]);
+        pair.client.qp().post(WorkRequest::Send {
+            id: WrId(900),
+            message,
+            invalidate: None,
+            solicited: false,
+            signaled: false,
+        });
+        let id = pair.client.send(b"signaled", None);
+        assert_eq!(pair.server_received().await, [round; 10]);
+        assert_eq!(pair.server_received().await, b"signaled");
+        assert!(matches!(pair.client().await, Completion::Sent { id: got } if got == id));
+    }
+}
+
+/// A queue pair that needs no other poll wakes its caller for the next message, and needs a poll after a post.
+pub async fn settled_queue_pairs_are_woken<C: Connector, L: Listener>(connector: C, listener: L) {
+    let mut pair = pair(connector, listener).await;
+    for round in 0..20u8 {
+        pair.client.send(&[round; 10], None);
+        let ConnectedPair { client, server } = &mut pair;
+        let arrives = poll_fn(|cx| {
+            client.poll(cx);
+            let mut completions = Vec::new();
+            loop {
+                let polled = server.qp().poll(cx, &mut completions);
+                if polled.is_pending() || !server.qp().needs_poll() {
+                    break;
+                }
+            }
+            let arrived = completions.iter().any(|completion| matches!(completion, Completion::Received { .. }));
+            if arrived { Poll::Ready(()) } else { Poll::Pending }
+        });
+        tokio::time::timeout(LIMIT, arrives).await.expect("the message was not noticed");
+        server.send(&[round; 10], None);
+        assert!(server.qp().needs_poll(), "a request was posted");
+        assert_eq!(pair.client_received_after_sent().await, [round; 10]);
+        pair.server.completions.clear();
+        pair.client.qp().post_receives(1);
+        pair.server.qp().post_receives(1);
     }
 }
 

@@ -46,7 +46,7 @@ macro_rules! provider_conformance {
     (@all $what:ident $args:tt) => {
         $crate::provider_conformance! { @$what $args;
             private_data_is_exchanged, rejection_carries_private_data, sends_arrive_in_order,
-            empty_and_full_messages, solicited_sends, send_with_invalidate, write_precedes_send,
+            empty_and_full_messages, solicited_sends, unsignaled_sends, settled_queue_pairs_are_woken, send_with_invalidate, write_precedes_send,
             empty_write_to_unknown_handle, writes_at_every_offset, read_large, more_reads_than_depth, empty_read,
             completions_keep_order, both_directions_at_once, write_out_of_bounds, write_that_wraps, write_to_source,
             write_to_unknown, write_to_read_sink, write_after_invalidate, read_out_of_bounds, read_of_sink,
@@ -126,7 +126,7 @@ impl<Q: QueuePair> TestEnd<Q> {
     /// Posts a Send.
     pub fn send(&mut self, bytes: &[u8], invalidate: Option<MemoryHandle>) -> WrId {
         let (id, message) = (self.id(), message(bytes));
-        self.qp().post(WorkRequest::Send { id, message, invalidate, solicited: false });
+        self.qp().post(WorkRequest::Send { id, message, invalidate, solicited: false, signaled: true });
         id
     }
 
@@ -214,6 +214,17 @@ impl<A: QueuePair, B: QueuePair> ConnectedPair<A, B> {
         match self.client().await {
             Completion::Received { message, .. } => message.to_vec(),
             other => panic!("expected a message at the client, got {other:?}"),
+        }
+    }
+
+    /// Returns the next message at the client, and ignores completions of Sends.
+    async fn client_received_after_sent(&mut self) -> Vec<u8> {
+        loop {
+            match self.client().await {
+                Completion::Received { message, .. } => return message.to_vec(),
+                Completion::Sent { .. } => {}
+                other => panic!("expected a message at the client, got {other:?}"),
+            }
         }
     }
 

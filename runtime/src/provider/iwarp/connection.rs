@@ -39,12 +39,22 @@ pub struct IwarpQueuePair {
     /// The endpoint's progress when it was last checked.
     progress: u64,
     silence: PeerActivity,
+    /// The last poll has registered its waker for everything that can happen, and no request was posted since.
+    is_settled: bool,
 }
 
 impl IwarpQueuePair {
     pub(super) fn new(link: TcpStream, agreement: NegotiatedParams) -> Self {
         let silence = PeerActivity::new(agreement.initiator);
-        Self { endpoint: Endpoint::new(agreement), link: Some(link), limit: None, ends: None, progress: 0, silence }
+        Self {
+            endpoint: Endpoint::new(agreement),
+            link: Some(link),
+            limit: None,
+            ends: None,
+            progress: 0,
+            silence,
+            is_settled: false,
+        }
     }
 
     pub(super) fn endpoint(&mut self) -> &mut Endpoint {
@@ -77,6 +87,7 @@ impl QueuePair for IwarpQueuePair {
     }
 
     fn post(&mut self, request: WorkRequest) {
+        self.is_settled = false;
         self.endpoint.post(request);
     }
 
@@ -99,6 +110,7 @@ impl QueuePair for IwarpQueuePair {
                 (self.link, self.limit) = (None, None);
             }
         }
+        self.is_settled = io == IoProgress::Idle && self.endpoint.phase == EndpointPhase::Open;
         let done = self.endpoint.completions();
         if !done.is_empty() {
             completions.append(done);
@@ -110,7 +122,12 @@ impl QueuePair for IwarpQueuePair {
         Poll::Pending
     }
 
+    fn needs_poll(&self) -> bool {
+        !self.is_settled
+    }
+
     fn disconnect(&mut self) {
+        self.is_settled = false;
         self.endpoint.disconnect();
     }
 

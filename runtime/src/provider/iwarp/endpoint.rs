@@ -142,12 +142,14 @@ pub(crate) struct Endpoint {
     pub(super) copied_payload: u64,
     /// Total number of bytes read.
     pub(super) received: u64,
+    /// The last attempt to read found nothing.
+    pub(super) input_drained: bool,
 }
 
 /// The amount of work left after a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IoProgress {
-    /// All work waits for the link.
+    /// All work waits for the link, whose waker is registered.
     Idle,
     /// The poll stopped at its work limit.
     Busy,
@@ -190,6 +192,7 @@ impl Endpoint {
             expected_read_msn: 1,
             copied_payload: 0,
             received: 0,
+            input_drained: false,
         }
     }
 
@@ -303,7 +306,9 @@ impl Endpoint {
                 return IoProgress::Idle;
             }
             if !self.done.is_empty() {
-                return IoProgress::Busy;
+                // Input that was processed may have made work requests and responses ready to be sent.
+                let settled = self.input_drained && self.work.is_empty() && self.responses.is_empty();
+                return if settled { IoProgress::Idle } else { IoProgress::Busy };
             }
         }
         IoProgress::Busy

@@ -34,9 +34,11 @@ impl Endpoint {
     /// Reads and processes incoming data. Returns `Ready` if bytes were read or the stream has ended.
     pub(super) fn receive(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> Poll<()> {
         let mut read = false;
+        self.input_drained = false;
         for _ in 0..READS {
             match self.read(cx, link) {
                 Poll::Pending => {
+                    self.input_drained = true;
                     if let Some(error) = self.broken.take() {
                         // Writing failed, and the peer has sent no Terminate that gives the cause.
                         self.finish(DisconnectReason::Transport(error));

@@ -2,7 +2,6 @@
 
 use std::{
     collections::VecDeque,
-    io::IoSlice,
     task::{Context, Poll},
 };
 
@@ -10,7 +9,7 @@ use super::{
     byte_stream::ByteStream,
     ddp::{self, DdpControl, DdpHeader, queue},
     endpoint::{Endpoint, EndpointPhase, FramedMessage, OutboundRead, ReadResponse, progress},
-    output::{IOVECS, PieceLocation, SendBatch, SendMark},
+    output::{PieceLocation, SendBatch, SendMark},
     rdmap::{Opcode, ReadRequest},
     work::WorkQueue,
 };
@@ -285,7 +284,5 @@ fn write(
             .and_then(|index| responses.get(usize::try_from(index).ok()?))
             .map_or(&[][..], |response| &response.source),
     };
-    let mut iovecs = [IoSlice::new(&[]); IOVECS];
-    let count = output.gather(payload, &mut iovecs);
-    link.poll_write(cx, &iovecs[..count])
+    link.poll_write(cx, &output.gather(payload))
 }

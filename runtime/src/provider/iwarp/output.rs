@@ -6,6 +6,8 @@
 
 use std::{collections::VecDeque, io::IoSlice};
 
+use arrayvec::ArrayVec;
+
 use super::mpa::{
     crc::{self, Crc32c},
     fpdu,
@@ -188,19 +190,13 @@ impl SendBatch {
         self.marks.push_back((self.framed, mark));
     }
 
-    /// Fills `iovecs` with the next pieces to write, and returns their number. `payload` finds pieces that are not staged.
-    pub(crate) fn gather<'a>(
-        &'a self,
-        payload: impl Fn(PieceLocation) -> &'a [u8],
-        iovecs: &mut [IoSlice<'a>; IOVECS],
-    ) -> usize {
-        let mut count = 0;
-        for (iovec, piece) in iovecs.iter_mut().zip(&self.pieces) {
+    /// Returns the next pieces to write. `payload` finds pieces that are not staged.
+    pub(crate) fn gather<'a>(&'a self, payload: impl Fn(PieceLocation) -> &'a [u8]) -> ArrayVec<IoSlice<'a>, IOVECS> {
+        let piece = |piece: &BatchPiece| {
             let memory = if piece.place == PieceLocation::Staged { &self.staged[..] } else { payload(piece.place) };
-            *iovec = IoSlice::new(memory.get(piece.start..piece.end).unwrap_or_default());
-            count += 1;
-        }
-        count
+            IoSlice::new(memory.get(piece.start..piece.end).unwrap_or_default())
+        };
+        self.pieces.iter().take(IOVECS).map(piece).collect()
     }
 
     /// Records that `len` bytes of the pieces from [`gather`](Self::gather) were written.

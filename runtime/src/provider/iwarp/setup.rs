@@ -175,7 +175,14 @@ impl IwarpListener {
     /// # Errors
     /// Returns the error of the operating system, for example if the address is in use.
     pub async fn bind(addr: SocketAddr, config: IwarpConfig) -> io::Result<Self> {
-        let listener = TcpListener::bind(addr).await?;
+        Self::from_tcp(socket::listen(addr, false)?, config)
+    }
+
+    /// Accepts connections from a TCP socket that is listening.
+    ///
+    /// # Errors
+    /// Returns the error of the operating system if the socket has no local address.
+    pub fn from_tcp(listener: TcpListener, config: IwarpConfig) -> io::Result<Self> {
         let local_addr = listener.local_addr()?;
         Ok(Self { listener, local_addr, config })
     }

@@ -10,9 +10,14 @@ enum State {
 }
 
 struct QueuedWork {
-    /// `true` for requests of the provider itself, which are not reported.
-    is_own: bool,
+    /// `true` for requests of the provider itself, and for unsignaled ones that have succeeded. They are not reported.
+    is_silent: bool,
     state: State,
+}
+
+/// Returns `true` if the success of `request` is reported.
+fn is_signaled(request: &WorkRequest) -> bool {
+    !matches!(request, WorkRequest::Send { signaled: false, .. })
 }
 
 /// The queue of work requests, numbered in the order posted.
@@ -27,13 +32,13 @@ pub(crate) struct WorkQueue {
 
 impl WorkQueue {
     /// Queues a work request.
-    pub(crate) fn push(&mut self, request: WorkRequest, is_own: bool) {
-        self.queue.push_back(QueuedWork { is_own, state: State::Posted(request) });
+    pub(crate) fn push(&mut self, request: WorkRequest, is_silent: bool) {
+        self.queue.push_back(QueuedWork { is_silent, state: State::Posted(request) });
     }
 
     /// Queues a failed work request, which completes in its turn.
     pub(crate) fn push_failed(&mut self, request: &WorkRequest, error: WorkError, completions: &mut Vec<Completion>) {
-        self.queue.push_back(QueuedWork { is_own: false, state: State::Done(request.completion(Err(error))) });
+        self.queue.push_back(QueuedWork { is_silent: false, state: State::Done(request.completion(Err(error))) });
         self.complete(completions);
     }
 
@@ -67,9 +72,13 @@ impl WorkQueue {
     /// Records the result of a work request, which frees its memory. Completes the requests that waited for it.
     pub(crate) fn finish(&mut self, seq: u64, result: Result<(), WorkError>, completions: &mut Vec<Completion>) {
         let index = seq.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
-        if let Some(work) = index.and_then(|index| self.queue.get_mut(index))
+        if index == Some(0) {
+            // Nearly all requests finish in order.
+            self.pop(result, completions);
+        } else if let Some(work) = index.and_then(|index| self.queue.get_mut(index))
             && let State::Posted(request) = &work.state
         {
+            work.is_silent |= result.is_ok() && !is_signaled(request);
             work.state = State::Done(request.completion(result));
         }
         self.complete(completions);
@@ -78,24 +87,25 @@ impl WorkQueue {
     /// Completes the finished requests at the front of the queue.
     pub(crate) fn complete(&mut self, completions: &mut Vec<Completion>) {
         while let Some(QueuedWork { state: State::Done(_), .. }) = self.queue.front() {
-            self.pop(completions);
+            self.pop(Ok(()), completions);
         }
     }
 
     /// Completes all requests. Unfinished ones are reported as flushed.
     pub(crate) fn flush(&mut self, completions: &mut Vec<Completion>) {
         while !self.queue.is_empty() {
-            self.pop(completions);
+            self.pop(Err(WorkError::Flushed), completions);
         }
     }
 
-    fn pop(&mut self, completions: &mut Vec<Completion>) {
-        let Some(QueuedWork { is_own, state }) = self.queue.pop_front() else { return };
-        if !is_own {
-            completions.push(match state {
-                State::Done(completion) => completion,
-                State::Posted(request) => request.completion(Err(WorkError::Flushed)),
-            });
+    /// Removes the first request. `result` is its result, unless it has one already.
+    fn pop(&mut self, result: Result<(), WorkError>, completions: &mut Vec<Completion>) {
+        let Some(QueuedWork { is_silent, state }) = self.queue.pop_front() else { return };
+        match state {
+            _ if is_silent => {}
+            State::Done(completion) => completions.push(completion),
+            State::Posted(request) if result.is_ok() && !is_signaled(&request) => {}
+            State::Posted(request) => completions.push(request.completion(result)),
         }
         self.first += 1;
         self.next = self.next.max(self.first);

@@ -272,7 +272,11 @@ impl NetworkInner {
         let max = self.side(end).config.max_transfer;
         match request {
             WorkRequest::Invalidate { id, handle } => self.invalidate(end, id, handle),
-            WorkRequest::Send { id, message, invalidate, .. } => self.send(end, id, message, invalidate),
+            WorkRequest::Send { id, message, invalidate, signaled, .. } => {
+                if self.send(end, id, message, invalidate) && signaled {
+                    self.complete(end, Completion::Sent { id });
+                }
+            }
             WorkRequest::Write { id, source, remote } => {
                 if source.len() > max as usize {
                     return self.local_error(end, id, "transfer exceeds the maximum length");
@@ -302,7 +306,8 @@ impl NetworkInner {
         }
     }
 
-    fn send(&mut self, end: SimEnd, id: WrId, message: MessageBuf, invalidate: Option<MemoryHandle>) {
+    /// Delivers a message to the peer. Returns whether that succeeded.
+    fn send(&mut self, end: SimEnd, id: WrId, message: MessageBuf, invalidate: Option<MemoryHandle>) -> bool {
         let nth = self.side(end).sends;
         self.side(end).sends += 1;
         let mut bytes = message.to_vec();
@@ -319,22 +324,25 @@ impl NetworkInner {
         }
         let peer = self.side(end.other());
         if peer.receives == 0 {
-            return self.disconnect_with_error("no Receive was posted for a Send");
+            self.disconnect_with_error("no Receive was posted for a Send");
+            return false;
         }
         if bytes.len() > peer.config.receive_size {
-            return self.disconnect_with_error("a Send was longer than the Receive");
+            self.disconnect_with_error("a Send was longer than the Receive");
+            return false;
         }
         if let Some(handle) = invalidate
             && !(peer.config.remote_invalidation && peer.registry.invalidate(handle))
         {
-            return self.remote_access_error(end, id, format!("{handle:?} cannot be invalidated"));
+            self.remote_access_error(end, id, format!("{handle:?} cannot be invalidated"));
+            return false;
         }
         peer.receives -= 1;
         let mut memory: PayloadBuf = peer.config.pool.alloc(peer.config.receive_size);
         memory[..bytes.len()].copy_from_slice(&bytes);
         let message = MessageBuf::received(memory, bytes.len());
         self.complete(end.other(), Completion::Received { message, invalidated: invalidate });
-        self.complete(end, Completion::Sent { id });
+        true
     }
 
     fn invalidate(&mut self, end: SimEnd, id: WrId, handle: MemoryHandle) {

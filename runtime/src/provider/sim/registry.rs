@@ -10,7 +10,7 @@ struct Registration {
     memory: RegisterableMemory,
     access: Access,
     base: u64,
-    /// The peer's Send with Invalidate has invalidated it.
+    /// True if the peer invalidated the memory by Send with Invalidate.
     invalid: bool,
 }
 

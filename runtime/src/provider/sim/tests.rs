@@ -22,7 +22,7 @@ fn poll(qp: &mut SimQueuePair) -> Vec<Completion> {
 fn send(qp: &mut SimQueuePair, bytes: &[u8], invalidate: Option<MemoryHandle>) {
     let mut message = MessageBuf::new(Vec::new().into(), 0);
     message.append(bytes);
-    qp.post(WorkRequest::Send { id: WrId(9), message, invalidate, solicited: false });
+    qp.post(WorkRequest::Send { id: WrId(9), message, invalidate, solicited: false, signaled: true });
 }
 
 /// Data written before a Send is present when the Send arrives, and the sink returns with it.

@@ -445,9 +445,11 @@ impl QueuePair for VerbsQueuePair {
                     format!("RDMA Read of {len} bytes exceeds the device's limit of {most}"),
                 );
             }
-            WorkRequest::Send { id, message, invalidate, solicited } => {
+            WorkRequest::Send { id, message, invalidate, solicited, signaled } => {
                 self.sent = true;
-                self.queue.push(Some(id), PostedKind::Send, VerbsOp::Send { message, invalidate, solicited });
+                // The success of the provider's own requests is not reported either.
+                let kind = if signaled { PostedKind::Send } else { PostedKind::Own };
+                self.queue.push(Some(id), kind, VerbsOp::Send { message, invalidate, solicited });
             }
             // Zero-length requests need neither memory nor the peer.
             WorkRequest::Write { id, source, .. } if source.is_empty() => {

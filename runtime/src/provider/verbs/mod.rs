@@ -1,7 +1,7 @@
 //! RDMA devices, through libibverbs and librdmacm: InfiniBand, RoCE and iWARP adapters, and Linux's soft RoCE and soft
 //! iWARP.
 //!
-//! The feature `verbs` links the libraries. The feature `verbs-dlopen` loads them at run time.
+//! The features `verbs-bindings` and `verbs` link the libraries. The feature `verbs-dlopen` loads them at run time.
 //!
 //! | topic | modules |
 //! | --- | --- |

@@ -38,34 +38,34 @@ fn arrays_and_values_of_fixed_length_leave_nothing() {
     check(reduced(|sink| put_ddp_elements(sink, &[5u32, 6]).unwrap()));
     check(reduced(|sink| put_ddp_array_exact(sink, &[5u32, 6], 2).unwrap()));
     check(reduced(|sink| put_ddp_value(sink, &0x0000_0005_0000_0006u64).unwrap()));
-    check(reduced(|sink| put_ddp_octets(sink, &[0, 0, 0, 5, 0, 0, 0, 6])));
+    check(reduced(|sink| put_ddp_byte_array(sink, &[0, 0, 0, 5, 0, 0, 0, 6])));
     let reads = [ReadChunk { position: 0, data: contents.clone() }];
     let decoder = || Decoder::new(&[]).with_read_chunks(&reads);
     assert_eq!(take_ddp_array_fixed(&mut decoder()), Ok([5u32, 6]));
     assert_eq!(take_ddp_array_exact(&mut decoder(), 2), Ok(vec![5u32, 6]));
     assert_eq!(take_ddp_value(&mut decoder()), Ok(0x0000_0005_0000_0006u64));
-    assert_eq!(take_ddp_octets(&mut decoder()), Ok([0, 0, 0, 5, 0, 0, 0, 6]));
+    assert_eq!(take_ddp_byte_array(&mut decoder()), Ok([0, 0, 0, 5, 0, 0, 0, 6]));
     // The same items inline.
     let stream = encode_words(&[5, 6]);
     let decoder = || Decoder::new(&stream);
     assert_eq!(take_ddp_array_fixed(&mut decoder()), Ok([5u32, 6]));
     assert_eq!(take_ddp_array_exact(&mut decoder(), 2), Ok(vec![5u32, 6]));
     assert_eq!(take_ddp_value(&mut decoder()), Ok(0x0000_0005_0000_0006u64));
-    assert_eq!(take_ddp_octets(&mut decoder()), Ok([0, 0, 0, 5, 0, 0, 0, 6]));
+    assert_eq!(take_ddp_byte_array(&mut decoder()), Ok([0, 0, 0, 5, 0, 0, 0, 6]));
 }
 
 #[test]
 fn fixed_opaque_of_odd_length_has_padding_only_inline() {
-    let (stream, items, _) = reduced(|sink| put_ddp_octets(sink, b"123456789"));
+    let (stream, items, _) = reduced(|sink| put_ddp_byte_array(sink, b"123456789"));
     assert_eq!((stream.len(), items), (0, vec![(0, bytes(b"123456789"))]));
     for data in [&b"123456789"[..], b"123456789\0\0\0"] {
         let reads = [ReadChunk { position: 0, data: bytes(data) }];
         let mut decoder = Decoder::new(&[]).with_read_chunks(&reads);
-        assert_eq!((take_ddp_octets(&mut decoder), decoder.position()), (Ok(*b"123456789"), 12));
+        assert_eq!((take_ddp_byte_array(&mut decoder), decoder.position()), (Ok(*b"123456789"), 12));
     }
-    let (stream, _, copied) = reduced(|sink| put_ddp_octets(sink, b"12345"));
+    let (stream, _, copied) = reduced(|sink| put_ddp_byte_array(sink, b"12345"));
     assert_eq!((stream.as_slice(), copied), (&b"12345\0\0\0"[..], 5));
-    assert_eq!(take_ddp_octets(&mut Decoder::new(&stream)), Ok(*b"12345"));
+    assert_eq!(take_ddp_byte_array(&mut Decoder::new(&stream)), Ok(*b"12345"));
 }
 
 #[test]

@@ -59,7 +59,7 @@ impl Raw {
             message.append(&word.to_be_bytes());
         }
         message.append(bytes);
-        self.qp.post(WorkRequest::Send { id: WrId(0), message, invalidate, solicited: false });
+        self.qp.post(WorkRequest::Send { id: WrId(0), message, invalidate, solicited: false, signaled: true });
     }
 
     pub(crate) fn write(&mut self, handle: u32, offset: u64, data: &[u8]) {

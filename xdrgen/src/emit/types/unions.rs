@@ -7,6 +7,7 @@ use quote::quote;
 
 use super::{
     super::{
+        codec::CodecItem,
         docs::Docs,
         layout::Layout,
         names::{Case, NameScope},
@@ -18,7 +19,10 @@ use super::{
     conversions::{self, Conversions, DEFAULT, OptionVariants, ResultVariants},
     enumerations, int,
 };
-use crate::ir::{Base, Enumerator, Field, ItemKind, Type, Union};
+use crate::{
+    ir::{Base, Enumerator, Field, ItemKind, Type, Union},
+    resolve::sizes,
+};
 
 /// The size difference between variants, in bytes, above which generated code allows clippy's warning. Clippy itself has a larger
 /// threshold, but our sizes are estimates.
@@ -26,7 +30,8 @@ const UNEVEN: u64 = 128;
 
 impl Emitter<'_> {
     pub(super) fn union(&self, union: &Union) -> Emitted {
-        let (docs, derive, name) = (self.docs("union"), self.derive(false), &self.name.ident);
+        let kind = if union.opaque { "opaque union" } else { "union" };
+        let (docs, derive, name) = (self.docs(kind), self.derive(false), &self.name.ident);
         let cases = Cases::new(self.layout, &self.view, &union.discriminant);
         // The `default` arm of a boolean union is the other case.
         let completed = conversions::boolean(cases.base, union);
@@ -49,7 +54,7 @@ impl Emitter<'_> {
                 };
                 docs.rename(&case.label, &variant);
                 let (docs, variant) = (docs.attributes(), variant.ident);
-                let fields = self.arm(arm.field.as_ref());
+                let fields = self.arm(union, arm.field.as_ref());
                 sizes.push(arm.field.as_ref().map_or(0, |field| self.layout.size(field)));
                 let types = fields.iter().map(|field| self.variant_field(&field.slot.ty));
                 if fields.is_empty() {
@@ -77,7 +82,7 @@ impl Emitter<'_> {
             docs.paragraph("Holds the discriminant, which is none of the cases above.");
             docs.rename("default", &variant);
             let (docs, variant, ty) = (docs.attributes(), variant.ident, &cases.ty);
-            let fields = self.arm(field.as_ref());
+            let fields = self.arm(union, field.as_ref());
             sizes.push(field.as_ref().map_or(0, |field| self.layout.size(field)));
             let types = fields.iter().map(|field| self.variant_field(&field.slot.ty));
             variants.push(quote!(#docs #variant(#ty #(, #types)*)));
@@ -91,8 +96,12 @@ impl Emitter<'_> {
             let variant = scope.claim("unknown", Case::Camel);
             let mut docs = Docs::new(
                 &[],
-                "A discriminant that selects no arm. The length of its data is unknown, so decoding of the message ends \
-                 after it.",
+                if union.opaque {
+                    "A discriminant that selects no arm. Its data is skipped when decoded, and empty when encoded."
+                } else {
+                    "A discriminant that selects no arm. The length of its data is unknown, so decoding of the message ends \
+                     after it."
+                },
             );
             docs.rename("unknown", &variant);
             let (docs, variant) = (docs.attributes(), variant.ident);
@@ -158,6 +167,7 @@ impl Emitter<'_> {
             default,
             exhaustive,
             unknown,
+            opaque: union.opaque,
         };
         let target = self.target();
         let codec = vec![target.impl_type(&self.source()), target.encode_union(&codec), target.decode_union(&codec)];
@@ -205,11 +215,14 @@ impl Emitter<'_> {
         quote!(#needs #ty)
     }
 
-    fn arm(&self, field: Option<&Field>) -> Vec<FieldCodec> {
-        let codec = |field: &Field| FieldCodec {
-            member: quote!(0),
-            name: field.name.text.clone(),
-            slot: self.view.slot(field),
+    fn arm(&self, union: &Union, field: Option<&Field>) -> Vec<FieldCodec> {
+        let codec = |field: &Field| {
+            let prefixed = union.opaque && !sizes::has_own_length(self.layout.spec, &field.ty);
+            FieldCodec {
+                member: quote!(0),
+                name: field.name.text.clone(),
+                slot: CodecItem { prefixed, ..self.view.slot(field) },
+            }
         };
         field.map(codec).into_iter().collect()
     }

@@ -255,7 +255,7 @@ impl StreamConnection {
 /// separate piece of the record for each.
 fn put_back_small(
     message: &mut MessageBuf,
-    reduced: &mut SmallVec<[ReducedItem; 2]>,
+    reduced: &mut SmallVec<[ReducedItem; 1]>,
     shared: &mut EngineShared,
 ) -> Result<(), CallFailure> {
     if reduced.is_empty() {

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::provider::iwarp::{
     ddp::{DdpControl, DdpHeader, UNTAGGED, queue},
-    output::{IOVECS, PieceLocation, SendBatch},
+    output::{PieceLocation, SendBatch},
     rdmap::Opcode,
 };
 
@@ -23,9 +23,7 @@ fn sends(messages: &[Vec<u8>], max: usize) -> Vec<u8> {
             output.put(&bytes);
             output.put_by_reference(PieceLocation::Work(0), from, &message[from..end]);
             output.end();
-            let mut iovecs = [IoSlice::new(&[]); IOVECS];
-            let count = output.gather(|_| message, &mut iovecs);
-            out.extend(iovecs[..count].iter().flat_map(|iovec| iovec.to_vec()));
+            out.extend(output.gather(|_| message).iter().flat_map(|iovec| iovec.to_vec()));
             from = end;
             if from == message.len() {
                 break;

@@ -1,0 +1,206 @@
+//! DDP (RFC 5041) and RDMAP (RFC 5040) over MPA.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::{
+    long,
+    memory::Owner,
+    mpa::{Mpa, MpaEvent},
+    session::{Place, Session},
+    stream::StreamPart,
+    word,
+};
+
+/// The maximum number of RDMA Reads of one direction that are remembered.
+const MAX_READS: usize = 4096;
+
+/// RDMAP opcodes (RFC 5040 §4.4).
+const WRITE: u8 = 0;
+const READ_REQUEST: u8 = 1;
+const READ_RESPONSE: u8 = 2;
+const SENDS: std::ops::RangeInclusive<u8> = 3..=6;
+const TERMINATE: u8 = 7;
+
+/// An RDMA Read that was requested: the sink is in the memory of the requester, the source in that of the responder.
+#[derive(Debug, Clone, Copy)]
+struct ReadRequest {
+    sink: (u32, u64),
+    len: u32,
+    source: (u32, u64),
+}
+
+/// A message that consists of several DDP segments.
+#[derive(Debug, Default)]
+struct Partial {
+    bytes: Vec<u8>,
+    /// Number of bytes that the capture lacks after `bytes`.
+    missing: u64,
+    /// Length so far, in bytes.
+    len: u64,
+}
+
+/// One direction of an iWARP connection.
+#[derive(Debug)]
+pub(super) struct Iwarp {
+    pub(super) mpa: Mpa,
+    /// Sends in progress by their sequence number.
+    sends: BTreeMap<u32, Partial>,
+    /// RDMA Reads that this direction requested.
+    reads: VecDeque<ReadRequest>,
+    /// Bytes in which no FPDU was found.
+    lost: u64,
+}
+
+/// A DDP header.
+struct Segment<'a> {
+    opcode: u8,
+    last: bool,
+    /// The steering tag and offset of a tagged segment.
+    target: Option<(u32, u64)>,
+    /// The message sequence number and offset of an untagged segment.
+    sequence: u32,
+    offset: u32,
+    payload: &'a [u8],
+}
+
+impl Iwarp {
+    pub(super) fn new(is_whole: bool) -> Self {
+        Self::with(Mpa::new(is_whole))
+    }
+
+    /// Creates the state for FPDUs without a set-up.
+    pub(super) fn fpdus_only() -> Self {
+        Self::with(Mpa::fpdus_only())
+    }
+
+    fn with(mpa: Mpa) -> Self {
+        Self { mpa, sends: BTreeMap::new(), reads: VecDeque::new(), lost: 0 }
+    }
+
+    /// Handles a part of the stream. `peer` is the other direction.
+    pub(super) fn part(&mut self, part: &StreamPart, peer: Option<&mut Self>, place: Place, session: &mut Session) {
+        let mut events = Vec::new();
+        self.mpa.part(part, &mut events);
+        self.events(events, peer, place, session);
+    }
+
+    /// Ends the stream.
+    pub(super) fn finish(&mut self, peer: Option<&mut Self>, place: Place, session: &mut Session) {
+        let mut events = Vec::new();
+        self.mpa.finish(&mut events);
+        self.events(events, peer, place, session);
+        self.found(place, session);
+        for (_, partial) in std::mem::take(&mut self.sends) {
+            session.send(place, partial.bytes, partial.missing.max(1));
+        }
+    }
+
+    fn events(&mut self, events: Vec<MpaEvent>, mut peer: Option<&mut Self>, place: Place, session: &mut Session) {
+        for event in events {
+            match event {
+                MpaEvent::Setup(setup) => {
+                    // Each side declares whether it wants markers. CRCs are used if one of them wants them (RFC 5044 §7.1).
+                    if let Some(peer) = peer.as_deref_mut() {
+                        peer.mpa.markers = setup.wants_markers;
+                        let crc = setup.wants_crc || peer.mpa.crc == Some(true);
+                        (self.mpa.crc, peer.mpa.crc) = (Some(crc), Some(crc));
+                    }
+                }
+                MpaEvent::Segment(bytes, missing) => {
+                    self.found(place, session);
+                    self.segment(&bytes, missing, peer.as_deref_mut(), place, session);
+                }
+                MpaEvent::BadCrc(len) => session.remark(place, format!("an FPDU of {len} bytes has a wrong CRC")),
+                MpaEvent::Lost(len) => self.lost = self.lost.saturating_add(len),
+            }
+        }
+    }
+
+    /// Reports bytes that were skipped until an FPDU was found.
+    fn found(&mut self, place: Place, session: &mut Session) {
+        match std::mem::take(&mut self.lost) {
+            0 => {}
+            lost => {
+                session.remark(place, format!("{lost} bytes of the stream before this packet could not be decoded"))
+            }
+        }
+    }
+
+    fn segment(&mut self, bytes: &[u8], missing: u64, peer: Option<&mut Self>, place: Place, session: &mut Session) {
+        let Some(segment) = Segment::parse(bytes) else { return };
+        match (segment.opcode, segment.target) {
+            (WRITE, Some((tag, offset))) => session.memory.place(place.to, tag, offset, segment.payload),
+            (READ_RESPONSE, Some(target)) => {
+                if let Some(peer) = peer {
+                    peer.response(place.from, target, segment.payload, session);
+                }
+            }
+            (READ_REQUEST, None) => self.request(segment.payload),
+            (opcode, None) if SENDS.contains(&opcode) => self.send(&segment, missing, place, session),
+            (TERMINATE, None) => session.remark(place, "the sender terminated the RDMA stream".to_owned()),
+            (opcode, _) => session.remark(place, format!("an RDMAP message with the unknown opcode {opcode}")),
+        }
+    }
+
+    fn send(&mut self, segment: &Segment<'_>, missing: u64, place: Place, session: &mut Session) {
+        let partial = self.sends.entry(segment.sequence).or_default();
+        let offset = u64::from(segment.offset);
+        if partial.missing == 0 && offset > partial.len {
+            partial.missing = offset - partial.len;
+        } else if partial.missing == 0 && offset == partial.len {
+            partial.bytes.extend_from_slice(segment.payload);
+            partial.missing = missing;
+        } else {
+            partial.missing = partial.missing.saturating_add(segment.payload.len() as u64).saturating_add(missing);
+        }
+        partial.len = offset.saturating_add(segment.payload.len() as u64).saturating_add(missing);
+        if segment.last
+            && let Some(partial) = self.sends.remove(&segment.sequence)
+        {
+            session.send(place, partial.bytes, partial.missing);
+        }
+    }
+
+    /// Remembers an RDMA Read Request (RFC 5040 §4.4).
+    fn request(&mut self, header: &[u8]) {
+        let (Some(sink_tag), Some(sink), Some(len)) = (word(header, 0), long(header, 4), word(header, 12)) else {
+            return;
+        };
+        let (Some(source_tag), Some(source)) = (word(header, 16), long(header, 20)) else { return };
+        if self.reads.len() == MAX_READS {
+            self.reads.pop_front();
+        }
+        self.reads.push_back(ReadRequest { sink: (sink_tag, sink), len, source: (source_tag, source) });
+    }
+
+    /// Places the data of an RDMA Read Response into the memory that it was read from.
+    fn response(&mut self, owner: Owner, (tag, offset): (u32, u64), payload: &[u8], session: &mut Session) {
+        let holds = |read: &&ReadRequest| {
+            let within = offset.checked_sub(read.sink.1);
+            read.sink.0 == tag && within.is_some_and(|within| within < u64::from(read.len))
+        };
+        // Responses come in the order of the requests, and a sink may be used again.
+        let Some(at) = self.reads.iter().position(|read| holds(&read)) else { return };
+        let Some(read) = self.reads.get(at).copied() else { return };
+        let within = offset - read.sink.1;
+        session.memory.place(owner, read.source.0, read.source.1.saturating_add(within), payload);
+        if within.saturating_add(payload.len() as u64) >= u64::from(read.len) {
+            self.reads.remove(at);
+        }
+    }
+}
+
+impl<'a> Segment<'a> {
+    fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let (ddp, rdmap) = (*bytes.first()?, *bytes.get(1)?);
+        let last = ddp & 0x40 != 0;
+        let opcode = rdmap & 0x0f;
+        if ddp & 0x80 != 0 {
+            let target = Some((word(bytes, 2)?, long(bytes, 6)?));
+            Some(Self { opcode, last, target, sequence: 0, offset: 0, payload: bytes.get(14..)? })
+        } else {
+            let (sequence, offset) = (word(bytes, 10)?, word(bytes, 14)?);
+            Some(Self { opcode, last, target: None, sequence, offset, payload: bytes.get(18..)? })
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! `xdrgen decode`, which decodes messages and captures by a specification.
+//!
+//! Messages are RPC messages (RFC 5531), in RPC-over-RDMA version 1 (RFC 8166) or version 2
+//! (draft-ietf-nfsv4-rpcrdma-version-two-01), or over TCP. Values are decoded by their types in the [`ir`](crate::ir), without
+//! generated code; so are the headers, by the XDR of their specifications.
+//!
+//! | module | content |
+//! | --- | --- |
+//! | `capture`, `packet`, `hex` | capture files, the TCP segment or UDP datagram of a packet, hexadecimal input |
+//! | `connection`, `stream` | TCP connections and their reassembly |
+//! | `record` | record marking |
+//! | `mpa`, `iwarp` | MPA; DDP and RDMAP |
+//! | `roce` | RoCE v2 |
+//! | `session`, `memory` | the messages of a capture; exposed memory and the data that is placed in it |
+//! | `headers` | headers of RPC-over-RDMA messages |
+//! | `rpc` | RPC messages, and the call of each reply |
+//! | `interpret`, `source`, `value` | values by their types, from a payload stream with reduced items |
+//! | `report` | output as text and as JSON |
+//!
+//! The input is not trusted. It may be cut, may begin within a connection, and may be hostile: lengths do not cause allocations,
+//! and nesting is limited.
+
+mod capture;
+mod connection;
+mod headers;
+mod hex;
+mod interpret;
+mod iwarp;
+mod memory;
+mod mpa;
+mod packet;
+mod record;
+mod report;
+mod roce;
+mod rpc;
+mod session;
+mod source;
+mod stream;
+mod value;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+    sync::Arc,
+};
+
+pub use self::{
+    hex::{HexError, parse_hex},
+    report::{DEFAULT_BYTES, Message},
+};
+
+use self::{
+    connection::Connection,
+    headers::HeaderSpecs,
+    iwarp::Iwarp,
+    memory::Owner,
+    packet::Datagram,
+    record::{RecordEvent, Records},
+    roce::Roce,
+    rpc::RpcDecoder,
+    session::{Endpoint, Place, Port, Session, Transport},
+    stream::StreamPart,
+};
+use crate::ir::Spec;
+
+/// The protocol of a message that is not in a capture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum MessageFormat {
+    /// Detected: RPC-over-RDMA, RPC with a record mark, RPC, or an FPDU.
+    #[default]
+    Detect,
+    /// An RPC message (RFC 5531 §9).
+    Rpc,
+    /// RPC messages with record marks (RFC 5531 §11).
+    Tcp,
+    /// An RPC-over-RDMA message of version 1 or 2.
+    Rdma,
+    /// FPDUs without markers (RFC 5044 §4).
+    Iwarp,
+    /// The payload of a UDP datagram of RoCE v2, from the BTH to the ICRC.
+    Roce,
+}
+
+/// A decoder of messages and captures.
+///
+/// ```
+/// use rpcrdma_xdrgen::{Compiler, decode::{Decoder, MessageFormat}};
+///
+/// let compiled = Compiler::new().source("ping.x", "program PING { version V { int ADD(int) = 1; } = 1; } = 7;").compile()?;
+/// let call = [9, 0, 2, 7, 1, 1, 0, 0, 0, 0, 41].map(u32::to_be_bytes).concat();
+/// let decoder = Decoder::new(compiled.spec);
+/// let decoded = decoder.messages([call], MessageFormat::Rpc);
+/// let text: Vec<String> = decoded.iter().map(|message| message.to_text(None, 16)).collect();
+/// assert!(text[0].contains("call 0x00000009 PING (0x7) V (1) ADD (1)") && text[0].contains("arguments: 41"));
+/// # Ok::<(), rpcrdma_xdrgen::diag::Diagnostics>(())
+/// ```
+#[derive(Debug)]
+pub struct Decoder {
+    spec: Spec,
+    headers: Arc<HeaderSpecs>,
+}
+
+/// The messages of a capture.
+#[derive(Debug)]
+pub struct Decoded<'d> {
+    spec: &'d Spec,
+    session: Session,
+    start: Option<u128>,
+    packets: u64,
+    error: Option<String>,
+}
+
+/// Returns whether input is a capture file (pcap or pcapng).
+#[must_use]
+pub fn is_capture(input: &[u8]) -> bool {
+    capture::is_capture(input)
+}
+
+impl Decoder {
+    /// Creates a decoder of the programs in `spec`.
+    #[must_use]
+    pub fn new(spec: Spec) -> Self {
+        Self { spec, headers: Arc::new(HeaderSpecs::new()) }
+    }
+
+    /// Decodes a capture file (pcap or pcapng).
+    #[must_use]
+    pub fn capture(&self, file: &[u8]) -> Decoded<'_> {
+        let packets = capture::read(file);
+        let mut dissector = Dissector::default();
+        let mut session = Session::new(Arc::clone(&self.headers));
+        for packet in &packets.packets {
+            let Some(datagram) = packet::datagram(packet) else { continue };
+            let place = Place { frame: packet.frame, time: packet.time, ..NOWHERE };
+            dissector.datagram(&datagram, place, &mut session);
+        }
+        let last = packets.packets.last();
+        let place = last.map_or(NOWHERE, |packet| Place { frame: packet.frame, time: packet.time, ..NOWHERE });
+        dissector.finish(place, &mut session);
+        Decoded {
+            spec: &self.spec,
+            session,
+            start: packets.packets.first().and_then(|packet| packet.time),
+            packets: packets.packets.len() as u64,
+            error: packets.error,
+        }
+    }
+
+    /// Decodes messages that are not in a capture. Replies follow their calls.
+    #[must_use]
+    pub fn messages(&self, messages: impl IntoIterator<Item = Vec<u8>>, format: MessageFormat) -> Decoded<'_> {
+        let mut session = Session::new(Arc::clone(&self.headers));
+        let mut roce = Roce::default();
+        let mut iwarp = Iwarp::fpdus_only();
+        let mut place = NOWHERE;
+        for bytes in messages {
+            place.frame += 1;
+            let format = match format {
+                MessageFormat::Detect => detect(&bytes, &session),
+                known => known,
+            };
+            match format {
+                MessageFormat::Rdma => session.send(place, bytes, 0),
+                MessageFormat::Roce => roce.packet((NO_HOST, NO_HOST), &bytes, 0, place, &mut session),
+                MessageFormat::Iwarp => iwarp.part(&StreamPart::Bytes(bytes), None, place, &mut session),
+                MessageFormat::Tcp => {
+                    let (mut records, mut events) = (Records::new(true), Vec::new());
+                    records.part(&StreamPart::Bytes(bytes), &mut events);
+                    records.finish(&mut events);
+                    for event in events {
+                        if let RecordEvent::Record(bytes, missing) = event {
+                            session.rpc(place, bytes, missing);
+                        }
+                    }
+                }
+                MessageFormat::Rpc | MessageFormat::Detect => session.rpc(place, bytes, 0),
+            }
+        }
+        iwarp.finish(None, place, &mut session);
+        roce.finish(&mut session);
+        session.finish(place);
+        Decoded { spec: &self.spec, session, start: None, packets: place.frame, error: None }
+    }
+}
+
+impl Decoded<'_> {
+    /// Returns the messages in the order in which they were complete. Decodes each as it is returned.
+    pub fn iter(&self) -> impl Iterator<Item = Message> + '_ {
+        let mut decoder = RpcDecoder::new(self.spec, &self.session);
+        self.session.messages.iter().map(move |raw| decoder.decode(raw))
+    }
+
+    /// The time of the first packet, in nanoseconds since 1970.
+    #[must_use]
+    pub fn start(&self) -> Option<u128> {
+        self.start
+    }
+
+    /// Number of packets in the capture, or of messages in hexadecimal input.
+    #[must_use]
+    pub fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// The reason why the end of the capture file could not be read.
+    #[must_use]
+    pub fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+}
+
+/// The place of messages without packets.
+const NOWHERE: Place =
+    Place { frame: 0, time: None, peers: None, from: Owner(0), to: Owner(0), transport: Transport::Unknown };
+const NO_HOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+
+/// Returns the 32-bit number at an offset in bytes.
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..at.checked_add(4)?)?.try_into().ok().map(u32::from_be_bytes)
+}
+
+/// Returns the 64-bit number at an offset in bytes.
+fn long(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..at.checked_add(8)?)?.try_into().ok().map(u64::from_be_bytes)
+}
+
+/// Detects the format of a message.
+fn detect(bytes: &[u8], session: &Session) -> MessageFormat {
+    // An RPC reply that was accepted looks like version 1 with 0 credits, which is invalid (RFC 8166 §3.3.1). A rejected one is
+    // shorter than the shortest header, except that of an error.
+    const NO_CHUNKS: usize = 28;
+    const ERROR: u32 = 4;
+    let is_rdma = word(bytes, 8) != Some(0) && (bytes.len() >= NO_CHUNKS || word(bytes, 12) == Some(ERROR));
+    if is_rdma && session.specs.parse(bytes).is_some() {
+        MessageFormat::Rdma
+    } else if record::is_record(bytes)
+        && word(bytes, 0).is_some_and(|mark| (mark & 0x7fff_ffff) as usize <= bytes.len() - 4)
+    {
+        MessageFormat::Tcp
+    } else if mpa::is_fpdu(bytes) {
+        MessageFormat::Iwarp
+    } else {
+        MessageFormat::Rpc
+    }
+}
+
+/// The connections of a capture.
+#[derive(Debug, Default)]
+struct Dissector {
+    connections: BTreeMap<[Endpoint; 2], Connection>,
+    roce: Roce,
+    /// RoCE hosts. The keys of their memory are unique within a host.
+    hosts: HashMap<IpAddr, Owner>,
+    owners: usize,
+}
+
+impl Dissector {
+    fn owner(&mut self) -> Owner {
+        self.owners += 1;
+        Owner(self.owners)
+    }
+
+    fn datagram(&mut self, datagram: &Datagram<'_>, place: Place, session: &mut Session) {
+        match datagram.tcp {
+            Some(fields) => {
+                let from = Endpoint { address: datagram.from, port: Port::Tcp(datagram.ports.0) };
+                let to = Endpoint { address: datagram.to, port: Port::Tcp(datagram.ports.1) };
+                let side = usize::from(from > to);
+                let ends = if side == 0 { [from, to] } else { [to, from] };
+                let is_reused = self.connections.get(&ends).is_some_and(|known| known.is_reused_by(side, fields));
+                if is_reused && let Some(mut old) = self.connections.remove(&ends) {
+                    old.finish(place, session);
+                }
+                if !self.connections.contains_key(&ends) {
+                    let owners = [self.owner(), self.owner()];
+                    self.connections.insert(ends, Connection::new(ends, owners));
+                }
+                if let Some(connection) = self.connections.get_mut(&ends) {
+                    connection.segment(side, fields, datagram.payload, datagram.missing, place, session);
+                }
+            }
+            None if datagram.ports.1 == roce::PORT => {
+                let (from, to) = (self.host(datagram.from), self.host(datagram.to));
+                let Some(queue) = roce::queue(datagram.payload) else { return };
+                let peers = (
+                    Endpoint { address: datagram.from, port: Port::Unknown },
+                    Endpoint { address: datagram.to, port: Port::Queue(queue) },
+                );
+                let place = Place { peers: Some(peers), from, to, transport: Transport::Roce, ..place };
+                self.roce.packet((datagram.from, datagram.to), datagram.payload, datagram.missing, place, session);
+            }
+            None => {}
+        }
+    }
+
+    fn host(&mut self, address: IpAddr) -> Owner {
+        if let Some(owner) = self.hosts.get(&address) {
+            return *owner;
+        }
+        let owner = self.owner();
+        self.hosts.insert(address, owner);
+        owner
+    }
+
+    fn finish(&mut self, place: Place, session: &mut Session) {
+        for connection in self.connections.values_mut() {
+            connection.finish(place, session);
+        }
+        self.roce.finish(session);
+        session.finish(place);
+    }
+}

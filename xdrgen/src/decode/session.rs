@@ -1,0 +1,203 @@
+//! The messages and the memory of a capture, as the transports report them.
+
+use std::{collections::HashMap, fmt, net::IpAddr, sync::Arc};
+
+use super::{
+    headers::{Header, HeaderKind, HeaderSpecs},
+    memory::{Chunk, Memory, Owner, Segment},
+    value::Value,
+};
+
+/// The protocol that carries messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Transport {
+    Iwarp,
+    Roce,
+    Tcp,
+    /// A message without its transport, given in hexadecimal.
+    Unknown,
+}
+
+/// The sender or receiver of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Endpoint {
+    pub(super) address: IpAddr,
+    pub(super) port: Port,
+}
+
+/// The part of an endpoint within its host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Port {
+    Tcp(u16),
+    /// A RoCE queue pair. The packets name only the receiver's.
+    Queue(u32),
+    Unknown,
+}
+
+/// The time and the packet in which a message was complete, and its peers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    /// The number of the packet in the capture, from 1; in hexadecimal input, the number of the message.
+    pub(super) frame: u64,
+    /// The time since 1970, in nanoseconds.
+    pub(super) time: Option<u128>,
+    pub(super) peers: Option<(Endpoint, Endpoint)>,
+    pub(super) from: Owner,
+    pub(super) to: Owner,
+    pub(super) transport: Transport,
+}
+
+/// A message with the chunks that it describes.
+#[derive(Debug)]
+pub(super) struct RawMessage {
+    pub(super) place: Place,
+    pub(super) content: Content,
+    /// The payload stream of the Sends.
+    pub(super) inline: Vec<u8>,
+    pub(super) notes: Vec<String>,
+}
+
+#[derive(Debug)]
+pub(super) enum Content {
+    /// An RPC message without a transport header.
+    Rpc,
+    /// An RPC-over-RDMA message.
+    Rdma(Box<RdmaContent>),
+    /// Neither.
+    Other,
+    /// A remark about the capture, without a message.
+    Remark,
+}
+
+/// The header of an RPC-over-RDMA message, and its chunks.
+#[derive(Debug)]
+pub(super) struct RdmaContent {
+    pub(super) header: Header,
+    /// Read chunks with their positions.
+    pub(super) reads: Vec<(u32, Chunk)>,
+    /// The Write chunks of a response. Those of a call have no contents yet.
+    pub(super) writes: Vec<Chunk>,
+    /// The Reply chunk of a response.
+    pub(super) reply: Option<Chunk>,
+    pub(super) properties: Option<Value>,
+}
+
+/// The messages and the exposed memory of a capture.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) specs: Arc<HeaderSpecs>,
+    pub(super) memory: Memory,
+    pub(super) messages: Vec<RawMessage>,
+    /// Messages that are continued (`RDMA2_F_MORE`), and their number.
+    continued: HashMap<SequenceKey, (Vec<u8>, usize)>,
+}
+
+/// The sender, receiver, XID and header type of a sequence of continued messages. The header type is `true` for transport
+/// properties.
+type SequenceKey = (Owner, Owner, u32, bool);
+
+impl Session {
+    pub(super) fn new(specs: Arc<HeaderSpecs>) -> Self {
+        Self { specs, memory: Memory::default(), messages: Vec::new(), continued: HashMap::new() }
+    }
+
+    /// Adds an RPC message without a transport header.
+    pub(super) fn rpc(&mut self, place: Place, bytes: Vec<u8>, missing: u64) {
+        self.messages.push(RawMessage { place, content: Content::Rpc, inline: bytes, notes: cut(missing) });
+    }
+
+    /// Adds a remark about the capture, for example about lost packets.
+    pub(super) fn remark(&mut self, place: Place, text: String) {
+        self.messages.push(RawMessage { place, content: Content::Remark, inline: Vec::new(), notes: vec![text] });
+    }
+
+    /// Adds the contents of a Send. `missing` bytes at its end were not captured.
+    pub(super) fn send(&mut self, place: Place, bytes: Vec<u8>, missing: u64) {
+        if bytes.is_empty() && missing == 0 {
+            // The first message of some iWARP initiators (RFC 6581 §9).
+            return;
+        }
+        let mut notes = cut(missing);
+        let Some(header) = self.specs.parse(&bytes) else {
+            self.messages.push(RawMessage { place, content: Content::Other, inline: bytes, notes });
+            return;
+        };
+        let mut inline = bytes.get(header.len..).unwrap_or_default().to_vec();
+        let is_properties = header.kind == HeaderKind::Properties;
+        let key = (place.from, place.to, header.xid, is_properties);
+        if header.more {
+            let (joined, count) = self.continued.entry(key).or_default();
+            joined.append(&mut inline);
+            *count += 1;
+            return;
+        }
+        if let Some((mut joined, count)) = self.continued.remove(&key) {
+            joined.append(&mut inline);
+            inline = joined;
+            notes.push(format!("joined from {} messages", count + 1));
+        }
+        let properties = is_properties.then(|| self.specs.properties(&inline));
+        let is_response = header.response.unwrap_or_else(|| match header.kind {
+            HeaderKind::Message => inline.get(4..8) == Some(&[0, 0, 0, 1]),
+            // The payload stream of a long call is in a Read chunk, that of a long reply in the Reply chunk.
+            HeaderKind::NoMessage => header.reads.is_empty(),
+            HeaderKind::Properties | HeaderKind::Other => false,
+        });
+        let mut reads = Vec::new();
+        for (position, segments) in &header.reads {
+            self.expose(place.from, segments);
+            reads.push((*position, self.memory.chunk(place.from, segments.clone())));
+        }
+        let (mut writes, mut reply) = (Vec::new(), None);
+        if is_response {
+            writes.extend(header.writes.iter().map(|chunk| self.memory.chunk(place.to, chunk.clone())));
+            reply = header.reply.as_ref().map(|chunk| self.memory.chunk(place.to, chunk.clone()));
+        } else {
+            header.writes.iter().chain(&header.reply).for_each(|chunk| self.expose(place.from, chunk));
+        }
+        let content = RdmaContent { header, reads, writes, reply, properties };
+        self.messages.push(RawMessage { place, content: Content::Rdma(Box::new(content)), inline, notes });
+    }
+
+    fn expose(&mut self, owner: Owner, segments: &[Segment]) {
+        segments.iter().for_each(|segment| self.memory.expose(owner, *segment));
+    }
+
+    /// Reports messages whose continuation was not captured.
+    pub(super) fn finish(&mut self, place: Place) {
+        let mut left: Vec<_> = self.continued.drain().collect();
+        left.sort_by_key(|(key, _)| *key);
+        for ((from, to, xid, _), (bytes, count)) in left {
+            let text = format!(
+                "{count} messages with {} bytes of payload and XID {xid:#010x} are continued, but the capture lacks the last one",
+                bytes.len()
+            );
+            self.remark(Place { from, to, peers: None, ..place }, text);
+        }
+    }
+}
+
+fn cut(missing: u64) -> Vec<String> {
+    if missing == 0 { Vec::new() } else { vec![format!("{missing} bytes at the end of the message were not captured")] }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.port, self.address) {
+            (Port::Tcp(port), address) => std::net::SocketAddr::new(address, port).fmt(f),
+            (Port::Queue(queue), address) => write!(f, "{address} QP {queue:#x}"),
+            (Port::Unknown, address) => address.fmt(f),
+        }
+    }
+}
+
+impl Transport {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Iwarp => "iWARP",
+            Self::Roce => "RoCE v2",
+            Self::Tcp => "TCP",
+            Self::Unknown => "",
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Values of XDR types, as far as they could be decoded.
+
+use super::memory::ChunkData;
+
+/// A decoded XDR value.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Value {
+    /// An absent optional item, or `void`.
+    None,
+    Bool(bool),
+    Int(i64),
+    UInt(u64),
+    /// A number that is printed in hexadecimal with this number of digits, such as an RDMA handle.
+    Hex(u64, usize),
+    Double(f64),
+    Quadruple([u8; 16]),
+    /// An enumerator. `None` if no enumerator has this number.
+    Enum(Option<String>, i64),
+    Opaque(Vec<u8>),
+    /// A string. XDR does not specify its character set.
+    Text(Vec<u8>),
+    /// An item that was moved to a chunk.
+    Chunk(ChunkData),
+    /// A struct or union: the fields in wire order. The first field of a union is its discriminant.
+    Struct(Vec<(String, Value)>),
+    Array(Vec<Value>),
+    /// The reason why the value could not be decoded. Nothing follows it.
+    Error(String),
+}
+
+impl Value {
+    /// Returns the value at a path of field names.
+    pub(super) fn at(&self, path: &[&str]) -> Option<&Self> {
+        path.iter().try_fold(self, |value, name| match value {
+            Self::Struct(fields) => fields.iter().find(|(field, _)| field == name).map(|(_, value)| value),
+            _ => None,
+        })
+    }
+
+    /// Returns the number at a path of field names.
+    pub(super) fn number(&self, path: &[&str]) -> Option<u64> {
+        match self.at(path)? {
+            Self::UInt(value) | Self::Hex(value, _) => Some(*value),
+            Self::Int(value) | Self::Enum(_, value) => u64::try_from(*value).ok(),
+            _ => None,
+        }
+    }
+
+    /// Returns the bytes of the opaque item at a path of field names.
+    pub(super) fn bytes(&self, path: &[&str]) -> Option<&[u8]> {
+        match self.at(path)? {
+            Self::Opaque(bytes) | Self::Text(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// Returns the elements of an array.
+    pub(super) fn elements(&self) -> &[Self] {
+        match self {
+            Self::Array(elements) => elements,
+            _ => &[],
+        }
+    }
+
+    /// Returns the reason why a part of the value could not be decoded.
+    pub(super) fn error(&self) -> Option<&str> {
+        match self {
+            Self::Error(why) => Some(why),
+            // Decoding stops at an error, so it can only be in the last part.
+            Self::Struct(fields) => fields.last().and_then(|(_, value)| value.error()),
+            Self::Array(elements) => elements.last().and_then(Self::error),
+            _ => None,
+        }
+    }
+
+    /// Converts the numbers with these field names to hexadecimal.
+    pub(super) fn show_hex(&mut self, names: &[(&str, usize)]) {
+        match self {
+            Self::Struct(fields) => {
+                for (field, value) in fields {
+                    match (&*value, names.iter().find(|(name, _)| name == field)) {
+                        (Self::UInt(number), Some((_, digits))) => *value = Self::Hex(*number, *digits),
+                        _ => value.show_hex(names),
+                    }
+                }
+            }
+            Self::Array(elements) => elements.iter_mut().for_each(|element| element.show_hex(names)),
+            _ => {}
+        }
+    }
+}
