@@ -33,7 +33,7 @@ use crate::{
         v1::header::RdmaMsg,
         v2::header::{Rpcrdma2Connprop, Rpcrdma2Error, Rpcrdma2HdrPrefix, Rpcrdma2Msg, Rpcrdma2Nomsg},
     },
-    rpc::{Authenticator, CallHeader, ReplyHeader, StandardAuthenticator, wire::RpcMsg},
+    rpc::{Authenticator, CallHeader, ReceivedCall, ReplyHeader, StandardAuthenticator, wire::RpcMsg},
     xdr::{self, DecodeError, Decoder, FlatSink, ReadChunk, WriteChunk, XdrDecode, XdrString, encode_to_bytes},
 };
 
@@ -48,7 +48,8 @@ pub fn rpc_message(bytes: &[u8]) {
             let wire = encoded(|out| call.encode(&mut FlatSink::new(out)));
             assert_eq!(wire.len(), decoder.consumed());
             assert_eq!(CallHeader::decode(&mut Decoder::new(&wire)).as_ref(), Ok(&call));
-            let _ = StandardAuthenticator.authenticate(&call, &[]);
+            let received = ReceivedCall::new(&call, ([127, 0, 0, 1], 1).into());
+            let _ = StandardAuthenticator.authenticate(&received);
         }
         Err(fault) => {
             // The reply that rejects a call must be valid.

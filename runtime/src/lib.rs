@@ -37,6 +37,7 @@
 //! | [`config`], [`transport`] | the configuration of connections; URLs | |
 //! | [`trace`] | the tracing spans of calls | |
 //! | [`engine`] | the protocol without I/O, for custom drivers | |
+//! | [`gss`] | RPCSEC_GSS: authenticated and protected calls, generic over the mechanism | |
 //! | [`provider`], [`memory`] | RDMA providers: user space over TCP, devices, in-memory for tests; buffers | |
 //! | [`rpc`] | the headers of ONC RPC, credentials, status codes | yes, except the security traits of servers and channels |
 //! | [`mod@service`] | procedures: numbers, types, reply bounds | yes |
@@ -49,6 +50,7 @@
 //! | `std` | Enables everything that is not available without it. On by default |
 //! | `serde` | Implements `serde`'s traits for the field types of generated types, so that those can derive them |
 //! | `arbitrary` | Implements `arbitrary::Arbitrary` for the same types. The `arbitrary` crate needs the standard library |
+//! | `gss` | Adds Kerberos to [`gss`]. Needs MIT Kerberos or Heimdal, their headers and libclang |
 //! | `verbs-bindings` | Supports RDMA devices (`rdma://`). Needs libibverbs and librdmacm. For Linux on x86-64 and AArch64 |
 //! | `verbs` | As `verbs-bindings`, but generates the bindings in each build. Needs the headers and libclang 14 or 15 too |
 //! | `verbs-dlopen` | As `verbs-bindings`, but loads the libraries at run time. Needs cmake and any libclang |
@@ -113,6 +115,8 @@ mod driver;
 pub mod engine;
 #[cfg(any(feature = "fuzzing", test))]
 pub mod fuzzing;
+#[cfg(feature = "std")]
+pub mod gss;
 #[cfg(feature = "std")]
 mod hash;
 #[cfg(feature = "std")]

@@ -17,7 +17,7 @@ use rpcrdma::{
     client::{CallError, CallOptions, Channel, ChannelBuilder, ConnectError, Reconnect},
     config::ConnectionConfig,
     engine::{CallFailure, CloseReason},
-    rpc::{AuthFailure, AuthStat, AuthenticatedCaller, Authenticator, CallHeader, Credential, RpcError},
+    rpc::{AuthStat, AuthenticatedCaller, Authentication, Authenticator, Credential, ReceivedCall, RpcError},
     server::{Context, HandlerError, Server, ServerBuilder},
 };
 use tokio::sync::Semaphore;
@@ -305,10 +305,11 @@ async fn refusals(transport: Transport) {
     #[derive(Debug)]
     struct Suspicious;
     impl Authenticator for Suspicious {
-        fn authenticate(&self, call: &CallHeader, _: &[u8]) -> Result<AuthenticatedCaller, AuthFailure> {
-            match Credential::from_opaque(&call.credential)? {
-                Credential::None => Err(AuthStat::AuthTooweak.into()),
-                credential => Ok(AuthenticatedCaller { credential, verifier: rpcrdma::rpc::OpaqueAuth::none() }),
+        fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication {
+            match Credential::from_opaque(&call.header.credential) {
+                Ok(Credential::None) => Authentication::Rejected(AuthStat::AuthTooweak.into()),
+                Ok(credential) => Authentication::Accepted(AuthenticatedCaller::new(credential)),
+                Err(failure) => Authentication::Rejected(failure),
             }
         }
     }

@@ -14,6 +14,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU32, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -22,8 +23,9 @@ use rpcrdma::{
     client::{CallError, CallOptions, Channel},
     engine::{CallFailure, ConnectionCounters},
     rpc::{
-        AuthFailure, AuthStat, AuthenticatedCaller, Authenticator, CallHeader, Credential, OpaqueAuth, Protection,
-        RpcError, Seal, Secured, Security, SecurityError,
+        AuthFailure, AuthStat, AuthenticatedCaller, Authentication, Authenticator, CallHeader, CallIdentity,
+        CallSecurity, Credential, OpaqueAuth, Protection, ReceivedCall, ReplySecurity, RpcError, Seal, Secured,
+        Security, SecurityError, SecurityFuture, SecurityLink,
     },
     server::Server,
 };
@@ -38,6 +40,8 @@ const WRAPPING: usize = 8;
 struct Scrambled {
     key: u8,
     sequence: u32,
+    /// `true` if no body can be protected.
+    fails: bool,
 }
 
 /// Returns the authentication code of a message under a key.
@@ -56,6 +60,9 @@ fn checksum(body: &[u8], key: u8) -> u32 {
 impl Protection for Scrambled {
     fn wrap(&self, body: Bytes) -> Result<Bytes, SecurityError> {
         assert_eq!(body.len() % 4, 0, "XDR");
+        if self.fails {
+            return Err(SecurityError("the context has been destroyed".into()));
+        }
         let scrambled: Vec<u8> = body.iter().map(|byte| byte ^ self.key).collect();
         let (sequence, sum) = (self.sequence.to_be_bytes(), checksum(&scrambled, self.key).to_be_bytes());
         Ok([&sequence[..], &sum, &scrambled].concat().into())
@@ -89,6 +96,7 @@ struct Mic {
     sequence: u32,
     /// The sealed headers, up to the end of the credential.
     sealed: Arc<Mutex<Vec<Bytes>>>,
+    protects: bool,
 }
 
 impl Seal for Mic {
@@ -100,11 +108,18 @@ impl Seal for Mic {
         }
         Ok(opaque(&mac(self.key, header)))
     }
+}
 
+impl CallSecurity for Mic {
     // RFC 2203 §5.3.3.2.
     fn verify(&self, verifier: &OpaqueAuth) -> Result<(), SecurityError> {
         let expected = opaque(&mac(self.key, &self.sequence.to_be_bytes()));
         if *verifier == expected { Ok(()) } else { Err(SecurityError("verifier not from the server".into())) }
+    }
+
+    fn protection(&self) -> Option<Arc<dyn Protection>> {
+        let scrambled = || Arc::new(Scrambled { key: self.key, sequence: self.sequence, fails: false });
+        self.protects.then(|| scrambled() as Arc<dyn Protection>)
     }
 }
 
@@ -124,15 +139,23 @@ struct Context {
 }
 
 impl Security for Context {
-    fn secure(&self) -> Result<Secured, SecurityError> {
-        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
-        if sequence == EXPIRED {
-            return Err(SecurityError("the context has expired".into()));
-        }
-        let protection = Scrambled { key: self.key, sequence };
-        let protection = (!self.authentication_only).then(|| Arc::new(protection) as Arc<dyn Protection>);
-        let seal = Arc::new(Mic { key: self.key, sequence, sealed: Arc::clone(&self.sealed) });
-        Ok(Secured { credential: opaque(&sequence.to_be_bytes()), seal, protection })
+    fn secure<'a>(
+        &'a self,
+        call: CallIdentity,
+        link: SecurityLink<'a>,
+    ) -> SecurityFuture<'a, Result<Secured, SecurityError>> {
+        assert!(call.program > 0 && link.peer_addr().port() > 0);
+        Box::pin(async {
+            // A context that is not ready when the call starts.
+            tokio::task::yield_now().await;
+            let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
+            if sequence == EXPIRED {
+                return Err(SecurityError("the context has expired".into()));
+            }
+            let (key, protects) = (self.key, !self.authentication_only);
+            let call = Arc::new(Mic { key, sequence, sealed: Arc::clone(&self.sealed), protects });
+            Ok(Secured { credential: opaque(&sequence.to_be_bytes()), call })
+        })
     }
 }
 
@@ -144,6 +167,10 @@ struct Guard {
     authentication_only: bool,
     /// `true` if replies get a wrong verifier.
     impostor: bool,
+    /// The behavior of the security of replies.
+    reply: ReplyBehavior,
+    /// The time that each decision takes.
+    delay: Option<Duration>,
     /// The key of the bodies, if it differs from `key`.
     body_key: Option<u8>,
     let_in: Arc<AtomicUsize>,
@@ -151,29 +178,75 @@ struct Guard {
     seen: Arc<Mutex<(HashSet<u32>, Vec<Bytes>)>>,
 }
 
+/// The behavior of the security of replies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum ReplyBehavior {
+    #[default]
+    Works,
+    /// No verifier can be made.
+    FailsToSign,
+    /// No results can be protected.
+    FailsToWrap,
+}
+
+/// The security of one reply.
+#[derive(Debug)]
+struct Reply {
+    key: u8,
+    sequence: u32,
+    body_key: Option<u8>,
+    behavior: ReplyBehavior,
+}
+
+impl ReplySecurity for Reply {
+    fn verifier(&self) -> Result<OpaqueAuth, AuthFailure> {
+        match self.behavior {
+            ReplyBehavior::FailsToSign => Err(AuthStat::RpcsecGssCtxproblem.into()),
+            _ => Ok(opaque(&mac(self.key, &self.sequence.to_be_bytes()))),
+        }
+    }
+
+    fn protection(&self) -> Option<Arc<dyn Protection>> {
+        let (key, fails) = (self.body_key?, self.behavior == ReplyBehavior::FailsToWrap);
+        Some(Arc::new(Scrambled { key, sequence: self.sequence, fails }))
+    }
+}
+
 fn sequence(call: &CallHeader) -> Option<u32> {
     let body = call.credential.body.first_chunk().copied().map(u32::from_be_bytes);
     body.filter(|_| call.credential.flavor == FLAVOR)
 }
 
-impl Authenticator for Guard {
-    fn authenticate(&self, call: &CallHeader, header: &[u8]) -> Result<AuthenticatedCaller, AuthFailure> {
-        let sequence = sequence(call).ok_or(AuthFailure::from(AuthStat::AuthTooweak))?;
+impl Guard {
+    fn decide(&self, call: &ReceivedCall<'_>) -> Result<AuthenticatedCaller, AuthFailure> {
+        let (header, signed) = (call.header, call.signed);
+        let sequence = sequence(header).ok_or(AuthFailure::from(AuthStat::AuthTooweak))?;
         // RFC 2203 §5.3.3.1: the verifier covers the header as received.
-        if call.verifier != opaque(&mac(self.key, header)) {
+        if header.verifier != opaque(&mac(self.key, signed)) {
             return Err(AuthStat::RpcsecGssCredproblem.into());
         }
         let mut seen = self.seen.lock().unwrap();
         assert!(seen.0.insert(sequence), "sequence number used twice");
-        seen.1.push(Bytes::copy_from_slice(header));
+        seen.1.push(Bytes::copy_from_slice(signed));
         self.let_in.fetch_add(1, Ordering::Relaxed);
-        let verifier = opaque(&mac(if self.impostor { !self.key } else { self.key }, &sequence.to_be_bytes()));
-        Ok(AuthenticatedCaller { credential: Credential::Other(call.credential.clone()), verifier })
+        let body_key = (!self.authentication_only).then(|| self.body_key.unwrap_or(self.key));
+        let key = if self.impostor { !self.key } else { self.key };
+        let security = Reply { key, sequence, body_key, behavior: self.reply };
+        Ok(AuthenticatedCaller::new(Credential::Other(header.credential.clone())).with_security(Arc::new(security)))
     }
+}
 
-    fn protection(&self, call: &CallHeader) -> Option<Arc<dyn Protection>> {
-        let sequence = sequence(call).filter(|_| !self.authentication_only)?;
-        Some(Arc::new(Scrambled { key: self.body_key.unwrap_or(self.key), sequence }))
+impl Authenticator for Guard {
+    fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication {
+        assert_eq!((call.peer_addr.port() > 0, call.local_addr.port() > 0), (true, true));
+        let decision = self.decide(call).into();
+        match self.delay {
+            None => decision,
+            Some(delay) => Authentication::Pending(Box::pin(async move {
+                tokio::time::sleep(delay).await;
+                decision
+            })),
+        }
     }
 }
 
@@ -361,8 +434,63 @@ async fn reply_to_a_panic_has_a_verifier(transport: Transport) {
     }
 }
 
+/// RFC 2203 §5.3.3.4.1: the server denies a call whose reply it cannot sign. The client does not expect a verifier then.
+async fn unsigned_replies_are_denials(transport: Transport) {
+    for authentication_only in [true, false] {
+        let guard = Guard { authentication_only, reply: ReplyBehavior::FailsToSign, ..keyed(3).0 };
+        let (_server, _state, channel) =
+            secured(&transport, guard, Context { authentication_only, ..keyed(3).1 }).await;
+        let denied = RpcError::Authentication(AuthStat::RpcsecGssCtxproblem.into());
+        for error in [
+            call::<Null>(&channel, &()).await.unwrap_err(),
+            call::<Missing>(&channel, &()).await.unwrap_err(),
+            call::<Panic>(&channel, &0).await.unwrap_err(),
+        ] {
+            assert!(matches!(error, CallError::Rpc { source, .. } if source == denied), "{error}");
+        }
+    }
+}
+
+/// RFC 2203 §5.3.3.4.4: results that cannot be protected are not sent. Over RDMA, a transport error ends the call, so that it
+/// does not hold its credit (RFC 8166 §4.5.4).
+async fn unprotected_results_are_not_sent(transport: Transport) {
+    let is_tcp = matches!(transport, Transport::Tcp);
+    let guard = Guard { reply: ReplyBehavior::FailsToWrap, ..keyed(3).0 };
+    let (_server, state, channel) = secured(&transport, guard, keyed(3).1).await;
+    let options = CallOptions::new().timeout(Duration::from_millis(if is_tcp { 200 } else { 20_000 }));
+    let error = channel.call::<Put>(&Data(vec![7; 50].into()), options).await.unwrap_err();
+    match error {
+        CallError::Transport { failure: CallFailure::DeadlineExceeded { sent: true }, .. } if is_tcp => {}
+        CallError::Transport { failure: CallFailure::ChunkError, .. } if !is_tcp => {}
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(state.put_bytes.load(Ordering::SeqCst), 50, "the handler has run");
+    // An error status has no results, so it is sent.
+    let error = call::<Missing>(&channel, &()).await.unwrap_err();
+    assert!(matches!(error, CallError::Rpc { source: RpcError::ProcedureUnavailable, .. }), "{error}");
+}
+
+/// A decision that takes time does not delay other calls of the connection.
+async fn slow_decisions(transport: Transport) {
+    let guard = Guard { delay: Some(Duration::from_millis(300)), ..keyed(3).0 };
+    let (_server, _state, channel) = secured(&transport, guard, keyed(3).1).await;
+    // Raises the number of credits.
+    call::<Null>(&channel, &()).await.unwrap();
+    let begun = std::time::Instant::now();
+    let all: Vec<_> = (0..8).map(|n| tokio::spawn(echo(channel.clone(), vec![n; 100 << n].into()))).collect();
+    for one in all {
+        one.await.unwrap();
+    }
+    assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
+}
+
+async fn echo(channel: Channel, data: Bytes) {
+    assert_eq!(call::<Echo>(&channel, &data).await.unwrap(), data);
+}
+
 over_each!(
     nothing_is_reduced authentication_only verifiers_cover_the_header invalid_bodies_and_verifiers reply_to_a_panic_has_a_verifier
+    unsigned_replies_are_denials unprotected_results_are_not_sent slow_decisions
 );
 
 /// A client that reduces items of a protected call gets ERR_CHUNK, as for items that are not eligible (RFC 8166 §6.1,

@@ -14,7 +14,9 @@ use rpcrdma::{
     client::{CallError, CallOptions, Channel, ConnectError, Reconnect},
     config::ConnectionConfig,
     engine::{CallFailure, CloseReason},
-    rpc::{AuthFailure, AuthStat, AuthenticatedCaller, Authenticator, CallHeader, Credential, OpaqueAuth, RpcError},
+    rpc::{
+        AuthStat, AuthenticatedCaller, Authentication, Authenticator, Credential, OpaqueAuth, ReceivedCall, RpcError,
+    },
     server::{BindError, InboundCall, ReplyFuture, Server, Service},
     service::{Procedure, ReplyBounds},
 };
@@ -98,16 +100,14 @@ async fn programs_and_versions(transport: Transport) {
 struct UserSeven;
 
 impl Authenticator for UserSeven {
-    fn authenticate(&self, call: &CallHeader, _: &[u8]) -> Result<AuthenticatedCaller, AuthFailure> {
-        match Credential::from_opaque(&call.credential)? {
-            credential @ Credential::Sys(_) => {
-                let Credential::Sys(parms) = &credential else { unreachable!() };
-                match parms.uid {
-                    7 => Ok(AuthenticatedCaller { credential, verifier: OpaqueAuth::none() }),
-                    _ => Err(AuthStat::AuthRejectedcred.into()),
-                }
+    fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication {
+        match Credential::from_opaque(&call.header.credential) {
+            Ok(Credential::Sys(parms)) if parms.uid == 7 => {
+                Authentication::Accepted(AuthenticatedCaller::new(Credential::Sys(parms)))
             }
-            _ => Err(AuthStat::AuthTooweak.into()),
+            Ok(Credential::Sys(_)) => Authentication::Rejected(AuthStat::AuthRejectedcred.into()),
+            Ok(_) => Authentication::Rejected(AuthStat::AuthTooweak.into()),
+            Err(failure) => Authentication::Rejected(failure),
         }
     }
 }

@@ -33,6 +33,8 @@ pub mod source {
     pub const RPCRDMA1: &str = include_str!("../xdr/rpcrdma1.x");
     /// `rpcrdma2.x`: the headers of RPC-over-RDMA version 2 (draft-ietf-nfsv4-rpcrdma-version-two-01).
     pub const RPCRDMA2: &str = include_str!("../xdr/rpcrdma2.x");
+    /// `rpcsec_gss.x`: RPCSEC_GSS version 1 (RFC 2203).
+    pub const RPCSEC_GSS: &str = include_str!("../xdr/rpcsec_gss.x");
     /// `rpcbind.x`: rpcbind versions 3 and 4, and version 2, the port mapper (RFC 1833).
     pub const RPCBIND: &str = include_str!("../xdr/rpcbind.x");
     /// `mount3.x`: MOUNT version 3 (RFC 1813, appendix I).
@@ -68,6 +70,11 @@ pub mod rpcrdma1 {
 /// The headers of RPC-over-RDMA version 2 (draft-ietf-nfsv4-rpcrdma-version-two-01), generated from [`source::RPCRDMA2`].
 pub mod rpcrdma2 {
     specification!("xdr/rpcrdma2.x");
+}
+
+/// RPCSEC_GSS version 1 (RFC 2203), generated from [`source::RPCSEC_GSS`].
+pub mod rpcsec_gss {
+    specification!("xdr/rpcsec_gss.x");
 }
 
 /// rpcbind versions 3 and 4, and version 2, the port mapper (RFC 1833), generated from [`source::RPCBIND`] and

@@ -168,6 +168,7 @@ fn formatting_and_stripping_change_nothing() {
         ("rpc.x", source::RPC),
         ("rpcrdma1.x", source::RPCRDMA1),
         ("rpcrdma2.x", source::RPCRDMA2),
+        ("rpcsec_gss.x", source::RPCSEC_GSS),
         ("rpcbind.x", source::RPCBIND),
         ("mount3.x", source::MOUNT3),
         ("nfs3.x", source::NFS3),

@@ -141,7 +141,7 @@ impl ChannelBuilder {
     }
 
     /// Secures the calls. `security` supplies their credentials, in place of [`credential`](Self::credential) and of
-    /// [`CallOptions::credential`](super::CallOptions::credential).
+    /// [`CallOptions::credential`](super::CallOptions::credential). It is also used after a reconnect.
     ///
     /// Direct data placement is disabled for calls whose bodies are protected, and the caller's landing buffers are not used
     /// (RFC 8166 §8.2.2.3).

@@ -5,7 +5,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{error::CallError, link::ChannelLink};
@@ -13,11 +12,11 @@ use crate::{
     engine::{
         CallFailure, CallPolicy, IncomingReply, MessagePayload, OutgoingCall, ReplyResources, ResultChunk, message_buf,
     },
-    memory::{LandingPool, MessageBuf, Output as _, PayloadBuf},
-    rpc::{self, CallHeader, OpaqueAuth, Protection, ReplyHeader, ReplyHeaderError, RpcError, Seal, Secured},
+    memory::{LandingPool, PayloadBuf},
+    rpc::{self, CallHeader, OpaqueAuth, ReplyHeader, ReplyHeaderError, Seal, Secured, Security},
     service::{Procedure, ReplyBounds},
     session::ChannelConfig,
-    xdr::{DecodeError, DecodeLimits, Decoder, FlatSink, ReducedItem, ReducingSink, XdrEncode, encode_to_bytes},
+    xdr::{DecodeError, DecodeLimits, Decoder, ReducedItem, ReducingSink, XdrEncode},
 };
 
 /// The options of one call. They take precedence over the channel's defaults.
@@ -38,6 +37,7 @@ pub struct CallOptions {
     pub(super) deadline: Option<Instant>,
     landing: SmallVec<[Landing; 1]>,
     pub(super) credential: Option<OpaqueAuth>,
+    pub(super) security: Option<Arc<dyn Security>>,
     repeatable: bool,
     /// Boxed because it is rarely set, and would enlarge every call.
     reply_bounds: Option<Box<ReplyBounds>>,
@@ -179,6 +179,45 @@ impl CallOptions {
         self.credential = Some(credential);
         self
     }
+
+    /// Secures the call with `security` in place of the channel's. Use it if one connection carries the calls of several users.
+    ///
+    /// The channel does not [close](Security::close) this security.
+    pub fn security(mut self, security: Arc<dyn Security>) -> Self {
+        self.security = Some(security);
+        self
+    }
+
+    /// Returns `true` if the server may execute the call twice.
+    pub(super) fn is_idempotent(&self, callee: CallTarget) -> bool {
+        // RPC-over-RDMA v2 §6.4: such a call may be resent with more room for its reply.
+        callee.idempotent || self.repeatable
+    }
+
+    /// Returns the Write chunks of one attempt of the call.
+    fn result_chunks(
+        &mut self,
+        procedure: &'static str,
+        bounds: &ReplyBounds,
+    ) -> Result<SmallVec<[ResultChunk; 1]>, CallError> {
+        let surplus = self.landing.iter().enumerate().skip(bounds.chunks.len());
+        if let Some((index, len)) = surplus.filter_map(|(index, landing)| Some((index, landing.len()?))).next() {
+            return Err(CallError::Landing { procedure, index, len, needed: 0 });
+        }
+        let mut chunks = SmallVec::new();
+        // RFC 8166 §4.3.2.2: each chunk has room for the longest item allowed by the bounds.
+        for (index, &max_len) in bounds.chunks.iter().enumerate() {
+            let landing = self.landing.get_mut(index);
+            if let Some(len) = landing.as_ref().and_then(|landing| landing.len())
+                && (len as u64) < max_len
+            {
+                return Err(CallError::Landing { procedure, index, len, needed: max_len });
+            }
+            let landing = landing.and_then(Landing::take);
+            chunks.push(ResultChunk { max_len, landing });
+        }
+        Ok(chunks)
+    }
 }
 
 /// The procedure that is called.
@@ -197,15 +236,17 @@ impl CallTarget {
         let (program, version, number) = (P::PROGRAM, P::VERSION, P::NUMBER);
         Self { program, version, number, name: P::NAME, idempotent: P::IDEMPOTENT }
     }
+
+    /// Returns the header of a call with `credential`. The engine assigns the XID. The verifier covers the XID, so it is made
+    /// later.
+    pub(super) fn header(self, credential: &OpaqueAuth) -> CallHeader {
+        let header = CallHeader::new(0, self.program, self.version, self.number);
+        CallHeader { credential: credential.clone(), ..header }
+    }
 }
 
-/// The security of one call.
-pub(super) struct CallSecurity {
-    seal: Arc<dyn Seal>,
-    protection: Option<Arc<dyn Protection>>,
-}
-
-/// Encodes one call into memory from the connection's pool. The returned security, if any, is an argument of [`decode`].
+/// Encodes one call into memory from the connection's pool. The bodies of a `secured` call are not protected.
+#[allow(clippy::too_many_arguments)]
 pub(super) fn encode<A: XdrEncode>(
     link: &ChannelLink,
     config: &ChannelConfig,
@@ -214,87 +255,45 @@ pub(super) fn encode<A: XdrEncode>(
     args: &A,
     options: &mut CallOptions,
     deadline: Option<Instant>,
-) -> Result<(OutgoingCall, Option<CallSecurity>), CallError> {
-    let procedure = callee.name;
-    // RPC-over-RDMA v2 §6.4: such a call may be resent with more room for its reply.
-    let idempotent = callee.idempotent || options.repeatable;
-    let surplus = options.landing.iter().enumerate().skip(bounds.chunks.len());
-    if let Some((index, len)) = surplus.filter_map(|(index, landing)| Some((index, landing.len()?))).next() {
-        return Err(CallError::Landing { procedure, index, len, needed: 0 });
-    }
-    let mut chunks = SmallVec::new();
-    // RFC 8166 §4.3.2.2: each chunk has room for the longest item allowed by the bounds.
-    for (index, &max_len) in bounds.chunks.iter().enumerate() {
-        let landing = options.landing.get_mut(index);
-        if let Some(len) = landing.as_ref().and_then(|landing| landing.len())
-            && (len as u64) < max_len
-        {
-            return Err(CallError::Landing { procedure, index, len, needed: max_len });
-        }
-        let landing = landing.and_then(Landing::take);
-        chunks.push(ResultChunk { max_len, landing });
-    }
-
+    secured: Option<&Secured>,
+) -> Result<OutgoingCall, CallError> {
+    let chunks = options.result_chunks(callee.name, bounds)?;
     let engine = &config.connection.engine;
-    let secured = match &config.security {
-        None => None,
-        Some(security) => {
-            Some(security.secure().map_err(|source| CallError::Security { procedure, sent: false, source })?)
-        }
+    let (credential, seal) = match secured {
+        None => (options.credential.as_ref().unwrap_or(&config.credential), None),
+        Some(secured) => (&secured.credential, Some(Arc::clone(&secured.call) as Arc<dyn Seal>)),
     };
-    let credential = match &secured {
-        None => options.credential.as_ref().unwrap_or(&config.credential),
-        Some(secured) => &secured.credential,
-    };
-    // The engine assigns the XID. The verifier covers the XID, so it is made later.
-    let header = CallHeader {
-        credential: credential.clone(),
-        ..CallHeader::new(0, callee.program, callee.version, callee.number)
-    };
-    let max_verifier = rpc::max_reply_verifier(credential);
-    let guard = secured.map(|Secured { seal, protection, .. }| CallSecurity { seal, protection });
-    let seal = guard.as_ref().map(|guard| Arc::clone(&guard.seal));
-    if let Some(protection) = guard.as_ref().and_then(|guard| guard.protection.as_deref()) {
-        let message = message_buf(&engine.pool, engine.send_size as usize);
-        let message = protect(message, &header, args, protection, procedure)?;
-        // RFC 8166 §8.2.2.3: wrapped results are not reduced, so they need no Write chunks.
-        let reply = ReplyResources {
-            max_inline: rpc::max_reply_len(max_verifier, protection.max_wrapped(bounds.whole())),
-            chunks: SmallVec::new(),
-        };
-        let policy = CallPolicy { idempotent, protected: true };
-        return Ok((OutgoingCall { message, reduced: SmallVec::new(), reply, deadline, policy, seal }, guard));
-    }
     // The buffer has the size of the longest inline message, and grows on demand. The engine decides what is sent inline.
     let mut message = message_buf(&engine.pool, engine.send_size as usize);
     let mut sink = ReducingSink::for_engine(&mut message, engine.min_reduce);
-    header
+    callee
+        .header(credential)
         .encode(&mut sink)
         .and_then(|()| args.encode(&mut sink))
-        .map_err(|source| CallError::Encode { procedure, source })?;
+        .map_err(|source| CallError::Encode { procedure: callee.name, source })?;
     let (reduced, copied): (SmallVec<[ReducedItem; 1]>, u64) = sink.finish();
     link.port.add_copied_eligible(copied);
-    let max_inline = rpc::max_reply_len(max_verifier, bounds.inline);
+    let max_inline = rpc::max_reply_len(rpc::max_reply_verifier(credential), bounds.inline);
     let reply = ReplyResources { max_inline, chunks };
-    let policy = CallPolicy { idempotent, protected: false };
-    Ok((OutgoingCall { message, reduced, reply, deadline, policy, seal }, guard))
+    let policy = CallPolicy { idempotent: options.is_idempotent(callee), protected: false };
+    Ok(OutgoingCall { message, reduced, reply, deadline, policy, seal })
 }
 
-/// Encodes a call whose arguments are protected. No eligible item is reduced (RFC 8166 §8.2.2.3).
-fn protect<A: XdrEncode>(
-    mut message: MessageBuf,
-    header: &CallHeader,
-    args: &A,
-    protection: &dyn Protection,
-    procedure: &'static str,
-) -> Result<MessageBuf, CallError> {
-    let encode = |source| CallError::Encode { procedure, source };
-    header.encode(&mut FlatSink::new(&mut message)).map_err(encode)?;
-    let wrapped = encode_to_bytes(args).map_err(encode).and_then(|body| {
-        protection.wrap(body).map_err(|source| CallError::Security { procedure, sent: false, source })
-    })?;
-    message.append(&wrapped);
-    Ok(message)
+/// Returns a decoder of the message of a reply.
+pub(super) fn decoder(reply: &IncomingReply, limits: DecodeLimits) -> Decoder<'_> {
+    let decoder = match &reply.payload {
+        MessagePayload::Inline(message) => Decoder::new(message),
+        MessagePayload::Long(bytes) => Decoder::shared(bytes),
+    };
+    decoder.with_write_chunks(&reply.writes).with_limits(limits)
+}
+
+/// Decodes the header of a reply.
+pub(super) fn decode_header(procedure: &'static str, decoder: &mut Decoder<'_>) -> Result<ReplyHeader, CallError> {
+    ReplyHeader::decode(decoder).map_err(|error| match error {
+        ReplyHeaderError::Malformed(source) => CallError::from_decode(procedure, source),
+        fault => CallError::Transport { procedure, failure: CallFailure::BadReply(fault.to_string()) },
+    })
 }
 
 /// Decodes one reply. `read` decodes the result.
@@ -302,41 +301,16 @@ pub(super) fn decode<R>(
     procedure: &'static str,
     reply: &IncomingReply,
     limits: DecodeLimits,
-    guard: Option<CallSecurity>,
     read: impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError>,
 ) -> Result<R, CallError> {
-    let decoder = match &reply.payload {
-        MessagePayload::Inline(message) => Decoder::new(message),
-        MessagePayload::Long(bytes) => Decoder::shared(bytes),
-    };
-    let mut decoder = decoder.with_write_chunks(&reply.writes).with_limits(limits);
-    match ReplyHeader::decode(&mut decoder) {
-        Ok(header) => {
-            let insecure = |source| CallError::Security { procedure, sent: true, source };
-            // RFC 2203 §5.3.3.2: an accepted reply has a verifier. A denied reply has none (RFC 5531 §9).
-            if let Some(guard) = &guard
-                && !header.outcome.as_ref().is_err_and(RpcError::is_denied)
-            {
-                guard.seal.verify(&header.verifier).map_err(insecure)?;
-            }
-            // RFC 2203 §5.3.3.4: only results are protected, so an error status is not.
-            header.outcome.map_err(|source| CallError::Rpc { procedure, source })?;
-            if let Some(protection) = guard.and_then(|guard| guard.protection) {
-                let body = Bytes::copy_from_slice(decoder.rest());
-                let body = protection.unwrap(body).map_err(insecure)?;
-                return decode_body(procedure, Decoder::shared(&body).with_limits(limits), read);
-            }
-        }
-        Err(ReplyHeaderError::Malformed(source)) => return Err(CallError::from_decode(procedure, source)),
-        Err(fault) => {
-            let failure = CallFailure::BadReply(fault.to_string());
-            return Err(CallError::Transport { procedure, failure });
-        }
-    }
+    let mut decoder = decoder(reply, limits);
+    let header = decode_header(procedure, &mut decoder)?;
+    header.outcome.map_err(|source| CallError::Rpc { procedure, source })?;
     decode_body(procedure, decoder, read)
 }
 
-fn decode_body<R>(
+/// Decodes the result of a call, and nothing after it.
+pub(super) fn decode_body<R>(
     procedure: &'static str,
     mut decoder: Decoder<'_>,
     read: impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError>,

@@ -21,9 +21,10 @@ use super::{
     call::{self, CallOptions, CallTarget},
     dial::Dial,
     error::{CallError, ConnectError},
-    link::ChannelLink,
+    link::{ChannelLink, within},
     peers,
     reconnect::{Backoff, Reconnect},
+    secured::{self, ControlConnection},
 };
 use crate::{
     chain::ErrorChain,
@@ -168,6 +169,10 @@ impl Channel {
     /// Closes the channel gracefully. Later calls fail, calls in flight finish, and then the connection is closed. The server's
     /// calls are served as long as calls are in flight.
     ///
+    /// The security of the channel, if it has one, destroys its security context first ([`Security::close`]).
+    ///
+    /// [`Security::close`]: crate::rpc::Security::close
+    ///
     /// Returns when the connection is closed. Calls without a deadline may delay that without bound. For a channel made by
     /// [`Context::callback`](crate::server::Context::callback), the connection stays open, because the channel does not own it.
     #[doc(alias = "clnt_destroy")]
@@ -181,6 +186,11 @@ impl Channel {
         self.0.closing.notify_waiters();
         if !link.is_owned {
             return;
+        }
+        if let Some(security) = self.0.config.security.as_ref().filter(|_| !link.port.is_closed()) {
+            let deadline = tokio::time::Instant::now().into_std().checked_add(CLOSE_TIMEOUT);
+            let control = ControlConnection::new(&link, &self.0.config, deadline);
+            security.close(control.link()).await;
         }
         link.port.send(DriverCommand::Drain);
         link.port.wait_closed().await;
@@ -333,6 +343,19 @@ impl Channel {
                 None => return Ok(Attempt::Failed(CallFailure::DeadlineExceeded { sent: false })),
             },
         };
+        if let Some(security) = options.security.as_ref().or(config.security.as_ref()).map(Arc::clone) {
+            let attempt =
+                secured::attempt(&*security, &link, config, span, callee, bounds, args, options, deadline, read);
+            // Boxed because it would enlarge the future of every call.
+            let result = Box::pin(attempt).await;
+            if link.negotiates.load(Ordering::Relaxed) && !matches!(result, Ok(Err(_))) {
+                self.note_version(&link);
+            }
+            return Ok(match result? {
+                Ok(reply) => Attempt::Replied(reply),
+                Err(failure) => Attempt::Failed(failure),
+            });
+        }
         let permit = match link.port.try_reserve() {
             Some(permit) => permit,
             None => match within(deadline, link.port.reserve()).await {
@@ -341,11 +364,11 @@ impl Channel {
                 None => return Ok(Attempt::Failed(CallFailure::DeadlineExceeded { sent: false })),
             },
         };
-        let (waiting, guard) = {
-            let (outgoing, guard) = call::encode(&link, config, callee, bounds, args, options, deadline)?;
+        let waiting = {
+            let outgoing = call::encode(&link, config, callee, bounds, args, options, deadline, None)?;
             trace::with_peer(span, link.info.peer_addr);
             trace::sent(span, &outgoing);
-            (link.call(permit, outgoing), guard)
+            link.call(permit, outgoing)
         };
         let reply = match waiting {
             Ok(waiting) => waiting.await,
@@ -353,16 +376,13 @@ impl Channel {
         };
         let reply = match reply {
             Ok(reply) => reply,
-            Err(CallFailure::Security(source)) => {
-                return Err(CallError::Security { procedure: callee.name, sent: false, source });
-            }
             Err(failure) => return Ok(Attempt::Failed(failure)),
         };
         trace::replied(span, &reply);
         if link.negotiates.load(Ordering::Relaxed) {
             self.note_version(&link);
         }
-        call::decode(callee.name, &reply, config.connection.decode_limits, guard, read).map(Attempt::Replied)
+        call::decode(callee.name, &reply, config.connection.decode_limits, read).map(Attempt::Replied)
     }
 
     /// Reads the version of the connection after its first reply, when the version is final.
@@ -504,6 +524,10 @@ impl Channel {
     }
 }
 
+/// The timeout of each call that ends the use of a security context.
+// RFC 2203 §5.4: a failure to destroy a context needs no action.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// The longest time that a call without a deadline waits for the end of a pause between attempts to connect.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
@@ -542,14 +566,6 @@ fn after(earlier: Option<CallFailure>, error: CallError) -> CallError {
             CallError::Transport { procedure, failure }
         }
         error => error,
-    }
-}
-
-/// Returns the output of `future`, or `None` if `deadline` passes first.
-async fn within<F: Future>(deadline: Option<Instant>, future: F) -> Option<F::Output> {
-    match deadline {
-        Some(deadline) => tokio::time::timeout_at(deadline.into(), future).await.ok(),
-        None => Some(future.await),
     }
 }
 

@@ -1,12 +1,16 @@
 //! The connection of a channel.
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::{
+    future::Future,
+    sync::{Arc, atomic::AtomicBool},
+    time::Instant,
+};
 
 use tokio::sync::SemaphorePermit;
 
 use crate::{
     driver::{DriverCommand, DriverPort, PendingCall},
-    engine::{CallFailure, OutgoingCall},
+    engine::{CallFailure, IncomingReply, OutgoingCall},
     session::ChannelInfo,
 };
 
@@ -26,6 +30,22 @@ impl ChannelLink {
         let slot = self.port.start(permit, call)?;
         Ok(PendingCall::new(&self.port, slot))
     }
+
+    /// Waits for a free slot, sends a call, and waits for its reply.
+    pub(super) async fn send(
+        &self,
+        call: OutgoingCall,
+        deadline: Option<Instant>,
+    ) -> Result<IncomingReply, CallFailure> {
+        let permit = match self.port.try_reserve() {
+            Some(permit) => permit,
+            None => match within(deadline, self.port.reserve()).await {
+                Some(permit) => permit?,
+                None => return Err(CallFailure::DeadlineExceeded { sent: false }),
+            },
+        };
+        self.call(permit, call)?.await
+    }
 }
 
 impl Drop for ChannelLink {
@@ -35,5 +55,13 @@ impl Drop for ChannelLink {
         } else {
             self.port.let_go();
         }
+    }
+}
+
+/// Returns the output of `future`, or `None` if `deadline` passes first.
+pub(super) async fn within<F: Future>(deadline: Option<Instant>, future: F) -> Option<F::Output> {
+    match deadline {
+        Some(deadline) => tokio::time::timeout_at(deadline.into(), future).await.ok(),
+        None => Some(future.await),
     }
 }

@@ -31,6 +31,7 @@ mod error;
 mod link;
 mod peers;
 mod reconnect;
+mod secured;
 
 pub use self::{
     builder::ChannelBuilder,

@@ -296,7 +296,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
     fn answer(&mut self, token: ReplyToken, answer: ReplyCommand) {
         match answer {
             ReplyCommand::Reply(reply) => self.engine.reply(token, reply),
-            ReplyCommand::ChunkError => self.engine.reply_error(token),
+            ReplyCommand::ChunkError | ReplyCommand::Discard => self.engine.reply_error(token),
         }
     }
 

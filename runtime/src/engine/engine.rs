@@ -69,8 +69,9 @@ pub trait Engine {
     /// Replies to a call. An [`EngineEvent::ReplySent`] follows. Does nothing if the call already has a reply.
     fn reply(&mut self, token: ReplyToken, reply: OutgoingReply);
 
-    /// Rejects a call with a transport error, because its chunks contain items that are not DDP-eligible (RFC 8166 §6.1). A byte
-    /// stream has no such error and sends no reply. An [`EngineEvent::ReplySent`] follows.
+    /// Rejects a call with a transport error, because its chunks contain items that are not DDP-eligible (RFC 8166 §6.1), or
+    /// because it gets no RPC reply (RFC 2203 §5.3.3.1). A byte stream has no such error and sends no reply. An
+    /// [`EngineEvent::ReplySent`] follows.
     fn reply_error(&mut self, token: ReplyToken);
 
     /// Closes the connection gracefully for this reason. [`EngineEvent::Closed`] is the last event.

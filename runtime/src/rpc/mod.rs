@@ -21,12 +21,20 @@ pub mod wire {
 
 pub use auth::Credential;
 #[cfg(feature = "std")]
-pub use authenticator::{AuthenticatedCaller, Authenticator, StandardAuthenticator};
+pub use authenticator::{
+    AuthenticatedCaller, Authentication, AuthenticationFuture, Authenticator, ReceivedCall, ReplySecurity,
+    StandardAuthenticator,
+};
 pub use call::{CallHeader, CallHeaderError};
 pub use error::{AuthFailure, RpcError};
 pub use reply::{ReplyHeader, ReplyHeaderError, max_reply_len, max_reply_verifier};
 #[cfg(feature = "std")]
-pub use security::{Protection, Seal, Secured, Security, SecurityError};
+pub(crate) use security::ControlPort;
+#[cfg(feature = "std")]
+pub use security::{
+    CallIdentity, CallSecurity, ControlCall, ControlReply, Principal, Protection, ProtectionLevel, Seal, Secured,
+    Security, SecurityError, SecurityFuture, SecurityLink,
+};
 pub use wire::{AuthFlavor, AuthStat, AuthsysParms, OpaqueAuth, RPC_VERS};
 #[cfg(feature = "std")]
 pub(crate) use words::peek_words;

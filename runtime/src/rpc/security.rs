@@ -1,5 +1,12 @@
-//! Extension points for security flavors such as RPCSEC_GSS (RFC 2203): verifiers of calls, and protection of arguments and
-//! results.
+//! The interface of security flavors such as RPCSEC_GSS (RFC 2203): verifiers of calls, protection of arguments and results,
+//! and the calls that create and destroy security contexts.
+//!
+//! | at the client | at the server | purpose |
+//! | --- | --- | --- |
+//! | [`Security`] | [`Authenticator`](super::Authenticator) | one for a channel or a server; holds the security contexts |
+//! | [`CallSecurity`] | [`ReplySecurity`](super::ReplySecurity) | one for each call |
+//! | [`Protection`] | [`Protection`] | protects the bodies of one call |
+//! | [`ControlCall`] | [`Authentication`](super::Authentication)`::Answered` | calls of the flavor itself, which no service sees |
 //!
 //! A **sealed** call has a verifier over its own header, from the XID to the end of the credential (RFC 2203 §5.3.1). The
 //! verifier of its reply covers the call's sequence number (§5.3.3.2). The engine assigns the XID when it sends the call, and
@@ -9,29 +16,60 @@
 //! padding, which is not sent, would be missing when the receiver checks the body. Therefore the engine **does not reduce**
 //! protected calls. Their only chunks are the Position-Zero Read chunk of a Long call and the Reply chunk (RFC 8166 §8.2.2.3;
 //! RPC-over-RDMA version 2, §11.2.2.3). Flavors that only authenticate, with credential and verifier, do not prevent reduction
-//! (RFC 8166 §8.2.2.2). Credentials and verifiers always stay in the payload stream (§8.2.2).
-//!
-//! A channel has a [`Security`]; a server's [`Authenticator`](super::Authenticator) determines the protection of a call.
+//! (RFC 8166 §8.2.2.2). Credentials, verifiers and control calls always stay in the payload stream (§8.2.2).
 
-use std::{fmt, sync::Arc};
+use std::{fmt, future::Future, net::SocketAddr, pin::Pin, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 
-use super::OpaqueAuth;
+use super::{AuthFailure, OpaqueAuth, RpcError};
 
-/// An error of a [`Security`], [`Seal`] or [`Protection`] implementation.
+/// An error of a security flavor. The message says what failed and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SecurityError(pub String);
 
+/// The part of a call that a security flavor protects (RFC 2203 §5.3.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum ProtectionLevel {
+    /// Header and verifiers only. Arguments and results travel as with AUTH_NONE, and may be reduced.
+    Authentication,
+    /// Arguments and results are protected against changes as well.
+    Integrity,
+    /// Arguments and results are encrypted as well.
+    Privacy,
+}
+
+/// An identity that a security flavor has authenticated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Principal {
+    /// Name of the caller in the form of its mechanism, such as `alice@EXAMPLE.COM` for Kerberos.
+    pub name: String,
+    /// Protection of the call.
+    pub level: ProtectionLevel,
+}
+
+impl Principal {
+    /// Creates the identity of a caller.
+    #[must_use]
+    pub fn new(name: impl Into<String>, level: ProtectionLevel) -> Self {
+        Self { name: name.into(), level }
+    }
+}
+
 /// Protects the bodies of one call: its arguments in one direction, its results in the other.
 ///
-/// Bodies are XDR. Their length is a multiple of four bytes, both wrapped and unwrapped.
+/// Bodies are XDR. Their length is a multiple of four bytes, both wrapped and unwrapped. The methods may take as long as the
+/// computation needs, and must not wait for anything else. Bodies of more than 32 KiB are protected on a thread for blocking
+/// work.
 pub trait Protection: fmt::Debug + Send + Sync + 'static {
     /// Protects a body before it is sent.
     ///
     /// # Errors
-    /// Returns an error if the body cannot be protected. A client then does not send the call, and a server replies SYSTEM_ERR.
+    /// Returns an error if the body cannot be protected. A client then does not send the call, and a server sends no RPC reply
+    /// (RFC 2203 §5.3.3.4.1, §5.3.3.4.4).
     fn wrap(&self, body: Bytes) -> Result<Bytes, SecurityError>;
 
     /// Checks a received body and returns the original body.
@@ -46,43 +84,178 @@ pub trait Protection: fmt::Debug + Send + Sync + 'static {
     fn max_wrapped(&self, len: u64) -> u64;
 }
 
-/// Creates the verifier of one call, and checks the verifier of its reply. Used by clients.
-///
-/// Both methods run in the task that drives the connection or in the caller's task, and must not block.
+/// Creates the verifier of one call when the call is sent.
 pub trait Seal: fmt::Debug + Send + Sync + 'static {
     /// Creates the verifier of the call. `header` contains the bytes that the verifier covers: the encoded header of the call
-    /// from the XID to the end of the credential, as it is sent (RFC 2203 §5.3.1). The verifier of a call that creates a
-    /// context must be AUTH_NONE (§5.2.2).
+    /// from the XID to the end of the credential, as it is sent (RFC 2203 §5.3.1). Runs in the task that drives the connection,
+    /// and must not block.
     ///
     /// # Errors
     /// Returns an error if the verifier cannot be created. The call then fails without being sent.
     fn seal(&self, header: &[u8]) -> Result<OpaqueAuth, SecurityError>;
+}
 
+/// The security of one call on a client.
+pub trait CallSecurity: Seal {
     /// Checks the verifier of a reply to an accepted call. For RPCSEC_GSS, it covers the sequence number in the call's
-    /// credential (RFC 2203 §5.3.3.2). Not called for denied calls, whose replies have no verifier (RFC 5531 §9).
+    /// credential (RFC 2203 §5.3.3.2). Not called for denied calls, whose replies have no verifier (RFC 5531 §9). Must not
+    /// block.
     ///
     /// # Errors
     /// Returns an error if the verifier is not authentic.
     fn verify(&self, verifier: &OpaqueAuth) -> Result<(), SecurityError>;
+
+    /// Returns the protection of arguments and results. The default is `None`.
+    fn protection(&self) -> Option<Arc<dyn Protection>> {
+        None
+    }
+
+    /// Handles the denial of the call (AUTH_ERROR). Returns `true` if the call is to be [secured](Security::secure) again and
+    /// resent, for example after RPCSEC_GSS_CREDPROBLEM (RFC 2203 §5.3.3.3). The server has not executed a denied call. The
+    /// channel resends a call at most three times, within its deadline. The default is `false`.
+    fn denied(&self, failure: AuthFailure) -> bool {
+        let _ = failure;
+        false
+    }
+
+    /// Reports the end of the call: its reply was processed, the call failed, or the caller dropped it. Called once. The engine
+    /// may keep the object for longer.
+    fn ended(&self) {}
 }
 
-/// The credential, verifier and protection of one call.
+/// The credential and the security of one call.
 #[derive(Debug, Clone)]
 pub struct Secured {
     /// Credential of the caller.
     pub credential: OpaqueAuth,
-    /// Creates the verifier of the call and checks that of the reply.
-    pub seal: Arc<dyn Seal>,
-    /// Protection of arguments and results; `None` if they are not protected.
-    pub protection: Option<Arc<dyn Protection>>,
+    /// Creates the verifier of the call, checks that of the reply, and protects the bodies.
+    pub call: Arc<dyn CallSecurity>,
 }
+
+/// A future that a [`Security`] returns. It may borrow the security and the link.
+pub type SecurityFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Secures the calls of a channel.
 pub trait Security: fmt::Debug + Send + Sync + 'static {
-    /// Secures the next call. Every retry is secured again because a sequence number is valid for a single call (RFC 2203
-    /// §5.3.3.1). For the same reason, the engine never sends a sealed call twice.
+    /// Secures the next call. Every attempt of a call is secured again because a sequence number is valid for a single call
+    /// (RFC 2203 §5.3.3.1). For the same reason, the engine never sends a sealed call twice.
+    ///
+    /// The implementation may first make calls of its own with [`SecurityLink::call`]. The future is dropped when the call's
+    /// deadline passes. Use `tokio::task::spawn_blocking` for calls that block.
     ///
     /// # Errors
-    /// Returns an error if there is no security context and none can be established. The call is not sent.
-    fn secure(&self) -> Result<Secured, SecurityError>;
+    /// Returns an error if there is no security context and none can be created. The call is not sent.
+    fn secure<'a>(
+        &'a self,
+        call: CallIdentity,
+        link: SecurityLink<'a>,
+    ) -> SecurityFuture<'a, Result<Secured, SecurityError>>;
+
+    /// Ends the use of this security by a channel that is being closed, for example by destroying its security context (RFC 2203
+    /// §5.4). The connection is closed afterwards. The default does nothing.
+    fn close<'a>(&'a self, link: SecurityLink<'a>) -> SecurityFuture<'a, ()> {
+        let _ = link;
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// The procedure of a call that has to be secured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CallIdentity {
+    /// Program number.
+    pub program: u32,
+    /// Program version.
+    pub version: u32,
+    /// Procedure number.
+    pub procedure: u32,
+}
+
+/// A call of a security flavor itself: procedure 0 of a program, with arguments (RFC 2203 §5.2.2). It is not reduced (RFC 8166
+/// §8.2.2).
+#[derive(Debug, Clone)]
+pub struct ControlCall {
+    /// Program number.
+    pub program: u32,
+    /// Program version.
+    pub version: u32,
+    /// Credential of the call.
+    pub credential: OpaqueAuth,
+    /// Creates the verifier. `None` for AUTH_NONE.
+    pub seal: Option<Arc<dyn Seal>>,
+    /// Encoded arguments.
+    pub arguments: Bytes,
+    /// Maximum length of the encoded results in bytes. A longer reply fails.
+    pub max_results: u64,
+}
+
+/// The reply to a [`ControlCall`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ControlReply {
+    /// Verifier of the reply.
+    pub verifier: OpaqueAuth,
+    /// Status of the reply.
+    pub outcome: Result<(), RpcError>,
+    /// Encoded results. Empty after an error.
+    pub results: Bytes,
+}
+
+/// Makes control calls over one connection.
+pub(crate) trait ControlPort: Send + Sync {
+    fn call(&self, call: ControlCall) -> SecurityFuture<'_, Result<ControlReply, SecurityError>>;
+}
+
+/// The connection of a call that has to be secured. A [`Security`] makes calls of its own over it.
+#[derive(Clone, Copy)]
+pub struct SecurityLink<'a> {
+    peer_addr: SocketAddr,
+    local_addr: SocketAddr,
+    deadline: Option<Instant>,
+    port: &'a dyn ControlPort,
+}
+
+impl<'a> SecurityLink<'a> {
+    pub(crate) fn new(
+        peer_addr: SocketAddr,
+        local_addr: SocketAddr,
+        deadline: Option<Instant>,
+        port: &'a dyn ControlPort,
+    ) -> Self {
+        Self { peer_addr, local_addr, deadline, port }
+    }
+
+    /// Returns the server's address.
+    #[must_use]
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.peer_addr
+    }
+
+    /// Returns the local address of the connection.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// Returns the deadline of the call that has to be secured. Control calls have the same deadline.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Makes a control call.
+    ///
+    /// # Errors
+    /// Returns an error if there is no valid reply. If the reason is the connection or the deadline, the call that has to be
+    /// secured fails with it, and is retried like any other call that was not sent.
+    pub async fn call(&self, call: ControlCall) -> Result<ControlReply, SecurityError> {
+        self.port.call(call).await
+    }
+}
+
+impl fmt::Debug for SecurityLink<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SecurityLink")
+            .field("peer_addr", &self.peer_addr)
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
+    }
 }

@@ -12,13 +12,16 @@ use crate::{
     driver::{DriverPort, ReplyCommand},
     engine::{ConnectionCounters, IncomingCall, MessagePayload, OutgoingReply, message_buf},
     memory::{BufferPool, Output as _},
-    rpc::{AuthFailure, AuthenticatedCaller, Credential, OpaqueAuth, Protection, ReplyHeader, RpcError, SecurityError},
+    rpc::{
+        AuthFailure, AuthenticatedCaller, ControlReply, Credential, OpaqueAuth, Principal, ReplyHeader, ReplySecurity,
+        RpcError,
+    },
     service::Procedure,
     trace,
     transport::Transport,
     xdr::{
         DecodeError, DecodeErrorKind, DecodeLimits, Decoder, EncodeError, FlatSink, ReducedItem, ReducingSink,
-        XdrDecode, XdrEncode, encode_to_bytes,
+        XdrDecode as _, XdrEncode, encode_to_bytes,
     },
 };
 
@@ -59,6 +62,7 @@ pub struct Context {
     pub(crate) connection: Arc<ServedConnection>,
     xid: u32,
     credential: Credential,
+    principal: Option<Arc<Principal>>,
 }
 
 impl Context {
@@ -92,6 +96,13 @@ impl Context {
         &self.credential
     }
 
+    /// Returns the identity of the caller if a security flavor has authenticated it. A handler can insist on an identity and on a
+    /// [level of protection](Principal::level), and reject other calls with AUTH_TOOWEAK.
+    #[must_use]
+    pub fn principal(&self) -> Option<&Principal> {
+        self.principal.as_deref()
+    }
+
     /// Returns the pool to allocate eligible results from: fill the buffer of `pool().alloc(len)`, and freeze it. The memory
     /// returns to the pool once the result was sent.
     #[must_use]
@@ -112,6 +123,7 @@ impl fmt::Debug for Context {
             .field("peer_addr", &self.peer_addr())
             .field("xid", &self.xid)
             .field("credential", &self.credential)
+            .field("principal", &self.principal)
             .finish()
     }
 }
@@ -147,7 +159,18 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for HandlerError {
 /// An encoded reply.
 #[derive(Debug)]
 #[must_use]
-pub struct EncodedReply(pub(super) ReplyCommand);
+pub struct EncodedReply {
+    pub(super) command: ReplyCommand,
+    /// The results, if they have to be protected. The message in `command` ends with the header. Boxed because it is rarely set,
+    /// and would enlarge every reply.
+    pub(super) unprotected: Option<Box<Bytes>>,
+}
+
+impl From<ReplyCommand> for EncodedReply {
+    fn from(command: ReplyCommand) -> Self {
+        Self { command, unprotected: None }
+    }
+}
 
 /// An inbound call whose arguments have arrived completely. Generated code decodes it and encodes the reply; a service that is
 /// written by hand does the same:
@@ -178,8 +201,7 @@ pub struct InboundCall {
     procedure: u32,
     /// Length of the RPC header, in bytes.
     arguments_at: usize,
-    pub(super) verifier: OpaqueAuth,
-    protection: Option<Arc<dyn Protection>>,
+    pub(super) security: Option<Arc<dyn ReplySecurity>>,
     context: Context,
     pub(super) span: Span,
 }
@@ -189,14 +211,14 @@ impl InboundCall {
         incoming: IncomingCall,
         procedure: u32,
         arguments_at: usize,
-        authenticated: AuthenticatedCaller,
-        protection: Option<Arc<dyn Protection>>,
+        caller: AuthenticatedCaller,
         connection: Arc<ServedConnection>,
         span: Span,
     ) -> Self {
         trace::arrived(&span, &incoming);
-        let context = Context { connection, xid: incoming.xid, credential: authenticated.credential };
-        Self { incoming, procedure, arguments_at, verifier: authenticated.verifier, protection, context, span }
+        let AuthenticatedCaller { credential, principal, security } = caller;
+        let context = Context { connection, xid: incoming.xid, credential, principal };
+        Self { incoming, procedure, arguments_at, security, context, span }
     }
 
     /// Returns the number of the called procedure.
@@ -221,9 +243,6 @@ impl InboundCall {
     #[doc(alias = "svc_getargs")]
     pub fn decode<P: Procedure>(&self) -> Result<P::Args, EncodedReply> {
         trace::named(&self.span, P::NAME);
-        if let Some(protection) = &self.protection {
-            return self.decode_protected::<P>(&**protection);
-        }
         self.try_decode::<P>().map_err(|error| {
             tracing::info!(
                 target: "rpcrdma::call", procedure = P::NAME, xid = self.incoming.xid, %error,
@@ -232,35 +251,8 @@ impl InboundCall {
             // RFC 8166 §6.1: a call with a reduced argument that is not DDP-eligible MUST NOT be processed, and is reported
             // as in §4.5.2.
             if matches!(error.kind(), DecodeErrorKind::StrayChunk { .. }) {
-                return EncodedReply(ReplyCommand::ChunkError);
+                return ReplyCommand::ChunkError.into();
             }
-            self.refuse(RpcError::GarbageArguments)
-        })
-    }
-
-    #[allow(clippy::result_large_err)]
-    fn decode_protected<P: Procedure>(&self, protection: &dyn Protection) -> Result<P::Args, EncodedReply> {
-        let refused = |error: &dyn fmt::Display| {
-            tracing::info!(
-                target: "rpcrdma::call", procedure = P::NAME, xid = self.incoming.xid, %error,
-                "protected arguments refused"
-            );
-        };
-        // RFC 8166 §8.2.2.3: no item of a protected body is eligible, so a Read chunk is a violation (§6.1).
-        if !self.incoming.reads.is_empty() {
-            refused(&"reduced");
-            return Err(EncodedReply(ReplyCommand::ChunkError));
-        }
-        let body = self.incoming.payload.as_slice().get(self.arguments_at..).unwrap_or_default();
-        // RFC 2203 §5.3.3.4.2: GARBAGE_ARGS.
-        let body = protection.unwrap(Bytes::copy_from_slice(body)).map_err(|error| {
-            refused(&error);
-            self.refuse(RpcError::GarbageArguments)
-        })?;
-        let mut decoder = Decoder::shared(&body).with_limits(self.context.connection.limits());
-        let decoded = decoder.read::<P::Args>().and_then(|arguments| decoder.finish().map(|()| arguments));
-        decoded.map_err(|error| {
-            refused(&error);
             self.refuse(RpcError::GarbageArguments)
         })
     }
@@ -289,14 +281,9 @@ impl InboundCall {
         let xid = self.incoming.xid;
         let error = match result {
             Ok(result) => match self.encode(&result) {
-                Ok(reply) => {
-                    tracing::debug!(
-                        target: "rpcrdma::call", procedure = P::NAME, xid,
-                        bytes = reply.message.len(), reduced = reply.reduced.len(), "reply encoded"
-                    );
-                    return EncodedReply(ReplyCommand::Reply(reply));
-                }
-                Err(error) => {
+                Ok(reply) => return reply,
+                Err(ReplyError::Denied(failure)) => RpcError::Authentication(failure),
+                Err(ReplyError::Encode(error)) => {
                     tracing::error!(
                         target: "rpcrdma::call", procedure = P::NAME, xid, %error, "result cannot be encoded"
                     );
@@ -319,19 +306,22 @@ impl InboundCall {
         self.refuse(RpcError::ProcedureUnavailable)
     }
 
-    fn encode<T: XdrEncode>(&self, result: &T) -> Result<OutgoingReply, ResultEncodeError> {
+    fn encode<T: XdrEncode>(&self, result: &T) -> Result<EncodedReply, ReplyError> {
         let connection = &self.context.connection;
-        let header = ReplyHeader::success(self.incoming.xid).with_verifier(self.verifier.clone());
+        // RFC 2203 §5.3.3.4.1: a call whose reply has no verifier is denied.
+        let verifier = verifier(self.security.as_deref()).map_err(ReplyError::Denied)?;
+        let header = ReplyHeader::success(self.incoming.xid).with_verifier(verifier);
         let engine = &connection.back.connection.engine;
         let is_rdma = connection.info.transport == Transport::Rdma;
         // The initial size of the buffer, which grows if the reply is longer.
         let room = if is_rdma { self.incoming.reply.max_inline } else { engine.send_size.into() };
         let mut message = message_buf(&engine.pool, usize::try_from(room).unwrap_or(usize::MAX));
-        if let Some(protection) = &self.protection {
+        if self.security.as_ref().is_some_and(|security| security.protection().is_some()) {
             // RFC 8166 §8.2.2.3: nothing is reduced, even if the call provides Write chunks.
             header.encode(&mut FlatSink::new(&mut message))?;
-            message.append(&protection.wrap(encode_to_bytes(result)?)?);
-            return Ok(OutgoingReply { message, reduced: SmallVec::new() });
+            let unprotected = Some(Box::new(encode_to_bytes(result)?));
+            let command = ReplyCommand::Reply(OutgoingReply { message, reduced: SmallVec::new() });
+            return Ok(EncodedReply { command, unprotected });
         }
         let chunks = self.incoming.reply.write_chunks.iter().map(Option::is_some);
         let mut sink = if is_rdma {
@@ -344,39 +334,77 @@ impl InboundCall {
         result.encode(&mut sink)?;
         let (reduced, copied): (SmallVec<[ReducedItem; 1]>, u64) = sink.finish();
         connection.port.add_copied_eligible(copied);
-        Ok(OutgoingReply { message, reduced })
+        tracing::debug!(
+            target: "rpcrdma::call", xid = self.incoming.xid, bytes = message.len(), reduced = reduced.len(), "reply encoded"
+        );
+        Ok(ReplyCommand::Reply(OutgoingReply { message, reduced }).into())
     }
 
     fn refuse(&self, error: RpcError) -> EncodedReply {
-        let header = ReplyHeader::failure(self.incoming.xid, error).with_verifier(self.verifier.clone());
-        EncodedReply(refusal(&header, self.context.connection.pool()))
+        refusal(self.incoming.xid, error, self.security.as_deref(), self.context.connection.pool()).into()
     }
 }
 
-/// The error of encoding a result.
-#[derive(Debug, thiserror::Error)]
-enum ResultEncodeError {
-    #[error(transparent)]
-    Encode(#[from] EncodeError),
-    #[error(transparent)]
-    Security(#[from] SecurityError),
+/// The error of encoding a successful reply.
+enum ReplyError {
+    Encode(EncodeError),
+    /// The reply has no verifier.
+    Denied(AuthFailure),
+}
+
+impl From<EncodeError> for ReplyError {
+    fn from(error: EncodeError) -> Self {
+        Self::Encode(error)
+    }
 }
 
 impl fmt::Debug for InboundCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call").field("procedure", &self.procedure).field("context", &self.context).finish()
+        f.debug_struct("InboundCall").field("procedure", &self.procedure).field("context", &self.context).finish()
     }
 }
 
-/// Encodes a reply without results.
-pub(super) fn refusal(header: &ReplyHeader, pool: &BufferPool) -> ReplyCommand {
+/// Returns the verifier of the reply to an accepted call.
+fn verifier(security: Option<&dyn ReplySecurity>) -> Result<OpaqueAuth, AuthFailure> {
+    security.map_or_else(|| Ok(OpaqueAuth::none()), ReplySecurity::verifier)
+}
+
+/// Encodes the reply to a call that failed.
+// RFC 2203 §5.3.3.2: an error is an accepted reply, so it has the server's verifier. A denial has none.
+pub(super) fn refusal(
+    xid: u32,
+    error: RpcError,
+    security: Option<&dyn ReplySecurity>,
+    pool: &BufferPool,
+) -> ReplyCommand {
+    let verifier = if error.is_denied() { Ok(OpaqueAuth::none()) } else { verifier(security) };
+    let header = match verifier {
+        Ok(verifier) => ReplyHeader::failure(xid, error).with_verifier(verifier),
+        // RFC 2203 §5.3.3.4.1.
+        Err(failure) => ReplyHeader::failure(xid, failure.into()),
+    };
+    encode_header(&header, pool, &[])
+}
+
+/// Encodes the reply of an authenticator to a control call. It is not reduced (RFC 8166 §8.2.2).
+pub(super) fn control_reply(xid: u32, reply: ControlReply, pool: &BufferPool) -> ReplyCommand {
+    let ControlReply { verifier, outcome, results } = reply;
+    let results = if outcome.is_ok() { results } else { Bytes::new() };
+    encode_header(&ReplyHeader { xid, verifier, outcome }, pool, &results)
+}
+
+/// Encodes a reply with encoded results.
+pub(super) fn encode_header(header: &ReplyHeader, pool: &BufferPool, results: &[u8]) -> ReplyCommand {
     let mut message = message_buf(pool, 512);
-    match header.encode(&mut crate::xdr::FlatSink::new(&mut message)) {
-        Ok(()) => ReplyCommand::Reply(OutgoingReply { message, reduced: SmallVec::new() }),
+    match header.encode(&mut FlatSink::new(&mut message)) {
+        Ok(()) => {
+            message.append(results);
+            ReplyCommand::Reply(OutgoingReply { message, reduced: SmallVec::new() })
+        }
         // The authenticator's verifier is longer than 400 bytes.
         Err(error) => {
             tracing::error!(target: "rpcrdma::call", %error, "reply header cannot be encoded");
-            ReplyCommand::ChunkError
+            ReplyCommand::Discard
         }
     }
 }

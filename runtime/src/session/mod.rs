@@ -9,6 +9,8 @@ mod config;
 mod handlers;
 mod info;
 mod registry;
+mod running;
+mod secured;
 mod service;
 
 pub(crate) use self::{
@@ -17,6 +19,7 @@ pub(crate) use self::{
     handlers::{CallHandlers, ConnectionObserver},
     info::SetUp,
     registry::ServiceRegistry,
+    secured::{unwrap, wrap},
 };
 pub use self::{
     call::{Context, EncodedReply, HandlerError, InboundCall},

@@ -10,7 +10,7 @@ use crate::{
     chain::ErrorChain,
     driver::ReplyCommand,
     engine::{EngineConfig, IncomingCall},
-    rpc::{Authenticator, CallHeader, OpaqueAuth, ReplyHeader, RpcError},
+    rpc::{AuthenticatedCaller, Authentication, Authenticator, CallHeader, ReceivedCall, ReplySecurity, RpcError},
     trace,
     xdr::Decoder,
 };
@@ -56,55 +56,87 @@ impl ServiceRegistry {
         Err(RpcError::ProgramMismatch { low, high })
     }
 
-    /// Passes a call to `serve` together with its service, or returns the reply that refuses the call.
+    /// Decodes the header of a call, and asks the authenticator about the call. An error is the reply to a malformed header.
     // An error is rare and moved once. Boxing it would require an allocation.
     #[allow(clippy::result_large_err)]
-    pub(super) fn route<T>(
+    pub(super) fn authenticate(
         &self,
-        incoming: IncomingCall,
-        connection: &Arc<ServedConnection>,
-        serve: impl FnOnce(&Arc<dyn Service>, InboundCall) -> Result<T, ReplyCommand>,
-    ) -> Result<T, ReplyCommand> {
-        let mut decoder = Decoder::new(incoming.payload.as_slice()).with_limits(connection.limits());
+        incoming: &IncomingCall,
+        connection: &ServedConnection,
+    ) -> Result<(CallHead, Authentication), ReplyCommand> {
+        let message = incoming.payload.as_slice();
+        let mut decoder = Decoder::new(message).with_limits(connection.limits());
         let header = match CallHeader::decode(&mut decoder) {
             Ok(header) => header,
             Err(fault) => {
                 tracing::info!(target: "rpcrdma::call", peer = %connection.info.peer_addr, fault = %ErrorChain(&fault), "bad RPC header");
                 return Err(match fault.reply() {
-                    Some(reply) => call::refusal(&reply, connection.pool()),
+                    Some(reply) => call::encode_header(&reply, connection.pool(), &[]),
                     // RFC 8166 §4.5.2: a message that is not an RPC call is reported as a parsing error.
                     None => ReplyCommand::ChunkError,
                 });
             }
         };
         let arguments_at = decoder.consumed();
-        let refuse = |error: RpcError, verifier: OpaqueAuth| {
-            tracing::info!(
-                target: "rpcrdma::call", peer = %connection.info.peer_addr, xid = header.xid, program = header.program,
-                version = header.version, procedure = header.procedure, %error, "call refused"
-            );
-            let reply = ReplyHeader::failure(header.xid, error).with_verifier(verifier);
-            Err(call::refusal(&reply, connection.pool()))
-        };
-        let signed = CallHeader::split_verifier(incoming.payload.as_slice()).map_or(0, |(len, _)| len);
-        let signed = incoming.payload.as_slice().get(..signed).unwrap_or_default();
-        let authenticated = match self.authenticator.authenticate(&header, signed) {
-            Ok(authenticated) => authenticated,
-            Err(failure) => return refuse(failure.into(), OpaqueAuth::none()),
-        };
-        match self.find(header.program, header.version) {
+        let signed = CallHeader::split_verifier(message).map_or(0, |(len, _)| len);
+        let mut received = ReceivedCall::new(&header, connection.info.peer_addr);
+        received.signed = message.get(..signed).unwrap_or_default();
+        received.arguments = message.get(arguments_at..).unwrap_or_default();
+        received.is_reduced = !incoming.reads.is_empty();
+        received.local_addr = connection.info.local_addr;
+        let authentication = self.authenticator.authenticate(&received);
+        let CallHeader { xid, program, version, procedure, .. } = header;
+        Ok((CallHead { xid, program, version, procedure, arguments_at }, authentication))
+    }
+
+    /// Passes an accepted call to `serve` together with its service, or returns the reply that refuses the call.
+    // As for `authenticate`.
+    #[allow(clippy::result_large_err)]
+    pub(super) fn route<T>(
+        &self,
+        incoming: IncomingCall,
+        head: CallHead,
+        caller: AuthenticatedCaller,
+        connection: &Arc<ServedConnection>,
+        serve: impl FnOnce(&Arc<dyn Service>, InboundCall) -> Result<T, ReplyCommand>,
+    ) -> Result<T, ReplyCommand> {
+        match self.find(head.program, head.version) {
             Ok(service) => {
                 let connection = Arc::clone(connection);
-                let protection = self.authenticator.protection(&header);
                 let peer = connection.info.peer_addr;
-                let span = trace::taken(header.program, header.version, header.procedure, peer);
-                let (procedure, at) = (header.procedure, arguments_at);
-                let call = InboundCall::new(incoming, procedure, at, authenticated, protection, connection, span);
+                let span = trace::taken(head.program, head.version, head.procedure, peer);
+                let call = InboundCall::new(incoming, head.procedure, head.arguments_at, caller, connection, span);
                 serve(service, call)
             }
-            // RFC 2203 §5.3.3.2: the reply is an accepted one, so it carries the server's verifier.
-            Err(error) => refuse(error, authenticated.verifier),
+            Err(error) => Err(head.refuse(error, caller.security.as_deref(), connection)),
         }
+    }
+}
+
+/// The header of an authenticated call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CallHead {
+    pub(super) xid: u32,
+    program: u32,
+    version: u32,
+    procedure: u32,
+    /// Length of the RPC header in the payload stream, in bytes.
+    pub(super) arguments_at: usize,
+}
+
+impl CallHead {
+    /// Returns the reply that refuses the call.
+    pub(super) fn refuse(
+        self,
+        error: RpcError,
+        security: Option<&dyn ReplySecurity>,
+        connection: &ServedConnection,
+    ) -> ReplyCommand {
+        tracing::info!(
+            target: "rpcrdma::call", peer = %connection.info.peer_addr, xid = self.xid, program = self.program,
+            version = self.version, procedure = self.procedure, %error, "call refused"
+        );
+        call::refusal(self.xid, error, security, connection.pool())
     }
 }
 

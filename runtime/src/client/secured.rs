@@ -1,0 +1,230 @@
+//! Calls of a channel with a security flavor, and the calls of the flavor itself.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+use tracing::Span;
+
+use super::{
+    call::{self, CallOptions, CallTarget},
+    error::CallError,
+    link::{ChannelLink, within},
+};
+use crate::{
+    chain::ErrorChain,
+    engine::{CallFailure, CallPolicy, OutgoingCall, ReplyResources, message_buf},
+    memory::Output as _,
+    rpc::{
+        self, AuthFailure, CallHeader, CallIdentity, CallSecurity, ControlCall, ControlPort, ControlReply, Protection,
+        ReplyHeader, RpcError, Seal, Secured, Security, SecurityError, SecurityFuture, SecurityLink,
+    },
+    service::ReplyBounds,
+    session::{self, ChannelConfig},
+    trace,
+    xdr::{DecodeError, Decoder, FlatSink, XdrEncode, encode_to_bytes},
+};
+
+/// Number of times that a denied call is secured and sent again. A server that denies it more often does not keep the security
+/// contexts that it creates.
+const MOST_RESENDS: u32 = 3;
+
+/// A secured call in progress. Reports the end of the call when it is dropped.
+struct ActiveCall(Arc<dyn CallSecurity>);
+
+impl Drop for ActiveCall {
+    fn drop(&mut self) {
+        self.0.ended();
+    }
+}
+
+/// Makes one attempt of a call, which includes resends after a denial that the security can remedy. The inner error is the
+/// failure of the connection. An outer error is final.
+#[allow(clippy::too_many_arguments)]
+pub(super) async fn attempt<A: XdrEncode + Sync, R>(
+    security: &dyn Security,
+    link: &ChannelLink,
+    config: &ChannelConfig,
+    span: &Span,
+    callee: CallTarget,
+    bounds: &ReplyBounds,
+    args: &A,
+    options: &mut CallOptions,
+    deadline: Option<Instant>,
+    read: &(impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync),
+) -> Result<Result<R, CallFailure>, CallError> {
+    let procedure = callee.name;
+    let identity = CallIdentity { program: callee.program, version: callee.version, procedure: callee.number };
+    let mut resends = 0;
+    loop {
+        let port = ControlConnection::new(link, config, deadline);
+        let secured = match within(deadline, security.secure(identity, port.link())).await {
+            Some(Ok(secured)) => secured,
+            Some(Err(source)) => match port.failure() {
+                Some(failure) => return Ok(Err(failure)),
+                None => return Err(CallError::Security { procedure, sent: false, source }),
+            },
+            None => return Ok(Err(CallFailure::DeadlineExceeded { sent: false })),
+        };
+        let active = ActiveCall(Arc::clone(&secured.call));
+        let outgoing = match secured.call.protection() {
+            None => call::encode(link, config, callee, bounds, args, options, deadline, Some(&secured))?,
+            Some(protection) => {
+                let idempotent = options.is_idempotent(callee);
+                protect(config, callee, bounds, args, idempotent, deadline, &secured, protection).await?
+            }
+        };
+        trace::with_peer(span, link.info.peer_addr);
+        trace::sent(span, &outgoing);
+        let reply = match link.send(outgoing, deadline).await {
+            Ok(reply) => reply,
+            Err(CallFailure::Security(source)) => return Err(CallError::Security { procedure, sent: false, source }),
+            Err(failure) => return Ok(Err(failure)),
+        };
+        trace::replied(span, &reply);
+        let limits = config.connection.decode_limits;
+        let body = {
+            let mut decoder = call::decoder(&reply, limits);
+            let header = call::decode_header(procedure, &mut decoder)?;
+            if let Some(failure) = denial(&header)
+                && resends < MOST_RESENDS
+                && options.can_retry()
+                && secured.call.denied(failure)
+            {
+                tracing::debug!(target: "rpcrdma::call", procedure, %failure, "securing the call again");
+                resends += 1;
+                continue;
+            }
+            check(procedure, &*active.0, &header)?;
+            // RFC 2203 §5.3.3.4: only results are protected, so an error status is not.
+            header.outcome.map_err(|source| CallError::Rpc { procedure, source })?;
+            match secured.call.protection() {
+                None => return call::decode_body(procedure, decoder, read).map(Ok),
+                Some(protection) => (protection, Bytes::copy_from_slice(decoder.rest())),
+            }
+        };
+        drop(reply);
+        let (protection, body) = body;
+        let insecure = |source| CallError::Security { procedure, sent: true, source };
+        let body = session::unwrap(protection, body).await.map_err(insecure)?;
+        return call::decode_body(procedure, Decoder::shared(&body).with_limits(limits), read).map(Ok);
+    }
+}
+
+/// Returns the reason for which the server denied the call.
+fn denial(header: &ReplyHeader) -> Option<AuthFailure> {
+    match header.outcome {
+        Err(RpcError::Authentication(failure)) => Some(failure),
+        _ => None,
+    }
+}
+
+/// Checks the verifier of a reply.
+// RFC 2203 §5.3.3.2: an accepted reply has a verifier. A denied reply has none (RFC 5531 §9).
+fn check(procedure: &'static str, security: &dyn CallSecurity, header: &ReplyHeader) -> Result<(), CallError> {
+    if header.outcome.as_ref().is_err_and(RpcError::is_denied) {
+        return Ok(());
+    }
+    security.verify(&header.verifier).map_err(|source| CallError::Security { procedure, sent: true, source })
+}
+
+/// Encodes a call whose arguments are protected. No eligible item is reduced (RFC 8166 §8.2.2.3).
+#[allow(clippy::too_many_arguments)]
+async fn protect<A: XdrEncode>(
+    config: &ChannelConfig,
+    callee: CallTarget,
+    bounds: &ReplyBounds,
+    args: &A,
+    idempotent: bool,
+    deadline: Option<Instant>,
+    secured: &Secured,
+    protection: Arc<dyn Protection>,
+) -> Result<OutgoingCall, CallError> {
+    let procedure = callee.name;
+    let body = encode_to_bytes(args).map_err(|source| CallError::Encode { procedure, source })?;
+    // RFC 8166 §8.2.2.3: wrapped results are not reduced, so they need no Write chunks.
+    let results = protection.max_wrapped(bounds.whole());
+    let wrapped = session::wrap(protection, body).await;
+    let wrapped = wrapped.map_err(|source| CallError::Security { procedure, sent: false, source })?;
+    let header = callee.header(&secured.credential);
+    let seal = Some(Arc::clone(&secured.call) as Arc<dyn Seal>);
+    unreduced(config, &header, &wrapped, results, CallPolicy { idempotent, protected: true }, deadline, seal)
+        .map_err(|source| CallError::Encode { procedure, source })
+}
+
+/// Returns a call with encoded arguments, which is not reduced.
+fn unreduced(
+    config: &ChannelConfig,
+    header: &CallHeader,
+    arguments: &[u8],
+    max_results: u64,
+    policy: CallPolicy,
+    deadline: Option<Instant>,
+    seal: Option<Arc<dyn Seal>>,
+) -> Result<OutgoingCall, crate::xdr::EncodeError> {
+    let engine = &config.connection.engine;
+    let mut message = message_buf(&engine.pool, engine.send_size as usize);
+    header.encode(&mut FlatSink::new(&mut message))?;
+    message.append(arguments);
+    let max_inline = rpc::max_reply_len(rpc::max_reply_verifier(&header.credential), max_results);
+    let reply = ReplyResources { max_inline, chunks: SmallVec::new() };
+    Ok(OutgoingCall { message, reduced: SmallVec::new(), reply, deadline, policy, seal })
+}
+
+/// Makes the control calls of a security over one connection.
+pub(super) struct ControlConnection<'a> {
+    link: &'a ChannelLink,
+    config: &'a ChannelConfig,
+    deadline: Option<Instant>,
+    /// The latest failure of a control call because of the connection or the deadline.
+    failure: Mutex<Option<CallFailure>>,
+}
+
+impl<'a> ControlConnection<'a> {
+    pub(super) fn new(link: &'a ChannelLink, config: &'a ChannelConfig, deadline: Option<Instant>) -> Self {
+        Self { link, config, deadline, failure: Mutex::new(None) }
+    }
+
+    pub(super) fn link(&self) -> SecurityLink<'_> {
+        SecurityLink::new(self.link.info.peer_addr, self.link.info.local_addr, self.deadline, self)
+    }
+
+    /// Returns the failure with which the call that had to be secured fails.
+    fn failure(&self) -> Option<CallFailure> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn record(&self, failure: &CallFailure) {
+        // The control call was sent, but not the call that has to be secured.
+        let failure = match failure {
+            CallFailure::Closed { reason, .. } => CallFailure::Closed { reason: reason.clone(), sent: false },
+            CallFailure::DeadlineExceeded { .. } => CallFailure::DeadlineExceeded { sent: false },
+            _ => return,
+        };
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+    }
+}
+
+impl ControlPort for ControlConnection<'_> {
+    fn call(&self, call: ControlCall) -> SecurityFuture<'_, Result<ControlReply, SecurityError>> {
+        Box::pin(async move {
+            let ControlCall { program, version, credential, seal, arguments, max_results } = call;
+            let header = CallHeader { credential, ..CallHeader::new(0, program, version, 0) };
+            // RFC 8166 §8.2.2: control messages are not reduced.
+            let policy = CallPolicy { idempotent: false, protected: true };
+            let outgoing = unreduced(self.config, &header, &arguments, max_results, policy, self.deadline, seal)
+                .map_err(|error| SecurityError(format!("cannot encode a call for a security context: {error}")))?;
+            let reply = self.link.send(outgoing, self.deadline).await.map_err(|failure| {
+                self.record(&failure);
+                SecurityError(format!("a call for a security context failed: {}", ErrorChain(&failure)))
+            })?;
+            let mut decoder = call::decoder(&reply, self.config.connection.decode_limits);
+            let ReplyHeader { verifier, outcome, .. } = ReplyHeader::decode(&mut decoder)
+                .map_err(|error| SecurityError(format!("bad reply to a call for a security context: {error}")))?;
+            Ok(ControlReply { verifier, outcome, results: Bytes::copy_from_slice(decoder.rest()) })
+        })
+    }
+}

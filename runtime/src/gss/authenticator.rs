@@ -1,0 +1,128 @@
+//! The authenticator of a server: runs the mechanism on threads for blocking work.
+
+use std::{fmt, sync::Arc};
+
+use tokio::{
+    sync::Semaphore,
+    task::{JoinError, spawn_blocking},
+    time::Instant,
+};
+
+use super::{
+    contexts::GssServerConfig,
+    credential::flavor,
+    mechanism::{GssError, ServerMechanism, major},
+    server::{Decision, GssServer, SetupRound},
+};
+use crate::rpc::{AuthStat, Authentication, Authenticator, ControlReply, ReceivedCall};
+
+/// Accepts calls with RPCSEC_GSS, and creates the security contexts of their callers. Clones share the contexts.
+///
+/// A context belongs to no connection: a client may use several contexts on one connection, and one context on several
+/// connections, one after the other or at a time.
+///
+/// Calls with other flavors get AUTH_TOOWEAK, unless [`or`](Self::or) names an authenticator for them.
+pub struct GssAuthenticator<M> {
+    shared: Arc<Shared<M>>,
+    others: Option<Arc<dyn Authenticator>>,
+}
+
+impl<M> Clone for GssAuthenticator<M> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), others: self.others.clone() }
+    }
+}
+
+struct Shared<M> {
+    mechanism: M,
+    server: GssServer,
+    /// Limits the number of steps that the mechanism executes at a time.
+    steps: Arc<Semaphore>,
+}
+
+impl<M: ServerMechanism> GssAuthenticator<M> {
+    /// Creates an authenticator with the default limits.
+    #[must_use]
+    pub fn new(mechanism: M) -> Self {
+        Self::with_config(mechanism, GssServerConfig::default())
+    }
+
+    /// Creates an authenticator.
+    #[must_use]
+    pub fn with_config(mechanism: M, config: GssServerConfig) -> Self {
+        let steps = Arc::new(Semaphore::new(config.max_setups.clamp(1, Semaphore::MAX_PERMITS)));
+        Self { shared: Arc::new(Shared { mechanism, server: GssServer::new(config), steps }), others: None }
+    }
+
+    /// Sets the authenticator of calls with other flavors, for example
+    /// [`StandardAuthenticator`](crate::rpc::StandardAuthenticator).
+    #[must_use]
+    pub fn or(mut self, others: impl Authenticator) -> Self {
+        self.others = Some(Arc::new(others));
+        self
+    }
+
+    /// Returns the number of established contexts.
+    #[must_use]
+    pub fn contexts(&self) -> usize {
+        self.shared.server.contexts.counts().0
+    }
+
+    /// Returns the number of contexts in creation that wait for another token from their clients.
+    #[must_use]
+    pub fn setups(&self) -> usize {
+        self.shared.server.contexts.counts().1
+    }
+}
+
+impl<M: ServerMechanism> Authenticator for GssAuthenticator<M> {
+    fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication {
+        if call.header.credential.flavor != flavor() {
+            return match &self.others {
+                Some(others) => others.authenticate(call),
+                None => Authentication::Rejected(AuthStat::AuthTooweak.into()),
+            };
+        }
+        match self.shared.server.receive(call, Instant::now().into_std()) {
+            Decision::Done(authentication) => authentication,
+            Decision::Round(round) => {
+                let shared = Arc::clone(&self.shared);
+                Authentication::Pending(Box::pin(async move { Authentication::Answered(shared.run(round).await) }))
+            }
+        }
+    }
+}
+
+impl<M: ServerMechanism> Shared<M> {
+    /// Executes the step of a round, and returns the reply.
+    async fn run(self: Arc<Self>, mut round: SetupRound) -> ControlReply {
+        let timeout = self.server.config.setup_timeout;
+        // A call waits here if too many steps are in progress.
+        let result = match tokio::time::timeout(timeout, Arc::clone(&self.steps).acquire_owned()).await {
+            Ok(Ok(permit)) => {
+                let (shared, setup, token) = (Arc::clone(&self), round.setup.take(), round.token.clone());
+                let step = spawn_blocking(move || {
+                    // Held to the end of the step, even if the connection is lost meanwhile.
+                    let _permit = permit;
+                    let mut setup = setup.map_or_else(|| shared.mechanism.begin(), Ok)?;
+                    let step = setup.step(Some(&token))?;
+                    Ok((setup, step))
+                });
+                let failed = |error: JoinError| GssError::new(major::FAILURE, format!("the mechanism failed: {error}"));
+                step.await.unwrap_or_else(|error| Err(failed(error)))
+            }
+            _ => Err(GssError::new(major::FAILURE, "the server is busy with other security contexts")),
+        };
+        self.server.finish_round(round, result, Instant::now().into_std())
+    }
+}
+
+impl<M: fmt::Debug> fmt::Debug for GssAuthenticator<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GssAuthenticator")
+            .field("mechanism", &self.shared.mechanism)
+            .field("config", &self.shared.server.config)
+            .field("others", &self.others)
+            .finish_non_exhaustive()
+    }
+}

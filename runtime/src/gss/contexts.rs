@@ -1,0 +1,237 @@
+//! The contexts of a server: established ones, and those in creation (RFC 2203 §5.3.3.3, §5.4).
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use super::{
+    mechanism::{ContextSetup, GssContext, GssError, major},
+    window::{Position, SequenceWindow},
+};
+use crate::rpc::{Principal, ProtectionLevel};
+
+/// The limits and the policy of a server with RPCSEC_GSS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GssServerConfig {
+    /// Maximum number of established contexts, at least 1. When there are more, the context is destroyed that was not used for
+    /// the longest time. Its client creates a new one with the next call (RFC 2203 §5.3.3.3). Default 4096.
+    pub max_contexts: usize,
+    /// Maximum number of contexts that wait for another token from their clients, at least 1. When there are more, the oldest is
+    /// dropped. Also the maximum number of steps that the mechanism executes at a time. Default 64.
+    pub max_setups: usize,
+    /// Maximum number of rounds for the creation of a context, at least 1. Default 8.
+    pub max_rounds: u32,
+    /// Time that the creation of a context may take, from the first token to the last. Default 30 s.
+    pub setup_timeout: Duration,
+    /// Length in bytes of the longest token that is accepted. Default 64 KiB.
+    pub max_token: usize,
+    /// Maximum lifetime of a context. A context of a mechanism may expire earlier. Default 24 h.
+    pub max_lifetime: Duration,
+    /// Length of the window of sequence numbers, at least 1: the number of calls that a client may have outstanding on one
+    /// context (RFC 2203 §5.2.3.1). Each context takes one bit of memory for each number. Default 2048.
+    pub sequence_window: u32,
+    /// The weakest protection that is accepted. Calls with a weaker one get AUTH_TOOWEAK. Default
+    /// [`ProtectionLevel::Authentication`].
+    pub min_level: ProtectionLevel,
+}
+
+impl Default for GssServerConfig {
+    fn default() -> Self {
+        Self {
+            max_contexts: 4096,
+            max_setups: 64,
+            max_rounds: 8,
+            setup_timeout: Duration::from_secs(30),
+            max_token: 64 << 10,
+            max_lifetime: Duration::from_secs(24 * 3600),
+            sequence_window: 2048,
+            min_level: ProtectionLevel::Authentication,
+        }
+    }
+}
+
+/// The longest time before its end at which a context accepts no more calls, so that accepted calls can still be answered.
+const EXPIRY_MARGIN: Duration = Duration::from_secs(10);
+
+/// The identifier of a context. Random, so that a client with a context of an earlier server does not hit another client's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct ContextHandle(pub(super) [u8; 16]);
+
+impl ContextHandle {
+    fn random() -> Result<Self, GssError> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes)
+            .map_err(|error| GssError::new(major::FAILURE, format!("no random context handle: {error}")))?;
+        Ok(Self(bytes))
+    }
+
+    /// Returns the handle in a credential.
+    pub(super) fn of(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(Self)
+    }
+}
+
+/// An established context.
+#[derive(Debug)]
+pub(super) struct ServerContext {
+    pub(super) gss: Arc<dyn GssContext>,
+    /// The identity of the client with each level of protection.
+    principals: [Arc<Principal>; 3],
+    window: Mutex<SequenceWindow>,
+    expires: Option<Instant>,
+    /// The value of the table's clock at the latest use.
+    last_used: AtomicU64,
+}
+
+impl ServerContext {
+    pub(super) fn has_expired(&self, now: Instant) -> bool {
+        self.expires.is_some_and(|at| at <= now)
+    }
+
+    pub(super) fn principal(&self, level: ProtectionLevel) -> Arc<Principal> {
+        let [authentication, integrity, privacy] = &self.principals;
+        Arc::clone(match level {
+            ProtectionLevel::Authentication => authentication,
+            ProtectionLevel::Integrity => integrity,
+            ProtectionLevel::Privacy => privacy,
+        })
+    }
+
+    fn window(&self) -> MutexGuard<'_, SequenceWindow> {
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn position(&self, sequence: u32) -> Position {
+        self.window().position(sequence)
+    }
+
+    /// Records a sequence number. Returns `false` if it was seen before, or is below the window.
+    pub(super) fn record(&self, sequence: u32) -> bool {
+        self.window().record(sequence)
+    }
+}
+
+/// A context in creation that waits for its client.
+pub(super) struct PendingSetup {
+    pub(super) setup: Box<dyn ContextSetup>,
+    /// Number of rounds so far.
+    pub(super) rounds: u32,
+    pub(super) begun: Instant,
+}
+
+/// The contexts of a server.
+pub(super) struct ContextTable {
+    established: RwLock<HashMap<ContextHandle, Arc<ServerContext>>>,
+    setups: Mutex<HashMap<ContextHandle, PendingSetup>>,
+    /// Counts the uses of all contexts.
+    clock: AtomicU64,
+}
+
+impl ContextTable {
+    pub(super) fn new() -> Self {
+        Self { established: RwLock::default(), setups: Mutex::default(), clock: AtomicU64::new(0) }
+    }
+
+    /// Returns an established context.
+    pub(super) fn find(&self, handle: ContextHandle) -> Option<Arc<ServerContext>> {
+        let contexts = self.established.read().unwrap_or_else(PoisonError::into_inner);
+        contexts.get(&handle).map(Arc::clone)
+    }
+
+    /// Notes the use of a context by an authentic call.
+    pub(super) fn touch(&self, context: &ServerContext) {
+        context.last_used.store(self.tick(), Ordering::Relaxed);
+    }
+
+    fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Destroys a context. Calls in progress keep it until they have been answered.
+    pub(super) fn destroy(&self, handle: ContextHandle) {
+        self.established.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+    }
+
+    /// Adds an established context. Returns its handle.
+    // RFC 2203 §5.2.2: the handle does not change during the creation.
+    pub(super) fn establish(
+        &self,
+        handle: Option<ContextHandle>,
+        gss: Arc<dyn GssContext>,
+        config: &GssServerConfig,
+        now: Instant,
+    ) -> Result<ContextHandle, GssError> {
+        let handle = handle.map_or_else(ContextHandle::random, Ok)?;
+        let lifetime = gss.lifetime().map_or(config.max_lifetime, |lifetime| lifetime.min(config.max_lifetime));
+        let lifetime = lifetime.saturating_sub(EXPIRY_MARGIN.min(lifetime / 10));
+        let principals = [ProtectionLevel::Authentication, ProtectionLevel::Integrity, ProtectionLevel::Privacy]
+            .map(|level| Arc::new(Principal::new(gss.peer(), level)));
+        let context = ServerContext {
+            gss,
+            principals,
+            window: Mutex::new(SequenceWindow::new(config.sequence_window)),
+            expires: now.checked_add(lifetime),
+            last_used: self.tick().into(),
+        };
+        let mut contexts = self.established.write().unwrap_or_else(PoisonError::into_inner);
+        if contexts.len() >= config.max_contexts.max(1) {
+            contexts.retain(|_, context| !context.has_expired(now));
+        }
+        // RFC 2203 §5.4: LRU, because clients may never destroy their contexts.
+        while contexts.len() >= config.max_contexts.max(1) {
+            let oldest = contexts.iter().min_by_key(|(_, context)| context.last_used.load(Ordering::Relaxed));
+            let Some(oldest) = oldest.map(|(handle, _)| *handle) else { break };
+            contexts.remove(&oldest);
+        }
+        contexts.insert(handle, Arc::new(context));
+        Ok(handle)
+    }
+
+    /// Takes the context in creation with this handle, unless its time has passed. A second request for it finds nothing until
+    /// [`wait`](Self::wait) returns it.
+    pub(super) fn take_setup(
+        &self,
+        handle: ContextHandle,
+        config: &GssServerConfig,
+        now: Instant,
+    ) -> Option<PendingSetup> {
+        let mut setups = self.setups.lock().unwrap_or_else(PoisonError::into_inner);
+        setups.remove(&handle).filter(|setup| !is_late(setup, config, now))
+    }
+
+    /// Keeps a context in creation until its client sends another token. Returns its handle.
+    pub(super) fn wait(
+        &self,
+        handle: Option<ContextHandle>,
+        setup: PendingSetup,
+        config: &GssServerConfig,
+        now: Instant,
+    ) -> Result<ContextHandle, GssError> {
+        let handle = handle.map_or_else(ContextHandle::random, Ok)?;
+        let mut setups = self.setups.lock().unwrap_or_else(PoisonError::into_inner);
+        setups.retain(|_, setup| !is_late(setup, config, now));
+        while setups.len() >= config.max_setups.max(1) {
+            let oldest = setups.iter().min_by_key(|(_, setup)| setup.begun).map(|(handle, _)| *handle);
+            let Some(oldest) = oldest else { break };
+            setups.remove(&oldest);
+        }
+        setups.insert(handle, setup);
+        Ok(handle)
+    }
+
+    /// Returns the numbers of established contexts and of contexts in creation.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let established = self.established.read().unwrap_or_else(PoisonError::into_inner).len();
+        (established, self.setups.lock().unwrap_or_else(PoisonError::into_inner).len())
+    }
+}
+
+fn is_late(setup: &PendingSetup, config: &GssServerConfig, now: Instant) -> bool {
+    now.saturating_duration_since(setup.begun) > config.setup_timeout
+}

@@ -1,0 +1,241 @@
+//! A mechanism for tests. **It protects nothing**: its key is 64 bits long, its cipher is an exclusive or, and its checksums are
+//! a hash that is not made for this purpose.
+
+use std::{
+    hash::{DefaultHasher, Hasher},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::mechanism::{ClientMechanism, ContextSetup, GssContext, GssError, ServerMechanism, SetupStep, major};
+
+/// Length of a checksum in bytes.
+const MIC: usize = 8;
+
+/// Faults that a test injects.
+#[derive(Debug, Default)]
+pub struct Faults {
+    /// `true` if checksums cannot be made.
+    pub get_mic: AtomicBool,
+    /// `true` if messages cannot be encrypted.
+    pub wrap: AtomicBool,
+}
+
+/// Either side of the mechanism.
+#[derive(Debug, Clone)]
+pub struct InsecureTestMechanism {
+    /// The key that both sides share.
+    pub key: u64,
+    /// The name of the local side.
+    pub name: String,
+    /// Number of rounds of the server. The client makes as many as the server wants.
+    pub rounds: u8,
+    /// Lifetime of a context.
+    pub lifetime: Option<Duration>,
+    /// The time for which each step blocks its thread.
+    pub blocks: Duration,
+    /// Faults of the contexts.
+    pub faults: Arc<Faults>,
+    /// Number of contexts that were begun.
+    pub begun: Arc<AtomicUsize>,
+}
+
+impl InsecureTestMechanism {
+    /// Creates a mechanism with one round and contexts that do not expire.
+    #[must_use]
+    pub fn new(key: u64, name: &str) -> Self {
+        Self {
+            key,
+            name: name.into(),
+            rounds: 1,
+            lifetime: None,
+            blocks: Duration::ZERO,
+            faults: Arc::default(),
+            begun: Arc::default(),
+        }
+    }
+
+    fn context(&self, session: u64, peer: String) -> Arc<dyn GssContext> {
+        let until = self.lifetime.map(|lifetime| Instant::now() + lifetime);
+        Arc::new(TestContext { session, peer, until, faults: Arc::clone(&self.faults) })
+    }
+
+    fn block(&self) {
+        if !self.blocks.is_zero() {
+            std::thread::sleep(self.blocks);
+        }
+    }
+}
+
+impl ClientMechanism for InsecureTestMechanism {
+    fn begin(&self) -> Result<Box<dyn ContextSetup>, GssError> {
+        static NONCE: AtomicU64 = AtomicU64::new(1);
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        let nonce = NONCE.fetch_add(1, Ordering::Relaxed);
+        Ok(Box::new(Initiator { mechanism: self.clone(), nonce, round: 0 }))
+    }
+}
+
+impl ServerMechanism for InsecureTestMechanism {
+    fn begin(&self) -> Result<Box<dyn ContextSetup>, GssError> {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        Ok(Box::new(Acceptor { mechanism: self.clone(), session: 0, peer: String::new(), round: 0 }))
+    }
+}
+
+/// Returns the checksum of a message under a key.
+fn mac(key: u64, message: &[u8]) -> [u8; MIC] {
+    let mut hasher = DefaultHasher::new();
+    hasher.write_u64(key);
+    hasher.write(message);
+    hasher.finish().to_be_bytes()
+}
+
+/// Appends the checksum of a message.
+fn signed(key: u64, mut message: Vec<u8>) -> Vec<u8> {
+    let mic = mac(key, &message);
+    message.extend_from_slice(&mic);
+    message
+}
+
+/// Checks and removes the checksum of a message.
+fn checked(key: u64, message: &[u8]) -> Result<&[u8], GssError> {
+    let (message, mic) = message
+        .split_last_chunk::<MIC>()
+        .ok_or_else(|| GssError::new(major::DEFECTIVE_TOKEN, "a message is too short"))?;
+    if *mic == mac(key, message) { Ok(message) } else { Err(GssError::new(major::BAD_MIC, "wrong checksum")) }
+}
+
+struct Initiator {
+    mechanism: InsecureTestMechanism,
+    nonce: u64,
+    round: u8,
+}
+
+impl ContextSetup for Initiator {
+    fn step(&mut self, token: Option<&[u8]>) -> Result<SetupStep, GssError> {
+        self.mechanism.block();
+        let key = self.mechanism.key;
+        let session = key ^ self.nonce.rotate_left(32);
+        match token.map(|token| checked(key, token)).transpose()? {
+            Some([0, peer @ ..]) => {
+                let peer = String::from_utf8_lossy(peer).into_owned();
+                return Ok(SetupStep { token: None, context: Some(self.mechanism.context(session, peer)) });
+            }
+            Some([1]) if self.round > 0 => {}
+            None if self.round == 0 => {}
+            _ => return Err(GssError::new(major::DEFECTIVE_TOKEN, "unexpected token")),
+        }
+        self.round += 1;
+        let mut token = vec![self.round];
+        if self.round == 1 {
+            token.extend_from_slice(&self.nonce.to_be_bytes());
+            token.extend_from_slice(self.mechanism.name.as_bytes());
+        }
+        Ok(SetupStep { token: Some(signed(key, token)), context: None })
+    }
+}
+
+struct Acceptor {
+    mechanism: InsecureTestMechanism,
+    session: u64,
+    peer: String,
+    round: u8,
+}
+
+impl ContextSetup for Acceptor {
+    fn step(&mut self, token: Option<&[u8]>) -> Result<SetupStep, GssError> {
+        self.mechanism.block();
+        let key = self.mechanism.key;
+        let defective = || GssError::new(major::DEFECTIVE_TOKEN, "unexpected token");
+        let (round, rest) = checked(key, token.unwrap_or_default())?.split_first().ok_or_else(defective)?;
+        if *round != self.round + 1 {
+            return Err(defective());
+        }
+        self.round += 1;
+        if self.round == 1 {
+            let (nonce, name) = rest.split_first_chunk().ok_or_else(defective)?;
+            self.session = key ^ u64::from_be_bytes(*nonce).rotate_left(32);
+            self.peer = String::from_utf8_lossy(name).into_owned();
+        }
+        if self.round < self.mechanism.rounds {
+            return Ok(SetupStep { token: Some(signed(key, vec![1])), context: None });
+        }
+        let token = [&[0][..], self.mechanism.name.as_bytes()].concat();
+        let context = self.mechanism.context(self.session, self.peer.clone());
+        Ok(SetupStep { token: Some(signed(key, token)), context: Some(context) })
+    }
+}
+
+#[derive(Debug)]
+struct TestContext {
+    session: u64,
+    peer: String,
+    until: Option<Instant>,
+    faults: Arc<Faults>,
+}
+
+impl TestContext {
+    // As with Kerberos, an expired context accepts no messages, but still makes them.
+    fn check_time(&self) -> Result<(), GssError> {
+        match self.until {
+            Some(until) if until <= Instant::now() => {
+                Err(GssError::new(major::CONTEXT_EXPIRED, "the context has expired"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn scramble(&self, message: &[u8]) -> Vec<u8> {
+        message.iter().zip(self.session.to_le_bytes().iter().cycle()).map(|(byte, key)| byte ^ key ^ 0xa5).collect()
+    }
+}
+
+fn injected(fault: &AtomicBool) -> Result<(), GssError> {
+    let fails = fault.load(Ordering::Relaxed);
+    if fails { Err(GssError::new(major::FAILURE, "a test made it fail")) } else { Ok(()) }
+}
+
+impl GssContext for TestContext {
+    fn get_mic(&self, message: &[u8]) -> Result<Vec<u8>, GssError> {
+        injected(&self.faults.get_mic)?;
+        Ok(mac(self.session, message).to_vec())
+    }
+
+    fn verify_mic(&self, message: &[u8], mic: &[u8]) -> Result<(), GssError> {
+        self.check_time()?;
+        let is_valid = mic == mac(self.session, message);
+        if is_valid { Ok(()) } else { Err(GssError::new(major::BAD_MIC, "wrong checksum")) }
+    }
+
+    fn wrap(&self, message: &[u8]) -> Result<Vec<u8>, GssError> {
+        injected(&self.faults.wrap)?;
+        Ok(signed(self.session, self.scramble(message)))
+    }
+
+    fn unwrap(&self, message: &[u8]) -> Result<Vec<u8>, GssError> {
+        self.check_time()?;
+        Ok(self.scramble(checked(self.session, message)?))
+    }
+
+    fn max_mic(&self) -> usize {
+        MIC
+    }
+
+    fn max_wrapped(&self, len: u64) -> u64 {
+        len.saturating_add(MIC as u64)
+    }
+
+    fn lifetime(&self) -> Option<Duration> {
+        Some(self.until?.saturating_duration_since(Instant::now()))
+    }
+
+    fn peer(&self) -> &str {
+        &self.peer
+    }
+}

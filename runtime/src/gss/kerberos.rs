@@ -1,0 +1,261 @@
+//! Kerberos version 5 through the GSS-API library of the system: MIT Kerberos or Heimdal.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use libgssapi::{
+    context::{ClientCtx, CtxFlags, SecurityContext, ServerCtx},
+    credential::{Cred, CredUsage},
+    error::Error,
+    name::Name,
+    oid::{GSS_MECH_KRB5, GSS_NT_HOSTBASED_SERVICE, OidSet},
+};
+
+use super::mechanism::{ClientMechanism, ContextSetup, GssContext, GssError, ServerMechanism, SetupStep, major};
+
+/// Kerberos credentials of the user that runs the process, for calls to one service.
+///
+/// The credentials are those of the default credential cache, which `kinit` fills (`KRB5CCNAME`). They are read again for each
+/// context, so that a renewed ticket is used.
+#[derive(Debug, Clone)]
+pub struct KerberosClient {
+    service: String,
+}
+
+impl KerberosClient {
+    /// Creates the credentials for calls to `service`, for example `nfs@server.example.com` for the principal
+    /// `nfs/server.example.com`.
+    #[must_use]
+    pub fn new(service: impl Into<String>) -> Self {
+        Self { service: service.into() }
+    }
+}
+
+/// Kerberos credentials of a server.
+///
+/// The keys are those of the default keytab (`KRB5_KTNAME`). They are read again for each context, so that a changed keytab is
+/// used.
+#[derive(Debug, Clone, Default)]
+pub struct KerberosServer {
+    service: Option<String>,
+}
+
+impl KerberosServer {
+    /// Creates the credentials of a server that accepts clients of every service in its keytab.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Accepts only clients of `service`, for example `nfs@server.example.com`.
+    #[must_use]
+    pub fn service(mut self, service: impl Into<String>) -> Self {
+        self.service = Some(service.into());
+        self
+    }
+}
+
+fn service_name(service: &str) -> Result<Name, GssError> {
+    Name::new(service.as_bytes(), Some(GSS_NT_HOSTBASED_SERVICE)).map_err(|error| convert(&error))
+}
+
+fn acquire(name: Option<&Name>, usage: CredUsage) -> Result<Cred, GssError> {
+    let kerberos = OidSet::singleton(GSS_MECH_KRB5).map_err(|error| convert(&error))?;
+    Cred::acquire(name, None, usage, Some(&kerberos)).map_err(|error| convert(&error))
+}
+
+impl ClientMechanism for KerberosClient {
+    fn begin(&self) -> Result<Box<dyn ContextSetup>, GssError> {
+        let target = service_name(&self.service)?;
+        let credentials = acquire(None, CredUsage::Initiate)?;
+        // RFC 2203 §5.2.2: replay detection and sequencing are off.
+        let flags = CtxFlags::GSS_C_MUTUAL_FLAG | CtxFlags::GSS_C_INTEG_FLAG | CtxFlags::GSS_C_CONF_FLAG;
+        let context = ClientCtx::new(Some(credentials), target, flags, Some(GSS_MECH_KRB5));
+        Ok(Box::new(Initiator(Some(context))))
+    }
+}
+
+impl ServerMechanism for KerberosServer {
+    fn begin(&self) -> Result<Box<dyn ContextSetup>, GssError> {
+        let name = self.service.as_deref().map(service_name).transpose()?;
+        let credentials = acquire(name.as_ref(), CredUsage::Accept)?;
+        Ok(Box::new(Acceptor(Some(ServerCtx::new(Some(credentials))))))
+    }
+}
+
+/// A context in creation at a client. `None` once it is complete.
+struct Initiator(Option<ClientCtx>);
+
+/// A context in creation at a server. `None` once it is complete.
+struct Acceptor(Option<ServerCtx>);
+
+impl ContextSetup for Initiator {
+    fn step(&mut self, token: Option<&[u8]>) -> Result<SetupStep, GssError> {
+        let context = self.0.as_mut().ok_or_else(is_over)?;
+        let token = context.step(token, None).map_err(|error| convert(&error))?;
+        let token = token.map(|token| token.to_vec());
+        let context = self.0.take_if(|context| context.is_complete()).map(|context| {
+            let peer = context.target_name();
+            KerberosContext::complete(context, peer)
+        });
+        Ok(SetupStep { token, context: context.transpose()? })
+    }
+}
+
+impl ContextSetup for Acceptor {
+    fn step(&mut self, token: Option<&[u8]>) -> Result<SetupStep, GssError> {
+        let context = self.0.as_mut().ok_or_else(is_over)?;
+        let token = context.step(token.unwrap_or_default(), None).map_err(|error| convert(&error))?;
+        let token = token.map(|token| token.to_vec());
+        let context = self.0.take_if(|context| context.is_complete()).map(|context| {
+            let peer = context.source_name();
+            KerberosContext::complete(context, peer)
+        });
+        Ok(SetupStep { token, context: context.transpose()? })
+    }
+}
+
+fn is_over() -> GssError {
+    GssError::new(major::FAILURE, "the creation of the context is over")
+}
+
+/// An established context.
+struct KerberosContext {
+    /// The library allows no concurrent calls with one context.
+    context: Mutex<Box<dyn SecurityContext + Send>>,
+    peer: String,
+    max_mic: usize,
+    /// Number of bytes that encryption adds at most.
+    overhead: u64,
+}
+
+impl KerberosContext {
+    fn complete(
+        mut context: impl SecurityContext + Send + 'static,
+        peer: Result<Name, Error>,
+    ) -> Result<Arc<dyn GssContext>, GssError> {
+        let failed = |error| convert(&error);
+        let peer = peer.and_then(|peer| peer.display_name()).map_err(failed)?;
+        let peer = String::from_utf8_lossy(&peer).into_owned();
+        // The lengths depend on the encryption type only (RFC 4121 §4.2.6).
+        let max_mic = context.get_mic(&[]).map_err(failed)?.len();
+        let overhead = context.wrap(true, &[]).map_err(failed)?.len() as u64;
+        // Room for the padding of encryption types with blocks.
+        let overhead = overhead.saturating_add(16);
+        Ok(Arc::new(Self { context: Mutex::new(Box::new(context)), peer, max_mic, overhead }))
+    }
+
+    fn context(&self) -> MutexGuard<'_, Box<dyn SecurityContext + Send>> {
+        self.context.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl GssContext for KerberosContext {
+    fn get_mic(&self, message: &[u8]) -> Result<Vec<u8>, GssError> {
+        self.context().get_mic(message).map(|mic| mic.to_vec()).map_err(|error| convert(&error))
+    }
+
+    fn verify_mic(&self, message: &[u8], mic: &[u8]) -> Result<(), GssError> {
+        self.context().verify_mic(message, mic).map_err(|error| convert(&error))
+    }
+
+    fn wrap(&self, message: &[u8]) -> Result<Vec<u8>, GssError> {
+        self.context().wrap(true, message).map(|wrapped| wrapped.to_vec()).map_err(|error| convert(&error))
+    }
+
+    fn unwrap(&self, message: &[u8]) -> Result<Vec<u8>, GssError> {
+        // RFC 4121 §4.2.2, §4.2.6.2: TOK_ID 05 04, and the flag Sealed. The library also accepts a message that is only signed.
+        if !matches!(message, [5, 4, flags, ..] if flags & 2 != 0) {
+            return Err(GssError::new(major::DEFECTIVE_TOKEN, "the message is not encrypted"));
+        }
+        self.context().unwrap(message).map(|message| message.to_vec()).map_err(|error| convert(&error))
+    }
+
+    fn max_mic(&self) -> usize {
+        self.max_mic
+    }
+
+    fn max_wrapped(&self, len: u64) -> u64 {
+        len.saturating_add(self.overhead)
+    }
+
+    fn lifetime(&self) -> Option<Duration> {
+        /// GSS_C_INDEFINITE (RFC 2744 §5.18).
+        const UNLIMITED: Duration = Duration::from_secs(u32::MAX as u64);
+        // The library fails for a context that has expired.
+        let lifetime = self.context().lifetime().unwrap_or_default();
+        (lifetime != UNLIMITED).then_some(lifetime)
+    }
+
+    fn peer(&self) -> &str {
+        &self.peer
+    }
+}
+
+impl fmt::Debug for KerberosContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KerberosContext").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+/// Converts an error of the library. Adds what the user can do about it.
+fn convert(error: &Error) -> GssError {
+    let mut message = error.to_string();
+    message.retain(|character| !character.is_control());
+    if let Some(advice) = advice(error.major.bits(), error.minor) {
+        message = format!("{message}: {advice}");
+    }
+    GssError { major: error.major.bits(), minor: error.minor, message }
+}
+
+/// Returns what to do about an error.
+fn advice(status: u32, minor: u32) -> Option<&'static str> {
+    /// The first code of the table `krb5` of MIT Kerberos and Heimdal.
+    const KRB5: i32 = -1_765_328_384;
+    let code = minor.cast_signed().wrapping_sub(KRB5);
+    let advice = match code {
+        // KDC_ERR_C_PRINCIPAL_UNKNOWN
+        6 => "the user is unknown to the KDC",
+        // KDC_ERR_S_PRINCIPAL_UNKNOWN
+        7 => "the service principal is unknown to the KDC, check the host name and that the KDC has the principal",
+        // KRB_AP_ERR_TKT_EXPIRED
+        32 => "the ticket has expired, run kinit",
+        // KRB_AP_ERR_SKEW
+        37 => "the clocks of client, server and KDC differ too much, synchronize them",
+        // KRB5_CC_NOTFOUND, KRB5_FCC_NOFILE
+        141 | 195 => "there is no ticket, run kinit",
+        // KRB5_KDC_UNREACH
+        156 => "no KDC can be reached, check krb5.conf and the network",
+        // KRB5_KT_NOTFOUND
+        181 => "the keytab has no key for the service",
+        _ if status & major::ROUTINE_ERROR == major::NO_CRED => {
+            "there are no credentials, run kinit or check the keytab"
+        }
+        _ if status & major::ROUTINE_ERROR == major::CREDENTIALS_EXPIRED => "the ticket has expired, run kinit",
+        _ => return None,
+    };
+    Some(advice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let of = |code: i32| advice(major::FAILURE, code.cast_unsigned()).unwrap();
+        // The values of krb5.h.
+        assert!(of(-1_765_328_377).contains("service principal is unknown"));
+        assert!(of(-1_765_328_352).contains("expired"));
+        assert!(of(-1_765_328_347).contains("clocks"));
+        assert!(of(-1_765_328_243).contains("no ticket"));
+        assert!(of(-1_765_328_189).contains("no ticket"));
+        assert!(of(-1_765_328_228).contains("no KDC"));
+        assert!(of(-1_765_328_203).contains("keytab"));
+        assert_eq!(advice(major::FAILURE, 0), None);
+        assert!(advice(major::NO_CRED, 0).unwrap().contains("kinit"));
+    }
+}

@@ -1,0 +1,224 @@
+//! The security of a channel: creates, refreshes and destroys contexts (RFC 2203 §5.3.3.3, §5.4).
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::{runtime::Handle, time::Instant};
+
+use super::{
+    client::{ClientContext, NoNumber},
+    creation::{ContextCreation, CreatedContext, NextStep, failed},
+    mechanism::{ClientMechanism, ContextSetup, GssError, SetupStep},
+};
+use crate::rpc::{CallIdentity, ProtectionLevel, Secured, Security, SecurityError, SecurityFuture, SecurityLink};
+
+/// Secures the calls of a channel with RPCSEC_GSS. Clones share the security context.
+///
+/// The context is created with the first call. It is created again before it expires, when the server has dropped it, and when
+/// its sequence numbers are used up. Calls in progress are not affected. The context stays in use after a reconnect.
+///
+/// One instance is for one user at one server. Several channels to that server may share it. For calls of several users over one
+/// channel, see [`CallOptions::security`](crate::client::CallOptions::security).
+///
+/// The creation of a context needs a tokio runtime. A call outside of one fails if there is no context.
+///
+/// [`Channel::close`](crate::Channel::close) destroys the context at the server, unless there are other clones of this security.
+pub struct GssSecurity<M> {
+    shared: Arc<Shared<M>>,
+    level: ProtectionLevel,
+}
+
+impl<M> Clone for GssSecurity<M> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), level: self.level }
+    }
+}
+
+struct Shared<M> {
+    mechanism: Arc<M>,
+    contexts: Mutex<Contexts>,
+    /// Locked during the creation of a context. Other calls wait for it.
+    creating: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Contexts {
+    current: Option<Arc<ClientContext>>,
+    /// Contexts that were replaced before the server dropped them. They are destroyed once their calls have ended.
+    retired: Vec<Arc<ClientContext>>,
+}
+
+impl<M: ClientMechanism> GssSecurity<M> {
+    /// Creates the security of the user that `mechanism` has credentials for.
+    #[must_use]
+    pub fn new(mechanism: M, level: ProtectionLevel) -> Self {
+        let contexts = Mutex::default();
+        let shared = Shared { mechanism: Arc::new(mechanism), contexts, creating: tokio::sync::Mutex::default() };
+        Self { shared: Arc::new(shared), level }
+    }
+
+    /// Returns a clone with another level of protection, which uses the same context (RFC 2203 §5.3).
+    #[must_use]
+    pub fn with_level(&self, level: ProtectionLevel) -> Self {
+        Self { level, ..self.clone() }
+    }
+
+    /// Returns the protection of the calls.
+    #[must_use]
+    pub fn level(&self) -> ProtectionLevel {
+        self.level
+    }
+}
+
+impl<M> Shared<M> {
+    fn contexts(&self) -> std::sync::MutexGuard<'_, Contexts> {
+        self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<M: ClientMechanism> Shared<M> {
+    fn usable(&self) -> Option<Arc<ClientContext>> {
+        let now = Instant::now().into_std();
+        self.contexts().current.as_ref().filter(|context| context.is_usable(now)).map(Arc::clone)
+    }
+
+    /// Returns the context in use. Creates one if there is none.
+    async fn context(&self, call: CallIdentity, link: SecurityLink<'_>) -> Result<Arc<ClientContext>, SecurityError> {
+        if let Some(context) = self.usable() {
+            return Ok(context);
+        }
+        let _creating = self.creating.lock().await;
+        if let Some(context) = self.usable() {
+            return Ok(context);
+        }
+        let created = self.create(call, link).await?;
+        let context = ClientContext::new(created, call.program, call.version, Instant::now().into_std());
+        let context = Arc::new(context);
+        self.replace(Some(Arc::clone(&context)));
+        self.destroy_retired(link).await;
+        Ok(context)
+    }
+
+    async fn create(&self, call: CallIdentity, link: SecurityLink<'_>) -> Result<CreatedContext, SecurityError> {
+        let mut creation = ContextCreation::new(call.program, call.version);
+        let (mut setup, step) = self.step(None, None).await?;
+        let mut next = creation.stepped(step)?;
+        loop {
+            next = match next {
+                NextStep::Call(call) => creation.received(link.call(call).await?)?,
+                NextStep::Token(token) => {
+                    let step;
+                    (setup, step) = self.step(Some(setup), Some(token)).await?;
+                    creation.stepped(step)?
+                }
+                NextStep::Done(created) => return Ok(created),
+            };
+        }
+    }
+
+    /// Executes a step of the mechanism on a thread for blocking work.
+    async fn step(
+        &self,
+        setup: Option<Box<dyn ContextSetup>>,
+        token: Option<bytes::Bytes>,
+    ) -> Result<(Box<dyn ContextSetup>, SetupStep), SecurityError> {
+        let runtime = Handle::try_current().map_err(|_| failed("it needs a tokio runtime, make the call in one"))?;
+        let mechanism = Arc::clone(&self.mechanism);
+        let step = runtime.spawn_blocking(move || {
+            let mut setup = setup.map_or_else(|| mechanism.begin(), Ok)?;
+            let step = setup.step(token.as_deref())?;
+            Ok((setup, step))
+        });
+        let step = step.await.map_err(|error| failed(&format!("the mechanism failed: {error}")))?;
+        step.map_err(|error: GssError| failed(&error.to_string()))
+    }
+
+    /// Replaces the context in use.
+    fn replace(&self, context: Option<Arc<ClientContext>>) {
+        let mut contexts = self.contexts();
+        let old = std::mem::replace(&mut contexts.current, context);
+        // A context that the server has dropped need not be destroyed.
+        contexts.retired.extend(old.filter(|old| !old.is_dead()));
+    }
+
+    /// Destroys retired contexts at the server, unless calls are using them.
+    async fn destroy_retired(&self, link: SecurityLink<'_>) {
+        let idle: Vec<_> = {
+            let mut contexts = self.contexts();
+            let (idle, busy) = std::mem::take(&mut contexts.retired).into_iter().partition(|old| old.is_idle());
+            contexts.retired = busy;
+            idle
+        };
+        for context in idle.into_iter().filter(|context| !context.is_dead()) {
+            let Some((call, security)) = context.destruction() else { continue };
+            // RFC 2203 §5.4: a failure needs no action.
+            let result = link.call(call).await.and_then(|reply| {
+                reply.outcome.map_err(|error| SecurityError(error.to_string()))?;
+                security.verify(&reply.verifier)
+            });
+            security.ended();
+            if let Err(error) = result {
+                tracing::debug!(target: "rpcrdma::gss", %error, "security context not destroyed");
+            }
+        }
+    }
+}
+
+impl<M: ClientMechanism> Security for GssSecurity<M> {
+    fn secure<'a>(
+        &'a self,
+        call: CallIdentity,
+        link: SecurityLink<'a>,
+    ) -> SecurityFuture<'a, Result<Secured, SecurityError>> {
+        Box::pin(async move {
+            loop {
+                let context = self.shared.context(call, link).await?;
+                // Enabled before the attempt, so that the end of a call in between is not lost.
+                let mut ended = std::pin::pin!(context.ended().notified());
+                ended.as_mut().enable();
+                match context.secure(self.level)? {
+                    Ok(secured) => return Ok(secured),
+                    Err(NoNumber::WindowFull) => ended.await,
+                    // RFC 2203 §5.3.1: the next call needs a new context.
+                    Err(NoNumber::Exhausted) => {
+                        let mut contexts = self.shared.contexts();
+                        if contexts.current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &context)) {
+                            contexts.current = None;
+                        }
+                    }
+                }
+            }
+        })
+    }
+
+    // RFC 2203 §5.4.
+    fn close<'a>(&'a self, link: SecurityLink<'a>) -> SecurityFuture<'a, ()> {
+        Box::pin(async move {
+            if Arc::strong_count(&self.shared) > 1 {
+                return;
+            }
+            self.shared.replace(None);
+            loop {
+                let busy = self.shared.contexts().retired.iter().find(|old| !old.is_idle()).map(Arc::clone);
+                let Some(busy) = busy else { break };
+                let mut ended = std::pin::pin!(busy.ended().notified());
+                ended.as_mut().enable();
+                if !busy.is_idle() {
+                    ended.await;
+                }
+            }
+            self.shared.destroy_retired(link).await;
+        })
+    }
+}
+
+impl<M: fmt::Debug> fmt::Debug for GssSecurity<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GssSecurity")
+            .field("mechanism", &self.shared.mechanism)
+            .field("level", &self.level)
+            .finish_non_exhaustive()
+    }
+}

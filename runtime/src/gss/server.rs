@@ -1,0 +1,288 @@
+//! The decisions of a server, without I/O and clock (RFC 2203 §5.2.3, §5.3.3, §5.4).
+
+use std::{sync::Arc, time::Instant};
+
+use bytes::Bytes;
+
+use super::{
+    body::BodyProtection,
+    contexts::{ContextHandle, ContextTable, GssServerConfig, PendingSetup, ServerContext},
+    credential::{GssCredential, flavor, gss_auth, is_null},
+    mechanism::{ContextSetup, GssError, SetupStep, major},
+    window::Position,
+    wire::{MAXSEQ, RpcGssInitArg, RpcGssInitRes, RpcGssProcT},
+};
+use crate::{
+    rpc::{
+        AuthFailure, AuthStat, AuthenticatedCaller, Authentication, ControlReply, Credential, OpaqueAuth, Protection,
+        ProtectionLevel, ReceivedCall, ReplySecurity, RpcError,
+    },
+    xdr::{Decoder, encode_to_bytes},
+};
+
+/// The state of a server with RPCSEC_GSS.
+pub(super) struct GssServer {
+    pub(super) contexts: ContextTable,
+    pub(super) config: GssServerConfig,
+}
+
+/// The decision on a call.
+pub(super) enum Decision {
+    Done(Authentication),
+    /// The mechanism has to execute a step, which may block. [`GssServer::finish_round`] makes the reply.
+    Round(SetupRound),
+}
+
+/// A round in the creation of a context.
+pub(super) struct SetupRound {
+    /// The handle that the context has after the first round.
+    handle: Option<ContextHandle>,
+    /// The state after the first round.
+    pub(super) setup: Option<Box<dyn ContextSetup>>,
+    rounds: u32,
+    begun: Instant,
+    pub(super) token: Bytes,
+}
+
+impl From<AuthStat> for Decision {
+    fn from(stat: AuthStat) -> Self {
+        Self::Done(Authentication::Rejected(stat.into()))
+    }
+}
+
+impl GssServer {
+    pub(super) fn new(config: GssServerConfig) -> Self {
+        Self { contexts: ContextTable::new(), config }
+    }
+
+    /// Decides on a call with flavor RPCSEC_GSS.
+    pub(super) fn receive(&self, call: &ReceivedCall<'_>, now: Instant) -> Decision {
+        let credential = match GssCredential::decode(&call.header.credential.body) {
+            Ok(credential) => credential,
+            Err(failure) => return Decision::Done(Authentication::Rejected(failure)),
+        };
+        match credential.procedure {
+            RpcGssProcT::RpcsecGssInit | RpcGssProcT::RpcsecGssContinueInit => self.create(call, &credential, now),
+            RpcGssProcT::RpcsecGssData => Decision::Done(self.data(call, &credential, now)),
+            RpcGssProcT::RpcsecGssDestroy => Decision::Done(self.destroy(call, &credential, now)),
+        }
+    }
+
+    /// Decides on a request that creates a context. Its sequence number and service are ignored (RFC 2203 §5.2.2).
+    fn create(&self, call: &ReceivedCall<'_>, credential: &GssCredential, now: Instant) -> Decision {
+        let is_first = credential.procedure == RpcGssProcT::RpcsecGssInit;
+        // RFC 2203 §5.2.2: NULLPROC, and no handle in the first request.
+        if call.header.procedure != 0 || (is_first && !credential.handle.is_empty()) {
+            return AuthStat::AuthBadcred.into();
+        }
+        // RFC 2203 §5.2.2: all creation requests have the NULL verifier.
+        if !is_null(&call.header.verifier) {
+            return AuthStat::AuthBadverf.into();
+        }
+        // RFC 8166 §8.2.2: control messages are not reduced.
+        let token = if call.is_reduced { None } else { self.token(call.arguments) };
+        let Some(token) = token else {
+            return Decision::Done(Authentication::Answered(ControlReply {
+                verifier: OpaqueAuth::none(),
+                outcome: Err(RpcError::GarbageArguments),
+                results: Bytes::new(),
+            }));
+        };
+        if is_first {
+            return Decision::Round(SetupRound { handle: None, setup: None, rounds: 0, begun: now, token });
+        }
+        let handle = ContextHandle::of(&credential.handle);
+        let pending = handle.and_then(|handle| self.contexts.take_setup(handle, &self.config, now));
+        let Some(PendingSetup { setup, rounds, begun }) = pending else {
+            // RFC 2203 §5.2.3.2: RPCSEC_GSS_CREDPROBLEM and CTXPROBLEM cannot be returned here.
+            let error = GssError::new(major::NO_CONTEXT, "no context in creation has this handle");
+            return Decision::Done(Authentication::Answered(refusal(&error)));
+        };
+        Decision::Round(SetupRound { handle, setup: Some(setup), rounds, begun, token })
+    }
+
+    fn token(&self, arguments: &[u8]) -> Option<Bytes> {
+        let mut decoder = Decoder::new(arguments);
+        let RpcGssInitArg { gss_token } = decoder.read().ok()?;
+        decoder.finish().ok()?;
+        (gss_token.len() <= self.config.max_token).then_some(gss_token)
+    }
+
+    /// Returns the reply to a creation request after the step of its round (RFC 2203 §5.2.3).
+    pub(super) fn finish_round(
+        &self,
+        round: SetupRound,
+        result: Result<(Box<dyn ContextSetup>, SetupStep), GssError>,
+        now: Instant,
+    ) -> ControlReply {
+        let finished = result.and_then(|(setup, step)| self.accept_step(&round, setup, step, now));
+        finished.unwrap_or_else(|error| {
+            tracing::info!(target: "rpcrdma::gss", %error, "security context refused");
+            refusal(&error)
+        })
+    }
+
+    fn accept_step(
+        &self,
+        round: &SetupRound,
+        setup: Box<dyn ContextSetup>,
+        step: SetupStep,
+        now: Instant,
+    ) -> Result<ControlReply, GssError> {
+        let gss_token: Bytes = step.token.unwrap_or_default().into();
+        let window = self.config.sequence_window.max(1);
+        let (handle, gss_major, verifier) = match step.context {
+            Some(context) => {
+                // RFC 2203 §5.2.3.1: the checksum of the window.
+                let verifier = gss_auth(context.get_mic(&window.to_be_bytes())?.into());
+                let peer = context.peer().to_owned();
+                let handle = self.contexts.establish(round.handle, context, &self.config, now)?;
+                tracing::debug!(target: "rpcrdma::gss", peer, "security context created");
+                (handle, major::COMPLETE, verifier)
+            }
+            None => {
+                let rounds = round.rounds + 1;
+                if gss_token.is_empty() {
+                    return Err(GssError::new(major::FAILURE, "the mechanism needs a token but sends none"));
+                }
+                if rounds >= self.config.max_rounds {
+                    return Err(GssError::new(major::FAILURE, "the creation of the context takes too many rounds"));
+                }
+                let setup = PendingSetup { setup, rounds, begun: round.begun };
+                let handle = self.contexts.wait(round.handle, setup, &self.config, now)?;
+                (handle, major::CONTINUE_NEEDED, OpaqueAuth::none())
+            }
+        };
+        let result = RpcGssInitRes {
+            handle: Bytes::copy_from_slice(&handle.0),
+            gss_major,
+            gss_minor: 0,
+            seq_window: window,
+            gss_token,
+        };
+        let results = encode_to_bytes(&result).map_err(|error| GssError::new(major::FAILURE, error.to_string()))?;
+        Ok(ControlReply { verifier, outcome: Ok(()), results })
+    }
+
+    /// Decides on a data request.
+    fn data(&self, call: &ReceivedCall<'_>, credential: &GssCredential, now: Instant) -> Authentication {
+        match self.check(call, credential, now) {
+            Err(refused) => refused,
+            Ok(accepted) if accepted.level < self.config.min_level => {
+                Authentication::Rejected(AuthStat::AuthTooweak.into())
+            }
+            Ok(accepted) => {
+                let caller = AuthenticatedCaller::new(Credential::Other(call.header.credential.clone()));
+                let caller = caller.with_principal(accepted.context.principal(accepted.level));
+                Authentication::Accepted(caller.with_security(Arc::new(accepted)))
+            }
+        }
+    }
+
+    /// Decides on a request that destroys a context (RFC 2203 §5.4).
+    fn destroy(&self, call: &ReceivedCall<'_>, credential: &GssCredential, now: Instant) -> Authentication {
+        if call.header.procedure != 0 {
+            return Authentication::Rejected(AuthStat::AuthBadcred.into());
+        }
+        let accepted = match self.check(call, credential, now) {
+            Ok(accepted) => accepted,
+            Err(refused) => return refused,
+        };
+        if let Some(handle) = ContextHandle::of(&credential.handle) {
+            self.contexts.destroy(handle);
+        }
+        // The reply has no results, so it has nothing to protect.
+        let reply = ControlReply { verifier: accepted.verifier, outcome: Ok(()), results: Bytes::new() };
+        Authentication::Answered(reply)
+    }
+
+    /// Checks the credential and the verifier of a data request or of one that destroys a context (RFC 2203 §5.3.3.1, §5.3.3.3).
+    // The error is moved once. Boxing it would require an allocation.
+    #[allow(clippy::result_large_err)]
+    fn check(
+        &self,
+        call: &ReceivedCall<'_>,
+        credential: &GssCredential,
+        now: Instant,
+    ) -> Result<AcceptedCall, Authentication> {
+        let reject = |stat: AuthStat| Authentication::Rejected(stat.into());
+        let level = credential.level().map_err(Authentication::Rejected)?;
+        // RFC 2203 §5.3.3.3: the context was destroyed, or the server has restarted.
+        let handle = ContextHandle::of(&credential.handle).ok_or_else(|| reject(AuthStat::RpcsecGssCredproblem))?;
+        let context = self.contexts.find(handle).ok_or_else(|| reject(AuthStat::RpcsecGssCredproblem))?;
+        // RFC 2203 §5.3.3.3: the credentials have become stale.
+        if context.has_expired(now) {
+            self.contexts.destroy(handle);
+            return Err(reject(AuthStat::RpcsecGssCtxproblem));
+        }
+        // RFC 2203 §5.3.3.3: the sequence number exceeds the maximum.
+        let sequence = credential.sequence;
+        if sequence > MAXSEQ {
+            return Err(reject(AuthStat::RpcsecGssCtxproblem));
+        }
+        // RFC 2203 §7.2.2: such a call is discarded in any case, so its checksum need not be verified.
+        if matches!(context.position(sequence), Position::Seen | Position::Below) {
+            return Err(Authentication::Discarded);
+        }
+        if call.header.verifier.flavor != flavor() {
+            return Err(reject(AuthStat::AuthBadverf));
+        }
+        if let Err(error) = context.gss.verify_mic(call.signed, &call.header.verifier.body) {
+            tracing::info!(target: "rpcrdma::gss", peer = %call.peer_addr, %error, "verifier refused");
+            // RFC 2203 §5.3.3.3, §5.3.3.4.2.
+            let expired = error.is_expired();
+            return Err(reject(if expired { AuthStat::RpcsecGssCtxproblem } else { AuthStat::RpcsecGssCredproblem }));
+        }
+        // RFC 2203 §5.3.3.1: the window moves only for an authentic call. A repeated number is silently discarded.
+        if !context.record(sequence) {
+            return Err(Authentication::Discarded);
+        }
+        self.contexts.touch(&context);
+        // RFC 2203 §5.3.3.2: the checksum of the sequence number. §5.3.3.4.1: CTXPROBLEM if there is none. It is made before the
+        // call is executed, because a client resends a denied call.
+        let verifier = context.gss.get_mic(&sequence.to_be_bytes()).map_err(|error| {
+            tracing::warn!(target: "rpcrdma::gss", %error, "replies cannot be signed");
+            reject(AuthStat::RpcsecGssCtxproblem)
+        })?;
+        let protection = BodyProtection::of(&context.gss, sequence, level);
+        Ok(AcceptedCall { context, level, verifier: gss_auth(verifier.into()), protection })
+    }
+}
+
+/// The security of an accepted call.
+#[derive(Debug)]
+struct AcceptedCall {
+    context: Arc<ServerContext>,
+    level: ProtectionLevel,
+    verifier: OpaqueAuth,
+    protection: Option<Arc<dyn Protection>>,
+}
+
+impl ReplySecurity for AcceptedCall {
+    fn verifier(&self) -> Result<OpaqueAuth, AuthFailure> {
+        Ok(self.verifier.clone())
+    }
+
+    fn protection(&self) -> Option<Arc<dyn Protection>> {
+        self.protection.clone()
+    }
+}
+
+/// Returns the reply to a creation request that failed.
+// RFC 2203 §5.2.3.1: handle and token are NULL, and so is the verifier.
+fn refusal(error: &GssError) -> ControlReply {
+    let gss_major = if major::is_error(error.major) { error.major } else { major::FAILURE };
+    let result = RpcGssInitRes {
+        handle: Bytes::new(),
+        gss_major,
+        gss_minor: error.minor,
+        seq_window: 0,
+        gss_token: Bytes::new(),
+    };
+    match encode_to_bytes(&result) {
+        Ok(results) => ControlReply { verifier: OpaqueAuth::none(), outcome: Ok(()), results },
+        Err(_) => {
+            ControlReply { verifier: OpaqueAuth::none(), outcome: Err(RpcError::SystemError), results: Bytes::new() }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! RPCSEC_GSS between a server and a client without I/O, and the errors that RFC 2203 requires.
+
+mod bodies;
+mod creation;
+mod data;
+
+use std::{sync::Arc, time::Instant};
+
+use bytes::Bytes;
+
+use super::{
+    GssServerConfig,
+    creation::{ContextCreation, CreatedContext, NextStep},
+    credential::{GssCredential, gss_auth},
+    insecure_test_mechanism::InsecureTestMechanism,
+    mechanism::{ClientMechanism, ContextSetup, GssContext, GssError, ServerMechanism, SetupStep},
+    server::{Decision, GssServer, SetupRound},
+    wire::{RpcGssInitRes, RpcGssProcT},
+};
+use crate::{
+    rpc::{
+        AuthFailure, AuthStat, Authentication, CallHeader, ControlCall, ControlReply, OpaqueAuth, ReceivedCall,
+        SecurityError,
+    },
+    xdr::{Decoder, encode_to_bytes},
+};
+
+/// A server with its mechanism.
+struct TestServer {
+    server: GssServer,
+    mechanism: InsecureTestMechanism,
+}
+
+/// A call to a [`TestServer`].
+struct TestCall {
+    header: CallHeader,
+    arguments: Bytes,
+    is_reduced: bool,
+    now: Instant,
+}
+
+impl TestServer {
+    fn new(config: GssServerConfig) -> Self {
+        Self { server: GssServer::new(config), mechanism: InsecureTestMechanism::new(KEY, "nfs@server") }
+    }
+
+    /// Decides on a call. The mechanism executes its step at once.
+    fn receive(&self, call: &TestCall) -> Authentication {
+        let mut message = Vec::new();
+        call.header.encode(&mut crate::xdr::FlatSink::new(&mut message)).unwrap();
+        let (signed, _) = CallHeader::split_verifier(&message).unwrap();
+        let mut received = ReceivedCall::new(&call.header, ([127, 0, 0, 1], 1).into());
+        received.signed = &message[..signed];
+        received.arguments = &call.arguments;
+        received.is_reduced = call.is_reduced;
+        match self.server.receive(&received, call.now) {
+            Decision::Done(authentication) => authentication,
+            Decision::Round(mut round) => {
+                let result = self.step(&mut round);
+                Authentication::Answered(self.server.finish_round(round, result, call.now))
+            }
+        }
+    }
+
+    fn step(&self, round: &mut SetupRound) -> Result<(Box<dyn ContextSetup>, SetupStep), GssError> {
+        let mut setup = round.setup.take().map_or_else(|| ServerMechanism::begin(&self.mechanism), Ok)?;
+        let step = setup.step(Some(&round.token))?;
+        Ok((setup, step))
+    }
+
+    /// Receives a data call that a context of this server signs.
+    fn data(&self, created: &CreatedContext, sequence: u32, service: u32, now: Instant) -> Authentication {
+        self.receive(&TestCall::signed(created, RpcGssProcT::RpcsecGssData, sequence, service, now))
+    }
+}
+
+const KEY: u64 = 0x1234_5678_9abc_def0;
+
+impl TestCall {
+    fn new(credential: &GssCredential, verifier: OpaqueAuth, now: Instant) -> Self {
+        let mut header = CallHeader::new(1, 2, 3, 0);
+        (header.credential, header.verifier) = (credential.encode().unwrap(), verifier);
+        Self { header, arguments: Bytes::new(), is_reduced: false, now }
+    }
+
+    /// Returns a control call as it arrives.
+    fn control(call: &ControlCall, now: Instant) -> Self {
+        let mut header = CallHeader::new(1, call.program, call.version, 0);
+        header.credential = call.credential.clone();
+        let mut arrived = Self { header, arguments: call.arguments.clone(), is_reduced: false, now };
+        if let Some(seal) = &call.seal {
+            arrived.header.verifier = seal.seal(&arrived.header_bytes()).unwrap();
+        }
+        arrived
+    }
+
+    /// Returns a data call with the verifier that belongs to it.
+    fn signed(created: &CreatedContext, procedure: RpcGssProcT, sequence: u32, service: u32, now: Instant) -> Self {
+        let credential = GssCredential { procedure, sequence, service, handle: created.handle.clone() };
+        let mut call = Self::new(&credential, OpaqueAuth::none(), now);
+        call.sign(&*created.context);
+        call
+    }
+
+    fn header_bytes(&self) -> Vec<u8> {
+        let mut message = Vec::new();
+        self.header.encode(&mut crate::xdr::FlatSink::new(&mut message)).unwrap();
+        let (signed, _) = CallHeader::split_verifier(&message).unwrap();
+        message.truncate(signed);
+        message
+    }
+
+    fn sign(&mut self, context: &dyn GssContext) {
+        self.header.verifier = gss_auth(context.get_mic(&self.header_bytes()).unwrap().into());
+    }
+}
+
+/// Creates a context between a server and a client.
+fn create(server: &TestServer, client: &InsecureTestMechanism, now: Instant) -> Result<CreatedContext, SecurityError> {
+    create_with(client, |call| match server.receive(&TestCall::control(call, now)) {
+        Authentication::Answered(reply) => reply,
+        other => panic!("{other:?}"),
+    })
+}
+
+/// Creates a context with the replies of `answer`.
+fn create_with(
+    client: &InsecureTestMechanism,
+    mut answer: impl FnMut(&ControlCall) -> ControlReply,
+) -> Result<CreatedContext, SecurityError> {
+    let failed = |error: GssError| SecurityError(error.to_string());
+    let mut creation = ContextCreation::new(2, 3);
+    let mut setup = ClientMechanism::begin(client).map_err(failed)?;
+    let mut next = creation.stepped(setup.step(None).map_err(failed)?)?;
+    loop {
+        next = match next {
+            NextStep::Call(call) => creation.received(answer(&call))?,
+            NextStep::Token(token) => creation.stepped(setup.step(Some(&token)).map_err(failed)?)?,
+            NextStep::Done(created) => return Ok(created),
+        };
+    }
+}
+
+fn client() -> InsecureTestMechanism {
+    InsecureTestMechanism::new(KEY, "alice@TEST")
+}
+
+fn rejected(authentication: Authentication) -> AuthStat {
+    match authentication {
+        Authentication::Rejected(failure) => failure.stat().unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn init_result(reply: &ControlReply) -> RpcGssInitRes {
+    assert_eq!(reply.outcome, Ok(()));
+    let mut decoder = Decoder::new(&reply.results);
+    let result = decoder.read().unwrap();
+    decoder.finish().unwrap();
+    result
+}

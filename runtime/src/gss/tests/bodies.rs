@@ -1,0 +1,99 @@
+//! Protected bodies (RFC 2203 §5.3.2).
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    gss::{
+        body::BodyProtection,
+        wire::{RpcGssDataT, RpcGssIntegData, RpcGssPrivData},
+    },
+    rpc::{Protection, ProtectionLevel},
+};
+
+/// Returns the contexts of client and server.
+fn contexts() -> (Arc<dyn GssContext>, Arc<dyn GssContext>) {
+    let mut initiator = ClientMechanism::begin(&client()).unwrap();
+    let mechanism = InsecureTestMechanism::new(KEY, "nfs@server");
+    let mut acceptor = ServerMechanism::begin(&mechanism).unwrap();
+    let first = initiator.step(None).unwrap().token;
+    let accepted = acceptor.step(first.as_deref()).unwrap();
+    let initiated = initiator.step(accepted.token.as_deref()).unwrap();
+    (initiated.context.unwrap(), accepted.context.unwrap())
+}
+
+fn both(sequence: u32, level: ProtectionLevel) -> (Arc<dyn Protection>, Arc<dyn Protection>) {
+    let (client, server) = contexts();
+    let of = |context| BodyProtection::of(context, sequence, level).unwrap();
+    (of(&client), of(&server))
+}
+
+/// RFC 2203 §5.3.2.1.
+#[test]
+fn service_none_protects_no_body() {
+    assert!(BodyProtection::of(&contexts().0, 1, ProtectionLevel::Authentication).is_none());
+}
+
+/// RFC 2203 §5.3.2.2, §5.3.2.3: the same bytes as those of the generated encoders.
+#[test]
+fn bodies_have_the_form_of_the_specification() {
+    let (context, _) = contexts();
+    let body = Bytes::from_static(b"sixteen bytes...");
+    let data: Bytes = [&encode_to_bytes(&RpcGssDataT { seq_num: 77 }).unwrap()[..], &body].concat().into();
+    let wrap = |level| BodyProtection::of(&context, 77, level).unwrap().wrap(body.clone()).unwrap();
+    let checksum = context.get_mic(&data).unwrap().into();
+    let integrity = RpcGssIntegData { databody_integ: data.clone(), checksum };
+    assert_eq!(wrap(ProtectionLevel::Integrity), encode_to_bytes(&integrity).unwrap());
+    let privacy = RpcGssPrivData { databody_priv: context.wrap(&data).unwrap().into() };
+    assert_eq!(wrap(ProtectionLevel::Privacy), encode_to_bytes(&privacy).unwrap());
+}
+
+/// RFC 2203 §5.3.3.1: the sequence number in a body is that of the credential.
+#[test]
+fn bodies_belong_to_one_call() {
+    let (client, server) = contexts();
+    for level in [ProtectionLevel::Integrity, ProtectionLevel::Privacy] {
+        let wrapped = BodyProtection::of(&client, 5, level).unwrap().wrap(Bytes::from_static(b"data")).unwrap();
+        let error = BodyProtection::of(&server, 6, level).unwrap().unwrap(wrapped).unwrap_err();
+        assert!(error.0.contains("sequence number 5, expected 6"), "{error}");
+    }
+}
+
+/// A change of any byte is found, except in padding.
+#[test]
+fn changed_bodies_are_refused() {
+    for level in [ProtectionLevel::Integrity, ProtectionLevel::Privacy] {
+        let (client, server) = both(5, level);
+        let wrapped = client.wrap(Bytes::from_static(b"four words here!")).unwrap();
+        for byte in 0..wrapped.len() {
+            let mut changed = wrapped.to_vec();
+            changed[byte] ^= 0x10;
+            server.unwrap(changed.into()).unwrap_err();
+        }
+        for len in 0..wrapped.len() {
+            server.unwrap(wrapped.slice(..len)).unwrap_err();
+        }
+        server.unwrap([&wrapped[..], &[0; 4]].concat().into()).unwrap_err();
+        assert_eq!(server.unwrap(wrapped).unwrap(), "four words here!");
+    }
+}
+
+proptest! {
+    /// Bodies of any length survive, and are never longer than the bound from which a client computes the memory for a reply.
+    #[test]
+    fn bodies_survive(words in 0..500_usize, sequence in any::<u32>(), private in any::<bool>()) {
+        let level = if private { ProtectionLevel::Privacy } else { ProtectionLevel::Integrity };
+        let (client, server) = both(sequence, level);
+        let body: Bytes = (0..words * 4).map(|byte| byte as u8).collect::<Vec<_>>().into();
+        let wrapped = server.wrap(body.clone()).unwrap();
+        prop_assert_eq!(wrapped.len() as u64, server.max_wrapped(body.len() as u64));
+        prop_assert_eq!(client.unwrap(wrapped).unwrap(), body);
+    }
+
+    /// Received bodies cause no panic.
+    #[test]
+    fn any_body_is_handled(body in any::<Vec<u8>>(), private in any::<bool>()) {
+        let level = if private { ProtectionLevel::Privacy } else { ProtectionLevel::Integrity };
+        prop_assert!(both(1, level).1.unwrap(body.into()).is_err());
+    }
+}

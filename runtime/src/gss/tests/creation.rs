@@ -1,0 +1,263 @@
+//! Context creation (RFC 2203 §5.2).
+
+use std::time::Duration;
+
+use super::*;
+use crate::{
+    gss::{mechanism::major, wire::RpcGssInitArg},
+    rpc::RpcError,
+};
+
+fn init(handle: &[u8], procedure: RpcGssProcT, token: &[u8], now: Instant) -> TestCall {
+    // RFC 2203 §5.2.2: sequence number and service are undefined, and the server must ignore them.
+    let handle = Bytes::copy_from_slice(handle);
+    let credential = GssCredential { procedure, sequence: u32::MAX, service: 99, handle };
+    let mut call = TestCall::new(&credential, OpaqueAuth::none(), now);
+    call.arguments = encode_to_bytes(&RpcGssInitArg { gss_token: Bytes::copy_from_slice(token) }).unwrap();
+    call
+}
+
+fn first(token: &[u8], now: Instant) -> TestCall {
+    init(&[], RpcGssProcT::RpcsecGssInit, token, now)
+}
+
+/// Returns the first token of a client.
+fn token() -> Vec<u8> {
+    ClientMechanism::begin(&client()).unwrap().step(None).unwrap().token.unwrap()
+}
+
+fn answered(authentication: Authentication) -> ControlReply {
+    match authentication {
+        Authentication::Answered(reply) => reply,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// RFC 2203 §5.2: as many rounds as the mechanism needs. Both sides then agree on the handle and the window.
+#[test]
+fn contexts_are_created_in_several_rounds() {
+    let now = Instant::now();
+    for rounds in 1..=4 {
+        let mut server = TestServer::new(GssServerConfig::default());
+        server.mechanism.rounds = rounds;
+        let mut calls = Vec::new();
+        let created = create_with(&client(), |call| {
+            calls.push(GssCredential::decode(&call.credential.body).unwrap());
+            assert_eq!((call.program, call.version, call.seal.is_none()), (2, 3, true));
+            answered(server.receive(&TestCall::control(call, now)))
+        });
+        let created = created.unwrap();
+        assert_eq!((calls.len(), created.handle.len(), created.window), (rounds.into(), 16, 2048));
+        // The first request has no handle, and all others have the same.
+        assert_eq!((calls[0].procedure, calls[0].handle.len()), (RpcGssProcT::RpcsecGssInit, 0));
+        for later in &calls[1..] {
+            assert_eq!((later.procedure, &later.handle), (RpcGssProcT::RpcsecGssContinueInit, &created.handle));
+        }
+        assert_eq!((server.server.contexts.counts(), created.context.peer()), ((1, 0), "nfs@server"));
+        let Authentication::Accepted(caller) = server.data(&created, 1, 1, now) else { panic!("refused") };
+        assert_eq!(caller.principal.unwrap().name, "alice@TEST");
+    }
+}
+
+/// RFC 2203 §5.2.3.1: the reply that completes a context has the checksum of the window as its verifier. All others have the
+/// NULL verifier.
+#[test]
+fn verifiers_of_creation_replies() {
+    let now = Instant::now();
+    let mut server = TestServer::new(GssServerConfig { sequence_window: 77, ..GssServerConfig::default() });
+    server.mechanism.rounds = 2;
+    let mut replies = Vec::new();
+    let created = create_with(&client(), |call| {
+        replies.push(answered(server.receive(&TestCall::control(call, now))));
+        replies.last().unwrap().clone()
+    });
+    let created = created.unwrap();
+    assert_eq!(replies[0].verifier, OpaqueAuth::none());
+    assert_eq!(init_result(&replies[0]).gss_major, major::CONTINUE_NEEDED);
+    assert_eq!(replies[1].verifier, gss_auth(created.context.get_mic(&77_u32.to_be_bytes()).unwrap().into()));
+    assert_eq!((init_result(&replies[1]).gss_major, created.window), (major::COMPLETE, 77));
+}
+
+/// RFC 2203 §5.2.2: the form of a creation request.
+#[test]
+fn malformed_creation_requests() {
+    let now = Instant::now();
+    let server = TestServer::new(GssServerConfig::default());
+    let mut call = first(&token(), now);
+    call.header.verifier = gss_auth(Bytes::from_static(b"verifier"));
+    assert_eq!(rejected(server.receive(&call)), AuthStat::AuthBadverf);
+    let call = init(&[1], RpcGssProcT::RpcsecGssInit, &token(), now);
+    assert_eq!(rejected(server.receive(&call)), AuthStat::AuthBadcred);
+    let mut call = first(&token(), now);
+    call.header.procedure = 1;
+    assert_eq!(rejected(server.receive(&call)), AuthStat::AuthBadcred);
+    // RFC 2203 §5.2.3.2: another status has a NULL verifier.
+    let garbage =
+        ControlReply { verifier: OpaqueAuth::none(), outcome: Err(RpcError::GarbageArguments), results: Bytes::new() };
+    for arguments in [Bytes::new(), Bytes::from_static(&[0, 0, 0, 9, 1, 2, 3, 4]), vec![0; 8].into()] {
+        let mut call = first(&token(), now);
+        call.arguments = arguments;
+        assert_eq!(answered(server.receive(&call)), garbage);
+    }
+    assert_eq!(answered(server.receive(&first(&vec![7; (64 << 10) + 1], now))), garbage);
+    // RFC 8166 §8.2.2: a token is not reduced.
+    let mut call = first(&token(), now);
+    call.is_reduced = true;
+    assert_eq!(answered(server.receive(&call)), garbage);
+    assert_eq!(server.server.contexts.counts(), (0, 0));
+}
+
+/// RFC 2203 §5.2.3.1: a failure has neither handle nor token. §5.2.3.2: it is not CREDPROBLEM or CTXPROBLEM.
+#[test]
+fn failures_of_the_mechanism() {
+    let now = Instant::now();
+    let server = TestServer::new(GssServerConfig::default());
+    let failed = |call: &TestCall| {
+        let reply = answered(server.receive(call));
+        assert_eq!(reply.verifier, OpaqueAuth::none());
+        let result = init_result(&reply);
+        assert!(result.handle.is_empty() && result.gss_token.is_empty(), "{result:?}");
+        result.gss_major
+    };
+    assert_eq!(failed(&first(b"no token at all", now)), major::BAD_MIC);
+    assert_eq!(failed(&first(b"short", now)), major::DEFECTIVE_TOKEN);
+    for handle in [&[7; 16][..], &[7; 3], &[]] {
+        let call = init(handle, RpcGssProcT::RpcsecGssContinueInit, &token(), now);
+        assert_eq!(failed(&call), major::NO_CONTEXT);
+    }
+    // The context cannot sign the window.
+    server.mechanism.faults.get_mic.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(failed(&first(&token(), now)), major::FAILURE);
+    assert_eq!(server.server.contexts.counts(), (0, 0));
+}
+
+/// Contexts in creation are limited in number, rounds and time.
+#[test]
+fn limits_of_contexts_in_creation() {
+    let now = Instant::now();
+    let config = GssServerConfig { max_setups: 2, max_rounds: 3, ..GssServerConfig::default() };
+    let mut server = TestServer::new(config);
+    server.mechanism.rounds = 3;
+    let begin = |after: u64| {
+        let reply = answered(server.receive(&first(&token(), now + Duration::from_secs(after))));
+        init_result(&reply).handle
+    };
+    let go_on = |handle: &Bytes, after: u64| {
+        let token = [&[2][..], &mac_of(&[2])].concat();
+        let at = now + Duration::from_secs(after);
+        let reply = server.receive(&init(handle, RpcGssProcT::RpcsecGssContinueInit, &token, at));
+        init_result(&answered(reply)).gss_major
+    };
+    // The oldest is dropped.
+    let (oldest, second, third) = (begin(0), begin(1), begin(2));
+    assert_eq!(server.server.contexts.counts(), (0, 2));
+    assert_eq!(go_on(&oldest, 3), major::NO_CONTEXT);
+    assert_eq!(go_on(&second, 3), major::CONTINUE_NEEDED);
+    // The time runs from the first token.
+    assert_eq!(go_on(&third, 33), major::NO_CONTEXT);
+    let late = begin(40);
+    assert_eq!(server.server.contexts.counts(), (0, 1), "contexts past their time are dropped");
+    assert_eq!(go_on(&late, 70), major::CONTINUE_NEEDED);
+
+    server.mechanism.rounds = 4;
+    let error = create(&server, &client(), now).unwrap_err();
+    assert!(error.0.contains("the server refused it"), "{error}");
+}
+
+/// Returns the checksum that ends a token of the test mechanism.
+fn mac_of(message: &[u8]) -> Vec<u8> {
+    use std::hash::{DefaultHasher, Hasher};
+    let mut hasher = DefaultHasher::new();
+    hasher.write_u64(KEY);
+    hasher.write(message);
+    hasher.finish().to_be_bytes().to_vec()
+}
+
+/// RFC 2203 §5.1, §5.2.3.2, §5.3.3.3: versions other than 1, and credentials that cannot be decoded.
+#[test]
+fn versions_and_malformed_credentials() {
+    let now = Instant::now();
+    let server = TestServer::new(GssServerConfig::default());
+    let of = |words: &[u32]| {
+        let body: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+        let mut call = first(&token(), now);
+        call.header.credential = gss_auth(body.into());
+        rejected(server.receive(&call))
+    };
+    for version in [0, 2, u32::MAX] {
+        assert_eq!(of(&[version, 1, 0, 1, 0]), AuthStat::AuthRejectedcred, "creation");
+        assert_eq!(of(&[version]), AuthStat::AuthRejectedcred, "unknown fields");
+        assert_eq!(of(&[version, 0, 1, 1, 0]), AuthStat::AuthBadcred, "data");
+        assert_eq!(of(&[version, 3, 1, 1, 0]), AuthStat::AuthBadcred, "destruction");
+    }
+    assert_eq!(of(&[]), AuthStat::AuthBadcred);
+    assert_eq!(of(&[1, 1, 0, 1]), AuthStat::AuthBadcred, "truncated");
+    assert_eq!(of(&[1, 1, 0, 1, 0, 0]), AuthStat::AuthBadcred, "too long");
+    assert_eq!(of(&[1, 1, 0, 1, 8, 0]), AuthStat::AuthBadcred, "length beyond the end");
+    assert_eq!(of(&[1, 4, 0, 1, 0]), AuthStat::AuthBadcred, "illegal control procedure");
+}
+
+/// RFC 2203 §5.2.3: a client does not accept a reply that breaks the protocol.
+#[test]
+fn clients_check_creation_replies() {
+    let now = Instant::now();
+    let server = TestServer::new(GssServerConfig::default());
+    let with = |rounds: u8, change: &dyn Fn(usize, &mut RpcGssInitRes, &mut OpaqueAuth)| {
+        let mut server = TestServer::new(GssServerConfig::default());
+        server.mechanism.rounds = rounds;
+        let mut round = 0;
+        let result = create_with(&client(), |call| {
+            let mut reply = answered(server.receive(&TestCall::control(call, now)));
+            let mut result = init_result(&reply);
+            change(round, &mut result, &mut reply.verifier);
+            reply.results = encode_to_bytes(&result).unwrap();
+            round += 1;
+            reply
+        });
+        result.unwrap_err().0
+    };
+    let text = with(1, &|_, result, _| result.handle = Bytes::new());
+    assert!(text.contains("wrong context handle"), "{text}");
+    let text = with(2, &|round, result, _| {
+        if round == 1 {
+            result.handle = Bytes::from_static(b"another");
+        }
+    });
+    assert!(text.contains("wrong context handle"), "{text}");
+    let text = with(1, &|_, result, _| result.seq_window = 0);
+    assert!(text.contains("no call to be outstanding"), "{text}");
+    let text = with(1, &|_, result, _| result.seq_window += 1);
+    assert!(text.contains("verifier of the server's reply is wrong"), "{text}");
+    let text = with(1, &|_, _, verifier| *verifier = OpaqueAuth::none());
+    assert!(text.contains("no RPCSEC_GSS verifier"), "{text}");
+    let text = with(1, &|_, result, _| result.gss_token = Bytes::new());
+    assert!(text.contains("sent no token"), "{text}");
+    let text = with(1, &|_, result, _| result.gss_major = major::CONTINUE_NEEDED);
+    assert!(text.contains("expects another token"), "{text}");
+    let text = with(2, &|_, result, _| result.gss_major = major::COMPLETE);
+    assert!(text.contains("has another token"), "{text}");
+    for (status, words) in [
+        (major::NO_CRED, "no credentials for the service"),
+        (major::CREDENTIALS_EXPIRED, "expired credentials"),
+        (major::FAILURE, "failure"),
+        (2, "GSS-API major status 0x00000002"),
+    ] {
+        let text = with(1, &|_, result, _| (result.gss_major, result.gss_minor) = (status, 42));
+        assert!(text.contains("the server refused it") && text.contains(words) && text.contains("42"), "{text}");
+    }
+    let denied = |stat: AuthStat| {
+        let outcome = Err(RpcError::Authentication(AuthFailure::from(stat)));
+        let reply = ControlReply { verifier: OpaqueAuth::none(), outcome, results: Bytes::new() };
+        create_with(&client(), |_| reply.clone()).unwrap_err().0
+    };
+    assert!(denied(AuthStat::AuthRejectedcred).contains("does not accept RPCSEC_GSS version 1"));
+    assert!(denied(AuthStat::AuthFailed).contains("AUTH_FAILED"));
+    // A key that the server does not have.
+    let error = create(&server, &InsecureTestMechanism::new(1, "mallory"), now).unwrap_err();
+    assert!(error.0.contains("wrong checksum"), "{error}");
+    // A server that never completes the context.
+    let mut server = TestServer::new(GssServerConfig { max_rounds: 100, ..GssServerConfig::default() });
+    server.mechanism.rounds = 100;
+    let error = create(&server, &client(), now).unwrap_err();
+    assert!(error.0.contains("too many rounds"), "{error}");
+}

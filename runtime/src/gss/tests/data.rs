@@ -1,0 +1,237 @@
+//! Data requests and the destruction of contexts (RFC 2203 §5.3.3, §5.4).
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use super::*;
+use crate::{
+    gss::{
+        client::{ClientContext, NoNumber},
+        wire::MAXSEQ,
+    },
+    rpc::ProtectionLevel,
+};
+
+fn established(config: GssServerConfig) -> (TestServer, CreatedContext, Instant) {
+    let (server, now) = (TestServer::new(config), Instant::now());
+    let created = create(&server, &client(), now).unwrap();
+    (server, created, now)
+}
+
+fn is_accepted(authentication: &Authentication) -> bool {
+    matches!(authentication, Authentication::Accepted(_))
+}
+
+fn is_discarded(authentication: &Authentication) -> bool {
+    matches!(authentication, Authentication::Discarded)
+}
+
+/// RFC 2203 §5.3.3.1: each number is accepted once. Repeated numbers and those below the window are silently discarded.
+#[test]
+fn replayed_calls_are_discarded() {
+    let (server, created, now) = established(GssServerConfig { sequence_window: 8, ..GssServerConfig::default() });
+    for sequence in [5, 3, 20, 13] {
+        assert!(is_accepted(&server.data(&created, sequence, 1, now)), "{sequence}");
+    }
+    for sequence in [20, 13, 12, 5, 0] {
+        assert!(is_discarded(&server.data(&created, sequence, 1, now)), "{sequence}");
+    }
+    assert!(is_accepted(&server.data(&created, 14, 1, now)));
+}
+
+/// RFC 2203 §5.3.3.1, §7.2.1: the window moves only if the verifier is valid.
+#[test]
+fn forged_calls_do_not_move_the_window() {
+    let (server, created, now) = established(GssServerConfig { sequence_window: 8, ..GssServerConfig::default() });
+    let mut forged = TestCall::signed(&created, RpcGssProcT::RpcsecGssData, 1000, 1, now);
+    let mut mic = forged.header.verifier.body.to_vec();
+    for byte in 0..mic.len() {
+        mic[byte] ^= 1;
+        forged.header.verifier = gss_auth(mic.clone().into());
+        // RFC 2203 §5.3.3.3, §5.3.3.4.2.
+        assert_eq!(rejected(server.receive(&forged)), AuthStat::RpcsecGssCredproblem);
+        mic[byte] ^= 1;
+    }
+    // The verifier covers all of the header.
+    let changes: [fn(&mut CallHeader); 3] =
+        [|header| header.xid += 1, |header| header.program += 1, |header| header.procedure += 1];
+    for change in changes {
+        let mut forged = TestCall::signed(&created, RpcGssProcT::RpcsecGssData, 1000, 1, now);
+        change(&mut forged.header);
+        assert_eq!(rejected(server.receive(&forged)), AuthStat::RpcsecGssCredproblem);
+    }
+    forged.header.verifier = OpaqueAuth::none();
+    assert_eq!(rejected(server.receive(&forged)), AuthStat::AuthBadverf);
+    assert!(is_accepted(&server.data(&created, 1, 1, now)));
+}
+
+/// RFC 2203 §5.3.3.3: the reasons for denying a call.
+#[test]
+fn denials() {
+    let config = GssServerConfig { max_lifetime: Duration::from_secs(60), ..GssServerConfig::default() };
+    let (server, created, now) = established(config);
+    // An illegal service.
+    for service in [0, 4, u32::MAX] {
+        assert_eq!(rejected(server.data(&created, 1, service, now)), AuthStat::AuthBadcred);
+    }
+    // A handle that belongs to no context, as after a restart.
+    for handle in [&[0; 16][..], &[1; 15], &[]] {
+        let other =
+            CreatedContext { handle: Bytes::copy_from_slice(handle), context: Arc::clone(&created.context), window: 1 };
+        assert_eq!(rejected(server.data(&other, 1, 1, now)), AuthStat::RpcsecGssCredproblem);
+    }
+    // A context with the handle of another.
+    let second = create(&server, &client(), now).unwrap();
+    let swapped = CreatedContext { handle: second.handle, context: Arc::clone(&created.context), window: 1 };
+    assert_eq!(rejected(server.data(&swapped, 1, 1, now)), AuthStat::RpcsecGssCredproblem);
+    // The sequence number exceeds the maximum.
+    assert_eq!(rejected(server.data(&created, MAXSEQ + 1, 1, now)), AuthStat::RpcsecGssCtxproblem);
+    assert!(is_accepted(&server.data(&created, MAXSEQ - 1, 1, now)));
+    // The context has expired.
+    let late = now + Duration::from_secs(60);
+    assert_eq!(rejected(server.data(&created, MAXSEQ, 1, late)), AuthStat::RpcsecGssCtxproblem);
+    assert_eq!(rejected(server.data(&created, MAXSEQ, 1, late)), AuthStat::RpcsecGssCredproblem, "destroyed");
+}
+
+/// RFC 2203 §5.3.3.3: CTXPROBLEM if the mechanism says that the context has expired.
+#[test]
+fn expired_contexts_of_the_mechanism() {
+    let now = Instant::now();
+    let mut server = TestServer::new(GssServerConfig::default());
+    let created = create(&server, &client(), now).unwrap();
+    server.mechanism.lifetime = Some(Duration::ZERO);
+    // The server's clock lags behind that of the mechanism.
+    let earlier = now - Duration::from_secs(1);
+    let short = create(&server, &client(), earlier).unwrap();
+    assert_eq!(rejected(server.data(&short, 1, 1, earlier - Duration::from_secs(1))), AuthStat::RpcsecGssCtxproblem);
+    assert!(is_accepted(&server.data(&created, 1, 1, now)));
+}
+
+/// RFC 2203 §5.2.1: a server enforces the service for each request.
+#[test]
+fn weak_services_are_refused() {
+    let config = GssServerConfig { min_level: ProtectionLevel::Integrity, ..GssServerConfig::default() };
+    let (server, created, now) = established(config);
+    assert_eq!(rejected(server.data(&created, 1, 1, now)), AuthStat::AuthTooweak);
+    let Authentication::Accepted(caller) = server.data(&created, 2, 2, now) else { panic!("refused") };
+    assert!(caller.protection().is_some());
+    assert_eq!(caller.principal.unwrap().level, ProtectionLevel::Integrity);
+    let Authentication::Accepted(caller) = server.data(&created, 3, 3, now) else { panic!("refused") };
+    assert_eq!(caller.principal.unwrap().level, ProtectionLevel::Privacy);
+}
+
+/// RFC 2203 §5.3.3.2: the verifier of a reply. §5.3.3.4.1: CTXPROBLEM if it cannot be made.
+#[test]
+fn verifiers_of_replies() {
+    let (server, created, now) = established(GssServerConfig::default());
+    let Authentication::Accepted(caller) = server.data(&created, 7, 1, now) else { panic!("refused") };
+    assert!(caller.protection().is_none());
+    let security = caller.security.unwrap();
+    let expected = gss_auth(created.context.get_mic(&7_u32.to_be_bytes()).unwrap().into());
+    assert_eq!(security.verifier(), Ok(expected));
+    // The call is denied before it is executed.
+    let call = TestCall::signed(&created, RpcGssProcT::RpcsecGssData, 8, 1, now);
+    server.mechanism.faults.get_mic.store(true, Ordering::Relaxed);
+    assert_eq!(rejected(server.receive(&call)), AuthStat::RpcsecGssCtxproblem);
+}
+
+/// RFC 2203 §5.4: the destruction of a context.
+#[test]
+fn contexts_are_destroyed() {
+    let (server, created, now) = established(GssServerConfig::default());
+    let destroy = |sequence| TestCall::signed(&created, RpcGssProcT::RpcsecGssDestroy, sequence, 1, now);
+    let mut call = destroy(5);
+    call.header.procedure = 1;
+    call.sign(&*created.context);
+    assert_eq!(rejected(server.receive(&call)), AuthStat::AuthBadcred);
+    // The sequence number and the verifier must be valid.
+    assert!(is_accepted(&server.data(&created, 5, 1, now)));
+    assert!(is_discarded(&server.receive(&destroy(5))));
+    let mut call = destroy(6);
+    call.header.verifier = gss_auth(Bytes::from_static(b"forgery!"));
+    assert_eq!(rejected(server.receive(&call)), AuthStat::RpcsecGssCredproblem);
+    assert_eq!(server.server.contexts.counts(), (1, 0));
+
+    let created = Arc::new(ClientContext::new(
+        CreatedContext {
+            context: Arc::clone(&created.context),
+            handle: created.handle.clone(),
+            window: created.window,
+        },
+        2,
+        3,
+        now,
+    ));
+    created.set_next(6);
+    let (call, security) = created.destruction().unwrap();
+    let Authentication::Answered(reply) = server.receive(&TestCall::control(&call, now)) else { panic!("refused") };
+    assert_eq!((reply.outcome, reply.results.len()), (Ok(()), 0));
+    security.verify(&reply.verifier).unwrap();
+    assert_eq!(server.server.contexts.counts(), (0, 0));
+    let Authentication::Rejected(failure) = server.receive(&TestCall::control(&call, now)) else { panic!("accepted") };
+    assert_eq!(failure.stat(), Some(AuthStat::RpcsecGssCredproblem));
+}
+
+/// RFC 2203 §5.4: the server cleans up contexts that clients leave behind.
+#[test]
+fn the_least_recently_used_context_is_evicted() {
+    let config =
+        GssServerConfig { max_contexts: 3, max_lifetime: Duration::from_secs(60), ..GssServerConfig::default() };
+    let (server, now) = (TestServer::new(config), Instant::now());
+    let [a, b, c] = [(); 3].map(|()| create(&server, &client(), now).unwrap());
+    assert!(is_accepted(&server.data(&a, 1, 1, now)));
+    let d = create(&server, &client(), now).unwrap();
+    assert_eq!(server.server.contexts.counts(), (3, 0));
+    assert_eq!(rejected(server.data(&b, 1, 1, now)), AuthStat::RpcsecGssCredproblem);
+    for kept in [&a, &c, &d] {
+        assert!(is_accepted(&server.data(kept, 2, 1, now)));
+    }
+    // Expired contexts make room first.
+    let late = now + Duration::from_secs(60);
+    let e = create(&server, &client(), late).unwrap();
+    assert_eq!(server.server.contexts.counts(), (1, 0));
+    assert!(is_accepted(&server.data(&e, 1, 1, late)));
+}
+
+/// RFC 2203 §5.2.3.1, §5.3.1: a client has no more calls outstanding than the window allows, and stops below MAXSEQ.
+#[test]
+fn sequence_numbers_of_a_client() {
+    let (_, created, now) = established(GssServerConfig { sequence_window: 4, ..GssServerConfig::default() });
+    let context = Arc::new(ClientContext::new(created, 2, 3, now));
+    let secure = || context.secure(ProtectionLevel::Privacy).unwrap();
+    let number = |credential: &OpaqueAuth| GssCredential::decode(&credential.body).unwrap().sequence;
+    let mut calls: Vec<_> = (0..4).map(|_| secure().unwrap()).collect();
+    assert_eq!(calls.iter().map(|call| number(&call.credential)).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    assert_eq!(secure().unwrap_err(), NoNumber::WindowFull);
+    // The oldest call holds the window, because the server would discard it otherwise.
+    calls.pop().unwrap().call.ended();
+    assert_eq!(secure().unwrap_err(), NoNumber::WindowFull);
+    calls.remove(0).call.ended();
+    calls.push(secure().unwrap());
+    assert_eq!(number(&calls[2].credential), 5);
+    assert_eq!(secure().unwrap_err(), NoNumber::WindowFull);
+    calls.drain(..).for_each(|call| call.call.ended());
+    assert!(context.is_idle());
+
+    context.set_next(MAXSEQ - 1);
+    let last = secure().unwrap();
+    assert_eq!((number(&last.credential), secure().unwrap_err()), (MAXSEQ - 1, NoNumber::Exhausted));
+    assert!(context.destruction().is_none());
+
+    // RFC 2203 §5.3.3.3: only these two errors require a new context.
+    assert!(!last.call.denied(AuthStat::AuthBadcred.into()) && !last.call.denied(AuthStat::AuthTooweak.into()));
+    assert!(context.is_usable(now));
+    assert!(last.call.denied(AuthStat::RpcsecGssCredproblem.into()) && !context.is_usable(now));
+    assert!(last.call.denied(AuthStat::RpcsecGssCtxproblem.into()));
+}
+
+/// A context is replaced before it expires.
+#[test]
+fn contexts_are_not_used_until_the_last_moment() {
+    let now = Instant::now();
+    let server = TestServer::new(GssServerConfig::default());
+    let mut mechanism = client();
+    mechanism.lifetime = Some(Duration::from_secs(1000));
+    let context = ClientContext::new(create(&server, &mechanism, now).unwrap(), 2, 3, Instant::now());
+    let at = |seconds| now + Duration::from_secs(seconds);
+    assert!(context.is_usable(at(975)) && !context.is_usable(at(981)));
+}

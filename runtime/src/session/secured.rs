@@ -1,0 +1,118 @@
+//! Calls whose authentication takes time or whose bodies are protected.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::runtime::Handle;
+
+use super::{
+    call::{self, EncodedReply, ServedConnection},
+    registry::{CallHead, ServiceRegistry},
+    running::RunningHandler,
+};
+use crate::{
+    driver::ReplyCommand,
+    engine::{IncomingCall, MessagePayload},
+    memory::Output as _,
+    rpc::{Authentication, Protection, RpcError, SecurityError},
+};
+
+/// Length in bytes of the longest body that is protected in the task of its call. Encryption of so many bytes takes some tens of
+/// microseconds. Moving it to another thread costs about as much.
+const MOST_IN_TASK: usize = 32 << 10;
+
+/// Protects a body.
+pub(crate) async fn wrap(protection: Arc<dyn Protection>, body: Bytes) -> Result<Bytes, SecurityError> {
+    off_task(body, move |body| protection.wrap(body)).await
+}
+
+/// Checks a protected body and returns the original body.
+pub(crate) async fn unwrap(protection: Arc<dyn Protection>, body: Bytes) -> Result<Bytes, SecurityError> {
+    off_task(body, move |body| protection.unwrap(body)).await
+}
+
+/// Runs `work` in this task if the body is short, and on a thread for blocking work otherwise. A client's call may run outside
+/// of a tokio runtime. There is no such thread then.
+async fn off_task(
+    body: Bytes,
+    work: impl FnOnce(Bytes) -> Result<Bytes, SecurityError> + Send + 'static,
+) -> Result<Bytes, SecurityError> {
+    match Handle::try_current() {
+        Ok(runtime) if body.len() > MOST_IN_TASK => runtime
+            .spawn_blocking(move || work(body))
+            .await
+            .unwrap_or_else(|error| Err(SecurityError(format!("the protection of a body failed: {error}")))),
+        _ => work(body),
+    }
+}
+
+/// Serves a call from the first decision of the authenticator to the reply.
+// As in `ServiceRegistry::route`: boxing the reply would require an allocation.
+#[allow(clippy::result_large_err)]
+pub(super) async fn serve(
+    registry: Arc<ServiceRegistry>,
+    connection: Arc<ServedConnection>,
+    mut incoming: IncomingCall,
+    mut head: CallHead,
+    mut authentication: Authentication,
+) -> EncodedReply {
+    let caller = loop {
+        match authentication {
+            Authentication::Accepted(caller) => break caller,
+            Authentication::Pending(decision) => authentication = decision.await,
+            Authentication::Rejected(failure) => return head.refuse(failure.into(), None, &connection).into(),
+            Authentication::Answered(reply) => return call::control_reply(head.xid, reply, connection.pool()).into(),
+            Authentication::Discarded => {
+                tracing::info!(
+                    target: "rpcrdma::call", peer = %connection.info.peer_addr, xid = head.xid, "call discarded"
+                );
+                return ReplyCommand::Discard.into();
+            }
+        }
+    };
+    let security = caller.security.clone();
+    let protection = caller.protection();
+    if let Some(protection) = &protection {
+        // RFC 8166 §8.2.2.3: no item of a protected body is eligible, so a Read chunk is a violation (§6.1).
+        if !incoming.reads.is_empty() {
+            tracing::info!(target: "rpcrdma::call", xid = head.xid, "protected arguments are reduced");
+            return ReplyCommand::ChunkError.into();
+        }
+        let body = match &incoming.payload {
+            MessagePayload::Inline(message) => {
+                Bytes::copy_from_slice(message.get(head.arguments_at..).unwrap_or_default())
+            }
+            MessagePayload::Long(message) => message.slice(head.arguments_at.min(message.len())..),
+        };
+        match unwrap(Arc::clone(protection), body).await {
+            Ok(body) => incoming.payload = MessagePayload::Long(body),
+            Err(error) => {
+                tracing::info!(target: "rpcrdma::call", xid = head.xid, %error, "protected arguments refused");
+                // RFC 2203 §5.3.3.1, §5.3.3.4.2, §5.3.3.4.3.
+                return head.refuse(RpcError::GarbageArguments, security.as_deref(), &connection).into();
+            }
+        }
+        head.arguments_at = 0;
+    }
+    let begun = registry.route(incoming, head, caller, &connection, |service, call| {
+        RunningHandler::begin(Arc::clone(service), call, head.xid, Arc::clone(&connection))
+    });
+    let handler = match begun {
+        Ok(handler) => handler,
+        Err(answer) => return answer.into(),
+    };
+    let mut answer = handler.await;
+    if let (Some(results), Some(protection)) = (answer.unprotected.take(), protection) {
+        let wrapped = wrap(protection, *results).await;
+        match (wrapped, &mut answer.command) {
+            (Ok(results), ReplyCommand::Reply(reply)) => reply.message.append(&results),
+            (Ok(_), _) => {}
+            (Err(error), command) => {
+                tracing::error!(target: "rpcrdma::call", xid = head.xid, %error, "results cannot be protected");
+                // RFC 2203 §5.3.3.4.1, §5.3.3.4.4: no RPC response is sent.
+                *command = ReplyCommand::Discard;
+            }
+        }
+    }
+    answer
+}

@@ -1,0 +1,320 @@
+//! RPCSEC_GSS over every transport (RFC 2203), with a mechanism that is for tests only.
+#![allow(missing_docs)]
+
+mod net_support;
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use net_support::*;
+use rpcrdma::{
+    client::{CallError, CallOptions, Channel},
+    engine::CallFailure,
+    gss::{GssAuthenticator, GssSecurity, GssServerConfig, insecure_test_mechanism::InsecureTestMechanism},
+    rpc::{
+        AuthStat, Authentication, Authenticator, Principal, ProtectionLevel, ReceivedCall, RpcError, Security,
+        StandardAuthenticator,
+    },
+    server::{HandlerError, InboundCall, ReplyFuture, Server, Service},
+};
+
+const KEY: u64 = 77;
+const LEVELS: [ProtectionLevel; 3] =
+    [ProtectionLevel::Authentication, ProtectionLevel::Integrity, ProtectionLevel::Privacy];
+
+type Gss = GssAuthenticator<InsecureTestMechanism>;
+
+fn user(name: &str) -> InsecureTestMechanism {
+    InsecureTestMechanism::new(KEY, name)
+}
+
+fn alice(level: ProtectionLevel) -> GssSecurity<InsecureTestMechanism> {
+    GssSecurity::new(user("alice@TEST"), level)
+}
+
+fn gss(configure: impl FnOnce(&mut GssServerConfig)) -> Gss {
+    let mut config = GssServerConfig::default();
+    configure(&mut config);
+    GssAuthenticator::with_config(user("nfs@server"), config)
+}
+
+/// Starts a server of the test service and of [`WhoAmI`].
+async fn serve(transport: &Transport, authenticator: impl Authenticator) -> (Running, Arc<State>) {
+    let service = TestService::default();
+    let state = Arc::clone(&service.0);
+    let server = Server::builder().service(service).service(WhoAmI).authenticator(authenticator);
+    (transport.serve(server).await, state)
+}
+
+async fn connect(server: &Running, security: impl Security) -> Channel {
+    server.connect(Channel::builder().security(security)).await
+}
+
+/// A program whose procedure 1 returns the caller's identity.
+struct WhoAmI;
+
+/// The procedure of [`WhoAmI`].
+struct Name;
+
+impl rpcrdma::service::Procedure for Name {
+    const PROGRAM: u32 = 0x2000_0778;
+    const VERSION: u32 = 1;
+    const NUMBER: u32 = 1;
+    const NAME: &'static str = "WHOAMI.NAME";
+    const IDEMPOTENT: bool = true;
+    type Args = ();
+    type Reply = Bytes;
+
+    fn reply_bounds(_: &()) -> rpcrdma::service::ReplyBounds {
+        rpcrdma::service::ReplyBounds { inline: 204, ..Default::default() }
+    }
+}
+
+impl Service for WhoAmI {
+    fn program(&self) -> u32 {
+        0x2000_0778
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn name(&self) -> &'static str {
+        "WHOAMI"
+    }
+
+    fn dispatch(&self, call: InboundCall) -> ReplyFuture {
+        let name = match call.context().principal() {
+            Some(Principal { name, level, .. }) => Ok(format!("{name} {level:?}").into()),
+            None => Err(HandlerError::Rejected(AuthStat::AuthTooweak.into())),
+        };
+        Box::pin(async move { call.finish::<Name>(name) })
+    }
+}
+
+/// Data arrives unchanged with each service. Only the service none reduces it (RFC 8166 §8.2.2.2, §8.2.2.3).
+async fn services(transport: Transport) {
+    let is_rdma = !matches!(transport, Transport::Tcp);
+    for (level, rounds) in LEVELS.into_iter().zip(1..) {
+        let mut mechanism = user("nfs@server");
+        mechanism.rounds = rounds;
+        let authenticator = GssAuthenticator::new(mechanism);
+        let (server, state) = serve(&transport, authenticator.clone()).await;
+        for version in if is_rdma { 1..=2 } else { 1..=1 } {
+            let builder = Channel::builder().security(alice(level)).versions(version..=version);
+            let channel = server.connect(builder).await;
+            for len in [0, 7, 1000, 20_000, 300_000] {
+                call::<Put>(&channel, &Data(pattern(3, len).into())).await.unwrap();
+                assert!(*state.last_put.lock().unwrap() == pattern(3, len));
+                assert!(call::<Get>(&channel, &Range(1, len)).await.unwrap().0 == pattern(1, len));
+            }
+            assert_eq!(call::<Name>(&channel, &()).await.unwrap(), format!("alice@TEST {level:?}"));
+            // Errors have verifiers as well.
+            let error = call::<Missing>(&channel, &()).await.unwrap_err();
+            assert!(matches!(error, CallError::Rpc { source: RpcError::ProcedureUnavailable, .. }), "{error}");
+            let error = channel.call_null(1, 1, CallOptions::default()).await.unwrap_err();
+            assert!(matches!(error, CallError::Rpc { source: RpcError::ProgramUnavailable, .. }), "{error}");
+            let formats = channel.formats();
+            let reduced = (formats.calls.chunked > 0, formats.replies.chunked > 0);
+            let expected = is_rdma && level == ProtectionLevel::Authentication;
+            assert_eq!(reduced, (expected, expected), "{level:?}, version {version}");
+            assert_eq!((authenticator.contexts(), authenticator.setups()), (1, 0));
+            // RFC 2203 §5.4.
+            channel.close().await;
+            assert_eq!(authenticator.contexts(), 0, "the context was not destroyed");
+        }
+    }
+}
+
+/// RFC 2203 §5.3.3.3: a client creates a new context when the server has dropped the old one. No call fails.
+async fn contexts_are_refreshed(transport: Transport) {
+    // Room for one context, and two users.
+    let authenticator = gss(|config| config.max_contexts = 1);
+    let (server, _) = serve(&transport, authenticator.clone()).await;
+    let (alice, bob) =
+        (alice(ProtectionLevel::Integrity), GssSecurity::new(user("bob@TEST"), ProtectionLevel::Privacy));
+    let channel = connect(&server, alice).await;
+    let bob: Arc<dyn Security> = Arc::new(bob);
+    for _ in 0..5 {
+        assert_eq!(call::<Name>(&channel, &()).await.unwrap(), "alice@TEST Integrity");
+        // Several contexts on one connection.
+        let options = CallOptions::new().security(Arc::clone(&bob));
+        assert_eq!(channel.call::<Name>(&(), options).await.unwrap(), "bob@TEST Privacy");
+    }
+    assert_eq!(authenticator.contexts(), 1);
+    // A procedure that must not be executed twice: the server has not executed a denied call.
+    let put = call::<Put>(&channel, &Data(pattern(1, 5000).into())).await;
+    assert_eq!(put.unwrap(), call::<Put>(&channel, &Data(pattern(1, 5000).into())).await.unwrap());
+}
+
+/// An authenticator that loses its contexts, as a server that restarts does.
+#[derive(Debug, Clone)]
+struct Restarting(Arc<Mutex<Gss>>);
+
+impl Authenticator for Restarting {
+    fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication {
+        self.0.lock().unwrap().authenticate(call)
+    }
+}
+
+/// Contexts expire, and the server forgets them, under traffic. No call fails.
+async fn refresh_under_traffic(transport: Transport) {
+    for level in LEVELS {
+        let mut mechanism = user("nfs@server");
+        mechanism.lifetime = Some(Duration::from_millis(150));
+        let make = move || GssAuthenticator::new(mechanism.clone());
+        let authenticator = Restarting(Arc::new(Mutex::new(make())));
+        let (server, _) = serve(&transport, authenticator.clone()).await;
+        let channel = connect(&server, alice(level)).await;
+        let stop = Arc::new(AtomicBool::new(false));
+        let callers: Vec<_> = (0..4)
+            .map(|caller| {
+                let (channel, stop) = (channel.clone(), Arc::clone(&stop));
+                tokio::spawn(async move {
+                    let mut calls = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        let len = 10 + caller * 5000;
+                        assert!(call::<Get>(&channel, &Range(calls, len)).await.unwrap().0 == pattern(calls, len));
+                        calls += 1;
+                    }
+                    calls
+                })
+            })
+            .collect();
+        for _ in 0..8 {
+            tokio::time::sleep(Duration::from_millis(70)).await;
+            *authenticator.0.lock().unwrap() = make();
+        }
+        stop.store(true, Ordering::Relaxed);
+        for caller in callers {
+            assert!(caller.await.unwrap() > 8);
+        }
+    }
+}
+
+/// One context serves several connections, one after the other and at a time.
+async fn one_context_for_several_connections(transport: Transport) {
+    let authenticator = gss(|_| ());
+    let service = TestService::default();
+    let builder = Server::builder().service(service).authenticator(authenticator.clone());
+    let server = transport.serve(builder.idle_timeout(Duration::from_millis(50))).await;
+    let mechanism = user("alice@TEST");
+    let security = GssSecurity::new(mechanism.clone(), ProtectionLevel::Integrity);
+    let (one, two) = (connect(&server, security.clone()).await, connect(&server, security.clone()).await);
+    for _ in 0..3 {
+        call::<Null>(&one, &()).await.unwrap();
+        call::<Null>(&two, &()).await.unwrap();
+        one.disconnected().await;
+    }
+    assert_eq!((authenticator.contexts(), mechanism.begun.load(Ordering::Relaxed)), (1, 1));
+    // A context that others use is not destroyed.
+    call::<Null>(&one, &()).await.unwrap();
+    one.close().await;
+    assert_eq!(authenticator.contexts(), 1);
+    call::<Null>(&two, &()).await.unwrap();
+    drop(security);
+    assert_eq!(mechanism.begun.load(Ordering::Relaxed), 1);
+}
+
+/// More concurrent calls than the window allows: none falls below the window, in whatever order the server takes them.
+async fn small_windows(transport: Transport) {
+    let (server, _) = serve(&transport, gss(|config| config.sequence_window = 3)).await;
+    let channel = connect(&server, alice(ProtectionLevel::Integrity)).await;
+    let calls: Vec<_> = (0..60_u32)
+        .map(|n| {
+            let channel = channel.clone();
+            // Long calls are overtaken by short ones.
+            let data = Bytes::from(pattern(n, if n % 4 == 0 { 200_000 } else { 10 }));
+            tokio::spawn(async move { assert!(call::<Echo>(&channel, &data).await.unwrap() == data) })
+        })
+        .collect();
+    for call in calls {
+        call.await.unwrap();
+    }
+    // A call that is dropped makes room.
+    for _ in 0..10 {
+        let gate = tokio::time::timeout(Duration::from_millis(1), call::<Gate>(&channel, &1)).await;
+        assert!(gate.is_err());
+    }
+    call::<Null>(&channel, &()).await.unwrap();
+}
+
+/// A mechanism that blocks delays neither the runtime nor other callers. A call's deadline covers the creation of its
+/// context.
+async fn slow_mechanism(transport: Transport) {
+    let mut mechanism = user("nfs@server");
+    mechanism.blocks = Duration::from_millis(1500);
+    let (server, _) = serve(&transport, GssAuthenticator::new(mechanism).or(StandardAuthenticator)).await;
+    let channel = server.connect(Channel::builder()).await;
+    let security: Arc<dyn Security> = Arc::new(alice(LEVELS[0]));
+    let secured = CallOptions::new().security(Arc::clone(&security));
+    let begun = Instant::now();
+    let slow = tokio::spawn({
+        let channel = channel.clone();
+        async move { channel.call::<Null>(&(), secured).await }
+    });
+    let in_time = CallOptions::new().security(security).timeout(Duration::from_millis(50));
+    let error = channel.call::<Null>(&(), in_time).await.unwrap_err();
+    assert!(
+        matches!(error, CallError::Transport { failure: CallFailure::DeadlineExceeded { sent: false }, .. }),
+        "{error:?}"
+    );
+    // The same connection carries calls without security meanwhile.
+    for _ in 0..10 {
+        call::<Null>(&channel, &()).await.unwrap();
+    }
+    assert!(begun.elapsed() < Duration::from_millis(1300), "{:?}", begun.elapsed());
+    slow.await.unwrap().unwrap();
+}
+
+/// Errors say what failed.
+async fn errors(transport: Transport) {
+    let (server, _) = serve(&transport, gss(|config| config.min_level = ProtectionLevel::Integrity)).await;
+    let security = |error: CallError| match error {
+        CallError::Security { sent: false, source, .. } => source.0,
+        other => panic!("{other:?}"),
+    };
+    let denied = |error: CallError| match error {
+        CallError::Rpc { source: RpcError::Authentication(failure), .. } => failure.stat(),
+        other => panic!("{other:?}"),
+    };
+    // A server without RPCSEC_GSS.
+    let (plain, _) = serve(&transport, StandardAuthenticator).await;
+    let channel = connect(&plain, alice(LEVELS[1])).await;
+    let text = security(call::<Null>(&channel, &()).await.unwrap_err());
+    assert!(text.contains("does not accept RPCSEC_GSS version 1"), "{text}");
+    // A client without a valid key.
+    let mallory = GssSecurity::new(InsecureTestMechanism::new(1, "mallory"), LEVELS[1]);
+    let text = security(call::<Null>(&connect(&server, mallory).await, &()).await.unwrap_err());
+    assert!(text.contains("the server refused it (wrong checksum"), "{text}");
+    // Services and flavors that are too weak.
+    let weak = connect(&server, alice(LEVELS[0])).await;
+    assert_eq!(denied(call::<Null>(&weak, &()).await.unwrap_err()), Some(AuthStat::AuthTooweak));
+    let anonymous = server.connect(Channel::builder()).await;
+    assert_eq!(denied(call::<Null>(&anonymous, &()).await.unwrap_err()), Some(AuthStat::AuthTooweak));
+    // The client cannot encrypt.
+    let mechanism = user("alice@TEST");
+    let channel = connect(&server, GssSecurity::new(mechanism.clone(), LEVELS[2])).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    mechanism.faults.wrap.store(true, Ordering::Relaxed);
+    let text = security(call::<Null>(&channel, &()).await.unwrap_err());
+    assert!(text.contains("a body cannot be encrypted"), "{text}");
+    mechanism.faults.wrap.store(false, Ordering::Relaxed);
+    call::<Null>(&channel, &()).await.unwrap();
+    // A lost connection is not an error of the security.
+    server.handle.shutdown_within(Duration::ZERO);
+    channel.disconnected().await;
+    let late = CallOptions::new().timeout(Duration::from_millis(200));
+    let error = channel.call::<Null>(&(), late).await.unwrap_err();
+    assert!(!matches!(error, CallError::Security { .. }), "{error:?}");
+}
+
+over_each!(
+    services contexts_are_refreshed refresh_under_traffic one_context_for_several_connections small_windows slow_mechanism errors
+);

@@ -1,0 +1,188 @@
+//! RPCSEC_GSS with Kerberos over every transport, with a realm and a KDC of its own (`tests/krb5/realm`).
+//!
+//! The library reads the environment of its process, so the tests run in a child process with the environment of the realm.
+#![allow(missing_docs)]
+
+mod net_support;
+
+use std::{
+    env,
+    ffi::OsString,
+    fs,
+    future::Future,
+    io::Write as _,
+    net::TcpListener,
+    path::PathBuf,
+    process::{Command, ExitCode, Stdio},
+    time::{Duration, Instant},
+};
+
+use net_support::*;
+use rpcrdma::{
+    client::{CallError, Channel},
+    gss::{GssAuthenticator, GssSecurity, KerberosClient, KerberosServer},
+    rpc::ProtectionLevel,
+    server::Server,
+};
+
+/// Set in the child process.
+const IN_REALM: &str = "RPCRDMA_TEST_REALM";
+
+/// A realm in a temporary directory, with a running KDC.
+struct Realm(PathBuf);
+
+impl Realm {
+    /// Makes a realm. Returns `None` if Kerberos is not installed.
+    fn new() -> Option<Self> {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let realm = Self(env::temp_dir().join(format!("rpcrdma-realm-{}", std::process::id())));
+        let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/krb5/realm");
+        let status = Command::new(script).arg(&realm.0).arg(port.to_string()).status().unwrap();
+        match status.code() {
+            Some(0) => Some(realm),
+            Some(3) => None,
+            _ => panic!("no realm: {status}"),
+        }
+    }
+
+    fn variables(&self) -> Vec<(String, String)> {
+        let text = fs::read_to_string(self.0.join("env")).unwrap();
+        let pairs = text.lines().filter_map(|line| line.split_once('='));
+        pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+}
+
+impl Drop for Realm {
+    fn drop(&mut self) {
+        if let Ok(pid) = fs::read_to_string(self.0.join("kdc.pid")) {
+            let _ = Command::new("kill").arg(pid.trim()).status();
+        }
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn main() -> ExitCode {
+    if env::var_os(IN_REALM).is_some() {
+        run();
+        return ExitCode::SUCCESS;
+    }
+    let Some(realm) = Realm::new() else {
+        println!("NOT RUN: Kerberos is not installed (krb5-kdc, krb5-admin-server, krb5-user)");
+        return ExitCode::SUCCESS;
+    };
+    let program: OsString = env::current_exe().unwrap().into();
+    let status = Command::new(program).envs(realm.variables()).env(IN_REALM, "1").status().unwrap();
+    if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let test = |name: &str, body: &mut dyn FnMut()| {
+        let begun = Instant::now();
+        body();
+        println!("test {name} ... ok ({} ms)", begun.elapsed().as_millis());
+    };
+    let run = |future: std::pin::Pin<Box<dyn Future<Output = ()>>>| runtime.block_on(timed(future));
+    test("no_ticket", &mut || run(Box::pin(no_ticket())));
+    test("services", &mut || run(Box::pin(services())));
+    test("unknown_service", &mut || run(Box::pin(unknown_service())));
+    test("expired_ticket", &mut || run(Box::pin(expired_ticket())));
+    test("renewed_tickets", &mut || run(Box::pin(renewed_tickets())));
+}
+
+/// Obtains a ticket for the user alice.
+fn kinit(lifetime: &str) {
+    let cache = env::var("KRB5CCNAME").unwrap();
+    let path = cache.strip_prefix("FILE:").unwrap();
+    // Renamed afterwards, so that the cache always has a ticket.
+    let mut kinit = Command::new("kinit")
+        .args(["-l", lifetime, "alice"])
+        .env("KRB5CCNAME", format!("FILE:{path}.new"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    kinit.stdin.take().unwrap().write_all(b"alice\n").unwrap();
+    assert!(kinit.wait().unwrap().success());
+    fs::rename(format!("{path}.new"), path).unwrap();
+}
+
+fn kdestroy() {
+    let _ = Command::new("kdestroy").arg("-q").stderr(Stdio::null()).status().unwrap();
+}
+
+async fn connect(transport: Transport, service: &str, level: ProtectionLevel) -> (Running, Channel) {
+    let authenticator = GssAuthenticator::new(KerberosServer::new().service("nfs@localhost"));
+    let server = transport.serve(Server::builder().service(TestService::default()).authenticator(authenticator)).await;
+    let security = GssSecurity::new(KerberosClient::new(service), level);
+    let channel = server.connect(Channel::builder().security(security)).await;
+    (server, channel)
+}
+
+async fn refused(service: &str) -> String {
+    let (_server, channel) = connect(Transport::Tcp, service, ProtectionLevel::Integrity).await;
+    match call::<Null>(&channel, &()).await.unwrap_err() {
+        CallError::Security { sent: false, source, .. } => source.0,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn no_ticket() {
+    kdestroy();
+    let text = refused("nfs@localhost").await;
+    assert!(text.contains("run kinit"), "{text}");
+}
+
+async fn unknown_service() {
+    kinit("1h");
+    let text = refused("nfs@unknown.example").await;
+    assert!(text.contains("service principal is unknown"), "{text}");
+    // The server has no key for this service.
+    let text = refused("host@localhost").await;
+    assert!(text.contains("the server refused it"), "{text}");
+}
+
+async fn expired_ticket() {
+    kinit("1s");
+    tokio::time::sleep(Duration::from_millis(2100)).await;
+    let text = refused("nfs@localhost").await;
+    assert!(text.contains("expired") && text.contains("run kinit"), "{text}");
+}
+
+async fn services() {
+    kinit("1h");
+    for transport in [Transport::sim(), Transport::Iwarp, Transport::Tcp] {
+        let is_rdma = !matches!(transport, Transport::Tcp);
+        for level in [ProtectionLevel::Authentication, ProtectionLevel::Integrity, ProtectionLevel::Privacy] {
+            let (_server, channel) = connect(transport.clone(), "nfs@localhost", level).await;
+            for len in [0, 1, 3000, 1 << 20] {
+                call::<Put>(&channel, &Data(pattern(3, len).into())).await.unwrap();
+                assert!(call::<Get>(&channel, &Range(1, len)).await.unwrap().0 == pattern(1, len));
+            }
+            let formats = channel.formats();
+            let is_reduced = formats.calls.chunked > 0 && formats.replies.chunked > 0;
+            assert_eq!(is_reduced, is_rdma && level == ProtectionLevel::Authentication, "{level:?}");
+            channel.close().await;
+        }
+    }
+}
+
+/// Contexts expire with their tickets, under traffic. No call fails as long as the user has a valid ticket.
+async fn renewed_tickets() {
+    kinit("4s");
+    let (_server, channel) = connect(Transport::Iwarp, "nfs@localhost", ProtectionLevel::Privacy).await;
+    let end = Instant::now() + Duration::from_secs(9);
+    let renewals = tokio::task::spawn_blocking(move || {
+        while Instant::now() < end {
+            std::thread::sleep(Duration::from_secs(1));
+            kinit("4s");
+        }
+    });
+    let mut calls = 0;
+    while Instant::now() < end {
+        assert!(call::<Get>(&channel, &Range(calls, 50_000)).await.unwrap().0 == pattern(calls, 50_000));
+        calls += 1;
+    }
+    assert!(calls > 20, "{calls}");
+    renewals.await.unwrap();
+}
