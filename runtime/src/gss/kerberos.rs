@@ -11,7 +11,7 @@ use libgssapi::{
     credential::{Cred, CredUsage},
     error::Error,
     name::Name,
-    oid::{GSS_MECH_KRB5, GSS_NT_HOSTBASED_SERVICE, OidSet},
+    oid::{GSS_MECH_KRB5, GSS_NT_HOSTBASED_SERVICE, GSS_NT_KRB5_PRINCIPAL, OidSet},
 };
 
 use super::mechanism::{ClientMechanism, ContextSetup, GssContext, GssError, ServerMechanism, SetupStep, major};
@@ -56,6 +56,20 @@ impl KerberosServer {
         self.service = Some(service.into());
         self
     }
+}
+
+/// Returns the name of the local user for a Kerberos principal such as `alice@EXAMPLE.COM`.
+///
+/// The rules are those of `krb5.conf` (`auth_to_local`, `auth_to_local_names`). Without rules, the name is the part before the
+/// realm, if the realm is the default realm and the part has one component. May block.
+///
+/// # Errors
+/// Fails if no rule applies to the principal. A user of that name need not exist.
+pub fn local_user(principal: &str) -> Result<String, GssError> {
+    let name = Name::new(principal.as_bytes(), Some(GSS_NT_KRB5_PRINCIPAL)).map_err(|error| convert(&error))?;
+    let user = name.local_name(Some(GSS_MECH_KRB5)).map_err(|error| convert(&error))?;
+    let user = String::from_utf8(user.to_vec());
+    user.map_err(|_| GssError::new(major::FAILURE, "the name of the local user is not UTF-8"))
 }
 
 fn service_name(service: &str) -> Result<Name, GssError> {
