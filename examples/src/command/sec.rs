@@ -263,7 +263,10 @@ impl ServerSec {
     ///
     /// # Errors
     /// Fails if Kerberos is accepted, and the program was built without it or there is no key.
-    pub fn authenticator(&self, only: bool) -> Result<impl Fn(ServerBuilder) -> ServerBuilder + Clone + 'static, SecError> {
+    pub fn authenticator(
+        &self,
+        only: bool,
+    ) -> Result<impl Fn(ServerBuilder) -> ServerBuilder + Clone + 'static, SecError> {
         let flavors = self.sec.clone().unwrap_or_default();
         let kerberos = flavors.iter().find(|flavor| flavor.level().is_some());
         if let Some(flavor) = kerberos

@@ -135,11 +135,7 @@ impl Identities {
     }
 
     /// Returns the caller for a credential and the principal that it proves.
-    pub(super) fn caller(
-        &self,
-        credential: &Credential,
-        principal: Option<&Principal>,
-    ) -> Result<Caller, AuthFailure> {
+    pub(super) fn caller(&self, credential: &Credential, principal: Option<&Principal>) -> Result<Caller, AuthFailure> {
         match principal {
             Some(_) if self.squash == Squash::All => Ok(Caller::Known(self.anonymous())),
             Some(principal) => Ok(Caller::Principal(principal.name.clone())),

@@ -61,3 +61,40 @@ within_bounds() {
   [ "$(number errors_received)" -le 1 ] || fail "the server reported $(number errors_received) RDMA_ERRORs"
   [ "$(number calls)" = "$(number replies)" ] || fail "$(number calls) calls, $(number replies) replies"
 }
+
+# nfscp_knfsd_krb5 URL: copies files with each flavor of Kerberos to Linux's server and back
+nfscp_knfsd_krb5() {
+  local url=$1/srv/nfs files=$SCRATCH/files size sec placed
+  mkdir "$files"
+  for size in 0 1 4095 4096 65537 1048577 $((64 << 20)); do head -c "$size" /dev/urandom >"$files/$size"; done
+
+  log "refused without a ticket, and with AUTH_SYS"
+  export KRB5CCNAME=FILE:/tmp/krb5cc_test
+  kdestroy -q 2>/dev/null || true
+  refuse 30 'run kinit' "$BIN/nfscp" --sec krb5p "$files/1" "$url/"
+  refuse 30 'krb5:krb5i:krb5p, not sys' "$BIN/nfscp" --sec sys "$files/1" "$url/"
+  kinit user <<<user >/dev/null || fail "no ticket"
+
+  for sec in krb5 krb5i krb5p; do
+    log "sec=$sec"
+    try 120 "$BIN/nfscp" --sec $sec --json "$files"/* "$url/"
+    within_bounds
+    diff -r "$files" /srv/nfs || fail "the files at the server differ from those copied to it"
+    [ "$(stat -c %u /srv/nfs/1)" = 1000 ] || fail "the files belong to $(stat -c %u /srv/nfs/1)"
+    mkdir "$SCRATCH/back"
+    try 120 "$BIN/nfscp" --sec $sec --json "$url"/{0,1,4095,4096,65537,1048577,$((64 << 20))} "$SCRATCH/back/"
+    within_bounds
+    diff -r "$files" "$SCRATCH/back" || fail "the files copied back differ from those copied to the server"
+    placed=$(number copied_eligible_bytes)
+    if [ $sec = krb5 ]; then
+      [ "$placed" -lt $((1 << 20)) ] || fail "$placed bytes were not placed directly"
+    else
+      [ "$placed" -ge $((64 << 20)) ] || fail "only $placed bytes were not placed directly"
+    fi
+    rm -r /srv/nfs/* "$SCRATCH/back"
+  done
+
+  log "without --sec: the first flavor of the server"
+  try 60 "$BIN/nfscp" "$files/4095" "$url/"
+  cmp "$files/4095" /srv/nfs/4095 || fail "the file differs"
+}
