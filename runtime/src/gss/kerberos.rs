@@ -90,6 +90,11 @@ impl ClientMechanism for KerberosClient {
         let context = ClientCtx::new(Some(credentials), target, flags, Some(GSS_MECH_KRB5));
         Ok(Box::new(Initiator(Some(context))))
     }
+
+    fn advice(&self, _major: u32, minor: u32) -> Option<&'static str> {
+        // The major status alone does not say which side has no credentials.
+        advice(major::FAILURE, minor)
+    }
 }
 
 impl ServerMechanism for KerberosServer {
