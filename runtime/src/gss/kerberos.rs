@@ -277,4 +277,13 @@ mod tests {
         assert_eq!(advice(major::FAILURE, 0), None);
         assert!(advice(major::NO_CRED, 0).unwrap().contains("kinit"));
     }
+
+    /// The status codes in a server's refusal are those of its library.
+    #[test]
+    fn refusals_of_the_server_say_what_to_do() {
+        let client = KerberosClient::new("nfs@server");
+        let advice = client.advice(major::FAILURE, (-1_765_328_347_i32).cast_unsigned());
+        assert!(advice.unwrap().contains("clocks"));
+        assert_eq!(client.advice(major::NO_CRED, 0), None, "the server's credentials, not the user's");
+    }
 }
