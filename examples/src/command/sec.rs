@@ -185,7 +185,6 @@ impl Kerberos {
     }
 
     /// Secures the calls of a channel, with the credential cache of the user that runs the process.
-    #[must_use]
     pub fn secure(&self, builder: ChannelBuilder) -> ChannelBuilder {
         #[cfg(feature = "gss")]
         if let Some(level) = self.flavor.level() {

@@ -122,7 +122,7 @@ impl Identities {
             Credential::Sys(caller) => Ok(self.squashed(User {
                 uid: caller.uid,
                 gid: caller.gid,
-                groups: caller.gids.iter().copied().collect(),
+                groups: caller.gids.to_vec(),
             })),
             _ => Err(AuthStat::AuthBadcred.into()),
         }
