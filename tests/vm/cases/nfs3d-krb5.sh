@@ -3,7 +3,8 @@
 # programs: nfs3d
 # timeout: 900
 . /suite/guest/nfs3d-krb5.sh
-nfs3d_krb5_up "rdma://$ADDR:20049"
+# rpc.gssd creates the contexts over TCP, whatever the transport of the mount.
+nfs3d_krb5_up "rdma://$ADDR:20049" --listen "tcp://$ADDR:2049"
 refused_sys rdma 20049
 for sec in krb5 krb5i krb5p; do krb5_workload $sec rdma 20049; done
 krb5_permissions krb5 rdma 20049
