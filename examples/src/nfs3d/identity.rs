@@ -119,11 +119,9 @@ impl Identities {
     pub fn identity_of(&self, credential: &Credential) -> Result<Identity, AuthFailure> {
         match credential {
             Credential::None => Ok(self.anonymous()),
-            Credential::Sys(caller) => Ok(self.squashed(User {
-                uid: caller.uid,
-                gid: caller.gid,
-                groups: caller.gids.to_vec(),
-            })),
+            Credential::Sys(caller) => {
+                Ok(self.squashed(User { uid: caller.uid, gid: caller.gid, groups: caller.gids.to_vec() }))
+            }
             _ => Err(AuthStat::AuthBadcred.into()),
         }
     }

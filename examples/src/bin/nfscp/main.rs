@@ -106,6 +106,7 @@ async fn run(cli: &Cli, jobs: &Jobs, options: CopyOptions) -> anyhow::Result<Exi
         took: begin.elapsed(),
         most_in_flight: session.most_in_flight(),
         counters: session.server().channel().counters(),
+        formats: session.server().channel().formats(),
         info: session.server().channel().info(),
         counts: copied.as_ref().copied().unwrap_or_default(),
         error: copied.as_ref().err().map(|error| command::chain(error)),
