@@ -105,8 +105,8 @@ impl Export {
 
     /// Returns `true` if the export accepts the flavor of a call.
     pub(super) fn accepts(&self, credential: &Credential, principal: Option<&Principal>) -> bool {
-        let flavor = match credential {
-            Credential::None => Some(Flavor::Sys),
+        let flavor = match (credential, principal) {
+            (Credential::None, None) => Some(Flavor::Sys),
             _ => Flavor::of(credential, principal),
         };
         flavor.is_some_and(|flavor| self.flavors.contains(flavor))
