@@ -3,6 +3,7 @@
 mod connect;
 mod generate;
 mod progress;
+mod sec;
 mod service_manager;
 mod stop;
 mod units;
@@ -22,6 +23,7 @@ use tracing_subscriber::EnvFilter;
 pub use self::{
     connect::explain_connect_error,
     progress::{human_bytes, progress_bar},
+    sec::{ClientSec, Flavor, Flavors, Kerberos, SecError, ServerSec},
     stop::{Stop, serve, unless_stopped},
     units::{parse_seconds, parse_size},
     version::RpcRdmaVersion,

@@ -16,7 +16,7 @@ use std::{
 
 use lru::LruCache;
 use rpcrdma::{
-    rpc::Credential,
+    rpc::{Credential, Principal},
     server::{Context, HandlerError},
     transport::Transport,
     xdr::{XdrEncode, encode_to_bytes},
@@ -64,7 +64,7 @@ impl DuplicateRequestCache {
         carry_out: impl Future<Output = Result<T, HandlerError>> + Send,
     ) -> Result<T, HandlerError> {
         let by_tcp = cx.transport() == Transport::Tcp;
-        let digest = digest(cx.credential(), procedure, args)?;
+        let digest = digest(cx.credential(), cx.principal(), procedure, args)?;
         self.once_for(call(cx.peer_addr(), by_tcp, cx.xid(), digest), carry_out).await
     }
 
@@ -98,11 +98,20 @@ fn call(peer: SocketAddr, by_tcp: bool, xid: u32, digest: [u8; 32]) -> CallKey {
     CallKey { client: peer.ip(), port: by_tcp.then_some(peer.port()), xid, digest }
 }
 
-fn digest(caller: &Credential, procedure: Procedure, args: &impl XdrEncode) -> Result<[u8; 32], HandlerError> {
+fn digest(
+    caller: &Credential,
+    principal: Option<&Principal>,
+    procedure: Procedure,
+    args: &impl XdrEncode,
+) -> Result<[u8; 32], HandlerError> {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&[procedure as u8]);
     if let Credential::Sys(caller) = caller {
         hasher.update(&caller.uid.to_be_bytes()).update(&caller.gid.to_be_bytes());
+    }
+    if let Some(principal) = principal {
+        // The credential of a retransmitted call has another sequence number (RFC 2203 §5.3.1).
+        hasher.update(&(principal.name.len() as u64).to_be_bytes()).update(principal.name.as_bytes());
     }
     hasher.update(&encode_to_bytes(args)?);
     Ok(*hasher.finalize().as_bytes())

@@ -8,6 +8,7 @@ use std::{
 };
 
 use lru::LruCache;
+use rpcrdma::rpc::{Credential, Principal};
 use rpcrdma_specs::nfs3::{NfsFh3, Nfsstat3};
 use rustix::{
     fd::OwnedFd,
@@ -26,6 +27,7 @@ use super::{
     tree::Tree,
     write_verifier::WriteVerifier,
 };
+use crate::command::{Flavor, Flavors};
 
 /// Maximum number of files kept open by [`Export::keep_writable`].
 const MOST_WRITABLE: NonZeroUsize = NonZeroUsize::new(256).unwrap();
@@ -38,6 +40,7 @@ pub struct Export {
     pub(super) sealer: Sealer,
     pub(super) fsid: u64,
     pub(super) identities: Identities,
+    flavors: Flavors,
     pub(super) descriptors: ProcSelfFd,
     pub(super) locks: FileLocks,
     pub(super) listings: Listings,
@@ -78,12 +81,40 @@ impl Export {
             // Derived, as the device number of the file system may change with a restart.
             fsid: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
             identities,
+            flavors: Flavors::default(),
             descriptors,
             locks: FileLocks::default(),
             listings: Listings::new(key("cookies")),
             verifier: WriteVerifier::new()?,
             writable: Mutex::new(LruCache::new(MOST_WRITABLE)),
         })
+    }
+
+    /// Sets the security flavors of the calls that the export accepts. Default AUTH_SYS. AUTH_NONE is accepted with it.
+    #[must_use]
+    pub fn with_flavors(mut self, flavors: Flavors) -> Self {
+        self.flavors = flavors;
+        self
+    }
+
+    /// Returns the accepted security flavors.
+    #[must_use]
+    pub fn flavors(&self) -> &Flavors {
+        &self.flavors
+    }
+
+    /// Returns `true` if the export accepts the flavor of a call.
+    pub(super) fn accepts(&self, credential: &Credential, principal: Option<&Principal>) -> bool {
+        let flavor = match (credential, principal) {
+            (Credential::None, None) => Some(Flavor::Sys),
+            _ => Flavor::of(credential, principal),
+        };
+        flavor.is_some_and(|flavor| self.flavors.contains(flavor))
+    }
+
+    /// Returns `true` if the handle is that of the root directory.
+    pub(super) fn is_root(&self, handle: &NfsFh3) -> bool {
+        self.sealer.open(handle).is_ok_and(|id| id == self.tree.root().id)
     }
 
     /// Returns the local path of the tree.

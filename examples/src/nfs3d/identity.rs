@@ -1,5 +1,5 @@
-//! The identity under which a call is performed: AUTH_SYS identities, squashed according to the export's policy and
-//! enforced by the kernel.
+//! The identity under which a call is performed: AUTH_SYS identities and the users of Kerberos principals, squashed
+//! according to the export's policy and enforced by the kernel.
 //!
 //! File operations run with the caller's user, group and supplementary groups as the effective IDs of the *thread*. All
 //! permissions, access control lists, set-group-ID directories, quotas and capabilities therefore apply as for that
@@ -9,11 +9,10 @@
 //!
 //! Changing identities requires capabilities. Without them the server can act only as the user it runs as, and refuses
 //! calls by others unless all callers are squashed to that user.
-//! others are refused, unless the administrator has all callers squashed to that user.
 
 use std::marker::PhantomData;
 
-use rpcrdma::rpc::{AuthFailure, AuthStat, Credential};
+use rpcrdma::rpc::{AuthFailure, AuthStat, Credential, Principal};
 use rpcrdma_specs::nfs3::Nfsstat3;
 use rustix::{
     io::Errno,
@@ -23,7 +22,10 @@ use rustix::{
 
 pub use rustix::fs::{Gid, Uid};
 
-use super::status::{NfsError, NfsResult};
+use super::{
+    principals::{Principals, User},
+    status::{NfsError, NfsResult},
+};
 
 /// Default user and group ID of the anonymous user.
 pub const NOBODY: u32 = 65534;
@@ -56,11 +58,21 @@ impl Identity {
     }
 }
 
+/// Caller of an accepted call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Caller {
+    /// A caller whose identity is known.
+    Known(Identity),
+    /// A Kerberos principal whose user has to be looked up.
+    Principal(String),
+}
+
 /// Squashing policy of an export, and the abilities of this process.
 #[derive(Debug)]
 pub struct Identities {
     squash: Squash,
     anonymous: (u32, u32),
+    principals: Principals,
     own: ProcessIdentity,
     switching: bool,
 }
@@ -83,7 +95,14 @@ impl Identities {
         let default = |own: u32| if switching { NOBODY } else { own };
         let anonymous =
             (uid.unwrap_or_else(|| default(own.uid.as_raw())), gid.unwrap_or_else(|| default(own.gid.as_raw())));
-        Self { squash, anonymous, own, switching }
+        Self { squash, anonymous, principals: Principals::default(), own, switching }
+    }
+
+    /// Sets the mapping of Kerberos principals to users.
+    #[must_use]
+    pub fn with_principals(mut self, principals: Principals) -> Self {
+        self.principals = principals;
+        self
     }
 
     /// Returns whether calls are performed as their callers. If not, only calls of this process's own user are
@@ -98,28 +117,54 @@ impl Identities {
     /// # Errors
     /// Returns AUTH_BADCRED for flavors other than AUTH_NONE and AUTH_SYS.
     pub fn identity_of(&self, credential: &Credential) -> Result<Identity, AuthFailure> {
-        let (anonymous_uid, anonymous_gid) = self.anonymous;
-        let anonymous = Identity { uid: anonymous_uid, gid: anonymous_gid, groups: Vec::new() };
-        let caller = match credential {
-            Credential::None => return Ok(anonymous),
-            Credential::Sys(caller) => caller,
-            _ => return Err(AuthStat::AuthBadcred.into()),
-        };
+        match credential {
+            Credential::None => Ok(self.anonymous()),
+            Credential::Sys(caller) => {
+                Ok(self.squashed(User { uid: caller.uid, gid: caller.gid, groups: caller.gids.to_vec() }))
+            }
+            _ => Err(AuthStat::AuthBadcred.into()),
+        }
+    }
+
+    /// Returns the identity of the anonymous user.
+    pub(super) fn anonymous(&self) -> Identity {
+        let (uid, gid) = self.anonymous;
+        Identity { uid, gid, groups: Vec::new() }
+    }
+
+    /// Returns the caller for a credential and the principal that it proves.
+    pub(super) fn caller(&self, credential: &Credential, principal: Option<&Principal>) -> Result<Caller, AuthFailure> {
+        match principal {
+            Some(_) if self.squash == Squash::All => Ok(Caller::Known(self.anonymous())),
+            Some(principal) => Ok(Caller::Principal(principal.name.clone())),
+            None => self.identity_of(credential).map(Caller::Known),
+        }
+    }
+
+    /// Returns the identity of a caller. A principal without a user is the anonymous user. May block.
+    pub(super) fn identity(&self, caller: Caller) -> Identity {
+        match caller {
+            Caller::Known(identity) => identity,
+            Caller::Principal(name) => match self.principals.user(&name) {
+                Some(user) => self.squashed(user),
+                None => self.anonymous(),
+            },
+        }
+    }
+
+    fn squashed(&self, caller: User) -> Identity {
+        let anonymous = self.anonymous();
         if self.squash == Squash::All {
-            return Ok(anonymous);
+            return anonymous;
         }
         // The ID -1 tells the system to change nothing, which would leave the server's own identity. It is always
         // squashed.
         let squashed = |id: u32| id == u32::MAX || id == 0 && self.squash == Squash::Root;
         if squashed(caller.uid) {
-            return Ok(anonymous);
+            return anonymous;
         }
-        let group = |gid: u32| if squashed(gid) { anonymous_gid } else { gid };
-        Ok(Identity {
-            uid: caller.uid,
-            gid: group(caller.gid),
-            groups: caller.gids.iter().map(|&gid| group(gid)).collect(),
-        })
+        let group = |gid: u32| if squashed(gid) { anonymous.gid } else { gid };
+        Identity { uid: caller.uid, gid: group(caller.gid), groups: caller.groups.into_iter().map(group).collect() }
     }
 
     /// Makes the calling thread act as `who` until the result is dropped.
@@ -219,6 +264,22 @@ mod tests {
             assert_eq!(of(squash, &sys(1000, u32::MAX, &[])).1, 1001);
         }
         assert_eq!(of(Squash::None, &sys(7, 8, &[u32::MAX])).2, [1001]);
+    }
+
+    #[test]
+    fn principals_map_to_users() {
+        let principals = || Principals::parse("alice@EXAMPLE.COM 7 8 9\nroot@EXAMPLE.COM 0 0").unwrap();
+        let of = |squash, name: &str| {
+            let identities = Identities::new(squash, Some(1000), Some(1001)).with_principals(principals());
+            let principal = Principal::new(name, rpcrdma::rpc::ProtectionLevel::Authentication);
+            let who = identities.identity(identities.caller(&Credential::None, Some(&principal)).unwrap());
+            (who.uid, who.gid, who.groups)
+        };
+        assert_eq!(of(Squash::Root, "alice@EXAMPLE.COM"), (7, 8, vec![9]));
+        assert_eq!(of(Squash::All, "alice@EXAMPLE.COM"), (1000, 1001, vec![]));
+        assert_eq!(of(Squash::Root, "root@EXAMPLE.COM"), (1000, 1001, vec![]));
+        assert_eq!(of(Squash::None, "root@EXAMPLE.COM"), (0, 0, vec![]));
+        assert_eq!(of(Squash::None, "alice@ELSEWHERE.EXAMPLE"), (1000, 1001, vec![]), "no user");
     }
 
     thread_local! {

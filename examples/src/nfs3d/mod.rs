@@ -4,7 +4,7 @@
 //! | subject | module |
 //! | --- | --- |
 //! | services, which dispatch calls to the procedures below | [`service`], [`mount`] |
-//! | identity of the caller | [`identity`] |
+//! | identity of the caller | [`identity`], [`principals`] |
 //! | file handles and how their files are found | [`handle`], `tree`, `search`, `object`, [`key`] |
 //! | attributes, and how changes affect them | `attributes`, `set_attributes`, `locks` |
 //! | names: LOOKUP, CREATE, REMOVE and related procedures | [`name`], `lookup`, `directory`, `create`, `remove` |
@@ -42,6 +42,7 @@ mod lookup;
 pub mod mount;
 pub mod name;
 mod object;
+pub mod principals;
 mod remove;
 mod search;
 pub mod service;

@@ -24,14 +24,13 @@ use tokio::task::spawn_blocking;
 
 use super::{
     export::Export,
-    identity::Identity,
+    identity::{Caller, Identity},
     name::Component,
     object::Object,
     status::{NfsError, NfsResult},
 };
+use crate::command::Flavor;
 
-/// Authentication flavors accepted for NFS calls: AUTH_SYS.
-const FLAVORS: [i32; 1] = [1];
 /// Maximum number of mounts remembered for DUMP, whose result is informational. Clients that crash never unmount.
 const MOST_MOUNTS: usize = 1024;
 
@@ -111,10 +110,20 @@ impl MountV3 for MountService {
             tracing::info!(peer = %cx.peer_addr(), path = %args.as_bytes().escape_ascii(), "not exported");
             return Ok(Mountres3::Default(Mountstat3::Acces));
         };
-        let who = self.export.identities().identity_of(cx.credential()).map_err(HandlerError::Rejected)?;
+        let identities = self.export.identities();
+        // Clients use AUTH_SYS for MOUNT whatever the flavor of their NFS calls. Where AUTH_SYS is not accepted, its users prove
+        // nothing, so a path below the export needs the permissions of the anonymous user.
+        let caller = if self.export.accepts(cx.credential(), cx.principal()) {
+            identities.caller(cx.credential(), cx.principal()).map_err(HandlerError::Rejected)?
+        } else {
+            Caller::Known(identities.anonymous())
+        };
         let (export, below) = (Arc::clone(&self.export), below.to_vec());
-        let found =
-            spawn_blocking(move || descend(&export, &who, &below).map(|object| export.sealer.seal(object.id))).await?;
+        let found = spawn_blocking(move || {
+            let who = export.identities().identity(caller);
+            descend(&export, &who, &below).map(|object| export.sealer.seal(object.id))
+        })
+        .await?;
         match found {
             Ok(handle) => {
                 tracing::info!(peer = %cx.peer_addr(), path = %args.as_bytes().escape_ascii(), "mounted");
@@ -125,7 +134,9 @@ impl MountV3 for MountService {
                     mounts.pop_front();
                 }
                 mounts.push_back(mount);
-                let ok = Mountres3Ok { fhandle: Fhandle3(handle.data), auth_flavors: FLAVORS.to_vec() };
+                // RFC 1813 §5.2.1: the flavors of the NFS calls, in the order of preference.
+                let auth_flavors = self.export.flavors().iter().map(Flavor::number).collect();
+                let ok = Mountres3Ok { fhandle: Fhandle3(handle.data), auth_flavors };
                 Ok(Mountres3::Ok(ok))
             }
             Err(refusal) => Ok(Mountres3::Default(mount_status(refusal))),

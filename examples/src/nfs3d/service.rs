@@ -4,13 +4,14 @@ use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use rpcrdma::{
+    rpc::AuthStat,
     server::{Context, HandlerError},
     xdr::XdrEncode,
 };
 use rpcrdma_specs::nfs3::{
     Access3args, Access3res, Commit3args, Commit3res, Create3args, Create3res, Fsinfo3args, Fsinfo3res, Fsstat3args,
     Fsstat3res, Getattr3args, Getattr3res, Link3args, Link3res, Lookup3args, Lookup3res, Mkdir3args, Mkdir3res,
-    Mknod3args, Mknod3res, Pathconf3args, Pathconf3res, Read3args, Read3res, Readdir3args, Readdir3res,
+    Mknod3args, Mknod3res, NfsFh3, Pathconf3args, Pathconf3res, Read3args, Read3res, Readdir3args, Readdir3res,
     Readdirplus3args, Readdirplus3res, Readlink3args, Readlink3res, Remove3args, Remove3res, Rename3args, Rename3res,
     Rmdir3args, Rmdir3res, Setattr3args, Setattr3res, Symlink3args, Symlink3res, Write3args, Write3res, nfs_v3::NfsV3,
 };
@@ -50,9 +51,34 @@ impl NfsService {
         F: FnOnce(&Export, &Identity) -> T + Send + 'static,
     {
         self.counters.called(procedure);
-        let who = self.export.identities().identity_of(cx.credential()).map_err(HandlerError::Rejected)?;
+        if !self.export.accepts(cx.credential(), cx.principal()) {
+            return Err(HandlerError::Rejected(AuthStat::AuthTooweak.into()));
+        }
+        let caller = self.export.identities().caller(cx.credential(), cx.principal());
+        let caller = caller.map_err(HandlerError::Rejected)?;
         let export = Arc::clone(&self.export);
-        Ok(tokio::task::spawn_blocking(move || work(&export, &who)).await?)
+        Ok(tokio::task::spawn_blocking(move || work(&export, &export.identities().identity(caller))).await?)
+    }
+
+    /// Performs a call that clients make when they mount an export. On the root directory, every flavor is accepted, because
+    /// the client may not have the credentials of a user yet (RFC 2623 §2.3.2).
+    async fn run_at_mount<T, F>(
+        &self,
+        cx: &Context,
+        procedure: Procedure,
+        handle: &NfsFh3,
+        work: F,
+    ) -> Result<T, HandlerError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Export) -> T + Send + 'static,
+    {
+        if self.export.accepts(cx.credential(), cx.principal()) || !self.export.is_root(handle) {
+            return self.run(cx, procedure, |export, _| work(export)).await;
+        }
+        self.counters.called(procedure);
+        let export = Arc::clone(&self.export);
+        Ok(tokio::task::spawn_blocking(move || work(&export)).await?)
     }
 
     /// Performs a call that changes something. A repetition of the call gets the same result.
@@ -78,7 +104,8 @@ impl fmt::Debug for NfsService {
 
 impl NfsV3 for NfsService {
     async fn nfsproc3_getattr(&self, cx: &Context, args: Getattr3args) -> Result<Getattr3res, HandlerError> {
-        self.run(cx, Procedure::Getattr, move |export, _| export.getattr(&args)).await
+        let object = args.object.clone();
+        self.run_at_mount(cx, Procedure::Getattr, &object, move |export| export.getattr(&args)).await
     }
 
     async fn nfsproc3_setattr(&self, cx: &Context, args: Setattr3args) -> Result<Setattr3res, HandlerError> {
@@ -166,7 +193,8 @@ impl NfsV3 for NfsService {
     }
 
     async fn nfsproc3_fsinfo(&self, cx: &Context, args: Fsinfo3args) -> Result<Fsinfo3res, HandlerError> {
-        self.run(cx, Procedure::Fsinfo, move |export, _| export.fsinfo(&args)).await
+        let root = args.fsroot.clone();
+        self.run_at_mount(cx, Procedure::Fsinfo, &root, move |export| export.fsinfo(&args)).await
     }
 
     async fn nfsproc3_pathconf(&self, cx: &Context, args: Pathconf3args) -> Result<Pathconf3res, HandlerError> {

@@ -20,6 +20,8 @@ use rpcrdma_specs::nfs3::{
 };
 use tokio::sync::Semaphore;
 
+use crate::command::Kerberos;
+
 use super::{attributes, error::CopyError, retry::retry, window::Window};
 
 /// Options of a client.
@@ -36,8 +38,10 @@ pub struct Options {
     pub call_timeout: Duration,
     /// Time limit for retrying calls that lost their connection or got no reply. Default 60 s.
     pub retry_for: Duration,
-    /// Credential of the calls, usually AUTH_SYS. Default AUTH_NONE.
+    /// Credential of the calls without Kerberos, usually AUTH_SYS. Default AUTH_NONE.
     pub credential: OpaqueAuth,
+    /// Kerberos for the calls. Default `None`.
+    pub kerberos: Option<Kerberos>,
 }
 
 impl Default for Options {
@@ -49,6 +53,7 @@ impl Default for Options {
             call_timeout: Duration::from_secs(30),
             retry_for: Duration::from_secs(60),
             credential: OpaqueAuth::none(),
+            kerberos: None,
         }
     }
 }
@@ -136,6 +141,10 @@ impl Nfs {
                 retries: 0,
             })
             .credential(options.credential.clone());
+        let connecting = match &options.kerberos {
+            Some(kerberos) => kerberos.secure(connecting),
+            None => connecting,
+        };
         let channel = connecting.connect(url).await?;
         let mut calls = 0;
         loop {

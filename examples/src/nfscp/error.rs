@@ -47,6 +47,9 @@ pub enum CopyError {
     /// Connecting failed.
     #[error(transparent)]
     Connect(#[from] rpcrdma::client::ConnectError),
+    /// Kerberos cannot be used.
+    #[error(transparent)]
+    Sec(#[from] crate::command::SecError),
     /// A local file operation failed.
     #[error(transparent)]
     Local(#[from] io::Error),

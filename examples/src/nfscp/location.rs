@@ -116,6 +116,12 @@ impl NfsUrl {
         format!("{}://{}:{}{query}", self.scheme, self.host, self.port)
     }
 
+    /// Returns the name or address of the host. IPv6 addresses are in brackets.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
     /// Returns the URL of another service on the same host, over TCP.
     #[must_use]
     pub fn tcp_url(&self, port: u16) -> String {

@@ -16,7 +16,7 @@ use super::{
     error::{CopyError, MountStatus},
     location::NfsUrl,
 };
-use crate::command::chain;
+use crate::command::{Flavor, chain};
 
 /// Options for reaching MOUNT.
 #[derive(Debug, Clone)]
@@ -45,6 +45,8 @@ pub struct Mounted {
     pub root: NfsFh3,
     /// Path of the export on the server.
     pub export: Vec<u8>,
+    /// Security flavors that the server accepts for the export, the preferred one first. Empty if they are unknown.
+    pub flavors: Vec<i32>,
     /// URL of MOUNT; `None` if the handle was given.
     url: Option<String>,
     options: MountOptions,
@@ -54,7 +56,7 @@ impl Mounted {
     /// Creates an export from a known root handle, without MOUNT. Paths are relative to it.
     #[must_use]
     pub fn known(root: NfsFh3) -> Self {
-        Self { root, export: vec![b'/'], url: None, options: MountOptions::default() }
+        Self { root, export: vec![b'/'], flavors: Vec::new(), url: None, options: MountOptions::default() }
     }
 
     /// Mounts the export that contains the path of `url`.
@@ -92,9 +94,8 @@ impl Mounted {
             });
             match mounted? {
                 Mountres3::Ok(ok) => {
-                    check_flavor(&ok.auth_flavors, &options.credential)?;
                     let root = NfsFh3 { data: ok.fhandle.0 };
-                    return Ok(Self { root, export, url: Some(mount_url), options });
+                    return Ok(Self { root, export, flavors: ok.auth_flavors, url: Some(mount_url), options });
                 }
                 // The first refusal concerns the longest path and is the most informative.
                 Mountres3::Default(status) => refused = refused.or(Some((export, status))),
@@ -102,6 +103,14 @@ impl Mounted {
         }
         let (export, status) = refused.unwrap_or((path, Mountstat3::Nametoolong));
         Err(CopyError::Mount { path: String::from_utf8_lossy(&export).into_owned(), status: MountStatus(status) })
+    }
+
+    /// Returns the security flavor for the export: `wanted`, or the first that both the server and this program support.
+    ///
+    /// # Errors
+    /// Fails if the server does not accept the flavor (RFC 1813 §5.2.1), or if there is no common one.
+    pub fn flavor(&self, wanted: Option<Flavor>) -> Result<Flavor, CopyError> {
+        choose(&self.flavors, wanted)
     }
 
     /// Returns the part of `path` below the export, or `None` if `path` is outside of it.
@@ -171,15 +180,28 @@ fn port_of(address: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes([high, low]))
 }
 
-/// Checks that the export accepts the credential's authentication flavor (RFC 1813 §5.2.1).
-fn check_flavor(flavors: &[i32], credential: &OpaqueAuth) -> Result<(), CopyError> {
-    let ours = i32::try_from(credential.flavor).unwrap_or(i32::MAX);
-    if flavors.is_empty() || flavors.contains(&ours) {
-        return Ok(());
-    }
-    Err(CopyError::InvalidTarget(format!(
-        "the export requires RPC authentication flavors {flavors:?}, but this program supports only AUTH_SYS (1)"
-    )))
+fn choose(flavors: &[i32], wanted: Option<Flavor>) -> Result<Flavor, CopyError> {
+    let known = || flavors.iter().filter_map(|flavor| Flavor::from_number(*flavor));
+    let chosen = match wanted {
+        _ if flavors.is_empty() => return Ok(wanted.unwrap_or(Flavor::Sys)),
+        Some(wanted) => known().find(|flavor| *flavor == wanted),
+        None => known().find(|flavor| flavor.is_supported()),
+    };
+    chosen.ok_or_else(|| {
+        let names: Vec<_> = flavors
+            .iter()
+            .map(|number| Flavor::from_number(*number).map_or_else(|| number.to_string(), |flavor| flavor.to_string()))
+            .collect();
+        let names = names.join(":");
+        let advice = match wanted {
+            Some(wanted) => format!("not {wanted}; choose another one with --sec"),
+            None if known().next().is_some() => {
+                "and this program was built without Kerberos, build it with `--features gss`".to_owned()
+            }
+            None => "none of which this program supports".to_owned(),
+        };
+        CopyError::InvalidTarget(format!("the export accepts the security flavors {names}, {advice}"))
+    })
 }
 
 /// Normalizes a path: absolute, without `.`, repeated or trailing slashes. `..` is kept for the server.
@@ -227,6 +249,23 @@ mod tests {
         assert_eq!(below(b"/ab", b"/a"), None);
         assert_eq!(ancestors(b"/a/b"), [&b"/a/b"[..], b"/a", b"/"]);
         assert_eq!(ancestors(b"/"), [b"/"]);
+    }
+
+    #[test]
+    fn flavors() {
+        let refused = |flavors: &[i32], wanted| choose(flavors, wanted).unwrap_err().to_string();
+        assert_eq!(choose(&[], None).unwrap(), Flavor::Sys);
+        assert_eq!(choose(&[], Some(Flavor::Krb5p)).unwrap(), Flavor::Krb5p);
+        assert_eq!(choose(&[0, 1, 390_003], None).unwrap(), Flavor::Sys);
+        assert_eq!(choose(&[1, 390_005], Some(Flavor::Krb5p)).unwrap(), Flavor::Krb5p);
+        let first = if cfg!(feature = "gss") { Flavor::Krb5i } else { Flavor::Sys };
+        assert_eq!(choose(&[6, 390_004, 1], None).unwrap(), first);
+        let text = refused(&[390_003, 390_005], Some(Flavor::Sys));
+        assert!(text.contains("krb5:krb5p, not sys"), "{text}");
+        assert!(refused(&[6], None).contains("none of which"), "{}", refused(&[6], None));
+        if !cfg!(feature = "gss") {
+            assert!(refused(&[390_003], None).contains("`--features gss`"));
+        }
     }
 
     #[test]

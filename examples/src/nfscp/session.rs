@@ -7,6 +7,8 @@ use std::{
 
 use bytes::Bytes;
 
+use crate::command::{ClientSec, Flavor, Kerberos};
+
 use super::{
     client::{Nfs, Options},
     copy::{Copier, CopyObserver, CopyOptions, Counts, Task},
@@ -23,6 +25,9 @@ pub struct Session {
     server: Nfs,
     exports: Vec<MountedExport>,
     mount: MountOptions,
+    sec: ClientSec,
+    /// Flavor of the calls.
+    flavor: Flavor,
 }
 
 /// A mounted export.
@@ -36,21 +41,27 @@ impl Session {
     /// Connects to the server in `url`. If `root` is given, it is the root handle of the only export, and MOUNT is not
     /// used.
     ///
+    /// Without a security flavor in `sec`, the flavor is the first of those which MOUNT returns that this program supports,
+    /// or AUTH_SYS if there is no MOUNT. All exports use the same one.
+    ///
     /// # Errors
     /// Fails if the server is unreachable or does not offer NFS version 3.
     pub async fn connect(
         url: &NfsUrl,
-        options: Options,
+        mut options: Options,
         mount: MountOptions,
+        sec: ClientSec,
         root: Option<Bytes>,
     ) -> Result<Self, CopyError> {
+        let flavor = sec.sec.unwrap_or(Flavor::Sys);
+        options.kerberos = kerberos(flavor, &sec, url)?;
         let server = Nfs::connect(&url.transport_url(), options).await?;
         let mut exports = Vec::new();
         if let Some(data) = root {
             let mounted = Mounted::known(rpcrdma_specs::nfs3::NfsFh3 { data });
             exports.push(MountedExport { nfs: server.for_file_system(&mounted.root).await?, mounted });
         }
-        Ok(Self { transport: url.transport_url(), server, exports, mount })
+        Ok(Self { transport: url.transport_url(), server, exports, mount, sec, flavor })
     }
 
     /// Returns the client of the server.
@@ -71,6 +82,16 @@ impl Session {
         }
         let mounted = Mounted::mount(url, self.mount.clone()).await?;
         let path = mounted.inside(url.path()).unwrap_or_default();
+        // The first export decides.
+        let wanted = if self.exports.is_empty() { self.sec.sec } else { Some(self.flavor) };
+        let flavor = mounted.flavor(wanted)?;
+        if flavor != self.flavor {
+            let mut options = self.server.options().clone();
+            options.kerberos = kerberos(flavor, &self.sec, url)?;
+            self.server.channel().close().await;
+            self.server = Nfs::connect(&self.transport, options).await?;
+            self.flavor = flavor;
+        }
         self.exports.push(MountedExport { nfs: self.server.for_file_system(&mounted.root).await?, mounted });
         Ok((self.exports.len() - 1, path))
     }
@@ -160,6 +181,10 @@ impl Session {
         }
         self.server.channel().close().await;
     }
+}
+
+fn kerberos(flavor: Flavor, sec: &ClientSec, url: &NfsUrl) -> Result<Option<Kerberos>, CopyError> {
+    Ok(Kerberos::new(flavor, sec.service("nfs", url.host()))?)
 }
 
 fn not_a_directory() -> CopyError {

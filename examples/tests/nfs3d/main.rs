@@ -6,6 +6,7 @@
 mod attributes;
 mod command;
 mod data;
+mod flavors;
 mod fuzzed;
 mod hostile;
 mod identity;

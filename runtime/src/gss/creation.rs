@@ -32,6 +32,8 @@ pub(super) struct ContextCreation {
     context: Option<Arc<dyn GssContext>>,
     /// The window of sequence numbers and the verifier, once the server has completed the context.
     completed: Option<(u32, OpaqueAuth)>,
+    /// The major and the minor status with which the server has refused the context.
+    refusal: Option<(u32, u32)>,
 }
 
 /// A context that both sides have completed.
@@ -57,7 +59,7 @@ impl ContextCreation {
     /// Starts the creation of a context for calls of a program. The first action is a step of the mechanism without a token.
     // RFC 2203 §5.2.2: program and version are those of the service that is accessed.
     pub(super) fn new(program: u32, version: u32) -> Self {
-        Self { program, version, rounds: 0, handle: Bytes::new(), context: None, completed: None }
+        Self { program, version, rounds: 0, handle: Bytes::new(), context: None, completed: None, refusal: None }
     }
 
     /// Handles the result of a step of the mechanism.
@@ -98,6 +100,11 @@ impl ContextCreation {
         }))
     }
 
+    /// Returns the major and the minor status if the server has refused the context.
+    pub(super) fn refusal(&self) -> Option<(u32, u32)> {
+        self.refusal
+    }
+
     /// Handles the reply to a request (RFC 2203 §5.2.3).
     pub(super) fn received(&mut self, reply: ControlReply) -> Result<NextStep, SecurityError> {
         reply.outcome.map_err(refused)?;
@@ -110,6 +117,7 @@ impl ContextCreation {
             major::CONTINUE_NEEDED => false,
             // RFC 2203 §5.2.3.1: any other value is a failure.
             _ => {
+                self.refusal = Some((gss_major, gss_minor));
                 let status = format!("GSS-API major status {gss_major:#010x}, minor status {gss_minor}");
                 return Err(failed(&format!("the server refused it ({}, {status})", describe(gss_major))));
             }

@@ -11,7 +11,7 @@ use libgssapi::{
     credential::{Cred, CredUsage},
     error::Error,
     name::Name,
-    oid::{GSS_MECH_KRB5, GSS_NT_HOSTBASED_SERVICE, OidSet},
+    oid::{GSS_MECH_KRB5, GSS_NT_HOSTBASED_SERVICE, GSS_NT_KRB5_PRINCIPAL, OidSet},
 };
 
 use super::mechanism::{ClientMechanism, ContextSetup, GssContext, GssError, ServerMechanism, SetupStep, major};
@@ -58,6 +58,20 @@ impl KerberosServer {
     }
 }
 
+/// Returns the name of the local user for a Kerberos principal such as `alice@EXAMPLE.COM`.
+///
+/// The rules are those of `krb5.conf` (`auth_to_local`, `auth_to_local_names`). Without rules, the name is the part before the
+/// realm, if the realm is the default realm and the part has one component. May block.
+///
+/// # Errors
+/// Fails if no rule applies to the principal. A user of that name need not exist.
+pub fn local_user(principal: &str) -> Result<String, GssError> {
+    let name = Name::new(principal.as_bytes(), Some(GSS_NT_KRB5_PRINCIPAL)).map_err(|error| convert(&error))?;
+    let user = name.local_name(Some(GSS_MECH_KRB5)).map_err(|error| convert(&error))?;
+    let user = String::from_utf8(user.to_vec());
+    user.map_err(|_| GssError::new(major::FAILURE, "the name of the local user is not UTF-8"))
+}
+
 fn service_name(service: &str) -> Result<Name, GssError> {
     Name::new(service.as_bytes(), Some(GSS_NT_HOSTBASED_SERVICE)).map_err(|error| convert(&error))
 }
@@ -75,6 +89,11 @@ impl ClientMechanism for KerberosClient {
         let flags = CtxFlags::GSS_C_MUTUAL_FLAG | CtxFlags::GSS_C_INTEG_FLAG | CtxFlags::GSS_C_CONF_FLAG;
         let context = ClientCtx::new(Some(credentials), target, flags, Some(GSS_MECH_KRB5));
         Ok(Box::new(Initiator(Some(context))))
+    }
+
+    fn advice(&self, _major: u32, minor: u32) -> Option<&'static str> {
+        // The major status alone does not say which side has no credentials.
+        advice(major::FAILURE, minor)
     }
 }
 
@@ -257,5 +276,14 @@ mod tests {
         assert!(of(-1_765_328_203).contains("keytab"));
         assert_eq!(advice(major::FAILURE, 0), None);
         assert!(advice(major::NO_CRED, 0).unwrap().contains("kinit"));
+    }
+
+    /// The status codes in a server's refusal are those of its library.
+    #[test]
+    fn refusals_of_the_server_say_what_to_do() {
+        let client = KerberosClient::new("nfs@server");
+        let advice = client.advice(major::FAILURE, (-1_765_328_347_i32).cast_unsigned());
+        assert!(advice.unwrap().contains("clocks"));
+        assert_eq!(client.advice(major::NO_CRED, 0), None, "the server's credentials, not the user's");
     }
 }

@@ -73,6 +73,11 @@ pub trait ClientMechanism: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// Returns an error if there are no credentials.
     fn begin(&self) -> Result<Box<dyn ContextSetup>, GssError>;
+
+    /// Returns what the user can do if the server refuses a context with this major and minor status. The default is `None`.
+    fn advice(&self, _major: u32, _minor: u32) -> Option<&'static str> {
+        None
+    }
 }
 
 /// The server side of a mechanism: the credentials of the server.

@@ -45,7 +45,7 @@ mod wire {
 }
 
 #[cfg(feature = "gss")]
-pub use self::kerberos::{KerberosClient, KerberosServer};
+pub use self::kerberos::{KerberosClient, KerberosServer, local_user};
 pub use self::{
     authenticator::GssAuthenticator,
     contexts::GssServerConfig,

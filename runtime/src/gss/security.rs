@@ -107,7 +107,14 @@ impl<M: ClientMechanism> Shared<M> {
         let mut next = creation.stepped(step)?;
         loop {
             next = match next {
-                NextStep::Call(call) => creation.received(link.call(call).await?)?,
+                NextStep::Call(call) => {
+                    let received = creation.received(link.call(call).await?);
+                    let advice = creation.refusal().and_then(|(major, minor)| self.mechanism.advice(major, minor));
+                    received.map_err(|error| match advice {
+                        Some(advice) => SecurityError(format!("{error}: {advice}")),
+                        None => error,
+                    })?
+                }
                 NextStep::Token(token) => {
                     let step;
                     (setup, step) = self.step(Some(setup), Some(token)).await?;

@@ -152,7 +152,8 @@ device_gone() {
   wait "$removal" || fail "the device could not be removed"
 }
 
-# knfsd_up: starts Linux's NFS server with /srv/nfs in memory, exported over RDMA on port 20049, and MOUNT over TCP
+# knfsd_up: starts Linux's NFS server with /srv/nfs in memory, exported over RDMA on port 20049, and MOUNT over TCP. $KNFSD_SEC has
+# the security flavors.
 knfsd_up() {
   modprobe -a nfsd rpcrdma lockd
   # The lock manager's grace period, during which there are no delegations: 3 seconds instead of 50.
@@ -164,7 +165,7 @@ knfsd_up() {
   chmod 1777 /srv/nfs
   rpcbind -w
   eventually 10 rpcinfo -p localhost >/dev/null
-  echo '/srv/nfs *(rw,fsid=0,no_root_squash,insecure,no_subtree_check)' >/etc/exports
+  echo "/srv/nfs *(rw,fsid=0,no_root_squash,insecure,no_subtree_check${KNFSD_SEC:+,sec=$KNFSD_SEC})" >/etc/exports
   exportfs -ra
   rpc.mountd
   knfsd_start

@@ -61,3 +61,43 @@ within_bounds() {
   [ "$(number errors_received)" -le 1 ] || fail "the server reported $(number errors_received) RDMA_ERRORs"
   [ "$(number calls)" = "$(number replies)" ] || fail "$(number calls) calls, $(number replies) replies"
 }
+
+# placed_directly SEC KEY: data is placed directly with krb5, and nothing with krb5i and krb5p (RFC 8166 section 8.2.2.3)
+placed_directly() {
+  local messages
+  messages=$(number "$2")
+  if [ "$1" = krb5 ]; then [ "$messages" -ge 64 ]; else [ "$messages" -eq 0 ]; fi || fail "$messages $2 with $1"
+}
+
+# nfscp_knfsd_krb5 URL: copies files with each flavor of Kerberos to Linux's server and back
+nfscp_knfsd_krb5() {
+  local url=$1/srv/nfs files=$SCRATCH/files size sec
+  mkdir "$files"
+  for size in 0 1 4095 4096 65537 1048577 $((64 << 20)); do head -c "$size" /dev/urandom >"$files/$size"; done
+
+  log "refused without a ticket, and with AUTH_SYS"
+  export KRB5CCNAME=FILE:/tmp/krb5cc_test
+  kdestroy -q 2>/dev/null || true
+  refuse 30 'run kinit' "$BIN/nfscp" --sec krb5p "$files/1" "$url/"
+  refuse 30 'krb5:krb5i:krb5p, not sys' "$BIN/nfscp" --sec sys "$files/1" "$url/"
+  kinit user <<<user >/dev/null || fail "no ticket"
+
+  for sec in krb5 krb5i krb5p; do
+    log "sec=$sec"
+    try 120 "$BIN/nfscp" --sec $sec --json "$files"/* "$url/"
+    within_bounds
+    placed_directly $sec chunked_calls
+    diff -r "$files" /srv/nfs || fail "the files at the server differ from those copied to it"
+    [ "$(stat -c %u /srv/nfs/1)" = 1000 ] || fail "the files belong to $(stat -c %u /srv/nfs/1)"
+    mkdir "$SCRATCH/back"
+    try 120 "$BIN/nfscp" --sec $sec --json "$url"/{0,1,4095,4096,65537,1048577,$((64 << 20))} "$SCRATCH/back/"
+    within_bounds
+    diff -r "$files" "$SCRATCH/back" || fail "the files copied back differ from those copied to the server"
+    placed_directly $sec chunked_replies
+    rm -r /srv/nfs/* "$SCRATCH/back"
+  done
+
+  log "without --sec: the first flavor of the server"
+  try 60 "$BIN/nfscp" "$files/4095" "$url/"
+  cmp "$files/4095" /srv/nfs/4095 || fail "the file differs"
+}

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, builder::ValueParser};
 use rpcrdma_examples::{
     blobstore::ValidName,
-    command::{Logging, RpcRdmaVersion, parse_size},
+    command::{ClientSec, Logging, RpcRdmaVersion, ServerSec, parse_size},
 };
 use tokio::runtime::Builder;
 
@@ -80,6 +80,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SIZE", default_value = "1TiB", value_parser = size())]
     pub(crate) max_blob: u64,
     #[command(flatten)]
+    pub(crate) sec: ServerSec,
+    #[command(flatten)]
     pub(crate) rpcrdma: RpcRdmaVersion,
 }
 
@@ -135,6 +137,8 @@ pub(crate) struct TransferArgs {
 pub(crate) struct ServerArgs {
     /// Server URL, e.g. iwarp://localhost:20100
     pub(crate) url: String,
+    #[command(flatten)]
+    pub(crate) sec: ClientSec,
     #[command(flatten)]
     pub(crate) rpcrdma: RpcRdmaVersion,
 }

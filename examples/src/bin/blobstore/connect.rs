@@ -45,13 +45,12 @@ impl Connection {
     async fn build(builder: ChannelBuilder, server: &ServerArgs, moving: TransferArgs) -> anyhow::Result<Self> {
         let url = server.url.as_str();
         let depth = usize::from(moving.depth);
-        let channel = builder
+        let builder = builder
             .versions(server.rpcrdma.allowed())
             .credits(u32::from(moving.depth).max(32))
-            .call_timeout(CALL_TIMEOUT)
-            .connect(url)
-            .await
-            .map_err(|error| explain_connect(error, url))?;
+            .call_timeout(CALL_TIMEOUT);
+        let builder = server.sec.secure(builder, "host", url)?;
+        let channel = builder.connect(url).await.map_err(|error| explain_connect(error, url))?;
         let pool = channel.pool().clone();
         let options = TransferOptions::default().with_range(moving.range).with_depth(depth);
         Ok(Self { blobs: BlobClient::new(BlobstoreV1Client::new(channel), pool, options) })

@@ -15,7 +15,7 @@ use rpcrdma_examples::{
         service::BlobService,
         store::{Store, StoreOptions},
     },
-    command::{self, RpcRdmaVersion, Stop},
+    command::{self, RpcRdmaVersion, ServerSec, Stop},
     say,
 };
 use tokio::{io::AsyncReadExt as _, runtime::Builder, sync::oneshot, task::spawn_blocking};
@@ -25,7 +25,8 @@ use crate::cli::{DemoServerArgs, ServeArgs};
 /// Runs `blobstore serve`.
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let options = StoreOptions::default().with_max_blob(args.max_blob);
-    let (server, others) = start(&args.root, options, &args.listen, args.rpcrdma, args.threads.servers()).await?;
+    let (server, others) =
+        start(&args.root, options, &args.listen, args.rpcrdma, &args.sec, args.threads.servers()).await?;
     until_stopped(server, others).await
 }
 
@@ -99,7 +100,9 @@ pub(crate) async fn until_stopped(server: Server, others: Vec<OtherServer>) -> a
 /// closes however the parent process ends.
 pub(crate) async fn run_for_demo(args: DemoServerArgs) -> anyhow::Result<()> {
     let listen = ["iwarp://127.0.0.1:0".to_owned()];
-    let (server, _) = start(&args.root, StoreOptions::default(), &listen, RpcRdmaVersion::default(), 1).await?;
+    let (server, _) =
+        start(&args.root, StoreOptions::default(), &listen, RpcRdmaVersion::default(), &ServerSec::default(), 1)
+            .await?;
     for url in server.urls() {
         say!("{url}");
     }
@@ -126,6 +129,7 @@ async fn start(
     options: StoreOptions,
     listen: &[String],
     rpcrdma: RpcRdmaVersion,
+    sec: &ServerSec,
     servers: usize,
 ) -> anyhow::Result<(Server, Vec<OtherServer>)> {
     let open = {
@@ -135,6 +139,7 @@ async fn start(
     let store = spawn_blocking(open).await?;
     let store = store.with_context(|| format!("cannot open the store in {}", root.display()))?;
     let service = BlobstoreV1Server::new(BlobService::new(Arc::new(store)));
-    let builder = || Server::builder().service(service.clone()).versions(rpcrdma.allowed());
+    let secure = sec.authenticator(true)?;
+    let builder = || secure(Server::builder().service(service.clone()).versions(rpcrdma.allowed()));
     bind_all(builder, listen, servers).await
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use rpcrdma_examples::{
-    command::{Logging, parse_size},
+    command::{Logging, ServerSec, parse_size},
     nfs3d::DATA_MAX,
 };
 
@@ -40,6 +40,12 @@ pub(crate) struct Cli {
     /// GID of the anonymous user. Default: 65534, or the server's GID if it does not run as root
     #[arg(long, value_name = "GID", value_parser = clap::value_parser!(u32).range(..u32::MAX as i64))]
     pub(crate) anon_gid: Option<u32>,
+    #[command(flatten)]
+    pub(crate) sec: ServerSec,
+    /// File with the users of Kerberos principals: lines with PRINCIPAL UID GID [GROUP..]. Default: the local user of the
+    /// principal, or the anonymous user if there is none
+    #[arg(long, value_name = "FILE", requires = "sec")]
+    pub(crate) principals: Option<PathBuf>,
     /// Number of calls that each client connection may have in flight
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) credits: u32,
@@ -53,8 +59,8 @@ pub(crate) struct Cli {
 
 const AFTER: &str = "\
 The server performs each call as the user in its AUTH_SYS credential, with the
-permissions of this machine. It trusts the user IDs that clients send. Acting as
-other users requires root. Otherwise the server accepts calls of its own user
+permissions of this machine. It trusts the user IDs that clients send, unless
+--sec allows only Kerberos. Acting as other users requires root. Otherwise the server accepts calls of its own user
 only, or, with --all-squash, performs all calls as its own user.
 
 Ctrl-C stops the server once the calls in progress have completed; a second

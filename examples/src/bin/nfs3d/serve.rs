@@ -1,7 +1,7 @@
 //! Startup, operation and shutdown of the server.
 
 use std::{
-    env,
+    env, fs,
     io::Write as _,
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
@@ -22,6 +22,7 @@ use rpcrdma_examples::{
         identity::{Identities, Squash},
         key::Secret,
         mount::MountService,
+        principals::Principals,
         service::NfsService,
     },
 };
@@ -40,10 +41,13 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     let pool = config.engine.pool.clone();
     let nfs =
         Server::builder().service(NfsV3Server::new(service.clone())).connection(config).max_memory(cli.max_memory);
+    // The export decides which flavors are accepted for which call.
+    let secure = cli.sec.authenticator(false)?;
+    let nfs = secure(nfs);
     let nfs = cli.listen.iter().fold(nfs, ServerBuilder::listen).bind().await?;
     let mount = MountService::new(Arc::clone(&export), name.clone());
     // MOUNT is served over TCP (RFC 8267 §5.1).
-    let mount = Server::builder().service(MountV3Server::new(mount)).listen(&cli.mount).bind().await?;
+    let mount = secure(Server::builder().service(MountV3Server::new(mount))).listen(&cli.mount).bind().await?;
 
     // Install the signal handlers before printing the URLs: whoever reads them may send a signal at once.
     let stop = Stop::new().context("cannot catch signals")?;
@@ -92,11 +96,18 @@ fn open(cli: &Cli) -> anyhow::Result<Export> {
         (true, _) => Squash::None,
         _ => Squash::Root,
     };
-    let identities = Identities::new(squash, cli.anon_uid, cli.anon_gid);
+    let mut identities = Identities::new(squash, cli.anon_uid, cli.anon_gid);
+    if let Some(file) = &cli.principals {
+        let failed = || format!("cannot use the principals in {}", file.display());
+        let text = fs::read_to_string(file).with_context(failed)?;
+        identities = identities.with_principals(Principals::parse(&text).with_context(failed)?);
+    }
     if !identities.enforced() && !cli.all_squash {
         tracing::warn!("not running as root: only calls of the server's own user are accepted (see --all-squash)");
     }
-    Export::open(&root, &secret, identities).with_context(|| format!("cannot export {}", root.display()))
+    let export = Export::open(&root, &secret, identities);
+    let export = export.with_context(|| format!("cannot export {}", root.display()))?;
+    Ok(export.with_flavors(cli.sec.sec.clone().unwrap_or_default()))
 }
 
 /// Returns the directory of the file handle key.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use clap::{Parser, builder::ValueParser};
 use rpcrdma::rpc::Credential;
 use rpcrdma_examples::{
-    command::{Logging, parse_seconds, parse_size},
+    command::{ClientSec, Logging, parse_seconds, parse_size},
     nfscp::{client::Options, copy::CopyOptions, mount::MountOptions},
 };
 
@@ -47,6 +47,8 @@ pub(crate) struct Cli {
     /// Supplementary group IDs for the calls, at most 16. Default: yours, or none with --uid or --gid
     #[arg(long, value_name = "N,..", value_delimiter = ',')]
     pub(crate) groups: Option<Vec<u32>>,
+    #[command(flatten)]
+    pub(crate) sec: ClientSec,
     /// TCP port of MOUNT. Default: ask rpcbind
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) mount_port: Option<u16>,
@@ -76,7 +78,11 @@ const EXAMPLES: &str = "\
 Examples:
   nfscp data.bin nfs3+rdma://server/export/incoming/
   nfscp -rp nfs3+rdma://server:20049/export/tree ./copy
+  nfscp --sec krb5p data.bin nfs3+tcp://server/export/
   nfscp -r --verify tree nfs3+iwarp://server/export --mount-port 20048
+
+Without --sec, nfscp uses the first security flavor in the server's list that it
+supports.
 
 Files on the server are written in place. A local file appears when it is
 complete. URLs are percent-encoded: %20 is a space, and %25 is a %.

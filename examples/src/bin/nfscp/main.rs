@@ -84,7 +84,7 @@ async fn run(cli: &Cli, jobs: &Jobs, options: CopyOptions) -> anyhow::Result<Exi
     let url = jobs.url().context("nothing to copy")?;
     let (nfs, mount) = cli.options()?;
     let begin = Instant::now();
-    let connected = Session::connect(url, nfs, mount, cli.root_handle.clone()).await;
+    let connected = Session::connect(url, nfs, mount, cli.sec.clone(), cli.root_handle.clone()).await;
     if let Err(CopyError::Connect(ConnectError::Url(error))) = &connected {
         command::print_error(NAME, error);
         return Ok(ExitCode::from(2));
@@ -106,6 +106,7 @@ async fn run(cli: &Cli, jobs: &Jobs, options: CopyOptions) -> anyhow::Result<Exi
         took: begin.elapsed(),
         most_in_flight: session.most_in_flight(),
         counters: session.server().channel().counters(),
+        formats: session.server().channel().formats(),
         info: session.server().channel().info(),
         counts: copied.as_ref().copied().unwrap_or_default(),
         error: copied.as_ref().err().map(|error| command::chain(error)),

@@ -8,7 +8,11 @@ use std::{
 };
 
 use indicatif::ProgressBar;
-use rpcrdma::{client::ChannelInfo, engine::ConnectionCounters, transport::Transport};
+use rpcrdma::{
+    client::{CallFormats, ChannelInfo},
+    engine::ConnectionCounters,
+    transport::Transport,
+};
 use rpcrdma_examples::{
     command::{self, progress_bar},
     nfscp::{
@@ -91,6 +95,7 @@ pub(crate) struct FinalReport {
     /// Largest number of READs and WRITEs that were in flight at the same time.
     pub(crate) most_in_flight: usize,
     pub(crate) counters: ConnectionCounters,
+    pub(crate) formats: CallFormats,
     pub(crate) info: ChannelInfo,
     pub(crate) counts: Counts,
     pub(crate) error: Option<String>,
@@ -138,6 +143,8 @@ impl FinalReport {
                 "read_by_peer_bytes": counters.read_by_peer_bytes,
                 "written_by_peer_bytes": counters.written_by_peer_bytes,
                 "copied_eligible_bytes": counters.copied_eligible_bytes,
+                "chunked_calls": self.formats.calls.chunked,
+                "chunked_replies": self.formats.replies.chunked,
                 "registrations": counters.registrations,
                 "remote_invalidations": counters.remote_invalidations,
                 "exposed": counters.exposed_regions,

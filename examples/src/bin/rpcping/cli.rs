@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Parser, builder::ValueParser};
-use rpcrdma_examples::command::{Logging, RpcRdmaVersion, parse_seconds};
+use rpcrdma_examples::command::{ClientSec, Logging, RpcRdmaVersion, parse_seconds};
 
 /// Call the null procedure of an RPC service, and show the negotiated parameters and the latency
 #[derive(Debug, Parser)]
@@ -28,6 +28,8 @@ pub(crate) struct Cli {
     #[arg(short, long, value_name = "S", default_value = "5", value_parser = ValueParser::new(parse_seconds))]
     pub(crate) timeout: Duration,
     #[command(flatten)]
+    pub(crate) sec: ClientSec,
+    #[command(flatten)]
     pub(crate) rpcrdma: RpcRdmaVersion,
     /// Print JSON
     #[arg(long)]
@@ -43,6 +45,7 @@ const EXAMPLES: &str = "\
 Examples:
   rpcping tcp://localhost:111 --program portmapper --version 2
   rpcping iwarp://server:20049 --program nfs --version 3 -c 100 -i 0
+  rpcping tcp://server:2049 --program nfs --version 3 --sec krb5
   rpcping iwarp://localhost:20100 --program 0x20100b10 --version 1 --json
 
 Exit status: 0 if every call succeeded; 1 if the server rejected a call, or does

@@ -106,6 +106,9 @@ pub(crate) fn call_failure(error: &CallError, answered: usize, cli: &Cli) -> Fai
                 ),
             ),
         },
+        CallError::Security { sent: false, source, .. } => {
+            (Kind::Refused, format!("cannot use the server at {url} securely: {source}"))
+        }
         CallError::Connect { error, .. } => return connect_failure(error),
         _ => (Kind::NotRpc, format!("invalid reply from {url}: {}", chain(error))),
     };

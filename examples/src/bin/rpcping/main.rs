@@ -16,7 +16,11 @@ use rpcrdma::client::{CallOptions, Channel, Reconnect};
 use rpcrdma_examples::command::{self, Stop};
 use tokio::runtime::Builder;
 
-use crate::{cli::Cli, failure::Failure, report::Report};
+use crate::{
+    cli::Cli,
+    failure::{Failure, Kind},
+    report::Report,
+};
 
 const NAME: &str = "rpcping";
 
@@ -59,6 +63,15 @@ async fn run(cli: &Cli, report: &mut Report) {
         .credits(CREDITS)
         // A reply's time is that of one call on one connection.
         .reconnect(Reconnect::Never);
+    // The services of other programs are `host` by convention.
+    let service = if matches!(cli::program_name(cli.program), Some("nfs" | "nfsacl")) { "nfs" } else { "host" };
+    let builder = match cli.sec.secure(builder, service, &cli.url) {
+        Ok(builder) => builder,
+        Err(error) => {
+            report.failure = Some(Failure { kind: Kind::Usage, message: format!("{error:#}") });
+            return;
+        }
+    };
     let channel = match builder.connect(&cli.url).await {
         Ok(channel) => channel,
         Err(error) => {

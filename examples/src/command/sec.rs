@@ -1,0 +1,376 @@
+//! Security flavors: the options `--sec` and `--service` of clients and servers.
+
+use std::{fmt, str::FromStr};
+
+use rpcrdma::{
+    client::ChannelBuilder,
+    rpc::{AuthStat, Authentication, Authenticator, Credential, Principal, ProtectionLevel, ReceivedCall},
+    server::ServerBuilder,
+};
+
+/// Security flavor of RPC, with its name in `exports(5)` and `nfs(5)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavor {
+    /// AUTH_SYS: the client claims a user.
+    Sys,
+    /// Kerberos proves the user.
+    Krb5,
+    /// Kerberos also protects arguments and results against changes.
+    Krb5i,
+    /// Kerberos also encrypts arguments and results.
+    Krb5p,
+}
+
+impl Flavor {
+    const ALL: [Self; 4] = [Self::Sys, Self::Krb5, Self::Krb5i, Self::Krb5p];
+
+    /// Returns the number of the flavor in the reply of MOUNT: AUTH_SYS, or a pseudo flavor (RFC 2623 §4).
+    #[must_use]
+    pub fn number(self) -> i32 {
+        match self {
+            Self::Sys => 1,
+            Self::Krb5 => 390_003,
+            Self::Krb5i => 390_004,
+            Self::Krb5p => 390_005,
+        }
+    }
+
+    /// Returns the flavor with this number.
+    #[must_use]
+    pub fn from_number(number: i32) -> Option<Self> {
+        Self::ALL.into_iter().find(|flavor| flavor.number() == number)
+    }
+
+    /// Returns the flavor of a call, or `None` for AUTH_NONE and unknown flavors.
+    #[must_use]
+    pub fn of(credential: &Credential, principal: Option<&Principal>) -> Option<Self> {
+        match (principal.map(|principal| principal.level), credential) {
+            (Some(ProtectionLevel::Authentication), _) => Some(Self::Krb5),
+            (Some(ProtectionLevel::Integrity), _) => Some(Self::Krb5i),
+            (Some(ProtectionLevel::Privacy), _) => Some(Self::Krb5p),
+            (None, Credential::Sys(_)) => Some(Self::Sys),
+            _ => None,
+        }
+    }
+
+    /// Returns `true` if this program supports the flavor. Kerberos needs the feature `gss`.
+    #[must_use]
+    pub fn is_supported(self) -> bool {
+        self == Self::Sys || cfg!(feature = "gss")
+    }
+
+    /// Returns the protection by Kerberos, or `None` for AUTH_SYS.
+    #[must_use]
+    pub fn level(self) -> Option<ProtectionLevel> {
+        match self {
+            Self::Sys => None,
+            Self::Krb5 => Some(ProtectionLevel::Authentication),
+            Self::Krb5i => Some(ProtectionLevel::Integrity),
+            Self::Krb5p => Some(ProtectionLevel::Privacy),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Sys => "sys",
+            Self::Krb5 => "krb5",
+            Self::Krb5i => "krb5i",
+            Self::Krb5p => "krb5p",
+        }
+    }
+}
+
+impl fmt::Display for Flavor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl clap::ValueEnum for Flavor {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        Some(clap::builder::PossibleValue::new(self.name()))
+    }
+}
+
+/// Flavors that a server accepts, the preferred one first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flavors(Vec<Flavor>);
+
+impl Default for Flavors {
+    /// Returns AUTH_SYS only.
+    fn default() -> Self {
+        Self(vec![Flavor::Sys])
+    }
+}
+
+impl Flavors {
+    /// Returns the flavors in their order.
+    pub fn iter(&self) -> impl Iterator<Item = Flavor> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// Returns `true` if the flavor is accepted.
+    #[must_use]
+    pub fn contains(&self, flavor: Flavor) -> bool {
+        self.0.contains(&flavor)
+    }
+
+    /// Returns `true` if a Kerberos flavor is accepted.
+    #[must_use]
+    pub fn has_kerberos(&self) -> bool {
+        self.iter().any(|flavor| flavor.level().is_some())
+    }
+}
+
+impl FromStr for Flavors {
+    type Err = String;
+
+    /// Parses a list such as `krb5:krb5i:krb5p:sys`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut flavors = Vec::new();
+        for name in text.split([':', ',']) {
+            let flavor = Flavor::ALL.into_iter().find(|flavor| flavor.name() == name);
+            let flavor = flavor.ok_or_else(|| format!("{name:?} is none of sys, krb5, krb5i and krb5p"))?;
+            if flavors.contains(&flavor) {
+                return Err(format!("{name} is repeated"));
+            }
+            flavors.push(flavor);
+        }
+        Ok(Self(flavors))
+    }
+}
+
+impl fmt::Display for Flavors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.iter().map(Flavor::name).collect();
+        f.write_str(&names.join(":"))
+    }
+}
+
+/// Reason why Kerberos cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SecError {
+    /// The program was built without the feature `gss`.
+    #[error("--sec {0}: this program was built without Kerberos, build it with `--features gss`")]
+    NotBuilt(Flavor),
+    /// The server has no key.
+    #[error("cannot accept Kerberos calls, check the keytab ($KRB5_KTNAME) and --service")]
+    #[cfg(feature = "gss")]
+    NoKey(#[source] rpcrdma::gss::GssError),
+}
+
+/// Kerberos for the calls of a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kerberos {
+    flavor: Flavor,
+    service: String,
+}
+
+impl Kerberos {
+    /// Uses a Kerberos flavor for calls to a service such as `nfs@server.example.com`. Returns `None` for AUTH_SYS.
+    ///
+    /// # Errors
+    /// Fails if the program was built without Kerberos.
+    pub fn new(flavor: Flavor, service: String) -> Result<Option<Self>, SecError> {
+        match flavor {
+            Flavor::Sys => Ok(None),
+            flavor if !flavor.is_supported() => Err(SecError::NotBuilt(flavor)),
+            flavor => Ok(Some(Self { flavor, service })),
+        }
+    }
+
+    /// Secures the calls of a channel, with the credential cache of the user that runs the process.
+    pub fn secure(&self, builder: ChannelBuilder) -> ChannelBuilder {
+        #[cfg(feature = "gss")]
+        if let Some(level) = self.flavor.level() {
+            let mechanism = rpcrdma::gss::KerberosClient::new(self.service.clone());
+            return builder.security(rpcrdma::gss::GssSecurity::new(mechanism, level));
+        }
+        builder
+    }
+}
+
+/// Options of a client.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct ClientSec {
+    /// Security flavor. Kerberos (krb5: authentication, krb5i: and integrity, krb5p: and encryption) uses the ticket that
+    /// kinit obtained
+    #[arg(long, value_name = "FLAVOR", value_enum)]
+    pub sec: Option<Flavor>,
+    /// Kerberos service of the server, e.g. nfs@server.example.com; default: the service of the protocol on the host of
+    /// the URL
+    #[arg(long, value_name = "SERVICE@HOST")]
+    pub service: Option<String>,
+}
+
+impl ClientSec {
+    /// Returns the name of the server's service: the option, or `service` on `host`.
+    #[must_use]
+    pub fn service(&self, service: &str, host: &str) -> String {
+        self.service.clone().unwrap_or_else(|| format!("{service}@{}", host.trim_matches(['[', ']'])))
+    }
+
+    /// Secures the calls of a channel to `url` as the options say. The service is `service` unless the options name another.
+    /// Without the option, the calls have no credential.
+    ///
+    /// # Errors
+    /// Fails if the program was built without Kerberos, or if the AUTH_SYS credential cannot be made.
+    pub fn secure(&self, builder: ChannelBuilder, service: &str, url: &str) -> anyhow::Result<ChannelBuilder> {
+        let Some(flavor) = self.sec else { return Ok(builder) };
+        // An invalid URL is reported when the channel connects.
+        let host = url.parse::<rpcrdma::transport::Url>().map(|url| url.host().to_owned()).unwrap_or_default();
+        Ok(match Kerberos::new(flavor, self.service(service, &host))? {
+            Some(kerberos) => kerberos.secure(builder),
+            None => builder.credential(own_credential()?),
+        })
+    }
+}
+
+/// Returns the AUTH_SYS credential of the user that runs the process.
+fn own_credential() -> anyhow::Result<rpcrdma::rpc::OpaqueAuth> {
+    #[cfg(unix)]
+    let (host, uid, gid) = (
+        rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    );
+    #[cfg(not(unix))]
+    let (host, uid, gid) = (String::new(), 65534, 65534);
+    Ok(Credential::sys(host, uid, gid, []).to_opaque()?)
+}
+
+/// Options of a server.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct ServerSec {
+    /// Accepted security flavors, the preferred one first: sys, krb5, krb5i and krb5p, separated by colons. Kerberos uses
+    /// the default keytab ($KRB5_KTNAME)
+    #[arg(long, value_name = "FLAVORS")]
+    pub sec: Option<Flavors>,
+    /// Kerberos service whose clients are accepted, e.g. nfs@server.example.com; default: every service in the keytab
+    #[arg(long, value_name = "SERVICE@HOST", requires = "sec")]
+    pub service: Option<String>,
+}
+
+impl ServerSec {
+    /// Returns a function that sets the authenticator of a server. The server accepts AUTH_NONE and AUTH_SYS, and Kerberos if
+    /// one of its flavors is accepted. With `only`, it refuses all flavors that the options do not name.
+    ///
+    /// # Errors
+    /// Fails if Kerberos is accepted, and the program was built without it or there is no key.
+    pub fn authenticator(
+        &self,
+        only: bool,
+    ) -> Result<impl Fn(ServerBuilder) -> ServerBuilder + Clone + 'static, SecError> {
+        let flavors = self.sec.clone().unwrap_or_default();
+        let kerberos = flavors.iter().find(|flavor| flavor.level().is_some());
+        if let Some(flavor) = kerberos
+            && !flavor.is_supported()
+        {
+            return Err(SecError::NotBuilt(flavor));
+        }
+        let flavors = if only { self.sec.clone() } else { None };
+        #[cfg(feature = "gss")]
+        let kerberos = kerberos.map(|_| self.kerberos()).transpose()?;
+        Ok(move |builder: ServerBuilder| {
+            #[cfg(feature = "gss")]
+            if let Some(kerberos) = &kerberos {
+                return builder.authenticator(Only { flavors: flavors.clone(), inner: kerberos.clone() });
+            }
+            builder.authenticator(Only { flavors: flavors.clone(), inner: rpcrdma::rpc::StandardAuthenticator })
+        })
+    }
+
+    /// Returns the authenticator for Kerberos. Checks that there is a key.
+    #[cfg(feature = "gss")]
+    fn kerberos(&self) -> Result<rpcrdma::gss::GssAuthenticator<rpcrdma::gss::KerberosServer>, SecError> {
+        use rpcrdma::gss::{GssAuthenticator, KerberosServer, ServerMechanism as _};
+        let mut mechanism = KerberosServer::new();
+        if let Some(service) = &self.service {
+            mechanism = mechanism.service(service);
+        }
+        drop(mechanism.begin().map_err(SecError::NoKey)?);
+        Ok(GssAuthenticator::new(mechanism).or(rpcrdma::rpc::StandardAuthenticator))
+    }
+}
+
+/// Rejects calls whose flavor is not one of some.
+#[derive(Debug)]
+struct Only<A> {
+    /// Accepts all flavors if `None`.
+    flavors: Option<Flavors>,
+    inner: A,
+}
+
+impl<A: Authenticator> Authenticator for Only<A> {
+    fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication {
+        match (self.inner.authenticate(call), &self.flavors) {
+            (Authentication::Accepted(caller), Some(flavors)) => {
+                match Flavor::of(&caller.credential, caller.principal.as_deref()) {
+                    Some(flavor) if flavors.contains(flavor) => Authentication::Accepted(caller),
+                    _ => Authentication::Rejected(AuthStat::AuthTooweak.into()),
+                }
+            }
+            (other, _) => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn lists_of_flavors() {
+        let parse = |text: &str| text.parse::<Flavors>();
+        assert_eq!(parse("krb5p:sys").unwrap().iter().collect::<Vec<_>>(), [Flavor::Krb5p, Flavor::Sys]);
+        assert_eq!(parse("krb5,krb5i,krb5p").unwrap().to_string(), "krb5:krb5i:krb5p");
+        assert!(!parse("sys").unwrap().has_kerberos() && parse("sys:krb5").unwrap().has_kerberos());
+        for bad in ["", "none", "sys:", "sys:sys", "krb5:SYS"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    /// The numbers of RFC 2623 §4.2 and of the IANA registry.
+    #[test]
+    fn numbers_of_flavors() {
+        assert_eq!(Flavor::ALL.map(Flavor::number), [1, 390_003, 390_004, 390_005]);
+        assert_eq!(Flavor::from_number(390_004), Some(Flavor::Krb5i));
+        assert_eq!(Flavor::from_number(0), None);
+    }
+
+    #[test]
+    fn flavor_of_a_call() {
+        let sys = Credential::sys("", 1, 1, []);
+        let of = |level| Flavor::of(&Credential::None, Some(&Principal::new("alice@REALM", level)));
+        assert_eq!(Flavor::of(&sys, None), Some(Flavor::Sys));
+        assert_eq!(Flavor::of(&Credential::None, None), None);
+        assert_eq!(of(ProtectionLevel::Authentication), Some(Flavor::Krb5));
+        assert_eq!(of(ProtectionLevel::Privacy), Some(Flavor::Krb5p));
+    }
+
+    #[test]
+    fn kerberos_needs_the_feature() {
+        let made = Kerberos::new(Flavor::Krb5i, "nfs@server".to_owned());
+        assert_eq!(made.is_ok(), cfg!(feature = "gss"));
+        if let Err(error) = made {
+            assert!(error.to_string().contains("`--features gss`"), "{error}");
+        }
+        assert_eq!(Kerberos::new(Flavor::Sys, String::new()).unwrap(), None);
+    }
+
+    #[test]
+    fn service_of_the_server() {
+        let mut options = ClientSec::default();
+        assert_eq!(options.service("nfs", "server"), "nfs@server");
+        assert_eq!(options.service("nfs", "[::1]"), "nfs@::1");
+        options.service = Some("host@other".to_owned());
+        assert_eq!(options.service("nfs", "server"), "host@other");
+    }
+}

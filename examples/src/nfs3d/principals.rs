@@ -1,0 +1,153 @@
+//! Users of Kerberos principals: a static file, and the system's users.
+
+use std::{
+    collections::HashMap,
+    num::NonZeroUsize,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use lru::LruCache;
+
+/// Maximum number of remembered principals.
+const MOST_KNOWN: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
+/// Time after which a principal is looked up again, so that changed groups take effect.
+const LIFETIME: Duration = Duration::from_secs(300);
+
+/// IDs of a user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct User {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) groups: Vec<u32>,
+}
+
+/// Error in a file of principals.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {why}, expected PRINCIPAL UID GID [GROUP..]")]
+pub struct PrincipalFileError {
+    /// Number of the line, from 1.
+    pub line: usize,
+    /// Reason why the line is invalid.
+    pub why: String,
+}
+
+/// Mapping of principals to users.
+#[derive(Debug)]
+pub struct Principals {
+    listed: HashMap<String, User>,
+    /// Users of the system. `None` for principals without one.
+    known: Mutex<LruCache<String, (Instant, Option<User>)>>,
+}
+
+impl Default for Principals {
+    /// Maps principals to users of the system only.
+    fn default() -> Self {
+        Self { listed: HashMap::new(), known: Mutex::new(LruCache::new(MOST_KNOWN)) }
+    }
+}
+
+impl Principals {
+    /// Parses a file of principals, which take precedence over the users of the system. Each line has a principal, its user ID,
+    /// its group ID and its supplementary group IDs, separated by blanks: `alice@EXAMPLE.COM 1000 1000 27`. `#` begins a comment.
+    ///
+    /// # Errors
+    /// Returns the first invalid line.
+    pub fn parse(text: &str) -> Result<Self, PrincipalFileError> {
+        let mut listed = HashMap::new();
+        for (index, line) in text.lines().enumerate() {
+            let failed = |why: String| PrincipalFileError { line: index + 1, why };
+            let line = line.split_once('#').map_or(line, |(line, _)| line);
+            let mut words = line.split_ascii_whitespace();
+            let Some(principal) = words.next() else { continue };
+            let ids: Result<Vec<u32>, _> = words.map(|word| parse_id(word).map_err(failed)).collect();
+            let ids = ids?;
+            let [uid, gid, groups @ ..] = ids.as_slice() else {
+                return Err(failed("the user ID or the group ID is missing".to_owned()));
+            };
+            let user = User { uid: *uid, gid: *gid, groups: groups.to_vec() };
+            if listed.insert(principal.to_owned(), user).is_some() {
+                return Err(failed(format!("{principal} is repeated")));
+            }
+        }
+        Ok(Self { listed, ..Self::default() })
+    }
+
+    /// Returns the user of a principal, or `None` if it has none. May block.
+    pub(super) fn user(&self, principal: &str) -> Option<User> {
+        if let Some(user) = self.listed.get(principal) {
+            return Some(user.clone());
+        }
+        if let Some((since, user)) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(principal)
+            && since.elapsed() < LIFETIME
+        {
+            return user.clone();
+        }
+        match system_user(principal) {
+            Ok(user) => {
+                let entry = (Instant::now(), user.clone());
+                self.known.lock().unwrap_or_else(PoisonError::into_inner).put(principal.to_owned(), entry);
+                user
+            }
+            Err(error) => {
+                tracing::warn!(principal, %error, "cannot look up the user of a principal, using the anonymous user");
+                None
+            }
+        }
+    }
+}
+
+fn parse_id(word: &str) -> Result<u32, String> {
+    match word.parse() {
+        // The system takes the ID -1 for no ID.
+        Ok(u32::MAX) | Err(_) => Err(format!("{word} is not an ID")),
+        Ok(id) => Ok(id),
+    }
+}
+
+/// Returns the user of the system for a principal: the user and group database, with the user name by the rules of `krb5.conf`.
+#[cfg(feature = "gss")]
+fn system_user(principal: &str) -> Result<Option<User>, nix::Error> {
+    use nix::unistd::User as SystemUser;
+    let name = match rpcrdma::gss::local_user(principal) {
+        Ok(name) => name,
+        Err(error) => {
+            tracing::info!(principal, %error, "no local user, using the anonymous user");
+            return Ok(None);
+        }
+    };
+    let Some(user) = SystemUser::from_name(&name)? else {
+        tracing::info!(principal, user = name, "the local user does not exist, using the anonymous user");
+        return Ok(None);
+    };
+    let name = std::ffi::CString::new(name).map_err(|_| nix::Error::EINVAL)?;
+    let groups = nix::unistd::getgrouplist(&name, user.gid)?;
+    let groups = groups.into_iter().filter(|group| *group != user.gid).map(nix::unistd::Gid::as_raw).collect();
+    Ok(Some(User { uid: user.uid.as_raw(), gid: user.gid.as_raw(), groups }))
+}
+
+/// No call has a principal without the feature `gss`, unless the server has another authenticator.
+#[cfg(not(feature = "gss"))]
+fn system_user(_principal: &str) -> Result<Option<User>, std::convert::Infallible> {
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn files() {
+        let text = "# users\nalice@EXAMPLE.COM 1000 1001 27 28 # admin\n\n  nfs/client@EXAMPLE.COM\t0 0\n";
+        let principals = Principals::parse(text).unwrap();
+        assert_eq!(principals.user("alice@EXAMPLE.COM"), Some(User { uid: 1000, gid: 1001, groups: vec![27, 28] }));
+        assert_eq!(principals.user("nfs/client@EXAMPLE.COM").map(|user| user.uid), Some(0));
+        assert_eq!(principals.user("alice@ELSEWHERE.EXAMPLE"), None);
+        for bad in ["alice", "alice 1", "alice 1 x", "alice 4294967295 1", "alice -1 1", "alice 1 1\nalice 2 2"] {
+            let error = Principals::parse(bad).err().unwrap();
+            assert_eq!(error.line, bad.lines().count(), "{error}");
+        }
+    }
+}

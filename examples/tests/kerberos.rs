@@ -1,0 +1,324 @@
+//! Tests of the programs with Kerberos. Each test has a realm and a KDC of its own (`tests/krb5/realm`).
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+    net::TcpListener,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::Duration,
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Bytes of the files that are copied.
+const SIZE: usize = 3 << 20;
+/// User ID of alice at the server, if the tests run as root.
+const ALICE: u32 = 4242;
+
+/// A realm with a running KDC.
+struct Realm {
+    folder: TempDir,
+    variables: Vec<(String, String)>,
+}
+
+impl Realm {
+    /// Makes a realm. Returns `None` if Kerberos is not installed.
+    fn new() -> Option<Self> {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let folder = TempDir::new().unwrap();
+        let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/krb5/realm");
+        let status = Command::new(script).arg(folder.path()).arg(port.to_string()).status().unwrap();
+        match status.code() {
+            Some(0) => {}
+            Some(3) => {
+                println!("NOT RUN: Kerberos is not installed (krb5-kdc, krb5-admin-server, krb5-user)");
+                return None;
+            }
+            _ => panic!("no realm: {status}"),
+        }
+        let text = fs::read_to_string(folder.path().join("env")).unwrap();
+        let pairs = text.lines().filter_map(|line| line.split_once('='));
+        let variables = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Some(Self { folder, variables })
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.envs(self.variables.iter().cloned()).env_remove("RUST_LOG").stdin(Stdio::null());
+        command
+    }
+
+    /// Obtains a ticket for the user alice.
+    fn kinit(&self, lifetime: &str) {
+        let mut kinit = self.command("kinit");
+        let mut kinit =
+            kinit.args(["-l", lifetime, "alice"]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        kinit.stdin.take().unwrap().write_all(b"alice\n").unwrap();
+        assert!(kinit.wait().unwrap().success());
+    }
+
+    fn output(&self, program: &str, args: &[&str]) -> Output {
+        self.command(program).args(args).output().unwrap()
+    }
+
+    /// Runs a command that must succeed, and returns its standard output.
+    fn printed(&self, program: &str, args: &[&str]) -> String {
+        let output = self.output(program, args);
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Runs a command that must fail, and returns its standard error.
+    fn complaint(&self, program: &str, args: &[&str]) -> String {
+        let output = self.output(program, args);
+        assert!(!output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stdout));
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    /// Starts a server, and reads its URLs until a line begins with `last`.
+    fn serve(&self, program: &str, args: &[&str], last: &str) -> Running {
+        let child = self.command(program).args(args).stdout(Stdio::piped()).spawn().unwrap();
+        let mut running = Running { child, lines: Vec::new() };
+        let mut out = BufReader::new(running.child.stdout.take().unwrap());
+        while !running.lines.last().is_some_and(|line: &String| line.starts_with(last)) {
+            let mut line = String::new();
+            assert_ne!(out.read_line(&mut line).unwrap(), 0, "{program} ended: {:?}", running.lines);
+            running.lines.push(line.trim_end().to_owned());
+        }
+        running
+    }
+}
+
+impl Drop for Realm {
+    fn drop(&mut self) {
+        if let Ok(pid) = fs::read_to_string(self.folder.path().join("kdc.pid")) {
+            let _ = Command::new("kill").arg(pid.trim()).status();
+        }
+    }
+}
+
+/// A server, killed when dropped.
+struct Running {
+    child: Child,
+    lines: Vec<String>,
+}
+
+impl Running {
+    /// Returns what follows `prefix` in the lines that begin with it.
+    fn urls(&self, prefix: &str) -> Vec<String> {
+        self.lines.iter().filter_map(|line| line.strip_prefix(prefix)).map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn noise(seed: u64) -> Vec<u8> {
+    let mut noise = vec![0; SIZE];
+    blake3::Hasher::new().update(&seed.to_be_bytes()).finalize_xof().fill(&mut noise);
+    noise
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+const BLOBSTORE: &str = env!("CARGO_BIN_EXE_blobstore");
+const NFS3D: &str = env!("CARGO_BIN_EXE_nfs3d");
+const NFSCP: &str = env!("CARGO_BIN_EXE_nfscp");
+const RPCPING: &str = env!("CARGO_BIN_EXE_rpcping");
+
+/// `nfs3d`, with its export.
+struct Nfs3d {
+    here: TempDir,
+    server: Running,
+    mount_port: String,
+}
+
+impl Nfs3d {
+    fn start(realm: &Realm, flavors: &str) -> Self {
+        let here = TempDir::new().unwrap();
+        let export = here.path().join("export");
+        fs::create_dir(&export).unwrap();
+        fs::set_permissions(&export, fs::Permissions::from_mode(0o1777)).unwrap();
+        // The directories above have to be accessible for users other than root.
+        let principals = here.path().join("principals");
+        fs::write(&principals, format!("alice@TEST.RPCRDMA {0} {0}\n", Self::alice())).unwrap();
+        let state = here.path().join("state");
+        let args = ["--root", text(&export), "--state", text(&state), "--export", "/e", "--sec", flavors];
+        let listen = ["--listen", "iwarp://127.0.0.1:0", "--listen", "tcp://127.0.0.1:0"];
+        let others = ["--mount", "tcp://127.0.0.1:0", "--principals", text(&principals), "--service", "nfs@localhost"];
+        let server = realm.serve(NFS3D, &[args.as_slice(), &listen, &others].concat(), "MOUNT on ");
+        let [mount] = server.urls("MOUNT on ").try_into().unwrap();
+        let mount_port = mount.trim_end_matches('/').rsplit(':').next().unwrap().to_owned();
+        Self { here, server, mount_port }
+    }
+
+    /// Returns the user ID of alice at the server.
+    fn alice() -> u32 {
+        let own = rustix::process::geteuid();
+        if own.is_root() { ALICE } else { own.as_raw() }
+    }
+
+    /// Returns the URLs of the export over iWARP and TCP.
+    fn urls(&self) -> [String; 2] {
+        let urls = self.server.urls("NFS on ").into_iter().map(|url| format!("nfs3+{}/e", url.trim_end_matches('/')));
+        urls.collect::<Vec<_>>().try_into().unwrap()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.here.path().join(name)
+    }
+}
+
+/// Options of every call of `nfscp`.
+fn nfscp<'a>(server: &'a Nfs3d, args: &[&'a str]) -> Vec<&'a str> {
+    let options = ["--json", "--service", "nfs@localhost", "--mount-port", &server.mount_port];
+    [&options, args].concat()
+}
+
+#[test]
+fn files_are_copied_with_every_flavor() {
+    let Some(realm) = Realm::new() else { return };
+    realm.kinit("1h");
+    let server = Nfs3d::start(&realm, "krb5:krb5i:krb5p");
+    let [iwarp, tcp] = server.urls();
+    let places = [(&iwarp, "?version=1"), (&iwarp, "?version=2"), (&tcp, "")];
+    for (number, (url, query)) in places.into_iter().enumerate() {
+        for sec in ["krb5", "krb5i", "krb5p"] {
+            let (source, back) = (server.path("source"), server.path("back"));
+            let contents = noise(number as u64);
+            fs::write(&source, &contents).unwrap();
+            let there = format!("{url}/{sec}-{number}{query}");
+            let ways =
+                [(text(&source), there.as_str(), "chunked_calls"), (there.as_str(), text(&back), "chunked_replies")];
+            for (from, to, placed) in ways {
+                let report = realm.printed(NFSCP, &nfscp(&server, &["--sec", sec, "--verify", from, to]));
+                let report: Value = serde_json::from_str(&report).unwrap();
+                let placed = report["connection"][placed].as_u64().unwrap();
+                // Nothing is reduced with krb5i and krb5p (RFC 8166 §8.2.2.3), and there are no chunks over TCP.
+                let is_placed = sec == "krb5" && url == &iwarp;
+                assert!(if is_placed { placed >= 3 } else { placed == 0 }, "{there}: {report:#}");
+            }
+            assert!(fs::read(&back).unwrap() == contents, "{there}");
+            let stored = server.path("export").join(format!("{sec}-{number}"));
+            assert!(fs::read(&stored).unwrap() == contents, "{there}");
+            assert_eq!(fs::metadata(&stored).unwrap().uid(), Nfs3d::alice(), "{there}");
+            let _ = fs::remove_file(&back);
+        }
+    }
+    // Without --sec, the first flavor of the export.
+    let to = format!("{iwarp}/default");
+    realm.printed(NFSCP, &nfscp(&server, &[text(&server.path("source")), &to]));
+    assert_eq!(fs::metadata(server.path("export/default")).unwrap().uid(), Nfs3d::alice());
+}
+
+#[test]
+fn blobs_are_stored_with_every_flavor() {
+    let Some(realm) = Realm::new() else { return };
+    realm.kinit("1h");
+    let here = TempDir::new().unwrap();
+    let (root, file, back) = (here.path().join("blobs"), here.path().join("file"), here.path().join("back"));
+    let contents = noise(9);
+    fs::write(&file, &contents).unwrap();
+    let listen = ["--listen", "iwarp://127.0.0.1:0", "--listen", "tcp://127.0.0.1:0"];
+    let args = ["serve", "--root", text(&root), "--sec", "krb5:krb5i:krb5p", "--service", "host@localhost"];
+    let server = realm.serve(BLOBSTORE, &[args.as_slice(), &listen].concat(), "listening on tcp");
+    let [iwarp, tcp] = server.urls("listening on ").try_into().unwrap();
+    for (url, version) in [(&iwarp, "1"), (&iwarp, "2"), (&tcp, "1")] {
+        for sec in ["krb5", "krb5i", "krb5p"] {
+            let options = ["--sec", sec, "--service", "host@localhost", "--rpcrdma-version", version];
+            let run = |command: &str, file: &Path| {
+                let args = [&[command], options.as_slice(), &[url, "blob", text(file)]].concat();
+                let printed = realm.printed(BLOBSTORE, &args);
+                assert!(printed.contains(blake3::hash(&contents).to_hex().as_str()), "{printed}");
+            };
+            run("put", &file);
+            run("get", &back);
+            assert!(fs::read(&back).unwrap() == contents, "{url} {sec}");
+            fs::remove_file(&back).unwrap();
+        }
+        for options in [&[][..], &["--sec", "sys"]] {
+            let error = realm.complaint(BLOBSTORE, &[&["ls"], options, &[url]].concat());
+            assert!(error.contains("AUTH_TOOWEAK"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let Some(realm) = Realm::new() else { return };
+    let server = Nfs3d::start(&realm, "krb5i:krb5p");
+    let [iwarp, tcp] = server.urls();
+    let source = server.path("source");
+    fs::write(&source, "data").unwrap();
+    let to = format!("{iwarp}/file");
+    let copy = |options: &[&str]| {
+        let args = [&["--mount-port", &server.mount_port], options, &[text(&source), &to]].concat();
+        realm.complaint(NFSCP, &args)
+    };
+    let ping = |options: &[&str]| {
+        let url = tcp.strip_prefix("nfs3+").unwrap().strip_suffix("/e").unwrap();
+        let nfs = ["--program", "nfs", "--version", "3", "--count", "1", url];
+        realm.output(RPCPING, &[&nfs, options].concat())
+    };
+    let service = ["--sec", "krb5p", "--service", "nfs@localhost"];
+
+    let error = copy(&service);
+    assert!(error.contains("run kinit"), "no ticket: {error}");
+    let output = ping(&service);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && error.contains("run kinit"), "no ticket: {error}");
+
+    realm.kinit("1h");
+    assert!(ping(&service).status.success());
+    let error = copy(&["--sec", "krb5p", "--service", "nfs@unknown.example"]);
+    assert!(error.contains("service principal is unknown"), "{error}");
+    // The server accepts another service only.
+    let error = copy(&["--sec", "krb5p", "--service", "host@localhost"]);
+    assert!(error.contains("the server refused it"), "{error}");
+    let error = copy(&["--sec", "sys"]);
+    assert!(error.contains("krb5i:krb5p, not sys"), "{error}");
+    let error = copy(&["--sec", "krb5", "--service", "nfs@localhost"]);
+    assert!(error.contains("krb5i:krb5p, not krb5"), "{error}");
+
+    realm.kinit("1s");
+    std::thread::sleep(Duration::from_millis(2100));
+    let error = copy(&service);
+    assert!(error.contains("expired") && error.contains("run kinit"), "{error}");
+
+    // A server without a key does not start.
+    let keytab = server.path("no-keytab");
+    let mut blobs = realm.command(BLOBSTORE);
+    let args = ["serve", "--root", text(server.here.path()), "--listen", "tcp://127.0.0.1:0", "--sec", "krb5"];
+    let output = blobs.args(args).env("KRB5_KTNAME", &keytab).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains("check the keytab"), "{error}");
+}
+
+#[test]
+fn clock_skew_is_explained() {
+    if Command::new("faketime").arg("--version").output().is_err() {
+        println!("NOT RUN: faketime is not installed");
+        return;
+    }
+    let Some(realm) = Realm::new() else { return };
+    let server = Nfs3d::start(&realm, "krb5");
+    let source = server.path("source");
+    fs::write(&source, "data").unwrap();
+    realm.kinit("1h");
+    // The client is ahead by more than the permitted 5 minutes.
+    let to = format!("{}/file", server.urls()[1]);
+    let args = [&["-f", "+10m", NFSCP, "--sec", "krb5"], nfscp(&server, &[text(&source), &to]).as_slice()].concat();
+    let error = realm.complaint("faketime", &args);
+    assert!(error.contains("the clocks of client, server and KDC differ too much"), "{error}");
+}

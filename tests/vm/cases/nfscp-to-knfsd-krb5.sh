@@ -1,0 +1,10 @@
+# about: nfscp over verbs with Linux's NFS server and Kerberos: files of up to 64 MiB with krb5, krb5i, krb5p
+# fabric: rxe siw
+# programs: nfscp
+# timeout: 420
+. /suite/guest/nfscp-knfsd.sh
+. /suite/guest/krb5.sh
+realm_up
+svcgssd_up
+KNFSD_SEC=krb5:krb5i:krb5p knfsd_up
+nfscp_knfsd_krb5 "nfs3+rdma://$NAMED:20049"
