@@ -22,6 +22,7 @@ use tls_support::{Authority, Issued};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
+    task::JoinSet,
 };
 
 fn server(tls: &TlsServerConfig) -> ServerBuilder {
@@ -211,7 +212,7 @@ async fn reconnected_channels_are_protected() {
         let channel = builder.connect(&format!("tcp://{}", proxy.addr)).await.unwrap();
         call::<Null>(&channel, &()).await.unwrap();
         let first = *channel.info().tls.unwrap().channel_binding();
-        running.handle.close_connections();
+        proxy.cut();
         channel.disconnected().await;
         call::<Null>(&channel, &()).await.unwrap();
         assert_ne!(*channel.info().tls.unwrap().channel_binding(), first);
@@ -223,22 +224,30 @@ async fn reconnected_channels_are_protected() {
 struct Proxy {
     addr: SocketAddr,
     seen: Arc<Mutex<Vec<u8>>>,
+    tasks: Arc<Mutex<JoinSet<()>>>,
 }
 
 impl Proxy {
     async fn to(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (addr, seen) = (listener.local_addr().unwrap(), Arc::default());
-        let seen_by_proxy = Arc::clone(&seen);
+        let tasks: Arc<Mutex<JoinSet<()>>> = Arc::default();
+        let (seen_by_proxy, copies) = (Arc::clone(&seen), Arc::clone(&tasks));
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let (from_client, to_client) = client.into_split();
                 let (from_server, to_server) = TcpStream::connect(server).await.unwrap().into_split();
-                tokio::spawn(record(from_client, to_server, Arc::clone(&seen_by_proxy)));
-                tokio::spawn(record(from_server, to_client, Arc::clone(&seen_by_proxy)));
+                let mut copies = copies.lock().unwrap();
+                copies.spawn(record(from_client, to_server, Arc::clone(&seen_by_proxy)));
+                copies.spawn(record(from_server, to_client, Arc::clone(&seen_by_proxy)));
             }
         });
-        Self { addr, seen }
+        Self { addr, seen, tasks }
+    }
+
+    /// Closes all connections.
+    fn cut(&self) {
+        self.tasks.lock().unwrap().abort_all();
     }
 
     fn saw(&self, text: &[u8]) -> bool {
