@@ -107,7 +107,8 @@ async fn certificates_that_the_server_refuses() {
         let wildcard = authority.issue("wildcard", &["*.example"]);
         let clients = [None, Some(foreign), Some(expired), Some(wildcard)];
         for (number, client) in (1..).zip(&clients) {
-            let tls = client.iter().fold(authority.client(), |tls, files| tls.certificate(&files.certificate, &files.key));
+            let tls =
+                client.iter().fold(authority.client(), |tls, files| tls.certificate(&files.certificate, &files.key));
             let refusal = match running.try_connect(channel(tls)).await {
                 Err(error) => chain(&error),
                 Ok(channel) => chain(&call::<Null>(&channel, &()).await.unwrap_err()),
@@ -397,7 +398,8 @@ async fn configurations_that_cannot_work() {
         let error = channel(authority.client()).connect("iwarp://127.0.0.1:1").await.unwrap_err();
         assert!(matches!(error, ConnectError::NoTlsTransport { .. }), "{error:?}");
         let secret = std::fs::read_to_string(&a.key).unwrap();
-        let debug = format!("{:?} {:?}", authority.server().build().unwrap(), authority.client_with(&a).build().unwrap());
+        let debug =
+            format!("{:?} {:?}", authority.server().build().unwrap(), authority.client_with(&a).build().unwrap());
         assert!(debug.contains("server.key") && !secret.lines().any(|line| debug.contains(line)), "{debug}");
     })
     .await;

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use clap::{builder::ValueParser, value_parser};
 use rpcrdma::{
     client::ChannelBuilder,
     server::ServerBuilder,
@@ -15,10 +14,10 @@ use rpcrdma::{
 #[command(next_help_heading = "TLS options (tcp:// only)")]
 pub struct TlsClientArgs {
     /// Use of TLS: off, opportunistic (if the server offers it) or required
-    #[arg(long, value_name = "POLICY", value_parser = ValueParser::new(parse_policy), requires = "tls_ca")]
+    #[arg(long, value_name = "POLICY", requires = "tls_ca")]
     tls: Option<TlsPolicy>,
     /// PEM file with the certificates of the authorities that issue certificates of servers. Implies --tls required
-    #[arg(long, value_name = "FILE", value_parser = value_parser!(PathBuf))]
+    #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
     /// PEM file with the client's certificate chain
     #[arg(long, value_name = "FILE", requires = "tls_key", requires = "tls_ca")]
@@ -85,7 +84,7 @@ pub struct TlsServerArgs {
     tls_client_ca: Option<PathBuf>,
     /// Use of TLS: off, opportunistic (if the client asks for it) or required. Default: required. ?tls=POLICY in a URL
     /// overrides it
-    #[arg(long, value_name = "POLICY", value_parser = ValueParser::new(parse_policy), requires = "tls_cert")]
+    #[arg(long, value_name = "POLICY", requires = "tls_cert")]
     tls: Option<TlsPolicy>,
     /// Accept clients without ALPN. Linux clients need this
     #[arg(long, requires = "tls_cert")]
@@ -148,10 +147,6 @@ impl ServerTls {
     }
 }
 
-fn parse_policy(text: &str) -> Result<TlsPolicy, String> {
-    text.parse().map_err(|error: rpcrdma::transport::UnknownTlsPolicy| error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -174,7 +169,9 @@ mod tests {
 
     #[test]
     fn options_that_belong_together() {
-        for bad in [&["--tls", "required"][..], &["--tls-ca", "a", "--tls-cert", "b"], &["--tls-ca", "a", "--tls", "yes"]] {
+        for bad in
+            [&["--tls", "required"][..], &["--tls-ca", "a", "--tls-cert", "b"], &["--tls-ca", "a", "--tls", "yes"]]
+        {
             assert!(Client::try_parse_from([&["x"], bad].concat()).is_err(), "{bad:?}");
         }
         for bad in [&["--tls-cert", "a"][..], &["--tls-client-ca", "a"], &["--tls", "off"]] {

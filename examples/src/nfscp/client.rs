@@ -21,6 +21,7 @@ use rpcrdma_specs::nfs3::{
 use tokio::sync::Semaphore;
 
 use super::{attributes, error::CopyError, retry::retry, window::Window};
+use crate::command::ClientTls;
 
 /// Options of a client.
 #[derive(Debug, Clone)]

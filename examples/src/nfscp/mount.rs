@@ -5,6 +5,7 @@ use std::time::Duration;
 use rpcrdma::{
     client::{CallError, Channel},
     rpc::{OpaqueAuth, RpcError},
+    transport::TlsPolicy,
 };
 use rpcrdma_specs::{
     mount3::{Dirpath, MNTPATHLEN, Mountres3, Mountstat3, mount_v3, mount_v3::MountV3Client},
@@ -16,7 +17,7 @@ use super::{
     error::{CopyError, MountStatus},
     location::NfsUrl,
 };
-use crate::command::chain;
+use crate::command::{ClientTls, chain};
 
 /// Options for reaching MOUNT.
 #[derive(Debug, Clone)]

@@ -6,10 +6,14 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::task::JoinSet;
 
+#[cfg(feature = "tls")]
+use super::accept::TlsSource;
 use super::{
     accept::{Accept, Acceptor, RdmaSource, TcpSource},
     handle::{ServerHandle, ServerPhase, ServerShared},
 };
+#[cfg(feature = "tls")]
+use crate::tls::{TlsPolicy, TlsServerConfig};
 use crate::{
     config::ConnectionConfig,
     engine::stream::StreamConfig,
@@ -19,10 +23,6 @@ use crate::{
     session::{ChannelConfig, Service, ServiceRegistry},
     transport::{Scheme, Url, UrlError},
 };
-#[cfg(feature = "tls")]
-use super::accept::TlsSource;
-#[cfg(feature = "tls")]
-use crate::tls::{TlsPolicy, TlsServerConfig};
 
 /// Maximum number of calls back to one client that are in flight or waiting for a credit. Further calls wait before they
 /// allocate memory.
@@ -342,9 +342,7 @@ impl ServerBuilder {
         let configured = self.tls.as_ref().map_or(TlsPolicy::Off, TlsServerConfig::policy);
         match (url.tls().unwrap_or(configured), &self.tls) {
             (TlsPolicy::Off, _) => Ok(Box::new(Acceptor(Arc::new(source)))),
-            (policy, Some(config)) => {
-                Ok(Box::new(Acceptor(Arc::new(TlsSource::new(source, config.clone(), policy)))))
-            }
+            (policy, Some(config)) => Ok(Box::new(Acceptor(Arc::new(TlsSource::new(source, config.clone(), policy))))),
             (_, None) => Err(BindError::NoTlsConfig { url: url.to_string() }),
         }
     }

@@ -45,13 +45,13 @@ mod stream;
 
 pub use rustls;
 
+pub use self::config::{TlsClientBuilder, TlsClientConfig, TlsConfigError, TlsServerBuilder, TlsServerConfig};
 pub(crate) use self::{
     accept::accept,
     connect::{TlsTarget, connect},
     probe::AUTH_TLS,
     stream::{TlsOrTcp, TlsSetUp},
 };
-pub use self::config::{TlsClientBuilder, TlsClientConfig, TlsConfigError, TlsServerBuilder, TlsServerConfig};
 pub use crate::{
     provider::TlsError,
     rpc::{TlsIdentity, TlsSession},

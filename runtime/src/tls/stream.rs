@@ -64,7 +64,10 @@ impl TlsSetUp {
         let session = TlsSession {
             certificates: certificates.iter().map(|der| Bytes::copy_from_slice(der)).collect(),
             identity,
-            cipher_suite: common.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str()).unwrap_or("unknown"),
+            cipher_suite: common
+                .negotiated_cipher_suite()
+                .and_then(|suite| suite.suite().as_str())
+                .unwrap_or("unknown"),
             channel_binding: binding,
         };
         Ok(Self { stream: TlsOrTcp::Tls(Box::new(stream)), session: Some(Arc::new(session)), received: Vec::new() })
@@ -90,7 +93,9 @@ fn identity(certificate: &rustls::pki_types::CertificateDer<'_>) -> Result<TlsId
     let dns_names: Vec<_> = parsed.valid_dns_names().map(str::to_owned).collect();
     // RFC 9289 §5.2.1: DNS names MUST NOT contain the wildcard character.
     if dns_names.iter().any(|name| name.contains('*')) {
-        return Err(TlsError::Certificate { problem: "has a DNS name with a wildcard, which RPC-with-TLS does not allow" });
+        return Err(TlsError::Certificate {
+            problem: "has a DNS name with a wildcard, which RPC-with-TLS does not allow",
+        });
     }
     Ok(TlsIdentity {
         serial: parsed.serial().to_vec(),

@@ -292,8 +292,15 @@ impl FromStr for Url {
             .filter(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
             .and_then(|port| port.parse().ok())
             .ok_or_else(|| UrlError::BadPort { url: url() })?;
-        let mut parsed =
-            Self { scheme, host: host.to_owned(), port, crc: true, busy_poll: Duration::ZERO, version: None, tls: None };
+        let mut parsed = Self {
+            scheme,
+            host: host.to_owned(),
+            port,
+            crc: true,
+            busy_poll: Duration::ZERO,
+            version: None,
+            tls: None,
+        };
         for option in query.into_iter().flat_map(|query| query.split('&')).filter(|option| !option.is_empty()) {
             let known = match (scheme, option.split_once('=')) {
                 (Scheme::Iwarp, Some(("crc", "on"))) => true,

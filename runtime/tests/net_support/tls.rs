@@ -6,7 +6,9 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose, date_time_ymd};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose, date_time_ymd,
+};
 use rpcrdma::tls::{TlsClientBuilder, TlsClientConfig, TlsServerBuilder, TlsServerConfig};
 
 /// A certification authority in a directory that is removed with it.

@@ -10,7 +10,10 @@ use rpcrdma::{
 };
 use rpcrdma_examples::{
     blobstore::{
-        protocol::{blob_watcher_v1::BlobWatcherV1Server, blobstore_v1::{self, BlobstoreV1Client}},
+        protocol::{
+            blob_watcher_v1::BlobWatcherV1Server,
+            blobstore_v1::{self, BlobstoreV1Client},
+        },
         transfer::{BlobClient, TransferError, TransferOptions},
         watch::Watcher,
     },

@@ -25,7 +25,8 @@ use crate::cli::{DemoServerArgs, ServeArgs};
 /// Runs `blobstore serve`.
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let options = StoreOptions::default().with_max_blob(args.max_blob);
-    let (server, others) = start(&args.root, options, &args.listen, args.rpcrdma, args.threads.servers(), &args.tls).await?;
+    let (server, others) =
+        start(&args.root, options, &args.listen, args.rpcrdma, args.threads.servers(), &args.tls).await?;
     until_stopped(server, others).await
 }
 
