@@ -33,6 +33,7 @@ pub(crate) async fn connect(mut stream: TcpStream, target: &TlsTarget) -> Result
     tokio::time::timeout(limit, async {
         let TlsTarget { config, policy, name } = target;
         let xid = crate::config::xid_seed();
+        // RFC 9289 §4.1: without an offer, no handshake begins.
         if let Some(reply) = refused(&mut stream, config.probed(), xid).await? {
             if *policy == TlsPolicy::Required {
                 return Err(TlsError::NotOffered { reply }.into());
@@ -45,6 +46,7 @@ pub(crate) async fn connect(mut stream: TcpStream, target: &TlsTarget) -> Result
         if matches!(stream.try_read(&mut [0]), Ok(1..)) {
             return Err(TlsError::SpuriousData.into());
         }
+        // RFC 9289 §4.1: on the same connection.
         let connector = TlsConnector::from(Arc::clone(&config.current()));
         let stream = connector.connect(name.clone(), stream).await;
         let stream = stream.map_err(|error| TlsError::Handshake(error.into()))?;

@@ -55,6 +55,7 @@ impl TlsSetUp {
         check(common, may_lack_alpn)?;
         let certificates: Vec<_> = common.peer_certificates().unwrap_or_default().to_vec();
         let identity = certificates.first().map(|certificate| identity(certificate)).transpose()?;
+        // RFC 9289 §4.2.1.
         let mut binding = [0; 32];
         let exported = match &stream {
             TlsStream::Client(stream) => stream.get_ref().1.export_keying_material(&mut binding, BINDING_LABEL, None),

@@ -122,7 +122,7 @@ impl TlsServerBuilder {
     }
 
     /// Sets the PEM file with the certificates of the authorities that issue the certificates of clients. Clients then need a
-    /// certificate. Default: none, so that clients are anonymous.
+    /// certificate (RFC 9289 §4.2, §5.2.1). Default: none, so that clients are anonymous.
     pub fn client_ca(mut self, path: impl Into<PathBuf>) -> Self {
         self.client_ca = Some(path.into());
         self
