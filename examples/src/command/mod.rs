@@ -5,6 +5,8 @@ mod generate;
 mod progress;
 mod service_manager;
 mod stop;
+#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
+mod tls;
 mod units;
 mod version;
 
@@ -23,6 +25,7 @@ pub use self::{
     connect::explain_connect_error,
     progress::{human_bytes, progress_bar},
     stop::{Stop, serve, unless_stopped},
+    tls::{ClientTls, ServerTls, TlsClientArgs, TlsServerArgs},
     units::{parse_seconds, parse_size},
     version::RpcRdmaVersion,
 };

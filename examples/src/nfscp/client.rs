@@ -21,6 +21,7 @@ use rpcrdma_specs::nfs3::{
 use tokio::sync::Semaphore;
 
 use super::{attributes, error::CopyError, retry::retry, window::Window};
+use crate::command::ClientTls;
 
 /// Options of a client.
 #[derive(Debug, Clone)]
@@ -38,6 +39,8 @@ pub struct Options {
     pub retry_for: Duration,
     /// Credential of the calls, usually AUTH_SYS. Default AUTH_NONE.
     pub credential: OpaqueAuth,
+    /// TLS configuration, for TCP.
+    pub tls: ClientTls,
 }
 
 impl Default for Options {
@@ -49,6 +52,7 @@ impl Default for Options {
             call_timeout: Duration::from_secs(30),
             retry_for: Duration::from_secs(60),
             credential: OpaqueAuth::none(),
+            tls: ClientTls::default(),
         }
     }
 }
@@ -136,7 +140,7 @@ impl Nfs {
                 retries: 0,
             })
             .credential(options.credential.clone());
-        let channel = connecting.connect(url).await?;
+        let channel = options.tls.apply(connecting).connect(url).await?;
         let mut calls = 0;
         loop {
             let options = CallOptions::new().timeout(FIRST_CALL_TIMEOUT);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, builder::ValueParser};
 use rpcrdma_examples::{
     blobstore::ValidName,
-    command::{Logging, RpcRdmaVersion, parse_size},
+    command::{Logging, RpcRdmaVersion, TlsClientArgs, TlsServerArgs, parse_size},
 };
 use tokio::runtime::Builder;
 
@@ -81,6 +81,8 @@ pub(crate) struct ServeArgs {
     pub(crate) max_blob: u64,
     #[command(flatten)]
     pub(crate) rpcrdma: RpcRdmaVersion,
+    #[command(flatten)]
+    pub(crate) tls: TlsServerArgs,
 }
 
 /// Threads of a server.
@@ -137,6 +139,8 @@ pub(crate) struct ServerArgs {
     pub(crate) url: String,
     #[command(flatten)]
     pub(crate) rpcrdma: RpcRdmaVersion,
+    #[command(flatten)]
+    pub(crate) tls: TlsClientArgs,
 }
 
 #[derive(Debug, Args)]

@@ -15,7 +15,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use indicatif::ProgressBar;
 use rpcrdma::engine::ConnectionCounters;
 use rpcrdma_examples::blobstore::{ValidName, protocol::BlobChange, watch::Watcher};
-use rpcrdma_examples::say;
+use rpcrdma_examples::{command::TlsClientArgs, say};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::{Child, ChildStdin, Command},
@@ -45,7 +45,7 @@ pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let mut server = ServerProcess::start(&work.path().join("store")).await?;
     say!("server    process {}, {}", server.id, server.url);
     let (watcher, mut changes) = Watcher::new(MAX_SOURCES);
-    let whom = ServerArgs { url: server.url.clone(), rpcrdma: args.rpcrdma };
+    let whom = ServerArgs { url: server.url.clone(), rpcrdma: args.rpcrdma, tls: TlsClientArgs::default() };
     let connection = Connection::open_watching(&whom, args.moving, watcher).await?;
     connection
         .blobs()

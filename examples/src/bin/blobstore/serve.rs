@@ -15,7 +15,7 @@ use rpcrdma_examples::{
         service::BlobService,
         store::{Store, StoreOptions},
     },
-    command::{self, RpcRdmaVersion, Stop},
+    command::{self, RpcRdmaVersion, Stop, TlsServerArgs},
     say,
 };
 use tokio::{io::AsyncReadExt as _, runtime::Builder, sync::oneshot, task::spawn_blocking};
@@ -25,7 +25,8 @@ use crate::cli::{DemoServerArgs, ServeArgs};
 /// Runs `blobstore serve`.
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let options = StoreOptions::default().with_max_blob(args.max_blob);
-    let (server, others) = start(&args.root, options, &args.listen, args.rpcrdma, args.threads.servers()).await?;
+    let (server, others) =
+        start(&args.root, options, &args.listen, args.rpcrdma, args.threads.servers(), &args.tls).await?;
     until_stopped(server, others).await
 }
 
@@ -99,7 +100,8 @@ pub(crate) async fn until_stopped(server: Server, others: Vec<OtherServer>) -> a
 /// closes however the parent process ends.
 pub(crate) async fn run_for_demo(args: DemoServerArgs) -> anyhow::Result<()> {
     let listen = ["iwarp://127.0.0.1:0".to_owned()];
-    let (server, _) = start(&args.root, StoreOptions::default(), &listen, RpcRdmaVersion::default(), 1).await?;
+    let (options, version) = (StoreOptions::default(), RpcRdmaVersion::default());
+    let (server, _) = start(&args.root, options, &listen, version, 1, &TlsServerArgs::default()).await?;
     for url in server.urls() {
         say!("{url}");
     }
@@ -127,6 +129,7 @@ async fn start(
     listen: &[String],
     rpcrdma: RpcRdmaVersion,
     servers: usize,
+    tls: &TlsServerArgs,
 ) -> anyhow::Result<(Server, Vec<OtherServer>)> {
     let open = {
         let root = root.to_owned();
@@ -135,6 +138,7 @@ async fn start(
     let store = spawn_blocking(open).await?;
     let store = store.with_context(|| format!("cannot open the store in {}", root.display()))?;
     let service = BlobstoreV1Server::new(BlobService::new(Arc::new(store)));
-    let builder = || Server::builder().service(service.clone()).versions(rpcrdma.allowed());
+    let tls = tls.read()?;
+    let builder = || tls.apply(Server::builder().service(service.clone())).versions(rpcrdma.allowed());
     bind_all(builder, listen, servers).await
 }

@@ -40,10 +40,12 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     let pool = config.engine.pool.clone();
     let nfs =
         Server::builder().service(NfsV3Server::new(service.clone())).connection(config).max_memory(cli.max_memory);
-    let nfs = cli.listen.iter().fold(nfs, ServerBuilder::listen).bind().await?;
+    let tls = cli.tls.read()?;
+    let nfs = cli.listen.iter().fold(tls.apply(nfs), ServerBuilder::listen).bind().await?;
     let mount = MountService::new(Arc::clone(&export), name.clone());
     // MOUNT is served over TCP (RFC 8267 §5.1).
-    let mount = Server::builder().service(MountV3Server::new(mount)).listen(&cli.mount).bind().await?;
+    let mount = tls.apply(Server::builder().service(MountV3Server::new(mount)));
+    let mount = mount.listen(&cli.mount).bind().await?;
 
     // Install the signal handlers before printing the URLs: whoever reads them may send a signal at once.
     let stop = Stop::new().context("cannot catch signals")?;
