@@ -97,7 +97,8 @@ impl ConnectionConfig {
     }
 }
 
-fn xid_seed() -> u32 {
+/// Returns a random XID.
+pub(crate) fn xid_seed() -> u32 {
     // The standard library's hash keys are random, and every `RandomState` has different ones.
     RandomState::new().build_hasher().finish() as u32
 }

@@ -35,6 +35,7 @@
 //! | --- | --- | --- |
 //! | [`client`], [`server`] | channels and servers, with deadlines, credentials, calls in both directions | |
 //! | [`config`], [`transport`] | the configuration of connections; URLs | |
+//! | `tls` | RPC-with-TLS on `tcp://`, with the feature `tls` | |
 //! | [`trace`] | the tracing spans of calls | |
 //! | [`engine`] | the protocol without I/O, for custom drivers | |
 //! | [`gss`] | RPCSEC_GSS: authenticated and protected calls, generic over the mechanism | |
@@ -51,6 +52,7 @@
 //! | `serde` | Implements `serde`'s traits for the field types of generated types, so that those can derive them |
 //! | `arbitrary` | Implements `arbitrary::Arbitrary` for the same types. The `arbitrary` crate needs the standard library |
 //! | `gss` | Adds Kerberos to [`gss`]. Needs MIT Kerberos or Heimdal, their headers and libclang |
+//! | `tls` | Adds RPC-with-TLS (RFC 9289) on `tcp://`. Needs a C compiler |
 //! | `verbs-bindings` | Supports RDMA devices (`rdma://`). Needs libibverbs and librdmacm. For Linux on x86-64 and AArch64 |
 //! | `verbs` | As `verbs-bindings`, but generates the bindings in each build. Needs the headers and libclang 14 or 15 too |
 //! | `verbs-dlopen` | As `verbs-bindings`, but loads the libraries at run time. Needs cmake and any libclang |
@@ -129,6 +131,8 @@ pub mod server;
 pub mod service;
 #[cfg(feature = "std")]
 mod session;
+#[cfg(feature = "tls")]
+pub mod tls;
 #[cfg(feature = "std")]
 pub mod trace;
 #[cfg(feature = "std")]

@@ -6,6 +6,8 @@ mod progress;
 mod sec;
 mod service_manager;
 mod stop;
+#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
+mod tls;
 mod units;
 mod version;
 
@@ -25,6 +27,7 @@ pub use self::{
     progress::{human_bytes, progress_bar},
     sec::{ClientSec, Flavor, Flavors, Kerberos, SecError, ServerSec},
     stop::{Stop, serve, unless_stopped},
+    tls::{ClientTls, ServerTls, TlsClientArgs, TlsServerArgs},
     units::{parse_seconds, parse_size},
     version::RpcRdmaVersion,
 };

@@ -20,9 +20,8 @@ use rpcrdma_specs::nfs3::{
 };
 use tokio::sync::Semaphore;
 
-use crate::command::Kerberos;
-
 use super::{attributes, error::CopyError, retry::retry, window::Window};
+use crate::command::{ClientTls, Kerberos};
 
 /// Options of a client.
 #[derive(Debug, Clone)]
@@ -42,6 +41,8 @@ pub struct Options {
     pub credential: OpaqueAuth,
     /// Kerberos for the calls. Default `None`.
     pub kerberos: Option<Kerberos>,
+    /// TLS configuration, for TCP.
+    pub tls: ClientTls,
 }
 
 impl Default for Options {
@@ -54,6 +55,7 @@ impl Default for Options {
             retry_for: Duration::from_secs(60),
             credential: OpaqueAuth::none(),
             kerberos: None,
+            tls: ClientTls::default(),
         }
     }
 }
@@ -141,6 +143,7 @@ impl Nfs {
                 retries: 0,
             })
             .credential(options.credential.clone());
+        let connecting = options.tls.apply(connecting);
         let connecting = match &options.kerberos {
             Some(kerberos) => kerberos.secure(connecting),
             None => connecting,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rpcrdma::{
     client::{CallError, Channel},
     rpc::{OpaqueAuth, RpcError},
+    transport::TlsPolicy,
 };
 use rpcrdma_specs::{
     mount3::{Dirpath, MNTPATHLEN, Mountres3, Mountstat3, mount_v3, mount_v3::MountV3Client},
@@ -16,7 +17,7 @@ use super::{
     error::{CopyError, MountStatus},
     location::NfsUrl,
 };
-use crate::command::{Flavor, chain};
+use crate::command::{ClientTls, Flavor, chain};
 
 /// Options for reaching MOUNT.
 #[derive(Debug, Clone)]
@@ -30,11 +31,22 @@ pub struct MountOptions {
     pub timeout: Duration,
     /// Credential of the calls. Default AUTH_NONE.
     pub credential: OpaqueAuth,
+    /// TLS configuration of the connection to MOUNT. That to rpcbind has none.
+    pub tls: ClientTls,
+    /// Use of TLS for MOUNT, in place of the policy in `tls`.
+    pub tls_policy: Option<TlsPolicy>,
 }
 
 impl Default for MountOptions {
     fn default() -> Self {
-        Self { port: None, rpcbind_port: 111, timeout: Duration::from_secs(10), credential: OpaqueAuth::none() }
+        Self {
+            port: None,
+            rpcbind_port: 111,
+            timeout: Duration::from_secs(10),
+            credential: OpaqueAuth::none(),
+            tls: ClientTls::default(),
+            tls_policy: None,
+        }
     }
 }
 
@@ -71,7 +83,10 @@ impl Mounted {
             Some(port) => port,
             None => mount_port(url, &options).await?,
         };
-        let mount_url = url.tcp_url(port);
+        let mut mount_url = url.tcp_url(port);
+        if let Some(policy) = options.tls_policy {
+            mount_url.push_str(&format!("?tls={policy}"));
+        }
         let client = connect(&mount_url, &options).await.map(MountV3Client::new)?;
         let path = normal(url.path());
         let listed = match client.mountproc3_export().await {
@@ -137,7 +152,7 @@ fn no_reply(url: &str, error: CallError) -> CopyError {
 
 async fn connect(url: &str, options: &MountOptions) -> Result<Channel, CopyError> {
     let builder = Channel::builder().connect_timeout(options.timeout).call_timeout(options.timeout);
-    let connecting = builder.credential(options.credential.clone()).connect(url);
+    let connecting = options.tls.apply(builder.credential(options.credential.clone())).connect(url);
     let what = "cannot connect to MOUNT, which provides file handles";
     connecting.await.map_err(|error| CopyError::NoMount { what: what.to_owned(), source: Some(error.into()) })
 }

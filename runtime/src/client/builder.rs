@@ -17,6 +17,11 @@ use crate::{
     session::{ChannelConfig, Service, ServiceRegistry},
     transport::Url,
 };
+#[cfg(feature = "tls")]
+use crate::{
+    tls::{TlsClientConfig, TlsPolicy, TlsTarget},
+    transport::Scheme,
+};
 
 /// Configures and connects a [`Channel`].
 ///
@@ -40,6 +45,8 @@ pub struct ChannelBuilder {
     reconnect: Reconnect,
     services: Vec<Arc<dyn Service>>,
     authenticator: Arc<dyn Authenticator>,
+    #[cfg(feature = "tls")]
+    tls: Option<TlsClientConfig>,
 }
 
 impl Default for ChannelBuilder {
@@ -55,6 +62,8 @@ impl Default for ChannelBuilder {
             reconnect: Reconnect::default(),
             services: Vec::new(),
             authenticator: Arc::new(StandardAuthenticator),
+            #[cfg(feature = "tls")]
+            tls: None,
         }
     }
 }
@@ -150,6 +159,14 @@ impl ChannelBuilder {
         self
     }
 
+    /// Sets the certificates and the policy for TLS on `tcp://` (RFC 9289). The option `tls` of a [`Url`] overrides the policy.
+    /// If TLS is required, connecting by another scheme fails.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, config: TlsClientConfig) -> Self {
+        self.tls = Some(config);
+        self
+    }
+
     /// Serves one version of a program to the server, which calls it over the channel's connection (callbacks). The client has to
     /// announce in a call that it accepts callbacks (RFC 8167 §6).
     ///
@@ -202,9 +219,17 @@ impl ChannelBuilder {
         if let Some(version) = url.version() {
             self.config.connection.engine.versions = version..=version;
         }
+        #[cfg(feature = "tls")]
+        let tls = self.tls_to(&url)?;
         let reconnect = self.reconnect;
         let (config, callbacks) = self.config()?;
-        Channel::open(Box::new(UrlDialer { url, callbacks }), config, reconnect).await
+        let dialer = UrlDialer {
+            url,
+            callbacks,
+            #[cfg(feature = "tls")]
+            tls,
+        };
+        Channel::open(Box::new(dialer), config, reconnect).await
     }
 
     /// Connects to `addr` through `connector`, a provider chosen by the caller.
@@ -212,9 +237,31 @@ impl ChannelBuilder {
     /// # Errors
     /// See [`ConnectError`]: two services have the same program and version, or the connection could not be set up.
     pub async fn connect_with<C: Connector>(self, connector: C, addr: SocketAddr) -> Result<Channel, ConnectError> {
+        #[cfg(feature = "tls")]
+        if self.tls.as_ref().is_some_and(|tls| tls.policy() == TlsPolicy::Required) {
+            return Err(ConnectError::NoTlsTransport { server: addr.to_string() });
+        }
         let reconnect = self.reconnect;
         let (config, callbacks) = self.config()?;
         Channel::open(Box::new(Dialer { connector, addr, callbacks }), config, reconnect).await
+    }
+}
+
+#[cfg(feature = "tls")]
+impl ChannelBuilder {
+    /// Returns the TLS settings for a URL. `None` turns TLS off.
+    fn tls_to(&self, url: &Url) -> Result<Option<TlsTarget>, ConnectError> {
+        let configured = self.tls.as_ref().map_or(TlsPolicy::Off, TlsClientConfig::policy);
+        match (url.scheme(), url.tls().unwrap_or(configured), &self.tls) {
+            (_, TlsPolicy::Off, _) => Ok(None),
+            (Scheme::Tcp, policy, Some(config)) => {
+                let name = config.server_name(url.host()).map_err(ConnectError::TlsConfig)?;
+                Ok(Some(TlsTarget { config: config.clone(), policy, name }))
+            }
+            (Scheme::Tcp, _, None) => Err(ConnectError::NoTlsConfig { url: url.to_string() }),
+            (_, TlsPolicy::Required, _) => Err(ConnectError::NoTlsTransport { server: url.to_string() }),
+            (_, TlsPolicy::Opportunistic, _) => Ok(None),
+        }
     }
 }
 

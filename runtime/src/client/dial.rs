@@ -13,6 +13,8 @@ use crate::{
     session::{CallHandlers, ChannelConfig, ServedConnection, ServiceRegistry, SetUp},
     transport::{Scheme, Url},
 };
+#[cfg(feature = "tls")]
+use crate::{provider::socket, tls};
 
 pub(super) type Dialing<'a> = Pin<Box<dyn Future<Output = Result<Arc<ChannelLink>, ConnectError>> + Send + 'a>>;
 
@@ -55,6 +57,9 @@ pub(super) struct UrlDialer {
     pub(super) url: Url,
     /// The services that the server may call.
     pub(super) callbacks: Option<Arc<ServiceRegistry>>,
+    /// The TLS settings, if TLS is in use.
+    #[cfg(feature = "tls")]
+    pub(super) tls: Option<tls::TlsTarget>,
 }
 
 /// The settings of a new connection.
@@ -81,6 +86,12 @@ impl Dial for UrlDialer {
                         let connector = crate::transport::rdma_connector(&self.url);
                         connect(&connector, peer, settings, pinned || peers::has_version_1_only(peer)).await
                     }
+                    #[cfg(feature = "tls")]
+                    Scheme::Tcp => match &self.tls {
+                        Some(target) => connect_tls(peer, settings, target).await,
+                        None => connect_tcp(peer, settings).await,
+                    },
+                    #[cfg(not(feature = "tls"))]
                     Scheme::Tcp => connect_tcp(peer, settings).await,
                 };
                 match connected {
@@ -124,11 +135,28 @@ async fn connect<C: Connector>(
 
 /// Connects over TCP. There is nothing to negotiate (RFC 5531 §11), so the first reply shows if an RPC server is listening.
 async fn connect_tcp(peer: SocketAddr, settings: Settings<'_>) -> Result<Arc<ChannelLink>, SetupError> {
-    let connection = &settings.config.connection;
-    let stream = tokio::time::timeout(connection.setup_timeout, TcpStream::connect(peer))
-        .await
-        .map_err(|_| SetupError::TimedOut(connection.setup_timeout))??;
-    Ok(link(SetUp::tcp(connection, Role::Client, stream)?, false, settings))
+    let stream = open_tcp(peer, settings).await?;
+    Ok(link(SetUp::tcp(&settings.config.connection, Role::Client, stream)?, false, settings))
+}
+
+/// Connects over TCP, and starts TLS if the server offers it (RFC 9289).
+#[cfg(feature = "tls")]
+async fn connect_tls(
+    peer: SocketAddr,
+    settings: Settings<'_>,
+    target: &tls::TlsTarget,
+) -> Result<Arc<ChannelLink>, SetupError> {
+    let stream = open_tcp(peer, settings).await?;
+    socket::prepare(&stream)?;
+    let addrs = (stream.peer_addr()?, stream.local_addr()?);
+    let set_up = tls::connect(stream, target).await?;
+    Ok(link(SetUp::tls(&settings.config.connection, Role::Client, addrs, set_up), false, settings))
+}
+
+async fn open_tcp(peer: SocketAddr, settings: Settings<'_>) -> Result<TcpStream, SetupError> {
+    let limit = settings.config.connection.setup_timeout;
+    let connected = tokio::time::timeout(limit, TcpStream::connect(peer)).await;
+    Ok(connected.map_err(|_| SetupError::TimedOut(limit))??)
 }
 
 fn link<I: EngineIo>(

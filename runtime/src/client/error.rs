@@ -30,6 +30,21 @@ pub enum ConnectError {
         /// The error of the resolver.
         source: IoError,
     },
+    /// The URL asks for TLS, but the channel has no TLS configuration.
+    #[cfg(feature = "tls")]
+    NoTlsConfig {
+        /// The URL.
+        url: String,
+    },
+    /// The TLS configuration cannot be used with the URL.
+    #[cfg(feature = "tls")]
+    TlsConfig(crate::tls::TlsConfigError),
+    /// TLS is required, but is not available for this kind of transport.
+    #[cfg(feature = "tls")]
+    NoTlsTransport {
+        /// The URL or the address.
+        server: String,
+    },
     /// No address of the host accepted a connection. The fields describe the last attempt.
     Setup {
         /// The address that was tried last.
@@ -55,6 +70,14 @@ impl fmt::Display for ConnectError {
             }
             Self::Resolve { host, .. } => write!(f, "cannot resolve {host}"),
             Self::Setup { peer, .. } => write!(f, "cannot connect to {peer}"),
+            #[cfg(feature = "tls")]
+            Self::NoTlsConfig { url } => write!(f, "TLS with {url} needs an authority: call ChannelBuilder::tls"),
+            #[cfg(feature = "tls")]
+            Self::TlsConfig(error) => error.fmt(f),
+            #[cfg(feature = "tls")]
+            Self::NoTlsTransport { server } => {
+                write!(f, "TLS is required, but not available for {server}: use tcp:// or another policy")
+            }
             Self::BackOff { retry_in, last } => write!(f, "{last}, next attempt in {retry_in:?}"),
         }
     }
@@ -67,6 +90,10 @@ impl Error for ConnectError {
             Self::DuplicateService { .. } => None,
             Self::Resolve { source, .. } => Some(&**source),
             Self::Setup { source, .. } => Some(source),
+            #[cfg(feature = "tls")]
+            Self::NoTlsConfig { .. } | Self::NoTlsTransport { .. } => None,
+            #[cfg(feature = "tls")]
+            Self::TlsConfig(error) => error.source(),
             // The message is that of the last attempt, so the cause is as well.
             Self::BackOff { last, .. } => last.source(),
         }

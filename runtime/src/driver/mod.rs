@@ -27,7 +27,7 @@ pub(crate) use self::{
     pending::PendingCall,
     port::DriverPort,
     task::spawn,
-    tcp::TcpIo,
+    tcp::{ByteStream, TcpIo},
 };
 
 #[cfg(test)]

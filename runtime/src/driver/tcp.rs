@@ -1,12 +1,13 @@
-//! The I/O of a TCP connection with record marking.
+//! The I/O of a byte-stream connection with record marking.
 
 use std::{
-    io::{self, ErrorKind},
+    io::{self, ErrorKind, IoSlice},
     pin::Pin,
     task::{Context, Poll},
 };
 
-use tokio::{io::AsyncWrite as _, net::TcpStream};
+use bytes::{BytesMut, buf::Limit};
+use tokio::{io::AsyncWrite, net::TcpStream};
 
 use super::EngineIo;
 use crate::{
@@ -17,15 +18,50 @@ use crate::{
 /// Maximum number of system calls in either direction before the engine processes their results.
 const MAX_CALLS: usize = 16;
 
-/// The I/O of a TCP connection with record marking (RFC 5531 §11).
-pub(crate) struct TcpIo {
-    stream: TcpStream,
+/// A byte stream that carries records: a TCP connection, or a TLS session on one.
+///
+/// Errors of the kinds `WouldBlock` and `Interrupted` mean that the same operation is to be tried again.
+pub(crate) trait ByteStream: Send + 'static {
+    /// Writes bytes of `slices`, which are not empty. Returns the number of bytes written.
+    fn poll_write(&mut self, slices: &[IoSlice<'_>], cx: &mut Context<'_>) -> Poll<io::Result<usize>>;
+
+    /// Sends written bytes that the stream has buffered.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// Reads available bytes into `room`. Returns their number, 0 at the end of the stream.
+    fn poll_read(&mut self, room: &mut Limit<&mut BytesMut>, cx: &mut Context<'_>) -> Poll<io::Result<usize>>;
+
+    /// Sends buffered bytes and closes the local side of the stream.
+    fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+}
+
+impl ByteStream for TcpStream {
+    fn poll_write(&mut self, slices: &[IoSlice<'_>], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.poll_write_ready(cx).map(|ready| ready.and_then(|()| self.try_write_vectored(slices)))
+    }
+
+    fn poll_flush(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_read(&mut self, room: &mut Limit<&mut BytesMut>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.poll_read_ready(cx).map(|ready| ready.and_then(|()| self.try_read_buf(room)))
+    }
+
+    fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        AsyncWrite::poll_shutdown(Pin::new(self), cx)
+    }
+}
+
+/// The I/O of a byte-stream connection with record marking (RFC 5531 §11).
+pub(crate) struct TcpIo<S = TcpStream> {
+    stream: S,
     /// The engine of a byte stream posts no work.
     port: (),
 }
 
-impl TcpIo {
-    pub(crate) fn new(stream: TcpStream) -> Self {
+impl<S: ByteStream> TcpIo<S> {
+    pub(crate) fn new(stream: S) -> Self {
         Self { stream, port: () }
     }
 
@@ -36,10 +72,7 @@ impl TcpIo {
             if slices.is_empty() {
                 break;
             }
-            let sent = match self.stream.poll_write_ready(cx) {
-                Poll::Pending => return Ok(()),
-                Poll::Ready(ready) => ready.and_then(|()| self.stream.try_write_vectored(&slices)),
-            };
+            let Poll::Ready(sent) = self.stream.poll_write(&slices, cx) else { return Ok(()) };
             drop(slices);
             match sent {
                 Ok(len) => engine.sent(len),
@@ -47,8 +80,11 @@ impl TcpIo {
                 Err(error) => return Err(error),
             }
         }
+        if let Poll::Ready(done) = self.stream.poll_flush(cx) {
+            done?;
+        }
         if engine.wants_shutdown()
-            && let Poll::Ready(done) = Pin::new(&mut self.stream).poll_shutdown(cx)
+            && let Poll::Ready(done) = self.stream.poll_shutdown(cx)
         {
             done?;
             engine.shut_down();
@@ -62,10 +98,7 @@ impl TcpIo {
             if !engine.wants_input() || (engine.has_input() && engine.missing() == 0) {
                 break;
             }
-            let received = match self.stream.poll_read_ready(cx) {
-                Poll::Pending => break,
-                Poll::Ready(ready) => ready.and_then(|()| self.stream.try_read_buf(&mut engine.room())),
-            };
+            let Poll::Ready(received) = self.stream.poll_read(&mut engine.room(), cx) else { break };
             match received {
                 Ok(0) => {
                     engine.ended();
@@ -80,7 +113,7 @@ impl TcpIo {
     }
 }
 
-impl EngineIo for TcpIo {
+impl<S: ByteStream> EngineIo for TcpIo<S> {
     type Engine = StreamConnection;
 
     fn port(&mut self) -> &mut () {

@@ -28,11 +28,15 @@ mod first_message_nudge;
 mod io_error;
 pub mod iwarp;
 pub(crate) mod socket;
+#[cfg(feature = "tls")]
+mod tls_error;
 #[cfg(feature = "_verbs")]
 #[cfg_attr(docsrs, doc(cfg(any(feature = "verbs-bindings", feature = "verbs", feature = "verbs-dlopen"))))]
 pub mod verbs;
 
 pub use io_error::IoError;
+#[cfg(feature = "tls")]
+pub use tls_error::TlsError;
 
 /// A work request identifier. The caller chooses it, and the completion returns it unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -442,6 +446,10 @@ pub enum SetupError {
     /// The time limit for connection set-up, which has expired.
     #[error("connection set-up timed out after {0:?}")]
     TimedOut(Duration),
+    /// No TLS session could be established (RFC 9289).
+    #[cfg(feature = "tls")]
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 impl From<std::io::Error> for SetupError {

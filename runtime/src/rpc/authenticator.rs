@@ -25,13 +25,25 @@ pub struct ReceivedCall<'a> {
     pub peer_addr: SocketAddr,
     /// The local address of the connection.
     pub local_addr: SocketAddr,
+    /// The TLS session of the connection. `None` without TLS.
+    #[cfg(feature = "tls")]
+    pub tls: Option<&'a super::TlsSession>,
 }
 
 impl<'a> ReceivedCall<'a> {
     /// Creates a call without arguments. The local address is that of the peer. Set the fields that differ.
     #[must_use]
     pub fn new(header: &'a CallHeader, peer_addr: SocketAddr) -> Self {
-        Self { header, signed: &[], arguments: &[], is_reduced: false, peer_addr, local_addr: peer_addr }
+        Self {
+            header,
+            signed: &[],
+            arguments: &[],
+            is_reduced: false,
+            peer_addr,
+            local_addr: peer_addr,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
     }
 }
 

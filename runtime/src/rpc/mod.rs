@@ -12,6 +12,8 @@ mod error;
 mod reply;
 #[cfg(feature = "std")]
 mod security;
+#[cfg(feature = "tls")]
+mod tls_session;
 mod words;
 
 pub mod wire {
@@ -35,6 +37,8 @@ pub use security::{
     CallIdentity, CallSecurity, ControlCall, ControlReply, Principal, Protection, ProtectionLevel, Seal, Secured,
     Security, SecurityError, SecurityFuture, SecurityLink,
 };
+#[cfg(feature = "tls")]
+pub use tls_session::{TlsIdentity, TlsSession};
 pub use wire::{AuthFlavor, AuthStat, AuthsysParms, OpaqueAuth, RPC_VERS};
 #[cfg(feature = "std")]
 pub(crate) use words::peek_words;

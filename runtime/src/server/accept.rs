@@ -11,11 +11,15 @@ use tokio::{
 use super::{handle::ServerShared, listed::ListedConnection};
 use crate::{
     chain::ErrorChain,
-    config::ConnectionConfig,
     driver::{self, DriverConfig, DriverCore, DriverPort, EngineIo, RdmaIo, TcpIo},
     engine::Role,
     provider::{ConnectRequest as _, Incoming as _, Listener, SetupError},
     session::{CallHandlers, ServedConnection, SetUp},
+};
+#[cfg(feature = "tls")]
+use crate::{
+    provider::socket,
+    tls::{self, TlsOrTcp, TlsPolicy, TlsServerConfig},
 };
 
 /// Pause after an error of the listener. Errors such as too many open files would repeat at once.
@@ -41,10 +45,11 @@ pub(super) trait ConnectionSource: Send + Sync + 'static {
     /// Waits for the next connection. Does not wait for data from the peer.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Incoming, SocketAddr)>> + Send;
 
-    /// Sets a connection up.
+    /// Sets a connection up, within the time limits of the server.
     fn set_up(
+        &self,
         incoming: Self::Incoming,
-        config: &ConnectionConfig,
+        shared: &ServerShared,
     ) -> impl Future<Output = Result<SetUp<Self::Io>, SetupError>> + Send;
 }
 
@@ -65,9 +70,17 @@ impl<L: Listener> ConnectionSource for RdmaSource<L> {
         Ok((incoming, peer))
     }
 
-    async fn set_up(incoming: L::IncomingConnection, config: &ConnectionConfig) -> Result<SetUp<Self::Io>, SetupError> {
-        let request = incoming.request(config.setup_timeout).await?;
-        let connected = request.accept(config.setup_params()).await?;
+    async fn set_up(
+        &self,
+        incoming: L::IncomingConnection,
+        shared: &ServerShared,
+    ) -> Result<SetUp<Self::Io>, SetupError> {
+        let config = &shared.callbacks.connection;
+        let connected = tokio::time::timeout(config.setup_timeout, async {
+            let request = incoming.request(config.setup_timeout).await?;
+            request.accept(config.setup_params()).await
+        });
+        let connected = connected.await.map_err(|_| SetupError::TimedOut(config.setup_timeout))??;
         Ok(SetUp::rdma(config, Role::Server, config.engine.versions.clone(), connected))
     }
 }
@@ -97,8 +110,46 @@ impl ConnectionSource for TcpSource {
         self.listener.accept().await
     }
 
-    async fn set_up(stream: TcpStream, config: &ConnectionConfig) -> Result<SetUp<TcpIo>, SetupError> {
-        SetUp::tcp(config, Role::Server, stream)
+    async fn set_up(&self, stream: TcpStream, shared: &ServerShared) -> Result<SetUp<TcpIo>, SetupError> {
+        SetUp::tcp(&shared.callbacks.connection, Role::Server, stream)
+    }
+}
+
+/// A source of TCP connections whose clients may or must use TLS (RFC 9289).
+#[cfg(feature = "tls")]
+pub(super) struct TlsSource {
+    tcp: TcpSource,
+    config: TlsServerConfig,
+    policy: TlsPolicy,
+}
+
+#[cfg(feature = "tls")]
+impl TlsSource {
+    pub(super) fn new(tcp: TcpSource, config: TlsServerConfig, policy: TlsPolicy) -> Self {
+        Self { tcp, config, policy }
+    }
+}
+
+#[cfg(feature = "tls")]
+impl ConnectionSource for TlsSource {
+    type Incoming = TcpStream;
+    type Io = TcpIo<TlsOrTcp>;
+
+    fn local_addr(&self) -> SocketAddr {
+        self.tcp.local_addr()
+    }
+
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        self.tcp.accept().await
+    }
+
+    async fn set_up(&self, stream: TcpStream, shared: &ServerShared) -> Result<SetUp<Self::Io>, SetupError> {
+        let connection = &shared.callbacks.connection;
+        socket::prepare(&stream)?;
+        let addrs = (stream.peer_addr()?, stream.local_addr()?);
+        let null = |program, version| shared.registry.null(program, version);
+        let set_up = tls::accept(stream, &self.config, self.policy, connection.idle_timeout, null).await?;
+        Ok(SetUp::tls(connection, Role::Server, addrs, set_up))
     }
 }
 
@@ -128,9 +179,9 @@ impl<S: ConnectionSource> Accept for Acceptor<S> {
                     shared.setup_failed();
                     continue;
                 };
-                let shared = Arc::clone(&shared);
+                let (source, shared) = (Arc::clone(&self.0), Arc::clone(&shared));
                 setups.spawn(async move {
-                    if let Err(error) = set_up::<S>(incoming, &shared, room).await {
+                    if let Err(error) = set_up(&*source, incoming, &shared, room).await {
                         tracing::info!(target: "rpcrdma", %peer, error = %ErrorChain(&error), "connection set-up failed");
                         shared.setup_failed();
                     }
@@ -141,14 +192,13 @@ impl<S: ConnectionSource> Accept for Acceptor<S> {
 }
 
 async fn set_up<S: ConnectionSource>(
+    source: &S,
     incoming: S::Incoming,
     shared: &Arc<ServerShared>,
     room: OwnedSemaphorePermit,
 ) -> Result<(), SetupError> {
     let config = &shared.callbacks.connection;
-    let SetUp { engine, io, info } = tokio::time::timeout(config.setup_timeout, S::set_up(incoming, config))
-        .await
-        .map_err(|_| SetupError::TimedOut(config.setup_timeout))??;
+    let SetUp { engine, io, info } = source.set_up(incoming, shared).await?;
     let peer_addr = info.peer_addr;
     let port = Arc::new(DriverPort::new(shared.callbacks.max_calls));
     let connection = ServedConnection { info, port: Arc::clone(&port), back: Arc::clone(&shared.callbacks) };

@@ -6,10 +6,14 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::task::JoinSet;
 
+#[cfg(feature = "tls")]
+use super::accept::TlsSource;
 use super::{
     accept::{Accept, Acceptor, RdmaSource, TcpSource},
     handle::{ServerHandle, ServerPhase, ServerShared},
 };
+#[cfg(feature = "tls")]
+use crate::tls::{TlsPolicy, TlsServerConfig};
 use crate::{
     config::ConnectionConfig,
     engine::stream::StreamConfig,
@@ -38,6 +42,13 @@ pub enum BindError {
         url: String,
         /// The error of the resolver or the listener.
         source: std::io::Error,
+    },
+    /// A URL asks for TLS, but the server has no certificate.
+    #[cfg(feature = "tls")]
+    #[error("TLS on {url} needs a certificate: call ServerBuilder::tls")]
+    NoTlsConfig {
+        /// The URL.
+        url: String,
     },
     /// No listener was configured.
     #[error("no listener configured: call ServerBuilder::listen or listen_with")]
@@ -82,6 +93,8 @@ pub struct ServerBuilder {
     max_connections: usize,
     max_memory: u64,
     grace: Duration,
+    #[cfg(feature = "tls")]
+    tls: Option<TlsServerConfig>,
 }
 
 impl Default for ServerBuilder {
@@ -97,6 +110,8 @@ impl Default for ServerBuilder {
             max_connections: 1024,
             max_memory: 1 << 30,
             grace: Duration::from_secs(30),
+            #[cfg(feature = "tls")]
+            tls: None,
         }
     }
 }
@@ -149,6 +164,14 @@ impl ServerBuilder {
     /// Sets the authenticator of calls. Default: [`StandardAuthenticator`], which accepts AUTH_NONE and AUTH_SYS.
     pub fn authenticator(mut self, authenticator: impl Authenticator) -> Self {
         self.authenticator = Arc::new(authenticator);
+        self
+    }
+
+    /// Sets the certificates and the policy for TLS on `tcp://` (RFC 9289). The option `tls` of a [`Url`] overrides the policy.
+    /// Connections of other schemes are not protected.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, config: TlsServerConfig) -> Self {
+        self.tls = Some(config);
         self
     }
 
@@ -282,7 +305,7 @@ impl ServerBuilder {
                     }
                     Scheme::Tcp => {
                         let tcp = socket::listen(addr, self.shares_ports).map_err(listen)?;
-                        Box::new(Acceptor(Arc::new(TcpSource::new(tcp).map_err(listen)?)))
+                        self.tcp_acceptor(&url, TcpSource::new(tcp).map_err(listen)?)?
                     }
                 };
                 urls.push(url.at(acceptor.local_addr()).to_string());
@@ -309,6 +332,29 @@ impl ServerBuilder {
         };
         let shared = Arc::new(ServerShared::new(registry, callbacks, budget, self.max_connections, self.grace));
         Ok(Server { acceptors: self.acceptors, urls, shared })
+    }
+}
+
+#[cfg(feature = "tls")]
+impl ServerBuilder {
+    /// Returns the acceptor for a `tcp` URL.
+    fn tcp_acceptor(&self, url: &Url, source: TcpSource) -> Result<Box<dyn Accept>, BindError> {
+        let configured = self.tls.as_ref().map_or(TlsPolicy::Off, TlsServerConfig::policy);
+        match (url.tls().unwrap_or(configured), &self.tls) {
+            (TlsPolicy::Off, _) => Ok(Box::new(Acceptor(Arc::new(source)))),
+            (policy, Some(config)) => Ok(Box::new(Acceptor(Arc::new(TlsSource::new(source, config.clone(), policy))))),
+            (_, None) => Err(BindError::NoTlsConfig { url: url.to_string() }),
+        }
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+impl ServerBuilder {
+    /// Returns the acceptor for a `tcp` URL.
+    // The same signature as with TLS.
+    #[allow(clippy::unnecessary_wraps, clippy::unused_self)]
+    fn tcp_acceptor(&self, _url: &Url, source: TcpSource) -> Result<Box<dyn Accept>, BindError> {
+        Ok(Box::new(Acceptor(Arc::new(source))))
     }
 }
 

@@ -103,6 +103,14 @@ impl Context {
         self.principal.as_deref()
     }
 
+    /// Returns the TLS session of the connection, with the certificate of the peer. `None` without TLS. A handler can insist on a
+    /// session or an identity, and reject other calls with AUTH_TOOWEAK.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(&self) -> Option<&crate::rpc::TlsSession> {
+        self.connection.info.tls.as_deref()
+    }
+
     /// Returns the pool to allocate eligible results from: fill the buffer of `pool().alloc(len)`, and freeze it. The memory
     /// returns to the pool once the result was sent.
     #[must_use]

@@ -5,6 +5,9 @@ use std::{net::SocketAddr, ops::RangeInclusive};
 use bytes::Bytes;
 use tokio::net::TcpStream;
 
+#[cfg(feature = "tls")]
+use crate::tls::{TlsOrTcp, TlsSetUp};
+
 use crate::{
     config::ConnectionConfig,
     driver::{EngineIo, RdmaIo, TcpIo},
@@ -38,6 +41,9 @@ pub struct ChannelInfo {
     pub version: Option<u32>,
     /// The peer's transport properties (RPC-over-RDMA v2 §5.2). `None` in version 1.
     pub properties: Option<Properties>,
+    /// The TLS session that protects the connection. `None` without TLS.
+    #[cfg(feature = "tls")]
+    pub tls: Option<std::sync::Arc<crate::rpc::TlsSession>>,
 }
 
 impl ChannelInfo {
@@ -53,6 +59,8 @@ impl ChannelInfo {
             remote_invalidation: false,
             version: None,
             properties: None,
+            #[cfg(feature = "tls")]
+            tls: None,
         }
     }
 
@@ -91,5 +99,26 @@ impl SetUp<TcpIo> {
         socket::prepare(&stream)?;
         let info = ChannelInfo::new(Transport::Tcp, stream.peer_addr()?, stream.local_addr()?, Bytes::new());
         Ok(Self { engine: config.stream_engine(role), io: TcpIo::new(stream), info })
+    }
+}
+
+#[cfg(feature = "tls")]
+impl SetUp<TcpIo<TlsOrTcp>> {
+    /// Starts record marking on a TCP connection whose set-up may have started TLS (RFC 9289). `peer_addr` and `local_addr` are
+    /// those of the connection.
+    pub(crate) fn tls(
+        config: &ConnectionConfig,
+        role: Role,
+        (peer_addr, local_addr): (SocketAddr, SocketAddr),
+        set_up: TlsSetUp,
+    ) -> Self {
+        let TlsSetUp { stream, session, received } = set_up;
+        let mut info = ChannelInfo::new(Transport::Tcp, peer_addr, local_addr, Bytes::new());
+        info.tls = session;
+        let mut engine = config.stream_engine(role);
+        if !received.is_empty() {
+            engine.receive(&received);
+        }
+        Self { engine, io: TcpIo::new(stream), info }
     }
 }

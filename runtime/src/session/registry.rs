@@ -56,6 +56,12 @@ impl ServiceRegistry {
         Err(RpcError::ProgramMismatch { low, high })
     }
 
+    /// Returns the outcome of a NULL call.
+    #[cfg(feature = "tls")]
+    pub(crate) fn null(&self, program: u32, version: u32) -> Result<(), RpcError> {
+        self.find(program, version).map(|_| ())
+    }
+
     /// Decodes the header of a call, and asks the authenticator about the call. An error is the reply to a malformed header.
     // An error is rare and moved once. Boxing it would require an allocation.
     #[allow(clippy::result_large_err)]
@@ -84,7 +90,14 @@ impl ServiceRegistry {
         received.arguments = message.get(arguments_at..).unwrap_or_default();
         received.is_reduced = !incoming.reads.is_empty();
         received.local_addr = connection.info.local_addr;
-        let authentication = self.authenticator.authenticate(&received);
+        #[cfg(feature = "tls")]
+        {
+            received.tls = connection.info.tls.as_deref();
+        }
+        let authentication = match misplaced_probe(&header) {
+            Some(refusal) => refusal,
+            None => self.authenticator.authenticate(&received),
+        };
         let CallHeader { xid, program, version, procedure, .. } = header;
         Ok((CallHead { xid, program, version, procedure, arguments_at }, authentication))
     }
@@ -111,6 +124,19 @@ impl ServiceRegistry {
             Err(error) => Err(head.refuse(error, caller.security.as_deref(), connection)),
         }
     }
+}
+
+/// Returns the refusal of a call with the flavor AUTH_TLS. Only the first call of a connection may have it, and is not
+/// dispatched (RFC 9289 §4.1).
+#[cfg(feature = "tls")]
+fn misplaced_probe(header: &CallHeader) -> Option<Authentication> {
+    let is_probe = header.credential.flavor == crate::tls::AUTH_TLS;
+    is_probe.then(|| Authentication::Rejected(crate::rpc::AuthStat::AuthBadcred.into()))
+}
+
+#[cfg(not(feature = "tls"))]
+fn misplaced_probe(_header: &CallHeader) -> Option<Authentication> {
+    None
 }
 
 /// The header of an authenticated call.

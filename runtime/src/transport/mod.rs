@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::{fmt, io};
 
 use tokio::net::TcpListener;
-pub use url::{Scheme, Url, UrlError};
+pub use url::{Scheme, TlsPolicy, UnknownTlsPolicy, Url, UrlError};
 
 use crate::provider::iwarp::{IwarpConfig, IwarpConnector, IwarpListener};
 #[cfg(feature = "_verbs")]

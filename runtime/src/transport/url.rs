@@ -37,15 +37,62 @@ impl Scheme {
     }
 }
 
+/// The use of TLS on a `tcp` connection (RFC 9289).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum TlsPolicy {
+    /// No TLS. A client does not ask for it, and a server does not offer it.
+    Off,
+    /// TLS if the peer supports it, and no TLS otherwise. Protects against eavesdropping only: whoever can change data on its
+    /// way can also remove the offer of TLS (RFC 9289 §6.1).
+    Opportunistic,
+    /// TLS, or no connection.
+    #[default]
+    Required,
+}
+
+impl TlsPolicy {
+    /// Returns the policy as it is written in a URL.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Opportunistic => "opportunistic",
+            Self::Required => "required",
+        }
+    }
+}
+
+impl fmt::Display for TlsPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for TlsPolicy {
+    type Err = UnknownTlsPolicy;
+
+    fn from_str(text: &str) -> Result<Self, UnknownTlsPolicy> {
+        let all = [Self::Off, Self::Opportunistic, Self::Required];
+        all.into_iter().find(|policy| policy.as_str() == text).ok_or_else(|| UnknownTlsPolicy(text.to_owned()))
+    }
+}
+
+/// The error of parsing a [`TlsPolicy`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown TLS policy `{0}`, expected off, opportunistic or required")]
+pub struct UnknownTlsPolicy(String);
+
 /// The address of a server, to connect to or to listen on: `scheme://host:port[?option=value[&option=value]]`.
 ///
-/// `host` is a name, an IPv4 address, or an IPv6 address in brackets. `tcp` has no options.
+/// `host` is a name, an IPv4 address, or an IPv6 address in brackets.
 ///
 /// | option | scheme | meaning |
 /// | --- | --- | --- |
 /// | `crc=on`, `crc=off` | `iwarp` | Requests the CRC of RFC 5044, or not. Default `on` |
 /// | `busy=MICROSECONDS` | `rdma` | Time to poll for completions before waiting for an event, at most 1000000. Default 0 |
 /// | `version=1`, `version=2` | `iwarp`, `rdma` | The only version of RPC-over-RDMA that a client offers. Default: both |
+/// | `tls=off`, `tls=opportunistic`, `tls=required` | `tcp` | The [policy](TlsPolicy) for TLS, in place of that of the TLS configuration. All but `off` need the feature `tls` |
 ///
 /// ```
 /// use rpcrdma::transport::{Scheme, Url};
@@ -62,6 +109,7 @@ pub struct Url {
     crc: bool,
     busy_poll: Duration,
     version: Option<u32>,
+    tls: Option<TlsPolicy>,
 }
 
 /// The error of parsing a transport URL.
@@ -104,13 +152,20 @@ pub enum UrlError {
     },
     /// The scheme does not have this option, or the option does not have this value.
     #[error(
-        "`{url}` has the unknown option `{option}`, expected crc=on|off (iwarp), busy=MICROSECONDS (rdma), version=1|2 (both)"
+        "`{url}` has the unknown option `{option}`, expected crc=on|off (iwarp), busy=MICROSECONDS (rdma), version=1|2 (both), \
+         tls=off|opportunistic|required (tcp)"
     )]
     UnknownOption {
         /// The text of the URL.
         url: String,
         /// The option and its value.
         option: String,
+    },
+    /// The URL asks for TLS, which is not built in.
+    #[error("`{url}` asks for TLS, which is not part of this build (feature `tls`)")]
+    NoTls {
+        /// The text of the URL.
+        url: String,
     },
 }
 
@@ -125,6 +180,7 @@ impl Url {
             crc: true,
             busy_poll: Duration::ZERO,
             version: None,
+            tls: None,
         }
     }
 
@@ -167,6 +223,12 @@ impl Url {
     #[must_use]
     pub fn version(&self) -> Option<u32> {
         self.version
+    }
+
+    /// Returns the policy for TLS (`tls=off|opportunistic|required`), or `None` for that of the TLS configuration.
+    #[must_use]
+    pub fn tls(&self) -> Option<TlsPolicy> {
+        self.tls
     }
 
     /// Resolves the host with the system's resolver, and returns its addresses. There is at least one.
@@ -230,8 +292,15 @@ impl FromStr for Url {
             .filter(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
             .and_then(|port| port.parse().ok())
             .ok_or_else(|| UrlError::BadPort { url: url() })?;
-        let mut parsed =
-            Self { scheme, host: host.to_owned(), port, crc: true, busy_poll: Duration::ZERO, version: None };
+        let mut parsed = Self {
+            scheme,
+            host: host.to_owned(),
+            port,
+            crc: true,
+            busy_poll: Duration::ZERO,
+            version: None,
+            tls: None,
+        };
         for option in query.into_iter().flat_map(|query| query.split('&')).filter(|option| !option.is_empty()) {
             let known = match (scheme, option.split_once('=')) {
                 (Scheme::Iwarp, Some(("crc", "on"))) => true,
@@ -243,6 +312,13 @@ impl FromStr for Url {
                 (Scheme::Rdma, Some(("busy", microseconds))) => {
                     parsed.busy_poll = Duration::from_micros(microseconds.parse().unwrap_or(u64::MAX));
                     parsed.busy_poll <= Duration::from_secs(1)
+                }
+                (Scheme::Tcp, Some(("tls", policy))) => {
+                    parsed.tls = policy.parse().ok();
+                    if !cfg!(feature = "tls") && parsed.tls.is_some_and(|policy| policy != TlsPolicy::Off) {
+                        return Err(UrlError::NoTls { url: url() });
+                    }
+                    parsed.tls.is_some()
                 }
                 (Scheme::Tcp, _) => false,
                 (_, Some(("version", version @ ("1" | "2")))) => {
@@ -277,8 +353,11 @@ impl fmt::Display for Url {
             write!(f, "{mark}busy={}", self.busy_poll.as_micros())?;
             mark = '&';
         }
-        match self.version {
-            Some(version) => write!(f, "{mark}version={version}"),
+        if let Some(version) = self.version {
+            write!(f, "{mark}version={version}")?;
+        }
+        match self.tls {
+            Some(policy) => write!(f, "{mark}tls={policy}"),
             None => Ok(()),
         }
     }
@@ -314,6 +393,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn tls_off() {
+        let url: Url = "tcp://host:1?tls=off".parse().unwrap();
+        assert_eq!((url.tls(), url.to_string().as_str()), (Some(TlsPolicy::Off), "tcp://host:1?tls=off"));
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn tls() {
+        for policy in [TlsPolicy::Opportunistic, TlsPolicy::Required] {
+            let text = format!("tcp://[::1]:7?tls={policy}");
+            let url: Url = text.parse().unwrap();
+            assert_eq!((url.tls(), url.to_string()), (Some(policy), text));
+        }
+    }
+
     #[cfg(feature = "_verbs")]
     #[test]
     fn rdma() {
@@ -344,6 +439,12 @@ mod tests {
             ("iwarp://host:+1", "no port"),
             ("iwarp://host:1/export", "no path"),
             ("tcp://host:1?crc=off", "(iwarp)"),
+            ("tcp://host:1?tls=yes", "tls=off|opportunistic|required"),
+            ("iwarp://host:1?tls=required", "(tcp)"),
+            #[cfg(not(feature = "tls"))]
+            ("tcp://host:1?tls=required", "(feature `tls`)"),
+            #[cfg(not(feature = "tls"))]
+            ("tcp://host:1?tls=opportunistic", "(feature `tls`)"),
             ("iwarp://host:1?crc=maybe", "crc=on|off"),
             ("iwarp://host:1?version=3", "version=1|2"),
         ] {

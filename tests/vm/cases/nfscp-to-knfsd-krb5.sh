@@ -6,5 +6,5 @@
 . /suite/guest/krb5.sh
 realm_up
 svcgssd_up
-KNFSD_SEC=krb5:krb5i:krb5p knfsd_up
+KNFSD_OPTIONS=sec=krb5:krb5i:krb5p knfsd_up
 nfscp_knfsd_krb5 "nfs3+rdma://$NAMED:20049"

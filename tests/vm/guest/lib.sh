@@ -1,6 +1,6 @@
 # Functions for cases. A case ends at the first command that fails; `fail` gives a reason.
 #
-#   $FABRIC  rxe or siw          $DEVICE  rxe0 or siw0
+#   $FABRIC  rxe, siw or tcp     $DEVICE  rxe0 or siw0, none with tcp
 #   $CLOCK   real, or counted (by instructions)
 #   $ADDR    the device's IPv4 address, $ADDR6 its IPv6 address
 #   $BIN     the project's programs
@@ -152,10 +152,11 @@ device_gone() {
   wait "$removal" || fail "the device could not be removed"
 }
 
-# knfsd_up: starts Linux's NFS server with /srv/nfs in memory, exported over RDMA on port 20049, and MOUNT over TCP. $KNFSD_SEC has
-# the security flavors.
+# knfsd_up: starts Linux's NFS server with /srv/nfs in memory, exported over RDMA on port 20049, or with the fabric tcp over TCP on
+# port 2049, and MOUNT over TCP. $KNFSD_OPTIONS has more options of the export.
 knfsd_up() {
-  modprobe -a nfsd rpcrdma lockd
+  modprobe -a nfsd lockd
+  [ "$FABRIC" = tcp ] || modprobe rpcrdma
   # The lock manager's grace period, during which there are no delegations: 3 seconds instead of 50.
   echo 1 >/proc/sys/fs/nfs/nlm_grace_period
   echo 3 >/proc/sys/fs/nfs/nlm_timeout
@@ -165,7 +166,7 @@ knfsd_up() {
   chmod 1777 /srv/nfs
   rpcbind -w
   eventually 10 rpcinfo -p localhost >/dev/null
-  echo "/srv/nfs *(rw,fsid=0,no_root_squash,insecure,no_subtree_check${KNFSD_SEC:+,sec=$KNFSD_SEC})" >/etc/exports
+  echo '/srv/nfs *(rw,fsid=0,no_root_squash,insecure,no_subtree_check'"${KNFSD_OPTIONS:+,$KNFSD_OPTIONS})" >/etc/exports
   exportfs -ra
   rpc.mountd
   knfsd_start
@@ -176,7 +177,7 @@ knfsd_start() {
   rpc.nfsd --no-udp 4
   # End NFS 4's grace period: no client has anything to reclaim.
   echo Y >/proc/fs/nfsd/v4_end_grace
-  echo 'rdma 20049' >/proc/fs/nfsd/portlist
+  [ "$FABRIC" = tcp ] || echo 'rdma 20049' >/proc/fs/nfsd/portlist
 }
 
 # nfs_mount VERSION FOLDER [OPTIONS]: mounts knfsd's export over RDMA
@@ -237,6 +238,6 @@ cleanup() {
   fi
   # A failed case may not have restored these, and other cases need them.
   [ -z "${PORT_RANGE:-}" ] || echo "$PORT_RANGE" >/proc/sys/net/ipv4/ip_local_port_range
-  [ -e "/sys/class/infiniband/$DEVICE" ] || device_made
+  [ "$FABRIC" = tcp ] || [ -e "/sys/class/infiniband/$DEVICE" ] || device_made
   if [ -n "${CAPTURE:-}" ] && [ -e "$SCRATCH/$CAPTURE.pcap" ]; then cp "$SCRATCH/$CAPTURE.pcap" "/out/$CAPTURE.pcap"; fi
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, builder::ValueParser};
 use rpcrdma_examples::{
     blobstore::ValidName,
-    command::{ClientSec, Logging, RpcRdmaVersion, ServerSec, parse_size},
+    command::{ClientSec, Logging, RpcRdmaVersion, ServerSec, TlsClientArgs, TlsServerArgs, parse_size},
 };
 use tokio::runtime::Builder;
 
@@ -83,6 +83,8 @@ pub(crate) struct ServeArgs {
     pub(crate) sec: ServerSec,
     #[command(flatten)]
     pub(crate) rpcrdma: RpcRdmaVersion,
+    #[command(flatten)]
+    pub(crate) tls: TlsServerArgs,
 }
 
 /// Threads of a server.
@@ -141,6 +143,8 @@ pub(crate) struct ServerArgs {
     pub(crate) sec: ClientSec,
     #[command(flatten)]
     pub(crate) rpcrdma: RpcRdmaVersion,
+    #[command(flatten)]
+    pub(crate) tls: TlsClientArgs,
 }
 
 #[derive(Debug, Args)]

@@ -10,7 +10,10 @@ use rpcrdma::{
 };
 use rpcrdma_examples::{
     blobstore::{
-        protocol::{blob_watcher_v1::BlobWatcherV1Server, blobstore_v1::BlobstoreV1Client},
+        protocol::{
+            blob_watcher_v1::BlobWatcherV1Server,
+            blobstore_v1::{self, BlobstoreV1Client},
+        },
         transfer::{BlobClient, TransferError, TransferOptions},
         watch::Watcher,
     },
@@ -45,7 +48,9 @@ impl Connection {
     async fn build(builder: ChannelBuilder, server: &ServerArgs, moving: TransferArgs) -> anyhow::Result<Self> {
         let url = server.url.as_str();
         let depth = usize::from(moving.depth);
-        let builder = builder
+        let tls = server.tls.read(blobstore_v1::PROGRAM, blobstore_v1::VERSION)?;
+        let builder = tls
+            .apply(builder)
             .versions(server.rpcrdma.allowed())
             .credits(u32::from(moving.depth).max(32))
             .call_timeout(CALL_TIMEOUT);

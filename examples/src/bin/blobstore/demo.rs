@@ -17,7 +17,7 @@ use rpcrdma::engine::ConnectionCounters;
 use rpcrdma_examples::say;
 use rpcrdma_examples::{
     blobstore::{ValidName, protocol::BlobChange, watch::Watcher},
-    command::ClientSec,
+    command::{ClientSec, TlsClientArgs},
 };
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
@@ -48,7 +48,12 @@ pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let mut server = ServerProcess::start(&work.path().join("store")).await?;
     say!("server    process {}, {}", server.id, server.url);
     let (watcher, mut changes) = Watcher::new(MAX_SOURCES);
-    let whom = ServerArgs { url: server.url.clone(), sec: ClientSec::default(), rpcrdma: args.rpcrdma };
+    let whom = ServerArgs {
+        url: server.url.clone(),
+        sec: ClientSec::default(),
+        rpcrdma: args.rpcrdma,
+        tls: TlsClientArgs::default(),
+    };
     let connection = Connection::open_watching(&whom, args.moving, watcher).await?;
     connection
         .blobs()

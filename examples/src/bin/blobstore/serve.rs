@@ -15,7 +15,7 @@ use rpcrdma_examples::{
         service::BlobService,
         store::{Store, StoreOptions},
     },
-    command::{self, RpcRdmaVersion, ServerSec, Stop},
+    command::{self, RpcRdmaVersion, ServerSec, Stop, TlsServerArgs},
     say,
 };
 use tokio::{io::AsyncReadExt as _, runtime::Builder, sync::oneshot, task::spawn_blocking};
@@ -26,7 +26,7 @@ use crate::cli::{DemoServerArgs, ServeArgs};
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let options = StoreOptions::default().with_max_blob(args.max_blob);
     let (server, others) =
-        start(&args.root, options, &args.listen, args.rpcrdma, &args.sec, args.threads.servers()).await?;
+        start(&args.root, options, &args.listen, args.rpcrdma, args.threads.servers(), (&args.sec, &args.tls)).await?;
     until_stopped(server, others).await
 }
 
@@ -100,9 +100,9 @@ pub(crate) async fn until_stopped(server: Server, others: Vec<OtherServer>) -> a
 /// closes however the parent process ends.
 pub(crate) async fn run_for_demo(args: DemoServerArgs) -> anyhow::Result<()> {
     let listen = ["iwarp://127.0.0.1:0".to_owned()];
-    let (server, _) =
-        start(&args.root, StoreOptions::default(), &listen, RpcRdmaVersion::default(), &ServerSec::default(), 1)
-            .await?;
+    let (options, version) = (StoreOptions::default(), RpcRdmaVersion::default());
+    let security = (&ServerSec::default(), &TlsServerArgs::default());
+    let (server, _) = start(&args.root, options, &listen, version, 1, security).await?;
     for url in server.urls() {
         say!("{url}");
     }
@@ -129,8 +129,8 @@ async fn start(
     options: StoreOptions,
     listen: &[String],
     rpcrdma: RpcRdmaVersion,
-    sec: &ServerSec,
     servers: usize,
+    (sec, tls): (&ServerSec, &TlsServerArgs),
 ) -> anyhow::Result<(Server, Vec<OtherServer>)> {
     let open = {
         let root = root.to_owned();
@@ -140,6 +140,7 @@ async fn start(
     let store = store.with_context(|| format!("cannot open the store in {}", root.display()))?;
     let service = BlobstoreV1Server::new(BlobService::new(Arc::new(store)));
     let secure = sec.authenticator(true)?;
-    let builder = || secure(Server::builder().service(service.clone()).versions(rpcrdma.allowed()));
+    let tls = tls.read()?;
+    let builder = || tls.apply(secure(Server::builder().service(service.clone()))).versions(rpcrdma.allowed());
     bind_all(builder, listen, servers).await
 }

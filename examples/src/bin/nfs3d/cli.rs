@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use rpcrdma_examples::{
-    command::{Logging, ServerSec, parse_size},
+    command::{Logging, ServerSec, TlsServerArgs, parse_size},
     nfs3d::DATA_MAX,
 };
 
@@ -53,6 +53,8 @@ pub(crate) struct Cli {
     /// READ in progress takes up to another MiB for its reply
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = memory)]
     pub(crate) max_memory: u64,
+    #[command(flatten)]
+    pub(crate) tls: TlsServerArgs,
     #[command(flatten)]
     pub(crate) logging: Logging,
 }

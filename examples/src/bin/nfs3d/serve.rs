@@ -43,11 +43,13 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
         Server::builder().service(NfsV3Server::new(service.clone())).connection(config).max_memory(cli.max_memory);
     // The export decides which flavors are accepted for which call.
     let secure = cli.sec.authenticator(false)?;
-    let nfs = secure(nfs);
+    let tls = cli.tls.read()?;
+    let nfs = tls.apply(secure(nfs));
     let nfs = cli.listen.iter().fold(nfs, ServerBuilder::listen).bind().await?;
     let mount = MountService::new(Arc::clone(&export), name.clone());
     // MOUNT is served over TCP (RFC 8267 §5.1).
-    let mount = secure(Server::builder().service(MountV3Server::new(mount))).listen(&cli.mount).bind().await?;
+    let mount = tls.apply(secure(Server::builder().service(MountV3Server::new(mount))));
+    let mount = mount.listen(&cli.mount).bind().await?;
 
     // Install the signal handlers before printing the URLs: whoever reads them may send a signal at once.
     let stop = Stop::new().context("cannot catch signals")?;

@@ -9,9 +9,10 @@ use bytes::Bytes;
 use clap::{Parser, builder::ValueParser};
 use rpcrdma::rpc::Credential;
 use rpcrdma_examples::{
-    command::{ClientSec, Logging, parse_seconds, parse_size},
+    command::{ClientSec, Logging, TlsClientArgs, parse_seconds, parse_size},
     nfscp::{client::Options, copy::CopyOptions, mount::MountOptions},
 };
+use rpcrdma_specs::{mount3::mount_v3, nfs3::nfs_v3};
 
 /// Copy files and directory trees to or from an NFS version 3 server, over RDMA or TCP
 ///
@@ -71,6 +72,12 @@ pub(crate) struct Cli {
     #[arg(short, long, conflicts_with_all = ["json", "verbose"])]
     pub(crate) quiet: bool,
     #[command(flatten)]
+    pub(crate) tls: TlsClientArgs,
+    /// Use of TLS for MOUNT, if not that of --tls. Linux's rpc.mountd does not offer TLS
+    #[cfg(feature = "tls")]
+    #[arg(long, value_name = "POLICY", requires = "tls_ca")]
+    pub(crate) mount_tls: Option<rpcrdma::tls::TlsPolicy>,
+    #[command(flatten)]
     pub(crate) logging: Logging,
 }
 
@@ -126,11 +133,17 @@ impl Cli {
         options.connect_timeout = self.timeout.min(options.connect_timeout);
         options.retry_for = self.retry;
         options.credential = credential.clone();
+        options.tls = self.tls.read(nfs_v3::PROGRAM, nfs_v3::VERSION)?;
         let mut mount = MountOptions::default();
         mount.port = self.mount_port;
         mount.rpcbind_port = self.rpcbind_port;
         mount.timeout = self.timeout.min(mount.timeout);
         mount.credential = credential;
+        mount.tls = self.tls.read(mount_v3::PROGRAM, mount_v3::VERSION)?;
+        #[cfg(feature = "tls")]
+        {
+            mount.tls_policy = self.mount_tls;
+        }
         Ok((options, mount))
     }
 }

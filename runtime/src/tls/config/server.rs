@@ -1,0 +1,228 @@
+//! The TLS configuration of a server.
+
+use std::{
+    fmt, io,
+    path::PathBuf,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use rustls::{
+    ServerConfig,
+    server::{NoServerSessionStorage, WebPkiClientVerifier},
+    version::TLS13,
+};
+use tokio::sync::Semaphore;
+
+use super::{
+    HANDSHAKE_TIMEOUT, TlsConfigError,
+    files::{self, CertificateFiles},
+    provider,
+};
+use crate::{tls::stream::ALPN, transport::TlsPolicy};
+
+/// The default limit of handshakes in progress.
+const MAX_HANDSHAKES: usize = 256;
+
+/// The TLS configuration of a server. Clones share the certificates, so that [`reload`](Self::reload) changes all of them.
+///
+/// See the [module](super::super) for an example.
+#[derive(Clone)]
+pub struct TlsServerConfig(Arc<Shared>);
+
+struct Shared {
+    settings: TlsServerBuilder,
+    current: RwLock<Arc<ServerConfig>>,
+    /// One permit for each handshake that may begin.
+    handshakes: Semaphore,
+}
+
+impl TlsServerConfig {
+    /// Returns a builder.
+    pub fn builder() -> TlsServerBuilder {
+        TlsServerBuilder::default()
+    }
+
+    /// Reads the files again. New connections use the new certificates, and open ones keep their session.
+    ///
+    /// Does nothing for a configuration that was passed to [`TlsServerBuilder::rustls`].
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be read or used. The previous certificates stay in use.
+    pub fn reload(&self) -> Result<(), TlsConfigError> {
+        let config = self.0.settings.load()?;
+        *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = config;
+        Ok(())
+    }
+
+    /// Returns the policy.
+    #[must_use]
+    pub fn policy(&self) -> TlsPolicy {
+        self.0.settings.policy
+    }
+
+    pub(in crate::tls) fn current(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.0.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(in crate::tls) fn handshake_timeout(&self) -> Duration {
+        self.0.settings.handshake_timeout
+    }
+
+    pub(in crate::tls) fn handshakes(&self) -> &Semaphore {
+        &self.0.handshakes
+    }
+
+    pub(in crate::tls) fn may_lack_alpn(&self) -> bool {
+        self.0.settings.may_lack_alpn
+    }
+}
+
+impl fmt::Debug for TlsServerConfig {
+    /// Shows paths and settings, but neither certificates nor keys.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TlsServerConfig").field(&self.0.settings).finish()
+    }
+}
+
+/// Builds a [`TlsServerConfig`].
+#[derive(Clone)]
+#[must_use]
+pub struct TlsServerBuilder {
+    certificate: Option<CertificateFiles>,
+    client_ca: Option<PathBuf>,
+    allows_anonymous: bool,
+    rustls: Option<Arc<ServerConfig>>,
+    policy: TlsPolicy,
+    handshake_timeout: Duration,
+    max_handshakes: usize,
+    may_lack_alpn: bool,
+}
+
+impl Default for TlsServerBuilder {
+    fn default() -> Self {
+        Self {
+            certificate: None,
+            client_ca: None,
+            allows_anonymous: false,
+            rustls: None,
+            policy: TlsPolicy::Required,
+            handshake_timeout: HANDSHAKE_TIMEOUT,
+            max_handshakes: MAX_HANDSHAKES,
+            may_lack_alpn: false,
+        }
+    }
+}
+
+impl TlsServerBuilder {
+    /// Sets the PEM files with the server's certificate chain, its own certificate first, and with the key.
+    pub fn certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.certificate = Some(CertificateFiles { certificate: certificate.into(), key: key.into() });
+        self
+    }
+
+    /// Sets the PEM file with the certificates of the authorities that issue the certificates of clients. Clients then need a
+    /// certificate (RFC 9289 §4.2, §5.2.1). Default: none, so that clients are anonymous.
+    pub fn client_ca(mut self, path: impl Into<PathBuf>) -> Self {
+        self.client_ca = Some(path.into());
+        self
+    }
+
+    /// Accepts clients without a certificate although there is a [`client_ca`](Self::client_ca). A certificate that a client
+    /// does present must be valid. Default `false`.
+    pub fn allow_anonymous_clients(mut self, allow: bool) -> Self {
+        self.allows_anonymous = allow;
+        self
+    }
+
+    /// Uses `config` in place of files. Its ALPN protocols are replaced, and early data is disabled (RFC 9289 §5, §6.1).
+    pub fn rustls(mut self, config: Arc<ServerConfig>) -> Self {
+        self.rustls = Some(config);
+        self
+    }
+
+    /// Sets the policy. Default [`TlsPolicy::Required`].
+    pub fn policy(mut self, policy: TlsPolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Sets the time limit from the first byte of a connection to the end of the handshake. Default 10 s. If TLS is required, the
+    /// first byte has to arrive in the same time.
+    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.handshake_timeout = timeout;
+        self
+    }
+
+    /// Sets the maximum number of handshakes in progress, over all listeners. At least 1. Default 256. Further connections wait
+    /// in order, within the time limit of their own handshake.
+    pub fn max_handshakes(mut self, handshakes: usize) -> Self {
+        self.max_handshakes = handshakes.clamp(1, Semaphore::MAX_PERMITS);
+        self
+    }
+
+    /// Accepts clients that do not send the ALPN extension, although RFC 9289 §5 requires it. Default `false`.
+    ///
+    /// The handshake daemon of Linux, `tlshd`, does not support ALPN for RPC.
+    pub fn allow_missing_alpn(mut self, allow: bool) -> Self {
+        self.may_lack_alpn = allow;
+        self
+    }
+
+    /// Reads the files and builds the configuration.
+    ///
+    /// # Errors
+    /// Returns an error if there is no certificate, or if a file cannot be read or used.
+    pub fn build(self) -> Result<TlsServerConfig, TlsConfigError> {
+        let (current, handshakes) = (RwLock::new(self.load()?), Semaphore::new(self.max_handshakes));
+        Ok(TlsServerConfig(Arc::new(Shared { settings: self, current, handshakes })))
+    }
+
+    fn load(&self) -> Result<Arc<ServerConfig>, TlsConfigError> {
+        let mut config = match &self.rustls {
+            Some(config) => (**config).clone(),
+            None => self.read()?,
+        };
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.max_early_data_size = 0;
+        Ok(Arc::new(config))
+    }
+
+    fn read(&self) -> Result<ServerConfig, TlsConfigError> {
+        let files = self.certificate.as_ref().ok_or(TlsConfigError::NoServerCertificate)?;
+        let provider = provider();
+        let verifier = match &self.client_ca {
+            None => WebPkiClientVerifier::no_client_auth(),
+            Some(path) => {
+                let roots = Arc::new(files::roots(path)?);
+                let mut builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider));
+                if self.allows_anonymous {
+                    builder = builder.allow_unauthenticated();
+                }
+                builder.build().map_err(|error| files::rejected(path, rustls::Error::General(error.to_string())))?
+            }
+        };
+        let (certificates, key) = files.read()?;
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| TlsConfigError::Provider(io::Error::other(error).into()))?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(certificates, key)
+            .map_err(|error| files.rejected(error))?;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(config)
+    }
+}
+
+impl fmt::Debug for TlsServerBuilder {
+    /// Shows paths and settings, but neither certificates nor keys.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsServerBuilder")
+            .field("certificate", &self.certificate)
+            .field("client_ca", &self.client_ca)
+            .field("allows_anonymous", &self.allows_anonymous)
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
+}

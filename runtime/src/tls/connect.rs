@@ -1,0 +1,85 @@
+//! The part of a client's connection set-up that starts TLS.
+
+use std::{io, sync::Arc};
+
+use rustls::pki_types::ServerName;
+use tokio::{io::AsyncWriteExt as _, net::TcpStream};
+use tokio_rustls::TlsConnector;
+
+use super::{
+    TlsClientConfig, TlsPolicy,
+    probe::{self, MAX_REPLY_LEN, ShortRecord},
+    stream::TlsSetUp,
+};
+use crate::{
+    provider::{SetupError, TlsError},
+    rpc::ReplyHeader,
+    xdr::Decoder,
+};
+
+/// A client's TLS settings for one URL.
+#[derive(Debug, Clone)]
+pub(crate) struct TlsTarget {
+    pub(crate) config: TlsClientConfig,
+    /// The policy, which is not [`TlsPolicy::Off`].
+    pub(crate) policy: TlsPolicy,
+    /// The name that the server's certificate must have.
+    pub(crate) name: ServerName<'static>,
+}
+
+/// Starts TLS on a new connection, if the server offers it. Nothing else has been sent or received on `stream`.
+pub(crate) async fn connect(mut stream: TcpStream, target: &TlsTarget) -> Result<TlsSetUp, SetupError> {
+    let limit = target.config.handshake_timeout();
+    tokio::time::timeout(limit, async {
+        let TlsTarget { config, policy, name } = target;
+        let xid = crate::config::xid_seed();
+        // RFC 9289 §4.1: without an offer, no handshake begins.
+        if let Some(reply) = refused(&mut stream, config.probed(), xid).await? {
+            if *policy == TlsPolicy::Required {
+                return Err(TlsError::NotOffered { reply }.into());
+            }
+            tracing::info!(target: "rpcrdma", reply, "the server does not offer TLS, continuing without it");
+            return Ok(TlsSetUp::plain(stream, Vec::new()));
+        }
+        // What follows the offer is sent by somebody without the keys (RFC 9289 §5.1.1). Bytes that arrive later go to the TLS
+        // library, which accepts only a handshake.
+        if matches!(stream.try_read(&mut [0]), Ok(1..)) {
+            return Err(TlsError::SpuriousData.into());
+        }
+        // RFC 9289 §4.1: on the same connection.
+        let connector = TlsConnector::from(Arc::clone(&config.current()));
+        let stream = connector.connect(name.clone(), stream).await;
+        let stream = stream.map_err(|error| TlsError::Handshake(error.into()))?;
+        let secured = TlsSetUp::secured(stream.into(), config.may_lack_alpn())?;
+        tracing::info!(target: "rpcrdma", session = ?secured.session, "TLS session established");
+        Ok(secured)
+    })
+    .await
+    .map_err(|_| TlsError::TimedOut(limit))?
+}
+
+/// Sends the probe. Returns a description of the reply if it does not offer TLS.
+async fn refused(
+    stream: &mut TcpStream,
+    (program, version): (u32, u32),
+    xid: u32,
+) -> Result<Option<String>, SetupError> {
+    let probe = probe::probe(xid, program, version).map_err(io::Error::other)?;
+    stream.write_all(&probe).await?;
+    let wrong = |detail: String| SetupError::NotOurProtocol { expected: "ONC RPC over TCP", detail };
+    let ShortRecord { message, .. } = probe::read_record(stream, MAX_REPLY_LEN).await?;
+    let message = message.ok_or_else(|| wrong("its reply to a NULL call is too long".into()))?;
+    let mut decoder = Decoder::new(&message);
+    let reply = ReplyHeader::decode(&mut decoder)
+        .map_err(|error| wrong(format!("its reply to a NULL call is malformed ({error})")))?;
+    if reply.xid != xid || decoder.finish().is_err() {
+        return Err(wrong("its reply does not match the NULL call".into()));
+    }
+    if probe::offers_tls(&reply) {
+        return Ok(None);
+    }
+    Ok(Some(match reply.outcome {
+        Ok(()) => "success without an offer".into(),
+        Err(error) => format!("`{error}`"),
+    }))
+}

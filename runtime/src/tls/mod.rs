@@ -1,0 +1,59 @@
+//! RPC-with-TLS on `tcp://` (RFC 9289).
+//!
+//! A client begins a connection with the AUTH_TLS probe: a NULL call with a flavor of its own. The server replies with a verifier
+//! that contains `STARTTLS`. The TLS handshake follows on the same connection, and then the records of RPC, in both directions.
+//!
+//! [`TlsClientConfig`] and [`TlsServerConfig`] hold the certificates and the [`TlsPolicy`]. They are passed to
+//! [`ChannelBuilder::tls`](crate::client::ChannelBuilder::tls) and [`ServerBuilder::tls`](crate::server::ServerBuilder::tls), and
+//! apply to `tcp://` only. The option `tls` of a [URL](crate::transport::Url) overrides the policy:
+//!
+//! ```no_run
+//! # async fn example(service: impl rpcrdma::server::Service) -> Result<(), Box<dyn std::error::Error>> {
+//! use rpcrdma::{
+//!     Channel, Server,
+//!     tls::{TlsClientConfig, TlsServerConfig},
+//! };
+//!
+//! let tls = TlsServerConfig::builder().certificate("server.pem", "server.key").client_ca("clients.pem").build()?;
+//! let server = Server::builder().service(service).tls(tls.clone()).listen("tcp://[::]:20100").bind().await?;
+//! // Reads the files again. Open connections keep their session.
+//! tls.reload()?;
+//!
+//! let tls = TlsClientConfig::builder().ca("ca.pem").certificate("client.pem", "client.key").build()?;
+//! let channel = Channel::builder().tls(tls).connect("tcp://server.example:20100?tls=required").await?;
+//! # drop((server, channel)); Ok(()) }
+//! ```
+//!
+//! A service finds the session in [`Context::tls`](crate::server::Context::tls), an authenticator in
+//! [`ReceivedCall::tls`](crate::rpc::ReceivedCall::tls).
+//!
+//! TLS is always version 1.3, without 0-RTT data (RFC 9289 §6.1). Sessions are not resumed.
+//!
+//! | file | content | RFC 9289 |
+//! | --- | --- | --- |
+//! | `config/client`, `config/server` | configurations and their builders | §5, §5.2 |
+//! | `config/files` | PEM files | |
+//! | `probe` | the AUTH_TLS probe and its reply | §4.1 |
+//! | `connect`, `accept` | the set-up of a connection, on the client and on the server | §4.1, §5, §5.1.1 |
+//! | `stream` | the stream of a connection, with or without TLS | §5.1.1 |
+
+mod accept;
+mod config;
+mod connect;
+mod probe;
+mod stream;
+
+pub use rustls;
+
+pub use self::config::{TlsClientBuilder, TlsClientConfig, TlsConfigError, TlsServerBuilder, TlsServerConfig};
+pub(crate) use self::{
+    accept::accept,
+    connect::{TlsTarget, connect},
+    probe::AUTH_TLS,
+    stream::{TlsOrTcp, TlsSetUp},
+};
+pub use crate::{
+    provider::TlsError,
+    rpc::{TlsIdentity, TlsSession},
+    transport::TlsPolicy,
+};

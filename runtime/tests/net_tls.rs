@@ -1,0 +1,336 @@
+//! RPC-with-TLS on `tcp://` (RFC 9289): sessions that succeed.
+#![allow(missing_docs)]
+
+mod net_support;
+#[path = "net_support/tls.rs"]
+mod tls_support;
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
+
+use bytes::Bytes;
+use net_support::*;
+use rpcrdma::{
+    client::{Channel, ChannelBuilder, Reconnect},
+    rpc::{AuthStat, Authentication, Authenticator, ReceivedCall, StandardAuthenticator},
+    server::{Server, ServerBuilder},
+    tls::{TlsClientBuilder, TlsPolicy, TlsServerBuilder, TlsServerConfig, TlsSession},
+};
+use tls_support::{Authority, Issued};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
+
+fn server(tls: &TlsServerConfig) -> ServerBuilder {
+    Server::builder().service(TestService::default()).tls(tls.clone())
+}
+
+fn channel(tls: TlsClientBuilder) -> ChannelBuilder {
+    Channel::builder().tls(tls.build().unwrap())
+}
+
+async fn serve(tls: TlsServerBuilder) -> Running {
+    Transport::Tcp.serve(server(&tls.build().unwrap())).await
+}
+
+/// Data of several lengths moves in both directions, and calls share the session.
+async fn exchange(channel: &Channel) {
+    for len in [0, 5, 4096, 16_384, 70_001, 3 << 20] {
+        let sent = pattern(3, len);
+        let sum = sent.iter().fold(0_u64, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        assert_eq!(call::<Put>(channel, &Data(sent.into())).await.unwrap(), sum, "put of {len}");
+        assert_eq!(call::<Get>(channel, &Range(5, len)).await.unwrap().0, pattern(5, len), "get of {len}");
+    }
+    let (a, b) = (Range(1, 200_000), Range(2, 300_000));
+    let (a, b) = tokio::join!(call::<Get>(channel, &a), call::<Get>(channel, &b));
+    assert_eq!((a.unwrap().0, b.unwrap().0), (pattern(1, 200_000).into(), pattern(2, 300_000).into()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_authentication() {
+    timed(async {
+        let authority = Authority::new();
+        let running = serve(authority.server()).await;
+        let channel = running.connect(channel(authority.client())).await;
+        exchange(&channel).await;
+        let info = channel.info();
+        let session = info.tls.as_deref().unwrap();
+        let identity = session.identity().unwrap();
+        assert_eq!(identity.dns_names, ["localhost"]);
+        assert!(identity.to_string().starts_with("localhost (serial number "), "{identity}");
+        assert_eq!(session.certificates().len(), 1);
+        assert!(session.cipher_suite().starts_with("TLS13_"), "{}", session.cipher_suite());
+        channel.close().await;
+        eventually(|| running.handle.stats().ended.by_client == 1).await;
+    })
+    .await;
+}
+
+/// Stores the session of the last call, and accepts only some serial numbers.
+#[derive(Debug, Default)]
+struct Hosts {
+    last: Mutex<Option<TlsSession>>,
+    denied: Mutex<Vec<u8>>,
+}
+
+#[derive(Debug)]
+struct ByHost(Arc<Hosts>);
+
+impl Authenticator for ByHost {
+    fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication {
+        let Some(identity) = call.tls.and_then(TlsSession::identity) else {
+            return Authentication::Rejected(AuthStat::AuthTooweak.into());
+        };
+        if identity.serial == *self.0.denied.lock().unwrap() {
+            return Authentication::Rejected(AuthStat::AuthRejectedcred.into());
+        }
+        *self.0.last.lock().unwrap() = call.tls.cloned();
+        StandardAuthenticator.authenticate(call)
+    }
+}
+
+/// Both sides see the certificate of the other, and compute the same channel binding.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mutual_authentication() {
+    timed(async {
+        let (authority, clients) = (Authority::new(), Authority::new());
+        let hosts = Arc::new(Hosts::default());
+        let tls = authority.server().client_ca(clients.ca()).build().unwrap();
+        let running = Transport::Tcp.serve(server(&tls).authenticator(ByHost(Arc::clone(&hosts)))).await;
+        let issued = clients.issue("client", &["client.example"]);
+        let Issued { certificate, key } = &issued;
+        let channel = running.connect(channel(authority.client().certificate(certificate, key))).await;
+        exchange(&channel).await;
+        let seen = hosts.last.lock().unwrap().clone().unwrap();
+        assert_eq!(seen.identity().unwrap().dns_names, ["client.example"]);
+        assert_eq!(seen.channel_binding(), channel.info().tls.unwrap().channel_binding());
+        assert_ne!(seen.channel_binding(), &[0; 32]);
+
+        hosts.denied.lock().unwrap().clone_from(&seen.identity().unwrap().serial);
+        let error = call::<Null>(&channel, &()).await.unwrap_err();
+        assert!(format!("{error:?}").contains("AuthRejectedcred"), "{error:?}");
+    })
+    .await;
+}
+
+/// A client without a certificate is anonymous if the server allows it.
+#[tokio::test]
+async fn anonymous_clients() {
+    timed(async {
+        let authority = Authority::new();
+        let hosts = Arc::new(Hosts::default());
+        let tls = authority.server().client_ca(authority.ca()).allow_anonymous_clients(true).build().unwrap();
+        let running = Transport::Tcp.serve(server(&tls).authenticator(ByHost(Arc::clone(&hosts)))).await;
+        let anonymous = running.connect(channel(authority.client())).await;
+        let error = call::<Null>(&anonymous, &()).await.unwrap_err();
+        assert!(format!("{error:?}").contains("AuthTooweak"), "{error:?}");
+        let issued = authority.issue("client", &["client.example"]);
+        call::<Null>(&running.connect(channel(authority.client_with(&issued))).await, &()).await.unwrap();
+    })
+    .await;
+}
+
+/// Policies that allow both kinds of peers.
+#[tokio::test]
+async fn opportunistic_peers() {
+    timed(async {
+        let authority = Authority::new();
+        let opportunistic = TlsPolicy::Opportunistic;
+        let running = serve(authority.server().policy(opportunistic)).await;
+        for (policy, is_protected) in [(TlsPolicy::Off, false), (opportunistic, true), (TlsPolicy::Required, true)] {
+            let channel = running.connect(channel(authority.client().policy(policy))).await;
+            exchange(&channel).await;
+            assert_eq!(channel.info().tls.is_some(), is_protected, "{policy}");
+        }
+        // A server without TLS.
+        let plain = Transport::Tcp.serve(Server::builder().service(TestService::default())).await;
+        let channel = plain.connect(channel(authority.client().policy(opportunistic))).await;
+        exchange(&channel).await;
+        assert!(channel.info().tls.is_none());
+    })
+    .await;
+}
+
+/// The option of a URL takes precedence over the policy of the configuration.
+#[tokio::test]
+async fn policy_of_the_url() {
+    timed(async {
+        let authority = Authority::new();
+        let builder = server(&authority.server().policy(TlsPolicy::Off).build().unwrap());
+        let server = builder.listen("tcp://127.0.0.1:0?tls=required").listen("tcp://127.0.0.1:0").bind().await.unwrap();
+        let urls = server.urls().to_vec();
+        tokio::spawn(server.serve());
+        let client = channel(authority.client().policy(TlsPolicy::Off));
+        let protected = client.clone().connect(&urls[0]).await.unwrap();
+        call::<Null>(&protected, &()).await.unwrap();
+        assert!(protected.info().tls.is_some());
+        let plain = client.connect(&urls[1]).await.unwrap();
+        call::<Null>(&plain, &()).await.unwrap();
+        assert!(plain.info().tls.is_none());
+    })
+    .await;
+}
+
+/// New connections get the new certificate, open ones keep their session, and a broken file changes nothing.
+#[tokio::test]
+async fn certificates_are_reloaded() {
+    timed(async {
+        let authority = Authority::new();
+        let tls = authority.server().build().unwrap();
+        let running = Transport::Tcp.serve(server(&tls)).await;
+        let builder = channel(authority.client());
+        let first = running.connect(builder.clone()).await;
+        authority.issue("server", &["localhost", "127.0.0.1", "renewed.example"]);
+        let before = running.connect(builder.clone()).await;
+        tls.reload().unwrap();
+        let second = running.connect(builder.clone()).await;
+        std::fs::write(authority.path("server.pem"), "nothing").unwrap();
+        let error = tls.reload().unwrap_err().to_string();
+        assert!(error.contains("server.pem contains no certificate"), "{error}");
+        let third = running.connect(builder).await;
+        let names = |channel: &Channel| channel.info().tls.unwrap().identity().unwrap().dns_names.len();
+        assert_eq!([names(&first), names(&before), names(&second), names(&third)], [1, 1, 2, 2]);
+        for channel in [first, second, third] {
+            call::<Null>(&channel, &()).await.unwrap();
+        }
+    })
+    .await;
+}
+
+/// A channel starts TLS again after a reconnect.
+#[tokio::test]
+async fn reconnected_channels_are_protected() {
+    timed(async {
+        let authority = Authority::new();
+        let running = serve(authority.server()).await;
+        let proxy = Proxy::to(running.addr).await;
+        let builder = channel(authority.client()).reconnect(Reconnect::on_demand());
+        let channel = builder.connect(&format!("tcp://{}", proxy.addr)).await.unwrap();
+        call::<Null>(&channel, &()).await.unwrap();
+        let first = *channel.info().tls.unwrap().channel_binding();
+        proxy.cut();
+        channel.disconnected().await;
+        call::<Null>(&channel, &()).await.unwrap();
+        assert_ne!(*channel.info().tls.unwrap().channel_binding(), first);
+    })
+    .await;
+}
+
+/// A proxy that records what passes, in both directions.
+struct Proxy {
+    addr: SocketAddr,
+    seen: Arc<Mutex<Vec<u8>>>,
+    tasks: Arc<Mutex<JoinSet<()>>>,
+}
+
+impl Proxy {
+    async fn to(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (addr, seen) = (listener.local_addr().unwrap(), Arc::default());
+        let tasks: Arc<Mutex<JoinSet<()>>> = Arc::default();
+        let (seen_by_proxy, copies) = (Arc::clone(&seen), Arc::clone(&tasks));
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let (from_client, to_client) = client.into_split();
+                let (from_server, to_server) = TcpStream::connect(server).await.unwrap().into_split();
+                let mut copies = copies.lock().unwrap();
+                copies.spawn(record(from_client, to_server, Arc::clone(&seen_by_proxy)));
+                copies.spawn(record(from_server, to_client, Arc::clone(&seen_by_proxy)));
+            }
+        });
+        Self { addr, seen, tasks }
+    }
+
+    /// Closes all connections.
+    fn cut(&self) {
+        self.tasks.lock().unwrap().abort_all();
+    }
+
+    fn saw(&self, text: &[u8]) -> bool {
+        self.seen.lock().unwrap().windows(text.len()).any(|window| window == text)
+    }
+}
+
+async fn record(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, seen: Arc<Mutex<Vec<u8>>>) {
+    let mut bytes = [0; 4096];
+    while let Ok(len @ 1..) = from.read(&mut bytes).await {
+        seen.lock().unwrap().extend_from_slice(&bytes[..len]);
+        if to.write_all(&bytes[..len]).await.is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown().await;
+}
+
+/// Only the probe and its reply are readable on the network.
+#[tokio::test]
+async fn plaintext_does_not_appear_on_the_network() {
+    timed(async {
+        const SECRET: &[u8] = b"a sentence that nobody else may read";
+        let authority = Authority::new();
+        let running = serve(authority.server().policy(TlsPolicy::Opportunistic)).await;
+        for (policy, is_visible) in [(TlsPolicy::Off, true), (TlsPolicy::Required, false)] {
+            let proxy = Proxy::to(running.addr).await;
+            let builder = channel(authority.client().policy(policy));
+            let channel = builder.connect(&format!("tcp://{}", proxy.addr)).await.unwrap();
+            assert_eq!(call::<Echo>(&channel, &Bytes::from_static(SECRET)).await.unwrap(), SECRET);
+            assert_eq!((proxy.saw(SECRET), proxy.saw(b"STARTTLS")), (is_visible, !is_visible), "{policy}");
+        }
+    })
+    .await;
+}
+
+mod ring {
+    rpcrdma::xdr! {
+        program RING { version RING_V1 { unsigned int ASK(unsigned int) = 1; } = 1; } = 0x20000601;
+        program BELL { version BELL_V1 { unsigned int CHIME(unsigned int) = 1; } = 1; } = 0x20000602;
+    }
+}
+use ring::{
+    bell_v1::{BellV1, BellV1Client, BellV1Server},
+    ring_v1::{RingV1, RingV1Client, RingV1Server},
+};
+use rpcrdma::{Context, HandlerError};
+
+struct Asked;
+
+impl RingV1 for Asked {
+    async fn ask(&self, cx: &Context, number: u32) -> Result<u32, HandlerError> {
+        if cx.tls().is_none() {
+            return Err(HandlerError::Rejected(AuthStat::AuthTooweak.into()));
+        }
+        Ok(cx.callback::<BellV1Client>().chime(&number).await? + 1)
+    }
+}
+
+struct Chimes;
+
+impl BellV1 for Chimes {
+    async fn chime(&self, cx: &Context, number: u32) -> Result<u32, HandlerError> {
+        // The client's handler sees the certificate of the server.
+        let identity = cx.tls().and_then(TlsSession::identity);
+        Ok(number * 10 + identity.map_or(0, |identity| identity.dns_names.len() as u32))
+    }
+}
+
+/// Callbacks use the session of their connection (RFC 9289 §5.1.1), and handlers see it.
+#[tokio::test]
+async fn callbacks() {
+    timed(async {
+        let authority = Authority::new();
+        let tls = authority.server().policy(TlsPolicy::Opportunistic).build().unwrap();
+        let running = Transport::Tcp.serve(Server::builder().service(RingV1Server::new(Asked)).tls(tls)).await;
+        let client = channel(authority.client()).serve(BellV1Server::new(Chimes));
+        let asked = RingV1Client::new(running.connect(client).await);
+        assert_eq!(asked.ask(&4).await.unwrap(), 42);
+        let client = Channel::builder().serve(BellV1Server::new(Chimes));
+        let asked = RingV1Client::new(running.connect(client).await);
+        let error = asked.ask(&4).await.unwrap_err();
+        assert!(format!("{error:?}").contains("AuthTooweak"), "{error:?}");
+    })
+    .await;
+}

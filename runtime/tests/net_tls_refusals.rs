@@ -1,0 +1,406 @@
+//! RPC-with-TLS on `tcp://` (RFC 9289): connections that are refused, on either side, and peers that violate the protocol.
+#![allow(missing_docs)]
+
+mod net_support;
+#[path = "net_support/tls.rs"]
+mod tls_support;
+
+use std::{error::Error, net::SocketAddr, sync::Arc, time::Duration};
+
+use net_support::*;
+use rpcrdma::{
+    client::{Channel, ChannelBuilder, ConnectError, Reconnect},
+    server::Server,
+    tls::{
+        TlsClientBuilder, TlsClientConfig, TlsConfigError, TlsPolicy, TlsServerBuilder, TlsServerConfig,
+        rustls::{ClientConfig, RootCertStore, ServerConfig, pki_types::pem::PemObject as _},
+    },
+};
+use tls_support::{Authority, Issued};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+const LAST: u32 = 1 << 31;
+
+async fn serve(tls: TlsServerBuilder) -> Running {
+    Transport::Tcp.serve(Server::builder().service(TestService::default()).tls(tls.build().unwrap())).await
+}
+
+fn channel(tls: TlsClientBuilder) -> ChannelBuilder {
+    Channel::builder().tls(tls.build().unwrap()).reconnect(Reconnect::Never)
+}
+
+/// Returns the messages of an error and its causes.
+fn chain(error: &dyn Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+async fn refused(running: &Running, builder: ChannelBuilder) -> String {
+    chain(&running.try_connect(builder).await.unwrap_err())
+}
+
+/// The server serves others after a refusal.
+async fn still_serves(running: &Running, authority: &Authority) {
+    call::<Null>(&running.connect(channel(authority.client())).await, &()).await.unwrap();
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// Returns the record of a NULL call with this flavor.
+fn null_call(flavor: u32) -> Vec<u8> {
+    words(&[LAST | 40, 9, 0, 2, PROGRAM, VERSION, 0, flavor, 0, 0, 0])
+}
+
+/// Returns the reply that offers TLS.
+fn offer() -> Vec<u8> {
+    [&words(&[LAST | 32, 9, 1, 0, 0, 8])[..], b"STARTTLS", &words(&[0])].concat()
+}
+
+/// Returns what the server sends until it closes the stream.
+async fn rest(mut stream: TcpStream) -> Vec<u8> {
+    let mut rest = Vec::new();
+    // A reset also closes the stream.
+    let _ = stream.read_to_end(&mut rest).await;
+    rest
+}
+
+#[tokio::test]
+async fn certificates_that_the_client_refuses() {
+    timed(async {
+        let (authority, other) = (Authority::new(), Authority::new());
+        let running = serve(authority.server()).await;
+        let error = refused(&running, channel(other.client())).await;
+        assert!(error.contains("handshake failed") && error.contains("UnknownIssuer"), "{error}");
+        let error = refused(&running, channel(authority.client().server_name("other.example"))).await;
+        assert!(error.contains("not valid for name"), "{error}");
+        still_serves(&running, &authority).await;
+
+        let Issued { certificate, key } = authority.issue_expired("expired", &["127.0.0.1"]);
+        let running = serve(TlsServerConfig::builder().certificate(certificate, key)).await;
+        let error = refused(&running, channel(authority.client())).await;
+        assert!(error.contains("expired"), "{error}");
+
+        // RFC 9289 §5.2.1: no wildcards.
+        let Issued { certificate, key } = authority.issue("wildcard", &["127.0.0.1", "*.example"]);
+        let running = serve(TlsServerConfig::builder().certificate(certificate, key)).await;
+        let error = refused(&running, channel(authority.client())).await;
+        assert!(error.contains("wildcard"), "{error}");
+        eventually(|| running.handle.stats().setup_failed + running.handle.stats().ended.total() == 1).await;
+    })
+    .await;
+}
+
+/// In TLS 1.3, a client learns after its handshake that the server has refused its certificate.
+#[tokio::test]
+async fn certificates_that_the_server_refuses() {
+    timed(async {
+        let (authority, other) = (Authority::new(), Authority::new());
+        let running = serve(authority.server().client_ca(authority.ca())).await;
+        let foreign = other.issue("client", &["client.example"]);
+        let expired = authority.issue_expired("expired", &["client.example"]);
+        let wildcard = authority.issue("wildcard", &["*.example"]);
+        let clients = [None, Some(foreign), Some(expired), Some(wildcard)];
+        for (number, client) in (1..).zip(&clients) {
+            let tls =
+                client.iter().fold(authority.client(), |tls, files| tls.certificate(&files.certificate, &files.key));
+            let refusal = match running.try_connect(channel(tls)).await {
+                Err(error) => chain(&error),
+                Ok(channel) => chain(&call::<Null>(&channel, &()).await.unwrap_err()),
+            };
+            println!("{client:?}: {refusal}");
+            eventually(|| running.handle.stats().setup_failed == number).await;
+        }
+        assert_eq!(running.handle.stats().accepted, 0);
+        let issued = authority.issue("client", &["client.example"]);
+        call::<Null>(&running.connect(channel(authority.client_with(&issued))).await, &()).await.unwrap();
+    })
+    .await;
+}
+
+/// TLS is required, but the peer does not use it.
+#[tokio::test]
+async fn plaintext_is_refused() {
+    timed(async {
+        let authority = Authority::new();
+        let plain = Transport::Tcp.serve(Server::builder().service(TestService::default())).await;
+        let error = refused(&plain, channel(authority.client())).await;
+        assert!(error.contains("TLS is required, but the server does not offer it"), "{error}");
+        assert!(error.contains("AUTH_BADCRED"), "{error}");
+
+        let running = serve(authority.server()).await;
+        for len in [0, 100_000] {
+            let channel = running.connect(Channel::builder().reconnect(Reconnect::Never)).await;
+            let error = call::<Put>(&channel, &Data(pattern(1, len).into())).await.unwrap_err();
+            assert!(format!("{error:?}").contains("AuthTooweak"), "{len}: {error:?}");
+        }
+        eventually(|| running.handle.stats().setup_failed == 2).await;
+        assert_eq!(running.handle.stats().accepted, 0);
+        still_serves(&running, &authority).await;
+    })
+    .await;
+}
+
+/// Calls with AUTH_TLS that are not a probe get AUTH_BADCRED (RFC 9289 §4.1).
+#[tokio::test]
+async fn misplaced_probes() {
+    timed(async {
+        const BAD_CREDENTIAL: [u32; 5] = [LAST | 20, 9, 1, 1, 1];
+        let authority = Authority::new();
+        let denied = words(&[&BAD_CREDENTIAL[..], &[1]].concat());
+        let with_procedure = words(&[LAST | 40, 9, 0, 2, PROGRAM, VERSION, 1, 7, 0, 0, 0]);
+        for policy in [TlsPolicy::Required, TlsPolicy::Opportunistic] {
+            let running = serve(authority.server().policy(policy)).await;
+            let mut stream = TcpStream::connect(running.addr).await.unwrap();
+            stream.write_all(&with_procedure).await.unwrap();
+            let mut reply = [0; 24];
+            stream.read_exact(&mut reply).await.unwrap();
+            assert_eq!(reply[..], denied, "{policy}");
+        }
+        // A second call of a connection is no probe.
+        let running = serve(authority.server().policy(TlsPolicy::Opportunistic)).await;
+        let mut stream = TcpStream::connect(running.addr).await.unwrap();
+        stream.write_all(&null_call(0)).await.unwrap();
+        let mut reply = [0; 28];
+        stream.read_exact(&mut reply).await.unwrap();
+        stream.write_all(&null_call(7)).await.unwrap();
+        stream.read_exact(&mut reply[..24]).await.unwrap();
+        assert_eq!(reply[..24], denied);
+        // Nor is a call within a session.
+        let mut stream = handshake(running.addr, &authority, &[b"sunrpc"]).await.unwrap();
+        stream.write_all(&null_call(7)).await.unwrap();
+        stream.read_exact(&mut reply[..24]).await.unwrap();
+        assert_eq!(reply[..24], denied);
+    })
+    .await;
+}
+
+fn client_config(authority: &Authority, alpn: &[&[u8]]) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(rpcrdma::tls::rustls::pki_types::CertificateDer::from_pem_file(authority.ca()).unwrap()).unwrap();
+    let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
+    Arc::new(config)
+}
+
+/// Sends the probe and does the handshake.
+async fn handshake(
+    addr: SocketAddr,
+    authority: &Authority,
+    alpn: &[&[u8]],
+) -> std::io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
+    let mut stream = TcpStream::connect(addr).await?;
+    stream.write_all(&null_call(7)).await?;
+    let mut reply = vec![0; offer().len()];
+    stream.read_exact(&mut reply).await?;
+    assert_eq!(reply, offer());
+    TlsConnector::from(client_config(authority, alpn)).connect("localhost".try_into().unwrap(), stream).await
+}
+
+/// Clients without the application protocol (RFC 9289 §5).
+#[tokio::test]
+async fn clients_without_alpn() {
+    timed(async {
+        let authority = Authority::new();
+        let running = serve(authority.server()).await;
+        for (number, alpn) in (1..).zip([&[][..], &[&b"h2"[..]][..]]) {
+            if let Ok(mut stream) = handshake(running.addr, &authority, alpn).await {
+                let _ = stream.write_all(&null_call(0)).await;
+                assert!(!matches!(stream.read(&mut [0; 64]).await, Ok(1..)), "{alpn:?}");
+            }
+            eventually(|| running.handle.stats().setup_failed == number).await;
+        }
+        still_serves(&running, &authority).await;
+        let running = serve(authority.server().allow_missing_alpn(true)).await;
+        let mut stream = handshake(running.addr, &authority, &[]).await.unwrap();
+        stream.write_all(&null_call(0)).await.unwrap();
+        stream.read_exact(&mut [0; 28]).await.unwrap();
+    })
+    .await;
+}
+
+/// Serves one connection with a script, after the probe has been received. `script` gets the XID of the probe.
+async fn scripted<F: Future<Output = ()> + Send>(
+    script: impl FnOnce(TcpStream, Vec<u8>) -> F + Send + 'static,
+) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut probe = [0; 44];
+        stream.read_exact(&mut probe).await.unwrap();
+        assert_eq!(&probe[8..], &words(&[0, 2, 100_000, 2, 0, 7, 0, 0, 0])[..]);
+        let mut offer = offer();
+        offer[4..8].copy_from_slice(&probe[4..8]);
+        script(stream, offer).await;
+    });
+    format!("tcp://{addr}")
+}
+
+fn plain_server_config(authority: &Authority) -> Arc<ServerConfig> {
+    use rpcrdma::tls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    let Issued { certificate, key } = authority.issue("scripted", &["127.0.0.1"]);
+    let certificate = CertificateDer::from_pem_file(certificate).unwrap();
+    let key = PrivateKeyDer::from_pem_file(key).unwrap();
+    Arc::new(ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate], key).unwrap())
+}
+
+#[tokio::test]
+async fn servers_without_alpn() {
+    timed(async {
+        let authority = Authority::new();
+        for allowed in [false, true] {
+            let config = plain_server_config(&authority);
+            let url = scripted(|mut stream, offer| async move {
+                stream.write_all(&offer).await.unwrap();
+                if let Ok(mut stream) = TlsAcceptor::from(config).accept(stream).await {
+                    let _ = stream.read(&mut [0]).await;
+                }
+            });
+            let connected = channel(authority.client().allow_missing_alpn(allowed)).connect(&url.await).await;
+            match connected {
+                Ok(_) => assert!(allowed),
+                Err(error) => assert!(!allowed && chain(&error).contains("sunrpc"), "{}", chain(&error)),
+            }
+        }
+    })
+    .await;
+}
+
+/// A man in the middle cannot put a reply behind the offer, so that it seems to be protected.
+#[tokio::test]
+async fn data_behind_the_offer() {
+    timed(async {
+        let authority = Authority::new();
+        let url = scripted(|mut stream, offer| async move {
+            let reply = words(&[LAST | 24, 1, 1, 0, 0, 0, 0]);
+            stream.write_all(&[offer, reply].concat()).await.unwrap();
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        });
+        let error = chain(&channel(authority.client()).connect(&url.await).await.unwrap_err());
+        assert!(error.contains("unprotected data"), "{error}");
+    })
+    .await;
+}
+
+/// Data between the probe and the handshake gets no response (RFC 9289 §5.1.1).
+#[tokio::test]
+async fn data_behind_the_probe() {
+    timed(async {
+        let authority = Authority::new();
+        let running = serve(authority.server()).await;
+        let mut stream = TcpStream::connect(running.addr).await.unwrap();
+        stream.write_all(&[null_call(7), null_call(0)].concat()).await.unwrap();
+        assert_eq!(rest(stream).await, b"");
+        let mut stream = TcpStream::connect(running.addr).await.unwrap();
+        stream.write_all(&null_call(7)).await.unwrap();
+        stream.read_exact(&mut vec![0; offer().len()]).await.unwrap();
+        stream.write_all(&null_call(0)).await.unwrap();
+        assert_eq!(rest(stream).await, b"");
+        eventually(|| running.handle.stats().setup_failed == 2).await;
+        still_serves(&running, &authority).await;
+    })
+    .await;
+}
+
+/// Replies that do not offer TLS: stripped by somebody in the middle, denied, or not a reply.
+#[tokio::test]
+async fn stripped_offers() {
+    timed(async {
+        let authority = Authority::new();
+        for (body, reason) in [
+            (words(&[1, 0, 0, 0, 0]), "success without an offer"),
+            (words(&[1, 1, 1, 1]), "AUTH_BADCRED"),
+            (words(&[1, 0, 0, 0, 1]), "PROG_UNAVAIL"),
+            (words(&[0, 2, 1]), "malformed"),
+            (words(&[1, 0, 0, 0, 0, 7]), "does not match"),
+        ] {
+            let url = scripted(|mut stream, offer| async move {
+                let marker = words(&[LAST | (body.len() as u32 + 4)]);
+                stream.write_all(&[&marker[..], &offer[4..8], &body].concat()).await.unwrap();
+                assert_eq!(rest(stream).await, b"", "the client sends nothing more");
+            });
+            let error = chain(&channel(authority.client()).connect(&url.await).await.unwrap_err());
+            assert!(error.contains(reason), "{error}");
+        }
+    })
+    .await;
+}
+
+/// Handshakes that do not finish have a time limit, on both sides, and a limited number. Others wait.
+#[tokio::test]
+async fn handshakes_that_never_finish() {
+    timed(async {
+        let authority = Authority::new();
+        let limit = Duration::from_millis(700);
+        let running = serve(authority.server().handshake_timeout(limit).max_handshakes(1)).await;
+        let silent = TcpStream::connect(running.addr).await.unwrap();
+        let mut probing = TcpStream::connect(running.addr).await.unwrap();
+        probing.write_all(&null_call(7)).await.unwrap();
+        // Occupies the only place.
+        let mut stalled = TcpStream::connect(running.addr).await.unwrap();
+        stalled.write_all(&null_call(7)).await.unwrap();
+        stalled.read_exact(&mut vec![0; offer().len()]).await.unwrap();
+        stalled.write_all(&[22, 3, 1, 2, 0, 1]).await.unwrap();
+        tokio::time::sleep(limit / 2).await;
+        still_serves(&running, &authority).await;
+        eventually(|| running.handle.stats().setup_failed == 3).await;
+        assert_eq!(rest(silent).await, b"");
+        assert_eq!(rest(probing).await, offer());
+
+        let url = scripted(|mut stream, offer| async move {
+            stream.write_all(&offer).await.unwrap();
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        });
+        let builder = channel(authority.client().handshake_timeout(limit));
+        let error = chain(&builder.connect(&url.await).await.unwrap_err());
+        assert!(error.contains("did not finish within 700ms"), "{error}");
+    })
+    .await;
+}
+
+/// A client without TLS may wait with its first call, unless TLS is required.
+#[tokio::test]
+async fn late_first_calls() {
+    timed(async {
+        let authority = Authority::new();
+        let limit = Duration::from_millis(100);
+        let tls = authority.server().policy(TlsPolicy::Opportunistic).handshake_timeout(limit);
+        let running = serve(tls).await;
+        let channel = running.connect(Channel::builder().reconnect(Reconnect::Never)).await;
+        tokio::time::sleep(limit * 3).await;
+        call::<Null>(&channel, &()).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn configurations_that_cannot_work() {
+    timed(async {
+        let authority = Authority::new();
+        let missing = authority.path("missing.pem");
+        let error = TlsClientConfig::builder().ca(&missing).build().unwrap_err();
+        assert!(matches!(error, TlsConfigError::Read { .. }) && chain(&error).contains("missing.pem"), "{error:?}");
+        assert!(matches!(TlsClientConfig::builder().build().unwrap_err(), TlsConfigError::NoCa));
+        assert!(matches!(TlsServerConfig::builder().build().unwrap_err(), TlsConfigError::NoServerCertificate));
+        let (a, b) = (authority.issue("a", &["a.example"]), authority.issue("b", &["b.example"]));
+        let error = TlsServerConfig::builder().certificate(&a.certificate, &b.key).build().unwrap_err();
+        assert!(matches!(error, TlsConfigError::Rejected { .. }), "{error:?}");
+        let error = Server::builder().listen("tcp://127.0.0.1:0?tls=required").bind().await.unwrap_err().to_string();
+        assert!(error.contains("ServerBuilder::tls"), "{error}");
+        let error = Channel::connect("tcp://127.0.0.1:1?tls=required").await.unwrap_err();
+        assert!(matches!(error, ConnectError::NoTlsConfig { .. }), "{error:?}");
+        let error = channel(authority.client()).connect("iwarp://127.0.0.1:1").await.unwrap_err();
+        assert!(matches!(error, ConnectError::NoTlsTransport { .. }), "{error:?}");
+        let secret = std::fs::read_to_string(&a.key).unwrap();
+        let debug =
+            format!("{:?} {:?}", authority.server().build().unwrap(), authority.client_with(&a).build().unwrap());
+        assert!(debug.contains("server.key") && !secret.lines().any(|line| debug.contains(line)), "{debug}");
+    })
+    .await;
+}
