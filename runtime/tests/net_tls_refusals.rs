@@ -328,7 +328,7 @@ async fn stripped_offers() {
         ] {
             let scripted = scripted(|mut stream, offer| async move {
                 let marker = words(&[LAST | (body.len() as u32 + 4)]);
-                stream.write_all(&[&marker[..], &offer[4..8], &body].concat()).await.unwrap();
+                stream.write_all(&[&marker[..], &offer[4..8], &body[..]].concat()).await.unwrap();
                 assert_eq!(rest(stream).await, b"", "the client sends nothing more");
             });
             let (url, server) = scripted.await;
