@@ -303,7 +303,7 @@ impl RingV1 for Asked {
         if cx.tls().is_none() {
             return Err(HandlerError::Rejected(AuthStat::AuthTooweak.into()));
         }
-        Ok(cx.callback::<BellV1Client>().chime(&number).await? + 1)
+        Ok(cx.callback::<BellV1Client>().chime(number).await? + 1)
     }
 }
 
@@ -326,10 +326,10 @@ async fn callbacks() {
         let running = Transport::Tcp.serve(Server::builder().service(RingV1Server::new(Asked)).tls(tls)).await;
         let client = channel(authority.client()).serve(BellV1Server::new(Chimes));
         let asked = RingV1Client::new(running.connect(client).await);
-        assert_eq!(asked.ask(&4).await.unwrap(), 42);
+        assert_eq!(asked.ask(4).await.unwrap(), 42);
         let client = Channel::builder().serve(BellV1Server::new(Chimes));
         let asked = RingV1Client::new(running.connect(client).await);
-        let error = asked.ask(&4).await.unwrap_err();
+        let error = asked.ask(4).await.unwrap_err();
         assert!(format!("{error:?}").contains("AuthTooweak"), "{error:?}");
     })
     .await;

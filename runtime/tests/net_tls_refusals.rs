@@ -20,6 +20,7 @@ use tls_support::{Authority, Issued};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
+    task::JoinHandle,
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
@@ -224,13 +225,14 @@ async fn clients_without_alpn() {
     .await;
 }
 
-/// Serves one connection with a script, after the probe has been received. `script` gets the XID of the probe.
-async fn scripted<F: Future<Output = ()> + Send>(
+/// Serves one connection with a script, after the probe has been received. `script` gets the reply that offers TLS.
+/// Returns the URL and the task, which fails if the script does.
+async fn scripted<F: Future<Output = ()> + Send + 'static>(
     script: impl FnOnce(TcpStream, Vec<u8>) -> F + Send + 'static,
-) -> String {
+) -> (String, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
-    tokio::spawn(async move {
+    let task = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut probe = [0; 44];
         stream.read_exact(&mut probe).await.unwrap();
@@ -239,7 +241,7 @@ async fn scripted<F: Future<Output = ()> + Send>(
         offer[4..8].copy_from_slice(&probe[4..8]);
         script(stream, offer).await;
     });
-    format!("tcp://{addr}")
+    (format!("tcp://{addr}"), task)
 }
 
 fn plain_server_config(authority: &Authority) -> Arc<ServerConfig> {
@@ -256,17 +258,19 @@ async fn servers_without_alpn() {
         let authority = Authority::new();
         for allowed in [false, true] {
             let config = plain_server_config(&authority);
-            let url = scripted(|mut stream, offer| async move {
+            let scripted = scripted(|mut stream, offer| async move {
                 stream.write_all(&offer).await.unwrap();
                 if let Ok(mut stream) = TlsAcceptor::from(config).accept(stream).await {
                     let _ = stream.read(&mut [0]).await;
                 }
             });
-            let connected = channel(authority.client().allow_missing_alpn(allowed)).connect(&url.await).await;
+            let (url, server) = scripted.await;
+            let connected = channel(authority.client().allow_missing_alpn(allowed)).connect(&url).await;
             match connected {
                 Ok(_) => assert!(allowed),
                 Err(error) => assert!(!allowed && chain(&error).contains("sunrpc"), "{}", chain(&error)),
             }
+            server.await.unwrap();
         }
     })
     .await;
@@ -277,13 +281,15 @@ async fn servers_without_alpn() {
 async fn data_behind_the_offer() {
     timed(async {
         let authority = Authority::new();
-        let url = scripted(|mut stream, offer| async move {
+        let scripted = scripted(|mut stream, offer| async move {
             let reply = words(&[LAST | 24, 1, 1, 0, 0, 0, 0]);
             stream.write_all(&[offer, reply].concat()).await.unwrap();
             let _ = stream.read_to_end(&mut Vec::new()).await;
         });
-        let error = chain(&channel(authority.client()).connect(&url.await).await.unwrap_err());
+        let (url, server) = scripted.await;
+        let error = chain(&channel(authority.client()).connect(&url).await.unwrap_err());
         assert!(error.contains("unprotected data"), "{error}");
+        server.await.unwrap();
     })
     .await;
 }
@@ -320,13 +326,15 @@ async fn stripped_offers() {
             (words(&[0, 2, 1]), "malformed"),
             (words(&[1, 0, 0, 0, 0, 7]), "does not match"),
         ] {
-            let url = scripted(|mut stream, offer| async move {
+            let scripted = scripted(|mut stream, offer| async move {
                 let marker = words(&[LAST | (body.len() as u32 + 4)]);
-                stream.write_all(&[&marker[..], &offer[4..8], &body].concat()).await.unwrap();
+                stream.write_all(&[&marker[..], &offer[4..8], &body[..]].concat()).await.unwrap();
                 assert_eq!(rest(stream).await, b"", "the client sends nothing more");
             });
-            let error = chain(&channel(authority.client()).connect(&url.await).await.unwrap_err());
+            let (url, server) = scripted.await;
+            let error = chain(&channel(authority.client()).connect(&url).await.unwrap_err());
             assert!(error.contains(reason), "{error}");
+            server.await.unwrap();
         }
     })
     .await;
@@ -353,13 +361,15 @@ async fn handshakes_that_never_finish() {
         assert_eq!(rest(silent).await, b"");
         assert_eq!(rest(probing).await, offer());
 
-        let url = scripted(|mut stream, offer| async move {
+        let scripted = scripted(|mut stream, offer| async move {
             stream.write_all(&offer).await.unwrap();
             let _ = stream.read_to_end(&mut Vec::new()).await;
         });
+        let (url, server) = scripted.await;
         let builder = channel(authority.client().handshake_timeout(limit));
-        let error = chain(&builder.connect(&url.await).await.unwrap_err());
+        let error = chain(&builder.connect(&url).await.unwrap_err());
         assert!(error.contains("did not finish within 700ms"), "{error}");
+        server.await.unwrap();
     })
     .await;
 }

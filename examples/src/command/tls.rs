@@ -172,10 +172,10 @@ mod tests {
         for bad in
             [&["--tls", "required"][..], &["--tls-ca", "a", "--tls-cert", "b"], &["--tls-ca", "a", "--tls", "yes"]]
         {
-            assert!(Client::try_parse_from([&["x"], bad].concat()).is_err(), "{bad:?}");
+            assert!(Client::try_parse_from([&["x"][..], bad].concat()).is_err(), "{bad:?}");
         }
         for bad in [&["--tls-cert", "a"][..], &["--tls-client-ca", "a"], &["--tls", "off"]] {
-            assert!(Server::try_parse_from([&["x"], bad].concat()).is_err(), "{bad:?}");
+            assert!(Server::try_parse_from([&["x"][..], bad].concat()).is_err(), "{bad:?}");
         }
     }
 

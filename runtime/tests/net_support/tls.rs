@@ -1,4 +1,5 @@
 //! Certificates for tests, in a temporary directory.
+#![allow(dead_code, missing_docs, unreachable_pub)]
 
 use std::{
     fs,
