@@ -138,16 +138,23 @@ async fn contexts_are_refreshed(transport: Transport) {
     let authenticator = gss(|config| config.max_contexts = 1);
     let (server, _) = serve(&transport, authenticator.clone()).await;
     let (alice, bob) =
-        (alice(ProtectionLevel::Integrity), GssSecurity::new(user("bob@TEST"), ProtectionLevel::Privacy));
+        (alice(ProtectionLevel::Authentication), GssSecurity::new(user("bob@TEST"), ProtectionLevel::Privacy));
     let channel = connect(&server, alice).await;
     let bob: Arc<dyn Security> = Arc::new(bob);
     for _ in 0..5 {
-        assert_eq!(call::<Name>(&channel, &()).await.unwrap(), "alice@TEST Integrity");
+        assert_eq!(call::<Name>(&channel, &()).await.unwrap(), "alice@TEST Authentication");
         // Several contexts on one connection.
         let options = CallOptions::new().security(Arc::clone(&bob));
         assert_eq!(channel.call::<Name>(&(), options).await.unwrap(), "bob@TEST Privacy");
     }
     assert_eq!(authenticator.contexts(), 1);
+    // A landing buffer of the caller is used up by the first attempt, which the server denies.
+    assert_eq!(
+        channel.call::<Name>(&(), CallOptions::new().security(Arc::clone(&bob))).await.unwrap(),
+        "bob@TEST Privacy"
+    );
+    let options = CallOptions::new().landing(channel.pool().alloc(20_000));
+    assert!(channel.call::<Get>(&Range(4, 20_000), options).await.unwrap().0 == pattern(4, 20_000));
     // A procedure that must not be executed twice: the server has not executed a denied call.
     let put = call::<Put>(&channel, &Data(pattern(1, 5000).into())).await;
     assert_eq!(put.unwrap(), call::<Put>(&channel, &Data(pattern(1, 5000).into())).await.unwrap());

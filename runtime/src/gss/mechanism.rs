@@ -93,13 +93,22 @@ pub trait ContextSetup: Send + 'static {
     fn step(&mut self, token: Option<&[u8]>) -> Result<SetupStep, GssError>;
 }
 
-/// The result of one step of the creation of a context.
-#[derive(Debug, Default)]
+/// The result of one step of the creation of a context. The debug output does not contain the token.
+#[derive(Default)]
 pub struct SetupStep {
     /// The token for the peer, if there is one.
     pub token: Option<Vec<u8>>,
     /// The context, once it is complete.
     pub context: Option<Arc<dyn GssContext>>,
+}
+
+impl fmt::Debug for SetupStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SetupStep")
+            .field("token_len", &self.token.as_ref().map(Vec::len))
+            .field("context", &self.context)
+            .finish()
+    }
 }
 
 /// An established security context.

@@ -164,6 +164,29 @@ fn limits_of_contexts_in_creation() {
     assert!(error.0.contains("the server refused it"), "{error}");
 }
 
+/// One host displaces only its own contexts in creation.
+#[test]
+fn contexts_in_creation_are_limited_for_each_host() {
+    let config = GssServerConfig { max_setups: 4, max_setups_per_address: 2, ..GssServerConfig::default() };
+    let mut server = TestServer::new(config);
+    server.mechanism.rounds = 2;
+    let now = Instant::now();
+    let mut begin = |peer: &str| {
+        server.peer = peer.parse().unwrap();
+        init_result(&answered(server.receive(&first(&token(), now)))).handle
+    };
+    let honest = begin("192.0.2.1:1");
+    let handles = [1, 2, 3, 4, 5].map(|port| begin(&format!("192.0.2.9:{port}")));
+    assert_eq!(server.server.contexts.counts(), (0, 3));
+    let token = [&[2][..], &mac_of(&[2])].concat();
+    let go_on = |handle: &Bytes| {
+        let reply = server.receive(&init(handle, RpcGssProcT::RpcsecGssContinueInit, &token, now));
+        init_result(&answered(reply)).gss_major
+    };
+    assert_eq!(go_on(&handles[2]), major::NO_CONTEXT);
+    assert_eq!([&honest, &handles[3], &handles[4]].map(go_on), [major::COMPLETE; 3]);
+}
+
 /// Returns the checksum that ends a token of the test mechanism.
 fn mac_of(message: &[u8]) -> Vec<u8> {
     use std::hash::{DefaultHasher, Hasher};
