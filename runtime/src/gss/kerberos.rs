@@ -99,6 +99,7 @@ impl ContextSetup for Initiator {
         let token = token.map(|token| token.to_vec());
         let context = self.0.take_if(|context| context.is_complete()).map(|context| {
             let peer = context.target_name();
+            check_flags(context.flags().map_err(|error| convert(&error))?)?;
             KerberosContext::complete(context, peer)
         });
         Ok(SetupStep { token, context: context.transpose()? })
@@ -125,6 +126,17 @@ fn is_sealed(message: &[u8]) -> bool {
 
 fn not_sealed() -> GssError {
     GssError::new(major::DEFECTIVE_TOKEN, "the message is not encrypted")
+}
+
+/// Checks the properties of a client's context.
+fn check_flags(flags: CtxFlags) -> Result<(), GssError> {
+    let needed = CtxFlags::GSS_C_MUTUAL_FLAG | CtxFlags::GSS_C_INTEG_FLAG | CtxFlags::GSS_C_CONF_FLAG;
+    // RFC 2203 §5.2.2: calls arrive in any order.
+    let unwanted = CtxFlags::GSS_C_REPLAY_FLAG | CtxFlags::GSS_C_SEQUENCE_FLAG;
+    if flags.contains(needed) && !flags.intersects(unwanted) {
+        return Ok(());
+    }
+    Err(GssError::new(major::FAILURE, format!("the context has other properties than those requested: {flags:?}")))
 }
 
 fn is_over() -> GssError {

@@ -88,7 +88,7 @@ impl<M: ClientMechanism> Shared<M> {
         self.contexts().current.as_ref().filter(|context| context.is_usable(now)).map(Arc::clone)
     }
 
-    /// Returns the context in use. Creates one if there is none.
+    /// Returns the context in use. Creates one if there is none (RFC 2203 §5.2).
     async fn context(&self, call: CallIdentity, link: SecurityLink<'_>) -> Result<Arc<ClientContext>, SecurityError> {
         if let Some(context) = self.usable() {
             return Ok(context);

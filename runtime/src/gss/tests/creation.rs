@@ -284,3 +284,19 @@ fn clients_check_creation_replies() {
     let error = create(&server, &client(), now).unwrap_err();
     assert!(error.0.contains("too many rounds"), "{error}");
 }
+
+/// RFC 2203 §5.2.2: without a token, the context must have been created.
+#[test]
+fn mechanisms_without_token_and_context() {
+    let error = ContextCreation::new(2, 3).stepped(SetupStep::default()).unwrap_err();
+    assert!(error.0.contains("neither a token nor a context"), "{error}");
+    // Without a round trip there is no handle.
+    let setup = || {
+        let mut initiator = ClientMechanism::begin(&client()).unwrap();
+        let mut acceptor = ServerMechanism::begin(&InsecureTestMechanism::new(KEY, "nfs@server")).unwrap();
+        let token = initiator.step(None).unwrap().token;
+        initiator.step(acceptor.step(token.as_deref()).unwrap().token.as_deref()).unwrap()
+    };
+    let error = ContextCreation::new(2, 3).stepped(setup()).unwrap_err();
+    assert!(error.0.contains("the server expects another token"), "{error}");
+}
