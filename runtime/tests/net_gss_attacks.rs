@@ -158,7 +158,10 @@ async fn traces_have_no_secrets() {
     let secret = "correct horse battery staple!!!!";
     for level in [ProtectionLevel::Integrity, ProtectionLevel::Privacy] {
         let (one, two) = (alice(level), alice(level));
-        let [one, two] = [server.connect(Channel::builder().security(one)).await, server.connect(Channel::builder().security(two)).await];
+        let [one, two] = [
+            server.connect(Channel::builder().security(one)).await,
+            server.connect(Channel::builder().security(two)).await,
+        ];
         for channel in [&one, &two, &one] {
             assert_eq!(call::<Echo>(channel, &secret.into()).await.unwrap(), secret);
         }

@@ -6,10 +6,7 @@
 mod copy;
 mod net_support;
 
-use std::{
-    sync::atomic::Ordering,
-    time::Duration,
-};
+use std::{sync::atomic::Ordering, time::Duration};
 
 use copy::CopyService;
 use net_support::*;

@@ -108,7 +108,7 @@ fn mac(key: u64, message: &[u8]) -> [u8; MIC] {
 }
 
 /// Appends the checksum of a message.
-fn signed(key: u64, mut message: Vec<u8>) -> Vec<u8> {
+pub(super) fn signed(key: u64, mut message: Vec<u8>) -> Vec<u8> {
     let mic = mac(key, &message);
     message.extend_from_slice(&mic);
     message

@@ -28,7 +28,9 @@ pub(crate) fn of(text: &str, sections: &[String], lowercase: bool) -> Keywords {
 /// Returns the text with `must` and `should` in upper case.
 fn raised(body: &str) -> String {
     let body = body.split_whitespace().collect::<Vec<_>>().join(" ");
-    ["must not", "must", "should not", "should"].iter().fold(body, |body, word| body.replace(word, &word.to_uppercase()))
+    ["must not", "must", "should not", "should"]
+        .iter()
+        .fold(body, |body, word| body.replace(word, &word.to_uppercase()))
 }
 
 /// Returns the bodies of the sections without page headers and footers. The table of contents, which comes first, is

@@ -173,7 +173,8 @@ fn contexts_in_creation_are_limited_for_each_host() {
     let now = Instant::now();
     let mut begin = |peer: &str| {
         server.peer = peer.parse().unwrap();
-        init_result(&answered(server.receive(&first(&token(), now)))).handle
+        let at = now + Duration::from_secs(server.peer.port().into());
+        init_result(&answered(server.receive(&first(&token(), at)))).handle
     };
     let honest = begin("192.0.2.1:1");
     let handles = [1, 2, 3, 4, 5].map(|port| begin(&format!("192.0.2.9:{port}")));
