@@ -280,6 +280,29 @@ async fn slow_mechanism(transport: Transport) {
     slow.await.unwrap().unwrap();
 }
 
+/// While a context is busy with a large body, the check of a header delays only its own call.
+async fn busy_contexts(transport: Transport) {
+    let mechanism = user("nfs@server");
+    let (server, _) = serve(&transport, GssAuthenticator::new(mechanism.clone()).or(StandardAuthenticator)).await;
+    let channel = server.connect(Channel::builder()).await;
+    let security: Arc<dyn Security> = Arc::new(alice(LEVELS[0]));
+    let secured = || CallOptions::new().security(Arc::clone(&security));
+    channel.call::<Null>(&(), secured()).await.unwrap();
+    mechanism.faults.busy.store(1500, Ordering::Relaxed);
+    let begun = Instant::now();
+    let slow = tokio::spawn({
+        let (channel, secured) = (channel.clone(), secured());
+        async move { channel.call::<Null>(&(), secured).await }
+    });
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    for _ in 0..10 {
+        call::<Null>(&channel, &()).await.unwrap();
+    }
+    assert!(begun.elapsed() < Duration::from_millis(1300), "{:?}", begun.elapsed());
+    slow.await.unwrap().unwrap();
+    assert!(begun.elapsed() >= Duration::from_millis(1500), "{:?}", begun.elapsed());
+}
+
 /// Errors say what failed.
 async fn errors(transport: Transport) {
     let (server, _) = serve(&transport, gss(|config| config.min_level = ProtectionLevel::Integrity)).await;
@@ -323,5 +346,5 @@ async fn errors(transport: Transport) {
 }
 
 over_each!(
-    services contexts_are_refreshed refresh_under_traffic one_context_for_several_connections small_windows slow_mechanism errors
+    services contexts_are_refreshed refresh_under_traffic one_context_for_several_connections small_windows slow_mechanism busy_contexts errors
 );

@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
+    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -18,7 +19,7 @@ use super::{
     mechanism::{GssError, ServerMechanism, major},
     server::{Decision, GssServer, SetupRound},
 };
-use crate::rpc::{AuthStat, Authentication, Authenticator, ControlReply, ReceivedCall};
+use crate::rpc::{AuthStat, Authentication, Authenticator, CallHeader, ControlReply, ReceivedCall};
 
 /// Accepts calls with RPCSEC_GSS, and creates the security contexts of their callers. Clones share the contexts.
 ///
@@ -138,17 +139,50 @@ impl<M: ServerMechanism> Authenticator for GssAuthenticator<M> {
                 None => Authentication::Rejected(AuthStat::AuthTooweak.into()),
             };
         }
-        match self.shared.server.receive(call, Instant::now().into_std()) {
+        match self.shared.server.receive(call, false, Instant::now().into_std()) {
             Decision::Done(authentication) => authentication,
             Decision::Round(round) => {
                 let shared = Arc::clone(&self.shared);
                 Authentication::Pending(Box::pin(async move { Authentication::Answered(shared.run(round).await) }))
             }
+            Decision::Busy => {
+                let (shared, call) = (Arc::clone(&self.shared), CopiedCall::new(call));
+                Authentication::Pending(Box::pin(async move { shared.receive_later(call).await }))
+            }
         }
     }
 }
 
+/// A call of which another thread checks the header.
+struct CopiedCall {
+    header: CallHeader,
+    signed: Box<[u8]>,
+    peer_addr: SocketAddr,
+    local_addr: SocketAddr,
+}
+
+impl CopiedCall {
+    fn new(call: &ReceivedCall<'_>) -> Self {
+        let (peer_addr, local_addr) = (call.peer_addr, call.local_addr);
+        Self { header: call.header.clone(), signed: call.signed.into(), peer_addr, local_addr }
+    }
+}
+
 impl<M: ServerMechanism> Shared<M> {
+    /// Decides on a call whose context is busy.
+    async fn receive_later(self: Arc<Self>, call: CopiedCall) -> Authentication {
+        let decision = spawn_blocking(move || {
+            let mut received = ReceivedCall::new(&call.header, call.peer_addr);
+            (received.signed, received.local_addr) = (&call.signed, call.local_addr);
+            self.server.receive(&received, true, Instant::now().into_std())
+        });
+        match decision.await {
+            Ok(Decision::Done(authentication)) => authentication,
+            // The other decisions are on calls that create contexts.
+            _ => Authentication::Rejected(AuthStat::RpcsecGssCtxproblem.into()),
+        }
+    }
+
     /// Executes the step of a round, and returns the reply.
     async fn run(self: Arc<Self>, mut round: SetupRound) -> ControlReply {
         let config = &self.server.config;

@@ -113,8 +113,9 @@ impl FuzzServer {
         let (signed, _) = CallHeader::split_verifier(&message).expect("an encoded call has a verifier");
         let mut call = ReceivedCall::new(header, ([127, 0, 0, port % 3], 1).into());
         (call.signed, call.arguments, call.is_reduced) = (&message[..signed], arguments, port & 0x80 != 0);
-        let authentication = match self.server.receive(&call, self.now) {
+        let authentication = match self.server.receive(&call, true, self.now) {
             Decision::Done(authentication) => authentication,
+            Decision::Busy => panic!("a call may wait"),
             Decision::Round(round) => Authentication::Answered(self.finish(round)),
         };
         let (contexts, setups) = self.server.contexts.counts();

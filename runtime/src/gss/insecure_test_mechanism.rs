@@ -25,6 +25,8 @@ pub struct Faults {
     pub get_mic: AtomicBool,
     /// `true` if messages cannot be encrypted.
     pub wrap: AtomicBool,
+    /// Milliseconds for which contexts are busy at each check of a checksum.
+    pub busy: AtomicU64,
 }
 
 /// A key. Its debug output does not show it, as with any mechanism.
@@ -219,6 +221,10 @@ impl GssContext for TestContext {
     }
 
     fn verify_mic(&self, message: &[u8], mic: &[u8]) -> Result<(), GssError> {
+        let busy = self.faults.busy.load(Ordering::Relaxed);
+        if busy > 0 {
+            std::thread::sleep(Duration::from_millis(busy));
+        }
         self.check_time()?;
         let is_valid = mic == mac(self.session.0, message);
         if is_valid { Ok(()) } else { Err(GssError::new(major::BAD_MIC, "wrong checksum")) }
@@ -244,6 +250,10 @@ impl GssContext for TestContext {
 
     fn lifetime(&self) -> Option<Duration> {
         Some(self.until?.saturating_duration_since(Instant::now()))
+    }
+
+    fn is_busy(&self) -> bool {
+        self.faults.busy.load(Ordering::Relaxed) > 0
     }
 
     fn peer(&self) -> &str {

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, TryLockError},
     time::Duration,
 };
 
@@ -144,13 +144,15 @@ fn is_over() -> GssError {
 }
 
 /// Length in bytes of the longest message that does not count as large. Longer bodies are protected on threads for blocking work.
-const LARGE: usize = 64 << 10;
+const LARGE: usize = 4 << 10;
 
 /// An established context.
 ///
 /// The library allows no concurrent calls with one context. The task that drives a connection signs and checks the headers of
-/// calls, and must not wait long for a large body on another thread. So large bodies wait for each other first: a header waits for
-/// one of them at most. A body of 1 MiB takes 1 ms to 3 ms, and the lock is never held during I/O.
+/// calls, and should not wait for a large body on another thread: MIT Kerberos 1.20 encrypts 60 MiB/s to 70 MiB/s with
+/// aes256-cts-hmac-sha384-192, so 1 MiB takes about 17 ms, and a checksum of 1 MiB 4 ms. So a server checks headers elsewhere while
+/// the context is busy. A client signs a header when it is sent. Large bodies wait for each other first, so a header waits for one
+/// of them at most.
 struct KerberosContext {
     context: Mutex<Box<dyn SecurityContext + Send>>,
     /// Locked before `context` for a large message.
@@ -226,6 +228,10 @@ impl GssContext for KerberosContext {
         // The library fails for a context that has expired.
         let lifetime = self.with(0, |context| context.lifetime()).unwrap_or_default();
         (lifetime != UNLIMITED).then_some(lifetime)
+    }
+
+    fn is_busy(&self) -> bool {
+        matches!(self.large.try_lock(), Err(TryLockError::WouldBlock))
     }
 
     fn peer(&self) -> &str {

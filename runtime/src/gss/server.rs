@@ -31,6 +31,8 @@ pub(super) enum Decision {
     Done(Authentication),
     /// The mechanism has to execute a step, which may block. [`GssServer::finish_round`] makes the reply.
     Round(SetupRound),
+    /// The context is busy with a large body. The call has to be received again, on a thread for blocking work.
+    Busy,
 }
 
 /// A round in the creation of a context.
@@ -57,12 +59,19 @@ impl GssServer {
     }
 
     /// Decides on a call with flavor RPCSEC_GSS.
-    pub(super) fn receive(&self, call: &ReceivedCall<'_>, now: Instant) -> Decision {
+    ///
+    /// If `may_block`, waits for a context that is busy.
+    pub(super) fn receive(&self, call: &ReceivedCall<'_>, may_block: bool, now: Instant) -> Decision {
         let credential = match GssCredential::decode(&call.header.credential.body) {
             Ok(credential) => credential,
             Err(failure) => return Decision::Done(Authentication::Rejected(failure)),
         };
+        let is_busy = || {
+            let context = ContextHandle::of(&credential.handle).and_then(|handle| self.contexts.find(handle));
+            context.is_some_and(|context| context.gss.is_busy())
+        };
         match credential.procedure {
+            RpcGssProcT::RpcsecGssData | RpcGssProcT::RpcsecGssDestroy if !may_block && is_busy() => Decision::Busy,
             RpcGssProcT::RpcsecGssInit | RpcGssProcT::RpcsecGssContinueInit => self.create(call, &credential, now),
             RpcGssProcT::RpcsecGssData => Decision::Done(self.data(call, &credential, now)),
             RpcGssProcT::RpcsecGssDestroy => Decision::Done(self.destroy(call, &credential, now)),

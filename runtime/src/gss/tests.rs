@@ -58,8 +58,9 @@ impl TestServer {
         received.signed = &message[..signed];
         received.arguments = &call.arguments;
         received.is_reduced = call.is_reduced;
-        match self.server.receive(&received, call.now) {
+        match self.server.receive(&received, true, call.now) {
             Decision::Done(authentication) => authentication,
+            Decision::Busy => panic!("the context is busy"),
             Decision::Round(mut round) => {
                 let result = self.step(&mut round);
                 Authentication::Answered(self.server.finish_round(round, result, call.now))

@@ -62,7 +62,7 @@ impl Principal {
 /// Protects the bodies of one call: its arguments in one direction, its results in the other.
 ///
 /// Bodies are XDR. Their length is a multiple of four bytes, both wrapped and unwrapped. The methods may take as long as the
-/// computation needs, and must not wait for anything else. Bodies of more than 32 KiB are protected on a thread for blocking
+/// computation needs, and must not wait for anything else. Bodies of more than 4 KiB are protected on a thread for blocking
 /// work.
 pub trait Protection: fmt::Debug + Send + Sync + 'static {
     /// Protects a body before it is sent.
