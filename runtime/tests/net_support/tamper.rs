@@ -48,7 +48,7 @@ fn parts(direction: Direction, message: &[u8]) -> Parts {
 ///   the client then sends it again with a new context (§5.3.3.3).
 /// * Other calls on the connection do not fail.
 ///
-/// The XID of a reply and the record mark have no protection, and are not changed here.
+/// The XID of a reply, the types of the messages and the record marks have no protection, and are not changed here.
 pub async fn flipped_bits<S: Security + Clone>(
     server: &Running,
     state: &State,
@@ -65,7 +65,7 @@ pub async fn flipped_bits<S: Security + Clone>(
     let patient = Duration::from_secs(20);
     let sum = put(patient).await.unwrap();
 
-    // This call is in progress the whole time. Changes of the call's type are errors of the transport, and come last.
+    // This call is in progress the whole time.
     let bystander = tokio::spawn({
         let channel = channel.clone();
         async move { channel.call::<Gate>(&5, CallOptions::new().timeout(patient * 10)).await }
@@ -80,12 +80,12 @@ pub async fn flipped_bits<S: Security + Clone>(
     for (direction, message) in [(Direction::ToServer, call), (Direction::ToClient, reply)] {
         let Parts { header, body } = parts(direction, message);
         let end = if level == ProtectionLevel::Authentication { header.end } else { body.end };
-        // The second word is the type of the message: a changed type makes a call an invalid reply, which no RPC layer can answer.
+        // The second word is the type of the message.
         let bits = (header.start + 32..end).filter(|bit| select(direction, bit - header.start));
         for bit in bits {
             let before = state.put_bytes.load(std::sync::atomic::Ordering::SeqCst);
             proxy.flip(Flip { direction, bit });
-            let outcome = put(Duration::from_millis(250)).await;
+            let outcome = put(Duration::from_millis(500)).await;
             assert!(proxy.has_flipped(), "{direction:?} {bit}");
             let executed = state.put_bytes.load(std::sync::atomic::Ordering::SeqCst) - before;
             assert!(*state.last_put.lock().unwrap() == data.0, "{direction:?} {bit}: the service got other arguments");
@@ -97,8 +97,9 @@ pub async fn flipped_bits<S: Security + Clone>(
                     resent += 1;
                 }
                 Err(error) => {
-                    // The server executed the call only if its reply was changed.
-                    let most = if direction == Direction::ToClient { u64::from(len) } else { 0 };
+                    // The server executed the call only if its reply was changed, or if it was repeated too late.
+                    let is_late = error.to_string().contains("deadline");
+                    let most = if direction == Direction::ToClient || is_late { u64::from(len) } else { 0 };
                     assert!(executed <= most, "{direction:?} {bit}: {error}");
                     assert!(!matches!(error, CallError::Connect { .. }), "{direction:?} {bit}: {error}");
                     failed += 1;
