@@ -1,5 +1,6 @@
 //! A copy of many blocks in both directions, during which contexts expire or the server restarts. Shared by the tests with the
 //! mechanism for tests and those with Kerberos.
+#![allow(dead_code, missing_docs, unreachable_pub)]
 
 use std::{
     collections::BTreeMap,
@@ -88,7 +89,7 @@ impl Procedure for Read {
     type Reply = Data;
 
     fn reply_bounds(_: &u32) -> ReplyBounds {
-        ReplyBounds { inline: 4, chunks: (&[BLOCK as u64][..]).into() }
+        ReplyBounds::new(4, &[BLOCK as u64])
     }
 }
 
@@ -102,7 +103,7 @@ impl Procedure for Write {
     type Reply = u32;
 
     fn reply_bounds(_: &Two) -> ReplyBounds {
-        ReplyBounds { inline: 4, ..ReplyBounds::default() }
+        ReplyBounds::new(4, &[])
     }
 }
 

@@ -1,4 +1,5 @@
 //! A proxy between client and server that records, changes and repeats the records of RPC over TCP (RFC 5531 §11).
+#![allow(dead_code, missing_docs, unreachable_pub)]
 
 use std::{
     net::SocketAddr,

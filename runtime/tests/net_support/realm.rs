@@ -2,6 +2,7 @@
 //!
 //! The library reads the environment of its process, so what uses the realm runs in a child process with the environment of the
 //! realm.
+#![allow(dead_code, missing_docs, unreachable_pub)]
 
 use std::{
     env,

@@ -1,5 +1,6 @@
 //! Proofs about protected messages that somebody between client and server changes. Shared by the tests with the mechanism for
 //! tests and those with Kerberos.
+#![allow(dead_code, missing_docs, unreachable_pub)]
 
 use std::{ops::Range as Bits, time::Duration};
 
@@ -49,10 +50,10 @@ fn parts(direction: Direction, message: &[u8]) -> Parts {
 /// * Other calls on the connection do not fail.
 ///
 /// The XID of a reply, the types of the messages and the record marks have no protection, and are not changed here.
-pub async fn flipped_bits<S: Security + Clone>(
+pub async fn flipped_bits(
     server: &Running,
     state: &State,
-    security: S,
+    security: impl Security,
     level: ProtectionLevel,
     len: u32,
     select: impl Fn(Direction, usize) -> bool,
@@ -74,10 +75,10 @@ pub async fn flipped_bits<S: Security + Clone>(
     proxy.records();
     assert_eq!(put(patient).await.unwrap(), sum);
     let records = proxy.records();
-    let [(Direction::ToServer, call), (Direction::ToClient, reply)] = &records[..] else { panic!("{records:?}") };
+    let [(Direction::ToServer, request), (Direction::ToClient, response)] = &records[..] else { panic!("{records:?}") };
 
     let (mut failed, mut resent) = (0, 0);
-    for (direction, message) in [(Direction::ToServer, call), (Direction::ToClient, reply)] {
+    for (direction, message) in [(Direction::ToServer, request), (Direction::ToClient, response)] {
         let Parts { header, body } = parts(direction, message);
         let end = if level == ProtectionLevel::Authentication { header.end } else { body.end };
         // The second word is the type of the message.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    gss::{GssAuthenticator, GssSecurity, client::ClientContext},
+    gss::{GssAuthenticator, GssSecurity, client::ClientContext, wire::RpcGssInitArg},
     rpc::{ProtectionLevel, Security},
 };
 
@@ -15,7 +15,7 @@ fn debug_output_has_no_secrets() {
     let mut printed = Vec::new();
     let created = create_with(&client(), |call| {
         printed.push(format!("{call:?} {:?}", ContextCreation::new(2, 3)));
-        tokens.push(call.arguments.slice(4..));
+        tokens.push(Decoder::new(&call.arguments).read::<RpcGssInitArg>().unwrap().gss_token);
         match server.receive(&TestCall::control(call, now)) {
             Authentication::Answered(reply) => {
                 printed.push(format!("{reply:?} {:?}", Authentication::Answered(reply.clone())));
