@@ -11,6 +11,8 @@
 //! | [`engine`] | a client or server engine, version 1, with messages and completions in any order |
 //! | [`engine_v2`] | the same with version negotiation |
 //! | [`tcp_stream`] | a client or server engine of a TCP connection, with received bytes and other events |
+//! | [`gss_server`] | calls to a server with RPCSEC_GSS: credentials, verifiers, tokens, protected bodies |
+//! | [`gss_client`] | replies to a client with RPCSEC_GSS: to requests for a context, and to calls |
 //! | [`rpc_message`] | RPC headers and credentials |
 //! | [`payload_stream`] | XDR with chunks to splice in |
 //! | [`reencodes`] | any generated type |
@@ -26,6 +28,7 @@ use bytes::Bytes;
 pub use rdma::{engine, engine_v2};
 pub use stream::tcp_stream;
 
+pub use crate::gss::fuzz::{gss_client, gss_server};
 pub use crate::provider::iwarp::fuzz::{fuzz_mpa_stream as mpa_stream, mpa_frames};
 use crate::{
     engine::{
@@ -279,6 +282,17 @@ mod tests {
         #[test]
         fn engines(mode: u8, steps in proptest::collection::vec(step(), 0..40)) {
             engine(&[&[mode][..], &steps.concat()].concat());
+        }
+
+        #[test]
+        fn gss_servers(rounds in 0..6_u8, steps in proptest::collection::vec((0..8_u8, proptest::collection::vec(0..9_u8, 0..12)), 0..30)) {
+            let steps = steps.into_iter().flat_map(|(kind, rest)| [vec![kind], rest].concat());
+            gss_server(&[rounds].into_iter().chain(steps).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn gss_clients(rounds in 0..6_u8, honest in 0..4_usize, bytes in any_bytes()) {
+            gss_client(&[&[rounds], &[5; 3][..honest.min(3)], &bytes].concat());
         }
 
         #[test]

@@ -138,16 +138,23 @@ async fn contexts_are_refreshed(transport: Transport) {
     let authenticator = gss(|config| config.max_contexts = 1);
     let (server, _) = serve(&transport, authenticator.clone()).await;
     let (alice, bob) =
-        (alice(ProtectionLevel::Integrity), GssSecurity::new(user("bob@TEST"), ProtectionLevel::Privacy));
+        (alice(ProtectionLevel::Authentication), GssSecurity::new(user("bob@TEST"), ProtectionLevel::Privacy));
     let channel = connect(&server, alice).await;
     let bob: Arc<dyn Security> = Arc::new(bob);
     for _ in 0..5 {
-        assert_eq!(call::<Name>(&channel, &()).await.unwrap(), "alice@TEST Integrity");
+        assert_eq!(call::<Name>(&channel, &()).await.unwrap(), "alice@TEST Authentication");
         // Several contexts on one connection.
         let options = CallOptions::new().security(Arc::clone(&bob));
         assert_eq!(channel.call::<Name>(&(), options).await.unwrap(), "bob@TEST Privacy");
     }
     assert_eq!(authenticator.contexts(), 1);
+    // A landing buffer of the caller is used up by the first attempt, which the server denies.
+    assert_eq!(
+        channel.call::<Name>(&(), CallOptions::new().security(Arc::clone(&bob))).await.unwrap(),
+        "bob@TEST Privacy"
+    );
+    let options = CallOptions::new().landing(channel.pool().alloc(20_000));
+    assert!(channel.call::<Get>(&Range(4, 20_000), options).await.unwrap().0 == pattern(4, 20_000));
     // A procedure that must not be executed twice: the server has not executed a denied call.
     let put = call::<Put>(&channel, &Data(pattern(1, 5000).into())).await;
     assert_eq!(put.unwrap(), call::<Put>(&channel, &Data(pattern(1, 5000).into())).await.unwrap());
@@ -273,6 +280,29 @@ async fn slow_mechanism(transport: Transport) {
     slow.await.unwrap().unwrap();
 }
 
+/// While a context is busy with a large body, the check of a header delays only its own call.
+async fn busy_contexts(transport: Transport) {
+    let mechanism = user("nfs@server");
+    let (server, _) = serve(&transport, GssAuthenticator::new(mechanism.clone()).or(StandardAuthenticator)).await;
+    let channel = server.connect(Channel::builder()).await;
+    let security: Arc<dyn Security> = Arc::new(alice(LEVELS[0]));
+    let secured = || CallOptions::new().security(Arc::clone(&security));
+    channel.call::<Null>(&(), secured()).await.unwrap();
+    mechanism.faults.busy.store(1500, Ordering::Relaxed);
+    let begun = Instant::now();
+    let slow = tokio::spawn({
+        let (channel, secured) = (channel.clone(), secured());
+        async move { channel.call::<Null>(&(), secured).await }
+    });
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    for _ in 0..10 {
+        call::<Null>(&channel, &()).await.unwrap();
+    }
+    assert!(begun.elapsed() < Duration::from_millis(1300), "{:?}", begun.elapsed());
+    slow.await.unwrap().unwrap();
+    assert!(begun.elapsed() >= Duration::from_millis(1500), "{:?}", begun.elapsed());
+}
+
 /// Errors say what failed.
 async fn errors(transport: Transport) {
     let (server, _) = serve(&transport, gss(|config| config.min_level = ProtectionLevel::Integrity)).await;
@@ -316,5 +346,5 @@ async fn errors(transport: Transport) {
 }
 
 over_each!(
-    services contexts_are_refreshed refresh_under_traffic one_context_for_several_connections small_windows slow_mechanism errors
+    services contexts_are_refreshed refresh_under_traffic one_context_for_several_connections small_windows slow_mechanism busy_contexts errors
 );

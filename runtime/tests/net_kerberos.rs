@@ -3,76 +3,35 @@
 //! The library reads the environment of its process, so the tests run in a child process with the environment of the realm.
 #![allow(missing_docs)]
 
+#[path = "net_support/copy.rs"]
+mod copy;
 mod net_support;
+#[path = "net_support/proxy.rs"]
+mod proxy;
+#[path = "net_support/realm.rs"]
+mod realm;
+#[path = "net_support/tamper.rs"]
+mod tamper;
 
 use std::{
-    env,
-    ffi::OsString,
-    fs,
     future::Future,
-    io::Write as _,
-    net::TcpListener,
-    path::PathBuf,
     process::{Command, ExitCode, Stdio},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use copy::CopyService;
 use net_support::*;
+use realm::kinit;
 use rpcrdma::{
     client::{CallError, Channel},
-    gss::{GssAuthenticator, GssSecurity, KerberosClient, KerberosServer},
+    gss::{GssAuthenticator, GssSecurity, GssServerConfig, KerberosClient, KerberosServer},
     rpc::ProtectionLevel,
     server::Server,
 };
 
-/// Set in the child process.
-const IN_REALM: &str = "RPCRDMA_TEST_REALM";
-
-/// A realm in a temporary directory, with a running KDC.
-struct Realm(PathBuf);
-
-impl Realm {
-    /// Makes a realm. Returns `None` if Kerberos is not installed.
-    fn new() -> Option<Self> {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let realm = Self(env::temp_dir().join(format!("rpcrdma-realm-{}", std::process::id())));
-        let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/krb5/realm");
-        let status = Command::new(script).arg(&realm.0).arg(port.to_string()).status().unwrap();
-        match status.code() {
-            Some(0) => Some(realm),
-            Some(3) => None,
-            _ => panic!("no realm: {status}"),
-        }
-    }
-
-    fn variables(&self) -> Vec<(String, String)> {
-        let text = fs::read_to_string(self.0.join("env")).unwrap();
-        let pairs = text.lines().filter_map(|line| line.split_once('='));
-        pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
-    }
-}
-
-impl Drop for Realm {
-    fn drop(&mut self) {
-        if let Ok(pid) = fs::read_to_string(self.0.join("kdc.pid")) {
-            let _ = Command::new("kill").arg(pid.trim()).status();
-        }
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 fn main() -> ExitCode {
-    if env::var_os(IN_REALM).is_some() {
-        run();
-        return ExitCode::SUCCESS;
-    }
-    let Some(realm) = Realm::new() else {
-        println!("NOT RUN: Kerberos is not installed (krb5-kdc, krb5-admin-server, krb5-user)");
-        return ExitCode::SUCCESS;
-    };
-    let program: OsString = env::current_exe().unwrap().into();
-    let status = Command::new(program).envs(realm.variables()).env(IN_REALM, "1").status().unwrap();
-    if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    realm::run_in_realm(run)
 }
 
 fn run() {
@@ -87,24 +46,10 @@ fn run() {
     test("services", &mut || run(Box::pin(services())));
     test("unknown_service", &mut || run(Box::pin(unknown_service())));
     test("expired_ticket", &mut || run(Box::pin(expired_ticket())));
-    test("renewed_tickets", &mut || run(Box::pin(renewed_tickets())));
-}
-
-/// Obtains a ticket for the user alice.
-fn kinit(lifetime: &str) {
-    let cache = env::var("KRB5CCNAME").unwrap();
-    let path = cache.strip_prefix("FILE:").unwrap();
-    // Renamed afterwards, so that the cache always has a ticket.
-    let mut kinit = Command::new("kinit")
-        .args(["-l", lifetime, "alice"])
-        .env("KRB5CCNAME", format!("FILE:{path}.new"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    kinit.stdin.take().unwrap().write_all(b"alice\n").unwrap();
-    assert!(kinit.wait().unwrap().success());
-    fs::rename(format!("{path}.new"), path).unwrap();
+    test("changed_messages", &mut || run(Box::pin(changed_messages())));
+    test("evicted_contexts", &mut || run(Box::pin(evicted_contexts())));
+    // May take longer: RPCRDMA_TEST_COPY_MIB.
+    test("renewed_tickets", &mut || runtime.block_on(renewed_tickets()));
 }
 
 fn kdestroy() {
@@ -153,7 +98,7 @@ async fn services() {
     kinit("1h");
     for transport in [Transport::sim(), Transport::Iwarp, Transport::Tcp] {
         let is_rdma = !matches!(transport, Transport::Tcp);
-        for level in [ProtectionLevel::Authentication, ProtectionLevel::Integrity, ProtectionLevel::Privacy] {
+        for level in LEVELS {
             let (_server, channel) = connect(transport.clone(), "nfs@localhost", level).await;
             for len in [0, 1, 3000, 1 << 20] {
                 call::<Put>(&channel, &Data(pattern(3, len).into())).await.unwrap();
@@ -167,22 +112,56 @@ async fn services() {
     }
 }
 
-/// Contexts expire with their tickets, under traffic. No call fails as long as the user has a valid ticket.
+const LEVELS: [ProtectionLevel; 3] =
+    [ProtectionLevel::Authentication, ProtectionLevel::Integrity, ProtectionLevel::Privacy];
+
+fn security(level: ProtectionLevel) -> GssSecurity<KerberosClient> {
+    GssSecurity::new(KerberosClient::new("nfs@localhost"), level)
+}
+
+/// Changed messages are noticed, and only privacy hides data.
+async fn changed_messages() {
+    kinit("1h");
+    for level in LEVELS {
+        let service = TestService::default();
+        let state = Arc::clone(&service.0);
+        let server = Server::builder().service(service).authenticator(GssAuthenticator::new(KerberosServer::new()));
+        let server = Transport::Tcp.serve(server).await;
+        tamper::flipped_bits(&server, &state, security(level), level, 12, |_, bit| bit % 5 == 0).await;
+        assert_eq!(tamper::is_visible(&server, security(level)).await, level != ProtectionLevel::Privacy, "{level:?}");
+    }
+}
+
+/// The server has room for one context, and two clients. No call fails.
+async fn evicted_contexts() {
+    kinit("1h");
+    let mut config = GssServerConfig::default();
+    config.max_contexts = 1;
+    let authenticator = GssAuthenticator::with_config(KerberosServer::new(), config);
+    let server = Server::builder().service(TestService::default()).authenticator(authenticator.clone());
+    let server = Transport::Iwarp.serve(server).await;
+    let one = server.connect(Channel::builder().security(security(LEVELS[1]))).await;
+    let two = server.connect(Channel::builder().security(security(LEVELS[2]))).await;
+    for round in 0..5 {
+        for channel in [&one, &two] {
+            assert!(call::<Get>(channel, &Range(round, 50_000)).await.unwrap().0 == pattern(round, 50_000));
+            assert_eq!(authenticator.contexts(), 1);
+        }
+    }
+}
+
+/// Contexts expire with their tickets in the middle of a copy. No call fails as long as the user has a valid ticket.
 async fn renewed_tickets() {
     kinit("4s");
-    let (_server, channel) = connect(Transport::Iwarp, "nfs@localhost", ProtectionLevel::Privacy).await;
-    let end = Instant::now() + Duration::from_secs(9);
-    let renewals = tokio::task::spawn_blocking(move || {
-        while Instant::now() < end {
-            std::thread::sleep(Duration::from_secs(1));
-            kinit("4s");
-        }
-    });
-    let mut calls = 0;
-    while Instant::now() < end {
-        assert!(call::<Get>(&channel, &Range(calls, 50_000)).await.unwrap().0 == pattern(calls, 50_000));
-        calls += 1;
+    let service = CopyService::default();
+    let authenticator = GssAuthenticator::new(KerberosServer::new());
+    let server = Server::builder().service(service.clone()).authenticator(authenticator);
+    let server = Transport::Iwarp.serve(server).await;
+    let channel = server.connect(Channel::builder().security(security(ProtectionLevel::Privacy))).await;
+    let copying = tokio::spawn(async move { copy::copy(&channel, &service, Duration::from_secs(6)).await });
+    while !copying.is_finished() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::task::spawn_blocking(|| kinit("4s")).await.unwrap();
     }
-    assert!(calls > 20, "{calls}");
-    renewals.await.unwrap();
+    copying.await.unwrap();
 }

@@ -104,7 +104,7 @@ fn every_requirement_has_a_row() {
     let mut complaints = Vec::new();
     for table in tables() {
         let text = fs::read(texts.join(&table.text)).expect("cannot read the specification");
-        let found = keywords::of(&String::from_utf8_lossy(&text), &table.sections);
+        let found = keywords::of(&String::from_utf8_lossy(&text), &table.sections, table.lowercase);
         assert!(!found.is_empty(), "{}: no requirement found", table.text);
         complaints.extend(table.compare(&found));
     }

@@ -33,9 +33,11 @@ fn decode(input: &[u8]) {
 #[test]
 fn seeds() {
     type Target = fn(&[u8]);
-    let targets: [(&str, Target); 8] = [
+    let targets: [(&str, Target); 10] = [
         ("decode", decode),
         ("engine", fuzzing::engine),
+        ("gss_client", fuzzing::gss_client),
+        ("gss_server", fuzzing::gss_server),
         ("mpa_frames", fuzzing::mpa_frames),
         ("mpa_stream", fuzzing::mpa_stream),
         ("payload_stream", fuzzing::payload_stream),

@@ -101,7 +101,8 @@ impl CallOptions {
     /// result, or the call fails with [`CallError::Landing`]. Over TCP nothing is placed directly: the buffer is dropped, and the
     /// `Bytes` are a view of the reply.
     ///
-    /// A call with such a buffer is never retried. To reuse buffers, see [`landing_from`](Self::landing_from).
+    /// A call with such a buffer is never retried. If the server denies it because of its security context, the channel sends it
+    /// again with a buffer from its pool, and the result's `Bytes` are a view of that. To reuse buffers, see [`landing_from`](Self::landing_from).
     pub fn landing(mut self, memory: PayloadBuf) -> Self {
         self.landing.push(Landing::Buffer(memory));
         self

@@ -91,7 +91,7 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
             let header = call::decode_header(procedure, &mut decoder)?;
             if let Some(failure) = denial(&header)
                 && resends < MOST_RESENDS
-                && options.can_retry()
+                // The server has not executed the call. If it took a landing buffer of the caller, the next attempt uses the pool.
                 && secured.call.denied(failure)
             {
                 tracing::debug!(target: "rpcrdma::call", procedure, %failure, "securing the call again");

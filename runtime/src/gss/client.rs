@@ -27,6 +27,9 @@ use crate::rpc::{
 /// The longest time before its end at which a context is no longer used. A server may stop before the end as well.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(20);
 
+/// The end of the sequence numbers for calls. The last number below MAXSEQ is for the destruction of the context.
+const END_OF_CALLS: u32 = MAXSEQ - 1;
+
 /// An established context of a client.
 #[derive(Debug)]
 pub(super) struct ClientContext {
@@ -57,7 +60,7 @@ struct SequenceNumbers {
 pub(super) enum NoNumber {
     /// The window is full. A call has to end first.
     WindowFull,
-    /// All numbers below MAXSEQ are used up.
+    /// All numbers are used up.
     Exhausted,
 }
 
@@ -97,16 +100,21 @@ impl ClientContext {
         &self.ended
     }
 
-    /// Returns the sequence number of the next call.
+    /// Returns the sequence number of the next call, which is below `end`.
     // RFC 2203 §5.3.1: numbers increase, and stay below MAXSEQ. §5.3.3.1: the server discards a number below its window. So no
     // number is used that would move the window beyond a call that is outstanding, even if that call is overtaken by others.
-    fn next_number(&self) -> Result<u32, NoNumber> {
+    fn next_number(&self, end: u32) -> Result<u32, NoNumber> {
         let mut numbers = self.numbers();
+        // RFC 2203 §5.2.3.1, §5.3.3.2: the server has signed its window, and signs the number of each call, without anything
+        // else. So its signature of the window would pass as the verifier of the reply to the call with this number.
+        if numbers.next == self.window {
+            numbers.next += 1;
+        }
         let SequenceNumbers { next, ref outstanding } = *numbers;
         if outstanding.first().is_some_and(|first| next - first >= self.window) {
             return Err(NoNumber::WindowFull);
         }
-        if next >= MAXSEQ {
+        if next >= end {
             return Err(NoNumber::Exhausted);
         }
         numbers.next += 1;
@@ -116,7 +124,7 @@ impl ClientContext {
 
     /// Secures a call.
     pub(super) fn secure(self: &Arc<Self>, level: ProtectionLevel) -> Result<Result<Secured, NoNumber>, SecurityError> {
-        let sequence = match self.next_number() {
+        let sequence = match self.next_number(END_OF_CALLS) {
             Ok(sequence) => sequence,
             Err(none) => return Ok(Err(none)),
         };
@@ -149,7 +157,7 @@ impl ClientContext {
     // RFC 2203 §5.4: formulated like a data request, without arguments.
     pub(super) fn destruction(self: &Arc<Self>) -> Option<(ControlCall, Arc<dyn CallSecurity>)> {
         let level = ProtectionLevel::Authentication;
-        let sequence = self.next_number().ok()?;
+        let sequence = self.next_number(MAXSEQ).ok()?;
         let call = Arc::new(GssCall { context: Arc::clone(self), sequence, protection: None });
         let control = ControlCall {
             program: self.program,

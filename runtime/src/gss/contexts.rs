@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
@@ -22,9 +23,17 @@ pub struct GssServerConfig {
     /// Maximum number of established contexts, at least 1. When there are more, the context is destroyed that was not used for
     /// the longest time. Its client creates a new one with the next call (RFC 2203 §5.3.3.3). Default 4096.
     pub max_contexts: usize,
+    /// Maximum number of established contexts that clients at one address have created, at least 1. When there are more, the one
+    /// of them is destroyed that was not used for the longest time. So one host cannot displace the contexts of all others.
+    /// IPv6 addresses with the same first 64 bits count as one. Default 1024.
+    pub max_contexts_per_address: usize,
     /// Maximum number of contexts that wait for another token from their clients, at least 1. When there are more, the oldest is
     /// dropped. Also the maximum number of steps that the mechanism executes at a time. Default 64.
     pub max_setups: usize,
+    /// The share of one address in [`max_setups`](Self::max_setups), at least 1: of the contexts that wait, and of the steps that
+    /// the mechanism executes at a time. Further requests wait. IPv6 addresses with the same first 64 bits count as one.
+    /// Default 16.
+    pub max_setups_per_address: usize,
     /// Maximum number of rounds for the creation of a context, at least 1. Default 8.
     pub max_rounds: u32,
     /// Time that the creation of a context may take, from the first token to the last. Default 30 s.
@@ -45,7 +54,9 @@ impl Default for GssServerConfig {
     fn default() -> Self {
         Self {
             max_contexts: 4096,
+            max_contexts_per_address: 1024,
             max_setups: 64,
+            max_setups_per_address: 16,
             max_rounds: 8,
             setup_timeout: Duration::from_secs(30),
             max_token: 64 << 10,
@@ -58,6 +69,20 @@ impl Default for GssServerConfig {
 
 /// The longest time before its end at which a context accepts no more calls, so that accepted calls can still be answered.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(10);
+
+/// The address of a host, to which limits apply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct HostAddr(IpAddr);
+
+impl HostAddr {
+    pub(super) fn of(addr: SocketAddr) -> Self {
+        Self(match addr.ip().to_canonical() {
+            // A host often has all addresses with its prefix (RFC 4291 §2.5.4).
+            IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
+            ip @ IpAddr::V4(_) => ip,
+        })
+    }
+}
 
 /// The identifier of a context. Random, so that a client with a context of an earlier server does not hit another client's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -85,6 +110,8 @@ pub(super) struct ServerContext {
     principals: [Arc<Principal>; 3],
     window: Mutex<SequenceWindow>,
     expires: Option<Instant>,
+    /// The host that created the context.
+    host: HostAddr,
     /// The value of the table's clock at the latest use.
     last_used: AtomicU64,
 }
@@ -123,6 +150,8 @@ pub(super) struct PendingSetup {
     /// Number of rounds so far.
     pub(super) rounds: u32,
     pub(super) begun: Instant,
+    /// The host that sent the first token.
+    pub(super) host: HostAddr,
 }
 
 /// The contexts of a server.
@@ -164,6 +193,7 @@ impl ContextTable {
         &self,
         handle: Option<ContextHandle>,
         gss: Arc<dyn GssContext>,
+        host: HostAddr,
         config: &GssServerConfig,
         now: Instant,
     ) -> Result<ContextHandle, GssError> {
@@ -177,18 +207,16 @@ impl ContextTable {
             principals,
             window: Mutex::new(SequenceWindow::new(config.sequence_window)),
             expires: now.checked_add(lifetime),
+            host,
             last_used: self.tick().into(),
         };
         let mut contexts = self.established.write().unwrap_or_else(PoisonError::into_inner);
-        if contexts.len() >= config.max_contexts.max(1) {
-            contexts.retain(|_, context| !context.has_expired(now));
-        }
         // RFC 2203 §5.4: LRU, because clients may never destroy their contexts.
-        while contexts.len() >= config.max_contexts.max(1) {
-            let oldest = contexts.iter().min_by_key(|(_, context)| context.last_used.load(Ordering::Relaxed));
-            let Some(oldest) = oldest.map(|(handle, _)| *handle) else { break };
-            contexts.remove(&oldest);
-        }
+        let (all, of_host) = (config.max_contexts, config.max_contexts_per_address);
+        let expired = |context: &Arc<ServerContext>| context.has_expired(now);
+        let last_used = |context: &Arc<ServerContext>| context.last_used.load(Ordering::Relaxed);
+        make_room(&mut contexts, of_host, |context| context.host == host, expired, last_used);
+        make_room(&mut contexts, all, |_| true, expired, last_used);
         contexts.insert(handle, Arc::new(context));
         Ok(handle)
     }
@@ -216,11 +244,9 @@ impl ContextTable {
         let handle = handle.map_or_else(ContextHandle::random, Ok)?;
         let mut setups = self.setups.lock().unwrap_or_else(PoisonError::into_inner);
         setups.retain(|_, setup| !is_late(setup, config, now));
-        while setups.len() >= config.max_setups.max(1) {
-            let oldest = setups.iter().min_by_key(|(_, setup)| setup.begun).map(|(handle, _)| *handle);
-            let Some(oldest) = oldest else { break };
-            setups.remove(&oldest);
-        }
+        let (host, begun) = (setup.host, |setup: &PendingSetup| setup.begun);
+        make_room(&mut setups, config.max_setups_per_address, |setup| setup.host == host, |_| false, begun);
+        make_room(&mut setups, config.max_setups, |_| true, |_| false, begun);
         setups.insert(handle, setup);
         Ok(handle)
     }
@@ -229,6 +255,29 @@ impl ContextTable {
     pub(super) fn counts(&self) -> (usize, usize) {
         let established = self.established.read().unwrap_or_else(PoisonError::into_inner).len();
         (established, self.setups.lock().unwrap_or_else(PoisonError::into_inner).len())
+    }
+}
+
+/// Makes room for one more entry among those that `counts` selects, of which there may be `most`. If there are too many, removes
+/// those that are over, and then the one with the smallest key.
+fn make_room<T, K: Ord>(
+    entries: &mut HashMap<ContextHandle, T>,
+    most: usize,
+    counts: impl Fn(&T) -> bool,
+    is_over: impl Fn(&T) -> bool,
+    key: impl Fn(&T) -> K,
+) {
+    let most = most.max(1);
+    let is_full = |entries: &HashMap<_, T>| {
+        entries.len() >= most && entries.values().filter(|entry| counts(entry)).count() >= most
+    };
+    if is_full(entries) {
+        entries.retain(|_, entry| !is_over(entry));
+    }
+    while is_full(entries) {
+        let oldest = entries.iter().filter(|(_, entry)| counts(entry)).min_by_key(|(_, entry)| key(entry));
+        let Some(oldest) = oldest.map(|(handle, _)| *handle) else { break };
+        entries.remove(&oldest);
     }
 }
 

@@ -130,12 +130,15 @@ impl ContextCreation {
         if is_complete {
             self.completed = Some((seq_window, reply.verifier));
         }
+        // RFC 2203 §5.2.3.1.1: the mechanism gets the server's token, unless it has completed the context.
         match (&self.context, gss_token.is_empty()) {
             (None, false) => Ok(NextStep::Token(gss_token)),
             (None, true) => Err(failed("the server sent no token, but the mechanism needs one")),
             (Some(context), true) if is_complete => self.finish(Arc::clone(context)).map(NextStep::Done),
-            // RFC 2203 §5.2.3.1: the server expects another token.
-            (Some(_), _) => Err(failed("the server sent a token, but the mechanism has completed the context")),
+            (Some(_), true) => {
+                Err(failed("the server expects another token, but the mechanism has completed the context"))
+            }
+            (Some(_), false) => Err(failed("the server sent a token, but the mechanism has completed the context")),
         }
     }
 

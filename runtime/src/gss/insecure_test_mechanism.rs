@@ -2,6 +2,7 @@
 //! a hash that is not made for this purpose.
 
 use std::{
+    fmt,
     hash::{DefaultHasher, Hasher},
     sync::{
         Arc,
@@ -24,13 +25,25 @@ pub struct Faults {
     pub get_mic: AtomicBool,
     /// `true` if messages cannot be encrypted.
     pub wrap: AtomicBool,
+    /// Milliseconds for which contexts are busy at each check of a checksum.
+    pub busy: AtomicU64,
+}
+
+/// A key. Its debug output does not show it, as with any mechanism.
+#[derive(Clone, Copy)]
+pub struct TestKey(pub u64);
+
+impl fmt::Debug for TestKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TestKey")
+    }
 }
 
 /// Either side of the mechanism.
 #[derive(Debug, Clone)]
 pub struct InsecureTestMechanism {
     /// The key that both sides share.
-    pub key: u64,
+    pub key: TestKey,
     /// The name of the local side.
     pub name: String,
     /// Number of rounds of the server. The client makes as many as the server wants.
@@ -50,7 +63,7 @@ impl InsecureTestMechanism {
     #[must_use]
     pub fn new(key: u64, name: &str) -> Self {
         Self {
-            key,
+            key: TestKey(key),
             name: name.into(),
             rounds: 1,
             lifetime: None,
@@ -62,7 +75,7 @@ impl InsecureTestMechanism {
 
     fn context(&self, session: u64, peer: String) -> Arc<dyn GssContext> {
         let until = self.lifetime.map(|lifetime| Instant::now() + lifetime);
-        Arc::new(TestContext { session, peer, until, faults: Arc::clone(&self.faults) })
+        Arc::new(TestContext { session: TestKey(session), peer, until, faults: Arc::clone(&self.faults) })
     }
 
     fn block(&self) {
@@ -97,7 +110,7 @@ fn mac(key: u64, message: &[u8]) -> [u8; MIC] {
 }
 
 /// Appends the checksum of a message.
-fn signed(key: u64, mut message: Vec<u8>) -> Vec<u8> {
+pub(super) fn signed(key: u64, mut message: Vec<u8>) -> Vec<u8> {
     let mic = mac(key, &message);
     message.extend_from_slice(&mic);
     message
@@ -120,7 +133,7 @@ struct Initiator {
 impl ContextSetup for Initiator {
     fn step(&mut self, token: Option<&[u8]>) -> Result<SetupStep, GssError> {
         self.mechanism.block();
-        let key = self.mechanism.key;
+        let TestKey(key) = self.mechanism.key;
         let session = key ^ self.nonce.rotate_left(32);
         match token.map(|token| checked(key, token)).transpose()? {
             Some([0, peer @ ..]) => {
@@ -151,7 +164,7 @@ struct Acceptor {
 impl ContextSetup for Acceptor {
     fn step(&mut self, token: Option<&[u8]>) -> Result<SetupStep, GssError> {
         self.mechanism.block();
-        let key = self.mechanism.key;
+        let TestKey(key) = self.mechanism.key;
         let defective = || GssError::new(major::DEFECTIVE_TOKEN, "unexpected token");
         let (round, rest) = checked(key, token.unwrap_or_default())?.split_first().ok_or_else(defective)?;
         if *round != self.round + 1 {
@@ -174,7 +187,7 @@ impl ContextSetup for Acceptor {
 
 #[derive(Debug)]
 struct TestContext {
-    session: u64,
+    session: TestKey,
     peer: String,
     until: Option<Instant>,
     faults: Arc<Faults>,
@@ -192,7 +205,7 @@ impl TestContext {
     }
 
     fn scramble(&self, message: &[u8]) -> Vec<u8> {
-        message.iter().zip(self.session.to_le_bytes().iter().cycle()).map(|(byte, key)| byte ^ key ^ 0xa5).collect()
+        message.iter().zip(self.session.0.to_le_bytes().iter().cycle()).map(|(byte, key)| byte ^ key ^ 0xa5).collect()
     }
 }
 
@@ -204,23 +217,27 @@ fn injected(fault: &AtomicBool) -> Result<(), GssError> {
 impl GssContext for TestContext {
     fn get_mic(&self, message: &[u8]) -> Result<Vec<u8>, GssError> {
         injected(&self.faults.get_mic)?;
-        Ok(mac(self.session, message).to_vec())
+        Ok(mac(self.session.0, message).to_vec())
     }
 
     fn verify_mic(&self, message: &[u8], mic: &[u8]) -> Result<(), GssError> {
+        let busy = self.faults.busy.load(Ordering::Relaxed);
+        if busy > 0 {
+            std::thread::sleep(Duration::from_millis(busy));
+        }
         self.check_time()?;
-        let is_valid = mic == mac(self.session, message);
+        let is_valid = mic == mac(self.session.0, message);
         if is_valid { Ok(()) } else { Err(GssError::new(major::BAD_MIC, "wrong checksum")) }
     }
 
     fn wrap(&self, message: &[u8]) -> Result<Vec<u8>, GssError> {
         injected(&self.faults.wrap)?;
-        Ok(signed(self.session, self.scramble(message)))
+        Ok(signed(self.session.0, self.scramble(message)))
     }
 
     fn unwrap(&self, message: &[u8]) -> Result<Vec<u8>, GssError> {
         self.check_time()?;
-        Ok(self.scramble(checked(self.session, message)?))
+        Ok(self.scramble(checked(self.session.0, message)?))
     }
 
     fn max_mic(&self) -> usize {
@@ -233,6 +250,10 @@ impl GssContext for TestContext {
 
     fn lifetime(&self) -> Option<Duration> {
         Some(self.until?.saturating_duration_since(Instant::now()))
+    }
+
+    fn is_busy(&self) -> bool {
+        self.faults.busy.load(Ordering::Relaxed) > 0
     }
 
     fn peer(&self) -> &str {

@@ -98,8 +98,8 @@ pub trait ContextSetup: Send + 'static {
     fn step(&mut self, token: Option<&[u8]>) -> Result<SetupStep, GssError>;
 }
 
-/// The result of one step of the creation of a context.
-#[derive(Debug, Default)]
+/// The result of one step of the creation of a context. The debug output does not contain the token.
+#[derive(Default)]
 pub struct SetupStep {
     /// The token for the peer, if there is one.
     pub token: Option<Vec<u8>>,
@@ -107,9 +107,20 @@ pub struct SetupStep {
     pub context: Option<Arc<dyn GssContext>>,
 }
 
+impl fmt::Debug for SetupStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SetupStep")
+            .field("token_len", &self.token.as_ref().map(Vec::len))
+            .field("context", &self.context)
+            .finish()
+    }
+}
+
 /// An established security context.
 ///
-/// The methods may take as long as the computation needs, and must not wait for anything else. They are called concurrently.
+/// The methods may take as long as the computation needs, and must not wait for anything but each other. They are called
+/// concurrently: for bodies of more than 4 KiB on threads for blocking work, for shorter bodies and for headers in the tasks of calls
+/// and connections.
 pub trait GssContext: fmt::Debug + Send + Sync + 'static {
     /// Returns the checksum of a message (`GSS_GetMIC`).
     ///
@@ -143,6 +154,12 @@ pub trait GssContext: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the remaining lifetime of the context; `None` if it is unlimited.
     fn lifetime(&self) -> Option<Duration>;
+
+    /// Returns `true` if a call of another method would wait for one that is protecting a large body. A server then checks the
+    /// header of a call on a thread for blocking work. The default is `false`, for contexts without a lock.
+    fn is_busy(&self) -> bool {
+        false
+    }
 
     /// Returns the name of the peer, such as `alice@EXAMPLE.COM` for Kerberos.
     fn peer(&self) -> &str;

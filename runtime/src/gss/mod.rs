@@ -27,6 +27,8 @@ mod contexts;
 mod creation;
 mod credential;
 #[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
+#[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod insecure_test_mechanism;
 #[cfg(feature = "gss")]

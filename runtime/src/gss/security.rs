@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use tokio::{runtime::Handle, time::Instant};
+use tokio::{runtime::Handle, sync::Semaphore, time::Instant};
 
 use super::{
     client::{ClientContext, NoNumber},
@@ -41,6 +41,9 @@ struct Shared<M> {
     contexts: Mutex<Contexts>,
     /// Locked during the creation of a context. Other calls wait for it.
     creating: tokio::sync::Mutex<()>,
+    /// Has one permit, for the step of the mechanism in progress. It may outlive its call: a KDC that does not answer blocks one
+    /// thread, and not one for each call that gives up.
+    step: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -55,7 +58,8 @@ impl<M: ClientMechanism> GssSecurity<M> {
     #[must_use]
     pub fn new(mechanism: M, level: ProtectionLevel) -> Self {
         let contexts = Mutex::default();
-        let shared = Shared { mechanism: Arc::new(mechanism), contexts, creating: tokio::sync::Mutex::default() };
+        let (creating, step) = (tokio::sync::Mutex::default(), Arc::new(Semaphore::new(1)));
+        let shared = Shared { mechanism: Arc::new(mechanism), contexts, creating, step };
         Self { shared: Arc::new(shared), level }
     }
 
@@ -84,12 +88,12 @@ impl<M: ClientMechanism> Shared<M> {
         self.contexts().current.as_ref().filter(|context| context.is_usable(now)).map(Arc::clone)
     }
 
-    /// Returns the context in use. Creates one if there is none.
+    /// Returns the context in use. Creates one if there is none (RFC 2203 §5.2).
     async fn context(&self, call: CallIdentity, link: SecurityLink<'_>) -> Result<Arc<ClientContext>, SecurityError> {
         if let Some(context) = self.usable() {
             return Ok(context);
         }
-        let _creating = self.creating.lock().await;
+        let creating = self.creating.lock().await;
         if let Some(context) = self.usable() {
             return Ok(context);
         }
@@ -97,6 +101,8 @@ impl<M: ClientMechanism> Shared<M> {
         let context = ClientContext::new(created, call.program, call.version, Instant::now().into_std());
         let context = Arc::new(context);
         self.replace(Some(Arc::clone(&context)));
+        // Other calls need not wait for the destruction.
+        drop(creating);
         self.destroy_retired(link).await;
         Ok(context)
     }
@@ -133,7 +139,9 @@ impl<M: ClientMechanism> Shared<M> {
     ) -> Result<(Box<dyn ContextSetup>, SetupStep), SecurityError> {
         let runtime = Handle::try_current().map_err(|_| failed("it needs a tokio runtime, make the call in one"))?;
         let mechanism = Arc::clone(&self.mechanism);
+        let permit = Arc::clone(&self.step).acquire_owned().await;
         let step = runtime.spawn_blocking(move || {
+            let _permit = permit;
             let mut setup = setup.map_or_else(|| mechanism.begin(), Ok)?;
             let step = setup.step(token.as_deref())?;
             Ok((setup, step))
@@ -148,6 +156,13 @@ impl<M: ClientMechanism> Shared<M> {
         let old = std::mem::replace(&mut contexts.current, context);
         // A context that the server has dropped need not be destroyed.
         contexts.retired.extend(old.filter(|old| !old.is_dead()));
+    }
+
+    /// Stops using a context.
+    fn retire(&self, context: &Arc<ClientContext>) {
+        let mut contexts = self.contexts();
+        let current = contexts.current.take_if(|current| Arc::ptr_eq(current, context));
+        contexts.retired.extend(current);
     }
 
     /// Destroys retired contexts at the server, unless calls are using them.
@@ -189,12 +204,7 @@ impl<M: ClientMechanism> Security for GssSecurity<M> {
                     Ok(secured) => return Ok(secured),
                     Err(NoNumber::WindowFull) => ended.await,
                     // RFC 2203 §5.3.1: the next call needs a new context.
-                    Err(NoNumber::Exhausted) => {
-                        let mut contexts = self.shared.contexts();
-                        if contexts.current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &context)) {
-                            contexts.current = None;
-                        }
-                    }
+                    Err(NoNumber::Exhausted) => self.shared.retire(&context),
                 }
             }
         })
@@ -218,6 +228,14 @@ impl<M: ClientMechanism> Security for GssSecurity<M> {
             }
             self.shared.destroy_retired(link).await;
         })
+    }
+}
+
+#[cfg(test)]
+impl<M> GssSecurity<M> {
+    /// Returns the context in use.
+    pub(super) fn current(&self) -> Option<Arc<ClientContext>> {
+        self.shared.contexts().current.clone()
     }
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     body::BodyProtection,
-    contexts::{ContextHandle, ContextTable, GssServerConfig, PendingSetup, ServerContext},
+    contexts::{ContextHandle, ContextTable, GssServerConfig, HostAddr, PendingSetup, ServerContext},
     credential::{GssCredential, flavor, gss_auth, is_null},
     mechanism::{ContextSetup, GssError, SetupStep, major},
     window::Position,
@@ -31,6 +31,8 @@ pub(super) enum Decision {
     Done(Authentication),
     /// The mechanism has to execute a step, which may block. [`GssServer::finish_round`] makes the reply.
     Round(SetupRound),
+    /// The context is busy with a large body. The call has to be received again, on a thread for blocking work.
+    Busy,
 }
 
 /// A round in the creation of a context.
@@ -41,6 +43,7 @@ pub(super) struct SetupRound {
     pub(super) setup: Option<Box<dyn ContextSetup>>,
     rounds: u32,
     begun: Instant,
+    pub(super) host: HostAddr,
     pub(super) token: Bytes,
 }
 
@@ -56,12 +59,19 @@ impl GssServer {
     }
 
     /// Decides on a call with flavor RPCSEC_GSS.
-    pub(super) fn receive(&self, call: &ReceivedCall<'_>, now: Instant) -> Decision {
+    ///
+    /// If `may_block`, waits for a context that is busy.
+    pub(super) fn receive(&self, call: &ReceivedCall<'_>, may_block: bool, now: Instant) -> Decision {
         let credential = match GssCredential::decode(&call.header.credential.body) {
             Ok(credential) => credential,
             Err(failure) => return Decision::Done(Authentication::Rejected(failure)),
         };
+        let is_busy = || {
+            let context = ContextHandle::of(&credential.handle).and_then(|handle| self.contexts.find(handle));
+            context.is_some_and(|context| context.gss.is_busy())
+        };
         match credential.procedure {
+            RpcGssProcT::RpcsecGssData | RpcGssProcT::RpcsecGssDestroy if !may_block && is_busy() => Decision::Busy,
             RpcGssProcT::RpcsecGssInit | RpcGssProcT::RpcsecGssContinueInit => self.create(call, &credential, now),
             RpcGssProcT::RpcsecGssData => Decision::Done(self.data(call, &credential, now)),
             RpcGssProcT::RpcsecGssDestroy => Decision::Done(self.destroy(call, &credential, now)),
@@ -89,16 +99,17 @@ impl GssServer {
             }));
         };
         if is_first {
-            return Decision::Round(SetupRound { handle: None, setup: None, rounds: 0, begun: now, token });
+            let host = HostAddr::of(call.peer_addr);
+            return Decision::Round(SetupRound { handle: None, setup: None, rounds: 0, begun: now, host, token });
         }
         let handle = ContextHandle::of(&credential.handle);
         let pending = handle.and_then(|handle| self.contexts.take_setup(handle, &self.config, now));
-        let Some(PendingSetup { setup, rounds, begun }) = pending else {
+        let Some(PendingSetup { setup, rounds, begun, host }) = pending else {
             // RFC 2203 §5.2.3.2: RPCSEC_GSS_CREDPROBLEM and CTXPROBLEM cannot be returned here.
             let error = GssError::new(major::NO_CONTEXT, "no context in creation has this handle");
             return Decision::Done(Authentication::Answered(refusal(&error)));
         };
-        Decision::Round(SetupRound { handle, setup: Some(setup), rounds, begun, token })
+        Decision::Round(SetupRound { handle, setup: Some(setup), rounds, begun, host, token })
     }
 
     fn token(&self, arguments: &[u8]) -> Option<Bytes> {
@@ -136,7 +147,7 @@ impl GssServer {
                 // RFC 2203 §5.2.3.1: the checksum of the window.
                 let verifier = gss_auth(context.get_mic(&window.to_be_bytes())?.into());
                 let peer = context.peer().to_owned();
-                let handle = self.contexts.establish(round.handle, context, &self.config, now)?;
+                let handle = self.contexts.establish(round.handle, context, round.host, &self.config, now)?;
                 tracing::debug!(target: "rpcrdma::gss", peer, "security context created");
                 (handle, major::COMPLETE, verifier)
             }
@@ -148,7 +159,7 @@ impl GssServer {
                 if rounds >= self.config.max_rounds {
                     return Err(GssError::new(major::FAILURE, "the creation of the context takes too many rounds"));
                 }
-                let setup = PendingSetup { setup, rounds, begun: round.begun };
+                let setup = PendingSetup { setup, rounds, begun: round.begun, host: round.host };
                 let handle = self.contexts.wait(round.handle, setup, &self.config, now)?;
                 (handle, major::CONTINUE_NEEDED, OpaqueAuth::none())
             }

@@ -3,8 +3,10 @@
 mod bodies;
 mod creation;
 mod data;
+mod refresh;
+mod secrets;
 
-use std::{sync::Arc, time::Instant};
+use std::{net::SocketAddr, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 
@@ -29,6 +31,8 @@ use crate::{
 struct TestServer {
     server: GssServer,
     mechanism: InsecureTestMechanism,
+    /// The address of the clients.
+    peer: SocketAddr,
 }
 
 /// A call to a [`TestServer`].
@@ -41,7 +45,8 @@ struct TestCall {
 
 impl TestServer {
     fn new(config: GssServerConfig) -> Self {
-        Self { server: GssServer::new(config), mechanism: InsecureTestMechanism::new(KEY, "nfs@server") }
+        let mechanism = InsecureTestMechanism::new(KEY, "nfs@server");
+        Self { server: GssServer::new(config), mechanism, peer: ([127, 0, 0, 1], 1).into() }
     }
 
     /// Decides on a call. The mechanism executes its step at once.
@@ -49,12 +54,13 @@ impl TestServer {
         let mut message = Vec::new();
         call.header.encode(&mut crate::xdr::FlatSink::new(&mut message)).unwrap();
         let (signed, _) = CallHeader::split_verifier(&message).unwrap();
-        let mut received = ReceivedCall::new(&call.header, ([127, 0, 0, 1], 1).into());
+        let mut received = ReceivedCall::new(&call.header, self.peer);
         received.signed = &message[..signed];
         received.arguments = &call.arguments;
         received.is_reduced = call.is_reduced;
-        match self.server.receive(&received, call.now) {
+        match self.server.receive(&received, true, call.now) {
             Decision::Done(authentication) => authentication,
+            Decision::Busy => panic!("the context is busy"),
             Decision::Round(mut round) => {
                 let result = self.step(&mut round);
                 Authentication::Answered(self.server.finish_round(round, result, call.now))

@@ -62,7 +62,7 @@ impl Principal {
 /// Protects the bodies of one call: its arguments in one direction, its results in the other.
 ///
 /// Bodies are XDR. Their length is a multiple of four bytes, both wrapped and unwrapped. The methods may take as long as the
-/// computation needs, and must not wait for anything else. Bodies of more than 32 KiB are protected on a thread for blocking
+/// computation needs, and must not wait for anything else. Bodies of more than 4 KiB are protected on a thread for blocking
 /// work.
 pub trait Protection: fmt::Debug + Send + Sync + 'static {
     /// Protects a body before it is sent.
@@ -172,7 +172,9 @@ pub struct CallIdentity {
 
 /// A call of a security flavor itself: procedure 0 of a program, with arguments (RFC 2203 §5.2.2). It is not reduced (RFC 8166
 /// §8.2.2).
-#[derive(Debug, Clone)]
+///
+/// The debug output does not contain the arguments, which may be a token of a GSS-API mechanism.
+#[derive(Clone)]
 pub struct ControlCall {
     /// Program number.
     pub program: u32,
@@ -188,8 +190,21 @@ pub struct ControlCall {
     pub max_results: u64,
 }
 
-/// The reply to a [`ControlCall`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+impl fmt::Debug for ControlCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ControlCall")
+            .field("program", &self.program)
+            .field("version", &self.version)
+            .field("credential", &self.credential)
+            .field("seal", &self.seal)
+            .field("arguments_len", &self.arguments.len())
+            .field("max_results", &self.max_results)
+            .finish()
+    }
+}
+
+/// The reply to a [`ControlCall`]. The debug output does not contain the results.
+#[derive(Clone, PartialEq, Eq)]
 pub struct ControlReply {
     /// Verifier of the reply.
     pub verifier: OpaqueAuth,
@@ -197,6 +212,16 @@ pub struct ControlReply {
     pub outcome: Result<(), RpcError>,
     /// Encoded results. Empty after an error.
     pub results: Bytes,
+}
+
+impl fmt::Debug for ControlReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ControlReply")
+            .field("verifier", &self.verifier)
+            .field("outcome", &self.outcome)
+            .field("results_len", &self.results.len())
+            .finish()
+    }
 }
 
 /// Makes control calls over one connection.

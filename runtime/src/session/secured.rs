@@ -17,9 +17,9 @@ use crate::{
     rpc::{Authentication, Protection, RpcError, SecurityError},
 };
 
-/// Length in bytes of the longest body that is protected in the task of its call. Encryption of so many bytes takes some tens of
-/// microseconds. Moving it to another thread costs about as much.
-const MOST_IN_TASK: usize = 32 << 10;
+/// Length in bytes of the longest body that is protected in the task of its call. MIT Kerberos 1.20 encrypts so many bytes in 65
+/// microseconds, and 32 KiB in 440. Moving a body to another thread costs some tens of microseconds.
+const MOST_IN_TASK: usize = 4 << 10;
 
 /// Protects a body.
 pub(crate) async fn wrap(protection: Arc<dyn Protection>, body: Bytes) -> Result<Bytes, SecurityError> {

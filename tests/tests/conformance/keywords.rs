@@ -8,19 +8,29 @@ pub(crate) type Keywords = BTreeMap<(String, usize), String>;
 const WORDS: [&str; 8] =
     ["MUST NOT", "MUST", "SHALL NOT", "SHALL", "SHOULD NOT", "SHOULD", "NOT RECOMMENDED", "RECOMMENDED"];
 
-/// Returns the key words of these sections and their subsections. REQUIRED counts as MUST.
-pub(crate) fn of(text: &str, sections: &[String]) -> Keywords {
+/// Returns the key words of these sections and their subsections. REQUIRED counts as MUST. In a text from before RFC 2119,
+/// `must` and `should` count in lower case.
+pub(crate) fn of(text: &str, sections: &[String], lowercase: bool) -> Keywords {
     let mut found = Keywords::new();
     for (section, body) in split(text) {
         let covered =
             |of: &String| section == *of || section.strip_prefix(of.as_str()).is_some_and(|r| r.starts_with('.'));
         if sections.iter().any(covered) {
+            let body = if lowercase { raised(&body) } else { body };
             for (n, word) in words(&body).into_iter().enumerate() {
                 found.insert((section.clone(), n + 1), word.to_owned());
             }
         }
     }
     found
+}
+
+/// Returns the text with `must` and `should` in upper case.
+fn raised(body: &str) -> String {
+    let body = body.split_whitespace().collect::<Vec<_>>().join(" ");
+    ["must not", "must", "should not", "should"]
+        .iter()
+        .fold(body, |body, word| body.replace(word, &word.to_uppercase()))
 }
 
 /// Returns the bodies of the sections without page headers and footers. The table of contents, which comes first, is
@@ -86,7 +96,15 @@ fn words(body: &str) -> Vec<&'static str> {
 fn key_words_of_a_text() {
     let text = "1.  Contents ......... 3\n\n1.  First\n\n   It MUST NOT do so.  It\n   SHOULD\n   NOT, and is REQUIRED.\n\
                 \u{c}RFC 1 Title   May 2020\n1.1.  Inner\n   MUST.  MUSTARD\n2.  Other\n   MUST\n";
-    let found = of(text, &["1".into()]);
+    let found = of(text, &["1".into()], false);
     let rows: Vec<_> = found.iter().map(|((section, n), word)| (section.as_str(), *n, word.as_str())).collect();
     assert_eq!(rows, [("1", 1, "MUST NOT"), ("1", 2, "SHOULD NOT"), ("1", 3, "MUST"), ("1.1", 1, "MUST")]);
+}
+
+#[test]
+fn key_words_in_lower_case() {
+    let text = "1.  First\n\n   It must\n   not, and it should. Mustard is required.\n";
+    assert!(of(text, &["1".into()], false).is_empty());
+    let found = of(text, &["1".into()], true);
+    assert_eq!(found.values().collect::<Vec<_>>(), ["MUST NOT", "SHOULD"]);
 }

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use crate::table::{Rule, Table};
 
 const INTRODUCTION: &str = "# Conformance\n\n\
-    Each MUST and SHOULD in the listed sections of RFC 8166, RFC 8167, RFC 8797, RFC 9289 and the version 2 draft, with the code\n\
-    that implements it and the tests that check it. `#` is the number of the key word in its section.\n\
+    Each MUST and SHOULD in the listed sections of each specification, with the code that implements it and the\n\
+    tests that check it. `#` is the number of the key word in its section.\n\
     [DEVIATIONS.md](DEVIATIONS.md) lists the deliberate deviations with their reasons.\n\n\
     This page is generated from `tests/conformance/*.toml` by\n\
     `UPDATE_CONFORMANCE=1 cargo test -p rpcrdma-tests --test conformance`. Without the variable, the command checks that the\n\

@@ -19,6 +19,9 @@ pub(crate) struct Table {
     pub(crate) home: Option<String>,
     /// File name of the specification's text.
     pub(crate) text: String,
+    /// `true` for a text that states requirements in lower case.
+    #[serde(default)]
+    pub(crate) lowercase: bool,
     /// Covered sections. They include their subsections.
     pub(crate) sections: Vec<String>,
     /// The requirements.

@@ -164,6 +164,30 @@ fn limits_of_contexts_in_creation() {
     assert!(error.0.contains("the server refused it"), "{error}");
 }
 
+/// One host displaces only its own contexts in creation.
+#[test]
+fn contexts_in_creation_are_limited_for_each_host() {
+    let config = GssServerConfig { max_setups: 4, max_setups_per_address: 2, ..GssServerConfig::default() };
+    let mut server = TestServer::new(config);
+    server.mechanism.rounds = 2;
+    let now = Instant::now();
+    let mut begin = |peer: &str| {
+        server.peer = peer.parse().unwrap();
+        let at = now + Duration::from_secs(server.peer.port().into());
+        init_result(&answered(server.receive(&first(&token(), at)))).handle
+    };
+    let honest = begin("192.0.2.1:1");
+    let handles = [1, 2, 3, 4, 5].map(|port| begin(&format!("192.0.2.9:{port}")));
+    assert_eq!(server.server.contexts.counts(), (0, 3));
+    let token = [&[2][..], &mac_of(&[2])].concat();
+    let go_on = |handle: &Bytes| {
+        let reply = server.receive(&init(handle, RpcGssProcT::RpcsecGssContinueInit, &token, now));
+        init_result(&answered(reply)).gss_major
+    };
+    assert_eq!(go_on(&handles[2]), major::NO_CONTEXT);
+    assert_eq!([&honest, &handles[3], &handles[4]].map(go_on), [major::COMPLETE; 3]);
+}
+
 /// Returns the checksum that ends a token of the test mechanism.
 fn mac_of(message: &[u8]) -> Vec<u8> {
     use std::hash::{DefaultHasher, Hasher};
@@ -260,4 +284,20 @@ fn clients_check_creation_replies() {
     server.mechanism.rounds = 100;
     let error = create(&server, &client(), now).unwrap_err();
     assert!(error.0.contains("too many rounds"), "{error}");
+}
+
+/// RFC 2203 §5.2.2: without a token, the context must have been created.
+#[test]
+fn mechanisms_without_token_and_context() {
+    let error = ContextCreation::new(2, 3).stepped(SetupStep::default()).unwrap_err();
+    assert!(error.0.contains("neither a token nor a context"), "{error}");
+    // Without a round trip there is no handle.
+    let setup = || {
+        let mut initiator = ClientMechanism::begin(&client()).unwrap();
+        let mut acceptor = ServerMechanism::begin(&InsecureTestMechanism::new(KEY, "nfs@server")).unwrap();
+        let token = initiator.step(None).unwrap().token;
+        initiator.step(acceptor.step(token.as_deref()).unwrap().token.as_deref()).unwrap()
+    };
+    let error = ContextCreation::new(2, 3).stepped(setup()).unwrap_err();
+    assert!(error.0.contains("the server expects another token"), "{error}");
 }

@@ -8,7 +8,7 @@ use crate::{
         client::{ClientContext, NoNumber},
         wire::MAXSEQ,
     },
-    rpc::ProtectionLevel,
+    rpc::{ProtectionLevel, Secured},
 };
 
 fn established(config: GssServerConfig) -> (TestServer, CreatedContext, Instant) {
@@ -199,22 +199,26 @@ fn sequence_numbers_of_a_client() {
     let context = Arc::new(ClientContext::new(created, 2, 3, now));
     let secure = || context.secure(ProtectionLevel::Privacy).unwrap();
     let number = |credential: &OpaqueAuth| GssCredential::decode(&credential.body).unwrap().sequence;
+    context.set_next(11);
     let mut calls: Vec<_> = (0..4).map(|_| secure().unwrap()).collect();
-    assert_eq!(calls.iter().map(|call| number(&call.credential)).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    assert_eq!(calls.iter().map(|call| number(&call.credential)).collect::<Vec<_>>(), [11, 12, 13, 14]);
     assert_eq!(secure().unwrap_err(), NoNumber::WindowFull);
     // The oldest call holds the window, because the server would discard it otherwise.
     calls.pop().unwrap().call.ended();
     assert_eq!(secure().unwrap_err(), NoNumber::WindowFull);
     calls.remove(0).call.ended();
     calls.push(secure().unwrap());
-    assert_eq!(number(&calls[2].credential), 5);
+    assert_eq!(number(&calls[2].credential), 15);
     assert_eq!(secure().unwrap_err(), NoNumber::WindowFull);
     calls.drain(..).for_each(|call| call.call.ended());
     assert!(context.is_idle());
 
-    context.set_next(MAXSEQ - 1);
+    context.set_next(MAXSEQ - 2);
     let last = secure().unwrap();
-    assert_eq!((number(&last.credential), secure().unwrap_err()), (MAXSEQ - 1, NoNumber::Exhausted));
+    assert_eq!((number(&last.credential), secure().unwrap_err()), (MAXSEQ - 2, NoNumber::Exhausted));
+    // RFC 2203 §5.4: the client must destroy the context, which needs a number as well.
+    let (destruction, _) = context.destruction().unwrap();
+    assert_eq!(number(&destruction.credential), MAXSEQ - 1);
     assert!(context.destruction().is_none());
 
     // RFC 2203 §5.3.3.3: only these two errors require a new context.
@@ -234,4 +238,42 @@ fn contexts_are_not_used_until_the_last_moment() {
     let context = ClientContext::new(create(&server, &mechanism, now).unwrap(), 2, 3, Instant::now());
     let at = |seconds| now + Duration::from_secs(seconds);
     assert!(context.is_usable(at(975)) && !context.is_usable(at(981)));
+}
+
+/// RFC 2203 §5.2.3.1, §5.3.3.2: the server's signature of its window is not the verifier of a reply to any call.
+#[test]
+fn the_signature_of_the_window_is_no_verifier() {
+    let (server, created, now) = established(GssServerConfig { sequence_window: 3, ..GssServerConfig::default() });
+    let signature = gss_auth(created.context.get_mic(&3_u32.to_be_bytes()).unwrap().into());
+    let context = Arc::new(ClientContext::new(created, 2, 3, now));
+    for expected in [1, 2, 4, 5] {
+        let Secured { credential, call } = context.secure(ProtectionLevel::Authentication).unwrap().unwrap();
+        assert_eq!(GssCredential::decode(&credential.body).unwrap().sequence, expected);
+        assert!(call.verify(&signature).is_err());
+        call.ended();
+    }
+    assert_eq!(server.server.contexts.counts(), (1, 0));
+}
+
+/// One host displaces only its own contexts.
+#[test]
+fn contexts_are_limited_for_each_host() {
+    let config = GssServerConfig { max_contexts: 8, max_contexts_per_address: 2, ..GssServerConfig::default() };
+    let (mut server, now) = (TestServer::new(config), Instant::now());
+    let mut create_at = |peer: &str| {
+        server.peer = peer.parse().unwrap();
+        create(&server, &client(), now).unwrap()
+    };
+    let honest = create_at("192.0.2.1:700");
+    let [first, second, third] = [1, 2, 3].map(|port| create_at(&format!("192.0.2.9:{port}")));
+    // An address in IPv6 form is the same address, and a host has all addresses of its prefix.
+    let mapped = create_at("[::ffff:192.0.2.9]:4");
+    let [v6, same, next] =
+        [("1", "a"), ("1", "b"), ("1", "c")].map(|(net, host)| create_at(&format!("[2001:db8:0:{net}::{host}]:5")));
+    let other = create_at("[2001:db8:0:2::a]:5");
+    let is_kept = |context: &CreatedContext| is_accepted(&server.data(context, 1, 1, now));
+    assert!([&honest, &third, &mapped, &same, &next, &other].into_iter().all(is_kept));
+    for dropped in [&first, &second, &v6] {
+        assert_eq!(rejected(server.data(dropped, 1, 1, now)), AuthStat::RpcsecGssCredproblem);
+    }
 }

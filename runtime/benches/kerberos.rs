@@ -1,0 +1,133 @@
+//! The cost of Kerberos: `cargo bench -p rpcrdma --features gss --bench kerberos [-- --quick]`.
+//!
+//! Null calls, and reads and writes of 1 MiB, one at a time, over loopback: without security and with the three services of
+//! RPCSEC_GSS. The arms alternate, round after round, so that a noisy neighbour affects all. The table has the median ratios
+//! to the time without security. It needs a KDC (`tests/krb5/realm`), and asserts nothing.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+#[path = "../tests/net_support/mod.rs"]
+mod net_support;
+#[path = "../tests/net_support/realm.rs"]
+mod realm;
+
+use std::{process::ExitCode, time::Instant};
+
+use bytes::Bytes;
+use net_support::*;
+use rpcrdma::{
+    client::Channel,
+    gss::{GssAuthenticator, GssSecurity, KerberosClient, KerberosServer},
+    rpc::{ProtectionLevel, StandardAuthenticator},
+    server::{InboundCall, ReplyFuture, Server, Service},
+};
+
+const MIB: u32 = 1 << 20;
+
+const ARMS: [(&str, Option<ProtectionLevel>); 4] = [
+    ("none", None),
+    ("krb5", Some(ProtectionLevel::Authentication)),
+    ("krb5i", Some(ProtectionLevel::Integrity)),
+    ("krb5p", Some(ProtectionLevel::Privacy)),
+];
+
+/// Returns and accepts data without looking at it.
+struct Fast(Bytes);
+
+impl Service for Fast {
+    fn program(&self) -> u32 {
+        PROGRAM
+    }
+
+    fn version(&self) -> u32 {
+        VERSION
+    }
+
+    fn name(&self) -> &'static str {
+        "FAST"
+    }
+
+    fn dispatch(&self, call: InboundCall) -> ReplyFuture {
+        let data = self.0.clone();
+        Box::pin(async move {
+            match call.procedure() {
+                0 => call.decode::<Null>().map_or_else(|reply| reply, |()| call.finish::<Null>(Ok(()))),
+                2 => {
+                    call.decode::<Put>().map_or_else(|reply| reply, |args| call.finish::<Put>(Ok(args.0.len() as u64)))
+                }
+                3 => call.decode::<Get>().map_or_else(|reply| reply, |_| call.finish::<Get>(Ok(Data(data)))),
+                _ => call.procedure_unavailable(),
+            }
+        })
+    }
+}
+
+/// Microseconds per call: null, get and put.
+type Times = [f64; 3];
+
+fn main() -> ExitCode {
+    realm::run_in_realm(|| {
+        realm::kinit("1h");
+        let is_quick = std::env::args().any(|arg| arg == "--quick" || arg == "--test");
+        let (rounds, calls) = if is_quick { (1, 2) } else { (15, 40) };
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        for (name, transport) in [("iwarp://", Transport::Iwarp), ("tcp://", Transport::Tcp)] {
+            runtime.block_on(table(name, &transport, rounds, calls));
+        }
+    })
+}
+
+async fn table(name: &str, transport: &Transport, rounds: usize, calls: u32) {
+    let authenticator = GssAuthenticator::new(KerberosServer::new()).or(StandardAuthenticator);
+    let server = Server::builder().service(Fast(pattern(1, MIB).into())).authenticator(authenticator);
+    let server = transport.serve(server).await;
+    let mut channels = Vec::new();
+    for (_, level) in ARMS {
+        let builder = match level {
+            Some(level) => Channel::builder().security(GssSecurity::new(KerberosClient::new("nfs@localhost"), level)),
+            None => Channel::builder(),
+        };
+        let channel = server.connect(builder).await;
+        // Creates the context, and fills caches.
+        measure(&channel, 5).await;
+        channels.push(channel);
+    }
+    let mut measured: Vec<Vec<Times>> = vec![Vec::new(); ARMS.len()];
+    for _ in 0..rounds {
+        for (channel, times) in channels.iter().zip(&mut measured) {
+            times.push(measure(channel, calls).await);
+        }
+    }
+    println!("\n| {name} | null | get of 1 MiB | put of 1 MiB |\n| --- | --- | --- | --- |");
+    for ((arm, _), times) in ARMS.iter().zip(&measured) {
+        print!("| {arm} |");
+        for kind in 0..3 {
+            let median = |mut values: Vec<f64>| {
+                values.sort_by(f64::total_cmp);
+                values[values.len() / 2]
+            };
+            let ratio = median(times.iter().zip(&measured[0]).map(|(times, none)| times[kind] / none[kind]).collect());
+            let time = median(times.iter().map(|times| times[kind]).collect());
+            print!(" {ratio:.2} ({time:.0} us) |");
+        }
+        println!();
+    }
+}
+
+async fn measure(channel: &Channel, calls: u32) -> Times {
+    let data = Data(pattern(1, MIB).into());
+    let begun = Instant::now();
+    for _ in 0..calls * 10 {
+        call::<Null>(channel, &()).await.unwrap();
+    }
+    let null = begun.elapsed() / (calls * 10);
+    let begun = Instant::now();
+    for _ in 0..calls {
+        call::<Get>(channel, &Range(1, MIB)).await.unwrap();
+    }
+    let get = begun.elapsed() / calls;
+    let begun = Instant::now();
+    for _ in 0..calls {
+        call::<Put>(channel, &data).await.unwrap();
+    }
+    [null, get, begun.elapsed() / calls].map(|time| time.as_secs_f64() * 1e6)
+}

@@ -1,0 +1,178 @@
+//! RPCSEC_GSS against somebody between client and server, with a mechanism that is for tests only.
+#![allow(missing_docs)]
+
+mod net_support;
+#[path = "net_support/proxy.rs"]
+mod proxy;
+#[path = "net_support/tamper.rs"]
+mod tamper;
+
+use std::{
+    sync::{Arc, Mutex, atomic::Ordering},
+    time::Duration,
+};
+
+use net_support::*;
+use proxy::{Direction, Proxy, marked, receive};
+use rpcrdma::{
+    client::Channel,
+    gss::{GssAuthenticator, GssSecurity, GssServerConfig, insecure_test_mechanism::InsecureTestMechanism},
+    rpc::{AuthStat, ProtectionLevel, ReplyHeader, RpcError},
+    server::Server,
+    xdr::Decoder,
+};
+use tokio::{io::AsyncWriteExt as _, net::TcpStream};
+
+const KEY: u64 = 0x7e57_0000_5ec2_e7aa;
+const LEVELS: [ProtectionLevel; 3] =
+    [ProtectionLevel::Authentication, ProtectionLevel::Integrity, ProtectionLevel::Privacy];
+
+async fn serve(config: GssServerConfig) -> (Running, Arc<State>) {
+    let service = TestService::default();
+    let state = Arc::clone(&service.0);
+    let authenticator = GssAuthenticator::with_config(InsecureTestMechanism::new(KEY, "nfs@server"), config);
+    (Transport::Tcp.serve(Server::builder().service(service).authenticator(authenticator)).await, state)
+}
+
+fn alice(level: ProtectionLevel) -> GssSecurity<InsecureTestMechanism> {
+    GssSecurity::new(InsecureTestMechanism::new(KEY, "alice@TEST"), level)
+}
+
+/// Each bit of a small message.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_changed_bit_fails_one_call() {
+    for level in LEVELS {
+        let (server, state) = serve(GssServerConfig::default()).await;
+        tamper::flipped_bits(&server, &state, alice(level), level, 12, |_, _| true).await;
+    }
+}
+
+/// Some bits of a large message, all over it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_changed_bit_of_a_large_message() {
+    for level in [ProtectionLevel::Integrity, ProtectionLevel::Privacy] {
+        let (server, state) = serve(GssServerConfig::default()).await;
+        let select = |direction, bit| direction == Direction::ToServer && bit % 15_013 == 4_000;
+        tamper::flipped_bits(&server, &state, alice(level), level, 100_000, select).await;
+    }
+}
+
+/// Only privacy hides data.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn privacy_hides_data() {
+    for level in LEVELS {
+        let (server, _) = serve(GssServerConfig::default()).await;
+        assert_eq!(tamper::is_visible(&server, alice(level)).await, level != ProtectionLevel::Privacy, "{level:?}");
+    }
+}
+
+/// RFC 2203 §5.3.3.1: repeated calls are silently discarded, within the window and below it, over any connection, whatever their
+/// XID. After a restart, the context is unknown.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn repeated_calls_are_not_executed() {
+    for level in LEVELS {
+        let config = || {
+            let mut config = GssServerConfig::default();
+            config.sequence_window = 4;
+            config
+        };
+        let (server, state) = serve(config()).await;
+        let proxy = Proxy::start(server.addr).await;
+        let channel = Channel::builder().security(alice(level));
+        let channel = channel.connect(&format!("tcp://{}", proxy.addr)).await.unwrap();
+        call::<Null>(&channel, &()).await.unwrap();
+        proxy.records();
+        call::<Put>(&channel, &Data(pattern(1, 100).into())).await.unwrap();
+        let [(Direction::ToServer, captured), (Direction::ToClient, _)] = &proxy.records()[..] else { panic!() };
+        let mut other_xid = captured.clone();
+        other_xid[0] ^= 1;
+
+        // Within the window, then below it.
+        for later_calls in [0, 10] {
+            for _ in 0..later_calls {
+                call::<Null>(&channel, &()).await.unwrap();
+            }
+            proxy.records();
+            for replay in [captured, &other_xid] {
+                proxy.inject(replay).await;
+                // The server takes calls in order, so it has taken the repeated one before this one.
+                call::<Null>(&channel, &()).await.unwrap();
+                let mut stream = TcpStream::connect(server.addr).await.unwrap();
+                stream.write_all(&marked(replay)).await.unwrap();
+                let reply = tokio::time::timeout(Duration::from_millis(100), receive(&mut stream)).await;
+                assert!(reply.is_err(), "a repeated call got the reply {reply:?}");
+            }
+            let replies = proxy.records().iter().filter(|(direction, _)| *direction == Direction::ToClient).count();
+            assert_eq!(replies, 2, "repeated calls get no reply");
+            assert_eq!(state.put_bytes.load(Ordering::SeqCst), 100);
+        }
+
+        let (restarted, state) = serve(config()).await;
+        let mut stream = TcpStream::connect(restarted.addr).await.unwrap();
+        stream.write_all(&marked(captured)).await.unwrap();
+        let reply = receive(&mut stream).await.unwrap();
+        let outcome = ReplyHeader::decode(&mut Decoder::new(&reply)).unwrap().outcome;
+        assert_eq!(outcome, Err(RpcError::Authentication(AuthStat::RpcsecGssCredproblem.into())));
+        assert_eq!(state.put_bytes.load(Ordering::SeqCst), 0);
+    }
+}
+
+/// Collects everything that is traced.
+#[derive(Clone, Default)]
+struct Collector(Arc<Mutex<String>>);
+
+impl tracing::field::Visit for Collector {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        use std::fmt::Write as _;
+        let _ = writeln!(self.0.lock().unwrap(), "{field}={value:?}");
+    }
+}
+
+impl tracing::Subscriber for Collector {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, attributes: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        attributes.record(&mut self.clone());
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, values: &tracing::span::Record<'_>) {
+        values.record(&mut self.clone());
+    }
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        event.record(&mut self.clone());
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// Traces at all levels have neither data nor keys, with accepted calls, denied calls and failed creations.
+#[tokio::test]
+async fn traces_have_no_secrets() {
+    let collector = Collector::default();
+    let _guard = tracing::subscriber::set_default(collector.clone());
+    let mut config = GssServerConfig::default();
+    config.max_contexts = 1;
+    let (server, _) = serve(config).await;
+    let secret = "correct horse battery staple!!!!";
+    for level in [ProtectionLevel::Integrity, ProtectionLevel::Privacy] {
+        let (one, two) = (alice(level), alice(level));
+        let [one, two] = [
+            server.connect(Channel::builder().security(one)).await,
+            server.connect(Channel::builder().security(two)).await,
+        ];
+        for channel in [&one, &two, &one] {
+            assert_eq!(call::<Echo>(channel, &secret.into()).await.unwrap(), secret);
+        }
+        println!("{:?} {server:?}", one);
+    }
+    let mallory = GssSecurity::new(InsecureTestMechanism::new(1, "mallory"), LEVELS[1]);
+    call::<Null>(&server.connect(Channel::builder().security(mallory)).await, &()).await.unwrap_err();
+    let text = collector.0.lock().unwrap();
+    assert!(text.contains("security context created") && text.contains("security context refused"), "{text}");
+    let bytes = format!("{:?}", &secret.as_bytes()[..8]);
+    for hidden in [&secret[..12], bytes.trim_matches(['[', ']']), &KEY.to_string(), &format!("{KEY:x}")] {
+        assert!(!text.contains(hidden), "{hidden}: {text}");
+    }
+}

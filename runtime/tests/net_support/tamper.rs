@@ -1,0 +1,141 @@
+//! Proofs about protected messages that somebody between client and server changes. Shared by the tests with the mechanism for
+//! tests and those with Kerberos.
+#![allow(dead_code, missing_docs, unreachable_pub)]
+
+use std::{ops::Range as Bits, time::Duration};
+
+use rpcrdma::{
+    client::{CallError, CallOptions, Channel},
+    rpc::{CallHeader, ProtectionLevel, ReplyHeader, Security},
+    xdr::Decoder,
+};
+
+use super::{
+    net_support::*,
+    proxy::{Direction, Flip, Proxy},
+};
+
+/// The parts of a message, in bits.
+struct Parts {
+    /// The part that the checksum in the verifier covers, without the XID; in a reply, the verifier.
+    header: Bits<usize>,
+    /// The protected body.
+    body: Bits<usize>,
+}
+
+fn parts(direction: Direction, message: &[u8]) -> Parts {
+    let mut decoder = Decoder::new(message);
+    let header = match direction {
+        // The XID is the first word. A changed XID could be that of another call.
+        Direction::ToServer => {
+            CallHeader::decode(&mut decoder).unwrap();
+            4..decoder.consumed()
+        }
+        Direction::ToClient => {
+            ReplyHeader::decode(&mut decoder).unwrap();
+            4..decoder.consumed()
+        }
+    };
+    Parts { header: header.start * 8..header.end * 8, body: header.end * 8..message.len() * 8 }
+}
+
+/// Changes the bits of a call and of its reply that `select` selects, one at a time.
+///
+/// RFC 2203 protects with checksums: of a call, the header and, with integrity and privacy, the body; of a reply, the sequence
+/// number of its call and the body. So for each bit:
+///
+/// * The service is called with the arguments of the client, or not at all.
+/// * The client receives the right result, or an error. It receives the result if the server denied the changed call, because
+///   the client then sends it again with a new context (§5.3.3.3).
+/// * Other calls on the connection do not fail.
+///
+/// The XID of a reply, the types of the messages and the record marks have no protection, and are not changed here.
+pub async fn flipped_bits(
+    server: &Running,
+    state: &State,
+    security: impl Security,
+    level: ProtectionLevel,
+    len: u32,
+    select: impl Fn(Direction, usize) -> bool,
+) {
+    let proxy = Proxy::start(server.addr).await;
+    let builder = Channel::builder().security(security);
+    let channel = builder.connect(&format!("tcp://{}", proxy.addr)).await.unwrap();
+    let data = Data(pattern(9, len).into());
+    let put = async |timeout| channel.call::<Put>(&data, CallOptions::new().timeout(timeout)).await;
+    let patient = Duration::from_secs(20);
+    let sum = put(patient).await.unwrap();
+
+    // This call is in progress the whole time.
+    let bystander = tokio::spawn({
+        let channel = channel.clone();
+        async move { channel.call::<Gate>(&5, CallOptions::new().timeout(patient * 10)).await }
+    });
+    eventually(|| state.begun.load(std::sync::atomic::Ordering::SeqCst) > 0).await;
+    proxy.records();
+    assert_eq!(put(patient).await.unwrap(), sum);
+    let records = proxy.records();
+    let [(Direction::ToServer, request), (Direction::ToClient, response)] = &records[..] else { panic!("{records:?}") };
+
+    let (mut failed, mut resent) = (0, 0);
+    for (direction, message) in [(Direction::ToServer, request), (Direction::ToClient, response)] {
+        let Parts { header, body } = parts(direction, message);
+        let end = if level == ProtectionLevel::Authentication { header.end } else { body.end };
+        // The second word is the type of the message.
+        let bits = (header.start + 32..end).filter(|bit| select(direction, bit - header.start));
+        for bit in bits {
+            let before = state.put_bytes.load(std::sync::atomic::Ordering::SeqCst);
+            proxy.flip(Flip { direction, bit });
+            let outcome = put(Duration::from_millis(500)).await;
+            assert!(proxy.has_flipped(), "{direction:?} {bit}");
+            let executed = state.put_bytes.load(std::sync::atomic::Ordering::SeqCst) - before;
+            assert!(*state.last_put.lock().unwrap() == data.0, "{direction:?} {bit}: the service got other arguments");
+            match outcome {
+                Ok(result) => {
+                    assert_eq!(result, sum, "{direction:?} {bit}");
+                    assert_eq!(executed, u64::from(len), "{direction:?} {bit}");
+                    assert!(proxy.records().len() > 2, "{direction:?} {bit}: the change was not noticed");
+                    resent += 1;
+                }
+                Err(error) => {
+                    // The server executed the call only if its reply was changed, or if it was repeated too late.
+                    let is_late = error.to_string().contains("deadline");
+                    let most = if direction == Direction::ToClient || is_late { u64::from(len) } else { 0 };
+                    assert!(executed <= most, "{direction:?} {bit}: {error}");
+                    assert!(!matches!(error, CallError::Connect { .. }), "{direction:?} {bit}: {error}");
+                    failed += 1;
+                }
+            }
+            proxy.records();
+            call::<Null>(&channel, &()).await.unwrap_or_else(|error| panic!("{direction:?} {bit}: {error}"));
+            proxy.records();
+        }
+    }
+    assert!(failed > 0 && resent > 0, "{failed} calls failed, {resent} were repeated");
+    assert_eq!(proxy.connections(), 1, "a change ended the connection");
+    state.gate.add_permits(1);
+    assert_eq!(bystander.await.unwrap().unwrap(), 5, "another call failed");
+    println!("{level:?}, {len} bytes: {failed} calls failed, {resent} were sent again with a new context");
+}
+
+/// Returns whether known plaintext is visible between client and server.
+pub async fn is_visible(server: &Running, security: impl Security) -> bool {
+    let proxy = Proxy::start(server.addr).await;
+    let channel = Channel::builder().security(security).connect(&format!("tcp://{}", proxy.addr)).await.unwrap();
+    let plaintext = pattern(77, 100_000);
+    call::<Put>(&channel, &Data(plaintext.clone().into())).await.unwrap();
+    assert!(call::<Get>(&channel, &Range(77, 100_000)).await.unwrap().0 == plaintext);
+    let records = proxy.records();
+    let visible = |direction| {
+        let mut records = records.iter().filter(|(of, _)| *of == direction);
+        // Any 16 bytes at the start, in the middle or at the end.
+        records.any(|(_, record)| [0, 50_000, 99_984].iter().any(|&at| find(record, &plaintext[at..at + 16])))
+    };
+    let [call, reply] = [visible(Direction::ToServer), visible(Direction::ToClient)];
+    assert_eq!(call, reply);
+    call
+}
+
+fn find(record: &[u8], wanted: &[u8]) -> bool {
+    record.windows(wanted.len()).any(|window| window == wanted)
+}
