@@ -14,7 +14,7 @@ mod secured;
 mod service;
 
 #[cfg(feature = "tower")]
-pub(crate) use self::{call::Refusal, running::execute};
+pub(crate) use self::running::execute;
 pub(crate) use self::{
     call::ServedConnection,
     config::ChannelConfig,

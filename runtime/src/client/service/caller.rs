@@ -98,7 +98,7 @@ where
 fn convert(procedure: &'static str, error: BoxError, sent: bool) -> CallError {
     let source: Arc<dyn Error + Send + Sync> = match error.downcast::<CallError>() {
         // The error describes the last attempt only. The server may have executed an earlier one.
-        Ok(error) if sent && error.is_retry_safe() => error,
+        Ok(error) if sent && error.is_retry_safe() => Arc::new(*error),
         Ok(error) => return *error,
         Err(error) => error.into(),
     };
