@@ -37,7 +37,7 @@ impl CallResponse {
     /// # Errors
     /// Returns [`CallError::Decode`] or [`CallError::DirectPlacement`] if the result is not an encoding of the type.
     pub fn decode<P: Procedure>(&self) -> Result<P::Reply, CallError> {
-        self.read(|decoder| P::Reply::decode(decoder))
+        self.read(P::Reply::decode)
     }
 
     /// Decodes the result in place with `read`; see [`Channel::call_view`](crate::client::Channel::call_view).
