@@ -25,6 +25,24 @@ pub trait Procedure: Send + Sync + 'static {
     fn reply_bounds(args: &Self::Args) -> ReplyBounds;
 }
 
+/// The name and the properties of a procedure, for messages and middleware.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProcedureInfo {
+    /// `PROGRAM.PROCEDURE` as named in XDR.
+    pub name: &'static str,
+    /// `true` if executing the procedure twice has the same effect as executing it once (`@idempotent`).
+    pub idempotent: bool,
+}
+
+impl ProcedureInfo {
+    /// Returns the information of `P`.
+    #[must_use]
+    pub const fn of<P: Procedure>() -> Self {
+        Self { name: P::NAME, idempotent: P::IDEMPOTENT }
+    }
+}
+
 /// Returns the maximum number of eligible items in the arguments or in the result of `P`, whichever is larger. A type without a
 /// bound counts as 0.
 #[must_use]

@@ -42,6 +42,7 @@ mod documents {
         Calling: "examples/guide/src/calling.md",
         Landing: "examples/guide/src/landing.md",
         Callbacks: "examples/guide/src/callbacks.md",
+        Middleware: "examples/guide/src/middleware.md",
         Version2: "examples/guide/src/version2.md",
         Security: "examples/guide/src/security.md",
         Devices: "examples/guide/src/devices.md",

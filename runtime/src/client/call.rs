@@ -79,6 +79,25 @@ impl Landing {
 }
 
 impl CallOptions {
+    /// Returns a copy, or `None` if there is a landing buffer that only one attempt can use.
+    #[cfg(feature = "tower")]
+    pub(super) fn try_clone(&self) -> Option<Self> {
+        let copy = |landing: &Landing| match landing {
+            Landing::Pooled => Some(Landing::Pooled),
+            Landing::From(pool) => Some(Landing::From(pool.clone())),
+            Landing::Buffer(_) | Landing::Taken => None,
+        };
+        Some(Self {
+            deadline: self.deadline,
+            landing: self.landing.iter().map(copy).collect::<Option<_>>()?,
+            credential: self.credential.clone(),
+            security: self.security.clone(),
+            repeatable: self.repeatable,
+            reply_bounds: self.reply_bounds.clone(),
+            reply_limit: self.reply_limit,
+        })
+    }
+
     /// Creates options in which nothing is set, so that the channel's defaults apply.
     pub fn new() -> Self {
         Self::default()

@@ -255,7 +255,7 @@ impl Channel {
     }
 
     /// Makes a call in its own span.
-    fn traced<'a, A: XdrEncode + Sync, R>(
+    pub(super) fn traced<'a, A: XdrEncode + Sync, R>(
         &'a self,
         callee: CallTarget,
         bounds: &'a ReplyBounds,
@@ -443,6 +443,32 @@ impl Channel {
     fn live(&self) -> Option<Arc<ChannelLink>> {
         let current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
         (!current.closed && !current.link.port.is_closed()).then(|| Arc::clone(&current.link))
+    }
+
+    /// Returns `true` if the connection is open and the channel was not closed.
+    #[cfg(feature = "tower")]
+    pub(super) fn is_connected(&self) -> bool {
+        self.live().is_some()
+    }
+
+    /// Connects if there is no connection, as often as needed, with pauses. An error is final.
+    #[cfg(feature = "tower")]
+    pub(super) async fn connected(&self) -> Result<(), CallFailure> {
+        loop {
+            let retry_at = match self.reconnect().await {
+                Ok(_) => return Ok(()),
+                Err(LinkError::Closed(failure)) => return Err(failure),
+                Err(LinkError::Failed(_, retry_at)) => retry_at,
+            };
+            let mut closing = std::pin::pin!(self.0.closing.notified());
+            closing.as_mut().enable();
+            if !self.is_closed() {
+                tokio::select! {
+                    () = closing => {}
+                    () = tokio::time::sleep_until(retry_at) => {}
+                }
+            }
+        }
     }
 
     async fn reconnect(&self) -> Result<Arc<ChannelLink>, LinkError> {

@@ -1,6 +1,6 @@
 //! The errors of calls and of connecting.
 
-use std::{error::Error, fmt, net::SocketAddr, time::Duration};
+use std::{error::Error, fmt, net::SocketAddr, sync::Arc, time::Duration};
 
 use crate::{
     engine::CallFailure,
@@ -189,6 +189,15 @@ pub enum CallError {
         /// The item that breaks the rules.
         source: DecodeError,
     },
+    /// Middleware between client and channel ended the call (feature `tower`), for example a time-out or a limit.
+    Middleware {
+        /// `PROGRAM.PROCEDURE`.
+        procedure: &'static str,
+        /// `true` if an attempt of the call reached a channel. The server may have executed it.
+        sent: bool,
+        /// The error of the middleware, or the error of the last attempt.
+        source: Arc<dyn Error + Send + Sync>,
+    },
 }
 
 impl fmt::Display for CallError {
@@ -208,6 +217,10 @@ impl fmt::Display for CallError {
             Self::DirectPlacement { .. } => {
                 f.write_str("the reply violates the rules of direct data placement (RFC 8166 section 6.1)")
             }
+            Self::Middleware { sent: false, .. } => f.write_str("the call failed before it was sent, a retry is safe"),
+            Self::Middleware { sent: true, .. } => f.write_str(
+                "the call failed after it was sent, and may have been executed, retry only an idempotent procedure",
+            ),
         }
     }
 }
@@ -223,6 +236,7 @@ impl Error for CallError {
             Self::Security { source, .. } => Some(source),
             Self::Rpc { source, .. } => Some(source),
             Self::Decode { source, .. } | Self::DirectPlacement { source, .. } => Some(source),
+            Self::Middleware { source, .. } => Some(&**source),
         }
     }
 }
@@ -250,6 +264,7 @@ impl CallError {
             Self::Security { .. } => "security",
             Self::Rpc { .. } => "refused",
             Self::Decode { .. } | Self::DirectPlacement { .. } => "reply",
+            Self::Middleware { .. } => "middleware",
         }
     }
 
@@ -264,7 +279,8 @@ impl CallError {
             | Self::Security { procedure, .. }
             | Self::Rpc { procedure, .. }
             | Self::Decode { procedure, .. }
-            | Self::DirectPlacement { procedure, .. } => procedure,
+            | Self::DirectPlacement { procedure, .. }
+            | Self::Middleware { procedure, .. } => procedure,
         }
     }
 
@@ -275,7 +291,7 @@ impl CallError {
     pub fn is_retry_safe(&self) -> bool {
         match self {
             Self::Connect { .. } | Self::Encode { .. } | Self::Landing { .. } => true,
-            Self::Security { sent, .. } => !sent,
+            Self::Security { sent, .. } | Self::Middleware { sent, .. } => !sent,
             Self::Transport { failure, .. } => failure.is_unexecuted(),
             // RFC 5531 §9: a server sends every status except SYSTEM_ERR before the procedure runs.
             Self::Rpc { source, .. } => source.retry_is_safe(),

@@ -14,6 +14,12 @@
 //! Calls run concurrently, up to the credits that the server grants. Further calls wait in order. A call is a future that may be
 //! dropped at any time. Its memory returns to the pool once the server can no longer access it.
 //!
+//! # Middleware
+//!
+//! A generated client is generic over the [`Invoke`] that carries its calls. [`Channel`] is the default. With the feature `tower`,
+//! `ServiceCaller` carries calls over any `tower` service, so that time-outs, limits, retries or load balancing can stand between
+//! client and channel.
+//!
 //! # Both directions
 //!
 //! A channel may serve programs itself ([`ChannelBuilder::serve`]). The server then calls the client back over the same
@@ -28,16 +34,22 @@ mod call;
 mod channel;
 mod dial;
 mod error;
+mod invoke;
 mod link;
 mod peers;
 mod reconnect;
 mod secured;
+#[cfg(feature = "tower")]
+mod service;
 
+#[cfg(feature = "tower")]
+pub use self::service::{CallRequest, CallResponse, Endpoint, ServiceCaller};
 pub use self::{
     builder::ChannelBuilder,
     call::CallOptions,
     channel::Channel,
     error::{CallError, ConnectError},
+    invoke::Invoke,
     reconnect::Reconnect,
 };
 pub use crate::{

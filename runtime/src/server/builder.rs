@@ -95,6 +95,9 @@ pub struct ServerBuilder {
     grace: Duration,
     #[cfg(feature = "tls")]
     tls: Option<TlsServerConfig>,
+    /// The outermost layer first.
+    #[cfg(feature = "tower")]
+    layers: Vec<super::layers::DispatchLayer>,
 }
 
 impl Default for ServerBuilder {
@@ -112,6 +115,8 @@ impl Default for ServerBuilder {
             grace: Duration::from_secs(30),
             #[cfg(feature = "tls")]
             tls: None,
+            #[cfg(feature = "tower")]
+            layers: Vec::new(),
         }
     }
 }
@@ -122,6 +127,42 @@ impl ServerBuilder {
     #[doc(alias = "svc_reg")]
     pub fn service(mut self, service: impl Service) -> Self {
         self.services.push(Arc::new(service));
+        self
+    }
+
+    /// Wraps the handlers of all services in a `tower` layer. The layer that was added first sees a call first. See
+    /// [`DispatchRequest`](super::DispatchRequest) and [`DispatchResponse`](super::DispatchResponse).
+    ///
+    /// The layer creates one service for the whole server, which each call clones. Add `tower::buffer::BufferLayer` outside of a
+    /// layer whose services cannot be cloned. If the service fails with an [`RpcError`](crate::rpc::RpcError), that is the reply to
+    /// the call. Any other error is traced, and the reply is SYSTEM_ERR.
+    ///
+    /// ```no_run
+    /// # async fn example(service: impl rpcrdma::server::Service) -> Result<(), rpcrdma::server::BindError> {
+    /// use std::time::Duration;
+    ///
+    /// use rpcrdma::Server;
+    /// use tower::ServiceBuilder;
+    ///
+    /// let layer = ServiceBuilder::new().timeout(Duration::from_secs(10)).concurrency_limit(64).into_inner();
+    /// let server = Server::builder().service(service).layer(layer).listen("iwarp://[::]:20100").bind().await?;
+    /// # server.serve().await; Ok(()) }
+    /// ```
+    #[cfg(feature = "tower")]
+    pub fn layer<L>(mut self, layer: L) -> Self
+    where
+        L: tower_layer::Layer<super::Dispatch> + Send + Sync + 'static,
+        L::Service: tower_service::Service<
+                super::DispatchRequest,
+                Response = super::DispatchResponse,
+                Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+                Future: Send + 'static,
+            > + Clone
+            + Send
+            + Sync
+            + 'static,
+    {
+        self.layers.push(super::layers::erase(layer));
         self
     }
 
@@ -315,7 +356,11 @@ impl ServerBuilder {
         if self.acceptors.is_empty() {
             return Err(BindError::NoListener);
         }
-        let registry = ServiceRegistry::new(self.services, self.authenticator)
+        #[cfg(feature = "tower")]
+        let services = super::layers::wrap(self.services, self.layers);
+        #[cfg(not(feature = "tower"))]
+        let services = self.services;
+        let registry = ServiceRegistry::new(services, self.authenticator)
             .map_err(|(program, version)| BindError::DuplicateService { program, version })?;
         let budget = MemoryBudget::new(self.max_memory);
         let mut connection = self.config;

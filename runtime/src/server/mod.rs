@@ -22,13 +22,19 @@
 //!
 //! If a handler panics, the reply is SYSTEM_ERR, and the connection stays open. When a client disconnects, its handlers run to
 //! their end, and their replies are dropped.
+//!
+//! With the feature `tower`, `ServerBuilder::layer` wraps the handlers of all services in `tower` middleware.
 
 mod accept;
 mod builder;
 mod handle;
+#[cfg(feature = "tower")]
+mod layers;
 mod listed;
 mod stats;
 
+#[cfg(feature = "tower")]
+pub use self::layers::{Dispatch, DispatchFuture, DispatchRequest, DispatchResponse, DispatchStatus};
 pub use self::{
     builder::{BindError, Server, ServerBuilder},
     handle::{ConnectionStats, MemoryStats, ServerHandle},

@@ -180,6 +180,57 @@ impl From<ReplyCommand> for EncodedReply {
     }
 }
 
+#[cfg(feature = "tower")]
+impl EncodedReply {
+    /// Returns the encoded reply, if it is an RPC reply.
+    pub(crate) fn rpc_reply(&self) -> Option<&OutgoingReply> {
+        match &self.command {
+            ReplyCommand::Reply(reply) => Some(reply),
+            ReplyCommand::ChunkError | ReplyCommand::Discard => None,
+        }
+    }
+
+    /// Returns `true` if the caller gets no RPC reply and no transport error that names a fault.
+    pub(crate) fn is_discarded(&self) -> bool {
+        matches!(self.command, ReplyCommand::Discard)
+    }
+
+    /// Returns the results that still have to be protected.
+    pub(crate) fn unprotected(&self) -> Option<&Bytes> {
+        self.unprotected.as_deref()
+    }
+}
+
+/// The parts of an inbound call that the reply to a failed call needs.
+#[cfg(feature = "tower")]
+pub(crate) struct Refusal {
+    xid: u32,
+    security: Option<Arc<dyn ReplySecurity>>,
+    connection: Arc<ServedConnection>,
+}
+
+#[cfg(feature = "tower")]
+impl Refusal {
+    /// Returns the reply to the failed call.
+    pub(crate) fn reply(&self, error: RpcError) -> EncodedReply {
+        refusal(self.xid, error, self.security.as_deref(), self.connection.pool()).into()
+    }
+}
+
+#[cfg(feature = "tower")]
+impl InboundCall {
+    /// Returns the call's message and its chunks.
+    pub(crate) fn incoming(&self) -> &IncomingCall {
+        &self.incoming
+    }
+
+    /// Returns what is needed to refuse the call after it has been consumed.
+    pub(crate) fn refusal(&self) -> Refusal {
+        let (security, connection) = (self.security.clone(), Arc::clone(&self.context.connection));
+        Refusal { xid: self.incoming.xid, security, connection }
+    }
+}
+
 /// An inbound call whose arguments have arrived completely. Generated code decodes it and encodes the reply; a service that is
 /// written by hand does the same:
 ///

@@ -13,6 +13,8 @@ mod running;
 mod secured;
 mod service;
 
+#[cfg(feature = "tower")]
+pub(crate) use self::running::execute;
 pub(crate) use self::{
     call::ServedConnection,
     config::ChannelConfig,

@@ -48,6 +48,16 @@ impl RunningHandler {
     }
 }
 
+/// Executes a call within middleware.
+#[cfg(feature = "tower")]
+pub(crate) async fn execute(service: Arc<dyn Service>, call: InboundCall) -> EncodedReply {
+    let (xid, connection) = (call.context().xid(), Arc::clone(&call.context().connection));
+    match RunningHandler::begin(service, call, xid, connection) {
+        Ok(handler) => handler.await,
+        Err(answer) => answer.into(),
+    }
+}
+
 impl Future for RunningHandler {
     type Output = EncodedReply;
 

@@ -3,6 +3,7 @@
 use std::{future::Future, pin::Pin};
 
 use super::call::{EncodedReply, InboundCall};
+use crate::service::ProcedureInfo;
 
 /// The future that a service's handler returns.
 pub type ReplyFuture = Pin<Box<dyn Future<Output = EncodedReply> + Send>>;
@@ -22,6 +23,12 @@ pub trait Service: Send + Sync + 'static {
     /// with that many chunks, even if [`EngineConfig::max_chunks`](crate::engine::EngineConfig::max_chunks) is less. Default 0.
     fn max_chunks(&self) -> u32 {
         0
+    }
+
+    /// Returns the name and the properties of a procedure, or `None` if the program version has no such procedure. Default: `None`.
+    fn procedure(&self, number: u32) -> Option<ProcedureInfo> {
+        let _ = number;
+        None
     }
 
     /// Executes one call and returns its reply.

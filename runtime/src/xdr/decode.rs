@@ -1,6 +1,8 @@
 //! Bounded decoder of a payload stream that splices reduced items back in.
 
 use bytes::{Bytes, BytesMut};
+#[cfg(feature = "tower")]
+use smallvec::SmallVec;
 
 use super::{DecodeError, DecodeErrorKind, Part, Words, XdrDecode, XdrDecodeRef, padded_len};
 
@@ -88,6 +90,36 @@ struct ChunkCursor<'a> {
     writes: &'a [WriteChunk],
     /// Number of consumed Write chunks.
     writes_before: usize,
+}
+
+/// The rest of a reply, which outlives the message that it arrived in.
+#[cfg(feature = "tower")]
+#[derive(Debug, Clone)]
+pub(crate) struct DetachedMessage {
+    stream: Bytes,
+    /// Position of `stream` in the unreduced stream of the message, in bytes.
+    position: u64,
+    writes: SmallVec<[WriteChunk; 1]>,
+    limits: DecodeLimits,
+}
+
+#[cfg(feature = "tower")]
+impl DetachedMessage {
+    /// Returns a decoder. Errors name the positions in the original message.
+    pub(crate) fn decoder(&self) -> Decoder<'_> {
+        let decoder = Decoder::shared(&self.stream).with_write_chunks(&self.writes).with_limits(self.limits);
+        Decoder { end: self.position + self.stream.len() as u64, ..decoder }
+    }
+
+    /// Returns the length of the payload stream, in bytes.
+    pub(crate) fn inline_len(&self) -> u64 {
+        self.stream.len() as u64
+    }
+
+    /// Returns the length of the data in chunks, in bytes.
+    pub(crate) fn reduced_len(&self) -> u64 {
+        self.writes.iter().map(|chunk| chunk.data.len() as u64).fold(0, u64::saturating_add)
+    }
 }
 
 /// State of the short items copied from a message.
@@ -613,6 +645,20 @@ impl<'a> Decoder<'a> {
             }
         }
         (self.remaining() != 0).then(|| self.error(DecodeErrorKind::Trailing { remaining: self.remaining() }))
+    }
+
+    /// Takes the rest of the message out of the decoder, and leaves nothing to decode. A message without memory of its own is
+    /// copied, but no chunk is.
+    #[cfg(feature = "tower")]
+    pub(crate) fn detach(&mut self) -> DetachedMessage {
+        let stream = self.shared.map_or_else(
+            || Bytes::copy_from_slice(self.rest),
+            |shared| if self.rest.is_empty() { Bytes::new() } else { shared.slice_ref(self.rest) },
+        );
+        let writes = self.chunks.unwrap_or_default().writes.into();
+        let detached = DetachedMessage { stream, position: self.position(), writes, limits: self.limits };
+        self.abandon();
+        detached
     }
 
     /// Decodes one value.

@@ -37,25 +37,27 @@ pub mod calc_v1 {
         }
     }
 
-    /// A typed client of `CALC_V1`.
+    /// A typed client of `CALC_V1`. `C` carries its calls.
     #[derive(Debug, Clone)]
-    pub struct CalcV1Client {
-        channel: client::Channel,
+    pub struct CalcV1Client<C = client::Channel> {
+        channel: C,
     }
 
-    impl CalcV1Client {
+    impl<C> CalcV1Client<C> {
         /// Creates a client that sends its calls over `channel`.
         #[must_use]
-        pub fn new(channel: client::Channel) -> Self {
+        pub fn new(channel: C) -> Self {
             Self { channel }
         }
 
         /// Returns the channel of the client.
         #[must_use]
-        pub fn channel(&self) -> &client::Channel {
+        pub fn channel(&self) -> &C {
             &self.channel
         }
+    }
 
+    impl<C: client::Invoke> CalcV1Client<C> {
         /// Adds two numbers.
         ///
         /// ```xdr
@@ -65,8 +67,9 @@ pub mod calc_v1 {
         /// # Errors
         /// Returns an error if the call cannot be sent, if no reply arrives, or if the server rejects the call.
         pub async fn add(&self, arg: i32, arg2: i32) -> Result<i32, client::CallError> {
-            self.channel
-                .call::<Add>(&AddArgs { arg, arg2 }, client::CallOptions::default())
+            client::Invoke::invoke::<
+                Add,
+            >(&self.channel, &AddArgs { arg, arg2 }, client::CallOptions::default())
                 .await
         }
 
@@ -80,7 +83,8 @@ pub mod calc_v1 {
             arg2: i32,
             options: client::CallOptions,
         ) -> Result<i32, client::CallError> {
-            self.channel.call::<Add>(&AddArgs { arg, arg2 }, options).await
+            client::Invoke::invoke::<Add>(&self.channel, &AddArgs { arg, arg2 }, options)
+                .await
         }
     }
 

@@ -105,6 +105,14 @@ pub mod calc_v1 {
             "CALC_V1"
         }
 
+        fn procedure(&self, number: u32) -> Option<service::ProcedureInfo> {
+            match number {
+                0 => Some(service::ProcedureInfo::of::<Null>()),
+                1 => Some(service::ProcedureInfo::of::<Double>()),
+                _ => None,
+            }
+        }
+
         fn dispatch(&self, call: server::InboundCall) -> server::ReplyFuture {
             let handler = Arc::clone(&self.0);
             Box::pin(async move {

@@ -1,38 +1,42 @@
 //! The typed client.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
 
+use super::super::codec::mentions;
 use super::module::{Packing, ProcedureModel, ProgramModule, ReplyView};
 
 impl ProgramModule<'_> {
     /// Returns the client type and its methods.
     pub(super) fn client(&self) -> TokenStream {
         let (client, name, visibility) = (self.module("client"), &self.client, &self.visibility);
-        let docs = format!(" A typed client of `{}`.", self.version);
+        let docs = format!(" A typed client of `{}`. `{}` carries its calls.", self.version, self.carrier());
+        let carrier = self.carrier();
         let methods = self.procedures.iter().map(|procedure| self.methods(procedure));
         let cut = self.cut();
         let from = self.std.path("From");
         quote! {
             #[doc = #docs]
             #[derive(Debug, Clone)]
-            #visibility struct #name {
-                channel: #client::Channel,
+            #visibility struct #name<#carrier = #client::Channel> {
+                channel: #carrier,
             }
 
-            impl #name {
+            impl<#carrier> #name<#carrier> {
                 /// Creates a client that sends its calls over `channel`.
                 #[must_use]
-                pub fn new(channel: #client::Channel) -> Self {
+                pub fn new(channel: #carrier) -> Self {
                     Self { channel }
                 }
 
                 /// Returns the channel of the client.
                 #[must_use]
-                pub fn channel(&self) -> &#client::Channel {
+                pub fn channel(&self) -> &#carrier {
                     &self.channel
                 }
+            }
 
+            impl<#carrier: #client::Invoke> #name<#carrier> {
                 #cut
                 #(#methods)*
                 #cut
@@ -44,6 +48,22 @@ impl ProgramModule<'_> {
                 }
             }
         }
+    }
+
+    /// Returns the name of the client's type parameter. Types of an XDR specification are named by paths, and its markers do not
+    /// have this name. In code that is outside of the module, the name must differ from the types that the user has written.
+    fn carrier(&self) -> Ident {
+        let is_written = |name: &str| {
+            let mut procedures = self.procedures.iter();
+            procedures.any(|ProcedureModel { params, reply, .. }| {
+                mentions(reply, name) || params.iter().any(|param| mentions(&param.ty, name))
+            })
+        };
+        let mut name = String::from("C");
+        while self.outside && is_written(&name) {
+            name.push('_');
+        }
+        Ident::new(&name, Span::call_site())
     }
 
     fn methods(&self, procedure: &ProcedureModel) -> TokenStream {
@@ -75,7 +95,7 @@ impl ProgramModule<'_> {
         // rustdoc does not resolve links to raw identifiers.
         let plain = method.to_string();
         let plain = if plain.starts_with("r#") { format!("`{plain}`") } else { format!("[`{plain}`](Self::{plain})") };
-        let (function, sync) = (self.std.path("Fn"), self.std.path("Sync"));
+        let (function, send, sync) = (self.std.path("Fn"), self.std.path("Send"), self.std.path("Sync"));
         let view = procedure.view.as_ref().map(|ReplyView { method: method_view, ty: borrowed, read }| {
             let docs = format!(" Calls the procedure like {plain}, but passes the result to `look` in its borrowed form, without a copy.");
             let xdr = self.module("xdr");
@@ -85,7 +105,7 @@ impl ProgramModule<'_> {
                 /// # Errors
                 /// Returns the same errors, and an error if the options do not fit the call.
                 #many
-                pub async fn #method_view<T>(
+                pub async fn #method_view<T: #send>(
                     &self
                     #(, #declared)*,
                     options: #client::CallOptions,
@@ -95,7 +115,7 @@ impl ProgramModule<'_> {
                         #read
                         Ok(look(result))
                     };
-                    self.channel.call_view::<#marker, _, _>(#packed, options, read).await
+                    #client::Invoke::invoke_view::<#marker, _, _>(&self.channel, #packed, options, read).await
                 }
             }
         });
@@ -107,7 +127,7 @@ impl ProgramModule<'_> {
             /// Returns an error if the call cannot be sent, if no reply arrives, or if the server rejects the call.
             #many
             pub async fn #method(&self #(, #declared)*) -> #result<#reply, #client::CallError> {
-                self.channel.call::<#marker>(#packed, #client::CallOptions::default()).await
+                #client::Invoke::invoke::<#marker>(&self.channel, #packed, #client::CallOptions::default()).await
             }
 
             #[doc = #with_docs]
@@ -120,7 +140,7 @@ impl ProgramModule<'_> {
                 #(, #declared)*,
                 options: #client::CallOptions,
             ) -> #result<#reply, #client::CallError> {
-                self.channel.call::<#marker>(#packed, options).await
+                #client::Invoke::invoke::<#marker>(&self.channel, #packed, options).await
             }
 
             #view

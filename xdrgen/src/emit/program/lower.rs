@@ -23,9 +23,9 @@ use crate::{
     ulb::DEFAULT_LIMIT,
 };
 
-/// Reserved names of a version module: its own constants, prelude names that markers must not shadow, and the name of generic
+/// Reserved names of a version module: its own constants, prelude names that markers must not shadow, and the names of generic
 /// parameters, which would shadow a marker.
-const RESERVED: [&str; 8] = ["PROGRAM", "VERSION", "PORT", "Ok", "Err", "Some", "None", "T"];
+const RESERVED: [&str; 9] = ["PROGRAM", "VERSION", "PORT", "Ok", "Err", "Some", "None", "C", "T"];
 
 /// A program version, with the Rust names of its module.
 #[derive(Debug)]

@@ -105,6 +105,12 @@ impl ProgramModule<'_> {
                 }
             }
         });
+        let infos = self.procedures.iter().map(|procedure| {
+            let (marker, service) = (self.path(&procedure.marker), self.module("service"));
+            let number = Literal::u32_unsuffixed(procedure.number);
+            quote!(#number => Some(#service::ProcedureInfo::of::<#marker>()),)
+        });
+        let infos = quote!(#(#infos)*);
         let name_of_cut = Ident::new(CUT, Span::call_site());
         let cut = self.is_cut.then(|| quote!(#name_of_cut => {}));
         let dispatch = if self.procedures.is_empty() {
@@ -122,6 +128,19 @@ impl ProgramModule<'_> {
                 })
             }
         };
+        let procedure = (!self.procedures.is_empty()).then(|| {
+            let (option, service) = (self.std.path("Option"), self.module("service"));
+            quote! {
+                fn procedure(&self, number: u32) -> #option<#service::ProcedureInfo> {
+                    match number {
+                        #cut
+                        #infos
+                        #cut
+                        _ => None,
+                    }
+                }
+            }
+        });
         quote! {
             #[doc = #docs]
             #[derive(Debug)]
@@ -161,6 +180,8 @@ impl ProgramModule<'_> {
                 }
 
                 #max_chunks
+
+                #procedure
 
                 fn dispatch(&self, call: #server::InboundCall) -> #server::ReplyFuture {
                     #dispatch

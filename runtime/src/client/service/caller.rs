@@ -1,0 +1,132 @@
+//! The adapter from generated clients to `tower` services.
+
+use std::{error::Error, future::poll_fn, sync::Arc};
+
+use tower_service::Service;
+
+use super::{
+    super::{call::CallOptions, error::CallError, invoke::Invoke, link::within},
+    BoxError,
+    progress::Progress,
+    request::CallRequest,
+    response::CallResponse,
+};
+use crate::{
+    engine::CallFailure,
+    service::Procedure,
+    xdr::{DecodeError, Decoder},
+};
+
+/// Carries the calls of a generated client over a `tower` service.
+///
+/// Each call clones the service, waits until the clone is ready, and calls it. The deadline of the call includes the wait. Wrap a
+/// service that cannot be cloned in `tower::buffer::Buffer`.
+///
+/// An error of middleware becomes [`CallError::Middleware`], which records whether the server may have executed the call. An error
+/// of the channel stays as it is.
+///
+/// ```no_run
+/// # mod plane {
+/// #     rpcrdma::xdr! {
+/// #         struct point { int x; int y; };
+/// #         program PLANE { version PLANE_V1 { @idempotent point MIRROR(point) = 1; } = 1; } = 0x20000001;
+/// #     }
+/// # }
+/// # use plane::{Point, plane_v1::PlaneV1Client};
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+///
+/// use rpcrdma::{Channel, client::ServiceCaller};
+/// use tower::ServiceBuilder;
+///
+/// let channel = Channel::connect("iwarp://server:20100").await?;
+/// let service =
+///     ServiceBuilder::new().timeout(Duration::from_secs(5)).concurrency_limit(16).service(channel);
+/// let client = PlaneV1Client::new(ServiceCaller::new(service));
+/// client.mirror(&Point { x: 1, y: 2 }).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct ServiceCaller<S> {
+    service: S,
+}
+
+impl<S> ServiceCaller<S> {
+    /// Creates a caller that makes its calls through `service`.
+    #[must_use]
+    pub fn new(service: S) -> Self {
+        Self { service }
+    }
+
+    /// Returns the service.
+    #[must_use]
+    pub fn get_ref(&self) -> &S {
+        &self.service
+    }
+}
+
+/// Prevents further attempts of a call when its caller returns or is dropped. A request may still be in a queue of middleware.
+struct AbandonOnDrop(Progress);
+
+impl Drop for AbandonOnDrop {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+impl<S> ServiceCaller<S>
+where
+    S: Service<CallRequest, Response = CallResponse, Error: Into<BoxError>, Future: Send> + Clone + Send + Sync,
+{
+    async fn send(&self, request: CallRequest) -> Result<CallResponse, CallError> {
+        let (procedure, deadline) = (request.name(), request.deadline());
+        let active = AbandonOnDrop(request.progress.clone());
+        let mut service = self.service.clone();
+        let called = async {
+            poll_fn(|cx| service.poll_ready(cx)).await?;
+            service.call(request).await
+        };
+        let Some(result) = within(deadline, called).await else {
+            let failure = CallFailure::DeadlineExceeded { sent: active.0.abandon() };
+            return Err(CallError::Transport { procedure, failure });
+        };
+        result.map_err(|error| convert(procedure, error.into(), active.0.abandon()))
+    }
+}
+
+/// Converts the error of a service. `sent` is `true` if the server may have executed an attempt of the call.
+fn convert(procedure: &'static str, error: BoxError, sent: bool) -> CallError {
+    let source: Arc<dyn Error + Send + Sync> = match error.downcast::<CallError>() {
+        // The error describes the last attempt only. The server may have executed an earlier one.
+        Ok(error) if sent && error.is_retry_safe() => Arc::new(*error),
+        Ok(error) => return *error,
+        Err(error) => error.into(),
+    };
+    CallError::Middleware { procedure, sent, source }
+}
+
+impl<S> Invoke for ServiceCaller<S>
+where
+    S: Service<CallRequest, Response = CallResponse, Error: Into<BoxError>, Future: Send> + Clone + Send + Sync,
+{
+    async fn invoke<'a, P: Procedure>(&'a self, args: &'a P::Args, options: CallOptions) -> Result<P::Reply, CallError>
+    where
+        P::Args: Sync,
+    {
+        self.send(CallRequest::new::<P>(args, options)?).await?.decode::<P>()
+    }
+
+    async fn invoke_view<'a, P: Procedure, T, F>(
+        &'a self,
+        args: &'a P::Args,
+        options: CallOptions,
+        read: F,
+    ) -> Result<T, CallError>
+    where
+        P::Args: Sync,
+        T: Send + 'a,
+        F: Fn(&mut Decoder<'_>) -> Result<T, DecodeError> + Send + Sync + 'a,
+    {
+        self.send(CallRequest::new::<P>(args, options)?).await?.read(read)
+    }
+}

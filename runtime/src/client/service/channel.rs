@@ -1,0 +1,151 @@
+//! Channels as `tower` services.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::{Mutex, PoisonError},
+    task::{Context, Poll},
+};
+
+use tower_service::Service;
+
+use super::{super::channel::Channel, request::CallRequest, response::CallResponse};
+use crate::{client::CallError, engine::CallFailure};
+
+/// The future of a call.
+type Calling = Pin<Box<dyn Future<Output = Result<CallResponse, CallError>> + Send>>;
+
+/// In place of a procedure's name, for the errors of an [`Endpoint`] that is not ready.
+const CONNECTING: &str = "connection to an endpoint";
+
+impl Channel {
+    /// Makes one call of middleware. The channel retries it as it retries any other call.
+    async fn request(self, request: CallRequest) -> Result<CallResponse, CallError> {
+        let CallRequest { target, arguments, bounds, mut options, progress } = request;
+        if !progress.begin() {
+            let failure = CallFailure::Cancelled { sent: false };
+            return Err(CallError::Transport { procedure: target.name, failure });
+        }
+        let bounds = options.bounds(|| bounds);
+        let result = self.traced(target, &bounds, &arguments, &mut options, &|decoder| Ok(decoder.detach())).await;
+        if result.as_ref().is_err_and(CallError::is_retry_safe) {
+            progress.unexecuted();
+        }
+        result.map(|message| CallResponse::new(target.name, message))
+    }
+}
+
+/// A channel is always ready: it queues calls, and a call connects again if the connection was lost. See [`Endpoint`] for load
+/// balancing.
+impl Service<CallRequest> for Channel {
+    type Response = CallResponse;
+    type Error = CallError;
+    type Future = Calling;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: CallRequest) -> Calling {
+        Box::pin(self.clone().request(request))
+    }
+}
+
+/// One of several servers: a channel that is ready only while it is connected.
+///
+/// When the connection is lost, the endpoint connects again as soon as it is polled, with the pauses of the channel's
+/// [`Reconnect`](crate::client::Reconnect), and is not ready until it has succeeded. A balancer therefore uses the other endpoints
+/// meanwhile. Readiness fails, so that a balancer removes the endpoint, if the channel was closed by [`Channel::close`], or if it
+/// lost its connection and never connects again ([`Reconnect::Never`](crate::client::Reconnect::Never)).
+///
+/// ```no_run
+/// # mod plane {
+/// #     rpcrdma::xdr! {
+/// #         struct point { int x; int y; };
+/// #         program PLANE { version PLANE_V1 { @idempotent point MIRROR(point) = 1; } = 1; } = 0x20000001;
+/// #     }
+/// # }
+/// # use plane::plane_v1::PlaneV1Client;
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use rpcrdma::{Channel, client::{CallRequest, Endpoint, ServiceCaller}};
+/// use tower::{
+///     balance::p2c::Balance, buffer::Buffer, discover::ServiceList,
+///     load::{CompleteOnResponse, PendingRequests},
+/// };
+///
+/// let mut endpoints = Vec::new();
+/// for url in ["iwarp://one:20100", "iwarp://two:20100"] {
+///     let endpoint = Endpoint::new(Channel::connect(url).await?);
+///     endpoints.push(PendingRequests::new(endpoint, CompleteOnResponse::default()));
+/// }
+/// let balance = Balance::<_, CallRequest>::new(ServiceList::new::<CallRequest>(endpoints));
+/// let client = PlaneV1Client::new(ServiceCaller::new(Buffer::new(balance, 64)));
+/// # Ok(()) }
+/// ```
+pub struct Endpoint {
+    channel: Channel,
+    /// The wait for a connection. The mutex makes the endpoint `Sync`, and is never contended.
+    connecting: Mutex<Option<Connecting>>,
+}
+
+type Connecting = Pin<Box<dyn Future<Output = Result<(), CallFailure>> + Send>>;
+
+impl Endpoint {
+    /// Creates an endpoint for the server of `channel`.
+    #[must_use]
+    pub fn new(channel: Channel) -> Self {
+        Self { channel, connecting: Mutex::default() }
+    }
+
+    /// Returns the channel.
+    #[must_use]
+    pub fn channel(&self) -> &Channel {
+        &self.channel
+    }
+}
+
+impl From<Channel> for Endpoint {
+    fn from(channel: Channel) -> Self {
+        Self::new(channel)
+    }
+}
+
+impl Clone for Endpoint {
+    fn clone(&self) -> Self {
+        Self::new(self.channel.clone())
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("channel", &self.channel).finish_non_exhaustive()
+    }
+}
+
+impl Service<CallRequest> for Endpoint {
+    type Response = CallResponse;
+    type Error = CallError;
+    type Future = Calling;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        let connecting = self.connecting.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if connecting.is_none() {
+            if self.channel.is_connected() {
+                return Poll::Ready(Ok(()));
+            }
+            let channel = self.channel.clone();
+            *connecting = Some(Box::pin(async move { channel.connected().await }));
+        }
+        let Some(future) = connecting else { return Poll::Ready(Ok(())) };
+        let polled = future.as_mut().poll(cx);
+        if polled.is_ready() {
+            *connecting = None;
+        }
+        polled.map_err(|failure| CallError::Transport { procedure: CONNECTING, failure })
+    }
+
+    fn call(&mut self, request: CallRequest) -> Calling {
+        Service::call(&mut self.channel, request)
+    }
+}

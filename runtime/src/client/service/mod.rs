@@ -1,0 +1,15 @@
+//! Clients over `tower` services (feature `tower`).
+//!
+//! [`ServiceCaller`] carries the calls of a generated client over any service for [`CallRequest`]. [`Channel`](super::Channel) and
+//! [`Endpoint`] are such services, and the innermost ones.
+
+mod caller;
+mod channel;
+mod progress;
+mod request;
+mod response;
+
+pub use self::{caller::ServiceCaller, channel::Endpoint, request::CallRequest, response::CallResponse};
+
+/// The error of any service.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;

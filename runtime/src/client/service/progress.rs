@@ -1,0 +1,60 @@
+//! The record of the attempts that middleware makes of one call.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+
+/// Set when the caller has given the call up, and no further attempt may begin.
+const ABANDONED: u32 = 1 << 31;
+
+/// The number of attempts of a call that the server may have executed. Clones of a request share it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Progress(Arc<AtomicU32>);
+
+impl Progress {
+    /// Begins an attempt. Returns `false` if the call was abandoned, and must not be made any more.
+    pub(super) fn begin(&self) -> bool {
+        let begun = |attempts| (attempts & ABANDONED == 0).then_some(attempts + 1);
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, begun).is_ok()
+    }
+
+    /// Records that the server has not executed an attempt.
+    pub(super) fn unexecuted(&self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Returns `true` if the server may have executed an attempt, or may still do so.
+    pub(super) fn may_be_executed(&self) -> bool {
+        self.0.load(Ordering::Acquire) & !ABANDONED != 0
+    }
+
+    /// Prevents further attempts, and returns `true` if the server may have executed an earlier one.
+    pub(super) fn abandon(&self) -> bool {
+        self.0.fetch_or(ABANDONED, Ordering::AcqRel) & !ABANDONED != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_are_counted_until_the_call_is_abandoned() {
+        let progress = Progress::default();
+        assert!(progress.begin() && progress.clone().begin() && progress.may_be_executed());
+        progress.unexecuted();
+        assert!(progress.may_be_executed(), "one attempt remains");
+        progress.unexecuted();
+        assert!(!progress.may_be_executed() && !progress.abandon());
+        assert!(!progress.begin(), "no attempt begins after the caller has given up");
+    }
+
+    #[test]
+    fn a_failed_attempt_ends_after_the_call_was_abandoned() {
+        let progress = Progress::default();
+        assert!(progress.begin() && progress.abandon());
+        progress.unexecuted();
+        assert!(!progress.may_be_executed() && !progress.begin());
+    }
+}
