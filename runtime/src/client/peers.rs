@@ -14,12 +14,12 @@ const MEMORY: Duration = Duration::from_secs(600);
 /// Maximum number of entries. The oldest entry is evicted to make room.
 const MOST: usize = 1024;
 
-static PEERS: LazyLock<Mutex<CallbackPeer>> = LazyLock::new(Mutex::default);
+static PEERS: LazyLock<Mutex<Version1Servers>> = LazyLock::new(Mutex::default);
 
 #[derive(Debug, Default)]
-struct CallbackPeer(HashMap<SocketAddr, Instant>);
+struct Version1Servers(HashMap<SocketAddr, Instant>);
 
-impl CallbackPeer {
+impl Version1Servers {
     fn remember(&mut self, peer: SocketAddr, now: Instant) {
         if self.0.len() >= MOST && !self.0.contains_key(&peer) {
             self.0.retain(|_, since| now.duration_since(*since) < MEMORY);
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn bounded_in_time_and_number() {
         let peer = |n: usize| SocketAddr::from(([10, 0, (n >> 8) as u8, n as u8], 1));
-        let mut peers = CallbackPeer::default();
+        let mut peers = Version1Servers::default();
         let start = Instant::now();
         for n in 0..MOST + 10 {
             peers.remember(peer(n), start + Duration::from_millis(n as u64));

@@ -171,7 +171,7 @@ impl FuzzServer {
 fn header_bytes(header: &CallHeader) -> Option<Vec<u8>> {
     let mut message = Vec::new();
     header.encode(&mut FlatSink::new(&mut message)).ok()?;
-    let (signed, _) = CallHeader::split_verifier(&message).ok()?;
+    let (signed, _) = CallHeader::split_verifier(&message)?;
     message.truncate(signed);
     Some(message)
 }
@@ -256,7 +256,7 @@ fn body(input: &mut Input<'_>, peer: &Arc<dyn GssContext>, sequence: u32, servic
     let level = if service == 2 { ProtectionLevel::Integrity } else { ProtectionLevel::Privacy };
     let mut plain = input.bytes().to_vec();
     plain.resize(plain.len().next_multiple_of(4), 0);
-    if sequence % 2 == 0 {
+    if sequence.is_multiple_of(2) {
         let other = BodyProtection::of(peer, sequence, level).expect("a level with protection");
         let mut wrapped = other.wrap(plain.clone().into()).expect("the test mechanism protects").to_vec();
         let is_damaged = input.damage(&mut wrapped);
