@@ -1,5 +1,5 @@
 # about: nfscp over TCP with TLS with Linux's NFS server, without and with a certificate of the client
-# fabric: tcp
+# fabric: tcp@trixie
 # programs: nfscp
 # timeout: 180
 . /suite/guest/tls.sh
