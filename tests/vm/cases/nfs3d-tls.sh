@@ -2,6 +2,7 @@
 # fabric: tcp@trixie
 # programs: nfs3d
 # timeout: 240
+# Linux's tlshd sends no application protocol (ALPN).
 . /suite/guest/nfs3d.sh
 . /suite/guest/tls.sh
 certificates
@@ -9,8 +10,8 @@ tlshd_up
 rpcbind -w
 options=vers=3,port=2049,mountproto=tcp,mountvers=3,mountport=20048,nolock
 nfs3d_tls_up() { # nfs3d_tls_up NAME [OPTIONS]
-  nfs3d_up "$1" "tcp://$ADDR" "20048?tls=opportunistic" --no-root-squash --tls-cert "$SCRATCH/tls/server.pem" \
-    --tls-key "$SCRATCH/tls/server.key" "${@:2}"
+  nfs3d_up "$1" "tcp://$ADDR:2049" "20048?tls=opportunistic" --no-root-squash --tls-cert "$SCRATCH/tls/server.pem" \
+    --tls-key "$SCRATCH/tls/server.key" --tls-allow-missing-alpn "${@:2}"
 }
 workload() { # workload NAME POLICY
   tls_mount "$SCRATCH/mnt-$1" /export "$2" "$options"
