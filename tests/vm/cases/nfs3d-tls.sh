@@ -16,7 +16,7 @@ nfs3d_tls_up() { # nfs3d_tls_up NAME [OPTIONS]
 workload() { # workload NAME POLICY
   tls_mount "$SCRATCH/mnt-$1" /export "$2" "$options"
   copied_tree "$SCRATCH/mnt-$1" "$SCRATCH/export-$1"
-  large_files "$SCRATCH/mnt-$1" "$SCRATCH/export-$1"
+  [ $EXTENT = short ] || large_files "$SCRATCH/mnt-$1" "$SCRATCH/export-$1"
   try 20 umount "$SCRATCH/mnt-$1"
 }
 

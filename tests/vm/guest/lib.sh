@@ -2,6 +2,7 @@
 #
 #   $FABRIC  rxe, siw or tcp     $DEVICE  rxe0 or siw0, none with tcp
 #   $CLOCK   real, or counted (by instructions)
+#   $EXTENT  short, or long (--long): includes parts that take minutes
 #   $ADDR    the device's IPv4 address, $ADDR6 its IPv6 address
 #   $BIN     the project's programs
 #   $SCRATCH a folder in memory, empty at the start
