@@ -5,9 +5,6 @@
 . /suite/guest/perf.sh
 table "figure" "raw" "rpcrdma" "ratio" "aim"
 
-# Median of the available values.
-median() { printf '%s\n' "$@" | grep -vx -- - | sort -n | awk '{ v[NR] = $1 } END { print NR ? v[int((NR + 1) / 2)] : "-" }'; }
-
 # null HOW URL FEW MANY OPTIONS..: adds a row that compares a null call with ib_send_lat OPTIONS
 null() {
   local how=$1 url=$2 few=$3 many=$4 raws=() nulls=() ratios=()

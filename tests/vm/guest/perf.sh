@@ -53,6 +53,8 @@ measured() {
 each() { awk -v n="$1" 'BEGIN { if (n > 0) printf "%.1f", 1e6 / n; else print "-" }'; } # each RATE: prints microseconds
 ratio() { awk -v a="$1" -v b="$2" 'BEGIN { if (b > 0) printf "%.3f", a / b; else print "-" }'; }
 scale() { awk -v x="$1" -v by="$2" 'BEGIN { printf "%.1f", x * by }'; }
+# Median of the available values.
+median() { printf '%s\n' "$@" | grep -vx -- - | sort -n | awk '{ v[NR] = $1 } END { print NR ? v[int((NR + 1) / 2)] : "-" }'; }
 row() { printf '|'; printf ' %s |' "$@"; echo; } >>"$REPORT"
 table() { # table COLUMN..: begins the report
   echo "Linux $(uname -r) in a guest, $DEVICE, processors: $(nproc), clock: $CLOCK; $(grep -m 1 '^model name' /proc/cpuinfo | cut -d: -f2)" >"$REPORT"

@@ -1,34 +1,31 @@
-//! The cost of Kerberos: `cargo bench -p rpcrdma --features gss --bench kerberos [-- --quick]`.
+//! The cost of Kerberos and TLS: `cargo bench -p rpcrdma --features gss,tls --bench security [-- --quick]`.
 //!
-//! Null calls, and reads and writes of 1 MiB, one at a time, over loopback: without security and with the three services of
-//! RPCSEC_GSS. The arms alternate, round after round, so that a noisy neighbour affects all. The table has the median ratios
-//! to the time without security. It needs a KDC (`tests/krb5/realm`), and asserts nothing.
+//! Null calls, and reads and writes of 1 MiB, one at a time, over loopback: without security, with the three services of
+//! RPCSEC_GSS, and over TCP with TLS. The arms alternate, round after round, so that a noisy neighbour affects all. The table
+//! has the median ratios to the time without security. It needs a KDC (`tests/krb5/realm`), and asserts nothing.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 #[path = "../tests/net_support/mod.rs"]
 mod net_support;
 #[path = "../tests/net_support/realm.rs"]
 mod realm;
+#[path = "../tests/net_support/tls.rs"]
+mod tls_support;
 
 use std::{process::ExitCode, time::Instant};
 
 use bytes::Bytes;
 use net_support::*;
 use rpcrdma::{
-    client::Channel,
+    client::{Channel, ChannelBuilder},
     gss::{GssAuthenticator, GssSecurity, KerberosClient, KerberosServer},
     rpc::{ProtectionLevel, StandardAuthenticator},
     server::{InboundCall, ReplyFuture, Server, Service},
+    tls::TlsPolicy,
 };
+use tls_support::Authority;
 
 const MIB: u32 = 1 << 20;
-
-const ARMS: [(&str, Option<ProtectionLevel>); 4] = [
-    ("none", None),
-    ("krb5", Some(ProtectionLevel::Authentication)),
-    ("krb5i", Some(ProtectionLevel::Integrity)),
-    ("krb5p", Some(ProtectionLevel::Privacy)),
-];
 
 /// Returns and accepts data without looking at it.
 struct Fast(Bytes);
@@ -77,28 +74,40 @@ fn main() -> ExitCode {
 }
 
 async fn table(name: &str, transport: &Transport, rounds: usize, calls: u32) {
+    let authority = Authority::new();
     let authenticator = GssAuthenticator::new(KerberosServer::new()).or(StandardAuthenticator);
-    let server = Server::builder().service(Fast(pattern(1, MIB).into())).authenticator(authenticator);
+    let server = Server::builder()
+        .service(Fast(pattern(1, MIB).into()))
+        .authenticator(authenticator)
+        .tls(authority.server().policy(TlsPolicy::Opportunistic).build().unwrap());
     let server = transport.serve(server).await;
+    let kerberos = |level| Channel::builder().security(GssSecurity::new(KerberosClient::new("nfs@localhost"), level));
+    let mut arms: Vec<(&str, ChannelBuilder)> = vec![
+        ("none", Channel::builder()),
+        ("krb5", kerberos(ProtectionLevel::Authentication)),
+        ("krb5i", kerberos(ProtectionLevel::Integrity)),
+        ("krb5p", kerberos(ProtectionLevel::Privacy)),
+    ];
+    if matches!(transport, Transport::Tcp) {
+        arms.push(("TLS", Channel::builder().tls(authority.client().build().unwrap())));
+    }
+    let mut names = Vec::new();
     let mut channels = Vec::new();
-    for (_, level) in ARMS {
-        let builder = match level {
-            Some(level) => Channel::builder().security(GssSecurity::new(KerberosClient::new("nfs@localhost"), level)),
-            None => Channel::builder(),
-        };
+    for (arm, builder) in arms {
         let channel = server.connect(builder).await;
         // Creates the context, and fills caches.
         measure(&channel, 5).await;
+        names.push(arm);
         channels.push(channel);
     }
-    let mut measured: Vec<Vec<Times>> = vec![Vec::new(); ARMS.len()];
+    let mut measured: Vec<Vec<Times>> = vec![Vec::new(); names.len()];
     for _ in 0..rounds {
         for (channel, times) in channels.iter().zip(&mut measured) {
             times.push(measure(channel, calls).await);
         }
     }
     println!("\n| {name} | null | get of 1 MiB | put of 1 MiB |\n| --- | --- | --- | --- |");
-    for ((arm, _), times) in ARMS.iter().zip(&measured) {
+    for (arm, times) in names.iter().zip(&measured) {
         print!("| {arm} |");
         for kind in 0..3 {
             let median = |mut values: Vec<f64>| {
