@@ -5,7 +5,7 @@
 use std::{
     collections::BTreeSet,
     env, fs,
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Seek as _, Write as _},
     net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
     path::PathBuf,
     process::{Child, Command, Stdio},
@@ -93,8 +93,10 @@ impl Blobstore {
         let channel = Channel::connect(&format!("iwarp://{addr}")).await.unwrap();
         let pool = channel.pool().clone();
         let client = BlobClient::new(BlobstoreV1Client::new(channel), pool, TransferOptions::default());
-        let who = [number; 2000];
-        client.upload(&"who".parse().unwrap(), &who[..], 2000, bytes::Bytes::new(), |_| {}).await.unwrap();
+        let mut who = tempfile::tempfile().unwrap();
+        who.write_all(&[number; 2000]).unwrap();
+        who.rewind().unwrap();
+        client.upload(&"who".parse().unwrap(), who, 2000, bytes::Bytes::new(), |_| {}).await.unwrap();
         this
     }
 
@@ -335,6 +337,74 @@ async fn three_blobstores_behind_dns() {
         wait_until_even(&load).await;
     }
     load.finish("rolling restart behind DNS").await;
+}
+
+/// An etcd server on free ports.
+#[cfg(feature = "discover-etcd")]
+struct Etcd {
+    url: String,
+    _process: Process,
+    _folder: TempDir,
+}
+
+#[cfg(feature = "discover-etcd")]
+impl Etcd {
+    fn start() -> Option<Self> {
+        let program = installed("etcd")?;
+        let folder = tempfile::tempdir().unwrap();
+        let [client, peer] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [url, peers] = [client, peer].map(|socket| format!("http://{}", socket.local_addr().unwrap()));
+        let mut command = Command::new(program);
+        command.arg("--data-dir").arg(folder.path().join("data"));
+        command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url, "--listen-peer-urls", &peers]);
+        command.args(["--initial-advertise-peer-urls", &peers, "--initial-cluster", &format!("default={peers}")]);
+        // etcd runs on some processors only if it is told to.
+        command.env("ETCD_UNSUPPORTED_ARCH", env::consts::ARCH.replace("aarch64", "arm64"));
+        let process = Process::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while std::net::TcpStream::connect(url.trim_start_matches("http://")).is_err() {
+            assert!(Instant::now() < deadline, "etcd does not listen");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Some(Self { url, _process: process, _folder: folder })
+    }
+}
+
+/// The servers register themselves, and leave etcd before they drain, or when their lease ends.
+#[cfg(feature = "discover-etcd")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_blobstores_behind_etcd() {
+    let Some(etcd) = Etcd::start() else { return };
+    let mut servers = Vec::new();
+    for (number, addr) in (0..).zip(addresses()) {
+        let key = format!("/test/blobs/{number}");
+        let options = ["--etcd", &etcd.url, "--etcd-key", &key, "--drain-delay", "1"].map(str::to_owned);
+        servers.push(Blobstore::start(number, addr, options.to_vec()).await);
+    }
+    let service = rpcrdma::client::discover::EtcdService::new([&etcd.url], "/test/blobs/");
+    let client = client(service.clone().servers().await.unwrap());
+
+    let load = Load::start(&client);
+    wait_until_even(&load).await;
+    crash(&mut servers).await;
+    wait_until_even(&load).await;
+    load.finish("crashes behind etcd").await;
+
+    let load = Load::start(&client);
+    for server in &mut servers {
+        server.shut_down().await;
+        assert_eq!(connections_to(server.addr), 0);
+        server.run();
+        wait_until_even(&load).await;
+    }
+    load.finish("rolling restart behind etcd").await;
+
+    // A server that crashed for good disappears when its lease ends.
+    let mut listed = service.servers().await.unwrap();
+    assert_eq!(listed.next().await.unwrap().len(), 3);
+    servers[1].process().kill();
+    let list = tokio::time::timeout(Duration::from_secs(20), listed.next()).await.unwrap().unwrap();
+    assert!(list.len() == 2 && !list.iter().any(|url| url.contains(&servers[1].addr.to_string())), "{list:?}");
 }
 
 #[tokio::test]

@@ -82,6 +82,11 @@ impl Connection {
         self.blobs.rpc().channel()
     }
 
+    /// Returns a client of the first connection alone.
+    pub(crate) fn rpc(&self) -> BlobstoreV1Client {
+        BlobstoreV1Client::new(self.channel().clone())
+    }
+
     /// Returns the first connection, for its properties.
     pub(crate) fn channel(&self) -> &Channel {
         self.channels().first()
