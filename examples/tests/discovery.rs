@@ -403,7 +403,7 @@ async fn three_blobstores_behind_etcd() {
     let mut listed = service.servers().await.unwrap();
     assert_eq!(listed.next().await.unwrap().len(), 3);
     servers[1].process().kill();
-    let list = tokio::time::timeout(Duration::from_secs(20), listed.next()).await.unwrap().unwrap();
+    let list = tokio::time::timeout(Duration::from_secs(30), listed.next()).await.unwrap().unwrap();
     assert!(list.len() == 2 && !list.iter().any(|url| url.contains(&servers[1].addr.to_string())), "{list:?}");
 }
 

@@ -19,10 +19,11 @@ pub struct Servers {
     next: Option<Next>,
 }
 
-type List = watch::Receiver<BTreeSet<String>>;
-type Next = Pin<Box<dyn Future<Output = Option<List>> + Send>>;
+/// `None` until the list is known.
+type List = Option<BTreeSet<String>>;
+type Next = Pin<Box<dyn Future<Output = Option<watch::Receiver<List>>> + Send>>;
 
-fn next(mut list: List) -> Next {
+fn next(mut list: watch::Receiver<List>) -> Next {
     Box::pin(async move { list.changed().await.is_ok().then_some(list) })
 }
 
@@ -53,7 +54,7 @@ impl Servers {
     /// # drop(servers); }
     /// ```
     pub fn channel() -> (ServersSender, Self) {
-        let (sender, list) = watch::channel(BTreeSet::new());
+        let (sender, list) = watch::channel(None);
         (ServersSender(sender), Self { next: Some(next(list)) })
     }
 }
@@ -65,7 +66,7 @@ impl Stream for Servers {
         let Some(waiting) = &mut self.next else { return Poll::Ready(None) };
         let changed = ready!(waiting.as_mut().poll(cx));
         let servers = changed.map(|mut list| {
-            let servers = list.borrow_and_update().clone();
+            let servers = list.borrow_and_update().clone().unwrap_or_default();
             (servers, next(list))
         });
         let (servers, next) = servers.unzip();
@@ -82,12 +83,17 @@ impl fmt::Debug for Servers {
 
 /// Sets the list of [`Servers::channel`].
 #[derive(Debug)]
-pub struct ServersSender(watch::Sender<BTreeSet<String>>);
+pub struct ServersSender(watch::Sender<List>);
 
 impl ServersSender {
-    /// Replaces the list.
+    /// Replaces the list. A list with the same URLs as before is not announced.
     pub fn set<U: Into<String>>(&self, urls: impl IntoIterator<Item = U>) {
-        self.0.send_replace(urls.into_iter().map(Into::into).collect());
+        let urls: List = Some(urls.into_iter().map(Into::into).collect());
+        self.0.send_if_modified(|list| {
+            let is_new = *list != urls;
+            *list = urls;
+            is_new
+        });
     }
 
     /// Returns `true` if the list was dropped.
