@@ -3,8 +3,8 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     driver::CallFormats,
-    engine::ConnectionCounters,
+    engine::{CallFailure, ConnectionCounters},
     memory::BufferPool,
     service::{Procedure, ReplyBounds},
     xdr::{DecodeError, Decoder, XdrDecode, XdrEncode},
@@ -35,7 +35,8 @@ use crate::{
 ///
 /// A call goes to the open connection with the fewest calls in flight, and uses that connection only. A connection that is lost gets
 /// no calls. The pool connects it again when the next call is made, with the pauses of the channel's
-/// [`Reconnect`](super::Reconnect). A call that fails because its connection was lost is retried on another one, if it was not sent
+/// [`Reconnect`](super::Reconnect). A connection on which a call reached its deadline, and on which no other call got a reply in the
+/// meantime, gets no calls for such a pause either, unless there is no other one. A call that fails because its connection was lost is retried on another one, if it was not sent
 /// or if its procedure is declared `@idempotent`, as often as `Reconnect` allows. If no connection is open, calls wait for one:
 /// until their deadline, or without a deadline for up to 1 s.
 ///
@@ -76,8 +77,18 @@ struct PoolInner {
 struct Member {
     channel: Channel,
     in_flight: AtomicUsize,
+    /// Number of calls that got a reply.
+    replies: AtomicU64,
+    silence: Mutex<Silence>,
     /// The task that connects the channel again.
     reconnecting: Mutex<Option<AbortHandle>>,
+}
+
+/// The pauses of a connection on which calls get no replies.
+#[derive(Debug, Default)]
+struct Silence {
+    /// The end of the pause, and its length. `None` after a reply.
+    pause: Option<(Instant, Duration)>,
 }
 
 impl Drop for Member {
@@ -88,6 +99,48 @@ impl Drop for Member {
 }
 
 impl Member {
+    fn new(channel: Channel) -> Self {
+        Self {
+            channel,
+            in_flight: AtomicUsize::new(0),
+            replies: AtomicU64::new(0),
+            silence: Mutex::default(),
+            reconnecting: Mutex::default(),
+        }
+    }
+
+    fn silence(&self) -> MutexGuard<'_, Silence> {
+        self.silence.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns `true` during a pause after a call without a reply.
+    fn is_silent(&self, now: Instant) -> bool {
+        self.silence().pause.is_some_and(|(end, _)| now < end)
+    }
+
+    /// Notes the outcome of a call. `replies` is the number of replies when the call began.
+    fn note<R>(&self, result: &Result<R, CallError>, replies: u64) {
+        let is_late = |failure: &CallFailure| matches!(failure, CallFailure::DeadlineExceeded { sent: true });
+        match result {
+            Err(CallError::Transport { failure, .. }) if is_late(failure) => {
+                if self.replies.load(Ordering::Relaxed) != replies {
+                    return;
+                }
+                let (min, max) = self.channel.reconnect_policy().pauses();
+                let mut silence = self.silence();
+                let pause = silence.pause.map_or(min, |(_, last)| last.saturating_mul(2)).min(max);
+                silence.pause = Instant::now().checked_add(pause).map(|end| (end, pause));
+            }
+            Err(CallError::Transport { .. } | CallError::Connect { .. }) => {}
+            _ => {
+                // Only the first reply after a silence needs the lock.
+                if self.replies.fetch_add(1, Ordering::Relaxed) == replies {
+                    self.silence().pause = None;
+                }
+            }
+        }
+    }
+
     /// Returns `true` if the connection is open. Otherwise, the member connects again in its own task.
     fn is_ready(&self, changed: &Arc<Notify>) -> bool {
         if self.channel.is_connected() {
@@ -136,8 +189,7 @@ impl ChannelPool {
     /// Panics if there is no channel.
     #[must_use]
     pub fn new(channels: impl IntoIterator<Item = Channel>) -> Self {
-        let member = |channel| Member { channel, in_flight: AtomicUsize::new(0), reconnecting: Mutex::default() };
-        let members: Box<[_]> = channels.into_iter().map(member).collect();
+        let members: Box<[_]> = channels.into_iter().map(Member::new).collect();
         assert!(!members.is_empty(), "a pool needs at least one channel");
         let retries = members[0].channel.reconnect_policy().retries();
         Self(Arc::new(PoolInner { members, retries, next: AtomicUsize::new(0), changed: Arc::default() }))
@@ -205,7 +257,8 @@ impl ChannelPool {
         let first = next.fetch_add(1, Ordering::Relaxed) % members.len();
         let (before, from) = members.split_at(first);
         let ready = from.iter().chain(before).filter(|member| member.is_ready(changed));
-        ready.min_by_key(|member| member.in_flight.load(Ordering::Relaxed))
+        let now = Instant::now();
+        ready.min_by_key(|member| (member.is_silent(now), member.in_flight.load(Ordering::Relaxed)))
     }
 
     /// Waits for an open connection. Returns `None` if none can be made any more, or if the wait is over.
@@ -259,8 +312,10 @@ impl ChannelPool {
                 }
             };
             let in_flight = InFlight::new(&member.in_flight);
+            let replies = member.replies.load(Ordering::Relaxed);
             let result = member.channel.traced(target, bounds, args, options, read).await;
             drop(in_flight);
+            member.note(&result, replies);
             let error = match result {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,

@@ -8,21 +8,31 @@ use tokio::{
     sync::watch,
 };
 
-/// A TCP proxy to a server. While the path is down, connections are closed at once.
+/// The state of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PathState {
+    Up,
+    /// Connections are closed at once.
+    Down,
+    /// Connections stay open, but nothing arrives.
+    Silent,
+}
+
+/// A TCP proxy to a server.
 #[derive(Debug, Clone)]
 pub struct Path {
     pub addr: SocketAddr,
-    is_up: watch::Sender<bool>,
+    state: watch::Sender<PathState>,
 }
 
 impl Path {
     pub async fn to(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let path = Self { addr: listener.local_addr().unwrap(), is_up: watch::Sender::new(true) };
-        let is_up = path.is_up.subscribe();
+        let path = Self { addr: listener.local_addr().unwrap(), state: watch::Sender::new(PathState::Up) };
+        let state = path.state.subscribe();
         tokio::spawn(async move {
             while let Ok((mut client, _)) = listener.accept().await {
-                let mut is_up = is_up.clone();
+                let mut state = state.clone();
                 tokio::spawn(async move {
                     let forward = async {
                         let mut server = TcpStream::connect(server).await?;
@@ -30,9 +40,14 @@ impl Path {
                         server.set_nodelay(true)?;
                         tokio::io::copy_bidirectional(&mut client, &mut server).await
                     };
-                    tokio::select! {
-                        _ = forward => {}
-                        _ = is_up.wait_for(|is_up| !is_up) => {}
+                    let mut forward = std::pin::pin!(forward);
+                    loop {
+                        let now = *state.borrow_and_update();
+                        tokio::select! {
+                            _ = &mut forward, if now == PathState::Up => return,
+                            _ = state.changed(), if now != PathState::Down => {}
+                            else => return,
+                        }
                     }
                 });
             }
@@ -42,11 +57,16 @@ impl Path {
 
     /// Closes all connections, and lets no new ones through.
     pub fn go_down(&self) {
-        self.is_up.send_replace(false);
+        self.state.send_replace(PathState::Down);
+    }
+
+    /// Lets nothing through, and keeps the connections open, as if a cable was unplugged.
+    pub fn fall_silent(&self) {
+        self.state.send_replace(PathState::Silent);
     }
 
     pub fn go_up(&self) {
-        self.is_up.send_replace(true);
+        self.state.send_replace(PathState::Up);
     }
 
     pub fn url(&self) -> String {
