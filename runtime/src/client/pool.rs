@@ -33,12 +33,15 @@ use crate::{
 /// Several connections to one server, which share its calls, like the mount option `nconnect` of NFS. Clones share the connections,
 /// which are closed when the last clone is dropped.
 ///
-/// A call goes to the open connection with the fewest calls in flight, and uses that connection only. A connection that is lost gets
-/// no calls. The pool connects it again when the next call is made, with the pauses of the channel's
-/// [`Reconnect`](super::Reconnect). A connection on which a call reached its deadline, and on which no other call got a reply in the
-/// meantime, gets no calls for such a pause either, unless there is no other one. A call that fails because its connection was lost is retried on another one, if it was not sent
-/// or if its procedure is declared `@idempotent`, as often as `Reconnect` allows. If no connection is open, calls wait for one:
-/// until their deadline, or without a deadline for up to 1 s.
+/// A call goes to the open connection with the fewest calls in flight, and uses that connection only.
+///
+/// - A connection that is lost gets no calls. The pool connects it again when the next call is made, with the pauses of the channel's
+///   [`Reconnect`](super::Reconnect).
+/// - A connection that is open but silent gets no calls for such a pause, unless there is no other one. It is silent if a call reached
+///   its deadline, and no other call got a reply since that call began.
+/// - A call that fails because its connection was lost is retried on another one, if it was not sent or if its procedure is declared
+///   `@idempotent`, as often as `Reconnect` allows.
+/// - If no connection is open, calls wait for one: until their deadline, or without a deadline for up to 1 s.
 ///
 /// The connections serve the same [callbacks](super::ChannelBuilder::serve). A server calls back over the connection of the call that
 /// announced the client, so a client that keeps that connection must hold its own [`Channel`].
