@@ -433,6 +433,80 @@ async fn srv_records() {
     assert!(error.to_string().contains("unknown scheme"), "{error}");
 }
 
+/// Runs a test in its own network and mount namespaces. Returns `true` inside of them.
+fn isolated(test: &str, unshare: PathBuf) -> bool {
+    if env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("NOT RUN: a network namespace needs root");
+        return false;
+    }
+    let mut command = Command::new(unshare);
+    command.args(["--net", "--mount"]).arg(env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env(INSIDE, "1");
+    assert!(command.status().unwrap().success());
+    false
+}
+
+fn run(program: &std::path::Path, arguments: &str) {
+    let status = Command::new(program).args(arguments.split_whitespace()).status().unwrap();
+    assert!(status.success(), "{program:?} {arguments}");
+}
+
+/// A pool over two network interfaces uses both, and no call fails when one goes down.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_over_two_interfaces() {
+    let programs = ["unshare", "ip", "mount"].map(installed);
+    let [Some(unshare), Some(ip), Some(mount)] = programs else { return };
+    if !isolated("a_pool_over_two_interfaces", unshare) {
+        return;
+    }
+    // A second namespace for the server, with two links to it.
+    run(&mount, "-t tmpfs tmpfs /run");
+    run(&ip, "netns add far");
+    for n in [1, 2] {
+        run(&ip, &format!("link add near{n} type veth peer name far{n} netns far"));
+        run(&ip, &format!("addr add 10.77.{n}.1/24 dev near{n}"));
+        run(&ip, &format!("-n far addr add 10.77.{n}.2/24 dev far{n}"));
+        run(&ip, &format!("link set near{n} up"));
+        run(&ip, &format!("-n far link set far{n} up"));
+    }
+    let root = tempfile::tempdir().unwrap();
+    let mut command = Command::new(&ip);
+    command.args(["netns", "exec", "far", env!("CARGO_BIN_EXE_blobstore"), "serve", "--root"]).arg(root.path());
+    let mut server = Process::start(command.args(["--listen", "iwarp://0.0.0.0:20100"]).stdout(Stdio::piped()));
+    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+
+    let urls = [1, 2].map(|n| format!("iwarp://10.77.{n}.2:20100?local=10.77.{n}.1"));
+    let pool = Channel::builder().connect_timeout(Duration::from_secs(2)).connect_pool(urls).await.unwrap();
+    let replies = || pool.channels().map(|channel| channel.counters().replies_received).collect::<Vec<_>>();
+    let service = tower::ServiceBuilder::new()
+        .retry(RetryPolicy::default())
+        .timeout(Duration::from_millis(500))
+        .service(pool.clone());
+    let client = BlobstoreV1Client::new(ServiceCaller::new(service));
+    let load = async |seconds| {
+        let (before, end) = (replies(), Instant::now() + Duration::from_secs(seconds));
+        while Instant::now() < end {
+            let name = BlobName("none".into());
+            client.stat_with(&name, CallOptions::new().timeout(Duration::from_secs(10))).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        replies().iter().zip(before).map(|(now, before)| now.saturating_sub(before)).collect::<Vec<_>>()
+    };
+    let used = load(1).await;
+    assert!(used.iter().all(|count| *count > 20), "{used:?}");
+    run(&ip, "link set near1 down");
+    let used = load(3).await;
+    assert!(used[0] < 5 && used[1] > 100, "{used:?}");
+    run(&ip, "link set near1 up");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while load(1).await[0] < 20 {
+        assert!(Instant::now() < deadline, "the link is not used again");
+    }
+}
+
 /// The environment variable that marks the test process in its own network namespace.
 const INSIDE: &str = "RPCRDMA_TEST_NAMESPACE";
 
@@ -441,19 +515,11 @@ const INSIDE: &str = "RPCRDMA_TEST_NAMESPACE";
 async fn a_blobstore_behind_rpcbind() {
     let programs = ["rpcbind", "rpcinfo", "unshare", "ip"].map(installed);
     let [Some(rpcbind), Some(rpcinfo), Some(unshare), Some(ip)] = programs else { return };
-    if env::var_os(INSIDE).is_none() {
-        if !rustix::process::geteuid().is_root() {
-            eprintln!("NOT RUN: a network namespace needs root");
-            return;
-        }
-        let mut command = Command::new(unshare);
-        command.args(["--net", "--mount"]).arg(env::current_exe().unwrap());
-        command.args(["--exact", "a_blobstore_behind_rpcbind", "--nocapture"]).env(INSIDE, "1");
-        assert!(command.status().unwrap().success());
+    if !isolated("a_blobstore_behind_rpcbind", unshare) {
         return;
     }
-    assert!(Command::new(ip).args(["link", "set", "lo", "up"]).status().unwrap().success());
-    assert!(Command::new("mount").args(["-t", "tmpfs", "tmpfs", "/run"]).status().unwrap().success());
+    run(&ip, "link set lo up");
+    run("mount".as_ref(), "-t tmpfs tmpfs /run");
     fs::create_dir("/run/rpcbind").unwrap();
     let _rpcbind = Process::start(Command::new(rpcbind).arg("-f"));
     let deadline = Instant::now() + Duration::from_secs(10);

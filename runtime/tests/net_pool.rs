@@ -144,33 +144,45 @@ async fn a_lost_call_is_retried_on_another_connection_if_it_is_idempotent() {
 /// A connection that is open but dead gets a call now and then, with growing pauses. All other calls use the other connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_connection_is_avoided() {
-    timed(async {
-        let running = Transport::Iwarp.serve(Server::builder().service(TestService::default())).await;
-        let paths = [Path::to(running.addr).await, Path::to(running.addr).await];
-        let [min_backoff, max_backoff] = [Duration::from_millis(400), Duration::from_secs(10)];
-        let builder = Channel::builder().reconnect(Reconnect::OnDemand { min_backoff, max_backoff, retries: 3 });
-        let pool = builder.connect_pool(paths.iter().map(Path::url)).await.unwrap();
-        let within = |millis| CallOptions::new().timeout(Duration::from_millis(millis));
-        for _ in 0..4 {
-            pool.invoke::<Null>(&(), within(5000)).await.unwrap();
+    for gives_up in [false, true] {
+        timed(avoids_a_silent_connection(gives_up)).await;
+    }
+}
+
+async fn avoids_a_silent_connection(gives_up: bool) {
+    let running = Transport::Iwarp.serve(Server::builder().service(TestService::default())).await;
+    let paths = [Path::to(running.addr).await, Path::to(running.addr).await];
+    let [min_backoff, max_backoff] = [Duration::from_millis(250), Duration::from_secs(10)];
+    let builder = Channel::builder().reconnect(Reconnect::OnDemand { min_backoff, max_backoff, retries: 3 });
+    let pool = builder.connect_pool(paths.iter().map(Path::url)).await.unwrap();
+    let within = |millis| CallOptions::new().timeout(Duration::from_millis(millis));
+    let call = async |millis| {
+        if gives_up {
+            // What a time-out of middleware does.
+            let limit = Duration::from_millis(millis);
+            tokio::time::timeout(limit, invoke::<Null>(&pool, ())).await.is_ok_and(|result| result.is_ok())
+        } else {
+            pool.invoke::<Null>(&(), within(millis)).await.is_ok()
         }
-        paths[0].fall_silent();
-        let mut failed = 0;
-        for _ in 0..100 {
-            failed += u32::from(pool.invoke::<Null>(&(), within(200)).await.is_err());
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        // At 0, 0.6 and 1.6 s, roughly. A slow machine takes longer for the other calls.
-        assert!((1..=6).contains(&failed), "{failed}");
-        assert_eq!(pool.first().closed(), None);
-        // When replies arrive again, the connection is used as before.
-        paths[0].go_up();
-        let before = calls(&pool)[0];
-        while calls(&pool)[0] < before + 20 {
-            pool.invoke::<Null>(&(), within(5000)).await.unwrap();
-        }
-    })
-    .await;
+    };
+    for _ in 0..4 {
+        pool.invoke::<Null>(&(), within(5000)).await.unwrap();
+    }
+    paths[0].fall_silent();
+    let mut failed = 0;
+    for _ in 0..100 {
+        failed += u32::from(!call(300).await);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // At 0, 0.5, 1.3 and 2.6 s, roughly. A slow machine takes longer for the other calls.
+    assert!((1..=6).contains(&failed), "{failed}");
+    assert_eq!(pool.first().closed(), None);
+    // When replies arrive again, the connection is used as before.
+    paths[0].go_up();
+    let before = calls(&pool)[0];
+    while calls(&pool)[0] < before + 20 {
+        pool.invoke::<Null>(&(), within(5000)).await.unwrap();
+    }
 }
 
 /// The failure of an earlier attempt that was sent is not hidden by later attempts that were not.
@@ -209,6 +221,7 @@ async fn a_pool_survives_the_loss_of_all_connections() {
         call.await.unwrap().unwrap();
         // Without any connection, the wait ends.
         paths[2].go_down();
+        pool.channels().nth(2).unwrap().disconnected().await;
         let error = invoke::<Put>(&pool, Data(Bytes::new())).await.unwrap_err();
         assert!(error.is_connection_loss(), "{error:?}");
         let options = CallOptions::new().timeout(Duration::from_millis(50));

@@ -38,7 +38,7 @@ use crate::{
 /// - A connection that is lost gets no calls. The pool connects it again when the next call is made, with the pauses of the channel's
 ///   [`Reconnect`](super::Reconnect).
 /// - A connection that is open but silent gets no calls for such a pause, unless there is no other one. It is silent if a call reached
-///   its deadline, and no other call got a reply since that call began.
+///   its deadline, or was given up after the shortest pause, and no other call got a reply since that call began.
 /// - A call that fails because its connection was lost is retried on another one, if it was not sent or if its procedure is declared
 ///   `@idempotent`, as often as `Reconnect` allows.
 /// - If no connection is open, calls wait for one: until their deadline, or without a deadline for up to 1 s.
@@ -121,27 +121,15 @@ impl Member {
         self.silence().pause.is_some_and(|(end, _)| now < end)
     }
 
-    /// Notes the outcome of a call. `replies` is the number of replies when the call began.
-    fn note<R>(&self, result: &Result<R, CallError>, replies: u64) {
-        let is_late = |failure: &CallFailure| matches!(failure, CallFailure::DeadlineExceeded { sent: true });
-        match result {
-            Err(CallError::Transport { failure, .. }) if is_late(failure) => {
-                if self.replies.load(Ordering::Relaxed) != replies {
-                    return;
-                }
-                let (min, max) = self.channel.reconnect_policy().pauses();
-                let mut silence = self.silence();
-                let pause = silence.pause.map_or(min, |(_, last)| last.saturating_mul(2)).min(max);
-                silence.pause = Instant::now().checked_add(pause).map(|end| (end, pause));
-            }
-            Err(CallError::Transport { .. } | CallError::Connect { .. }) => {}
-            _ => {
-                // Only the first reply after a silence needs the lock.
-                if self.replies.fetch_add(1, Ordering::Relaxed) == replies {
-                    self.silence().pause = None;
-                }
-            }
+    /// Begins or extends a pause, if no call got a reply since `replies` were counted.
+    fn no_reply(&self, replies: u64) {
+        if self.replies.load(Ordering::Relaxed) != replies {
+            return;
         }
+        let (min, max) = self.channel.reconnect_policy().pauses();
+        let mut silence = self.silence();
+        let pause = silence.pause.map_or(min, |(_, last)| last.saturating_mul(2)).min(max);
+        silence.pause = Instant::now().checked_add(pause).map(|end| (end, pause));
     }
 
     /// Returns `true` if the connection is open. Otherwise, the member connects again in its own task.
@@ -166,19 +154,46 @@ impl Member {
     }
 }
 
-/// Counts a call in flight.
-struct InFlight<'a>(&'a AtomicUsize);
+/// A call in flight.
+struct InFlight<'a> {
+    member: &'a Member,
+    begin: Instant,
+    /// Number of replies when the call began.
+    replies: u64,
+    /// `true` if the call has ended. Otherwise its caller gave it up.
+    has_ended: bool,
+}
 
 impl<'a> InFlight<'a> {
-    fn new(count: &'a AtomicUsize) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(count)
+    fn new(member: &'a Member) -> Self {
+        member.in_flight.fetch_add(1, Ordering::Relaxed);
+        let replies = member.replies.load(Ordering::Relaxed);
+        Self { member, begin: Instant::now(), replies, has_ended: false }
+    }
+
+    fn end<R>(mut self, result: &Result<R, CallError>) {
+        self.has_ended = true;
+        let is_late = |failure: &CallFailure| matches!(failure, CallFailure::DeadlineExceeded { sent: true });
+        match result {
+            Err(CallError::Transport { failure, .. }) if is_late(failure) => self.member.no_reply(self.replies),
+            Err(CallError::Transport { .. } | CallError::Connect { .. }) => {}
+            _ => {
+                // Only the first reply after a silence needs the lock.
+                if self.member.replies.fetch_add(1, Ordering::Relaxed) == self.replies {
+                    self.member.silence().pause = None;
+                }
+            }
+        }
     }
 }
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.member.in_flight.fetch_sub(1, Ordering::Relaxed);
+        // A time-out of middleware drops the call. A caller who gives up sooner says nothing about the connection.
+        if !self.has_ended && self.begin.elapsed() >= self.member.channel.reconnect_policy().pauses().0 {
+            self.member.no_reply(self.replies);
+        }
     }
 }
 
@@ -293,8 +308,10 @@ impl ChannelPool {
     ) -> Result<R, CallError> {
         // The channel retries and waits by the same rules, and knows the error of the last attempt to connect.
         if let [member] = &*self.0.members {
-            let _in_flight = InFlight::new(&member.in_flight);
-            return member.channel.traced(target, bounds, args, options, read).await;
+            let in_flight = InFlight::new(member);
+            let result = member.channel.traced(target, bounds, args, options, read).await;
+            in_flight.end(&result);
+            return result;
         }
         options.deadline = options.deadline.or_else(|| self.first().default_deadline());
         let mut retries = if options.can_retry() { self.0.retries } else { 0 };
@@ -314,11 +331,9 @@ impl ChannelPool {
                     }
                 }
             };
-            let in_flight = InFlight::new(&member.in_flight);
-            let replies = member.replies.load(Ordering::Relaxed);
+            let in_flight = InFlight::new(member);
             let result = member.channel.traced(target, bounds, args, options, read).await;
-            drop(in_flight);
-            member.note(&result, replies);
+            in_flight.end(&result);
             let error = match result {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
