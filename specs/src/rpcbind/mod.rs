@@ -2,7 +2,7 @@
 //! and [`binding::RPCBIND`](crate::binding::RPCBIND).
 //!
 //! [`Rpcbind`] registers programs and looks them up by these protocols. [`Registration`] keeps the listeners of a server registered.
-//! With the feature `discover`, [`RpcbindService`] finds the servers of a load balancer.
+//! With the feature `discover`, `RpcbindService` finds the servers of a load balancer.
 
 specification!("xdr/rpcbind.x", ulb = "xdr/rpcbind.ulb");
 

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use rpcrdma::server::{Server, ServerBuilder, ServerHandle};
 use rpcrdma_examples::{
     blobstore::{
-        protocol::blobstore_v1::{self, BlobstoreV1Server},
+        protocol::blobstore_v1::BlobstoreV1Server,
         service::BlobService,
         store::{Store, StoreOptions},
     },
@@ -33,7 +33,8 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     .await?;
     #[cfg(unix)]
     let registered = {
-        let programs = [(blobstore_v1::PROGRAM, blobstore_v1::VERSION)];
+        use rpcrdma_examples::blobstore::protocol::blobstore_v1::{PROGRAM, VERSION};
+        let programs = [(PROGRAM, VERSION)];
         args.register.register(&programs, server.urls(), &server.handle()).await?
     };
     until_stopped(server, others).await?;
