@@ -197,6 +197,10 @@ fn put_get_ls_stat_rm() {
     assert_eq!(fs::read(path("note2")).unwrap(), b"a note");
     assert!(run(&["get", url, "a/big", "-"]).stdout == data);
 
+    // Several connections share the ranges of one blob.
+    printed(&["put", url, "a/big", &path("in"), "--range", "100KiB", "--connections", "3"]);
+    assert!(run(&["get", url, "a/big", "-", "--range", "100KiB", "--connections", "3"]).stdout == data);
+
     let mut piped = blobstore();
     piped.args(["put", url, "piped", "-"]).stdin(Stdio::piped()).stdout(Stdio::null());
     let mut piped = piped.spawn().unwrap();

@@ -51,6 +51,9 @@
 //! | `std` | Enables everything that is not available without it. On by default |
 //! | `serde` | Implements `serde`'s traits for the field types of generated types, so that those can derive them |
 //! | `arbitrary` | Implements `arbitrary::Arbitrary` for the same types. The `arbitrary` crate needs the standard library |
+//! | `discover` | Finds the servers of a service, and balances calls over them. Includes `tower` |
+//! | `discover-dns` | Finds servers in DNS. Includes `discover` |
+//! | `discover-etcd` | Finds and registers servers in etcd. Includes `discover`. Needs protoc and its standard `.proto` files to build |
 //! | `gss` | Adds Kerberos to [`gss`]. Needs MIT Kerberos or Heimdal, their headers and libclang |
 //! | `tls` | Adds RPC-with-TLS (RFC 9289) on `tcp://`. Needs a C compiler |
 //! | `tower` | Lets `tower` services carry the calls of clients, and `tower` layers wrap the handlers of a server |

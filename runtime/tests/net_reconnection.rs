@@ -332,3 +332,93 @@ async fn denied_retry_is_not_retry_safe() {
     })
     .await;
 }
+
+/// The server may have executed the first attempt of a call, so a deadline that passes during a retry must not say otherwise.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deadline_during_a_retry_does_not_hide_an_earlier_attempt() {
+    timed(async {
+        let (_server, state, channel, way) = through_a_way(Server::builder()).await;
+        call::<Null>(&channel, &()).await.unwrap();
+        let slept = tokio::spawn({
+            let channel = channel.clone();
+            async move { channel.call::<Sleep>(&20_000, within(1500)).await }
+        });
+        state.wait_begun(1).await;
+        way.send_replace(Way::Cut);
+        channel.disconnected().await;
+        way.send_replace(Way::Silent);
+        let error = slept.await.unwrap().unwrap_err();
+        let failure = CallFailure::DeadlineExceeded { sent: true };
+        assert!(matches!(&error, CallError::Transport { failure: why, .. } if *why == failure), "{error:?}");
+        assert!(!error.is_retry_safe());
+    })
+    .await;
+}
+
+/// Only one attempt can use a landing buffer of the caller, so such a call is not retried, not even if it was not sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_with_a_landing_buffer_is_not_retried() {
+    timed(async {
+        let hour = Duration::from_secs(3600);
+        let (_running, channel) =
+            stopped(Reconnect::OnDemand { min_backoff: hour, max_backoff: hour, retries: 3 }).await;
+        let options = CallOptions::new().timeout(4 * hour).landing(channel.pool().alloc(100));
+        // With a retry, the call would wait for an hour.
+        let error = channel.call::<Get>(&Range(1, 100), options).await.unwrap_err();
+        assert!(matches!(error, CallError::Connect { .. }) && error.is_retry_safe(), "{error:?}");
+    })
+    .await;
+}
+
+/// A channel that connects lazily connects once even if it never reconnects, and knows no addresses before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lazy_channels() {
+    timed(async {
+        let (running, channel) = stopped(Reconnect::Never).await;
+        drop(channel);
+        let url = format!("iwarp://{}", running.addr);
+        let lazy = Channel::builder().reconnect(Reconnect::Never).connect_lazy(&url).unwrap();
+        assert!(lazy.closed().is_some() && lazy.info().peer_addr.ip().is_unspecified());
+        let error = call::<Null>(&lazy, &()).await.unwrap_err();
+        assert!(matches!(error, CallError::Connect { .. }) && error.is_retry_safe(), "{error:?}");
+        let server = Server::builder().service(TestService::default()).listen(&url).bind().await.unwrap();
+        let handle = server.handle();
+        tokio::spawn(server.serve());
+        call::<Null>(&lazy, &()).await.unwrap();
+        assert_eq!((lazy.closed(), lazy.info().peer_addr), (None, running.addr));
+        handle.shutdown_within(Duration::ZERO);
+        lazy.disconnected().await;
+        let error = call::<Null>(&lazy, &()).await.unwrap_err();
+        assert!(matches!(error, CallError::Transport { failure: CallFailure::Closed { .. }, .. }), "{error:?}");
+        assert!(Channel::builder().connect_lazy("iwarp://host").is_err());
+    })
+    .await;
+}
+
+/// ONC RPC over a local socket, to a TCP server behind it.
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn local_sockets() {
+    timed(async {
+        let server = Transport::Tcp.serve(Server::builder().service(TestService::default())).await;
+        let name = format!("rpcrdma-test-{}.sock", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_file(&path);
+        let error = Channel::builder().connect_unix(&path).await.unwrap_err();
+        assert!(error.to_string().contains(".sock"), "{error}");
+        let listener = tokio::net::UnixListener::bind(&path).unwrap();
+        let to = server.addr;
+        tokio::spawn(async move {
+            while let Ok((mut near, _)) = listener.accept().await {
+                let mut far = TcpStream::connect(to).await.unwrap();
+                tokio::spawn(async move { tokio::io::copy_bidirectional(&mut near, &mut far).await });
+            }
+        });
+        let channel = Channel::builder().connect_unix(&path).await.unwrap();
+        assert_eq!(channel.call::<Get>(&Range(1, 100_000), within(5000)).await.unwrap().0, pattern(1, 100_000));
+        assert!(channel.info().peer_addr.ip().is_unspecified());
+        channel.close().await;
+        std::fs::remove_file(&path).unwrap();
+    })
+    .await;
+}

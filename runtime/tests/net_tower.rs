@@ -3,6 +3,8 @@
 #![allow(missing_docs)]
 
 mod net_support;
+#[path = "net_tower/server.rs"]
+mod server;
 
 use std::{
     future::{Ready, ready},
@@ -15,7 +17,10 @@ use std::{
 
 use net_support::*;
 use rpcrdma::{
-    client::{CallError, CallOptions, CallRequest, CallResponse, Channel, Endpoint, Invoke, Reconnect, ServiceCaller},
+    client::{
+        CallError, CallOptions, CallRequest, CallResponse, Channel, Endpoint, Invoke, Reconnect, RetryPolicy,
+        ServiceCaller,
+    },
     engine::CallFailure,
     memory::LandingPool,
     rpc::RpcError,
@@ -29,10 +34,7 @@ use tower::{
     discover::ServiceList,
     load::{CompleteOnResponse, PendingRequests},
     load_shed::error::Overloaded,
-    retry::{
-        Policy,
-        budget::{Budget, TpsBudget},
-    },
+    retry::budget::TpsBudget,
     service_fn,
     timeout::error::Elapsed,
 };
@@ -51,32 +53,9 @@ fn middleware<E: std::error::Error + 'static>(error: &CallError) -> (bool, &E) {
     (*sent, source.downcast_ref().unwrap_or_else(|| panic!("{source:?}")))
 }
 
-/// Retries calls if that cannot do harm, within a budget.
-#[derive(Clone)]
-struct WhenSafe(Arc<TpsBudget>);
-
-impl WhenSafe {
-    fn new(per_second: u32) -> Self {
-        Self(Arc::new(TpsBudget::new(Duration::from_secs(10), per_second, 0.0)))
-    }
-}
-
-impl<E> Policy<CallRequest, CallResponse, E> for WhenSafe {
-    type Future = Ready<()>;
-
-    fn retry(&mut self, request: &mut CallRequest, result: &mut Result<CallResponse, E>) -> Option<Ready<()>> {
-        match result {
-            Ok(_) => {
-                self.0.deposit();
-                None
-            }
-            Err(_) => (request.is_retry_safe() && self.0.withdraw()).then(|| ready(())),
-        }
-    }
-
-    fn clone_request(&mut self, request: &CallRequest) -> Option<CallRequest> {
-        request.try_clone()
-    }
+/// Returns a policy with a budget of this many retries per second.
+fn retries(per_second: u32) -> RetryPolicy {
+    RetryPolicy::new(TpsBudget::new(Duration::from_secs(10), per_second, 0.0))
 }
 
 #[tokio::test(start_paused = true)]
@@ -188,22 +167,26 @@ async fn only_safe_calls_are_retried() {
     let (_server, state, channel) = start(Transport::sim()).await;
     state.gate.add_permits(10);
     let with = |fault, policy| ServiceCaller::new(ServiceBuilder::new().retry(policy).service(faulty(&channel, fault)));
-    let begun = || state.begun.swap(0, Ordering::SeqCst);
+    let mut before = 0;
+    let mut begun = || {
+        let now = state.begun.load(Ordering::SeqCst);
+        now - std::mem::replace(&mut before, now)
+    };
     // Not idempotent: retried only if the first attempt was not sent.
-    assert_eq!(invoke::<Gate>(&with(Fault::Before, WhenSafe::new(10)), 1).await.unwrap(), 1);
+    assert_eq!(invoke::<Gate>(&with(Fault::Before, retries(10)), 1).await.unwrap(), 1);
     assert_eq!(begun(), 1);
-    let error = invoke::<Gate>(&with(Fault::After, WhenSafe::new(10)), 1).await.unwrap_err();
+    let error = invoke::<Gate>(&with(Fault::After, retries(10)), 1).await.unwrap_err();
     assert!(matches!(error, CallError::Middleware { sent: true, .. }), "{error:?}");
     assert_eq!(begun(), 1, "the call was executed once");
     // Idempotent: retried in both cases.
-    assert_eq!(invoke::<Sleep>(&with(Fault::After, WhenSafe::new(10)), 1).await.unwrap(), 1);
+    assert_eq!(invoke::<Sleep>(&with(Fault::After, retries(10)), 1).await.unwrap(), 1);
     assert_eq!(begun(), 2);
     // The caller allows the procedure to be executed twice.
     let options = CallOptions::new().repeatable();
-    assert_eq!(with(Fault::After, WhenSafe::new(10)).invoke::<Gate>(&1, options).await.unwrap(), 1);
+    assert_eq!(with(Fault::After, retries(10)).invoke::<Gate>(&1, options).await.unwrap(), 1);
     assert_eq!(begun(), 2);
     // The budget is used up.
-    let error = invoke::<Sleep>(&with(Fault::Before, WhenSafe::new(0)), 1).await.unwrap_err();
+    let error = invoke::<Sleep>(&with(Fault::Before, retries(0)), 1).await.unwrap_err();
     assert!(matches!(error, CallError::Middleware { sent: false, .. }) && error.is_retry_safe(), "{error:?}");
     assert_eq!(begun(), 0);
 }
@@ -293,7 +276,7 @@ async fn calls_are_balanced_over_the_servers_that_live() {
 #[tokio::test(start_paused = true)]
 async fn calls_of_a_dead_server_move_to_others() {
     let servers = cluster(&Transport::sim()).await;
-    let service = ServiceBuilder::new().retry(WhenSafe::new(100)).service(balanced(&servers));
+    let service = ServiceBuilder::new().retry(retries(100)).service(balanced(&servers));
     let caller = ServiceCaller::new(service);
     let calls: Vec<_> = (0..12)
         .map(|_| {
@@ -387,6 +370,7 @@ async fn a_request_describes_its_call() {
 
 mod tower_program {
     rpcrdma::xdr! {
+        #![borrowed]
         struct blob { @ddp opaque data<100000>; };
 
         program TOWER {
@@ -396,277 +380,5 @@ mod tower_program {
                 void FAIL(unsigned int) = 2;
             } = 1;
         } = 0x20000778;
-    }
-}
-
-mod server {
-    use std::{
-        sync::Mutex,
-        task::{Context as TaskContext, Poll},
-    };
-
-    use bytes::Bytes;
-    use rpcrdma::{
-        engine::MessageFormat,
-        rpc::{AuthFailure, AuthStat, Credential},
-        server::{Context, Dispatch, DispatchFuture, DispatchRequest, DispatchStatus, HandlerError},
-        service::ProcedureInfo,
-    };
-    use tower::{Layer, layer::layer_fn};
-
-    use super::{
-        tower_program::{
-            Blob,
-            tower_v1::{TowerV1, TowerV1Client, TowerV1Server},
-        },
-        *,
-    };
-
-    struct Tower;
-
-    impl TowerV1 for Tower {
-        async fn echo(&self, _cx: &Context, args: Blob) -> Result<Blob, HandlerError> {
-            Ok(args)
-        }
-
-        async fn fail(&self, _cx: &Context, args: u32) -> Result<(), HandlerError> {
-            match args {
-                0 => Err(HandlerError::GarbageArguments),
-                1 => Err(HandlerError::Rejected(AuthStat::AuthTooweak.into())),
-                _ => panic!("the test's handler panics"),
-            }
-        }
-    }
-
-    /// A call as a layer sees it.
-    #[derive(Debug, Clone, PartialEq)]
-    struct Seen {
-        layer: &'static str,
-        info: Option<ProcedureInfo>,
-        numbers: [u32; 3],
-        is_sys: bool,
-        call: (u64, MessageFormat),
-        status: DispatchStatus,
-        reply: (u64, MessageFormat),
-    }
-
-    type Log = Arc<Mutex<Vec<Seen>>>;
-
-    #[derive(Clone)]
-    struct Recorder<S> {
-        inner: S,
-        name: &'static str,
-        log: Log,
-    }
-
-    impl<S> Service<DispatchRequest> for Recorder<S>
-    where
-        S: Service<
-                DispatchRequest,
-                Response = rpcrdma::server::DispatchResponse,
-                Error = BoxError,
-                Future = DispatchFuture,
-            >,
-    {
-        type Response = S::Response;
-        type Error = S::Error;
-        type Future = DispatchFuture;
-
-        fn poll_ready(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<(), BoxError>> {
-            self.inner.poll_ready(cx)
-        }
-
-        fn call(&mut self, request: DispatchRequest) -> DispatchFuture {
-            let (layer, log) = (self.name, Arc::clone(&self.log));
-            let (info, is_sys) = (request.info(), matches!(request.context().credential(), Credential::Sys(_)));
-            let numbers = [request.program(), request.version(), request.procedure()];
-            let call = (request.reduced_len(), request.format());
-            assert!(request.inline_len() >= 40 && request.context().peer_addr().port() > 0);
-            let called = self.inner.call(request);
-            Box::pin(async move {
-                let response = called.await?;
-                let (status, reply) = (response.status(), (response.reduced_len(), response.format()));
-                assert!(status != DispatchStatus::Success || response.inline_len() >= 24);
-                log.lock().unwrap().push(Seen { layer, info, numbers, is_sys, call, status, reply });
-                Ok(response)
-            })
-        }
-    }
-
-    fn recorder(
-        name: &'static str,
-        log: &Log,
-    ) -> impl Layer<Dispatch, Service = Recorder<Dispatch>> + Send + Sync + use<> {
-        let log = Arc::clone(log);
-        layer_fn(move |inner| Recorder { inner, name, log: Arc::clone(&log) })
-    }
-
-    #[tokio::test]
-    async fn layers_see_calls_and_replies() {
-        let (log, transport) = (Log::default(), Transport::sim());
-        let server = Server::builder()
-            .service(TowerV1Server::new(Tower))
-            .service(TestService::default())
-            .layer(recorder("outer", &log))
-            .layer(recorder("inner", &log));
-        let running = transport.serve(server).await;
-        let sys = Credential::sys("client.example", 1000, 100, [4]).to_opaque().unwrap();
-        let channel = running.connect(Channel::builder().credential(sys)).await;
-        let client = TowerV1Client::new(channel.clone());
-
-        client.echo(&Blob { data: vec![7; 50_000].into() }).await.unwrap();
-        let seen = std::mem::take(&mut *log.lock().unwrap());
-        let echo = Seen {
-            layer: "inner",
-            info: seen[0].info,
-            numbers: [0x2000_0778, 1, 1],
-            is_sys: true,
-            call: (50_000, MessageFormat::Chunked),
-            status: DispatchStatus::Success,
-            reply: (50_000, MessageFormat::Chunked),
-        };
-        assert_eq!(seen, [echo.clone(), Seen { layer: "outer", ..echo }]);
-        let info = seen[0].info.unwrap();
-        assert_eq!((info.name, info.idempotent), ("TOWER_V1.ECHO", true));
-
-        // The reply to a call that fails, or whose handler panics, has the status that the client gets.
-        let denied = AuthFailure::from(AuthStat::AuthTooweak);
-        let errors = [RpcError::GarbageArguments, RpcError::Authentication(denied), RpcError::SystemError];
-        for (n, error) in (0..).zip(errors) {
-            let failed = client.fail(n).await.unwrap_err();
-            assert!(matches!(failed, CallError::Rpc { source, .. } if source == error), "{failed:?}");
-            let seen = std::mem::take(&mut *log.lock().unwrap());
-            assert_eq!(seen.iter().map(|seen| seen.layer).collect::<Vec<_>>(), ["inner", "outer"]);
-            assert!(seen.iter().all(|seen| seen.status == DispatchStatus::Error(error)), "{seen:?}");
-            assert_eq!(seen[0].reply, (0, MessageFormat::Short));
-        }
-        // A service that does not describe its procedures, and one procedure that is not there.
-        call::<Echo>(&channel, &Bytes::from_static(b"x")).await.unwrap();
-        assert_eq!(log.lock().unwrap().pop().unwrap().info, None);
-        call::<Missing>(&channel, &()).await.unwrap_err();
-        assert_eq!(log.lock().unwrap().pop().unwrap().status, DispatchStatus::Error(RpcError::ProcedureUnavailable));
-    }
-
-    /// Starts the test service within a layer, over paused time.
-    async fn layered<L>(layer: L) -> (Running, Arc<State>, Channel)
-    where
-        L: Layer<Dispatch> + Send + Sync + 'static,
-        L::Service: Service<
-                DispatchRequest,
-                Response = rpcrdma::server::DispatchResponse,
-                Error: Into<BoxError>,
-                Future: Send + 'static,
-            > + Clone
-            + Send
-            + Sync
-            + 'static,
-    {
-        let service = TestService::default();
-        let state = Arc::clone(&service.0);
-        let running = Transport::sim().serve(Server::builder().service(service).layer(layer)).await;
-        let channel = running.connect(Channel::builder()).await;
-        (running, state, channel)
-    }
-
-    fn status(error: &CallError) -> RpcError {
-        let CallError::Rpc { source, .. } = error else { panic!("{error:?}") };
-        *source
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_handler_times_out() {
-        let layer = ServiceBuilder::new().timeout(Duration::from_secs(1)).into_inner();
-        let (_server, state, channel) = layered(layer).await;
-        assert_eq!(call::<Echo>(&channel, &"in time".into()).await.unwrap(), "in time");
-        assert_eq!(status(&call::<Gate>(&channel, &1).await.unwrap_err()), RpcError::SystemError);
-        state.gate.add_permits(1);
-        assert_eq!(call::<Gate>(&channel, &2).await.unwrap(), 2, "the first handler was dropped");
-        assert_eq!(state.finished.load(Ordering::SeqCst), 1);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn handlers_are_limited() {
-        let (_server, state, channel) = layered(ServiceBuilder::new().concurrency_limit(2).into_inner()).await;
-        let calls: Vec<_> = (0..6)
-            .map(|n| {
-                let channel = channel.clone();
-                tokio::spawn(async move { call::<Gate>(&channel, &n).await })
-            })
-            .collect();
-        state.wait_begun(2).await;
-        state.gate.add_permits(6);
-        for (n, call) in (0..).zip(calls) {
-            assert_eq!(call.await.unwrap().unwrap(), n);
-        }
-        assert_eq!(state.most.load(Ordering::SeqCst), 2);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn excess_calls_are_refused() {
-        let (_server, state, channel) =
-            layered(ServiceBuilder::new().load_shed().concurrency_limit(1).into_inner()).await;
-        let first = tokio::spawn({
-            let channel = channel.clone();
-            async move { call::<Gate>(&channel, &1).await }
-        });
-        state.wait_begun(1).await;
-        assert_eq!(status(&call::<Gate>(&channel, &2).await.unwrap_err()), RpcError::SystemError);
-        state.gate.add_permits(1);
-        assert_eq!(first.await.unwrap().unwrap(), 1);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_rate_of_handlers_is_limited() {
-        let layer = ServiceBuilder::new().buffer(8).rate_limit(2, Duration::from_secs(1)).into_inner();
-        let (_server, _, channel) = layered(layer).await;
-        let begun = tokio::time::Instant::now();
-        for _ in 0..5 {
-            call::<Echo>(&channel, &"x".into()).await.unwrap();
-        }
-        assert!(begun.elapsed() >= Duration::from_secs(2), "five calls need a third period");
-    }
-
-    /// A layer that does not call the service inside refuses the call with a status of its choice.
-    #[tokio::test]
-    async fn a_layer_refuses_calls() {
-        #[derive(Clone)]
-        struct Refuse;
-        impl Service<DispatchRequest> for Refuse {
-            type Response = rpcrdma::server::DispatchResponse;
-            type Error = RpcError;
-            type Future = Ready<Result<Self::Response, RpcError>>;
-            fn poll_ready(&mut self, _cx: &mut TaskContext<'_>) -> Poll<Result<(), RpcError>> {
-                Poll::Ready(Ok(()))
-            }
-            fn call(&mut self, request: DispatchRequest) -> Self::Future {
-                ready(Err(match request.procedure() {
-                    1 => AuthFailure::from(AuthStat::AuthTooweak).into(),
-                    _ => RpcError::ProcedureUnavailable,
-                }))
-            }
-        }
-        let (_server, state, channel) = layered(layer_fn(|_: Dispatch| Refuse)).await;
-        let denied = RpcError::Authentication(AuthStat::AuthTooweak.into());
-        assert_eq!(status(&call::<Echo>(&channel, &"x".into()).await.unwrap_err()), denied);
-        assert_eq!(status(&call::<Gate>(&channel, &1).await.unwrap_err()), RpcError::ProcedureUnavailable);
-        assert_eq!(state.begun.load(Ordering::SeqCst), 0);
-    }
-
-    /// A generated client over a service that adds a credential to each call.
-    #[tokio::test]
-    async fn an_interceptor_adds_a_credential() {
-        let log = Log::default();
-        let builder = Server::builder().service(TowerV1Server::new(Tower)).layer(recorder("only", &log));
-        let running = Transport::sim().serve(builder).await;
-        let sys = Credential::sys("client.example", 1000, 100, [4]).to_opaque().unwrap();
-        let service = ServiceBuilder::new()
-            .map_request(move |request: CallRequest| request.map_options(|options| options.credential(sys.clone())))
-            .service(running.connect(Channel::builder()).await);
-        let client = TowerV1Client::new(ServiceCaller::new(service));
-        let blob = Blob { data: vec![7; 3000].into() };
-        assert_eq!(client.echo(&blob).await.unwrap(), blob);
-        assert_eq!(client.echo_view(&blob, CallOptions::new(), |blob| blob.data.len()).await.unwrap(), 3000);
-        let seen = log.lock().unwrap();
-        assert!(seen.len() == 2 && seen.iter().all(|seen| seen.is_sys), "{seen:?}");
     }
 }

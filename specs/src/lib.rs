@@ -7,7 +7,8 @@
 //! The runtime generates its own copy of the RPC and RPC-over-RDMA header types. The copies here are for tools and tests that
 //! work with messages without the runtime.
 //!
-//! The feature `std` is on by default. Without it the crate is `no_std` with `alloc`, and has no clients and servers.
+//! The feature `std` is on by default. Without it the crate is `no_std` with `alloc`, and has no clients and servers. The feature
+//! `discover` finds servers through rpcbind.
 #![cfg_attr(not(feature = "std"), no_std)]
 // docs.rs shows the feature that each item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -77,11 +78,7 @@ pub mod rpcsec_gss {
     specification!("xdr/rpcsec_gss.x");
 }
 
-/// rpcbind versions 3 and 4, and version 2, the port mapper (RFC 1833), generated from [`source::RPCBIND`] and
-/// [`binding::RPCBIND`].
-pub mod rpcbind {
-    specification!("xdr/rpcbind.x", ulb = "xdr/rpcbind.ulb");
-}
+pub mod rpcbind;
 
 /// MOUNT version 3 (RFC 1813, appendix I), generated from [`source::MOUNT3`] and [`binding::MOUNT3`].
 pub mod mount3 {

@@ -43,6 +43,7 @@ mod documents {
         Landing: "examples/guide/src/landing.md",
         Callbacks: "examples/guide/src/callbacks.md",
         Middleware: "examples/guide/src/middleware.md",
+        Several: "examples/guide/src/several.md",
         Version2: "examples/guide/src/version2.md",
         Security: "examples/guide/src/security.md",
         Devices: "examples/guide/src/devices.md",

@@ -11,7 +11,7 @@ use futures_util::{
     stream::{FuturesOrdered, FuturesUnordered},
 };
 use rpcrdma::{
-    client::{CallError, CallOptions},
+    client::{CallError, CallOptions, Channel, Invoke},
     memory::{BufferPool, LandingPool},
 };
 use tokio::{sync::mpsc, task::spawn_blocking};
@@ -110,20 +110,20 @@ impl From<BlobStatus> for TransferError {
     }
 }
 
-/// Client that transfers blobs over one connection.
+/// Client that transfers blobs over one connection, or over whatever else carries its calls.
 #[derive(Debug, Clone)]
-pub struct BlobClient {
-    rpc: BlobstoreV1Client,
+pub struct BlobClient<C = Channel> {
+    rpc: BlobstoreV1Client<C>,
     pool: BufferPool,
     /// Buffers for the ranges of blobs that are read. Each is used again once its range has been written to the file.
     landing: LandingPool,
     options: TransferOptions,
 }
 
-impl BlobClient {
+impl<C: Invoke> BlobClient<C> {
     /// Creates a client on `rpc`, with buffers from `pool`.
     #[must_use]
-    pub fn new(rpc: BlobstoreV1Client, pool: BufferPool, options: TransferOptions) -> Self {
+    pub fn new(rpc: BlobstoreV1Client<C>, pool: BufferPool, options: TransferOptions) -> Self {
         let options = options.with_range(options.range.into()).with_depth(options.depth);
         let landing = LandingPool::new(&pool, options.range as usize);
         Self { rpc, pool, landing, options }
@@ -131,7 +131,7 @@ impl BlobClient {
 
     /// Returns the underlying RPC client.
     #[must_use]
-    pub fn rpc(&self) -> &BlobstoreV1Client {
+    pub fn rpc(&self) -> &BlobstoreV1Client<C> {
         &self.rpc
     }
 

@@ -3,6 +3,8 @@
 mod connect;
 mod generate;
 mod progress;
+#[cfg(unix)]
+mod register;
 mod sec;
 mod service_manager;
 mod stop;
@@ -22,6 +24,8 @@ use std::{
 use tokio::runtime::Builder;
 use tracing_subscriber::EnvFilter;
 
+#[cfg(unix)]
+pub use self::register::{RegisterArgs, Registered};
 pub use self::{
     connect::explain_connect_error,
     progress::{human_bytes, progress_bar},

@@ -12,7 +12,7 @@ impl TlsClientArgs {
     /// # Errors
     /// Never fails.
     pub fn read(&self, _program: u32, _version: u32) -> anyhow::Result<ClientTls> {
-        Ok(ClientTls)
+        Ok(ClientTls {})
     }
 }
 
@@ -32,7 +32,7 @@ impl TlsServerArgs {
 
 /// The TLS configuration of a client: none without the feature `tls`.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ClientTls;
+pub struct ClientTls {}
 
 impl ClientTls {
     /// Returns `builder`.

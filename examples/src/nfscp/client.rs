@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use rpcrdma::{
-    client::{CallError, CallOptions, Channel, Reconnect},
+    client::{CallError, CallOptions, Channel, ChannelPool, Reconnect},
     memory::BufferPool,
     rpc::OpaqueAuth,
 };
@@ -29,6 +29,8 @@ use crate::command::{ClientTls, Kerberos};
 pub struct Options {
     /// Maximum number of READs and WRITEs in flight; the server's credits limit it further. Default 32.
     pub jobs: usize,
+    /// Number of connections that share the calls. Default 1.
+    pub connections: usize,
     /// Maximum number of bytes per READ or WRITE; FSINFO limits it further. Default 1 MiB.
     pub chunk: u32,
     /// Time limit for connecting. Default 10 s.
@@ -49,6 +51,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             jobs: 32,
+            connections: 1,
             chunk: 1 << 20,
             connect_timeout: Duration::from_secs(10),
             call_timeout: Duration::from_secs(30),
@@ -103,7 +106,7 @@ pub struct DirEntry {
 /// NFS version 3 client, connected to one server.
 #[derive(Debug, Clone)]
 pub struct Nfs {
-    rpc: NfsV3Client,
+    rpc: NfsV3Client<ChannelPool>,
     options: Options,
     limits: ServerLimits,
     window: Arc<Window>,
@@ -148,11 +151,11 @@ impl Nfs {
             Some(kerberos) => kerberos.secure(connecting),
             None => connecting,
         };
-        let channel = connecting.connect(url).await?;
+        let channels = connecting.connect_pool(std::iter::repeat_n(url, options.connections.max(1))).await?;
         let mut calls = 0;
         loop {
             let options = CallOptions::new().timeout(FIRST_CALL_TIMEOUT);
-            match channel.call_null(nfs_v3::PROGRAM, nfs_v3::VERSION, options).await {
+            match channels.first().call_null(nfs_v3::PROGRAM, nfs_v3::VERSION, options).await {
                 Ok(()) => break,
                 Err(error)
                     if calls < FIRST_CALLS && !error.is_connection_loss() && super::retry::is_temporary(&error) =>
@@ -166,7 +169,7 @@ impl Nfs {
         let memory = Semaphore::new(options.jobs.saturating_mul(2).clamp(2, 1 << 16));
         let window = Window::default();
         Ok(Self {
-            rpc: NfsV3Client::new(channel),
+            rpc: NfsV3Client::new(channels),
             options,
             limits: ServerLimits::default(),
             window: Arc::new(window),
@@ -192,9 +195,9 @@ impl Nfs {
         Ok(Self { limits, ..self.clone() })
     }
 
-    /// Returns the connection.
+    /// Returns the connections.
     #[must_use]
-    pub fn channel(&self) -> &Channel {
+    pub fn channels(&self) -> &ChannelPool {
         self.rpc.channel()
     }
 
@@ -249,7 +252,7 @@ impl Nfs {
     where
         F: Future<Output = Result<Result<T, Nfsstat3>, CallError>>,
     {
-        let credits = || self.channel().counters().credits_granted as usize;
+        let credits = || self.channels().counters().credits_granted as usize;
         let _place = self.window.enter(|| self.options.jobs.min(credits())).await;
         self.call(procedure, call).await
     }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use rpcrdma::{
     client::{CallError, Channel},
-    rpc::{OpaqueAuth, RpcError},
-    transport::TlsPolicy,
+    rpc::OpaqueAuth,
+    transport::{Scheme, TlsPolicy},
 };
 use rpcrdma_specs::{
     mount3::{Dirpath, MNTPATHLEN, Mountres3, Mountstat3, mount_v3, mount_v3::MountV3Client},
     nfs3::NfsFh3,
-    rpcbind::{IPPROTO_TCP, Mapping, Rpcb, pmap_vers::PmapVersClient, rpcbvers4::Rpcbvers4Client},
+    rpcbind::{Netid, Rpcbind},
 };
 
 use super::{
@@ -157,42 +157,18 @@ async fn connect(url: &str, options: &MountOptions) -> Result<Channel, CopyError
     connecting.await.map_err(|error| CopyError::NoMount { what: what.to_owned(), source: Some(error.into()) })
 }
 
-/// Asks rpcbind version 4 for MOUNT's port (RFC 1833 §2), or its predecessor, the port mapper.
+/// Asks rpcbind for MOUNT's port.
 async fn mount_port(url: &NfsUrl, options: &MountOptions) -> Result<u16, CopyError> {
     let builder = Channel::builder().connect_timeout(options.timeout).call_timeout(options.timeout);
     let rpcbind = builder.connect(&url.tcp_url(options.rpcbind_port)).await;
     let what = "cannot connect to rpcbind, which knows the port of MOUNT";
     let channel = rpcbind.map_err(|error| CopyError::NoMount { what: what.to_owned(), source: Some(error.into()) })?;
     let peer = channel.info().peer_addr;
-    let question = Rpcb {
-        r_prog: mount_v3::PROGRAM,
-        r_vers: mount_v3::VERSION,
-        // Network identifiers (RFC 5665 §5.2.4.2).
-        r_netid: if peer.is_ipv6() { "tcp6" } else { "tcp" }.into(),
-        r_addr: "".into(),
-        r_owner: "".into(),
-    };
-    let port = match Rpcbvers4Client::new(channel.clone()).rpcbproc_getaddr(&question).await {
-        Ok(address) => port_of(address.0.as_bytes()),
-        Err(CallError::Rpc { source: RpcError::ProgramMismatch { .. }, .. }) => {
-            let question = Mapping { prog: mount_v3::PROGRAM, vers: mount_v3::VERSION, prot: IPPROTO_TCP, port: 0 };
-            let port = PmapVersClient::new(channel).pmapproc_getport(&question).await?;
-            u16::try_from(port).ok()
-        }
-        Err(error) => return Err(error.into()),
-    };
+    let netid = Netid::of(Scheme::Tcp, peer.ip());
+    let found = Rpcbind::new(channel).lookup(mount_v3::PROGRAM, mount_v3::VERSION, netid).await?;
     let unknown =
         || CopyError::NoMount { what: format!("rpcbind on {peer} lists no MOUNT version 3 over TCP"), source: None };
-    port.filter(|port| *port != 0).ok_or_else(unknown)
-}
-
-/// Returns the port of a universal address, given by its last two numbers (RFC 5665 §5.2.3.3).
-fn port_of(address: &[u8]) -> Option<u16> {
-    let address = std::str::from_utf8(address).ok()?;
-    let mut parts = address.rsplit('.');
-    let low: u8 = parts.next()?.parse().ok()?;
-    let high: u8 = parts.next()?.parse().ok()?;
-    Some(u16::from_be_bytes([high, low]))
+    found.map(|addr| addr.port()).ok_or_else(unknown)
 }
 
 fn choose(flavors: &[i32], wanted: Option<Flavor>) -> Result<Flavor, CopyError> {
@@ -280,15 +256,6 @@ mod tests {
         assert!(refused(&[6], None).contains("none of which"), "{}", refused(&[6], None));
         if !cfg!(feature = "gss") {
             assert!(refused(&[390_003], None).contains("`--features gss`"));
-        }
-    }
-
-    #[test]
-    fn universal_addresses() {
-        assert_eq!(port_of(b"192.0.2.1.78.81"), Some(20049));
-        assert_eq!(port_of(b"::1.8.1"), Some(2049));
-        for bad in [&b""[..], b"1", b"1.2.3.4.256.1", b"a.b", b"\xff.1.1x"] {
-            assert_eq!(port_of(bad), None);
         }
     }
 }

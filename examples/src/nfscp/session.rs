@@ -88,7 +88,7 @@ impl Session {
         if flavor != self.flavor {
             let mut options = self.server.options().clone();
             options.kerberos = kerberos(flavor, &self.sec, url)?;
-            self.server.channel().close().await;
+            self.server.channels().close().await;
             self.server = Nfs::connect(&self.transport, options).await?;
             self.flavor = flavor;
         }
@@ -179,7 +179,7 @@ impl Session {
         for export in self.exports {
             export.mounted.unmount().await;
         }
-        self.server.channel().close().await;
+        self.server.channels().close().await;
     }
 }
 

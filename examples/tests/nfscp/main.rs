@@ -278,6 +278,22 @@ async fn lost_data_is_sent_again() {
     assert!(error.contains("lost uncommitted data in each of"), "{error}");
 }
 
+/// Several connections share the calls. The report counts the calls of all of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_share_the_calls() {
+    let server = FakeServer::start().await;
+    let here = TempDir::new().unwrap();
+    let source = here.path().join("source");
+    fs::write(&source, noise(2_000_000, 6)).unwrap();
+    let url = server.url("iwarp", "/many");
+    let one = report(&server, &[text(&source), &url]).await;
+    let four = report(&server, &["--connections", "4", text(&source), &url]).await;
+    assert!(server.fake.data("many") == noise(2_000_000, 6));
+    let counters = |report: &serde_json::Value, name| report["connection"][name].as_u64().unwrap();
+    assert_eq!(counters(&four, "read_by_peer_bytes"), 2_000_000);
+    assert!(counters(&four, "credits") > counters(&one, "credits"), "{one} {four}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writes_may_be_short_and_the_server_busy() {
     let server = FakeServer::start().await;

@@ -2,10 +2,15 @@
 
 use std::{fmt, net::SocketAddr, ops::RangeInclusive, sync::Arc, time::Duration};
 
+use tokio::task::JoinSet;
+
+#[cfg(unix)]
+use super::dial::UnixDialer;
 use super::{
     channel::Channel,
-    dial::{Dialer, UrlDialer},
+    dial::{Dial as _, Dialer, UrlDialer},
     error::ConnectError,
+    pool::ChannelPool,
     reconnect::Reconnect,
 };
 use crate::{
@@ -15,7 +20,7 @@ use crate::{
     provider::Connector,
     rpc::{Authenticator, OpaqueAuth, Security, StandardAuthenticator},
     session::{ChannelConfig, Service, ServiceRegistry},
-    transport::Url,
+    transport::{Transport, Url},
 };
 #[cfg(feature = "tls")]
 use crate::{
@@ -66,6 +71,14 @@ impl Default for ChannelBuilder {
             tls: None,
         }
     }
+}
+
+/// The parts of a channel that is not connected yet.
+struct Prepared {
+    dialer: UrlDialer,
+    config: ChannelConfig,
+    reconnect: Reconnect,
+    transport: Transport,
 }
 
 impl ChannelBuilder {
@@ -214,14 +227,67 @@ impl ChannelBuilder {
     /// # Errors
     /// See [`ConnectError`]: the URL is invalid, two services have the same program and version, or no address of the host
     /// accepted a connection.
-    pub async fn connect(mut self, url: &str) -> Result<Channel, ConnectError> {
+    pub async fn connect(self, url: &str) -> Result<Channel, ConnectError> {
+        let Prepared { dialer, config, reconnect, .. } = self.prepare(url)?;
+        Channel::open(Box::new(dialer), config, reconnect).await
+    }
+
+    /// Creates a channel that connects to `scheme://host:port` with its first call. Use it if the server may be down now, for
+    /// example for one of several servers.
+    ///
+    /// Until the first connection is made, the addresses in [`Channel::info`] are unspecified, and [`Channel::closed`] returns a
+    /// reason. A channel with [`Reconnect::Never`] connects until it has succeeded once.
+    ///
+    /// # Errors
+    /// See [`ConnectError`]: the URL is invalid, or two services have the same program and version.
+    pub fn connect_lazy(self, url: &str) -> Result<Channel, ConnectError> {
+        let Prepared { dialer, config, reconnect, transport } = self.prepare(url)?;
+        Ok(Channel::lazy(Box::new(dialer), transport, config.into(), reconnect))
+    }
+
+    /// Connects a [`ChannelPool`] with one connection for each of `urls`, which lead to the same server. Repeat a URL for several
+    /// connections on the same path. URLs that differ in the option `local` use several local addresses or devices.
+    ///
+    /// Returns as soon as all attempts to connect have ended. At least one connection must be made. The pool makes the others
+    /// later.
+    ///
+    /// # Errors
+    /// See [`ConnectError`]: there is no URL, a URL is invalid, two services have the same program and version, or no connection
+    /// could be made. In the last case, the error is that of the first URL.
+    pub async fn connect_pool<U: AsRef<str>>(
+        self,
+        urls: impl IntoIterator<Item = U>,
+    ) -> Result<ChannelPool, ConnectError> {
+        let prepared: Result<Vec<_>, _> = urls.into_iter().map(|url| self.clone().prepare(url.as_ref())).collect();
+        let mut attempts = JoinSet::new();
+        for (index, Prepared { dialer, config, reconnect, transport }) in prepared?.into_iter().enumerate() {
+            let config = Arc::new(config);
+            attempts.spawn(async move {
+                let (channel, error) = match dialer.dial(&config, false).await {
+                    Ok(link) => (Channel::over(Some(Box::new(dialer)), link, config, reconnect), None),
+                    Err(error) => (Channel::lazy(Box::new(dialer), transport, config, reconnect), Some(error)),
+                };
+                (index, channel, error)
+            });
+        }
+        let mut outcomes = attempts.join_all().await;
+        outcomes.sort_by_key(|(index, ..)| *index);
+        if outcomes.iter().all(|(.., error)| error.is_some()) {
+            let first = outcomes.into_iter().find_map(|(.., error)| error);
+            return Err(first.unwrap_or(ConnectError::EmptyPool));
+        }
+        Ok(ChannelPool::new(outcomes.into_iter().map(|(_, channel, _)| channel)))
+    }
+
+    /// Parses a URL, and applies its options.
+    fn prepare(mut self, url: &str) -> Result<Prepared, ConnectError> {
         let url: Url = url.parse()?;
         if let Some(version) = url.version() {
             self.config.connection.engine.versions = version..=version;
         }
         #[cfg(feature = "tls")]
         let tls = self.tls_to(&url)?;
-        let reconnect = self.reconnect;
+        let (reconnect, transport) = (self.reconnect, url.scheme().transport());
         let (config, callbacks) = self.config()?;
         let dialer = UrlDialer {
             url,
@@ -229,7 +295,24 @@ impl ChannelBuilder {
             #[cfg(feature = "tls")]
             tls,
         };
-        Channel::open(Box::new(dialer), config, reconnect).await
+        Ok(Prepared { dialer, config, reconnect, transport })
+    }
+
+    /// Connects to the local socket (`AF_UNIX`) at `path`, over which ONC RPC uses record marking (RFC 5531 §11), as over TCP. The
+    /// addresses in [`Channel::info`] are unspecified.
+    ///
+    /// # Errors
+    /// See [`ConnectError`]: two services have the same program and version, or the socket refused the connection.
+    #[cfg(unix)]
+    pub async fn connect_unix(self, path: impl Into<std::path::PathBuf>) -> Result<Channel, ConnectError> {
+        #[cfg(feature = "tls")]
+        if self.tls.as_ref().is_some_and(|tls| tls.policy() == TlsPolicy::Required) {
+            let server = path.into().display().to_string();
+            return Err(ConnectError::NoTlsTransport { server });
+        }
+        let reconnect = self.reconnect;
+        let (config, callbacks) = self.config()?;
+        Channel::open(Box::new(UnixDialer { path: path.into(), callbacks }), config, reconnect).await
     }
 
     /// Connects to `addr` through `connector`, a provider chosen by the caller.

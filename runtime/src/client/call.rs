@@ -42,6 +42,8 @@ pub struct CallOptions {
     /// Boxed because it is rarely set, and would enlarge every call.
     reply_bounds: Option<Box<ReplyBounds>>,
     reply_limit: Option<u64>,
+    /// `true` if the channel makes one attempt only, because its caller retries.
+    single_attempt: bool,
 }
 
 /// The memory for one eligible result.
@@ -95,6 +97,7 @@ impl CallOptions {
             repeatable: self.repeatable,
             reply_bounds: self.reply_bounds.clone(),
             reply_limit: self.reply_limit,
+            single_attempt: self.single_attempt,
         })
     }
 
@@ -159,7 +162,13 @@ impl CallOptions {
 
     /// Returns `true` if the call can be retried: each attempt needs memory for its results.
     pub(super) fn can_retry(&self) -> bool {
-        !self.landing.iter().any(|landing| matches!(landing, Landing::Buffer(_) | Landing::Taken))
+        !self.single_attempt
+            && !self.landing.iter().any(|landing| matches!(landing, Landing::Buffer(_) | Landing::Taken))
+    }
+
+    /// Makes the channel try the call once.
+    pub(super) fn single_attempt(&mut self) {
+        self.single_attempt = true;
     }
 
     /// Sets the maximum size of the reply, in place of the bounds that the procedure's binding computes from the arguments (RFC

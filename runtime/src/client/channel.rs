@@ -35,6 +35,7 @@ use crate::{
     service::{Procedure, ReplyBounds},
     session::{ChannelConfig, ChannelInfo},
     trace,
+    transport::Transport,
     xdr::{DecodeError, Decoder, XdrDecode, XdrEncode},
 };
 
@@ -76,6 +77,8 @@ struct ChannelInner {
     closing: Notify,
     /// `true` once a negotiation of versions has failed. The channel then uses only version 1 of RPC-over-RDMA.
     pinned: AtomicBool,
+    /// `true` until a channel of [`ChannelBuilder::connect_lazy`](super::ChannelBuilder::connect_lazy) has connected.
+    unconnected: AtomicBool,
 }
 
 struct ChannelState {
@@ -104,6 +107,19 @@ impl Channel {
         Ok(Self::over(Some(dial), link, config, reconnect))
     }
 
+    /// Creates a channel that connects with its first call.
+    pub(super) fn lazy(
+        dial: Box<dyn Dial>,
+        transport: Transport,
+        config: Arc<ChannelConfig>,
+        reconnect: Reconnect,
+    ) -> Self {
+        let link = Arc::new(ChannelLink::unconnected(transport));
+        let channel = Self::over(Some(dial), link, config, reconnect);
+        channel.0.unconnected.store(true, Ordering::Relaxed);
+        channel
+    }
+
     pub(super) fn over(
         dial: Option<Box<dyn Dial>>,
         link: Arc<ChannelLink>,
@@ -118,6 +134,7 @@ impl Channel {
             redial: Arc::default(),
             closing: Notify::new(),
             pinned: AtomicBool::new(false),
+            unconnected: AtomicBool::new(false),
         }))
     }
 
@@ -281,11 +298,7 @@ impl Channel {
         options: &mut CallOptions,
         read: &(impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync),
     ) -> Result<R, CallError> {
-        let config = &self.0.config;
-        let deadline = options.deadline.or_else(|| {
-            let timeout = config.call_timeout?;
-            tokio::time::Instant::now().into_std().checked_add(timeout)
-        });
+        let deadline = options.deadline.or_else(|| self.default_deadline());
         let mut retries = if options.can_retry() { self.0.reconnect.retries() } else { 0 };
         // The failure of an earlier attempt that the server may have executed. The failure of a later attempt does not change
         // that.
@@ -419,8 +432,17 @@ impl Channel {
         !sent
     }
 
+    /// Returns the deadline of a call that begins now and has none of its own.
+    pub(super) fn default_deadline(&self) -> Option<Instant> {
+        tokio::time::Instant::now().into_std().checked_add(self.0.config.call_timeout?)
+    }
+
+    pub(super) fn reconnect_policy(&self) -> Reconnect {
+        self.0.reconnect
+    }
+
     /// Returns `true` if the channel was closed by [`Channel::close`].
-    fn is_closed(&self) -> bool {
+    pub(super) fn is_closed(&self) -> bool {
         self.0.current.lock().unwrap_or_else(PoisonError::into_inner).closed
     }
 
@@ -446,13 +468,18 @@ impl Channel {
     }
 
     /// Returns `true` if the connection is open and the channel was not closed.
-    #[cfg(feature = "tower")]
     pub(super) fn is_connected(&self) -> bool {
-        self.live().is_some()
+        let current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
+        !current.closed && !current.link.port.is_closed()
+    }
+
+    /// Returns `true` if the channel may connect if it has no connection.
+    pub(super) fn can_connect(&self) -> bool {
+        let may = self.0.reconnect != Reconnect::Never || self.0.unconnected.load(Ordering::Relaxed);
+        may && self.0.dial.is_some() && !self.is_closed()
     }
 
     /// Connects if there is no connection, as often as needed, with pauses. An error is final.
-    #[cfg(feature = "tower")]
     pub(super) async fn connected(&self) -> Result<(), CallFailure> {
         loop {
             let retry_at = match self.reconnect().await {
@@ -477,7 +504,7 @@ impl Channel {
             && matches!(self.closed(), Some(CloseReason::NegotiationFailed { .. }));
         let (min_backoff, max_backoff) = match self.0.reconnect {
             Reconnect::OnDemand { min_backoff, max_backoff, .. } => (min_backoff, max_backoff),
-            Reconnect::Never if back => (Duration::ZERO, Duration::ZERO),
+            Reconnect::Never if back || self.0.unconnected.load(Ordering::Relaxed) => (Duration::ZERO, Duration::ZERO),
             Reconnect::Never => return Err(self.failure()),
         };
         let Some(dial) = &self.0.dial else { return Err(self.failure()) };
@@ -524,7 +551,8 @@ impl Channel {
         match dialed {
             Ok(link) => {
                 backoff.succeed();
-                tracing::info!(target: "rpcrdma", peer = %link.info.peer_addr, "reconnected");
+                let again = !self.0.unconnected.swap(false, Ordering::Relaxed);
+                tracing::info!(target: "rpcrdma", peer = %link.info.peer_addr, again, "connected");
                 let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
                 if current.closed {
                     drop(current);
@@ -573,7 +601,7 @@ enum LinkError {
 }
 
 /// Returns the error to report for a call that ended with `error`. `earlier` is the failure of an earlier attempt that was sent.
-fn after(earlier: Option<CallFailure>, error: CallError) -> CallError {
+pub(super) fn after(earlier: Option<CallFailure>, error: CallError) -> CallError {
     let Some(earlier) = earlier else { return error };
     match error {
         CallError::Connect { procedure, .. } | CallError::Security { procedure, sent: false, .. } => {

@@ -1,20 +1,30 @@
 //! The set-up of a client's connections.
 
-use std::{future::Future, net::SocketAddr, ops::RangeInclusive, pin::Pin, sync::Arc};
+#[cfg(unix)]
+use std::path::PathBuf;
+use std::{
+    future::Future,
+    net::{IpAddr, SocketAddr},
+    ops::RangeInclusive,
+    pin::Pin,
+    sync::Arc,
+};
 
 use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
 
 use super::{error::ConnectError, link::ChannelLink, peers};
+#[cfg(feature = "tls")]
+use crate::tls;
 use crate::{
     chain::ErrorChain,
     driver::{self, DriverConfig, DriverCore, DriverPort, EngineIo, NoInboundCalls},
     engine::Role,
-    provider::{Connector, IoError, SetupError},
+    provider::{Connector, IoError, SetupError, socket},
     session::{CallHandlers, ChannelConfig, ServedConnection, ServiceRegistry, SetUp},
     transport::{Scheme, Url},
 };
-#[cfg(feature = "tls")]
-use crate::{provider::socket, tls};
 
 pub(super) type Dialing<'a> = Pin<Box<dyn Future<Output = Result<Arc<ChannelLink>, ConnectError>> + Send + 'a>>;
 
@@ -62,6 +72,33 @@ pub(super) struct UrlDialer {
     pub(super) tls: Option<tls::TlsTarget>,
 }
 
+/// Connects to a local socket.
+#[cfg(unix)]
+pub(super) struct UnixDialer {
+    pub(super) path: PathBuf,
+    /// The services that the server may call.
+    pub(super) callbacks: Option<Arc<ServiceRegistry>>,
+}
+
+#[cfg(unix)]
+impl Dial for UnixDialer {
+    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, _pinned: bool) -> Dialing<'a> {
+        Box::pin(async move {
+            let settings = Settings { config, callbacks: self.callbacks.as_ref() };
+            let failed = |source| ConnectError::Local { path: self.path.clone(), source };
+            let limit = config.connection.setup_timeout;
+            let stream = tokio::time::timeout(limit, UnixStream::connect(&self.path)).await;
+            let stream = stream.map_err(|_| failed(SetupError::TimedOut(limit)))?;
+            let stream = stream.map_err(|error| failed(error.into()))?;
+            Ok(link(SetUp::unix(&config.connection, Role::Client, stream), false, settings))
+        })
+    }
+
+    fn has_common_addresses(&self) -> bool {
+        false
+    }
+}
+
 /// The settings of a new connection.
 #[derive(Clone, Copy)]
 struct Settings<'a> {
@@ -75,7 +112,10 @@ impl Dial for UrlDialer {
             let unresolved = |source: IoError| ConnectError::Resolve { host: self.url.host().to_owned(), source };
             let settings = Settings { config, callbacks: self.callbacks.as_ref() };
             let mut last = None;
-            for peer in self.url.resolve().await.map_err(|error| unresolved(error.into()))? {
+            let local = self.url.local();
+            let peers = self.url.resolve().await.map_err(|error| unresolved(error.into()))?;
+            // A local address reaches only peers of its own family.
+            for peer in peers.into_iter().filter(|peer| local.is_none_or(|local| local.is_ipv4() == peer.is_ipv4())) {
                 let connected = match self.url.scheme() {
                     Scheme::Iwarp => {
                         let connector = crate::transport::iwarp_connector(&self.url);
@@ -88,11 +128,11 @@ impl Dial for UrlDialer {
                     }
                     #[cfg(feature = "tls")]
                     Scheme::Tcp => match &self.tls {
-                        Some(target) => connect_tls(peer, settings, target).await,
-                        None => connect_tcp(peer, settings).await,
+                        Some(target) => connect_tls(peer, local, settings, target).await,
+                        None => connect_tcp(peer, local, settings).await,
                     },
                     #[cfg(not(feature = "tls"))]
-                    Scheme::Tcp => connect_tcp(peer, settings).await,
+                    Scheme::Tcp => connect_tcp(peer, local, settings).await,
                 };
                 match connected {
                     Ok(link) => return Ok(link),
@@ -133,9 +173,13 @@ async fn connect<C: Connector>(
     Ok(link(set_up, negotiates, settings))
 }
 
-/// Connects over TCP. There is nothing to negotiate (RFC 5531 §11), so the first reply shows if an RPC server is listening.
-async fn connect_tcp(peer: SocketAddr, settings: Settings<'_>) -> Result<Arc<ChannelLink>, SetupError> {
-    let stream = open_tcp(peer, settings).await?;
+/// Connects over TCP, from the address `local`, if given. There is nothing to negotiate (RFC 5531 §11), so the first reply shows if an RPC server is listening.
+async fn connect_tcp(
+    peer: SocketAddr,
+    local: Option<IpAddr>,
+    settings: Settings<'_>,
+) -> Result<Arc<ChannelLink>, SetupError> {
+    let stream = open_tcp(peer, local, settings).await?;
     Ok(link(SetUp::tcp(&settings.config.connection, Role::Client, stream)?, false, settings))
 }
 
@@ -143,19 +187,20 @@ async fn connect_tcp(peer: SocketAddr, settings: Settings<'_>) -> Result<Arc<Cha
 #[cfg(feature = "tls")]
 async fn connect_tls(
     peer: SocketAddr,
+    local: Option<IpAddr>,
     settings: Settings<'_>,
     target: &tls::TlsTarget,
 ) -> Result<Arc<ChannelLink>, SetupError> {
-    let stream = open_tcp(peer, settings).await?;
+    let stream = open_tcp(peer, local, settings).await?;
     socket::prepare(&stream)?;
     let addrs = (stream.peer_addr()?, stream.local_addr()?);
     let set_up = tls::connect(stream, target).await?;
     Ok(link(SetUp::tls(&settings.config.connection, Role::Client, addrs, set_up), false, settings))
 }
 
-async fn open_tcp(peer: SocketAddr, settings: Settings<'_>) -> Result<TcpStream, SetupError> {
+async fn open_tcp(peer: SocketAddr, local: Option<IpAddr>, settings: Settings<'_>) -> Result<TcpStream, SetupError> {
     let limit = settings.config.connection.setup_timeout;
-    let connected = tokio::time::timeout(limit, TcpStream::connect(peer)).await;
+    let connected = tokio::time::timeout(limit, socket::connect(peer, local)).await;
     Ok(connected.map_err(|_| SetupError::TimedOut(limit))??)
 }
 

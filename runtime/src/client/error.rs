@@ -23,6 +23,8 @@ pub enum ConnectError {
         /// The program version.
         version: u32,
     },
+    /// A [`ChannelPool`](super::ChannelPool) needs at least one URL.
+    EmptyPool,
     /// The host name could not be resolved, or has no address.
     Resolve {
         /// The host name.
@@ -52,6 +54,14 @@ pub enum ConnectError {
         /// The error of that attempt.
         source: SetupError,
     },
+    /// The connection to a local socket failed.
+    #[cfg(unix)]
+    Local {
+        /// The path of the socket.
+        path: std::path::PathBuf,
+        /// The error of the attempt.
+        source: SetupError,
+    },
     /// The connection was lost, the last attempt to reconnect failed, and the next attempt is not due yet.
     BackOff {
         /// The time until the next attempt.
@@ -68,6 +78,7 @@ impl fmt::Display for ConnectError {
             Self::DuplicateService { program, version } => {
                 write!(f, "two services for program {program:#010x} version {version}")
             }
+            Self::EmptyPool => f.write_str("a pool needs at least one URL"),
             Self::Resolve { host, .. } => write!(f, "cannot resolve {host}"),
             Self::Setup { peer, .. } => write!(f, "cannot connect to {peer}"),
             #[cfg(feature = "tls")]
@@ -78,6 +89,8 @@ impl fmt::Display for ConnectError {
             Self::NoTlsTransport { server } => {
                 write!(f, "TLS is required, but not available for {server}: use tcp:// or another policy")
             }
+            #[cfg(unix)]
+            Self::Local { path, .. } => write!(f, "cannot connect to {}", path.display()),
             Self::BackOff { retry_in, last } => write!(f, "{last}, next attempt in {retry_in:?}"),
         }
     }
@@ -87,9 +100,11 @@ impl Error for ConnectError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Url(error) => error.source(),
-            Self::DuplicateService { .. } => None,
+            Self::DuplicateService { .. } | Self::EmptyPool => None,
             Self::Resolve { source, .. } => Some(&**source),
             Self::Setup { source, .. } => Some(source),
+            #[cfg(unix)]
+            Self::Local { source, .. } => Some(source),
             #[cfg(feature = "tls")]
             Self::NoTlsConfig { .. } | Self::NoTlsTransport { .. } => None,
             #[cfg(feature = "tls")]

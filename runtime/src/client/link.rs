@@ -10,8 +10,10 @@ use tokio::sync::SemaphorePermit;
 
 use crate::{
     driver::{DriverCommand, DriverPort, PendingCall},
-    engine::{CallFailure, IncomingReply, OutgoingCall},
+    engine::{CallFailure, CloseReason, IncomingReply, OutgoingCall},
+    provider::DisconnectReason,
     session::ChannelInfo,
+    transport::Transport,
 };
 
 /// The connection of a channel.
@@ -25,6 +27,13 @@ pub(super) struct ChannelLink {
 }
 
 impl ChannelLink {
+    /// Creates the placeholder of a channel that has not connected yet: a connection that is already closed.
+    pub(super) fn unconnected(transport: Transport) -> Self {
+        let port = Arc::new(DriverPort::new(1));
+        port.close(&CloseReason::Disconnected(DisconnectReason::Local));
+        Self { is_owned: true, port, info: ChannelInfo::unconnected(transport), negotiates: false.into() }
+    }
+
     /// Starts a call in the slot that `permit` reserves.
     pub(super) fn call(&self, permit: SemaphorePermit<'_>, call: OutgoingCall) -> Result<PendingCall<'_>, CallFailure> {
         let slot = self.port.start(permit, call)?;

@@ -20,6 +20,11 @@
 //! `ServiceCaller` carries calls over any `tower` service, so that time-outs, limits, retries or load balancing can stand between
 //! client and channel.
 //!
+//! # Several connections, several servers
+//!
+//! A [`ChannelPool`] shares the calls to one server among several connections. With the feature `discover`, the module `discover`
+//! finds the servers of a service, and balances calls over them.
+//!
 //! # Both directions
 //!
 //! A channel may serve programs itself ([`ChannelBuilder::serve`]). The server then calls the client back over the same
@@ -33,23 +38,27 @@ mod builder;
 mod call;
 mod channel;
 mod dial;
+#[cfg(feature = "discover")]
+pub mod discover;
 mod error;
 mod invoke;
 mod link;
 mod peers;
+mod pool;
 mod reconnect;
 mod secured;
 #[cfg(feature = "tower")]
 mod service;
 
 #[cfg(feature = "tower")]
-pub use self::service::{CallRequest, CallResponse, Endpoint, ServiceCaller};
+pub use self::service::{CallRequest, CallResponse, Endpoint, RetryPolicy, ServiceCaller};
 pub use self::{
     builder::ChannelBuilder,
     call::CallOptions,
     channel::Channel,
     error::{CallError, ConnectError},
     invoke::Invoke,
+    pool::ChannelPool,
     reconnect::Reconnect,
 };
 pub use crate::{

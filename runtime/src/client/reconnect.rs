@@ -57,6 +57,14 @@ impl Reconnect {
         Self::OnDemand { min_backoff: Duration::from_millis(100), max_backoff: Duration::from_secs(10), retries: 3 }
     }
 
+    /// Returns the shortest and the longest pause.
+    pub(super) fn pauses(self) -> (Duration, Duration) {
+        match self {
+            Self::Never => Self::on_demand().pauses(),
+            Self::OnDemand { min_backoff, max_backoff, .. } => (min_backoff, max_backoff),
+        }
+    }
+
     pub(super) fn retries(self) -> u32 {
         match self {
             Self::Never => 0,

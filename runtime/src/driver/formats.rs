@@ -1,5 +1,7 @@
 //! Counters of the message formats of calls and replies.
 
+use std::ops::AddAssign;
+
 use crate::engine::{FormatChoice, FormatReason, MessageFormat};
 
 /// Numbers of messages by format (RFC 8166 §3.5, RPC-over-RDMA v2 §4.4).
@@ -45,6 +47,24 @@ impl FormatCounts {
     }
 }
 
+impl AddAssign for FormatCounts {
+    /// Adds the counts of another connection. A sum saturates at the maximum of its type.
+    fn add_assign(&mut self, other: Self) {
+        let Self { short, chunked, continued, long, record, extension, reasons } = other;
+        let sums = [
+            (&mut self.short, short),
+            (&mut self.chunked, chunked),
+            (&mut self.continued, continued),
+            (&mut self.long, long),
+            (&mut self.record, record),
+            (&mut self.extension, extension),
+        ];
+        for (sum, count) in sums.into_iter().chain(self.reasons.iter_mut().zip(reasons)) {
+            *sum = sum.saturating_add(count);
+        }
+    }
+}
+
 /// The message formats of completed calls and their replies on one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -53,6 +73,14 @@ pub struct CallFormats {
     pub calls: FormatCounts,
     /// The replies to those calls.
     pub replies: FormatCounts,
+}
+
+impl AddAssign for CallFormats {
+    /// Adds the formats of another connection.
+    fn add_assign(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.replies += other.replies;
+    }
 }
 
 #[cfg(test)]

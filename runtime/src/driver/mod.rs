@@ -19,6 +19,8 @@ mod tcp;
 mod timer;
 
 pub use self::formats::{CallFormats, FormatCounts};
+#[cfg(feature = "tls")]
+pub(crate) use self::tcp::ByteStream;
 pub(crate) use self::{
     command::{DriverCommand, ReplyCommand},
     core::{DriverConfig, DriverCore},
@@ -27,7 +29,7 @@ pub(crate) use self::{
     pending::PendingCall,
     port::DriverPort,
     task::spawn,
-    tcp::{ByteStream, TcpIo},
+    tcp::TcpIo,
 };
 
 #[cfg(test)]

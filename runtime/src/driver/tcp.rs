@@ -18,7 +18,7 @@ use crate::{
 /// Maximum number of system calls in either direction before the engine processes their results.
 const MAX_CALLS: usize = 16;
 
-/// A byte stream that carries records: a TCP connection, or a TLS session on one.
+/// A byte stream that carries records: a TCP connection, a TLS session on one, or a local socket.
 ///
 /// Errors of the kinds `WouldBlock` and `Interrupted` mean that the same operation is to be tried again.
 pub(crate) trait ByteStream: Send + 'static {
@@ -35,23 +35,32 @@ pub(crate) trait ByteStream: Send + 'static {
     fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
-impl ByteStream for TcpStream {
-    fn poll_write(&mut self, slices: &[IoSlice<'_>], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        self.poll_write_ready(cx).map(|ready| ready.and_then(|()| self.try_write_vectored(slices)))
-    }
+/// Implements [`ByteStream`] for a socket.
+macro_rules! socket {
+    ($socket:ty) => {
+        impl ByteStream for $socket {
+            fn poll_write(&mut self, slices: &[IoSlice<'_>], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+                self.poll_write_ready(cx).map(|ready| ready.and_then(|()| self.try_write_vectored(slices)))
+            }
 
-    fn poll_flush(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
+            fn poll_flush(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
 
-    fn poll_read(&mut self, room: &mut Limit<&mut BytesMut>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        self.poll_read_ready(cx).map(|ready| ready.and_then(|()| self.try_read_buf(room)))
-    }
+            fn poll_read(&mut self, room: &mut Limit<&mut BytesMut>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+                self.poll_read_ready(cx).map(|ready| ready.and_then(|()| self.try_read_buf(room)))
+            }
 
-    fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        AsyncWrite::poll_shutdown(Pin::new(self), cx)
-    }
+            fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                AsyncWrite::poll_shutdown(Pin::new(self), cx)
+            }
+        }
+    };
 }
+
+socket!(TcpStream);
+#[cfg(unix)]
+socket!(tokio::net::UnixStream);
 
 /// The I/O of a byte-stream connection with record marking (RFC 5531 §11).
 pub(crate) struct TcpIo<S = TcpStream> {

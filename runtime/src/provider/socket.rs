@@ -1,6 +1,10 @@
 //! Socket options of `tcp://` and `iwarp://` connections, for clients and servers.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -27,6 +31,14 @@ pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
         tracing::debug!(%error, "failed to enable TCP keep-alive");
     }
     Ok(())
+}
+
+/// Connects to `peer`, from the address `local`, if given.
+pub(crate) async fn connect(peer: SocketAddr, local: Option<IpAddr>) -> io::Result<TcpStream> {
+    let Some(local) = local else { return TcpStream::connect(peer).await };
+    let socket = if peer.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.bind(SocketAddr::new(local, 0))?;
+    socket.connect(peer).await
 }
 
 /// Listens on `addr`. If `shares_port`, other sockets of the same user may listen on the same port, if they set the option as
@@ -71,6 +83,14 @@ mod tests {
 
     const WANTED: (bool, bool, Duration, Duration, u32) =
         (true, true, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES);
+
+    #[tokio::test]
+    async fn the_local_address_is_used() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let local: IpAddr = "127.0.0.7".parse().unwrap();
+        let _stream = connect(listener.local_addr().unwrap(), Some(local)).await.unwrap();
+        assert_eq!(listener.accept().await.unwrap().1.ip(), local);
+    }
 
     #[tokio::test]
     async fn options_are_set() {

@@ -93,6 +93,7 @@ pub struct ServerBuilder {
     max_connections: usize,
     max_memory: u64,
     grace: Duration,
+    drain_delay: Duration,
     #[cfg(feature = "tls")]
     tls: Option<TlsServerConfig>,
     /// The outermost layer first.
@@ -113,6 +114,7 @@ impl Default for ServerBuilder {
             max_connections: 1024,
             max_memory: 1 << 30,
             grace: Duration::from_secs(30),
+            drain_delay: Duration::ZERO,
             #[cfg(feature = "tls")]
             tls: None,
             #[cfg(feature = "tower")]
@@ -316,6 +318,17 @@ impl ServerBuilder {
         self
     }
 
+    /// Sets the time for which a server that shuts down still serves, before it stops listening and drains its connections.
+    /// Default zero.
+    ///
+    /// During this time, [`ServerHandle::is_ready`] returns `false`. Set it to the time that clients need to notice, through
+    /// service discovery or a health check, that the server goes away. They then use other servers before this one closes its
+    /// connections.
+    pub fn drain_delay(mut self, delay: Duration) -> Self {
+        self.drain_delay = delay;
+        self
+    }
+
     /// Starts listening. Connections wait until [`Server::serve`] accepts them.
     ///
     /// # Errors
@@ -375,7 +388,14 @@ impl ServerBuilder {
             credential: OpaqueAuth::none(),
             security: None,
         };
-        let shared = Arc::new(ServerShared::new(registry, callbacks, budget, self.max_connections, self.grace));
+        let shared = Arc::new(ServerShared::new(
+            registry,
+            callbacks,
+            budget,
+            self.max_connections,
+            self.grace,
+            self.drain_delay,
+        ));
         Ok(Server { acceptors: self.acceptors, urls, shared })
     }
 }
@@ -508,18 +528,17 @@ impl Server {
         // If this future is dropped, this task still closes the open connections on shutdown.
         let (mut phase_changes, shared) = (self.shared.phase.subscribe(), Arc::downgrade(&self.shared));
         tokio::spawn(async move {
-            let ending = phase_changes.wait_for(|phase| *phase != ServerPhase::Serving).await.map(|phase| *phase);
-            if let (Ok(ServerPhase::Ending(grace)), Some(shared)) = (ending, shared.upgrade()) {
+            let ending = phase_changes.wait_for(|phase| *phase != ServerPhase::Serving).await.is_ok();
+            if let Some(shared) = shared.upgrade().filter(|_| ending) {
+                let grace = shared.delayed(&mut phase_changes).await;
                 shared.end(grace).await;
             }
         });
-        let ending = phase.wait_for(|phase| *phase != ServerPhase::Serving).await.map(|phase| *phase);
+        // `self` owns the sender, so this is never an error.
+        let _ = phase.wait_for(|phase| *phase != ServerPhase::Serving).await;
+        let grace = self.shared.delayed(&mut phase).await;
         // Stops listening, and aborts set-ups in progress.
         acceptors.shutdown().await;
-        let grace = match ending {
-            Ok(ServerPhase::Ending(grace)) => grace,
-            _ => self.shared.grace,
-        };
         self.shared.end(grace).await;
     }
 }

@@ -36,6 +36,8 @@ pub(super) struct ServerShared {
     /// The budget for the arguments of the calls of all connections.
     budget: Arc<MemoryBudget>,
     pub(super) grace: Duration,
+    /// The time between the beginning of a shutdown and that of the drain.
+    drain_delay: Duration,
     /// One permit for each connection that may still be accepted.
     pub(super) room: Arc<Semaphore>,
     pub(super) phase: watch::Sender<ServerPhase>,
@@ -43,6 +45,8 @@ pub(super) struct ServerShared {
     connections: Mutex<ConnectionTable>,
     /// Notified when the last connection was removed.
     empty: Notify,
+    /// `true` once connections are drained.
+    draining: AtomicBool,
     /// `true` after the grace period. Handlers in progress are then aborted with their connection.
     aborting: AtomicBool,
 }
@@ -68,17 +72,20 @@ impl ServerShared {
         budget: Arc<MemoryBudget>,
         max_connections: usize,
         grace: Duration,
+        drain_delay: Duration,
     ) -> Self {
         Self {
             budget,
             registry: Arc::new(registry),
             callbacks: Arc::new(callbacks),
             grace,
+            drain_delay,
             room: Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS))),
             phase: watch::Sender::new(ServerPhase::Serving),
             next_id: AtomicU64::new(0),
             connections: Mutex::default(),
             empty: Notify::new(),
+            draining: AtomicBool::new(false),
             aborting: AtomicBool::new(false),
         }
     }
@@ -98,7 +105,7 @@ impl ServerShared {
         connections.open.insert(id, ConnectionEntry { peer_addr, port: Arc::clone(&port), _room: room });
         connections.totals.accepted();
         // The shutdown may have begun during the set-up, and have drained the other connections before.
-        if *self.phase.borrow() != ServerPhase::Serving {
+        if self.draining.load(Ordering::Acquire) {
             port.send(DriverCommand::Drain);
         }
         id
@@ -164,8 +171,26 @@ impl ServerShared {
         }
     }
 
+    /// Waits until the delay of a shutdown that has begun is over, and returns the grace period of the drain. A second shutdown
+    /// ends the delay.
+    pub(super) async fn delayed(&self, phase: &mut watch::Receiver<ServerPhase>) -> Duration {
+        let grace = |phase: ServerPhase| match phase {
+            ServerPhase::Ending(grace) => grace,
+            ServerPhase::Serving => self.grace,
+        };
+        let first = grace(*phase.borrow_and_update());
+        if self.drain_delay.is_zero() || first.is_zero() {
+            return first;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(self.drain_delay) => first,
+            _ = phase.changed() => grace(*phase.borrow_and_update()),
+        }
+    }
+
     /// Closes all connections: gracefully within `grace`, then at once.
     pub(super) async fn end(&self, grace: Duration) {
+        self.draining.store(true, Ordering::Release);
         self.send_all(|| DriverCommand::Drain);
         if !self.emptied_within(grace).await {
             // Both `Server::serve` and its background task get here. Only one of them logs.
@@ -218,7 +243,8 @@ pub struct MemoryStats {
 pub struct ServerHandle(pub(super) Arc<ServerShared>);
 
 impl ServerHandle {
-    /// Shuts the server down gracefully. The server stops listening, finishes the calls in progress, and then closes its
+    /// Shuts the server down gracefully. The server is no longer [ready](Self::is_ready), and serves on for the
+    /// [drain delay](super::ServerBuilder::drain_delay), if there is one. Then it stops listening, finishes the calls in progress, and closes its
     /// connections. Calls that arrive from now on are not executed. Calls that exceed the grace period
     /// ([`ServerBuilder::drain_timeout`](super::ServerBuilder::drain_timeout)) are aborted. Returns at once;
     /// [`Server::serve`](super::Server::serve) returns when all connections are closed.
@@ -228,9 +254,22 @@ impl ServerHandle {
     }
 
     /// Shuts the server down as [`shutdown`](Self::shutdown) does, with another grace period. A second call can shorten the grace
-    /// period of a shutdown in progress.
+    /// period of a shutdown in progress, and ends the drain delay. A grace period of zero skips the delay.
     pub fn shutdown_within(&self, grace: Duration) {
         self.0.phase.send_replace(ServerPhase::Ending(grace));
+    }
+
+    /// Returns `true` until a shutdown begins.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        *self.0.phase.borrow() == ServerPhase::Serving
+    }
+
+    /// Waits until a shutdown begins, and the server is no longer [ready](Self::is_ready). Use it to remove the server from
+    /// service discovery.
+    pub async fn unready(&self) {
+        // `self` owns the sender, so this is never an error.
+        let _ = self.0.phase.subscribe().wait_for(|phase| *phase != ServerPhase::Serving).await;
     }
 
     /// Returns the open connections, in no particular order.

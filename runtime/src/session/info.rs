@@ -1,9 +1,14 @@
 //! Connection information.
 
-use std::{net::SocketAddr, ops::RangeInclusive};
+use std::{
+    net::{Ipv6Addr, SocketAddr},
+    ops::RangeInclusive,
+};
 
 use bytes::Bytes;
 use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
 
 #[cfg(feature = "tls")]
 use crate::tls::{TlsOrTcp, TlsSetUp};
@@ -64,6 +69,12 @@ impl ChannelInfo {
         }
     }
 
+    /// Returns the information of a channel that has not connected yet, or whose connection has no addresses. The addresses are unspecified.
+    pub(crate) fn unconnected(transport: Transport) -> Self {
+        let unspecified = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
+        Self::new(transport, unspecified, unspecified, Bytes::new())
+    }
+
     /// Adds the current limits of the connection.
     pub(crate) fn with(self, limits: PeerLimits) -> Self {
         let PeerLimits { version, remote_invalidation, properties, send_threshold, receive_threshold } = limits;
@@ -99,6 +110,18 @@ impl SetUp<TcpIo> {
         socket::prepare(&stream)?;
         let info = ChannelInfo::new(Transport::Tcp, stream.peer_addr()?, stream.local_addr()?, Bytes::new());
         Ok(Self { engine: config.stream_engine(role), io: TcpIo::new(stream), info })
+    }
+}
+
+#[cfg(unix)]
+impl SetUp<TcpIo<UnixStream>> {
+    /// Starts record marking on a local socket. It has no IP addresses.
+    pub(crate) fn unix(config: &ConnectionConfig, role: Role, stream: UnixStream) -> Self {
+        Self {
+            engine: config.stream_engine(role),
+            io: TcpIo::new(stream),
+            info: ChannelInfo::unconnected(Transport::Tcp),
+        }
     }
 }
 

@@ -33,7 +33,7 @@ impl fmt::Display for Transport {
 }
 
 fn iwarp_config(url: &Url) -> IwarpConfig {
-    IwarpConfig { crc: url.crc(), ..IwarpConfig::default() }
+    IwarpConfig { crc: url.crc(), local: url.local(), ..IwarpConfig::default() }
 }
 
 /// Returns the connector for an `iwarp://` URL.
@@ -48,7 +48,7 @@ pub(crate) fn iwarp_listener(url: &Url, listener: TcpListener) -> io::Result<Iwa
 
 #[cfg(feature = "_verbs")]
 fn verbs_config(url: &Url) -> VerbsConfig {
-    VerbsConfig { busy_poll: url.busy_poll(), ..VerbsConfig::default() }
+    VerbsConfig { busy_poll: url.busy_poll(), local: url.local(), ..VerbsConfig::default() }
 }
 
 /// Returns the connector for an `rdma://` URL.

@@ -1,6 +1,13 @@
 //! Transport URLs: `iwarp://host:port`, `iwarp://[::1]:20049?crc=off`, `rdma://host:port`, `tcp://host:port`.
 
-use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    str::FromStr,
+    time::Duration,
+};
+
+use super::Transport;
 
 /// The scheme of a transport URL: an RDMA provider, or TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -24,6 +31,11 @@ impl Scheme {
         "rdma",
         "tcp",
     ];
+
+    /// Returns the kind of transport.
+    pub(crate) fn transport(self) -> Transport {
+        if matches!(self, Self::Tcp) { Transport::Tcp } else { Transport::Rdma }
+    }
 
     /// Returns the scheme as it is written in a URL.
     #[must_use]
@@ -92,6 +104,7 @@ pub struct UnknownTlsPolicy(String);
 /// | `crc=on`, `crc=off` | `iwarp` | Requests the CRC of RFC 5044, or not. Default `on` |
 /// | `busy=MICROSECONDS` | `rdma` | Time to poll for completions before waiting for an event, at most 1000000. Default 0 |
 /// | `version=1`, `version=2` | `iwarp`, `rdma` | The only version of RPC-over-RDMA that a client offers. Default: both |
+/// | `local=ADDRESS` | all | The local IP address of a client, without a port. It selects the network interface or RDMA device. An IPv6 address has no brackets. Servers ignore it. Default: chosen by the system |
 /// | `tls=off`, `tls=opportunistic`, `tls=required` | `tcp` | The [policy](TlsPolicy) for TLS, in place of that of the TLS configuration. All but `off` need the feature `tls` |
 ///
 /// ```
@@ -109,6 +122,7 @@ pub struct Url {
     crc: bool,
     busy_poll: Duration,
     version: Option<u32>,
+    local: Option<IpAddr>,
     tls: Option<TlsPolicy>,
 }
 
@@ -153,7 +167,7 @@ pub enum UrlError {
     /// The scheme does not have this option, or the option does not have this value.
     #[error(
         "`{url}` has the unknown option `{option}`, expected crc=on|off (iwarp), busy=MICROSECONDS (rdma), version=1|2 (both), \
-         tls=off|opportunistic|required (tcp)"
+         local=ADDRESS (all), tls=off|opportunistic|required (tcp)"
     )]
     UnknownOption {
         /// The text of the URL.
@@ -180,6 +194,7 @@ impl Url {
             crc: true,
             busy_poll: Duration::ZERO,
             version: None,
+            local: None,
             tls: None,
         }
     }
@@ -223,6 +238,12 @@ impl Url {
     #[must_use]
     pub fn version(&self) -> Option<u32> {
         self.version
+    }
+
+    /// Returns the local address of a client (`local=ADDRESS`), or `None` if the system chooses it.
+    #[must_use]
+    pub fn local(&self) -> Option<IpAddr> {
+        self.local
     }
 
     /// Returns the policy for TLS (`tls=off|opportunistic|required`), or `None` for that of the TLS configuration.
@@ -299,10 +320,15 @@ impl FromStr for Url {
             crc: true,
             busy_poll: Duration::ZERO,
             version: None,
+            local: None,
             tls: None,
         };
         for option in query.into_iter().flat_map(|query| query.split('&')).filter(|option| !option.is_empty()) {
             let known = match (scheme, option.split_once('=')) {
+                (_, Some(("local", address))) => {
+                    parsed.local = address.parse().ok();
+                    parsed.local.is_some()
+                }
                 (Scheme::Iwarp, Some(("crc", "on"))) => true,
                 (Scheme::Iwarp, Some(("crc", "off"))) => {
                     parsed.crc = false;
@@ -355,6 +381,11 @@ impl fmt::Display for Url {
         }
         if let Some(version) = self.version {
             write!(f, "{mark}version={version}")?;
+            mark = '&';
+        }
+        if let Some(local) = self.local {
+            write!(f, "{mark}local={local}")?;
+            mark = '&';
         }
         match self.tls {
             Some(policy) => write!(f, "{mark}tls={policy}"),
@@ -390,6 +421,18 @@ mod tests {
             let url: Url = text.parse().unwrap();
             assert_eq!((url.host(), url.port(), url.crc()), (host, port, crc), "{text}");
             assert_eq!(url.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn local_addresses() {
+        for (text, local) in [
+            ("iwarp://host:1?local=192.0.2.7", "192.0.2.7"),
+            ("iwarp://host:1?crc=off&version=2&local=fd09::1", "fd09::1"),
+            ("tcp://[::1]:111?local=::1&tls=off", "::1"),
+        ] {
+            let url: Url = text.parse().unwrap();
+            assert_eq!((url.local(), url.to_string().as_str()), (Some(local.parse().unwrap()), text));
         }
     }
 
@@ -447,6 +490,8 @@ mod tests {
             ("tcp://host:1?tls=opportunistic", "(feature `tls`)"),
             ("iwarp://host:1?crc=maybe", "crc=on|off"),
             ("iwarp://host:1?version=3", "version=1|2"),
+            ("iwarp://host:1?local=here", "local=ADDRESS"),
+            ("tcp://host:1?local=192.0.2.7:80", "local=ADDRESS"),
         ] {
             let error = text.parse::<Url>().unwrap_err().to_string();
             assert!(error.contains(said), "{text}: {error}");

@@ -192,7 +192,7 @@ fn add_reasons(sums: &mut BTreeMap<String, u64>, counts: &FormatCounts) {
 impl BenchClient {
     async fn measure_all(&self, connections: &[Connection]) -> Result<Vec<Sample>, TransferError> {
         let Some(connection) = connections.first() else { return Ok(Vec::new()) };
-        let (args, rpc) = (&self.args, connection.blobs().rpc());
+        let (args, rpc) = (&self.args, &connection.rpc());
         let data = {
             let mut memory = connection.channel().pool().alloc(usize::try_from(args.size).unwrap_or(0));
             blake3::Hasher::new().finalize_xof().fill(&mut memory);
@@ -281,9 +281,9 @@ impl BenchClient {
         Fut: Future<Output = Result<(), TransferError>>,
     {
         let time = Duration::from_secs_f64(self.args.seconds);
-        let callers = || connections.iter().flat_map(|connection| (0..depth).map(|_| connection.blobs().rpc()));
+        let callers = || connections.iter().flat_map(|connection| (0..depth).map(|_| connection.rpc()));
         // Warm up memory and connections before the clock starts.
-        try_join_all(callers().map(|rpc| op(rpc.clone()))).await?;
+        try_join_all(callers().map(&op)).await?;
         // All loops run in this task, so a plain cell suffices. The histogram records nanoseconds up to one hour, with
         // three significant digits.
         let latencies = Histogram::<u64>::new_with_bounds(1, 3_600_000_000_000, 3).map_err(std::io::Error::other)?;
@@ -304,7 +304,7 @@ impl BenchClient {
                 }
             }
         };
-        try_join_all(callers().map(|rpc| calls(rpc.clone()))).await?;
+        try_join_all(callers().map(calls)).await?;
         Ok(Sample { name, depth, bytes, elapsed: start.elapsed(), latencies: latencies.into_inner() })
     }
 }

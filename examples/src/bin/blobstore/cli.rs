@@ -1,11 +1,13 @@
 //! Command-line arguments.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, builder::ValueParser};
+#[cfg(unix)]
+use rpcrdma_examples::command::RegisterArgs;
 use rpcrdma_examples::{
     blobstore::ValidName,
-    command::{ClientSec, Logging, RpcRdmaVersion, ServerSec, TlsClientArgs, TlsServerArgs, parse_size},
+    command::{ClientSec, Logging, RpcRdmaVersion, ServerSec, TlsClientArgs, TlsServerArgs, parse_seconds, parse_size},
 };
 use tokio::runtime::Builder;
 
@@ -85,6 +87,12 @@ pub(crate) struct ServeArgs {
     pub(crate) rpcrdma: RpcRdmaVersion,
     #[command(flatten)]
     pub(crate) tls: TlsServerArgs,
+    /// Seconds to serve on after a shutdown request, in which clients can find out that the server goes away
+    #[arg(long, value_name = "S", default_value = "0", value_parser = ValueParser::new(parse_seconds))]
+    pub(crate) drain_delay: Duration,
+    #[cfg(unix)]
+    #[command(flatten)]
+    pub(crate) register: RegisterArgs,
 }
 
 /// Threads of a server.
@@ -134,6 +142,14 @@ pub(crate) struct TransferArgs {
     pub(crate) depth: u16,
 }
 
+/// Connections of a transfer.
+#[derive(Debug, Args, Clone, Copy)]
+pub(crate) struct PoolArgs {
+    /// Number of connections that share the calls
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) connections: u16,
+}
+
 /// Options of every command that connects to a server.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct ServerArgs {
@@ -159,6 +175,8 @@ pub(crate) struct PutArgs {
     pub(crate) attach: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) moving: TransferArgs,
+    #[command(flatten)]
+    pub(crate) pool: PoolArgs,
 }
 
 #[derive(Debug, Args)]
@@ -173,6 +191,8 @@ pub(crate) struct GetArgs {
     pub(crate) attachment: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) moving: TransferArgs,
+    #[command(flatten)]
+    pub(crate) pool: PoolArgs,
 }
 
 #[derive(Debug, Args)]

@@ -4,7 +4,7 @@ use std::{io, time::Duration};
 
 use anyhow::anyhow;
 use rpcrdma::{
-    client::{CallError, Channel, ChannelBuilder, ConnectError},
+    client::{CallError, Channel, ChannelBuilder, ChannelPool, ConnectError},
     provider::SetupError,
     rpc::RpcError,
 };
@@ -27,13 +27,18 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A connected client.
 pub(crate) struct Connection {
-    blobs: BlobClient,
+    blobs: BlobClient<ChannelPool>,
 }
 
 impl Connection {
     /// Connects to the server.
     pub(crate) async fn open(server: &ServerArgs, moving: TransferArgs) -> anyhow::Result<Self> {
-        Self::build(Channel::builder(), server, moving).await
+        Self::open_several(server, moving, 1).await
+    }
+
+    /// Makes `count` connections to the server, which share the calls.
+    pub(crate) async fn open_several(server: &ServerArgs, moving: TransferArgs, count: u16) -> anyhow::Result<Self> {
+        Self::build(Channel::builder(), server, moving, count).await
     }
 
     /// Connects to the server and serves its callbacks with `watcher`.
@@ -42,10 +47,15 @@ impl Connection {
         moving: TransferArgs,
         watcher: Watcher,
     ) -> anyhow::Result<Self> {
-        Self::build(Channel::builder().serve(BlobWatcherV1Server::new(watcher)), server, moving).await
+        Self::build(Channel::builder().serve(BlobWatcherV1Server::new(watcher)), server, moving, 1).await
     }
 
-    async fn build(builder: ChannelBuilder, server: &ServerArgs, moving: TransferArgs) -> anyhow::Result<Self> {
+    async fn build(
+        builder: ChannelBuilder,
+        server: &ServerArgs,
+        moving: TransferArgs,
+        count: u16,
+    ) -> anyhow::Result<Self> {
         let url = server.url.as_str();
         let depth = usize::from(moving.depth);
         let tls = server.tls.read(blobstore_v1::PROGRAM, blobstore_v1::VERSION)?;
@@ -55,20 +65,31 @@ impl Connection {
             .credits(u32::from(moving.depth).max(32))
             .call_timeout(CALL_TIMEOUT);
         let builder = server.sec.secure(builder, "host", url)?;
-        let channel = builder.connect(url).await.map_err(|error| explain_connect(error, url))?;
-        let pool = channel.pool().clone();
+        let connecting = builder.connect_pool(std::iter::repeat_n(url, count.into()));
+        let channels = connecting.await.map_err(|error| explain_connect(error, url))?;
+        let pool = channels.pool().clone();
         let options = TransferOptions::default().with_range(moving.range).with_depth(depth);
-        Ok(Self { blobs: BlobClient::new(BlobstoreV1Client::new(channel), pool, options) })
+        Ok(Self { blobs: BlobClient::new(BlobstoreV1Client::new(channels), pool, options) })
     }
 
     /// Returns the client for blob transfers.
-    pub(crate) fn blobs(&self) -> &BlobClient {
+    pub(crate) fn blobs(&self) -> &BlobClient<ChannelPool> {
         &self.blobs
     }
 
-    /// Returns the connection, for its counters and properties.
-    pub(crate) fn channel(&self) -> &Channel {
+    /// Returns the connections, for their counters.
+    pub(crate) fn channels(&self) -> &ChannelPool {
         self.blobs.rpc().channel()
+    }
+
+    /// Returns a client of the first connection alone.
+    pub(crate) fn rpc(&self) -> BlobstoreV1Client {
+        BlobstoreV1Client::new(self.channel().clone())
+    }
+
+    /// Returns the first connection, for its properties.
+    pub(crate) fn channel(&self) -> &Channel {
+        self.channels().first()
     }
 }
 

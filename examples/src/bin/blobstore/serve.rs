@@ -15,7 +15,7 @@ use rpcrdma_examples::{
         service::BlobService,
         store::{Store, StoreOptions},
     },
-    command::{self, RpcRdmaVersion, ServerSec, Stop, TlsServerArgs},
+    command::{self, RpcRdmaVersion, Stop},
     say,
 };
 use tokio::{io::AsyncReadExt as _, runtime::Builder, sync::oneshot, task::spawn_blocking};
@@ -25,9 +25,22 @@ use crate::cli::{DemoServerArgs, ServeArgs};
 /// Runs `blobstore serve`.
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let options = StoreOptions::default().with_max_blob(args.max_blob);
-    let (server, others) =
-        start(&args.root, options, &args.listen, args.rpcrdma, args.threads.servers(), (&args.sec, &args.tls)).await?;
-    until_stopped(server, others).await
+    let (server, others) = start(&args.root, options, &args.listen, args.rpcrdma, args.threads.servers(), {
+        let secure = args.sec.authenticator(true)?;
+        let tls = args.tls.read()?;
+        move |builder| tls.apply(secure(builder)).drain_delay(args.drain_delay)
+    })
+    .await?;
+    #[cfg(unix)]
+    let registered = {
+        use rpcrdma_examples::blobstore::protocol::blobstore_v1::{PROGRAM, VERSION};
+        let programs = [(PROGRAM, VERSION)];
+        args.register.register(&programs, server.urls(), &server.handle()).await?
+    };
+    until_stopped(server, others).await?;
+    #[cfg(unix)]
+    registered.removed().await;
+    Ok(())
 }
 
 /// A server with a thread and a runtime of its own.
@@ -101,8 +114,7 @@ pub(crate) async fn until_stopped(server: Server, others: Vec<OtherServer>) -> a
 pub(crate) async fn run_for_demo(args: DemoServerArgs) -> anyhow::Result<()> {
     let listen = ["iwarp://127.0.0.1:0".to_owned()];
     let (options, version) = (StoreOptions::default(), RpcRdmaVersion::default());
-    let security = (&ServerSec::default(), &TlsServerArgs::default());
-    let (server, _) = start(&args.root, options, &listen, version, 1, security).await?;
+    let (server, _) = start(&args.root, options, &listen, version, 1, |builder| builder).await?;
     for url in server.urls() {
         say!("{url}");
     }
@@ -130,7 +142,7 @@ async fn start(
     listen: &[String],
     rpcrdma: RpcRdmaVersion,
     servers: usize,
-    (sec, tls): (&ServerSec, &TlsServerArgs),
+    configure: impl Fn(ServerBuilder) -> ServerBuilder,
 ) -> anyhow::Result<(Server, Vec<OtherServer>)> {
     let open = {
         let root = root.to_owned();
@@ -139,8 +151,6 @@ async fn start(
     let store = spawn_blocking(open).await?;
     let store = store.with_context(|| format!("cannot open the store in {}", root.display()))?;
     let service = BlobstoreV1Server::new(BlobService::new(Arc::new(store)));
-    let secure = sec.authenticator(true)?;
-    let tls = tls.read()?;
-    let builder = || tls.apply(secure(Server::builder().service(service.clone()))).versions(rpcrdma.allowed());
+    let builder = || configure(Server::builder().service(service.clone())).versions(rpcrdma.allowed());
     bind_all(builder, listen, servers).await
 }

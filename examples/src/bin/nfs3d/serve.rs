@@ -26,7 +26,10 @@ use rpcrdma_examples::{
         service::NfsService,
     },
 };
-use rpcrdma_specs::{mount3::mount_v3::MountV3Server, nfs3::nfs_v3::NfsV3Server};
+use rpcrdma_specs::{
+    mount3::mount_v3::{self, MountV3Server},
+    nfs3::nfs_v3::{self, NfsV3Server},
+};
 
 use crate::cli::Cli;
 
@@ -56,6 +59,10 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     announce(&export, &name, &nfs, &mount)?;
 
     let (nfs_handle, mount_handle) = (nfs.handle(), mount.handle());
+    let registered = [
+        cli.register.register(&[(nfs_v3::PROGRAM, nfs_v3::VERSION)], nfs.urls(), &nfs_handle).await?,
+        cli.register.register(&[(mount_v3::PROGRAM, mount_v3::VERSION)], mount.urls(), &mount_handle).await?,
+    ];
     let serving = async {
         tokio::join!(nfs.serve(), mount.serve());
     };
@@ -67,6 +74,9 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
         mount_handle.shutdown();
     };
     command::serve(serving, stop, shut_down).await;
+    for registered in registered {
+        registered.removed().await;
+    }
     // Ignore write errors: the reader of standard output may have exited.
     let mut out = std::io::stdout();
     let _ = writeln!(out, "served: {}", service.counters());

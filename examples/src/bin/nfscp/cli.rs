@@ -36,6 +36,9 @@ pub(crate) struct Cli {
     /// Maximum number of READs and WRITEs in flight; the server's credits limit it further
     #[arg(short, long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) jobs: u16,
+    /// Number of connections to the server, which share the calls
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) connections: u16,
     /// Maximum bytes per READ or WRITE, e.g. 256KiB; the server's FSINFO limits it further
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = ValueParser::new(parse_chunk))]
     pub(crate) chunk_size: u32,
@@ -128,6 +131,7 @@ impl Cli {
             Credential::sys(host, uid, gid, groups).to_opaque().context("cannot create the AUTH_SYS credential")?;
         let mut options = Options::default();
         options.jobs = self.jobs.into();
+        options.connections = self.connections.into();
         options.chunk = self.chunk_size;
         options.call_timeout = self.timeout;
         options.connect_timeout = self.timeout.min(options.connect_timeout);

@@ -105,9 +105,9 @@ async fn run(cli: &Cli, jobs: &Jobs, options: CopyOptions) -> anyhow::Result<Exi
         url: url.transport_url(),
         took: begin.elapsed(),
         most_in_flight: session.most_in_flight(),
-        counters: session.server().channel().counters(),
-        formats: session.server().channel().formats(),
-        info: session.server().channel().info(),
+        counters: session.server().channels().counters(),
+        formats: session.server().channels().formats(),
+        info: session.server().channels().first().info(),
         counts: copied.as_ref().copied().unwrap_or_default(),
         error: copied.as_ref().err().map(|error| command::chain(error)),
     };

@@ -9,7 +9,8 @@ use rpcrdma_examples::command::{ClientSec, Logging, RpcRdmaVersion, parse_second
 #[derive(Debug, Parser)]
 #[command(name = "rpcping", disable_version_flag = true, after_help = EXAMPLES)]
 pub(crate) struct Cli {
-    /// URL of the service, e.g. iwarp://localhost:20049 or tcp://localhost:111
+    /// URL of the service, e.g. iwarp://localhost:20049 or tcp://localhost:111. Without a port, rpcbind on the host is
+    /// asked for it
     pub(crate) url: String,
     /// Program: a decimal number, a hexadecimal number with 0x, or one of portmapper, rpcbind, nfs, mount, nlm, status,
     /// nfsacl
@@ -44,6 +45,7 @@ pub(crate) struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   rpcping tcp://localhost:111 --program portmapper --version 2
+  rpcping tcp://server --program mount --version 3
   rpcping iwarp://server:20049 --program nfs --version 3 -c 100 -i 0
   rpcping tcp://server:2049 --program nfs --version 3 --sec krb5
   rpcping iwarp://localhost:20100 --program 0x20100b10 --version 1 --json

@@ -4,6 +4,7 @@
 
 mod cli;
 mod failure;
+mod lookup;
 mod report;
 
 use std::{
@@ -33,17 +34,28 @@ fn main() -> ExitCode {
     let cli: Cli = command::parse();
     cli.logging.start();
     // A single thread avoids the latency of waking another one for each reply.
-    command::run_on(&mut Builder::new_current_thread(), NAME, ping(&cli))
+    command::run_on(&mut Builder::new_current_thread(), NAME, ping(cli))
 }
 
-async fn ping(cli: &Cli) -> anyhow::Result<ExitCode> {
+async fn ping(mut cli: Cli) -> anyhow::Result<ExitCode> {
     let mut stop = Stop::new().context("cannot catch signals")?;
     let mut report = Report::default();
+    let work = async {
+        match lookup::find(&cli).await {
+            Ok(url) => cli.url = url,
+            Err(failure) => {
+                report.failure = Some(failure);
+                return;
+            }
+        }
+        run(&cli, &mut report).await;
+    };
     tokio::select! {
-        () = run(cli, &mut report) => {}
+        () = work => {}
         // Interrupted: report the calls made so far.
         () = stop.next() => {}
     }
+    let cli = &cli;
     // Ignore write errors: the reader of standard output may have exited.
     let _ = if cli.json { report.print_json(cli) } else { report.print_summary(cli) };
     Ok(match &report.failure {

@@ -1,6 +1,12 @@
 //! The adapter from generated clients to `tower` services.
 
-use std::{error::Error, future::poll_fn, sync::Arc};
+use std::{
+    error::Error,
+    fmt,
+    future::{Future, poll_fn},
+    pin::Pin,
+    sync::Arc,
+};
 
 use tower_service::Service;
 
@@ -25,6 +31,8 @@ use crate::{
 /// An error of middleware becomes [`CallError::Middleware`], which records whether the server may have executed the call. An error
 /// of the channel stays as it is.
 ///
+/// The type of the service is erased, so that every service gives the same type of client. Each call allocates its future for that.
+///
 /// ```no_run
 /// # mod plane {
 /// #     rpcrdma::xdr! {
@@ -46,22 +54,53 @@ use crate::{
 /// client.mirror(&Point { x: 1, y: 2 }).await?;
 /// # Ok(()) }
 /// ```
-#[derive(Debug, Clone)]
-pub struct ServiceCaller<S> {
-    service: S,
-}
+#[derive(Clone)]
+pub struct ServiceCaller(Arc<dyn ErasedService>);
 
-impl<S> ServiceCaller<S> {
+impl ServiceCaller {
     /// Creates a caller that makes its calls through `service`.
     #[must_use]
-    pub fn new(service: S) -> Self {
-        Self { service }
+    pub fn new<S>(service: S) -> Self
+    where
+        S: Service<CallRequest, Response = CallResponse, Error: Into<BoxError>, Future: Send>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+    {
+        Self(Arc::new(service))
     }
+}
 
-    /// Returns the service.
-    #[must_use]
-    pub fn get_ref(&self) -> &S {
-        &self.service
+impl fmt::Debug for ServiceCaller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServiceCaller").finish_non_exhaustive()
+    }
+}
+
+type Calling = Pin<Box<dyn Future<Output = Result<CallResponse, BoxError>> + Send>>;
+
+/// A service of any type. Without it, the futures of calls would contain `S::Future`, and the compiler could not prove that they
+/// are `Send` in generic code.
+trait ErasedService: Send + Sync {
+    /// Waits until a clone of the service is ready, and calls it.
+    fn carry(&self, request: CallRequest) -> Calling;
+}
+
+impl<S> ErasedService for S
+where
+    S: Service<CallRequest, Response = CallResponse, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+{
+    fn carry(&self, request: CallRequest) -> Calling {
+        let mut service = self.clone();
+        Box::pin(async move {
+            poll_fn(|cx| service.poll_ready(cx)).await.map_err(Into::into)?;
+            service.call(request).await.map_err(Into::into)
+        })
     }
 }
 
@@ -74,23 +113,15 @@ impl Drop for AbandonOnDrop {
     }
 }
 
-impl<S> ServiceCaller<S>
-where
-    S: Service<CallRequest, Response = CallResponse, Error: Into<BoxError>, Future: Send> + Clone + Send + Sync,
-{
+impl ServiceCaller {
     async fn send(&self, request: CallRequest) -> Result<CallResponse, CallError> {
         let (procedure, deadline) = (request.name(), request.deadline());
         let active = AbandonOnDrop(request.progress.clone());
-        let mut service = self.service.clone();
-        let called = async {
-            poll_fn(|cx| service.poll_ready(cx)).await?;
-            service.call(request).await
-        };
-        let Some(result) = within(deadline, called).await else {
+        let Some(result) = within(deadline, self.0.carry(request)).await else {
             let failure = CallFailure::DeadlineExceeded { sent: active.0.abandon() };
             return Err(CallError::Transport { procedure, failure });
         };
-        result.map_err(|error| convert(procedure, error.into(), active.0.abandon()))
+        result.map_err(|error| convert(procedure, error, active.0.abandon()))
     }
 }
 
@@ -105,10 +136,7 @@ fn convert(procedure: &'static str, error: BoxError, sent: bool) -> CallError {
     CallError::Middleware { procedure, sent, source }
 }
 
-impl<S> Invoke for ServiceCaller<S>
-where
-    S: Service<CallRequest, Response = CallResponse, Error: Into<BoxError>, Future: Send> + Clone + Send + Sync,
-{
+impl Invoke for ServiceCaller {
     async fn invoke<'a, P: Procedure>(&'a self, args: &'a P::Args, options: CallOptions) -> Result<P::Reply, CallError>
     where
         P::Args: Sync,

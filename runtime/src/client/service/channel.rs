@@ -10,8 +10,21 @@ use std::{
 
 use tower_service::Service;
 
-use super::{super::channel::Channel, request::CallRequest, response::CallResponse};
-use crate::{client::CallError, engine::CallFailure};
+use super::{
+    super::{
+        call::{CallOptions, CallTarget},
+        channel::Channel,
+        error::CallError,
+        pool::ChannelPool,
+    },
+    request::{CallRequest, EncodedArguments},
+    response::CallResponse,
+};
+use crate::{
+    engine::CallFailure,
+    service::ReplyBounds,
+    xdr::{DecodeError, Decoder, DetachedMessage},
+};
 
 /// The future of a call.
 type Calling = Pin<Box<dyn Future<Output = Result<CallResponse, CallError>> + Send>>;
@@ -19,21 +32,29 @@ type Calling = Pin<Box<dyn Future<Output = Result<CallResponse, CallError>> + Se
 /// In place of a procedure's name, for the errors of an [`Endpoint`] that is not ready.
 const CONNECTING: &str = "connection to an endpoint";
 
-impl Channel {
-    /// Makes one call of middleware. The channel retries it as it retries any other call.
-    async fn request(self, request: CallRequest) -> Result<CallResponse, CallError> {
-        let CallRequest { target, arguments, bounds, mut options, progress } = request;
-        if !progress.begin() {
-            let failure = CallFailure::Cancelled { sent: false };
-            return Err(CallError::Transport { procedure: target.name, failure });
-        }
-        let bounds = options.bounds(|| bounds);
-        let result = self.traced(target, &bounds, &arguments, &mut options, &|decoder| Ok(decoder.detach())).await;
-        if result.as_ref().is_err_and(CallError::is_retry_safe) {
-            progress.unexecuted();
-        }
-        result.map(|message| CallResponse::new(target.name, message))
+/// Makes one call of middleware by `call`.
+async fn request<F>(
+    request: CallRequest,
+    call: impl FnOnce(CallTarget, ReplyBounds, EncodedArguments, CallOptions) -> F,
+) -> Result<CallResponse, CallError>
+where
+    F: Future<Output = Result<DetachedMessage, CallError>>,
+{
+    let CallRequest { target, arguments, bounds, mut options, progress } = request;
+    if !progress.begin() {
+        let failure = CallFailure::Cancelled { sent: false };
+        return Err(CallError::Transport { procedure: target.name, failure });
     }
+    let bounds = options.bounds(|| bounds);
+    let result = call(target, bounds, arguments, options).await;
+    if result.as_ref().is_err_and(CallError::is_retry_safe) {
+        progress.unexecuted();
+    }
+    result.map(|message| CallResponse::new(target.name, message))
+}
+
+fn detach(decoder: &mut Decoder<'_>) -> Result<DetachedMessage, DecodeError> {
+    Ok(decoder.detach())
 }
 
 /// A channel is always ready: it queues calls, and a call connects again if the connection was lost. See [`Endpoint`] for load
@@ -47,8 +68,29 @@ impl Service<CallRequest> for Channel {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: CallRequest) -> Calling {
-        Box::pin(self.clone().request(request))
+    fn call(&mut self, call: CallRequest) -> Calling {
+        let channel = self.clone();
+        Box::pin(request(call, |target, bounds, args, mut options| async move {
+            channel.traced(target, &bounds, &args, &mut options, &detach).await
+        }))
+    }
+}
+
+/// A pool is always ready, like a channel.
+impl Service<CallRequest> for ChannelPool {
+    type Response = CallResponse;
+    type Error = CallError;
+    type Future = Calling;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, call: CallRequest) -> Calling {
+        let pool = self.clone();
+        Box::pin(request(call, |target, bounds, args, mut options| async move {
+            pool.send(target, &bounds, &args, &mut options, &detach).await
+        }))
     }
 }
 
@@ -56,7 +98,8 @@ impl Service<CallRequest> for Channel {
 ///
 /// When the connection is lost, the endpoint connects again as soon as it is polled, with the pauses of the channel's
 /// [`Reconnect`](crate::client::Reconnect), and is not ready until it has succeeded. A balancer therefore uses the other endpoints
-/// meanwhile. Readiness fails, so that a balancer removes the endpoint, if the channel was closed by [`Channel::close`], or if it
+/// meanwhile. An endpoint does not retry calls: leave that to [`RetryPolicy`](super::RetryPolicy), which may choose another
+/// endpoint. Readiness fails, so that a balancer removes the endpoint, if the channel was closed by [`Channel::close`], or if it
 /// lost its connection and never connects again ([`Reconnect::Never`](crate::client::Reconnect::Never)).
 ///
 /// ```no_run
@@ -145,7 +188,8 @@ impl Service<CallRequest> for Endpoint {
         polled.map_err(|failure| CallError::Transport { procedure: CONNECTING, failure })
     }
 
-    fn call(&mut self, request: CallRequest) -> Calling {
+    fn call(&mut self, mut request: CallRequest) -> Calling {
+        request.options.single_attempt();
         Service::call(&mut self.channel, request)
     }
 }

@@ -1,15 +1,18 @@
 //! Clients over `tower` services (feature `tower`).
 //!
 //! [`ServiceCaller`] carries the calls of a generated client over any service for [`CallRequest`]. [`Channel`](super::Channel) and
-//! [`Endpoint`] are such services, and the innermost ones.
+//! [`Endpoint`] are such services, and the innermost ones. [`RetryPolicy`] decides about retries.
 
 mod caller;
 mod channel;
 mod progress;
 mod request;
 mod response;
+mod retry;
 
-pub use self::{caller::ServiceCaller, channel::Endpoint, request::CallRequest, response::CallResponse};
+pub use self::{
+    caller::ServiceCaller, channel::Endpoint, request::CallRequest, response::CallResponse, retry::RetryPolicy,
+};
 
 /// The error of any service.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;

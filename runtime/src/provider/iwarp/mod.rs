@@ -35,6 +35,8 @@
 //! - As responder to a peer-to-peer request (RFC 6581 §9.2), the provider does not offer a zero-length Send as
 //!   ready-to-receive indication, because the Send would consume a Receive. It offers RDMA Write and RDMA Read.
 
+use std::net::IpAddr;
+
 mod byte_stream;
 mod connection;
 mod ddp;
@@ -68,11 +70,13 @@ pub struct IwarpConfig {
     pub fpdu_size: FpduSize,
     /// Retries with MPA revision 1 if the peer closes the connection on revision 2 (RFC 6581 §10). Default `true`.
     pub fall_back_to_revision_1: bool,
+    /// The local address of connections that a connector makes. Default: chosen by the system.
+    pub local: Option<IpAddr>,
 }
 
 impl Default for IwarpConfig {
     fn default() -> Self {
-        Self { crc: true, fpdu_size: FpduSize::Largest, fall_back_to_revision_1: true }
+        Self { crc: true, fpdu_size: FpduSize::Largest, fall_back_to_revision_1: true, local: None }
     }
 }
 

@@ -56,7 +56,9 @@ impl IwarpConnector {
         revision: u8,
         deadline: Instant,
     ) -> Result<Connected<IwarpQueuePair>, SetupFailure> {
-        let mut stream = timeout_at(deadline, TcpStream::connect(peer)).await.map_err(|_| SetupFailure::TimedOut)??;
+        let mut stream = timeout_at(deadline, socket::connect(peer, self.config.local))
+            .await
+            .map_err(|_| SetupFailure::TimedOut)??;
         socket::prepare(&stream)?;
         let request = MpaFrame {
             kind: FrameKind::Request,

@@ -4,7 +4,7 @@ use std::{
     ffi::c_void,
     future::poll_fn,
     io,
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
     os::fd::{AsRawFd, RawFd},
     ptr::{self, NonNull},
     task::{Context, Poll, ready},
@@ -245,11 +245,14 @@ impl CmId {
         check(unsafe { ffi::rdma_listen(self.0.as_ptr(), backlog) })
     }
 
-    pub(super) fn resolve_addr(&self, peer: SocketAddr, timeout_ms: i32) -> io::Result<()> {
+    /// Resolves the route to `peer`, from the device with the address `local`, if given.
+    pub(super) fn resolve_addr(&self, local: Option<IpAddr>, peer: SocketAddr, timeout_ms: i32) -> io::Result<()> {
+        let local = local.map(|ip| socket2::SockAddr::from(SocketAddr::new(ip, 0)));
         let peer = socket2::SockAddr::from(peer);
+        let from = local.as_ref().map_or(ptr::null_mut(), |local| local.as_ptr().cast_mut().cast());
         let to = peer.as_ptr().cast_mut().cast();
-        // SAFETY: the address is readable for the call, which does not write to it.
-        check(unsafe { ffi::rdma_resolve_addr(self.0.as_ptr(), ptr::null_mut(), to, timeout_ms) })
+        // SAFETY: the addresses are readable for the call, which does not write to them.
+        check(unsafe { ffi::rdma_resolve_addr(self.0.as_ptr(), from, to, timeout_ms) })
     }
 
     pub(super) fn resolve_route(&self, timeout_ms: i32) -> io::Result<()> {

@@ -77,7 +77,7 @@ mod status;
 mod teardown;
 mod wr;
 
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
 pub use connection::VerbsQueuePair;
 pub use device::{Device, DeviceProtocol, devices};
@@ -99,10 +99,12 @@ pub struct VerbsConfig {
     /// Maximum size of the pool buffers that a connection keeps registered, and thereby locked in memory, in bytes. Default:
     /// 64 MiB.
     pub max_registered: usize,
+    /// The local address of connections that a connector makes, which selects the device. Default: chosen by the system.
+    pub local: Option<IpAddr>,
 }
 
 impl Default for VerbsConfig {
     fn default() -> Self {
-        Self { busy_poll: Duration::ZERO, moderation: None, max_registered: 64 << 20 }
+        Self { busy_poll: Duration::ZERO, moderation: None, max_registered: 64 << 20, local: None }
     }
 }

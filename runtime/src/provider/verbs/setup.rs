@@ -45,7 +45,7 @@ impl VerbsConnector {
         let no_route = |source| VerbsError::NoRoute { addr: peer, source };
         let events = CmEvents::new()?;
         let id = CmId::new(&events)?;
-        id.resolve_addr(peer, milliseconds).map_err(no_route)?;
+        id.resolve_addr(self.config.local, peer, milliseconds).map_err(no_route)?;
         expect(&events, cm_event::RDMA_CM_EVENT_ADDR_RESOLVED, peer).await?;
         id.resolve_route(milliseconds).map_err(no_route)?;
         expect(&events, cm_event::RDMA_CM_EVENT_ROUTE_RESOLVED, peer).await?;

@@ -1,0 +1,79 @@
+//! The registration of servers with service discovery.
+
+#[cfg(feature = "discover-etcd")]
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+#[cfg(feature = "discover-etcd")]
+use rpcrdma::client::discover::EtcdService;
+use rpcrdma::server::ServerHandle;
+use rpcrdma_specs::rpcbind::{Registration, Rpcbind};
+use tokio::task::JoinSet;
+
+/// Options for the registration of a server.
+#[derive(Debug, Clone, Default, Args)]
+pub struct RegisterArgs {
+    /// Register with rpcbind on this host while the server runs
+    #[arg(long)]
+    pub rpcbind: bool,
+    /// Register in etcd at this URL while the server runs. May be repeated
+    #[cfg(feature = "discover-etcd")]
+    #[arg(long, value_name = "URL", requires = "etcd_key")]
+    pub etcd: Vec<String>,
+    /// Key of the server in etcd, e.g. /services/blobs/one. Its value is the first URL of the server
+    #[cfg(feature = "discover-etcd")]
+    #[arg(long, value_name = "KEY", requires = "etcd")]
+    pub etcd_key: Option<String>,
+}
+
+/// The time for which the registration of a server that crashed stays in etcd.
+#[cfg(feature = "discover-etcd")]
+const LEASE: Duration = Duration::from_secs(5);
+
+/// The registrations of a server, which are removed when its shutdown begins.
+#[derive(Debug)]
+pub struct Registered(JoinSet<()>);
+
+impl Registered {
+    /// Waits until the registrations are removed.
+    pub async fn removed(self) {
+        self.0.join_all().await;
+    }
+}
+
+impl RegisterArgs {
+    /// Registers `programs`, which are pairs of a number and a version, at `urls`, until the shutdown of the server of `handle`
+    /// begins.
+    ///
+    /// # Errors
+    /// Fails if a registry is unreachable or refuses.
+    pub async fn register(
+        &self,
+        programs: &[(u32, u32)],
+        urls: &[String],
+        handle: &ServerHandle,
+    ) -> anyhow::Result<Registered> {
+        let mut registered = JoinSet::new();
+        if self.rpcbind {
+            let rpcbind = Rpcbind::local().await.context("--rpcbind: cannot connect to rpcbind")?;
+            let registration = Registration::new(rpcbind, programs, urls).await.context("--rpcbind")?;
+            let handle = handle.clone();
+            registered.spawn(async move {
+                handle.unready().await;
+                registration.unregister().await;
+            });
+        }
+        #[cfg(feature = "discover-etcd")]
+        if let (Some(key), Some(url)) = (&self.etcd_key, urls.first()) {
+            let service = EtcdService::new(self.etcd.iter().cloned(), key.as_str());
+            let registration = service.register("", url, LEASE).await.context("--etcd")?;
+            let handle = handle.clone();
+            registered.spawn(async move {
+                handle.unready().await;
+                registration.unregister().await;
+            });
+        }
+        Ok(Registered(registered))
+    }
+}

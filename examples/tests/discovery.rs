@@ -1,0 +1,571 @@
+//! Blobstores that are found by real service discovery, and crash and restart under load.
+#![cfg(target_os = "linux")]
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use std::{
+    collections::BTreeSet,
+    env, fs,
+    io::{BufRead as _, BufReader, Seek as _, Write as _},
+    net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use futures_util::StreamExt as _;
+use hdrhistogram::Histogram;
+use rpcrdma::{
+    CallOptions, Channel,
+    client::{
+        Reconnect, RetryPolicy, ServiceCaller,
+        discover::{DnsService, Endpoints, Servers},
+    },
+};
+use rpcrdma_examples::blobstore::{
+    protocol::{
+        BlobName, GetArgs, GetRes,
+        blobstore_v1::{self, BlobstoreV1Client},
+    },
+    transfer::{BlobClient, TransferOptions},
+};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// A process, killed when dropped.
+struct Process(Child);
+
+impl Process {
+    fn start(command: &mut Command) -> Self {
+        Self(command.stdin(Stdio::null()).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")))
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    /// Ends the process with SIGKILL.
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Returns the path of a program, or prints that the test does not run.
+fn installed(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    let found = folders.map(|folder| folder.join(program)).find(|path| path.exists());
+    if found.is_none() {
+        eprintln!("NOT RUN: {program} is not installed");
+    }
+    found
+}
+
+/// The time for which servers crash, in seconds.
+fn seconds() -> u64 {
+    env::var("RPCRDMA_FAILOVER_SECONDS").map_or(12, |text| text.parse().unwrap())
+}
+
+/// A blobstore server process that can be restarted at its address.
+struct Blobstore {
+    root: TempDir,
+    addr: SocketAddr,
+    options: Vec<String>,
+    process: Option<Process>,
+}
+
+impl Blobstore {
+    /// Starts a server whose blob `who` contains its number.
+    async fn start(number: u8, addr: SocketAddr, options: Vec<String>) -> Self {
+        let mut this = Self { root: tempfile::tempdir().unwrap(), addr, options, process: None };
+        this.run();
+        let channel = Channel::connect(&format!("iwarp://{addr}")).await.unwrap();
+        let pool = channel.pool().clone();
+        let client = BlobClient::new(BlobstoreV1Client::new(channel), pool, TransferOptions::default());
+        let mut who = tempfile::tempfile().unwrap();
+        who.write_all(&[number; 2000]).unwrap();
+        who.rewind().unwrap();
+        client.upload(&"who".parse().unwrap(), who, 2000, bytes::Bytes::new(), |_| {}).await.unwrap();
+        this
+    }
+
+    /// Starts the process, and waits until it listens.
+    fn run(&mut self) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_blobstore"));
+        command.args(["serve", "--threads", "1", "--root"]).arg(self.root.path());
+        command.arg("--listen").arg(format!("iwarp://{}", self.addr)).args(&self.options);
+        let mut process = Process::start(command.stdout(Stdio::piped()));
+        let mut line = String::new();
+        BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.contains("listening"), "{line}");
+        self.process = Some(process);
+    }
+
+    fn process(&mut self) -> &mut Process {
+        self.process.as_mut().unwrap()
+    }
+
+    /// Ends the server in order.
+    async fn shut_down(&mut self) {
+        let mut process = self.process.take().unwrap();
+        process.signal(Signal::TERM);
+        let status = tokio::task::spawn_blocking(move || process.0.wait().unwrap()).await.unwrap();
+        assert!(status.success(), "{status}");
+    }
+}
+
+/// Calls that run until they are stopped.
+struct Load {
+    stop: Arc<AtomicBool>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+    outcome: Arc<Mutex<Outcome>>,
+}
+
+struct Outcome {
+    /// Number of calls that each server executed.
+    counts: [usize; 3],
+    failures: Vec<String>,
+    micros: Histogram<u64>,
+}
+
+type Client = BlobstoreV1Client<ServiceCaller>;
+
+impl Load {
+    fn start(client: &Client) -> Self {
+        let micros = Histogram::new(3).unwrap();
+        let outcome = Arc::new(Mutex::new(Outcome { counts: [0; 3], failures: Vec::new(), micros }));
+        let stop = Arc::new(AtomicBool::new(false));
+        let tasks = (0..12).map(|_| tokio::spawn(Self::run(client.clone(), Arc::clone(&stop), Arc::clone(&outcome))));
+        Self { tasks: tasks.collect(), stop, outcome }
+    }
+
+    async fn run(client: Client, stop: Arc<AtomicBool>, outcome: Arc<Mutex<Outcome>>) {
+        while !stop.load(Ordering::Relaxed) {
+            let args = GetArgs { name: BlobName("who".into()), offset: 0, count: 4096, expect: 0 };
+            let begin = Instant::now();
+            let result = client.get_with(&args, CallOptions::new().timeout(Duration::from_secs(10))).await;
+            let mut outcome = outcome.lock().unwrap();
+            outcome.micros.record(begin.elapsed().as_micros() as u64).unwrap();
+            match result {
+                Ok(GetRes::BlobOk(ok)) => outcome.counts[usize::from(ok.data[0])] += 1,
+                Ok(GetRes::Default(status)) => outcome.failures.push(format!("{status:?}")),
+                Err(error) => outcome.failures.push(format!("{error:?}")),
+            }
+        }
+    }
+
+    /// Returns the calls of each server since the last question.
+    fn counts(&self) -> [usize; 3] {
+        std::mem::take(&mut self.outcome.lock().unwrap().counts)
+    }
+
+    /// Ends the load, in which no call may have failed, and prints its latency.
+    async fn finish(self, name: &str) {
+        self.stop.store(true, Ordering::Relaxed);
+        for task in self.tasks {
+            task.await.unwrap();
+        }
+        let outcome = self.outcome.lock().unwrap();
+        let quantile = |q| Duration::from_micros(outcome.micros.value_at_quantile(q));
+        let (p50, p99, max) = (quantile(0.5), quantile(0.99), quantile(1.0));
+        println!("{name}: {} calls, p50 {p50:?}, p99 {p99:?}, max {max:?}", outcome.micros.len());
+        assert_eq!(outcome.failures, Vec::<String>::new(), "{name}");
+        assert!(outcome.micros.len() > 100);
+    }
+}
+
+/// Waits until calls are spread evenly over the servers.
+async fn wait_until_even(load: &Load) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        load.counts();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let counts = load.counts();
+        let mean = counts.iter().sum::<usize>() / 3;
+        if mean > 100 && counts.iter().all(|count| count.abs_diff(mean) * 5 <= mean) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "not within 20 %: {counts:?}");
+    }
+}
+
+/// Waits until a server gets no calls any more.
+async fn wait_until_unused(load: &Load, server: usize) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        load.counts();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let counts = load.counts();
+        if counts[server] == 0 && counts.iter().sum::<usize>() > 0 {
+            return;
+        }
+        assert!(Instant::now() < deadline, "server {server} is still in use: {counts:?}");
+    }
+}
+
+/// Returns the number of TCP connections of this process's network namespace to an address.
+fn connections_to(addr: SocketAddr) -> usize {
+    let SocketAddr::V4(addr) = addr else { panic!("{addr}") };
+    let wanted = format!("{:08X}:{:04X}", addr.ip().to_bits().to_be(), addr.port());
+    let established = |line: &&str| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        words.get(2) == Some(&wanted.as_str()) && words.get(3) == Some(&"01")
+    };
+    fs::read_to_string("/proc/net/tcp").unwrap().lines().filter(established).count()
+}
+
+fn client(servers: Servers) -> Client {
+    let [min_backoff, max_backoff] = [50, 500].map(Duration::from_millis);
+    let builder = Channel::builder().connect_timeout(Duration::from_secs(2)).reconnect(Reconnect::OnDemand {
+        min_backoff,
+        max_backoff,
+        retries: 3,
+    });
+    BlobstoreV1Client::new(ServiceCaller::balanced(Endpoints::new(servers, builder), RetryPolicy::default()))
+}
+
+/// Kills the servers with SIGKILL, one every two seconds, and starts them again.
+async fn crash(servers: &mut [Blobstore]) {
+    let end = Instant::now() + Duration::from_secs(seconds());
+    for turn in 0.. {
+        if Instant::now() >= end {
+            return;
+        }
+        let server = &mut servers[turn % 3];
+        server.process().kill();
+        tokio::time::sleep(Duration::from_millis(1200)).await;
+        server.run();
+        tokio::time::sleep(Duration::from_millis(800)).await;
+    }
+}
+
+/// Returns a port that is free on three addresses, and these.
+fn addresses() -> [SocketAddr; 3] {
+    loop {
+        let first = TcpListener::bind("127.0.7.1:0").unwrap();
+        let port = first.local_addr().unwrap().port();
+        let addrs = [1, 2, 3].map(|n| SocketAddr::new(Ipv4Addr::new(127, 0, 7, n).into(), port));
+        if addrs[1..].iter().all(|addr| TcpListener::bind(addr).is_ok()) {
+            return addrs;
+        }
+    }
+}
+
+/// A DNS server on a free port, with the addresses of `blobs.test`.
+struct Dns {
+    hosts: PathBuf,
+    addr: SocketAddr,
+    process: Process,
+    _folder: TempDir,
+}
+
+impl Dns {
+    fn start(arguments: &[&str]) -> Option<Self> {
+        let program = installed("dnsmasq")?;
+        let folder = tempfile::tempdir().unwrap();
+        let hosts = folder.path().join("hosts");
+        fs::write(&hosts, "").unwrap();
+        let addr = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let mut command = Command::new(program);
+        command.args([
+            "--keep-in-foreground",
+            "--conf-file=/dev/null",
+            "--no-resolv",
+            "--no-hosts",
+            "--bind-interfaces",
+        ]);
+        command.args(["--listen-address=127.0.0.1", "--local=/test/", "--local-ttl=1", "--pid-file=", "--user="]);
+        command.arg(format!("--port={}", addr.port())).arg(format!("--addn-hosts={}", hosts.display())).args(arguments);
+        let process = Process::start(&mut command);
+        let this = Self { hosts, addr, process, _folder: folder };
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while std::net::TcpStream::connect(addr).is_err() {
+            assert!(Instant::now() < deadline, "dnsmasq does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Some(this)
+    }
+
+    /// Replaces the addresses of `blobs.test`.
+    fn set<'a>(&self, addrs: impl IntoIterator<Item = &'a SocketAddr>) {
+        let lines: String = addrs.into_iter().map(|addr| format!("{} blobs.test\n", addr.ip())).collect();
+        fs::write(&self.hosts, lines).unwrap();
+        self.process.signal(Signal::HUP);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_blobstores_behind_dns() {
+    let Some(dns) = Dns::start(&[]) else { return };
+    let addrs = addresses();
+    dns.set(&addrs);
+    let mut servers = Vec::new();
+    for (number, addr) in (0..).zip(addrs) {
+        servers.push(Blobstore::start(number, addr, Vec::new()).await);
+    }
+    let url = format!("iwarp://blobs.test:{}", addrs[0].port());
+    let listed = DnsService::addresses(&url).unwrap().name_server(dns.addr).servers().await.unwrap();
+    let client = client(listed);
+
+    let load = Load::start(&client);
+    wait_until_even(&load).await;
+    crash(&mut servers).await;
+    wait_until_even(&load).await;
+    load.finish("crashes behind DNS").await;
+
+    // A removed record is drained: no more calls, and then no more connections.
+    let load = Load::start(&client);
+    for (number, server) in servers.iter_mut().enumerate() {
+        dns.set(addrs.iter().filter(|addr| **addr != server.addr));
+        wait_until_unused(&load, number).await;
+        assert_eq!(connections_to(server.addr), 0);
+        // A rolling restart.
+        server.shut_down().await;
+        server.run();
+        dns.set(&addrs);
+        wait_until_even(&load).await;
+    }
+    load.finish("rolling restart behind DNS").await;
+}
+
+/// An etcd server on free ports.
+#[cfg(feature = "discover-etcd")]
+struct Etcd {
+    url: String,
+    _process: Process,
+    _folder: TempDir,
+}
+
+#[cfg(feature = "discover-etcd")]
+impl Etcd {
+    fn start() -> Option<Self> {
+        let program = installed("etcd")?;
+        let folder = tempfile::tempdir().unwrap();
+        let [client, peer] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [url, peers] = [client, peer].map(|socket| format!("http://{}", socket.local_addr().unwrap()));
+        let mut command = Command::new(program);
+        command.arg("--data-dir").arg(folder.path().join("data"));
+        command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url, "--listen-peer-urls", &peers]);
+        command.args(["--initial-advertise-peer-urls", &peers, "--initial-cluster", &format!("default={peers}")]);
+        // etcd runs on some processors only if it is told to.
+        command.env("ETCD_UNSUPPORTED_ARCH", env::consts::ARCH.replace("aarch64", "arm64"));
+        let process = Process::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while std::net::TcpStream::connect(url.trim_start_matches("http://")).is_err() {
+            assert!(Instant::now() < deadline, "etcd does not listen");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Some(Self { url, _process: process, _folder: folder })
+    }
+}
+
+/// The servers register themselves, and leave etcd before they drain, or when their lease ends.
+#[cfg(feature = "discover-etcd")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_blobstores_behind_etcd() {
+    let Some(etcd) = Etcd::start() else { return };
+    let mut servers = Vec::new();
+    for (number, addr) in (0..).zip(addresses()) {
+        let key = format!("/test/blobs/{number}");
+        let options = ["--etcd", &etcd.url, "--etcd-key", &key, "--drain-delay", "1"].map(str::to_owned);
+        servers.push(Blobstore::start(number, addr, options.to_vec()).await);
+    }
+    let service = rpcrdma::client::discover::EtcdService::new([&etcd.url], "/test/blobs/");
+    let client = client(service.clone().servers().await.unwrap());
+
+    let load = Load::start(&client);
+    wait_until_even(&load).await;
+    crash(&mut servers).await;
+    wait_until_even(&load).await;
+    load.finish("crashes behind etcd").await;
+
+    let load = Load::start(&client);
+    for server in &mut servers {
+        server.shut_down().await;
+        assert_eq!(connections_to(server.addr), 0);
+        server.run();
+        wait_until_even(&load).await;
+    }
+    load.finish("rolling restart behind etcd").await;
+
+    // A server that crashed for good disappears when its lease ends.
+    let mut listed = service.servers().await.unwrap();
+    assert_eq!(listed.next().await.unwrap().len(), 3);
+    servers[1].process().kill();
+    let list = tokio::time::timeout(Duration::from_secs(30), listed.next()).await.unwrap().unwrap();
+    assert!(list.len() == 2 && !list.iter().any(|url| url.contains(&servers[1].addr.to_string())), "{list:?}");
+}
+
+#[tokio::test]
+async fn srv_records() {
+    let records = [
+        "--srv-host=_blobs._tcp.test,one.test,20101,10",
+        "--srv-host=_blobs._tcp.test,two.test,20102,10",
+        "--srv-host=_blobs._tcp.test,backup.test,20103,20",
+        "--host-record=one.test,127.0.8.1",
+        "--host-record=two.test,127.0.8.2,fd09::2",
+        "--host-record=backup.test,127.0.8.3",
+    ];
+    let Some(dns) = Dns::start(&records) else { return };
+    let servers = |name: &str| DnsService::srv("iwarp?crc=off", name).unwrap().name_server(dns.addr).servers();
+    let mut found = servers("_blobs._tcp.test").await.unwrap();
+    let urls =
+        ["iwarp://127.0.8.1:20101?crc=off", "iwarp://127.0.8.2:20102?crc=off", "iwarp://[fd09::2]:20102?crc=off"];
+    assert_eq!(found.next().await.unwrap(), BTreeSet::from(urls.map(str::to_owned)));
+    // A name without records has no servers.
+    assert_eq!(servers("_none._tcp.test").await.unwrap().next().await.unwrap(), BTreeSet::new());
+    // A name server that does not answer is an error at first.
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let error = DnsService::srv("tcp", "_blobs._tcp.test").unwrap().name_server(silent).servers().await.unwrap_err();
+    assert!(error.to_string().contains("_blobs._tcp.test"), "{error:?}");
+    let error = DnsService::srv("gopher", "_blobs._tcp.test").unwrap_err();
+    assert!(error.to_string().contains("unknown scheme"), "{error}");
+}
+
+/// Runs a test in its own network and mount namespaces. Returns `true` inside of them.
+fn isolated(test: &str, unshare: PathBuf) -> bool {
+    if env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("NOT RUN: a network namespace needs root");
+        return false;
+    }
+    let mut command = Command::new(unshare);
+    command.args(["--net", "--mount"]).arg(env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env(INSIDE, "1");
+    assert!(command.status().unwrap().success());
+    false
+}
+
+fn run(program: &std::path::Path, arguments: &str) {
+    let status = Command::new(program).args(arguments.split_whitespace()).status().unwrap();
+    assert!(status.success(), "{program:?} {arguments}");
+}
+
+/// A pool over two network interfaces uses both, and no call fails when one goes down.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_over_two_interfaces() {
+    let programs = ["unshare", "ip", "mount"].map(installed);
+    let [Some(unshare), Some(ip), Some(mount)] = programs else { return };
+    if !isolated("a_pool_over_two_interfaces", unshare) {
+        return;
+    }
+    // A second namespace for the server, with two links to it.
+    run(&mount, "-t tmpfs tmpfs /run");
+    run(&ip, "netns add far");
+    for n in [1, 2] {
+        run(&ip, &format!("link add near{n} type veth peer name far{n} netns far"));
+        run(&ip, &format!("addr add 10.77.{n}.1/24 dev near{n}"));
+        run(&ip, &format!("-n far addr add 10.77.{n}.2/24 dev far{n}"));
+        run(&ip, &format!("link set near{n} up"));
+        run(&ip, &format!("-n far link set far{n} up"));
+    }
+    let root = tempfile::tempdir().unwrap();
+    let mut command = Command::new(&ip);
+    command.args(["netns", "exec", "far", env!("CARGO_BIN_EXE_blobstore"), "serve", "--root"]).arg(root.path());
+    let mut server = Process::start(command.args(["--listen", "iwarp://0.0.0.0:20100"]).stdout(Stdio::piped()));
+    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+
+    let urls = [1, 2].map(|n| format!("iwarp://10.77.{n}.2:20100?local=10.77.{n}.1"));
+    let pool = Channel::builder().connect_timeout(Duration::from_secs(2)).connect_pool(urls).await.unwrap();
+    let replies = || pool.channels().map(|channel| channel.counters().replies_received).collect::<Vec<_>>();
+    let service = tower::ServiceBuilder::new()
+        .retry(RetryPolicy::default())
+        .timeout(Duration::from_millis(500))
+        .service(pool.clone());
+    let client = BlobstoreV1Client::new(ServiceCaller::new(service));
+    let load = async |seconds| {
+        let (before, end) = (replies(), Instant::now() + Duration::from_secs(seconds));
+        while Instant::now() < end {
+            let name = BlobName("none".into());
+            client.stat_with(&name, CallOptions::new().timeout(Duration::from_secs(10))).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        replies().iter().zip(before).map(|(now, before)| now.saturating_sub(before)).collect::<Vec<_>>()
+    };
+    let used = load(1).await;
+    assert!(used.iter().all(|count| *count > 20), "{used:?}");
+    run(&ip, "link set near1 down");
+    let used = load(3).await;
+    assert!(used[0] < 5 && used[1] > 100, "{used:?}");
+    run(&ip, "link set near1 up");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while load(1).await[0] < 20 {
+        assert!(Instant::now() < deadline, "the link is not used again");
+    }
+}
+
+/// The environment variable that marks the test process in its own network namespace.
+const INSIDE: &str = "RPCRDMA_TEST_NAMESPACE";
+
+/// rpcbind needs port 111 and `/run/rpcbind.sock`, so this runs in namespaces of its own, as root.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_blobstore_behind_rpcbind() {
+    let programs = ["rpcbind", "rpcinfo", "unshare", "ip"].map(installed);
+    let [Some(rpcbind), Some(rpcinfo), Some(unshare), Some(ip)] = programs else { return };
+    if !isolated("a_blobstore_behind_rpcbind", unshare) {
+        return;
+    }
+    run(&ip, "link set lo up");
+    run("mount".as_ref(), "-t tmpfs tmpfs /run");
+    fs::create_dir("/run/rpcbind").unwrap();
+    let _rpcbind = Process::start(Command::new(rpcbind).arg("-f"));
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !PathBuf::from("/run/rpcbind.sock").exists() || std::net::TcpStream::connect("127.0.0.1:111").is_err() {
+        assert!(Instant::now() < deadline, "rpcbind does not listen");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let listed = || {
+        let output = Command::new(&rpcinfo).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let program = blobstore_v1::PROGRAM.to_string();
+        let lines = text.lines().filter(|line| line.split_whitespace().next() == Some(&program));
+        lines.map(|line| line.split_whitespace().skip(1).take(3).collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+    };
+    let addr: SocketAddr = "127.0.0.1:20100".parse().unwrap();
+    let options = ["--listen", "tcp://0.0.0.0:20101", "--rpcbind"].map(str::to_owned);
+    let mut server = Blobstore::start(0, addr, options.to_vec()).await;
+    assert_eq!(listed(), ["1 tcp 0.0.0.0.78.133", "1 rdma 127.0.0.1.78.132"]);
+
+    // A client finds the server, over both transports.
+    let program = blobstore_v1::PROGRAM.to_string();
+    for (url, found) in [("iwarp://127.0.0.1", "iwarp://127.0.0.1:20100"), ("tcp://127.0.0.1", "tcp://127.0.0.1:20101")]
+    {
+        let arguments = [url, "--program", &program, "--version", "1", "--count", "1"];
+        let output = Command::new(env!("CARGO_BIN_EXE_rpcping")).args(arguments).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success() && text.contains(found), "{text}");
+    }
+    let service = rpcrdma_specs::rpcbind::RpcbindService::new(
+        ["127.0.0.1"],
+        blobstore_v1::PROGRAM,
+        1,
+        rpcrdma::transport::Scheme::Iwarp,
+    );
+    let mut servers = service.interval(Duration::from_millis(200)).servers();
+    assert_eq!(servers.next().await.unwrap(), BTreeSet::from(["iwarp://127.0.0.1:20100".to_owned()]));
+    // A server that crashed is still registered. Its successor replaces the registration.
+    server.process().kill();
+    assert_eq!(listed().len(), 2);
+    server.run();
+    assert_eq!(listed().len(), 2);
+    // A server that ends removes its registration.
+    server.shut_down().await;
+    assert_eq!(listed(), Vec::<String>::new());
+    while !servers.next().await.unwrap().is_empty() {}
+    let arguments = ["tcp://127.0.0.1", "--program", &program, "--version", "1", "--count", "1"];
+    let output = Command::new(env!("CARGO_BIN_EXE_rpcping")).args(arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}

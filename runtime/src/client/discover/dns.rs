@@ -1,0 +1,235 @@
+//! Servers listed in DNS.
+
+use std::{collections::BTreeSet, error::Error, fmt, net::SocketAddr, sync::Arc, time::Duration};
+
+use hickory_resolver::{
+    TokioResolver,
+    config::{ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolverConfig},
+    net::{NetError, runtime::TokioRuntimeProvider},
+    proto::rr::RData,
+};
+use tokio::time::Instant;
+
+use super::servers::Servers;
+use crate::{
+    chain::ErrorChain,
+    transport::{Url, UrlError},
+};
+
+/// A service whose servers are listed in DNS.
+///
+/// The names are resolved again when the time to live (TTL) of their records ends, at the earliest after 1 s and at the latest after
+/// 5 min. If a query fails, the servers stay as they are, and the query is repeated after 1 s to 30 s. If the name has no more records,
+/// there are no more servers.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use rpcrdma::client::discover::DnsService;
+///
+/// // One server for each A and AAAA record.
+/// let servers = DnsService::addresses("iwarp://blobs.example.com:20100")?.servers().await?;
+/// // One server for each address of the targets of the SRV records.
+/// let servers = DnsService::srv("iwarp", "_blobs._tcp.example.com")?.servers().await?;
+/// # drop(servers); Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct DnsService {
+    /// The URL of a server, with its options. Host and port are replaced.
+    url: Url,
+    /// The name of the SRV records. `None` to use the addresses of the host in `url`.
+    srv: Option<String>,
+    name_servers: Vec<SocketAddr>,
+}
+
+/// The error of a service in DNS.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum DnsError {
+    /// The URL is invalid.
+    Url(UrlError),
+    /// The configuration of the system's resolver cannot be read, or is invalid.
+    Resolver(Arc<dyn Error + Send + Sync>),
+    /// The first query failed.
+    Query {
+        /// The name that was queried.
+        name: String,
+        /// The error of the query.
+        source: Arc<dyn Error + Send + Sync>,
+    },
+}
+
+impl fmt::Display for DnsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(error) => error.fmt(f),
+            Self::Resolver(_) => f.write_str("cannot configure the DNS resolver, check resolv.conf"),
+            Self::Query { name, .. } => write!(f, "cannot query DNS for {name}"),
+        }
+    }
+}
+
+impl Error for DnsError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Url(error) => error.source(),
+            Self::Resolver(source) | Self::Query { source, .. } => Some(&**source),
+        }
+    }
+}
+
+/// The bounds of the time between two queries that succeed.
+const TTLS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+/// The pauses after queries that failed. They double.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+impl DnsService {
+    /// Creates a service with one server for each A and AAAA record of the host in `url`. All servers have the port and the options
+    /// of `url`.
+    ///
+    /// # Errors
+    /// Returns [`DnsError::Url`] if the URL is invalid.
+    pub fn addresses(url: &str) -> Result<Self, DnsError> {
+        let url = url.parse().map_err(DnsError::Url)?;
+        Ok(Self { url, srv: None, name_servers: Vec::new() })
+    }
+
+    /// Creates a service with one server for each address of the targets of the SRV records (RFC 2782) of `name`, for example
+    /// `_blobs._tcp.example.com`. `scheme` is the scheme of their URLs, and may be followed by options, as in `iwarp?crc=off`.
+    ///
+    /// Only the records with the lowest priority number are used. Their weights are ignored, because the load is measured.
+    ///
+    /// # Errors
+    /// Returns [`DnsError::Url`] if the scheme or an option is invalid.
+    pub fn srv(scheme: &str, name: impl Into<String>) -> Result<Self, DnsError> {
+        let (scheme, options) = scheme.split_once('?').unwrap_or((scheme, ""));
+        let url = format!("{scheme}://srv:0?{options}").parse().map_err(DnsError::Url)?;
+        Ok(Self { url, srv: Some(name.into()), name_servers: Vec::new() })
+    }
+
+    /// Adds a DNS server to query, by UDP and TCP. Default: those of the system.
+    pub fn name_server(mut self, addr: SocketAddr) -> Self {
+        self.name_servers.push(addr);
+        self
+    }
+
+    /// Queries DNS for the servers, and again as long as the list is used.
+    ///
+    /// # Errors
+    /// See [`DnsError`]: there is no configuration of a resolver, or the first query failed. A name without records is not an error.
+    pub async fn servers(self) -> Result<Servers, DnsError> {
+        let resolver = self.resolver().map_err(|error| DnsError::Resolver(Arc::new(error)))?;
+        let name = self.srv.as_deref().unwrap_or(self.url.host()).to_owned();
+        let first = self.query(&resolver).await;
+        let mut answer = first.map_err(|error| DnsError::Query { name: name.clone(), source: Arc::new(error) })?;
+        let (sender, servers) = Servers::channel();
+        tokio::spawn(async move {
+            let mut pause = PAUSES.0;
+            loop {
+                let now = Instant::now();
+                sender.set(answer.urls);
+                let mut next = answer.valid_until.clamp(now + TTLS.0, now + TTLS.1);
+                answer = loop {
+                    tokio::select! {
+                        () = sender.closed() => return,
+                        () = tokio::time::sleep_until(next) => {}
+                    }
+                    match self.query(&resolver).await {
+                        Ok(answer) => break answer,
+                        Err(error) => {
+                            tracing::warn!(target: "rpcrdma", %name, error = %ErrorChain(&error), ?pause, "DNS query failed");
+                            next = Instant::now() + pause;
+                            pause = pause.saturating_mul(2).min(PAUSES.1);
+                        }
+                    }
+                };
+                pause = PAUSES.0;
+            }
+        });
+        Ok(servers)
+    }
+
+    fn resolver(&self) -> Result<TokioResolver, NetError> {
+        let mut builder = if self.name_servers.is_empty() {
+            TokioResolver::builder_tokio()?
+        } else {
+            let server = |addr: &SocketAddr| {
+                let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
+                    connection.port = addr.port();
+                    connection
+                });
+                NameServerConfig::new(addr.ip(), true, connections.into())
+            };
+            let config = ResolverConfig::from_name_servers(self.name_servers.iter().map(server).collect());
+            TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())
+        };
+        let options = builder.options_mut();
+        options.ip_strategy = LookupIpStrategy::Ipv6AndIpv4;
+        // The time of the next query is that of the records. A cache could only delay the change.
+        options.cache_size = 0;
+        builder.build()
+    }
+
+    async fn query(&self, resolver: &TokioResolver) -> Result<Answer, NetError> {
+        let mut answer = Answer { urls: BTreeSet::new(), valid_until: Instant::now() + TTLS.1 };
+        let Some(name) = &self.srv else {
+            self.add_addresses(resolver, self.url.host(), self.url.port(), &mut answer).await?;
+            return Ok(answer);
+        };
+        let Some(found) = existing(resolver.srv_lookup(name.as_str()).await)? else { return Ok(Answer::nothing()) };
+        answer.valid_until = answer.valid_until.min(found.valid_until().into());
+        let mut targets: Vec<_> = found
+            .answers()
+            .iter()
+            .filter_map(|record| match &record.data {
+                RData::SRV(srv) => Some(srv),
+                _ => None,
+            })
+            .collect();
+        let first = targets.iter().map(|srv| srv.priority).min();
+        targets.retain(|srv| Some(srv.priority) == first);
+        for srv in targets {
+            self.add_addresses(resolver, &srv.target.to_ascii(), srv.port, &mut answer).await?;
+        }
+        Ok(answer)
+    }
+
+    async fn add_addresses(
+        &self,
+        resolver: &TokioResolver,
+        host: &str,
+        port: u16,
+        answer: &mut Answer,
+    ) -> Result<(), NetError> {
+        let Some(found) = existing(resolver.lookup_ip(host).await)? else {
+            answer.valid_until = Instant::now();
+            return Ok(());
+        };
+        answer.valid_until = answer.valid_until.min(found.valid_until().into());
+        answer.urls.extend(found.iter().map(|ip| self.url.at(SocketAddr::new(ip, port)).to_string()));
+        Ok(())
+    }
+}
+
+/// The servers that DNS lists.
+#[derive(Debug)]
+struct Answer {
+    urls: BTreeSet<String>,
+    valid_until: Instant,
+}
+
+impl Answer {
+    /// Returns the answer for a name without records. It is queried again soon.
+    fn nothing() -> Self {
+        Self { urls: BTreeSet::new(), valid_until: Instant::now() }
+    }
+}
+
+/// Returns `None` for a name without records, which is not an error.
+fn existing<T>(result: Result<T, NetError>) -> Result<Option<T>, NetError> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.is_nx_domain() || error.is_no_records_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}

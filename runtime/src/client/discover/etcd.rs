@@ -1,0 +1,253 @@
+//! Servers registered in etcd.
+
+use std::{collections::BTreeMap, error::Error, fmt, future::Future, sync::Arc, time::Duration};
+
+use etcd_client::{Client, ConnectOptions, EventType, GetOptions, PutOptions, WatchOptions};
+use tokio::sync::watch;
+
+use super::servers::{Servers, ServersSender};
+use crate::chain::ErrorChain;
+
+/// A service whose servers are registered in etcd: each server has a key with a common prefix, whose value is its URL.
+///
+/// Clients [watch](Self::servers) the keys. Servers [register](Self::register) themselves with a lease, so that the key of a server
+/// that crashes disappears when its lease ends.
+///
+/// If etcd is unreachable, the servers stay as they are, and the client tries again after 1 s to 30 s.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use rpcrdma::client::discover::EtcdService;
+///
+/// let servers = EtcdService::new(["http://etcd:2379"], "/services/blobs/").servers().await?;
+/// # drop(servers); Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct EtcdService {
+    endpoints: Vec<String>,
+    prefix: String,
+}
+
+/// The error of a request to etcd.
+#[derive(Debug, Clone)]
+pub struct EtcdError(Arc<dyn Error + Send + Sync>);
+
+impl fmt::Display for EtcdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a request to etcd failed")
+    }
+}
+
+impl Error for EtcdError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.0)
+    }
+}
+
+impl From<etcd_client::Error> for EtcdError {
+    fn from(error: etcd_client::Error) -> Self {
+        Self(Arc::new(error))
+    }
+}
+
+/// The timeout of a request.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// The pauses after failures. They double.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// Limits the time of a request.
+async fn limited<T>(request: impl Future<Output = Result<T, etcd_client::Error>>) -> Result<T, EtcdError> {
+    match tokio::time::timeout(TIMEOUT, request).await {
+        Ok(result) => Ok(result?),
+        Err(elapsed) => Err(EtcdError(Arc::new(elapsed))),
+    }
+}
+
+impl EtcdService {
+    /// Creates a service with the URLs of etcd, and the prefix of the servers' keys.
+    pub fn new<E: Into<String>>(endpoints: impl IntoIterator<Item = E>, prefix: impl Into<String>) -> Self {
+        Self { endpoints: endpoints.into_iter().map(Into::into).collect(), prefix: prefix.into() }
+    }
+
+    async fn connect(&self) -> Result<Client, EtcdError> {
+        // A watch sends nothing for a long time. Without keep-alive, the loss of etcd would remain unnoticed.
+        let options = ConnectOptions::new()
+            .with_connect_timeout(TIMEOUT)
+            .with_keep_alive(Duration::from_secs(10), TIMEOUT)
+            .with_keep_alive_while_idle(true);
+        limited(Client::connect(&self.endpoints, Some(options))).await
+    }
+
+    /// Reads the servers, and watches them as long as the list is used.
+    ///
+    /// # Errors
+    /// See [`EtcdError`]: the servers could not be read for the first time. Each request times out after 5 s.
+    pub async fn servers(self) -> Result<Servers, EtcdError> {
+        let (sender, servers) = Servers::channel();
+        let mut state = self.read(&sender).await?;
+        tokio::spawn(async move {
+            let mut pause = PAUSES.0;
+            loop {
+                let lost = tokio::select! {
+                    () = sender.closed() => return,
+                    lost = self.follow(&mut state, &sender) => lost,
+                };
+                if let Err(error) = lost {
+                    tracing::warn!(target: "rpcrdma", prefix = %self.prefix, error = %ErrorChain(&error), "lost the watch of etcd");
+                }
+                state = loop {
+                    tokio::select! {
+                        () = sender.closed() => return,
+                        () = tokio::time::sleep(pause) => {}
+                    }
+                    match self.read(&sender).await {
+                        Ok(state) => break state,
+                        Err(error) => {
+                            tracing::warn!(target: "rpcrdma", prefix = %self.prefix, error = %ErrorChain(&error), ?pause, "cannot read etcd");
+                            pause = pause.saturating_mul(2).min(PAUSES.1);
+                        }
+                    }
+                };
+                pause = PAUSES.0;
+            }
+        });
+        Ok(servers)
+    }
+
+    /// Reads all keys.
+    async fn read(&self, sender: &ServersSender) -> Result<Known, EtcdError> {
+        let mut client = self.connect().await?;
+        let found = limited(client.get(self.prefix.as_str(), Some(GetOptions::new().with_prefix()))).await?;
+        let servers: BTreeMap<_, _> = found.kvs().iter().map(|kv| (kv.key().to_vec(), url(kv.value()))).collect();
+        sender.set(servers.values().cloned());
+        let revision = found.header().map_or(0, |header| header.revision());
+        Ok(Known { client, servers, revision })
+    }
+
+    /// Applies the changes after a [`read`](Self::read), until the watch ends.
+    async fn follow(&self, known: &mut Known, sender: &ServersSender) -> Result<(), EtcdError> {
+        let Known { client, servers, revision } = known;
+        let options = WatchOptions::new().with_prefix().with_start_revision(*revision + 1);
+        let mut watch = limited(client.watch(self.prefix.as_str(), Some(options))).await?;
+        while let Some(changes) = watch.message().await? {
+            if changes.canceled() {
+                break;
+            }
+            for event in changes.events() {
+                let Some(kv) = event.kv() else { continue };
+                match event.event_type() {
+                    EventType::Put => servers.insert(kv.key().to_vec(), url(kv.value())),
+                    EventType::Delete => servers.remove(kv.key()),
+                };
+            }
+            sender.set(servers.values().cloned());
+        }
+        Ok(())
+    }
+
+    /// Registers a server: creates the key `PREFIX` + `name` with the value `url` and a lease of `ttl`, at least 3 s, and keeps the
+    /// lease alive. A registration that etcd has lost is made again.
+    ///
+    /// # Errors
+    /// See [`EtcdError`]: the first registration failed.
+    pub async fn register(&self, name: &str, url: &str, ttl: Duration) -> Result<EtcdRegistration, EtcdError> {
+        let (key, url) = (format!("{}{name}", self.prefix), url.to_owned());
+        let ttl = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(3);
+        let service = self.clone();
+        let mut lease = service.grant(&key, &url, ttl).await?;
+        let (end, mut ended) = watch::channel(());
+        let task = tokio::spawn(async move {
+            loop {
+                let lost = tokio::select! {
+                    // An error means that the registration was dropped without being removed. The lease then ends by itself.
+                    removed = ended.changed() => {
+                        if removed.is_ok() {
+                            let _ = limited(lease.client.lease_revoke(lease.id)).await;
+                        }
+                        return;
+                    }
+                    lost = lease.keep(ttl) => lost,
+                };
+                tracing::warn!(target: "rpcrdma", %key, error = %ErrorChain(&lost), "lost a lease of etcd");
+                loop {
+                    tokio::select! {
+                        _ = ended.changed() => return,
+                        () = tokio::time::sleep(PAUSES.0) => {}
+                    }
+                    if let Ok(granted) = service.grant(&key, &url, ttl).await {
+                        lease = granted;
+                        break;
+                    }
+                }
+            }
+        });
+        Ok(EtcdRegistration { end, task })
+    }
+
+    async fn grant(&self, key: &str, url: &str, ttl: i64) -> Result<Lease, EtcdError> {
+        let mut client = self.connect().await?;
+        let id = limited(client.lease_grant(ttl, None)).await?.id();
+        limited(client.put(key, url, Some(PutOptions::new().with_lease(id)))).await?;
+        Ok(Lease { client, id })
+    }
+}
+
+/// The servers at a revision of etcd, by key.
+struct Known {
+    client: Client,
+    servers: BTreeMap<Vec<u8>, String>,
+    revision: i64,
+}
+
+/// etcd has ended the lease.
+#[derive(Debug, thiserror::Error)]
+#[error("the lease has ended")]
+struct LeaseEnded;
+
+struct Lease {
+    client: Client,
+    id: i64,
+}
+
+impl Lease {
+    /// Keeps the lease alive. Returns the reason for which it was lost.
+    async fn keep(&mut self, ttl: i64) -> EtcdError {
+        let kept = async {
+            let (mut keeper, mut replies) = limited(self.client.lease_keep_alive(self.id)).await?;
+            loop {
+                limited(keeper.keep_alive()).await?;
+                match limited(replies.message()).await? {
+                    Some(reply) if reply.ttl() > 0 => {}
+                    _ => return Err(EtcdError(Arc::new(LeaseEnded))),
+                }
+                tokio::time::sleep(Duration::from_secs(ttl.unsigned_abs()) / 3).await;
+            }
+        };
+        let Err::<std::convert::Infallible, _>(error) = kept.await;
+        error
+    }
+}
+
+fn url(value: &[u8]) -> String {
+    String::from_utf8_lossy(value).into_owned()
+}
+
+/// The registration of a server in etcd, made by [`EtcdService::register`].
+///
+/// When it is dropped, the lease ends after its time to live. Call [`unregister`](Self::unregister) to remove it at once.
+#[derive(Debug)]
+#[must_use]
+pub struct EtcdRegistration {
+    end: watch::Sender<()>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl EtcdRegistration {
+    /// Removes the registration, and returns when clients no longer find the server. Errors are ignored, because the lease ends
+    /// by itself.
+    pub async fn unregister(self) {
+        self.end.send_replace(());
+        let _ = self.task.await;
+    }
+}

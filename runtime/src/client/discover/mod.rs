@@ -1,0 +1,45 @@
+//! Service discovery (feature `discover`): the servers of a service, which come and go.
+//!
+//! [`Servers`] is the list of the URLs of a service, from a source: a fixed list, DNS (feature `discover-dns`), etcd (feature
+//! `discover-etcd`), or your own.
+//! [`Endpoints`] connects to them, and is a `tower::discover::Discover` for a load balancer. [`ServiceCaller::balanced`] puts the
+//! usual parts together:
+//!
+//! ```no_run
+//! # mod plane {
+//! #     rpcrdma::xdr! {
+//! #         struct point { int x; int y; };
+//! #         program PLANE { version PLANE_V1 { @idempotent point MIRROR(point) = 1; } = 1; } = 0x20000001;
+//! #     }
+//! # }
+//! # use plane::{Point, plane_v1::PlaneV1Client};
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use rpcrdma::{
+//!     Channel,
+//!     client::{RetryPolicy, ServiceCaller, discover::{Endpoints, Servers}},
+//! };
+//!
+//! let servers = Servers::fixed(["iwarp://one:20100", "iwarp://two:20100"]);
+//! let endpoints = Endpoints::new(servers, Channel::builder());
+//! let client = PlaneV1Client::new(ServiceCaller::balanced(endpoints, RetryPolicy::default()));
+//! client.mirror(&Point { x: 1, y: 2 }).await?;
+//! # Ok(()) }
+//! ```
+
+#[cfg(feature = "discover-dns")]
+mod dns;
+mod endpoints;
+#[cfg(feature = "discover-etcd")]
+mod etcd;
+mod servers;
+
+#[cfg(feature = "discover-dns")]
+pub use self::dns::{DnsError, DnsService};
+#[cfg(feature = "discover-etcd")]
+pub use self::etcd::{EtcdError, EtcdRegistration, EtcdService};
+pub use self::{
+    endpoints::Endpoints,
+    servers::{Servers, ServersSender},
+};
+#[cfg(doc)]
+use super::ServiceCaller;

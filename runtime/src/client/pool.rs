@@ -1,0 +1,383 @@
+//! Several connections to one server.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    runtime::Handle,
+    sync::Notify,
+    task::{AbortHandle, JoinSet},
+};
+
+use super::{
+    call::{CallOptions, CallTarget},
+    channel::{self, Channel},
+    error::CallError,
+    invoke::Invoke,
+    link::within,
+};
+use crate::{
+    driver::CallFormats,
+    engine::{CallFailure, ConnectionCounters},
+    memory::BufferPool,
+    service::{Procedure, ReplyBounds},
+    xdr::{DecodeError, Decoder, XdrDecode, XdrEncode},
+};
+
+/// Several connections to one server, which share its calls, like the mount option `nconnect` of NFS. Clones share the connections,
+/// which are closed when the last clone is dropped.
+///
+/// A call goes to the open connection with the fewest calls in flight, and uses that connection only.
+///
+/// - A connection that is lost gets no calls. The pool connects it again when the next call is made, with the pauses of the channel's
+///   [`Reconnect`](super::Reconnect).
+/// - A connection that is open but silent gets no calls for such a pause, unless there is no other one. It is silent if a call reached
+///   its deadline, or was given up after the shortest pause, and no other call got a reply since that call began.
+/// - A call that fails because its connection was lost is retried on another one, if it was not sent or if its procedure is declared
+///   `@idempotent`, as often as `Reconnect` allows.
+/// - If no connection is open, calls wait for one: until their deadline, or without a deadline for up to 1 s.
+///
+/// The connections serve the same [callbacks](super::ChannelBuilder::serve). A server calls back over the connection of the call that
+/// announced the client, so a client that keeps that connection must hold its own [`Channel`].
+///
+/// ```no_run
+/// mod plane {
+///     rpcrdma::xdr! {
+///         struct point { int x; int y; };
+///         program PLANE { version PLANE_V1 { @idempotent point MIRROR(point) = 1; } = 1; } = 0x20000001;
+///     }
+/// }
+/// use plane::{Point, plane_v1::PlaneV1Client};
+/// use rpcrdma::Channel;
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let urls = ["iwarp://server:20100?local=192.0.2.1", "iwarp://server:20100?local=198.51.100.1"];
+/// let pool = Channel::builder().connect_pool(urls).await?;
+/// let client = PlaneV1Client::new(pool);
+/// let mirrored = client.mirror(&Point { x: 1, y: 2 }).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct ChannelPool(Arc<PoolInner>);
+
+struct PoolInner {
+    members: Box<[Member]>,
+    /// Maximum number of retries of one call.
+    retries: u32,
+    /// The member at which the next search begins, so that single calls use all connections in turn.
+    next: AtomicUsize,
+    /// Notified when a connection was made, or can no longer be made.
+    changed: Arc<Notify>,
+}
+
+/// One connection of a pool.
+struct Member {
+    channel: Channel,
+    in_flight: AtomicUsize,
+    /// Number of calls that got a reply.
+    replies: AtomicU64,
+    silence: Mutex<Silence>,
+    /// The task that connects the channel again.
+    reconnecting: Mutex<Option<AbortHandle>>,
+}
+
+/// The pauses of a connection on which calls get no replies.
+#[derive(Debug, Default)]
+struct Silence {
+    /// The end of the pause, and its length. `None` after a reply.
+    pause: Option<(Instant, Duration)>,
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let reconnecting = self.reconnecting.get_mut().unwrap_or_else(PoisonError::into_inner);
+        reconnecting.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl Member {
+    fn new(channel: Channel) -> Self {
+        Self {
+            channel,
+            in_flight: AtomicUsize::new(0),
+            replies: AtomicU64::new(0),
+            silence: Mutex::default(),
+            reconnecting: Mutex::default(),
+        }
+    }
+
+    fn silence(&self) -> MutexGuard<'_, Silence> {
+        self.silence.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns `true` during a pause after a call without a reply.
+    fn is_silent(&self, now: Instant) -> bool {
+        self.silence().pause.is_some_and(|(end, _)| now < end)
+    }
+
+    /// Begins or extends a pause, if no call got a reply since `replies` were counted.
+    fn no_reply(&self, replies: u64) {
+        if self.replies.load(Ordering::Relaxed) != replies {
+            return;
+        }
+        let (min, max) = self.channel.reconnect_policy().pauses();
+        let mut silence = self.silence();
+        let pause = silence.pause.map_or(min, |(_, last)| last.saturating_mul(2)).min(max);
+        silence.pause = Instant::now().checked_add(pause).map(|end| (end, pause));
+    }
+
+    /// Returns `true` if the connection is open. Otherwise, the member connects again in its own task.
+    fn is_ready(&self, changed: &Arc<Notify>) -> bool {
+        if self.channel.is_connected() {
+            return true;
+        }
+        let mut reconnecting = self.reconnecting.lock().unwrap_or_else(PoisonError::into_inner);
+        if reconnecting.as_ref().is_none_or(AbortHandle::is_finished)
+            && self.channel.can_connect()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let (channel, changed) = (self.channel.clone(), Arc::clone(changed));
+            let task = runtime.spawn(async move {
+                // An error is final: the channel was closed, or never connects again.
+                let _ = channel.connected().await;
+                changed.notify_waiters();
+            });
+            *reconnecting = Some(task.abort_handle());
+        }
+        false
+    }
+}
+
+/// A call in flight.
+struct InFlight<'a> {
+    member: &'a Member,
+    begin: Instant,
+    /// Number of replies when the call began.
+    replies: u64,
+    /// `true` if the call has ended. Otherwise its caller gave it up.
+    has_ended: bool,
+}
+
+impl<'a> InFlight<'a> {
+    fn new(member: &'a Member) -> Self {
+        member.in_flight.fetch_add(1, Ordering::Relaxed);
+        let replies = member.replies.load(Ordering::Relaxed);
+        Self { member, begin: Instant::now(), replies, has_ended: false }
+    }
+
+    fn end<R>(mut self, result: &Result<R, CallError>) {
+        self.has_ended = true;
+        let is_late = |failure: &CallFailure| matches!(failure, CallFailure::DeadlineExceeded { sent: true });
+        match result {
+            Err(CallError::Transport { failure, .. }) if is_late(failure) => self.member.no_reply(self.replies),
+            Err(CallError::Transport { .. } | CallError::Connect { .. }) => {}
+            _ => {
+                // Only the first reply after a silence needs the lock.
+                if self.member.replies.fetch_add(1, Ordering::Relaxed) == self.replies {
+                    self.member.silence().pause = None;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.member.in_flight.fetch_sub(1, Ordering::Relaxed);
+        // A time-out of middleware drops the call. A caller who gives up sooner says nothing about the connection.
+        if !self.has_ended && self.begin.elapsed() >= self.member.channel.reconnect_policy().pauses().0 {
+            self.member.no_reply(self.replies);
+        }
+    }
+}
+
+/// The longest time that a call without a deadline waits for a connection.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+impl ChannelPool {
+    /// Creates a pool of channels to one server. The number of retries of a call is that of the first channel.
+    ///
+    /// # Panics
+    /// Panics if there is no channel.
+    #[must_use]
+    pub fn new(channels: impl IntoIterator<Item = Channel>) -> Self {
+        let members: Box<[_]> = channels.into_iter().map(Member::new).collect();
+        assert!(!members.is_empty(), "a pool needs at least one channel");
+        let retries = members[0].channel.reconnect_policy().retries();
+        Self(Arc::new(PoolInner { members, retries, next: AtomicUsize::new(0), changed: Arc::default() }))
+    }
+
+    /// Returns the channels, open or not, for example for their counters.
+    pub fn channels(&self) -> impl Iterator<Item = &Channel> {
+        self.0.members.iter().map(|member| &member.channel)
+    }
+
+    /// Returns the first channel.
+    #[must_use]
+    pub fn first(&self) -> &Channel {
+        &self.0.members[0].channel
+    }
+
+    /// Returns the number of calls in flight on each channel, in the order of [`channels`](Self::channels).
+    pub fn in_flight(&self) -> impl Iterator<Item = usize> {
+        self.0.members.iter().map(|member| member.in_flight.load(Ordering::Relaxed))
+    }
+
+    /// Returns the sums of the counters of all current connections.
+    #[must_use]
+    pub fn counters(&self) -> ConnectionCounters {
+        self.channels().fold(ConnectionCounters::default(), |mut sum, channel| {
+            sum += channel.counters();
+            sum
+        })
+    }
+
+    /// Returns the sums of the message formats of all current connections.
+    #[must_use]
+    pub fn formats(&self) -> CallFormats {
+        self.channels().fold(CallFormats::default(), |mut sum, channel| {
+            sum += channel.formats();
+            sum
+        })
+    }
+
+    /// Returns the pool of message buffers and landing buffers of the first channel. Channels of
+    /// [`connect_pool`](super::ChannelBuilder::connect_pool) share one pool.
+    #[must_use]
+    pub fn pool(&self) -> &BufferPool {
+        self.first().pool()
+    }
+
+    /// Closes all connections gracefully, as [`Channel::close`] does. Later calls fail.
+    pub async fn close(&self) {
+        let mut closing = JoinSet::new();
+        for channel in self.channels() {
+            let channel = channel.clone();
+            closing.spawn(async move { channel.close().await });
+        }
+        closing.join_all().await;
+    }
+
+    /// Returns `true` if no connection is open and none can be made.
+    fn is_over(&self) -> bool {
+        !self.channels().any(|channel| channel.is_connected() || channel.can_connect())
+    }
+
+    /// Returns the open connection with the fewest calls in flight.
+    fn least_loaded(&self) -> Option<&Member> {
+        let PoolInner { members, next, changed, .. } = &*self.0;
+        let first = next.fetch_add(1, Ordering::Relaxed) % members.len();
+        let (before, from) = members.split_at(first);
+        let ready = from.iter().chain(before).filter(|member| member.is_ready(changed));
+        let now = Instant::now();
+        ready.min_by_key(|member| (member.is_silent(now), member.in_flight.load(Ordering::Relaxed)))
+    }
+
+    /// Waits for an open connection. Returns `None` if none can be made any more, or if the wait is over.
+    async fn member(&self, until: Option<Instant>) -> Option<&Member> {
+        let waiting = async {
+            loop {
+                let mut changed = std::pin::pin!(self.0.changed.notified());
+                changed.as_mut().enable();
+                if let Some(member) = self.least_loaded() {
+                    return Some(member);
+                }
+                if self.is_over() {
+                    return None;
+                }
+                changed.await;
+            }
+        };
+        within(until, waiting).await.flatten()
+    }
+
+    /// Makes a call, and retries it on other connections.
+    pub(super) async fn send<A: XdrEncode + Sync, R>(
+        &self,
+        target: CallTarget,
+        bounds: &ReplyBounds,
+        args: &A,
+        options: &mut CallOptions,
+        read: &(impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync),
+    ) -> Result<R, CallError> {
+        // The channel retries and waits by the same rules, and knows the error of the last attempt to connect.
+        if let [member] = &*self.0.members {
+            let in_flight = InFlight::new(member);
+            let result = member.channel.traced(target, bounds, args, options, read).await;
+            in_flight.end(&result);
+            return result;
+        }
+        options.deadline = options.deadline.or_else(|| self.first().default_deadline());
+        let mut retries = if options.can_retry() { self.0.retries } else { 0 };
+        options.single_attempt();
+        let mut earlier = None;
+        loop {
+            let member = match self.least_loaded() {
+                Some(member) => member,
+                // Waiting and connecting need a tokio runtime. The channel fails the call.
+                None if Handle::try_current().is_err() => &self.0.members[0],
+                None => {
+                    let until = options.deadline.or_else(|| Instant::now().checked_add(LONGEST_WAIT));
+                    match self.member(until).await {
+                        Some(member) => member,
+                        // The channel knows the reason, and reports it as the error of the call.
+                        None => &self.0.members[0],
+                    }
+                }
+            };
+            let in_flight = InFlight::new(member);
+            let result = member.channel.traced(target, bounds, args, options, read).await;
+            in_flight.end(&result);
+            let error = match result {
+                Ok(reply) => return Ok(reply),
+                Err(error) => error,
+            };
+            let can_retry = error.is_retry_safe() || options.is_idempotent(target);
+            if retries == 0 || !error.is_connection_loss() || !can_retry || self.is_over() {
+                return Err(channel::after(earlier, error));
+            }
+            if let CallError::Transport { failure, .. } = error
+                && !failure.is_unexecuted()
+            {
+                earlier = Some(failure);
+            }
+            retries -= 1;
+        }
+    }
+}
+
+impl Invoke for ChannelPool {
+    async fn invoke<'a, P: Procedure>(&'a self, args: &'a P::Args, options: CallOptions) -> Result<P::Reply, CallError>
+    where
+        P::Args: Sync,
+    {
+        self.invoke_view::<P, _, _>(args, options, P::Reply::decode).await
+    }
+
+    async fn invoke_view<'a, P: Procedure, T, F>(
+        &'a self,
+        args: &'a P::Args,
+        mut options: CallOptions,
+        read: F,
+    ) -> Result<T, CallError>
+    where
+        P::Args: Sync,
+        T: Send + 'a,
+        F: Fn(&mut Decoder<'_>) -> Result<T, DecodeError> + Send + Sync + 'a,
+    {
+        let bounds = options.bounds(|| P::reply_bounds(args));
+        self.send(CallTarget::of::<P>(), &bounds, args, &mut options, &read).await
+    }
+}
+
+impl fmt::Debug for ChannelPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.channels()).finish()
+    }
+}

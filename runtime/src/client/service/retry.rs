@@ -1,0 +1,143 @@
+//! A retry policy for calls over `tower` services.
+
+use std::{
+    future::{Ready, ready},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::time::Instant;
+use tower::retry::{
+    Policy,
+    budget::{Budget, TpsBudget},
+};
+
+use super::{super::error::CallError, BoxError, request::CallRequest, response::CallResponse};
+
+/// A policy for `tower::retry` that retries failed calls if that cannot execute a call twice by accident: the procedure is
+/// `@idempotent`, or no server can have executed an earlier attempt ([`CallRequest::is_retry_safe`]). Over a load balancer, this is
+/// failover: the retry goes to a server that lives.
+///
+/// A call is retried if its connection was lost or could not be made, and after an error of middleware, for example of a time-out
+/// for each attempt. It is not retried
+///
+/// - if a server replied, even with an error;
+/// - after the deadline of the call;
+/// - more often than [`max_retries`](Self::max_retries);
+/// - if the retry budget, which all clones share, is used up. The budget prevents retries from overloading the servers that are left;
+/// - if the call has [a landing buffer of its own](crate::client::CallOptions::landing), which only one attempt can use.
+///
+/// The error of a call that fails in the end says whether it may have been executed
+/// ([`CallError::is_retry_safe`](crate::client::CallError::is_retry_safe)), and takes all attempts into account.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+///
+/// use rpcrdma::{Channel, client::{CallRequest, Endpoint, RetryPolicy, ServiceCaller}};
+/// use tower::{
+///     ServiceBuilder, balance::p2c::Balance, discover::ServiceList,
+///     load::{CompleteOnResponse, PendingRequests},
+/// };
+///
+/// let mut endpoints = Vec::new();
+/// for url in ["iwarp://one:20100", "iwarp://two:20100"] {
+///     let endpoint = Endpoint::new(Channel::builder().connect_lazy(url)?);
+///     endpoints.push(PendingRequests::new(endpoint, CompleteOnResponse::default()));
+/// }
+/// let balance = Balance::<_, CallRequest>::new(ServiceList::new::<CallRequest>(endpoints));
+/// let service = ServiceBuilder::new()
+///     .retry(RetryPolicy::default())
+///     // A server that is silent gets a call for one second.
+///     .timeout(Duration::from_secs(1))
+///     .buffer(64)
+///     .service(balance);
+/// let caller = ServiceCaller::new(service);
+/// # drop(caller); Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct RetryPolicy {
+    budget: Arc<TpsBudget>,
+    /// `tower` clones the policy for each call, so this counts the retries of one call.
+    retries: u32,
+}
+
+impl RetryPolicy {
+    /// Creates a policy with a budget, and up to 3 retries of a call.
+    #[must_use]
+    pub fn new(budget: TpsBudget) -> Self {
+        Self { budget: Arc::new(budget), retries: 3 }
+    }
+
+    /// Sets the maximum number of retries of one call.
+    #[must_use]
+    pub fn max_retries(mut self, retries: u32) -> Self {
+        self.retries = retries;
+        self
+    }
+
+    /// Decides about one retry of `request`. `is_lost` is `true` if another attempt may succeed.
+    fn retries(&mut self, request: &CallRequest, is_lost: bool) -> Option<Ready<()>> {
+        let in_time = request.deadline().is_none_or(|deadline| Instant::now() < deadline.into());
+        if !(is_lost && in_time && self.retries > 0 && request.is_retry_safe() && self.budget.withdraw()) {
+            return None;
+        }
+        self.retries -= 1;
+        Some(ready(()))
+    }
+}
+
+/// Up to 3 retries of a call. The budget allows 10 retries per second, and one more for every five calls that succeed.
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self::new(TpsBudget::new(Duration::from_secs(10), 10, 0.2))
+    }
+}
+
+impl Policy<CallRequest, CallResponse, CallError> for RetryPolicy {
+    type Future = Ready<()>;
+
+    fn retry(
+        &mut self,
+        request: &mut CallRequest,
+        result: &mut Result<CallResponse, CallError>,
+    ) -> Option<Self::Future> {
+        match result {
+            Ok(_) => {
+                self.budget.deposit();
+                None
+            }
+            Err(error) => self.retries(request, error.is_connection_loss()),
+        }
+    }
+
+    fn clone_request(&mut self, request: &CallRequest) -> Option<CallRequest> {
+        request.try_clone()
+    }
+}
+
+/// For services whose errors are boxed, like those of a buffer or a load balancer.
+impl Policy<CallRequest, CallResponse, BoxError> for RetryPolicy {
+    type Future = Ready<()>;
+
+    fn retry(
+        &mut self,
+        request: &mut CallRequest,
+        result: &mut Result<CallResponse, BoxError>,
+    ) -> Option<Self::Future> {
+        match result {
+            Ok(_) => {
+                self.budget.deposit();
+                None
+            }
+            Err(error) => {
+                let is_lost = error.downcast_ref().is_none_or(CallError::is_connection_loss);
+                self.retries(request, is_lost)
+            }
+        }
+    }
+
+    fn clone_request(&mut self, request: &CallRequest) -> Option<CallRequest> {
+        request.try_clone()
+    }
+}

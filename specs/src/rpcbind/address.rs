@@ -1,0 +1,124 @@
+//! Network identifiers and universal addresses (RFC 5665).
+
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    str::FromStr,
+};
+
+use rpcrdma::transport::Scheme;
+
+/// A network identifier (netid): a transport and an address family (RFC 5665 §5.1, RFC 8166 §5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Netid {
+    /// `tcp`: TCP over IPv4.
+    Tcp,
+    /// `tcp6`: TCP over IPv6.
+    Tcp6,
+    /// `rdma`: RPC-over-RDMA with IPv4 addresses.
+    Rdma,
+    /// `rdma6`: RPC-over-RDMA with IPv6 addresses.
+    Rdma6,
+}
+
+impl Netid {
+    /// Returns the netid of a listener with this scheme and address. iWARP in user space is RPC-over-RDMA.
+    #[must_use]
+    pub fn of(scheme: Scheme, ip: IpAddr) -> Self {
+        match (scheme, ip.is_ipv4()) {
+            (Scheme::Tcp, true) => Self::Tcp,
+            (Scheme::Tcp, false) => Self::Tcp6,
+            (_, true) => Self::Rdma,
+            (_, false) => Self::Rdma6,
+        }
+    }
+
+    /// Returns the netid as it is sent.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Tcp6 => "tcp6",
+            Self::Rdma => "rdma",
+            Self::Rdma6 => "rdma6",
+        }
+    }
+}
+
+impl fmt::Display for Netid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The universal address of a socket: its IP address, and the high and the low byte of its port as decimal numbers, separated by
+/// dots (RFC 5665 §5.2.3.3, §5.2.3.4). For example, `192.0.2.1.78.81` is port 20049 of `192.0.2.1`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UniversalAddr(pub SocketAddr);
+
+impl fmt::Display for UniversalAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [high, low] = self.0.port().to_be_bytes();
+        write!(f, "{}.{high}.{low}", self.0.ip())
+    }
+}
+
+/// The text is not a universal address of IP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadUniversalAddr(String);
+
+impl fmt::Display for BadUniversalAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is not a universal address of IP, expected ADDRESS.HIGH.LOW", self.0)
+    }
+}
+
+impl std::error::Error for BadUniversalAddr {}
+
+impl FromStr for UniversalAddr {
+    type Err = BadUniversalAddr;
+
+    fn from_str(text: &str) -> Result<Self, BadUniversalAddr> {
+        let parse = || {
+            let (rest, low) = text.rsplit_once('.')?;
+            let (ip, high) = rest.rsplit_once('.')?;
+            let byte = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit()).then(|| part.parse().ok())?;
+            Some(Self(SocketAddr::new(ip.parse().ok()?, u16::from_be_bytes([byte(high)?, byte(low)?]))))
+        };
+        parse().ok_or_else(|| BadUniversalAddr(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn universal_addresses() {
+        for (text, addr) in [
+            ("192.0.2.1.78.81", "192.0.2.1:20049"),
+            ("0.0.0.0.0.111", "0.0.0.0:111"),
+            ("::1.8.1", "[::1]:2049"),
+            ("2001:db8::7.255.255", "[2001:db8::7]:65535"),
+        ] {
+            let addr: SocketAddr = addr.parse().unwrap();
+            assert_eq!(text.parse(), Ok(UniversalAddr(addr)));
+            assert_eq!(UniversalAddr(addr).to_string(), text);
+        }
+        for bad in ["", "1", "1.2.3.4", "1.2.3.4.256.1", "1.2.3.4.1.+1", "a.b", "/run/rpcbind.sock", "1.2.3.4.1."] {
+            let error = bad.parse::<UniversalAddr>().unwrap_err().to_string();
+            assert!(error.contains("ADDRESS.HIGH.LOW"), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn netids() {
+        let [v4, v6]: [IpAddr; 2] = ["192.0.2.1", "::1"].map(|ip| ip.parse().unwrap());
+        let names = [(Scheme::Tcp, v4), (Scheme::Tcp, v6), (Scheme::Iwarp, v4), (Scheme::Iwarp, v6)]
+            .map(|(scheme, ip)| Netid::of(scheme, ip).to_string());
+        assert_eq!(names, ["tcp", "tcp6", "rdma", "rdma6"]);
+    }
+}

@@ -1,0 +1,150 @@
+//! A client of rpcbind.
+
+use std::{net::SocketAddr, time::Duration};
+
+use rpcrdma::{CallError, CallOptions, Channel, ConnectError, rpc::RpcError};
+
+use super::{
+    IPPROTO_TCP, Mapping, Netid, RPCB_PORT, Rpcb, UniversalAddr, pmap_vers::PmapVersClient, rpcbvers4::Rpcbvers4Client,
+};
+
+/// The local socket of rpcbind.
+#[cfg(unix)]
+const SOCKET: &str = "/run/rpcbind.sock";
+
+/// The timeout of connecting and of each call.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A client of rpcbind on one host, which registers the addresses of programs and looks them up (RFC 1833).
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use rpcrdma_specs::rpcbind::{Netid, Rpcbind};
+///
+/// let rpcbind = Rpcbind::connect("server.example").await?;
+/// if let Some(addr) = rpcbind.lookup(100_003, 3, Netid::Rdma).await? {
+///     println!("NFS version 3 over RDMA: {addr}");
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Rpcbind {
+    channel: Channel,
+}
+
+impl Rpcbind {
+    /// Connects to rpcbind on `host`, a name or an IP address, at TCP port 111.
+    ///
+    /// # Errors
+    /// See [`ConnectError`]. Connecting to each address of the host times out after 10 s.
+    pub async fn connect(host: &str) -> Result<Self, ConnectError> {
+        Self::connect_to_port(host, RPCB_PORT as u16).await
+    }
+
+    /// Connects to rpcbind on `host` at another TCP port.
+    ///
+    /// # Errors
+    /// See [`connect`](Self::connect).
+    pub async fn connect_to_port(host: &str, port: u16) -> Result<Self, ConnectError> {
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        let builder = Channel::builder().connect_timeout(TIMEOUT).call_timeout(TIMEOUT);
+        builder.connect(&format!("tcp://{host}:{port}")).await.map(Self::new)
+    }
+
+    /// Connects to rpcbind on this host, through `/run/rpcbind.sock`. Servers register themselves by this socket: rpcbind records
+    /// their user as the owner of a registration, and lets only the owner and the superuser remove it.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    #[cfg(unix)]
+    pub async fn local() -> Result<Self, ConnectError> {
+        let builder = Channel::builder().connect_timeout(TIMEOUT).call_timeout(TIMEOUT);
+        builder.connect_unix(SOCKET).await.map(Self::new)
+    }
+
+    /// Creates a client over a channel to rpcbind.
+    #[must_use]
+    pub fn new(channel: Channel) -> Self {
+        Self { channel }
+    }
+
+    /// Returns the address at which a version of a program is registered for a transport, or `None` if it is not.
+    ///
+    /// rpcbind answers for the transport of the question only, so this lists all registrations for the others
+    /// (RFC 1833 §2.2.1). A wildcard address is replaced by the address of rpcbind. A port mapper (version 2) knows TCP over IPv4
+    /// only.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn lookup(&self, program: u32, version: u32, netid: Netid) -> Result<Option<SocketAddr>, CallError> {
+        let peer = self.channel.info().peer_addr;
+        let client = Rpcbvers4Client::new(self.channel.clone());
+        let own = if peer.is_ipv4() { Netid::Tcp } else { Netid::Tcp6 };
+        let found = if netid == own && !peer.ip().is_unspecified() {
+            client.rpcbproc_getaddr(&entry(program, version, netid, "")).await.map(|addr| parse(addr.0.as_bytes()))
+        } else {
+            client.rpcbproc_dump().await.map(|list| {
+                let mut entries = list.0.into_iter().map(|node| node.rpcb_map);
+                let wanted = |entry: &Rpcb| {
+                    (entry.r_prog, entry.r_vers, entry.r_netid.as_bytes())
+                        == (program, version, netid.as_str().as_bytes())
+                };
+                entries.find(wanted).and_then(|map| parse(map.r_addr.as_bytes()))
+            })
+        };
+        let found = match found {
+            Err(CallError::Rpc { source: RpcError::ProgramMismatch { .. }, .. }) if netid == Netid::Tcp => {
+                let question = Mapping { prog: program, vers: version, prot: IPPROTO_TCP, port: 0 };
+                let port = PmapVersClient::new(self.channel.clone()).pmapproc_getport(&question).await?;
+                u16::try_from(port).ok().map(|port| SocketAddr::new(peer.ip(), port))
+            }
+            found => found?,
+        };
+        Ok(found
+            .filter(|addr| addr.port() != 0)
+            .map(|addr| if addr.ip().is_unspecified() { SocketAddr::new(peer.ip(), addr.port()) } else { addr }))
+    }
+
+    /// Registers the address of a version of a program for a transport. Returns `false` if rpcbind refused, for example because
+    /// another address is registered.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn register(
+        &self,
+        program: u32,
+        version: u32,
+        netid: Netid,
+        addr: SocketAddr,
+    ) -> Result<bool, CallError> {
+        let entry = entry(program, version, netid, &UniversalAddr(addr).to_string());
+        Rpcbvers4Client::new(self.channel.clone()).rpcbproc_set(&entry).await
+    }
+
+    /// Removes the registration of a version of a program for a transport. Returns `false` if there is none, or if rpcbind
+    /// refused.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn unregister(&self, program: u32, version: u32, netid: Netid) -> Result<bool, CallError> {
+        Rpcbvers4Client::new(self.channel.clone())
+            .rpcbproc_unset_with(&entry(program, version, netid, ""), CallOptions::new().repeatable())
+            .await
+    }
+}
+
+fn entry(program: u32, version: u32, netid: Netid, addr: &str) -> Rpcb {
+    Rpcb {
+        r_prog: program,
+        r_vers: version,
+        r_netid: netid.as_str().into(),
+        r_addr: addr.into(),
+        // rpcbind determines the owner itself.
+        r_owner: "".into(),
+    }
+}
+
+fn parse(addr: &[u8]) -> Option<SocketAddr> {
+    let addr: UniversalAddr = std::str::from_utf8(addr).ok()?.parse().ok()?;
+    Some(addr.0)
+}
