@@ -29,12 +29,18 @@ pub fn message_buf(pool: &BufferPool, len: usize) -> MessageBuf {
 
 /// Prepends `header` to `message`, in its headroom or, if that is too small, in a new buffer.
 // Works in place, because moving a message costs as much as copying a short header.
+#[inline]
 pub(super) fn attach(header: &[u8], message: &mut MessageBuf, pool: &BufferPool) {
     if !message.prepend(header) {
-        let mut moved = alone(header, message.len(), pool);
-        moved.append(message);
-        *message = moved;
+        attach_in_new_buffer(header, message, pool);
     }
+}
+
+#[cold]
+fn attach_in_new_buffer(header: &[u8], message: &mut MessageBuf, pool: &BufferPool) {
+    let mut moved = alone(header, message.len(), pool);
+    moved.append(message);
+    *message = moved;
 }
 
 /// Returns a message with only `header`, and room for `more` bytes.
