@@ -327,11 +327,14 @@ fn handle_call(
     payload: Option<(MessageBuf, bool)>,
     core: &mut ConnectionCore,
 ) {
-    let accepted = check_call(prefix.xid, &payload, core).and_then(|()| {
-        let (inline, continued) = payload.map_or((None, false), |(message, continued)| (Some(message), continued));
-        // RPC-over-RDMA v2 §6.2.4: one of the header's handles; any other is ignored.
-        let invalidate = invalidates.filter(|&handle| lists.names(handle));
-        core.accept(ArrivingCall { xid: prefix.xid, inline, continued, lists, invalidate })
+    let accepted = check_call(prefix.xid, &payload, core).and_then(|()| match payload {
+        Some((message, false)) if lists.is_empty() => core.accept_plain(prefix.xid, message),
+        payload => {
+            let (inline, continued) = payload.map_or((None, false), |(message, continued)| (Some(message), continued));
+            // RPC-over-RDMA v2 §6.2.4: one of the header's handles; any other is ignored.
+            let invalidate = invalidates.filter(|&handle| lists.names(handle));
+            core.accept(ArrivingCall { xid: prefix.xid, inline, continued, lists, invalidate })
+        }
     });
     if let Err((refusal, why)) = accepted {
         refuse(prefix, refusal, why, core);

@@ -57,6 +57,9 @@ impl WireV2 {
             Some((message, _)) if message_type(&message, xid) != Some(REPLY) => {
                 Err(CallFailure::BadReply("not an RPC reply with its header's XID".into()))
             }
+            Some((message, false)) if lists.is_empty() && call.is_plain() => {
+                return core.calls.answered_plain(slot, message, &mut core.shared);
+            }
             payload => {
                 let (message, continued) = payload.map_or((None, false), |(message, more)| (Some(message), more));
                 check_reply(call, message, continued, lists)

@@ -156,11 +156,13 @@ impl Wire for WireV2 {
     fn poll_work(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair, now: Instant) {
         self.outbox.grants.hold(core.served.held());
         self.outbox.grants.top_up(qp);
-        if let Err(error) = self.handshake.poll(self.heard, now, qp, &mut self.outbox, &mut core.shared) {
-            core.shared.fault.get_or_insert(error.into());
-        }
-        if !self.agreed && self.handshake.is_done() {
-            self.agree(core);
+        if !self.agreed {
+            if let Err(error) = self.handshake.poll(self.heard, now, qp, &mut self.outbox, &mut core.shared) {
+                core.shared.fault.get_or_insert(error.into());
+            }
+            if self.handshake.is_done() {
+                self.agree(core);
+            }
         }
         if let Some((xid, flags)) = self.outbox.half_sent() {
             if flags & RDMA2_F_RESPONSE == 0 && !core.calls.is_exposed(xid) {
