@@ -1,7 +1,6 @@
 //! The engine and the I/O of one connection, and the loop that drives them.
 
 use std::{
-    collections::VecDeque,
     sync::Arc,
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
@@ -10,7 +9,7 @@ use std::{
 use super::{
     catch_up::CatchUp,
     closing::LocalClose,
-    command::{BATCH, CallResult, DriverCommand, ReplyCommand, ResultSlot},
+    command::{BATCH, CallResult, CommandQueue, DriverCommand, ReplyCommand, ResultSlot},
     formats::CallFormats,
     inbound_calls::InboundCalls,
     io::EngineIo,
@@ -18,10 +17,7 @@ use super::{
     timer::Timer,
 };
 use crate::{
-    engine::{
-        CallId, CloseReason, Engine, EngineEvent, FormatChoice, IncomingCall, OutgoingCall, PeerLimits, ReplyToken,
-        earliest,
-    },
+    engine::{CallId, CloseReason, Engine, EngineEvent, FormatChoice, IncomingCall, PeerLimits, ReplyToken, earliest},
     hash::NumberMap,
     provider::DisconnectReason,
 };
@@ -91,7 +87,7 @@ pub(crate) struct DriverCore<I: EngineIo, U: InboundCalls> {
     limits: PeerLimits,
     formats: CallFormats,
     /// Commands taken from the port that were not executed yet.
-    commands: VecDeque<DriverCommand>,
+    commands: CommandQueue,
     /// The results of this round's finished calls. Delivered after the counters are published, because a caller may read them
     /// as soon as it has its result. Empty between rounds, like `wakers`; both are kept to reuse their memory.
     results: Vec<(ResultSlot, CallResult)>,
@@ -129,7 +125,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             is_unpublished: true,
             limits,
             formats: CallFormats::default(),
-            commands: VecDeque::new(),
+            commands: CommandQueue::default(),
             results: Vec::new(),
             wakers: Vec::new(),
         }
@@ -168,13 +164,15 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
                     self.finish(&reason);
                     return Poll::Ready(());
                 }
-                self.check_closing(&run);
+                if self.closing != LocalClose::Open {
+                    self.check_closing(&run);
+                }
             }
             if !self.results.is_empty() {
                 self.deliver_results();
             }
             // In the first round, the waker may be another one than that of the last poll.
-            let polled = if round == 0 || self.io.needs_poll() {
+            let polled = if round == 0 || self.io.needs_poll(&self.engine) {
                 self.io.poll(&mut self.engine, cx, run.has_woken_others)
             } else {
                 Poll::Pending
@@ -270,9 +268,14 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         }
         self.has_work = true;
         for _ in 0..BATCH {
-            let Some(command) = self.commands.pop_front() else { break };
+            let Some(command) = self.commands.pop() else { break };
             match command {
-                DriverCommand::Start { slot, call } => self.start(slot, call),
+                DriverCommand::Start { slot } => {
+                    if let Some(call) = self.commands.next_call() {
+                        let id = self.engine.start_call(call);
+                        self.calls.insert(id, slot);
+                    }
+                }
                 DriverCommand::Cancel { slot } => {
                     if let Some(id) = self.calls.id(slot) {
                         self.engine.cancel_call(id, now);
@@ -286,11 +289,6 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             }
         }
         true
-    }
-
-    fn start(&mut self, slot: ResultSlot, call: OutgoingCall) {
-        let id = self.engine.start_call(call);
-        self.calls.insert(id, slot);
     }
 
     fn answer(&mut self, token: ReplyToken, answer: ReplyCommand) {
@@ -366,7 +364,9 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
                 self.port.set_limits(limits);
             }
         }
-        self.port.publish_counters(self.engine.counters(), self.formats);
+        // The formats change only when a call finishes, which has a result.
+        let formats = (!self.results.is_empty()).then_some(&self.formats);
+        self.port.publish_counters(self.engine.counters(), formats);
     }
 
     /// Publishes the counters, delivers the results of finished calls, and wakes their callers.

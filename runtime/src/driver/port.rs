@@ -1,7 +1,6 @@
 //! The state shared by a connection's driver and its users: the queue of commands, and the slots for results.
 
 use std::{
-    collections::VecDeque,
     sync::OnceLock,
     task::{Context, Poll, Waker},
 };
@@ -9,7 +8,7 @@ use std::{
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use super::{
-    command::{CallResult, DriverCommand, ResultSlot},
+    command::{CallResult, CommandQueue, DriverCommand, ResultSlot},
     formats::CallFormats,
     sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError},
 };
@@ -29,7 +28,7 @@ enum SlotState {
 
 #[derive(Debug, Default)]
 struct PortInner {
-    commands: VecDeque<DriverCommand>,
+    commands: CommandQueue,
     slots: Vec<SlotState>,
     free: Option<u32>,
     /// `true` if the driver was woken for commands and has not taken them yet.
@@ -44,9 +43,24 @@ impl PortInner {
         }
     }
 
-    /// Queues a command. Returns `true` if the driver has to be woken for it.
-    fn queue(&mut self, command: DriverCommand) -> bool {
-        self.commands.push_back(command);
+    /// Returns a slot for a new call.
+    fn use_slot(&mut self) -> ResultSlot {
+        if let Some(index) = self.free
+            && let Some(state) = self.slots.get_mut(index as usize)
+        {
+            if let SlotState::Free { next } = *state {
+                self.free = next;
+            }
+            *state = SlotState::Waiting(None);
+            return ResultSlot(index);
+        }
+        let index = self.slots.len() as u32;
+        self.slots.push(SlotState::Waiting(None));
+        ResultSlot(index)
+    }
+
+    /// Records that a command was queued. Returns `true` if the driver has to be woken for it.
+    fn notify(&mut self) -> bool {
         !std::mem::replace(&mut self.is_notified, true)
     }
 }
@@ -118,8 +132,13 @@ impl DriverPort {
         }
     }
 
-    pub(super) fn publish_counters(&self, counters: ConnectionCounters, formats: CallFormats) {
-        *self.counters.lock().unwrap_or_else(PoisonError::into_inner) = (counters, formats);
+    /// Publishes the engine's counters, and the formats of calls unless they are unchanged.
+    pub(super) fn publish_counters(&self, counters: ConnectionCounters, formats: Option<&CallFormats>) {
+        let mut published = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        published.0 = counters;
+        if let Some(formats) = formats {
+            published.1.clone_from(formats);
+        }
     }
 
     pub(super) fn set_limits(&self, limits: PeerLimits) {
@@ -178,23 +197,9 @@ impl DriverPort {
             return Err(self.failure());
         }
         permit.forget();
-        let slot = match inner.free {
-            Some(index) => {
-                let state = inner.slots.get_mut(index as usize);
-                if let Some(SlotState::Free { next }) =
-                    state.map(|state| std::mem::replace(state, SlotState::Waiting(None)))
-                {
-                    inner.free = next;
-                }
-                ResultSlot(index)
-            }
-            None => {
-                let index = inner.slots.len() as u32;
-                inner.slots.push(SlotState::Waiting(None));
-                ResultSlot(index)
-            }
-        };
-        let wakes = inner.queue(DriverCommand::Start { slot, call });
+        let slot = inner.use_slot();
+        inner.commands.push_start(slot, call);
+        let wakes = inner.notify();
         drop(inner);
         if wakes {
             self.wake();
@@ -208,7 +213,8 @@ impl DriverPort {
         if inner.closed.is_some() {
             return;
         }
-        let wakes = inner.queue(command);
+        inner.commands.push(command);
+        let wakes = inner.notify();
         drop(inner);
         if wakes {
             self.wake();
@@ -216,7 +222,7 @@ impl DriverPort {
     }
 
     /// Swaps the queue with `commands`, which must be empty.
-    pub(crate) fn take(&self, commands: &mut VecDeque<DriverCommand>) {
+    pub(crate) fn take(&self, commands: &mut CommandQueue) {
         let mut inner = self.lock();
         inner.is_notified = false;
         std::mem::swap(&mut inner.commands, commands);
@@ -224,7 +230,7 @@ impl DriverPort {
 
     /// Returns commands that were taken but not executed to the front of the queue, so that [`close`](Self::close) reports their
     /// calls as unsent.
-    pub(super) fn give_back(&self, commands: &mut VecDeque<DriverCommand>) {
+    pub(super) fn give_back(&self, commands: &mut CommandQueue) {
         let mut inner = self.lock();
         commands.append(&mut inner.commands);
         std::mem::swap(&mut inner.commands, commands);
@@ -270,8 +276,9 @@ impl DriverPort {
                 Poll::Pending
             }
             SlotState::Done(_) => {
-                let done = std::mem::replace(state, SlotState::Abandoned);
-                inner.free_slot(slot.0);
+                let PortInner { slots, free, .. } = &mut *inner;
+                let Some(state) = slots.get_mut(slot.0 as usize) else { return Poll::Pending };
+                let done = std::mem::replace(state, SlotState::Free { next: free.replace(slot.0) });
                 drop(inner);
                 self.permits.add_permits(1);
                 match done {
@@ -298,7 +305,8 @@ impl DriverPort {
             SlotState::Waiting(_) => {
                 // Queued before the lock is released. Otherwise the call could end, and another one could start in the same slot
                 // before the cancellation.
-                let wakes = inner.queue(DriverCommand::Cancel { slot });
+                inner.commands.push(DriverCommand::Cancel { slot });
+                let wakes = inner.notify();
                 drop(inner);
                 if wakes {
                     self.wake();
@@ -319,10 +327,8 @@ impl DriverPort {
         let commands = std::mem::take(&mut inner.commands);
         let mut wakers = Vec::new();
         let mut unsent = vec![false; inner.slots.len()];
-        for command in &commands {
-            if let DriverCommand::Start { slot, .. } = command
-                && let Some(unsent) = unsent.get_mut(slot.0 as usize)
-            {
+        for slot in commands.unstarted() {
+            if let Some(unsent) = unsent.get_mut(slot.0 as usize) {
                 *unsent = true;
             }
         }
