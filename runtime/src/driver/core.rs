@@ -79,6 +79,8 @@ pub(crate) struct DriverCore<I: EngineIo, U: InboundCalls> {
     /// `true` if the engine has received commands, input or timeouts since its work was last posted.
     has_work: bool,
     last_active: Instant,
+    /// The earliest deadline when the last poll ended: the engine's, or the idle timeout. Only polls change it.
+    due: Option<Instant>,
     timer: Timer,
     catch_up: CatchUp,
     /// `true` if the engine has worked since its counters were last published.
@@ -101,6 +103,8 @@ struct PollState {
     now: Instant,
     /// `true` if this poll has woken other tasks. They run after this poll, so the provider must not spin.
     has_woken_others: bool,
+    /// `true` if a deadline had passed when this poll began.
+    is_late: bool,
     /// `true` if deadlines up to `now` are handled, because all input that arrived before them was processed.
     may_expire: bool,
 }
@@ -120,6 +124,8 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             closing: LocalClose::Open,
             has_work: true,
             last_active: Timer::now(),
+            // The first poll looks for deadlines that have passed.
+            due: Some(Timer::now()),
             timer: Timer::default(),
             catch_up: CatchUp::default(),
             is_unpublished: true,
@@ -140,8 +146,8 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.port.set_task(cx.waker());
         let now = Timer::now();
-        let mut run = PollState { now, has_woken_others: false, may_expire: true };
-        let is_late = self.overdue(now).is_some();
+        let is_late = self.due.is_some_and(|due| due <= now);
+        let mut run = PollState { now, has_woken_others: false, is_late, may_expire: true };
         if is_late {
             self.take_input(cx, &run);
         }
@@ -164,9 +170,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
                     self.finish(&reason);
                     return Poll::Ready(());
                 }
-                if self.closing != LocalClose::Open {
-                    self.check_closing(&run);
-                }
+                self.check_closing(&run);
             }
             if !self.results.is_empty() {
                 self.deliver_results();
@@ -187,13 +191,19 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             self.has_work = true;
             self.io.handle_input(&mut self.engine, BATCH);
         }
+        self.due = self.earliest_deadline();
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// Returns the earliest deadline that has passed by `now`: the engine's, or the idle timeout.
+    /// Returns the earliest deadline: the engine's, or the idle timeout.
+    fn earliest_deadline(&mut self) -> Option<Instant> {
+        earliest(self.engine.poll_timeout(), self.idle_at())
+    }
+
+    /// Returns the earliest deadline that has passed by `now`.
     fn overdue(&mut self, now: Instant) -> Option<Instant> {
-        earliest(self.engine.poll_timeout(), self.idle_at()).filter(|&due| due <= now)
+        self.earliest_deadline().filter(|&due| due <= now)
     }
 
     /// Processes the input that has arrived.
@@ -329,8 +339,11 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
 
     /// Disconnects if the connection is idle or drained, and treats it as lost if the peer does not close its side in time.
     fn check_closing(&mut self, run: &PollState) {
+        if !run.is_late && self.closing == LocalClose::Open {
+            return;
+        }
         let now = run.now;
-        if let Some(timeout) = self.config.idle_timeout.filter(|_| run.may_expire)
+        if let Some(timeout) = self.config.idle_timeout.filter(|_| run.is_late && run.may_expire)
             && self.idle_at().is_some_and(|at| at <= now)
         {
             self.close(CloseReason::Idle(timeout), now);
@@ -346,10 +359,8 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
 
     /// Sets the timer to the earliest deadline.
     fn arm(&mut self, now: Instant, task: &Waker) {
-        let due = match self.catch_up.until {
-            Some(until) => Some(until),
-            None => earliest(self.engine.poll_timeout(), self.idle_at()),
-        };
+        self.due = self.earliest_deadline();
+        let due = self.catch_up.until.or(self.due);
         self.timer.arm(earliest(due, self.closing.deadline()), now, task);
     }
 

@@ -187,6 +187,11 @@ impl LocalCalls {
         }
     }
 
+    /// Returns whether calls may wait to be sent.
+    pub(super) fn has_queued(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
     /// Returns the slot of the next call to send. Fails calls whose deadline has passed.
     pub(super) fn next_queued(&mut self, now: Instant, shared: &mut EngineShared) -> Option<u32> {
         while let Some(key) = self.queue.pop_front() {

@@ -32,7 +32,7 @@ impl Endpoint {
     pub(super) fn transmit(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> Poll<()> {
         let mut wrote = false;
         for _ in 0..WRITES {
-            if !self.output.is_begun() {
+            if self.has_unframed() && !self.output.is_begun() {
                 self.frame();
             }
             if self.output.is_empty() {
@@ -110,6 +110,13 @@ impl Endpoint {
         let seq = self.work.push_copied(*id, *signaled);
         self.output.mark(SendMark::Sends(seq));
         true
+    }
+
+    /// Returns `true` if there may be something to frame.
+    fn has_unframed(&self) -> bool {
+        let has_messages = !self.work.is_framed() || self.framed_responses < self.responses.len();
+        // Only an ending connection has anything else to send: a Terminate.
+        has_messages || self.phase != EndpointPhase::Open
     }
 
     /// Fills the batch.
