@@ -51,6 +51,7 @@ pub(super) fn alone(header: &[u8], more: usize, pool: &BufferPool) -> MessageBuf
 }
 
 /// Writes `xid` into an RPC message. Returns `false` if the message is too short to have an XID and a `msg_type`.
+#[inline]
 pub(super) fn set_xid(message: &mut MessageBuf, xid: u32) -> bool {
     if message.len() < 8 {
         return false;

@@ -71,8 +71,11 @@ impl MessageBuf {
     // A separate function, so that appending a word is small enough to be inlined.
     #[cold]
     #[inline(never)]
-    fn make_room(&mut self, end: usize) {
+    fn append_in_larger(&mut self, bytes: &[u8]) {
+        let end = self.end + bytes.len();
         self.memory.grow(end);
+        self.memory[self.end..end].copy_from_slice(bytes);
+        self.end = end;
     }
 
     /// Appends an array. The compiler knows the length and can emit a single store.
@@ -91,7 +94,7 @@ impl MessageBuf {
     pub(crate) fn append_zeros(&mut self, len: usize) {
         let end = self.end + len;
         if end > self.memory.len() {
-            self.make_room(end);
+            self.memory.grow(end);
         }
         self.memory[self.end..end].fill(0);
         self.end = end;
@@ -118,17 +121,18 @@ impl MessageBuf {
 
 impl Output for MessageBuf {
     /// Appends bytes, moving to larger memory if necessary.
-    #[inline]
+    // Always inlined: most callers append an array, whose length the compiler then knows.
+    #[allow(clippy::inline_always)]
+    #[inline(always)]
     fn append(&mut self, bytes: &[u8]) {
         let end = self.end + bytes.len();
         match self.memory.get_mut(self.end..end) {
-            Some(place) => place.copy_from_slice(bytes),
-            None => {
-                self.make_room(end);
-                self.memory[self.end..end].copy_from_slice(bytes);
+            Some(place) => {
+                place.copy_from_slice(bytes);
+                self.end = end;
             }
+            None => self.append_in_larger(bytes),
         }
-        self.end = end;
     }
 
     #[inline]
