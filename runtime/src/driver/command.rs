@@ -18,16 +18,14 @@ pub(crate) struct ResultSlot(pub(crate) u32);
 
 /// A command to the driver. Commands are executed in the order in which they were queued, so a cancellation never hits a later
 /// call in the same slot.
-// A reply is moved into the queue by value, because boxing it would require an allocation per call.
-#[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub(crate) enum DriverCommand {
     /// Starts the [next call](CommandQueue::next_call) of the queue. Its result goes to `slot`.
     Start { slot: ResultSlot },
     /// Cancels the call in `slot`, because its caller was dropped.
     Cancel { slot: ResultSlot },
-    /// Sends the reply of a handler that has finished.
-    Reply { token: ReplyToken, answer: ReplyCommand },
+    /// Sends the [next reply](CommandQueue::next_reply) of the queue, that of a handler that has finished.
+    Reply { token: ReplyToken },
     /// Reports that the last channel that held the connection open was dropped. The command counts as activity, and does nothing
     /// else.
     LetGo,
@@ -41,8 +39,11 @@ pub(crate) enum DriverCommand {
 #[derive(Debug, Default)]
 pub(crate) struct CommandQueue {
     commands: VecDeque<DriverCommand>,
-    /// The calls of the `Start` commands, in the same order. Apart from the commands, so that each is moved only once.
+    // Calls and replies are large. Apart from the commands, each is moved only once, and a command is small.
+    /// The calls of the `Start` commands, in the same order.
     calls: VecDeque<OutgoingCall>,
+    /// The replies of the `Reply` commands, in the same order.
+    replies: VecDeque<ReplyCommand>,
 }
 
 impl CommandQueue {
@@ -56,7 +57,13 @@ impl CommandQueue {
         self.commands.push_back(DriverCommand::Start { slot });
     }
 
-    /// Queues a command other than the start of a call.
+    /// Queues the reply to a call of the peer.
+    pub(super) fn push_reply(&mut self, token: ReplyToken, reply: ReplyCommand) {
+        self.replies.push_back(reply);
+        self.commands.push_back(DriverCommand::Reply { token });
+    }
+
+    /// Queues a command without a call or reply.
     pub(super) fn push(&mut self, command: DriverCommand) {
         self.commands.push_back(command);
     }
@@ -71,10 +78,16 @@ impl CommandQueue {
         self.calls.pop_front()
     }
 
+    /// Returns the reply of the `Reply` command that was popped last.
+    pub(super) fn next_reply(&mut self) -> Option<ReplyCommand> {
+        self.replies.pop_front()
+    }
+
     /// Appends all commands of `later`.
     pub(super) fn append(&mut self, later: &mut Self) {
         self.commands.append(&mut later.commands);
         self.calls.append(&mut later.calls);
+        self.replies.append(&mut later.replies);
     }
 
     /// Returns the slots of the calls that have not been started.

@@ -291,7 +291,11 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
                         self.engine.cancel_call(id, now);
                     }
                 }
-                DriverCommand::Reply { token, answer } => self.answer(token, answer),
+                DriverCommand::Reply { token } => {
+                    if let Some(answer) = self.commands.next_reply() {
+                        self.answer(token, answer);
+                    }
+                }
                 // Counted as activity above.
                 DriverCommand::LetGo => {}
                 DriverCommand::Drain => self.closing.drain(),

@@ -8,11 +8,11 @@ use std::{
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use super::{
-    command::{CallResult, CommandQueue, DriverCommand, ResultSlot},
+    command::{CallResult, CommandQueue, DriverCommand, ReplyCommand, ResultSlot},
     formats::CallFormats,
     sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError},
 };
-use crate::engine::{CallFailure, CloseReason, ConnectionCounters, OutgoingCall, PeerLimits};
+use crate::engine::{CallFailure, CloseReason, ConnectionCounters, OutgoingCall, PeerLimits, ReplyToken};
 
 #[derive(Debug)]
 enum SlotState {
@@ -31,8 +31,6 @@ struct PortInner {
     commands: CommandQueue,
     slots: Vec<SlotState>,
     free: Option<u32>,
-    /// `true` if the driver was woken for commands and has not taken them yet.
-    is_notified: bool,
     closed: Option<CloseReason>,
 }
 
@@ -58,17 +56,15 @@ impl PortInner {
         self.slots.push(SlotState::Waiting(None));
         ResultSlot(index)
     }
-
-    /// Records that a command was queued. Returns `true` if the driver has to be woken for it.
-    fn notify(&mut self) -> bool {
-        !std::mem::replace(&mut self.is_notified, true)
-    }
 }
 
 /// The queue of commands to a connection's driver, and the slots of results from it.
 #[derive(Debug)]
 pub(crate) struct DriverPort {
     inner: Mutex<PortInner>,
+    /// `true` if commands may be queued. Then the driver was woken, or has not been polled yet. Changed only under the lock of
+    /// `inner`.
+    has_commands: AtomicBool,
     /// `true` once the connection is closed. Readable without the lock of `inner`.
     closed: AtomicBool,
     /// Notified when the connection is closed.
@@ -92,6 +88,8 @@ impl DriverPort {
         let max_calls = max_calls.clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize));
         Self {
             inner: Mutex::default(),
+            // The first poll takes the lock, which orders it with callers that found no task to wake.
+            has_commands: AtomicBool::new(true),
             closed: AtomicBool::new(false),
             over: Notify::new(),
             permits: Semaphore::new(max_calls),
@@ -199,32 +197,47 @@ impl DriverPort {
         permit.forget();
         let slot = inner.use_slot();
         inner.commands.push_start(slot, call);
-        let wakes = inner.notify();
-        drop(inner);
-        if wakes {
-            self.wake();
-        }
+        self.notify(inner);
         Ok(slot)
     }
 
-    /// Queues a command other than the start of a call.
+    /// Queues the reply to a call of the peer.
+    pub(crate) fn reply(&self, token: ReplyToken, reply: ReplyCommand) {
+        let mut inner = self.lock();
+        if inner.closed.is_some() {
+            return;
+        }
+        inner.commands.push_reply(token, reply);
+        self.notify(inner);
+    }
+
+    /// Queues a command without a call or reply.
     pub(crate) fn send(&self, command: DriverCommand) {
         let mut inner = self.lock();
         if inner.closed.is_some() {
             return;
         }
         inner.commands.push(command);
-        let wakes = inner.notify();
+        self.notify(inner);
+    }
+
+    /// Wakes the driver for a command that was queued, unless it was woken for an earlier one and has not taken that yet.
+    fn notify(&self, inner: MutexGuard<'_, PortInner>) {
+        let is_first = !self.has_commands.swap(true, Ordering::Release);
         drop(inner);
-        if wakes {
+        if is_first {
             self.wake();
         }
     }
 
     /// Swaps the queue with `commands`, which must be empty.
     pub(crate) fn take(&self, commands: &mut CommandQueue) {
+        // A command that is queued later wakes the driver.
+        if !self.has_commands.load(Ordering::Acquire) {
+            return;
+        }
         let mut inner = self.lock();
-        inner.is_notified = false;
+        self.has_commands.store(false, Ordering::Relaxed);
         std::mem::swap(&mut inner.commands, commands);
     }
 
@@ -306,11 +319,7 @@ impl DriverPort {
                 // Queued before the lock is released. Otherwise the call could end, and another one could start in the same slot
                 // before the cancellation.
                 inner.commands.push(DriverCommand::Cancel { slot });
-                let wakes = inner.notify();
-                drop(inner);
-                if wakes {
-                    self.wake();
-                }
+                self.notify(inner);
             }
             SlotState::Free { .. } | SlotState::Abandoned => {}
         }
