@@ -110,7 +110,11 @@ impl LocalCall {
         (*phase, *xid, *sent, *answered) = (CallPhase::Queued, 0, false, false);
         (*offer, *choice, *segments) = (ReplyChunks::default(), FormatChoice::default(), 0);
         (*invalidates, *resends, *again) = (None, 0, false);
-        (*message, *seal, *outcome, *kept, *earlier) = (None, None, None, None, None);
+        *message = None;
+        *seal = None;
+        *outcome = None;
+        *kept = None;
+        *earlier = None;
         reduced.clear();
         chunks.clear();
         exposure.clear();

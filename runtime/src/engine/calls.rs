@@ -5,8 +5,8 @@ use std::{collections::VecDeque, time::Instant};
 use smallvec::SmallVec;
 
 use super::{
-    CallFailure, CallId, CloseReason, EngineEvent, FormatReason, IncomingReply, MessageFormat, MessagePayload,
-    OutgoingCall,
+    CallFailure, CallId, CloseReason, EngineEvent, FormatChoice, FormatReason, IncomingReply, MessageFormat,
+    MessagePayload, OutgoingCall,
     call::{CallPhase, CheckedReply, LocalCall},
     deadlines::{self, Deadlines},
     exposure::Purpose,
@@ -15,7 +15,6 @@ use super::{
 };
 use crate::{
     hash::NumberMap,
-    memory::MessageBuf,
     provider::{DisconnectReason, RegisterableMemory},
 };
 
@@ -276,18 +275,16 @@ impl LocalCalls {
     }
 
     /// Handles a reply without chunks, in one message, to a [plain](LocalCall::is_plain) call.
-    pub(super) fn answered_plain(&mut self, slot: u32, message: MessageBuf, shared: &mut EngineShared) {
+    pub(super) fn answered_plain(&mut self, slot: u32, payload: MessagePayload, shared: &mut EngineShared) {
         let id = CallId(self.slots.key(slot));
         let Some(call) = self.slots.get(slot) else { return };
         self.xids.remove(&call.xid);
         shared.counters.replies_received += 1;
-        let result = Ok(IncomingReply {
-            payload: MessagePayload::Inline(message),
-            writes: SmallVec::new(),
-            format: MessageFormat::Short,
-            reason: FormatReason::Fits,
-            call: call.choice,
-        });
+        let FormatChoice { format, reason } = match call.choice {
+            record @ FormatChoice { format: MessageFormat::Record, .. } => record,
+            _ => FormatChoice { format: MessageFormat::Short, reason: FormatReason::Fits },
+        };
+        let result = Ok(IncomingReply { payload, writes: SmallVec::new(), format, reason, call: call.choice });
         shared.events.push_back(EngineEvent::CallFinished { id, result });
         self.remove(slot);
     }

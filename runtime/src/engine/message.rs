@@ -53,16 +53,9 @@ pub(super) fn alone(header: &[u8], more: usize, pool: &BufferPool) -> MessageBuf
 /// Writes `xid` into an RPC message. Returns `false` if the message is too short to have an XID and a `msg_type`.
 #[inline]
 pub(super) fn set_xid(message: &mut MessageBuf, xid: u32) -> bool {
-    if message.len() < 8 {
-        return false;
-    }
-    match message.first_chunk_mut() {
-        Some(word) => {
-            *word = xid.to_be_bytes();
-            true
-        }
-        None => false,
-    }
+    let Some(words) = message.first_chunk_mut::<8>() else { return false };
+    words[..4].copy_from_slice(&xid.to_be_bytes());
+    true
 }
 
 /// Returns the `msg_type` of `payload` if its XID is `xid`.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     engine::{
-        CallFailure, Role, TransportError,
+        CallFailure, MessagePayload, Role, TransportError,
         answer::check_reply,
         call::CheckedReply,
         core::ConnectionCore,
@@ -90,7 +90,7 @@ impl WireV1 {
                 if let Some(len) = header_len.filter(|_| lists.is_empty() && call.is_plain()) {
                     message.advance(len);
                     self.credits.answered(credit);
-                    return core.calls.answered_plain(slot, message, &mut core.shared);
+                    return core.calls.answered_plain(slot, MessagePayload::Inline(message), &mut core.shared);
                 }
                 let inline = header_len.map(|len| {
                     message.advance(len);

@@ -3,7 +3,7 @@
 use super::WireV2;
 use crate::{
     engine::{
-        CallFailure, MessageFormat, ReverseDirection, TransportError,
+        CallFailure, MessageFormat, MessagePayload, ReverseDirection, TransportError,
         answer::check_reply,
         call::{CallPhase, LocalCall},
         core::ConnectionCore,
@@ -58,7 +58,7 @@ impl WireV2 {
                 Err(CallFailure::BadReply("not an RPC reply with its header's XID".into()))
             }
             Some((message, false)) if lists.is_empty() && call.is_plain() => {
-                return core.calls.answered_plain(slot, message, &mut core.shared);
+                return core.calls.answered_plain(slot, MessagePayload::Inline(message), &mut core.shared);
             }
             payload => {
                 let (message, continued) = payload.map_or((None, false), |(message, more)| (Some(message), more));
