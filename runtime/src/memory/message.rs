@@ -41,6 +41,7 @@ impl MessageBuf {
 
     /// Empties the message for other contents, with at most `headroom` bytes of headroom.
     pub(crate) fn reset(&mut self, headroom: usize) {
+        self.memory.restore();
         self.start = headroom.min(self.memory.len());
         self.end = self.start;
     }
@@ -71,11 +72,8 @@ impl MessageBuf {
     // A separate function, so that appending a word is small enough to be inlined.
     #[cold]
     #[inline(never)]
-    fn append_in_larger(&mut self, bytes: &[u8]) {
-        let end = self.end + bytes.len();
+    fn make_room(&mut self, end: usize) {
         self.memory.grow(end);
-        self.memory[self.end..end].copy_from_slice(bytes);
-        self.end = end;
     }
 
     /// Appends an array. The compiler knows the length and can emit a single store.
@@ -94,7 +92,7 @@ impl MessageBuf {
     pub(crate) fn append_zeros(&mut self, len: usize) {
         let end = self.end + len;
         if end > self.memory.len() {
-            self.memory.grow(end);
+            self.make_room(end);
         }
         self.memory[self.end..end].fill(0);
         self.end = end;
@@ -121,18 +119,17 @@ impl MessageBuf {
 
 impl Output for MessageBuf {
     /// Appends bytes, moving to larger memory if necessary.
-    // Always inlined: most callers append an array, whose length the compiler then knows.
-    #[allow(clippy::inline_always)]
-    #[inline(always)]
+    #[inline]
     fn append(&mut self, bytes: &[u8]) {
         let end = self.end + bytes.len();
         match self.memory.get_mut(self.end..end) {
-            Some(place) => {
-                place.copy_from_slice(bytes);
-                self.end = end;
+            Some(place) => place.copy_from_slice(bytes),
+            None => {
+                self.make_room(end);
+                self.memory[self.end..end].copy_from_slice(bytes);
             }
-            None => self.append_in_larger(bytes),
         }
+        self.end = end;
     }
 
     #[inline]

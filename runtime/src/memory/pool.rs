@@ -64,6 +64,13 @@ impl PayloadBuf {
         self.len = self.len.min(len);
     }
 
+    /// Grows a buffer from a pool to the whole of its memory.
+    pub(super) fn restore(&mut self) {
+        if let PayloadStorage::Heap(heap) = &self.storage {
+            self.len = heap.len();
+        }
+    }
+
     /// Grows the buffer to `len` bytes and keeps its contents. Moves to other memory from the same pool if necessary. Has no
     /// effect if the buffer is already longer. The contents of the new part are unspecified.
     pub fn grow(&mut self, len: usize) {

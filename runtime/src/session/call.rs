@@ -408,7 +408,7 @@ impl InboundCall {
         const HEADROOM: usize = 64;
         let incoming = &mut self.incoming;
         let has_chunks = !incoming.reply.write_chunks.is_empty() || incoming.reply.reply_chunk.is_some();
-        if has_chunks || self.context.connection.info.transport != Transport::Rdma {
+        if has_chunks {
             return None;
         }
         let MessagePayload::Inline(message) = &mut incoming.payload else { return None };
