@@ -2,7 +2,8 @@
 //!
 //! Headers, trailers, markers and small Sends are copied into a staging buffer. All other payload is referenced in place.
 //! A batch is framed once the previous one has been written completely. Data buffered for a peer that does not read is
-//! therefore bounded by [`BATCH`] and one FPDU, and requests posted in the meantime are batched.
+//! therefore bounded by [`BATCH`] and one FPDU, and requests posted in the meantime are batched. Small Sends are framed when they
+//! are posted, as long as nothing of the batch has been written.
 
 use std::{collections::VecDeque, io::IoSlice};
 
@@ -188,8 +189,10 @@ impl SendBatch {
         const ZEROS: [u8; 4] = [0; 4];
         let start = self.staged.len();
         self.staged.reserve(fpdu::LENGTH + ulpdu_len + ZEROS.len() + fpdu::CRC);
-        self.staged.extend_from_slice(&u16::try_from(ulpdu_len).unwrap_or(u16::MAX).to_be_bytes());
-        self.staged.extend_from_slice(header);
+        let mut head = [0; fpdu::LENGTH + ddp::UNTAGGED];
+        head[..fpdu::LENGTH].copy_from_slice(&u16::try_from(ulpdu_len).unwrap_or(u16::MAX).to_be_bytes());
+        head[fpdu::LENGTH..].copy_from_slice(header);
+        self.staged.extend_from_slice(&head);
         self.staged.extend_from_slice(payload);
         self.staged.extend_from_slice(&ZEROS);
         self.staged.truncate(start + fpdu::LENGTH + ulpdu_len + fpdu::pad(ulpdu_len));

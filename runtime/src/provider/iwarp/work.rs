@@ -169,3 +169,52 @@ impl WorkQueue {
         self.queue.get(usize::try_from(seq.checked_sub(self.first)?).ok()?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::provider::{MemoryHandle, RemoteMemory};
+
+    fn read(id: u64) -> WorkRequest {
+        let remote = RemoteMemory { handle: MemoryHandle(1), offset: 0 };
+        WorkRequest::Read { id: WrId(id), sink: MemoryHandle(2), sink_offset: 0, remote, len: 4 }
+    }
+
+    /// Returns the identifiers of the completions, and `true` for those of failures.
+    fn taken(completions: &mut Vec<Completion>) -> Vec<(u64, bool)> {
+        let id = |completion| match completion {
+            Completion::Sent { id } | Completion::Read { id } => (id.0, false),
+            Completion::Failed { id, error: WorkError::Flushed } => (id.0, true),
+            other => panic!("{other:?}"),
+        };
+        completions.drain(..).map(id).collect()
+    }
+
+    /// Copied Sends complete in the order posted, behind an RDMA Read in flight. Unsignaled ones report only failures.
+    #[test]
+    fn copied_sends_complete_in_order() {
+        let (mut work, mut done) = (WorkQueue::default(), Vec::new());
+        work.push_copied(WrId(1), true);
+        let second = work.push_copied(WrId(2), false);
+        work.finish_copied(second, &mut done);
+        assert_eq!(taken(&mut done), [(1, false)]);
+        assert!(work.is_empty());
+
+        work.push(read(3), false);
+        assert!(!work.is_framed());
+        let (seq, _) = work.current().unwrap();
+        work.framed();
+        assert!(work.is_framed());
+        work.push_copied(WrId(4), true);
+        let last = work.push_copied(WrId(5), false);
+        work.finish_copied(last, &mut done);
+        assert_eq!(taken(&mut done), []);
+        work.push_copied(WrId(6), false);
+        work.finish(seq, Ok(()), &mut done);
+        assert_eq!(taken(&mut done), [(3, false), (4, false)]);
+        work.flush(&mut done);
+        assert_eq!(taken(&mut done), [(6, true)]);
+    }
+}
