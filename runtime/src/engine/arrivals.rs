@@ -63,12 +63,10 @@ impl ConnectionCore {
 
     /// Accepts a call without chunks that arrived in one message, as nearly all do, and delivers it to the upper layer.
     pub(super) fn accept_plain(&mut self, xid: u32, message: MessageBuf) -> Result<(), CallRejection> {
-        if self.served.has_xid(xid) {
-            self.shared.discard(XID_IN_USE);
-            return Ok(());
-        }
         let max_inline = self.reply_room(&NO_CHUNKS)?;
-        self.served.take_plain(xid, message, max_inline, &mut self.shared);
+        if !self.served.take_plain(xid, message, max_inline, &mut self.shared) {
+            self.shared.discard(XID_IN_USE);
+        }
         Ok(())
     }
 

@@ -178,6 +178,7 @@ impl ServedCalls {
     ) -> Option<u32> {
         let ArrivingCall { xid, inline, continued, mut lists, invalidate } = call;
         let waits = pulls.len() > 0;
+        self.xids.insert(xid);
         // RFC 8166 §3.5, RPC-over-RDMA v2 §4.4.
         let format = match (&inline, continued, pulls.count()) {
             (None, ..) => MessageFormat::Long,
@@ -199,8 +200,18 @@ impl ServedCalls {
         (!waits).then_some(slot)
     }
 
-    /// Accepts a call without chunks that arrived in one message, and delivers it to the upper layer.
-    pub(super) fn take_plain(&mut self, xid: u32, message: MessageBuf, max_inline: u64, shared: &mut EngineShared) {
+    /// Accepts a call without chunks that arrived in one message, and delivers it to the upper layer. Returns `false` and drops
+    /// the call if another one with its XID is unanswered.
+    pub(super) fn take_plain(
+        &mut self,
+        xid: u32,
+        message: MessageBuf,
+        max_inline: u64,
+        shared: &mut EngineShared,
+    ) -> bool {
+        if !self.xids.insert(xid) {
+            return false;
+        }
         let (_, key) = self.insert(xid, ServedStage::Served, MessageFormat::Short, max_inline, None, shared);
         shared.events.push_back(EngineEvent::CallArrived(IncomingCall {
             token: ReplyToken(key),
@@ -211,9 +222,10 @@ impl ServedCalls {
             reply: ReplyPlan { max_inline, ..ReplyPlan::default() },
             charge: BudgetCharge::default(),
         }));
+        true
     }
 
-    /// Adds a call. Returns its slot and its key.
+    /// Adds a call whose XID was added. Returns its slot and its key.
     fn insert(
         &mut self,
         xid: u32,
@@ -225,7 +237,6 @@ impl ServedCalls {
     ) -> (u32, u64) {
         shared.counters.calls_received += 1;
         self.held += 1;
-        self.xids.insert(xid);
         let announced = stage == ServedStage::Served;
         self.calls.insert(ServedCall { xid, stage, format, max_inline, chunks, announced, delivered: false })
     }

@@ -224,7 +224,9 @@ fn bare_header(prefix: [u8; PREFIX_LEN], lists: [u8; BARE_LEN - PREFIX_LEN]) -> 
 }
 
 /// Posts a complete message.
-#[inline]
+// Always inlined, because a call would move the message once more.
+#[allow(clippy::inline_always)]
+#[inline(always)]
 fn post(
     message: MessageBuf,
     work: PostedFor,
