@@ -137,6 +137,7 @@ pub(super) enum OutgoingMessage {
 pub(super) struct ServedCalls {
     calls: GenerationalSlab<ServedCall>,
     /// Chunks of finished calls. Kept to reuse their memory.
+    #[allow(clippy::vec_box, reason = "the boxes move between this list and the calls")]
     spare: Vec<Box<ServedChunks>>,
     /// XIDs of unanswered calls. The peer chooses them; the number of Receives bounds their count.
     xids: NumberSet<u32>,
