@@ -82,7 +82,9 @@ pub(crate) fn taken(program: u32, version: u32, procedure: u32, peer: SocketAddr
 
 /// Records the name of the procedure.
 pub(crate) fn named(span: &Span, name: &'static str) {
-    span.record("otel.name", name).record("rpc.method", name);
+    if !span.is_disabled() {
+        span.record("otel.name", name).record("rpc.method", name);
+    }
 }
 
 /// Records the address of the peer.

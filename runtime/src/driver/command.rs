@@ -1,5 +1,7 @@
 //! The commands that a connection's users send to its driver.
 
+use std::collections::VecDeque;
+
 use crate::engine::{CallFailure, IncomingReply, OutgoingCall, OutgoingReply, ReplyToken};
 
 /// Number of commands, and of inputs, that are handled before the resulting work is posted. A larger batch would leave the
@@ -16,16 +18,14 @@ pub(crate) struct ResultSlot(pub(crate) u32);
 
 /// A command to the driver. Commands are executed in the order in which they were queued, so a cancellation never hits a later
 /// call in the same slot.
-// A call is moved into the queue by value, because boxing it would require an allocation per call.
-#[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub(crate) enum DriverCommand {
-    /// Starts the call whose result goes to `slot`.
-    Start { slot: ResultSlot, call: OutgoingCall },
+    /// Starts the [next call](CommandQueue::next_call) of the queue. Its result goes to `slot`.
+    Start { slot: ResultSlot },
     /// Cancels the call in `slot`, because its caller was dropped.
     Cancel { slot: ResultSlot },
-    /// Sends the reply of a handler that has finished.
-    Reply { token: ReplyToken, answer: ReplyCommand },
+    /// Sends the [next reply](CommandQueue::next_reply) of the queue, that of a handler that has finished.
+    Reply { token: ReplyToken },
     /// Reports that the last channel that held the connection open was dropped. The command counts as activity, and does nothing
     /// else.
     LetGo,
@@ -33,6 +33,70 @@ pub(crate) enum DriverCommand {
     Drain,
     /// Disconnects now.
     Disconnect,
+}
+
+/// Queued commands, in order.
+#[derive(Debug, Default)]
+pub(crate) struct CommandQueue {
+    commands: VecDeque<DriverCommand>,
+    // Calls and replies are large. Apart from the commands, each is moved only once, and a command is small.
+    /// The calls of the `Start` commands, in the same order.
+    calls: VecDeque<OutgoingCall>,
+    /// The replies of the `Reply` commands, in the same order.
+    replies: VecDeque<ReplyCommand>,
+}
+
+impl CommandQueue {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.commands.is_empty()
+    }
+
+    /// Queues the start of a call.
+    pub(super) fn push_start(&mut self, slot: ResultSlot, call: OutgoingCall) {
+        self.calls.push_back(call);
+        self.commands.push_back(DriverCommand::Start { slot });
+    }
+
+    /// Queues the reply to a call of the peer.
+    pub(super) fn push_reply(&mut self, token: ReplyToken, reply: ReplyCommand) {
+        self.replies.push_back(reply);
+        self.commands.push_back(DriverCommand::Reply { token });
+    }
+
+    /// Queues a command without a call or reply.
+    pub(super) fn push(&mut self, command: DriverCommand) {
+        self.commands.push_back(command);
+    }
+
+    /// Removes and returns the first command.
+    pub(crate) fn pop(&mut self) -> Option<DriverCommand> {
+        self.commands.pop_front()
+    }
+
+    /// Returns the call of the `Start` command that was popped last.
+    pub(crate) fn next_call(&mut self) -> Option<OutgoingCall> {
+        self.calls.pop_front()
+    }
+
+    /// Returns the reply of the `Reply` command that was popped last.
+    pub(super) fn next_reply(&mut self) -> Option<ReplyCommand> {
+        self.replies.pop_front()
+    }
+
+    /// Appends all commands of `later`.
+    pub(super) fn append(&mut self, later: &mut Self) {
+        self.commands.append(&mut later.commands);
+        self.calls.append(&mut later.calls);
+        self.replies.append(&mut later.replies);
+    }
+
+    /// Returns the slots of the calls that have not been started.
+    pub(super) fn unstarted(&self) -> impl Iterator<Item = ResultSlot> + '_ {
+        self.commands.iter().filter_map(|command| match command {
+            DriverCommand::Start { slot } => Some(*slot),
+            _ => None,
+        })
+    }
 }
 
 /// The reply to an inbound call.

@@ -1,7 +1,6 @@
 //! The engine and the I/O of one connection, and the loop that drives them.
 
 use std::{
-    collections::VecDeque,
     sync::Arc,
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
@@ -10,7 +9,7 @@ use std::{
 use super::{
     catch_up::CatchUp,
     closing::LocalClose,
-    command::{BATCH, CallResult, DriverCommand, ReplyCommand, ResultSlot},
+    command::{BATCH, CallResult, CommandQueue, DriverCommand, ReplyCommand, ResultSlot},
     formats::CallFormats,
     inbound_calls::InboundCalls,
     io::EngineIo,
@@ -18,10 +17,7 @@ use super::{
     timer::Timer,
 };
 use crate::{
-    engine::{
-        CallId, CloseReason, Engine, EngineEvent, FormatChoice, IncomingCall, OutgoingCall, PeerLimits, ReplyToken,
-        earliest,
-    },
+    engine::{CallId, CloseReason, Engine, EngineEvent, FormatChoice, IncomingCall, PeerLimits, ReplyToken, earliest},
     hash::NumberMap,
     provider::DisconnectReason,
 };
@@ -83,6 +79,8 @@ pub(crate) struct DriverCore<I: EngineIo, U: InboundCalls> {
     /// `true` if the engine has received commands, input or timeouts since its work was last posted.
     has_work: bool,
     last_active: Instant,
+    /// The earliest deadline when the last poll ended: the engine's, or the idle timeout. Only polls change it.
+    due: Option<Instant>,
     timer: Timer,
     catch_up: CatchUp,
     /// `true` if the engine has worked since its counters were last published.
@@ -91,7 +89,7 @@ pub(crate) struct DriverCore<I: EngineIo, U: InboundCalls> {
     limits: PeerLimits,
     formats: CallFormats,
     /// Commands taken from the port that were not executed yet.
-    commands: VecDeque<DriverCommand>,
+    commands: CommandQueue,
     /// The results of this round's finished calls. Delivered after the counters are published, because a caller may read them
     /// as soon as it has its result. Empty between rounds, like `wakers`; both are kept to reuse their memory.
     results: Vec<(ResultSlot, CallResult)>,
@@ -105,6 +103,8 @@ struct PollState {
     now: Instant,
     /// `true` if this poll has woken other tasks. They run after this poll, so the provider must not spin.
     has_woken_others: bool,
+    /// `true` if a deadline had passed when this poll began.
+    is_late: bool,
     /// `true` if deadlines up to `now` are handled, because all input that arrived before them was processed.
     may_expire: bool,
 }
@@ -124,12 +124,14 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             closing: LocalClose::Open,
             has_work: true,
             last_active: Timer::now(),
+            // The first poll looks for deadlines that have passed.
+            due: Some(Timer::now()),
             timer: Timer::default(),
             catch_up: CatchUp::default(),
             is_unpublished: true,
             limits,
             formats: CallFormats::default(),
-            commands: VecDeque::new(),
+            commands: CommandQueue::default(),
             results: Vec::new(),
             wakers: Vec::new(),
         }
@@ -144,8 +146,8 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.port.set_task(cx.waker());
         let now = Timer::now();
-        let mut run = PollState { now, has_woken_others: false, may_expire: true };
-        let is_late = self.overdue(now).is_some();
+        let is_late = self.due.is_some_and(|due| due <= now);
+        let mut run = PollState { now, has_woken_others: false, is_late, may_expire: true };
         if is_late {
             self.take_input(cx, &run);
         }
@@ -174,7 +176,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
                 self.deliver_results();
             }
             // In the first round, the waker may be another one than that of the last poll.
-            let polled = if round == 0 || self.io.needs_poll() {
+            let polled = if round == 0 || self.io.needs_poll(&self.engine) {
                 self.io.poll(&mut self.engine, cx, run.has_woken_others)
             } else {
                 Poll::Pending
@@ -189,13 +191,19 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             self.has_work = true;
             self.io.handle_input(&mut self.engine, BATCH);
         }
+        self.due = self.earliest_deadline();
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// Returns the earliest deadline that has passed by `now`: the engine's, or the idle timeout.
+    /// Returns the earliest deadline: the engine's, or the idle timeout.
+    fn earliest_deadline(&mut self) -> Option<Instant> {
+        earliest(self.engine.poll_timeout(), self.idle_at())
+    }
+
+    /// Returns the earliest deadline that has passed by `now`.
     fn overdue(&mut self, now: Instant) -> Option<Instant> {
-        earliest(self.engine.poll_timeout(), self.idle_at()).filter(|&due| due <= now)
+        self.earliest_deadline().filter(|&due| due <= now)
     }
 
     /// Processes the input that has arrived.
@@ -270,15 +278,24 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         }
         self.has_work = true;
         for _ in 0..BATCH {
-            let Some(command) = self.commands.pop_front() else { break };
+            let Some(command) = self.commands.pop() else { break };
             match command {
-                DriverCommand::Start { slot, call } => self.start(slot, call),
+                DriverCommand::Start { slot } => {
+                    if let Some(call) = self.commands.next_call() {
+                        let id = self.engine.start_call(call);
+                        self.calls.insert(id, slot);
+                    }
+                }
                 DriverCommand::Cancel { slot } => {
                     if let Some(id) = self.calls.id(slot) {
                         self.engine.cancel_call(id, now);
                     }
                 }
-                DriverCommand::Reply { token, answer } => self.answer(token, answer),
+                DriverCommand::Reply { token } => {
+                    if let Some(answer) = self.commands.next_reply() {
+                        self.answer(token, answer);
+                    }
+                }
                 // Counted as activity above.
                 DriverCommand::LetGo => {}
                 DriverCommand::Drain => self.closing.drain(),
@@ -286,11 +303,6 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             }
         }
         true
-    }
-
-    fn start(&mut self, slot: ResultSlot, call: OutgoingCall) {
-        let id = self.engine.start_call(call);
-        self.calls.insert(id, slot);
     }
 
     fn answer(&mut self, token: ReplyToken, answer: ReplyCommand) {
@@ -331,8 +343,11 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
 
     /// Disconnects if the connection is idle or drained, and treats it as lost if the peer does not close its side in time.
     fn check_closing(&mut self, run: &PollState) {
+        if !run.is_late && self.closing == LocalClose::Open {
+            return;
+        }
         let now = run.now;
-        if let Some(timeout) = self.config.idle_timeout.filter(|_| run.may_expire)
+        if let Some(timeout) = self.config.idle_timeout.filter(|_| run.is_late && run.may_expire)
             && self.idle_at().is_some_and(|at| at <= now)
         {
             self.close(CloseReason::Idle(timeout), now);
@@ -348,10 +363,8 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
 
     /// Sets the timer to the earliest deadline.
     fn arm(&mut self, now: Instant, task: &Waker) {
-        let due = match self.catch_up.until {
-            Some(until) => Some(until),
-            None => earliest(self.engine.poll_timeout(), self.idle_at()),
-        };
+        self.due = self.earliest_deadline();
+        let due = self.catch_up.until.or(self.due);
         self.timer.arm(earliest(due, self.closing.deadline()), now, task);
     }
 
@@ -366,7 +379,9 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
                 self.port.set_limits(limits);
             }
         }
-        self.port.publish_counters(self.engine.counters(), self.formats);
+        // The formats change only when a call finishes, which has a result.
+        let formats = (!self.results.is_empty()).then_some(&self.formats);
+        self.port.publish_counters(self.engine.counters(), formats);
     }
 
     /// Publishes the counters, delivers the results of finished calls, and wakes their callers.

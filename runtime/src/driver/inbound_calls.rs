@@ -8,7 +8,7 @@ use crate::engine::{CloseReason, IncomingCall, ReplyToken};
 /// The handlers of the peer's calls on one connection.
 pub(crate) trait InboundCalls: Send + 'static {
     /// Handles a call that has arrived. A reply that is returned goes out with the next Sends. A later reply is sent with
-    /// [`DriverCommand::Reply`](super::command::DriverCommand::Reply).
+    /// [`DriverPort::reply`].
     fn call(&mut self, call: IncomingCall, port: &Arc<DriverPort>) -> Option<ReplyCommand>;
 
     /// Reports that the reply to a call was sent, or could not be sent.

@@ -22,7 +22,7 @@ pub(crate) trait EngineIo: Send + 'static {
     fn poll(&mut self, engine: &mut Self::Engine, cx: &mut Context<'_>, others: bool) -> Poll<()>;
 
     /// Returns `false` if another [`poll`](Self::poll) with the same waker would find nothing to do.
-    fn needs_poll(&self) -> bool {
+    fn needs_poll(&self, _engine: &Self::Engine) -> bool {
         true
     }
 
@@ -58,7 +58,7 @@ impl<Q: QueuePair> EngineIo for RdmaIo<Q> {
         self.queue_pair.poll(cx, &mut self.completed)
     }
 
-    fn needs_poll(&self) -> bool {
+    fn needs_poll(&self, _engine: &Connection) -> bool {
         self.queue_pair.needs_poll()
     }
 

@@ -1,7 +1,6 @@
 //! The state shared by a connection's driver and its users: the queue of commands, and the slots for results.
 
 use std::{
-    collections::VecDeque,
     sync::OnceLock,
     task::{Context, Poll, Waker},
 };
@@ -9,11 +8,11 @@ use std::{
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use super::{
-    command::{CallResult, DriverCommand, ResultSlot},
+    command::{CallResult, CommandQueue, DriverCommand, ReplyCommand, ResultSlot},
     formats::CallFormats,
     sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError},
 };
-use crate::engine::{CallFailure, CloseReason, ConnectionCounters, OutgoingCall, PeerLimits};
+use crate::engine::{CallFailure, CloseReason, ConnectionCounters, OutgoingCall, PeerLimits, ReplyToken};
 
 #[derive(Debug)]
 enum SlotState {
@@ -29,11 +28,9 @@ enum SlotState {
 
 #[derive(Debug, Default)]
 struct PortInner {
-    commands: VecDeque<DriverCommand>,
+    commands: CommandQueue,
     slots: Vec<SlotState>,
     free: Option<u32>,
-    /// `true` if the driver was woken for commands and has not taken them yet.
-    is_notified: bool,
     closed: Option<CloseReason>,
 }
 
@@ -44,10 +41,20 @@ impl PortInner {
         }
     }
 
-    /// Queues a command. Returns `true` if the driver has to be woken for it.
-    fn queue(&mut self, command: DriverCommand) -> bool {
-        self.commands.push_back(command);
-        !std::mem::replace(&mut self.is_notified, true)
+    /// Returns a slot for a new call.
+    fn use_slot(&mut self) -> ResultSlot {
+        if let Some(index) = self.free
+            && let Some(state) = self.slots.get_mut(index as usize)
+        {
+            if let SlotState::Free { next } = *state {
+                self.free = next;
+            }
+            *state = SlotState::Waiting(None);
+            return ResultSlot(index);
+        }
+        let index = self.slots.len() as u32;
+        self.slots.push(SlotState::Waiting(None));
+        ResultSlot(index)
     }
 }
 
@@ -55,6 +62,9 @@ impl PortInner {
 #[derive(Debug)]
 pub(crate) struct DriverPort {
     inner: Mutex<PortInner>,
+    /// `true` if commands may be queued. Then the driver was woken, or has not been polled yet. Changed only under the lock of
+    /// `inner`.
+    has_commands: AtomicBool,
     /// `true` once the connection is closed. Readable without the lock of `inner`.
     closed: AtomicBool,
     /// Notified when the connection is closed.
@@ -78,6 +88,8 @@ impl DriverPort {
         let max_calls = max_calls.clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize));
         Self {
             inner: Mutex::default(),
+            // The first poll takes the lock, which orders it with callers that found no task to wake.
+            has_commands: AtomicBool::new(true),
             closed: AtomicBool::new(false),
             over: Notify::new(),
             permits: Semaphore::new(max_calls),
@@ -118,8 +130,13 @@ impl DriverPort {
         }
     }
 
-    pub(super) fn publish_counters(&self, counters: ConnectionCounters, formats: CallFormats) {
-        *self.counters.lock().unwrap_or_else(PoisonError::into_inner) = (counters, formats);
+    /// Publishes the engine's counters, and the formats of calls unless they are unchanged.
+    pub(super) fn publish_counters(&self, counters: ConnectionCounters, formats: Option<&CallFormats>) {
+        let mut published = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        published.0 = counters;
+        if let Some(formats) = formats {
+            published.1.clone_from(formats);
+        }
     }
 
     pub(super) fn set_limits(&self, limits: PeerLimits) {
@@ -178,53 +195,55 @@ impl DriverPort {
             return Err(self.failure());
         }
         permit.forget();
-        let slot = match inner.free {
-            Some(index) => {
-                let state = inner.slots.get_mut(index as usize);
-                if let Some(SlotState::Free { next }) =
-                    state.map(|state| std::mem::replace(state, SlotState::Waiting(None)))
-                {
-                    inner.free = next;
-                }
-                ResultSlot(index)
-            }
-            None => {
-                let index = inner.slots.len() as u32;
-                inner.slots.push(SlotState::Waiting(None));
-                ResultSlot(index)
-            }
-        };
-        let wakes = inner.queue(DriverCommand::Start { slot, call });
-        drop(inner);
-        if wakes {
-            self.wake();
-        }
+        let slot = inner.use_slot();
+        inner.commands.push_start(slot, call);
+        self.notify(inner);
         Ok(slot)
     }
 
-    /// Queues a command other than the start of a call.
+    /// Queues the reply to a call of the peer.
+    pub(crate) fn reply(&self, token: ReplyToken, reply: ReplyCommand) {
+        let mut inner = self.lock();
+        if inner.closed.is_some() {
+            return;
+        }
+        inner.commands.push_reply(token, reply);
+        self.notify(inner);
+    }
+
+    /// Queues a command without a call or reply.
     pub(crate) fn send(&self, command: DriverCommand) {
         let mut inner = self.lock();
         if inner.closed.is_some() {
             return;
         }
-        let wakes = inner.queue(command);
+        inner.commands.push(command);
+        self.notify(inner);
+    }
+
+    /// Wakes the driver for a command that was queued, unless it was woken for an earlier one and has not taken that yet.
+    fn notify(&self, inner: MutexGuard<'_, PortInner>) {
+        let is_first = !self.has_commands.swap(true, Ordering::Release);
         drop(inner);
-        if wakes {
+        if is_first {
             self.wake();
         }
     }
 
     /// Swaps the queue with `commands`, which must be empty.
-    pub(crate) fn take(&self, commands: &mut VecDeque<DriverCommand>) {
+    pub(crate) fn take(&self, commands: &mut CommandQueue) {
+        // A command that is queued later wakes the driver.
+        if !self.has_commands.load(Ordering::Acquire) {
+            return;
+        }
         let mut inner = self.lock();
-        inner.is_notified = false;
+        self.has_commands.store(false, Ordering::Relaxed);
         std::mem::swap(&mut inner.commands, commands);
     }
 
     /// Returns commands that were taken but not executed to the front of the queue, so that [`close`](Self::close) reports their
     /// calls as unsent.
-    pub(super) fn give_back(&self, commands: &mut VecDeque<DriverCommand>) {
+    pub(super) fn give_back(&self, commands: &mut CommandQueue) {
         let mut inner = self.lock();
         commands.append(&mut inner.commands);
         std::mem::swap(&mut inner.commands, commands);
@@ -270,8 +289,9 @@ impl DriverPort {
                 Poll::Pending
             }
             SlotState::Done(_) => {
-                let done = std::mem::replace(state, SlotState::Abandoned);
-                inner.free_slot(slot.0);
+                let PortInner { slots, free, .. } = &mut *inner;
+                let Some(state) = slots.get_mut(slot.0 as usize) else { return Poll::Pending };
+                let done = std::mem::replace(state, SlotState::Free { next: free.replace(slot.0) });
                 drop(inner);
                 self.permits.add_permits(1);
                 match done {
@@ -298,11 +318,8 @@ impl DriverPort {
             SlotState::Waiting(_) => {
                 // Queued before the lock is released. Otherwise the call could end, and another one could start in the same slot
                 // before the cancellation.
-                let wakes = inner.queue(DriverCommand::Cancel { slot });
-                drop(inner);
-                if wakes {
-                    self.wake();
-                }
+                inner.commands.push(DriverCommand::Cancel { slot });
+                self.notify(inner);
             }
             SlotState::Free { .. } | SlotState::Abandoned => {}
         }
@@ -319,10 +336,8 @@ impl DriverPort {
         let commands = std::mem::take(&mut inner.commands);
         let mut wakers = Vec::new();
         let mut unsent = vec![false; inner.slots.len()];
-        for command in &commands {
-            if let DriverCommand::Start { slot, .. } = command
-                && let Some(unsent) = unsent.get_mut(slot.0 as usize)
-            {
+        for slot in commands.unstarted() {
+            if let Some(unsent) = unsent.get_mut(slot.0 as usize) {
                 *unsent = true;
             }
         }

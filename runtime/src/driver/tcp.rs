@@ -67,21 +67,23 @@ pub(crate) struct TcpIo<S = TcpStream> {
     stream: S,
     /// The engine of a byte stream posts no work.
     port: (),
+    /// The last poll has sent all output and registered its waker for input.
+    is_settled: bool,
 }
 
 impl<S: ByteStream> TcpIo<S> {
     pub(crate) fn new(stream: S) -> Self {
-        Self { stream, port: () }
+        Self { stream, port: (), is_settled: false }
     }
 
-    /// Sends as much as possible without waiting.
-    fn send(&mut self, engine: &mut StreamConnection, cx: &mut Context<'_>) -> io::Result<()> {
+    /// Sends as much as possible without waiting. Returns `true` if nothing is left to send.
+    fn send(&mut self, engine: &mut StreamConnection, cx: &mut Context<'_>) -> io::Result<bool> {
         for _ in 0..MAX_CALLS {
-            let slices = engine.output();
-            if slices.is_empty() {
+            if !engine.has_output() {
                 break;
             }
-            let Poll::Ready(sent) = self.stream.poll_write(&slices, cx) else { return Ok(()) };
+            let slices = engine.output();
+            let Poll::Ready(sent) = self.stream.poll_write(&slices, cx) else { return Ok(false) };
             drop(slices);
             match sent {
                 Ok(len) => engine.sent(len),
@@ -89,7 +91,9 @@ impl<S: ByteStream> TcpIo<S> {
                 Err(error) => return Err(error),
             }
         }
-        if let Poll::Ready(done) = self.stream.poll_flush(cx) {
+        let flushed = self.stream.poll_flush(cx);
+        let is_flushed = flushed.is_ready();
+        if let Poll::Ready(done) = flushed {
             done?;
         }
         if engine.wants_shutdown()
@@ -98,16 +102,16 @@ impl<S: ByteStream> TcpIo<S> {
             done?;
             engine.shut_down();
         }
-        Ok(())
+        Ok(is_flushed && !engine.has_output())
     }
 
-    /// Receives the available data, until the engine has to process it.
-    fn receive(&mut self, engine: &mut StreamConnection, cx: &mut Context<'_>) -> io::Result<()> {
+    /// Receives the available data, until the engine has to process it. Returns `true` if the stream has no more data for now.
+    fn receive(&mut self, engine: &mut StreamConnection, cx: &mut Context<'_>) -> io::Result<bool> {
         for _ in 0..MAX_CALLS {
             if !engine.wants_input() || (engine.has_input() && engine.missing() == 0) {
                 break;
             }
-            let Poll::Ready(received) = self.stream.poll_read(&mut engine.room(), cx) else { break };
+            let Poll::Ready(received) = self.stream.poll_read(&mut engine.room(), cx) else { return Ok(true) };
             match received {
                 Ok(0) => {
                     engine.ended();
@@ -118,7 +122,7 @@ impl<S: ByteStream> TcpIo<S> {
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(false)
     }
 }
 
@@ -130,16 +134,24 @@ impl<S: ByteStream> EngineIo for TcpIo<S> {
     }
 
     fn poll(&mut self, engine: &mut StreamConnection, cx: &mut Context<'_>, _others: bool) -> Poll<()> {
-        let before = engine.counters();
+        let before = engine.bytes_moved();
+        self.is_settled = true;
         for done in [self.send(engine, cx), self.receive(engine, cx)] {
-            if let Err(error) = done {
-                engine.connection_lost(DisconnectReason::Transport(error.into()));
+            match done {
+                Ok(done) => self.is_settled &= done,
+                Err(error) => {
+                    self.is_settled = false;
+                    engine.connection_lost(DisconnectReason::Transport(error.into()));
+                }
             }
         }
-        let after = engine.counters();
         // A reply that was sent completely produces an engine event, and may make room for more work.
-        let moved = (before.bytes_sent, before.bytes_received) != (after.bytes_sent, after.bytes_received);
+        let moved = before != engine.bytes_moved();
         if moved || engine.is_pending() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn needs_poll(&self, engine: &StreamConnection) -> bool {
+        !self.is_settled || engine.has_output() || engine.wants_shutdown() || engine.is_pending()
     }
 
     fn has_input(&self, engine: &StreamConnection) -> bool {

@@ -5,10 +5,15 @@ use super::{
     core::ConnectionCore,
     fetch::{ReadChunkFetch, ReadChunkFetches, overflows},
     lists::ChunkLists,
-    served::ArrivingCall,
+    served::{ArrivingCall, NO_CHUNKS},
     shared::EngineShared,
     types::DEFAULT_CONTINUED,
 };
+use crate::memory::MessageBuf;
+
+/// Reason why a call is discarded whose XID another call has.
+const XID_IN_USE: &str = "a call with its XID is in progress";
+
 /// Reason why a call is rejected: the error for its sender, and a text for the log.
 pub(super) type CallRejection = (TransportError, &'static str);
 
@@ -24,7 +29,7 @@ impl ConnectionCore {
         let ArrivingCall { xid, inline, continued, lists, .. } = &call;
         // Two calls with one XID are not allowed, because their replies could not be told apart.
         if self.served.has_xid(*xid) {
-            self.shared.discard("a call with its XID is in progress");
+            self.shared.discard(XID_IN_USE);
             return Ok(());
         }
         check_counts(lists, &self.shared)?;
@@ -49,20 +54,35 @@ impl ConnectionCore {
                 ));
             }
         }
-        // RFC 8166 §4.3.2.2, §4.3.3, RPC-over-RDMA v2 §4.3.6: the reply repeats the Write list and the Reply chunk. The last
-        // message of a continued reply also carries payload.
-        let rules = &self.shared.rules;
-        let room = self.shared.send_threshold.checked_sub(lists.reply_header_len(rules.prefix));
-        let least = if rules.continuation { 4 } else { 0 };
-        let Some(max_inline) = room.filter(|&room| room >= least) else {
-            // A segment takes 16 bytes, or 24 in a chunk of its own. 64 bytes remain for the rest of the header.
-            let max = u32::try_from(self.shared.send_threshold.saturating_sub(64) / 24).unwrap_or(u32::MAX);
-            return Err((TransportError::Segments { max }, "the segments do not fit in the reply's header"));
-        };
+        let max_inline = self.reply_room(lists)?;
         if let Some(slot) = self.served.take(call, fetches, max_inline, &mut self.shared) {
             self.arrived(slot);
         }
         Ok(())
+    }
+
+    /// Accepts a call without chunks that arrived in one message, as nearly all do, and delivers it to the upper layer.
+    pub(super) fn accept_plain(&mut self, xid: u32, message: MessageBuf) -> Result<(), CallRejection> {
+        let max_inline = self.reply_room(&NO_CHUNKS)?;
+        if !self.served.take_plain(xid, message, max_inline, &mut self.shared) {
+            self.shared.discard(XID_IN_USE);
+        }
+        Ok(())
+    }
+
+    /// Returns the maximum length in bytes of a payload stream in the last or only message of a reply with these chunks.
+    // RFC 8166 §4.3.2.2, §4.3.3, RPC-over-RDMA v2 §4.3.6: the reply repeats the Write list and the Reply chunk. The last message
+    // of a continued reply also carries payload.
+    #[inline]
+    fn reply_room(&self, lists: &ChunkLists) -> Result<u64, CallRejection> {
+        let rules = &self.shared.rules;
+        let room = self.shared.send_threshold.checked_sub(lists.reply_header_len(rules.prefix));
+        let least = if rules.continuation { 4 } else { 0 };
+        room.filter(|&room| room >= least).ok_or_else(|| {
+            // A segment takes 16 bytes, or 24 in a chunk of its own. 64 bytes remain for the rest of the header.
+            let max = u32::try_from(self.shared.send_threshold.saturating_sub(64) / 24).unwrap_or(u32::MAX);
+            (TransportError::Segments { max }, "the segments do not fit in the reply's header")
+        })
     }
 
     /// Returns whether calls from the peer may be continued.

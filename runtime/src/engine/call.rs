@@ -17,9 +17,10 @@ use crate::{
 };
 
 /// Phase of a local call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum CallPhase {
     /// The call waits for a credit.
+    #[default]
     Queued,
     /// The call was sent, and its memory is exposed.
     Sent,
@@ -32,7 +33,8 @@ pub(super) enum CallPhase {
     Abandoned,
 }
 
-#[derive(Debug)]
+/// State of a local call. Large, so it is reused in place: [`begin`](Self::begin) and [`end`](Self::end).
+#[derive(Debug, Default)]
 pub(super) struct LocalCall {
     pub(super) phase: CallPhase,
     pub(super) xid: u32,
@@ -67,31 +69,60 @@ pub(super) struct LocalCall {
 }
 
 impl LocalCall {
-    /// Creates a call that waits to be sent.
-    pub(super) fn new(call: OutgoingCall) -> Self {
-        Self {
-            phase: CallPhase::Queued,
-            xid: 0,
-            sent: false,
-            answered: false,
-            message: Some(call.message),
-            reduced: call.reduced,
-            max_inline: call.reply.max_inline,
-            chunks: call.reply.chunks,
-            offer: ReplyChunks::default(),
-            deadline: call.deadline,
-            exposure: CallRegions::default(),
-            outcome: None,
-            policy: call.policy,
-            seal: call.seal,
-            choice: FormatChoice::default(),
-            segments: 0,
-            invalidates: None,
-            kept: None,
-            resends: 0,
-            again: false,
-            earlier: None,
-        }
+    /// Begins a call, which waits to be sent.
+    pub(super) fn begin(&mut self, call: OutgoingCall) {
+        let OutgoingCall { message, reduced, reply, deadline, policy, seal } = call;
+        self.message = Some(message);
+        self.reduced = reduced;
+        self.max_inline = reply.max_inline;
+        self.chunks = reply.chunks;
+        self.deadline = deadline;
+        self.policy = policy;
+        self.seal = seal;
+    }
+
+    /// Resets the state for another call.
+    pub(super) fn end(&mut self) {
+        // The pattern names every field, so that a new field that is not reset here fails to compile.
+        let Self {
+            phase,
+            xid,
+            sent,
+            answered,
+            message,
+            reduced,
+            max_inline: _,
+            chunks,
+            offer,
+            deadline: _,
+            exposure,
+            outcome,
+            policy: _,
+            seal,
+            choice,
+            segments,
+            invalidates,
+            kept,
+            resends,
+            again,
+            earlier,
+        } = self;
+        (*phase, *xid, *sent, *answered) = (CallPhase::Queued, 0, false, false);
+        (*offer, *choice, *segments) = (ReplyChunks::default(), FormatChoice::default(), 0);
+        (*invalidates, *resends, *again) = (None, 0, false);
+        *message = None;
+        *seal = None;
+        *outcome = None;
+        *kept = None;
+        *earlier = None;
+        reduced.clear();
+        chunks.clear();
+        exposure.clear();
+    }
+
+    /// Returns whether the call is in flight and exposes no memory, so that a reply without chunks completes it.
+    pub(super) fn is_plain(&self) -> bool {
+        self.phase == CallPhase::Sent && self.chunks.is_empty() && self.exposure.is_empty()
     }
 
     /// Takes the message, writes this XID, and adds the verifier of its seal. Returns `None` if the message was taken before.

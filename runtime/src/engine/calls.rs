@@ -2,8 +2,11 @@
 
 use std::{collections::VecDeque, time::Instant};
 
+use smallvec::SmallVec;
+
 use super::{
-    CallFailure, CallId, CloseReason, EngineEvent, OutgoingCall,
+    CallFailure, CallId, CloseReason, EngineEvent, FormatChoice, FormatReason, IncomingReply, MessageFormat,
+    MessagePayload, OutgoingCall,
     call::{CallPhase, CheckedReply, LocalCall},
     deadlines::{self, Deadlines},
     exposure::Purpose,
@@ -15,12 +18,17 @@ use crate::{
     provider::{DisconnectReason, RegisterableMemory},
 };
 
+type CallSlab = GenerationalSlab<Box<LocalCall>>;
+
 /// The local calls of a connection.
 #[derive(Debug)]
 pub(super) struct LocalCalls {
     /// True if the calls go in the reverse direction.
     reverse: bool,
-    slots: GenerationalSlab<LocalCall>,
+    slots: CallSlab,
+    /// State of finished calls. Kept to reuse its memory.
+    #[allow(clippy::vec_box, reason = "the boxes move between this list and the slab")]
+    spare: Vec<Box<LocalCall>>,
     /// Keys of calls that wait to be sent. The key of a call that has finished meanwhile matches no slot.
     queue: VecDeque<u64>,
     /// Number of calls in [`CallPhase::Lingering`] and [`CallPhase::Abandoned`].
@@ -37,7 +45,8 @@ impl LocalCalls {
     pub(super) fn new(reverse: bool, xid_seed: u32) -> Self {
         Self {
             reverse,
-            slots: GenerationalSlab::default(),
+            slots: CallSlab::default(),
+            spare: Vec::new(),
             queue: VecDeque::new(),
             abandoned: 0,
             xids: NumberMap::default(),
@@ -59,7 +68,9 @@ impl LocalCalls {
 
     pub(super) fn start(&mut self, call: OutgoingCall, shared: &mut EngineShared) -> CallId {
         let deadline = call.deadline;
-        let (_, key) = self.slots.insert(LocalCall::new(call));
+        let mut state = self.spare.pop().unwrap_or_default();
+        state.begin(call);
+        let (_, key) = self.slots.insert(state);
         let calls = &self.slots;
         if self.queue.len() > 2 * calls.len() + 64 {
             // Remove calls that were given up while they waited.
@@ -175,6 +186,11 @@ impl LocalCalls {
         }
     }
 
+    /// Returns whether calls may wait to be sent.
+    pub(super) fn has_queued(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
     /// Returns the slot of the next call to send. Fails calls whose deadline has passed.
     pub(super) fn next_queued(&mut self, now: Instant, shared: &mut EngineShared) -> Option<u32> {
         while let Some(key) = self.queue.pop_front() {
@@ -190,11 +206,18 @@ impl LocalCalls {
     }
 
     pub(super) fn get(&self, slot: u32) -> Option<&LocalCall> {
-        self.slots.get(slot)
+        self.slots.get(slot).map(|call| &**call)
     }
 
     pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut LocalCall> {
-        self.slots.get_mut(slot)
+        self.slots.get_mut(slot).map(|call| &mut **call)
+    }
+
+    fn remove(&mut self, slot: u32) {
+        if let Some(mut call) = self.slots.remove(slot) {
+            call.end();
+            self.spare.push(call);
+        }
     }
 
     /// Returns the slot of the call in flight that has this XID.
@@ -249,6 +272,21 @@ impl LocalCalls {
             CallPhase::Abandoned => self.forget(slot),
             CallPhase::Finishing | CallPhase::Queued => {}
         }
+    }
+
+    /// Handles a reply without chunks, in one message, to a [plain](LocalCall::is_plain) call.
+    pub(super) fn answered_plain(&mut self, slot: u32, payload: MessagePayload, shared: &mut EngineShared) {
+        let id = CallId(self.slots.key(slot));
+        let Some(call) = self.slots.get(slot) else { return };
+        self.xids.remove(&call.xid);
+        shared.counters.replies_received += 1;
+        let FormatChoice { format, reason } = match call.choice {
+            record @ FormatChoice { format: MessageFormat::Record, .. } => record,
+            _ => FormatChoice { format: MessageFormat::Short, reason: FormatReason::Fits },
+        };
+        let result = Ok(IncomingReply { payload, writes: SmallVec::new(), format, reason, call: call.choice });
+        shared.events.push_back(EngineEvent::CallFinished { id, result });
+        self.remove(slot);
     }
 
     /// Prepares a call that the peer rejected for a resend, once its memory is invalidated. `executed` is the failure to report
@@ -366,13 +404,13 @@ impl LocalCalls {
             if is_unanswered {
                 self.xids.remove(&call.xid);
             }
-            self.slots.remove(slot);
+            self.remove(slot);
         }
     }
 
     /// Removes an abandoned call, after its reply has arrived or when none will arrive.
     fn forget(&mut self, slot: u32) {
-        self.slots.remove(slot);
+        self.remove(slot);
         self.abandoned -= 1;
     }
 
@@ -442,7 +480,7 @@ impl LocalCalls {
 }
 
 /// Returns whether the deadline of a call, or the end of its grace period, still matters.
-fn awaits(calls: &GenerationalSlab<LocalCall>, key: u64) -> bool {
+fn awaits(calls: &CallSlab, key: u64) -> bool {
     let call = calls.index(key).and_then(|slot| calls.get(slot));
     call.is_some_and(|call| match call.phase {
         CallPhase::Queued | CallPhase::Sent | CallPhase::Lingering => true,

@@ -25,6 +25,9 @@ pub(super) fn expose(
     shared: &mut EngineShared,
 ) -> Result<(), CallFailure> {
     lists.clear();
+    if payload.is_none() && call.reduced.is_empty() && !call.offer.has_chunks() {
+        return Ok(());
+    }
     let max = call.offer.max_segment;
     // RFC 8166 §3.5.3: every segment of a Long call's payload stream has position zero.
     let payload = payload.map(|data| (0, data));

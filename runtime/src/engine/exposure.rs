@@ -67,6 +67,17 @@ impl CallRegions {
         Ok(region)
     }
 
+    /// Returns whether no memory was registered.
+    pub(super) fn is_empty(&self) -> bool {
+        self.regions.is_empty()
+    }
+
+    /// Forgets all regions, whose memory has been returned.
+    pub(super) fn clear(&mut self) {
+        self.regions.clear();
+        self.out = 0;
+    }
+
     /// Returns whether `handle` belongs to a region of this call, whether or not it is still exposed.
     pub(super) fn contains(&self, handle: MemoryHandle) -> bool {
         self.regions.iter().any(|exposed| exposed.region.handle == handle)

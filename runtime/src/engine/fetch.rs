@@ -176,9 +176,9 @@ pub(super) enum FetchOutcome {
     Lost,
 }
 
-/// A call that has Read chunks.
+/// A call that may have Read chunks.
 pub(super) trait HasReadChunks {
-    fn pulls(&mut self) -> &mut ReadChunkFetches;
+    fn pulls(&mut self) -> Option<&mut ReadChunkFetches>;
 }
 
 impl ReadChunkFetches {
@@ -321,7 +321,7 @@ impl ReadChunkFetcher {
         shared: &mut EngineShared,
     ) -> Option<u32> {
         while let Some(&slot) = self.waiting.front() {
-            let Some(pulls) = calls.get_mut(slot).map(HasReadChunks::pulls) else {
+            let Some(pulls) = calls.get_mut(slot).and_then(HasReadChunks::pulls) else {
                 self.waiting.pop_front();
                 continue;
             };
@@ -387,7 +387,7 @@ impl ReadChunkFetcher {
         while self.reads < qp.max_reads() {
             let Some(&slot) = self.reading.front() else { break };
             let pulls =
-                calls.get_mut(slot).map(HasReadChunks::pulls).filter(|pulls| pulls.state == FetchState::Pulling);
+                calls.get_mut(slot).and_then(HasReadChunks::pulls).filter(|pulls| pulls.state == FetchState::Pulling);
             let Some(pulls) = pulls else {
                 self.reading.pop_front();
                 continue;
@@ -425,7 +425,7 @@ impl ReadChunkFetcher {
     ) {
         self.reads = self.reads.saturating_sub(1);
         self.stalled = None;
-        let Some(pulls) = calls.get_mut(slot).map(HasReadChunks::pulls) else { return };
+        let Some(pulls) = calls.get_mut(slot).and_then(HasReadChunks::pulls) else { return };
         let Some(pull) = pulls.chunks.get_mut(usize::from(part)) else { return };
         pull.reads = pull.reads.saturating_sub(1);
         if pull.reads == 0 && pull.all_posted {
@@ -443,7 +443,7 @@ impl ReadChunkFetcher {
         memory: Option<RegisterableMemory>,
         counters: &mut ConnectionCounters,
     ) -> Option<FetchOutcome> {
-        let pulls = calls.get_mut(slot)?.pulls();
+        let pulls = calls.get_mut(slot)?.pulls()?;
         let pull = pulls.chunks.get_mut(usize::from(part))?;
         pull.sink.take()?;
         counters.registered_bytes = counters.registered_bytes.saturating_sub(pull.len);

@@ -76,6 +76,10 @@ impl ChunkLists {
 
     /// Appends the lists in XDR (RFC 8166 §4.1.2, RPC-over-RDMA v2 §8.3).
     pub(super) fn encode(&self, out: &mut impl Output) {
+        // Most messages have no chunks.
+        if self.is_empty() {
+            return out.append(&[0; 12]);
+        }
         for ReadSegment { position, segment } in &self.reads {
             out.append_u32(1);
             out.append_u32(*position);
@@ -156,6 +160,9 @@ pub(super) fn place(
     reply: &mut OutgoingReply,
 ) -> Result<SmallVec<[Option<Bytes>; 1]>, ResultMisfit> {
     let mut results: SmallVec<[Option<Bytes>; 1]> = writes.iter().map(|_| None).collect();
+    if reply.reduced.is_empty() {
+        return Ok(results);
+    }
     for item in reply.reduced.drain(..) {
         let len = item.data.len() as u64;
         let meant = writes.get(item.chunk).zip(results.get_mut(item.chunk));

@@ -29,12 +29,18 @@ pub fn message_buf(pool: &BufferPool, len: usize) -> MessageBuf {
 
 /// Prepends `header` to `message`, in its headroom or, if that is too small, in a new buffer.
 // Works in place, because moving a message costs as much as copying a short header.
+#[inline]
 pub(super) fn attach(header: &[u8], message: &mut MessageBuf, pool: &BufferPool) {
     if !message.prepend(header) {
-        let mut moved = alone(header, message.len(), pool);
-        moved.append(message);
-        *message = moved;
+        attach_in_new_buffer(header, message, pool);
     }
+}
+
+#[cold]
+fn attach_in_new_buffer(header: &[u8], message: &mut MessageBuf, pool: &BufferPool) {
+    let mut moved = alone(header, message.len(), pool);
+    moved.append(message);
+    *message = moved;
 }
 
 /// Returns a message with only `header`, and room for `more` bytes.
@@ -45,17 +51,11 @@ pub(super) fn alone(header: &[u8], more: usize, pool: &BufferPool) -> MessageBuf
 }
 
 /// Writes `xid` into an RPC message. Returns `false` if the message is too short to have an XID and a `msg_type`.
+#[inline]
 pub(super) fn set_xid(message: &mut MessageBuf, xid: u32) -> bool {
-    if message.len() < 8 {
-        return false;
-    }
-    match message.first_chunk_mut() {
-        Some(word) => {
-            *word = xid.to_be_bytes();
-            true
-        }
-        None => false,
-    }
+    let Some(words) = message.first_chunk_mut::<8>() else { return false };
+    words[..4].copy_from_slice(&xid.to_be_bytes());
+    true
 }
 
 /// Returns the `msg_type` of `payload` if its XID is `xid`.

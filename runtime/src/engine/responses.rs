@@ -31,13 +31,12 @@ pub(super) enum ReadyResponse {
 /// A reply complete except for its header.
 #[derive(Debug)]
 pub(super) struct ReadyReply {
+    /// The slot of the call, whose [lists](super::served::ServedCalls::reply_lists) have the lengths in use.
+    pub(super) slot: u32,
     pub(super) xid: u32,
-    pub(super) work: PostedFor,
     pub(super) format: MessageFormat,
     /// The payload stream, unless it is in the Reply chunk.
     pub(super) payload: Option<MessageBuf>,
-    /// The Write list and the Reply chunk, with the lengths in use.
-    pub(super) lists: ChunkLists,
     /// The handle that the call allows its reply to invalidate.
     pub(super) invalidate: Option<MemoryHandle>,
 }
@@ -50,8 +49,8 @@ impl ConnectionCore {
                 OutgoingMessage::Error { xid, vers, refusal } => {
                     return Some(ReadyResponse::Refusal { message: (xid, vers), refusal, work: PostedFor::ErrorSend });
                 }
-                OutgoingMessage::Answer(slot) => {
-                    let response = self.prepare(slot, version, qp);
+                OutgoingMessage::Answer(slot, response) => {
+                    let response = self.prepare(slot, response, version, qp);
                     if response.is_some() {
                         return response;
                     }
@@ -62,9 +61,15 @@ impl ConnectionCore {
 
     /// Prepares the response to the call in `slot`.
     // RFC 8166 §4.5.4: a response is always sent, unless the connection is lost.
-    fn prepare(&mut self, slot: u32, version: u32, qp: &mut dyn QueuePair) -> Option<ReadyResponse> {
+    fn prepare(
+        &mut self,
+        slot: u32,
+        response: OutgoingResponse,
+        version: u32,
+        qp: &mut dyn QueuePair,
+    ) -> Option<ReadyResponse> {
         let Self { served, shared, .. } = self;
-        let (call, response) = served.begin_answer(slot)?;
+        let call = served.begin_answer(slot)?;
         let (xid, work) = (call.xid, PostedFor::ReplySend { slot });
         let refused = |refusal| Some(ReadyResponse::Refusal { message: (xid, version), refusal, work });
         let mut reply = match response {
@@ -83,31 +88,26 @@ impl ConnectionCore {
             }
         };
         call.delivered = true;
-        let mut chunks = ChunkLists {
-            // RFC 8166 §4.3.1, RPC-over-RDMA v2 §4.4.1.1: responders leave the Read list empty.
-            reads: Vec::new(),
-            writes: std::mem::take(&mut call.writes),
-            reply: call.reply.take(),
-        };
-        let invalidate = call.invalidate.filter(|_| qp.remote_invalidation());
-        for (chunk, data) in chunks.writes.iter_mut().zip(results) {
-            lists::fill(chunk, data.unwrap_or_default(), slot, qp, shared);
-        }
         let mut message = reply.message;
         // RFC 8166 §4.2.1, RPC-over-RDMA v2 §4.5.2: header and RPC message carry the same XID.
         message::set_xid(&mut message, xid);
         shared.counters.replies_sent += 1;
-        let payload = match &mut chunks.reply {
-            Some(chunk) if format == MessageFormat::Long => {
-                lists::fill(chunk, message.freeze(), slot, qp, shared);
-                None
+        let mut reply = ReadyReply { slot, xid, format, payload: Some(message), invalidate: None };
+        if let Some(chunks) = call.chunks.as_deref_mut() {
+            reply.invalidate = chunks.invalidate.filter(|_| qp.remote_invalidation());
+            let ChunkLists { writes, reply: reply_chunk, .. } = &mut chunks.lists;
+            for (chunk, data) in writes.iter_mut().zip(results) {
+                lists::fill(chunk, data.unwrap_or_default(), slot, qp, shared);
             }
-            unused => {
-                unused.iter_mut().for_each(lists::leave_unused);
-                Some(message)
+            match reply_chunk {
+                Some(chunk) if format == MessageFormat::Long => {
+                    let message = reply.payload.take().map(MessageBuf::freeze);
+                    lists::fill(chunk, message.unwrap_or_default(), slot, qp, shared);
+                }
+                unused => unused.iter_mut().for_each(lists::leave_unused),
             }
-        };
-        Some(ReadyResponse::Reply(ReadyReply { xid, work, format, payload, lists: chunks, invalidate }))
+        }
+        Some(ReadyResponse::Reply(reply))
     }
 }
 
@@ -120,7 +120,8 @@ fn fit(
     rules: &ConnectionRules,
 ) -> Result<(Results, MessageFormat), TransportError> {
     // RPC-over-RDMA v2 §7.3.4: chunks are counted from 1. 0 means that no chunk of the call applies.
-    let results = lists::place(&call.writes, reply).map_err(|ResultMisfit { chunk, len }| match chunk {
+    let chunks = call.lists();
+    let results = lists::place(&chunks.writes, reply).map_err(|ResultMisfit { chunk, len }| match chunk {
         Some(chunk) => {
             TransportError::WriteResource { chunk: u32::try_from(chunk + 1).unwrap_or(0), needed: length(len) }
         }
@@ -133,7 +134,7 @@ fn fit(
     }
     let format = if len <= call.max_inline {
         MessageFormat::Short
-    } else if call.reply.as_ref().is_some_and(|chunk| capacity(chunk) >= len) {
+    } else if chunks.reply.as_ref().is_some_and(|chunk| capacity(chunk) >= len) {
         // RFC 8166 §3.5.3, RPC-over-RDMA v2 §4.4.3: the reduced payload stream does not fit inline.
         MessageFormat::Long
     } else if rules.continuation && rules.local_level >= ReverseDirection::Continued {

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     hash::NumberSet,
-    memory::MessageBuf,
+    memory::{BudgetCharge, MessageBuf},
     provider::{MemoryHandle, QueuePair, RegisterableMemory},
     xdr::ReadChunk,
 };
@@ -29,18 +29,21 @@ pub(super) enum OutgoingResponse {
     Refusal(TransportError),
 }
 
+/// The chunk lists of a message without chunks.
+pub(super) static NO_CHUNKS: ChunkLists = ChunkLists { reads: Vec::new(), writes: Vec::new(), reply: None };
+
 /// The response to a call whose Read chunks cannot be fetched (RPC-over-RDMA v2 §11.1.4).
 const NOT_PULLED: OutgoingResponse = OutgoingResponse::Refusal(TransportError::System);
 
 /// The stage of a call of the peer.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ServedStage {
     /// The Read chunks of the call are being fetched.
     Pulling,
     /// The upper layer is working on it.
     Served,
     /// The response is queued.
-    Answered(OutgoingResponse),
+    Answered,
     /// The last Send of the response is in flight or about to be posted.
     Sending,
     /// The connection is lost; the sinks of its Read chunks are being deregistered.
@@ -53,24 +56,31 @@ pub(super) struct ServedCall {
     pub(super) xid: u32,
     stage: ServedStage,
     format: MessageFormat,
-    /// The payload stream, if it arrived inline.
-    inline: Option<MessageBuf>,
-    pulls: ReadChunkFetches,
-    pub(super) writes: Vec<SinkChunk>,
-    pub(super) reply: Option<SinkChunk>,
     /// Longest payload stream in bytes that fits in one Send.
     pub(super) max_inline: u64,
-    /// The handle of the call that the reply may invalidate.
-    pub(super) invalidate: Option<MemoryHandle>,
+    /// `None` for a call without chunks that arrived in one message. Boxed because nearly all calls are of this kind.
+    pub(super) chunks: Option<Box<ServedChunks>>,
     /// Set once the call has been delivered to the upper layer.
     announced: bool,
     /// Set if the response sent is the one that the upper layer asked for.
     pub(super) delivered: bool,
 }
 
+/// The chunks of a call, and its message while the Read chunks are fetched.
+#[derive(Debug, Default)]
+pub(super) struct ServedChunks {
+    /// The payload stream, if it arrived inline.
+    inline: Option<MessageBuf>,
+    pulls: ReadChunkFetches,
+    /// The Write list and the Reply chunk.
+    pub(super) lists: ChunkLists,
+    /// The handle of the call that the reply may invalidate.
+    pub(super) invalidate: Option<MemoryHandle>,
+}
+
 impl HasReadChunks for ServedCall {
-    fn pulls(&mut self) -> &mut ReadChunkFetches {
-        &mut self.pulls
+    fn pulls(&mut self) -> Option<&mut ReadChunkFetches> {
+        self.chunks.as_deref_mut().map(|chunks| &mut chunks.pulls)
     }
 }
 
@@ -79,11 +89,22 @@ impl ServedCall {
     fn plan(&self) -> ReplyPlan {
         // RFC 8166 §4.3.2.3: an empty Write chunk forces its item inline.
         let room = |chunk: &SinkChunk| (!chunk.is_empty()).then(|| capacity(chunk));
+        let lists = self.lists();
         ReplyPlan {
-            write_chunks: self.writes.iter().map(room).collect(),
-            reply_chunk: self.reply.as_ref().map(capacity),
+            write_chunks: lists.writes.iter().map(room).collect(),
+            reply_chunk: lists.reply.as_ref().map(capacity),
             max_inline: self.max_inline,
         }
+    }
+
+    /// Returns the Write list and the Reply chunk.
+    pub(super) fn lists(&self) -> &ChunkLists {
+        self.chunks.as_ref().map_or(&NO_CHUNKS, |chunks| &chunks.lists)
+    }
+
+    /// Returns the bytes to release when the call ends.
+    fn held(&self) -> u64 {
+        self.chunks.as_ref().map_or(0, |chunks| chunks.pulls.held())
     }
 }
 
@@ -101,10 +122,12 @@ pub(super) struct ArrivingCall {
 }
 
 /// A message that a responder has to send.
+// Moved once per call; boxing the large variant would cost an allocation.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub(super) enum OutgoingMessage {
     /// The response to the call in this slot.
-    Answer(u32),
+    Answer(u32, OutgoingResponse),
     /// An error that refers to no known call, with XID and version of the refused message.
     Error { xid: u32, vers: u32, refusal: TransportError },
 }
@@ -113,6 +136,9 @@ pub(super) enum OutgoingMessage {
 #[derive(Debug, Default)]
 pub(super) struct ServedCalls {
     calls: GenerationalSlab<ServedCall>,
+    /// Chunks of finished calls. Kept to reuse their memory.
+    #[allow(clippy::vec_box, reason = "the boxes move between this list and the calls")]
+    spare: Vec<Box<ServedChunks>>,
     /// XIDs of unanswered calls. The peer chooses them; the number of Receives bounds their count.
     xids: NumberSet<u32>,
     puller: ReadChunkFetcher,
@@ -147,19 +173,13 @@ impl ServedCalls {
     pub(super) fn take(
         &mut self,
         call: ArrivingCall,
-        mut pulls: ReadChunkFetches,
+        pulls: ReadChunkFetches,
         max_inline: u64,
         shared: &mut EngineShared,
     ) -> Option<u32> {
-        let ArrivingCall { xid, inline, continued, lists, invalidate } = call;
-        let ChunkLists { writes, reply, .. } = lists;
-        shared.counters.calls_received += 1;
-        self.held += 1;
-        self.xids.insert(xid);
+        let ArrivingCall { xid, inline, continued, mut lists, invalidate } = call;
         let waits = pulls.len() > 0;
-        if let Some(message) = inline.as_ref().filter(|_| continued) {
-            self.puller.keep(&mut pulls, message.len() as u64, shared);
-        }
+        self.xids.insert(xid);
         // RFC 8166 §3.5, RPC-over-RDMA v2 §4.4.
         let format = match (&inline, continued, pulls.count()) {
             (None, ..) => MessageFormat::Long,
@@ -167,23 +187,68 @@ impl ServedCalls {
             (_, _, 1..) => MessageFormat::Chunked,
             _ => MessageFormat::Short,
         };
-        let (slot, _) = self.calls.insert(ServedCall {
-            xid,
-            stage: ServedStage::Pulling,
-            format,
-            inline,
-            pulls,
-            writes,
-            reply,
-            max_inline,
-            invalidate,
-            announced: false,
-            delivered: false,
-        });
+        // RFC 8166 §4.3.1, RPC-over-RDMA v2 §4.4.1.1: responders leave the Read list of a reply empty.
+        lists.reads.clear();
+        let mut chunks = self.spare.pop().unwrap_or_default();
+        *chunks = ServedChunks { inline, pulls, lists, invalidate };
+        if let Some(message) = chunks.inline.as_ref().filter(|_| continued) {
+            self.puller.keep(&mut chunks.pulls, message.len() as u64, shared);
+        }
+        let (slot, _) = self.insert(xid, ServedStage::Pulling, format, max_inline, Some(chunks), shared);
         if waits {
             self.puller.wait(slot);
         }
         (!waits).then_some(slot)
+    }
+
+    /// Accepts a call without chunks that arrived in one message, and delivers it to the upper layer. Returns `false` and drops
+    /// the call if another one with its XID is unanswered.
+    pub(super) fn take_plain(
+        &mut self,
+        xid: u32,
+        message: MessageBuf,
+        max_inline: u64,
+        shared: &mut EngineShared,
+    ) -> bool {
+        if !self.xids.insert(xid) {
+            return false;
+        }
+        let (_, key) = self.insert(xid, ServedStage::Served, MessageFormat::Short, max_inline, None, shared);
+        shared.events.push_back(EngineEvent::CallArrived(IncomingCall {
+            token: ReplyToken(key),
+            xid,
+            payload: MessagePayload::Inline(message),
+            format: MessageFormat::Short,
+            reads: SmallVec::new(),
+            reply: ReplyPlan { max_inline, ..ReplyPlan::default() },
+            charge: BudgetCharge::default(),
+        }));
+        true
+    }
+
+    /// Adds a call whose XID was added. Returns its slot and its key.
+    fn insert(
+        &mut self,
+        xid: u32,
+        stage: ServedStage,
+        format: MessageFormat,
+        max_inline: u64,
+        chunks: Option<Box<ServedChunks>>,
+        shared: &mut EngineShared,
+    ) -> (u32, u64) {
+        shared.counters.calls_received += 1;
+        self.held += 1;
+        let announced = stage == ServedStage::Served;
+        self.calls.insert(ServedCall { xid, stage, format, max_inline, chunks, announced, delivered: false })
+    }
+
+    /// Removes a call.
+    fn remove(&mut self, slot: u32) {
+        if let Some(mut chunks) = self.calls.get_mut(slot).and_then(|call| call.chunks.take()) {
+            *chunks = ServedChunks::default();
+            self.spare.push(chunks);
+        }
+        self.calls.remove(slot);
     }
 
     /// Delivers a complete call to the upper layer.
@@ -193,8 +258,9 @@ impl ServedCalls {
     pub(super) fn announce(&mut self, slot: u32, shared: &mut EngineShared) -> Result<(), Option<u32>> {
         let token = ReplyToken(self.calls.key(slot));
         let Some(call) = self.calls.get_mut(slot) else { return Ok(()) };
-        let mut pulls = call.pulls.take();
-        let payload = match call.inline.take() {
+        let Some(chunks) = call.chunks.as_deref_mut() else { return Ok(()) };
+        let mut pulls = chunks.pulls.take();
+        let payload = match chunks.inline.take() {
             Some(message) => MessagePayload::Inline(message),
             None => {
                 let (_, bytes) = pulls.next().unwrap_or_default();
@@ -206,7 +272,7 @@ impl ServedCalls {
             }
         };
         let reads: SmallVec<[ReadChunk; 1]> = pulls.map(|(position, data)| ReadChunk { position, data }).collect();
-        let charge = call.pulls.take_charge();
+        let charge = chunks.pulls.take_charge();
         call.stage = ServedStage::Served;
         call.announced = true;
         let (xid, format, reply) = (call.xid, call.format, call.plan());
@@ -226,7 +292,7 @@ impl ServedCalls {
     pub(super) fn answer(&mut self, token: ReplyToken, response: OutgoingResponse) {
         // A token of a lost connection, or one used twice, refers to no call.
         let Some(slot) = self.calls.index(token.0) else { return };
-        if self.calls.get(slot).is_some_and(|call| matches!(call.stage, ServedStage::Served)) {
+        if self.calls.get(slot).is_some_and(|call| call.stage == ServedStage::Served) {
             self.respond(slot, response);
         }
     }
@@ -234,8 +300,8 @@ impl ServedCalls {
     /// Sets the response to a call, delivered or not.
     pub(super) fn respond(&mut self, slot: u32, response: OutgoingResponse) {
         if let Some(call) = self.calls.get_mut(slot) {
-            call.stage = ServedStage::Answered(response);
-            self.outgoing.push_back(OutgoingMessage::Answer(slot));
+            call.stage = ServedStage::Answered;
+            self.outgoing.push_back(OutgoingMessage::Answer(slot, response));
         }
     }
 
@@ -257,24 +323,27 @@ impl ServedCalls {
         Some(next)
     }
 
-    /// Returns a call whose response is about to be sent, and that response.
-    pub(super) fn begin_answer(&mut self, slot: u32) -> Option<(&mut ServedCall, OutgoingResponse)> {
-        let call = self.calls.get_mut(slot)?;
-        let ServedStage::Answered(response) = std::mem::replace(&mut call.stage, ServedStage::Sending) else {
-            return None;
-        };
+    /// Returns a call whose response is about to be sent.
+    pub(super) fn begin_answer(&mut self, slot: u32) -> Option<&mut ServedCall> {
+        let call = self.calls.get_mut(slot).filter(|call| call.stage == ServedStage::Answered)?;
+        call.stage = ServedStage::Sending;
         self.xids.remove(&call.xid);
-        self.puller.release(call.pulls.held());
-        Some((call, response))
+        self.puller.release(call.held());
+        Some(call)
+    }
+
+    /// Returns the Write list and the Reply chunk of the reply to the call in `slot`.
+    pub(super) fn reply_lists(&self, slot: u32) -> &ChunkLists {
+        self.calls.get(slot).map_or(&NO_CHUNKS, ServedCall::lists)
     }
 
     /// Removes a call without a response.
     pub(super) fn forget(&mut self, slot: u32) {
         if let Some(call) = self.calls.get(slot) {
             self.xids.remove(&call.xid);
-            self.puller.release(call.pulls.held());
+            self.puller.release(call.held());
             self.held = self.held.saturating_sub(1);
-            self.calls.remove(slot);
+            self.remove(slot);
         }
     }
 
@@ -284,7 +353,7 @@ impl ServedCalls {
         if let Some(call) = self.calls.get(slot).filter(|call| call.announced) {
             shared.events.push_back(EngineEvent::ReplySent { token, delivered: ok && call.delivered });
         }
-        self.calls.remove(slot);
+        self.remove(slot);
     }
 
     /// Returns whether there is work for [`pull`](Self::pull).
@@ -327,7 +396,7 @@ impl ServedCalls {
         match self.puller.sink_returned(&mut self.calls, slot, part, memory, &mut shared.counters) {
             Some(FetchOutcome::All) => return true,
             Some(FetchOutcome::Refused) => self.respond(slot, NOT_PULLED),
-            Some(FetchOutcome::Lost) => self.calls.remove(slot),
+            Some(FetchOutcome::Lost) => self.remove(slot),
             None => {}
         }
         false
@@ -343,9 +412,12 @@ impl ServedCalls {
                 shared.events.push_back(EngineEvent::ReplySent { token, delivered: false });
             }
             call.stage = ServedStage::Lost;
-            call.inline = None;
-            if call.pulls.lose(slot, &mut shared.out) {
-                self.calls.remove(slot);
+            let is_over = call.chunks.as_deref_mut().is_none_or(|chunks| {
+                chunks.inline = None;
+                chunks.pulls.lose(slot, &mut shared.out)
+            });
+            if is_over {
+                self.remove(slot);
             }
         }
         self.xids.clear();

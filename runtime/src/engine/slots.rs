@@ -58,13 +58,13 @@ impl<T> GenerationalSlab<T> {
         self.slots.get_mut(index as usize)?.value.as_mut()
     }
 
-    /// Drops the value at `index`, if any. The value is dropped in place because it is large.
-    pub(super) fn remove(&mut self, index: u32) {
-        if let Some(slot) = self.slots.get_mut(index as usize).filter(|slot| slot.value.is_some()) {
-            slot.value = None;
-            slot.generation = slot.generation.wrapping_add(1);
-            self.free.push(index);
-        }
+    /// Removes the value at `index`, if any.
+    pub(super) fn remove(&mut self, index: u32) -> Option<T> {
+        let slot = self.slots.get_mut(index as usize)?;
+        let value = slot.value.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(index);
+        Some(value)
     }
 
     /// Returns the indices in use, in index order.

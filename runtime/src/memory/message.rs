@@ -39,6 +39,13 @@ impl MessageBuf {
         Self { memory, start: 0, end }
     }
 
+    /// Empties the message for other contents, with at most `headroom` bytes of headroom.
+    pub(crate) fn reset(&mut self, headroom: usize) {
+        self.memory.restore();
+        self.start = headroom.min(self.memory.len());
+        self.end = self.start;
+    }
+
     /// Returns the number of bytes that can be prepended.
     #[must_use]
     pub fn headroom(&self) -> usize {
@@ -52,6 +59,7 @@ impl MessageBuf {
     }
 
     /// Prepends `header` to the message. Returns `false`, without a change, if the headroom is too small.
+    #[inline]
     #[must_use]
     pub fn prepend(&mut self, header: &[u8]) -> bool {
         let Some(start) = self.start.checked_sub(header.len()) else { return false };

@@ -21,8 +21,9 @@ pub trait LandingMemory: Send + Sync + 'static {
     fn as_mut_slice(&mut self) -> &mut [u8];
 }
 
+// Small, because every message has one, and each message is moved several times.
 enum PayloadStorage {
-    Heap(Vec<u8>),
+    Heap(Box<[u8]>),
     Own(Box<dyn LandingMemory>),
     Reusable(ReusableBuf),
 }
@@ -63,6 +64,13 @@ impl PayloadBuf {
         self.len = self.len.min(len);
     }
 
+    /// Grows a buffer from a pool to the whole of its memory.
+    pub(super) fn restore(&mut self) {
+        if let PayloadStorage::Heap(heap) = &self.storage {
+            self.len = heap.len();
+        }
+    }
+
     /// Grows the buffer to `len` bytes and keeps its contents. Moves to other memory from the same pool if necessary. Has no
     /// effect if the buffer is already longer. The contents of the new part are unspecified.
     pub fn grow(&mut self, len: usize) {
@@ -94,7 +102,7 @@ impl PayloadBuf {
         if self.is_empty() {
             return Bytes::new();
         }
-        match std::mem::replace(&mut self.storage, PayloadStorage::Heap(Vec::new())) {
+        match std::mem::replace(&mut self.storage, PayloadStorage::Heap(Box::default())) {
             PayloadStorage::Reusable(reusable) => reusable.freeze(self.len),
             storage => {
                 self.storage = storage;
@@ -105,9 +113,10 @@ impl PayloadBuf {
 }
 
 impl From<Vec<u8>> for PayloadBuf {
+    /// Takes the memory of the vector, and frees its spare capacity.
     fn from(memory: Vec<u8>) -> Self {
         let len = memory.len();
-        Self { storage: PayloadStorage::Heap(memory), len, pool: None }
+        Self { storage: PayloadStorage::Heap(memory.into_boxed_slice()), len, pool: None }
     }
 }
 
@@ -185,7 +194,7 @@ pub struct BufferPool(Arc<PoolInner>);
 
 struct PoolInner {
     /// Free buffers of 2^n bytes at index `n`. Each size has its own lock to reduce contention.
-    free: [Mutex<Vec<Vec<u8>>>; usize::BITS as usize],
+    free: [Mutex<Vec<Box<[u8]>>>; usize::BITS as usize],
     kept: AtomicUsize,
     max_kept: usize,
     allocated: AtomicU64,
@@ -230,7 +239,7 @@ impl BufferPool {
             }
             None => {
                 self.0.allocated.fetch_add(1, Ordering::Relaxed);
-                let heap = vec![0; class];
+                let heap = vec![0; class].into_boxed_slice();
                 self.0.homes.add(&heap);
                 heap
             }
@@ -253,7 +262,7 @@ impl BufferPool {
         }
     }
 
-    fn put_back(&self, heap: Vec<u8>) {
+    fn put_back(&self, heap: Box<[u8]>) {
         let class = heap.len();
         if self.0.kept.fetch_add(class, Ordering::Relaxed) + class > self.0.max_kept {
             self.0.kept.fetch_sub(class, Ordering::Relaxed);
@@ -293,7 +302,7 @@ impl BufferPool {
     }
 
     /// Locks the list of free buffers of `class` bytes, a power of two.
-    fn free(&self, class: usize) -> Option<MutexGuard<'_, Vec<Vec<u8>>>> {
+    fn free(&self, class: usize) -> Option<MutexGuard<'_, Vec<Box<[u8]>>>> {
         let free = self.0.free.get(class.trailing_zeros() as usize)?;
         Some(free.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -24,7 +24,11 @@ pub(super) struct ReusableBuffers {
 
 #[derive(Default)]
 struct Buffers {
-    free: Vec<BytesMut>,
+    #[allow(clippy::vec_box, reason = "the box is part of a buffer, and reused with it")]
+    free: Vec<Box<BytesMut>>,
+    /// The empty boxes of the buffers in `results`.
+    #[allow(clippy::vec_box, reason = "as for `free`")]
+    boxes: Vec<Box<BytesMut>>,
     /// A view of each buffer that holds a result. A buffer is free when this is its only view.
     results: VecDeque<Bytes>,
 }
@@ -45,10 +49,10 @@ impl ReusableBuffers {
     /// Returns a free buffer, or a new one.
     pub(super) fn take(self: &Arc<Self>) -> ReusableBuf {
         let memory = self.take_free().unwrap_or_else(|| self.allocate());
-        ReusableBuf { memory, buffers: Arc::clone(self) }
+        ReusableBuf { memory: Some(memory), buffers: Arc::clone(self) }
     }
 
-    fn take_free(&self) -> Option<BytesMut> {
+    fn take_free(&self) -> Option<Box<BytesMut>> {
         let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(memory) = buffers.free.pop() {
             return Some(memory);
@@ -56,14 +60,18 @@ impl ReusableBuffers {
         for _ in 0..buffers.results.len() {
             // The oldest result is the most likely to have been dropped.
             match buffers.results.pop_front()?.try_into_mut() {
-                Ok(memory) => return Some(memory),
+                Ok(memory) => {
+                    let mut place = buffers.boxes.pop().unwrap_or_default();
+                    *place = memory;
+                    return Some(place);
+                }
                 Err(in_use) => buffers.results.push_back(in_use),
             }
         }
         None
     }
 
-    fn allocate(&self) -> BytesMut {
+    fn allocate(&self) -> Box<BytesMut> {
         self.allocated.fetch_add(1, Ordering::Relaxed);
         // Splitting makes the memory reference-counted now, so that `freeze` does not allocate the count later.
         let mut memory = BytesMut::zeroed(self.len + 1);
@@ -71,14 +79,14 @@ impl ReusableBuffers {
         if self.len > 0 {
             self.homes.add(&memory);
         }
-        memory
+        Box::new(memory)
     }
 }
 
 /// Providers must forget a registration before its memory is freed, and views of the memory may outlive the pool.
 impl Drop for ReusableBuffers {
     fn drop(&mut self) {
-        let Buffers { free, results } = self.buffers.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let Buffers { free, results, boxes: _ } = self.buffers.get_mut().unwrap_or_else(PoisonError::into_inner);
         free.iter().for_each(|memory| self.homes.remove(memory));
         results.iter().for_each(|memory| self.homes.remove(memory));
     }
@@ -86,33 +94,35 @@ impl Drop for ReusableBuffers {
 
 /// A buffer in use, with no other view of it.
 pub(super) struct ReusableBuf {
-    memory: BytesMut,
+    /// `None` once the buffer has been returned.
+    memory: Option<Box<BytesMut>>,
     buffers: Arc<ReusableBuffers>,
 }
 
 impl ReusableBuf {
     pub(super) fn as_slice(&self) -> &[u8] {
-        &self.memory
+        self.memory.as_deref().map_or(&[], |memory| memory)
     }
 
     pub(super) fn as_mut_slice(&mut self) -> &mut [u8] {
-        &mut self.memory
+        self.memory.as_deref_mut().map_or(&mut [], |memory| memory)
     }
 
     /// Shares the first `len` bytes. The pool keeps a view of the whole buffer to reuse it later.
     pub(super) fn freeze(mut self, len: usize) -> Bytes {
-        let whole = mem::take(&mut self.memory).freeze();
+        let Some(mut place) = self.memory.take() else { return Bytes::new() };
+        let whole = mem::take(&mut *place).freeze();
         let result = whole.slice(..len);
-        self.buffers.buffers.lock().unwrap_or_else(PoisonError::into_inner).results.push_back(whole);
+        let mut buffers = self.buffers.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        buffers.results.push_back(whole);
+        buffers.boxes.push(place);
         result
     }
 }
 
 impl Drop for ReusableBuf {
     fn drop(&mut self) {
-        // The memory is empty after `freeze`.
-        if !self.memory.is_empty() {
-            let memory = mem::take(&mut self.memory);
+        if let Some(memory) = self.memory.take() {
             self.buffers.buffers.lock().unwrap_or_else(PoisonError::into_inner).free.push(memory);
         }
     }

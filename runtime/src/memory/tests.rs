@@ -266,6 +266,22 @@ fn a_received_message_has_the_received_bytes() {
     assert_eq!(MessageBuf::received(PayloadBuf::from(vec![1; 3]), 9).len(), 3);
 }
 
+/// The memory of a received message, shortened or not, is used for another message, which may be longer.
+#[test]
+fn a_message_is_reset_for_other_contents() {
+    let pool = BufferPool::default();
+    let mut message = MessageBuf::received(pool.alloc(40), 40);
+    let address = message.as_ptr();
+    message.advance(8);
+    message.reset(64);
+    assert_eq!((message.len(), message.headroom()), (0, 64));
+    message.append(&[1; 900]);
+    assert!(message.prepend(&[2; 64]));
+    assert_eq!((message.as_ptr(), &message[62..66]), (address, &[2, 2, 1, 1][..]));
+    message.append(&[3; 5000]);
+    assert_eq!((message.len(), &message[..2], &message[5962..]), (5964, &[2, 2][..], &[3, 3][..]));
+}
+
 #[test]
 fn a_message_returns_its_memory() {
     let pool = BufferPool::default();

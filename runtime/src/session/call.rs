@@ -11,7 +11,7 @@ use crate::{
     chain::ErrorChain,
     driver::{DriverPort, ReplyCommand},
     engine::{ConnectionCounters, IncomingCall, MessagePayload, OutgoingReply, message_buf},
-    memory::{BufferPool, Output as _},
+    memory::{BufferPool, MessageBuf, Output as _},
     rpc::{
         AuthFailure, AuthenticatedCaller, ControlReply, Credential, OpaqueAuth, Principal, ReplyHeader, ReplySecurity,
         RpcError,
@@ -336,7 +336,7 @@ impl InboundCall {
 
     /// Encodes the reply to the call from the result of its handler. The reply is SYSTEM_ERR if the result cannot be encoded.
     #[doc(alias = "svc_sendreply")]
-    pub fn finish<P: Procedure>(self, result: Result<P::Reply, HandlerError>) -> EncodedReply {
+    pub fn finish<P: Procedure>(mut self, result: Result<P::Reply, HandlerError>) -> EncodedReply {
         let xid = self.incoming.xid;
         let error = match result {
             Ok(result) => match self.encode(&result) {
@@ -365,16 +365,19 @@ impl InboundCall {
         self.refuse(RpcError::ProcedureUnavailable)
     }
 
-    fn encode<T: XdrEncode>(&self, result: &T) -> Result<EncodedReply, ReplyError> {
+    fn encode<T: XdrEncode>(&mut self, result: &T) -> Result<EncodedReply, ReplyError> {
+        let buffer = self.take_buffer();
         let connection = &self.context.connection;
         // RFC 2203 §5.3.3.4.1: a call whose reply has no verifier is denied.
         let verifier = verifier(self.security.as_deref()).map_err(ReplyError::Denied)?;
         let header = ReplyHeader::success(self.incoming.xid).with_verifier(verifier);
         let engine = &connection.back.connection.engine;
         let is_rdma = connection.info.transport == Transport::Rdma;
-        // The initial size of the buffer, which grows if the reply is longer.
-        let room = if is_rdma { self.incoming.reply.max_inline } else { engine.send_size.into() };
-        let mut message = message_buf(&engine.pool, usize::try_from(room).unwrap_or(usize::MAX));
+        let mut message = buffer.unwrap_or_else(|| {
+            // The initial size of the buffer, which grows if the reply is longer.
+            let room = if is_rdma { self.incoming.reply.max_inline } else { engine.send_size.into() };
+            message_buf(&engine.pool, usize::try_from(room).unwrap_or(usize::MAX))
+        });
         if self.security.as_ref().is_some_and(|security| security.protection().is_some()) {
             // RFC 8166 §8.2.2.3: nothing is reduced, even if the call provides Write chunks.
             header.encode(&mut FlatSink::new(&mut message))?;
@@ -397,6 +400,23 @@ impl InboundCall {
             target: "rpcrdma::call", xid = self.incoming.xid, bytes = message.len(), reduced = reduced.len(), "reply encoded"
         );
         Ok(ReplyCommand::Reply(OutgoingReply { message, reduced }).into())
+    }
+
+    /// Returns the Receive buffer of the call, emptied for a reply without chunks. The arguments have been decoded.
+    fn take_buffer(&mut self) -> Option<MessageBuf> {
+        /// Longer than the header of a reply without chunks, in either version.
+        const HEADROOM: usize = 64;
+        let incoming = &mut self.incoming;
+        let has_chunks = !incoming.reply.write_chunks.is_empty() || incoming.reply.reply_chunk.is_some();
+        if has_chunks {
+            return None;
+        }
+        let MessagePayload::Inline(message) = &mut incoming.payload else { return None };
+        message.reset(HEADROOM);
+        match std::mem::replace(&mut incoming.payload, MessagePayload::Long(Bytes::new())) {
+            MessagePayload::Inline(message) => Some(message),
+            MessagePayload::Long(_) => None,
+        }
     }
 
     fn refuse(&self, error: RpcError) -> EncodedReply {

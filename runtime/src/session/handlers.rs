@@ -16,7 +16,7 @@ use super::{
     secured,
 };
 use crate::{
-    driver::{DriverCommand, DriverPort, InboundCalls, ReplyCommand},
+    driver::{DriverPort, InboundCalls, ReplyCommand},
     engine::{CloseReason, IncomingCall, ReplyToken},
     rpc::Authentication,
 };
@@ -67,7 +67,7 @@ impl CallHandlers {
         let port = Arc::clone(port);
         let answered = async move {
             let answer = handler.await.command;
-            port.send(DriverCommand::Reply { token, answer });
+            port.reply(token, answer);
         };
         self.waiting.spawn(answered);
         None

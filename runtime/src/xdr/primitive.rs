@@ -84,7 +84,7 @@ impl XdrFixed for bool {
 }
 
 scalar! {
-    (): 0, _value, sink => sink.put(&[]), _decoder => Ok(());
+    (): 0, _value, _sink => (), _decoder => Ok(());
     bool: 4, value, sink => sink.put_u32(value.into()), decoder => decoder.take_bool();
     i32: 4, value, sink => sink.put_u32(value.cast_unsigned()), decoder => decoder.take_array().map(i32::from_be_bytes);
     u32: 4, value, sink => sink.put_u32(value), decoder => decoder.take_u32();

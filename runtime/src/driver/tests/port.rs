@@ -1,5 +1,4 @@
 use std::{
-    collections::VecDeque,
     future::Future as _,
     sync::{
         Arc,
@@ -10,7 +9,7 @@ use std::{
 
 use crate::{
     driver::{
-        command::{CallResult, DriverCommand, ResultSlot},
+        command::{CallResult, CommandQueue, DriverCommand, ResultSlot},
         port::DriverPort,
     },
     engine::{CallFailure, CloseReason, IncomingReply, MessageFormat, MessagePayload, OutgoingCall, ReplyResources},
@@ -54,14 +53,14 @@ fn start(port: &DriverPort) -> ResultSlot {
 }
 
 fn taken(port: &DriverPort) -> Vec<String> {
-    let mut commands = VecDeque::new();
+    let mut commands = CommandQueue::default();
     port.take(&mut commands);
     let name = |command: DriverCommand| match command {
-        DriverCommand::Start { slot, .. } => format!("start {}", slot.0),
+        DriverCommand::Start { slot } => format!("start {}", slot.0),
         DriverCommand::Cancel { slot } => format!("cancel {}", slot.0),
         other => format!("{other:?}"),
     };
-    commands.into_iter().map(name).collect()
+    std::iter::from_fn(|| commands.pop()).map(name).collect()
 }
 
 /// One wake-up covers all commands that are queued until the driver takes them.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     engine::{
-        CallFailure, Role, TransportError,
+        CallFailure, MessagePayload, Role, TransportError,
         answer::check_reply,
         call::CheckedReply,
         core::ConnectionCore,
@@ -67,6 +67,12 @@ impl WireV1 {
                 core.shared.discard("call in the reverse direction");
             }
             MessageV1::Faulty(refusal, why) => core.refuse((fixed.xid, fixed.vers), refusal, why),
+            MessageV1::Call(lists, Some(header_len)) if lists.is_empty() => {
+                message.advance(header_len);
+                if let Err((refusal, why)) = core.accept_plain(fixed.xid, message) {
+                    core.refuse((fixed.xid, fixed.vers), refusal, why);
+                }
+            }
             MessageV1::Call(lists, header_len) => {
                 let invalidate = lists.only_handle();
                 let inline = header_len.map(|len| {
@@ -81,6 +87,11 @@ impl WireV1 {
             MessageV1::Reply(lists, header_len) => {
                 let found = core.calls.by_xid(fixed.xid).and_then(|slot| Some((slot, core.calls.get(slot)?)));
                 let Some((slot, call)) = found else { return core.shared.discard("no call in flight has its XID") };
+                if let Some(len) = header_len.filter(|_| lists.is_empty() && call.is_plain()) {
+                    message.advance(len);
+                    self.credits.answered(credit);
+                    return core.calls.answered_plain(slot, MessagePayload::Inline(message), &mut core.shared);
+                }
                 let inline = header_len.map(|len| {
                     message.advance(len);
                     message

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::format::{self, PROC_MSG, PROC_NOMSG, VERSION};
+use super::format::{self, MIN_LEN, PROC_MSG, PROC_NOMSG, VERSION};
 use crate::{
     engine::{
         CallFailure, ConnectionCounters, ConnectionSetup, EngineConfig, MessageFormat, Role, TransportError,
@@ -75,7 +75,7 @@ impl WireV1 {
             self.answers_in_flight += 1;
             core.shared.untaken.begin();
             match response {
-                ReadyResponse::Reply(reply) => self.post_reply(reply, qp, &mut core.shared),
+                ReadyResponse::Reply(reply) => self.post_reply(reply, qp, core),
                 ReadyResponse::Refusal { message, refusal, work } => {
                     self.post_error(message, refusal, work, qp, &mut core.shared);
                 }
@@ -83,12 +83,13 @@ impl WireV1 {
         }
     }
 
-    fn post_reply(&mut self, reply: ReadyReply, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
-        let ReadyReply { xid, work, payload, lists, invalidate, .. } = reply;
+    fn post_reply(&mut self, reply: ReadyReply, qp: &mut dyn QueuePair, core: &mut ConnectionCore) {
+        let ConnectionCore { served, shared, .. } = core;
+        let ReadyReply { slot, xid, payload, invalidate, .. } = reply;
         // RFC 8166 §3.3.1, RFC 8167 §5.2: every reply grants credits of its direction.
-        let message = self.with_header(xid, self.grant, payload, &lists, shared);
+        let message = self.with_header(xid, self.grant, payload, served.reply_lists(slot), shared);
         let invalidate = invalidate.filter(|_| self.invalidate);
-        send(work, message, invalidate, qp, shared);
+        send(PostedFor::ReplySend { slot }, message, invalidate, qp, shared);
     }
 
     /// Sends RDMA_ERROR (RFC 8166 §4.5). An error never invalidates a handle.
@@ -117,7 +118,11 @@ impl WireV1 {
         format::encode(&mut self.header, xid, credit, proc, lists);
         match payload {
             Some(mut payload) => {
-                attach(&self.header, &mut payload, &shared.config.pool);
+                match <&[u8; MIN_LEN]>::try_from(&self.header[..]) {
+                    // Nearly all messages have no chunks: their header has a fixed length and is copied at once.
+                    Ok(header) => attach(header, &mut payload, &shared.config.pool),
+                    Err(_) => attach(&self.header, &mut payload, &shared.config.pool),
+                }
                 payload
             }
             None => alone(&self.header, 0, &shared.config.pool),

@@ -6,7 +6,12 @@ use super::{
     header::{RDMA2_F_MORE, RDMA2_MSG, RDMA2_NOMSG},
 };
 use crate::{
-    engine::{ExtensionMessage, message::attach, shared::EngineShared, work::PostedFor},
+    engine::{
+        ExtensionMessage,
+        message::{alone, attach},
+        shared::EngineShared,
+        work::PostedFor,
+    },
     memory::{MessageBuf, Output},
     provider::{MemoryHandle, QueuePair, WorkRequest},
 };
@@ -82,46 +87,35 @@ impl Outbox {
         work: PostedFor,
         invalidate: Option<MemoryHandle>,
     ) {
+        self.budget.take();
+        let prefix = self.prefix(fields, qp);
         let pool = &shared.config.pool;
         let message = match payload {
             Some(mut payload) => {
-                attach(header, &mut payload, pool);
+                match header.try_into() {
+                    // Nearly all messages have no chunks: their header has a fixed length and is copied at once.
+                    Ok(lists) => attach(&bare_header(prefix, lists), &mut payload, pool),
+                    Err(_) => {
+                        attach(header, &mut payload, pool);
+                        attach(&prefix, &mut payload, pool);
+                    }
+                }
                 payload
             }
             None => {
-                let mut message = MessageBuf::new(pool.alloc(PREFIX_LEN + header.len()), PREFIX_LEN);
+                let mut message = alone(&prefix, header.len(), pool);
                 message.append(header);
                 message
             }
         };
-        self.budget.take();
-        self.post(qp, shared, fields, message, work, invalidate);
+        post(message, work, invalidate, qp, shared);
     }
 
-    fn post(
-        &mut self,
-        qp: &mut dyn QueuePair,
-        shared: &mut EngineShared,
-        fields: PrefixFields,
-        mut message: MessageBuf,
-        work: PostedFor,
-        invalidate: Option<MemoryHandle>,
-    ) {
+    /// Encodes a prefix, after posting the Receives for the credits that it grants.
+    #[inline]
+    fn prefix(&mut self, fields: PrefixFields, qp: &mut dyn QueuePair) -> [u8; PREFIX_LEN] {
         let PrefixFields { xid, vers, htype, flags } = fields;
-        let credit = self.grants.grant(qp);
-        let prefix = HeaderPrefix { xid, vers, credit, htype, flags }.encode();
-        attach(&prefix, &mut message, &shared.config.pool);
-        shared.counters.bytes_sent += message.len() as u64;
-        if work.is_of_answer() {
-            shared.untaken.begin();
-        }
-        qp.post(WorkRequest::Send {
-            id: work.id(),
-            message,
-            invalidate,
-            solicited: false,
-            signaled: work.is_of_answer(),
-        });
+        HeaderPrefix { xid, vers, credit: self.grants.grant(qp), htype, flags }.encode()
     }
 
     /// Sends an RPC message conveyed by a message of an extension.
@@ -208,15 +202,42 @@ impl Outbox {
             return;
         }
         self.grants.refresh();
-        let pool = &shared.config.pool;
-        let mut message = MessageBuf::new(pool.alloc(BARE_LEN), PREFIX_LEN);
+        let prefix = self.prefix(PrefixFields::new(0, RDMA2_NOMSG, 0), qp);
+        let mut message = alone(&prefix, BARE.len(), &shared.config.pool);
         message.append(&BARE);
         shared.counters.grants_sent += 1;
-        self.post(qp, shared, PrefixFields::new(0, RDMA2_NOMSG, 0), message, PostedFor::AsideSend, None);
+        post(message, PostedFor::AsideSend, None, qp, shared);
     }
 
     /// Resets the state when the connection is lost.
     pub(super) fn reset(&mut self) {
         self.sequence = None;
     }
+}
+
+/// Returns the header of a message without chunks.
+fn bare_header(prefix: [u8; PREFIX_LEN], lists: [u8; BARE_LEN - PREFIX_LEN]) -> [u8; BARE_LEN] {
+    let mut header = [0; BARE_LEN];
+    header[..PREFIX_LEN].copy_from_slice(&prefix);
+    header[PREFIX_LEN..].copy_from_slice(&lists);
+    header
+}
+
+/// Posts a complete message.
+// Always inlined, because a call would move the message once more.
+#[allow(clippy::inline_always)]
+#[inline(always)]
+fn post(
+    message: MessageBuf,
+    work: PostedFor,
+    invalidate: Option<MemoryHandle>,
+    qp: &mut dyn QueuePair,
+    shared: &mut EngineShared,
+) {
+    shared.counters.bytes_sent += message.len() as u64;
+    let signaled = work.is_of_answer();
+    if signaled {
+        shared.untaken.begin();
+    }
+    qp.post(WorkRequest::Send { id: work.id(), message, invalidate, solicited: false, signaled });
 }

@@ -80,6 +80,11 @@ impl Reassembly {
         Some(same)
     }
 
+    /// Returns whether no sequence is arriving and none is broken.
+    pub(super) fn is_idle(&self) -> bool {
+        self.current.is_none() && self.broken.is_empty()
+    }
+
     /// Adds the payload of a message that does not [interrupt](Self::interrupted_by) a sequence. `most` limits the total in
     /// bytes.
     // RPC-over-RDMA v2 §7.1.3: every message with the XID of a broken sequence is discarded.

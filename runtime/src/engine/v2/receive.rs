@@ -162,6 +162,8 @@ impl WireV2 {
         let payload = match prefix.htype {
             // RPC-over-RDMA v2 §6.3.1: the first word of the payload is part of the header type.
             RDMA2_MSG if message.is_empty() => return self.bad_xdr(prefix, "RDMA2_MSG without a payload", core),
+            // Nearly all messages are of this kind.
+            RDMA2_MSG if !prefix.has_more() && self.reassembly.is_idle() => Some((message, false)),
             RDMA2_MSG => {
                 let config = &core.shared.config;
                 // The memory that calls hold is bounded, whatever their format.
@@ -327,14 +329,27 @@ fn handle_call(
     payload: Option<(MessageBuf, bool)>,
     core: &mut ConnectionCore,
 ) {
-    let accepted = check_call(prefix.xid, &payload, core).and_then(|()| {
-        let (inline, continued) = payload.map_or((None, false), |(message, continued)| (Some(message), continued));
-        // RPC-over-RDMA v2 §6.2.4: one of the header's handles; any other is ignored.
-        let invalidate = invalidates.filter(|&handle| lists.names(handle));
-        core.accept(ArrivingCall { xid: prefix.xid, inline, continued, lists, invalidate })
-    });
-    if let Err((refusal, why)) = accepted {
+    if let Err((refusal, why)) = accept_call(prefix.xid, lists, invalidates, payload, core) {
         refuse(prefix, refusal, why, core);
+    }
+}
+
+fn accept_call(
+    xid: u32,
+    lists: ChunkLists,
+    invalidates: Option<MemoryHandle>,
+    payload: Option<(MessageBuf, bool)>,
+    core: &mut ConnectionCore,
+) -> Result<(), CallRejection> {
+    check_call(xid, &payload, core)?;
+    match payload {
+        Some((message, false)) if lists.is_empty() => core.accept_plain(xid, message),
+        payload => {
+            let (inline, continued) = payload.map_or((None, false), |(message, continued)| (Some(message), continued));
+            // RPC-over-RDMA v2 §6.2.4: one of the header's handles; any other is ignored.
+            let invalidate = invalidates.filter(|&handle| lists.names(handle));
+            core.accept(ArrivingCall { xid, inline, continued, lists, invalidate })
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::WireV2;
 use crate::{
     engine::{
-        CallFailure, MessageFormat, ReverseDirection, TransportError,
+        CallFailure, MessageFormat, MessagePayload, ReverseDirection, TransportError,
         answer::check_reply,
         call::{CallPhase, LocalCall},
         core::ConnectionCore,
@@ -56,6 +56,9 @@ impl WireV2 {
             // RPC-over-RDMA v2 §6.2.2.1, §7.2: discarded. The call fails, because it gets no other reply.
             Some((message, _)) if message_type(&message, xid) != Some(REPLY) => {
                 Err(CallFailure::BadReply("not an RPC reply with its header's XID".into()))
+            }
+            Some((message, false)) if lists.is_empty() && call.is_plain() => {
+                return core.calls.answered_plain(slot, MessagePayload::Inline(message), &mut core.shared);
             }
             payload => {
                 let (message, continued) = payload.map_or((None, false), |(message, more)| (Some(message), more));

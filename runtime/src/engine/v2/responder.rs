@@ -24,7 +24,7 @@ impl WireV2 {
             let Some(response) = core.next_response(VERSION, qp) else { break };
             self.outbox.grants.hold(core.served.held());
             match response {
-                ReadyResponse::Reply(reply) => self.post_reply(reply, qp, &mut core.shared),
+                ReadyResponse::Reply(reply) => self.post_reply(reply, qp, core),
                 ReadyResponse::Refusal { message, refusal, work } => {
                     self.post_error(message, refusal, work, qp, &mut core.shared);
                 }
@@ -32,9 +32,11 @@ impl WireV2 {
         }
     }
 
-    fn post_reply(&mut self, reply: ReadyReply, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
+    fn post_reply(&mut self, reply: ReadyReply, qp: &mut dyn QueuePair, core: &mut ConnectionCore) {
+        let ConnectionCore { served, shared, .. } = core;
         // RPC-over-RDMA v2 §6.2.4: the reply invalidates the handle that the call offered, or none.
-        let ReadyReply { xid, work, format, payload, lists, invalidate } = reply;
+        let ReadyReply { slot, xid, format, payload, invalidate } = reply;
+        let (lists, work) = (served.reply_lists(slot), PostedFor::ReplySend { slot });
         // RPC-over-RDMA v2 §6.2.2.1.
         let flags = RDMA2_F_RESPONSE;
         // RPC-over-RDMA v2 appendix B.2.
@@ -48,7 +50,7 @@ impl WireV2 {
                 return self.outbox.send_conveyed(qp, shared, (xid, flags), &conveyed, work);
             }
         }
-        encode_lists(&mut self.header, None, &lists);
+        encode_lists(&mut self.header, None, lists);
         match (format, payload) {
             (MessageFormat::Continued, Some(payload)) => {
                 self.outbox.send_continued(qp, shared, (xid, flags), &self.header, payload, work, invalidate);

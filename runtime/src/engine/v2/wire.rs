@@ -156,11 +156,13 @@ impl Wire for WireV2 {
     fn poll_work(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair, now: Instant) {
         self.outbox.grants.hold(core.served.held());
         self.outbox.grants.top_up(qp);
-        if let Err(error) = self.handshake.poll(self.heard, now, qp, &mut self.outbox, &mut core.shared) {
-            core.shared.fault.get_or_insert(error.into());
-        }
-        if !self.agreed && self.handshake.is_done() {
-            self.agree(core);
+        if !self.agreed {
+            if let Err(error) = self.handshake.poll(self.heard, now, qp, &mut self.outbox, &mut core.shared) {
+                core.shared.fault.get_or_insert(error.into());
+            }
+            if self.handshake.is_done() {
+                self.agree(core);
+            }
         }
         if let Some((xid, flags)) = self.outbox.half_sent() {
             if flags & RDMA2_F_RESPONSE == 0 && !core.calls.is_exposed(xid) {
@@ -171,7 +173,9 @@ impl Wire for WireV2 {
         // RPC-over-RDMA v2 §4.2.3: the first message of a server is its RDMA2_CONNPROP. Errors may be sent before the
         // exchange is complete. Calls and replies may not.
         if self.handshake.has_begun() {
-            self.post_responses(core, qp);
+            if core.served.waiting() > 0 {
+                self.post_responses(core, qp);
+            }
             if core.served.is_pulling() {
                 core.served.pull(qp, &mut core.shared);
                 // Sends refusals of calls whose chunks cannot be fetched.
@@ -182,7 +186,9 @@ impl Wire for WireV2 {
         self.reassembly.watch(now, core.shared.config.fetch_timeout);
         if self.agreed {
             self.post_extension_messages(core, qp);
-            self.post_calls(core, qp, now);
+            if core.calls.has_queued() {
+                self.post_calls(core, qp, now);
+            }
         }
         self.outbox.grants.hold(core.served.held());
         if self.heard && self.handshake.has_begun() {

@@ -71,8 +71,18 @@ impl DdpControl {
     }
 }
 
+/// Returns the header of a Send that fits in one segment, as nearly all Sends do.
+#[inline]
+pub(crate) fn whole_send(opcode: Opcode, invalidate: u32, msn: u32) -> [u8; UNTAGGED] {
+    let mut header = [0; UNTAGGED];
+    let control = DdpControl::new(opcode, true);
+    DdpHeader::Untagged { control, invalidate, queue: queue::SEND, msn, mo: 0 }.encode(&mut header);
+    header
+}
+
 impl DdpHeader {
     /// Encodes the header at the front of `out` and returns its length in bytes.
+    #[inline]
     pub(crate) fn encode(&self, out: &mut [u8; UNTAGGED]) -> usize {
         match *self {
             Self::Tagged { control, stag, offset } => {
@@ -123,6 +133,7 @@ mod tests {
         let mut out = [0xff; UNTAGGED];
         assert_eq!(header.encode(&mut out), UNTAGGED);
         assert_eq!(out, wire);
+        assert_eq!(whole_send(Opcode::Send, 0, 1), wire);
         assert_eq!(DdpHeader::decode(&wire), Some(header));
         assert_eq!(DdpHeader::decode(&wire[..17]), None);
     }

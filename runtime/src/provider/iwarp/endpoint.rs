@@ -207,6 +207,9 @@ impl Endpoint {
     }
 
     pub(crate) fn post(&mut self, request: WorkRequest) {
+        if self.frame_posted(&request) {
+            return;
+        }
         let checked = match &request {
             &WorkRequest::Invalidate { id, handle } => {
                 match self.stags.invalidate(id, handle) {
@@ -302,16 +305,21 @@ impl Endpoint {
             }
             let wrote = self.transmit(cx, link);
             let read = self.receive(cx, link);
-            if wrote.is_pending() && read.is_pending() {
+            if (wrote.is_pending() && read.is_pending()) || self.is_settled() {
                 return IoProgress::Idle;
             }
             if !self.done.is_empty() {
-                // Input that was processed may have made work requests and responses ready to be sent.
-                let settled = self.input_drained && self.work.is_empty() && self.responses.is_empty();
-                return if settled { IoProgress::Idle } else { IoProgress::Busy };
+                return IoProgress::Busy;
             }
         }
         IoProgress::Busy
+    }
+
+    /// Returns `true` if everything has been written and everything that arrived has been read. Another round would only find
+    /// the waker registered. (Input that was processed may have made work requests and responses ready to be sent.)
+    fn is_settled(&self) -> bool {
+        let is_written = self.output.is_empty() && self.work.is_empty() && self.responses.is_empty();
+        self.input_drained && is_written && self.phase == EndpointPhase::Open
     }
 
     /// Reports a protocol violation to the peer, and ends the connection.

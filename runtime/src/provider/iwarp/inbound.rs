@@ -152,16 +152,14 @@ impl Endpoint {
     /// Processes everything that has been read.
     fn process(&mut self) -> Result<(), (ProtocolFault, Option<FaultySegment>)> {
         loop {
+            if self.segment.is_none() && self.deliver_whole_send() {
+                continue;
+            }
             let mut segment = match self.segment.take() {
                 Some(segment) => segment,
                 None => match self.input.parse() {
                     StagedInput::Incomplete => return Ok(()),
-                    StagedInput::Header { ulpdu_len, header } => {
-                        if self.deliver_small_send(ulpdu_len, &header) {
-                            continue;
-                        }
-                        self.begin(ulpdu_len, header)
-                    }
+                    StagedInput::Header { ulpdu_len, header } => self.begin(ulpdu_len, header),
                     StagedInput::TooShort { ulpdu_len } => {
                         let detail = format!("an FPDU of {ulpdu_len} bytes, shorter than its DDP header");
                         let fault = Some(ProtocolFault::new(TerminateCode::STREAM_CATASTROPHIC, detail));
@@ -207,21 +205,22 @@ impl Endpoint {
         }
     }
 
-    /// Delivers a segment of the most frequent kind on a fast path: an intact single-segment Send without invalidation,
+    /// Delivers a message of the most frequent kind on a fast path: an intact single-segment Send without invalidation,
     /// entirely in the staging buffer. Returns `false`, without effect, for any other segment and on errors.
-    fn deliver_small_send(&mut self, ulpdu_len: usize, header: &DdpHeader) -> bool {
-        let DdpHeader::Untagged { control, queue: queue::SEND, msn, mo: 0, .. } = *header else { return false };
-        let len = ulpdu_len.saturating_sub(ddp::UNTAGGED);
-        let plain = control == DdpControl::new(Opcode::Send, true) && self.arriving.is_none();
-        if !plain || msn != self.expected_send_msn || self.receives == 0 || len > self.receive_size {
+    fn deliver_whole_send(&mut self) -> bool {
+        let header = ddp::whole_send(Opcode::Send, 0, self.expected_send_msn);
+        let Some(payload) = self.input.whole_untagged(&header) else { return false };
+        let len = payload.len();
+        if self.arriving.is_some() || self.receives == 0 || len > self.receive_size {
             return false;
         }
-        let Some(payload) = self.input.intact(len) else { return false };
         let mut buf = self.pool.alloc(self.receive_size);
         let Some(place) = buf.get_mut(..len) else { return false };
         place.copy_from_slice(payload);
-        self.input.consume(len + fpdu::trailer(ulpdu_len));
-        (self.expected_send_msn, self.receives) = (msn.wrapping_add(1), self.receives - 1);
+        let ulpdu_len = ddp::UNTAGGED + len;
+        self.input.consume(fpdu::LENGTH + ulpdu_len + fpdu::trailer(ulpdu_len));
+        self.expected_send_msn = self.expected_send_msn.wrapping_add(1);
+        self.receives -= 1;
         self.may_send = true;
         self.done.push(Completion::Received { message: MessageBuf::received(buf, len), invalidated: None });
         true

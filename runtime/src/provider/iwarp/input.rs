@@ -174,9 +174,19 @@ impl StagingBuffer {
         }
     }
 
-    /// Returns the payload of the current segment if its whole FPDU is in the staging buffer and its CRC is correct.
-    pub(crate) fn intact(&self, len: usize) -> Option<&[u8]> {
-        self.stage.get(self.head..self.tail)?.get(..len).filter(|_| self.verdict == Some(true))
+    /// Returns the payload of the FPDU at the front, if the FPDU has this header, is complete, and its CRC is correct.
+    pub(crate) fn whole_untagged(&self, header: &[u8; ddp::UNTAGGED]) -> Option<&[u8]> {
+        let staged = self.staged();
+        let (length, rest) = staged.split_first_chunk()?;
+        if rest.first_chunk() != Some(header) {
+            return None;
+        }
+        let ulpdu_len = usize::from(u16::from_be_bytes(*length));
+        let (covered, rest) = staged.split_at_checked(fpdu::LENGTH + ulpdu_len + fpdu::pad(ulpdu_len))?;
+        // RFC 5044 §7.1.1: if CRCs are not used, the field is valid whatever it contains.
+        let crc = rest.first_chunk::<{ fpdu::CRC }>()?;
+        let is_correct = !self.use_crc || crc::of(covered) == *crc;
+        covered.get(UNTAGGED_HEAD..fpdu::LENGTH + ulpdu_len).filter(|_| is_correct)
     }
 
     /// Consumes the pad and CRC, and returns `true` if the CRC is correct. Returns `None` until both have arrived.

@@ -32,7 +32,7 @@ impl Endpoint {
     pub(super) fn transmit(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> Poll<()> {
         let mut wrote = false;
         for _ in 0..WRITES {
-            if self.output.is_empty() {
+            if self.has_unframed() && !self.output.is_begun() {
                 self.frame();
             }
             if self.output.is_empty() {
@@ -61,6 +61,7 @@ impl Endpoint {
         while let Some(mark) = self.output.reached() {
             match mark {
                 SendMark::Work(seq) => self.work.finish(seq, Ok(()), &mut self.done),
+                SendMark::Sends(last) => self.work.finish_copied(last, &mut self.done),
                 SendMark::Response => {
                     self.first_response += 1;
                     self.framed_responses = self.framed_responses.saturating_sub(1);
@@ -90,6 +91,32 @@ impl Endpoint {
                 Some(())
             }
         }
+    }
+
+    /// Frames a small Send when it is posted, if everything posted before it is framed too. The message is then free.
+    pub(super) fn frame_posted(&mut self, request: &WorkRequest) -> bool {
+        let WorkRequest::Send { id, message, invalidate, solicited, signaled } = request else { return false };
+        // RFC 5044 §7.1.2 rule 4.
+        let may_frame = self.phase == EndpointPhase::Open && self.may_send && self.broken.is_none();
+        let is_small = message.len() <= COPIED_SEND.min(self.max_ulpdu - ddp::UNTAGGED);
+        let is_next = self.work.is_framed() && self.framed_responses == self.responses.len();
+        if !may_frame || !is_small || !is_next || self.output.is_begun() || self.output.is_full() {
+            return false;
+        }
+        let opcode = Opcode::send(*solicited, invalidate.is_some());
+        let header = ddp::whole_send(opcode, invalidate.map_or(0, |handle| handle.0), self.send_msn);
+        self.output.put_fpdu(&header, message);
+        self.send_msn = self.send_msn.wrapping_add(1);
+        let seq = self.work.push_copied(*id, *signaled);
+        self.output.mark(SendMark::Sends(seq));
+        true
+    }
+
+    /// Returns `true` if there may be something to frame.
+    fn has_unframed(&self) -> bool {
+        let has_messages = !self.work.is_framed() || self.framed_responses < self.responses.len();
+        // Only an ending connection has anything else to send: a Terminate.
+        has_messages || self.phase != EndpointPhase::Open
     }
 
     /// Fills the batch.
@@ -253,11 +280,11 @@ impl Endpoint {
     }
 }
 
-/// Frames an FPDU with this DDP header and a copy of this payload.
+/// Frames an FPDU with this untagged DDP header and a copy of this payload.
 fn copy(output: &mut SendBatch, header: &DdpHeader, payload: &[u8]) {
     let mut bytes = [0; ddp::UNTAGGED];
-    let len = header.encode(&mut bytes);
-    output.put_fpdu(&bytes[..len], payload);
+    header.encode(&mut bytes);
+    output.put_fpdu(&bytes, payload);
 }
 
 /// Begins an FPDU with this DDP header and `payload_len` bytes of payload.

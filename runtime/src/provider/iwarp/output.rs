@@ -2,16 +2,20 @@
 //!
 //! Headers, trailers, markers and small Sends are copied into a staging buffer. All other payload is referenced in place.
 //! A batch is framed once the previous one has been written completely. Data buffered for a peer that does not read is
-//! therefore bounded by [`BATCH`] and one FPDU, and requests posted in the meantime are batched.
+//! therefore bounded by [`BATCH`] and one FPDU, and requests posted in the meantime are batched. Small Sends are framed when they
+//! are posted, as long as nothing of the batch has been written.
 
 use std::{collections::VecDeque, io::IoSlice};
 
 use arrayvec::ArrayVec;
 
-use super::mpa::{
-    crc::{self, Crc32c},
-    fpdu,
-    markers::MarkerClock,
+use super::{
+    ddp,
+    mpa::{
+        crc::{self, Crc32c},
+        fpdu,
+        markers::MarkerClock,
+    },
 };
 
 /// Size in bytes at which a batch is full. It fits the second-level cache, so the CRC and the kernel's copy read memory
@@ -38,6 +42,8 @@ pub(crate) enum PieceLocation {
 pub(crate) enum SendMark {
     /// The last byte of a work request.
     Work(u64),
+    /// The last byte of this work request and of all Sends before it whose messages were copied.
+    Sends(u64),
     /// The last byte of the oldest RDMA Read Response.
     Response,
 }
@@ -65,6 +71,7 @@ pub(crate) struct SendBatch {
     framed: u64,
     written: u64,
     ulpdu_len: usize,
+    is_begun: bool,
 }
 
 impl SendBatch {
@@ -82,12 +89,18 @@ impl SendBatch {
             framed: 0,
             written: 0,
             ulpdu_len: 0,
+            is_begun: false,
         }
     }
 
     /// Returns `true` if everything has been written.
     pub(crate) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
+    }
+
+    /// Returns `true` if a part of the batch has been written. Nothing is added to it until the rest has been written.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.is_begun
     }
 
     /// Returns `true` if the batch should be written before more is framed.
@@ -162,7 +175,7 @@ impl SendBatch {
     }
 
     /// Frames a whole FPDU with copies of its DDP header and payload.
-    pub(crate) fn put_fpdu(&mut self, header: &[u8], payload: &[u8]) {
+    pub(crate) fn put_fpdu(&mut self, header: &[u8; ddp::UNTAGGED], payload: &[u8]) {
         let ulpdu_len = header.len() + payload.len();
         if self.clock.is_some() {
             self.begin(ulpdu_len);
@@ -171,14 +184,18 @@ impl SendBatch {
             self.end();
             return;
         }
-        // Fast path of small messages: a single reservation in the staging buffer.
+        // Fast path of small messages: a single reservation in the staging buffer, and copies of constant lengths except for the
+        // payload.
         const ZEROS: [u8; 4] = [0; 4];
         let start = self.staged.len();
-        self.staged.reserve(fpdu::LENGTH + ulpdu_len + fpdu::MAX_TRAILER);
-        self.staged.extend_from_slice(&u16::try_from(ulpdu_len).unwrap_or(u16::MAX).to_be_bytes());
-        self.staged.extend_from_slice(header);
+        self.staged.reserve(fpdu::LENGTH + ulpdu_len + ZEROS.len() + fpdu::CRC);
+        let mut head = [0; fpdu::LENGTH + ddp::UNTAGGED];
+        head[..fpdu::LENGTH].copy_from_slice(&u16::try_from(ulpdu_len).unwrap_or(u16::MAX).to_be_bytes());
+        head[fpdu::LENGTH..].copy_from_slice(header);
+        self.staged.extend_from_slice(&head);
         self.staged.extend_from_slice(payload);
-        self.staged.extend_from_slice(&ZEROS[..fpdu::pad(ulpdu_len)]);
+        self.staged.extend_from_slice(&ZEROS);
+        self.staged.truncate(start + fpdu::LENGTH + ulpdu_len + fpdu::pad(ulpdu_len));
         let crc = if self.use_crc { crc::of(self.staged.get(start..).unwrap_or_default()) } else { ZEROS };
         self.staged.extend_from_slice(&crc);
         self.staged_from(start);
@@ -187,7 +204,11 @@ impl SendBatch {
 
     /// Adds a mark that is reached once everything framed so far has been written.
     pub(crate) fn mark(&mut self, mark: SendMark) {
-        self.marks.push_back((self.framed, mark));
+        match (self.marks.back_mut(), mark) {
+            // One mark for a run of copied Sends. The run is bounded by the size of the batch.
+            (Some((at, last @ SendMark::Sends(_))), SendMark::Sends(_)) => (*at, *last) = (self.framed, mark),
+            _ => self.marks.push_back((self.framed, mark)),
+        }
     }
 
     /// Returns the next pieces to write. `payload` finds pieces that are not staged.
@@ -206,6 +227,7 @@ impl SendBatch {
             let rest = piece.end - piece.start;
             if len < rest {
                 piece.start += len;
+                self.is_begun = true;
                 return;
             }
             len -= rest;
@@ -213,6 +235,7 @@ impl SendBatch {
         }
         self.staged.clear();
         self.unchecked = 0;
+        self.is_begun = false;
     }
 
     /// Returns the next mark that has been reached.
@@ -228,6 +251,7 @@ impl SendBatch {
         self.marks.clear();
         self.staged.clear();
         self.unchecked = 0;
+        self.is_begun = false;
         self.framed = self.written;
     }
 

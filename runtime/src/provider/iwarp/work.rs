@@ -2,10 +2,15 @@
 
 use std::collections::VecDeque;
 
-use crate::provider::{Completion, WorkError, WorkRequest};
+use crate::provider::{Completion, WorkError, WorkRequest, WrId};
 
 enum State {
     Posted(WorkRequest),
+    /// A Send whose message was copied when it was posted.
+    Copied {
+        id: WrId,
+        signaled: bool,
+    },
     Done(Completion),
 }
 
@@ -34,6 +39,18 @@ impl WorkQueue {
     /// Queues a work request.
     pub(crate) fn push(&mut self, request: WorkRequest, is_silent: bool) {
         self.queue.push_back(QueuedWork { is_silent, state: State::Posted(request) });
+    }
+
+    /// Queues a Send that has been framed. Everything before it must have been framed. Returns its number.
+    pub(crate) fn push_copied(&mut self, id: WrId, signaled: bool) -> u64 {
+        self.queue.push_back(QueuedWork { is_silent: false, state: State::Copied { id, signaled } });
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// Returns `true` if all requests have been framed.
+    pub(crate) fn is_framed(&self) -> bool {
+        self.next - self.first == self.queue.len() as u64
     }
 
     /// Queues a failed work request, which completes in its turn.
@@ -84,6 +101,31 @@ impl WorkQueue {
         self.complete(completions);
     }
 
+    /// Completes the copied Sends up to `last`, all of which have been written.
+    pub(crate) fn finish_copied(&mut self, last: u64, completions: &mut Vec<Completion>) {
+        while self.first <= last
+            && let Some(&QueuedWork { state: State::Copied { id, signaled }, .. }) = self.queue.front()
+        {
+            if signaled {
+                completions.push(Completion::Sent { id });
+            }
+            self.queue.pop_front();
+            self.first += 1;
+        }
+        if self.first > last {
+            return self.complete(completions);
+        }
+        // An RDMA Read is in flight. The Sends behind it complete in their turn.
+        let count = usize::try_from(last + 1 - self.first).unwrap_or(usize::MAX);
+        for work in self.queue.iter_mut().take(count) {
+            if let State::Copied { id, signaled } = work.state {
+                work.is_silent = !signaled;
+                work.state = State::Done(Completion::Sent { id });
+            }
+        }
+        self.complete(completions);
+    }
+
     /// Completes the finished requests at the front of the queue.
     pub(crate) fn complete(&mut self, completions: &mut Vec<Completion>) {
         while let Some(QueuedWork { state: State::Done(_), .. }) = self.queue.front() {
@@ -104,6 +146,11 @@ impl WorkQueue {
         match state {
             _ if is_silent => {}
             State::Done(completion) => completions.push(completion),
+            State::Copied { id, signaled } => match result {
+                Ok(()) if signaled => completions.push(Completion::Sent { id }),
+                Ok(()) => {}
+                Err(error) => completions.push(Completion::Failed { id, error }),
+            },
             State::Posted(request) if result.is_ok() && !is_signaled(&request) => {}
             State::Posted(request) => completions.push(request.completion(result)),
         }
@@ -114,11 +161,60 @@ impl WorkQueue {
     fn request(&self, seq: u64) -> Option<&WorkRequest> {
         match &self.get(seq)?.state {
             State::Posted(request) => Some(request),
-            State::Done(_) => None,
+            State::Copied { .. } | State::Done(_) => None,
         }
     }
 
     fn get(&self, seq: u64) -> Option<&QueuedWork> {
         self.queue.get(usize::try_from(seq.checked_sub(self.first)?).ok()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::provider::{MemoryHandle, RemoteMemory};
+
+    fn read(id: u64) -> WorkRequest {
+        let remote = RemoteMemory { handle: MemoryHandle(1), offset: 0 };
+        WorkRequest::Read { id: WrId(id), sink: MemoryHandle(2), sink_offset: 0, remote, len: 4 }
+    }
+
+    /// Returns the identifiers of the completions, and `true` for those of failures.
+    fn taken(completions: &mut Vec<Completion>) -> Vec<(u64, bool)> {
+        let id = |completion| match completion {
+            Completion::Sent { id } | Completion::Read { id } => (id.0, false),
+            Completion::Failed { id, error: WorkError::Flushed } => (id.0, true),
+            other => panic!("{other:?}"),
+        };
+        completions.drain(..).map(id).collect()
+    }
+
+    /// Copied Sends complete in the order posted, behind an RDMA Read in flight. Unsignaled ones report only failures.
+    #[test]
+    fn copied_sends_complete_in_order() {
+        let (mut work, mut done) = (WorkQueue::default(), Vec::new());
+        work.push_copied(WrId(1), true);
+        let second = work.push_copied(WrId(2), false);
+        work.finish_copied(second, &mut done);
+        assert_eq!(taken(&mut done), [(1, false)]);
+        assert!(work.is_empty());
+
+        work.push(read(3), false);
+        assert!(!work.is_framed());
+        let (seq, _) = work.current().unwrap();
+        work.framed();
+        assert!(work.is_framed());
+        work.push_copied(WrId(4), true);
+        let last = work.push_copied(WrId(5), false);
+        work.finish_copied(last, &mut done);
+        assert_eq!(taken(&mut done), []);
+        work.push_copied(WrId(6), false);
+        work.finish(seq, Ok(()), &mut done);
+        assert_eq!(taken(&mut done), [(3, false), (4, false)]);
+        work.flush(&mut done);
+        assert_eq!(taken(&mut done), [(6, true)]);
     }
 }

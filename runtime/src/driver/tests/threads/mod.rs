@@ -38,7 +38,7 @@ use shuttle::{
 use self::{pending::PendingCall, port::DriverPort};
 use crate::{
     driver::{
-        command::{self, CallResult, DriverCommand, ResultSlot},
+        command::{self, CallResult, CommandQueue, DriverCommand, ResultSlot},
         formats,
     },
     engine::{CallFailure, CloseReason, IncomingReply, MessagePayload, OutgoingCall},
@@ -72,7 +72,7 @@ impl Inbound {
 /// A connection to a peer in another thread.
 struct Model {
     port: Arc<DriverPort>,
-    commands: VecDeque<DriverCommand>,
+    commands: CommandQueue,
     in_flight: Vec<(u8, ResultSlot)>,
     /// Calls on their way to the peer.
     outbound: mpsc::Sender<u8>,
@@ -82,9 +82,10 @@ struct Model {
 impl Model {
     fn take_commands(&mut self, wakers: &mut Vec<Waker>) -> bool {
         self.port.take(&mut self.commands);
-        for command in std::mem::take(&mut self.commands) {
+        while let Some(command) = self.commands.pop() {
             match command {
-                DriverCommand::Start { slot, call } => {
+                DriverCommand::Start { slot } => {
+                    let call = self.commands.next_call().unwrap();
                     let number = number_of(&call.message);
                     self.in_flight.push((number, slot));
                     self.outbound.send(number).ok();
@@ -168,7 +169,7 @@ impl Setup {
         let (outbound, calls) = mpsc::channel();
         let mut model = Model {
             port: Arc::clone(&port),
-            commands: VecDeque::new(),
+            commands: CommandQueue::default(),
             in_flight: Vec::new(),
             outbound,
             inbound: Arc::clone(&inbound),

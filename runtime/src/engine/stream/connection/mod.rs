@@ -233,6 +233,16 @@ impl StreamConnection {
         Ok(())
     }
 
+    /// Returns whether [`output`](Self::output) has bytes to send.
+    pub(crate) fn has_output(&self) -> bool {
+        !self.output.is_empty()
+    }
+
+    /// Returns the number of bytes sent and received.
+    pub(crate) fn bytes_moved(&self) -> (u64, u64) {
+        (self.shared.counters.bytes_sent, self.shared.counters.bytes_received)
+    }
+
     /// Returns the bytes to send next.
     #[must_use]
     pub fn output(&self) -> SmallVec<[IoSlice<'_>; 64]> {

@@ -8,7 +8,7 @@ use crate::{
     engine::{
         CallFailure, CloseReason, EngineEvent, IncomingCall, MessageFormat, MessagePayload, ReplyPlan, ReplyToken,
         StreamError,
-        call::CheckedReply,
+        call::{CheckedReply, LocalCall},
         message::{CALL, REPLY, word},
         state::ConnectionState,
         stream::record::{LAST, SMALL},
@@ -197,8 +197,11 @@ impl StreamConnection {
 
     fn handle_reply(&mut self, xid: u32, record: Bytes) {
         let Some(slot) = self.calls.by_xid(xid) else { return self.shared.discard("no call in flight has its XID") };
-        let answer =
-            CheckedReply { inline: Some(self.payload(record)), continued: false, long: 0, writes: SmallVec::new() };
+        let payload = self.payload(record);
+        if self.calls.get(slot).is_some_and(LocalCall::is_plain) {
+            return self.calls.answered_plain(slot, payload, &mut self.shared);
+        }
+        let answer = CheckedReply { inline: Some(payload), continued: false, long: 0, writes: SmallVec::new() };
         self.calls.answered(slot, Ok(answer), &mut self.shared);
     }
 

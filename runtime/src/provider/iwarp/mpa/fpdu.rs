@@ -6,8 +6,6 @@ use super::markers;
 pub(crate) const LENGTH: usize = 2;
 /// Length of the CRC field, in bytes. It is present whether CRCs are used or not (RFC 5044 §4.1).
 pub(crate) const CRC: usize = 4;
-/// Maximum length of pad and CRC together, in bytes.
-pub(crate) const MAX_TRAILER: usize = 3 + CRC;
 /// Size of the largest ULPDU that may be sent, in bytes. RFC 5044 §3: DDP MUST NOT post a larger one, so that an FPDU
 /// with its markers fits an IP datagram.
 pub(crate) const MAX_ULPDU: usize = 64768;
