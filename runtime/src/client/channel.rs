@@ -287,6 +287,9 @@ impl Channel {
             tokio::time::Instant::now().into_std().checked_add(timeout)
         });
         let mut retries = if options.can_retry() { self.0.reconnect.retries() } else { 0 };
+        if let Some(xids) = config.resendable.as_ref().filter(|_| !callee.idempotent) {
+            options.xid = xids.next(callee.program);
+        }
         // The failure of an earlier attempt that the server may have executed. The failure of a later attempt does not change
         // that.
         let mut earlier = None;
@@ -308,7 +311,8 @@ impl Channel {
                 tracing::info!(target: "rpcrdma", error = %ErrorChain(&failure), "falling back to version 1");
                 continue;
             }
-            if retries == 0 || !lost || !(callee.idempotent || failure.is_unexecuted()) {
+            let may_resend = callee.idempotent || options.xid.is_some() || failure.is_unexecuted();
+            if retries == 0 || !lost || !may_resend {
                 tracing::debug!(target: "rpcrdma::call", error = %ErrorChain(&failure), "call failed");
                 return Err(after(earlier, CallError::Transport { procedure: callee.name, failure }));
             }

@@ -83,6 +83,8 @@ fn replies() -> Vec<(ReplyHeader, Vec<u32>)> {
         accepted(RpcError::ProcedureUnavailable, &[3]),
         accepted(RpcError::GarbageArguments, &[4]),
         accepted(RpcError::SystemError, &[5]),
+        accepted(RpcError::Unavailable, &[5, 0x7270_6372, 1]),
+        accepted(RpcError::HandlerTimedOut, &[5, 0x7270_6372, 2]),
         denied(RpcError::RpcMismatch { low: 2, high: 2 }, &[0, 2, 2]),
     ];
     // Every auth_stat of RFC 5531, and some unassigned values.
@@ -270,7 +272,8 @@ fn the_standard_authenticator_accepts_two_flavors() {
 fn every_error_except_system_err_is_safe_to_retry() {
     for (reply, _) in replies() {
         if let Err(error) = reply.outcome {
-            assert_eq!(error.retry_is_safe(), error != RpcError::SystemError, "{error}");
+            let may_be_executed = matches!(error, RpcError::SystemError | RpcError::HandlerTimedOut);
+            assert_eq!(error.retry_is_safe(), !may_be_executed, "{error}");
         }
     }
 }
@@ -320,6 +323,8 @@ fn any_outcome() -> impl Strategy<Value = Result<(), RpcError>> {
         Just(Err(RpcError::ProcedureUnavailable)),
         Just(Err(RpcError::GarbageArguments)),
         Just(Err(RpcError::SystemError)),
+        Just(Err(RpcError::Unavailable)),
+        Just(Err(RpcError::HandlerTimedOut)),
         any::<(u32, u32)>().prop_map(|(low, high)| Err(RpcError::RpcMismatch { low, high })),
         any::<u32>().prop_map(|stat| Err(RpcError::Authentication(AuthFailure(stat)))),
     ]

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "_verbs")]
 use std::io;
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::task::JoinSet;
 
@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use super::accept::TlsSource;
 use super::{
     accept::{Accept, Acceptor, RdmaSource, TcpSource},
+    duplicates::{self, DuplicateRequestCache, DuplicateRequests},
     handle::{ServerHandle, ServerPhase, ServerShared},
 };
 #[cfg(feature = "tls")]
@@ -61,6 +62,12 @@ pub enum BindError {
         /// The program version.
         version: u32,
     },
+    /// A setting refers to a program without a service.
+    #[error("no service for program {program:#010x}: call ServerBuilder::service")]
+    UnknownProgram {
+        /// The program number.
+        program: u32,
+    },
 }
 
 /// Configures a [`Server`].
@@ -93,6 +100,8 @@ pub struct ServerBuilder {
     max_connections: usize,
     max_memory: u64,
     grace: Duration,
+    /// The settings of duplicate request caches, by program.
+    duplicates: BTreeMap<u32, DuplicateRequests>,
     #[cfg(feature = "tls")]
     tls: Option<TlsServerConfig>,
     /// The outermost layer first.
@@ -113,6 +122,7 @@ impl Default for ServerBuilder {
             max_connections: 1024,
             max_memory: 1 << 30,
             grace: Duration::from_secs(30),
+            duplicates: BTreeMap::new(),
             #[cfg(feature = "tls")]
             tls: None,
             #[cfg(feature = "tower")]
@@ -163,6 +173,16 @@ impl ServerBuilder {
             + 'static,
     {
         self.layers.push(super::layers::erase(layer));
+        self
+    }
+
+    /// Keeps the replies to calls of a program, so that a call that a client sends again after a lost connection is not executed
+    /// twice. Replaces earlier settings for the program. See [`DuplicateRequests`].
+    ///
+    /// A call passes through the cache before it gets to the layers of the server. They do not see calls that were executed
+    /// before.
+    pub fn duplicate_requests(mut self, program: u32, settings: DuplicateRequests) -> Self {
+        self.duplicates.insert(program, settings);
         self
     }
 
@@ -360,6 +380,7 @@ impl ServerBuilder {
         let services = super::layers::wrap(self.services, self.layers);
         #[cfg(not(feature = "tower"))]
         let services = self.services;
+        let (services, caches) = deduplicated(services, self.duplicates)?;
         let registry = ServiceRegistry::new(services, self.authenticator)
             .map_err(|(program, version)| BindError::DuplicateService { program, version })?;
         let budget = MemoryBudget::new(self.max_memory);
@@ -374,10 +395,34 @@ impl ServerBuilder {
             call_timeout: Some(self.callback_timeout),
             credential: OpaqueAuth::none(),
             security: None,
+            resendable: None,
         };
-        let shared = Arc::new(ServerShared::new(registry, callbacks, budget, self.max_connections, self.grace));
+        let mut shared = ServerShared::new(registry, callbacks, budget, self.max_connections, self.grace);
+        shared.duplicates = caches;
+        let shared = Arc::new(shared);
         Ok(Server { acceptors: self.acceptors, urls, shared })
     }
+}
+
+/// Wraps the services of some programs in duplicate request caches. Returns all services and the caches.
+fn deduplicated(
+    mut services: Vec<Arc<dyn Service>>,
+    settings: BTreeMap<u32, DuplicateRequests>,
+) -> Result<(Vec<Arc<dyn Service>>, Vec<Arc<DuplicateRequestCache>>), BindError> {
+    let mut caches = Vec::new();
+    for (program, settings) in settings {
+        let cache = Arc::new(DuplicateRequestCache::new(program, settings));
+        let mut is_known = false;
+        for service in services.iter_mut().filter(|service| service.program() == program) {
+            *service = duplicates::wrap(Arc::clone(service), &cache);
+            is_known = true;
+        }
+        if !is_known {
+            return Err(BindError::UnknownProgram { program });
+        }
+        caches.push(cache);
+    }
+    Ok((services, caches))
 }
 
 #[cfg(feature = "tls")]

@@ -12,7 +12,10 @@ use std::{
 
 use tokio::sync::{Notify, Semaphore, watch};
 
-use super::stats::{EndedTotals, ServerStats};
+use super::{
+    duplicates::{DuplicateRequestCache, DuplicateRequestStats},
+    stats::{EndedTotals, ServerStats},
+};
 use crate::{
     driver::{DriverCommand, DriverPort},
     engine::{CloseReason, ConnectionCounters},
@@ -45,6 +48,7 @@ pub(super) struct ServerShared {
     empty: Notify,
     /// `true` after the grace period. Handlers in progress are then aborted with their connection.
     aborting: AtomicBool,
+    pub(super) duplicates: Vec<Arc<DuplicateRequestCache>>,
 }
 
 /// The open connections, and the totals of all others.
@@ -80,6 +84,7 @@ impl ServerShared {
             connections: Mutex::default(),
             empty: Notify::new(),
             aborting: AtomicBool::new(false),
+            duplicates: Vec::new(),
         }
     }
 
@@ -247,6 +252,12 @@ impl ServerHandle {
     pub fn stats(&self) -> ServerStats {
         let connections = self.0.connections();
         connections.totals.with(connections.open.values().map(|entry| entry.port.counters()))
+    }
+
+    /// Returns the state of the duplicate request caches, in ascending order of programs.
+    #[must_use]
+    pub fn duplicate_requests(&self) -> Vec<DuplicateRequestStats> {
+        self.0.duplicates.iter().map(|cache| cache.stats()).collect()
     }
 
     /// Returns the memory that the calls of all connections hold.

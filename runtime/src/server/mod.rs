@@ -27,6 +27,7 @@
 
 mod accept;
 mod builder;
+mod duplicates;
 mod handle;
 #[cfg(feature = "tower")]
 mod layers;
@@ -37,7 +38,10 @@ mod stats;
 pub use self::layers::{Dispatch, DispatchFuture, DispatchRequest, DispatchResponse, DispatchStatus};
 pub use self::{
     builder::{BindError, Server, ServerBuilder},
+    duplicates::{DuplicateRequestStats, DuplicateRequests, ReplyStore, StoreError, StoreFuture},
     handle::{ConnectionStats, MemoryStats, ServerHandle},
     stats::{EndedConnections, ServerStats},
 };
-pub use crate::session::{Context, EncodedReply, HandlerError, InboundCall, ReplyFuture, Service};
+pub use crate::session::{
+    Context, EncodedReply, HandlerError, InboundCall, RecordedReply, ReplyFuture, RequestKey, Service,
+};
