@@ -1,6 +1,6 @@
 //! The store of replies beyond the end of a server.
 
-use std::{error::Error, future::Future, pin::Pin};
+use std::{error::Error, future::Future, pin::Pin, sync::Arc};
 
 use crate::session::{RecordedReply, RequestKey};
 
@@ -47,5 +47,15 @@ pub trait ReplyStore: Send + Sync + 'static {
     fn save<'a>(&'a self, key: &'a RequestKey, reply: &'a RecordedReply) -> StoreFuture<'a, ()> {
         let _ = (key, reply);
         Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+impl<T: ReplyStore + ?Sized> ReplyStore for Arc<T> {
+    fn load<'a>(&'a self, key: &'a RequestKey) -> StoreFuture<'a, Option<RecordedReply>> {
+        (**self).load(key)
+    }
+
+    fn save<'a>(&'a self, key: &'a RequestKey, reply: &'a RecordedReply) -> StoreFuture<'a, ()> {
+        (**self).save(key, reply)
     }
 }
