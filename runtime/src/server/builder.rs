@@ -10,8 +10,9 @@ use tokio::task::JoinSet;
 use super::accept::TlsSource;
 use super::{
     accept::{Accept, Acceptor, RdmaSource, TcpSource},
-    duplicates::{self, DuplicateRequestCache, DuplicateRequests},
+    duplicates::{self, DuplicateRequests},
     handle::{ServerHandle, ServerPhase, ServerShared},
+    limits::{self, LimitScope, Limiter, Limits},
 };
 #[cfg(feature = "tls")]
 use crate::tls::{TlsPolicy, TlsServerConfig};
@@ -102,6 +103,7 @@ pub struct ServerBuilder {
     grace: Duration,
     /// The settings of duplicate request caches, by program.
     duplicates: BTreeMap<u32, DuplicateRequests>,
+    limits: BTreeMap<LimitScope, Arc<Limiter>>,
     #[cfg(feature = "tls")]
     tls: Option<TlsServerConfig>,
     /// The outermost layer first.
@@ -123,6 +125,7 @@ impl Default for ServerBuilder {
             max_memory: 1 << 30,
             grace: Duration::from_secs(30),
             duplicates: BTreeMap::new(),
+            limits: BTreeMap::new(),
             #[cfg(feature = "tls")]
             tls: None,
             #[cfg(feature = "tower")]
@@ -179,10 +182,19 @@ impl ServerBuilder {
     /// Keeps the replies to calls of a program, so that a call that a client sends again after a lost connection is not executed
     /// twice. Replaces earlier settings for the program. See [`DuplicateRequests`].
     ///
-    /// A call passes through the cache before it gets to the layers of the server. They do not see calls that were executed
-    /// before.
+    /// A call passes through the cache before the [limits](Self::limits) and the layers of the server. They do not see calls that
+    /// were executed before.
     pub fn duplicate_requests(mut self, program: u32, settings: DuplicateRequests) -> Self {
         self.duplicates.insert(program, settings);
+        self
+    }
+
+    /// Limits the execution of calls: time, concurrency, queues. Replaces earlier limits of the same scope. See [`Limits`].
+    ///
+    /// Calls wait before they get to the layers of the server.
+    pub fn limits(mut self, scope: impl Into<LimitScope>, limits: Limits) -> Self {
+        let scope = scope.into();
+        self.limits.insert(scope, Arc::new(Limiter::new(scope, limits)));
         self
     }
 
@@ -380,7 +392,9 @@ impl ServerBuilder {
         let services = super::layers::wrap(self.services, self.layers);
         #[cfg(not(feature = "tower"))]
         let services = self.services;
-        let (services, caches) = deduplicated(services, self.duplicates)?;
+        let unknown = |program| BindError::UnknownProgram { program };
+        let services = limits::wrap(services, &self.limits).map_err(unknown)?;
+        let (services, caches) = duplicates::wrap(services, self.duplicates).map_err(unknown)?;
         let registry = ServiceRegistry::new(services, self.authenticator)
             .map_err(|(program, version)| BindError::DuplicateService { program, version })?;
         let budget = MemoryBudget::new(self.max_memory);
@@ -399,30 +413,10 @@ impl ServerBuilder {
         };
         let mut shared = ServerShared::new(registry, callbacks, budget, self.max_connections, self.grace);
         shared.duplicates = caches;
+        shared.limiters = self.limits.into_values().collect();
         let shared = Arc::new(shared);
         Ok(Server { acceptors: self.acceptors, urls, shared })
     }
-}
-
-/// Wraps the services of some programs in duplicate request caches. Returns all services and the caches.
-fn deduplicated(
-    mut services: Vec<Arc<dyn Service>>,
-    settings: BTreeMap<u32, DuplicateRequests>,
-) -> Result<(Vec<Arc<dyn Service>>, Vec<Arc<DuplicateRequestCache>>), BindError> {
-    let mut caches = Vec::new();
-    for (program, settings) in settings {
-        let cache = Arc::new(DuplicateRequestCache::new(program, settings));
-        let mut is_known = false;
-        for service in services.iter_mut().filter(|service| service.program() == program) {
-            *service = duplicates::wrap(Arc::clone(service), &cache);
-            is_known = true;
-        }
-        if !is_known {
-            return Err(BindError::UnknownProgram { program });
-        }
-        caches.push(cache);
-    }
-    Ok((services, caches))
 }
 
 #[cfg(feature = "tls")]

@@ -14,6 +14,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 
 use super::{
     duplicates::{DuplicateRequestCache, DuplicateRequestStats},
+    limits::{LimitStats, Limiter},
     stats::{EndedTotals, ServerStats},
 };
 use crate::{
@@ -49,6 +50,7 @@ pub(super) struct ServerShared {
     /// `true` after the grace period. Handlers in progress are then aborted with their connection.
     aborting: AtomicBool,
     pub(super) duplicates: Vec<Arc<DuplicateRequestCache>>,
+    pub(super) limiters: Vec<Arc<Limiter>>,
 }
 
 /// The open connections, and the totals of all others.
@@ -85,6 +87,7 @@ impl ServerShared {
             empty: Notify::new(),
             aborting: AtomicBool::new(false),
             duplicates: Vec::new(),
+            limiters: Vec::new(),
         }
     }
 
@@ -258,6 +261,12 @@ impl ServerHandle {
     #[must_use]
     pub fn duplicate_requests(&self) -> Vec<DuplicateRequestStats> {
         self.0.duplicates.iter().map(|cache| cache.stats()).collect()
+    }
+
+    /// Returns the state of the [limits](super::ServerBuilder::limits), in ascending order of scopes.
+    #[must_use]
+    pub fn limits(&self) -> Vec<LimitStats> {
+        self.0.limiters.iter().map(|limiter| limiter.stats()).collect()
     }
 
     /// Returns the memory that the calls of all connections hold.

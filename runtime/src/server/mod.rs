@@ -31,6 +31,7 @@ mod duplicates;
 mod handle;
 #[cfg(feature = "tower")]
 mod layers;
+mod limits;
 mod listed;
 mod stats;
 
@@ -40,6 +41,7 @@ pub use self::{
     builder::{BindError, Server, ServerBuilder},
     duplicates::{DuplicateRequestStats, DuplicateRequests, ReplyStore, StoreError, StoreFuture},
     handle::{ConnectionStats, MemoryStats, ServerHandle},
+    limits::{LimitScope, LimitStats, Limits},
     stats::{EndedConnections, ServerStats},
 };
 pub use crate::session::{

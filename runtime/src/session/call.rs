@@ -221,15 +221,18 @@ impl EncodedReply {
 }
 
 /// The parts of an inbound call that the reply to a failed call needs.
-#[cfg(feature = "tower")]
 pub(crate) struct Refusal {
     xid: u32,
     security: Option<Arc<dyn ReplySecurity>>,
     connection: Arc<ServedConnection>,
 }
 
-#[cfg(feature = "tower")]
 impl Refusal {
+    /// Returns the XID of the call.
+    pub(crate) fn xid(&self) -> u32 {
+        self.xid
+    }
+
     /// Returns the reply to the failed call.
     pub(crate) fn reply(&self, error: RpcError) -> EncodedReply {
         refusal(self.xid, error, self.security.as_deref(), self.connection.pool()).into()
@@ -241,12 +244,6 @@ impl InboundCall {
     /// Returns the call's message and its chunks.
     pub(crate) fn incoming(&self) -> &IncomingCall {
         &self.incoming
-    }
-
-    /// Returns what is needed to refuse the call after it has been consumed.
-    pub(crate) fn refusal(&self) -> Refusal {
-        let (security, connection) = (self.security.clone(), Arc::clone(&self.context.connection));
-        Refusal { xid: self.incoming.xid, security, connection }
     }
 }
 
@@ -309,6 +306,12 @@ impl InboundCall {
     #[must_use]
     pub fn context(&self) -> &Context {
         &self.context
+    }
+
+    /// Returns what is needed to refuse the call after it has been consumed.
+    pub(crate) fn refusal(&self) -> Refusal {
+        let (security, connection) = (self.security.clone(), Arc::clone(&self.context.connection));
+        Refusal { xid: self.incoming.xid, security, connection }
     }
 
     /// Returns the key of the call, which belongs to this version of a program.

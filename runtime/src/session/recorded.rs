@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    net::{IpAddr, Ipv6Addr},
+    net::IpAddr,
     sync::{Mutex, PoisonError},
 };
 
@@ -14,7 +14,8 @@ use crate::{
     rpc::{Credential, Principal},
     service::Procedure,
     xdr::{
-        DecodeError, DecodeErrorKind, Decoder, EncodeError, ReadChunk, Sink, XdrEncode, XdrType, pad_len, padded_len,
+        DecodeError, DecodeErrorKind, Decoder, EncodeError, FlatSink, ReadChunk, Sink, XdrEncode, XdrType, pad_len,
+        padded_len,
     },
 };
 
@@ -121,9 +122,9 @@ pub(crate) fn client_identity(
     let mut identity = SmallVec::new();
     let mapped = match address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
-        IpAddr::V6(address) => Ipv6Addr::from(address.octets()),
+        IpAddr::V6(address) => address,
     };
-    identity.extend_from_slice(&mapped.octets());
+    identity.extend_from_slice(&mapped.to_bits().to_be_bytes());
     match (principal, credential) {
         (Some(principal), _) => {
             identity.push(2);
@@ -221,6 +222,22 @@ impl RecordedReply {
     #[must_use]
     pub fn is_success(&self) -> bool {
         self.results().is_some()
+    }
+
+    /// Decodes the result of a successful reply of procedure `P`. `None` if the reply is SYSTEM_ERR. Eligible results are copied.
+    ///
+    /// # Errors
+    /// Returns an error if the reply belongs to another procedure.
+    pub fn decode<P: Procedure>(&self) -> Result<Option<P::Reply>, DecodeError> {
+        let Some(results) = self.results() else { return Ok(None) };
+        let mut flat = Vec::with_capacity(results.encoded_len());
+        // The items come from an encoding within its bounds, so this cannot fail.
+        let _ = results.encode(&mut FlatSink::new(&mut flat));
+        let flat = Bytes::from(flat);
+        let mut decoder = Decoder::shared(&flat);
+        let result = decoder.read()?;
+        decoder.finish()?;
+        Ok(Some(result))
     }
 
     /// Returns the length of the encoded results in bytes, eligible items included.
@@ -468,6 +485,27 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn results_are_decoded() {
+        struct Name;
+        impl Procedure for Name {
+            const PROGRAM: u32 = 7;
+            const VERSION: u32 = 1;
+            const NUMBER: u32 = 1;
+            const NAME: &'static str = "TEST.NAME";
+            type Args = ();
+            type Reply = Bytes;
+            fn reply_bounds(_: &()) -> crate::service::ReplyBounds {
+                crate::service::ReplyBounds::default()
+            }
+        }
+        let text = Bytes::from_static(b"hello");
+        assert_eq!(RecordedReply::of::<Name>(&text).unwrap().decode::<Name>(), Ok(Some(text)));
+        assert_eq!(RecordedReply::system_error().decode::<Name>(), Ok(None));
+        let other = RecordedReply::success(RecordedResults::new(&7_u64).unwrap());
+        assert!(other.decode::<Name>().is_err());
     }
 
     #[test]

@@ -1,8 +1,14 @@
 //! Services whose calls pass through a duplicate request cache.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
-use super::cache::{DuplicateRequestCache, Lookup};
+use super::{
+    DuplicateRequests,
+    cache::{DuplicateRequestCache, Lookup},
+};
 use crate::{
     chain::ErrorChain,
     rpc::RpcError,
@@ -10,8 +16,31 @@ use crate::{
     session::{InboundCall, ReplyFuture, Service},
 };
 
-/// Wraps the services of a program in its cache.
-pub(in crate::server) fn wrap(service: Arc<dyn Service>, cache: &Arc<DuplicateRequestCache>) -> Arc<dyn Service> {
+/// The services of a server, and their caches.
+type Wrapped = (Vec<Arc<dyn Service>>, Vec<Arc<DuplicateRequestCache>>);
+
+/// Wraps the services of some programs in their caches. The error is a program without a service.
+pub(in crate::server) fn wrap(
+    mut services: Vec<Arc<dyn Service>>,
+    settings: BTreeMap<u32, DuplicateRequests>,
+) -> Result<Wrapped, u32> {
+    let mut caches = Vec::new();
+    for (program, settings) in settings {
+        let cache = Arc::new(DuplicateRequestCache::new(program, settings));
+        let mut is_known = false;
+        for service in services.iter_mut().filter(|service| service.program() == program) {
+            *service = wrap_service(Arc::clone(service), &cache);
+            is_known = true;
+        }
+        if !is_known {
+            return Err(program);
+        }
+        caches.push(cache);
+    }
+    Ok((services, caches))
+}
+
+fn wrap_service(service: Arc<dyn Service>, cache: &Arc<DuplicateRequestCache>) -> Arc<dyn Service> {
     let (program, version) = (service.program(), service.version());
     let mut exceptions = HashSet::new();
     for (id, &is_covered) in &cache.config.exceptions {
