@@ -255,12 +255,7 @@ async fn copies_wait_for_a_call_in_progress(scheme: &str) {
         }
         setup.ledger.0.gate.add_permits(100);
     };
-    let call = async {
-        let total = client.add(&args).await;
-        println!("{total:?} {:?}", setup.handle.duplicate_requests());
-        total
-    };
-    let (total, ()) = tokio::join!(call, lose);
+    let (total, ()) = tokio::join!(client.add(&args), lose);
     assert_eq!((total.unwrap(), setup.ledger.executed()), (5, 1));
     assert_eq!(setup.handle.duplicate_requests()[0].in_progress, 0);
 }

@@ -21,7 +21,10 @@
 //! that, which may be kept after the call.
 //!
 //! If a handler panics, the reply is SYSTEM_ERR, and the connection stays open. When a client disconnects, its handlers run to
-//! their end, and their replies are dropped.
+//! their end by default, and their replies are dropped.
+//!
+//! [`ServerBuilder::limits`] cancels handlers that take too long or whose client is gone, and limits how many run at a time.
+//! [`ServerBuilder::duplicate_requests`] recognizes calls that clients send again.
 //!
 //! With the feature `tower`, `ServerBuilder::layer` wraps the handlers of all services in `tower` middleware.
 
