@@ -201,6 +201,24 @@ async fn the_most_specific_scope_applies() {
     held.await.unwrap().unwrap();
 }
 
+/// A layer can tell the client that a call was not executed.
+#[cfg(feature = "tower")]
+#[tokio::test(start_paused = true)]
+async fn layers_refuse_excess_calls() {
+    use tower::{BoxError, ServiceBuilder, load_shed::error::Overloaded};
+
+    let unavailable =
+        |error: BoxError| -> BoxError { if error.is::<Overloaded>() { RpcError::Unavailable.into() } else { error } };
+    let layer = ServiceBuilder::new().map_err(unavailable).load_shed().concurrency_limit(1).into_inner();
+    let (_server, state, channel) = limited(|server| server.layer(layer)).await;
+    let first = gate(&channel, 1);
+    state.wait_begun(1).await;
+    let error = call::<Gate>(&channel, &2).await.unwrap_err();
+    assert_eq!((status(&error), error.is_retry_safe()), (RpcError::Unavailable, true));
+    state.gate.add_permits(1);
+    assert_eq!(first.await.unwrap().unwrap(), 1);
+}
+
 #[tokio::test]
 async fn limits_need_a_service() {
     for scope in [LimitScope::Program(1), ProcedureId::new(1, 1, 1).into()] {

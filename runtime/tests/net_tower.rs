@@ -615,25 +615,6 @@ mod server {
         assert_eq!(first.await.unwrap().unwrap(), 1);
     }
 
-    /// A layer can tell the client that a call was not executed.
-    #[tokio::test(start_paused = true)]
-    async fn excess_calls_are_safe_to_retry() {
-        let unavailable = |error: BoxError| -> BoxError {
-            if error.is::<tower::load_shed::error::Overloaded>() { RpcError::Unavailable.into() } else { error }
-        };
-        let layer = ServiceBuilder::new().map_err(unavailable).load_shed().concurrency_limit(1).into_inner();
-        let (_server, state, channel) = layered(layer).await;
-        let first = tokio::spawn({
-            let channel = channel.clone();
-            async move { call::<Gate>(&channel, &1).await }
-        });
-        state.wait_begun(1).await;
-        let error = call::<Gate>(&channel, &2).await.unwrap_err();
-        assert!(status(&error) == RpcError::Unavailable && error.is_retry_safe());
-        state.gate.add_permits(1);
-        assert_eq!(first.await.unwrap().unwrap(), 1);
-    }
-
     #[tokio::test(start_paused = true)]
     async fn the_rate_of_handlers_is_limited() {
         let layer = ServiceBuilder::new().buffer(8).rate_limit(2, Duration::from_secs(1)).into_inner();

@@ -211,10 +211,15 @@ impl CallOptions {
         self
     }
 
+    /// Returns `true` if the server may execute the call twice.
+    pub(super) fn is_idempotent(&self, callee: CallTarget) -> bool {
+        // RPC-over-RDMA v2 §6.4: such a call may be resent with more room for its reply.
+        callee.idempotent || self.repeatable
+    }
+
     /// Returns the restrictions on how the call is sent.
     pub(super) fn policy(&self, callee: CallTarget, protected: bool) -> CallPolicy {
-        // RPC-over-RDMA v2 §6.4: a call that may be executed twice may be resent with more room for its reply.
-        CallPolicy { idempotent: callee.idempotent || self.repeatable, protected, xid: self.xid }
+        CallPolicy { idempotent: self.is_idempotent(callee), protected, xid: self.xid }
     }
 
     /// Returns the Write chunks of one attempt of the call.

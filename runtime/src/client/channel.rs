@@ -287,9 +287,8 @@ impl Channel {
             tokio::time::Instant::now().into_std().checked_add(timeout)
         });
         let mut retries = if options.can_retry() { self.0.reconnect.retries() } else { 0 };
-        if let Some(xids) = self.0.config.resendable.as_ref().filter(|_| !callee.idempotent) {
-            options.xid = xids.next(callee.program);
-        }
+        let xids = self.0.config.resendable.as_ref().filter(|_| !callee.idempotent);
+        options.xid = xids.and_then(|xids| xids.next(callee.program));
         // The failure of an earlier attempt that the server may have executed. The failure of a later attempt does not change
         // that.
         let mut earlier = None;
