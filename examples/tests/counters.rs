@@ -20,14 +20,14 @@ use std::{
 use rpcrdma::{
     client::{CallOptions, Channel, Reconnect},
     rpc::Credential,
-    server::{DuplicateRequests, Server},
+    server::{Context, DuplicateRequests, HandlerError, Server},
     transport::Url,
 };
 use rpcrdma_examples::counters::{
     Counters,
     protocol::{
-        Addition,
-        counters_v1::{CountersV1Client, CountersV1Server, PROGRAM},
+        Addition, CounterName,
+        counters_v1::{CountersV1, CountersV1Client, CountersV1Server, PROGRAM},
     },
     store::CounterStore,
 };
@@ -83,14 +83,30 @@ fn main() {
     }
 }
 
+/// A service that stores no replies.
+struct Forgetful(CounterStore);
+
+impl CountersV1 for Forgetful {
+    async fn add(&self, _cx: &Context, args: Addition) -> Result<u64, HandlerError> {
+        let store = self.0.clone();
+        Ok(tokio::task::spawn_blocking(move || store.add(None, &args)).await??)
+    }
+
+    async fn value(&self, _cx: &Context, name: CounterName) -> Result<u64, HandlerError> {
+        Ok(self.0.value(&name)?)
+    }
+}
+
 /// The server's process. Prints its URL, and serves until it is killed.
 async fn serve(path: &Path) {
     let store = CounterStore::open(path).unwrap();
-    let server = Server::builder().service(CountersV1Server::new(Counters::new(store.clone())));
+    let forgetful = CountersV1Server::new(Forgetful(store.clone()));
     let server = match std::env::var(CACHE).unwrap().as_str() {
-        "Stored" => server.duplicate_requests(PROGRAM, DuplicateRequests::new().store(store)),
-        "InMemory" => server.duplicate_requests(PROGRAM, DuplicateRequests::new()),
-        _ => server,
+        "Stored" => Server::builder()
+            .service(CountersV1Server::new(Counters::new(store.clone())))
+            .duplicate_requests(PROGRAM, DuplicateRequests::new().store(store)),
+        "InMemory" => Server::builder().service(forgetful).duplicate_requests(PROGRAM, DuplicateRequests::new()),
+        _ => Server::builder().service(forgetful),
     };
     let server = server.listen(format!("{}://127.0.0.1:0", std::env::var(SCHEME).unwrap())).bind().await.unwrap();
     println!("{}", server.urls()[0]);
