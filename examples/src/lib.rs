@@ -2,6 +2,7 @@
 //!
 //! - [`blobstore`]: a store of named blobs. It shows every step from the protocol in annotated XDR (`xdr/blobstore.x`)
 //!   to a command-line program (`src/bin/blobstore`).
+//! - [`counters`]: a service whose calls are executed exactly once, with an embedded database.
 //! - [`nfscp`]: an NFS version 3 client that copies files and directory trees (`src/bin/nfscp`).
 //! - `nfs3d`: an NFS version 3 server for a directory tree, on Linux (`src/bin/nfs3d`).
 //! - [`command`]: logging, options, errors and shutdown, shared by all commands.
@@ -9,6 +10,7 @@
 
 pub mod blobstore;
 pub mod command;
+pub mod counters;
 pub mod nfs3;
 #[cfg(target_os = "linux")]
 pub mod nfs3d;

@@ -43,6 +43,43 @@ impl ProcedureInfo {
     }
 }
 
+/// The number of a procedure in a version of a program.
+///
+/// ```
+/// use rpcrdma::service::ProcedureId;
+///
+/// mod counters {
+///     rpcrdma::xdr! {
+///         program COUNTERS { version COUNTERS_V1 { unsigned hyper ADD(unsigned int) = 1; } = 1; } = 0x20000009;
+///     }
+/// }
+/// assert_eq!(ProcedureId::of::<counters::counters_v1::Add>(), ProcedureId::new(0x2000_0009, 1, 1));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct ProcedureId {
+    /// The program number.
+    pub program: u32,
+    /// The program version.
+    pub version: u32,
+    /// The procedure number.
+    pub procedure: u32,
+}
+
+impl ProcedureId {
+    /// Creates an ID from its numbers.
+    #[must_use]
+    pub const fn new(program: u32, version: u32, procedure: u32) -> Self {
+        Self { program, version, procedure }
+    }
+
+    /// Returns the ID of `P`.
+    #[must_use]
+    pub const fn of<P: Procedure>() -> Self {
+        Self::new(P::PROGRAM, P::VERSION, P::NUMBER)
+    }
+}
+
 /// Returns the maximum number of eligible items in the arguments or in the result of `P`, whichever is larger. A type without a
 /// bound counts as 0.
 #[must_use]

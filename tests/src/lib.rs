@@ -40,6 +40,7 @@ mod documents {
         Generating: "examples/guide/src/generating.md",
         Serving: "examples/guide/src/serving.md",
         Calling: "examples/guide/src/calling.md",
+        ExactlyOnce: "examples/guide/src/exactly-once.md",
         Landing: "examples/guide/src/landing.md",
         Callbacks: "examples/guide/src/callbacks.md",
         Middleware: "examples/guide/src/middleware.md",

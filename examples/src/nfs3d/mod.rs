@@ -9,7 +9,7 @@
 //! | attributes, and how changes affect them | `attributes`, `set_attributes`, `locks` |
 //! | names: LOOKUP, CREATE, REMOVE and related procedures | [`name`], `lookup`, `directory`, `create`, `remove` |
 //! | READDIR, READDIRPLUS | `listing` |
-//! | retransmitted calls | `duplicate_requests` |
+//! | retransmitted calls | [`service::duplicate_requests`] |
 //! | READ, WRITE, COMMIT | `io`, `write_verifier` |
 //! | ACCESS; FSSTAT, FSINFO, PATHCONF | `access`; `file_system` |
 //! | errors | [`status`] |
@@ -29,7 +29,6 @@ mod attributes;
 pub mod counters;
 mod create;
 mod directory;
-mod duplicate_requests;
 mod export;
 mod file_system;
 pub mod handle;

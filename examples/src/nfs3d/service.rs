@@ -2,11 +2,9 @@
 
 use std::{fmt, sync::Arc};
 
-use bytes::Bytes;
 use rpcrdma::{
     rpc::AuthStat,
-    server::{Context, HandlerError},
-    xdr::XdrEncode,
+    server::{Context, DuplicateRequests, HandlerError},
 };
 use rpcrdma_specs::nfs3::{
     Access3args, Access3res, Commit3args, Commit3res, Create3args, Create3res, Fsinfo3args, Fsinfo3res, Fsstat3args,
@@ -18,7 +16,6 @@ use rpcrdma_specs::nfs3::{
 
 use super::{
     counters::{Counters, Procedure},
-    duplicate_requests::DuplicateRequestCache,
     export::Export,
     identity::Identity,
 };
@@ -28,14 +25,24 @@ use super::{
 pub struct NfsService {
     export: Arc<Export>,
     counters: Arc<Counters>,
-    replies: Arc<DuplicateRequestCache>,
+}
+
+/// Returns the settings of the duplicate request cache of an NFS server (RFC 1813 §4.5), for
+/// [`ServerBuilder::duplicate_requests`](rpcrdma::server::ServerBuilder::duplicate_requests). It covers every procedure that changes
+/// something.
+///
+/// Clients repeat calls without a reply on the next connection. Without the cache, a repeated REMOVE would not find its file, and a
+/// repeated CREATE would find it.
+pub fn duplicate_requests() -> DuplicateRequests {
+    // Linux's client before version 5.1 has the time of the call in its stamps.
+    DuplicateRequests::new().ignore_stamp()
 }
 
 impl NfsService {
     /// Creates a service for `export`.
     #[must_use]
     pub fn new(export: Arc<Export>) -> Self {
-        Self { export, counters: Arc::default(), replies: Arc::default() }
+        Self { export, counters: Arc::default() }
     }
 
     /// Returns the counters of calls and data.
@@ -80,20 +87,6 @@ impl NfsService {
         let export = Arc::clone(&self.export);
         Ok(tokio::task::spawn_blocking(move || work(&export)).await?)
     }
-
-    /// Performs a call that changes something. A repetition of the call gets the same result.
-    async fn run_once<A, T, F>(&self, cx: &Context, procedure: Procedure, args: A, work: F) -> Result<T, HandlerError>
-    where
-        A: XdrEncode + Clone + Send + Sync + 'static,
-        T: Clone + Send + Sync + 'static,
-        F: FnOnce(&Export, &Identity, A) -> T + Send + 'static,
-    {
-        let work = {
-            let args = args.clone();
-            move |export: &Export, who: &Identity| work(export, who, args)
-        };
-        self.replies.once(cx, procedure, &args, self.run(cx, procedure, work)).await
-    }
 }
 
 impl fmt::Debug for NfsService {
@@ -109,7 +102,7 @@ impl NfsV3 for NfsService {
     }
 
     async fn nfsproc3_setattr(&self, cx: &Context, args: Setattr3args) -> Result<Setattr3res, HandlerError> {
-        self.run_once(cx, Procedure::Setattr, args, |export, who, args| export.setattr(who, &args)).await
+        self.run(cx, Procedure::Setattr, move |export, who| export.setattr(who, &args)).await
     }
 
     async fn nfsproc3_lookup(&self, cx: &Context, args: Lookup3args) -> Result<Lookup3res, HandlerError> {
@@ -134,10 +127,7 @@ impl NfsV3 for NfsService {
     }
 
     async fn nfsproc3_write(&self, cx: &Context, args: Write3args) -> Result<Write3res, HandlerError> {
-        // Hashing the data would be as expensive as writing it, so the key of the call excludes it.
-        let without_data = Write3args { data: Bytes::new(), ..args.clone() };
-        let write = self.run(cx, Procedure::Write, move |export, who| export.write(who, &args));
-        let result = self.replies.once(cx, Procedure::Write, &without_data, write).await?;
+        let result = self.run(cx, Procedure::Write, move |export, who| export.write(who, &args)).await?;
         if let Write3res::Ok(ok) = &result {
             self.counters.written(ok.count as usize);
         }
@@ -145,35 +135,35 @@ impl NfsV3 for NfsService {
     }
 
     async fn nfsproc3_create(&self, cx: &Context, args: Create3args) -> Result<Create3res, HandlerError> {
-        self.run_once(cx, Procedure::Create, args, |export, who, args| export.create(who, &args)).await
+        self.run(cx, Procedure::Create, move |export, who| export.create(who, &args)).await
     }
 
     async fn nfsproc3_mkdir(&self, cx: &Context, args: Mkdir3args) -> Result<Mkdir3res, HandlerError> {
-        self.run_once(cx, Procedure::Mkdir, args, |export, who, args| export.mkdir(who, &args)).await
+        self.run(cx, Procedure::Mkdir, move |export, who| export.mkdir(who, &args)).await
     }
 
     async fn nfsproc3_symlink(&self, cx: &Context, args: Symlink3args) -> Result<Symlink3res, HandlerError> {
-        self.run_once(cx, Procedure::Symlink, args, |export, who, args| export.symlink(who, &args)).await
+        self.run(cx, Procedure::Symlink, move |export, who| export.symlink(who, &args)).await
     }
 
     async fn nfsproc3_mknod(&self, cx: &Context, args: Mknod3args) -> Result<Mknod3res, HandlerError> {
-        self.run_once(cx, Procedure::Mknod, args, |export, who, args| export.mknod(who, &args)).await
+        self.run(cx, Procedure::Mknod, move |export, who| export.mknod(who, &args)).await
     }
 
     async fn nfsproc3_remove(&self, cx: &Context, args: Remove3args) -> Result<Remove3res, HandlerError> {
-        self.run_once(cx, Procedure::Remove, args, |export, who, args| export.remove(who, &args)).await
+        self.run(cx, Procedure::Remove, move |export, who| export.remove(who, &args)).await
     }
 
     async fn nfsproc3_rmdir(&self, cx: &Context, args: Rmdir3args) -> Result<Rmdir3res, HandlerError> {
-        self.run_once(cx, Procedure::Rmdir, args, |export, who, args| export.rmdir(who, &args)).await
+        self.run(cx, Procedure::Rmdir, move |export, who| export.rmdir(who, &args)).await
     }
 
     async fn nfsproc3_rename(&self, cx: &Context, args: Rename3args) -> Result<Rename3res, HandlerError> {
-        self.run_once(cx, Procedure::Rename, args, |export, who, args| export.rename(who, &args)).await
+        self.run(cx, Procedure::Rename, move |export, who| export.rename(who, &args)).await
     }
 
     async fn nfsproc3_link(&self, cx: &Context, args: Link3args) -> Result<Link3res, HandlerError> {
-        self.run_once(cx, Procedure::Link, args, |export, who, args| export.link(who, &args)).await
+        self.run(cx, Procedure::Link, move |export, who| export.link(who, &args)).await
     }
 
     async fn nfsproc3_readdir(&self, cx: &Context, args: Readdir3args) -> Result<Readdir3res, HandlerError> {

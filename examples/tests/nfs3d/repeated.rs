@@ -8,9 +8,13 @@ use crate::{
     support::{Served, at, own_gid, own_uid},
 };
 
-/// Calls REMOVE with the given XID, and returns its status.
-fn remove(server: &mut Raw, xid: u32, object: &Diropargs3) -> Nfsstat3 {
-    let mut call = header(xid, 12, &Credential::sys("test", own_uid(), own_gid(), []));
+/// Calls REMOVE with the given XID and stamp, and returns its status.
+fn remove(server: &mut Raw, xid: u32, stamp: u32, object: &Diropargs3) -> Nfsstat3 {
+    let mut credential = Credential::sys("test", own_uid(), own_gid(), []);
+    if let Credential::Sys(parms) = &mut credential {
+        parms.stamp = stamp;
+    }
+    let mut call = header(xid, 12, &credential);
     call.extend(encoded(&Remove3args { object: object.clone() }));
     let reply = server.call(&call).unwrap();
     // XID, REPLY, MSG_ACCEPTED, an empty verifier, SUCCESS.
@@ -27,8 +31,11 @@ async fn a_retransmitted_call_gets_the_original_result() {
     let (what, url) = (at(&nfs.root, "a"), served.tcp.clone());
     let statuses = tokio::task::spawn_blocking(move || {
         let mut server = Raw::connect(&url);
-        [7, 7, 8, 7].map(|xid| remove(&mut server, xid, &what))
+        let first = [7, 7, 8, 7].map(|xid| remove(&mut server, xid, 0, &what));
+        // Another connection comes from another port. Older clients have another stamp in each call.
+        let mut next = Raw::connect(&url);
+        (first, [7, 9].map(|xid| remove(&mut next, xid, 1, &what)))
     });
     let (ok, gone) = (Nfsstat3::Ok, Nfsstat3::Noent);
-    assert_eq!(statuses.await.unwrap(), [ok, ok, gone, ok]);
+    assert_eq!(statuses.await.unwrap(), ([ok, ok, gone, ok], [ok, gone]));
 }

@@ -14,7 +14,7 @@ use rpcrdma_examples::nfs3d::{
     identity::{Identities, Squash},
     key::Secret,
     mount::MountService,
-    service::NfsService,
+    service::{NfsService, duplicate_requests},
 };
 use rpcrdma_specs::{
     mount3::{
@@ -73,7 +73,9 @@ impl Served {
         let secret = Secret::keep_in(&folder.path().join("state")).unwrap();
         let export = Arc::new(Export::open(&root, &secret, Identities::new(squash, None, None)).unwrap());
         let service = NfsService::new(Arc::clone(&export));
-        let nfs = Server::builder().service(NfsV3Server::new(service.clone()));
+        let nfs = Server::builder()
+            .service(NfsV3Server::new(service.clone()))
+            .duplicate_requests(PROGRAM, duplicate_requests());
         let nfs = nfs.listen("iwarp://127.0.0.1:0").listen("tcp://127.0.0.1:0").bind().await.unwrap();
         let mount = Server::builder().service(MountV3Server::new(MountService::new(export, "/data")));
         let mount = mount.listen("tcp://127.0.0.1:0").bind().await.unwrap();

@@ -14,12 +14,12 @@ use super::{
     reconnect::Reconnect,
 };
 use crate::{
-    config::ConnectionConfig,
+    config::{self, ConnectionConfig},
     engine::stream::StreamConfig,
     memory::BufferPool,
     provider::Connector,
-    rpc::{Authenticator, OpaqueAuth, Security, StandardAuthenticator},
-    session::{ChannelConfig, Service, ServiceRegistry},
+    rpc::{Authenticator, Credential, OpaqueAuth, Security, StandardAuthenticator},
+    session::{ChannelConfig, ResendableXids, Service, ServiceRegistry},
     transport::{Transport, Url},
 };
 #[cfg(feature = "tls")]
@@ -50,8 +50,17 @@ pub struct ChannelBuilder {
     reconnect: Reconnect,
     services: Vec<Arc<dyn Service>>,
     authenticator: Arc<dyn Authenticator>,
+    /// The programs whose server has a duplicate request cache.
+    deduplicated: Deduplicated,
     #[cfg(feature = "tls")]
     tls: Option<TlsClientConfig>,
+}
+
+/// The programs whose server recognizes calls that are sent again.
+#[derive(Debug, Clone)]
+enum Deduplicated {
+    Programs(Vec<u32>),
+    All,
 }
 
 impl Default for ChannelBuilder {
@@ -63,10 +72,12 @@ impl Default for ChannelBuilder {
                 call_timeout: None,
                 credential: OpaqueAuth::none(),
                 security: None,
+                resendable: None,
             },
             reconnect: Reconnect::default(),
             services: Vec::new(),
             authenticator: Arc::new(StandardAuthenticator),
+            deduplicated: Deduplicated::Programs(Vec::new()),
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -155,6 +166,45 @@ impl ChannelBuilder {
         self
     }
 
+    /// States that the server has a duplicate request cache for these programs
+    /// ([`ServerBuilder::duplicate_requests`](crate::server::ServerBuilder::duplicate_requests), or that of an NFS server).
+    ///
+    /// If the connection is lost, the channel sends calls of these programs again with the same XID, although their procedures are
+    /// not declared `@idempotent`, as often as [`reconnect`](Self::reconnect) allows. The server returns the reply of a call that
+    /// it has executed before. If all attempts fail, [`CallError::is_retry_safe`](super::CallError::is_retry_safe) is `false`. A
+    /// new call of the application always has a new XID.
+    ///
+    /// The server has to tell its clients apart. If the channel's [`credential`](Self::credential) is AUTH_SYS with stamp 0, the
+    /// stamp is replaced by a random number. Set the stamps of credentials in [`CallOptions`](super::CallOptions) to different
+    /// numbers for channels with the same machine name and user. With AUTH_NONE, only the IP address and the XID distinguish the
+    /// channels of a host, and in rare cases a call gets the reply to a call of another channel.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use rpcrdma::{Channel, rpc::Credential};
+    ///
+    /// const COUNTERS: u32 = 0x2000_0009;
+    /// let channel = Channel::builder()
+    ///     .deduplicated([COUNTERS])
+    ///     .credential(Credential::sys("client.example", 1000, 100, []).to_opaque()?)
+    ///     .connect("iwarp://server:20100")
+    ///     .await?;
+    /// # drop(channel); Ok(()) }
+    /// ```
+    pub fn deduplicated(mut self, programs: impl IntoIterator<Item = u32>) -> Self {
+        match &mut self.deduplicated {
+            Deduplicated::Programs(all) => all.extend(programs),
+            Deduplicated::All => {}
+        }
+        self
+    }
+
+    /// States that the server has a duplicate request cache for all programs; see [`deduplicated`](Self::deduplicated).
+    pub fn deduplicated_all(mut self) -> Self {
+        self.deduplicated = Deduplicated::All;
+        self
+    }
+
     /// Sets the credential of calls that have none of their own. It is made by
     /// [`Credential::to_opaque`](crate::rpc::Credential::to_opaque). Default AUTH_NONE.
     pub fn credential(mut self, credential: OpaqueAuth) -> Self {
@@ -208,6 +258,14 @@ impl ChannelBuilder {
     /// Returns the configuration of the channel, and the services that its server may call.
     fn config(self) -> Result<(ChannelConfig, Option<Arc<ServiceRegistry>>), ConnectError> {
         let mut config = self.config;
+        let programs = match self.deduplicated {
+            Deduplicated::Programs(programs) => (!programs.is_empty()).then_some(Some(programs)),
+            Deduplicated::All => Some(None),
+        };
+        if let Some(programs) = programs {
+            config.resendable = Some(Arc::new(ResendableXids::new(programs, config::xid_seed())));
+            stamp(&mut config.credential);
+        }
         if self.services.is_empty() {
             // RFC 8167 §6: the server's calls are discarded.
             config.connection.engine.reverse_credits = 0;
@@ -327,6 +385,18 @@ impl ChannelBuilder {
         let reconnect = self.reconnect;
         let (config, callbacks) = self.config()?;
         Channel::open(Box::new(Dialer { connector, addr, callbacks }), config, reconnect).await
+    }
+}
+
+/// Replaces stamp 0 of an AUTH_SYS credential by a random number.
+fn stamp(credential: &mut OpaqueAuth) {
+    if let Ok(Credential::Sys(mut parms)) = Credential::from_opaque(credential)
+        && parms.stamp == 0
+    {
+        parms.stamp = config::xid_seed();
+        if let Ok(stamped) = Credential::Sys(parms).to_opaque() {
+            *credential = stamped;
+        }
     }
 }
 

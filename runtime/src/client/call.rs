@@ -39,6 +39,8 @@ pub struct CallOptions {
     pub(super) credential: Option<OpaqueAuth>,
     pub(super) security: Option<Arc<dyn Security>>,
     repeatable: bool,
+    /// The XID of all attempts of the call, if the server recognizes the call when it is sent again.
+    pub(super) xid: Option<u32>,
     /// Boxed because it is rarely set, and would enlarge every call.
     reply_bounds: Option<Box<ReplyBounds>>,
     reply_limit: Option<u64>,
@@ -95,6 +97,7 @@ impl CallOptions {
             credential: self.credential.clone(),
             security: self.security.clone(),
             repeatable: self.repeatable,
+            xid: None,
             reply_bounds: self.reply_bounds.clone(),
             reply_limit: self.reply_limit,
             single_attempt: self.single_attempt,
@@ -223,6 +226,11 @@ impl CallOptions {
         callee.idempotent || self.repeatable
     }
 
+    /// Returns the restrictions on how the call is sent.
+    pub(super) fn policy(&self, callee: CallTarget, protected: bool) -> CallPolicy {
+        CallPolicy { idempotent: self.is_idempotent(callee), protected, xid: self.xid }
+    }
+
     /// Returns the Write chunks of one attempt of the call.
     fn result_chunks(
         &mut self,
@@ -304,7 +312,7 @@ pub(super) fn encode<A: XdrEncode>(
     link.port.add_copied_eligible(copied);
     let max_inline = rpc::max_reply_len(rpc::max_reply_verifier(credential), bounds.inline);
     let reply = ReplyResources { max_inline, chunks };
-    let policy = CallPolicy { idempotent: options.is_idempotent(callee), protected: false };
+    let policy = options.policy(callee, false);
     Ok(OutgoingCall { message, reduced, reply, deadline, policy, seal })
 }
 

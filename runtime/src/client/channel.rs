@@ -300,13 +300,15 @@ impl Channel {
     ) -> Result<R, CallError> {
         let deadline = options.deadline.or_else(|| self.default_deadline());
         let mut retries = if options.can_retry() { self.0.reconnect.retries() } else { 0 };
+        let xids = self.0.config.resendable.as_ref().filter(|_| !callee.idempotent);
+        options.xid = xids.and_then(|xids| xids.next(callee.program));
         // The failure of an earlier attempt that the server may have executed. The failure of a later attempt does not change
         // that.
         let mut earlier = None;
         loop {
-            let failure = match self.attempt(span, callee, bounds, args, options, deadline, read).await {
+            let (failure, link) = match self.attempt(span, callee, bounds, args, options, deadline, read).await {
                 Ok(Attempt::Replied(reply)) => return Ok(reply),
-                Ok(Attempt::Failed(failure)) => failure,
+                Ok(Attempt::Failed(failure, link)) => (failure, link),
                 Ok(Attempt::NotConnected(error, retry_at)) => {
                     if retries == 0 || !self.back_off(retry_at, deadline).await {
                         return Err(after(earlier, CallError::Connect { procedure: callee.name, error }));
@@ -321,7 +323,8 @@ impl Channel {
                 tracing::info!(target: "rpcrdma", error = %ErrorChain(&failure), "falling back to version 1");
                 continue;
             }
-            if retries == 0 || !lost || !(callee.idempotent || failure.is_unexecuted()) {
+            let may_resend = callee.idempotent || options.xid.is_some() || failure.is_unexecuted();
+            if retries == 0 || !lost || !may_resend {
                 tracing::debug!(target: "rpcrdma::call", error = %ErrorChain(&failure), "call failed");
                 return Err(after(earlier, CallError::Transport { procedure: callee.name, failure }));
             }
@@ -330,6 +333,10 @@ impl Channel {
             }
             tracing::debug!(target: "rpcrdma::call", error = %ErrorChain(&failure), "retrying the call");
             retries -= 1;
+            // The driver reports the end of a call before the end of the connection. Until then the connection would be tried again.
+            if let Some(link) = link {
+                Box::pin(within(deadline, link.port.wait_closed())).await;
+            }
         }
     }
 
@@ -351,9 +358,9 @@ impl Channel {
             // Boxed because it is rarely needed, and would enlarge the future of every call.
             None => match Box::pin(within(deadline, self.reconnect())).await {
                 Some(Ok(link)) => link,
-                Some(Err(LinkError::Closed(failure))) => return Ok(Attempt::Failed(failure)),
+                Some(Err(LinkError::Closed(failure))) => return Ok(Attempt::Failed(failure, None)),
                 Some(Err(LinkError::Failed(error, retry_at))) => return Ok(Attempt::NotConnected(error, retry_at)),
-                None => return Ok(Attempt::Failed(CallFailure::DeadlineExceeded { sent: false })),
+                None => return Ok(Attempt::Failed(CallFailure::DeadlineExceeded { sent: false }, None)),
             },
         };
         if let Some(security) = options.security.as_ref().or(config.security.as_ref()).map(Arc::clone) {
@@ -366,15 +373,15 @@ impl Channel {
             }
             return Ok(match result? {
                 Ok(reply) => Attempt::Replied(reply),
-                Err(failure) => Attempt::Failed(failure),
+                Err(failure) => Attempt::Failed(failure, Some(link)),
             });
         }
         let permit = match link.port.try_reserve() {
             Some(permit) => permit,
             None => match within(deadline, link.port.reserve()).await {
                 Some(Ok(permit)) => permit,
-                Some(Err(failure)) => return Ok(Attempt::Failed(failure)),
-                None => return Ok(Attempt::Failed(CallFailure::DeadlineExceeded { sent: false })),
+                Some(Err(failure)) => return Ok(Attempt::Failed(failure, None)),
+                None => return Ok(Attempt::Failed(CallFailure::DeadlineExceeded { sent: false }, None)),
             },
         };
         let waiting = {
@@ -389,7 +396,7 @@ impl Channel {
         };
         let reply = match reply {
             Ok(reply) => reply,
-            Err(failure) => return Ok(Attempt::Failed(failure)),
+            Err(failure) => return Ok(Attempt::Failed(failure, Some(Arc::clone(&link)))),
         };
         trace::replied(span, &reply);
         if link.negotiates.load(Ordering::Relaxed) {
@@ -588,7 +595,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// The outcome of one attempt of a call.
 enum Attempt<R> {
     Replied(R),
-    Failed(CallFailure),
+    /// The call failed on this connection, if it got to one.
+    Failed(CallFailure, Option<Arc<ChannelLink>>),
     /// No connection could be made, and the next attempt is not made before this time.
     NotConnected(ConnectError, tokio::time::Instant),
 }

@@ -73,8 +73,8 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
         let outgoing = match secured.call.protection() {
             None => call::encode(link, config, callee, bounds, args, options, deadline, Some(&secured))?,
             Some(protection) => {
-                let idempotent = options.is_idempotent(callee);
-                protect(config, callee, bounds, args, idempotent, deadline, &secured, protection).await?
+                let policy = options.policy(callee, true);
+                protect(config, callee, bounds, args, policy, deadline, &secured, protection).await?
             }
         };
         trace::with_peer(span, link.info.peer_addr);
@@ -138,7 +138,7 @@ async fn protect<A: XdrEncode>(
     callee: CallTarget,
     bounds: &ReplyBounds,
     args: &A,
-    idempotent: bool,
+    policy: CallPolicy,
     deadline: Option<Instant>,
     secured: &Secured,
     protection: Arc<dyn Protection>,
@@ -151,7 +151,7 @@ async fn protect<A: XdrEncode>(
     let wrapped = wrapped.map_err(|source| CallError::Security { procedure, sent: false, source })?;
     let header = callee.header(&secured.credential);
     let seal = Some(Arc::clone(&secured.call) as Arc<dyn Seal>);
-    unreduced(config, &header, &wrapped, results, CallPolicy { idempotent, protected: true }, deadline, seal)
+    unreduced(config, &header, &wrapped, results, policy, deadline, seal)
         .map_err(|source| CallError::Encode { procedure, source })
 }
 
@@ -214,7 +214,7 @@ impl ControlPort for ControlConnection<'_> {
             let ControlCall { program, version, credential, seal, arguments, max_results } = call;
             let header = CallHeader { credential, ..CallHeader::new(0, program, version, 0) };
             // RFC 8166 §8.2.2: control messages are not reduced.
-            let policy = CallPolicy { idempotent: false, protected: true };
+            let policy = CallPolicy { protected: true, ..CallPolicy::default() };
             let outgoing = unreduced(self.config, &header, &arguments, max_results, policy, self.deadline, seal)
                 .map_err(|error| SecurityError(format!("cannot encode a call for a security context: {error}")))?;
             let reply = self.link.send(outgoing, self.deadline).await.map_err(|failure| {

@@ -38,6 +38,8 @@ pub(super) struct LocalCalls {
     xid_seed: u32,
     /// Number of XIDs that were assigned, starting at `xid_seed`.
     xids_used: u64,
+    /// `true` once a call had an XID of its own ([`CallPolicy::xid`](super::CallPolicy::xid)).
+    has_own_xids: bool,
     deadlines: Deadlines,
 }
 
@@ -52,6 +54,7 @@ impl LocalCalls {
             xids: NumberMap::default(),
             xid_seed,
             xids_used: 0,
+            has_own_xids: false,
             deadlines: Deadlines::default(),
         }
     }
@@ -321,13 +324,36 @@ impl LocalCalls {
         self.queue.push_front(key);
     }
 
+    /// Returns the XID for a call: its own, or one that no call in flight has.
+    pub(super) fn xid_for(&mut self, slot: u32) -> Result<u32, CallFailure> {
+        match self.get(slot).and_then(|call| call.policy.xid) {
+            None => Ok(self.free_xid()),
+            Some(xid) => self.own_xid(xid),
+        }
+    }
+
+    /// Returns a nonzero XID for a call, as [`xid_for`](Self::xid_for) does.
+    pub(super) fn nonzero_xid_for(&mut self, slot: u32) -> Result<u32, CallFailure> {
+        match self.get(slot).and_then(|call| call.policy.xid) {
+            None => Ok(self.free_nonzero_xid()),
+            Some(xid) => self.own_xid(xid),
+        }
+    }
+
+    #[cold]
+    fn own_xid(&mut self, xid: u32) -> Result<u32, CallFailure> {
+        self.has_own_xids = true;
+        if self.xids.contains_key(&xid) { Err(CallFailure::XidInUse { xid }) } else { Ok(xid) }
+    }
+
     /// Returns an XID that no call in flight has.
     pub(super) fn free_xid(&mut self) -> u32 {
         loop {
             let xid = self.next_xid();
             self.xids_used += 1;
             // The first 2^32 XIDs differ from each other.
-            if self.xids_used <= 1 << 32 || !self.xids.contains_key(&xid) {
+            let is_unused = self.xids_used <= 1 << 32 && !self.has_own_xids;
+            if is_unused || !self.xids.contains_key(&xid) {
                 return xid;
             }
         }
@@ -337,9 +363,9 @@ impl LocalCalls {
         self.xid_seed.wrapping_add(self.xids_used as u32)
     }
 
-    /// Returns whether `xid` was assigned to a call, in flight or finished.
+    /// Returns whether `xid` was assigned to a call, in flight or finished. Any XID counts once a call had its own.
     pub(super) fn has_used(&self, xid: u32) -> bool {
-        (1..=self.xids_used).contains(&self.next_xid().wrapping_sub(xid).into())
+        self.has_own_xids || (1..=self.xids_used).contains(&self.next_xid().wrapping_sub(xid).into())
     }
 
     /// Returns a nonzero XID that no call in flight has.

@@ -67,6 +67,9 @@ pub struct CallPolicy {
     /// True if RPCSEC_GSS integrity or privacy protects the call. Neither the call nor its reply is reduced then
     /// (RPC-over-RDMA v2 §11.2.2.3).
     pub protected: bool,
+    /// XID of the call, which must not be 0. `None` lets the engine assign one. Set it for a call whose responder recognizes calls
+    /// that are sent again over another connection.
+    pub xid: Option<u32>,
 }
 
 /// Upper bounds of the reply to a call (RFC 8166 §6.2).
@@ -337,6 +340,12 @@ pub enum CallFailure {
         /// Maximum length in bytes: the inline threshold minus the transport header.
         max: u64,
     },
+    /// Another call in flight has the XID that [`CallPolicy::xid`] requires. Nothing was sent.
+    #[error("another call in flight has XID {xid:#010x}")]
+    XidInUse {
+        /// The XID.
+        xid: u32,
+    },
     /// The responder's transport rejected the call with RDMA2_ERROR (RPC-over-RDMA v2 §7).
     #[error("the responder rejected the call")]
     Refused(#[from] TransportError),
@@ -370,6 +379,7 @@ impl CallFailure {
             | Self::TooLarge(_)
             | Self::Security(_)
             | Self::ReverseTooLong { .. }
+            | Self::XidInUse { .. }
             | Self::ReverseNotSupported
             | Self::ReverseDisabled => true,
             Self::Refused(refusal) => refusal.is_unexecuted(),

@@ -28,6 +28,18 @@ pub enum RpcError {
     /// The server failed, for example because it is out of memory (SYSTEM_ERR).
     #[error("the server failed (SYSTEM_ERR)")]
     SystemError,
+    /// The server has not executed the call, for example because it is overloaded (SYSTEM_ERR with an extension). A later retry,
+    /// or a retry at another server, is safe.
+    ///
+    /// RFC 5531 has no such status. Two words follow SYSTEM_ERR, which other clients ignore.
+    #[error("the server did not execute the call, try again later (SYSTEM_ERR)")]
+    Unavailable,
+    /// The server has cancelled the call because it exceeded the server's time limit for the procedure (SYSTEM_ERR with an
+    /// extension). The server may have executed it in part.
+    ///
+    /// RFC 5531 has no such status. Two words follow SYSTEM_ERR, which other clients ignore.
+    #[error("the server cancelled the call because it took too long (SYSTEM_ERR)")]
+    HandlerTimedOut,
     /// The server rejected the call because of its ONC RPC version (RPC_MISMATCH).
     #[error("the server supports only ONC RPC versions {low} to {high} (RPC_MISMATCH)")]
     RpcMismatch {
@@ -43,10 +55,10 @@ pub enum RpcError {
 
 impl RpcError {
     /// Returns whether the server has certainly not executed the procedure, so that a retry cannot execute it twice. This is
-    /// unknown only for SYSTEM_ERR.
+    /// unknown only for SYSTEM_ERR without the extension for [`Unavailable`](Self::Unavailable).
     #[must_use]
     pub fn retry_is_safe(&self) -> bool {
-        !matches!(self, Self::SystemError)
+        !matches!(self, Self::SystemError | Self::HandlerTimedOut)
     }
 
     /// Returns whether the server denied the call (MSG_DENIED), as opposed to accepting it and reporting an error.

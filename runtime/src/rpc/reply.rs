@@ -16,6 +16,13 @@ const REPLY: u32 = 1;
 const MSG_ACCEPTED: u32 = 0;
 /// `accept_stat` of a successful call (RFC 5531 §9).
 const SUCCESS: u32 = 0;
+/// The first of two words that may follow SYSTEM_ERR, `rpcr` in ASCII. The second is the reason. An extension of RFC 5531, where
+/// nothing follows. Clients that do not know it ignore it.
+const REASON: u32 = 0x7270_6372;
+/// The reason of [`RpcError::Unavailable`].
+const UNAVAILABLE: u32 = 1;
+/// The reason of [`RpcError::HandlerTimedOut`].
+const TIMED_OUT: u32 = 2;
 /// Flavor of an empty verifier (RFC 5531 §10.1).
 const AUTH_NONE: u32 = 0;
 
@@ -53,7 +60,16 @@ impl ReplyHeader {
     /// Returns the encoded length in bytes.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
-        self.to_wire().encoded_len()
+        self.to_wire().encoded_len() + if self.reason().is_some() { 8 } else { 0 }
+    }
+
+    /// Returns the reason that follows SYSTEM_ERR.
+    fn reason(&self) -> Option<u32> {
+        match self.outcome {
+            Err(RpcError::Unavailable) => Some(UNAVAILABLE),
+            Err(RpcError::HandlerTimedOut) => Some(TIMED_OUT),
+            _ => None,
+        }
     }
 
     /// Appends the encoding. After [`success`](Self::success), the results must follow. Does not allocate.
@@ -62,7 +78,11 @@ impl ReplyHeader {
     /// Returns an error if the verifier is longer than 400 bytes (RFC 5531 §8.2).
     pub fn encode<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError> {
         if self.outcome.is_err() || !is_regular(&self.verifier) {
-            return self.to_wire().encode(sink);
+            self.to_wire().encode(sink)?;
+            if let Some(reason) = self.reason() {
+                put_words([REASON, reason], sink);
+            }
+            return Ok(());
         }
         if self.verifier.body.is_empty() {
             put_words([self.xid, REPLY, MSG_ACCEPTED, self.verifier.flavor, 0, SUCCESS], sink);
@@ -84,7 +104,9 @@ impl ReplyHeader {
             }
             Err(RpcError::ProcedureUnavailable) => accepted(AcceptedReplyData::ProcUnavail),
             Err(RpcError::GarbageArguments) => accepted(AcceptedReplyData::GarbageArgs),
-            Err(RpcError::SystemError) => accepted(AcceptedReplyData::SystemErr),
+            Err(RpcError::SystemError | RpcError::Unavailable | RpcError::HandlerTimedOut) => {
+                accepted(AcceptedReplyData::SystemErr)
+            }
             Err(RpcError::RpcMismatch { low, high }) => {
                 ReplyBody::MsgDenied(RejectedReply::RpcMismatch(MismatchInfo { low, high }))
             }
@@ -115,7 +137,7 @@ impl ReplyHeader {
                     }
                     AcceptedReplyData::ProcUnavail => Err(RpcError::ProcedureUnavailable),
                     AcceptedReplyData::GarbageArgs => Err(RpcError::GarbageArguments),
-                    AcceptedReplyData::SystemErr => Err(RpcError::SystemError),
+                    AcceptedReplyData::SystemErr => Err(take_reason(decoder)),
                 };
                 (accepted.verf, outcome)
             }
@@ -128,6 +150,19 @@ impl ReplyHeader {
             }
         };
         Ok(Self { xid, verifier, outcome })
+    }
+}
+
+/// Reads the reason that may follow SYSTEM_ERR.
+fn take_reason(decoder: &mut Decoder<'_>) -> RpcError {
+    let error = match peek_words(decoder.rest()) {
+        Some([REASON, UNAVAILABLE]) => RpcError::Unavailable,
+        Some([REASON, TIMED_OUT]) => RpcError::HandlerTimedOut,
+        _ => return RpcError::SystemError,
+    };
+    match decoder.take(8) {
+        Ok(_) => error,
+        Err(_) => RpcError::SystemError,
     }
 }
 
@@ -159,7 +194,7 @@ pub fn max_reply_verifier(credential: &OpaqueAuth) -> u32 {
 pub fn max_reply_len(max_verifier: u32, results: u64) -> u64 {
     /// Length of xid, mtype, reply_stat, the verifier's flavor and length, and accept_stat. MSG_DENIED is not longer.
     const HEADER: u64 = 6 * 4;
-    /// Length of low and high in PROG_MISMATCH, which can exceed a small result.
+    /// Length of low and high in PROG_MISMATCH, and of the reason after SYSTEM_ERR, which can exceed a small result.
     const MISMATCH: u64 = 2 * 4;
     let verifier = padded_len(max_verifier as usize) as u64;
     results.max(MISMATCH).saturating_add(HEADER + verifier)

@@ -23,9 +23,16 @@ fn encode_call(call: &CallHeader) -> Vec<u8> {
 fn encode_reply(reply: &ReplyHeader) -> Vec<u8> {
     let mut out = Vec::new();
     reply.encode(&mut FlatSink::new(&mut out)).unwrap();
-    assert_eq!(out, encode_to_bytes(&reply.to_wire()).unwrap(), "the encoding is the generated one");
+    let (message, reason) = out.split_at(out.len() - reason_len(reply));
+    assert_eq!(message, encode_to_bytes(&reply.to_wire()).unwrap(), "the encoding is the generated one");
     assert_eq!(out.len(), reply.encoded_len());
+    assert!(reason.is_empty() || reason.starts_with(b"rpcr"));
     out
+}
+
+/// Returns the length of the reason that follows SYSTEM_ERR, an extension of RFC 5531.
+fn reason_len(reply: &ReplyHeader) -> usize {
+    if matches!(reply.outcome, Err(RpcError::Unavailable | RpcError::HandlerTimedOut)) { 8 } else { 0 }
 }
 
 fn decode_call(bytes: &[u8]) -> Result<CallHeader, CallHeaderError> {
@@ -83,6 +90,8 @@ fn replies() -> Vec<(ReplyHeader, Vec<u32>)> {
         accepted(RpcError::ProcedureUnavailable, &[3]),
         accepted(RpcError::GarbageArguments, &[4]),
         accepted(RpcError::SystemError, &[5]),
+        accepted(RpcError::Unavailable, &[5, 0x7270_6372, 1]),
+        accepted(RpcError::HandlerTimedOut, &[5, 0x7270_6372, 2]),
         denied(RpcError::RpcMismatch { low: 2, high: 2 }, &[0, 2, 2]),
     ];
     // Every auth_stat of RFC 5531, and some unassigned values.
@@ -125,7 +134,11 @@ fn every_truncation_is_an_error() {
     }
     for (reply, words) in replies() {
         let wire = encode_words(&words);
-        for len in 0..wire.len() {
+        for len in wire.len() - reason_len(&reply)..wire.len() {
+            // Other servers send no reason, and one that cannot be read is ignored.
+            assert_eq!(decode_reply(&wire[..len]), Ok(ReplyHeader::failure(9, RpcError::SystemError)));
+        }
+        for len in 0..wire.len() - reason_len(&reply) {
             assert!(matches!(decode_reply(&wire[..len]), Err(ReplyHeaderError::Malformed(_))), "{reply:?} {len}");
         }
     }
@@ -270,7 +283,8 @@ fn the_standard_authenticator_accepts_two_flavors() {
 fn every_error_except_system_err_is_safe_to_retry() {
     for (reply, _) in replies() {
         if let Err(error) = reply.outcome {
-            assert_eq!(error.retry_is_safe(), error != RpcError::SystemError, "{error}");
+            let may_be_executed = matches!(error, RpcError::SystemError | RpcError::HandlerTimedOut);
+            assert_eq!(error.retry_is_safe(), !may_be_executed, "{error}");
         }
     }
 }
@@ -320,6 +334,8 @@ fn any_outcome() -> impl Strategy<Value = Result<(), RpcError>> {
         Just(Err(RpcError::ProcedureUnavailable)),
         Just(Err(RpcError::GarbageArguments)),
         Just(Err(RpcError::SystemError)),
+        Just(Err(RpcError::Unavailable)),
+        Just(Err(RpcError::HandlerTimedOut)),
         any::<(u32, u32)>().prop_map(|(low, high)| Err(RpcError::RpcMismatch { low, high })),
         any::<u32>().prop_map(|stat| Err(RpcError::Authentication(AuthFailure(stat)))),
     ]
@@ -384,7 +400,7 @@ fn decode_anything(bytes: &[u8]) {
     match ReplyHeader::decode(&mut decoder) {
         Ok(reply) => {
             let (message, consumed) = as_generated(bytes).unwrap();
-            assert_eq!(consumed, decoder.consumed());
+            assert_eq!(consumed + reason_len(&reply), decoder.consumed());
             assert_eq!(message, reply.to_wire());
         }
         Err(fault) => {

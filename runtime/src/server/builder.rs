@@ -2,7 +2,7 @@
 
 #[cfg(feature = "_verbs")]
 use std::io;
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::task::JoinSet;
 
@@ -10,7 +10,9 @@ use tokio::task::JoinSet;
 use super::accept::TlsSource;
 use super::{
     accept::{Accept, Acceptor, RdmaSource, TcpSource},
+    duplicates::{self, DuplicateRequests},
     handle::{ServerHandle, ServerPhase, ServerShared},
+    limits::{self, LimitScope, Limiter, Limits},
 };
 #[cfg(feature = "tls")]
 use crate::tls::{TlsPolicy, TlsServerConfig};
@@ -61,6 +63,12 @@ pub enum BindError {
         /// The program version.
         version: u32,
     },
+    /// A setting refers to a program without a service.
+    #[error("no service for program {program:#010x}: call ServerBuilder::service")]
+    UnknownProgram {
+        /// The program number.
+        program: u32,
+    },
 }
 
 /// Configures a [`Server`].
@@ -94,6 +102,9 @@ pub struct ServerBuilder {
     max_memory: u64,
     grace: Duration,
     drain_delay: Duration,
+    /// The settings of duplicate request caches, by program.
+    duplicates: BTreeMap<u32, DuplicateRequests>,
+    limits: BTreeMap<LimitScope, Arc<Limiter>>,
     #[cfg(feature = "tls")]
     tls: Option<TlsServerConfig>,
     /// The outermost layer first.
@@ -115,6 +126,8 @@ impl Default for ServerBuilder {
             max_memory: 1 << 30,
             grace: Duration::from_secs(30),
             drain_delay: Duration::ZERO,
+            duplicates: BTreeMap::new(),
+            limits: BTreeMap::new(),
             #[cfg(feature = "tls")]
             tls: None,
             #[cfg(feature = "tower")]
@@ -165,6 +178,25 @@ impl ServerBuilder {
             + 'static,
     {
         self.layers.push(super::layers::erase(layer));
+        self
+    }
+
+    /// Keeps the replies to calls of a program, so that a call that a client sends again after a lost connection is not executed
+    /// twice. Replaces earlier settings for the program. See [`DuplicateRequests`].
+    ///
+    /// A call passes through the cache before the [limits](Self::limits) and the layers of the server. They do not see calls that
+    /// were executed before.
+    pub fn duplicate_requests(mut self, program: u32, settings: DuplicateRequests) -> Self {
+        self.duplicates.insert(program, settings);
+        self
+    }
+
+    /// Limits the execution of calls: time, concurrency, queues. Replaces earlier limits of the same scope. See [`Limits`].
+    ///
+    /// Calls wait before they get to the layers of the server.
+    pub fn limits(mut self, scope: impl Into<LimitScope>, limits: Limits) -> Self {
+        let scope = scope.into();
+        self.limits.insert(scope, Arc::new(Limiter::new(scope, limits)));
         self
     }
 
@@ -373,6 +405,9 @@ impl ServerBuilder {
         let services = super::layers::wrap(self.services, self.layers);
         #[cfg(not(feature = "tower"))]
         let services = self.services;
+        let unknown = |program| BindError::UnknownProgram { program };
+        let services = limits::wrap(services, &self.limits).map_err(unknown)?;
+        let (services, caches) = duplicates::wrap(services, self.duplicates).map_err(unknown)?;
         let registry = ServiceRegistry::new(services, self.authenticator)
             .map_err(|(program, version)| BindError::DuplicateService { program, version })?;
         let budget = MemoryBudget::new(self.max_memory);
@@ -387,15 +422,19 @@ impl ServerBuilder {
             call_timeout: Some(self.callback_timeout),
             credential: OpaqueAuth::none(),
             security: None,
+            resendable: None,
         };
-        let shared = Arc::new(ServerShared::new(
+        let mut shared = ServerShared::new(
             registry,
             callbacks,
             budget,
             self.max_connections,
             self.grace,
             self.drain_delay,
-        ));
+        );
+        shared.duplicates = caches;
+        shared.limiters = self.limits.into_values().collect();
+        let shared = Arc::new(shared);
         Ok(Server { acceptors: self.acceptors, urls, shared })
     }
 }

@@ -12,7 +12,11 @@ use std::{
 
 use tokio::sync::{Notify, Semaphore, watch};
 
-use super::stats::{EndedTotals, ServerStats};
+use super::{
+    duplicates::{DuplicateRequestCache, DuplicateRequestStats},
+    limits::{LimitStats, Limiter},
+    stats::{EndedTotals, ServerStats},
+};
 use crate::{
     driver::{DriverCommand, DriverPort},
     engine::{CloseReason, ConnectionCounters},
@@ -49,6 +53,8 @@ pub(super) struct ServerShared {
     draining: AtomicBool,
     /// `true` after the grace period. Handlers in progress are then aborted with their connection.
     aborting: AtomicBool,
+    pub(super) duplicates: Vec<Arc<DuplicateRequestCache>>,
+    pub(super) limiters: Vec<Arc<Limiter>>,
 }
 
 /// The open connections, and the totals of all others.
@@ -87,6 +93,8 @@ impl ServerShared {
             empty: Notify::new(),
             draining: AtomicBool::new(false),
             aborting: AtomicBool::new(false),
+            duplicates: Vec::new(),
+            limiters: Vec::new(),
         }
     }
 
@@ -286,6 +294,18 @@ impl ServerHandle {
     pub fn stats(&self) -> ServerStats {
         let connections = self.0.connections();
         connections.totals.with(connections.open.values().map(|entry| entry.port.counters()))
+    }
+
+    /// Returns the state of the duplicate request caches, in ascending order of programs.
+    #[must_use]
+    pub fn duplicate_requests(&self) -> Vec<DuplicateRequestStats> {
+        self.0.duplicates.iter().map(|cache| cache.stats()).collect()
+    }
+
+    /// Returns the state of the [limits](super::ServerBuilder::limits), in ascending order of scopes.
+    #[must_use]
+    pub fn limits(&self) -> Vec<LimitStats> {
+        self.0.limiters.iter().map(|limiter| limiter.stats()).collect()
     }
 
     /// Returns the memory that the calls of all connections hold.

@@ -21,15 +21,20 @@
 //! that, which may be kept after the call.
 //!
 //! If a handler panics, the reply is SYSTEM_ERR, and the connection stays open. When a client disconnects, its handlers run to
-//! their end, and their replies are dropped.
+//! their end by default, and their replies are dropped.
+//!
+//! [`ServerBuilder::limits`] cancels handlers that take too long or whose client is gone, and limits how many run at a time.
+//! [`ServerBuilder::duplicate_requests`] recognizes calls that clients send again.
 //!
 //! With the feature `tower`, `ServerBuilder::layer` wraps the handlers of all services in `tower` middleware.
 
 mod accept;
 mod builder;
+mod duplicates;
 mod handle;
 #[cfg(feature = "tower")]
 mod layers;
+mod limits;
 mod listed;
 mod stats;
 
@@ -37,7 +42,11 @@ mod stats;
 pub use self::layers::{Dispatch, DispatchFuture, DispatchRequest, DispatchResponse, DispatchStatus};
 pub use self::{
     builder::{BindError, Server, ServerBuilder},
+    duplicates::{DuplicateRequestStats, DuplicateRequests, ReplyStore, StoreError, StoreFuture},
     handle::{ConnectionStats, MemoryStats, ServerHandle},
+    limits::{LimitScope, LimitStats, Limits},
     stats::{EndedConnections, ServerStats},
 };
-pub use crate::session::{Context, EncodedReply, HandlerError, InboundCall, ReplyFuture, Service};
+pub use crate::session::{
+    Context, EncodedReply, HandlerError, InboundCall, RecordedReply, ReplyFuture, RequestKey, Service,
+};

@@ -6,7 +6,11 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 use tracing::Span;
 
-use super::{config::ChannelConfig, info::ChannelInfo};
+use super::{
+    config::ChannelConfig,
+    info::ChannelInfo,
+    recorded::{ArgumentsDigest, RecordedCall, RecordedReply, RecordedResults, RequestKey, client_identity},
+};
 use crate::{
     chain::ErrorChain,
     driver::{DriverPort, ReplyCommand},
@@ -63,6 +67,8 @@ pub struct Context {
     xid: u32,
     credential: Credential,
     principal: Option<Arc<Principal>>,
+    /// Set if a duplicate request cache records the reply.
+    recorded: Option<Arc<RecordedCall>>,
 }
 
 impl Context {
@@ -111,6 +117,16 @@ impl Context {
         self.connection.info.tls.as_deref()
     }
 
+    /// Returns the key of the call in the [duplicate request cache](crate::server::DuplicateRequests). `None` if no cache covers
+    /// the procedure.
+    ///
+    /// A handler that stores its effect and a [`RecordedReply`] under this key in one transaction is executed exactly once, even
+    /// if the server is killed; see [`ReplyStore`](crate::server::ReplyStore).
+    #[must_use]
+    pub fn request_key(&self) -> Option<&RequestKey> {
+        self.recorded.as_deref().map(|recorded| &recorded.key)
+    }
+
     /// Returns the pool to allocate eligible results from: fill the buffer of `pool().alloc(len)`, and freeze it. The memory
     /// returns to the pool once the result was sent.
     #[must_use]
@@ -149,6 +165,9 @@ pub enum HandlerError {
     ProcedureUnavailable,
     /// AUTH_ERROR: the caller lacks permission.
     Rejected(AuthFailure),
+    /// SYSTEM_ERR with the extension that says that the call was not executed, for example because a resource is used up. Clients
+    /// of this crate get [`RpcError::Unavailable`], and know that a retry is safe.
+    Unavailable,
 }
 
 impl HandlerError {
@@ -202,15 +221,18 @@ impl EncodedReply {
 }
 
 /// The parts of an inbound call that the reply to a failed call needs.
-#[cfg(feature = "tower")]
 pub(crate) struct Refusal {
     xid: u32,
     security: Option<Arc<dyn ReplySecurity>>,
     connection: Arc<ServedConnection>,
 }
 
-#[cfg(feature = "tower")]
 impl Refusal {
+    /// Returns the XID of the call.
+    pub(crate) fn xid(&self) -> u32 {
+        self.xid
+    }
+
     /// Returns the reply to the failed call.
     pub(crate) fn reply(&self, error: RpcError) -> EncodedReply {
         refusal(self.xid, error, self.security.as_deref(), self.connection.pool()).into()
@@ -222,12 +244,6 @@ impl InboundCall {
     /// Returns the call's message and its chunks.
     pub(crate) fn incoming(&self) -> &IncomingCall {
         &self.incoming
-    }
-
-    /// Returns what is needed to refuse the call after it has been consumed.
-    pub(crate) fn refusal(&self) -> Refusal {
-        let (security, connection) = (self.security.clone(), Arc::clone(&self.context.connection));
-        Refusal { xid: self.incoming.xid, security, connection }
     }
 }
 
@@ -276,7 +292,7 @@ impl InboundCall {
     ) -> Self {
         trace::arrived(&span, &incoming);
         let AuthenticatedCaller { credential, principal, security } = caller;
-        let context = Context { connection, xid: incoming.xid, credential, principal };
+        let context = Context { connection, xid: incoming.xid, credential, principal, recorded: None };
         Self { incoming, procedure, arguments_at, security, context, span }
     }
 
@@ -290,6 +306,37 @@ impl InboundCall {
     #[must_use]
     pub fn context(&self) -> &Context {
         &self.context
+    }
+
+    /// Returns what is needed to refuse the call after it has been consumed.
+    pub(crate) fn refusal(&self) -> Refusal {
+        let (security, connection) = (self.security.clone(), Arc::clone(&self.context.connection));
+        Refusal { xid: self.incoming.xid, security, connection }
+    }
+
+    /// Returns the key of the call, which belongs to this version of a program.
+    pub(crate) fn request_key(&self, program: u32, version: u32, ignores_stamp: bool) -> RequestKey {
+        let Self { incoming, context, .. } = self;
+        let arguments = ArgumentsDigest::new(incoming.payload.as_slice(), self.arguments_at, &incoming.reads);
+        let client = client_identity(context.peer_addr().ip(), &context.credential, context.principal(), ignores_stamp);
+        RequestKey::new(incoming.xid, (program, version, self.procedure), arguments, client)
+    }
+
+    /// Records the reply to the call under `key`.
+    pub(crate) fn record(&mut self, key: RequestKey) -> Arc<RecordedCall> {
+        let recorded = Arc::new(RecordedCall::new(key));
+        self.context.recorded = Some(Arc::clone(&recorded));
+        recorded
+    }
+
+    /// Returns the reply to a call that was executed before.
+    pub(crate) fn replay(&mut self, reply: &RecordedReply) -> EncodedReply {
+        let error = match reply.results().map(|results| self.encode(results)) {
+            Some(Ok(reply)) => return reply,
+            Some(Err(ReplyError::Denied(failure))) => RpcError::Authentication(failure),
+            Some(Err(ReplyError::Encode(_))) | None => RpcError::SystemError,
+        };
+        self.refuse(error)
     }
 
     /// Decodes the arguments.
@@ -339,7 +386,7 @@ impl InboundCall {
     pub fn finish<P: Procedure>(mut self, result: Result<P::Reply, HandlerError>) -> EncodedReply {
         let xid = self.incoming.xid;
         let error = match result {
-            Ok(result) => match self.encode(&result) {
+            Ok(result) => match self.encode_result(&result) {
                 Ok(reply) => return reply,
                 Err(ReplyError::Denied(failure)) => RpcError::Authentication(failure),
                 Err(ReplyError::Encode(error)) => {
@@ -356,13 +403,26 @@ impl InboundCall {
             Err(HandlerError::GarbageArguments) => RpcError::GarbageArguments,
             Err(HandlerError::ProcedureUnavailable) => RpcError::ProcedureUnavailable,
             Err(HandlerError::Rejected(failure)) => RpcError::Authentication(failure),
+            Err(HandlerError::Unavailable) => RpcError::Unavailable,
         };
+        if let (Some(recorded), RpcError::SystemError) = (&self.context.recorded, error) {
+            recorded.record(RecordedReply::system_error());
+        }
         self.refuse(error)
     }
 
     /// Returns the reply PROC_UNAVAIL (RFC 5531 §9).
     pub fn procedure_unavailable(self) -> EncodedReply {
         self.refuse(RpcError::ProcedureUnavailable)
+    }
+
+    fn encode_result<T: XdrEncode>(&mut self, result: &T) -> Result<EncodedReply, ReplyError> {
+        let Some(recorded) = self.context.recorded.clone() else { return self.encode(result) };
+        let results = RecordedResults::new(result)?;
+        let reply = self.encode(&results);
+        // Also if the reply is denied a verifier: the call was executed.
+        recorded.record(RecordedReply::success(results));
+        reply
     }
 
     fn encode<T: XdrEncode>(&mut self, result: &T) -> Result<EncodedReply, ReplyError> {
@@ -419,7 +479,7 @@ impl InboundCall {
         }
     }
 
-    fn refuse(&self, error: RpcError) -> EncodedReply {
+    pub(crate) fn refuse(&self, error: RpcError) -> EncodedReply {
         refusal(self.incoming.xid, error, self.security.as_deref(), self.context.connection.pool()).into()
     }
 }

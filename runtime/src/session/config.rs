@@ -1,6 +1,12 @@
 //! The configuration of a channel and its calls.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use crate::{
     config::ConnectionConfig,
@@ -18,4 +24,43 @@ pub(crate) struct ChannelConfig {
     /// The credential of calls without their own. Not used if `security` is set.
     pub(crate) credential: OpaqueAuth,
     pub(crate) security: Option<Arc<dyn Security>>,
+    /// The XIDs of calls that the server recognizes if they are sent again.
+    pub(crate) resendable: Option<Arc<ResendableXids>>,
+}
+
+/// The XIDs of the calls of a channel that its server recognizes if they are sent again. They start at random, and do not repeat
+/// before 2^32 calls.
+#[derive(Debug)]
+pub(crate) struct ResendableXids {
+    /// The programs. `None` stands for all.
+    programs: Option<Vec<u32>>,
+    next: AtomicU32,
+}
+
+impl ResendableXids {
+    pub(crate) fn new(programs: Option<Vec<u32>>, first: u32) -> Self {
+        Self { programs, next: AtomicU32::new(first) }
+    }
+
+    /// Returns the XID for the next call of a program. `None` if the server does not recognize its calls.
+    pub(crate) fn next(&self, program: u32) -> Option<u32> {
+        if self.programs.as_ref().is_some_and(|programs| !programs.contains(&program)) {
+            return None;
+        }
+        // RPC-over-RDMA v2 §6.3.2: XID 0 never identifies a transaction.
+        std::iter::repeat_with(|| self.next.fetch_add(1, Ordering::Relaxed)).find(|&xid| xid != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn xids_are_consecutive_without_zero() {
+        let xids = ResendableXids::new(Some(vec![7, 9]), u32::MAX - 1);
+        assert_eq!([7, 9, 7, 9].map(|program| xids.next(program)), [u32::MAX - 1, u32::MAX, 1, 2].map(Some));
+        assert_eq!(xids.next(8), None);
+        assert_eq!(ResendableXids::new(None, 5).next(8), Some(5));
+    }
 }

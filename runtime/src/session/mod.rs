@@ -8,16 +8,19 @@ mod call;
 mod config;
 mod handlers;
 mod info;
+mod recorded;
 mod registry;
 mod running;
 mod secured;
 mod service;
 
+#[cfg(test)]
+pub(crate) use self::recorded::{RecordedResults, recorded_key};
 #[cfg(feature = "tower")]
 pub(crate) use self::running::execute;
 pub(crate) use self::{
     call::ServedConnection,
-    config::ChannelConfig,
+    config::{ChannelConfig, ResendableXids},
     handlers::{CallHandlers, ConnectionObserver},
     info::SetUp,
     registry::ServiceRegistry,
@@ -26,5 +29,6 @@ pub(crate) use self::{
 pub use self::{
     call::{Context, EncodedReply, HandlerError, InboundCall},
     info::ChannelInfo,
+    recorded::{RecordedReply, RequestKey},
     service::{ReplyFuture, Service},
 };

@@ -51,6 +51,31 @@ fn with_sinks() -> (ScriptedPeer, Vec<u32>) {
     (facing, call)
 }
 
+/// A call can have an XID of its own. While it is in flight, no other call gets that XID.
+#[test]
+fn calls_have_their_own_xids() {
+    let mut facing = client();
+    let start = |facing: &mut ScriptedPeer, xid| {
+        let mut call = Script::default().outgoing(&facing.engine.conn, facing.now);
+        call.policy.xid = xid;
+        facing.engine.conn.start_call(call);
+        facing.run();
+        facing.raw.next().map(|call| call[0])
+    };
+    assert_eq!(start(&mut facing, None), Some(XID));
+    facing.raw.send(&plain(XID, 8, 1, 0), &[0; 4]);
+    assert!(finished(&mut facing).expect("replied").is_ok());
+    assert_eq!(start(&mut facing, Some(XID + 1)), Some(XID + 1));
+    assert_eq!(start(&mut facing, None), Some(XID + 2));
+    assert_eq!(start(&mut facing, Some(XID + 1)), None);
+    let failure = finished(&mut facing).expect("refused").unwrap_err();
+    assert_eq!(failure, CallFailure::XidInUse { xid: XID + 1 });
+    // The XID can be used again after the reply.
+    facing.raw.send(&plain(XID + 1, 8, 1, 0), &[0; 4]);
+    assert!(finished(&mut facing).expect("replied").is_ok());
+    assert_eq!(start(&mut facing, Some(XID + 1)), Some(XID + 1));
+}
+
 /// RFC 8166 §3.5.3: a chunk for a payload stream has room for padding.
 #[test]
 fn reply_chunks_have_room_for_padding() {

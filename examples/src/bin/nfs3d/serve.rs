@@ -23,12 +23,12 @@ use rpcrdma_examples::{
         key::Secret,
         mount::MountService,
         principals::Principals,
-        service::NfsService,
+        service::{NfsService, duplicate_requests},
     },
 };
 use rpcrdma_specs::{
     mount3::mount_v3::{self, MountV3Server},
-    nfs3::nfs_v3::{self, NfsV3Server},
+    nfs3::{self, nfs_v3::{self, NfsV3Server}},
 };
 
 use crate::cli::Cli;
@@ -42,8 +42,11 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     let mut config = ConnectionConfig::default();
     config.engine.credits = cli.credits;
     let pool = config.engine.pool.clone();
-    let nfs =
-        Server::builder().service(NfsV3Server::new(service.clone())).connection(config).max_memory(cli.max_memory);
+    let nfs = Server::builder()
+        .service(NfsV3Server::new(service.clone()))
+        .duplicate_requests(nfs3::nfs_v3::PROGRAM, duplicate_requests())
+        .connection(config)
+        .max_memory(cli.max_memory);
     // The export decides which flavors are accepted for which call.
     let secure = cli.sec.authenticator(false)?;
     let tls = cli.tls.read()?;

@@ -145,7 +145,7 @@ impl WireV1 {
     /// Registers the memory of a call for which there is a credit, and sends the call.
     fn post_call(&mut self, slot: u32, core: &mut ConnectionCore, qp: &mut dyn QueuePair) -> Result<(), CallFailure> {
         let ConnectionCore { calls, shared, .. } = core;
-        let xid = calls.free_xid();
+        let xid = calls.xid_for(slot)?;
         let Some(call) = calls.get_mut(slot) else { return Ok(()) };
         let Some(mut message) = call.take_message(xid, &shared.config.pool)? else { return Ok(()) };
         let mut lists = std::mem::take(&mut self.lists);

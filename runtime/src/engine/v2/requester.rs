@@ -34,7 +34,7 @@ impl WireV2 {
     fn post_call(&mut self, slot: u32, core: &mut ConnectionCore, qp: &mut dyn QueuePair) -> Result<(), CallFailure> {
         let ConnectionCore { calls, shared, .. } = core;
         // RPC-over-RDMA v2 §6.3.2: XID 0 never identifies a transaction.
-        let xid = calls.free_nonzero_xid();
+        let xid = calls.nonzero_xid_for(slot)?;
         let Some(call) = calls.get_mut(slot) else { return Ok(()) };
         // RPC-over-RDMA v2 §4.5.1: header and RPC message carry the same XID.
         let Some(mut message) = call.take_message(xid, &shared.config.pool)? else { return Ok(()) };

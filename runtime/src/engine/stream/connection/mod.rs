@@ -223,7 +223,7 @@ impl StreamConnection {
 
     fn post_call(&mut self, slot: u32) -> Result<(), CallFailure> {
         let Self { calls, shared, .. } = self;
-        let xid = calls.free_xid();
+        let xid = calls.xid_for(slot)?;
         let Some(call) = calls.get_mut(slot) else { return Ok(()) };
         let Some(mut message) = call.take_message(xid, &shared.config.pool)? else { return Ok(()) };
         put_back_small(&mut message, &mut call.reduced, shared)?;

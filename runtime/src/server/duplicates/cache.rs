@@ -1,0 +1,317 @@
+//! The recorded replies, and the calls in progress.
+
+use std::{
+    collections::{HashMap, VecDeque, hash_map},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::{sync::watch, time::Instant};
+
+use super::DuplicateRequests;
+use crate::session::{RecordedReply, RequestKey};
+
+/// The number of recorded replies of one program, and the number of calls that were recognized.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct DuplicateRequestStats {
+    /// The program number.
+    pub program: u32,
+    /// Number of recorded replies now.
+    pub entries: usize,
+    /// Memory of the recorded replies now, in bytes.
+    pub bytes: u64,
+    /// Number of calls in progress now.
+    pub in_progress: usize,
+    /// Number of calls that got a recorded reply.
+    pub hits: u64,
+    /// Number of calls that arrived while an earlier copy was in progress.
+    pub waits: u64,
+    /// Number of calls that were executed.
+    pub misses: u64,
+    /// Number of replies that were removed before their [`max_age`](super::DuplicateRequests::max_age), for lack of room. A client
+    /// that sends such a call again has it executed twice.
+    pub evicted: u64,
+}
+
+/// The duplicate request cache of one program.
+pub(in crate::server) struct DuplicateRequestCache {
+    pub(super) config: DuplicateRequests,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    entries: HashMap<Arc<RequestKey>, Entry>,
+    /// The keys of recorded replies, the oldest first.
+    recorded: VecDeque<(Instant, Arc<RequestKey>)>,
+    stats: DuplicateRequestStats,
+}
+
+enum Entry {
+    /// Closed when the call ends.
+    InProgress(watch::Receiver<()>),
+    Recorded(RecordedReply),
+}
+
+/// The state of a call that arrives.
+pub(super) enum Lookup {
+    Recorded(RecordedReply),
+    /// An earlier copy is in progress. The receiver reports its end as an error.
+    InProgress(watch::Receiver<()>),
+    New(Claim),
+}
+
+impl DuplicateRequestCache {
+    pub(in crate::server) fn new(program: u32, config: DuplicateRequests) -> Self {
+        let stats = DuplicateRequestStats { program, ..DuplicateRequestStats::default() };
+        Self { config, table: Mutex::new(Table { stats, ..Table::default() }) }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(in crate::server) fn stats(&self) -> DuplicateRequestStats {
+        let mut table = self.table();
+        table.expire(&self.config);
+        let in_progress = table.entries.len() - table.recorded.len();
+        DuplicateRequestStats { entries: table.recorded.len(), in_progress, ..table.stats }
+    }
+
+    /// Looks a call up. If it is new, it is in progress from now on.
+    pub(super) fn lookup(self: &Arc<Self>, key: &RequestKey) -> Lookup {
+        let mut table = self.table();
+        table.expire(&self.config);
+        let Table { entries, stats, .. } = &mut *table;
+        match entries.get(key) {
+            Some(Entry::Recorded(reply)) => {
+                stats.hits += 1;
+                Lookup::Recorded(reply.clone())
+            }
+            Some(Entry::InProgress(end)) => {
+                stats.waits += 1;
+                Lookup::InProgress(end.clone())
+            }
+            None => {
+                let (running, end) = watch::channel(());
+                let key = Arc::new(key.clone());
+                entries.insert(Arc::clone(&key), Entry::InProgress(end));
+                Lookup::New(Claim { cache: Arc::clone(self), key, _running: running })
+            }
+        }
+    }
+}
+
+impl Table {
+    /// Removes replies that are too old or too many.
+    fn expire(&mut self, config: &DuplicateRequests) {
+        let now = Instant::now();
+        while let Some((since, _)) = self.recorded.front() {
+            let is_old = now.saturating_duration_since(*since) >= config.max_age;
+            if !is_old && self.recorded.len() <= config.max_entries && self.stats.bytes <= config.max_bytes {
+                break;
+            }
+            self.stats.evicted += u64::from(!is_old);
+            let Some((_, key)) = self.recorded.pop_front() else { break };
+            if let Some(Entry::Recorded(reply)) = self.entries.remove(&key) {
+                self.stats.bytes -= size(&key, &reply);
+            }
+        }
+    }
+
+    fn record(&mut self, key: &Arc<RequestKey>, reply: RecordedReply, config: &DuplicateRequests) {
+        let size = size(key, &reply);
+        if size > config.max_bytes {
+            // It would displace all others.
+            self.stats.evicted += 1;
+            return;
+        }
+        if let hash_map::Entry::Occupied(mut entry) = self.entries.entry(Arc::clone(key)) {
+            entry.insert(Entry::Recorded(reply));
+            self.recorded.push_back((Instant::now(), Arc::clone(key)));
+            self.stats.bytes += size;
+        }
+        self.expire(config);
+    }
+
+    /// Removes a call in progress.
+    fn release(&mut self, key: &RequestKey) {
+        if matches!(self.entries.get(key), Some(Entry::InProgress(_))) {
+            self.entries.remove(key);
+        }
+    }
+}
+
+/// Returns the memory of an entry in bytes.
+fn size(key: &RequestKey, reply: &RecordedReply) -> u64 {
+    key.size() + reply.size() + size_of::<(Instant, Arc<RequestKey>)>() as u64
+}
+
+/// A call in progress. Dropping it without a reply lets the next copy of the call be executed.
+pub(super) struct Claim {
+    cache: Arc<DuplicateRequestCache>,
+    pub(super) key: Arc<RequestKey>,
+    /// Dropped after the entry was changed, which wakes the copies that wait.
+    _running: watch::Sender<()>,
+}
+
+impl Claim {
+    /// Counts the call as one to execute.
+    pub(super) fn execute(&self) {
+        self.cache.table().stats.misses += 1;
+    }
+
+    /// Records the reply to an earlier run of the server.
+    pub(super) fn hit(self, reply: RecordedReply) {
+        self.cache.table().stats.hits += 1;
+        self.record(reply);
+    }
+
+    /// Records the reply.
+    pub(super) fn record(self, reply: RecordedReply) {
+        self.cache.table().record(&self.key, reply, &self.cache.config);
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.cache.table().release(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        rpc::{Credential, Principal, ProtectionLevel},
+        session::{RecordedResults, recorded_key},
+    };
+
+    fn key(xid: u32) -> RequestKey {
+        recorded_key(xid, "10.0.0.1", &Credential::None, None, false)
+    }
+
+    fn reply(text: &str) -> RecordedReply {
+        RecordedReply::success(RecordedResults::new(&bytes::Bytes::copy_from_slice(text.as_bytes())).unwrap())
+    }
+
+    fn cache(config: DuplicateRequests) -> Arc<DuplicateRequestCache> {
+        Arc::new(DuplicateRequestCache::new(7, config))
+    }
+
+    fn claim(cache: &Arc<DuplicateRequestCache>, key: &RequestKey) -> Claim {
+        match cache.lookup(key) {
+            Lookup::New(claim) => claim,
+            _ => panic!("not new"),
+        }
+    }
+
+    fn is_recorded(cache: &Arc<DuplicateRequestCache>, key: &RequestKey, expected: &RecordedReply) -> bool {
+        matches!(cache.lookup(key), Lookup::Recorded(reply) if reply == *expected)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn replies_expire_by_age() {
+        let cache = cache(DuplicateRequests::new().max_age(Duration::from_secs(10)));
+        claim(&cache, &key(1)).record(reply("one"));
+        tokio::time::advance(Duration::from_secs(9)).await;
+        claim(&cache, &key(2)).record(reply("two"));
+        assert!(is_recorded(&cache, &key(1), &reply("one")));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(matches!(cache.lookup(&key(1)), Lookup::New(_)), "a hit does not extend the age");
+        assert!(is_recorded(&cache, &key(2), &reply("two")));
+        let stats = cache.stats();
+        assert_eq!((stats.entries, stats.in_progress, stats.hits, stats.evicted), (1, 0, 2, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_oldest_reply_is_evicted_first() {
+        let cache = cache(DuplicateRequests::new().max_entries(2));
+        for xid in 1..=3 {
+            claim(&cache, &key(xid)).record(reply("some"));
+        }
+        assert!(is_recorded(&cache, &key(2), &reply("some")) && is_recorded(&cache, &key(3), &reply("some")));
+        assert!(matches!(cache.lookup(&key(1)), Lookup::New(_)));
+        assert_eq!(cache.stats().evicted, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_are_bounded() {
+        let long = "x".repeat(1000);
+        let cache = cache(DuplicateRequests::new().max_bytes(3000));
+        for xid in 1..=10 {
+            claim(&cache, &key(xid)).record(reply(&long));
+            assert!(cache.stats().bytes <= 3000);
+        }
+        assert_eq!(cache.stats().entries, 2);
+        // A reply that is longer than the bound displaces no others.
+        claim(&cache, &key(11)).record(reply(&"x".repeat(3000)));
+        assert!(matches!(cache.lookup(&key(11)), Lookup::New(_)));
+        assert!(is_recorded(&cache, &key(10), &reply(&long)));
+        tokio::time::advance(Duration::from_secs(120)).await;
+        assert_eq!((cache.stats().bytes, cache.stats().entries), (0, 0));
+    }
+
+    /// A copy of a call in progress waits. It is executed if the first one ends without a reply.
+    #[tokio::test(start_paused = true)]
+    async fn copies_wait() {
+        let cache = cache(DuplicateRequests::new().max_entries(1));
+        for ends_with_reply in [true, false] {
+            let first = claim(&cache, &key(1));
+            let Lookup::InProgress(mut end) = cache.lookup(&key(1)) else { panic!("not in progress") };
+            claim(&cache, &key(2)).record(reply("another"));
+            claim(&cache, &key(3)).record(reply("another"));
+            assert!(matches!(cache.lookup(&key(1)), Lookup::InProgress(_)), "calls in progress are never evicted");
+            let waiting = tokio::spawn(async move { end.changed().await });
+            tokio::task::yield_now().await;
+            assert!(!waiting.is_finished());
+            if ends_with_reply {
+                first.record(reply("done"));
+            } else {
+                drop(first);
+            }
+            assert!(waiting.await.unwrap().is_err());
+            assert_eq!(is_recorded(&cache, &key(1), &reply("done")), ends_with_reply);
+            tokio::time::advance(Duration::from_secs(120)).await;
+        }
+    }
+
+    #[test]
+    fn clients_are_told_apart() {
+        let sys = |machine: &str, stamp, uid| {
+            let mut credential = Credential::sys(machine, uid, 100, []);
+            if let Credential::Sys(parms) = &mut credential {
+                parms.stamp = stamp;
+            }
+            credential
+        };
+        let principal = |name: &str, level| Some(Principal::new(name, level));
+        let alice = principal("alice@EXAMPLE.COM", ProtectionLevel::Privacy);
+        let of = |address, credential: &Credential, principal: Option<&Principal>, ignores_stamp| {
+            recorded_key(7, address, credential, principal, ignores_stamp)
+        };
+        let base = of("10.0.0.1", &sys("a", 1, 5), None, false);
+        assert_eq!(base, of("::ffff:10.0.0.1", &sys("a", 1, 5), None, false));
+        let others = [
+            of("10.0.0.2", &sys("a", 1, 5), None, false),
+            of("10.0.0.1", &sys("b", 1, 5), None, false),
+            of("10.0.0.1", &sys("a", 2, 5), None, false),
+            of("10.0.0.1", &sys("a", 1, 6), None, false),
+            of("10.0.0.1", &Credential::None, None, false),
+            of("10.0.0.1", &sys("a", 1, 5), alice.as_ref(), false),
+        ];
+        for other in &others {
+            assert_ne!(base, *other);
+            assert_ne!(base.to_bytes(), other.to_bytes());
+        }
+        assert_eq!(of("10.0.0.1", &sys("a", 1, 5), None, true), of("10.0.0.1", &sys("a", 2, 5), None, true));
+        // A security context that is made again may have another level of protection, and always has another credential.
+        let again = principal("alice@EXAMPLE.COM", ProtectionLevel::Integrity);
+        let first = of("10.0.0.1", &Credential::None, alice.as_ref(), false);
+        assert_eq!(first, of("10.0.0.1", &sys("a", 1, 5), again.as_ref(), false));
+    }
+}

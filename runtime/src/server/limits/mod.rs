@@ -1,0 +1,144 @@
+//! Limits on the execution of calls: time, concurrency and queues.
+
+mod queue;
+mod service;
+
+use std::time::Duration;
+
+pub(super) use self::{queue::Limiter, service::wrap};
+use crate::service::ProcedureId;
+
+/// The calls that share [`Limits`]. If several scopes contain a call, the most specific one applies, and the others do not count
+/// the call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum LimitScope {
+    /// All calls.
+    Server,
+    /// The calls of all versions of a program.
+    Program(u32),
+    /// The calls of a procedure.
+    Procedure(ProcedureId),
+}
+
+impl From<ProcedureId> for LimitScope {
+    fn from(procedure: ProcedureId) -> Self {
+        Self::Procedure(procedure)
+    }
+}
+
+/// Limits on the execution of calls, for [`ServerBuilder::limits`](super::ServerBuilder::limits). By default, nothing is limited.
+///
+/// A call beyond the limits waits. If the queue is full, or the [deadline](Self::deadline) passes while the call waits, the server
+/// does not execute it, and the client gets [`RpcError::Unavailable`](crate::rpc::RpcError::Unavailable):
+/// [`CallError::is_retry_safe`](crate::client::CallError::is_retry_safe) is `true`.
+///
+/// The queue is fair: callers take turns, however many calls each of them has in the queue. A full queue drops the latest call of
+/// the caller that has the most calls in it.
+///
+/// A caller is the [principal](super::Context::principal) that a security flavor has authenticated, or else an IP address. The
+/// credential of AUTH_SYS does not count, because clients can choose it.
+///
+/// A waiting call holds a credit of its connection, and its arguments.
+///
+/// ```no_run
+/// # async fn example(service: impl rpcrdma::server::Service) -> Result<(), rpcrdma::server::BindError> {
+/// use std::time::Duration;
+///
+/// use rpcrdma::{
+///     Server,
+///     server::{LimitScope, Limits},
+///     service::ProcedureId,
+/// };
+///
+/// let search = ProcedureId::new(0x2000_0009, 1, 7);
+/// let server = Server::builder()
+///     .service(service)
+///     .limits(LimitScope::Server, Limits::new().per_caller(64).deadline(Duration::from_secs(30)))
+///     .limits(search, Limits::new().concurrency(4).queue(100).deadline(Duration::from_secs(5)).cancel_on_disconnect())
+///     .listen("iwarp://[::]:20100")
+///     .bind()
+///     .await?;
+/// # server.serve().await; Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Limits {
+    pub(super) deadline: Option<Duration>,
+    pub(super) concurrency: usize,
+    pub(super) per_caller: usize,
+    pub(super) queue: usize,
+    pub(super) cancels: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { deadline: None, concurrency: usize::MAX, per_caller: usize::MAX, queue: 1024, cancels: false }
+    }
+}
+
+impl Limits {
+    /// Creates limits that limit nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the time from the arrival of a call to its reply. Default: unlimited.
+    ///
+    /// A handler that takes longer is cancelled: its future is dropped at the `.await` where it waits. The client gets
+    /// [`RpcError::HandlerTimedOut`](crate::rpc::RpcError::HandlerTimedOut). The call may have been executed in part. A handler that
+    /// does not wait cannot be cancelled, nor can a thread that it has started with `tokio::task::spawn_blocking`.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Sets the maximum number of handlers that run at a time. At least 1. Default: unlimited.
+    pub fn concurrency(mut self, handlers: usize) -> Self {
+        self.concurrency = handlers.max(1);
+        self
+    }
+
+    /// Sets the maximum number of handlers that run at a time for one caller. At least 1. Default: unlimited.
+    pub fn per_caller(mut self, handlers: usize) -> Self {
+        self.per_caller = handlers.max(1);
+        self
+    }
+
+    /// Sets the maximum number of calls that wait for [`concurrency`](Self::concurrency) or [`per_caller`](Self::per_caller).
+    /// Default 1024. With 0, a call beyond the limits is refused at once.
+    pub fn queue(mut self, calls: usize) -> Self {
+        self.queue = calls;
+        self
+    }
+
+    /// Cancels a handler when the connection of its call is closed. By default, handlers run to their end, and their replies are
+    /// dropped.
+    ///
+    /// Use it for procedures that change nothing, or whose handlers can be dropped at any `.await`. A call that the client sends
+    /// again is executed again.
+    pub fn cancel_on_disconnect(mut self) -> Self {
+        self.cancels = true;
+        self
+    }
+}
+
+/// The state of [`Limits`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LimitStats {
+    /// The calls that share the limits.
+    pub scope: LimitScope,
+    /// Number of handlers that run now.
+    pub running: usize,
+    /// Number of calls that wait now.
+    pub waiting: usize,
+    /// Number of calls that were executed.
+    pub executed: u64,
+    /// Number of calls that were refused because the queue was full or their deadline passed while they waited.
+    pub refused: u64,
+    /// Number of handlers that were cancelled because their deadline passed.
+    pub timed_out: u64,
+    /// Number of calls that were dropped because their client was gone.
+    pub cancelled: u64,
+}

@@ -1,0 +1,90 @@
+//! A proxy that holds back what a server sends, and cuts connections.
+#![allow(dead_code, missing_docs, unreachable_pub)]
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    sync::{Notify, watch},
+};
+
+/// A running proxy.
+#[derive(Debug, Clone)]
+pub struct CutProxy {
+    pub addr: SocketAddr,
+    held: watch::Sender<bool>,
+    cut: Arc<Notify>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl CutProxy {
+    /// Starts a proxy to `server`.
+    pub async fn start(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (held, cut, connections) = (watch::Sender::new(false), Arc::new(Notify::new()), Arc::default());
+        let proxy = Self { addr, held, cut, connections };
+        let accepting = proxy.clone();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                accepting.connections.fetch_add(1, Ordering::SeqCst);
+                tokio::spawn(accepting.clone().forward(client, server));
+            }
+        });
+        proxy
+    }
+
+    /// Holds back everything that the server sends from now on.
+    pub fn hold(&self) {
+        self.held.send_replace(true);
+    }
+
+    /// Cuts all connections. What was held back is lost. Later connections are not held.
+    pub fn cut(&self) {
+        self.cut.notify_waiters();
+        self.held.send_replace(false);
+    }
+
+    /// Returns the number of connections so far.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+
+    async fn forward(self, client: TcpStream, server: SocketAddr) {
+        let mut cut = std::pin::pin!(self.cut.notified());
+        cut.as_mut().enable();
+        let Ok(server) = TcpStream::connect(server).await else { return };
+        for stream in [&client, &server] {
+            stream.set_nodelay(true).unwrap();
+        }
+        let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+            (client.into_split(), server.into_split());
+        let mut held = self.held.subscribe();
+        let there = async {
+            let _ = tokio::io::copy(&mut from_client, &mut to_server).await;
+            let _ = to_server.shutdown().await;
+        };
+        let back = async {
+            let mut buffer = vec![0; 64 << 10];
+            while let Ok(len @ 1..) = from_server.read(&mut buffer).await {
+                held.wait_for(|held| !held).await.unwrap();
+                if to_client.write_all(&buffer[..len]).await.is_err() {
+                    break;
+                }
+            }
+            let _ = to_client.shutdown().await;
+        };
+        tokio::select! {
+            biased;
+            () = cut => {}
+            _ = async { tokio::join!(there, back) } => {}
+        }
+    }
+}
