@@ -37,6 +37,7 @@
 //! | [`config`], [`transport`] | the configuration of connections; URLs | |
 //! | `tls` | RPC-with-TLS on `tcp://`, with the feature `tls` | |
 //! | [`trace`] | the tracing spans of calls | |
+//! | `metrics` | the metrics of calls and connections, with the feature `metrics` | |
 //! | [`engine`] | the protocol without I/O, for custom drivers | |
 //! | [`gss`] | RPCSEC_GSS: authenticated and protected calls, generic over the mechanism | |
 //! | [`provider`], [`memory`] | RDMA providers: user space over TCP, devices, in-memory for tests; buffers | |
@@ -52,6 +53,7 @@
 //! | `serde` | Implements `serde`'s traits for the field types of generated types, so that those can derive them |
 //! | `arbitrary` | Implements `arbitrary::Arbitrary` for the same types. The `arbitrary` crate needs the standard library |
 //! | `gss` | Adds Kerberos to [`gss`]. Needs MIT Kerberos or Heimdal, their headers and libclang |
+//! | `metrics` | Records metrics of calls and connections through the facade crate `metrics` |
 //! | `tls` | Adds RPC-with-TLS (RFC 9289) on `tcp://`. Needs a C compiler |
 //! | `tower` | Lets `tower` services carry the calls of clients, and `tower` layers wrap the handlers of a server |
 //! | `verbs-bindings` | Supports RDMA devices (`rdma://`). Needs libibverbs and librdmacm. For Linux on x86-64 and AArch64 |
@@ -124,6 +126,11 @@ pub mod gss;
 mod hash;
 #[cfg(feature = "std")]
 pub mod memory;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+#[cfg(all(feature = "std", not(feature = "metrics")))]
+#[path = "metrics/off.rs"]
+mod metrics;
 #[cfg(feature = "std")]
 pub mod provider;
 pub mod rpc;

@@ -18,6 +18,7 @@ use crate::{
     config::ConnectionConfig,
     engine::stream::StreamConfig,
     memory::MemoryBudget,
+    metrics::CallMetrics,
     provider::{Listener, socket},
     rpc::{Authenticator, OpaqueAuth, StandardAuthenticator},
     session::{ChannelConfig, Service, ServiceRegistry},
@@ -374,6 +375,7 @@ impl ServerBuilder {
             call_timeout: Some(self.callback_timeout),
             credential: OpaqueAuth::none(),
             security: None,
+            metrics: CallMetrics::default(),
         };
         let shared = Arc::new(ServerShared::new(registry, callbacks, budget, self.max_connections, self.grace));
         Ok(Server { acceptors: self.acceptors, urls, shared })

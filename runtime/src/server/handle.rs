@@ -17,6 +17,7 @@ use crate::{
     driver::{DriverCommand, DriverPort},
     engine::{CloseReason, ConnectionCounters},
     memory::MemoryBudget,
+    metrics::{self, ConnectionRole},
     session::{ChannelConfig, ServiceRegistry},
 };
 
@@ -120,6 +121,7 @@ impl ServerShared {
 
     /// Counts a connection whose set-up failed, or that was rejected.
     pub(super) fn setup_failed(&self) {
+        metrics::connection_failed(ConnectionRole::Server);
         self.connections().totals.setup_failed();
     }
 

@@ -12,6 +12,7 @@ use crate::{
     driver::{DriverPort, ReplyCommand},
     engine::{ConnectionCounters, IncomingCall, MessagePayload, OutgoingReply, message_buf},
     memory::{BufferPool, Output as _},
+    metrics::ServerCall,
     rpc::{
         AuthFailure, AuthenticatedCaller, ControlReply, Credential, OpaqueAuth, Principal, ReplyHeader, ReplySecurity,
         RpcError,
@@ -263,6 +264,7 @@ pub struct InboundCall {
     pub(super) security: Option<Arc<dyn ReplySecurity>>,
     context: Context,
     pub(super) span: Span,
+    pub(super) metrics: ServerCall,
 }
 
 impl InboundCall {
@@ -273,11 +275,13 @@ impl InboundCall {
         caller: AuthenticatedCaller,
         connection: Arc<ServedConnection>,
         span: Span,
+        metrics: ServerCall,
     ) -> Self {
         trace::arrived(&span, &incoming);
+        metrics.arrived(&incoming);
         let AuthenticatedCaller { credential, principal, security } = caller;
         let context = Context { connection, xid: incoming.xid, credential, principal };
-        Self { incoming, procedure, arguments_at, security, context, span }
+        Self { incoming, procedure, arguments_at, security, context, span, metrics }
     }
 
     /// Returns the number of the called procedure.

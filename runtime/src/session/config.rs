@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     config::ConnectionConfig,
+    metrics::CallMetrics,
     rpc::{OpaqueAuth, Security},
 };
 
@@ -18,4 +19,5 @@ pub(crate) struct ChannelConfig {
     /// The credential of calls without their own. Not used if `security` is set.
     pub(crate) credential: OpaqueAuth,
     pub(crate) security: Option<Arc<dyn Security>>,
+    pub(crate) metrics: CallMetrics,
 }
