@@ -37,6 +37,7 @@
 //! | [`config`], [`transport`] | the configuration of connections; URLs | |
 //! | `tls` | RPC-with-TLS on `tcp://`, with the feature `tls` | |
 //! | [`trace`] | the tracing spans of calls | |
+//! | `introspection` | a look into a running server, with the feature `introspection` | |
 //! | `metrics` | the metrics of calls and connections, with the feature `metrics` | |
 //! | [`engine`] | the protocol without I/O, for custom drivers | |
 //! | [`gss`] | RPCSEC_GSS: authenticated and protected calls, generic over the mechanism | |
@@ -53,6 +54,7 @@
 //! | `serde` | Implements `serde`'s traits for the field types of generated types, so that those can derive them |
 //! | `arbitrary` | Implements `arbitrary::Arbitrary` for the same types. The `arbitrary` crate needs the standard library |
 //! | `gss` | Adds Kerberos to [`gss`]. Needs MIT Kerberos or Heimdal, their headers and libclang |
+//! | `introspection` | Adds a program to servers that reports their procedures, connections, memory and slowest calls |
 //! | `metrics` | Records metrics of calls and connections through the facade crate `metrics` |
 //! | `tls` | Adds RPC-with-TLS (RFC 9289) on `tcp://`. Needs a C compiler |
 //! | `tower` | Lets `tower` services carry the calls of clients, and `tower` layers wrap the handlers of a server |
@@ -124,6 +126,8 @@ pub mod fuzzing;
 pub mod gss;
 #[cfg(feature = "std")]
 mod hash;
+#[cfg(feature = "introspection")]
+pub mod introspection;
 #[cfg(feature = "std")]
 pub mod memory;
 #[cfg(feature = "metrics")]

@@ -68,14 +68,20 @@ macro_rules! call_span {
 }
 
 /// The span and the metrics of an outbound call.
-pub(crate) struct ObservedCall {
+pub(crate) struct ObservedCall<'a> {
     span: Span,
-    metrics: ClientCall,
+    metrics: ClientCall<'a>,
 }
 
-impl ObservedCall {
+impl<'a> ObservedCall<'a> {
     /// Begins an outbound call.
-    pub(crate) fn begin(metrics: &CallMetrics, program: u32, version: u32, procedure: u32, name: &'static str) -> Self {
+    pub(crate) fn begin(
+        metrics: &'a CallMetrics,
+        program: u32,
+        version: u32,
+        procedure: u32,
+        name: &'static str,
+    ) -> Self {
         let span = call_span!("client", program, version, procedure);
         named(&span, name);
         Self { span, metrics: metrics.client(name) }

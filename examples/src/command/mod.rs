@@ -2,6 +2,8 @@
 
 mod connect;
 mod generate;
+#[cfg_attr(not(feature = "metrics"), path = "no_metrics.rs")]
+mod metrics;
 mod progress;
 mod sec;
 mod service_manager;
@@ -24,6 +26,7 @@ use tracing_subscriber::EnvFilter;
 
 pub use self::{
     connect::explain_connect_error,
+    metrics::{Health, MetricsArgs},
     progress::{human_bytes, progress_bar},
     sec::{ClientSec, Flavor, Flavors, Kerberos, SecError, ServerSec},
     stop::{Stop, serve, unless_stopped},

@@ -5,7 +5,10 @@ use std::io;
 use anyhow::Context as _;
 use tokio::{signal, sync::oneshot};
 
-use super::service_manager::{notify_ready, notify_stopping};
+use super::{
+    metrics::Health,
+    service_manager::{notify_ready, notify_stopping},
+};
 
 /// Listener for shutdown requests: Ctrl-C and, on Unix, SIGTERM. It catches signals from [`new`](Self::new) on.
 #[derive(Debug)]
@@ -77,14 +80,21 @@ pub async fn unless_stopped<T>(work: impl Future<Output = anyhow::Result<T>>) ->
 /// A second request drops them.
 ///
 /// Notifies the service manager (`sd_notify(3)`) at the beginning, when the listeners must be bound, and when the shutdown begins.
-pub async fn serve(serving: impl Future<Output = ()>, mut stop: Stop, shut_down: impl FnOnce()) {
+/// `health` is ready in between.
+pub async fn serve(serving: impl Future<Output = ()>, mut stop: Stop, health: &Health, shut_down: impl FnOnce()) {
     tokio::pin!(serving);
+    health.set_ready();
     notify_ready();
     tokio::select! {
         () = &mut serving => return,
         () = stop.next() => {}
     }
     notify_stopping();
+    tokio::select! {
+        () = &mut serving => return,
+        () = health.drain() => {}
+        () = stop.next() => {}
+    }
     shut_down();
     tracing::info!("shutting down: waiting for the calls in progress");
     tokio::select! {

@@ -280,7 +280,7 @@ impl Channel {
 
     async fn attempts<A: XdrEncode + Sync, R>(
         &self,
-        observed: &ObservedCall,
+        observed: &ObservedCall<'_>,
         callee: CallTarget,
         bounds: &ReplyBounds,
         args: &A,
@@ -332,7 +332,7 @@ impl Channel {
     #[allow(clippy::too_many_arguments)]
     async fn attempt<A: XdrEncode + Sync, R>(
         &self,
-        observed: &ObservedCall,
+        observed: &ObservedCall<'_>,
         callee: CallTarget,
         bounds: &ReplyBounds,
         args: &A,

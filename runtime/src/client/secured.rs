@@ -47,7 +47,7 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
     security: &dyn Security,
     link: &ChannelLink,
     config: &ChannelConfig,
-    observed: &ObservedCall,
+    observed: &ObservedCall<'_>,
     callee: CallTarget,
     bounds: &ReplyBounds,
     args: &A,

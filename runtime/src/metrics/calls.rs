@@ -2,16 +2,18 @@
 
 use std::{
     fmt,
+    mem::ManuallyDrop,
     sync::{Arc, OnceLock},
-    time::Instant,
 };
 
 use metrics::{Counter, Histogram, counter, histogram};
+use quanta::Clock;
 
 use super::describe::{self, describe};
 use crate::{
     driver::ReplyCommand,
     engine::{IncomingCall, IncomingReply, OutgoingCall},
+    rpc,
 };
 
 /// The value of `rpc.system.name`.
@@ -50,6 +52,8 @@ static SERVER: Names = Names {
 struct ProcedureMetrics {
     names: &'static Names,
     method: &'static str,
+    /// The time stamp counter of the processor, where it can be used. Reading it costs less than the system's clock.
+    clock: Clock,
     /// Durations of successful calls.
     duration: Histogram,
     request: Histogram,
@@ -64,6 +68,7 @@ impl ProcedureMetrics {
         Self {
             names,
             method,
+            clock: Clock::new(),
             duration: histogram!(
                 names.duration,
                 "rpc.system.name" => SYSTEM, "rpc.method" => method, "rpc.response.status_code" => SUCCESS
@@ -74,13 +79,20 @@ impl ProcedureMetrics {
         }
     }
 
-    fn succeed(&self, begun: Instant) {
-        self.duration.record(begun.elapsed());
+    /// Returns the time since `begun` in seconds.
+    #[inline]
+    fn elapsed(&self, begun: u64) -> f64 {
+        self.clock.delta_as_nanos(begun, self.clock.raw()) as i64 as f64 * 1e-9
+    }
+
+    #[inline]
+    fn succeed(&self, begun: u64) {
+        self.duration.record(self.elapsed(begun));
     }
 
     /// Records a failed call. Failures are rare, so that their handles are not kept.
     #[cold]
-    fn fail(&self, begun: Instant, error_type: &'static str, has_reply: bool) {
+    fn fail(&self, begun: u64, error_type: &'static str, has_reply: bool) {
         let Self { names, method, .. } = *self;
         let duration = if has_reply {
             histogram!(
@@ -94,14 +106,14 @@ impl ProcedureMetrics {
                 "rpc.system.name" => SYSTEM, "rpc.method" => method, "error.type" => error_type
             )
         };
-        duration.record(begun.elapsed());
+        duration.record(self.elapsed(begun));
     }
 }
 
 /// Number of lists of a [`Procedures`].
 const LISTS: usize = 32;
 
-/// Longest list. The handles of further procedures are not kept, but looked up for each call.
+/// Longest list. Further procedures have the handles of [`OTHER`].
 const LONGEST: usize = 64;
 
 /// The handles of the procedures of one side. Reading takes no lock.
@@ -123,43 +135,52 @@ impl Procedures {
         Self { names, lists: [const { OnceLock::new() }; LISTS], other: OnceLock::new() }
     }
 
+    #[inline]
+    fn list(&self, address: usize) -> Option<&OnceLock<Box<Entry>>> {
+        self.lists.get((address ^ (address >> 5)) % LISTS)
+    }
+
     /// Returns the handles of a procedure. Names are constants, so that their addresses identify them. A name that has two
     /// addresses has two entries with equal handles.
-    fn find(&self, method: &'static str) -> Arc<ProcedureMetrics> {
-        let address = method.as_ptr() as usize;
-        let mut entry = self.lists.get((address ^ (address >> 5)) % LISTS).and_then(OnceLock::get);
+    #[inline]
+    fn find(&self, method: &'static str) -> Option<&Arc<ProcedureMetrics>> {
+        let mut entry = self.list(method.as_ptr() as usize).and_then(OnceLock::get);
         while let Some(found) = entry {
             if std::ptr::eq(found.method, method) {
-                return Arc::clone(&found.metrics);
+                return Some(&found.metrics);
             }
             entry = found.next.get();
         }
-        self.add(method, address)
+        self.add(method)
     }
 
+    /// Adds a procedure. Returns the handles of other procedures if the list is full.
     #[cold]
-    fn add(&self, method: &'static str, address: usize) -> Arc<ProcedureMetrics> {
-        describe();
-        let metrics = Arc::new(ProcedureMetrics::new(self.names, method));
-        let mut place = self.lists.get((address ^ (address >> 5)) % LISTS);
+    #[inline(never)]
+    fn add(&self, method: &'static str) -> Option<&Arc<ProcedureMetrics>> {
+        let mut place = self.list(method.as_ptr() as usize)?;
         for _ in 0..LONGEST {
-            let Some(list) = place else { break };
-            let entry =
-                list.get_or_init(|| Box::new(Entry { method, metrics: Arc::clone(&metrics), next: OnceLock::new() }));
+            let entry = place.get_or_init(|| {
+                describe();
+                Box::new(Entry {
+                    method,
+                    metrics: Arc::new(ProcedureMetrics::new(self.names, method)),
+                    next: OnceLock::new(),
+                })
+            });
             if std::ptr::eq(entry.method, method) {
-                return Arc::clone(&entry.metrics);
+                return Some(&entry.metrics);
             }
-            place = Some(&entry.next);
+            place = &entry.next;
         }
-        metrics
+        Some(self.other())
     }
 
-    fn other(&self) -> Arc<ProcedureMetrics> {
-        let new = || {
+    fn other(&self) -> &Arc<ProcedureMetrics> {
+        self.other.get_or_init(|| {
             describe();
             Arc::new(ProcedureMetrics::new(self.names, OTHER))
-        };
-        Arc::clone(self.other.get_or_init(new))
+        })
     }
 }
 
@@ -181,43 +202,52 @@ impl fmt::Debug for CallMetrics {
 
 impl CallMetrics {
     /// Begins an outbound call of the procedure `name`.
-    pub(crate) fn client(&self, name: &'static str) -> ClientCall {
+    #[inline]
+    pub(crate) fn client(&self, name: &'static str) -> ClientCall<'_> {
         let [client, _] = &*self.0;
-        ClientCall(Some((client.find(name), Instant::now())))
+        let active = client.find(name).map(|metrics| (&**metrics, metrics.clock.raw()));
+        ClientCall(active)
     }
 
     /// Begins an inbound call. `name` returns the name of its procedure.
+    #[inline]
     pub(crate) fn server(&self, name: impl FnOnce() -> Option<&'static str>) -> ServerCall {
         let [_, server] = &*self.0;
-        let metrics = name().map_or_else(|| server.other(), |name| server.find(name));
-        ServerCall(Some((metrics, Instant::now())))
+        let metrics = match name() {
+            Some(name) => server.find(name),
+            None => Some(server.other()),
+        };
+        ServerCall(metrics.map(|metrics| (Arc::clone(metrics), metrics.clock.raw())))
     }
 
     /// Records an inbound call that was refused before its service was found.
     pub(crate) fn refused(&self, status: &'static str) {
         let [_, server] = &*self.0;
-        server.other().fail(Instant::now(), status, true);
+        let other = server.other();
+        other.fail(other.clock.raw(), status, true);
     }
 }
 
 /// An outbound call in progress. Dropping it records that the call was cancelled.
 #[must_use]
-pub(crate) struct ClientCall(Option<(Arc<ProcedureMetrics>, Instant)>);
+pub(crate) struct ClientCall<'a>(Option<(&'a ProcedureMetrics, u64)>);
 
-impl ClientCall {
+impl ClientCall<'_> {
     /// Records the size of one attempt.
+    #[inline]
     pub(crate) fn sent(&self, call: &OutgoingCall) {
         if let Some((metrics, _)) = &self.0 {
             let chunks = call.reduced.iter().map(|item| item.data.len());
-            metrics.request.record(sum(call.message.len(), chunks));
+            metrics.request.record(sum(call.message.byte_len(), chunks));
         }
     }
 
     /// Records the size of a reply.
+    #[inline]
     pub(crate) fn replied(&self, reply: &IncomingReply) {
         if let Some((metrics, _)) = &self.0 {
             let chunks = reply.writes.iter().map(|chunk| chunk.data.len());
-            metrics.response.record(sum(reply.payload.as_slice().len(), chunks));
+            metrics.response.record(sum(reply.payload.byte_len(), chunks));
         }
     }
 
@@ -230,23 +260,24 @@ impl ClientCall {
     }
 
     /// Ends a successful call.
-    pub(crate) fn succeed(mut self) {
-        if let Some((metrics, begun)) = self.0.take() {
+    #[inline]
+    pub(crate) fn succeed(self) {
+        if let Some((metrics, begun)) = ManuallyDrop::new(self).0 {
             metrics.succeed(begun);
         }
     }
 
     /// Ends a failed call. `error_type` is the status of the reply if `has_reply` is `true`.
-    pub(crate) fn fail(mut self, error_type: &'static str, has_reply: bool) {
-        if let Some((metrics, begun)) = self.0.take() {
+    pub(crate) fn fail(self, error_type: &'static str, has_reply: bool) {
+        if let Some((metrics, begun)) = ManuallyDrop::new(self).0 {
             metrics.fail(begun, error_type, has_reply);
         }
     }
 }
 
-impl Drop for ClientCall {
+impl Drop for ClientCall<'_> {
     fn drop(&mut self) {
-        if let Some((metrics, begun)) = self.0.take() {
+        if let Some((metrics, begun)) = self.0 {
             metrics.fail(begun, CANCELLED, false);
         }
     }
@@ -254,38 +285,40 @@ impl Drop for ClientCall {
 
 /// An inbound call in progress. Dropping it records that the handler was cancelled.
 #[must_use]
-pub(crate) struct ServerCall(Option<(Arc<ProcedureMetrics>, Instant)>);
+pub(crate) struct ServerCall(Option<(Arc<ProcedureMetrics>, u64)>);
 
 impl ServerCall {
     /// Records the size of the call.
+    #[inline]
     pub(crate) fn arrived(&self, call: &IncomingCall) {
         if let Some((metrics, _)) = &self.0 {
             let chunks = call.reads.iter().map(|chunk| chunk.data.len());
-            metrics.request.record(sum(call.payload.as_slice().len(), chunks));
+            metrics.request.record(sum(call.payload.byte_len(), chunks));
         }
     }
 
     /// Moves the call to the outermost of its handlers. The others measure nothing.
+    #[inline]
     pub(crate) fn take(&mut self) -> Self {
         Self(self.0.take())
     }
 
     /// Ends the call with its reply. `unprotected` is the length of the results that still have to be protected, in bytes.
+    #[inline]
     pub(crate) fn finish(&mut self, reply: &ReplyCommand, unprotected: usize) {
         let Some((metrics, begun)) = self.0.take() else { return };
-        let status = match reply {
+        let error = match reply {
             ReplyCommand::Reply(reply) => {
                 let chunks = reply.reduced.iter().map(|item| item.data.len());
-                metrics.response.record(sum(reply.message.len(), chunks) + unprotected as f64);
-                status(&reply.message)
+                metrics.response.record(sum(reply.message.byte_len() + unprotected, chunks));
+                rpc::encoded_error(&reply.message)
             }
-            ReplyCommand::ChunkError => "ERR_CHUNK",
+            ReplyCommand::ChunkError => Some("ERR_CHUNK"),
             ReplyCommand::Discard => return metrics.fail(begun, "discarded", false),
         };
-        if status == SUCCESS {
-            metrics.succeed(begun);
-        } else {
-            metrics.fail(begun, status, true);
+        match error {
+            None => metrics.succeed(begun),
+            Some(error) => metrics.fail(begun, error, true),
         }
     }
 }
@@ -299,83 +332,28 @@ impl Drop for ServerCall {
 }
 
 /// Returns a size in bytes.
+#[inline]
 fn sum(bytes: usize, chunks: impl Iterator<Item = usize>) -> f64 {
-    chunks.fold(bytes, usize::saturating_add) as f64
-}
-
-/// Returns the status of an encoded reply (RFC 5531 §9).
-fn status(reply: &[u8]) -> &'static str {
-    let word = |at: usize| reply.get(at..)?.first_chunk().copied().map(u32::from_be_bytes);
-    let stat = || {
-        // The XID, the message type, and the status of the reply.
-        match word(8)? {
-            0 => {
-                let verifier = (word(16)? as usize).checked_next_multiple_of(4)?;
-                Some(match word(verifier.checked_add(20)?)? {
-                    0 => SUCCESS,
-                    1 => "PROG_UNAVAIL",
-                    2 => "PROG_MISMATCH",
-                    3 => "PROC_UNAVAIL",
-                    4 => "GARBAGE_ARGS",
-                    _ => "SYSTEM_ERR",
-                })
-            }
-            _ => Some(if word(12)? == 0 { "RPC_MISMATCH" } else { "AUTH_ERROR" }),
-        }
-    };
-    // Replies are encoded locally, so that they are complete.
-    stat().unwrap_or("SYSTEM_ERR")
+    // A signed conversion is one instruction, and memory is shorter than 2^63 bytes.
+    chunks.fold(bytes, usize::saturating_add) as i64 as f64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        rpc::{AuthStat, OpaqueAuth, ReplyHeader, RpcError},
-        xdr::FlatSink,
-    };
-
-    fn encoded(header: &ReplyHeader) -> Vec<u8> {
-        let mut message = Vec::new();
-        header.encode(&mut FlatSink::new(&mut message)).unwrap();
-        message
-    }
-
-    /// The status read from the bytes of a reply is that of its header, with verifiers of any length.
-    #[test]
-    fn status_of_encoded_replies() {
-        let errors = [
-            RpcError::ProgramUnavailable,
-            RpcError::ProgramMismatch { low: 1, high: 2 },
-            RpcError::ProcedureUnavailable,
-            RpcError::GarbageArguments,
-            RpcError::SystemError,
-            RpcError::RpcMismatch { low: 2, high: 2 },
-            RpcError::Authentication(AuthStat::AuthTooweak.into()),
-        ];
-        for len in [0, 1, 4, 37, 400] {
-            let verifier = OpaqueAuth { flavor: 6, body: vec![0; len].into() };
-            assert_eq!(status(&encoded(&ReplyHeader::success(7).with_verifier(verifier.clone()))), SUCCESS);
-            for error in errors {
-                let header = ReplyHeader::failure(7, error).with_verifier(verifier.clone());
-                assert_eq!(status(&encoded(&header)), error.status());
-            }
-        }
-        assert_eq!(status(&[]), "SYSTEM_ERR");
-    }
 
     /// The same name has the same handles, and the number of kept handles is bounded.
     #[test]
     fn handles_are_kept() {
         let procedures = Procedures::new(&CLIENT);
-        let first = procedures.find("P.A");
-        assert!(Arc::ptr_eq(&first, &procedures.find("P.A")));
-        assert!(!Arc::ptr_eq(&first, &procedures.find("P.B")));
+        let first = procedures.find("P.A").unwrap();
+        assert!(Arc::ptr_eq(first, procedures.find("P.A").unwrap()));
+        assert!(!Arc::ptr_eq(first, procedures.find("P.B").unwrap()));
         for number in 0..LISTS * LONGEST * 2 {
             procedures.find(String::leak(format!("P.{number}")));
         }
         let length = |list: &OnceLock<Box<Entry>>| std::iter::successors(list.get(), |entry| entry.next.get()).count();
         assert!(procedures.lists.iter().map(length).all(|length| length <= LONGEST));
-        assert!(Arc::ptr_eq(&first, &procedures.find("P.A")));
+        assert!(Arc::ptr_eq(first, procedures.find("P.A").unwrap()));
     }
 }

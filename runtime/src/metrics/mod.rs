@@ -7,6 +7,28 @@
 //! Install the recorder before channels and servers are made: each of them looks the recorder up once per procedure, at the
 //! first call of that procedure, and keeps the handles. Calls that were made without a recorder are not measured later.
 //!
+//! ```no_run
+//! # async fn example(service: impl rpcrdma::server::Service) -> Result<(), Box<dyn std::error::Error>> {
+//! use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
+//! use rpcrdma::{
+//!     Server,
+//!     metrics::{DURATION_BUCKETS, SIZE_BUCKETS, sample},
+//! };
+//!
+//! let recorded = PrometheusBuilder::new()
+//!     .with_recommended_naming(true)
+//!     .set_buckets_for_metric(Matcher::Suffix("duration".to_owned()), &DURATION_BUCKETS)?
+//!     .set_buckets_for_metric(Matcher::Suffix("size".to_owned()), &SIZE_BUCKETS)?
+//!     .install_recorder()?;
+//! let server = Server::builder().service(service).listen("iwarp://[::]:20100").bind().await?;
+//! let serving = tokio::spawn(server.serve());
+//!
+//! // For each request of Prometheus:
+//! sample();
+//! print!("{}", recorded.render());
+//! # serving.await?; Ok(()) }
+//! ```
+//!
 //! # Calls
 //!
 //! | metric | kind | attributes |

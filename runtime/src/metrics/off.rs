@@ -1,7 +1,7 @@
 //! The hooks of the module `metrics` without the feature `metrics`. They do nothing.
 #![allow(clippy::unused_self)]
 
-use std::sync::Arc;
+use std::{marker::PhantomData, sync::Arc};
 
 use crate::{
     driver::{DriverPort, ReplyCommand},
@@ -20,8 +20,8 @@ pub(crate) struct CallMetrics;
 
 impl CallMetrics {
     #[inline]
-    pub(crate) fn client(&self, _name: &'static str) -> ClientCall {
-        ClientCall
+    pub(crate) fn client(&self, _name: &'static str) -> ClientCall<'_> {
+        ClientCall(PhantomData)
     }
 
     #[inline]
@@ -34,9 +34,9 @@ impl CallMetrics {
 }
 
 #[derive(Debug)]
-pub(crate) struct ClientCall;
+pub(crate) struct ClientCall<'a>(PhantomData<&'a CallMetrics>);
 
-impl ClientCall {
+impl ClientCall<'_> {
     #[inline]
     pub(crate) fn sent(&self, _call: &OutgoingCall) {}
 

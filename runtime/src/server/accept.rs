@@ -204,7 +204,7 @@ async fn set_up<S: ConnectionSource>(
     let port = Arc::new(DriverPort::new(shared.callbacks.max_calls));
     let connection = ServedConnection { info, port: Arc::clone(&port), back: Arc::clone(&shared.callbacks) };
     let span = tracing::info_span!(target: "rpcrdma", "connection", role = "server", peer = %peer_addr);
-    let id = shared.add(peer_addr, Arc::clone(&port), room);
+    let id = shared.add(&connection.info, Arc::clone(&port), room);
     let listed = ListedConnection::new(id, Arc::clone(shared));
     let handlers = CallHandlers::new(Arc::clone(&shared.registry), Arc::new(connection), Some(Box::new(listed)));
     let driver = DriverConfig { idle_timeout: config.idle_timeout, serves_to_the_end: false };

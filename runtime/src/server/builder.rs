@@ -8,6 +8,8 @@ use tokio::task::JoinSet;
 
 #[cfg(feature = "tls")]
 use super::accept::TlsSource;
+#[cfg(feature = "introspection")]
+use super::introspection::{Introspection, IntrospectionFilter};
 use super::{
     accept::{Accept, Acceptor, RdmaSource, TcpSource},
     handle::{ServerHandle, ServerPhase, ServerShared},
@@ -99,6 +101,8 @@ pub struct ServerBuilder {
     /// The outermost layer first.
     #[cfg(feature = "tower")]
     layers: Vec<super::layers::DispatchLayer>,
+    #[cfg(feature = "introspection")]
+    introspection: Option<IntrospectionFilter>,
 }
 
 impl Default for ServerBuilder {
@@ -118,6 +122,8 @@ impl Default for ServerBuilder {
             tls: None,
             #[cfg(feature = "tower")]
             layers: Vec::new(),
+            #[cfg(feature = "introspection")]
+            introspection: None,
         }
     }
 }
@@ -164,6 +170,17 @@ impl ServerBuilder {
             + 'static,
     {
         self.layers.push(super::layers::erase(layer));
+        self
+    }
+
+    /// Serves the program INTROSPECTION ([`introspection`](crate::introspection)) to callers for which `allows` returns `true`.
+    /// Others get AUTH_TOOWEAK. The authenticator and the layers of the server apply as well.
+    ///
+    /// The program reveals the addresses of clients, and which procedures they call how often. Each call of the server has the
+    /// additional cost of an allocation and of a few atomic operations.
+    #[cfg(feature = "introspection")]
+    pub fn introspection(mut self, allows: impl Fn(&super::Context) -> bool + Send + Sync + 'static) -> Self {
+        self.introspection = Some(Box::new(allows));
         self
     }
 
@@ -357,10 +374,16 @@ impl ServerBuilder {
         if self.acceptors.is_empty() {
             return Err(BindError::NoListener);
         }
+        #[cfg(feature = "introspection")]
+        let introspection = self.introspection.map(Introspection::new);
+        #[cfg(feature = "introspection")]
+        self.services.extend(introspection.as_ref().map(Introspection::service));
         #[cfg(feature = "tower")]
         let services = super::layers::wrap(self.services, self.layers);
         #[cfg(not(feature = "tower"))]
         let services = self.services;
+        #[cfg(feature = "introspection")]
+        let (services, observed) = Introspection::observe(introspection.as_ref(), services);
         let registry = ServiceRegistry::new(services, self.authenticator)
             .map_err(|(program, version)| BindError::DuplicateService { program, version })?;
         let budget = MemoryBudget::new(self.max_memory);
@@ -378,6 +401,10 @@ impl ServerBuilder {
             metrics: CallMetrics::default(),
         };
         let shared = Arc::new(ServerShared::new(registry, callbacks, budget, self.max_connections, self.grace));
+        #[cfg(feature = "introspection")]
+        if let Some(introspection) = introspection {
+            introspection.attach(&shared, observed);
+        }
         Ok(Server { acceptors: self.acceptors, urls, shared })
     }
 }

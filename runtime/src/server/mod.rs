@@ -28,6 +28,8 @@
 mod accept;
 mod builder;
 mod handle;
+#[cfg(feature = "introspection")]
+mod introspection;
 #[cfg(feature = "tower")]
 mod layers;
 mod listed;

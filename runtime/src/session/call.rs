@@ -181,6 +181,14 @@ impl From<ReplyCommand> for EncodedReply {
     }
 }
 
+#[cfg(feature = "introspection")]
+impl EncodedReply {
+    /// Returns `true` if the reply has a result.
+    pub(crate) fn is_success(&self) -> bool {
+        matches!(&self.command, ReplyCommand::Reply(reply) if crate::rpc::encoded_error(&reply.message).is_none())
+    }
+}
+
 #[cfg(feature = "tower")]
 impl EncodedReply {
     /// Returns the encoded reply, if it is an RPC reply.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, builder::ValueParser};
 use rpcrdma_examples::{
     blobstore::ValidName,
-    command::{ClientSec, Logging, RpcRdmaVersion, ServerSec, TlsClientArgs, TlsServerArgs, parse_size},
+    command::{ClientSec, Logging, MetricsArgs, RpcRdmaVersion, ServerSec, TlsClientArgs, TlsServerArgs, parse_size},
 };
 use tokio::runtime::Builder;
 
@@ -85,6 +85,8 @@ pub(crate) struct ServeArgs {
     pub(crate) rpcrdma: RpcRdmaVersion,
     #[command(flatten)]
     pub(crate) tls: TlsServerArgs,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
 }
 
 /// Threads of a server.

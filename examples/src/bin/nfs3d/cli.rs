@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use rpcrdma_examples::{
-    command::{Logging, ServerSec, TlsServerArgs, parse_size},
+    command::{Logging, MetricsArgs, ServerSec, TlsServerArgs, parse_size},
     nfs3d::DATA_MAX,
 };
 
@@ -55,6 +55,8 @@ pub(crate) struct Cli {
     pub(crate) max_memory: u64,
     #[command(flatten)]
     pub(crate) tls: TlsServerArgs,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
     #[command(flatten)]
     pub(crate) logging: Logging,
 }

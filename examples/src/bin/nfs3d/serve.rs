@@ -16,7 +16,7 @@ use rpcrdma::{
     transport::Url,
 };
 use rpcrdma_examples::{
-    command::{self, Stop},
+    command::{self, Health, Stop},
     nfs3d::{
         Export,
         identity::{Identities, Squash},
@@ -32,6 +32,7 @@ use crate::cli::Cli;
 
 /// Serves until a signal stops the server.
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
+    let health = cli.metrics.start().await?;
     let export = Arc::new(open(&cli)?);
     let name = cli.export.clone().map_or_else(|| export.path().as_os_str().as_bytes().to_vec(), String::into_bytes);
 
@@ -53,7 +54,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
 
     // Install the signal handlers before printing the URLs: whoever reads them may send a signal at once.
     let stop = Stop::new().context("cannot catch signals")?;
-    announce(&export, &name, &nfs, &mount)?;
+    announce(&export, &name, &nfs, &mount, &health)?;
 
     let (nfs_handle, mount_handle) = (nfs.handle(), mount.handle());
     let serving = async {
@@ -66,7 +67,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
         nfs_handle.shutdown();
         mount_handle.shutdown();
     };
-    command::serve(serving, stop, shut_down).await;
+    command::serve(serving, stop, &health, shut_down).await;
     // Ignore write errors: the reader of standard output may have exited.
     let mut out = std::io::stdout();
     let _ = writeln!(out, "served: {}", service.counters());
@@ -130,7 +131,7 @@ fn state(cli: &Cli) -> anyhow::Result<PathBuf> {
 }
 
 /// Prints the exported path and the URLs of both services.
-fn announce(export: &Export, name: &[u8], nfs: &Server, mount: &Server) -> anyhow::Result<()> {
+fn announce(export: &Export, name: &[u8], nfs: &Server, mount: &Server, health: &Health) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "exporting {} as {}", export.path().display(), name.escape_ascii())?;
     for url in nfs.urls() {
@@ -138,6 +139,9 @@ fn announce(export: &Export, name: &[u8], nfs: &Server, mount: &Server) -> anyho
     }
     for url in mount.urls() {
         writeln!(out, "MOUNT on {url}")?;
+    }
+    if let Some(url) = health.url() {
+        writeln!(out, "metrics on {url}")?;
     }
     out.flush()?;
     Ok(())
