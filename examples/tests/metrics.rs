@@ -205,9 +205,9 @@ fn dashboard_names() {
     let _serial = SERIAL.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let addr = exporter();
     let runtime = Runtime::new().unwrap();
-    let root = tempfile::tempdir().unwrap();
+    let roots = [(); 2].map(|()| tempfile::tempdir().unwrap());
     runtime.block_on(async {
-        let (url, handle, serving) = serve(root.path(), "iwarp://127.0.0.1:0").await;
+        let (url, handle, serving) = serve(roots[0].path(), "iwarp://127.0.0.1:0").await;
         let client = client(&url).await;
         stat(&client).await;
         client.channel().call_null(1, 1, CallOptions::new()).await.unwrap_err();
@@ -216,7 +216,7 @@ fn dashboard_names() {
         // The client tries to connect again, and then connects again.
         let options = CallOptions::new().timeout(Duration::from_millis(300));
         client.channel().call_null(1, 1, options).await.unwrap_err();
-        let _again = serve(root.path(), &url).await;
+        let _again = serve(roots[1].path(), &url).await;
         stat(&client).await;
     });
     let (status, text) = http(addr, "GET", "/metrics");

@@ -2,6 +2,8 @@
 
 mod connect;
 mod generate;
+#[cfg_attr(not(feature = "introspection"), path = "no_introspection.rs")]
+mod introspection;
 #[cfg_attr(not(feature = "metrics"), path = "no_metrics.rs")]
 mod metrics;
 mod progress;
@@ -26,6 +28,7 @@ use tracing_subscriber::EnvFilter;
 
 pub use self::{
     connect::explain_connect_error,
+    introspection::IntrospectionArgs,
     metrics::{Health, MetricsArgs},
     progress::{human_bytes, progress_bar},
     sec::{ClientSec, Flavor, Flavors, Kerberos, SecError, ServerSec},

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, builder::ValueParser};
 use rpcrdma_examples::{
     blobstore::ValidName,
-    command::{ClientSec, Logging, MetricsArgs, RpcRdmaVersion, ServerSec, TlsClientArgs, TlsServerArgs, parse_size},
+    command::{
+        ClientSec, IntrospectionArgs, Logging, MetricsArgs, RpcRdmaVersion, ServerSec, TlsClientArgs, TlsServerArgs,
+        parse_size,
+    },
 };
 use tokio::runtime::Builder;
 
@@ -87,6 +90,8 @@ pub(crate) struct ServeArgs {
     pub(crate) tls: TlsServerArgs,
     #[command(flatten)]
     pub(crate) metrics: MetricsArgs,
+    #[command(flatten)]
+    pub(crate) introspection: IntrospectionArgs,
 }
 
 /// Threads of a server.

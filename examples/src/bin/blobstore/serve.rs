@@ -15,7 +15,7 @@ use rpcrdma_examples::{
         service::BlobService,
         store::{Store, StoreOptions},
     },
-    command::{self, Health, RpcRdmaVersion, ServerSec, Stop, TlsServerArgs},
+    command::{self, Health, IntrospectionArgs, RpcRdmaVersion, ServerSec, Stop, TlsServerArgs},
     say,
 };
 use tokio::{io::AsyncReadExt as _, runtime::Builder, sync::oneshot, task::spawn_blocking};
@@ -26,8 +26,16 @@ use crate::cli::{DemoServerArgs, ServeArgs};
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let health = args.metrics.start().await?;
     let options = StoreOptions::default().with_max_blob(args.max_blob);
-    let (server, others) =
-        start(&args.root, options, &args.listen, args.rpcrdma, args.threads.servers(), (&args.sec, &args.tls)).await?;
+    let (server, others) = start(
+        &args.root,
+        options,
+        &args.listen,
+        args.rpcrdma,
+        args.threads.servers(),
+        (&args.sec, &args.tls),
+        args.introspection,
+    )
+    .await?;
     until_stopped(server, others, &health).await
 }
 
@@ -106,7 +114,7 @@ pub(crate) async fn run_for_demo(args: DemoServerArgs) -> anyhow::Result<()> {
     let listen = ["iwarp://127.0.0.1:0".to_owned()];
     let (options, version) = (StoreOptions::default(), RpcRdmaVersion::default());
     let security = (&ServerSec::default(), &TlsServerArgs::default());
-    let (server, _) = start(&args.root, options, &listen, version, 1, security).await?;
+    let (server, _) = start(&args.root, options, &listen, version, 1, security, IntrospectionArgs::default()).await?;
     for url in server.urls() {
         say!("{url}");
     }
@@ -135,6 +143,7 @@ async fn start(
     rpcrdma: RpcRdmaVersion,
     servers: usize,
     (sec, tls): (&ServerSec, &TlsServerArgs),
+    introspection: IntrospectionArgs,
 ) -> anyhow::Result<(Server, Vec<OtherServer>)> {
     let open = {
         let root = root.to_owned();
@@ -145,6 +154,8 @@ async fn start(
     let service = BlobstoreV1Server::new(BlobService::new(Arc::new(store)));
     let secure = sec.authenticator(true)?;
     let tls = tls.read()?;
-    let builder = || tls.apply(secure(Server::builder().service(service.clone()))).versions(rpcrdma.allowed());
+    let builder = || {
+        introspection.apply(tls.apply(secure(Server::builder().service(service.clone())))).versions(rpcrdma.allowed())
+    };
     bind_all(builder, listen, servers).await
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use rpcrdma_examples::{
-    command::{Logging, MetricsArgs, ServerSec, TlsServerArgs, parse_size},
+    command::{IntrospectionArgs, Logging, MetricsArgs, ServerSec, TlsServerArgs, parse_size},
     nfs3d::DATA_MAX,
 };
 
@@ -57,6 +57,8 @@ pub(crate) struct Cli {
     pub(crate) tls: TlsServerArgs,
     #[command(flatten)]
     pub(crate) metrics: MetricsArgs,
+    #[command(flatten)]
+    pub(crate) introspection: IntrospectionArgs,
     #[command(flatten)]
     pub(crate) logging: Logging,
 }
