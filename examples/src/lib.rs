@@ -5,12 +5,15 @@
 //! - [`counters`]: a service whose calls are executed exactly once, with an embedded database.
 //! - [`nfscp`]: an NFS version 3 client that copies files and directory trees (`src/bin/nfscp`).
 //! - `nfs3d`: an NFS version 3 server for a directory tree, on Linux (`src/bin/nfs3d`).
+//! - `inspect`: reads the state of running servers, with the feature `introspection` (`src/bin/rpctop`).
 //! - [`command`]: logging, options, errors and shutdown, shared by all commands.
 #![forbid(unsafe_code)]
 
 pub mod blobstore;
 pub mod command;
 pub mod counters;
+#[cfg(feature = "introspection")]
+pub mod inspect;
 pub mod nfs3;
 #[cfg(target_os = "linux")]
 pub mod nfs3d;

@@ -37,6 +37,8 @@
 //! | [`config`], [`transport`] | the configuration of connections; URLs | |
 //! | `tls` | RPC-with-TLS on `tcp://`, with the feature `tls` | |
 //! | [`trace`] | the tracing spans of calls | |
+//! | `introspection` | a look into a running server, with the feature `introspection` | |
+//! | `metrics` | the metrics of calls and connections, with the feature `metrics` | |
 //! | [`engine`] | the protocol without I/O, for custom drivers | |
 //! | [`gss`] | RPCSEC_GSS: authenticated and protected calls, generic over the mechanism | |
 //! | [`provider`], [`memory`] | RDMA providers: user space over TCP, devices, in-memory for tests; buffers | |
@@ -55,6 +57,8 @@
 //! | `discover-dns` | Finds servers in DNS. Includes `discover` |
 //! | `discover-etcd` | Finds and registers servers in etcd. Includes `discover`. Needs protoc and its standard `.proto` files to build |
 //! | `gss` | Adds Kerberos to [`gss`]. Needs MIT Kerberos or Heimdal, their headers and libclang |
+//! | `introspection` | Adds a program to servers that reports their procedures, connections, memory and slowest calls |
+//! | `metrics` | Records metrics of calls and connections through the facade crate `metrics` |
 //! | `tls` | Adds RPC-with-TLS (RFC 9289) on `tcp://`. Needs a C compiler |
 //! | `tower` | Lets `tower` services carry the calls of clients, and `tower` layers wrap the handlers of a server |
 //! | `verbs-bindings` | Supports RDMA devices (`rdma://`). Needs libibverbs and librdmacm. For Linux on x86-64 and AArch64 |
@@ -125,8 +129,15 @@ pub mod fuzzing;
 pub mod gss;
 #[cfg(feature = "std")]
 mod hash;
+#[cfg(feature = "introspection")]
+pub mod introspection;
 #[cfg(feature = "std")]
 pub mod memory;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+#[cfg(all(feature = "std", not(feature = "metrics")))]
+#[path = "metrics/off.rs"]
+mod metrics;
 #[cfg(feature = "std")]
 pub mod provider;
 pub mod rpc;

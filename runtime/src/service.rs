@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::xdr::{XdrDecode, XdrEncode, XdrType as _};
+use crate::xdr::{XdrDecode, XdrEncode, XdrType};
 
 /// One procedure of a program version. The XDR compiler generates a marker type for each procedure that implements this trait.
 pub trait Procedure: Send + Sync + 'static {
@@ -33,13 +33,40 @@ pub struct ProcedureInfo {
     pub name: &'static str,
     /// `true` if executing the procedure twice has the same effect as executing it once (`@idempotent`).
     pub idempotent: bool,
+    /// Bounds of the arguments.
+    pub arguments: MessageBounds,
+    /// Bounds of the result.
+    pub results: MessageBounds,
+}
+
+/// Bounds of the arguments or of the result of a procedure, as the Upper-Layer Binding declares them (RFC 8166 §6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MessageBounds {
+    /// Maximum length in the payload stream when every eligible item is reduced, in bytes. `None` if there is no bound.
+    pub max_inline: Option<u64>,
+    /// Maximum number of eligible items. `None` if there is no bound.
+    pub max_eligible: Option<u32>,
+}
+
+impl MessageBounds {
+    /// Returns the bounds of a type.
+    #[must_use]
+    pub const fn of<T: XdrType>() -> Self {
+        Self { max_inline: T::MAX_INLINE, max_eligible: T::MAX_DDP_ITEMS }
+    }
 }
 
 impl ProcedureInfo {
     /// Returns the information of `P`.
     #[must_use]
     pub const fn of<P: Procedure>() -> Self {
-        Self { name: P::NAME, idempotent: P::IDEMPOTENT }
+        Self {
+            name: P::NAME,
+            idempotent: P::IDEMPOTENT,
+            arguments: MessageBounds::of::<P::Args>(),
+            results: MessageBounds::of::<P::Reply>(),
+        }
     }
 }
 

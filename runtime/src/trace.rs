@@ -20,7 +20,7 @@
 //! | `rpcrdma.call.format` | both | the message format of the call: `Short`, `Chunked`, `Continued`, `Long`, `Record`, `Extension` |
 //! | `rpcrdma.reply.format` | client | the message format of the reply |
 //! | `rpcrdma.call.format.reason`, `rpcrdma.reply.format.reason` | client | the reason for the format, in words |
-//! | `error.type`, `otel.status_code` | client | for a failed call: the kind of error, such as `"deadline"`; `ERROR` |
+//! | `error.type`, `otel.status_code` | client | for a failed call: the status of the reply, such as `PROC_UNAVAIL`, or the kind of error, such as `deadline`; `ERROR` |
 //!
 //! A server's call back to its client has the same fields, with the roles swapped.
 
@@ -34,6 +34,7 @@ use tracing::{
 use crate::{
     driver::ReplyCommand,
     engine::{IncomingCall, IncomingReply, OutgoingCall},
+    metrics::{CallMetrics, ClientCall},
 };
 
 macro_rules! call_span {
@@ -66,11 +67,61 @@ macro_rules! call_span {
     };
 }
 
-/// Creates the span of an outbound call.
-pub(crate) fn made(program: u32, version: u32, procedure: u32, name: &'static str) -> Span {
-    let span = call_span!("client", program, version, procedure);
-    named(&span, name);
-    span
+/// The span and the metrics of an outbound call.
+pub(crate) struct ObservedCall<'a> {
+    span: Span,
+    metrics: ClientCall<'a>,
+}
+
+impl<'a> ObservedCall<'a> {
+    /// Begins an outbound call.
+    pub(crate) fn begin(
+        metrics: &'a CallMetrics,
+        program: u32,
+        version: u32,
+        procedure: u32,
+        name: &'static str,
+    ) -> Self {
+        let span = call_span!("client", program, version, procedure);
+        named(&span, name);
+        Self { span, metrics: metrics.client(name) }
+    }
+
+    /// Returns the span.
+    pub(crate) fn span(&self) -> &Span {
+        &self.span
+    }
+
+    /// Records an attempt that is sent to `peer`.
+    pub(crate) fn sent(&self, call: &OutgoingCall, peer: SocketAddr) {
+        with_peer(&self.span, peer);
+        sent(&self.span, call);
+        self.metrics.sent(call);
+    }
+
+    /// Records a reply.
+    pub(crate) fn replied(&self, reply: &IncomingReply) {
+        replied(&self.span, reply);
+        self.metrics.replied(reply);
+    }
+
+    /// Records that the call is tried again.
+    pub(crate) fn retried(&self) {
+        self.metrics.retried();
+    }
+
+    /// Ends a successful call.
+    pub(crate) fn succeed(self) {
+        self.metrics.succeed();
+    }
+
+    /// Ends a failed call. `kind` is the value of `error.type`. It is the status of the reply if `has_reply` is `true`.
+    pub(crate) fn fail(self, kind: &'static str, has_reply: bool) {
+        if !self.span.is_disabled() {
+            self.span.record("error.type", kind).record("otel.status_code", "ERROR");
+        }
+        self.metrics.fail(kind, has_reply);
+    }
 }
 
 /// Creates the span of an inbound call.
@@ -88,7 +139,7 @@ pub(crate) fn named(span: &Span, name: &'static str) {
 }
 
 /// Records the address of the peer.
-pub(crate) fn with_peer(span: &Span, peer: SocketAddr) {
+fn with_peer(span: &Span, peer: SocketAddr) {
     if !span.is_disabled() {
         span.record("network.peer.address", field::display(peer.ip())).record("network.peer.port", peer.port());
     }
@@ -99,7 +150,7 @@ fn sum(bytes: usize, chunks: impl Iterator<Item = usize>) -> u64 {
 }
 
 /// Records the size and the chunks of an outbound call. (Over a byte stream, the items are sent in the record, not in chunks.)
-pub(crate) fn sent(span: &Span, call: &OutgoingCall) {
+fn sent(span: &Span, call: &OutgoingCall) {
     if !span.is_disabled() {
         let chunks = call.reduced.iter().map(|item| item.data.len());
         span.record("rpcrdma.call.size", sum(call.message.len(), chunks))
@@ -132,7 +183,7 @@ pub(crate) fn answered(span: &Span, answer: &ReplyCommand) {
 }
 
 /// Records the reply to an outbound call.
-pub(crate) fn replied(span: &Span, reply: &IncomingReply) {
+fn replied(span: &Span, reply: &IncomingReply) {
     if !span.is_disabled() {
         let message = reply.payload.as_slice();
         let xid = message.first_chunk().copied().map_or(0, u32::from_be_bytes);
@@ -144,12 +195,5 @@ pub(crate) fn replied(span: &Span, reply: &IncomingReply) {
             .record("rpcrdma.reply.format.reason", field::display(reply.reason))
             .record("rpcrdma.reply.size", sum(message.len(), placed().map(|chunk| chunk.data.len())))
             .record("rpcrdma.reply.write_chunks", placed().count());
-    }
-}
-
-/// Records the failure of an outbound call. `kind` is the value of `error.type`.
-pub(crate) fn failed(span: &Span, kind: &'static str) {
-    if !span.is_disabled() {
-        span.record("error.type", kind).record("otel.status_code", "ERROR");
     }
 }

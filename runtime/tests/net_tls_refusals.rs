@@ -36,7 +36,7 @@ fn channel(tls: TlsClientBuilder) -> ChannelBuilder {
 
 /// Returns the messages of an error and its causes.
 fn chain(error: &(dyn Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
+    let causes = std::iter::successors(Some(error), |&error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 

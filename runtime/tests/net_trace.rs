@@ -134,7 +134,7 @@ async fn body(transport: Transport, calls: Calls) {
     assert_eq!(server["network.peer.address"], peer);
     assert_fields(&client, &[("rpcrdma.reply.format", if rdma { "Chunked" } else { "Record" })]);
     assert_fields(&calls.of("client", 0)[0], &common);
-    assert_fields(&calls.of("client", 7)[0], &[("error.type", "refused"), ("otel.status_code", "ERROR")]);
+    assert_fields(&calls.of("client", 7)[0], &[("error.type", "GARBAGE_ARGS"), ("otel.status_code", "ERROR")]);
     assert_fields(&calls.of("client", 11)[0], &[("error.type", "deadline")]);
 }
 

@@ -49,6 +49,7 @@ mod documents {
         Security: "examples/guide/src/security.md",
         Devices: "examples/guide/src/devices.md",
         Tuning: "examples/guide/src/tuning.md",
+        Observability: "examples/guide/src/observability.md",
         Rpcgen: "examples/guide/src/rpcgen.md",
         Tonic: "examples/guide/src/tonic.md",
     }

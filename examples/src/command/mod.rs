@@ -2,6 +2,10 @@
 
 mod connect;
 mod generate;
+#[cfg_attr(not(feature = "introspection"), path = "no_introspection.rs")]
+mod introspection;
+#[cfg_attr(not(feature = "metrics"), path = "no_metrics.rs")]
+mod metrics;
 mod progress;
 #[cfg(unix)]
 mod register;
@@ -28,9 +32,11 @@ use tracing_subscriber::EnvFilter;
 pub use self::register::{RegisterArgs, Registered};
 pub use self::{
     connect::explain_connect_error,
+    introspection::IntrospectionArgs,
+    metrics::{Health, MetricsArgs},
     progress::{human_bytes, progress_bar},
     sec::{ClientSec, Flavor, Flavors, Kerberos, SecError, ServerSec},
-    stop::{Stop, serve, unless_stopped},
+    stop::{DrainArgs, Stop, serve, unless_stopped},
     tls::{ClientTls, ServerTls, TlsClientArgs, TlsServerArgs},
     units::{parse_seconds, parse_size},
     version::RpcRdmaVersion,

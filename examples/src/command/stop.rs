@@ -1,11 +1,16 @@
 //! Graceful shutdown.
 
-use std::io;
+use std::{io, time::Duration};
 
 use anyhow::Context as _;
+use rpcrdma::server::ServerBuilder;
 use tokio::{signal, sync::oneshot};
 
-use super::service_manager::{notify_ready, notify_stopping};
+use super::{
+    metrics::Health,
+    parse_seconds,
+    service_manager::{notify_ready, notify_stopping},
+};
 
 /// Listener for shutdown requests: Ctrl-C and, on Unix, SIGTERM. It catches signals from [`new`](Self::new) on.
 #[derive(Debug)]
@@ -73,18 +78,37 @@ pub async fn unless_stopped<T>(work: impl Future<Output = anyhow::Result<T>>) ->
     outcome
 }
 
+/// The option for a delay of the shutdown.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+pub struct DrainArgs {
+    /// Seconds to serve on after a shutdown request. Meanwhile /readyz fails and registrations are removed, so that clients use
+    /// other servers
+    #[arg(long, value_name = "S", default_value = "0", value_parser = clap::builder::ValueParser::new(parse_seconds))]
+    drain_delay: Duration,
+}
+
+impl DrainArgs {
+    /// Sets the delay of a server.
+    pub fn apply(self, server: ServerBuilder) -> ServerBuilder {
+        server.drain_delay(self.drain_delay)
+    }
+}
+
 /// Runs `serving` until `stop` receives a shutdown request, then calls `shut_down` and waits for the calls in progress.
 /// A second request drops them.
 ///
 /// Notifies the service manager (`sd_notify(3)`) at the beginning, when the listeners must be bound, and when the shutdown begins.
-pub async fn serve(serving: impl Future<Output = ()>, mut stop: Stop, shut_down: impl FnOnce()) {
+/// `health` is ready in between.
+pub async fn serve(serving: impl Future<Output = ()>, mut stop: Stop, health: &Health, shut_down: impl FnOnce()) {
     tokio::pin!(serving);
+    health.set_ready();
     notify_ready();
     tokio::select! {
         () = &mut serving => return,
         () = stop.next() => {}
     }
     notify_stopping();
+    health.set_unready();
     shut_down();
     tracing::info!("shutting down: waiting for the calls in progress");
     tokio::select! {

@@ -31,10 +31,11 @@ use crate::{
     driver::{CallFormats, DriverCommand},
     engine::{CallFailure, CloseReason, ConnectionCounters},
     memory::BufferPool,
+    metrics::{self, ConnectionRole},
     provider::DisconnectReason,
     service::{Procedure, ReplyBounds},
     session::{ChannelConfig, ChannelInfo},
-    trace,
+    trace::ObservedCall,
     transport::Transport,
     xdr::{DecodeError, Decoder, XdrDecode, XdrEncode},
 };
@@ -280,18 +281,23 @@ impl Channel {
         options: &'a mut CallOptions,
         read: &'a (impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync),
     ) -> impl Future<Output = Result<R, CallError>> {
-        let span = trace::made(callee.program, callee.version, callee.number, callee.name);
-        let within = span.clone();
+        let CallTarget { program, version, number, name, .. } = callee;
+        let observed = ObservedCall::begin(&self.0.config.metrics, program, version, number, name);
+        let within = observed.span().clone();
         async move {
-            let result = self.attempts(&span, callee, bounds, args, options, read).await;
-            result.inspect_err(|error| trace::failed(&span, error.kind()))
+            let result = self.attempts(&observed, callee, bounds, args, options, read).await;
+            match &result {
+                Ok(_) => observed.succeed(),
+                Err(error) => observed.fail(error.kind(), matches!(error, CallError::Rpc { .. })),
+            }
+            result
         }
         .instrument(within)
     }
 
     async fn attempts<A: XdrEncode + Sync, R>(
         &self,
-        span: &Span,
+        observed: &ObservedCall<'_>,
         callee: CallTarget,
         bounds: &ReplyBounds,
         args: &A,
@@ -306,13 +312,14 @@ impl Channel {
         // that.
         let mut earlier = None;
         loop {
-            let (failure, link) = match self.attempt(span, callee, bounds, args, options, deadline, read).await {
+            let (failure, link) = match self.attempt(observed, callee, bounds, args, options, deadline, read).await {
                 Ok(Attempt::Replied(reply)) => return Ok(reply),
                 Ok(Attempt::Failed(failure, link)) => (failure, link),
                 Ok(Attempt::NotConnected(error, retry_at)) => {
                     if retries == 0 || !self.back_off(retry_at, deadline).await {
                         return Err(after(earlier, CallError::Connect { procedure: callee.name, error }));
                     }
+                    observed.retried();
                     retries -= 1;
                     continue;
                 }
@@ -332,6 +339,7 @@ impl Channel {
                 earlier = Some(failure.clone());
             }
             tracing::debug!(target: "rpcrdma::call", error = %ErrorChain(&failure), "retrying the call");
+            observed.retried();
             retries -= 1;
             // The driver reports the end of a call before the end of the connection. Until then the connection would be tried again.
             if let Some(link) = link {
@@ -344,7 +352,7 @@ impl Channel {
     #[allow(clippy::too_many_arguments)]
     async fn attempt<A: XdrEncode + Sync, R>(
         &self,
-        span: &Span,
+        observed: &ObservedCall<'_>,
         callee: CallTarget,
         bounds: &ReplyBounds,
         args: &A,
@@ -365,7 +373,7 @@ impl Channel {
         };
         if let Some(security) = options.security.as_ref().or(config.security.as_ref()).map(Arc::clone) {
             let attempt =
-                secured::attempt(&*security, &link, config, span, callee, bounds, args, options, deadline, read);
+                secured::attempt(&*security, &link, config, observed, callee, bounds, args, options, deadline, read);
             // Boxed because it would enlarge the future of every call.
             let result = Box::pin(attempt).await;
             if link.negotiates.load(Ordering::Relaxed) && !matches!(result, Ok(Err(_))) {
@@ -386,8 +394,7 @@ impl Channel {
         };
         let waiting = {
             let outgoing = call::encode(&link, config, callee, bounds, args, options, deadline, None)?;
-            trace::with_peer(span, link.info.peer_addr);
-            trace::sent(span, &outgoing);
+            observed.sent(&outgoing, link.info.peer_addr);
             link.call(permit, outgoing)
         };
         let reply = match waiting {
@@ -398,7 +405,7 @@ impl Channel {
             Ok(reply) => reply,
             Err(failure) => return Ok(Attempt::Failed(failure, Some(Arc::clone(&link)))),
         };
-        trace::replied(span, &reply);
+        observed.replied(&reply);
         if link.negotiates.load(Ordering::Relaxed) {
             self.note_version(&link);
         }
@@ -558,6 +565,7 @@ impl Channel {
         match dialed {
             Ok(link) => {
                 backoff.succeed();
+                metrics::reconnected();
                 let again = !self.0.unconnected.swap(false, Ordering::Relaxed);
                 tracing::info!(target: "rpcrdma", peer = %link.info.peer_addr, again, "connected");
                 let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
@@ -571,6 +579,7 @@ impl Channel {
                 Ok(link)
             }
             Err(error) => {
+                metrics::connection_failed(ConnectionRole::Client);
                 let retry_at = backoff.fail(error.clone(), min_backoff, max_backoff);
                 let pause = retry_at.saturating_duration_since(tokio::time::Instant::now());
                 tracing::info!(target: "rpcrdma", error = %ErrorChain(&error), ?pause, "cannot reconnect");

@@ -21,6 +21,7 @@ use crate::{
     chain::ErrorChain,
     driver::{self, DriverConfig, DriverCore, DriverPort, EngineIo, NoInboundCalls},
     engine::Role,
+    metrics::{self, ConnectionRole},
     provider::{Connector, IoError, SetupError, socket},
     session::{CallHandlers, ChannelConfig, ServedConnection, ServiceRegistry, SetUp},
     transport::{Scheme, Url},
@@ -213,12 +214,13 @@ fn link<I: EngineIo>(
     let port = Arc::new(DriverPort::new(config.max_calls));
     // A server may need the reply to a callback before it can reply to the client's call.
     let driver = DriverConfig { idle_timeout: config.connection.idle_timeout, serves_to_the_end: true };
+    let observer = metrics::connection(ConnectionRole::Client, info.transport, &port, &config.connection.engine);
     match callbacks {
-        None => driver::spawn(DriverCore::new(engine, io, NoInboundCalls, Arc::clone(&port), driver), span),
+        None => driver::spawn(DriverCore::new(engine, io, NoInboundCalls, Arc::clone(&port), driver), span, observer),
         Some(registry) => {
             let connection = ServedConnection { info: info.clone(), port: Arc::clone(&port), back: Arc::clone(config) };
             let handlers = CallHandlers::new(Arc::clone(registry), Arc::new(connection), None);
-            driver::spawn(DriverCore::new(engine, io, handlers, Arc::clone(&port), driver), span);
+            driver::spawn(DriverCore::new(engine, io, handlers, Arc::clone(&port), driver), span, observer);
         }
     }
     Arc::new(ChannelLink { is_owned: true, port, info, negotiates: negotiates.into() })

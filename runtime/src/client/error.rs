@@ -268,7 +268,7 @@ impl CallError {
         }
     }
 
-    /// Returns the kind of error as a short fixed word, for traces.
+    /// Returns the kind of error as a short fixed word, for traces and metrics. An error status has its own name.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Transport { failure: CallFailure::DeadlineExceeded { .. }, .. } => "deadline",
@@ -277,7 +277,7 @@ impl CallError {
             Self::Connect { .. } => "connect",
             Self::Encode { .. } | Self::Landing { .. } => "arguments",
             Self::Security { .. } => "security",
-            Self::Rpc { .. } => "refused",
+            Self::Rpc { source, .. } => source.status(),
             Self::Decode { .. } | Self::DirectPlacement { .. } => "reply",
             Self::Middleware { .. } => "middleware",
         }

@@ -7,7 +7,6 @@ use std::{
 
 use bytes::Bytes;
 use smallvec::SmallVec;
-use tracing::Span;
 
 use super::{
     call::{self, CallOptions, CallTarget},
@@ -24,7 +23,7 @@ use crate::{
     },
     service::ReplyBounds,
     session::{self, ChannelConfig},
-    trace,
+    trace::ObservedCall,
     xdr::{DecodeError, Decoder, FlatSink, XdrEncode, encode_to_bytes},
 };
 
@@ -48,7 +47,7 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
     security: &dyn Security,
     link: &ChannelLink,
     config: &ChannelConfig,
-    span: &Span,
+    observed: &ObservedCall<'_>,
     callee: CallTarget,
     bounds: &ReplyBounds,
     args: &A,
@@ -77,14 +76,13 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
                 protect(config, callee, bounds, args, policy, deadline, &secured, protection).await?
             }
         };
-        trace::with_peer(span, link.info.peer_addr);
-        trace::sent(span, &outgoing);
+        observed.sent(&outgoing, link.info.peer_addr);
         let reply = match link.send(outgoing, deadline).await {
             Ok(reply) => reply,
             Err(CallFailure::Security(source)) => return Err(CallError::Security { procedure, sent: false, source }),
             Err(failure) => return Ok(Err(failure)),
         };
-        trace::replied(span, &reply);
+        observed.replied(&reply);
         let limits = config.connection.decode_limits;
         let body = {
             let mut decoder = call::decoder(&reply, limits);

@@ -7,10 +7,12 @@ use tracing::Instrument as _;
 use super::{core::DriverCore, inbound_calls::InboundCalls, io::EngineIo, port::DriverPort};
 use crate::{engine::CloseReason, provider::DisconnectReason};
 
-/// A connection in its task. The core is dropped before the port is closed, so the order of the fields matters.
-struct ConnectionTask<I: EngineIo, U: InboundCalls> {
+/// A connection in its task. The core is dropped before the port is closed, and `observer` is dropped after that, so the order of
+/// the fields matters.
+struct ConnectionTask<I: EngineIo, U: InboundCalls, O> {
     core: DriverCore<I, U>,
     _close: CloseOnDrop,
+    _observer: O,
 }
 
 /// Closes the port when the task is dropped: the connection was closed, the runtime was shut down, or the task panicked.
@@ -22,10 +24,14 @@ impl Drop for CloseOnDrop {
     }
 }
 
-/// Starts the task of a connection.
-pub(crate) fn spawn<I: EngineIo, U: InboundCalls>(core: DriverCore<I, U>, span: tracing::Span) {
+/// Starts the task of a connection. `observer` is dropped when the connection is closed.
+pub(crate) fn spawn<I: EngineIo, U: InboundCalls>(
+    core: DriverCore<I, U>,
+    span: tracing::Span,
+    observer: impl Send + 'static,
+) {
     let close = CloseOnDrop(Arc::clone(core.port()));
-    let mut running = ConnectionTask { core, _close: close };
+    let mut running = ConnectionTask { core, _close: close, _observer: observer };
     tokio::spawn(
         async move {
             // Captures the whole struct, so that its fields are dropped in order.

@@ -108,6 +108,16 @@ impl MessagePayload {
             Self::Long(bytes) => bytes,
         }
     }
+
+    /// Returns the length of the payload stream in bytes.
+    #[cfg(feature = "metrics")]
+    #[inline]
+    pub(crate) fn byte_len(&self) -> usize {
+        match self {
+            Self::Inline(message) => message.byte_len(),
+            Self::Long(bytes) => bytes.len(),
+        }
+    }
 }
 
 /// Format in which a message was conveyed (RFC 8166 §3.5, RPC-over-RDMA v2 §4.4).

@@ -47,6 +47,11 @@ impl MemoryBudget {
         Arc::new(Self { limit, held, waiting, queue })
     }
 
+    /// Returns the limit, in bytes.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+
     /// Returns the memory currently held, in bytes.
     pub(crate) fn held(&self) -> u64 {
         self.held.load(SeqCst)

@@ -46,6 +46,13 @@ impl MessageBuf {
         self.end = self.start;
     }
 
+    /// Returns the length of the message in bytes. Cheaper than the length of the slice.
+    #[cfg(feature = "metrics")]
+    #[inline]
+    pub(crate) fn byte_len(&self) -> usize {
+        self.end - self.start
+    }
+
     /// Returns the number of bytes that can be prepended.
     #[must_use]
     pub fn headroom(&self) -> usize {

@@ -227,6 +227,12 @@ impl BufferPool {
         Self(Arc::new(PoolInner { max_kept, ..PoolInner::default() }))
     }
 
+    /// Returns `true` if both share their memory.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Returns a buffer of `len` bytes. Its contents are unspecified: zeros, or data of an earlier use in this process.
     #[must_use]
     pub fn alloc(&self, len: usize) -> PayloadBuf {

@@ -61,6 +61,20 @@ impl RpcError {
         !matches!(self, Self::SystemError | Self::HandlerTimedOut)
     }
 
+    /// Returns the name of the status (RFC 5531 §9), such as `PROC_UNAVAIL`.
+    #[must_use]
+    pub fn status(&self) -> &'static str {
+        match self {
+            Self::ProgramUnavailable => "PROG_UNAVAIL",
+            Self::ProgramMismatch { .. } => "PROG_MISMATCH",
+            Self::ProcedureUnavailable => "PROC_UNAVAIL",
+            Self::GarbageArguments => "GARBAGE_ARGS",
+            Self::SystemError | Self::Unavailable | Self::HandlerTimedOut => "SYSTEM_ERR",
+            Self::RpcMismatch { .. } => "RPC_MISMATCH",
+            Self::Authentication(_) => "AUTH_ERROR",
+        }
+    }
+
     /// Returns whether the server denied the call (MSG_DENIED), as opposed to accepting it and reporting an error.
     #[must_use]
     pub fn is_denied(&self) -> bool {

@@ -12,6 +12,8 @@ mod error;
 mod reply;
 #[cfg(feature = "std")]
 mod security;
+#[cfg(any(feature = "introspection", feature = "metrics"))]
+mod status;
 #[cfg(feature = "tls")]
 mod tls_session;
 mod words;
@@ -37,6 +39,8 @@ pub use security::{
     CallIdentity, CallSecurity, ControlCall, ControlReply, Principal, Protection, ProtectionLevel, Seal, Secured,
     Security, SecurityError, SecurityFuture, SecurityLink,
 };
+#[cfg(any(feature = "introspection", feature = "metrics"))]
+pub(crate) use status::encoded_error;
 #[cfg(feature = "tls")]
 pub use tls_session::{TlsIdentity, TlsSession};
 pub use wire::{AuthFlavor, AuthStat, AuthsysParms, OpaqueAuth, RPC_VERS};

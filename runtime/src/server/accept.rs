@@ -13,6 +13,7 @@ use crate::{
     chain::ErrorChain,
     driver::{self, DriverConfig, DriverCore, DriverPort, EngineIo, RdmaIo, TcpIo},
     engine::Role,
+    metrics::{self, ConnectionRole},
     provider::{ConnectRequest as _, Incoming as _, Listener, SetupError},
     session::{CallHandlers, ServedConnection, SetUp},
 };
@@ -199,14 +200,15 @@ async fn set_up<S: ConnectionSource>(
 ) -> Result<(), SetupError> {
     let config = &shared.callbacks.connection;
     let SetUp { engine, io, info } = source.set_up(incoming, shared).await?;
-    let peer_addr = info.peer_addr;
+    let (peer_addr, transport) = (info.peer_addr, info.transport);
     let port = Arc::new(DriverPort::new(shared.callbacks.max_calls));
     let connection = ServedConnection { info, port: Arc::clone(&port), back: Arc::clone(&shared.callbacks) };
     let span = tracing::info_span!(target: "rpcrdma", "connection", role = "server", peer = %peer_addr);
-    let id = shared.add(peer_addr, Arc::clone(&port), room);
+    let id = shared.add(&connection.info, Arc::clone(&port), room);
     let listed = ListedConnection::new(id, Arc::clone(shared));
     let handlers = CallHandlers::new(Arc::clone(&shared.registry), Arc::new(connection), Some(Box::new(listed)));
     let driver = DriverConfig { idle_timeout: config.idle_timeout, serves_to_the_end: false };
-    driver::spawn(DriverCore::new(engine, io, handlers, port, driver), span);
+    let observer = metrics::connection(ConnectionRole::Server, transport, &port, &config.engine);
+    driver::spawn(DriverCore::new(engine, io, handlers, port, driver), span, observer);
     Ok(())
 }

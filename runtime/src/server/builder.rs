@@ -8,6 +8,8 @@ use tokio::task::JoinSet;
 
 #[cfg(feature = "tls")]
 use super::accept::TlsSource;
+#[cfg(feature = "introspection")]
+use super::introspection::{Introspection, IntrospectionFilter};
 use super::{
     accept::{Accept, Acceptor, RdmaSource, TcpSource},
     duplicates::{self, DuplicateRequests},
@@ -20,6 +22,7 @@ use crate::{
     config::ConnectionConfig,
     engine::stream::StreamConfig,
     memory::MemoryBudget,
+    metrics::CallMetrics,
     provider::{Listener, socket},
     rpc::{Authenticator, OpaqueAuth, StandardAuthenticator},
     session::{ChannelConfig, Service, ServiceRegistry},
@@ -110,6 +113,8 @@ pub struct ServerBuilder {
     /// The outermost layer first.
     #[cfg(feature = "tower")]
     layers: Vec<super::layers::DispatchLayer>,
+    #[cfg(feature = "introspection")]
+    introspection: Option<IntrospectionFilter>,
 }
 
 impl Default for ServerBuilder {
@@ -132,6 +137,8 @@ impl Default for ServerBuilder {
             tls: None,
             #[cfg(feature = "tower")]
             layers: Vec::new(),
+            #[cfg(feature = "introspection")]
+            introspection: None,
         }
     }
 }
@@ -197,6 +204,17 @@ impl ServerBuilder {
     pub fn limits(mut self, scope: impl Into<LimitScope>, limits: Limits) -> Self {
         let scope = scope.into();
         self.limits.insert(scope, Arc::new(Limiter::new(scope, limits)));
+        self
+    }
+
+    /// Serves the program INTROSPECTION ([`introspection`](crate::introspection)) to callers for which `allows` returns `true`.
+    /// Others get AUTH_TOOWEAK. The authenticator and the layers of the server apply as well.
+    ///
+    /// The program reveals the addresses of clients, and which procedures they call how often. Each call of the server has the
+    /// additional cost of an allocation and of a few atomic operations.
+    #[cfg(feature = "introspection")]
+    pub fn introspection(mut self, allows: impl Fn(&super::Context) -> bool + Send + Sync + 'static) -> Self {
+        self.introspection = Some(Box::new(allows));
         self
     }
 
@@ -401,6 +419,10 @@ impl ServerBuilder {
         if self.acceptors.is_empty() {
             return Err(BindError::NoListener);
         }
+        #[cfg(feature = "introspection")]
+        let introspection = self.introspection.map(Introspection::new);
+        #[cfg(feature = "introspection")]
+        self.services.extend(introspection.as_ref().map(Introspection::service));
         #[cfg(feature = "tower")]
         let services = super::layers::wrap(self.services, self.layers);
         #[cfg(not(feature = "tower"))]
@@ -408,6 +430,8 @@ impl ServerBuilder {
         let unknown = |program| BindError::UnknownProgram { program };
         let services = limits::wrap(services, &self.limits).map_err(unknown)?;
         let (services, caches) = duplicates::wrap(services, self.duplicates).map_err(unknown)?;
+        #[cfg(feature = "introspection")]
+        let (services, observed) = Introspection::observe(introspection.as_ref(), services);
         let registry = ServiceRegistry::new(services, self.authenticator)
             .map_err(|(program, version)| BindError::DuplicateService { program, version })?;
         let budget = MemoryBudget::new(self.max_memory);
@@ -422,19 +446,18 @@ impl ServerBuilder {
             call_timeout: Some(self.callback_timeout),
             credential: OpaqueAuth::none(),
             security: None,
+            metrics: CallMetrics::default(),
             resendable: None,
         };
-        let mut shared = ServerShared::new(
-            registry,
-            callbacks,
-            budget,
-            self.max_connections,
-            self.grace,
-            self.drain_delay,
-        );
+        let mut shared =
+            ServerShared::new(registry, callbacks, budget, self.max_connections, self.grace, self.drain_delay);
         shared.duplicates = caches;
         shared.limiters = self.limits.into_values().collect();
         let shared = Arc::new(shared);
+        #[cfg(feature = "introspection")]
+        if let Some(introspection) = introspection {
+            introspection.attach(&shared, observed);
+        }
         Ok(Server { acceptors: self.acceptors, urls, shared })
     }
 }

@@ -7,7 +7,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::sync::{Notify, Semaphore, watch};
@@ -21,7 +21,9 @@ use crate::{
     driver::{DriverCommand, DriverPort},
     engine::{CloseReason, ConnectionCounters},
     memory::MemoryBudget,
-    session::{ChannelConfig, ServiceRegistry},
+    metrics::{self, ConnectionRole},
+    session::{ChannelConfig, ChannelInfo, ServiceRegistry},
+    transport::Transport,
 };
 
 /// The phase of a server's life.
@@ -66,6 +68,9 @@ struct ConnectionTable {
 
 struct ConnectionEntry {
     peer_addr: SocketAddr,
+    local_addr: SocketAddr,
+    transport: Transport,
+    begun: Instant,
     port: Arc<DriverPort>,
     /// Returned when the connection is removed.
     _room: tokio::sync::OwnedSemaphorePermit,
@@ -104,13 +109,21 @@ impl ServerShared {
 
     pub(super) fn add(
         &self,
-        peer_addr: SocketAddr,
+        info: &ChannelInfo,
         port: Arc<DriverPort>,
         room: tokio::sync::OwnedSemaphorePermit,
     ) -> u64 {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let mut connections = self.connections();
-        connections.open.insert(id, ConnectionEntry { peer_addr, port: Arc::clone(&port), _room: room });
+        let entry = ConnectionEntry {
+            peer_addr: info.peer_addr,
+            local_addr: info.local_addr,
+            transport: info.transport,
+            begun: Instant::now(),
+            port: Arc::clone(&port),
+            _room: room,
+        };
+        connections.open.insert(id, entry);
         connections.totals.accepted();
         // The shutdown may have begun during the set-up, and have drained the other connections before.
         if self.draining.load(Ordering::Acquire) {
@@ -135,6 +148,7 @@ impl ServerShared {
 
     /// Counts a connection whose set-up failed, or that was rejected.
     pub(super) fn setup_failed(&self) {
+        metrics::connection_failed(ConnectionRole::Server);
         self.connections().totals.setup_failed();
     }
 
@@ -215,8 +229,18 @@ impl ServerShared {
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct ConnectionStats {
+    /// The number of the connection, from 0 in the order in which connections are set up. Never reused.
+    pub id: u64,
     /// The client's address.
     pub peer_addr: SocketAddr,
+    /// The local address.
+    pub local_addr: SocketAddr,
+    /// The kind of transport that carries the messages.
+    pub transport: Transport,
+    /// The version of RPC-over-RDMA. `None` over TCP, and before the first message.
+    pub version: Option<u32>,
+    /// The time since the connection was set up.
+    pub age: Duration,
     /// The counters of the connection.
     pub counters: ConnectionCounters,
 }
@@ -227,6 +251,8 @@ pub struct ConnectionStats {
 pub struct MemoryStats {
     /// Memory held now, in bytes.
     pub held: u64,
+    /// Maximum of `held`, in bytes.
+    pub limit: u64,
     /// Number of connections with a call that waits for memory now.
     pub waiting: usize,
 }
@@ -283,9 +309,16 @@ impl ServerHandle {
     /// Returns the open connections, in no particular order.
     #[must_use]
     pub fn connections(&self) -> Vec<ConnectionStats> {
-        let stats =
-            |entry: &ConnectionEntry| ConnectionStats { peer_addr: entry.peer_addr, counters: entry.port.counters() };
-        self.0.connections().open.values().map(stats).collect()
+        let stats = |(id, entry): (&u64, &ConnectionEntry)| ConnectionStats {
+            id: *id,
+            peer_addr: entry.peer_addr,
+            local_addr: entry.local_addr,
+            transport: entry.transport,
+            version: entry.port.limits().version,
+            age: entry.begun.elapsed(),
+            counters: entry.port.counters(),
+        };
+        self.0.connections().open.iter().map(stats).collect()
     }
 
     /// Returns the totals of all connections, open and closed. After [`Server::serve`](super::Server::serve) has returned, no
@@ -311,7 +344,7 @@ impl ServerHandle {
     /// Returns the memory that the calls of all connections hold.
     #[must_use]
     pub fn memory(&self) -> MemoryStats {
-        MemoryStats { held: self.0.budget.held(), waiting: self.0.budget.waiting() }
+        MemoryStats { held: self.0.budget.held(), limit: self.0.budget.limit(), waiting: self.0.budget.waiting() }
     }
 }
 

@@ -32,6 +32,8 @@ mod accept;
 mod builder;
 mod duplicates;
 mod handle;
+#[cfg(feature = "introspection")]
+mod introspection;
 #[cfg(feature = "tower")]
 mod layers;
 mod limits;

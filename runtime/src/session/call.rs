@@ -16,6 +16,7 @@ use crate::{
     driver::{DriverPort, ReplyCommand},
     engine::{ConnectionCounters, IncomingCall, MessagePayload, OutgoingReply, message_buf},
     memory::{BufferPool, MessageBuf, Output as _},
+    metrics::ServerCall,
     rpc::{
         AuthFailure, AuthenticatedCaller, ControlReply, Credential, OpaqueAuth, Principal, ReplyHeader, ReplySecurity,
         RpcError,
@@ -199,6 +200,14 @@ impl From<ReplyCommand> for EncodedReply {
     }
 }
 
+#[cfg(feature = "introspection")]
+impl EncodedReply {
+    /// Returns `true` if the reply has a result.
+    pub(crate) fn is_success(&self) -> bool {
+        matches!(&self.command, ReplyCommand::Reply(reply) if crate::rpc::encoded_error(&reply.message).is_none())
+    }
+}
+
 #[cfg(feature = "tower")]
 impl EncodedReply {
     /// Returns the encoded reply, if it is an RPC reply.
@@ -279,6 +288,7 @@ pub struct InboundCall {
     pub(super) security: Option<Arc<dyn ReplySecurity>>,
     context: Context,
     pub(super) span: Span,
+    pub(super) metrics: ServerCall,
 }
 
 impl InboundCall {
@@ -289,11 +299,13 @@ impl InboundCall {
         caller: AuthenticatedCaller,
         connection: Arc<ServedConnection>,
         span: Span,
+        metrics: ServerCall,
     ) -> Self {
         trace::arrived(&span, &incoming);
+        metrics.arrived(&incoming);
         let AuthenticatedCaller { credential, principal, security } = caller;
         let context = Context { connection, xid: incoming.xid, credential, principal, recorded: None };
-        Self { incoming, procedure, arguments_at, security, context, span }
+        Self { incoming, procedure, arguments_at, security, context, span, metrics }
     }
 
     /// Returns the number of the called procedure.

@@ -10,6 +10,7 @@ use std::{
 
 use crate::{
     config::ConnectionConfig,
+    metrics::CallMetrics,
     rpc::{OpaqueAuth, Security},
 };
 
@@ -24,6 +25,7 @@ pub(crate) struct ChannelConfig {
     /// The credential of calls without their own. Not used if `security` is set.
     pub(crate) credential: OpaqueAuth,
     pub(crate) security: Option<Arc<dyn Security>>,
+    pub(crate) metrics: CallMetrics,
     /// The XIDs of calls that the server recognizes if they are sent again.
     pub(crate) resendable: Option<Arc<ResendableXids>>,
 }

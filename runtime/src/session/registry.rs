@@ -118,7 +118,14 @@ impl ServiceRegistry {
                 let connection = Arc::clone(connection);
                 let peer = connection.info.peer_addr;
                 let span = trace::taken(head.program, head.version, head.procedure, peer);
-                let call = InboundCall::new(incoming, head.procedure, head.arguments_at, caller, connection, span);
+                let name = || match service.procedure(head.procedure) {
+                    Some(info) => Some(info.name),
+                    // RFC 5531 §12.1: every program has this procedure.
+                    None => (head.procedure == 0).then_some("NULL"),
+                };
+                let metrics = connection.back.metrics.server(name);
+                let call =
+                    InboundCall::new(incoming, head.procedure, head.arguments_at, caller, connection, span, metrics);
                 serve(service, call)
             }
             Err(error) => Err(head.refuse(error, caller.security.as_deref(), connection)),
@@ -162,6 +169,7 @@ impl CallHead {
             target: "rpcrdma::call", peer = %connection.info.peer_addr, xid = self.xid, program = self.program,
             version = self.version, procedure = self.procedure, %error, "call refused"
         );
+        connection.back.metrics.refused(error.status());
         call::refusal(self.xid, error, security, connection.pool())
     }
 }

@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     driver::ReplyCommand,
+    metrics::ServerCall,
     rpc::{ReplySecurity, RpcError},
     trace,
 };
@@ -29,6 +30,7 @@ pub(super) struct RunningHandler {
     security: Option<Arc<dyn ReplySecurity>>,
     connection: Arc<ServedConnection>,
     span: Span,
+    metrics: ServerCall,
 }
 
 impl RunningHandler {
@@ -36,14 +38,19 @@ impl RunningHandler {
     #[allow(clippy::result_large_err)]
     pub(super) fn begin(
         service: Arc<dyn Service>,
-        call: InboundCall,
+        mut call: InboundCall,
         xid: u32,
         connection: Arc<ServedConnection>,
     ) -> Result<Self, ReplyCommand> {
         let (span, security) = (call.span.clone(), call.security.clone());
+        let mut metrics = call.metrics.take();
         match span.in_scope(|| catch_unwind(AssertUnwindSafe(|| service.dispatch(call)))) {
-            Ok(future) => Ok(Self { future, service, xid, security, connection, span }),
-            Err(panic) => Err(panicked(&*service, xid, security.as_deref(), &connection, &*panic)),
+            Ok(future) => Ok(Self { future, service, xid, security, connection, span, metrics }),
+            Err(panic) => {
+                let reply = panicked(&*service, xid, security.as_deref(), &connection, &*panic);
+                metrics.finish(&reply, 0);
+                Err(reply)
+            }
         }
     }
 }
@@ -76,6 +83,7 @@ impl Future for RunningHandler {
         }
         if let Poll::Ready(answer) = &polled {
             trace::answered(&span, &answer.command);
+            self.metrics.finish(&answer.command, answer.unprotected.as_ref().map_or(0, |results| results.len()));
         }
         polled
     }

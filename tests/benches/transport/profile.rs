@@ -37,8 +37,56 @@ impl<'a> Profile<'a> {
     }
 }
 
+/// A recorder that records nothing, so that only the instructions of the runtime are counted.
+#[cfg(feature = "metrics")]
+mod recorder {
+    use std::sync::Arc;
+
+    use metrics::{
+        Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString,
+        Unit,
+    };
+
+    pub(super) struct Empty;
+
+    impl CounterFn for Empty {
+        fn increment(&self, _value: u64) {}
+        fn absolute(&self, _value: u64) {}
+    }
+
+    impl GaugeFn for Empty {
+        fn increment(&self, _value: f64) {}
+        fn decrement(&self, _value: f64) {}
+        fn set(&self, _value: f64) {}
+    }
+
+    impl HistogramFn for Empty {
+        fn record(&self, _value: f64) {}
+    }
+
+    impl Recorder for Empty {
+        fn describe_counter(&self, _key: KeyName, _unit: Option<Unit>, _description: SharedString) {}
+        fn describe_gauge(&self, _key: KeyName, _unit: Option<Unit>, _description: SharedString) {}
+        fn describe_histogram(&self, _key: KeyName, _unit: Option<Unit>, _description: SharedString) {}
+
+        fn register_counter(&self, _key: &Key, _metadata: &Metadata<'_>) -> Counter {
+            Counter::from_arc(Arc::new(Self))
+        }
+
+        fn register_gauge(&self, _key: &Key, _metadata: &Metadata<'_>) -> Gauge {
+            Gauge::from_arc(Arc::new(Self))
+        }
+
+        fn register_histogram(&self, _key: &Key, _metadata: &Metadata<'_>) -> Histogram {
+            Histogram::from_arc(Arc::new(Self))
+        }
+    }
+}
+
 /// Makes `n` calls of one kind.
 pub(crate) async fn run(kind: &str, n: usize) {
+    #[cfg(feature = "metrics")]
+    metrics::set_global_recorder(recorder::Empty).unwrap_or_else(|_| panic!("the process has a recorder"));
     let profile = Profile::parse(kind);
     let url = if profile.tcp { "tcp://127.0.0.1:0" } else { "iwarp://127.0.0.1:0" };
     let server = arms::server(url).await;

@@ -10,6 +10,8 @@ use rpcrdma_examples::blobstore::protocol::{
     blobstore_v1::{BlobstoreV1, BlobstoreV1Server},
 };
 
+use rpcrdma_examples::command::MetricsArgs;
+
 use crate::{
     cli::BenchServerArgs,
     serve::{bind_all, until_stopped},
@@ -21,7 +23,7 @@ pub(crate) async fn run(args: BenchServerArgs) -> anyhow::Result<()> {
     let versions = args.rpcrdma.allowed();
     let builder = || Server::builder().service(service.clone()).versions(versions.clone());
     let (server, others) = bind_all(builder, &args.listen, args.threads().servers()).await?;
-    until_stopped(server, others).await
+    until_stopped(server, others, &MetricsArgs::default().start().await?).await
 }
 
 /// A service in which every blob exists and has the same in-memory contents. It discards stored data.

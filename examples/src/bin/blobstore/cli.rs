@@ -1,13 +1,16 @@
 //! Command-line arguments.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, builder::ValueParser};
 #[cfg(unix)]
 use rpcrdma_examples::command::RegisterArgs;
 use rpcrdma_examples::{
     blobstore::ValidName,
-    command::{ClientSec, Logging, RpcRdmaVersion, ServerSec, TlsClientArgs, TlsServerArgs, parse_seconds, parse_size},
+    command::{
+        ClientSec, DrainArgs, IntrospectionArgs, Logging, MetricsArgs, RpcRdmaVersion, ServerSec, TlsClientArgs,
+        TlsServerArgs, parse_size,
+    },
 };
 use tokio::runtime::Builder;
 
@@ -87,12 +90,15 @@ pub(crate) struct ServeArgs {
     pub(crate) rpcrdma: RpcRdmaVersion,
     #[command(flatten)]
     pub(crate) tls: TlsServerArgs,
-    /// Seconds to serve on after a shutdown request, in which clients can find out that the server goes away
-    #[arg(long, value_name = "S", default_value = "0", value_parser = ValueParser::new(parse_seconds))]
-    pub(crate) drain_delay: Duration,
+    #[command(flatten)]
+    pub(crate) drain: DrainArgs,
     #[cfg(unix)]
     #[command(flatten)]
     pub(crate) register: RegisterArgs,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
+    #[command(flatten)]
+    pub(crate) introspection: IntrospectionArgs,
 }
 
 /// Threads of a server.

@@ -15,7 +15,7 @@ use rpcrdma_examples::{
         service::BlobService,
         store::{Store, StoreOptions},
     },
-    command::{self, RpcRdmaVersion, Stop},
+    command::{self, Health, RpcRdmaVersion, Stop},
     say,
 };
 use tokio::{io::AsyncReadExt as _, runtime::Builder, sync::oneshot, task::spawn_blocking};
@@ -24,11 +24,12 @@ use crate::cli::{DemoServerArgs, ServeArgs};
 
 /// Runs `blobstore serve`.
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
+    let health = args.metrics.start().await?;
     let options = StoreOptions::default().with_max_blob(args.max_blob);
     let (server, others) = start(&args.root, options, &args.listen, args.rpcrdma, args.threads.servers(), {
         let secure = args.sec.authenticator(true)?;
         let tls = args.tls.read()?;
-        move |builder| tls.apply(secure(builder)).drain_delay(args.drain_delay)
+        move |builder| args.drain.apply(args.introspection.apply(tls.apply(secure(builder))))
     })
     .await?;
     #[cfg(unix)]
@@ -37,7 +38,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         let programs = [(PROGRAM, VERSION)];
         args.register.register(&programs, server.urls(), &server.handle()).await?
     };
-    until_stopped(server, others).await?;
+    until_stopped(server, others, &health).await?;
     #[cfg(unix)]
     registered.removed().await;
     Ok(())
@@ -86,11 +87,14 @@ async fn spawn_server(builder: ServerBuilder) -> anyhow::Result<OtherServer> {
 }
 
 /// Prints the URLs of `server`, and serves until a signal stops all servers.
-pub(crate) async fn until_stopped(server: Server, others: Vec<OtherServer>) -> anyhow::Result<()> {
+pub(crate) async fn until_stopped(server: Server, others: Vec<OtherServer>, health: &Health) -> anyhow::Result<()> {
     // Install the signal handlers before printing the URLs: whoever reads them may send a signal at once.
     let stop = Stop::new().context("cannot catch signals")?;
     for url in server.urls() {
         say!("listening on {url}");
+    }
+    if let Some(url) = health.url() {
+        say!("metrics on {url}");
     }
     let mut handles = vec![server.handle()];
     let mut threads = Vec::new();
@@ -105,7 +109,7 @@ pub(crate) async fn until_stopped(server: Server, others: Vec<OtherServer>) -> a
             let _ = spawn_blocking(move || thread.join()).await;
         }
     };
-    command::serve(serving, stop, || handles.iter().for_each(ServerHandle::shutdown)).await;
+    command::serve(serving, stop, health, || handles.iter().for_each(ServerHandle::shutdown)).await;
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use rpcrdma_examples::{
-    command::{Logging, RegisterArgs, ServerSec, TlsServerArgs, parse_size},
+    command::{DrainArgs, IntrospectionArgs, Logging, MetricsArgs, RegisterArgs, ServerSec, TlsServerArgs, parse_size},
     nfs3d::DATA_MAX,
 };
 
@@ -56,7 +56,13 @@ pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) tls: TlsServerArgs,
     #[command(flatten)]
+    pub(crate) drain: DrainArgs,
+    #[command(flatten)]
     pub(crate) register: RegisterArgs,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
+    #[command(flatten)]
+    pub(crate) introspection: IntrospectionArgs,
     #[command(flatten)]
     pub(crate) logging: Logging,
 }

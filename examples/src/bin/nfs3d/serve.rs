@@ -16,7 +16,7 @@ use rpcrdma::{
     transport::Url,
 };
 use rpcrdma_examples::{
-    command::{self, Stop},
+    command::{self, Health, Stop},
     nfs3d::{
         Export,
         identity::{Identities, Squash},
@@ -28,13 +28,17 @@ use rpcrdma_examples::{
 };
 use rpcrdma_specs::{
     mount3::mount_v3::{self, MountV3Server},
-    nfs3::{self, nfs_v3::{self, NfsV3Server}},
+    nfs3::{
+        self,
+        nfs_v3::{self, NfsV3Server},
+    },
 };
 
 use crate::cli::Cli;
 
 /// Serves until a signal stops the server.
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
+    let health = cli.metrics.start().await?;
     let export = Arc::new(open(&cli)?);
     let name = cli.export.clone().map_or_else(|| export.path().as_os_str().as_bytes().to_vec(), String::into_bytes);
 
@@ -50,16 +54,16 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     // The export decides which flavors are accepted for which call.
     let secure = cli.sec.authenticator(false)?;
     let tls = cli.tls.read()?;
-    let nfs = tls.apply(secure(nfs));
+    let nfs = cli.drain.apply(cli.introspection.apply(tls.apply(secure(nfs))));
     let nfs = cli.listen.iter().fold(nfs, ServerBuilder::listen).bind().await?;
     let mount = MountService::new(Arc::clone(&export), name.clone());
     // MOUNT is served over TCP (RFC 8267 §5.1).
-    let mount = tls.apply(secure(Server::builder().service(MountV3Server::new(mount))));
+    let mount = cli.drain.apply(tls.apply(secure(Server::builder().service(MountV3Server::new(mount)))));
     let mount = mount.listen(&cli.mount).bind().await?;
 
     // Install the signal handlers before printing the URLs: whoever reads them may send a signal at once.
     let stop = Stop::new().context("cannot catch signals")?;
-    announce(&export, &name, &nfs, &mount)?;
+    announce(&export, &name, &nfs, &mount, &health)?;
 
     let (nfs_handle, mount_handle) = (nfs.handle(), mount.handle());
     let registered = [
@@ -76,7 +80,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
         nfs_handle.shutdown();
         mount_handle.shutdown();
     };
-    command::serve(serving, stop, shut_down).await;
+    command::serve(serving, stop, &health, shut_down).await;
     for registered in registered {
         registered.removed().await;
     }
@@ -143,7 +147,7 @@ fn state(cli: &Cli) -> anyhow::Result<PathBuf> {
 }
 
 /// Prints the exported path and the URLs of both services.
-fn announce(export: &Export, name: &[u8], nfs: &Server, mount: &Server) -> anyhow::Result<()> {
+fn announce(export: &Export, name: &[u8], nfs: &Server, mount: &Server, health: &Health) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "exporting {} as {}", export.path().display(), name.escape_ascii())?;
     for url in nfs.urls() {
@@ -151,6 +155,9 @@ fn announce(export: &Export, name: &[u8], nfs: &Server, mount: &Server) -> anyho
     }
     for url in mount.urls() {
         writeln!(out, "MOUNT on {url}")?;
+    }
+    if let Some(url) = health.url() {
+        writeln!(out, "metrics on {url}")?;
     }
     out.flush()?;
     Ok(())

@@ -15,10 +15,22 @@ pub(crate) struct Cli {
     /// Program: a decimal number, a hexadecimal number with 0x, or one of portmapper, rpcbind, nfs, mount, nlm, status,
     /// nfsacl
     #[arg(short, long, value_name = "P", value_parser = ValueParser::new(parse_program))]
+    #[cfg_attr(
+        feature = "introspection",
+        arg(required = false, required_unless_present = "list", default_value_if("list", "true", "0"))
+    )]
     pub(crate) program: u32,
     /// Version of the program
     #[arg(short = 'V', long = "version", id = "program-version", value_name = "V")]
+    #[cfg_attr(
+        feature = "introspection",
+        arg(required = false, required_unless_present = "list", default_value_if("list", "true", "0"))
+    )]
     pub(crate) version: u32,
+    /// List the programs of a server that offers the program INTROSPECTION, in place of calling one
+    #[cfg(feature = "introspection")]
+    #[arg(short, long, conflicts_with_all = ["program", "program-version", "count", "interval", "quiet"])]
+    pub(crate) list: bool,
     /// Number of calls
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) count: u32,

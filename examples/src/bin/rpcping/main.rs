@@ -4,6 +4,8 @@
 
 mod cli;
 mod failure;
+#[cfg(feature = "introspection")]
+mod list;
 mod lookup;
 mod report;
 
@@ -38,6 +40,10 @@ fn main() -> ExitCode {
 }
 
 async fn ping(mut cli: Cli) -> anyhow::Result<ExitCode> {
+    #[cfg(feature = "introspection")]
+    if cli.list {
+        return Ok(list::run(&cli).await);
+    }
     let mut stop = Stop::new().context("cannot catch signals")?;
     let mut report = Report::default();
     let work = async {

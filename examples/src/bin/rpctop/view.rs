@@ -1,0 +1,282 @@
+//! The screen.
+
+use std::{collections::HashMap, time::Duration};
+
+use ratatui::{
+    Frame,
+    layout::{Constraint, Layout, Rect},
+    style::{Modifier, Style},
+    text::Line,
+    widgets::{Block, Borders, Cell, Paragraph, Row, Table},
+};
+use rpcrdma::introspection::protocol::{InspectConnection, InspectCounters, InspectProcedure, InspectTransport};
+use rpcrdma_examples::{
+    command::human_bytes,
+    inspect::{Snapshot, seconds},
+};
+
+/// Two states of a server, of which the second is shown. Rates are those between them.
+pub(crate) struct View<'a> {
+    pub(crate) url: &'a str,
+    pub(crate) before: Option<&'a Snapshot>,
+    pub(crate) now: &'a Snapshot,
+    /// The error of the latest update, if it failed.
+    pub(crate) error: Option<&'a str>,
+}
+
+/// The changes of a procedure between two states.
+struct ProcedureRow<'a> {
+    procedure: &'a InspectProcedure,
+    rate: f64,
+    /// Average duration in seconds: of the calls between the states or, without such calls, of all calls.
+    average: f64,
+}
+
+impl View<'_> {
+    /// Returns the time between the states in seconds.
+    fn elapsed(&self) -> f64 {
+        let before = self.before.map_or(0, |before| before.server.uptime);
+        seconds(self.now.server.uptime.saturating_sub(before)).max(1e-9)
+    }
+
+    fn rate(&self, now: u64, before: u64) -> f64 {
+        now.saturating_sub(before) as f64 / self.elapsed()
+    }
+
+    /// Draws the screen.
+    pub(crate) fn draw(&self, frame: &mut Frame<'_>) {
+        let procedures = self.procedures();
+        let tables = [procedures.len(), self.now.connections.len(), self.now.slowest.len()];
+        let heights = heights(frame.area().height.saturating_sub(5), tables);
+        let [header, top, middle, bottom, footer] = Layout::vertical([
+            Constraint::Length(4),
+            Constraint::Length(heights[0]),
+            Constraint::Length(heights[1]),
+            Constraint::Length(heights[2]),
+            Constraint::Min(1),
+        ])
+        .areas(frame.area());
+        frame.render_widget(Paragraph::new(self.header()), header);
+        self.draw_procedures(frame, top, procedures);
+        self.draw_connections(frame, middle);
+        self.draw_slowest(frame, bottom);
+        let footer_text = self.error.map_or_else(|| "q: quit".to_owned(), |error| format!("not updated: {error}"));
+        frame.render_widget(Paragraph::new(footer_text), footer);
+    }
+
+    fn header(&self) -> Vec<Line<'_>> {
+        let server = &self.now.server;
+        let state = if server.draining { "shutting down" } else { "serving" };
+        let before = self.before.map(|before| &before.server.counters);
+        let counters = &server.counters;
+        let per_second = |field: fn(&InspectCounters) -> u64| {
+            let rate = self.rate(field(counters), before.map_or(0, field));
+            format!("{}/s", human_bytes(rate as u64))
+        };
+        vec![
+            Line::styled(
+                format!("{}  {}  up {}  {state}", self.url, server.implementation, span(server.uptime)),
+                Style::new().add_modifier(Modifier::BOLD),
+            ),
+            Line::raw(format!(
+                "connections  {} open, {} accepted, {} closed, {} not set up; {} credits each",
+                server.open, server.accepted, server.closed, server.setup_failed, server.credits
+            )),
+            Line::raw(format!(
+                "memory       {} of {} held by calls, {} waiting; pool {} in use, {} kept; {} exposed",
+                human_bytes(server.memory_held),
+                human_bytes(server.memory_limit),
+                server.memory_waiting,
+                server.pool_buffers,
+                human_bytes(server.pool_kept),
+                counters.exposed_regions
+            )),
+            Line::raw(format!(
+                "data         sent {}, received {}, RDMA Read {}, RDMA Write {}",
+                per_second(|it| it.bytes_sent),
+                per_second(|it| it.bytes_received),
+                per_second(|it| it.rdma_read_bytes),
+                per_second(|it| it.rdma_write_bytes)
+            )),
+        ]
+    }
+
+    /// Returns the procedures that are or were called, the busiest first.
+    fn procedures(&self) -> Vec<ProcedureRow<'_>> {
+        let key = |program, version, number| (program, version, number);
+        let before: HashMap<_, _> = self
+            .before
+            .into_iter()
+            .flat_map(|before| &before.services)
+            .flat_map(|(service, procedures)| {
+                procedures.iter().map(move |it| (key(service.program, service.version, it.number), it))
+            })
+            .collect();
+        let mut rows = Vec::new();
+        for (service, procedures) in &self.now.services {
+            for procedure in procedures.iter().filter(|it| it.calls > 0 || it.active > 0) {
+                let before = before.get(&key(service.program, service.version, procedure.number));
+                let (calls, time) = before.map_or((0, 0), |before| (before.calls, before.total_time));
+                let mut average = (procedure.calls.saturating_sub(calls), procedure.total_time.saturating_sub(time));
+                if average.0 == 0 {
+                    average = (procedure.calls, procedure.total_time);
+                }
+                rows.push(ProcedureRow {
+                    procedure,
+                    rate: self.rate(procedure.calls, calls),
+                    average: seconds(average.1) / average.0.max(1) as f64,
+                });
+            }
+        }
+        rows.sort_by(|a, b| b.rate.total_cmp(&a.rate).then(b.procedure.calls.cmp(&a.procedure.calls)));
+        rows
+    }
+
+    fn draw_procedures(&self, frame: &mut Frame<'_>, area: Rect, procedures: Vec<ProcedureRow<'_>>) {
+        let rows = procedures.iter().map(|row| {
+            let it = row.procedure;
+            cells([
+                it.name.to_string(),
+                format!("{:.1}", row.rate),
+                it.active.to_string(),
+                time(row.average),
+                time(seconds(it.max_time)),
+                it.calls.to_string(),
+                it.failed.to_string(),
+            ])
+        });
+        let widths = [Constraint::Min(24), length(9), length(7), length(9), length(9), length(10), length(8)];
+        let header = ["PROCEDURE", "CALLS/S", "ACTIVE", "AVERAGE", "MAX", "CALLS", "FAILED"];
+        frame.render_widget(table("Procedures", header, rows, widths), area);
+    }
+
+    fn draw_connections(&self, frame: &mut Frame<'_>, area: Rect) {
+        let before: HashMap<_, _> = self
+            .before
+            .into_iter()
+            .flat_map(|before| &before.connections)
+            .map(|connection| (connection.id, &connection.counters))
+            .collect();
+        let rate = |connection: &InspectConnection, field: fn(&InspectCounters) -> u64| {
+            self.rate(field(&connection.counters), before.get(&connection.id).map_or(0, |before| field(before)))
+        };
+        let mut connections: Vec<_> =
+            self.now.connections.iter().map(|it| (rate(it, |it| it.calls_received), it)).collect();
+        connections.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+        let rows = connections.iter().map(|(calls, it)| {
+            let transport = match (it.transport, it.version) {
+                (InspectTransport::InspectTcp, _) => "tcp".to_owned(),
+                (_, 0) => "rdma".to_owned(),
+                (_, version) => format!("rdma v{version}"),
+            };
+            let data = |a: fn(&InspectCounters) -> u64, b: fn(&InspectCounters) -> u64| {
+                format!("{}/s", human_bytes((rate(it, a) + rate(it, b)) as u64))
+            };
+            let in_progress = it.counters.calls_received.saturating_sub(it.counters.replies_sent);
+            cells([
+                it.peer.to_string(),
+                transport,
+                span(it.age),
+                format!("{calls:.1}"),
+                in_progress.to_string(),
+                data(|it| it.bytes_received, |it| it.rdma_read_bytes),
+                data(|it| it.bytes_sent, |it| it.rdma_write_bytes),
+            ])
+        });
+        let widths = [Constraint::Min(24), length(8), length(8), length(9), length(7), length(13), length(13)];
+        let header = ["PEER", "WIRE", "AGE", "CALLS/S", "ACTIVE", "FROM PEER", "TO PEER"];
+        frame.render_widget(table("Connections", header, rows, widths), area);
+    }
+
+    fn draw_slowest(&self, frame: &mut Frame<'_>, area: Rect) {
+        let rows = self.now.slowest.iter().map(|it| {
+            cells([
+                it.name.to_string(),
+                time(seconds(it.duration)),
+                format!("{} ago", span(it.ago)),
+                if it.failed { "failed" } else { "ok" }.to_owned(),
+                it.peer.to_string(),
+            ])
+        });
+        let widths = [Constraint::Min(24), length(9), length(10), length(7), length(28)];
+        let header = ["PROCEDURE", "DURATION", "ENDED", "RESULT", "PEER"];
+        frame.render_widget(table("Slowest calls of the last minutes", header, rows, widths), area);
+    }
+}
+
+fn length(columns: u16) -> Constraint {
+    Constraint::Length(columns)
+}
+
+fn cells<const N: usize>(texts: [String; N]) -> Row<'static> {
+    Row::new(texts.map(Cell::from))
+}
+
+fn table<'a, const N: usize>(
+    title: &'a str,
+    header: [&'a str; N],
+    rows: impl Iterator<Item = Row<'a>>,
+    widths: [Constraint; N],
+) -> Table<'a> {
+    Table::new(rows, widths)
+        .header(Row::new(header).style(Style::new().add_modifier(Modifier::BOLD)))
+        .block(Block::new().borders(Borders::TOP).title(title))
+}
+
+/// Divides lines among the tables. Each table needs two lines more than it has rows. Tables that are too long share what is left.
+fn heights(lines: u16, rows: [usize; 3]) -> [u16; 3] {
+    let wanted = rows.map(|rows| u16::try_from(rows).unwrap_or(u16::MAX).saturating_add(3));
+    let mut heights = [0; 3];
+    let (mut left, mut open) = (lines, vec![0_usize, 1, 2]);
+    while !open.is_empty() {
+        let share = left / open.len() as u16;
+        let (short, long): (Vec<usize>, Vec<usize>) = open.iter().partition(|&&index| wanted[index] <= share);
+        let given = if short.is_empty() { &long } else { &short };
+        for &index in given {
+            heights[index] = wanted[index].min(share);
+            left -= heights[index];
+        }
+        open = if short.is_empty() { Vec::new() } else { long };
+    }
+    heights
+}
+
+/// Returns a duration in seconds with a unit.
+fn time(seconds: f64) -> String {
+    match seconds {
+        s if s < 1e-3 => format!("{:.0} µs", s * 1e6),
+        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
+        s => format!("{s:.2} s"),
+    }
+}
+
+/// Returns a long duration in nanoseconds with a unit.
+fn span(nanos: u64) -> String {
+    match Duration::from_nanos(nanos).as_secs() {
+        s if s < 120 => format!("{s}s"),
+        s if s < 7200 => format!("{}m", s / 60),
+        s if s < 172_800 => format!("{}h", s / 3600),
+        s => format!("{}d", s / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_tables_share_the_screen() {
+        assert_eq!(heights(30, [2, 2, 2]), [5, 5, 5]);
+        assert_eq!(heights(30, [100, 2, 2]), [20, 5, 5]);
+        assert_eq!(heights(30, [100, 2, 100]), [12, 5, 12]);
+        assert_eq!(heights(3, [100, 100, 100]), [1, 1, 1]);
+        assert_eq!(heights(0, [usize::MAX, 0, 1]), [0, 0, 0]);
+    }
+
+    #[test]
+    fn units() {
+        assert_eq!([0.0, 0.000_25, 0.0125, 1.5].map(time), ["0 µs", "250 µs", "12.5 ms", "1.50 s"]);
+        let seconds = [0, 119, 120, 7200, 200_000].map(|seconds: u64| span(seconds * 1_000_000_000));
+        assert_eq!(seconds, ["0s", "119s", "2m", "2h", "2d"]);
+    }
+}

@@ -1,0 +1,171 @@
+//! The options and the HTTP server for metrics and health.
+
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{
+    Method, Request, Response, StatusCode,
+    header::{CONTENT_TYPE, HeaderValue},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use rpcrdma::metrics::{self, DURATION_BUCKETS, SIZE_BUCKETS};
+use tokio::{net::TcpListener, sync::Semaphore};
+
+/// Number of HTTP connections at a time. Further ones wait.
+const MOST_CONNECTIONS: usize = 64;
+
+/// Time that a client has for its request, and that a connection may be idle.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Interval at which the recorded values are moved to their buckets, so that they need no memory between scrapes.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// Options for metrics and health.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct MetricsArgs {
+    /// Address to serve metrics and health on, e.g. 127.0.0.1:9464: /metrics for Prometheus, /healthz and /readyz. Port 0
+    /// selects a free port. Not for untrusted networks
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
+}
+
+impl MetricsArgs {
+    /// Installs the recorder of metrics, and serves them over HTTP. Call it before servers and channels are made, and once per
+    /// process. Does nothing without `--metrics`.
+    ///
+    /// # Errors
+    /// Fails if the address cannot be used, or if the process has a recorder.
+    pub async fn start(&self) -> anyhow::Result<Health> {
+        let ready = Arc::new(AtomicBool::new(false));
+        let health = |url| Health { ready: Arc::clone(&ready), url };
+        let Some(addr) = self.metrics else { return Ok(health(None)) };
+        let listener = TcpListener::bind(addr).await.with_context(|| format!("cannot serve metrics on {addr}"))?;
+        let url = format!("http://{}/metrics", listener.local_addr()?);
+        let exporter = Exporter { recorded: install_recorder()?, ready: Arc::clone(&ready) };
+        tokio::spawn(serve(listener, Arc::new(exporter)));
+        Ok(health(Some(url)))
+    }
+}
+
+/// Installs the recorder for the Prometheus format.
+///
+/// # Errors
+/// Fails if the process has a recorder.
+fn install_recorder() -> anyhow::Result<PrometheusHandle> {
+    PrometheusBuilder::new()
+        .with_recommended_naming(true)
+        .set_buckets_for_metric(Matcher::Suffix("duration".to_owned()), &DURATION_BUCKETS)?
+        .set_buckets_for_metric(Matcher::Suffix("size".to_owned()), &SIZE_BUCKETS)?
+        .install_recorder()
+        .context("cannot install the recorder of metrics")
+}
+
+/// The readiness of the process, as `/readyz` reports it. Not ready at first.
+#[derive(Debug, Clone)]
+pub struct Health {
+    ready: Arc<AtomicBool>,
+    url: Option<String>,
+}
+
+impl Health {
+    /// Returns the URL of the metrics, if they are served.
+    #[must_use]
+    pub fn url(&self) -> Option<&str> {
+        self.url.as_deref()
+    }
+
+    /// Reports that the process serves calls.
+    pub(super) fn set_ready(&self) {
+        self.ready.store(true, Ordering::Relaxed);
+    }
+
+    /// Reports that the process stops.
+    pub(super) fn set_unready(&self) {
+        self.ready.store(false, Ordering::Relaxed);
+    }
+}
+
+/// The state behind the HTTP server.
+struct Exporter {
+    recorded: PrometheusHandle,
+    ready: Arc<AtomicBool>,
+}
+
+/// Serves HTTP until the runtime ends.
+async fn serve(listener: TcpListener, exporter: Arc<Exporter>) {
+    let recorded = exporter.recorded.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(UPKEEP).await;
+            recorded.run_upkeep();
+        }
+    });
+    let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    loop {
+        // The semaphore is never closed.
+        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept an HTTP connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let exporter = Arc::clone(&exporter);
+        tokio::spawn(async move {
+            let respond = service_fn(|request| {
+                let response = exporter.respond(&request);
+                async move { Ok::<_, Infallible>(response) }
+            });
+            let served = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(REQUEST_TIMEOUT)
+                .max_buf_size(16 << 10)
+                .serve_connection(TokioIo::new(stream), respond);
+            if let Err(error) = served.await {
+                tracing::debug!(%error, "HTTP connection failed");
+            }
+            drop(permit);
+        });
+    }
+}
+
+impl Exporter {
+    fn respond<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
+        if request.method() != Method::GET && request.method() != Method::HEAD {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n");
+        }
+        match request.uri().path() {
+            "/metrics" => {
+                metrics::sample();
+                text(StatusCode::OK, self.recorded.render())
+            }
+            "/healthz" => text(StatusCode::OK, "healthy\n"),
+            "/readyz" if self.ready.load(Ordering::Relaxed) => text(StatusCode::OK, "ready\n"),
+            "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
+            _ => text(StatusCode::NOT_FOUND, "use /metrics, /healthz or /readyz\n"),
+        }
+    }
+}
+
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}

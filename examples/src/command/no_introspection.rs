@@ -1,0 +1,14 @@
+//! No look into the server: the feature `introspection` is off.
+
+use rpcrdma::server::ServerBuilder;
+
+/// The option of a server that can be inspected: none without the feature `introspection`.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+pub struct IntrospectionArgs {}
+
+impl IntrospectionArgs {
+    /// Returns `builder`.
+    pub fn apply(self, builder: ServerBuilder) -> ServerBuilder {
+        builder
+    }
+}

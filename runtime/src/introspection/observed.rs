@@ -1,0 +1,309 @@
+//! The calls of a server, by procedure, and the slowest of them.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use crate::{
+    service::ProcedureInfo,
+    session::{EncodedReply, InboundCall, ReplyFuture, Service},
+};
+
+/// Number of procedure numbers, from 0, whose calls are counted.
+const NUMBERS: u32 = 1024;
+
+/// Number of calls that are reported as the slowest ones.
+const SLOWEST: usize = 32;
+
+/// Time after which the slowest calls are collected anew.
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// A procedure and its calls.
+pub(crate) struct ProcedureCalls {
+    pub(crate) number: u32,
+    pub(crate) info: ProcedureInfo,
+    /// Calls that ended.
+    pub(crate) calls: AtomicU64,
+    /// Calls that ended without a result.
+    pub(crate) failed: AtomicU64,
+    /// Sum of the durations, in nanoseconds.
+    pub(crate) total_time: AtomicU64,
+    /// Longest duration, in nanoseconds.
+    pub(crate) max_time: AtomicU64,
+    /// Calls in progress.
+    pub(crate) active: AtomicU32,
+}
+
+/// One service and its calls.
+pub(crate) struct ObservedCalls {
+    pub(crate) program: u32,
+    pub(crate) version: u32,
+    pub(crate) name: &'static str,
+    /// In ascending order of the numbers.
+    pub(crate) procedures: Vec<ProcedureCalls>,
+    slowest: Arc<SlowestCalls>,
+}
+
+impl ObservedCalls {
+    /// Returns the slowest calls of the server, the slowest first.
+    pub(crate) fn slowest(&self) -> Vec<SlowCall> {
+        self.slowest.report(Instant::now())
+    }
+
+    fn find(&self, number: u32) -> Option<&ProcedureCalls> {
+        let at = self.procedures.binary_search_by_key(&number, |procedure| procedure.number).ok()?;
+        self.procedures.get(at)
+    }
+}
+
+/// A service whose calls are counted.
+pub(crate) struct ObservedService {
+    service: Arc<dyn Service>,
+    calls: Arc<ObservedCalls>,
+}
+
+impl ObservedService {
+    /// Wraps services, and returns the counts of their calls.
+    pub(crate) fn wrap(services: Vec<Arc<dyn Service>>) -> (Vec<Arc<dyn Service>>, Vec<Arc<ObservedCalls>>) {
+        let slowest = Arc::new(SlowestCalls::new());
+        let wrap = |service: Arc<dyn Service>| {
+            let procedure = |number| {
+                let info = service.procedure(number)?;
+                Some(ProcedureCalls {
+                    number,
+                    info,
+                    calls: AtomicU64::new(0),
+                    failed: AtomicU64::new(0),
+                    total_time: AtomicU64::new(0),
+                    max_time: AtomicU64::new(0),
+                    active: AtomicU32::new(0),
+                })
+            };
+            let calls = Arc::new(ObservedCalls {
+                program: service.program(),
+                version: service.version(),
+                name: service.name(),
+                procedures: (0..NUMBERS).filter_map(procedure).collect(),
+                slowest: Arc::clone(&slowest),
+            });
+            let observed = Arc::new(Self { service, calls: Arc::clone(&calls) }) as Arc<dyn Service>;
+            (observed, calls)
+        };
+        services.into_iter().map(wrap).unzip()
+    }
+}
+
+impl Service for ObservedService {
+    fn program(&self) -> u32 {
+        self.service.program()
+    }
+
+    fn version(&self) -> u32 {
+        self.service.version()
+    }
+
+    fn name(&self) -> &'static str {
+        self.service.name()
+    }
+
+    fn max_chunks(&self) -> u32 {
+        self.service.max_chunks()
+    }
+
+    fn procedure(&self, number: u32) -> Option<ProcedureInfo> {
+        self.service.procedure(number)
+    }
+
+    fn dispatch(&self, call: InboundCall) -> ReplyFuture {
+        let context = call.context();
+        let mut active = ActiveCall {
+            service: Arc::clone(&self.calls),
+            procedure: call.procedure(),
+            peer: context.peer_addr(),
+            xid: context.xid(),
+            begun: Instant::now(),
+            failed: true,
+        };
+        if let Some(procedure) = active.service.find(active.procedure) {
+            procedure.active.fetch_add(1, Ordering::Relaxed);
+        }
+        let reply = self.service.dispatch(call);
+        Box::pin(async move {
+            // Captures the whole struct, so that it is dropped with the future.
+            let active = &mut active;
+            let reply = reply.await;
+            active.failed = !EncodedReply::is_success(&reply);
+            reply
+        })
+    }
+}
+
+/// A call in progress, which is counted when it is dropped. A call without a reply has failed.
+struct ActiveCall {
+    service: Arc<ObservedCalls>,
+    procedure: u32,
+    peer: SocketAddr,
+    xid: u32,
+    begun: Instant,
+    failed: bool,
+}
+
+impl Drop for ActiveCall {
+    fn drop(&mut self) {
+        let now = Instant::now();
+        let duration = now.duration_since(self.begun);
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let found = self.service.find(self.procedure);
+        if let Some(procedure) = found {
+            procedure.active.fetch_sub(1, Ordering::Relaxed);
+            procedure.calls.fetch_add(1, Ordering::Relaxed);
+            procedure.failed.fetch_add(self.failed.into(), Ordering::Relaxed);
+            procedure.total_time.fetch_add(nanos, Ordering::Relaxed);
+            procedure.max_time.fetch_max(nanos, Ordering::Relaxed);
+        }
+        self.service.slowest.record(nanos, now, || SlowCall {
+            program: self.service.program,
+            version: self.service.version,
+            procedure: self.procedure,
+            name: found.map_or(self.service.name, |procedure| procedure.info.name),
+            peer: self.peer,
+            xid: self.xid,
+            duration,
+            ended: now,
+            failed: self.failed,
+        });
+    }
+}
+
+/// A call that ended.
+#[derive(Debug, Clone)]
+pub(crate) struct SlowCall {
+    pub(crate) program: u32,
+    pub(crate) version: u32,
+    pub(crate) procedure: u32,
+    pub(crate) name: &'static str,
+    pub(crate) peer: SocketAddr,
+    pub(crate) xid: u32,
+    pub(crate) duration: Duration,
+    pub(crate) ended: Instant,
+    pub(crate) failed: bool,
+}
+
+/// The slowest calls of a server in the current window and in the one before.
+struct SlowestCalls {
+    begun: Instant,
+    /// Duration in nanoseconds that a call must exceed to be one of the slowest.
+    threshold: AtomicU64,
+    /// The end of the current window, in nanoseconds since `begun`.
+    window_end: AtomicU64,
+    windows: Mutex<[Vec<SlowCall>; 2]>,
+}
+
+impl SlowestCalls {
+    fn new() -> Self {
+        Self {
+            begun: Instant::now(),
+            threshold: AtomicU64::new(0),
+            window_end: AtomicU64::new(WINDOW.as_nanos() as u64),
+            windows: Mutex::default(),
+        }
+    }
+
+    /// Records a call if it is one of the slowest. `call` returns its description.
+    fn record(&self, nanos: u64, now: Instant, call: impl FnOnce() -> SlowCall) {
+        if nanos <= self.threshold.load(Ordering::Relaxed) && !self.is_over(now) {
+            return;
+        }
+        let mut windows = self.windows(now);
+        let [current, _] = &mut *windows;
+        let at = current.partition_point(|other| other.duration.as_nanos() >= u128::from(nanos));
+        if at < SLOWEST {
+            current.truncate(SLOWEST - 1);
+            current.insert(at, call());
+        }
+        if let (SLOWEST, Some(fastest)) = (current.len(), current.last()) {
+            let threshold = u64::try_from(fastest.duration.as_nanos()).unwrap_or(u64::MAX);
+            self.threshold.store(threshold, Ordering::Relaxed);
+        }
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        now.duration_since(self.begun).as_nanos() >= u128::from(self.window_end.load(Ordering::Relaxed))
+    }
+
+    /// Returns the windows, after it has begun a new one if that is due.
+    fn windows(&self, now: Instant) -> MutexGuard<'_, [Vec<SlowCall>; 2]> {
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_over(now) {
+            let [current, previous] = &mut *windows;
+            *previous = std::mem::take(current);
+            previous.retain(|call| now.duration_since(call.ended) < 2 * WINDOW);
+            self.threshold.store(0, Ordering::Relaxed);
+            let end = now.duration_since(self.begun).saturating_add(WINDOW);
+            self.window_end.store(u64::try_from(end.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+        windows
+    }
+
+    fn report(&self, now: Instant) -> Vec<SlowCall> {
+        let windows = self.windows(now);
+        let mut calls: Vec<_> = windows.iter().flatten().cloned().collect();
+        drop(windows);
+        calls.sort_by_key(|call| std::cmp::Reverse(call.duration));
+        calls.truncate(SLOWEST);
+        calls
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(slowest: &SlowestCalls, millis: u64, now: Instant) {
+        let duration = Duration::from_millis(millis);
+        slowest.record(duration.as_nanos() as u64, now, || SlowCall {
+            program: 1,
+            version: 1,
+            procedure: 1,
+            name: "P.A",
+            peer: ([127, 0, 0, 1], 1).into(),
+            xid: millis as u32,
+            duration,
+            ended: now,
+            failed: false,
+        });
+    }
+
+    fn reported(slowest: &SlowestCalls, now: Instant) -> Vec<u32> {
+        slowest.report(now).into_iter().map(|call| call.xid).collect()
+    }
+
+    #[test]
+    fn the_slowest_calls_are_kept_in_order() {
+        let slowest = SlowestCalls::new();
+        for millis in (1..=100).rev().chain(200..300).chain([50, 1]) {
+            record(&slowest, millis, slowest.begun);
+        }
+        assert_eq!(reported(&slowest, slowest.begun), (268..300).rev().collect::<Vec<_>>());
+    }
+
+    /// Calls of the previous window are reported, and older ones are not, although no faster call is recorded.
+    #[test]
+    fn windows_end() {
+        let slowest = SlowestCalls::new();
+        let at = |seconds| slowest.begun + Duration::from_secs(seconds);
+        (1000..1040).for_each(|millis| record(&slowest, millis, at(10)));
+        (1..5).for_each(|millis| record(&slowest, millis, at(20)));
+        assert_eq!(reported(&slowest, at(30)).len(), SLOWEST);
+        record(&slowest, 3, at(70));
+        assert_eq!(reported(&slowest, at(75)), (1009..1040).rev().chain([1008]).collect::<Vec<_>>());
+        record(&slowest, 4, at(140));
+        assert_eq!(reported(&slowest, at(141)), [4, 3]);
+        assert!(reported(&slowest, at(1000)).is_empty(), "old calls are not reported");
+    }
+}

@@ -1,0 +1,119 @@
+//! Metrics of calls and connections through the facade crate `metrics`, with the feature `metrics`.
+//!
+//! The names and attributes of calls follow OpenTelemetry's semantic conventions for RPC (version 1.45). All others begin with
+//! `rpcrdma`. An exporter such as `metrics-exporter-prometheus` replaces the dots by underscores. Durations are in seconds, sizes
+//! in bytes.
+//!
+//! Install the recorder before channels and servers are made: each of them looks the recorder up once per procedure, at the
+//! first call of that procedure, and keeps the handles. Calls that were made without a recorder are not measured later.
+//!
+//! ```no_run
+//! # async fn example(service: impl rpcrdma::server::Service) -> Result<(), Box<dyn std::error::Error>> {
+//! use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
+//! use rpcrdma::{
+//!     Server,
+//!     metrics::{DURATION_BUCKETS, SIZE_BUCKETS, sample},
+//! };
+//!
+//! let recorded = PrometheusBuilder::new()
+//!     .with_recommended_naming(true)
+//!     .set_buckets_for_metric(Matcher::Suffix("duration".to_owned()), &DURATION_BUCKETS)?
+//!     .set_buckets_for_metric(Matcher::Suffix("size".to_owned()), &SIZE_BUCKETS)?
+//!     .install_recorder()?;
+//! let server = Server::builder().service(service).listen("iwarp://[::]:20100").bind().await?;
+//! let serving = tokio::spawn(server.serve());
+//!
+//! // For each request of Prometheus:
+//! sample();
+//! print!("{}", recorded.render());
+//! # serving.await?; Ok(()) }
+//! ```
+//!
+//! # Calls
+//!
+//! | metric | kind | attributes |
+//! | --- | --- | --- |
+//! | `rpc.client.call.duration`, `rpc.server.call.duration` | histogram | `rpc.system.name`, `rpc.method`, `rpc.response.status_code`, `error.type` |
+//! | `rpc.client.request.size`, `rpc.server.request.size` | histogram | `rpc.system.name`, `rpc.method` |
+//! | `rpc.client.response.size`, `rpc.server.response.size` | histogram | `rpc.system.name`, `rpc.method` |
+//! | `rpcrdma.client.call.retries` | counter | `rpc.system.name`, `rpc.method` |
+//!
+//! | attribute | value |
+//! | --- | --- |
+//! | `rpc.system.name` | `onc_rpc` |
+//! | `rpc.method` | `PROGRAM.PROCEDURE` as named in XDR; `NULL` for procedure 0 of any program; `_OTHER` for calls of programs and procedures that the server does not have, and for services that do not implement [`Service::procedure`](crate::server::Service::procedure) |
+//! | `rpc.response.status_code` | status of the reply (RFC 5531 §9), such as `SUCCESS` or `PROC_UNAVAIL`; absent without a reply |
+//! | `error.type` | only for failed calls: the status of the reply or, without a reply, the kind of error as in the span of the call ([`trace`](crate::trace)). `cancelled` if the future of the call or of the handler was dropped |
+//!
+//! A client's duration ends when the result is decoded, and includes retries. A server's duration ends when the handler has
+//! returned and its result is encoded. Sizes include chunks. A client counts one size per attempt. Peers cannot create attribute
+//! values.
+//!
+//! # Connections
+//!
+//! [`sample`] records the state of all connections of the process. Call it before each export. The attribute `rpcrdma.role` is
+//! `client` or `server`, and `rpcrdma.transport` is `rdma` or `tcp`.
+//!
+//! | metric | kind | value |
+//! | --- | --- | --- |
+//! | `rpcrdma.connections.open` | gauge | open connections |
+//! | `rpcrdma.connections.opened` | counter | connections that were set up |
+//! | `rpcrdma.connections.closed` | counter | closed connections, with the attribute `rpcrdma.close.reason` |
+//! | `rpcrdma.connections.failed` | counter | attempts of servers to set a connection up, and of clients to connect again, that failed; attribute `rpcrdma.role` only |
+//! | `rpcrdma.client.reconnects` | counter | connections that replaced a lost one; no attributes |
+//! | `rpcrdma.credits.granted` | gauge | sum of the latest credit grants of the peers |
+//! | `rpcrdma.calls.queued` | gauge | calls that wait for a credit |
+//! | `rpcrdma.calls.abandoned` | gauge | cancelled or timed-out calls that hold a credit |
+//! | `rpcrdma.calls.resent` | counter | calls sent again with more room for the reply (version 2) |
+//! | `rpcrdma.io` | counter | bytes, with the attribute `rpcrdma.operation`: `send`, `receive`, `rdma_read`, `rdma_write`, `read_by_peer`, `written_by_peer` |
+//! | `rpcrdma.memory.exposed_regions` | gauge | regions that peers can access |
+//! | `rpcrdma.memory.registered` | gauge | bytes registered for calls |
+//! | `rpcrdma.memory.registrations` | counter | memory registrations |
+//! | `rpcrdma.transport.errors` | counter | transport errors (RDMA_ERROR), with the attribute `network.io.direction`: `transmit`, `receive` |
+//! | `rpcrdma.messages.discarded` | counter | received messages that were discarded |
+//! | `rpcrdma.pool.buffers` | gauge | buffers in use, over the pools of open connections; no attributes |
+//! | `rpcrdma.pool.kept` | gauge | bytes that those pools keep for reuse; no attributes |
+//! | `rpcrdma.server.memory.held` | gauge | bytes that calls hold ([`ServerBuilder::max_memory`](crate::server::ServerBuilder::max_memory)); no attributes |
+//! | `rpcrdma.server.memory.waiting` | gauge | connections with a call that waits for memory; no attributes |
+//!
+//! Gauges cover open connections. Counters include closed connections.
+
+mod calls;
+mod connections;
+mod describe;
+
+pub use self::connections::sample;
+pub(crate) use self::{
+    calls::{CallMetrics, ClientCall, ServerCall},
+    connections::{connection, connection_failed, reconnected},
+};
+
+/// Recommended upper bounds of the buckets of durations, in seconds: from 10 µs to 10 s, with three bounds per power of ten.
+pub const DURATION_BUCKETS: [f64; 19] = [
+    0.000_01, 0.000_02, 0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0,
+    2.0, 5.0, 10.0,
+];
+
+/// Recommended upper bounds of the buckets of sizes, in bytes: powers of four from 64 bytes to 1 GiB.
+pub const SIZE_BUCKETS: [f64; 13] = [
+    64.0,
+    256.0,
+    1024.0,
+    4096.0,
+    16_384.0,
+    65_536.0,
+    262_144.0,
+    1_048_576.0,
+    4_194_304.0,
+    16_777_216.0,
+    67_108_864.0,
+    268_435_456.0,
+    1_073_741_824.0,
+];
+
+/// The side of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ConnectionRole {
+    Client,
+    Server,
+}

@@ -1,0 +1,85 @@
+//! The hooks of the module `metrics` without the feature `metrics`. They do nothing.
+#![allow(clippy::unused_self)]
+
+use std::{marker::PhantomData, sync::Arc};
+
+use crate::{
+    driver::{DriverPort, ReplyCommand},
+    engine::{EngineConfig, IncomingCall, IncomingReply, OutgoingCall},
+    transport::Transport,
+};
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ConnectionRole {
+    Client,
+    Server,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CallMetrics;
+
+impl CallMetrics {
+    #[inline]
+    pub(crate) fn client(&self, _name: &'static str) -> ClientCall<'_> {
+        ClientCall(PhantomData)
+    }
+
+    #[inline]
+    pub(crate) fn server(&self, _name: impl FnOnce() -> Option<&'static str>) -> ServerCall {
+        ServerCall
+    }
+
+    #[inline]
+    pub(crate) fn refused(&self, _status: &'static str) {}
+}
+
+#[derive(Debug)]
+pub(crate) struct ClientCall<'a>(PhantomData<&'a CallMetrics>);
+
+impl ClientCall<'_> {
+    #[inline]
+    pub(crate) fn sent(&self, _call: &OutgoingCall) {}
+
+    #[inline]
+    pub(crate) fn replied(&self, _reply: &IncomingReply) {}
+
+    #[inline]
+    pub(crate) fn retried(&self) {}
+
+    #[inline]
+    pub(crate) fn succeed(self) {}
+
+    #[inline]
+    pub(crate) fn fail(self, _error_type: &'static str, _has_reply: bool) {}
+}
+
+#[derive(Debug)]
+pub(crate) struct ServerCall;
+
+impl ServerCall {
+    #[inline]
+    pub(crate) fn arrived(&self, _call: &IncomingCall) {}
+
+    #[inline]
+    pub(crate) fn take(&mut self) -> Self {
+        Self
+    }
+
+    #[inline]
+    pub(crate) fn finish(&mut self, _reply: &ReplyCommand, _unprotected: usize) {}
+}
+
+#[inline]
+pub(crate) fn connection(
+    _role: ConnectionRole,
+    _transport: Transport,
+    _port: &Arc<DriverPort>,
+    _config: &EngineConfig,
+) -> impl Send + 'static {
+}
+
+#[inline]
+pub(crate) fn connection_failed(_role: ConnectionRole) {}
+
+#[inline]
+pub(crate) fn reconnected() {}

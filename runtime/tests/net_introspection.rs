@@ -1,0 +1,176 @@
+//! The program that reports the state of a server.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod net_support;
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use net_support::{Transport, eventually, timed};
+use rpcrdma::{
+    Channel, Context, HandlerError, Server,
+    client::{CallError, CallOptions},
+    introspection::protocol::{InspectProceduresArgs, InspectTransport, introspection_v1::IntrospectionV1Client},
+    rpc::{AuthStat, Credential, RpcError},
+    server::ServerBuilder,
+};
+use tokio::sync::Semaphore;
+
+mod many {
+    rpcrdma::xdr! {
+        struct blob { @ddp opaque data<1000>; };
+        program MANY {
+            version MANY_V1 {
+                @idempotent unsigned int ECHO(unsigned int) = 1;
+                unsigned int WAIT(unsigned int) = 7;
+                blob TAKE(blob) = 900;
+            } = 1;
+        } = 0x20000777;
+    }
+}
+use many::{
+    Blob,
+    many_v1::{ManyV1, ManyV1Client, ManyV1Server},
+};
+
+struct Many(Arc<Semaphore>);
+
+impl ManyV1 for Many {
+    async fn echo(&self, _cx: &Context, n: u32) -> Result<u32, HandlerError> {
+        tokio::time::sleep(Duration::from_millis(n.into())).await;
+        Ok(n)
+    }
+
+    async fn wait(&self, _cx: &Context, n: u32) -> Result<u32, HandlerError> {
+        self.0.acquire().await?.forget();
+        Err(HandlerError::system(format!("{n}")))
+    }
+
+    async fn take(&self, _cx: &Context, blob: Blob) -> Result<Blob, HandlerError> {
+        Ok(blob)
+    }
+}
+
+fn server(gate: &Arc<Semaphore>) -> ServerBuilder {
+    Server::builder().service(ManyV1Server::new(Many(Arc::clone(gate))))
+}
+
+async fn reports(transport: Transport) {
+    let gate = Arc::new(Semaphore::new(0));
+    let running = transport.serve(server(&gate).introspection(|_| true)).await;
+    let channel = running.connect(Channel::builder()).await;
+    let client = ManyV1Client::new(channel.clone());
+    let inspector = IntrospectionV1Client::new(channel.clone());
+    for n in [0, 0, 60] {
+        client.echo(n).await.unwrap();
+    }
+    let waiting = tokio::spawn({
+        let channel = channel.clone();
+        async move { ManyV1Client::new(channel).wait(1).await }
+    });
+
+    // Both programs, in order.
+    let services = inspector.services(0).await.unwrap();
+    let listed: Vec<_> = services.services.iter().map(|it| (it.program, it.version, it.name.to_string())).collect();
+    assert_eq!(listed, [(0x2000_0777, 1, "MANY_V1".into()), (0x2052_5043, 1, "INTROSPECTION_V1".into())]);
+    assert!(services.last);
+    let after = inspector.services(1).await.unwrap();
+    assert!(after.services.len() == 1 && after.last);
+    assert!(inspector.services(u32::MAX).await.unwrap().services.is_empty());
+
+    // The procedures with their bindings and their calls.
+    let procedures = |first| {
+        let inspector = &inspector;
+        async move {
+            let args = InspectProceduresArgs { program: 0x2000_0777, version: 1, first };
+            inspector.procedures(&args).await.unwrap()
+        }
+    };
+    while procedures(0).await.procedures[1].active != 1 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let page = procedures(0).await;
+    assert!(page.last);
+    let [echo, wait, take] = &page.procedures[..] else { panic!("{page:?}") };
+    assert_eq!((echo.number, echo.name.to_string(), echo.idempotent), (1, "MANY_V1.ECHO".into(), true));
+    assert_eq!((echo.calls, echo.failed, echo.active), (3, 0, 0));
+    assert!(echo.max_time >= 60_000_000 && echo.total_time >= echo.max_time, "{echo:?}");
+    assert_eq!((wait.number, wait.calls, wait.idempotent), (7, 0, false));
+    assert_eq!(take.number, 900);
+    assert_eq!((take.arguments.max_eligible, take.results.max_eligible), (1, 1));
+    assert_eq!((take.arguments.max_inline, echo.arguments.max_inline), (4, 4));
+    assert_eq!(procedures(8).await.procedures.len(), 1);
+    assert!(procedures(901).await.procedures.is_empty());
+    let unknown = inspector.procedures(&InspectProceduresArgs { program: 1, version: 1, first: 0 }).await.unwrap();
+    assert!(unknown.procedures.is_empty() && unknown.last);
+
+    // The slowest calls, the slowest first. A call that ends is counted.
+    gate.add_permits(1);
+    waiting.await.unwrap().unwrap_err();
+    let slowest = inspector.slowest().await.unwrap().calls;
+    let echo = slowest.iter().find(|call| call.procedure == 1 && call.duration >= 60_000_000).unwrap();
+    assert!(!echo.failed && echo.name == "MANY_V1.ECHO");
+    assert!(slowest.iter().any(|call| call.name == "MANY_V1.WAIT" && call.failed));
+    assert!(slowest.is_sorted_by(|a, b| a.duration >= b.duration));
+    let page = procedures(0).await;
+    assert_eq!((page.procedures[1].calls, page.procedures[1].failed, page.procedures[1].active), (1, 1, 0));
+
+    // The server and its connection.
+    let state = inspector.server().await.unwrap();
+    assert_eq!((state.accepted, state.open, state.closed, state.setup_failed), (1, 1, 0, 0));
+    assert_eq!((state.draining, state.memory_limit, state.credits), (false, 1 << 30, 32));
+    assert!(state.uptime > 0 && state.counters.calls_received > 5);
+    let connections = inspector.connections(0).await.unwrap();
+    let [connection] = &connections.connections[..] else { panic!() };
+    assert!(connections.last && connection.age > 0);
+    assert_eq!(connection.local, running.addr.to_string().as_str());
+    let is_tcp = matches!(transport, Transport::Tcp);
+    let expected = if is_tcp { (InspectTransport::InspectTcp, 0) } else { (InspectTransport::InspectRdma, 2) };
+    assert_eq!((connection.transport, connection.version), expected);
+    assert!(inspector.connections(connection.id + 1).await.unwrap().connections.is_empty());
+}
+
+/// Pages of connections cover all of them once.
+async fn pages(transport: Transport) {
+    let gate = Arc::new(Semaphore::new(0));
+    let running = transport.serve(server(&gate).introspection(|_| true)).await;
+    let mut channels = Vec::new();
+    for _ in 0..70 {
+        channels.push(running.connect(Channel::builder()).await);
+    }
+    eventually(|| running.handle.connections().len() == 70).await;
+    let inspector = IntrospectionV1Client::new(channels[0].clone());
+    let (mut first, mut seen, mut sizes) = (0, BTreeSet::new(), Vec::new());
+    loop {
+        let page = inspector.connections(first).await.unwrap();
+        sizes.push(page.connections.len());
+        assert!(page.connections.iter().all(|connection| seen.insert(connection.id)));
+        if page.last {
+            break;
+        }
+        first = page.connections.last().unwrap().id + 1;
+    }
+    assert_eq!((sizes, seen.len()), (vec![32, 32, 6], 70));
+}
+
+/// The filter decides by the caller, and a server without the option does not have the program.
+async fn access(transport: Transport) {
+    let gate = Arc::new(Semaphore::new(0));
+    let root_only = |cx: &Context| matches!(cx.credential(), Credential::Sys(sys) if sys.uid == 0);
+    let running = transport.serve(server(&gate).introspection(root_only)).await;
+    let inspector = IntrospectionV1Client::new(running.connect(Channel::builder()).await);
+    let denied = inspector.server().await.unwrap_err();
+    assert!(
+        matches!(denied, CallError::Rpc { source: RpcError::Authentication(failure), .. } if failure.stat() == Some(AuthStat::AuthTooweak)),
+        "{denied:?}"
+    );
+    let root = Credential::sys("client", 0, 0, []).to_opaque().unwrap();
+    let inspector = IntrospectionV1Client::new(running.connect(Channel::builder().credential(root)).await);
+    inspector.server().await.unwrap();
+
+    let running = transport.serve(server(&gate)).await;
+    let channel = running.connect(Channel::builder()).await;
+    let absent = channel.call_null(0x2052_5043, 1, CallOptions::new()).await.unwrap_err();
+    assert!(matches!(absent, CallError::Rpc { source: RpcError::ProgramUnavailable, .. }), "{absent:?}");
+}
+
+net_support::over_each! { reports pages access }

@@ -1,0 +1,261 @@
+//! The metrics of calls and connections.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod net_support;
+
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use net_support::{
+    Data, Fail, Get, Missing, Null, PROGRAM, Panic, Put, Range, Running, Sleep, TestService, Transport, VERSION, call,
+    eventually, pattern, timed,
+};
+use rpcrdma::{
+    Channel, Server,
+    client::CallOptions,
+    server::{InboundCall, ReplyFuture, Service},
+    service::{Procedure, ProcedureInfo},
+};
+
+/// The test service with the names of some procedures.
+struct Named(TestService);
+
+impl Service for Named {
+    fn program(&self) -> u32 {
+        PROGRAM
+    }
+    fn version(&self) -> u32 {
+        VERSION
+    }
+    fn name(&self) -> &'static str {
+        "TEST_V2"
+    }
+    fn procedure(&self, number: u32) -> Option<ProcedureInfo> {
+        Some(match number {
+            Put::NUMBER => ProcedureInfo::of::<Put>(),
+            Get::NUMBER => ProcedureInfo::of::<Get>(),
+            Fail::NUMBER => ProcedureInfo::of::<Fail>(),
+            Panic::NUMBER => ProcedureInfo::of::<Panic>(),
+            Sleep::NUMBER => ProcedureInfo::of::<Sleep>(),
+            _ => return None,
+        })
+    }
+    fn dispatch(&self, call: InboundCall) -> ReplyFuture {
+        self.0.dispatch(call)
+    }
+}
+
+/// The values of metrics by name and labels. Labels are `key=value` in the order in which they were given, without
+/// `rpc.system.name`.
+struct Values(BTreeMap<(String, String), Vec<f64>>);
+
+impl Values {
+    fn take(snapshotter: &Snapshotter) -> Self {
+        let mut values = BTreeMap::new();
+        for (key, unit, description, value) in snapshotter.snapshot().into_vec() {
+            assert!(unit.is_some() && description.is_some(), "{key:?} is described");
+            let (name, labels) = key.key().clone().into_parts();
+            let labels: Vec<_> = labels.iter().map(|label| format!("{}={}", label.key(), label.value())).collect();
+            let labels = labels.join(" ").replace("rpc.system.name=onc_rpc ", "");
+            let value = match value {
+                DebugValue::Counter(value) => vec![value as f64],
+                DebugValue::Gauge(value) => vec![value.0],
+                DebugValue::Histogram(values) => values.into_iter().map(|value| value.0).collect(),
+            };
+            values.insert((name.as_str().to_owned(), labels), value);
+        }
+        Self(values)
+    }
+
+    /// Returns the recorded values of a histogram.
+    fn all(&self, name: &str, labels: &str) -> &[f64] {
+        self.0.get(&(name.to_owned(), labels.to_owned())).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns the value of a counter or gauge.
+    #[track_caller]
+    fn one(&self, name: &str, labels: &str) -> f64 {
+        let [value] = *self.all(name, labels) else { panic!("no {name} {labels} in {:?}", self.0.keys()) };
+        value
+    }
+}
+
+/// Runs client and server on this thread, with their metrics in a recorder. One test runs at a time, because connections are
+/// those of the process.
+fn metered<F: Future<Output = ()>>(body: impl FnOnce(Snapshotter) -> F) {
+    static SERIAL: Mutex<()> = Mutex::new(());
+    let _serial = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    metrics::with_local_recorder(&recorder, || {
+        runtime.block_on(timed(body(snapshotter)));
+        drop(runtime);
+    });
+}
+
+async fn start(transport: Transport) -> (Running, Channel) {
+    let running = transport.serve(Server::builder().service(Named(TestService::default()))).await;
+    let channel = running.connect(Channel::builder()).await;
+    (running, channel)
+}
+
+/// Both sides record the duration, the sizes and the outcome of each call.
+async fn calls(transport: Transport, snapshotter: Snapshotter) {
+    let (_running, channel) = start(transport).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    for seed in 0..3 {
+        call::<Put>(&channel, &Data(pattern(seed, 100_000).into())).await.unwrap();
+    }
+    call::<Get>(&channel, &Range(1, 50_000)).await.unwrap();
+    call::<Fail>(&channel, &0).await.unwrap_err();
+    call::<Fail>(&channel, &3).await.unwrap_err();
+    call::<Panic>(&channel, &0).await.unwrap_err();
+    call::<Panic>(&channel, &1).await.unwrap_err();
+    call::<Sleep>(&channel, &20).await.unwrap();
+    let options = CallOptions::new().timeout(Duration::from_millis(5));
+    channel.call::<Sleep>(&30, options).await.unwrap_err();
+    let dropped = call::<Sleep>(&channel, &30);
+    tokio::time::timeout(Duration::from_millis(5), dropped).await.unwrap_err();
+    // Their handlers finish.
+    tokio::time::sleep(Duration::from_millis(60)).await;
+
+    let values = Values::take(&snapshotter);
+    let success = |method: &str| format!("rpc.method={method} rpc.response.status_code=SUCCESS");
+    let failure = |method: &str, status: &str| {
+        format!("rpc.method={method} rpc.response.status_code={status} error.type={status}")
+    };
+    for side in ["client", "server"] {
+        let durations = format!("rpc.{side}.call.duration");
+        let null = if side == "client" { "TEST_V2.Null" } else { "NULL" };
+        assert_eq!(values.all(&durations, &success(null)).len(), 1, "{side}");
+        assert_eq!(values.all(&durations, &success("TEST_V2.Put")).len(), 3);
+        assert_eq!(values.all(&durations, &success("TEST_V2.Get")).len(), 1);
+        assert_eq!(values.all(&durations, &failure("TEST_V2.Fail", "SYSTEM_ERR")).len(), 1);
+        assert_eq!(values.all(&durations, &failure("TEST_V2.Fail", "AUTH_ERROR")).len(), 1);
+        assert_eq!(values.all(&durations, &failure("TEST_V2.Panic", "SYSTEM_ERR")).len(), 2);
+        let slept = values.all(&durations, &success("TEST_V2.Sleep"));
+        assert!(slept.iter().all(|&seconds| (0.02..10.0).contains(&seconds)), "{slept:?}");
+        assert_eq!(slept.len(), if side == "client" { 1 } else { 3 });
+        // The header has 40 bytes in a call and 24 in a reply. The length of the data has 4.
+        assert_eq!(values.all(&format!("rpc.{side}.request.size"), "rpc.method=TEST_V2.Put"), [100_044.0; 3]);
+        assert_eq!(values.all(&format!("rpc.{side}.response.size"), "rpc.method=TEST_V2.Put"), [32.0; 3]);
+        assert_eq!(values.all(&format!("rpc.{side}.response.size"), "rpc.method=TEST_V2.Get"), [50_028.0]);
+    }
+    for kind in ["deadline", "cancelled"] {
+        let labels = format!("rpc.method=TEST_V2.Sleep error.type={kind}");
+        assert_eq!(values.all("rpc.client.call.duration", &labels).len(), 1, "{kind}");
+    }
+}
+
+/// A peer cannot create label values: calls of unknown programs and procedures share one.
+async fn unknown_procedures(transport: Transport, snapshotter: Snapshotter) {
+    let (_running, channel) = start(transport).await;
+    for number in 0..50 {
+        channel.call_null(0x2100_0000 + number, 1, CallOptions::new()).await.unwrap_err();
+        channel.call_null(PROGRAM, 100 + number, CallOptions::new()).await.unwrap_err();
+    }
+    call::<Missing>(&channel, &()).await.unwrap_err();
+
+    let values = Values::take(&snapshotter);
+    let methods: Vec<_> =
+        values.0.keys().filter(|(name, _)| name == "rpc.server.call.duration").map(|(_, labels)| labels).collect();
+    assert!(methods.iter().all(|labels| labels.starts_with("rpc.method=_OTHER ")), "{methods:?}");
+    for (status, count) in [("PROG_UNAVAIL", 50), ("PROG_MISMATCH", 50), ("PROC_UNAVAIL", 1)] {
+        let labels = format!("rpc.method=_OTHER rpc.response.status_code={status} error.type={status}");
+        assert_eq!(values.all("rpc.server.call.duration", &labels).len(), count);
+    }
+}
+
+/// Connections are sampled while they are open, and counted when they close.
+async fn connections(transport: Transport, snapshotter: Snapshotter) {
+    let kind = if matches!(transport, Transport::Tcp) { "tcp" } else { "rdma" };
+    let label = |role: &str| format!("rpcrdma.role={role} rpcrdma.transport={kind}");
+    let (running, channel) = start(transport).await;
+    call::<Put>(&channel, &Data(pattern(1, 100_000).into())).await.unwrap();
+    rpcrdma::metrics::sample();
+    let first = Values::take(&snapshotter);
+    for role in ["client", "server"] {
+        assert_eq!(first.one("rpcrdma.connections.open", &label(role)), 1.0, "{role}");
+        assert_eq!(first.one("rpcrdma.memory.exposed_regions", &label(role)), 0.0);
+    }
+    if kind == "rdma" {
+        assert_eq!(first.one("rpcrdma.credits.granted", &label("client")), 32.0);
+        assert!(first.one("rpcrdma.io", &format!("{} rpcrdma.operation=rdma_read", label("server"))) >= 100_000.0);
+    }
+    call::<Put>(&channel, &Data(pattern(1, 100_000).into())).await.unwrap();
+    let counters = channel.counters();
+    channel.close().await;
+    eventually(|| running.handle.connections().is_empty()).await;
+    rpcrdma::metrics::sample();
+    let last = Values::take(&snapshotter);
+    let send = format!("{} rpcrdma.operation=send", label("client"));
+    // The counters include the closed connection.
+    assert!(last.one("rpcrdma.io", &send) >= counters.bytes_sent as f64);
+    assert!(last.one("rpcrdma.io", &send) > first.one("rpcrdma.io", &send));
+    for (role, reason) in [("client", "local"), ("server", "remote")] {
+        assert_eq!(last.one("rpcrdma.connections.open", &label(role)), 0.0);
+        assert_eq!(
+            last.one("rpcrdma.connections.opened", &label(role)),
+            first.one("rpcrdma.connections.opened", &label(role))
+        );
+        let labels = format!("{} rpcrdma.close.reason={reason}", label(role));
+        assert_eq!(last.one("rpcrdma.connections.closed", &labels), 1.0);
+    }
+}
+
+/// Reconnects, retries and failed attempts to connect are counted.
+async fn reconnects(transport: Transport, snapshotter: Snapshotter) {
+    let (running, channel) = start(transport.clone()).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    running.handle.shutdown();
+    running.task.await.unwrap();
+    let options = CallOptions::new().timeout(Duration::from_millis(300));
+    channel.call::<Null>(&(), options).await.unwrap_err();
+    let values = Values::take(&snapshotter);
+    assert!(values.one("rpcrdma.connections.failed", "rpcrdma.role=client") >= 1.0);
+    assert!(values.one("rpcrdma.client.call.retries", "rpc.method=TEST_V2.Null") >= 1.0);
+    let failed = values.all("rpc.client.call.duration", "rpc.method=TEST_V2.Null error.type=connect");
+    let late = values.all("rpc.client.call.duration", "rpc.method=TEST_V2.Null error.type=deadline");
+    assert_eq!(failed.len() + late.len(), 1);
+
+    let server = Server::builder().service(Named(TestService::default()));
+    let server = match &transport {
+        Transport::Sim(fabric) => server.listen_with(fabric.listen(running.addr.port()).unwrap()),
+        Transport::Iwarp => server.listen(format!("iwarp://{}", running.addr)),
+        Transport::Tcp => server.listen(format!("tcp://{}", running.addr)),
+    };
+    let server = server.bind().await.unwrap();
+    let _serving = tokio::spawn(server.serve());
+    channel.call::<Null>(&(), CallOptions::new().timeout(Duration::from_secs(10))).await.unwrap();
+    assert_eq!(Values::take(&snapshotter).one("rpcrdma.client.reconnects", ""), 1.0);
+}
+
+macro_rules! tests {
+    ($($name:ident)*) => {$(
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn sim() {
+                metered(|snapshotter| super::$name(Transport::sim(), snapshotter));
+            }
+
+            #[test]
+            fn iwarp() {
+                metered(|snapshotter| super::$name(Transport::Iwarp, snapshotter));
+            }
+
+            #[test]
+            fn tcp() {
+                metered(|snapshotter| super::$name(Transport::Tcp, snapshotter));
+            }
+        }
+    )*};
+}
+tests! { calls unknown_procedures connections reconnects }
