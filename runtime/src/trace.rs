@@ -7,7 +7,7 @@
 //!
 //! | field | at | value |
 //! | --- | --- | --- |
-//! | `otel.name`, `rpc.method` | both | `PROGRAM.PROCEDURE` as named in XDR; on a server from the decoding of the arguments on |
+//! | `otel.name`, `rpc.method` | both | `PROGRAM.PROCEDURE` as named in XDR |
 //! | `otel.kind` | both | `client`, `server` |
 //! | `rpc.system.name` | both | `onc_rpc` |
 //! | `onc_rpc.program.number`, `onc_rpc.version`, `onc_rpc.procedure.number` | both | |
@@ -23,9 +23,16 @@
 //! | `error.type`, `otel.status_code` | client | for a failed call: the status of the reply, such as `PROC_UNAVAIL`, or the kind of error, such as `deadline`; `ERROR` |
 //!
 //! A server's call back to its client has the same fields, with the roles swapped.
+//!
+//! [`ChannelBuilder::trace_context`](crate::client::ChannelBuilder::trace_context) and
+//! [`ServerBuilder::trace_context`](crate::server::ServerBuilder::trace_context) join the spans of both sides in one trace.
+
+mod context;
 
 use std::net::SocketAddr;
 
+pub use self::context::TraceContext;
+pub(crate) use self::context::{TraceJoin, TraceSource};
 use tracing::{
     Span,
     field::{self, Empty},

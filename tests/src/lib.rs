@@ -6,6 +6,7 @@
 //! | `tests/conformance`, `conformance` | each MUST of the specifications with its code and its test: `CONFORMANCE.md` |
 //! | `tests/bad_peer` | peers that violate the protocol, against complete servers and clients |
 //! | `tests/zero_copy` | eligible payload is not copied |
+//! | `tests/trace_context` | the spans of client and server, exported by OpenTelemetry, belong to one trace |
 //! | `tests/golden`, `tests/generated` | generated code compiles in a user's crate and follows RFC 4506 |
 //! | `tests/debian`, `build.rs` | the specifications that Debian installs, with their flags: generated and compiled |
 //! | `no_std` | types and codecs in a crate without the standard library |

@@ -21,6 +21,7 @@ use crate::{
     provider::Connector,
     rpc::{Authenticator, Credential, OpaqueAuth, Security, StandardAuthenticator},
     session::{ChannelConfig, ResendableXids, Service, ServiceRegistry},
+    trace::{TraceContext, TraceSource},
     transport::{Transport, Url},
 };
 #[cfg(feature = "tls")]
@@ -75,6 +76,7 @@ impl Default for ChannelBuilder {
                 security: None,
                 resendable: None,
                 metrics: CallMetrics::default(),
+                trace: None,
             },
             reconnect: Reconnect::default(),
             services: Vec::new(),
@@ -151,6 +153,20 @@ impl ChannelBuilder {
     #[doc(alias = "CLSET_TIMEOUT")]
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.config.call_timeout = Some(timeout);
+        self
+    }
+
+    /// Sends the trace context of each call to the server. `context` returns it from the [span](crate::trace) of the call, for
+    /// example by `tracing-opentelemetry`; `None` sends nothing. Default: nothing is sent.
+    ///
+    /// Only for servers of this crate: the context is the body of the call's verifier, which RFC 5531 §10.1 recommends to leave
+    /// empty. Linux's server rejects calls with such a verifier. A call grows by 32 bytes. Calls with [`Security`] have
+    /// verifiers of their own, and are sent without a context.
+    pub fn trace_context(
+        mut self,
+        context: impl Fn(&tracing::Span) -> Option<TraceContext> + Send + Sync + 'static,
+    ) -> Self {
+        self.config.trace = Some(TraceSource::new(context));
         self
     }
 
@@ -275,7 +291,7 @@ impl ChannelBuilder {
         } else {
             // RFC 8167 §5.4: a connection on which the server may make calls SHOULD be maintained.
             config.connection.idle_timeout = None;
-            let registry = ServiceRegistry::new(self.services, self.authenticator)
+            let registry = ServiceRegistry::new(self.services, self.authenticator, None)
                 .map_err(|(program, version)| ConnectError::DuplicateService { program, version })?;
             registry.provide(&mut config.connection.engine);
             Ok((config, Some(Arc::new(registry))))

@@ -16,6 +16,7 @@ use crate::{
     rpc::{self, CallHeader, OpaqueAuth, ReplyHeader, ReplyHeaderError, Seal, Secured, Security},
     service::{Procedure, ReplyBounds},
     session::ChannelConfig,
+    trace::TraceContext,
     xdr::{DecodeError, DecodeLimits, Decoder, ReducedItem, ReducingSink, XdrEncode},
 };
 
@@ -293,6 +294,7 @@ pub(super) fn encode<A: XdrEncode>(
     options: &mut CallOptions,
     deadline: Option<Instant>,
     secured: Option<&Secured>,
+    trace: Option<TraceContext>,
 ) -> Result<OutgoingCall, CallError> {
     let chunks = options.result_chunks(callee.name, bounds)?;
     let engine = &config.connection.engine;
@@ -303,8 +305,11 @@ pub(super) fn encode<A: XdrEncode>(
     // The buffer has the size of the longest inline message, and grows on demand. The engine decides what is sent inline.
     let mut message = message_buf(&engine.pool, engine.send_size as usize);
     let mut sink = ReducingSink::for_engine(&mut message, engine.min_reduce);
-    callee
-        .header(credential)
+    let mut header = callee.header(credential);
+    if let Some(trace) = trace {
+        header.verifier = trace.verifier();
+    }
+    header
         .encode(&mut sink)
         .and_then(|()| args.encode(&mut sink))
         .map_err(|source| CallError::Encode { procedure: callee.name, source })?;

@@ -393,7 +393,8 @@ impl Channel {
             },
         };
         let waiting = {
-            let outgoing = call::encode(&link, config, callee, bounds, args, options, deadline, None)?;
+            let trace = config.trace.as_ref().and_then(|source| source.context(observed.span()));
+            let outgoing = call::encode(&link, config, callee, bounds, args, options, deadline, None, trace)?;
             observed.sent(&outgoing, link.info.peer_addr);
             link.call(permit, outgoing)
         };

@@ -70,7 +70,7 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
         };
         let active = ActiveCall(Arc::clone(&secured.call));
         let outgoing = match secured.call.protection() {
-            None => call::encode(link, config, callee, bounds, args, options, deadline, Some(&secured))?,
+            None => call::encode(link, config, callee, bounds, args, options, deadline, Some(&secured), None)?,
             Some(protection) => {
                 let policy = options.policy(callee, true);
                 protect(config, callee, bounds, args, policy, deadline, &secured, protection).await?

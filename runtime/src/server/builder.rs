@@ -26,6 +26,7 @@ use crate::{
     provider::{Listener, socket},
     rpc::{Authenticator, OpaqueAuth, StandardAuthenticator},
     session::{ChannelConfig, Service, ServiceRegistry},
+    trace::{TraceContext, TraceJoin},
     transport::{Scheme, Url, UrlError},
 };
 
@@ -108,6 +109,7 @@ pub struct ServerBuilder {
     /// The settings of duplicate request caches, by program.
     duplicates: BTreeMap<u32, DuplicateRequests>,
     limits: BTreeMap<LimitScope, Arc<Limiter>>,
+    trace: Option<TraceJoin>,
     #[cfg(feature = "tls")]
     tls: Option<TlsServerConfig>,
     /// The outermost layer first.
@@ -133,6 +135,7 @@ impl Default for ServerBuilder {
             drain_delay: Duration::ZERO,
             duplicates: BTreeMap::new(),
             limits: BTreeMap::new(),
+            trace: None,
             #[cfg(feature = "tls")]
             tls: None,
             #[cfg(feature = "tower")]
@@ -368,6 +371,15 @@ impl ServerBuilder {
         self
     }
 
+    /// Sets the function that joins the [span](crate::trace) of a call with the trace of its client, for example by
+    /// `tracing-opentelemetry`. It is called before the span is entered, for calls of clients that
+    /// [send the context](crate::client::ChannelBuilder::trace_context). Clients can send any context. Default: none, and contexts
+    /// are ignored.
+    pub fn trace_context(mut self, join: impl Fn(&tracing::Span, TraceContext) + Send + Sync + 'static) -> Self {
+        self.trace = Some(TraceJoin::new(join));
+        self
+    }
+
     /// Sets the time for which a server that shuts down still serves, before it stops listening and drains its connections.
     /// Default zero.
     ///
@@ -432,7 +444,7 @@ impl ServerBuilder {
         let (services, caches) = duplicates::wrap(services, self.duplicates).map_err(unknown)?;
         #[cfg(feature = "introspection")]
         let (services, observed) = Introspection::observe(introspection.as_ref(), services);
-        let registry = ServiceRegistry::new(services, self.authenticator)
+        let registry = ServiceRegistry::new(services, self.authenticator, self.trace)
             .map_err(|(program, version)| BindError::DuplicateService { program, version })?;
         let budget = MemoryBudget::new(self.max_memory);
         let mut connection = self.config;
@@ -447,6 +459,7 @@ impl ServerBuilder {
             credential: OpaqueAuth::none(),
             security: None,
             metrics: CallMetrics::default(),
+            trace: None,
             resendable: None,
         };
         let mut shared =

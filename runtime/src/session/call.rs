@@ -360,7 +360,6 @@ impl InboundCall {
     #[allow(clippy::result_large_err)]
     #[doc(alias = "svc_getargs")]
     pub fn decode<P: Procedure>(&self) -> Result<P::Args, EncodedReply> {
-        trace::named(&self.span, P::NAME);
         self.try_decode::<P>().map_err(|error| {
             tracing::info!(
                 target: "rpcrdma::call", procedure = P::NAME, xid = self.incoming.xid, %error,

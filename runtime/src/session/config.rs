@@ -12,6 +12,7 @@ use crate::{
     config::ConnectionConfig,
     metrics::CallMetrics,
     rpc::{OpaqueAuth, Security},
+    trace::TraceSource,
 };
 
 /// The settings of a channel's connection, and of the calls over it. A server has one for the calls back to its clients.
@@ -26,6 +27,7 @@ pub(crate) struct ChannelConfig {
     pub(crate) credential: OpaqueAuth,
     pub(crate) security: Option<Arc<dyn Security>>,
     pub(crate) metrics: CallMetrics,
+    pub(crate) trace: Option<TraceSource>,
     /// The XIDs of calls that the server recognizes if they are sent again.
     pub(crate) resendable: Option<Arc<ResendableXids>>,
 }

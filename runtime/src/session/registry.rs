@@ -11,7 +11,7 @@ use crate::{
     driver::ReplyCommand,
     engine::{EngineConfig, IncomingCall},
     rpc::{AuthenticatedCaller, Authentication, Authenticator, CallHeader, ReceivedCall, ReplySecurity, RpcError},
-    trace,
+    trace::{self, TraceJoin},
     xdr::Decoder,
 };
 
@@ -20,6 +20,7 @@ pub(crate) struct ServiceRegistry {
     /// The services, in ascending order of program and version.
     services: Vec<Arc<dyn Service>>,
     authenticator: Arc<dyn Authenticator>,
+    trace: Option<TraceJoin>,
 }
 
 impl ServiceRegistry {
@@ -27,13 +28,14 @@ impl ServiceRegistry {
     pub(crate) fn new(
         mut services: Vec<Arc<dyn Service>>,
         authenticator: Arc<dyn Authenticator>,
+        trace: Option<TraceJoin>,
     ) -> Result<Self, (u32, u32)> {
         services.sort_by_key(|service| (service.program(), service.version()));
         let twice = services.windows(2).find_map(|pair| match pair {
             [a, b] if (a.program(), a.version()) == (b.program(), b.version()) => Some((a.program(), a.version())),
             _ => None,
         });
-        twice.map_or(Ok(Self { services, authenticator }), Err)
+        twice.map_or(Ok(Self { services, authenticator, trace }), Err)
     }
 
     /// Raises the limits on inbound calls as far as the services need.
@@ -123,6 +125,15 @@ impl ServiceRegistry {
                     // RFC 5531 §12.1: every program has this procedure.
                     None => (head.procedure == 0).then_some("NULL"),
                 };
+                // Exporters ignore names that are recorded after the span was entered.
+                if !span.is_disabled()
+                    && let Some(name) = name()
+                {
+                    trace::named(&span, name);
+                }
+                if let Some(trace) = &self.trace {
+                    trace.join(&span, incoming.payload.as_slice());
+                }
                 let metrics = connection.back.metrics.server(name);
                 let call =
                     InboundCall::new(incoming, head.procedure, head.arguments_at, caller, connection, span, metrics);

@@ -25,7 +25,8 @@ pub trait Service: Send + Sync + 'static {
         0
     }
 
-    /// Returns the name and the properties of a procedure, or `None` if the program version has no such procedure. Default: `None`.
+    /// Returns the name and the properties of a procedure, or `None` if the program version has no such procedure. Spans and metrics
+    /// contain the name. Default: `None`.
     fn procedure(&self, number: u32) -> Option<ProcedureInfo> {
         let _ = number;
         None

@@ -18,7 +18,7 @@ use rpcrdma::{
     server::{
         Context, EncodedReply, HandlerError, InboundCall, ReplyFuture, Server, ServerBuilder, ServerHandle, Service,
     },
-    service::{Procedure, ReplyBounds},
+    service::{Procedure, ProcedureInfo, ReplyBounds},
     xdr::{
         DecodeError, Decoder, EncodeError, Sink, UNBOUNDED, XdrDecode, XdrEncode, XdrType, opaque_len, put_ddp_opaque,
         take_ddp_opaque,
@@ -242,6 +242,24 @@ impl Service for TestService {
     }
     fn name(&self) -> &'static str {
         "TEST_V2"
+    }
+    fn procedure(&self, number: u32) -> Option<ProcedureInfo> {
+        Some(match number {
+            0 => ProcedureInfo::of::<Null>(),
+            1 => ProcedureInfo::of::<Echo>(),
+            2 => ProcedureInfo::of::<Put>(),
+            3 => ProcedureInfo::of::<Get>(),
+            4 => ProcedureInfo::of::<Both>(),
+            5 => ProcedureInfo::of::<Gate>(),
+            6 => ProcedureInfo::of::<Panic>(),
+            7 => ProcedureInfo::of::<Fail>(),
+            8 => ProcedureInfo::of::<Lie>(),
+            11 => ProcedureInfo::of::<Sleep>(),
+            12 => ProcedureInfo::of::<Flat>(),
+            13 => ProcedureInfo::of::<Hold>(),
+            14 => ProcedureInfo::of::<HoldFlat>(),
+            _ => return None,
+        })
     }
     fn dispatch(&self, call: InboundCall) -> ReplyFuture {
         let this = self.clone();
