@@ -1,4 +1,4 @@
-//! Protected arguments and results (RFC 2203 §5.3.2.2, §5.3.2.3).
+//! Protected arguments and results (RFC 2203 §5.3.2.2, §5.3.2.3, §5.3.3.2).
 
 use std::sync::Arc;
 

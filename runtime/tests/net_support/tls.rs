@@ -10,7 +10,11 @@ use std::{
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose, date_time_ymd,
 };
-use rpcrdma::tls::{TlsClientBuilder, TlsClientConfig, TlsServerBuilder, TlsServerConfig};
+use rpcrdma::{
+    CallError,
+    rpc::{AuthStat, RpcError},
+    tls::{TlsClientBuilder, TlsClientConfig, TlsServerBuilder, TlsServerConfig},
+};
 
 /// A certification authority in a directory that is removed with it.
 pub struct Authority {
@@ -94,4 +98,10 @@ impl Drop for Authority {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(Path::new(&self.dir));
     }
+}
+
+#[track_caller]
+pub fn assert_denied(error: &CallError, reason: AuthStat) {
+    let CallError::Rpc { source: RpcError::Authentication(failure), .. } = error else { panic!("{error:?}") };
+    assert_eq!(failure.stat(), Some(reason), "{error}");
 }

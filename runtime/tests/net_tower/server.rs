@@ -137,11 +137,13 @@ async fn layers_see_calls_and_replies() {
         assert!(seen.iter().all(|seen| seen.status == DispatchStatus::Error(error)), "{seen:?}");
         assert_eq!(seen[0].reply, (0, MessageFormat::Short));
     }
-    // A service that does not describe its procedures, and one procedure that is not there.
+    // Another service, and a procedure that it does not have.
     call::<Echo>(&channel, &Bytes::from_static(b"x")).await.unwrap();
-    assert_eq!(log.lock().unwrap().pop().unwrap().info, None);
+    assert_eq!(log.lock().unwrap().pop().unwrap().info.unwrap().name, "TEST_V2.Echo");
     call::<Missing>(&channel, &()).await.unwrap_err();
-    assert_eq!(log.lock().unwrap().pop().unwrap().status, DispatchStatus::Error(RpcError::ProcedureUnavailable));
+    let missing = log.lock().unwrap().pop().unwrap();
+    assert!(missing.info.is_none());
+    assert_eq!(missing.status, DispatchStatus::Error(RpcError::ProcedureUnavailable));
 }
 
 /// Starts the test service within a layer, over paused time.

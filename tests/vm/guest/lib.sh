@@ -209,6 +209,15 @@ long_file() {
   head -c $((mebibytes << 20)) /dev/urandom >"$1"
 }
 
+# partly FILE NAME: waits until some of FILE has arrived; fails if the process NAME has finished
+partly() {
+  local end=$((SECONDS + 30))
+  until [ "$(stat -c %b "$1" 2>/dev/null || echo 0)" -gt 4000 ]; do
+    [ $SECONDS -lt $end ] && ! ended_process "${PID[$2]}" || fail "no data arrives: $(last_words "$2")"
+  done
+  ! ended_process "${PID[$2]}" || fail "$2 finished before it could be interrupted"
+}
+
 show_state() { # writes the state of a failed case to the log
   local name
   log "state at the failure:"

@@ -1,15 +1,6 @@
 # Faults of nfs3d and its clients: the server is killed and restarted, the link goes down, clients are killed.
 . /suite/guest/nfs3d.sh
 
-# partly FILE NAME: waits until some of FILE has arrived; fails if the process NAME has finished
-partly() {
-  local end=$((SECONDS + 30))
-  until [ "$(stat -c %b "$1" 2>/dev/null || echo 0)" -gt 4000 ]; do
-    [ $SECONDS -lt $end ] && ! ended_process "${PID[$2]}" || fail "no data arrives: $(last_words "$2")"
-  done
-  ! ended_process "${PID[$2]}" || fail "$2 finished before it could be interrupted"
-}
-
 open_files() { find "/proc/$1/fd" -mindepth 1 2>/dev/null | wc -l; }
 has_at_most() { [ "$(open_files "$1")" -le "$2" ]; } # has_at_most PID FILES
 

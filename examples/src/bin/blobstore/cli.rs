@@ -149,11 +149,22 @@ pub(crate) struct TransferArgs {
 }
 
 /// Connections of a transfer.
-#[derive(Debug, Args, Clone, Copy)]
+#[derive(Debug, Args, Clone)]
 pub(crate) struct PoolArgs {
-    /// Number of connections that share the calls
+    /// Number of connections that share the calls, for each URL
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) connections: u16,
+    /// Another URL of the same server, for connections over another network interface. May be repeated
+    #[arg(long, value_name = "URL")]
+    pub(crate) path: Vec<String>,
+}
+
+impl PoolArgs {
+    /// Returns the URL of each connection.
+    pub(crate) fn urls<'a>(&'a self, url: &'a str) -> impl Iterator<Item = &'a str> {
+        let urls = std::iter::once(url).chain(self.path.iter().map(String::as_str));
+        urls.flat_map(|url| std::iter::repeat_n(url, self.connections.into()))
+    }
 }
 
 /// Options of every command that connects to a server.

@@ -20,7 +20,7 @@ use rpcrdma_examples::{
     command::explain_connect_error,
 };
 
-use crate::cli::{ServerArgs, TransferArgs};
+use crate::cli::{PoolArgs, ServerArgs, TransferArgs};
 
 /// Time limit of a call. A COMMIT of a very large blob reads all of its data again.
 const CALL_TIMEOUT: Duration = Duration::from_secs(600);
@@ -33,12 +33,17 @@ pub(crate) struct Connection {
 impl Connection {
     /// Connects to the server.
     pub(crate) async fn open(server: &ServerArgs, moving: TransferArgs) -> anyhow::Result<Self> {
-        Self::open_several(server, moving, 1).await
+        let url = std::iter::once(server.url.as_str());
+        Self::build(Channel::builder(), server, moving, url).await
     }
 
-    /// Makes `count` connections to the server, which share the calls.
-    pub(crate) async fn open_several(server: &ServerArgs, moving: TransferArgs, count: u16) -> anyhow::Result<Self> {
-        Self::build(Channel::builder(), server, moving, count).await
+    /// Makes the connections of `pool` to the server, which share the calls.
+    pub(crate) async fn open_several(
+        server: &ServerArgs,
+        moving: TransferArgs,
+        pool: &PoolArgs,
+    ) -> anyhow::Result<Self> {
+        Self::build(Channel::builder(), server, moving, pool.urls(&server.url)).await
     }
 
     /// Connects to the server and serves its callbacks with `watcher`.
@@ -47,14 +52,15 @@ impl Connection {
         moving: TransferArgs,
         watcher: Watcher,
     ) -> anyhow::Result<Self> {
-        Self::build(Channel::builder().serve(BlobWatcherV1Server::new(watcher)), server, moving, 1).await
+        let url = std::iter::once(server.url.as_str());
+        Self::build(Channel::builder().serve(BlobWatcherV1Server::new(watcher)), server, moving, url).await
     }
 
     async fn build(
         builder: ChannelBuilder,
         server: &ServerArgs,
         moving: TransferArgs,
-        count: u16,
+        urls: impl Iterator<Item = &str>,
     ) -> anyhow::Result<Self> {
         let url = server.url.as_str();
         let depth = usize::from(moving.depth);
@@ -65,7 +71,7 @@ impl Connection {
             .credits(u32::from(moving.depth).max(32))
             .call_timeout(CALL_TIMEOUT);
         let builder = server.sec.secure(builder, "host", url)?;
-        let connecting = builder.connect_pool(std::iter::repeat_n(url, count.into()));
+        let connecting = builder.connect_pool(urls);
         let channels = connecting.await.map_err(|error| explain_connect(error, url))?;
         let pool = channels.pool().clone();
         let options = TransferOptions::default().with_range(moving.range).with_depth(depth);

@@ -44,7 +44,7 @@ pub(crate) async fn put(args: PutArgs) -> anyhow::Result<()> {
     };
     let ((source, size), attachment) = spawn_blocking(read).await??;
 
-    let connection = Connection::open_several(&args.blob.server, args.moving, args.pool.connections).await?;
+    let connection = Connection::open_several(&args.blob.server, args.moving, &args.pool).await?;
     let bar = show::progress_bar(name.as_str(), size);
     let stored = connection.blobs().upload(name, source, size, attachment.into(), |len| bar.inc(len)).await;
     bar.finish_and_clear();
@@ -59,7 +59,7 @@ pub(crate) async fn put(args: PutArgs) -> anyhow::Result<()> {
 pub(crate) async fn get(args: GetArgs) -> anyhow::Result<()> {
     let name = &args.blob.name;
     let path = args.file.unwrap_or_else(|| PathBuf::from(name.last_part()));
-    let connection = Connection::open_several(&args.blob.server, args.moving, args.pool.connections).await?;
+    let connection = Connection::open_several(&args.blob.server, args.moving, &args.pool).await?;
     let bar = show::progress_bar(name.as_str(), 0);
     let progress = |total, done| {
         bar.set_length(total);
