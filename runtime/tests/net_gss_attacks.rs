@@ -43,7 +43,11 @@ fn alice(level: ProtectionLevel) -> GssSecurity<InsecureTestMechanism> {
 async fn one_changed_bit_fails_one_call() {
     for level in LEVELS {
         let (server, state) = serve(GssServerConfig::default()).await;
-        tamper::flipped_bits(&server, &state, alice(level), level, 12, |_, _| true).await;
+        assert_eq!(
+            tamper::flipped_bits(&server, &state, alice(level), level, 12, |_, _| true).await,
+            0,
+            "changes were not noticed"
+        );
     }
 }
 
@@ -53,7 +57,11 @@ async fn one_changed_bit_of_a_large_message() {
     for level in [ProtectionLevel::Integrity, ProtectionLevel::Privacy] {
         let (server, state) = serve(GssServerConfig::default()).await;
         let select = |direction, bit| direction == Direction::ToServer && bit % 15_013 == 4_000;
-        tamper::flipped_bits(&server, &state, alice(level), level, 100_000, select).await;
+        assert_eq!(
+            tamper::flipped_bits(&server, &state, alice(level), level, 100_000, select).await,
+            0,
+            "changes were not noticed"
+        );
     }
 }
 

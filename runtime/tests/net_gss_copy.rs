@@ -27,9 +27,9 @@ fn builder(service: &CopyService, mechanism: &InsecureTestMechanism) -> ServerBu
     Server::builder().service(service.clone()).authenticator(GssAuthenticator::new(mechanism.clone()))
 }
 
-/// Contexts live for 2 s at the server, which denies calls with CTXPROBLEM then, and at the client, which replaces them earlier.
+/// Contexts live for 2 s at the server, which denies calls with CTXPROBLEM then, or for 3 s at the client, which replaces them earlier.
 async fn expiry(transport: Transport, level: ProtectionLevel) {
-    for (at_server, at_client) in [(Some(2000), None), (None, Some(2000))] {
+    for (at_server, at_client) in [(Some(2000), None), (None, Some(3000))] {
         let service = CopyService::default();
         let server = transport.serve(builder(&service, &mechanism("nfs@server", at_server))).await;
         let user = mechanism("alice@TEST", at_client);

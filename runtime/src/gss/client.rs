@@ -68,8 +68,8 @@ impl ClientContext {
     pub(super) fn new(created: CreatedContext, program: u32, version: u32, now: Instant) -> Self {
         let CreatedContext { context: gss, handle, window } = created;
         let expires = gss.lifetime().and_then(|lifetime| {
-            // A short lifetime, as in a test, is used almost to its end.
-            now.checked_add(lifetime.saturating_sub(EXPIRY_MARGIN.min(lifetime / 5)))
+            // The second half of a short lifetime, as in a test, is for the replies.
+            now.checked_add(lifetime.saturating_sub(EXPIRY_MARGIN.min(lifetime / 2)))
         });
         let numbers = Mutex::new(SequenceNumbers { next: 1, outstanding: BTreeSet::new() });
         let (is_dead, ended) = (AtomicBool::new(false), Notify::new());
