@@ -13,6 +13,7 @@
 //! | [`tcp_stream`] | a client or server engine of a TCP connection, with received bytes and other events |
 //! | [`gss_server`] | calls to a server with RPCSEC_GSS: credentials, verifiers, tokens, protected bodies |
 //! | [`gss_client`] | replies to a client with RPCSEC_GSS: to requests for a context, and to calls |
+//! | `tls_probe`, with the feature `tls` | what a peer sends before a TLS handshake |
 //! | [`rpc_message`] | RPC headers and credentials |
 //! | [`payload_stream`] | XDR with chunks to splice in |
 //! | [`reencodes`] | any generated type |
@@ -30,6 +31,8 @@ pub use stream::tcp_stream;
 
 pub use crate::gss::fuzz::{gss_client, gss_server};
 pub use crate::provider::iwarp::fuzz::{fuzz_mpa_stream as mpa_stream, mpa_frames};
+#[cfg(feature = "tls")]
+pub use crate::tls::fuzz::tls_probe;
 use crate::{
     engine::{
         PrivateData,
@@ -234,6 +237,25 @@ mod tests {
         prop_oneof![4 => message, 1 => Just(connprop), 4 => proptest::collection::vec(any::<u8>(), 1..7)]
     }
 
+    /// Generates a record that is often a probe or an offer of TLS, in one fragment or two.
+    #[cfg(feature = "tls")]
+    fn first_record() -> impl Strategy<Value = Vec<u8>> {
+        let probe = [9_u32, 0, 2, 7, 1, 0, 7, 0, 0, 0].map(u32::to_be_bytes).concat();
+        let offer = [&[9_u32, 1, 0, 0, 8].map(u32::to_be_bytes).concat()[..], b"STARTTLS", &[0; 4]].concat();
+        let change = proptest::option::of((any::<prop::sample::Index>(), any::<u8>()));
+        (prop_oneof![Just(probe), Just(offer)], change, 0..48_usize, any_bytes()).prop_map(
+            |(mut message, change, cut, behind)| {
+                if let Some((at, byte)) = change {
+                    let at = at.index(message.len());
+                    message[at] = byte;
+                }
+                let (first, second) = message.split_at(cut.min(message.len()));
+                let marker = |len: usize, last: u32| (last << 31 | len as u32).to_be_bytes();
+                [&marker(first.len(), 0)[..], first, &marker(second.len(), 1), second, &behind].concat()
+            },
+        )
+    }
+
     /// Generates one step over TCP: a whole or partial fragment, or anything else.
     fn step_tcp() -> impl Strategy<Value = Vec<u8>> {
         let (xid, call) = (0x1000..0x1004u32, prop_oneof![4 => 0..2u32, 1 => any::<u32>()]);
@@ -243,6 +265,14 @@ mod tests {
             [&[0, 12][..], &bytes, &[0, more as u8], &vec![0; more as usize]].concat()
         });
         prop_oneof![4 => fragment, 6 => proptest::collection::vec(any::<u8>(), 1..7)]
+    }
+
+    #[cfg(feature = "tls")]
+    proptest! {
+        #[test]
+        fn first_records(record in first_record()) {
+            tls_probe(&record);
+        }
     }
 
     proptest! {
