@@ -85,6 +85,23 @@ struct ProcessIdentity {
     groups: Vec<Gid>,
 }
 
+impl ProcessIdentity {
+    /// Makes the calling thread act as the process again.
+    fn restore(&self, changes: IdentityChanges) -> Result<(), Errno> {
+        // The user comes first, as root's user ID brings back its capabilities.
+        if changes.uid {
+            set_thread_res_uid(None, self.uid, None)?;
+        }
+        if changes.gid {
+            set_thread_res_gid(None, self.gid, None)?;
+        }
+        if changes.groups {
+            set_thread_groups(&self.groups)?;
+        }
+        Ok(())
+    }
+}
+
 impl Identities {
     /// Creates a policy with the IDs of the anonymous user. The defaults are [`NOBODY`], or this process's own IDs if
     /// it cannot act as another user.
@@ -176,10 +193,15 @@ impl Identities {
             let same = who.uid == self.own.uid.as_raw();
             return if same { Ok(AssumedIdentity(None, PhantomData)) } else { Err(NfsError(Nfsstat3::Acces)) };
         }
+        // Each change is a system call, and another one to undo it.
+        let changes = IdentityChanges {
+            uid: who.uid != self.own.uid.as_raw(),
+            gid: who.gid != self.own.gid.as_raw(),
+            groups: !self.own.groups.iter().map(|gid| gid.as_raw()).eq(who.groups.iter().copied()),
+        };
         // From here on, dropping `assumed` restores the identity, even if a step below fails.
-        let assumed = AssumedIdentity(Some(&self.own), PhantomData);
-        let groups: Vec<Gid> = who.groups.iter().map(|&gid| Gid::from_raw(gid)).collect();
-        set_thread_identity(&groups, Gid::from_raw(who.gid), Uid::from_raw(who.uid)).map_err(|error| {
+        let assumed = AssumedIdentity(Some((&self.own, changes)), PhantomData);
+        set_thread_identity(who, changes).map_err(|error| {
             tracing::error!(?who, %error, "cannot act as the caller");
             NfsError(Nfsstat3::Serverfault)
         })?;
@@ -187,31 +209,47 @@ impl Identities {
     }
 }
 
+/// The parts of a thread's identity in which a caller differs from the server's own.
+#[derive(Debug, Clone, Copy)]
+struct IdentityChanges {
+    uid: bool,
+    gid: bool,
+    groups: bool,
+}
+
+impl IdentityChanges {
+    const ALL: Self = Self { uid: true, gid: true, groups: true };
+}
+
 /// Sets the effective identity of the thread. Groups come first, as only root may set them.
-fn set_thread_identity(groups: &[Gid], gid: Gid, uid: Uid) -> Result<(), Errno> {
-    set_thread_groups(groups)?;
-    set_thread_res_gid(None, gid, None)?;
-    // The real and saved user IDs stay, so that the identity can be restored. With the effective ID of root, the kernel
-    // also removes root's capabilities.
-    set_thread_res_uid(None, uid, None)
+fn set_thread_identity(who: &Identity, changes: IdentityChanges) -> Result<(), Errno> {
+    if changes.groups {
+        let groups: Vec<Gid> = who.groups.iter().map(|&gid| Gid::from_raw(gid)).collect();
+        set_thread_groups(&groups)?;
+    }
+    if changes.gid {
+        set_thread_res_gid(None, Gid::from_raw(who.gid), None)?;
+    }
+    if changes.uid {
+        // The real and saved user IDs stay, so that the identity can be restored. With the effective ID of root, the kernel
+        // also removes root's capabilities.
+        set_thread_res_uid(None, Uid::from_raw(who.uid), None)?;
+    }
+    Ok(())
 }
 
 /// Guard of a thread that acts as another user.
 #[derive(Debug)]
 #[must_use]
 pub struct AssumedIdentity<'a>(
-    Option<&'a ProcessIdentity>,
+    Option<(&'a ProcessIdentity, IdentityChanges)>,
     /* not Send: it concerns this thread */ PhantomData<*const ()>,
 );
 
 impl Drop for AssumedIdentity<'_> {
     fn drop(&mut self) {
-        let Some(own) = self.0 else { return };
-        // The user comes first, as root's user ID brings back its capabilities.
-        let back = set_thread_res_uid(None, own.uid, None)
-            .and_then(|()| set_thread_res_gid(None, own.gid, None))
-            .and_then(|()| set_thread_groups(&own.groups));
-        if let Err(error) = back {
+        let Some((own, changes)) = self.0 else { return };
+        if let Err(error) = own.restore(changes) {
             tracing::error!(%error, "cannot restore the identity of a thread, aborting");
             std::process::abort();
         }
@@ -221,12 +259,10 @@ impl Drop for AssumedIdentity<'_> {
 /// Returns whether this process can act as other users. Tries it on a new thread, which then ends.
 fn can_switch(own: &ProcessIdentity) -> bool {
     let own = own.clone();
-    let nobody = || set_thread_identity(&[], Gid::from_raw(NOBODY), Uid::from_raw(NOBODY));
+    let nobody = Identity { uid: NOBODY, gid: NOBODY, groups: Vec::new() };
     let tried = std::thread::spawn(move || {
-        nobody()?;
-        set_thread_res_uid(None, own.uid, None)?;
-        set_thread_res_gid(None, own.gid, None)?;
-        set_thread_groups(&own.groups)
+        set_thread_identity(&nobody, IdentityChanges::ALL)?;
+        own.restore(IdentityChanges::ALL)
     });
     matches!(tried.join(), Ok(Ok(())))
 }
