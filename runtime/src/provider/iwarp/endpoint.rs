@@ -18,6 +18,7 @@ use super::{
         Opcode,
         terminate::{self, FaultySegment, ProtocolFault, TerminateCode},
     },
+    read_ahead::Gaps,
     stag::{InvalidateOutcome, StagTable},
     work::WorkQueue,
 };
@@ -133,6 +134,8 @@ pub(crate) struct Endpoint {
     // Incoming.
     pub(super) input: StagingBuffer,
     pub(super) segment: Option<InboundSegment>,
+    /// Bytes read between the payloads of expected segments.
+    pub(super) gaps: Gaps,
     pub(super) arriving: Option<IncomingSend>,
     pub(super) receives: usize,
     pub(super) receive_size: usize,
@@ -184,6 +187,7 @@ impl Endpoint {
             broken: None,
             input: StagingBuffer::new(agreement.use_crc),
             segment: None,
+            gaps: Gaps::default(),
             arriving: None,
             receives: agreement.receive_count,
             receive_size: agreement.receive_size,
