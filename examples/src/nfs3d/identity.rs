@@ -24,6 +24,7 @@ pub use rustix::fs::{Gid, Uid};
 
 use super::{
     principals::{Principals, User},
+    prompt,
     status::{NfsError, NfsResult},
 };
 
@@ -75,6 +76,8 @@ pub struct Identities {
     principals: Principals,
     own: ProcessIdentity,
     switching: bool,
+    /// `true` if threads of the runtime may change their identity.
+    any_thread: bool,
 }
 
 /// Identity that the process runs as.
@@ -86,6 +89,21 @@ struct ProcessIdentity {
 }
 
 impl ProcessIdentity {
+    /// Returns `true` if threads of the runtime may perform calls as `who`.
+    pub(super) fn is_prompt(&self, who: &Identity) -> bool {
+        let changes = self.changes(who);
+        self.any_thread || !self.switching || !(changes.uid || changes.gid || changes.groups)
+    }
+
+    /// Returns the parts in which `who` differs from the process. Each takes a system call, and another one to undo it.
+    fn changes(&self, who: &Identity) -> IdentityChanges {
+        IdentityChanges {
+            uid: who.uid != self.own.uid.as_raw(),
+            gid: who.gid != self.own.gid.as_raw(),
+            groups: !self.own.groups.iter().map(|gid| gid.as_raw()).eq(who.groups.iter().copied()),
+        }
+    }
+
     /// Makes the calling thread act as the process again.
     fn restore(&self, changes: IdentityChanges) -> Result<(), Errno> {
         // The user comes first, as root's user ID brings back its capabilities.
@@ -112,7 +130,18 @@ impl Identities {
         let default = |own: u32| if switching { NOBODY } else { own };
         let anonymous =
             (uid.unwrap_or_else(|| default(own.uid.as_raw())), gid.unwrap_or_else(|| default(own.gid.as_raw())));
-        Self { squash, anonymous, principals: Principals::default(), own, switching }
+        Self { squash, anonymous, principals: Principals::default(), own, switching, any_thread: false }
+    }
+
+    /// Sets whether threads of the runtime may act as callers, which is faster. Default `false`: only threads for blocking work
+    /// change their identity.
+    ///
+    /// A process that uses RDMA devices must not set it. The kernel refuses the devices to a thread that has changed its identity
+    /// since they were opened, even if it has restored it.
+    #[must_use]
+    pub fn with_any_thread(mut self, any_thread: bool) -> Self {
+        self.any_thread = any_thread;
+        self
     }
 
     /// Sets the mapping of Kerberos principals to users.
@@ -193,12 +222,10 @@ impl Identities {
             let same = who.uid == self.own.uid.as_raw();
             return if same { Ok(AssumedIdentity(None, PhantomData)) } else { Err(NfsError(Nfsstat3::Acces)) };
         }
-        // Each change is a system call, and another one to undo it.
-        let changes = IdentityChanges {
-            uid: who.uid != self.own.uid.as_raw(),
-            gid: who.gid != self.own.gid.as_raw(),
-            groups: !self.own.groups.iter().map(|gid| gid.as_raw()).eq(who.groups.iter().copied()),
-        };
+        if !self.is_prompt(who) && !prompt::may_wait() {
+            return Err(NfsError(Nfsstat3::Jukebox));
+        }
+        let changes = self.changes(who);
         // From here on, dropping `assumed` restores the identity, even if a step below fails.
         let assumed = AssumedIdentity(Some((&self.own, changes)), PhantomData);
         set_thread_identity(who, changes).map_err(|error| {

@@ -3,6 +3,11 @@
 //! Two context switches to a blocking thread and back cost more than most metadata calls. [`attempt`] therefore runs a call on the
 //! calling thread. A step that might wait asks [`may_wait`] first. If the answer is `false`, the step fails, the call ends without having
 //! changed anything, and the service repeats it on a blocking thread.
+//!
+//! A call that has to be performed as another user than the server's own changes the identity of its thread. The kernel refuses a thread
+//! that has done so the use of RDMA devices that the process opened before, even after the identity was restored. Servers that
+//! use RDMA devices therefore perform such calls on blocking threads:
+//! see [`Identities::with_any_thread`](super::identity::Identities::with_any_thread).
 
 use std::{
     cell::Cell,
@@ -23,7 +28,9 @@ pub(super) enum FileSystemSpeed {
 /// The most that a call does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallWork {
-    /// Looks up names, and reads the status of their files.
+    /// Reads the status of a file, whoever the caller is.
+    Inspect,
+    /// Looks up names and permissions as the caller.
     LookUp,
     /// Reads or changes directory entries, or one file's attributes.
     Change,
@@ -35,7 +42,7 @@ impl FileSystemSpeed {
     /// Returns `true` if calls with this work may be attempted without a blocking thread.
     pub(super) fn is_prompt(self, work: CallWork) -> bool {
         match work {
-            CallWork::LookUp => self != Self::Slow,
+            CallWork::Inspect | CallWork::LookUp => self != Self::Slow,
             CallWork::Change => self == Self::Memory,
             CallWork::Transfer => false,
         }
@@ -106,9 +113,9 @@ mod tests {
     fn only_file_systems_in_memory_change_promptly() {
         use CallWork::*;
         use FileSystemSpeed::*;
-        let prompt = |speed: FileSystemSpeed| [LookUp, Change, Transfer].map(|work| speed.is_prompt(work));
-        assert_eq!(prompt(Slow), [false, false, false]);
-        assert_eq!(prompt(Cached), [true, false, false]);
-        assert_eq!(prompt(Memory), [true, true, false]);
+        let prompt = |speed: FileSystemSpeed| [Inspect, LookUp, Change, Transfer].map(|work| speed.is_prompt(work));
+        assert_eq!(prompt(Slow), [false, false, false, false]);
+        assert_eq!(prompt(Cached), [true, true, false, false]);
+        assert_eq!(prompt(Memory), [true, true, true, false]);
     }
 }

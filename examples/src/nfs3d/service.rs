@@ -67,6 +67,7 @@ impl NfsService {
         let caller = caller.map_err(HandlerError::Rejected)?;
         if let Caller::Known(identity) = &caller
             && self.export.is_prompt(kind)
+            && (kind == CallWork::Inspect || self.export.identities().is_prompt(identity))
             && let Some(result) = prompt::attempt(|| work(&self.export, identity))
         {
             return Ok(result);
@@ -89,7 +90,7 @@ impl NfsService {
         F: Fn(&Export) -> T + Send + 'static,
     {
         if self.export.accepts(cx.credential(), cx.principal()) || !self.export.is_root(handle) {
-            return self.run(cx, procedure, CallWork::LookUp, move |export, _| work(export)).await;
+            return self.run(cx, procedure, CallWork::Inspect, move |export, _| work(export)).await;
         }
         self.counters.called(procedure);
         let export = Arc::clone(&self.export);
@@ -190,7 +191,7 @@ impl NfsV3 for NfsService {
     }
 
     async fn nfsproc3_fsstat(&self, cx: &Context, args: Fsstat3args) -> Result<Fsstat3res, HandlerError> {
-        self.run(cx, Procedure::Fsstat, CallWork::LookUp, move |export, _| export.fsstat(&args)).await
+        self.run(cx, Procedure::Fsstat, CallWork::Inspect, move |export, _| export.fsstat(&args)).await
     }
 
     async fn nfsproc3_fsinfo(&self, cx: &Context, args: Fsinfo3args) -> Result<Fsinfo3res, HandlerError> {
@@ -199,7 +200,7 @@ impl NfsV3 for NfsService {
     }
 
     async fn nfsproc3_pathconf(&self, cx: &Context, args: Pathconf3args) -> Result<Pathconf3res, HandlerError> {
-        self.run(cx, Procedure::Pathconf, CallWork::LookUp, move |export, _| export.pathconf(&args)).await
+        self.run(cx, Procedure::Pathconf, CallWork::Inspect, move |export, _| export.pathconf(&args)).await
     }
 
     async fn nfsproc3_commit(&self, cx: &Context, args: Commit3args) -> Result<Commit3res, HandlerError> {
