@@ -134,6 +134,8 @@ pub(crate) struct Endpoint {
     // Incoming.
     pub(super) input: StagingBuffer,
     pub(super) segment: Option<InboundSegment>,
+    /// Number of RDMA Writes in a row that have filled their memory to its end.
+    pub(super) filling_writes: u8,
     /// Bytes read between the payloads of expected segments.
     pub(super) gaps: Gaps,
     pub(super) arriving: Option<IncomingSend>,
@@ -187,6 +189,7 @@ impl Endpoint {
             broken: None,
             input: StagingBuffer::new(agreement.use_crc),
             segment: None,
+            filling_writes: 0,
             gaps: Gaps::default(),
             arriving: None,
             receives: agreement.receive_count,

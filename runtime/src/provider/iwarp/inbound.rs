@@ -106,7 +106,7 @@ impl Endpoint {
     ) -> Poll<std::io::Result<(usize, Option<(ReadAhead, usize)>)>> {
         let ending = matches!(self.phase, EndpointPhase::Ending { .. });
         let expects_tagged = !ending && self.stags.expects_tagged();
-        let mut ahead = self.segment.as_ref().and_then(|segment| ReadAhead::new(segment, self.reads.front()));
+        let mut ahead = self.read_ahead();
         let mut payload: &mut [u8] = match &mut self.segment {
             Some(segment) => {
                 let (from, rest) = (segment.placed, segment.len.saturating_sub(segment.placed));
@@ -331,7 +331,7 @@ impl Endpoint {
         }
     }
 
-    fn check_write(&self, stag: u32, offset: u64, len: usize) -> Result<PayloadTarget, ProtocolFault> {
+    fn check_write(&mut self, stag: u32, offset: u64, len: usize) -> Result<PayloadTarget, ProtocolFault> {
         // RFC 5041 §5.2: the STag and TO of a zero-length message MUST NOT be checked.
         if len == 0 {
             return Ok(PayloadTarget::Discard);
@@ -445,7 +445,13 @@ impl Endpoint {
                 self.deliver_read_response(control, segment.len)
             }
             // RFC 5040 §5.1: an RDMA Write is placed, but not delivered.
-            Some(DdpHeader::Tagged { .. }) | None => Ok(()),
+            Some(DdpHeader::Tagged { control, .. }) => {
+                if control.last {
+                    self.write_ended(segment);
+                }
+                Ok(())
+            }
+            None => Ok(()),
             Some(DdpHeader::Untagged { control, invalidate, queue: queue::SEND, .. }) => {
                 self.deliver_send(control, invalidate, segment.len)
             }

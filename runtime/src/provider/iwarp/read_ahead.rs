@@ -1,14 +1,17 @@
-//! Reads of several FPDUs in one system call, for RDMA Read Responses.
+//! Reads of several FPDUs in one system call.
 //!
-//! The rest of an RDMA Read Response is known when a segment arrives that is not the last one: the length of the RDMA Read determines
-//! the payload, and peers send segments of one size, except for the last. A read therefore has a buffer for the payload of each expected
-//! segment in the sink of the RDMA Read, and a small buffer for the trailer and header between two payloads.
+//! When a segment arrives that is not the last one of its message, the following segments are known if the length of the message is
+//! known, because peers send segments of one size, except for the last. A read therefore has a buffer for the payload of each
+//! expected segment, in the memory that the message is for, and a small buffer for the trailer and header between two payloads.
 //!
-//! Each header is checked before its payload is accepted, as in any other read. If the peer has chosen other sizes, bytes that follow
-//! are in the wrong place. They are then copied out of the sink and processed like staged bytes. That part of the sink has not been written
-//! yet, because RDMA Read Responses arrive from front to back. The rest of the RDMA Read overwrites it.
+//! - The length of an RDMA Read Response is that of the RDMA Read.
+//! - The length of an RDMA Write is not known. It is expected to fill its memory if the last [`FILLING`] RDMA Writes have
+//!   done so.
 //!
-//! RDMA Writes are not read ahead: their length is not known before their last segment.
+//! Each header is checked before its payload is accepted, as in any other read. If the peer has sent something else, the bytes that follow
+//! are in the wrong place. They are then copied out of there, and processed like staged bytes. Nothing is lost: the peer has not written
+//! that part of the memory before. After an RDMA Read Response the rest of the message overwrites it, and the memory behind a
+//! short RDMA Write is not part of what the peer reports as written.
 
 use std::io::IoSliceMut;
 
@@ -16,7 +19,7 @@ use arrayvec::ArrayVec;
 
 use super::{
     ddp::{self, DdpHeader},
-    endpoint::{Endpoint, OutboundRead},
+    endpoint::Endpoint,
     input::{InboundSegment, PayloadTarget, SAFE_AHEAD},
     mpa::fpdu,
     rdmap::{
@@ -25,6 +28,8 @@ use super::{
     },
 };
 
+/// Number of RDMA Writes in a row that must have filled their memory before the next one is expected to.
+const FILLING: u8 = 8;
 /// Maximum number of segments to read ahead.
 const SEGMENTS: usize = 15;
 /// Size of the longest trailer of one FPDU with the header of the next, in bytes.
@@ -38,11 +43,11 @@ pub(super) type ReadSlices<'a> = ArrayVec<IoSliceMut<'a>, { 2 * SEGMENTS + 2 }>;
 /// The memory for the gaps.
 pub(super) type Gaps = [[u8; GAP]; SEGMENTS + 1];
 
-/// The expected segments of an RDMA Read Response, behind the one that is being received.
+/// The expected segments of a message, behind the one that is being received.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReadAhead {
     stag: u32,
-    /// The offset in the sink of the first expected payload, in bytes.
+    /// The offset in the memory of the first expected payload, in bytes.
     start: usize,
     /// The length of all expected payloads together, in bytes.
     len: usize,
@@ -53,26 +58,12 @@ pub(super) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Returns the segments to expect behind `segment` in the response to `read`, if any.
-    pub(super) fn new(segment: &InboundSegment, read: Option<&OutboundRead>) -> Option<Self> {
-        let (Some(DdpHeader::Tagged { control, .. }), PayloadTarget::Tagged { stag, start }) =
-            (segment.header, segment.target)
-        else {
-            return None;
-        };
-        let read = read.filter(|read| read.sink == stag && control.opcode == Opcode::ReadResponse as u8)?;
-        let len = usize::try_from(read.left).ok()?.checked_sub(segment.len)?.min(SEGMENTS * segment.len);
-        let expects_more = !control.last && len > 0 && segment.fault.is_none();
-        let start = start + segment.len;
-        expects_more.then_some(Self { stag, start, len, full: segment.len, ulpdu_len: segment.ulpdu_len })
-    }
-
     /// Returns the length of all expected payloads together, in bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns the expected segments: the length of the gap before each, its offset in the sink, and the length of its payload.
+    /// Returns the expected segments: the length of the gap before each, its offset in the memory, and the length of its payload.
     fn segments(self) -> impl Iterator<Item = (usize, usize, usize)> {
         let mut ulpdu_len = self.ulpdu_len;
         (0..self.len).step_by(self.full).map(move |at| {
@@ -88,7 +79,7 @@ impl ReadAhead {
         gap(ddp::TAGGED + if rest == 0 { self.full } else { rest })
     }
 
-    /// Adds the buffers for the expected segments to a read. `payload` is their place in the sink.
+    /// Adds the buffers for the expected segments to a read. `payload` is their place in the memory.
     pub(super) fn add_to<'a>(self, slices: &mut ReadSlices<'a>, mut payload: &'a mut [u8], gaps: &'a mut Gaps) {
         let mut gaps = gaps.iter_mut();
         for (gap, _, len) in self.segments() {
@@ -109,6 +100,35 @@ fn gap(ulpdu_len: usize) -> usize {
 }
 
 impl Endpoint {
+    /// Returns the segments to expect behind the current one, if any.
+    pub(super) fn read_ahead(&self) -> Option<ReadAhead> {
+        let segment = self.segment.as_ref()?;
+        let (Some(DdpHeader::Tagged { control, .. }), PayloadTarget::Tagged { stag, start }) =
+            (segment.header, segment.target)
+        else {
+            return None;
+        };
+        if control.last || segment.fault.is_some() {
+            return None;
+        }
+        let start = start + segment.len;
+        let rest = if control.opcode == Opcode::ReadResponse as u8 {
+            let read = self.reads.front().filter(|read| read.sink == stag)?;
+            usize::try_from(read.left).ok()?.checked_sub(segment.len)?
+        } else {
+            self.stags.unwritten(stag, start).filter(|_| self.filling_writes >= FILLING)?
+        };
+        let len = rest.min(SEGMENTS * segment.len);
+        (len > 0).then_some(ReadAhead { stag, start, len, full: segment.len, ulpdu_len: segment.ulpdu_len })
+    }
+
+    /// Records whether an RDMA Write has filled its memory, at its last segment.
+    pub(super) fn write_ended(&mut self, segment: &InboundSegment) {
+        let PayloadTarget::Tagged { stag, start } = segment.target else { return };
+        let fills = self.stags.unwritten(stag, start + segment.len) == Some(0);
+        self.filling_writes = if fills { self.filling_writes.saturating_add(1) } else { 0 };
+    }
+
     /// Processes `read` bytes that were read into the buffers for the expected segments.
     pub(super) fn process_ahead(
         &mut self,
@@ -151,7 +171,8 @@ impl Endpoint {
                 read -= read.min(gap);
             }
             let placed = read.min(len);
-            // The sink stays registered until its RDMA Read is complete.
+            // The memory is still registered: a response ends no earlier than its RDMA Read, and no message has arrived that
+            // invalidates the memory of an RDMA Write.
             bytes.extend_from_slice(self.stags.sink(ahead.stag, start, placed).unwrap_or_default());
             read -= placed;
         }

@@ -233,6 +233,91 @@ proptest! {
     }
 }
 
+/// Appends an RDMA Write of `data` at the start of `stag`, in segments of `size` bytes, and a Send.
+fn append_write(out: &mut Vec<u8>, stag: MemoryHandle, data: &[u8], size: usize, msn: u32) {
+    for from in (0..data.len()).step_by(size) {
+        let end = data.len().min(from + size);
+        let control = DdpControl::new(Opcode::Write, end == data.len());
+        append(out, &DdpHeader::Tagged { control, stag: stag.0, offset: from as u64 }, &data[from..end]);
+    }
+    let control = DdpControl::new(Opcode::Send, true);
+    append(out, &DdpHeader::Untagged { control, invalidate: 0, queue: queue::SEND, msn, mo: 0 }, SEND);
+}
+
+/// Receives RDMA Writes of these lengths, each into memory of `room` bytes, with reads of at most `lens` bytes. Returns the number of
+/// reads, and of bytes copied.
+fn receive_writes(room: usize, writes: &[usize], size: usize, lens: &[usize]) -> (usize, u64) {
+    let mut endpoint = Reader::new(1).endpoint;
+    endpoint.receives = writes.len();
+    let (mut stream, mut regions) = (Vec::new(), Vec::new());
+    for (&len, msn) in writes.iter().zip(1..) {
+        let memory = RegisterableMemory::Sink(vec![0; room].into());
+        let stag = endpoint.register(memory, Access::RemoteWrite).unwrap().handle;
+        let data: Vec<u8> = (0..len).map(|at| (at * 7 + at / 251 + msn as usize) as u8).collect();
+        append_write(&mut stream, stag, &data, size, msn);
+        regions.push((stag, data));
+    }
+    let mut link = Pieces { incoming: &stream, lens, reads: 0 };
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut received = 0;
+    while !link.incoming.is_empty() {
+        endpoint.poll_io(&mut cx, &mut link);
+        for completion in endpoint.completions().drain(..) {
+            assert!(matches!(completion, Completion::Received { .. }), "{completion:?}");
+            received += 1;
+        }
+    }
+    assert_eq!(received, writes.len());
+    for (stag, data) in regions {
+        assert!(endpoint.stags.sink(stag.0, 0, data.len()).unwrap() == data);
+    }
+    (link.reads, endpoint.copied_payload)
+}
+
+#[test]
+fn writes_that_fill_their_memory_take_few_reads() {
+    let size = fpdu::MAX_ULPDU - ddp::TAGGED;
+    let of = |count| receive_writes(1 << 20, &vec![1 << 20; count], size, &[]);
+    let ((before, _), (after, copied)) = (of(FILLING.into()), of(FILLING as usize + 10));
+    assert!(after - before <= 50, "{} reads for 10 MiB", after - before);
+    assert_eq!(copied, 0);
+}
+
+#[test]
+fn short_writes_are_not_read_ahead() {
+    let (_, copied) = receive_writes(10_000, &[3000; 40], 1000, &[]);
+    assert_eq!(copied, 0);
+}
+
+/// Memory that the peer has written is never used for bytes that may belong elsewhere.
+#[test]
+fn written_memory_is_not_read_into() {
+    let mut stags = Reader::new(1).endpoint.stags;
+    let memory = RegisterableMemory::Sink(vec![0; 10_000].into());
+    let stag = stags.register(memory, Access::RemoteWrite).unwrap().0;
+    assert_eq!(stags.unwritten(stag, 1000), Some(9000));
+    stags.check_write(stag, 5000, 1000).unwrap();
+    assert_eq!(stags.unwritten(stag, 1000), None);
+    assert_eq!(stags.unwritten(stag, 5999), None);
+    assert_eq!(stags.unwritten(stag, 6000), Some(4000));
+    assert!(stags.invalidate_by_peer(stag));
+    assert_eq!(stags.unwritten(stag, 6000), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// RDMA Writes arrive intact, however long they are and however the stream is cut.
+    #[test]
+    fn any_writes_arrive(
+        writes in proptest::collection::vec(prop_oneof![3 => Just(4000_usize), 1 => 1_usize..4000], 1..40),
+        size in 100_usize..1500,
+        lens in proptest::collection::vec(1_usize..9000, 0..6),
+    ) {
+        receive_writes(4000, &writes, size, &lens);
+    }
+}
+
 /// The sizes of expected segments add up, whatever the rest.
 #[test]
 fn expected_segments_cover_the_rest() {
