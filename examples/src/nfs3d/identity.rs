@@ -89,21 +89,6 @@ struct ProcessIdentity {
 }
 
 impl ProcessIdentity {
-    /// Returns `true` if threads of the runtime may perform calls as `who`.
-    pub(super) fn is_prompt(&self, who: &Identity) -> bool {
-        let changes = self.changes(who);
-        self.any_thread || !self.switching || !(changes.uid || changes.gid || changes.groups)
-    }
-
-    /// Returns the parts in which `who` differs from the process. Each takes a system call, and another one to undo it.
-    fn changes(&self, who: &Identity) -> IdentityChanges {
-        IdentityChanges {
-            uid: who.uid != self.own.uid.as_raw(),
-            gid: who.gid != self.own.gid.as_raw(),
-            groups: !self.own.groups.iter().map(|gid| gid.as_raw()).eq(who.groups.iter().copied()),
-        }
-    }
-
     /// Makes the calling thread act as the process again.
     fn restore(&self, changes: IdentityChanges) -> Result<(), Errno> {
         // The user comes first, as root's user ID brings back its capabilities.
@@ -211,6 +196,21 @@ impl Identities {
         }
         let group = |gid: u32| if squashed(gid) { anonymous.gid } else { gid };
         Identity { uid: caller.uid, gid: group(caller.gid), groups: caller.groups.into_iter().map(group).collect() }
+    }
+
+    /// Returns `true` if threads of the runtime may perform calls as `who`.
+    pub(super) fn is_prompt(&self, who: &Identity) -> bool {
+        let changes = self.changes(who);
+        self.any_thread || !self.switching || !(changes.uid || changes.gid || changes.groups)
+    }
+
+    /// Returns the parts in which `who` differs from the process. Each takes a system call, and another one to undo it.
+    fn changes(&self, who: &Identity) -> IdentityChanges {
+        IdentityChanges {
+            uid: who.uid != self.own.uid.as_raw(),
+            gid: who.gid != self.own.gid.as_raw(),
+            groups: !self.own.groups.iter().map(|gid| gid.as_raw()).eq(who.groups.iter().copied()),
+        }
     }
 
     /// Makes the calling thread act as `who` until the result is dropped.
