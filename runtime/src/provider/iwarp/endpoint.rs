@@ -11,14 +11,13 @@ use bytes::Bytes;
 
 use super::{
     byte_stream::ByteStream,
-    input::{InboundSegment, StagingBuffer},
+    input::{Gaps, InboundSegment, StagingBuffer},
     mpa::fpdu,
     output::SendBatch,
     rdmap::{
         Opcode,
         terminate::{self, FaultySegment, ProtocolFault, TerminateCode},
     },
-    read_ahead::Gaps,
     stag::{InvalidateOutcome, StagTable},
     work::WorkQueue,
 };

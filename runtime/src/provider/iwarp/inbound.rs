@@ -127,7 +127,7 @@ impl Endpoint {
             }
             None => &mut [],
         };
-        // The sink may have been invalidated, and the payload of the current segment may have been read completely.
+        // The sink may have been invalidated.
         ahead = ahead.filter(|ahead| payload.len() > ahead.len());
         let direct = payload.len() - ahead.map_or(0, |ahead| ahead.len());
         let result = if let Some(ahead) = ahead {

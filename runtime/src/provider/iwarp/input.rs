@@ -28,6 +28,12 @@ use super::{
 const STAGE: usize = 32 << 10;
 /// Number of bytes at the start of an FPDU that cannot be payload of a tagged segment.
 pub(crate) const SAFE_AHEAD: usize = fpdu::LENGTH + ddp::TAGGED;
+/// Maximum number of segments that are read ahead: see the module `read_ahead`.
+pub(crate) const SEGMENTS_AHEAD: usize = 15;
+/// Size of the longest trailer of one FPDU with the header of the next, in bytes.
+const GAP: usize = 3 + fpdu::CRC + SAFE_AHEAD;
+/// The memory for what is read between the payloads of segments.
+pub(crate) type Gaps = [[u8; GAP]; SEGMENTS_AHEAD + 1];
 /// Number of bytes up to the end of an untagged header.
 const UNTAGGED_HEAD: usize = fpdu::LENGTH + ddp::UNTAGGED;
 

@@ -20,7 +20,7 @@ use arrayvec::ArrayVec;
 use super::{
     ddp::{self, DdpHeader},
     endpoint::Endpoint,
-    input::{InboundSegment, PayloadTarget, SAFE_AHEAD},
+    input::{Gaps, InboundSegment, PayloadTarget, SAFE_AHEAD, SEGMENTS_AHEAD},
     mpa::fpdu,
     rdmap::{
         Opcode,
@@ -30,18 +30,11 @@ use super::{
 
 /// Number of RDMA Writes in a row that must have filled their memory before the next one is expected to.
 const FILLING: u8 = 8;
-/// Maximum number of segments to read ahead.
-const SEGMENTS: usize = 15;
-/// Size of the longest trailer of one FPDU with the header of the next, in bytes.
-const GAP: usize = 3 + fpdu::CRC + SAFE_AHEAD;
 /// Number of bytes to stage at a time.
 const PIECE: usize = 8 << 10;
 
 /// The buffers of one read: payloads, and the gaps between them.
-pub(super) type ReadSlices<'a> = ArrayVec<IoSliceMut<'a>, { 2 * SEGMENTS + 2 }>;
-
-/// The memory for the gaps.
-pub(super) type Gaps = [[u8; GAP]; SEGMENTS + 1];
+pub(super) type ReadSlices<'a> = ArrayVec<IoSliceMut<'a>, { 2 * SEGMENTS_AHEAD + 2 }>;
 
 /// The expected segments of a message, behind the one that is being received.
 #[derive(Debug, Clone, Copy)]
@@ -108,7 +101,8 @@ impl Endpoint {
         else {
             return None;
         };
-        if control.last || segment.fault.is_some() {
+        // The rest of the payload comes first. Without any, the end of the FPDU is read into the staging buffer.
+        if control.last || segment.fault.is_some() || segment.placed == segment.len {
             return None;
         }
         let start = start + segment.len;
@@ -118,7 +112,7 @@ impl Endpoint {
         } else {
             self.stags.unwritten(stag, start).filter(|_| self.filling_writes >= FILLING)?
         };
-        let len = rest.min(SEGMENTS * segment.len);
+        let len = rest.min(SEGMENTS_AHEAD * segment.len);
         (len > 0).then_some(ReadAhead { stag, start, len, full: segment.len, ulpdu_len: segment.ulpdu_len })
     }
 
