@@ -59,9 +59,10 @@ fn client_waits(query: &str) -> u64 {
 #[test]
 fn only_busy_polling_avoids_waits() {
     let waiting = client_waits("");
-    assert!(waiting > CALLS / 2, "{waiting} waits for {CALLS} calls without busy polling");
+    // On a busy machine, the reply often is there when the client gets a processor again.
+    assert!(waiting > CALLS / 10, "{waiting} waits for {CALLS} calls without busy polling");
     let polling = client_waits("?busy=1000000");
-    assert!(polling < CALLS / 10, "{polling} waits for {CALLS} calls with busy polling");
+    assert!(polling < waiting / 2, "{polling} waits for {CALLS} calls with busy polling, {waiting} without");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-# about: a table without verdict: metadata operations of Linux's client with nfs3d, compared with Linux's server
+# about: a table without verdict: metadata operations of Linux's client with nfs3d, compared with Linux's server (and with $BIN/nfs3d-before, if put there)
 # fabric: rxe
 # programs: nfs3d
 # timeout: 900

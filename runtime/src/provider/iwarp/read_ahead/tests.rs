@@ -167,6 +167,15 @@ fn other_sizes_are_copied_to_their_place() {
 }
 
 #[test]
+fn a_payload_may_arrive_without_its_trailer() {
+    let mut reader = Reader::new(5000);
+    let stream = reader.response(&[1000]);
+    let head = fpdu::LENGTH + ddp::TAGGED;
+    reader.receive_all(&stream, &[head, 1000, usize::MAX]);
+    assert_eq!(reader.endpoint.copied_payload, 0);
+}
+
+#[test]
 fn each_crc_is_checked() {
     for segment in 0..5 {
         let mut reader = Reader::new(5000);
