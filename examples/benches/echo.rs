@@ -35,7 +35,7 @@ fn main() {
         Some("polling") => true,
         _ => return println!("usage: echo sleeping|polling"),
     };
-    let prepare = |stream: TcpStream| {
+    let prepare = move |stream: TcpStream| {
         stream.set_nodelay(true).unwrap();
         stream.set_nonblocking(polls).unwrap();
         stream
