@@ -1,6 +1,7 @@
 //! The engine and the I/O of one connection, and the loop that drives them.
 
 use std::{
+    pin::pin,
     sync::Arc,
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
@@ -218,8 +219,9 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             }
             std::hint::spin_loop();
         }
-        // Let other tasks run first, then continue.
-        cx.waker().wake_by_ref();
+        // Let other tasks run first, then continue. A waker that is woken directly would delay the future of `block_on`, which tokio
+        // polls once for many polls of tasks.
+        let _ = pin!(tokio::task::yield_now()).poll(cx);
         false
     }
 
