@@ -40,12 +40,36 @@ impl Export {
     fn granted(&self, who: &Identity, object: &Object, asked: u32) -> u32 {
         // An identity that the server cannot assume has no rights.
         let Ok(_acting) = self.identities.assume(who) else { return 0 };
-        let (folder, name) = self.descriptors.name(object);
-        let granted = |(_, takes): &&(u32, Access)| {
-            rustix::fs::accessat(folder, name.as_c_str(), *takes, AtFlags::EACCESS).is_ok()
-        };
         let rights: &[(u32, Access)] = if object.is_directory() { &OF_DIRECTORY } else { &OF_OTHERS };
-        let rights = rights.iter().filter(|(right, _)| asked & right != 0);
-        rights.filter(granted).fold(0, |rights, (right, _)| rights | right)
+        let rights = || rights.iter().filter(|(right, _)| asked & right != 0);
+        let wanted = rights().fold(Access::empty(), |wanted, (_, takes)| wanted | *takes);
+        let granted = if object.is_directory() && self.grants_all(object, wanted) {
+            wanted
+        } else {
+            self.permissions(object, wanted)
+        };
+        rights().filter(|(_, takes)| granted.contains(*takes)).fold(0, |rights, (right, _)| rights | right)
+    }
+
+    /// Returns `true` if the thread's user has these permissions on a directory, and the permission to search it.
+    fn grants_all(&self, directory: &Object, wanted: Access) -> bool {
+        // `.` needs no look-up in /proc, but is itself a look-up in the directory.
+        rustix::fs::accessat(directory, c".", wanted, AtFlags::EACCESS).is_ok()
+    }
+
+    /// Returns those of the `wanted` permissions on an object that the thread's user has.
+    fn permissions(&self, object: &Object, wanted: Access) -> Access {
+        let (folder, name) = self.descriptors.name(object);
+        let is_granted = |takes| rustix::fs::accessat(folder, name.as_c_str(), takes, AtFlags::EACCESS).is_ok();
+        // A writable file usually is readable as well.
+        let both = wanted & (Access::READ_OK | Access::WRITE_OK);
+        let mut granted = if !both.is_empty() && is_granted(both) { both } else { Access::empty() };
+        for one in [Access::READ_OK, Access::WRITE_OK, Access::EXEC_OK] {
+            // One permission alone has been asked for above.
+            if wanted.contains(one) && !granted.contains(one) && both != one && is_granted(one) {
+                granted |= one;
+            }
+        }
+        granted
     }
 }

@@ -23,6 +23,7 @@ use super::{
     listing::Listings,
     locks::FileLocks,
     object::{Object, ProcSelfFd},
+    prompt::{CallWork, FileSystemSpeed},
     status::{NfsError, NfsResult},
     tree::Tree,
     write_verifier::WriteVerifier,
@@ -117,6 +118,11 @@ impl Export {
         self.sealer.open(handle).is_ok_and(|id| id == self.tree.root().id)
     }
 
+    /// Returns `true` if calls with this work may be attempted without a blocking thread.
+    pub(super) fn is_prompt(&self, work: CallWork) -> bool {
+        self.tree.speed().is_prompt(work)
+    }
+
     /// Returns the local path of the tree.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -177,6 +183,10 @@ impl Export {
     /// Writes an object's data and attributes, or a directory's entries, to stable storage. Changes other than unstable
     /// WRITEs must survive a crash once the reply is sent (RFC 1813 §4.8).
     pub(super) fn sync(&self, object: &Object) -> NfsResult<()> {
+        // There is no storage behind it.
+        if self.tree.speed() == FileSystemSpeed::Memory {
+            return Ok(());
+        }
         let synced = match object.stat.file_type() {
             FileType::RegularFile | FileType::Directory => self
                 .descriptors

@@ -23,7 +23,7 @@ impl Export {
     pub fn fsstat(&self, args: &Fsstat3args) -> Fsstat3res {
         match self.find(&args.fsroot).and_then(|object| Ok((statvfs(&object)?, object))) {
             Ok((of, object)) => Fsstat3res::Ok(Fsstat3resok {
-                obj_attributes: self.post_op(&object),
+                obj_attributes: PostOpAttr::True(object.stat.attributes(self.fsid)),
                 tbytes: of.f_blocks.saturating_mul(of.f_frsize),
                 fbytes: of.f_bfree.saturating_mul(of.f_frsize),
                 abytes: of.f_bavail.saturating_mul(of.f_frsize),

@@ -24,6 +24,7 @@ pub use rustix::fs::{Gid, Uid};
 
 use super::{
     principals::{Principals, User},
+    prompt,
     status::{NfsError, NfsResult},
 };
 
@@ -75,6 +76,8 @@ pub struct Identities {
     principals: Principals,
     own: ProcessIdentity,
     switching: bool,
+    /// `true` if threads of the runtime may change their identity.
+    any_thread: bool,
 }
 
 /// Identity that the process runs as.
@@ -83,6 +86,23 @@ struct ProcessIdentity {
     uid: Uid,
     gid: Gid,
     groups: Vec<Gid>,
+}
+
+impl ProcessIdentity {
+    /// Makes the calling thread act as the process again.
+    fn restore(&self, changes: IdentityChanges) -> Result<(), Errno> {
+        // The user comes first, as root's user ID brings back its capabilities.
+        if changes.uid {
+            set_thread_res_uid(None, self.uid, None)?;
+        }
+        if changes.gid {
+            set_thread_res_gid(None, self.gid, None)?;
+        }
+        if changes.groups {
+            set_thread_groups(&self.groups)?;
+        }
+        Ok(())
+    }
 }
 
 impl Identities {
@@ -95,7 +115,18 @@ impl Identities {
         let default = |own: u32| if switching { NOBODY } else { own };
         let anonymous =
             (uid.unwrap_or_else(|| default(own.uid.as_raw())), gid.unwrap_or_else(|| default(own.gid.as_raw())));
-        Self { squash, anonymous, principals: Principals::default(), own, switching }
+        Self { squash, anonymous, principals: Principals::default(), own, switching, any_thread: false }
+    }
+
+    /// Sets whether threads of the runtime may act as callers, which is faster. Default `false`: only threads for blocking work
+    /// change their identity.
+    ///
+    /// A process that uses RDMA devices must not set it. The kernel refuses the devices to a thread that has changed its identity
+    /// since they were opened, even if it has restored it.
+    #[must_use]
+    pub fn with_any_thread(mut self, any_thread: bool) -> Self {
+        self.any_thread = any_thread;
+        self
     }
 
     /// Sets the mapping of Kerberos principals to users.
@@ -167,6 +198,21 @@ impl Identities {
         Identity { uid: caller.uid, gid: group(caller.gid), groups: caller.groups.into_iter().map(group).collect() }
     }
 
+    /// Returns `true` if threads of the runtime may perform calls as `who`.
+    pub(super) fn is_prompt(&self, who: &Identity) -> bool {
+        let changes = self.changes(who);
+        self.any_thread || !self.switching || !(changes.uid || changes.gid || changes.groups)
+    }
+
+    /// Returns the parts in which `who` differs from the process. Each takes a system call, and another one to undo it.
+    fn changes(&self, who: &Identity) -> IdentityChanges {
+        IdentityChanges {
+            uid: who.uid != self.own.uid.as_raw(),
+            gid: who.gid != self.own.gid.as_raw(),
+            groups: !self.own.groups.iter().map(|gid| gid.as_raw()).eq(who.groups.iter().copied()),
+        }
+    }
+
     /// Makes the calling thread act as `who` until the result is dropped.
     ///
     /// # Errors
@@ -176,10 +222,13 @@ impl Identities {
             let same = who.uid == self.own.uid.as_raw();
             return if same { Ok(AssumedIdentity(None, PhantomData)) } else { Err(NfsError(Nfsstat3::Acces)) };
         }
+        if !self.is_prompt(who) && !prompt::may_wait() {
+            return Err(NfsError(Nfsstat3::Jukebox));
+        }
+        let changes = self.changes(who);
         // From here on, dropping `assumed` restores the identity, even if a step below fails.
-        let assumed = AssumedIdentity(Some(&self.own), PhantomData);
-        let groups: Vec<Gid> = who.groups.iter().map(|&gid| Gid::from_raw(gid)).collect();
-        set_thread_identity(&groups, Gid::from_raw(who.gid), Uid::from_raw(who.uid)).map_err(|error| {
+        let assumed = AssumedIdentity(Some((&self.own, changes)), PhantomData);
+        set_thread_identity(who, changes).map_err(|error| {
             tracing::error!(?who, %error, "cannot act as the caller");
             NfsError(Nfsstat3::Serverfault)
         })?;
@@ -187,31 +236,47 @@ impl Identities {
     }
 }
 
+/// The parts of a thread's identity in which a caller differs from the server's own.
+#[derive(Debug, Clone, Copy)]
+struct IdentityChanges {
+    uid: bool,
+    gid: bool,
+    groups: bool,
+}
+
+impl IdentityChanges {
+    const ALL: Self = Self { uid: true, gid: true, groups: true };
+}
+
 /// Sets the effective identity of the thread. Groups come first, as only root may set them.
-fn set_thread_identity(groups: &[Gid], gid: Gid, uid: Uid) -> Result<(), Errno> {
-    set_thread_groups(groups)?;
-    set_thread_res_gid(None, gid, None)?;
-    // The real and saved user IDs stay, so that the identity can be restored. With the effective ID of root, the kernel
-    // also removes root's capabilities.
-    set_thread_res_uid(None, uid, None)
+fn set_thread_identity(who: &Identity, changes: IdentityChanges) -> Result<(), Errno> {
+    if changes.groups {
+        let groups: Vec<Gid> = who.groups.iter().map(|&gid| Gid::from_raw(gid)).collect();
+        set_thread_groups(&groups)?;
+    }
+    if changes.gid {
+        set_thread_res_gid(None, Gid::from_raw(who.gid), None)?;
+    }
+    if changes.uid {
+        // The real and saved user IDs stay, so that the identity can be restored. With the effective ID of root, the kernel
+        // also removes root's capabilities.
+        set_thread_res_uid(None, Uid::from_raw(who.uid), None)?;
+    }
+    Ok(())
 }
 
 /// Guard of a thread that acts as another user.
 #[derive(Debug)]
 #[must_use]
 pub struct AssumedIdentity<'a>(
-    Option<&'a ProcessIdentity>,
+    Option<(&'a ProcessIdentity, IdentityChanges)>,
     /* not Send: it concerns this thread */ PhantomData<*const ()>,
 );
 
 impl Drop for AssumedIdentity<'_> {
     fn drop(&mut self) {
-        let Some(own) = self.0 else { return };
-        // The user comes first, as root's user ID brings back its capabilities.
-        let back = set_thread_res_uid(None, own.uid, None)
-            .and_then(|()| set_thread_res_gid(None, own.gid, None))
-            .and_then(|()| set_thread_groups(&own.groups));
-        if let Err(error) = back {
+        let Some((own, changes)) = self.0 else { return };
+        if let Err(error) = own.restore(changes) {
             tracing::error!(%error, "cannot restore the identity of a thread, aborting");
             std::process::abort();
         }
@@ -221,12 +286,10 @@ impl Drop for AssumedIdentity<'_> {
 /// Returns whether this process can act as other users. Tries it on a new thread, which then ends.
 fn can_switch(own: &ProcessIdentity) -> bool {
     let own = own.clone();
-    let nobody = || set_thread_identity(&[], Gid::from_raw(NOBODY), Uid::from_raw(NOBODY));
+    let nobody = Identity { uid: NOBODY, gid: NOBODY, groups: Vec::new() };
     let tried = std::thread::spawn(move || {
-        nobody()?;
-        set_thread_res_uid(None, own.uid, None)?;
-        set_thread_res_gid(None, own.gid, None)?;
-        set_thread_groups(&own.groups)
+        set_thread_identity(&nobody, IdentityChanges::ALL)?;
+        own.restore(IdentityChanges::ALL)
     });
     matches!(tried.join(), Ok(Ok(())))
 }

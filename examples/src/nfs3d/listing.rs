@@ -34,6 +34,7 @@ use super::{
     handle::FileId,
     identity::Identity,
     object::{Object, Stat},
+    prompt,
     status::{NfsError, NfsResult},
 };
 
@@ -41,6 +42,9 @@ use super::{
 const MOST_LISTINGS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 /// Maximum number of entries in all cached listings together. A single listing may exceed it.
 const MOST_ENTRIES: usize = 1 << 20;
+
+/// Size of the largest directory that is read without a blocking thread, in bytes: 400 entries of tmpfs.
+const MOST_PROMPT: u64 = 8000;
 
 /// Reading time beyond which a listing of a changing directory is reused ..
 const SLOW: Duration = Duration::from_millis(10);
@@ -264,6 +268,9 @@ impl Export {
         if cookie != 0 && *verifier != self.cookie_verifier(directory) {
             return Err(NfsError(Nfsstat3::BadCookie));
         }
+        if directory.stat.0.stx_size > MOST_PROMPT && !prompt::may_wait() {
+            return Err(NfsError(Nfsstat3::Jukebox));
+        }
         let acting = self.identities.assume(who)?;
         let file = self.descriptors.reopen(directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
         drop(acting);
@@ -288,7 +295,7 @@ impl Export {
             name_attributes: PostOpAttr::False,
             name_handle: PostOpFh3::False,
         };
-        let _staying = self.tree.lock_for_read();
+        let _staying = self.tree.lock_for_read().ok()?;
         let stat = match entry.cookie {
             CURRENT => directory.stat_now().ok(),
             // Nothing above the root is exported, and clients look up other parents themselves.

@@ -12,6 +12,7 @@
 //! | retransmitted calls | [`service::duplicate_requests`] |
 //! | READ, WRITE, COMMIT | `io`, `write_verifier` |
 //! | ACCESS; FSSTAT, FSINFO, PATHCONF | `access`; `file_system` |
+//! | calls that need no blocking thread | `prompt` |
 //! | errors | [`status`] |
 //!
 //! # Guarantees
@@ -42,6 +43,7 @@ pub mod mount;
 pub mod name;
 mod object;
 pub mod principals;
+mod prompt;
 mod remove;
 mod search;
 pub mod service;

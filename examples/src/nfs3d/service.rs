@@ -1,4 +1,4 @@
-//! The NFS version 3 service. Each procedure runs on a blocking thread with the caller's identity.
+//! The NFS version 3 service. Each procedure runs with the caller's identity, on a blocking thread unless it cannot wait.
 
 use std::{fmt, sync::Arc};
 
@@ -17,7 +17,8 @@ use rpcrdma_specs::nfs3::{
 use super::{
     counters::{Counters, Procedure},
     export::Export,
-    identity::Identity,
+    identity::{Caller, Identity},
+    prompt::{self, CallWork},
 };
 
 /// NFS service for one [`Export`]. Clones share their state.
@@ -51,11 +52,12 @@ impl NfsService {
         &self.counters
     }
 
-    /// Performs a call on a blocking thread. If it panics, the reply is SYSTEM_ERR.
-    async fn run<T, F>(&self, cx: &Context, procedure: Procedure, work: F) -> Result<T, HandlerError>
+    /// Performs a call: without a blocking thread if `kind` permits it and no step has to wait. If it panics, the reply is
+    /// SYSTEM_ERR.
+    async fn run<T, F>(&self, cx: &Context, procedure: Procedure, kind: CallWork, work: F) -> Result<T, HandlerError>
     where
         T: Send + 'static,
-        F: FnOnce(&Export, &Identity) -> T + Send + 'static,
+        F: Fn(&Export, &Identity) -> T + Send + 'static,
     {
         self.counters.called(procedure);
         if !self.export.accepts(cx.credential(), cx.principal()) {
@@ -63,6 +65,13 @@ impl NfsService {
         }
         let caller = self.export.identities().caller(cx.credential(), cx.principal());
         let caller = caller.map_err(HandlerError::Rejected)?;
+        if let Caller::Known(identity) = &caller
+            && self.export.is_prompt(kind)
+            && (kind == CallWork::Inspect || self.export.identities().is_prompt(identity))
+            && let Some(result) = prompt::attempt(|| work(&self.export, identity))
+        {
+            return Ok(result);
+        }
         let export = Arc::clone(&self.export);
         Ok(tokio::task::spawn_blocking(move || work(&export, &export.identities().identity(caller))).await?)
     }
@@ -78,10 +87,10 @@ impl NfsService {
     ) -> Result<T, HandlerError>
     where
         T: Send + 'static,
-        F: FnOnce(&Export) -> T + Send + 'static,
+        F: Fn(&Export) -> T + Send + 'static,
     {
         if self.export.accepts(cx.credential(), cx.principal()) || !self.export.is_root(handle) {
-            return self.run(cx, procedure, |export, _| work(export)).await;
+            return self.run(cx, procedure, CallWork::Inspect, move |export, _| work(export)).await;
         }
         self.counters.called(procedure);
         let export = Arc::clone(&self.export);
@@ -102,24 +111,26 @@ impl NfsV3 for NfsService {
     }
 
     async fn nfsproc3_setattr(&self, cx: &Context, args: Setattr3args) -> Result<Setattr3res, HandlerError> {
-        self.run(cx, Procedure::Setattr, move |export, who| export.setattr(who, &args)).await
+        self.run(cx, Procedure::Setattr, CallWork::Change, move |export, who| export.setattr(who, &args)).await
     }
 
     async fn nfsproc3_lookup(&self, cx: &Context, args: Lookup3args) -> Result<Lookup3res, HandlerError> {
-        self.run(cx, Procedure::Lookup, move |export, who| export.lookup(who, &args)).await
+        self.run(cx, Procedure::Lookup, CallWork::LookUp, move |export, who| export.lookup(who, &args)).await
     }
 
     async fn nfsproc3_access(&self, cx: &Context, args: Access3args) -> Result<Access3res, HandlerError> {
-        self.run(cx, Procedure::Access, move |export, who| export.access(who, &args)).await
+        self.run(cx, Procedure::Access, CallWork::LookUp, move |export, who| export.access(who, &args)).await
     }
 
     async fn nfsproc3_readlink(&self, cx: &Context, args: Readlink3args) -> Result<Readlink3res, HandlerError> {
-        self.run(cx, Procedure::Readlink, move |export, _| export.readlink(&args)).await
+        self.run(cx, Procedure::Readlink, CallWork::Change, move |export, _| export.readlink(&args)).await
     }
 
     async fn nfsproc3_read(&self, cx: &Context, args: Read3args) -> Result<Read3res, HandlerError> {
         let pool = cx.pool().clone();
-        let result = self.run(cx, Procedure::Read, move |export, who| export.read(who, &pool, &args)).await?;
+        let result = self
+            .run(cx, Procedure::Read, CallWork::Transfer, move |export, who| export.read(who, &pool, &args))
+            .await?;
         if let Read3res::Ok(ok) = &result {
             self.counters.read(ok.data.len());
         }
@@ -127,7 +138,8 @@ impl NfsV3 for NfsService {
     }
 
     async fn nfsproc3_write(&self, cx: &Context, args: Write3args) -> Result<Write3res, HandlerError> {
-        let result = self.run(cx, Procedure::Write, move |export, who| export.write(who, &args)).await?;
+        let result =
+            self.run(cx, Procedure::Write, CallWork::Transfer, move |export, who| export.write(who, &args)).await?;
         if let Write3res::Ok(ok) = &result {
             self.counters.written(ok.count as usize);
         }
@@ -135,39 +147,39 @@ impl NfsV3 for NfsService {
     }
 
     async fn nfsproc3_create(&self, cx: &Context, args: Create3args) -> Result<Create3res, HandlerError> {
-        self.run(cx, Procedure::Create, move |export, who| export.create(who, &args)).await
+        self.run(cx, Procedure::Create, CallWork::Change, move |export, who| export.create(who, &args)).await
     }
 
     async fn nfsproc3_mkdir(&self, cx: &Context, args: Mkdir3args) -> Result<Mkdir3res, HandlerError> {
-        self.run(cx, Procedure::Mkdir, move |export, who| export.mkdir(who, &args)).await
+        self.run(cx, Procedure::Mkdir, CallWork::Change, move |export, who| export.mkdir(who, &args)).await
     }
 
     async fn nfsproc3_symlink(&self, cx: &Context, args: Symlink3args) -> Result<Symlink3res, HandlerError> {
-        self.run(cx, Procedure::Symlink, move |export, who| export.symlink(who, &args)).await
+        self.run(cx, Procedure::Symlink, CallWork::Change, move |export, who| export.symlink(who, &args)).await
     }
 
     async fn nfsproc3_mknod(&self, cx: &Context, args: Mknod3args) -> Result<Mknod3res, HandlerError> {
-        self.run(cx, Procedure::Mknod, move |export, who| export.mknod(who, &args)).await
+        self.run(cx, Procedure::Mknod, CallWork::Change, move |export, who| export.mknod(who, &args)).await
     }
 
     async fn nfsproc3_remove(&self, cx: &Context, args: Remove3args) -> Result<Remove3res, HandlerError> {
-        self.run(cx, Procedure::Remove, move |export, who| export.remove(who, &args)).await
+        self.run(cx, Procedure::Remove, CallWork::Change, move |export, who| export.remove(who, &args)).await
     }
 
     async fn nfsproc3_rmdir(&self, cx: &Context, args: Rmdir3args) -> Result<Rmdir3res, HandlerError> {
-        self.run(cx, Procedure::Rmdir, move |export, who| export.rmdir(who, &args)).await
+        self.run(cx, Procedure::Rmdir, CallWork::Change, move |export, who| export.rmdir(who, &args)).await
     }
 
     async fn nfsproc3_rename(&self, cx: &Context, args: Rename3args) -> Result<Rename3res, HandlerError> {
-        self.run(cx, Procedure::Rename, move |export, who| export.rename(who, &args)).await
+        self.run(cx, Procedure::Rename, CallWork::Change, move |export, who| export.rename(who, &args)).await
     }
 
     async fn nfsproc3_link(&self, cx: &Context, args: Link3args) -> Result<Link3res, HandlerError> {
-        self.run(cx, Procedure::Link, move |export, who| export.link(who, &args)).await
+        self.run(cx, Procedure::Link, CallWork::Change, move |export, who| export.link(who, &args)).await
     }
 
     async fn nfsproc3_readdir(&self, cx: &Context, args: Readdir3args) -> Result<Readdir3res, HandlerError> {
-        self.run(cx, Procedure::Readdir, move |export, who| export.readdir(who, &args)).await
+        self.run(cx, Procedure::Readdir, CallWork::Change, move |export, who| export.readdir(who, &args)).await
     }
 
     async fn nfsproc3_readdirplus(
@@ -175,11 +187,11 @@ impl NfsV3 for NfsService {
         cx: &Context,
         args: Readdirplus3args,
     ) -> Result<Readdirplus3res, HandlerError> {
-        self.run(cx, Procedure::Readdirplus, move |export, who| export.readdirplus(who, &args)).await
+        self.run(cx, Procedure::Readdirplus, CallWork::Change, move |export, who| export.readdirplus(who, &args)).await
     }
 
     async fn nfsproc3_fsstat(&self, cx: &Context, args: Fsstat3args) -> Result<Fsstat3res, HandlerError> {
-        self.run(cx, Procedure::Fsstat, move |export, _| export.fsstat(&args)).await
+        self.run(cx, Procedure::Fsstat, CallWork::Inspect, move |export, _| export.fsstat(&args)).await
     }
 
     async fn nfsproc3_fsinfo(&self, cx: &Context, args: Fsinfo3args) -> Result<Fsinfo3res, HandlerError> {
@@ -188,10 +200,10 @@ impl NfsV3 for NfsService {
     }
 
     async fn nfsproc3_pathconf(&self, cx: &Context, args: Pathconf3args) -> Result<Pathconf3res, HandlerError> {
-        self.run(cx, Procedure::Pathconf, move |export, _| export.pathconf(&args)).await
+        self.run(cx, Procedure::Pathconf, CallWork::Inspect, move |export, _| export.pathconf(&args)).await
     }
 
     async fn nfsproc3_commit(&self, cx: &Context, args: Commit3args) -> Result<Commit3res, HandlerError> {
-        self.run(cx, Procedure::Commit, move |export, _| export.commit(&args)).await
+        self.run(cx, Procedure::Commit, CallWork::Transfer, move |export, _| export.commit(&args)).await
     }
 }

@@ -16,6 +16,7 @@ use super::{
     object::Object,
     status::{NfsError, NfsResult},
 };
+use crate::nfs3::no_changes;
 
 impl Export {
     /// Performs SETATTR.
@@ -50,6 +51,9 @@ impl Export {
     /// Sets the attributes of `new` as `who`, in this order: size, owner and group, mode, times. The system may clear
     /// mode bits when size or owner change. If one attribute is refused, those before it remain set.
     pub(super) fn set(&self, who: &Identity, object: &Object, new: &Sattr3) -> NfsResult<()> {
+        if *new == no_changes() {
+            return Ok(());
+        }
         if let SetSize3::True(size) = new.size {
             self.set_size(who, object, size)?;
         }
@@ -129,7 +133,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::nfs3::no_changes;
 
     #[test]
     fn special_nanoseconds_are_rejected() {

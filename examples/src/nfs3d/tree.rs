@@ -12,9 +12,9 @@
 //! Names are changed under [`Tree::changing`], so that no call comes between a rename and its record.
 
 use std::{
-    ffi::CString,
+    ffi::{CStr, CString},
     num::NonZeroUsize,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError},
 };
 
 use lru::LruCache;
@@ -29,6 +29,7 @@ use super::{
     handle::FileId,
     name::FileName,
     object::{Object, Stat},
+    prompt::{self, FileSystemSpeed},
     search::Search,
     status::{NfsError, NfsResult},
 };
@@ -64,6 +65,7 @@ pub(super) struct Tree {
     root: Object,
     /// `true` if inodes are also identified by their creation times.
     births: bool,
+    speed: FileSystemSpeed,
     places: Mutex<LruCache<u64, Vec<DirectoryPlace>>>,
     removed: Mutex<LruCache<FileId, ()>>,
     /// Write-locked while names change, and read-locked while recorded places are turned into paths and walked.
@@ -74,14 +76,15 @@ pub(super) struct Tree {
 impl Tree {
     /// Creates the tree beneath an open directory.
     pub(super) fn new(root: OwnedFd) -> Result<Self, Errno> {
+        let file_system = rustix::fs::fstatfs(&root)?.f_type as u64;
         // On overlayfs, an inode's creation time changes with the first write.
-        const OVERLAY: u64 = 0x794c_7630;
-        let births = rustix::fs::fstatfs(&root)?.f_type as u64 != OVERLAY;
+        let births = file_system != magic::OVERLAY;
         let stat = Stat::of(&root)?;
         let id = FileId { ino: stat.0.stx_ino, born: if births { stat.created() } else { 0 } };
-        let tree = Self {
+        let mut tree = Self {
             root: Object { id, fd: Arc::new(root), stat },
             births,
+            speed: speed(file_system),
             places: Mutex::new(LruCache::new(MOST_NOTES)),
             removed: Mutex::new(LruCache::new(MOST_REMOVED)),
             names: RwLock::default(),
@@ -89,11 +92,21 @@ impl Tree {
         };
         // Fail at startup if the kernel lacks openat2, not in every call.
         tree.walk(b".")?;
+        let cached = || rustix::fs::openat2(&tree.root, c".", HELD, Mode::empty(), CONFINED | ResolveFlags::CACHED);
+        // RESOLVE_CACHED requires Linux 5.12.
+        if tree.speed == FileSystemSpeed::Cached && cached().is_err() {
+            tree.speed = FileSystemSpeed::Slow;
+        }
         Ok(tree)
     }
 
     pub(super) fn root(&self) -> &Object {
         &self.root
+    }
+
+    /// Returns which calls do not wait.
+    pub(super) fn speed(&self) -> FileSystemSpeed {
+        self.speed
     }
 
     pub(super) fn search(&self) -> &Search {
@@ -126,6 +139,9 @@ impl Tree {
         if lock(&self.removed).contains(&id) {
             return Err(NfsError(Nfsstat3::Stale));
         }
+        if !prompt::may_wait() {
+            return Err(NfsError(Nfsstat3::Jukebox));
+        }
         Search::run(self, id, || self.by_notes(id))
     }
 
@@ -134,7 +150,7 @@ impl Tree {
         if directory.id == self.root.id {
             return self.find(self.root.id);
         }
-        let _names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        let _names = self.lock_for_read()?;
         for mut path in self.paths(directory.id.ino) {
             let Ok(found) = self.walk(&path) else { continue };
             if self.object(found)?.id != directory.id {
@@ -151,13 +167,14 @@ impl Tree {
     /// # Errors
     /// Returns system errors. Returns NFS3ERR_ACCES for a mount point, as other file systems are not exported.
     pub(super) fn enter(&self, directory: &Object, name: &FileName) -> NfsResult<Object> {
-        let _staying = self.lock_for_read();
+        let _staying = self.lock_for_read()?;
         self.enter_while_changing(directory, name)
     }
 
     /// Does the same for a caller that holds [`lock_for_change`](Self::lock_for_change).
     pub(super) fn enter_while_changing(&self, directory: &Object, name: &FileName) -> NfsResult<Object> {
-        let fd = rustix::fs::openat2(directory, name.as_c_str(), HELD, Mode::empty(), CONFINED)
+        let fd = self
+            .open_confined(directory.as_fd(), name.as_c_str())
             .map_err(|error| if error == Errno::XDEV { NfsError(Nfsstat3::Acces) } else { error.into() })?;
         let object = self.object(fd)?;
         self.record_place(object.id.ino, directory.id.ino, name.as_bytes());
@@ -206,13 +223,26 @@ impl Tree {
 
     /// Locks the names against changes. Hold the guard from before reading a name until its place is recorded.
     /// Otherwise an outdated place could replace the one recorded by a rename.
-    pub(super) fn lock_for_read(&self) -> RwLockReadGuard<'_, ()> {
-        self.names.read().unwrap_or_else(PoisonError::into_inner)
+    ///
+    /// # Errors
+    /// Fails in an attempt to answer a call promptly, if a change on a device holds the lock.
+    pub(super) fn lock_for_read(&self) -> NfsResult<RwLockReadGuard<'_, ()>> {
+        if !(self.speed == FileSystemSpeed::Cached && prompt::is_attempt()) {
+            return Ok(self.names.read().unwrap_or_else(PoisonError::into_inner));
+        }
+        match self.names.try_read() {
+            Ok(guard) => Ok(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                prompt::may_wait();
+                Err(NfsError(Nfsstat3::Jukebox))
+            }
+        }
     }
 
     /// Returns the file at the first recorded place that is still valid.
     fn by_notes(&self, id: FileId) -> NfsResult<Option<Object>> {
-        let _names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        let _names = self.lock_for_read()?;
         for path in self.paths(id.ino) {
             match self.walk(&path) {
                 Ok(fd) => {
@@ -267,13 +297,43 @@ impl Tree {
             let (piece, more) = rest.split_at(piece);
             let base: BorrowedFd<'_> = from.as_ref().map_or(self.root.fd.as_fd(), AsFd::as_fd);
             let piece = CString::new(piece).map_err(|_| Errno::INVAL)?;
-            let found = rustix::fs::openat2(base, &piece, HELD, Mode::empty(), CONFINED)?;
+            let found = self.open_confined(base, &piece)?;
             match more {
                 [] => return Ok(found),
                 more => rest = &more[1..],
             }
             from = Some(found);
         }
+    }
+
+    /// Opens a path beneath `base`, without opening its inode.
+    fn open_confined(&self, base: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno> {
+        let must_be_cached = self.speed == FileSystemSpeed::Cached && prompt::is_attempt();
+        let cached = if must_be_cached { ResolveFlags::CACHED } else { ResolveFlags::empty() };
+        let opened = rustix::fs::openat2(base, path, HELD, Mode::empty(), CONFINED | cached);
+        // The error that RESOLVE_CACHED returns if a name is not in the cache.
+        if must_be_cached && matches!(opened, Err(Errno::AGAIN)) {
+            prompt::may_wait();
+        }
+        opened
+    }
+}
+
+/// File systems, by the `f_type` of statfs(2).
+mod magic {
+    pub(super) const OVERLAY: u64 = 0x794c_7630;
+    /// In memory: tmpfs.
+    pub(super) const MEMORY: u64 = 0x0102_1994;
+    /// On local devices: ext2 to ext4, XFS, Btrfs, F2FS. The status of an inode in memory is read without I/O.
+    pub(super) const LOCAL: [u64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
+}
+
+fn speed(file_system: u64) -> FileSystemSpeed {
+    match file_system {
+        magic::MEMORY => FileSystemSpeed::Memory,
+        local if magic::LOCAL.contains(&local) => FileSystemSpeed::Cached,
+        // A file system on the network may have to ask its server.
+        _ => FileSystemSpeed::Slow,
     }
 }
 

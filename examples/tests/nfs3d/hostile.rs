@@ -97,7 +97,11 @@ async fn forged_handles_are_refused() {
 
 #[tokio::test]
 async fn symbolic_links_are_not_followed_by_the_server() {
-    let served = Served::new().await;
+    follows_no_symbolic_links(Served::new().await).await;
+    follows_no_symbolic_links(Served::in_memory().await).await;
+}
+
+async fn follows_no_symbolic_links(served: Served) {
     let outside = served.folder.path().join("outside");
     fs::create_dir(&outside).unwrap();
     fs::write(outside.join("secret"), "secret").unwrap();
@@ -124,7 +128,11 @@ async fn symbolic_links_are_not_followed_by_the_server() {
 
 #[tokio::test]
 async fn files_moved_out_of_the_export_are_inaccessible() {
-    let served = Served::new().await;
+    loses_files_moved_out(Served::new().await).await;
+    loses_files_moved_out(Served::in_memory().await).await;
+}
+
+async fn loses_files_moved_out(served: Served) {
     let nfs = served.client().await;
     let d = nfs.folder(&nfs.root, "d").await;
     let a = nfs.file(&d, "a").await;

@@ -4,13 +4,14 @@
 use std::{
     fs,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    sync::Arc,
 };
 
 use rpcrdma::rpc::Credential;
 use rpcrdma_examples::nfs3d::identity::{Identities, NOBODY, Squash};
 use rpcrdma_specs::nfs3::*;
 
-use crate::support::{Nfs, Served, at, mode, nothing, own_uid};
+use crate::support::{Nfs, Served, at, mode, nothing, own_uid, prepared};
 
 /// Returns whether the tests run with the privilege to act as other users.
 fn enforced() -> bool {
@@ -23,7 +24,24 @@ async fn user(served: &Served, uid: u32, gid: u32, gids: &[u32]) -> Nfs {
 
 #[tokio::test]
 async fn files_are_created_and_opened_as_the_caller() {
-    let served = Served::new().await;
+    created_and_opened_as_the_caller(Served::new().await).await;
+}
+
+/// The same calls, most of which need no blocking thread.
+#[tokio::test]
+async fn files_in_memory_are_created_and_opened_as_the_caller() {
+    created_and_opened_as_the_caller(Served::in_memory().await).await;
+}
+
+/// The same, with all calls on blocking threads.
+#[tokio::test]
+async fn files_are_created_and_opened_by_blocking_threads() {
+    let folder = prepared(tempfile::TempDir::new().unwrap());
+    let identities = Identities::new(Squash::None, None, None);
+    created_and_opened_as_the_caller(Served::acting(Arc::new(folder), identities).await).await;
+}
+
+async fn created_and_opened_as_the_caller(served: Served) {
     fs::set_permissions(&served.root, fs::Permissions::from_mode(0o777)).unwrap();
     let uid = own_uid() + 1000;
     let caller = user(&served, uid, 1001, &[1002]).await;
@@ -147,18 +165,20 @@ async fn identities_do_not_mix() {
     if !enforced() {
         return;
     }
-    let served = Served::new().await;
+    for served in [Served::new().await, Served::in_memory().await] {
+        do_not_mix(&served).await;
+    }
+}
+
+async fn do_not_mix(served: &Served) {
     fs::set_permissions(&served.root, fs::Permissions::from_mode(0o777)).unwrap();
-    let users = (1..9).map(|nth| {
-        let served = &served;
-        async move {
-            let caller = user(served, 2000 + nth, 3000 + nth, &[]).await;
-            for file in 0..40 {
-                let how = Createhow3::Guarded(mode(0o600));
-                let (handle, made) = caller.create(&caller.root, format!("{nth}-{file}"), how).await.unwrap();
-                assert_eq!((made.uid, made.gid), (2000 + nth, 3000 + nth));
-                caller.write(&handle, 0, b"x", StableHow::Unstable).await.unwrap();
-            }
+    let users = (1..9).map(|nth| async move {
+        let caller = user(served, 2000 + nth, 3000 + nth, &[]).await;
+        for file in 0..40 {
+            let how = Createhow3::Guarded(mode(0o600));
+            let (handle, made) = caller.create(&caller.root, format!("{nth}-{file}"), how).await.unwrap();
+            assert_eq!((made.uid, made.gid), (2000 + nth, 3000 + nth));
+            caller.write(&handle, 0, b"x", StableHow::Unstable).await.unwrap();
         }
     });
     futures_util::future::join_all(users).await;

@@ -59,19 +59,29 @@ impl Served {
         Self::with(Squash::None).await
     }
 
+    /// Serves a directory on a file system in memory, where there is one.
+    pub(crate) async fn in_memory() -> Self {
+        match TempDir::new_in("/dev/shm") {
+            Ok(folder) => Self::of(Arc::new(prepared(folder)), Squash::None).await,
+            Err(_) => Self::new().await,
+        }
+    }
+
     pub(crate) async fn with(squash: Squash) -> Self {
-        let folder = TempDir::new().unwrap();
-        // Set the mode explicitly: a server in this process may have cleared the umask.
-        fs::create_dir(folder.path().join("root")).unwrap();
-        fs::set_permissions(folder.path().join("root"), fs::Permissions::from_mode(0o755)).unwrap();
-        Self::of(Arc::new(folder), squash).await
+        Self::of(Arc::new(prepared(TempDir::new().unwrap())), squash).await
     }
 
     /// Serves `root` in `folder`, with the key stored there.
     pub(crate) async fn of(folder: Arc<TempDir>, squash: Squash) -> Self {
+        // These servers use no RDMA devices.
+        Self::acting(folder, Identities::new(squash, None, None).with_any_thread(true)).await
+    }
+
+    /// Does the same with another policy.
+    pub(crate) async fn acting(folder: Arc<TempDir>, identities: Identities) -> Self {
         let root = folder.path().join("root").canonicalize().unwrap();
         let secret = Secret::keep_in(&folder.path().join("state")).unwrap();
-        let export = Arc::new(Export::open(&root, &secret, Identities::new(squash, None, None)).unwrap());
+        let export = Arc::new(Export::open(&root, &secret, identities).unwrap());
         let service = NfsService::new(Arc::clone(&export));
         let nfs = Server::builder()
             .service(NfsV3Server::new(service.clone()))
@@ -113,6 +123,14 @@ impl Served {
         };
         Nfs { client: NfsV3Client::new(channel(url, &credential).await), root: NfsFh3 { data: ok.fhandle.0 } }
     }
+}
+
+/// Creates the directory to serve in `folder`.
+pub(crate) fn prepared(folder: TempDir) -> TempDir {
+    // Set the mode explicitly: a server in this process may have cleared the umask.
+    fs::create_dir(folder.path().join("root")).unwrap();
+    fs::set_permissions(folder.path().join("root"), fs::Permissions::from_mode(0o755)).unwrap();
+    folder
 }
 
 async fn channel(url: &str, credential: &Credential) -> Channel {

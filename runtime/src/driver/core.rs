@@ -1,6 +1,7 @@
 //! The engine and the I/O of one connection, and the loop that drives them.
 
 use std::{
+    pin::pin,
     sync::Arc,
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
@@ -24,6 +25,8 @@ use crate::{
 
 /// Number of rounds of the loop before it yields to other tasks of the runtime.
 const MAX_ROUNDS: usize = 32;
+/// Time of busy polling before it yields to other tasks of the runtime. A round trip between idle processes usually takes less.
+const BUSY_SLICE: Duration = Duration::from_micros(50);
 
 /// The configuration of a driver.
 #[derive(Debug, Clone, Copy, Default)]
@@ -183,9 +186,11 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             };
             if polled.is_pending() && !self.io.has_input(&self.engine) && self.commands.is_empty() {
                 self.publish();
-                self.arm(now, cx.waker());
-                self.engine.memory().wait(cx.waker());
-                return Poll::Pending;
+                if !self.busy_poll(cx, &run) {
+                    self.arm(now, cx.waker());
+                    self.engine.memory().wait(cx.waker());
+                    return Poll::Pending;
+                }
             }
             self.last_active = now;
             self.has_work = true;
@@ -194,6 +199,30 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         self.due = self.earliest_deadline();
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Polls the I/O without waiting, as long as it asks for that. Returns `true` if there is input, or a command.
+    fn busy_poll(&mut self, cx: &mut Context<'_>, run: &PollState) -> bool {
+        if !self.io.is_busy_polling() {
+            return false;
+        }
+        let begun = Instant::now();
+        while !run.has_woken_others && begun.elapsed() < BUSY_SLICE {
+            if self.io.poll(&mut self.engine, cx, false).is_ready()
+                || self.io.has_input(&self.engine)
+                || self.port.has_commands()
+            {
+                return true;
+            }
+            if !self.io.is_busy_polling() {
+                return false;
+            }
+            std::hint::spin_loop();
+        }
+        // Let other tasks run first, then continue. A waker that is woken directly would delay the future of `block_on`, which tokio
+        // polls once for many polls of tasks.
+        let _ = pin!(tokio::task::yield_now()).poll(cx);
+        false
     }
 
     /// Returns the earliest deadline: the engine's, or the idle timeout.

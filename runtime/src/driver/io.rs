@@ -26,6 +26,11 @@ pub(crate) trait EngineIo: Send + 'static {
         true
     }
 
+    /// Returns `true` if [`poll`](Self::poll) should be called again without waiting, to receive input as soon as it arrives.
+    fn is_busy_polling(&self) -> bool {
+        false
+    }
+
     /// Returns `true` if input has arrived that the engine has not handled.
     fn has_input(&self, engine: &Self::Engine) -> bool;
 
@@ -60,6 +65,10 @@ impl<Q: QueuePair> EngineIo for RdmaIo<Q> {
 
     fn needs_poll(&self, _engine: &Connection) -> bool {
         self.queue_pair.needs_poll()
+    }
+
+    fn is_busy_polling(&self) -> bool {
+        self.queue_pair.is_busy_polling()
     }
 
     fn has_input(&self, _engine: &Connection) -> bool {

@@ -118,6 +118,11 @@ impl DriverPort {
         self.holders.load(Ordering::Relaxed) > 0
     }
 
+    /// Returns `true` if commands may be queued.
+    pub(super) fn has_commands(&self) -> bool {
+        self.has_commands.load(Ordering::Acquire)
+    }
+
     /// Sets the waker of the driver's task. Called at its first poll.
     pub(super) fn set_task(&self, waker: &Waker) {
         self.task.get_or_init(|| waker.clone());

@@ -324,6 +324,15 @@ pub trait QueuePair: Send + Unpin + 'static {
     /// this call.
     fn set_busy_poll(&mut self, _may: bool) {}
 
+    /// Returns `true` if [`poll`](Self::poll) should be called again without waiting for its waker, because an event is expected
+    /// soon.
+    ///
+    /// A provider whose `poll` does not busy-poll itself uses this, so that callers can look for other work between polls. Callers
+    /// may ignore it.
+    fn is_busy_polling(&self) -> bool {
+        false
+    }
+
     /// Closes the connection in an orderly way after all posted requests have been sent. Completions, and finally
     /// [`Completion::Disconnected`], are still reported by [`poll`](Self::poll).
     fn disconnect(&mut self);

@@ -33,7 +33,7 @@ impl fmt::Display for Transport {
 }
 
 fn iwarp_config(url: &Url) -> IwarpConfig {
-    IwarpConfig { crc: url.crc(), local: url.local(), ..IwarpConfig::default() }
+    IwarpConfig { crc: url.crc(), local: url.local(), busy_poll: url.busy_poll(), ..IwarpConfig::default() }
 }
 
 /// Returns the connector for an `iwarp://` URL.

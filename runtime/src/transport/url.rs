@@ -102,7 +102,7 @@ pub struct UnknownTlsPolicy(String);
 /// | option | scheme | meaning |
 /// | --- | --- | --- |
 /// | `crc=on`, `crc=off` | `iwarp` | Requests the CRC of RFC 5044, or not. Default `on` |
-/// | `busy=MICROSECONDS` | `rdma` | Time to poll for completions before waiting for an event, at most 1000000. Default 0 |
+/// | `busy=MICROSECONDS` | `iwarp`, `rdma` | Time to poll the socket or the device before waiting for an event, at most 1000000. Default 0 |
 /// | `version=1`, `version=2` | `iwarp`, `rdma` | The only version of RPC-over-RDMA that a client offers. Default: both |
 /// | `local=ADDRESS` | all | The local IP address of a client, without a port. It selects the network interface or RDMA device. An IPv6 address has no brackets. Servers ignore it. Default: chosen by the system |
 /// | `tls=off`, `tls=opportunistic`, `tls=required` | `tcp` | The [policy](TlsPolicy) for TLS, in place of that of the TLS configuration. All but `off` need the feature `tls` |
@@ -166,7 +166,7 @@ pub enum UrlError {
     },
     /// The scheme does not have this option, or the option does not have this value.
     #[error(
-        "`{url}` has the unknown option `{option}`, expected crc=on|off (iwarp), busy=MICROSECONDS (rdma), version=1|2 (both), \
+        "`{url}` has the unknown option `{option}`, expected crc=on|off (iwarp), busy=MICROSECONDS and version=1|2 (iwarp, rdma), \
          local=ADDRESS (all), tls=off|opportunistic|required (tcp)"
     )]
     UnknownOption {
@@ -228,7 +228,7 @@ impl Url {
         self.crc
     }
 
-    /// Returns the time to poll for completions before waiting for an event: the option `busy=MICROSECONDS` of `rdma`.
+    /// Returns the time to poll the socket or the device before waiting for an event (`busy=MICROSECONDS`). Zero without the option.
     #[must_use]
     pub fn busy_poll(&self) -> Duration {
         self.busy_poll
@@ -334,11 +334,6 @@ impl FromStr for Url {
                     parsed.crc = false;
                     true
                 }
-                #[cfg(feature = "_verbs")]
-                (Scheme::Rdma, Some(("busy", microseconds))) => {
-                    parsed.busy_poll = Duration::from_micros(microseconds.parse().unwrap_or(u64::MAX));
-                    parsed.busy_poll <= Duration::from_secs(1)
-                }
                 (Scheme::Tcp, Some(("tls", policy))) => {
                     parsed.tls = policy.parse().ok();
                     if !cfg!(feature = "tls") && parsed.tls.is_some_and(|policy| policy != TlsPolicy::Off) {
@@ -347,6 +342,10 @@ impl FromStr for Url {
                     parsed.tls.is_some()
                 }
                 (Scheme::Tcp, _) => false,
+                (_, Some(("busy", microseconds))) => {
+                    parsed.busy_poll = Duration::from_micros(microseconds.parse().unwrap_or(u64::MAX));
+                    parsed.busy_poll <= Duration::from_secs(1)
+                }
                 (_, Some(("version", version @ ("1" | "2")))) => {
                     parsed.version = version.parse().ok();
                     true
@@ -452,6 +451,18 @@ mod tests {
         }
     }
 
+    #[test]
+    fn busy_polling() {
+        for (text, microseconds) in [
+            ("iwarp://host:1", 0),
+            ("iwarp://host:1?busy=50", 50),
+            ("iwarp://host:1?crc=off&busy=1000000&version=2", 1_000_000),
+        ] {
+            let url: Url = text.parse().unwrap();
+            assert_eq!((url.busy_poll().as_micros(), url.to_string().as_str()), (microseconds, text));
+        }
+    }
+
     #[cfg(feature = "_verbs")]
     #[test]
     fn rdma() {
@@ -470,6 +481,10 @@ mod tests {
             ("rdma://host:1", "verbs are not part of this build"),
             #[cfg(feature = "_verbs")]
             ("rdma://host:1?busy=1000001", "busy=MICROSECONDS"),
+            ("iwarp://host:1?busy=1000001", "busy=MICROSECONDS"),
+            ("iwarp://host:1?busy=", "busy=MICROSECONDS"),
+            ("iwarp://host:1?busy=-1", "busy=MICROSECONDS"),
+            ("tcp://host:1?busy=50", "(iwarp, rdma)"),
             #[cfg(feature = "_verbs")]
             ("rdma://host:1?crc=off", "crc=on|off (iwarp)"),
             ("quic://host:1", "built in: iwarp"),

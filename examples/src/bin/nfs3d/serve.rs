@@ -115,7 +115,8 @@ fn open(cli: &Cli) -> anyhow::Result<Export> {
         (true, _) => Squash::None,
         _ => Squash::Root,
     };
-    let mut identities = Identities::new(squash, cli.anon_uid, cli.anon_gid);
+    let uses_devices = cli.listen.iter().any(|url| url.starts_with("rdma:"));
+    let mut identities = Identities::new(squash, cli.anon_uid, cli.anon_gid).with_any_thread(!uses_devices);
     if let Some(file) = &cli.principals {
         let failed = || format!("cannot use the principals in {}", file.display());
         let text = fs::read_to_string(file).with_context(failed)?;

@@ -1,9 +1,9 @@
 //! The byte stream of a connection: a TCP socket, or a substitute in tests and fuzzers.
 
 use std::{
-    io::{self, IoSlice, IoSliceMut, Read},
+    io::{self, ErrorKind, IoSlice, IoSliceMut, Read},
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use socket2::SockRef;
@@ -24,31 +24,68 @@ pub(crate) trait ByteStream {
     fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
-impl ByteStream for TcpStream {
+/// A connected TCP socket.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    stream: TcpStream,
+    /// Reads even if the runtime has reported no data. The runtime learns of data only when it asks the system for events, which
+    /// it does when it has nothing else to do.
+    reads_unprompted: bool,
+}
+
+impl Socket {
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        Self { stream, reads_unprompted: false }
+    }
+
+    /// Sets whether the socket is read even if the runtime has reported no data.
+    pub(crate) fn set_reads_unprompted(&mut self, reads_unprompted: bool) {
+        self.reads_unprompted = reads_unprompted;
+    }
+}
+
+/// Reads without waiting.
+fn read(stream: &TcpStream, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    let socket = SockRef::from(stream);
+    // The system call for one buffer is cheaper than the vectored one.
+    match into {
+        [only] => (&*socket).read(only),
+        several => (&*socket).read_vectored(several),
+    }
+}
+
+impl ByteStream for Socket {
     fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [IoSliceMut<'_>]) -> Poll<io::Result<usize>> {
         let wanted: usize = into.iter().map(|slice| slice.len()).sum();
         loop {
-            ready!(self.poll_read_ready(cx))?;
+            match self.stream.poll_read_ready(cx) {
+                Poll::Ready(ready) => ready?,
+                Poll::Pending if self.reads_unprompted => {
+                    return match read(&self.stream, into) {
+                        // The waker is registered.
+                        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                            Poll::Pending
+                        }
+                        result => Poll::Ready(result),
+                    };
+                }
+                Poll::Pending => return Poll::Pending,
+            }
             let mut short = None;
-            let result = self.try_io(Interest::READABLE, || {
-                let socket = SockRef::from(&*self);
-                // The system call for one buffer is cheaper than the vectored one.
-                let got = match &mut *into {
-                    [only] => (&*socket).read(only)?,
-                    several => (&*socket).read_vectored(several)?,
-                };
+            let result = self.stream.try_io(Interest::READABLE, || {
+                let got = read(&self.stream, into)?;
                 // With edge-triggered readiness, a short read has drained the socket. `try_io` clears the readiness when it sees
                 // `WouldBlock`, which saves a system call that would find nothing.
                 if cfg!(target_os = "linux") && 0 < got && got < wanted {
                     short = Some(got);
-                    return Err(io::ErrorKind::WouldBlock.into());
+                    return Err(ErrorKind::WouldBlock.into());
                 }
                 Ok(got)
             });
             match (short, result) {
                 (Some(got), _) => return Poll::Ready(Ok(got)),
-                (None, Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
-                (None, Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                (None, Err(error)) if error.kind() == ErrorKind::WouldBlock => {}
+                (None, Err(error)) if error.kind() == ErrorKind::Interrupted => {}
                 (None, result) => return Poll::Ready(result),
             }
         }
@@ -56,12 +93,12 @@ impl ByteStream for TcpStream {
 
     fn poll_write(&mut self, cx: &mut Context<'_>, from: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         match from {
-            [only] => Pin::new(self).poll_write(cx, only),
-            several => Pin::new(self).poll_write_vectored(cx, several),
+            [only] => Pin::new(&mut self.stream).poll_write(cx, only),
+            several => Pin::new(&mut self.stream).poll_write_vectored(cx, several),
         }
     }
 
     fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        AsyncWrite::poll_shutdown(Pin::new(self), cx)
+        AsyncWrite::poll_shutdown(Pin::new(&mut self.stream), cx)
     }
 }

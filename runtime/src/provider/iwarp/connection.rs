@@ -13,7 +13,10 @@ use tokio::{
     time::{Instant, Sleep, sleep},
 };
 
-use super::endpoint::{Endpoint, EndpointPhase, IoProgress, NegotiatedParams};
+use super::{
+    byte_stream::Socket,
+    endpoint::{Endpoint, EndpointPhase, IoProgress, NegotiatedParams},
+};
 use crate::provider::{
     Access, Completion, DisconnectReason, QueuePair, Region, RegisterError, RegisterableMemory, WorkRequest,
     first_message_nudge::PeerActivity,
@@ -31,7 +34,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// without sending posted requests.
 pub struct IwarpQueuePair {
     endpoint: Endpoint,
-    link: Option<TcpStream>,
+    link: Option<Socket>,
     /// The timer of [`LINGER`], which runs while the connection is closing.
     limit: Option<Pin<Box<Sleep>>>,
     /// The time at which the closing connection is aborted despite progress.
@@ -41,19 +44,43 @@ pub struct IwarpQueuePair {
     silence: PeerActivity,
     /// The last poll has registered its waker for everything that can happen, and no request was posted since.
     is_settled: bool,
+    /// The time after the last activity for which the socket is polled without waiting.
+    busy_poll: Duration,
+    /// The time of the last activity, and the number of bytes moved until then. Only kept for busy polling.
+    last_active: Instant,
+    moved: u64,
 }
 
 impl IwarpQueuePair {
-    pub(super) fn new(link: TcpStream, agreement: NegotiatedParams) -> Self {
+    pub(super) fn new(link: TcpStream, agreement: NegotiatedParams, busy_poll: Duration) -> Self {
         let silence = PeerActivity::new(agreement.initiator);
         Self {
             endpoint: Endpoint::new(agreement),
-            link: Some(link),
+            link: Some(Socket::new(link)),
             limit: None,
             ends: None,
             progress: 0,
             silence,
             is_settled: false,
+            busy_poll,
+            last_active: Instant::now(),
+            moved: 0,
+        }
+    }
+
+    /// Prepares the socket for busy polling.
+    fn begin_busy_poll(&mut self) {
+        let is_busy_polling = self.is_busy_polling();
+        if let Some(link) = &mut self.link {
+            link.set_reads_unprompted(is_busy_polling);
+        }
+    }
+
+    /// Records activity, which extends busy polling.
+    fn end_busy_poll(&mut self) {
+        let moved = self.endpoint.received.wrapping_add(self.endpoint.output.written());
+        if moved != self.moved {
+            (self.moved, self.last_active) = (moved, Instant::now());
         }
     }
 
@@ -97,6 +124,9 @@ impl QueuePair for IwarpQueuePair {
 
     fn poll(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()> {
         let mut io = IoProgress::Idle;
+        if !self.busy_poll.is_zero() {
+            self.begin_busy_poll();
+        }
         if let Some(link) = &mut self.link {
             io = self.endpoint.poll_io(cx, link);
             if self.silence.poll(cx, self.endpoint.has_sent(), self.endpoint.has_received()) {
@@ -109,6 +139,9 @@ impl QueuePair for IwarpQueuePair {
             if self.endpoint.is_closed() {
                 (self.link, self.limit) = (None, None);
             }
+        }
+        if !self.busy_poll.is_zero() {
+            self.end_busy_poll();
         }
         self.is_settled = io == IoProgress::Idle && self.endpoint.phase == EndpointPhase::Open;
         let done = self.endpoint.completions();
@@ -124,6 +157,12 @@ impl QueuePair for IwarpQueuePair {
 
     fn needs_poll(&self) -> bool {
         !self.is_settled
+    }
+
+    fn is_busy_polling(&self) -> bool {
+        !self.busy_poll.is_zero()
+            && self.endpoint.phase == EndpointPhase::Open
+            && self.last_active.elapsed() < self.busy_poll
     }
 
     fn disconnect(&mut self) {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use super::{
     byte_stream::ByteStream,
-    input::{InboundSegment, StagingBuffer},
+    input::{Gaps, InboundSegment, StagingBuffer},
     mpa::fpdu,
     output::SendBatch,
     rdmap::{
@@ -133,6 +133,10 @@ pub(crate) struct Endpoint {
     // Incoming.
     pub(super) input: StagingBuffer,
     pub(super) segment: Option<InboundSegment>,
+    /// Number of RDMA Writes in a row that have filled their memory to its end.
+    pub(super) filling_writes: u8,
+    /// Bytes read between the payloads of expected segments.
+    pub(super) gaps: Gaps,
     pub(super) arriving: Option<IncomingSend>,
     pub(super) receives: usize,
     pub(super) receive_size: usize,
@@ -184,6 +188,8 @@ impl Endpoint {
             broken: None,
             input: StagingBuffer::new(agreement.use_crc),
             segment: None,
+            filling_writes: 0,
+            gaps: Gaps::default(),
             arriving: None,
             receives: agreement.receive_count,
             receive_size: agreement.receive_size,

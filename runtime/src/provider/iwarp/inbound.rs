@@ -21,6 +21,7 @@ use super::{
         Opcode, READ_REQUEST, ReadRequest, VERSION as RDMAP_VERSION,
         terminate::{FaultySegment, ProtocolFault, ReceivedTerminate, TerminateCode, TerminateSubject},
     },
+    read_ahead::{ReadAhead, ReadSlices},
 };
 use crate::{
     memory::MessageBuf,
@@ -46,14 +47,18 @@ impl Endpoint {
                     }
                     return progress(read);
                 }
-                Poll::Ready(Ok(len)) if len > 0 => {
+                Poll::Ready(Ok((len, ahead))) if len > 0 => {
                     read = true;
                     if matches!(self.phase, EndpointPhase::Ending { .. }) {
                         // RFC 5041 §7.1: data that arrives after an error is dropped silently.
                         self.input.consume(usize::MAX);
                         continue;
                     }
-                    if let Err((fault, offender)) = self.process() {
+                    let processed = match ahead {
+                        Some((ahead, len)) => self.process_ahead(ahead, len),
+                        None => self.process(),
+                    };
+                    if let Err((fault, offender)) = processed {
                         self.fail(&fault, offender.as_ref());
                     }
                     if self.is_closed() {
@@ -92,15 +97,23 @@ impl Endpoint {
         }
     }
 
-    /// Reads once: the rest of the current payload into its destination, and what follows into the staging buffer.
-    fn read(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> Poll<std::io::Result<usize>> {
+    /// Reads once: the rest of the current payload into its destination, and what follows into the staging buffer, or into the
+    /// buffers for the expected segments. Returns the number of bytes, and how many of them are in those buffers.
+    fn read(
+        &mut self,
+        cx: &mut Context<'_>,
+        link: &mut impl ByteStream,
+    ) -> Poll<std::io::Result<(usize, Option<(ReadAhead, usize)>)>> {
         let ending = matches!(self.phase, EndpointPhase::Ending { .. });
         let expects_tagged = !ending && self.stags.expects_tagged();
-        let payload: &mut [u8] = match &mut self.segment {
+        let mut ahead = self.read_ahead();
+        let mut payload: &mut [u8] = match &mut self.segment {
             Some(segment) => {
                 let (from, rest) = (segment.placed, segment.len.saturating_sub(segment.placed));
                 let place = match segment.target {
-                    PayloadTarget::Tagged { stag, start } => self.stags.sink(stag, start + from, rest),
+                    PayloadTarget::Tagged { stag, start } => {
+                        self.stags.sink(stag, start + from, rest + ahead.map_or(0, |ahead| ahead.len()))
+                    }
                     PayloadTarget::Receive { start } => self
                         .arriving
                         .as_mut()
@@ -114,26 +127,37 @@ impl Endpoint {
             }
             None => &mut [],
         };
-        let direct = payload.len();
-        let staged = self.input.space(self.segment.as_ref(), direct, expects_tagged);
-        let result = if direct == 0 {
-            link.poll_read(cx, &mut [staged])
+        // The sink may have been invalidated.
+        ahead = ahead.filter(|ahead| payload.len() > ahead.len());
+        let direct = payload.len() - ahead.map_or(0, |ahead| ahead.len());
+        let result = if let Some(ahead) = ahead {
+            let expected = payload.split_off_mut(direct..).unwrap_or_default();
+            let mut slices = ReadSlices::new();
+            slices.push(IoSliceMut::new(payload));
+            ahead.add_to(&mut slices, expected, &mut self.gaps);
+            link.poll_read(cx, &mut slices)
         } else {
-            link.poll_read(cx, &mut [IoSliceMut::new(payload), staged])
-        };
-        if let Poll::Ready(Ok(len)) = result {
-            self.received = self.received.wrapping_add(len as u64);
-            let placed = len.min(direct);
-            self.input.filled(len - placed);
-            if placed > 0 {
-                self.placed(placed);
+            let staged = self.input.space(self.segment.as_ref(), direct, expects_tagged);
+            if direct == 0 {
+                link.poll_read(cx, &mut [staged])
+            } else {
+                link.poll_read(cx, &mut [IoSliceMut::new(payload), staged])
             }
+        };
+        let Poll::Ready(Ok(len)) = result else { return result.map_ok(|_| (0, None)) };
+        self.received = self.received.wrapping_add(len as u64);
+        let placed = len.min(direct);
+        if ahead.is_none() {
+            self.input.filled(len - placed);
         }
-        result
+        if placed > 0 {
+            self.placed(placed);
+        }
+        Poll::Ready(Ok((len, ahead.map(|ahead| (ahead, len - placed)))))
     }
 
     /// Records `len` bytes of payload read to their destination, and adds them to the CRC.
-    fn placed(&mut self, len: usize) {
+    pub(super) fn placed(&mut self, len: usize) {
         let Some(segment) = &mut self.segment else { return };
         let bytes = match segment.target {
             PayloadTarget::Tagged { stag, start } => {
@@ -150,7 +174,7 @@ impl Endpoint {
     }
 
     /// Processes everything that has been read.
-    fn process(&mut self) -> Result<(), (ProtocolFault, Option<FaultySegment>)> {
+    pub(super) fn process(&mut self) -> Result<(), (ProtocolFault, Option<FaultySegment>)> {
         loop {
             if self.segment.is_none() && self.deliver_whole_send() {
                 continue;
@@ -307,7 +331,7 @@ impl Endpoint {
         }
     }
 
-    fn check_write(&self, stag: u32, offset: u64, len: usize) -> Result<PayloadTarget, ProtocolFault> {
+    fn check_write(&mut self, stag: u32, offset: u64, len: usize) -> Result<PayloadTarget, ProtocolFault> {
         // RFC 5041 §5.2: the STag and TO of a zero-length message MUST NOT be checked.
         if len == 0 {
             return Ok(PayloadTarget::Discard);
@@ -421,7 +445,13 @@ impl Endpoint {
                 self.deliver_read_response(control, segment.len)
             }
             // RFC 5040 §5.1: an RDMA Write is placed, but not delivered.
-            Some(DdpHeader::Tagged { .. }) | None => Ok(()),
+            Some(DdpHeader::Tagged { control, .. }) => {
+                if control.last {
+                    self.write_ended(segment);
+                }
+                Ok(())
+            }
+            None => Ok(()),
             Some(DdpHeader::Untagged { control, invalidate, queue: queue::SEND, .. }) => {
                 self.deliver_send(control, invalidate, segment.len)
             }

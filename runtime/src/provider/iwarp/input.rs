@@ -8,6 +8,8 @@
 //! - Otherwise the offered part ends where payload of a following tagged segment could begin: after the current FPDU and
 //!   the length of the shortest header. Tagged payload then never arrives in the staging buffer.
 //!
+//! Within an RDMA Read Response, a read extends over several FPDUs: see the module `read_ahead`.
+//!
 //! Memory is registered before its STag is sent, and tagged payload arrives later. The switch to the second mode
 //! therefore comes in time. (A peer that guesses an STag could be faster. Its payload would be copied and counted.)
 
@@ -25,7 +27,13 @@ use super::{
 /// Size of the staging buffer, in bytes.
 const STAGE: usize = 32 << 10;
 /// Number of bytes at the start of an FPDU that cannot be payload of a tagged segment.
-const SAFE_AHEAD: usize = fpdu::LENGTH + ddp::TAGGED;
+pub(crate) const SAFE_AHEAD: usize = fpdu::LENGTH + ddp::TAGGED;
+/// Maximum number of segments that are read ahead: see the module `read_ahead`.
+pub(crate) const SEGMENTS_AHEAD: usize = 15;
+/// Size of the longest trailer of one FPDU with the header of the next, in bytes.
+const GAP: usize = 3 + fpdu::CRC + SAFE_AHEAD;
+/// The memory for what is read between the payloads of segments.
+pub(crate) type Gaps = [[u8; GAP]; SEGMENTS_AHEAD + 1];
 /// Number of bytes up to the end of an untagged header.
 const UNTAGGED_HEAD: usize = fpdu::LENGTH + ddp::UNTAGGED;
 
@@ -224,6 +232,18 @@ impl StagingBuffer {
         }
         let end = self.stage.len().min(self.tail.saturating_add(wanted));
         IoSliceMut::new(self.stage.get_mut(self.tail..end).unwrap_or_default())
+    }
+
+    /// Adds bytes that were read elsewhere. There must be room for them.
+    pub(crate) fn stage(&mut self, bytes: &[u8]) {
+        if self.stage.len() - self.tail < bytes.len() {
+            self.stage.copy_within(self.head..self.tail, 0);
+            (self.head, self.tail) = (0, self.tail - self.head);
+        }
+        if let Some(place) = self.stage.get_mut(self.tail..self.tail + bytes.len()) {
+            place.copy_from_slice(bytes);
+            self.tail += bytes.len();
+        }
     }
 
     /// Records `len` bytes read into [`space`](Self::space).

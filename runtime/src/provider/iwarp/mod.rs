@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | connection set-up: frames, revisions, read depths | 5044 §7.1, 6581 | `setup`, `mpa::frames` |
 //! | MPA: FPDUs, CRC32c, markers | 5044 §4 | `mpa`, `output` (sending), `input` (receiving) |
-//! | DDP: segments, queues, sequence and bounds checks | 5041 | `ddp`, `outbound`, `inbound`, `stag` |
+//! | DDP: segments, queues, sequence and bounds checks | 5041 | `ddp`, `outbound`, `inbound`, `read_ahead`, `stag` |
 //! | RDMAP: messages, ordering, Terminate | 5040 | `rdmap`, `outbound`, `inbound`, `work` |
 //! | teardown and error reporting | 5040 §6.2, §7; 5041 §6.2, §7; 5044 §8 | `endpoint`, `connection` |
 //!
@@ -35,7 +35,7 @@
 //! - As responder to a peer-to-peer request (RFC 6581 §9.2), the provider does not offer a zero-length Send as
 //!   ready-to-receive indication, because the Send would consume a Receive. It offers RDMA Write and RDMA Read.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Duration};
 
 mod byte_stream;
 mod connection;
@@ -49,6 +49,7 @@ mod mpa;
 mod outbound;
 mod output;
 mod rdmap;
+mod read_ahead;
 mod setup;
 mod stag;
 mod work;
@@ -72,11 +73,20 @@ pub struct IwarpConfig {
     pub fall_back_to_revision_1: bool,
     /// The local address of connections that a connector makes. Default: chosen by the system.
     pub local: Option<IpAddr>,
+    /// The time after the last activity of a connection for which its socket is polled, before the connection waits for an event.
+    /// Default zero. It shortens the round trip and uses processor time.
+    pub busy_poll: Duration,
 }
 
 impl Default for IwarpConfig {
     fn default() -> Self {
-        Self { crc: true, fpdu_size: FpduSize::Largest, fall_back_to_revision_1: true, local: None }
+        Self {
+            crc: true,
+            fpdu_size: FpduSize::Largest,
+            fall_back_to_revision_1: true,
+            local: None,
+            busy_poll: Duration::ZERO,
+        }
     }
 }
 

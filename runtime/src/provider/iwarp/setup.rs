@@ -101,7 +101,7 @@ impl IwarpConnector {
             pool: params.pool.clone(),
         };
         let (local_addr, peer_addr) = (stream.local_addr()?, stream.peer_addr()?);
-        let mut queue_pair = IwarpQueuePair::new(stream, agreement);
+        let mut queue_pair = IwarpQueuePair::new(stream, agreement, self.config.busy_poll);
         // RFC 6581 §9.1: the initiator sends a Terminate if the reply requires a larger IRD than it has.
         if let Some(asked) = reply.enhanced.map(|e| e.ord).filter(|ord| *ord != UNNEGOTIATED && u32::from(*ord) > ird) {
             let detail = format!("requires an IRD of {asked}, but {ird} was offered");
@@ -306,7 +306,8 @@ impl ConnectRequest for IwarpRequest {
             pool: params.pool,
         };
         let (local_addr, peer_addr) = (stream.local_addr()?, self.incoming.peer_addr);
-        let queue_pair = IwarpQueuePair::new(self.incoming.stream, agreement);
+        let busy_poll = self.incoming.config.busy_poll;
+        let queue_pair = IwarpQueuePair::new(self.incoming.stream, agreement, busy_poll);
         Ok(Connected { queue_pair, private_data: self.private_data, local_addr, peer_addr })
     }
 

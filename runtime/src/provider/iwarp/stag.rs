@@ -40,6 +40,8 @@ struct StagEntry {
     valid: bool,
     /// Number of local RDMA Reads that write to it, or of RDMA Read Responses that send from it.
     users: u32,
+    /// The highest offset behind an RDMA Write of the peer, in bytes.
+    written: usize,
     /// The pending Invalidate, which waits until there are no users.
     invalidate: Option<WrId>,
 }
@@ -118,7 +120,7 @@ impl StagTable {
                 }
             }
         };
-        let entry = StagEntry { memory, access, valid: true, users: 0, invalidate: None };
+        let entry = StagEntry { memory, access, valid: true, users: 0, written: 0, invalidate: None };
         self.writable += usize::from(entry.may_be_written());
         self.entries.insert(stag, entry);
         Ok(MemoryHandle(stag))
@@ -130,16 +132,25 @@ impl StagTable {
     }
 
     /// Checks an RDMA Write segment (RFC 5041 §7.1) and returns its offset in the memory, in bytes.
-    pub(crate) fn check_write(&self, stag: u32, offset: u64, len: usize) -> Result<usize, TerminateCode> {
+    pub(crate) fn check_write(&mut self, stag: u32, offset: u64, len: usize) -> Result<usize, TerminateCode> {
         // RFC 5041 has no code for memory that is not writable. The second check of §7.1 covers it: the STag has no buffer that
         // allows placement.
         let entry = self
             .entries
-            .get(&stag)
+            .get_mut(&stag)
             .filter(|entry| entry.valid && entry.access == Access::RemoteWrite)
             .ok_or(TerminateCode::TAGGED_INVALID_STAG)?;
-        place(offset, len, entry.memory.len())
-            .map_err(|wrap| if wrap { TerminateCode::TAGGED_TO_WRAP } else { TerminateCode::TAGGED_BOUNDS })
+        let start = place(offset, len, entry.memory.len())
+            .map_err(|wrap| if wrap { TerminateCode::TAGGED_TO_WRAP } else { TerminateCode::TAGGED_BOUNDS })?;
+        entry.written = entry.written.max(start + len);
+        Ok(start)
+    }
+
+    /// Returns the number of bytes behind `end`, if the peer may write them and has written none of them.
+    pub(crate) fn unwritten(&self, stag: u32, end: usize) -> Option<usize> {
+        let entry = self.entries.get(&stag)?;
+        let is_unwritten = entry.valid && entry.access == Access::RemoteWrite && entry.written <= end;
+        entry.memory.len().checked_sub(end).filter(|_| is_unwritten)
     }
 
     /// Checks an RDMA Read Request (RFC 5040 §7.2) and returns the requested data. Adds a user of the memory.

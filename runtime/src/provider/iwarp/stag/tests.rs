@@ -14,7 +14,7 @@ fn table() -> (StagTable, u32, u32, u32) {
 
 #[test]
 fn writes_are_checked() {
-    let (table, source, target, landing) = table();
+    let (mut table, source, target, landing) = table();
     assert_eq!(table.check_write(target, 0, 100), Ok(0));
     assert_eq!(table.check_write(target, 99, 1), Ok(99));
     assert_eq!(table.check_write(target, 99, 2), Err(TerminateCode::TAGGED_BOUNDS));

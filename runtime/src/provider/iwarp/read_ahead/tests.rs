@@ -1,0 +1,341 @@
+use std::{
+    io::{self, IoSlice},
+    task::{Context, Poll, Waker},
+};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    memory::BufferPool,
+    provider::{
+        Access, Completion, DisconnectReason, MemoryHandle, RegisterableMemory, RemoteMemory, WorkRequest, WrId,
+        iwarp::{
+            byte_stream::ByteStream,
+            ddp::{DdpControl, UNTAGGED, queue},
+            endpoint::NegotiatedParams,
+            output::{PieceLocation, SendBatch},
+        },
+    },
+};
+
+/// A stream that arrives in pieces, and then is silent.
+struct Pieces<'a> {
+    incoming: &'a [u8],
+    /// Maximum lengths of reads in bytes, in rotation.
+    lens: &'a [usize],
+    reads: usize,
+}
+
+impl ByteStream for Pieces<'_> {
+    fn poll_read(&mut self, _: &mut Context<'_>, into: &mut [IoSliceMut<'_>]) -> Poll<io::Result<usize>> {
+        if self.incoming.is_empty() {
+            return Poll::Pending;
+        }
+        let mut left = self.lens.get(self.reads % self.lens.len().max(1)).copied().unwrap_or(usize::MAX).max(1);
+        self.reads += 1;
+        let mut got = 0;
+        for slice in into {
+            let len = slice.len().min(left).min(self.incoming.len());
+            let (now, later) = self.incoming.split_at(len);
+            slice[..len].copy_from_slice(now);
+            self.incoming = later;
+            left -= len;
+            got += len;
+        }
+        Poll::Ready(Ok(got))
+    }
+
+    fn poll_write(&mut self, _: &mut Context<'_>, from: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(from.iter().map(|slice| slice.len()).sum()))
+    }
+
+    fn poll_shutdown(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Appends an FPDU with this header and payload.
+fn append(out: &mut Vec<u8>, header: &DdpHeader, payload: &[u8]) {
+    let mut bytes = [0; UNTAGGED];
+    let len = header.encode(&mut bytes);
+    let mut output = SendBatch::new(true, false);
+    output.begin(len + payload.len());
+    output.put(&bytes[..len]);
+    output.put_by_reference(PieceLocation::Work(0), 0, payload);
+    output.end();
+    out.extend(output.gather(|_| payload).iter().flat_map(|piece| piece.to_vec()));
+}
+
+/// The message that follows the response.
+const SEND: &[u8] = &[9; 100];
+
+/// An endpoint with an RDMA Read in flight, and its sink.
+struct Reader {
+    endpoint: Endpoint,
+    sink: MemoryHandle,
+    data: Vec<u8>,
+}
+
+impl Reader {
+    /// Reads `len` bytes to the end of a sink that has 8 other bytes before them.
+    fn new(len: usize) -> Self {
+        let mut endpoint = Endpoint::new(NegotiatedParams {
+            use_crc: true,
+            markers: false,
+            max_ulpdu: fpdu::MAX_ULPDU,
+            initiator: true,
+            ird: 1,
+            ord: 1,
+            receive_count: 4,
+            receive_size: 256,
+            pool: BufferPool::default(),
+        });
+        let memory = RegisterableMemory::Sink(vec![0; len + 8].into());
+        let sink = endpoint.register(memory, Access::ReadSink).unwrap().handle;
+        let remote = RemoteMemory { handle: MemoryHandle(1), offset: 0 };
+        endpoint.post(WorkRequest::Read { id: WrId(1), sink, sink_offset: 8, remote, len: len as u32 });
+        let data = (0..len).map(|at| (at * 7 + at / 251) as u8).collect();
+        Self { endpoint, sink, data }
+    }
+
+    /// Returns the response in segments of these sizes, in rotation, and a Send behind it.
+    fn response(&self, sizes: &[usize]) -> Vec<u8> {
+        let (mut out, mut from) = (Vec::new(), 0);
+        for size in sizes.iter().cycle() {
+            let end = self.data.len().min(from + (*size).max(1));
+            let control = DdpControl::new(Opcode::ReadResponse, end == self.data.len());
+            let header = DdpHeader::Tagged { control, stag: self.sink.0, offset: 8 + from as u64 };
+            append(&mut out, &header, &self.data[from..end]);
+            from = end;
+            if end == self.data.len() {
+                break;
+            }
+        }
+        let control = DdpControl::new(Opcode::Send, true);
+        append(&mut out, &DdpHeader::Untagged { control, invalidate: 0, queue: queue::SEND, msn: 1, mo: 0 }, SEND);
+        out
+    }
+
+    /// Receives a stream. Returns the completions and the number of reads.
+    fn receive(&mut self, stream: &[u8], lens: &[usize]) -> (Vec<Completion>, usize) {
+        let mut link = Pieces { incoming: stream, lens, reads: 0 };
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut completions = Vec::new();
+        for _ in 0..stream.len() + 64 {
+            self.endpoint.poll_io(&mut cx, &mut link);
+            completions.append(self.endpoint.completions());
+        }
+        assert!(link.incoming.is_empty() || !self.endpoint.is_open());
+        (completions, link.reads)
+    }
+
+    /// Receives a correct stream, and checks what has arrived.
+    fn receive_all(&mut self, stream: &[u8], lens: &[usize]) -> usize {
+        let (completions, reads) = self.receive(stream, lens);
+        let [Completion::Read { id: WrId(1) }, Completion::Received { message, .. }] = &completions[..] else {
+            panic!("{completions:?}")
+        };
+        assert_eq!(&message[..], SEND);
+        self.endpoint.post(WorkRequest::Invalidate { id: WrId(2), handle: self.sink });
+        let completions = std::mem::take(self.endpoint.completions());
+        let [Completion::Invalidated { memory: RegisterableMemory::Sink(sink), .. }] = &completions[..] else {
+            panic!("{completions:?}")
+        };
+        assert_eq!(sink[..8], [0; 8]);
+        assert!(sink[8..] == self.data);
+        reads
+    }
+}
+
+#[test]
+fn a_mebibyte_takes_few_reads() {
+    let mut reader = Reader::new(1 << 20);
+    let stream = reader.response(&[fpdu::MAX_ULPDU - ddp::TAGGED]);
+    let reads = reader.receive_all(&stream, &[]);
+    // The first header, then 16 segments, then the last one and the Send.
+    assert!(reads <= 5, "{reads} reads");
+    assert_eq!(reader.endpoint.copied_payload, 0);
+}
+
+#[test]
+fn other_sizes_are_copied_to_their_place() {
+    let mut reader = Reader::new(100_000);
+    let stream = reader.response(&[3000, 1000, 5000]);
+    reader.receive_all(&stream, &[]);
+    assert!(reader.endpoint.copied_payload > 0);
+}
+
+#[test]
+fn a_payload_may_arrive_without_its_trailer() {
+    let mut reader = Reader::new(5000);
+    let stream = reader.response(&[1000]);
+    let head = fpdu::LENGTH + ddp::TAGGED;
+    reader.receive_all(&stream, &[head, 1000, usize::MAX]);
+    assert_eq!(reader.endpoint.copied_payload, 0);
+}
+
+#[test]
+fn each_crc_is_checked() {
+    for segment in 0..5 {
+        let mut reader = Reader::new(5000);
+        let mut stream = reader.response(&[1000]);
+        let fpdu = fpdu::LENGTH + ddp::TAGGED + 1000 + fpdu::trailer(ddp::TAGGED + 1000);
+        stream[segment * fpdu + 500] ^= 1;
+        let (completions, _) = reader.receive(&stream, &[]);
+        assert!(
+            !completions.iter().any(|one| matches!(one, Completion::Read { .. })),
+            "segment {segment}: {completions:?}"
+        );
+        assert!(!reader.endpoint.is_open(), "segment {segment}");
+    }
+}
+
+#[test]
+fn a_response_that_ends_early_is_refused() {
+    let mut reader = Reader::new(5000);
+    let mut stream = Vec::new();
+    for (offset, last) in [(8, false), (1008, true)] {
+        let control = DdpControl::new(Opcode::ReadResponse, last);
+        append(&mut stream, &DdpHeader::Tagged { control, stag: reader.sink.0, offset }, &[1; 1000]);
+    }
+    stream.extend([0; 4000]);
+    let (_, _) = reader.receive(&stream, &[]);
+    assert!(!reader.endpoint.is_open());
+    reader.endpoint.finish(DisconnectReason::Remote);
+    let completions = std::mem::take(reader.endpoint.completions());
+    let violation = completions.iter().any(|one| match one {
+        Completion::Disconnected { reason: DisconnectReason::PeerViolation(text) } => {
+            text.contains("ends 3000 bytes early")
+        }
+        _ => false,
+    });
+    assert!(violation, "{completions:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// However the stream is cut, the same data arrives; without copies if the segments have one size.
+    #[test]
+    fn any_split_delivers_the_same(
+        len in 1_usize..6000,
+        size in 1_usize..1500,
+        lens in proptest::collection::vec(1_usize..3000, 0..6),
+    ) {
+        let mut reader = Reader::new(len);
+        let stream = reader.response(&[size]);
+        reader.receive_all(&stream, &lens);
+        prop_assert_eq!(reader.endpoint.copied_payload, 0);
+    }
+
+    /// The same with segments of any sizes.
+    #[test]
+    fn any_sizes_deliver_the_same(
+        len in 1_usize..6000,
+        sizes in proptest::collection::vec(1_usize..1500, 1..5),
+        lens in proptest::collection::vec(1_usize..3000, 0..6),
+    ) {
+        let mut reader = Reader::new(len);
+        let stream = reader.response(&sizes);
+        reader.receive_all(&stream, &lens);
+    }
+}
+
+/// Appends an RDMA Write of `data` at the start of `stag`, in segments of `size` bytes, and a Send.
+fn append_write(out: &mut Vec<u8>, stag: MemoryHandle, data: &[u8], size: usize, msn: u32) {
+    for from in (0..data.len()).step_by(size) {
+        let end = data.len().min(from + size);
+        let control = DdpControl::new(Opcode::Write, end == data.len());
+        append(out, &DdpHeader::Tagged { control, stag: stag.0, offset: from as u64 }, &data[from..end]);
+    }
+    let control = DdpControl::new(Opcode::Send, true);
+    append(out, &DdpHeader::Untagged { control, invalidate: 0, queue: queue::SEND, msn, mo: 0 }, SEND);
+}
+
+/// Receives RDMA Writes of these lengths, each into memory of `room` bytes, with reads of at most `lens` bytes. Returns the number of
+/// reads, and of bytes copied.
+fn receive_writes(room: usize, writes: &[usize], size: usize, lens: &[usize]) -> (usize, u64) {
+    let mut endpoint = Reader::new(1).endpoint;
+    endpoint.receives = writes.len();
+    let (mut stream, mut regions) = (Vec::new(), Vec::new());
+    for (&len, msn) in writes.iter().zip(1..) {
+        let memory = RegisterableMemory::Sink(vec![0; room].into());
+        let stag = endpoint.register(memory, Access::RemoteWrite).unwrap().handle;
+        let data: Vec<u8> = (0..len).map(|at| (at * 7 + at / 251 + msn as usize) as u8).collect();
+        append_write(&mut stream, stag, &data, size, msn);
+        regions.push((stag, data));
+    }
+    let mut link = Pieces { incoming: &stream, lens, reads: 0 };
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut received = 0;
+    while !link.incoming.is_empty() {
+        endpoint.poll_io(&mut cx, &mut link);
+        for completion in endpoint.completions().drain(..) {
+            assert!(matches!(completion, Completion::Received { .. }), "{completion:?}");
+            received += 1;
+        }
+    }
+    assert_eq!(received, writes.len());
+    for (stag, data) in regions {
+        assert!(endpoint.stags.sink(stag.0, 0, data.len()).unwrap() == data);
+    }
+    (link.reads, endpoint.copied_payload)
+}
+
+#[test]
+fn writes_that_fill_their_memory_take_few_reads() {
+    let size = fpdu::MAX_ULPDU - ddp::TAGGED;
+    let of = |count| receive_writes(1 << 20, &vec![1 << 20; count], size, &[]);
+    let ((before, _), (after, copied)) = (of(FILLING.into()), of(FILLING as usize + 10));
+    assert!(after - before <= 50, "{} reads for 10 MiB", after - before);
+    assert_eq!(copied, 0);
+}
+
+#[test]
+fn short_writes_are_not_read_ahead() {
+    let (_, copied) = receive_writes(10_000, &[3000; 40], 1000, &[]);
+    assert_eq!(copied, 0);
+}
+
+/// Memory that the peer has written is never used for bytes that may belong elsewhere.
+#[test]
+fn written_memory_is_not_read_into() {
+    let mut stags = Reader::new(1).endpoint.stags;
+    let memory = RegisterableMemory::Sink(vec![0; 10_000].into());
+    let stag = stags.register(memory, Access::RemoteWrite).unwrap().0;
+    assert_eq!(stags.unwritten(stag, 1000), Some(9000));
+    stags.check_write(stag, 5000, 1000).unwrap();
+    assert_eq!(stags.unwritten(stag, 1000), None);
+    assert_eq!(stags.unwritten(stag, 5999), None);
+    assert_eq!(stags.unwritten(stag, 6000), Some(4000));
+    assert!(stags.invalidate_by_peer(stag));
+    assert_eq!(stags.unwritten(stag, 6000), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// RDMA Writes arrive intact, however long they are and however the stream is cut.
+    #[test]
+    fn any_writes_arrive(
+        writes in proptest::collection::vec(prop_oneof![3 => Just(4000_usize), 1 => 1_usize..4000], 1..40),
+        size in 100_usize..1500,
+        lens in proptest::collection::vec(1_usize..9000, 0..6),
+    ) {
+        receive_writes(4000, &writes, size, &lens);
+    }
+}
+
+/// The sizes of expected segments add up, whatever the rest.
+#[test]
+fn expected_segments_cover_the_rest() {
+    for len in [1, 99, 100, 101, 250] {
+        let ahead = ReadAhead { stag: 1, start: 7, len, full: 100, ulpdu_len: ddp::TAGGED + 100 };
+        let segments: Vec<_> = ahead.segments().collect();
+        assert_eq!(segments.iter().map(|(_, _, len)| len).sum::<usize>(), len);
+        assert_eq!(segments[0].1, 7);
+        let last = segments.last().map(|(_, _, len)| gap(ddp::TAGGED + len));
+        assert_eq!(Some(ahead.last_gap()), last);
+    }
+}
