@@ -218,7 +218,8 @@ async fn set_up<S: ConnectionSource>(
     let span = tracing::info_span!(target: "rpcrdma", "connection", role = "server", peer = %peer_addr);
     let id = shared.add(&connection.info, Arc::clone(&port), room);
     let listed = ListedConnection::new(id, Arc::clone(shared));
-    let handlers = CallHandlers::new(Arc::clone(&shared.registry), Arc::new(connection), Some(Box::new(listed)));
+    let handlers =
+        CallHandlers::new(Arc::new(shared.registry.for_connection()), Arc::new(connection), Some(Box::new(listed)));
     let driver = DriverConfig { idle_timeout: config.idle_timeout, serves_to_the_end: false };
     let observer = metrics::connection(ConnectionRole::Server, transport, &port, &config.engine);
     driver::spawn(DriverCore::new(engine, io, handlers, port, driver), span, observer);
