@@ -131,9 +131,15 @@ impl DriverPort {
     }
 
     /// Publishes the engine's counters, and the formats of calls unless they are unchanged.
-    pub(super) fn publish_counters(&self, counters: ConnectionCounters, formats: Option<&CallFormats>) {
+    #[inline]
+    pub(super) fn publish_counters(
+        &self,
+        counters: impl FnOnce() -> ConnectionCounters,
+        formats: Option<&CallFormats>,
+    ) {
         let mut published = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
-        published.0 = counters;
+        // Called here, so that the counters need not be moved.
+        published.0 = counters();
         if let Some(formats) = formats {
             published.1.clone_from(formats);
         }
@@ -188,6 +194,9 @@ impl DriverPort {
     }
 
     /// Starts a call in the slot that `permit` reserves.
+    // Inlined, because each function that passes a call on would move it.
+    #[inline(always)]
+    #[allow(clippy::inline_always)]
     pub(crate) fn start(&self, permit: SemaphorePermit<'_>, call: OutgoingCall) -> Result<ResultSlot, CallFailure> {
         let mut inner = self.lock();
         if inner.closed.is_some() {
