@@ -35,9 +35,6 @@ impl ChannelLink {
     }
 
     /// Starts a call in the slot that `permit` reserves.
-    // As for `DriverPort::start`.
-    #[inline(always)]
-    #[allow(clippy::inline_always)]
     pub(super) fn call(&self, permit: SemaphorePermit<'_>, call: OutgoingCall) -> Result<PendingCall<'_>, CallFailure> {
         let slot = self.port.start(permit, call)?;
         Ok(PendingCall::new(&self.port, slot))

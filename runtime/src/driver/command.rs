@@ -52,7 +52,6 @@ impl CommandQueue {
     }
 
     /// Queues the start of a call.
-    #[inline]
     pub(super) fn push_start(&mut self, slot: ResultSlot, call: OutgoingCall) {
         self.calls.push_back(call);
         self.commands.push_back(DriverCommand::Start { slot });

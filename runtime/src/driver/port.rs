@@ -194,9 +194,6 @@ impl DriverPort {
     }
 
     /// Starts a call in the slot that `permit` reserves.
-    // Inlined, because each function that passes a call on would move it.
-    #[inline(always)]
-    #[allow(clippy::inline_always)]
     pub(crate) fn start(&self, permit: SemaphorePermit<'_>, call: OutgoingCall) -> Result<ResultSlot, CallFailure> {
         let mut inner = self.lock();
         if inner.closed.is_some() {

@@ -292,9 +292,6 @@ pub struct InboundCall {
 }
 
 impl InboundCall {
-    // Inlined, because each function that passes a call on would move it.
-    #[inline(always)]
-    #[allow(clippy::inline_always)]
     pub(super) fn new(
         incoming: IncomingCall,
         procedure: u32,

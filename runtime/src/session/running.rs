@@ -37,7 +37,6 @@ pub(super) struct RunningHandler {
 impl RunningHandler {
     // As `InboundCall::decode`.
     #[allow(clippy::result_large_err)]
-    #[inline]
     pub(super) fn begin(
         service: &dyn Service,
         mut call: InboundCall,
