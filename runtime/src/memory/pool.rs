@@ -178,6 +178,10 @@ pub struct PoolStats {
 
 /// A pool of payload memory with buffer sizes that are powers of two. Clones share the pool.
 ///
+/// Each connection that uses the pool keeps free buffers of up to 16 KiB for itself, so that connections on different cores do not
+/// wait for each other. A connection keeps up to 512 KiB, and all connections together up to a quarter of the memory that the pool
+/// keeps. The buffers return to the pool when the connection is closed.
+///
 /// Reused memory keeps its previous contents. The library sends only bytes that were written for the message.
 ///
 /// ```
