@@ -1,16 +1,13 @@
 //! Hash tables with numeric keys. Their hash is faster than the default one, and does not resist attacks.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
 };
 
 /// A map from numbers that this process assigned in order or chose at random. Numbers chosen by a peer are allowed if the map is
 /// small, so that collisions do not matter.
 pub(crate) type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
-
-/// A set of numbers, for the same keys as [`NumberMap`].
-pub(crate) type NumberSet<K> = HashSet<K, BuildHasherDefault<NumberHasher>>;
 
 /// A hasher that spreads the low bits, in which such numbers differ, over the lowest and highest bits, which a table uses.
 #[derive(Debug, Default)]

@@ -1,10 +1,12 @@
 //! The generated codec: `cargo bench -p rpcrdma-tests --bench codec`.
 //!
-//! The messages are small (file attributes), consist of many small items (a directory page), or have one large eligible item.
-//! The large item is encoded flat and reduced, and decoded inline and spliced.
+//! The messages are small (file attributes, and two replies of NFS 3 beside handwritten decoders), consist of many small items (a
+//! directory page), or have one large eligible item. The large item is encoded flat and reduced, and decoded inline and spliced.
 //!
-//! `-- --profile MESSAGE-encode|decode N` only makes N operations of that kind, for a profiler; see `codec/profile.rs`.
+//! `-- --profile MESSAGE-encode|decode|by-hand N` only makes N operations of that kind, for a profiler; see `codec/profile.rs`.
 
+#[path = "codec/by_hand.rs"]
+mod by_hand;
 #[path = "codec/profile.rs"]
 mod profile;
 #[path = "codec/reduced.rs"]
@@ -15,6 +17,7 @@ use std::hint::black_box;
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput};
 use rpcrdma::xdr::{Decoder, FlatSink, XdrDecode, XdrEncode};
+use rpcrdma_specs::nfs3::Getattr3res;
 
 rpcrdma::xdr! {
     enum kind { REGULAR = 1, DIRECTORY = 2 };
@@ -85,6 +88,19 @@ fn small(criterion: &mut Criterion) {
     both_ways(criterion, "attributes", &attributes());
 }
 
+/// Two replies of NFS 3, generated and by hand.
+fn replies(criterion: &mut Criterion) {
+    let (getattr, lookup) = (profile::getattr_reply(), profile::lookup_reply());
+    let mut group = criterion.benchmark_group("getattr");
+    group.bench_function("decode", |b| b.iter(|| Decoder::new(black_box(&getattr)).read::<Getattr3res>()));
+    group.bench_function("by hand", |b| b.iter(|| by_hand::getattr(black_box(&getattr))));
+    group.finish();
+    let mut group = criterion.benchmark_group("lookup, borrowed");
+    group.bench_function("decode", |b| b.iter(|| profile::lookup(black_box(&lookup))));
+    group.bench_function("by hand", |b| b.iter(|| by_hand::lookup(black_box(&lookup))));
+    group.finish();
+}
+
 fn many(criterion: &mut Criterion) {
     both_ways(criterion, "page of 100 entries", &page());
 }
@@ -103,8 +119,8 @@ fn large(criterion: &mut Criterion) {
 // Criterion's macro makes a public function.
 #[allow(missing_docs)]
 mod group {
-    use super::{large, many, small};
-    criterion::criterion_group!(codec, small, many, large);
+    use super::{large, many, replies, small};
+    criterion::criterion_group!(codec, small, replies, many, large);
 }
 
 fn main() {

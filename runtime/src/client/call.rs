@@ -10,7 +10,8 @@ use smallvec::SmallVec;
 use super::{error::CallError, link::ChannelLink};
 use crate::{
     engine::{
-        CallFailure, CallPolicy, IncomingReply, MessagePayload, OutgoingCall, ReplyResources, ResultChunk, message_buf,
+        CallFailure, CallPolicy, IncomingReply, MessagePayload, OutgoingCall, ReplyResources, ResultChunk,
+        inline_message_buf,
     },
     memory::{LandingPool, PayloadBuf},
     rpc::{self, CallHeader, OpaqueAuth, ReplyHeader, ReplyHeaderError, Seal, Secured, Security},
@@ -238,6 +239,9 @@ impl CallOptions {
         procedure: &'static str,
         bounds: &ReplyBounds,
     ) -> Result<SmallVec<[ResultChunk; 1]>, CallError> {
+        if bounds.chunks.is_empty() && self.landing.is_empty() {
+            return Ok(SmallVec::new());
+        }
         let surplus = self.landing.iter().enumerate().skip(bounds.chunks.len());
         if let Some((index, len)) = surplus.filter_map(|(index, landing)| Some((index, landing.len()?))).next() {
             return Err(CallError::Landing { procedure, index, len, needed: 0 });
@@ -302,8 +306,8 @@ pub(super) fn encode<A: XdrEncode>(
         None => (options.credential.as_ref().unwrap_or(&config.credential), None),
         Some(secured) => (&secured.credential, Some(Arc::clone(&secured.call) as Arc<dyn Seal>)),
     };
-    // The buffer has the size of the longest inline message, and grows on demand. The engine decides what is sent inline.
-    let mut message = message_buf(&engine.pool, engine.send_size as usize);
+    // The buffer has about the size of the longest inline message, and grows on demand. The engine decides what is sent inline.
+    let mut message = inline_message_buf(&engine.pool, engine.send_size as usize);
     let mut sink = ReducingSink::for_engine(&mut message, engine.min_reduce);
     let mut header = callee.header(credential);
     if let Some(trace) = trace {

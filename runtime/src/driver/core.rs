@@ -41,8 +41,13 @@ pub(crate) struct DriverConfig {
 /// The slots of the calls in flight, and the calls in the slots.
 #[derive(Debug, Default)]
 struct CallSlots {
-    slots: NumberMap<CallId, ResultSlot>,
+    /// The slots of the calls, by the index in their identifiers.
+    slots: Vec<Option<(CallId, ResultSlot)>>,
+    /// The slots of calls that have finished in the engine, if another call with the same index started before the driver handled
+    /// that.
+    displaced: NumberMap<CallId, ResultSlot>,
     ids: Vec<Option<CallId>>,
+    len: usize,
 }
 
 impl CallSlots {
@@ -52,7 +57,18 @@ impl CallSlots {
             self.ids.resize(index + 1, None);
         }
         self.ids[index] = Some(id);
-        self.slots.insert(id, slot);
+        let index = id.index();
+        if self.slots.len() <= index {
+            self.slots.resize(index + 1, None);
+        }
+        if let Some((id, slot)) = self.slots[index].replace((id, slot)) {
+            self.displaced.insert(id, slot);
+        }
+        self.len += 1;
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     fn id(&self, slot: ResultSlot) -> Option<CallId> {
@@ -60,11 +76,33 @@ impl CallSlots {
     }
 
     fn remove(&mut self, id: CallId) -> Option<ResultSlot> {
-        let slot = self.slots.remove(&id)?;
+        let slot = match self.slots.get_mut(id.index()).and_then(|place| place.take_if(|(of, _)| *of == id)) {
+            Some((_, slot)) => slot,
+            None => self.displaced.remove(&id)?,
+        };
+        self.len -= 1;
         if let Some(id) = self.ids.get_mut(slot.0 as usize) {
             *id = None;
         }
         Some(slot)
+    }
+}
+
+#[cfg(test)]
+mod call_slots_tests {
+    use super::*;
+
+    /// The engine may use the index of a finished call again before the driver handles the end of that call.
+    #[test]
+    fn an_index_may_be_reused_before_its_call_is_removed() {
+        let (first, second) = (CallId(3), CallId(1 << 32 | 3));
+        let mut calls = CallSlots::default();
+        calls.insert(first, ResultSlot(0));
+        calls.insert(second, ResultSlot(1));
+        assert_eq!((calls.id(ResultSlot(0)), calls.id(ResultSlot(1))), (Some(first), Some(second)));
+        assert_eq!((calls.remove(first), calls.remove(first)), (Some(ResultSlot(0)), None));
+        assert_eq!((calls.id(ResultSlot(0)), calls.is_empty()), (None, false));
+        assert_eq!((calls.remove(second), calls.is_empty()), (Some(ResultSlot(1)), true));
     }
 }
 
@@ -283,7 +321,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
     }
 
     fn handle_call(&mut self, call: IncomingCall, run: &mut PollState) {
-        let needed = self.config.serves_to_the_end && !self.calls.slots.is_empty();
+        let needed = self.config.serves_to_the_end && !self.calls.is_empty();
         if !self.closing.accepts_calls(needed) {
             // The close tells the peer that its call got no reply.
             return;
@@ -361,7 +399,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
 
     /// Returns `true` if no call is in flight in either direction.
     fn is_idle(&self) -> bool {
-        self.answering == 0 && self.calls.slots.is_empty()
+        self.answering == 0 && self.calls.is_empty()
     }
 
     /// Returns the time at which the idle timeout passes.
@@ -371,10 +409,17 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
     }
 
     /// Disconnects if the connection is idle or drained, and treats it as lost if the peer does not close its side in time.
+    #[inline]
     fn check_closing(&mut self, run: &PollState) {
+        // Nearly always.
         if !run.is_late && self.closing == LocalClose::Open {
             return;
         }
+        self.close_if_due(run);
+    }
+
+    #[cold]
+    fn close_if_due(&mut self, run: &PollState) {
         let now = run.now;
         if let Some(timeout) = self.config.idle_timeout.filter(|_| run.is_late && run.may_expire)
             && self.idle_at().is_some_and(|at| at <= now)
@@ -410,7 +455,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         }
         // The formats change only when a call finishes, which has a result.
         let formats = (!self.results.is_empty()).then_some(&self.formats);
-        self.port.publish_counters(self.engine.counters(), formats);
+        self.port.publish_counters(|| self.engine.counters(), formats);
     }
 
     /// Publishes the counters, delivers the results of finished calls, and wakes their callers.

@@ -136,9 +136,15 @@ impl DriverPort {
     }
 
     /// Publishes the engine's counters, and the formats of calls unless they are unchanged.
-    pub(super) fn publish_counters(&self, counters: ConnectionCounters, formats: Option<&CallFormats>) {
+    #[inline]
+    pub(super) fn publish_counters(
+        &self,
+        counters: impl FnOnce() -> ConnectionCounters,
+        formats: Option<&CallFormats>,
+    ) {
         let mut published = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
-        published.0 = counters;
+        // Called here, so that the counters need not be moved.
+        published.0 = counters();
         if let Some(formats) = formats {
             published.1.clone_from(formats);
         }

@@ -12,11 +12,9 @@ use super::{
     exposure::Purpose,
     shared::EngineShared,
     slots::GenerationalSlab,
+    xid_table::XidTable,
 };
-use crate::{
-    hash::NumberMap,
-    provider::{DisconnectReason, RegisterableMemory},
-};
+use crate::provider::{DisconnectReason, RegisterableMemory};
 
 type CallSlab = GenerationalSlab<Box<LocalCall>>;
 
@@ -34,7 +32,7 @@ pub(super) struct LocalCalls {
     /// Number of calls in [`CallPhase::Lingering`] and [`CallPhase::Abandoned`].
     abandoned: u32,
     /// Slots of the calls in flight, by XID.
-    xids: NumberMap<u32, u32>,
+    xids: XidTable,
     xid_seed: u32,
     /// Number of XIDs that were assigned, starting at `xid_seed`.
     xids_used: u64,
@@ -51,7 +49,7 @@ impl LocalCalls {
             spare: Vec::new(),
             queue: VecDeque::new(),
             abandoned: 0,
-            xids: NumberMap::default(),
+            xids: XidTable::default(),
             xid_seed,
             xids_used: 0,
             has_own_xids: false,
@@ -225,7 +223,7 @@ impl LocalCalls {
 
     /// Returns the slot of the call in flight that has this XID.
     pub(super) fn by_xid(&self, xid: u32) -> Option<u32> {
-        self.xids.get(&xid).copied()
+        self.xids.get(xid)
     }
 
     /// Returns whether a call with this XID is in flight and all of its memory is still exposed.
@@ -260,7 +258,7 @@ impl LocalCalls {
         shared: &mut EngineShared,
     ) {
         let Some(call) = self.slots.get_mut(slot) else { return };
-        self.xids.remove(&call.xid);
+        self.xids.remove(call.xid);
         call.answered = true;
         match call.phase {
             CallPhase::Sent => {
@@ -281,7 +279,7 @@ impl LocalCalls {
     pub(super) fn answered_plain(&mut self, slot: u32, payload: MessagePayload, shared: &mut EngineShared) {
         let id = CallId(self.slots.key(slot));
         let Some(call) = self.slots.get(slot) else { return };
-        self.xids.remove(&call.xid);
+        self.xids.remove(call.xid);
         shared.counters.replies_received += 1;
         let FormatChoice { format, reason } = match call.choice {
             record @ FormatChoice { format: MessageFormat::Record, .. } => record,
@@ -296,7 +294,7 @@ impl LocalCalls {
     /// if the peer may have executed the call.
     pub(super) fn send_again(&mut self, slot: u32, executed: Option<CallFailure>, shared: &mut EngineShared) {
         let Some(call) = self.slots.get_mut(slot).filter(|call| call.phase == CallPhase::Sent) else { return };
-        self.xids.remove(&call.xid);
+        self.xids.remove(call.xid);
         call.phase = CallPhase::Finishing;
         call.answered = true;
         call.again = true;
@@ -343,7 +341,7 @@ impl LocalCalls {
     #[cold]
     fn own_xid(&mut self, xid: u32) -> Result<u32, CallFailure> {
         self.has_own_xids = true;
-        if self.xids.contains_key(&xid) { Err(CallFailure::XidInUse { xid }) } else { Ok(xid) }
+        if self.xids.get(xid).is_some() { Err(CallFailure::XidInUse { xid }) } else { Ok(xid) }
     }
 
     /// Returns an XID that no call in flight has.
@@ -353,7 +351,7 @@ impl LocalCalls {
             self.xids_used += 1;
             // The first 2^32 XIDs differ from each other.
             let is_unused = self.xids_used <= 1 << 32 && !self.has_own_xids;
-            if is_unused || !self.xids.contains_key(&xid) {
+            if is_unused || !self.xids.get(xid).is_some() {
                 return xid;
             }
         }
@@ -428,7 +426,7 @@ impl LocalCalls {
             call.chunks.clear();
         } else {
             if is_unanswered {
-                self.xids.remove(&call.xid);
+                self.xids.remove(call.xid);
             }
             self.remove(slot);
         }

@@ -27,6 +27,12 @@ pub fn message_buf(pool: &BufferPool, len: usize) -> MessageBuf {
     MessageBuf::new(pool.alloc(HEADROOM + len), HEADROOM)
 }
 
+/// Returns an empty message buffer of `size` bytes for a message that is probably sent inline, with room for the header in them.
+pub(crate) fn inline_message_buf(pool: &BufferPool, size: usize) -> MessageBuf {
+    // Room for the header in addition would double the size of the buffer, which is a power of two.
+    MessageBuf::new(pool.alloc(size.max(2 * HEADROOM)), HEADROOM)
+}
+
 /// Prepends `header` to `message`, in its headroom or, if that is too small, in a new buffer.
 // Works in place, because moving a message costs as much as copying a short header.
 #[inline]

@@ -73,6 +73,7 @@ pub mod v1;
 pub mod v2;
 mod wire;
 mod work;
+mod xid_table;
 
 pub use connection::Connection;
 pub use counters::ConnectionCounters;
@@ -80,6 +81,7 @@ pub(crate) use deadlines::earliest;
 pub use engine::{Engine, PeerLimits};
 pub use extension::{Extension, ExtensionFactory, ExtensionMessage, ExtensionOutcome, ExtensionProperty, RpcMessage};
 pub use host_auth::{HostAuth, HostAuthError, HostAuthStep, HostAuthenticator};
+pub(crate) use message::inline_message_buf;
 pub use message::message_buf;
 pub use private_data::{ConnectionSetup, PrivateData};
 pub use properties::{Properties, ReverseDirection};

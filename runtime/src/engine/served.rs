@@ -11,9 +11,9 @@ use super::{
     message::{CALL, message_type},
     shared::EngineShared,
     slots::GenerationalSlab,
+    xid_table::XidTable,
 };
 use crate::{
-    hash::NumberSet,
     memory::{BudgetCharge, MessageBuf},
     provider::{MemoryHandle, QueuePair, RegisterableMemory},
     xdr::ReadChunk,
@@ -140,7 +140,7 @@ pub(super) struct ServedCalls {
     #[allow(clippy::vec_box, reason = "the boxes move between this list and the calls")]
     spare: Vec<Box<ServedChunks>>,
     /// XIDs of unanswered calls. The peer chooses them; the number of Receives bounds their count.
-    xids: NumberSet<u32>,
+    xids: XidTable,
     puller: ReadChunkFetcher,
     outgoing: VecDeque<OutgoingMessage>,
     /// Number of unanswered calls and unsent errors. Each holds back its Receive.
@@ -166,7 +166,7 @@ impl ServedCalls {
     /// Returns whether a call with this XID is unanswered.
     // Two calls with the same XID could not be distinguished by their replies.
     pub(super) fn has_xid(&self, xid: u32) -> bool {
-        self.xids.contains(&xid)
+        self.xids.get(xid).is_some()
     }
 
     /// Accepts a call. Returns its slot if it is complete, and the caller then calls [`announce`](Self::announce).
@@ -179,7 +179,7 @@ impl ServedCalls {
     ) -> Option<u32> {
         let ArrivingCall { xid, inline, continued, mut lists, invalidate } = call;
         let waits = pulls.len() > 0;
-        self.xids.insert(xid);
+        self.xids.insert(xid, 0);
         // RFC 8166 §3.5, RPC-over-RDMA v2 §4.4.
         let format = match (&inline, continued, pulls.count()) {
             (None, ..) => MessageFormat::Long,
@@ -210,7 +210,7 @@ impl ServedCalls {
         max_inline: u64,
         shared: &mut EngineShared,
     ) -> bool {
-        if !self.xids.insert(xid) {
+        if !self.xids.insert(xid, 0) {
             return false;
         }
         let (_, key) = self.insert(xid, ServedStage::Served, MessageFormat::Short, max_inline, None, shared);
@@ -327,7 +327,7 @@ impl ServedCalls {
     pub(super) fn begin_answer(&mut self, slot: u32) -> Option<&mut ServedCall> {
         let call = self.calls.get_mut(slot).filter(|call| call.stage == ServedStage::Answered)?;
         call.stage = ServedStage::Sending;
-        self.xids.remove(&call.xid);
+        self.xids.remove(call.xid);
         self.puller.release(call.held());
         Some(call)
     }
@@ -340,7 +340,7 @@ impl ServedCalls {
     /// Removes a call without a response.
     pub(super) fn forget(&mut self, slot: u32) {
         if let Some(call) = self.calls.get(slot) {
-            self.xids.remove(&call.xid);
+            self.xids.remove(call.xid);
             self.puller.release(call.held());
             self.held = self.held.saturating_sub(1);
             self.remove(slot);

@@ -37,6 +37,14 @@ pub enum Role {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallId(pub u64);
 
+impl CallId {
+    /// Returns the index of the call's slot in the engine, which is used again once the call has finished.
+    pub(crate) fn index(self) -> usize {
+        // The engine's keys have the index in the lower half.
+        self.0 as u32 as usize
+    }
+}
+
 /// Identifier of a received call, unique on its connection. A reply refers to its call by this token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ReplyToken(pub u64);

@@ -10,6 +10,7 @@
 
 mod budget;
 mod landing;
+mod magazine;
 mod message;
 mod pool;
 mod pool_buffers;

@@ -4,14 +4,14 @@ use std::{
     fmt,
     ops::{Deref, DerefMut},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
 use bytes::Bytes;
 
-use super::{pool_buffers::PoolBuffers, reusable::ReusableBuf};
+use super::{magazine::Magazine, pool_buffers::PoolBuffers, reusable::ReusableBuf};
 
 /// User-provided memory for RDMA payload: an anonymous or file mapping, a slab, a device's buffer.
 pub trait LandingMemory: Send + Sync + 'static {
@@ -178,6 +178,10 @@ pub struct PoolStats {
 
 /// A pool of payload memory with buffer sizes that are powers of two. Clones share the pool.
 ///
+/// Each connection that uses the pool keeps free buffers of up to 16 KiB for itself, so that connections on different cores do not
+/// wait for each other. A connection keeps up to 512 KiB, and all connections together up to a quarter of the memory that the pool
+/// keeps. The buffers return to the pool when the connection is closed.
+///
 /// Reused memory keeps its previous contents. The library sends only bytes that were written for the message.
 ///
 /// ```
@@ -192,125 +196,237 @@ pub struct PoolStats {
 #[derive(Clone, Default)]
 pub struct BufferPool(Arc<PoolInner>);
 
+/// The pool of one connection, or a pool that no connection uses.
+#[derive(Default)]
 struct PoolInner {
+    shared: Arc<SharedBuffers>,
+    /// Set for the pool of a connection.
+    magazine: Option<Magazine>,
+}
+
+impl Drop for PoolInner {
+    fn drop(&mut self) {
+        if let Some(magazine) = &self.magazine {
+            magazine.empty(&self.shared);
+        }
+    }
+}
+
+/// The buffers that all connections of a pool share.
+pub(super) struct SharedBuffers {
     /// Free buffers of 2^n bytes at index `n`. Each size has its own lock to reduce contention.
     free: [Mutex<Vec<Box<[u8]>>>; usize::BITS as usize],
+    /// Memory of the free buffers and of the loans to magazines, in bytes.
     kept: AtomicUsize,
     max_kept: usize,
+    /// Memory of the loans to magazines, in bytes.
+    lent: AtomicUsize,
     allocated: AtomicU64,
     /// Total number of buffers freed to the system because `max_kept` was reached.
     dropped: AtomicU64,
+    /// The pools of connections, for the statistics.
+    connections: Mutex<Vec<Weak<PoolInner>>>,
     homes: Arc<PoolBuffers>,
 }
 
-impl Default for PoolInner {
+impl Default for SharedBuffers {
     fn default() -> Self {
         Self {
             free: std::array::from_fn(|_| Mutex::default()),
             kept: AtomicUsize::new(0),
             max_kept: BufferPool::DEFAULT_MAX_KEPT,
+            lent: AtomicUsize::new(0),
             allocated: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            connections: Mutex::default(),
             homes: Arc::default(),
         }
+    }
+}
+
+/// Magazines together keep at most this fraction of the memory that a pool keeps, so that large buffers are reused as well.
+const MAX_LENT: usize = 4;
+
+impl SharedBuffers {
+    /// Size of the smallest buffer, in bytes.
+    pub(super) const SMALLEST: usize = 1 << 10;
+
+    /// Returns a free buffer of `class` bytes, a power of two.
+    pub(super) fn take(&self, class: usize) -> Option<Box<[u8]>> {
+        let heap = self.free(class)?.pop()?;
+        self.kept.fetch_sub(class, Ordering::Relaxed);
+        Some(heap)
+    }
+
+    /// Moves up to `count` free buffers of `class` bytes, a power of two, to `batch`. Returns their number.
+    pub(super) fn take_batch(&self, class: usize, count: usize, batch: &mut Vec<Box<[u8]>>) -> usize {
+        let Some(mut free) = self.free(class) else { return 0 };
+        let first = free.len().saturating_sub(count);
+        let taken = free.len() - first;
+        batch.extend(free.drain(first..));
+        drop(free);
+        self.kept.fetch_sub(taken * class, Ordering::Relaxed);
+        taken
+    }
+
+    fn allocate(&self, class: usize) -> Box<[u8]> {
+        self.allocated.fetch_add(1, Ordering::Relaxed);
+        let heap = vec![0; class].into_boxed_slice();
+        self.homes.add(&heap);
+        heap
+    }
+
+    /// Keeps a buffer that is no longer used, or frees it if the limit is reached.
+    pub(super) fn put(&self, heap: Box<[u8]>) {
+        let class = heap.len();
+        if !self.keep(class) {
+            return self.free_to_system(&heap);
+        }
+        match self.free(class) {
+            Some(mut free) => free.push(heap),
+            None => self.free_to_system(&heap),
+        }
+    }
+
+    /// Adds to the kept memory, unless that exceeds the limit.
+    fn keep(&self, bytes: usize) -> bool {
+        let is_within = self.kept.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.max_kept;
+        if !is_within {
+            self.kept.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        is_within
+    }
+
+    fn free_to_system(&self, heap: &[u8]) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+        self.homes.remove(heap);
+    }
+
+    /// Lends a part of the limit to a magazine. Returns `false` if magazines have too much.
+    pub(super) fn lend(&self, bytes: usize) -> bool {
+        let is_within = self.lent.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.max_kept / MAX_LENT;
+        let may = is_within && self.keep(bytes);
+        if !may {
+            self.lent.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        may
+    }
+
+    /// Ends the loans of a magazine.
+    pub(super) fn end_loan(&self, bytes: usize) {
+        self.lent.fetch_sub(bytes, Ordering::Relaxed);
+        self.kept.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Locks the list of free buffers of `class` bytes, a power of two.
+    fn free(&self, class: usize) -> Option<MutexGuard<'_, Vec<Box<[u8]>>>> {
+        let free = self.free.get(class.trailing_zeros() as usize)?;
+        Some(free.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn connections(&self) -> MutexGuard<'_, Vec<Weak<PoolInner>>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl BufferPool {
     /// Default limit of the memory that a pool keeps for reuse, in bytes: 256 MiB.
     pub const DEFAULT_MAX_KEPT: usize = 256 << 20;
-    const SMALLEST: usize = 1 << 10;
 
     /// Creates a pool that keeps at most `max_kept` bytes for reuse. It frees any further memory that is returned to it.
     #[must_use]
     pub fn with_max_kept(max_kept: usize) -> Self {
-        Self(Arc::new(PoolInner { max_kept, ..PoolInner::default() }))
+        let shared = Arc::new(SharedBuffers { max_kept, ..SharedBuffers::default() });
+        Self(Arc::new(PoolInner { shared, magazine: None }))
+    }
+
+    /// Returns a handle to this pool for one connection. It keeps small buffers for the connection, within the limit of the pool,
+    /// so that connections share no lock while they make small calls.
+    pub(crate) fn for_connection(&self) -> Self {
+        let shared = Arc::clone(&self.0.shared);
+        let pool = Self(Arc::new(PoolInner { shared, magazine: Some(Magazine::default()) }));
+        let mut connections = self.0.shared.connections();
+        if connections.len() == connections.capacity() {
+            connections.retain(|connection| connection.strong_count() > 0);
+        }
+        connections.push(Arc::downgrade(&pool.0));
+        drop(connections);
+        pool
+    }
+
+    #[cfg(test)]
+    pub(super) fn magazine(&self) -> Option<&Magazine> {
+        self.0.magazine.as_ref()
     }
 
     /// Returns `true` if both share their memory.
     #[cfg(feature = "metrics")]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.0.shared, &other.0.shared)
     }
 
     /// Returns a buffer of `len` bytes. Its contents are unspecified: zeros, or data of an earlier use in this process.
     #[must_use]
     pub fn alloc(&self, len: usize) -> PayloadBuf {
-        let class = len.max(Self::SMALLEST).checked_next_power_of_two().unwrap_or(len);
-        let reused = self.free(class).and_then(|mut free| free.pop());
-        let heap = match reused {
-            Some(heap) => {
-                self.0.kept.fetch_sub(class, Ordering::Relaxed);
-                heap
-            }
-            None => {
-                self.0.allocated.fetch_add(1, Ordering::Relaxed);
-                let heap = vec![0; class].into_boxed_slice();
-                self.0.homes.add(&heap);
-                heap
-            }
+        let class = len.max(SharedBuffers::SMALLEST).checked_next_power_of_two().unwrap_or(len);
+        let PoolInner { shared, magazine } = &*self.0;
+        let reused = match magazine {
+            Some(magazine) => magazine.take(class, shared),
+            None => shared.take(class),
         };
+        let heap = reused.unwrap_or_else(|| shared.allocate(class));
         PayloadBuf { storage: PayloadStorage::Heap(heap), len, pool: Some(self.clone()) }
     }
 
-    /// Returns the current statistics.
+    /// Returns the current statistics, which connections that use the pool share.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
+        let shared = &*self.0.shared;
+        let connections: Vec<_> = shared.connections().iter().filter_map(Weak::upgrade).collect();
+        let of_connections = connections.iter().filter_map(|pool| pool.magazine.as_ref()).map(Magazine::kept);
+        let (magazines, bytes) =
+            of_connections.fold((0, 0), |(buffers, bytes), (more, len)| (buffers + more, bytes + len));
         // Counted here, because a counter of the buffers in use would be shared by all connections.
         let free: usize =
-            self.0.free.iter().map(|free| free.lock().unwrap_or_else(PoisonError::into_inner).len()).sum();
-        let allocated = self.0.allocated.load(Ordering::Relaxed);
-        let gone = self.0.dropped.load(Ordering::Relaxed).saturating_add(free as u64);
+            shared.free.iter().map(|free| free.lock().unwrap_or_else(PoisonError::into_inner).len()).sum();
+        let allocated = shared.allocated.load(Ordering::Relaxed);
+        let gone = shared.dropped.load(Ordering::Relaxed).saturating_add((free + magazines) as u64);
+        let lent = shared.lent.load(Ordering::Relaxed);
         PoolStats {
             outstanding: usize::try_from(allocated.saturating_sub(gone)).unwrap_or(usize::MAX),
-            kept: self.0.kept.load(Ordering::Relaxed),
+            kept: shared.kept.load(Ordering::Relaxed).saturating_sub(lent) + bytes,
             allocated,
         }
     }
 
     fn put_back(&self, heap: Box<[u8]>) {
-        let class = heap.len();
-        if self.0.kept.fetch_add(class, Ordering::Relaxed) + class > self.0.max_kept {
-            self.0.kept.fetch_sub(class, Ordering::Relaxed);
-            self.0.dropped.fetch_add(1, Ordering::Relaxed);
-            self.0.homes.remove(&heap);
-            return;
-        }
-        match self.free(class) {
-            Some(mut free) => free.push(heap),
-            None => {
-                self.0.dropped.fetch_add(1, Ordering::Relaxed);
-                self.0.homes.remove(&heap);
-            }
+        let PoolInner { shared, magazine } = &*self.0;
+        match magazine {
+            Some(magazine) => magazine.put(heap, shared),
+            None => shared.put(heap),
         }
     }
 
     pub(super) fn homes(&self) -> &Arc<PoolBuffers> {
-        &self.0.homes
+        &self.0.shared.homes
     }
 
     /// Returns the buffer of this pool that contains `len` bytes at `address`.
     #[cfg(feature = "_verbs")]
     pub(crate) fn home(&self, address: *const u8, len: usize) -> Option<super::PoolBuffer> {
-        self.0.homes.find(address as usize, len)
+        self.homes().find(address as usize, len)
     }
 
     /// Returns whether a buffer is still allocated at its address.
     #[cfg(feature = "_verbs")]
     pub(crate) fn is_current(&self, home: super::PoolBuffer) -> bool {
-        self.0.homes.is_current(home)
+        self.homes().is_current(home)
     }
 
     /// Returns the total number of buffers freed to the system.
     #[cfg(feature = "_verbs")]
     pub(crate) fn freed(&self) -> u64 {
-        self.0.homes.freed()
-    }
-
-    /// Locks the list of free buffers of `class` bytes, a power of two.
-    fn free(&self, class: usize) -> Option<MutexGuard<'_, Vec<Box<[u8]>>>> {
-        let free = self.0.free.get(class.trailing_zeros() as usize)?;
-        Some(free.lock().unwrap_or_else(PoisonError::into_inner))
+        self.homes().freed()
     }
 }
 

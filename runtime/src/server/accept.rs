@@ -11,6 +11,7 @@ use tokio::{
 use super::{handle::ServerShared, listed::ListedConnection};
 use crate::{
     chain::ErrorChain,
+    config::ConnectionConfig,
     driver::{self, DriverConfig, DriverCore, DriverPort, EngineIo, RdmaIo, TcpIo},
     engine::Role,
     metrics::{self, ConnectionRole},
@@ -46,10 +47,11 @@ pub(super) trait ConnectionSource: Send + Sync + 'static {
     /// Waits for the next connection. Does not wait for data from the peer.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Incoming, SocketAddr)>> + Send;
 
-    /// Sets a connection up, within the time limits of the server.
+    /// Sets a connection up with the settings `config`, within the time limits of the server.
     fn set_up(
         &self,
         incoming: Self::Incoming,
+        config: &ConnectionConfig,
         shared: &ServerShared,
     ) -> impl Future<Output = Result<SetUp<Self::Io>, SetupError>> + Send;
 }
@@ -74,9 +76,9 @@ impl<L: Listener> ConnectionSource for RdmaSource<L> {
     async fn set_up(
         &self,
         incoming: L::IncomingConnection,
-        shared: &ServerShared,
+        config: &ConnectionConfig,
+        _shared: &ServerShared,
     ) -> Result<SetUp<Self::Io>, SetupError> {
-        let config = &shared.callbacks.connection;
         let connected = tokio::time::timeout(config.setup_timeout, async {
             let request = incoming.request(config.setup_timeout).await?;
             request.accept(config.setup_params()).await
@@ -111,8 +113,13 @@ impl ConnectionSource for TcpSource {
         self.listener.accept().await
     }
 
-    async fn set_up(&self, stream: TcpStream, shared: &ServerShared) -> Result<SetUp<TcpIo>, SetupError> {
-        SetUp::tcp(&shared.callbacks.connection, Role::Server, stream)
+    async fn set_up(
+        &self,
+        stream: TcpStream,
+        config: &ConnectionConfig,
+        _shared: &ServerShared,
+    ) -> Result<SetUp<TcpIo>, SetupError> {
+        SetUp::tcp(config, Role::Server, stream)
     }
 }
 
@@ -144,8 +151,12 @@ impl ConnectionSource for TlsSource {
         self.tcp.accept().await
     }
 
-    async fn set_up(&self, stream: TcpStream, shared: &ServerShared) -> Result<SetUp<Self::Io>, SetupError> {
-        let connection = &shared.callbacks.connection;
+    async fn set_up(
+        &self,
+        stream: TcpStream,
+        connection: &ConnectionConfig,
+        shared: &ServerShared,
+    ) -> Result<SetUp<Self::Io>, SetupError> {
         socket::prepare(&stream)?;
         let addrs = (stream.peer_addr()?, stream.local_addr()?);
         let null = |program, version| shared.registry.null(program, version);
@@ -198,15 +209,17 @@ async fn set_up<S: ConnectionSource>(
     shared: &Arc<ServerShared>,
     room: OwnedSemaphorePermit,
 ) -> Result<(), SetupError> {
-    let config = &shared.callbacks.connection;
-    let SetUp { engine, io, info } = source.set_up(incoming, shared).await?;
+    let back = Arc::new(shared.callbacks.for_connection());
+    let config = &back.connection;
+    let SetUp { engine, io, info } = source.set_up(incoming, config, shared).await?;
     let (peer_addr, transport) = (info.peer_addr, info.transport);
     let port = Arc::new(DriverPort::new(shared.callbacks.max_calls));
-    let connection = ServedConnection { info, port: Arc::clone(&port), back: Arc::clone(&shared.callbacks) };
+    let connection = ServedConnection { info, port: Arc::clone(&port), back: Arc::clone(&back) };
     let span = tracing::info_span!(target: "rpcrdma", "connection", role = "server", peer = %peer_addr);
     let id = shared.add(&connection.info, Arc::clone(&port), room);
     let listed = ListedConnection::new(id, Arc::clone(shared));
-    let handlers = CallHandlers::new(Arc::clone(&shared.registry), Arc::new(connection), Some(Box::new(listed)));
+    let handlers =
+        CallHandlers::new(Arc::new(shared.registry.for_connection()), Arc::new(connection), Some(Box::new(listed)));
     let driver = DriverConfig { idle_timeout: config.idle_timeout, serves_to_the_end: false };
     let observer = metrics::connection(ConnectionRole::Server, transport, &port, &config.engine);
     driver::spawn(DriverCore::new(engine, io, handlers, port, driver), span, observer);

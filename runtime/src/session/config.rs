@@ -32,6 +32,15 @@ pub(crate) struct ChannelConfig {
     pub(crate) resendable: Option<Arc<ResendableXids>>,
 }
 
+impl ChannelConfig {
+    /// Returns the settings of one connection of a server. Its pool is the connection's own.
+    pub(crate) fn for_connection(&self) -> Self {
+        let mut config = self.clone();
+        config.connection.engine.pool = config.connection.engine.pool.for_connection();
+        config
+    }
+}
+
 /// The XIDs of the calls of a channel that its server recognizes if they are sent again. They start at random, and do not repeat
 /// before 2^32 calls.
 #[derive(Debug)]

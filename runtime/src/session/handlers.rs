@@ -86,7 +86,7 @@ impl InboundCalls for CallHandlers {
         match authentication {
             Authentication::Accepted(caller) if caller.protection().is_none() => {
                 let begun = self.registry.route(incoming, head, caller, &self.connection, |service, call| {
-                    RunningHandler::begin(Arc::clone(service), call, head.xid, Arc::clone(&self.connection))
+                    RunningHandler::begin(service, call, head.xid, Arc::clone(&self.connection))
                 });
                 match begun {
                     Ok(handler) => self.run(token, handler, port),

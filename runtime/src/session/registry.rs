@@ -38,6 +38,13 @@ impl ServiceRegistry {
         twice.map_or(Ok(Self { services, authenticator, trace }), Err)
     }
 
+    /// Returns the services for one connection.
+    pub(crate) fn for_connection(&self) -> Self {
+        let services =
+            self.services.iter().map(|service| service.for_connection().unwrap_or_else(|| Arc::clone(service)));
+        Self { services: services.collect(), authenticator: Arc::clone(&self.authenticator) }
+    }
+
     /// Raises the limits on inbound calls as far as the services need.
     pub(crate) fn provide(&self, config: &mut EngineConfig) {
         config.max_chunks = self.services.iter().map(|service| service.max_chunks()).fold(config.max_chunks, u32::max);
@@ -113,7 +120,7 @@ impl ServiceRegistry {
         head: CallHead,
         caller: AuthenticatedCaller,
         connection: &Arc<ServedConnection>,
-        serve: impl FnOnce(&Arc<dyn Service>, InboundCall) -> Result<T, ReplyCommand>,
+        serve: impl FnOnce(&dyn Service, InboundCall) -> Result<T, ReplyCommand>,
     ) -> Result<T, ReplyCommand> {
         match self.find(head.program, head.version) {
             Ok(service) => {
@@ -137,7 +144,7 @@ impl ServiceRegistry {
                 let metrics = connection.back.metrics.server(name);
                 let call =
                     InboundCall::new(incoming, head.procedure, head.arguments_at, caller, connection, span, metrics);
-                serve(service, call)
+                serve(&**service, call)
             }
             Err(error) => Err(head.refuse(error, caller.security.as_deref(), connection)),
         }

@@ -24,7 +24,8 @@ use crate::{
 /// A handler in progress. The reply of a handler that panics is SYSTEM_ERR.
 pub(super) struct RunningHandler {
     future: ReplyFuture,
-    service: Arc<dyn Service>,
+    /// The name of the service, for the message about a panic.
+    name: &'static str,
     xid: u32,
     /// The security of the reply, for its verifier after a panic (RFC 2203 §5.3.3.2).
     security: Option<Arc<dyn ReplySecurity>>,
@@ -37,7 +38,7 @@ impl RunningHandler {
     // As `InboundCall::decode`.
     #[allow(clippy::result_large_err)]
     pub(super) fn begin(
-        service: Arc<dyn Service>,
+        service: &dyn Service,
         mut call: InboundCall,
         xid: u32,
         connection: Arc<ServedConnection>,
@@ -45,9 +46,9 @@ impl RunningHandler {
         let (span, security) = (call.span.clone(), call.security.clone());
         let mut metrics = call.metrics.take();
         match span.in_scope(|| catch_unwind(AssertUnwindSafe(|| service.dispatch(call)))) {
-            Ok(future) => Ok(Self { future, service, xid, security, connection, span, metrics }),
+            Ok(future) => Ok(Self { future, name: service.name(), xid, security, connection, span, metrics }),
             Err(panic) => {
-                let reply = panicked(&*service, xid, security.as_deref(), &connection, &*panic);
+                let reply = panicked(service.name(), xid, security.as_deref(), &connection, &*panic);
                 metrics.finish(&reply, 0);
                 Err(reply)
             }
@@ -59,7 +60,7 @@ impl RunningHandler {
 #[cfg(feature = "tower")]
 pub(crate) async fn execute(service: Arc<dyn Service>, call: InboundCall) -> EncodedReply {
     let (xid, connection) = (call.context().xid(), Arc::clone(&call.context().connection));
-    match RunningHandler::begin(service, call, xid, connection) {
+    match RunningHandler::begin(&*service, call, xid, connection) {
         Ok(handler) => handler.await,
         Err(answer) => answer.into(),
     }
@@ -78,7 +79,7 @@ impl Future for RunningHandler {
             polled = self.future.as_mut().poll(cx);
         }));
         if let Err(panic) = caught {
-            let answer = panicked(&*self.service, self.xid, self.security.as_deref(), &self.connection, &*panic);
+            let answer = panicked(self.name, self.xid, self.security.as_deref(), &self.connection, &*panic);
             polled = Poll::Ready(answer.into());
         }
         if let Poll::Ready(answer) = &polled {
@@ -90,13 +91,13 @@ impl Future for RunningHandler {
 }
 
 fn panicked(
-    service: &dyn Service,
+    service: &'static str,
     xid: u32,
     security: Option<&dyn ReplySecurity>,
     connection: &ServedConnection,
     panic: &(dyn std::any::Any + Send),
 ) -> ReplyCommand {
     let said = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    tracing::error!(target: "rpcrdma::call", service = service.name(), xid, panic = said, "handler panicked");
+    tracing::error!(target: "rpcrdma::call", service, xid, panic = said, "handler panicked");
     call::refusal(xid, RpcError::SystemError, security, connection.pool())
 }

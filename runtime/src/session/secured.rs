@@ -95,7 +95,7 @@ pub(super) async fn serve(
         head.arguments_at = 0;
     }
     let begun = registry.route(incoming, head, caller, &connection, |service, call| {
-        RunningHandler::begin(Arc::clone(service), call, head.xid, Arc::clone(&connection))
+        RunningHandler::begin(service, call, head.xid, Arc::clone(&connection))
     });
     let handler = match begun {
         Ok(handler) => handler,

@@ -1,6 +1,6 @@
 //! The trait that services implement.
 
-use std::{future::Future, pin::Pin};
+use std::{future::Future, pin::Pin, sync::Arc};
 
 use super::call::{EncodedReply, InboundCall};
 use crate::service::ProcedureInfo;
@@ -29,6 +29,12 @@ pub trait Service: Send + Sync + 'static {
     /// contain the name. Default: `None`.
     fn procedure(&self, number: u32) -> Option<ProcedureInfo> {
         let _ = number;
+        None
+    }
+
+    /// Returns a copy of the service for the calls of one connection. Generated services count the references of their calls in
+    /// it, so that connections on different cores do not share a counter. Default: `None`, all connections share the service.
+    fn for_connection(&self) -> Option<Arc<dyn Service>> {
         None
     }
 

@@ -4,7 +4,12 @@ use bytes::{Bytes, BytesMut};
 #[cfg(feature = "tower")]
 use smallvec::SmallVec;
 
-use super::{DecodeError, DecodeErrorKind, Part, Words, XdrDecode, XdrDecodeRef, padded_len};
+use super::{
+    DecodeError, DecodeErrorKind, Part, ReadChunk, Words, WriteChunk, XdrDecode, XdrDecodeRef,
+    chunks::ChunkCursor,
+    padded_len,
+    words::{bad_bool, truncated},
+};
 
 /// Minimum length, in bytes, of an item that shares the memory of its message instead of being copied. It applies if the
 /// message has memory of its own: a Position-Zero Read chunk or a Reply chunk.
@@ -38,24 +43,6 @@ impl Default for DecodeLimits {
     }
 }
 
-/// A Read chunk of a call whose data has been fetched. The decoder splices it in at its position (RFC 8166 §3.4.5).
-#[derive(Debug, Clone)]
-pub struct ReadChunk {
-    /// Position in the unreduced stream, in bytes.
-    pub position: u32,
-    /// Data of all segments, concatenated.
-    pub data: Bytes,
-}
-
-/// A Write chunk as returned in a reply. The decoder splices Write chunks in by their order (RFC 8166 §3.4.6).
-#[derive(Debug, Clone)]
-pub struct WriteChunk {
-    /// Data written by the responder; empty for an unused chunk.
-    pub data: Bytes,
-    /// True if the requester provided segments. `false` denotes the empty Write chunk of RFC 8166 §4.3.2.3.
-    pub provided: bool,
-}
-
 /// Decodes XDR items from a payload stream, and reduced items from chunks.
 #[derive(Debug)]
 #[doc(alias = "xdrmem_create")]
@@ -79,17 +66,6 @@ pub struct Decoder<'a> {
     abandoned: bool,
     /// State of copied items; `None` until the first copy.
     copies: Option<CopiedItems>,
-}
-
-/// The chunks that have not been spliced in.
-#[derive(Debug, Clone, Copy, Default)]
-struct ChunkCursor<'a> {
-    /// Read chunks not yet consumed.
-    reads: &'a [ReadChunk],
-    /// Write chunks not yet consumed.
-    writes: &'a [WriteChunk],
-    /// Number of consumed Write chunks.
-    writes_before: usize,
 }
 
 /// The rest of a reply, which outlives the message that it arrived in.
@@ -120,6 +96,22 @@ impl DetachedMessage {
     pub(crate) fn reduced_len(&self) -> u64 {
         self.writes.iter().map(|chunk| chunk.data.len() as u64).fold(0, u64::saturating_add)
     }
+}
+
+/// Creates the error for an opaque item of `len` bytes that is cut short, by its padding alone or by more.
+#[cold]
+#[inline(never)]
+fn short_opaque(len: u32, remaining: usize, end: u64) -> DecodeError {
+    if len as usize <= remaining {
+        return truncated(padded_len(len as usize), remaining, end);
+    }
+    DecodeError::new(DecodeErrorKind::LengthExceedsRemaining { len, remaining }, end - remaining as u64)
+}
+
+#[cold]
+#[inline(never)]
+fn too_long(len: u32, max: u32, position: u64) -> DecodeError {
+    DecodeError::new(DecodeErrorKind::LengthExceedsMaximum { len, max }, position)
 }
 
 /// State of the short items copied from a message.
@@ -211,12 +203,14 @@ impl<'a> Decoder<'a> {
     #[inline]
     #[must_use]
     pub fn position(&self) -> u64 {
-        self.end - self.rest.len() as u64
+        // Never wraps, because `rest` ends at `end`. A check would have to run before each item that may fail.
+        self.end.wrapping_sub(self.rest.len() as u64)
     }
 
     /// Creates an error at the current position.
+    // Inlined so that only values reach the cold code. A reference to the decoder would keep its state in memory on every path.
+    #[inline]
     #[must_use]
-    #[cold]
     pub fn error(&self, kind: DecodeErrorKind) -> DecodeError {
         DecodeError::new(kind, self.position())
     }
@@ -249,7 +243,7 @@ impl<'a> Decoder<'a> {
                 self.rest = rest;
                 Ok(bytes)
             }
-            None => Err(self.truncated(len)),
+            None => Err(truncated(len, self.rest.len(), self.end)),
         }
     }
 
@@ -264,13 +258,8 @@ impl<'a> Decoder<'a> {
                 self.rest = rest;
                 Ok(*bytes)
             }
-            None => Err(self.truncated(N)),
+            None => Err(truncated(N, self.rest.len(), self.end)),
         }
-    }
-
-    #[cold]
-    fn truncated(&self, needed: usize) -> DecodeError {
-        self.error(DecodeErrorKind::Truncated { needed, remaining: self.remaining() })
     }
 
     /// Reads a run of fixed-length items that are `len` bytes together, with a single length check. If fewer bytes remain, the
@@ -281,16 +270,11 @@ impl<'a> Decoder<'a> {
     #[inline(always)]
     #[allow(clippy::inline_always)] // See `Words`.
     pub fn take_words(&mut self, len: usize, parts: &'static [Part]) -> Result<Words<'a>, DecodeError> {
-        let Some((bytes, rest)) = self.rest.split_at_checked(len) else { return Err(self.cut_short(len, parts)) };
-        let words = Words::new(bytes, self.position());
+        let Some((bytes, rest)) = self.rest.split_at_checked(len) else {
+            return Err(Part::cut_short(parts, len, self.rest.len(), self.position()));
+        };
         self.rest = rest;
-        Ok(words)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn cut_short(&self, len: usize, parts: &'static [Part]) -> DecodeError {
-        Part::cut_short(parts, len, self.remaining(), self.position())
+        Ok(Words::new(bytes, self.position()))
     }
 
     /// Reads one 32-bit word.
@@ -321,7 +305,7 @@ impl<'a> Decoder<'a> {
         match self.take_u32()? {
             0 => Ok(false),
             1 => Ok(true),
-            value => Err(self.error(DecodeErrorKind::BadBool { value })),
+            value => Err(bad_bool(value, self.position())),
         }
     }
 
@@ -333,7 +317,7 @@ impl<'a> Decoder<'a> {
     pub fn take_count(&mut self, max: u32) -> Result<u32, DecodeError> {
         let len = self.take_u32()?;
         if len > max {
-            return Err(self.error(DecodeErrorKind::LengthExceedsMaximum { len, max }));
+            return Err(too_long(len, max, self.position()));
         }
         Ok(len)
     }
@@ -351,18 +335,8 @@ impl<'a> Decoder<'a> {
                 self.rest = rest;
                 Ok(bytes)
             }
-            (bytes, _) => Err(self.short_opaque(len, bytes.is_some())),
+            _ => Err(short_opaque(len, self.rest.len(), self.end)),
         }
-    }
-
-    #[cold]
-    fn short_opaque(&self, len: u32, only_padding: bool) -> DecodeError {
-        let remaining = self.remaining();
-        self.error(if only_padding {
-            DecodeErrorKind::Truncated { needed: padded_len(len as usize), remaining }
-        } else {
-            DecodeErrorKind::LengthExceedsRemaining { len, remaining }
-        })
     }
 
     /// Reads `len` inline bytes and their padding into memory that may outlive the message.
@@ -446,69 +420,16 @@ impl<'a> Decoder<'a> {
     }
 
     /// Returns the chunk of the eligible item of `len` bytes at the current position. The chunk holds at least `len` bytes.
-    #[inline(never)]
+    #[inline]
     fn next_chunk(&mut self, len: usize) -> Result<Option<&'a Bytes>, DecodeError> {
-        if let Some(data) = self.next_read_chunk(len)? {
-            return Ok(Some(data));
+        // A copy, for the same reason as in `error`.
+        let mut chunks = self.chunks.unwrap_or_default();
+        let found = chunks.next(len, self.position())?;
+        self.chunks = Some(chunks);
+        if found.is_some() {
+            self.end += padded_len(len) as u64;
         }
-        self.next_write_chunk(len)
-    }
-
-    fn next_read_chunk(&mut self, len: usize) -> Result<Option<&'a Bytes>, DecodeError> {
-        let Some(ChunkCursor { reads: [read, rest @ ..], .. }) = self.chunks else { return Ok(None) };
-        let position = u64::from(read.position);
-        if position > self.position() {
-            return Ok(None);
-        }
-        // RFC 8166 §6.1: the chunk matches no eligible item. Everything after it would be misread.
-        if position < self.position() {
-            return Err(self.error(DecodeErrorKind::StrayChunk { position: read.position }));
-        }
-        // The item after an empty item has the same position and may be the eligible one.
-        if len == 0 && !read.data.is_empty() {
-            return Ok(None);
-        }
-        // RFC 8166 §3.4.5.2: a Read chunk may include the round-up padding.
-        if read.data.len() != len && read.data.len() != padded_len(len) {
-            return Err(self.error(DecodeErrorKind::ChunkLength { chunk: read.data.len(), item: len }));
-        }
-        if let Some(chunks) = &mut self.chunks {
-            chunks.reads = rest;
-        }
-        self.end += padded_len(len) as u64;
-        Ok(Some(&read.data))
-    }
-
-    fn next_write_chunk(&mut self, len: usize) -> Result<Option<&'a Bytes>, DecodeError> {
-        static EMPTY: Bytes = Bytes::new();
-        let Some(chunks) = &mut self.chunks else { return Ok(None) };
-        let Some((write, rest)) = chunks.writes.split_first() else { return Ok(None) };
-        let mut taken = || {
-            chunks.writes = rest;
-            chunks.writes_before += 1;
-        };
-        if !write.provided {
-            // RFC 8166 §4.3.2.3: an empty Write chunk forces its item inline.
-            taken();
-            return Ok(None);
-        }
-        match (write.data.len(), len) {
-            // Some responders let an empty item consume a Write chunk, others (Linux) do not.
-            (0, 0) => {
-                taken();
-                Ok(Some(&EMPTY))
-            }
-            (_, 0) => Ok(Some(&EMPTY)),
-            // RFC 8166 §6.1: an eligible item must use the available chunk.
-            (0, item) => Err(self.error(DecodeErrorKind::NotReduced { item })),
-            // RFC 8166 §3.4.6.2: a responder never writes the padding.
-            (chunk, item) if chunk != item => Err(self.error(DecodeErrorKind::ChunkLength { chunk, item })),
-            _ => {
-                taken();
-                self.end += padded_len(len) as u64;
-                Ok(Some(&write.data))
-            }
-        }
+        Ok(found)
     }
 
     /// Charges `bytes` of memory, which the value is about to allocate, to the limit.
@@ -561,7 +482,7 @@ impl<'a> Decoder<'a> {
     #[inline]
     pub(super) fn narrow(&mut self, len: u32) -> Result<&'a [u8], DecodeError> {
         let Some((inside, outside)) = self.rest.split_at_checked(len as usize) else {
-            return Err(self.short_opaque(len, false));
+            return Err(short_opaque(len, self.rest.len(), self.end));
         };
         self.rest = inside;
         self.len -= outside.len();

@@ -174,6 +174,7 @@ impl DecodeError {
     /// Creates an error at `offset`, in bytes from the start of the unreduced stream.
     #[must_use]
     #[cold]
+    #[inline(never)]
     pub fn new(kind: DecodeErrorKind, offset: u64) -> Self {
         Self(Box::new(DecodeErrorInner { kind, offset, path: Vec::new() }))
     }
@@ -192,6 +193,7 @@ impl DecodeError {
     /// Prepends a field to the path; see [`at`](Self::at). Called by generated code.
     #[must_use]
     #[cold]
+    #[inline(never)]
     pub fn in_field(self, ty: &'static str, field: &'static str) -> Self {
         self.at(PathSegment::Field(ty, field))
     }

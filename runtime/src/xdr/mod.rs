@@ -7,6 +7,7 @@
 mod arm;
 mod borrow;
 mod bounds;
+mod chunks;
 mod decode;
 mod encode;
 mod enumeration;
@@ -27,9 +28,10 @@ pub use arm::{put_arm, put_empty_arm, skip_arm, take_arm, take_empty_arm};
 pub use borrow::*;
 pub use bounds::{EncodingBounds, add, max, times};
 pub use bytes::Bytes;
+pub use chunks::{ReadChunk, WriteChunk};
 #[cfg(feature = "tower")]
 pub(crate) use decode::DetachedMessage;
-pub use decode::{DecodeLimits, Decoder, ReadChunk, WriteChunk};
+pub use decode::{DecodeLimits, Decoder};
 pub use encode::{FlatSink, ReducedItem, ReducingSink, Sink, encode_to_bytes};
 pub use enumeration::{discriminant, take_discriminant, take_enum, unknown_discriminant};
 pub use error::{DecodeError, DecodeErrorKind, EncodeError, PathSegment, UnknownEnumValue};

@@ -495,7 +495,9 @@ impl XdrDecode for Bytes {
 ///
 /// # Errors
 /// Returns an error if the value cannot be decoded.
-#[inline]
+// As for `Words`.
+#[inline(always)]
+#[allow(clippy::inline_always)]
 pub fn take_fixed<T: XdrFixed>(decoder: &mut Decoder<'_>) -> Result<T, DecodeError> {
     let mut words = decoder.take_words(const { T::MIN_LEN }, T::PARTS)?;
     T::read_words(&mut words)

@@ -59,6 +59,8 @@ impl Part {
 
     /// Returns the error for a run of `len` bytes of which only `remaining` are available. It names the innermost truncated
     /// item.
+    #[cold]
+    #[inline(never)]
     pub(super) fn cut_short(
         mut parts: &'static [Self],
         len: usize,
@@ -102,8 +104,15 @@ pub struct Words<'a> {
 #[allow(clippy::inline_always)]
 impl<'a> Words<'a> {
     #[inline(always)]
-    pub(super) fn new(bytes: &'a [u8], position: u64) -> Self {
-        Self { bytes, end: position.saturating_add(bytes.len() as u64) }
+    pub(super) fn new(bytes: &'a [u8], end: u64) -> Self {
+        Self { bytes, end }
+    }
+
+    /// Returns the position of the next item in the unreduced stream.
+    #[inline(always)]
+    fn position(&self) -> u64 {
+        // As for `Decoder::position`.
+        self.end.wrapping_sub(self.bytes.len() as u64)
     }
 
     /// Reads `N` bytes.
@@ -136,11 +145,10 @@ impl<'a> Words<'a> {
     #[inline(always)]
     pub fn read_bool(&mut self) -> Result<bool, DecodeError> {
         let value: u32 = self.read()?;
-        let position = self.end - self.bytes.len() as u64;
         match value {
             0 => Ok(false),
             1 => Ok(true),
-            value => Err(DecodeError::new(DecodeErrorKind::BadBool { value }, position)),
+            value => Err(bad_bool(value, self.position())),
         }
     }
 
@@ -151,8 +159,10 @@ impl<'a> Words<'a> {
     #[inline(always)]
     pub fn read_enum<E: TryFrom<i32, Error = UnknownEnumValue>>(&mut self) -> Result<E, DecodeError> {
         let value: i32 = self.read()?;
-        let position = self.end - self.bytes.len() as u64;
-        E::try_from(value).map_err(|unknown| DecodeError::new(unknown.into(), position))
+        match E::try_from(value) {
+            Ok(value) => Ok(value),
+            Err(UnknownEnumValue { name, value }) => Err(unknown_value(name, value, self.position())),
+        }
     }
 
     /// Reads `opaque x[N]` (RFC 4506 §4.9).
@@ -179,15 +189,29 @@ impl<'a> Words<'a> {
         for index in 0..N {
             elements.push(T::read_words(self).map_err(|e| e.at(PathSegment::Index(index)))?);
         }
-        let position = self.end - self.bytes.len() as u64;
+        let position = self.position();
         let other = DecodeErrorKind::Invalid("array of another length");
         elements.into_inner().map_err(|_| DecodeError::new(other, position))
     }
 }
 
+/// Creates the error for a value that was just read and is not a value of the enumeration `name`.
 #[cold]
 #[inline(never)]
-fn truncated(needed: usize, remaining: usize, end: u64) -> DecodeError {
+pub(super) fn unknown_value(name: &'static str, value: i32, position: u64) -> DecodeError {
+    DecodeError::new(DecodeErrorKind::UnknownEnumValue { name, value }, position)
+}
+
+#[cold]
+#[inline(never)]
+pub(super) fn bad_bool(value: u32, position: u64) -> DecodeError {
+    DecodeError::new(DecodeErrorKind::BadBool { value }, position)
+}
+
+/// Creates the error for an item of `needed` bytes. `end` is the position of the end of the stream.
+#[cold]
+#[inline(never)]
+pub(super) fn truncated(needed: usize, remaining: usize, end: u64) -> DecodeError {
     DecodeError::new(DecodeErrorKind::Truncated { needed, remaining }, end - remaining as u64)
 }
 

@@ -2,17 +2,21 @@
 
 use std::hint::black_box;
 
-use rpcrdma::xdr::{Decoder, FlatSink, XdrDecode, XdrEncode};
-use rpcrdma_specs::nfs3::Getattr3res;
+use rpcrdma::xdr::{DecodeError, Decoder, FlatSink, XdrDecode, XdrEncode};
+use rpcrdma_specs::nfs3::{Getattr3res, Lookup3resRef};
 
-use crate::{attributes, flat, page, reduced};
+use crate::{attributes, by_hand, flat, page, reduced};
 
-/// Encodes or decodes a message `n` times. `kind` is a message, a hyphen, and `encode` or `decode`.
+/// Encodes or decodes a message `n` times. `kind` is a message, a hyphen, and `encode`, `decode` or `by-hand`, the handwritten
+/// decoder.
 pub(crate) fn run(kind: &str, n: usize) {
     let (message, way) = kind.split_once('-').expect("expected MESSAGE-encode or MESSAGE-decode");
     match message {
         "attributes" => repeat(&attributes(), way, n),
+        "getattr" if way == "by-hand" => decode(&getattr_reply(), n, |bytes| by_hand::getattr(bytes)),
         "getattr" => repeat(&getattr(), way, n),
+        "lookup" if way == "by-hand" => decode(&lookup_reply(), n, |bytes| by_hand::lookup(bytes)),
+        "lookup" => decode(&lookup_reply(), n, lookup),
         "page" => repeat(&page(), way, n),
         "reduced" => {
             let message = reduced::Message::new();
@@ -23,7 +27,7 @@ pub(crate) fn run(kind: &str, n: usize) {
                 other => panic!("unknown direction {other:?}, expected encode or decode"),
             }
         }
-        other => panic!("unknown message {other:?}, expected attributes, getattr, page or reduced"),
+        other => panic!("unknown message {other:?}, expected attributes, getattr, lookup, page or reduced"),
     }
 }
 
@@ -49,11 +53,37 @@ fn repeat<T: XdrEncode + XdrDecode>(value: &T, way: &str, n: usize) {
     }
 }
 
-/// Returns the reply of NFS 3 to GETATTR for a regular file.
+/// Decodes `message` with `decode`.
+fn decode<'a, T, E: std::fmt::Debug>(message: &'a [u8], n: usize, decode: impl Fn(&'a [u8]) -> Result<T, E>) {
+    for _ in 0..n {
+        black_box(decode(black_box(message)).expect("encoded message does not decode"));
+    }
+}
+
+/// Returns the attributes of a regular file in 21 words, of which every value is valid.
+fn file_attributes() -> impl Iterator<Item = u32> {
+    [1].into_iter().chain(100..120)
+}
+
+/// Returns the encoded reply to GETATTR.
+pub(crate) fn getattr_reply() -> Vec<u8> {
+    [0].into_iter().chain(file_attributes()).flat_map(u32::to_be_bytes).collect()
+}
+
+/// Returns the encoded reply to LOOKUP, with a handle of 28 bytes and both attributes.
+pub(crate) fn lookup_reply() -> Vec<u8> {
+    let handle = [0, 28].into_iter().chain(200..207);
+    let attributes = || [1].into_iter().chain(file_attributes());
+    handle.chain(attributes()).chain(attributes()).flat_map(u32::to_be_bytes).collect()
+}
+
+#[inline]
+pub(crate) fn lookup(bytes: &[u8]) -> Result<Lookup3resRef<'_>, DecodeError> {
+    Decoder::new(bytes).read_ref()
+}
+
 fn getattr() -> Getattr3res {
-    // The status NFS3_OK, the file type NF3REG, and 20 words of which every value is valid.
-    let words = [0u32, 1].into_iter().chain(100..120);
-    let bytes: Vec<u8> = words.flat_map(u32::to_be_bytes).collect();
+    let bytes = getattr_reply();
     let mut decoder = Decoder::new(&bytes);
     let value = decoder.read().expect("encoded message does not decode");
     decoder.finish().expect("bytes left over");

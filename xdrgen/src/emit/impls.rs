@@ -6,7 +6,7 @@ use quote::{format_ident, quote};
 use super::{
     codec::{CodecItem, Len, ValuePlace, WriteCode, number},
     target::{ArmCodec, EmittedDiscriminant, FieldCodec, Target, UnionCodec},
-    words::{CodecRun, runs},
+    words::{CodecRun, MAX_INLINED, runs},
 };
 
 impl Target<'_> {
@@ -265,7 +265,7 @@ impl Target<'_> {
                 Ok(value)
             })
         } else {
-            self.impl_decode(quote!(#before #choice))
+            self.impl_decode_with(inlining(union), quote!(#before #choice))
         }
     }
 }
@@ -279,6 +279,19 @@ impl ArmCodec {
         } else {
             quote!(Self::#variant(#(#bindings),*))
         }
+    }
+}
+
+/// Returns the attribute of the `decode` of a union that is not recursive.
+fn inlining(union: &UnionCodec) -> TokenStream {
+    let defaults = union.default.iter().flat_map(|default| &default.fields);
+    let mut fields = union.arms.iter().flat_map(|arm| &arm.fields).chain(defaults);
+    // One run of words. The paths of its errors make it look larger than it is, and a call would keep the decoder in memory.
+    let is_run = |field: &FieldCodec| field.slot.words && field.slot.fixed_len.is_some_and(|len| len <= MAX_INLINED);
+    if !union.opaque && fields.next().is_some_and(is_run) && fields.next().is_none() {
+        quote!(#[inline(always)])
+    } else {
+        quote!(#[inline])
     }
 }
 

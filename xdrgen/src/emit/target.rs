@@ -158,6 +158,11 @@ impl Target<'_> {
 
     /// Returns the `impl XdrDecode` with this method body.
     pub(super) fn impl_decode(&self, body: TokenStream) -> TokenStream {
+        self.impl_decode_with(quote!(#[inline]), body)
+    }
+
+    /// Returns the `impl XdrDecode` with this method body. `inline` is the attribute of the method.
+    pub(super) fn impl_decode_with(&self, inline: TokenStream, body: TokenStream) -> TokenStream {
         let Generics { params, where_decode, .. } = &self.generics;
         let (ty, result) = (&self.ty, self.std.path("Result"));
         let decoder = if mentions(&body, "decoder") { quote!(decoder) } else { quote!(_decoder) };
@@ -166,7 +171,7 @@ impl Target<'_> {
                 impl<'a> xdr::XdrDecodeRef<'a> for #ty {
                     type Owned = #owned;
 
-                    #[inline]
+                    #inline
                     fn decode_ref(#decoder: &mut xdr::Decoder<'a>) -> #result<Self, xdr::DecodeError> {
                         #body
                     }
@@ -175,7 +180,7 @@ impl Target<'_> {
         }
         quote! {
             impl #params xdr::XdrDecode for #ty #where_decode {
-                #[inline]
+                #inline
                 fn decode(#decoder: &mut xdr::Decoder<'_>) -> #result<Self, xdr::DecodeError> {
                     #body
                 }

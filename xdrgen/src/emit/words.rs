@@ -10,7 +10,7 @@ use super::{
 };
 
 /// The maximum length of a run that is inlined, in bytes.
-const MAX_INLINED: u64 = 256;
+pub(super) const MAX_INLINED: u64 = 256;
 
 /// The maximum number of fields in a run.
 const MAX_RUN: usize = 12;
@@ -94,11 +94,11 @@ impl Target<'_> {
 
     fn fixed(&self, len: u64, parts: &TokenStream, read: &TokenStream, write: &TokenStream) -> [TokenStream; 3] {
         let fixed = self.impl_fixed(len, parts, read, write);
-        let len = number(len);
+        let bytes = number(len);
         [
             fixed,
-            self.impl_encode(len.clone(), quote!(xdr::put_fixed::<#len, _, _>(sink, self))),
-            self.impl_decode(quote!(xdr::take_fixed(decoder))),
+            self.impl_encode(bytes.clone(), quote!(xdr::put_fixed::<#bytes, _, _>(sink, self))),
+            self.impl_decode_with(inlining(len), quote!(xdr::take_fixed(decoder))),
         ]
     }
 
@@ -110,8 +110,7 @@ impl Target<'_> {
     fn impl_fixed(&self, len: u64, parts: &TokenStream, read: &TokenStream, write: &TokenStream) -> TokenStream {
         let Generics { params, where_decode, .. } = &self.generics;
         let (ty, result) = (&self.ty, self.std.path("Result"));
-        // Inline the whole run, so that the optimizer knows its length. For longer runs this does not pay off.
-        let inline = if len <= MAX_INLINED { quote!(#[inline(always)]) } else { quote!(#[inline]) };
+        let inline = inlining(len);
         quote! {
             impl #params xdr::XdrFixed for #ty #where_decode {
                 #parts
@@ -128,4 +127,10 @@ impl Target<'_> {
             }
         }
     }
+}
+
+/// Returns the attribute of the methods that read or write a run of `len` bytes.
+// The optimizer must see the length of the whole run. For longer runs this does not pay off.
+fn inlining(len: u64) -> TokenStream {
+    if len <= MAX_INLINED { quote!(#[inline(always)]) } else { quote!(#[inline]) }
 }

@@ -72,7 +72,7 @@ const _: () = {
     }
 
     impl xdr::XdrDecode for Time {
-        #[inline]
+        #[inline(always)]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
             xdr::take_fixed(decoder)
         }

@@ -96,7 +96,7 @@ const _: () = {
     }
 
     impl xdr::XdrDecode for Self_ {
-        #[inline]
+        #[inline(always)]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
             xdr::take_fixed(decoder)
         }
@@ -141,7 +141,7 @@ const _: () = {
     }
 
     impl xdr::XdrDecode for Option {
-        #[inline]
+        #[inline(always)]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
             xdr::take_fixed(decoder)
         }

@@ -177,7 +177,7 @@ const _: () = {
     }
 
     impl xdr::XdrDecode for Request {
-        #[inline]
+        #[inline(always)]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
             let discriminant = decoder
                 .read::<i32>()

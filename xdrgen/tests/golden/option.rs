@@ -104,7 +104,7 @@ const _: () = {
     }
 
     impl xdr::XdrDecode for Number {
-        #[inline]
+        #[inline(always)]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
             let discriminant = decoder
                 .read::<bool>()

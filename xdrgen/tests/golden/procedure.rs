@@ -117,7 +117,7 @@ const _: () = {
     }
 
     impl xdr::XdrDecode for ReadArgs {
-        #[inline]
+        #[inline(always)]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
             xdr::take_fixed(decoder)
         }

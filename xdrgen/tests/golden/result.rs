@@ -210,7 +210,7 @@ const _: () = {
     }
 
     impl xdr::XdrDecode for Outcome {
-        #[inline]
+        #[inline(always)]
         fn decode(decoder: &mut xdr::Decoder<'_>) -> Result<Self, xdr::DecodeError> {
             let discriminant = decoder
                 .read::<i32>()

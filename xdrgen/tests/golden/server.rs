@@ -70,19 +70,19 @@ pub mod calc_v1 {
 
     /// A service that dispatches calls to a [`CalcV1`].
     #[derive(Debug)]
-    pub struct CalcV1Server<T>(Arc<T>);
+    pub struct CalcV1Server<T>(Arc<Arc<T>>);
 
     impl<T> CalcV1Server<T> {
         /// Creates a service that dispatches calls to `handler`.
         #[must_use]
         pub fn new(handler: T) -> Self {
-            Self(Arc::new(handler))
+            Self::from_arc(Arc::new(handler))
         }
 
         /// Creates a service from a shared handler.
         #[must_use]
         pub fn from_arc(handler: Arc<T>) -> Self {
-            Self(handler)
+            Self(Arc::new(handler))
         }
     }
 
@@ -111,6 +111,10 @@ pub mod calc_v1 {
                 1 => Some(service::ProcedureInfo::of::<Double>()),
                 _ => None,
             }
+        }
+
+        fn for_connection(&self) -> Option<Arc<dyn server::Service>> {
+            Some(Arc::new(Self(Arc::new(Arc::clone(&self.0)))))
         }
 
         fn dispatch(&self, call: server::InboundCall) -> server::ReplyFuture {

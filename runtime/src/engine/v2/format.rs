@@ -72,11 +72,23 @@ impl HeaderPrefix {
     }
 }
 
+/// Returns `true` if the lists after the prefix are empty and name no handle. Most messages have no chunks.
+#[inline]
+fn has_no_chunks(message: &[u8]) -> bool {
+    message.get(PREFIX_LEN..BARE_LEN).is_some_and(|bare| bare == [0; BARE_LEN - PREFIX_LEN])
+}
+
+/// Returns `true` for a message without chunks that has a payload.
+#[inline]
+pub(super) fn is_bare(message: &[u8]) -> bool {
+    message.len() > BARE_LEN && has_no_chunks(message)
+}
+
 /// Decodes the chunk lists after the prefix and the handle that the reply may invalidate. Also returns the length of the
 /// whole header in bytes.
 pub(super) fn parse_lists(message: &[u8]) -> Result<(ChunkLists, Option<MemoryHandle>, usize), DecodeError> {
-    // Most messages have no chunks: this is much cheaper than decoding three absent lists.
-    if message.get(PREFIX_LEN..BARE_LEN).is_some_and(|bare| bare == [0; BARE_LEN - PREFIX_LEN]) {
+    // Much cheaper than decoding three absent lists.
+    if has_no_chunks(message) {
         return Ok((ChunkLists::default(), None, BARE_LEN));
     }
     let mut decoder = Decoder::new(message.get(PREFIX_LEN..).unwrap_or_default());

@@ -52,7 +52,7 @@ pub(super) struct Outbox {
 }
 
 /// The header of a message without chunks after its prefix: no handle to invalidate, three absent lists.
-const BARE: [u8; BARE_LEN - PREFIX_LEN] = [0; BARE_LEN - PREFIX_LEN];
+pub(super) const BARE: [u8; BARE_LEN - PREFIX_LEN] = [0; BARE_LEN - PREFIX_LEN];
 
 impl Outbox {
     pub(super) fn new(budget: SendCredits, grants: ReceiveCredits) -> Self {

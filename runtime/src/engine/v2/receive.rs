@@ -2,7 +2,7 @@
 
 use super::{
     WireV2,
-    format::{self, HeaderPrefix, PREFIX_LEN, VERSION, extension_flags, is_base},
+    format::{self, BARE_LEN, HeaderPrefix, PREFIX_LEN, VERSION, extension_flags, is_base},
     handshake,
     header::{RDMA2_CONNPROP, RDMA2_ERROR, RDMA2_F_MORE, RDMA2_F_TPMORE, RDMA2_MSG, RDMA2_NOMSG},
     reassembly::ReassemblyStep,
@@ -59,6 +59,10 @@ impl WireV2 {
                     .violation(format!("it invalidated {handle:?}, which no call offered for invalidation"));
             }
         }
+        if self.is_plain(&prefix, &message) {
+            self.outbox.grants.consumed();
+            return self.handle_plain(&prefix, message, core);
+        }
         if is_grant(&prefix, &message) {
             // RPC-over-RDMA v2 §4.2.1.2: it uses no credit, but the spare Receive for such messages.
             core.shared.counters.grants_received += 1;
@@ -100,6 +104,29 @@ impl WireV2 {
             RDMA2_CONNPROP => self.handle_properties(&prefix, message, core),
             RDMA2_MSG | RDMA2_NOMSG => self.handle_rpc(&prefix, message, core),
             _ => self.handle_extension(&prefix, message, core),
+        }
+    }
+
+    /// Returns `true` for a complete RPC message without chunks that arrived in one message. Nearly all are of this kind.
+    #[inline]
+    fn is_plain(&self, prefix: &HeaderPrefix, message: &[u8]) -> bool {
+        prefix.htype == RDMA2_MSG
+            && !prefix.has_more()
+            && !prefix.has_more_properties()
+            && format::is_bare(message)
+            && self.reassembly.is_idle()
+            && self.handshake.is_done()
+    }
+
+    /// Handles a [plain](Self::is_plain) message, with the same checks as [`handle_rpc`](Self::handle_rpc).
+    fn handle_plain(&mut self, prefix: &HeaderPrefix, mut message: MessageBuf, core: &mut ConnectionCore) {
+        message.advance(BARE_LEN);
+        if prefix.is_response() {
+            return self.handle_plain_reply(prefix.xid, message, core);
+        }
+        let accepted = check_call(prefix.xid, Some(&message), core);
+        if let Err((refusal, why)) = accepted.and_then(|()| core.accept_plain(prefix.xid, message)) {
+            refuse(prefix, refusal, why, core);
         }
     }
 
@@ -341,7 +368,7 @@ fn accept_call(
     payload: Option<(MessageBuf, bool)>,
     core: &mut ConnectionCore,
 ) -> Result<(), CallRejection> {
-    check_call(xid, &payload, core)?;
+    check_call(xid, payload.as_ref().map(|(message, _)| &**message), core)?;
     match payload {
         Some((message, false)) if lists.is_empty() => core.accept_plain(xid, message),
         payload => {
@@ -353,14 +380,14 @@ fn accept_call(
     }
 }
 
-fn check_call(xid: u32, payload: &Option<(MessageBuf, bool)>, core: &ConnectionCore) -> Result<(), CallRejection> {
+fn check_call(xid: u32, payload: Option<&[u8]>, core: &ConnectionCore) -> Result<(), CallRejection> {
     // RPC-over-RDMA v2 §4.5.3: the local properties state that no calls are accepted.
     if core.shared.rules.local_level == ReverseDirection::None {
         return Err((TransportError::System, "a call in the reverse direction, which is not accepted"));
     }
     // RPC-over-RDMA v2 §7.2: header and RPC message must carry the same XID. §6.2.2.1: RDMA2_F_RESPONSE must agree with
     // `msg_type`.
-    if let Some((message, _)) = payload
+    if let Some(message) = payload
         && message_type(message, xid) != Some(CALL)
     {
         return Err((TransportError::BadXdr, "not an RPC call with its header's XID"));

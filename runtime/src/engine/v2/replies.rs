@@ -9,6 +9,7 @@ use crate::{
         core::ConnectionCore,
         lists::ChunkLists,
         message::{REPLY, message_type},
+        served::NO_CHUNKS,
         shared::EngineShared,
     },
     memory::MessageBuf,
@@ -69,6 +70,17 @@ impl WireV2 {
             core.shared.discard(why);
         }
         core.calls.answered(slot, outcome, &mut core.shared);
+    }
+
+    /// Handles a reply without chunks that arrived in one message.
+    pub(super) fn handle_plain_reply(&mut self, xid: u32, message: MessageBuf, core: &mut ConnectionCore) {
+        let slot = core.calls.by_xid(xid).filter(|&slot| core.calls.get(slot).is_some_and(LocalCall::is_plain));
+        match slot {
+            Some(slot) if message_type(&message, xid) == Some(REPLY) => {
+                core.calls.answered_plain(slot, MessagePayload::Inline(message), &mut core.shared);
+            }
+            _ => self.handle_reply(xid, &NO_CHUNKS, Some((message, false)), core),
+        }
     }
 
     /// Handles RDMA2_ERROR. Returns whether a call in flight has its XID.

@@ -6,7 +6,7 @@ use super::{
     WireV2,
     format::encode_lists,
     header::{RDMA2_MSG, RDMA2_NOMSG},
-    outbox::PrefixFields,
+    outbox::{BARE, PrefixFields},
 };
 use crate::{
     engine::{
@@ -68,17 +68,23 @@ impl WireV2 {
         };
         // RPC-over-RDMA v2 §6.2.4: one of the handles in the header, or zero.
         call.invalidates = call.exposure.first().filter(|_| self.invalidate && qp.remote_invalidation());
-        encode_lists(&mut self.header, call.invalidates, &lists);
+        // Nearly all calls have no chunks.
+        let header = if lists.is_empty() && call.invalidates.is_none() {
+            &BARE[..]
+        } else {
+            encode_lists(&mut self.header, call.invalidates, &lists);
+            &self.header
+        };
         self.lists = lists;
         calls.sending(slot, xid, shared);
         // RPC-over-RDMA v2 §6.2.2.1, §4.5.1: RDMA2_F_RESPONSE is clear in a call, whatever its direction.
         match (format, payload) {
             (MessageFormat::Continued, Some(payload)) => {
-                self.outbox.send_continued(qp, shared, (xid, 0), &self.header, payload, work, None);
+                self.outbox.send_continued(qp, shared, (xid, 0), header, payload, work, None);
             }
             (_, payload) => {
                 let htype = if payload.is_some() { RDMA2_MSG } else { RDMA2_NOMSG };
-                self.outbox.send(qp, shared, PrefixFields::new(xid, htype, 0), &self.header, payload, work, None);
+                self.outbox.send(qp, shared, PrefixFields::new(xid, htype, 0), header, payload, work, None);
             }
         }
         Ok(())

@@ -4,7 +4,7 @@ use super::{
     WireV2,
     format::{VERSION, encode_lists},
     header::{RDMA2_ERROR, RDMA2_F_RESPONSE, RDMA2_MSG, RDMA2_NOMSG},
-    outbox::PrefixFields,
+    outbox::{BARE, PrefixFields},
 };
 use crate::{
     engine::{
@@ -50,22 +50,20 @@ impl WireV2 {
                 return self.outbox.send_conveyed(qp, shared, (xid, flags), &conveyed, work);
             }
         }
-        encode_lists(&mut self.header, None, lists);
+        // Nearly all replies have no chunks.
+        let header = if lists.is_empty() {
+            &BARE[..]
+        } else {
+            encode_lists(&mut self.header, None, lists);
+            &self.header
+        };
         match (format, payload) {
             (MessageFormat::Continued, Some(payload)) => {
-                self.outbox.send_continued(qp, shared, (xid, flags), &self.header, payload, work, invalidate);
+                self.outbox.send_continued(qp, shared, (xid, flags), header, payload, work, invalidate);
             }
             (_, payload) => {
                 let htype = if payload.is_some() { RDMA2_MSG } else { RDMA2_NOMSG };
-                self.outbox.send(
-                    qp,
-                    shared,
-                    PrefixFields::new(xid, htype, flags),
-                    &self.header,
-                    payload,
-                    work,
-                    invalidate,
-                );
+                self.outbox.send(qp, shared, PrefixFields::new(xid, htype, flags), header, payload, work, invalidate);
             }
         }
     }

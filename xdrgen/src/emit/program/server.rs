@@ -141,22 +141,23 @@ impl ProgramModule<'_> {
                 }
             }
         });
+        let option = self.std.path("Option");
         quote! {
             #[doc = #docs]
             #[derive(Debug)]
-            #visibility struct #name<T>(#arc<T>);
+            #visibility struct #name<T>(#arc<#arc<T>>);
 
             impl<T> #name<T> {
                 /// Creates a service that dispatches calls to `handler`.
                 #[must_use]
                 pub fn new(handler: T) -> Self {
-                    Self(#arc::new(handler))
+                    Self::from_arc(#arc::new(handler))
                 }
 
                 /// Creates a service from a shared handler.
                 #[must_use]
                 pub fn from_arc(handler: #arc<T>) -> Self {
-                    Self(handler)
+                    Self(#arc::new(handler))
                 }
             }
 
@@ -182,6 +183,10 @@ impl ProgramModule<'_> {
                 #max_chunks
 
                 #procedure
+
+                fn for_connection(&self) -> #option<#arc<dyn #server::Service>> {
+                    Some(#arc::new(Self(#arc::new(#arc::clone(&self.0)))))
+                }
 
                 fn dispatch(&self, call: #server::InboundCall) -> #server::ReplyFuture {
                     #dispatch
