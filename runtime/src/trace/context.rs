@@ -79,11 +79,12 @@ impl TraceSource {
 }
 
 /// The function of a server that joins the span of a call with the trace of its client.
-pub(crate) struct TraceJoin(Box<dyn Fn(&Span, TraceContext) + Send + Sync>);
+#[derive(Clone)]
+pub(crate) struct TraceJoin(Arc<dyn Fn(&Span, TraceContext) + Send + Sync>);
 
 impl TraceJoin {
     pub(crate) fn new(join: impl Fn(&Span, TraceContext) + Send + Sync + 'static) -> Self {
-        Self(Box::new(join))
+        Self(Arc::new(join))
     }
 
     /// Joins the span of an encoded call, if the call has a context.
