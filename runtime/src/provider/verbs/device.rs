@@ -37,6 +37,13 @@ pub(super) struct DeviceLimits {
     pub(super) max_reads: u8,
     /// Maximum length of a message, RDMA Read or RDMA Write, in bytes.
     pub(super) max_transfer: u32,
+    /// Maximum number of Receives in a shared receive queue, or 0 if connections must not share Receives.
+    ///
+    /// Receives can be shared only within a protection domain. With windows of type 2B, each of which belongs to a queue pair,
+    /// connections in one domain still cannot access the memory of each other (RFC 8166 §8.1). Without them, they could. On
+    /// iWARP, an empty queue would end the connection of a peer that did nothing wrong (RFC 5040 §5.1), whereas an InfiniBand
+    /// receiver asks for a retry.
+    pub(super) max_shared_receives: u32,
 }
 
 impl DeviceLimits {
@@ -83,16 +90,19 @@ impl DeviceLimits {
             _ => DeviceFamily::Other,
         };
         let windows = device.device_cap_flags & cap::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0 != 0 && device.max_mw > 0;
+        let iwarp = transport == ibv_transport_type::IBV_TRANSPORT_IWARP;
+        let shares = windows && !iwarp && device.max_srq > 0 && device.max_srq_sge > 0;
         Self {
             name,
             family,
-            iwarp: transport == ibv_transport_type::IBV_TRANSPORT_IWARP,
+            iwarp,
             windows,
             max_queue: count(device.max_qp_wr).max(1),
             max_completions: count(device.max_cqe).max(1),
             max_responses: depth(device.max_qp_rd_atom),
             max_reads: depth(device.max_qp_init_rd_atom),
             max_transfer: if max_message == 0 { 1 << 30 } else { max_message.min(1 << 31) },
+            max_shared_receives: if shares { count(device.max_srq_wr) } else { 0 },
         }
     }
 

@@ -19,7 +19,7 @@ use super::{
     cm::wait_for,
     error::VerbsError,
     ffi::{self, ibv_event_type as kind},
-    objects::{Cq, Qp},
+    objects::Qp,
 };
 
 /// An event that ends a connection.
@@ -67,7 +67,7 @@ unsafe impl Send for DeviceEvents {}
 
 impl DeviceEvents {
     /// Creates the events of this queue pair and completion queue of the device, both of which must outlive it.
-    pub(super) fn new(context: NonNull<ffi::ibv_context>, qp: &Qp, cq: &Cq) -> Result<Self, VerbsError> {
+    pub(super) fn new(context: NonNull<ffi::ibv_context>, qp: &Qp, cq: *mut ffi::ibv_cq) -> Result<Self, VerbsError> {
         // SAFETY: the context is that of an open device, which keeps the file descriptor open.
         let fd = unsafe { BorrowedFd::borrow_raw((*context.as_ptr()).async_fd) };
         let fd = fd
@@ -75,7 +75,7 @@ impl DeviceEvents {
             // SAFETY: the value owns the file descriptor. Its blocking mode is shared with the original.
             .and_then(|fd| unsafe { wait_for(fd) })
             .map_err(|source| VerbsError::os("registration for device events", source))?;
-        let keys = [context.as_ptr() as EventKey, qp.as_ptr() as EventKey, cq.as_ptr() as EventKey];
+        let keys = [context.as_ptr() as EventKey, qp.as_ptr() as EventKey, cq as EventKey];
         let inbox = Arc::new(Mutex::default());
         let mut all = inboxes();
         for key in keys {

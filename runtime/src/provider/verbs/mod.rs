@@ -58,7 +58,9 @@
 #![allow(unsafe_code)]
 
 mod cm;
+mod completion_hub;
 mod connection;
+mod connection_queues;
 mod device;
 mod device_events;
 mod error;
@@ -72,6 +74,7 @@ mod queue;
 mod receives;
 mod regions;
 mod setup;
+mod shared_receives;
 mod slab;
 mod status;
 mod teardown;
@@ -99,12 +102,22 @@ pub struct VerbsConfig {
     /// Maximum size of the pool buffers that a connection keeps registered, and thereby locked in memory, in bytes. Default:
     /// 64 MiB.
     pub max_registered: usize,
+    /// Maximum number of Receives that the connections of a listener share on a device, with their memory and completion
+    /// queues. 0: each connection has its own. Default: 0.
+    ///
+    /// With shared Receives, the memory of a server depends on the number of messages that it processes at a time, and not on
+    /// its number of connections. Choose a number that exceeds the messages that arrive within about a millisecond, for
+    /// example 1024; numbers below 64 mean 64. If more arrive, the device asks the peers to repeat them after 0.64 ms.
+    ///
+    /// Ignored by connectors, and by devices that cannot share Receives safely: iWARP devices, and those without memory windows
+    /// of type 2B.
+    pub shared_receives: u32,
     /// The local address of connections that a connector makes, which selects the device. Default: chosen by the system.
     pub local: Option<IpAddr>,
 }
 
 impl Default for VerbsConfig {
     fn default() -> Self {
-        Self { busy_poll: Duration::ZERO, moderation: None, max_registered: 64 << 20, local: None }
+        Self { busy_poll: Duration::ZERO, moderation: None, max_registered: 64 << 20, shared_receives: 0, local: None }
     }
 }

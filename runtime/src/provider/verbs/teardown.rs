@@ -59,7 +59,7 @@ impl VerbsQueuePair {
         self.device_events = None;
         self.exposures.free_windows();
         self.qp = None;
-        self.receives.clear();
+        self.queues.clear();
         self.queue.abandon();
         self.report_completions();
         self.done.push(Completion::Disconnected { reason });
@@ -136,7 +136,7 @@ impl VerbsQueuePair {
                 self.flush();
                 return true;
             }
-            VerbsPhase::Ending(_) if self.queue.in_device() == 0 && self.receives.is_empty() => {
+            VerbsPhase::Ending(_) if self.queue.in_device() == 0 && self.queues.are_receives_flushed() => {
                 self.finish();
                 return true;
             }
