@@ -124,7 +124,7 @@ impl VerbsQueuePair {
         // the right order.
         let qp = unsafe { Qp::new(&id, &pd, queues.cq(), sends, queues.receive_queue()) }?;
         queues.enter(&qp);
-        let device_events = DeviceEvents::new(context, &qp, queues.cq())?;
+        let device_events = DeviceEvents::new(context, queues.event_subjects(&qp))?;
         let mut made = Self {
             device_events: Some(device_events),
             qp: Some(qp),

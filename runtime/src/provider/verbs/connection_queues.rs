@@ -2,10 +2,13 @@
 
 use std::{io, ptr::NonNull, sync::Arc, task::Context};
 
+use smallvec::{SmallVec, smallvec};
+
 use super::{
     VerbsConfig,
     completion_hub::{HubMember, SHARED_SENDS, SharedQueues},
     device::DeviceLimits,
+    device_events::EventKey,
     error::VerbsError,
     ffi,
     objects::{Cq, EventWait, Pd, Qp, ReceiveQueue},
@@ -22,8 +25,16 @@ const SEND_SLOTS: usize = 64;
 
 /// The completion queue and the Receives of a connection.
 pub(super) enum ConnectionQueues {
-    Own { receives: VerbsReceives, cq: Cq },
-    Shared { member: HubMember, busy: bool },
+    Own {
+        receives: VerbsReceives,
+        cq: Cq,
+    },
+    Shared {
+        member: HubMember,
+        busy: bool,
+        /// No completions of Receives follow if the queue pair has failed.
+        receives_done: bool,
+    },
 }
 
 /// The objects of a connection that a queue pair is created from.
@@ -52,7 +63,8 @@ impl QueuePairParts {
             let depth = config.shared_receives;
             let member = shared.join(context, limits, depth, params.receive_size, config.moderation)?;
             let (send_slots, pd) = (Arc::clone(member.receives().slots()), Arc::clone(member.receives().pd()));
-            let queues = ConnectionQueues::Shared { member, busy: !config.busy_poll.is_zero() };
+            let (busy, receives_done) = (!config.busy_poll.is_zero(), !limits.reports_last_receive());
+            let queues = ConnectionQueues::Shared { member, busy, receives_done };
             return Ok(Self { queues, send_slots, pd, sends: SHARED_SENDS.min(limits.max_queue) });
         }
         let receives = u32::try_from(params.receive_count.max(1)).unwrap_or(u32::MAX);
@@ -102,6 +114,15 @@ impl ConnectionQueues {
         }
     }
 
+    /// Returns the objects whose events concern the connection.
+    pub(super) fn event_subjects(&self, qp: &Qp) -> SmallVec<[EventKey; 3]> {
+        let mut subjects = smallvec![qp.as_ptr() as EventKey, self.cq() as EventKey];
+        if let ReceiveQueue::Shared(srq) = self.receive_queue() {
+            subjects.push(srq as EventKey);
+        }
+        subjects
+    }
+
     /// Begins to receive the completions of the queue pair.
     pub(super) fn enter(&mut self, qp: &Qp) {
         if let Self::Shared { member, .. } = self {
@@ -113,7 +134,7 @@ impl ConnectionQueues {
     pub(super) fn take<'a>(&mut self, into: &'a mut [ffi::ibv_wc]) -> io::Result<&'a [ffi::ibv_wc]> {
         match self {
             Self::Own { cq, .. } => cq.take(into),
-            Self::Shared { member, busy } => {
+            Self::Shared { member, busy, .. } => {
                 if *busy {
                     member.look();
                 }
@@ -169,8 +190,16 @@ impl ConnectionQueues {
     pub(super) fn are_receives_flushed(&self) -> bool {
         match self {
             Self::Own { receives, .. } => receives.is_empty(),
-            // Shared Receives remain for other connections.
-            Self::Shared { .. } => true,
+            // Shared Receives remain for other connections. Some libraries discard the completions of a destroyed queue pair,
+            // and with them the Receives that it took.
+            Self::Shared { receives_done, .. } => *receives_done,
+        }
+    }
+
+    /// Records that a failed queue pair takes no more Receives.
+    pub(super) fn set_receives_done(&mut self) {
+        if let Self::Shared { receives_done, .. } = self {
+            *receives_done = true;
         }
     }
 

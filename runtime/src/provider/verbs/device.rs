@@ -125,6 +125,12 @@ impl DeviceLimits {
         self.family != DeviceFamily::Rxe
     }
 
+    /// Returns `true` if the device reports the last Receive that a failed queue pair took from a shared queue. Soft RoCE
+    /// (Linux 6.1) does not.
+    pub(super) fn reports_last_receive(&self) -> bool {
+        self.family != DeviceFamily::Rxe
+    }
+
     /// Returns the flags of a Receive's completion that report an invalidation by the peer. Soft RoCE sets the flag of the
     /// Linux kernel (`IB_WC_WITH_INVALIDATE`), which differs from that of libibverbs (at least up to Linux 6.1).
     pub(super) fn invalidated_flags(&self) -> u32 {
@@ -221,15 +227,20 @@ mod tests {
         rxe.max_mw = 1000;
         rxe.device_cap_flags = cap::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
         let limits = DeviceLimits::from_attributes("rxe0".into(), ibv_transport_type::IBV_TRANSPORT_IB, &rxe, 1 << 23);
-        assert_eq!(limits.invalidated_flags(), 0b1100);
+        assert_eq!((limits.invalidated_flags(), limits.max_shared_receives), (0b1100, 0));
+        (rxe.max_srq, rxe.max_srq_sge, rxe.max_srq_wr) = (1000, 27, 1 << 20);
+        let limits = DeviceLimits::from_attributes("rxe0".into(), ibv_transport_type::IBV_TRANSPORT_IB, &rxe, 1 << 23);
+        assert_eq!(limits.max_shared_receives, 1 << 20);
         assert!(limits.windows && !limits.windows_have_bounds() && !limits.iwarp && !limits.read_sink_is_remote());
         assert_eq!((limits.max_responses, limits.max_reads, limits.max_transfer), (128, 255, 1 << 23));
 
         let mut iwarp = attributes();
         iwarp.max_qp_rd_atom = -1;
         iwarp.max_qp_wr = 0;
+        (iwarp.max_srq, iwarp.max_srq_sge, iwarp.max_srq_wr) = (1000, 27, 1 << 20);
         let limits = DeviceLimits::from_attributes("iw0".into(), ibv_transport_type::IBV_TRANSPORT_IWARP, &iwarp, 0);
         assert!(!limits.windows && limits.iwarp && limits.read_sink_is_remote());
+        assert_eq!(limits.max_shared_receives, 0);
         assert_eq!((limits.max_responses, limits.max_queue, limits.max_transfer), (0, 1, 1 << 30));
     }
 

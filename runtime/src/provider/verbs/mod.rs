@@ -10,6 +10,7 @@
 //! | connection manager: identifiers, events; connecting and accepting; listening | `cm`, `setup`, `listener` |
 //! | protection domain, regions, windows, completion queue, queue pair | `objects` |
 //! | message memory that is registered once; Receives | `slab`, `receives` |
+//! | queues of a connection; queues that connections share | `connection_queues`; `shared_receives`, `completion_hub` |
 //! | pool buffers that are registered once | `regions` |
 //! | memory exposed to the peer, by handle | `exposures` |
 //! | work requests: order, signaling, chains | `queue`, `wr`, `status` |
@@ -19,8 +20,8 @@
 //!
 //! # Memory
 //!
-//! Each connection has a protection domain, so a peer cannot access the memory of another connection (RFC 8166 §8.1). The
-//! peer can access memory only from the call's registration to its invalidation. If the device has memory windows of type
+//! Each connection has a protection domain, unless it shares queues. So a peer cannot access the memory of another connection
+//! (RFC 8166 §8.1). The peer can access memory only from the call's registration to its invalidation. If the device has memory windows of type
 //! 2B, regions permit only local access. A window that is bound on this queue pair permits remote access: each call gets
 //! a fresh handle, chosen at random among those that the device provides. The handle is invalidated by a work request, or
 //! by the peer's Send with Invalidate. If the device has no such windows, the region itself permits remote access, and is
@@ -29,6 +30,20 @@
 //! Buffers of the connection's pool ([`SetupParams::pool`](super::SetupParams::pool)) are registered once, for local
 //! access, up to [`VerbsConfig::max_registered`]. Payload in other memory is registered for each request. Receives, and
 //! Sends that do not fit a work request, use memory of the connection.
+//!
+//! # Shared queues
+//!
+//! With [`VerbsConfig::shared_receives`], the connections that a listener accepts on a device share a protection domain, a
+//! shared receive queue, memory for messages, and completion queues. The memory of the server then depends on the messages
+//! that it processes at a time. Without it, each connection has Receives for all of its credits.
+//!
+//! - The queue has Receives for as many messages as the peers' credits permit at the moment, but at most the configured
+//!   number. If more messages arrive, the device asks the peers to repeat them. No connection is lost.
+//! - A message that exceeds the Receives of its own connection ends that connection. A peer cannot use up what others need.
+//! - A task distributes the completions, so a connection whose messages are processed slowly does not delay others.
+//! - Memory stays protected: only a window permits access, and a window belongs to one queue pair. Devices without windows of
+//!   type 2B, such as soft iWARP, do not share: in a common protection domain, a peer could access the memory of other
+//!   connections. iWARP devices do not share either, because a message that finds the queue empty would end its connection.
 //!
 //! # Sends
 //!

@@ -75,6 +75,12 @@ impl VerbsQueuePair {
                 DeviceEvent::Fatal => {
                     DisconnectReason::Transport(format!("RDMA device {} failed", self.limits.name).into())
                 }
+                DeviceEvent::ReceivesDone => {
+                    self.queues.set_receives_done();
+                    changed = true;
+                    continue;
+                }
+                DeviceEvent::ReceivesFailed => DisconnectReason::Transport("the shared receive queue failed".into()),
                 DeviceEvent::CompletionsLost => DisconnectReason::Transport("the completion queue overflowed".into()),
                 DeviceEvent::PeerViolation => {
                     DisconnectReason::PeerViolation("the device refused a request of the peer".into())
