@@ -39,6 +39,20 @@ pub async fn memory_of_another_connection<C: Connector, L: Listener>(connector: 
     assert_eq!(sink_of(honest.server().await, id), vec![0xee; 32], "memory was changed");
 }
 
+/// A peer cannot invalidate the memory that another peer may access (RFC 5042 §6.4.5).
+pub async fn invalidate_of_another_connection<C: Connector, L: Listener>(connector: C, listener: L) {
+    let [mut honest, mut bad] = two(&connector, &listener, params()).await;
+    let region = honest.server.sink(32, Access::RemoteWrite);
+    exchange(&mut honest, b"before").await;
+    bad.client.send(b"x", Some(region.handle));
+    bad.server_refuses().await;
+    honest.client.write(vec![9; 32], region, 0);
+    assert!(matches!(honest.client().await, Completion::Written { .. }));
+    exchange(&mut honest, b"after").await;
+    let id = honest.server.invalidate(region.handle);
+    assert_eq!(sink_of(honest.server().await, id), vec![9; 32]);
+}
+
 /// Messages on one connection without a Receive do not affect another connection.
 pub async fn messages_beyond_receives<C: Connector, L: Listener>(connector: C, listener: L) {
     let [mut bad, mut honest] = two(&connector, &listener, SetupParams { receive_count: 1, ..params() }).await;

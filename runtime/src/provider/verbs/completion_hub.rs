@@ -1,8 +1,8 @@
 //! A completion queue that connections share, and the task that distributes its completions.
 //!
 //! Each listener has such queues for each device, receive size and tokio runtime, so that threads with a runtime of their
-//! own do not wake each other. A queue has room for all completions that its connections can cause. When it has no room for
-//! another connection, a further queue is created.
+//! own do not wake each other. A queue has room for all completions that its connections can cause (RFC 5042 §6.4.3.2). When
+//! it has no room for another connection, a further queue is created.
 //!
 //! Connections own the queues. The listener only knows them, so that a removed device is released when its last connection
 //! has ended.
@@ -315,11 +315,13 @@ pub(super) struct HubMember {
     number: Option<u32>,
     /// The memory of Receives whose completions were taken, in order.
     slots: VecDeque<SlotGuard>,
+    /// The peer sent a message that was not granted.
+    overrun: bool,
 }
 
 impl HubMember {
     fn new(hub: Arc<CompletionHub>) -> Self {
-        Self { hub, inbox: Arc::default(), number: None, slots: VecDeque::new() }
+        Self { hub, inbox: Arc::default(), number: None, slots: VecDeque::new(), overrun: false }
     }
 
     pub(super) fn receives(&self) -> &SharedReceives {
@@ -356,12 +358,24 @@ impl HubMember {
         self.hub.receives.revoke(granted);
     }
 
-    /// Permits the peer to send `count` more messages.
-    pub(super) fn grant(&self, count: usize) {
-        let granted = self.hub.receives.grant(count);
+    /// Permits the peer to send `count` more messages. Does nothing if the member has left.
+    ///
+    /// # Errors
+    /// Returns an error if no Receive is posted, and none can be.
+    pub(super) fn grant(&self, count: usize) -> io::Result<()> {
+        if self.number.is_none() {
+            return Ok(());
+        }
+        let receives = &self.hub.receives;
+        receives.grant(count);
         lock(&self.inbox).granted += count;
-        if let Err(error) = granted {
-            tracing::warn!(target: "rpcrdma", error = %ErrorChain(&error), "failed to post shared Receives");
+        match receives.refill() {
+            // The peers' devices repeat messages until there is memory again.
+            Err(error) if receives.has_posted() => {
+                tracing::warn!(target: "rpcrdma", error = %ErrorChain(&error), "failed to post shared Receives");
+                Ok(())
+            }
+            refilled => refilled,
         }
     }
 
@@ -378,6 +392,7 @@ impl HubMember {
         for (place, completion) in into.iter_mut().zip(inbox.completions.drain(..count)) {
             *place = completion;
         }
+        self.overrun |= std::mem::take(&mut inbox.overrun);
         let slots = std::mem::take(&mut inbox.slots);
         drop(inbox);
         self.slots.extend(slots);
@@ -390,8 +405,8 @@ impl HubMember {
     }
 
     /// Returns `true` once if the peer has sent a message that was not granted.
-    pub(super) fn take_overrun(&self) -> bool {
-        std::mem::take(&mut lock(&self.inbox).overrun)
+    pub(super) fn take_overrun(&mut self) -> bool {
+        std::mem::take(&mut self.overrun)
     }
 
     /// Checks the device without waiting for the hub's task.

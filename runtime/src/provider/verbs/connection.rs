@@ -119,7 +119,8 @@ impl VerbsQueuePair {
         let context = id.context().ok_or_else(VerbsError::none_found)?;
         let limits = DeviceLimits::of(context, id.port())?;
         let parts = QueuePairParts::new(context, &limits, params, config, shared)?;
-        let QueuePairParts { mut queues, send_slots, pd, sends } = parts;
+        // The domain is dropped last if the rest fails.
+        let QueuePairParts { pd, send_slots, mut queues, sends } = parts;
         // SAFETY: the queues are live, and belong to the device of the identifier. The fields of the queue pair are dropped in
         // the right order.
         let qp = unsafe { Qp::new(&id, &pd, queues.cq(), sends, queues.receive_queue()) }?;
@@ -327,10 +328,12 @@ impl VerbsQueuePair {
         if self.is_open()
             && let Err(error) = self.queues.post_owed(&self.pd, qp)
         {
-            self.end(DisconnectReason::Transport(
-                VerbsError::Os { doing: "posting of Receives", source: error }.into(),
-            ));
+            self.no_receives(error);
         }
+    }
+
+    fn no_receives(&mut self, source: io::Error) {
+        self.end(DisconnectReason::Transport(VerbsError::Os { doing: "posting of Receives", source }.into()));
     }
 
     /// Processes completions, unless the queue is known to be empty and armed.
@@ -476,8 +479,10 @@ impl QueuePair for VerbsQueuePair {
     }
 
     fn post_receives(&mut self, count: usize) {
-        self.queues.permit(count);
-        self.post_owed();
+        match self.queues.permit(count) {
+            Ok(()) => self.post_owed(),
+            Err(error) => self.no_receives(error),
+        }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()> {

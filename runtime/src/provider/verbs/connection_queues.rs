@@ -79,17 +79,10 @@ impl QueuePairParts {
         }
         let send_slots = SlotPool::new(params.receive_size.clamp(1 << 10, 1 << 16), SEND_SLOTS);
         // Allocate the first slots now, so that a limit on locked memory is found early.
-        drop(send_slots.take(&pd).map_err(registering)?);
-        let receives = VerbsReceives::new(&pd, receives, params.receive_size, room).map_err(registering)?;
+        drop(send_slots.take(&pd).map_err(VerbsError::registering)?);
+        let receives = VerbsReceives::new(&pd, receives, params.receive_size, room).map_err(VerbsError::registering)?;
         let queues = ConnectionQueues::Own { receives, cq };
         Ok(Self { queues, send_slots: Arc::new(send_slots), pd: Arc::new(pd), sends })
-    }
-}
-
-fn registering(source: io::Error) -> VerbsError {
-    match source.downcast::<VerbsError>() {
-        Ok(error) => error,
-        Err(source) => VerbsError::os("registration with the RDMA device", source),
     }
 }
 
@@ -160,9 +153,15 @@ impl ConnectionQueues {
     }
 
     /// Permits the peer to send `count` more messages.
-    pub(super) fn permit(&mut self, count: usize) {
+    ///
+    /// # Errors
+    /// Returns an error if no shared Receive is posted, and none can be.
+    pub(super) fn permit(&mut self, count: usize) -> io::Result<()> {
         match self {
-            Self::Own { receives, .. } => receives.owe(count),
+            Self::Own { receives, .. } => {
+                receives.owe(count);
+                Ok(())
+            }
             Self::Shared { member, .. } => member.grant(count),
         }
     }
@@ -179,7 +178,7 @@ impl ConnectionQueues {
     }
 
     /// Returns `true` once if the peer has sent a message that found no Receive of its own.
-    pub(super) fn take_overrun(&self) -> bool {
+    pub(super) fn take_overrun(&mut self) -> bool {
         match self {
             Self::Own { .. } => false,
             Self::Shared { member, .. } => member.take_overrun(),

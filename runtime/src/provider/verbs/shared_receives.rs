@@ -76,7 +76,7 @@ pub(super) struct SharedReceives {
 }
 
 impl SharedReceives {
-    /// Creates a queue of at most `depth` Receives of `size` bytes. It is empty until [`grant`](Self::grant) is called.
+    /// Creates a queue of at most `depth` Receives of `size` bytes. It is empty until [`refill`](Self::refill) is called.
     pub(super) fn new(pd: Pd, depth: u32, size: usize) -> Result<Self, VerbsError> {
         let srq = Srq::new(&pd, depth)?;
         let posted = PostedReceives {
@@ -85,7 +85,10 @@ impl SharedReceives {
             unused: (0..depth).rev().collect(),
             completed: 0,
         };
-        let slots = Arc::new(SlotPool::new(size.max(1), usize::MAX));
+        let slots = SlotPool::new(size.max(1), usize::MAX);
+        // Allocate the first slots now, so that a limit on locked memory is found early.
+        drop(slots.take(&pd).map_err(VerbsError::registering)?);
+        let slots = Arc::new(slots);
         Ok(Self { srq, posted: Mutex::new(posted), slots, pd: Arc::new(pd), size })
     }
 
@@ -113,15 +116,15 @@ impl SharedReceives {
         self.posted().ledger.depth
     }
 
-    /// Permits `count` more messages, and posts Receives for them as far as the depth permits.
-    ///
-    /// # Errors
-    /// As for [`refill`](Self::refill). The messages are permitted even if it fails.
-    pub(super) fn grant(&self, count: usize) -> io::Result<()> {
+    /// Permits `count` more messages. Call [`refill`](Self::refill) to post Receives for them.
+    pub(super) fn grant(&self, count: usize) {
         let mut posted = self.posted();
         posted.ledger.granted = posted.ledger.granted.saturating_add(count);
-        drop(posted);
-        self.refill()
+    }
+
+    /// Returns `true` if a Receive is posted.
+    pub(super) fn has_posted(&self) -> bool {
+        self.posted().ledger.posted > 0
     }
 
     /// Withdraws the permission for `count` messages that did not arrive.
