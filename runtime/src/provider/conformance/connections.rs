@@ -53,6 +53,26 @@ pub async fn invalidate_of_another_connection<C: Connector, L: Listener>(connect
     assert_eq!(sink_of(honest.server().await, id), vec![9; 32]);
 }
 
+/// A connection whose messages are not processed does not delay another one, and keeps its messages.
+pub async fn unprocessed_messages<C: Connector, L: Listener>(connector: C, listener: L) {
+    const MESSAGES: usize = 200;
+    let [mut slow, mut other] = two(&connector, &listener, SetupParams { receive_count: MESSAGES, ..params() }).await;
+    for n in 0..MESSAGES {
+        slow.client.send(&pattern(100, n), None);
+    }
+    let sent = poll_fn(|cx| {
+        slow.client.poll(cx);
+        if slow.client.completions.len() == MESSAGES { Poll::Ready(()) } else { Poll::Pending }
+    });
+    tokio::time::timeout(LIMIT, sent).await.expect("timed out sending messages");
+    for n in 0..50 {
+        exchange(&mut other, &pattern(200, n)).await;
+    }
+    for n in 0..MESSAGES {
+        assert_eq!(slow.server_received().await, pattern(100, n));
+    }
+}
+
 /// Messages on one connection without a Receive do not affect another connection.
 pub async fn messages_beyond_receives<C: Connector, L: Listener>(connector: C, listener: L) {
     let [mut bad, mut honest] = two(&connector, &listener, SetupParams { receive_count: 1, ..params() }).await;

@@ -56,7 +56,7 @@ macro_rules! provider_conformance {
             send_longer_than_receive, local_error_in_read, memory_must_suit_access, disconnect_in_order,
             after_disconnect, peer_dropped, handles_are_unpredictable, invalidate_waits_for_reads,
             pooled_memory, write_beyond_pooled, read_of_constants, memory_of_another_connection,
-            invalidate_of_another_connection, messages_beyond_receives
+            invalidate_of_another_connection, unprocessed_messages, messages_beyond_receives
         }
     };
     (@table []; $($case:ident),*) => {
