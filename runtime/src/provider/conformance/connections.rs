@@ -45,6 +45,9 @@ pub async fn invalidate_of_another_connection<C: Connector, L: Listener>(connect
     let region = honest.server.sink(32, Access::RemoteWrite);
     exchange(&mut honest, b"before").await;
     bad.client.send(b"x", Some(region.handle));
+    let first = bad.server().await;
+    assert!(!matches!(first, Completion::Received { .. }), "the invalidation was accepted");
+    bad.server.completions.push_front(first);
     bad.server_refuses().await;
     honest.client.write(vec![9; 32], region, 0);
     assert!(matches!(honest.client().await, Completion::Written { .. }));

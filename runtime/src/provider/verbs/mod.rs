@@ -61,7 +61,7 @@
 //! - Soft RoCE (Linux 6.1) checks the bounds of the region, not those of the window bound to it. The provider therefore
 //!   registers a region that is no larger than the window. Soft RoCE destroys a queue pair with a bound window only after
 //!   50 s, so windows are freed first. Invalidating a window twice crashes its kernel, so windows are freed after each
-//!   use. It reports the peer's invalidation with a flag of the Linux kernel.
+//!   use. A peer that guesses a handle can invalidate a window of another connection, also of one in another domain. It reports the peer's invalidation with a flag of the Linux kernel.
 //! - Soft iWARP has no windows. It applies Send with Invalidate to any registration and does not report it, so the provider asks
 //!   peers not to use it. It lets a peer RDMA Read memory that is registered for RDMA Write. It does not report why it
 //!   ended a connection.
