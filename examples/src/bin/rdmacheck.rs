@@ -33,6 +33,9 @@ struct Args {
     /// Microseconds to poll for completions before waiting for an event
     #[arg(long, default_value_t = 0, value_name = "MICROSECONDS")]
     busy: u64,
+    /// Number of Receives that the connections of the listener share; 0: each has its own
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    shared_receives: u32,
     #[command(flatten)]
     logging: Logging,
 }
@@ -55,6 +58,7 @@ async fn check(args: Args) -> anyhow::Result<ExitCode> {
     }
     let mut config = VerbsConfig::default();
     config.busy_poll = std::time::Duration::from_micros(args.busy);
+    config.shared_receives = args.shared_receives;
     let (mut passed, mut failed, mut excused) = (0, 0, 0);
     for _ in 0..args.rounds {
         for address in &args.addresses {

@@ -88,24 +88,6 @@ impl CallSlots {
     }
 }
 
-#[cfg(test)]
-mod call_slots_tests {
-    use super::*;
-
-    /// The engine may use the index of a finished call again before the driver handles the end of that call.
-    #[test]
-    fn an_index_may_be_reused_before_its_call_is_removed() {
-        let (first, second) = (CallId(3), CallId(1 << 32 | 3));
-        let mut calls = CallSlots::default();
-        calls.insert(first, ResultSlot(0));
-        calls.insert(second, ResultSlot(1));
-        assert_eq!((calls.id(ResultSlot(0)), calls.id(ResultSlot(1))), (Some(first), Some(second)));
-        assert_eq!((calls.remove(first), calls.remove(first)), (Some(ResultSlot(0)), None));
-        assert_eq!((calls.id(ResultSlot(0)), calls.is_empty()), (None, false));
-        assert_eq!((calls.remove(second), calls.is_empty()), (Some(ResultSlot(1)), true));
-    }
-}
-
 /// One connection: its engine, its I/O, and the handlers of its inbound calls.
 pub(crate) struct DriverCore<I: EngineIo, U: InboundCalls> {
     engine: I::Engine,
@@ -470,5 +452,23 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         self.upcalls.closed(reason);
         self.port.give_back(&mut self.commands);
         self.port.close(reason);
+    }
+}
+
+#[cfg(test)]
+mod call_slots_tests {
+    use super::*;
+
+    /// The engine may use the index of a finished call again before the driver handles the end of that call.
+    #[test]
+    fn an_index_may_be_reused_before_its_call_is_removed() {
+        let (first, second) = (CallId(3), CallId(1 << 32 | 3));
+        let mut calls = CallSlots::default();
+        calls.insert(first, ResultSlot(0));
+        calls.insert(second, ResultSlot(1));
+        assert_eq!((calls.id(ResultSlot(0)), calls.id(ResultSlot(1))), (Some(first), Some(second)));
+        assert_eq!((calls.remove(first), calls.remove(first)), (Some(ResultSlot(0)), None));
+        assert_eq!((calls.id(ResultSlot(0)), calls.is_empty()), (None, false));
+        assert_eq!((calls.remove(second), calls.is_empty()), (Some(ResultSlot(1)), true));
     }
 }

@@ -351,7 +351,7 @@ impl LocalCalls {
             self.xids_used += 1;
             // The first 2^32 XIDs differ from each other.
             let is_unused = self.xids_used <= 1 << 32 && !self.has_own_xids;
-            if is_unused || !self.xids.get(xid).is_some() {
+            if is_unused || self.xids.get(xid).is_none() {
                 return xid;
             }
         }

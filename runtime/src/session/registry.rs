@@ -42,11 +42,7 @@ impl ServiceRegistry {
     pub(crate) fn for_connection(&self) -> Self {
         let services =
             self.services.iter().map(|service| service.for_connection().unwrap_or_else(|| Arc::clone(service)));
-        Self {
-            services: services.collect(),
-            authenticator: Arc::clone(&self.authenticator),
-            trace: self.trace.clone(),
-        }
+        Self { services: services.collect(), authenticator: Arc::clone(&self.authenticator), trace: self.trace.clone() }
     }
 
     /// Raises the limits on inbound calls as far as the services need.

@@ -64,9 +64,12 @@ impl fmt::Display for TraceContext {
     }
 }
 
+type ReadContext = dyn Fn(&Span) -> Option<TraceContext> + Send + Sync;
+type JoinContext = dyn Fn(&Span, TraceContext) + Send + Sync;
+
 /// The function of a client that returns the context of a call's span.
 #[derive(Clone)]
-pub(crate) struct TraceSource(Arc<dyn Fn(&Span) -> Option<TraceContext> + Send + Sync>);
+pub(crate) struct TraceSource(Arc<ReadContext>);
 
 impl TraceSource {
     pub(crate) fn new(context: impl Fn(&Span) -> Option<TraceContext> + Send + Sync + 'static) -> Self {
@@ -80,7 +83,7 @@ impl TraceSource {
 
 /// The function of a server that joins the span of a call with the trace of its client.
 #[derive(Clone)]
-pub(crate) struct TraceJoin(Arc<dyn Fn(&Span, TraceContext) + Send + Sync>);
+pub(crate) struct TraceJoin(Arc<JoinContext>);
 
 impl TraceJoin {
     pub(crate) fn new(join: impl Fn(&Span, TraceContext) + Send + Sync + 'static) -> Self {

@@ -48,7 +48,12 @@ pub(crate) fn iwarp_listener(url: &Url, listener: TcpListener) -> io::Result<Iwa
 
 #[cfg(feature = "_verbs")]
 fn verbs_config(url: &Url) -> VerbsConfig {
-    VerbsConfig { busy_poll: url.busy_poll(), local: url.local(), ..VerbsConfig::default() }
+    VerbsConfig {
+        busy_poll: url.busy_poll(),
+        shared_receives: url.shared_receives(),
+        local: url.local(),
+        ..VerbsConfig::default()
+    }
 }
 
 /// Returns the connector for an `rdma://` URL.

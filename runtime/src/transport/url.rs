@@ -95,6 +95,10 @@ impl FromStr for TlsPolicy {
 #[error("unknown TLS policy `{0}`, expected off, opportunistic or required")]
 pub struct UnknownTlsPolicy(String);
 
+/// Maximum of the option `srq`.
+#[cfg(feature = "_verbs")]
+const MAX_SHARED_RECEIVES: u32 = 1 << 16;
+
 /// The address of a server, to connect to or to listen on: `scheme://host:port[?option=value[&option=value]]`.
 ///
 /// `host` is a name, an IPv4 address, or an IPv6 address in brackets.
@@ -103,6 +107,7 @@ pub struct UnknownTlsPolicy(String);
 /// | --- | --- | --- |
 /// | `crc=on`, `crc=off` | `iwarp` | Requests the CRC of RFC 5044, or not. Default `on` |
 /// | `busy=MICROSECONDS` | `iwarp`, `rdma` | Time to poll the socket or the device before waiting for an event, at most 1000000. Default 0 |
+/// | `srq=RECEIVES` | `rdma` | Maximum number of Receives that the connections of a server share on a device, at most 65536. 0 means that each connection has its own. Clients and iWARP devices ignore it. Default 0 |
 /// | `version=1`, `version=2` | `iwarp`, `rdma` | The only version of RPC-over-RDMA that a client offers. Default: both |
 /// | `local=ADDRESS` | all | The local IP address of a client, without a port. It selects the network interface or RDMA device. An IPv6 address has no brackets. Servers ignore it. Default: chosen by the system |
 /// | `tls=off`, `tls=opportunistic`, `tls=required` | `tcp` | The [policy](TlsPolicy) for TLS, in place of that of the TLS configuration. All but `off` need the feature `tls` |
@@ -121,6 +126,7 @@ pub struct Url {
     port: u16,
     crc: bool,
     busy_poll: Duration,
+    shared_receives: u32,
     version: Option<u32>,
     local: Option<IpAddr>,
     tls: Option<TlsPolicy>,
@@ -167,6 +173,7 @@ pub enum UrlError {
     /// The scheme does not have this option, or the option does not have this value.
     #[error(
         "`{url}` has the unknown option `{option}`, expected crc=on|off (iwarp), busy=MICROSECONDS and version=1|2 (iwarp, rdma), \
+         srq=RECEIVES (rdma), \
          local=ADDRESS (all), tls=off|opportunistic|required (tcp)"
     )]
     UnknownOption {
@@ -193,6 +200,7 @@ impl Url {
             port: addr.port(),
             crc: true,
             busy_poll: Duration::ZERO,
+            shared_receives: 0,
             version: None,
             local: None,
             tls: None,
@@ -232,6 +240,13 @@ impl Url {
     #[must_use]
     pub fn busy_poll(&self) -> Duration {
         self.busy_poll
+    }
+
+    /// Returns the maximum number of Receives that the connections of a server share on a device, or 0 if each has its own: the
+    /// option `srq=RECEIVES` of `rdma`.
+    #[must_use]
+    pub fn shared_receives(&self) -> u32 {
+        self.shared_receives
     }
 
     /// Returns the only version of RPC-over-RDMA that a client offers (`version=1|2`), or `None` for both.
@@ -319,6 +334,7 @@ impl FromStr for Url {
             port,
             crc: true,
             busy_poll: Duration::ZERO,
+            shared_receives: 0,
             version: None,
             local: None,
             tls: None,
@@ -333,6 +349,11 @@ impl FromStr for Url {
                 (Scheme::Iwarp, Some(("crc", "off"))) => {
                     parsed.crc = false;
                     true
+                }
+                #[cfg(feature = "_verbs")]
+                (Scheme::Rdma, Some(("srq", receives))) => {
+                    parsed.shared_receives = receives.parse().unwrap_or(u32::MAX);
+                    parsed.shared_receives <= MAX_SHARED_RECEIVES
                 }
                 (Scheme::Tcp, Some(("tls", policy))) => {
                     parsed.tls = policy.parse().ok();
@@ -376,6 +397,10 @@ impl fmt::Display for Url {
         }
         if !self.busy_poll.is_zero() {
             write!(f, "{mark}busy={}", self.busy_poll.as_micros())?;
+            mark = '&';
+        }
+        if self.shared_receives > 0 {
+            write!(f, "{mark}srq={}", self.shared_receives)?;
             mark = '&';
         }
         if let Some(version) = self.version {
@@ -466,9 +491,14 @@ mod tests {
     #[cfg(feature = "_verbs")]
     #[test]
     fn rdma() {
-        for (text, microseconds) in [("rdma://10.0.0.1:20049", 0), ("rdma://[fd09::1]:7?busy=50", 50)] {
+        for (text, microseconds, receives) in [
+            ("rdma://10.0.0.1:20049", 0, 0),
+            ("rdma://[fd09::1]:7?busy=50", 50, 0),
+            ("rdma://10.0.0.1:20049?busy=50&srq=65536&version=1", 50, 65_536),
+        ] {
             let url: Url = text.parse().unwrap();
             assert_eq!((url.scheme(), url.busy_poll().as_micros()), (Scheme::Rdma, microseconds));
+            assert_eq!(url.shared_receives(), receives);
             assert_eq!(url.to_string(), text);
         }
     }
@@ -485,6 +515,10 @@ mod tests {
             ("iwarp://host:1?busy=", "busy=MICROSECONDS"),
             ("iwarp://host:1?busy=-1", "busy=MICROSECONDS"),
             ("tcp://host:1?busy=50", "(iwarp, rdma)"),
+            #[cfg(feature = "_verbs")]
+            ("rdma://host:1?srq=65537", "srq=RECEIVES"),
+            #[cfg(feature = "_verbs")]
+            ("rdma://host:1?srq=many", "srq=RECEIVES"),
             #[cfg(feature = "_verbs")]
             ("rdma://host:1?crc=off", "crc=on|off (iwarp)"),
             ("quic://host:1", "built in: iwarp"),

@@ -1,12 +1,13 @@
-# about: blobstore and rpcping over rdma:// on a device, IPv4, IPv6 and busy polling, both versions of RPC-over-RDMA, callbacks; and over tcp:// and iwarp:// of the same server
+# about: blobstore and rpcping over rdma:// on a device, IPv4, IPv6, busy polling and shared Receives, both versions of RPC-over-RDMA, callbacks; and over tcp:// and iwarp:// of the same server
 # fabric: rxe siw
 # programs: blobstore rpcping
 # timeout: 120
 start server "$BIN/blobstore" serve --root "$SCRATCH/store" --listen "rdma://$ADDR:20100" --listen "rdma://[$ADDR6]:20100" \
-  --listen "tcp://$ADDR:20101" --listen "iwarp://$ADDR:20102"
-eventually 10 grep -q "iwarp://$ADDR:20102" "$SCRATCH/server.out" || fail "blobstore does not listen: $(last_words server)"
+  --listen "tcp://$ADDR:20101" --listen "iwarp://$ADDR:20102" --listen "rdma://$ADDR:20103?srq=64"
+eventually 10 grep -q "rdma://$ADDR:20103" "$SCRATCH/server.out" || fail "blobstore does not listen: $(last_words server)"
 
-urls=("rdma://$ADDR:20100" "rdma://[$ADDR6]:20100" "rdma://$ADDR:20100?busy=50" "tcp://$ADDR:20101" "iwarp://$ADDR:20102")
+urls=("rdma://$ADDR:20100" "rdma://[$ADDR6]:20100" "rdma://$ADDR:20100?busy=50" "tcp://$ADDR:20101" "iwarp://$ADDR:20102"
+  "rdma://$ADDR:20103")
 for url in "${urls[@]}"; do try 15 "$BIN/rpcping" "$url" --program 0x20100b10 --version 1 -c 20 -i 0; done
 
 round=0 stored=0

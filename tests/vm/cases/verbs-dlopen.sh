@@ -7,9 +7,8 @@ for program in "$rdmacheck" "$blobstore"; do
   if ldd "$program" | grep -E 'libibverbs|librdmacm'; then fail "$program is linked with the RDMA libraries"; fi
 done
 
-known=()
 # See verbs-conformance.
-[ "$FABRIC" = rxe ] || known=(--known read_of_sink)
+case $FABRIC in rxe) known=(--known invalidate_of_another_connection) ;; *) known=(--known read_of_sink) ;; esac
 try 100 "$rdmacheck" "$ADDR" "${known[@]}"
 
 log "blobs in both directions"

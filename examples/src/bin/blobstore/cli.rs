@@ -1,6 +1,6 @@
 //! Command-line arguments.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, builder::ValueParser};
 #[cfg(unix)]
@@ -58,6 +58,8 @@ pub(crate) enum Command {
     Watch(WatchArgs),
     /// Measure latency and throughput
     Bench(BenchArgs),
+    /// Check a server with many connections
+    Many(ManyArgs),
     /// Serve benchmarks from memory, without files, to measure the transport alone
     BenchServer(BenchServerArgs),
     /// Start a server, store and fetch real files, and show how the data moved
@@ -282,6 +284,30 @@ pub(crate) struct BenchArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Each connection stores, fetches and deletes a blob of its own in each round, all connections at a time.\n\nExample:\n  \
+                        blobstore many rdma://192.168.1.7:20100 --connections 1000"
+)]
+pub(crate) struct ManyArgs {
+    /// Server URL, e.g. iwarp://localhost:20100
+    pub(crate) url: String,
+    /// Number of connections
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=8192))]
+    pub(crate) connections: u16,
+    /// Number of rounds
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub(crate) rounds: u16,
+    /// Size of the blobs, at most 4MiB
+    #[arg(long, value_name = "SIZE", default_value = "2KiB", value_parser = size())]
+    pub(crate) size: u64,
+    /// Time to keep the connections idle before and after the rounds, in seconds
+    #[arg(long, value_name = "S", default_value = "0", value_parser = idle())]
+    pub(crate) idle: Duration,
+    #[command(flatten)]
+    pub(crate) rpcrdma: RpcRdmaVersion,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
     /// Size of the file to generate
     #[arg(long, value_name = "SIZE", default_value = "256MiB", env = "BLOBSTORE_DEMO_SIZE", value_parser = size())]
@@ -328,6 +354,13 @@ fn seconds() -> ValueParser {
     ValueParser::new(|text: &str| match text.parse::<f64>() {
         Ok(seconds) if (0.01..=3600.0).contains(&seconds) => Ok(seconds),
         _ => Err("expected a number of seconds from 0.01 to 3600".to_owned()),
+    })
+}
+
+fn idle() -> ValueParser {
+    ValueParser::new(|text: &str| match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("expected a number of seconds from 0 to 3600".to_owned()),
     })
 }
 

@@ -7,6 +7,7 @@ mod cli;
 mod connect;
 mod demo;
 mod files;
+mod many;
 mod serve;
 mod show;
 mod watch;
@@ -25,7 +26,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => args.threads.runtime(),
         Command::BenchServer(args) => args.threads().runtime(),
         // A single thread avoids the latency of passing results between threads.
-        Command::Bench(_) => Builder::new_current_thread(),
+        Command::Bench(_) | Command::Many(_) => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
     };
     command::run_on(&mut runtime, "blobstore", run(cli.command))
@@ -44,6 +45,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Rm(args) => unless_stopped(files::rm(args)).await,
         Command::Watch(args) => unless_stopped(watch::run(args)).await,
         Command::Bench(args) => unless_stopped(bench::run(args)).await,
+        Command::Many(args) => unless_stopped(many::run(args)).await,
         Command::Demo(args) => unless_stopped(demo::run(args)).await,
     }
 }

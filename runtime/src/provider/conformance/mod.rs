@@ -5,6 +5,7 @@
 //! failure.
 #![allow(clippy::missing_panics_doc)]
 
+mod connections;
 mod ending;
 mod messages;
 mod rdma;
@@ -29,6 +30,7 @@ use crate::{
     memory::{MessageBuf, Output, PayloadBuf},
 };
 
+pub use connections::*;
 pub use ending::*;
 pub use messages::*;
 pub use rdma::*;
@@ -53,7 +55,8 @@ macro_rules! provider_conformance {
             read_of_unknown, invalidate_of_unknown, invalidate_of_read_sink, send_without_receive,
             send_longer_than_receive, local_error_in_read, memory_must_suit_access, disconnect_in_order,
             after_disconnect, peer_dropped, handles_are_unpredictable, invalidate_waits_for_reads,
-            pooled_memory, write_beyond_pooled, read_of_constants
+            pooled_memory, write_beyond_pooled, read_of_constants, memory_of_another_connection,
+            invalidate_of_another_connection, unprocessed_messages, messages_beyond_receives
         }
     };
     (@table []; $($case:ident),*) => {

@@ -28,6 +28,9 @@ use crate::{
     provider::{Completion, DisconnectReason, MemoryHandle, WorkError},
 };
 
+/// The result of one read: the number of bytes, and how many of them are in the buffers for expected segments.
+type Arrived = (usize, Option<(ReadAhead, usize)>);
+
 /// Maximum number of reads before output gets its turn.
 const READS: usize = 16;
 
@@ -103,7 +106,7 @@ impl Endpoint {
         &mut self,
         cx: &mut Context<'_>,
         link: &mut impl ByteStream,
-    ) -> Poll<std::io::Result<(usize, Option<(ReadAhead, usize)>)>> {
+    ) -> Poll<std::io::Result<Arrived>> {
         let ending = matches!(self.phase, EndpointPhase::Ending { .. });
         let expects_tagged = !ending && self.stags.expects_tagged();
         let mut ahead = self.read_ahead();

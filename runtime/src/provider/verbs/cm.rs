@@ -152,14 +152,13 @@ pub(super) struct ConnParam<'a> {
     pub(super) private_data: &'a [u8],
     pub(super) responder_resources: u8,
     pub(super) initiator_depth: u8,
+    /// Number of times that the peer repeats a Send that found no Receive; 7 means without limit.
+    pub(super) rnr_retries: u8,
 }
 
 impl ConnParam<'_> {
     /// Number of retransmissions to an unresponsive peer: the maximum of the field.
     const RETRIES: u8 = 7;
-    /// Number of retries of a Send that finds no Receive. Credits guarantee a Receive, so only a peer that exceeds its
-    /// credits is affected (RFC 8166 §3.3.1). Linux does not retry either.
-    const RECEIVER_NOT_READY: u8 = 0;
 
     /// Returns the C structure, which is valid as long as `self.private_data`.
     fn raw(&self) -> io::Result<ffi::rdma_conn_param> {
@@ -172,7 +171,7 @@ impl ConnParam<'_> {
             initiator_depth: self.initiator_depth,
             flow_control: 1,
             retry_count: Self::RETRIES,
-            rnr_retry_count: Self::RECEIVER_NOT_READY,
+            rnr_retry_count: self.rnr_retries,
             srq: 0,
             qp_num: 0,
         })
@@ -355,7 +354,8 @@ mod tests {
 
     #[test]
     fn private_data_has_a_limit() {
-        let param = |private_data| ConnParam { private_data, responder_resources: 1, initiator_depth: 2 };
+        let param =
+            |private_data| ConnParam { private_data, responder_resources: 1, initiator_depth: 2, rnr_retries: 0 };
         let raw = param(&[7; 255]).raw().unwrap();
         assert_eq!((raw.private_data_len, raw.responder_resources, raw.initiator_depth), (255, 1, 2));
         assert!(param(&[7; 256]).raw().is_err());

@@ -3,6 +3,7 @@
 use std::{
     fmt, io,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::{Duration, Instant},
 };
@@ -12,17 +13,19 @@ use tokio::time::Sleep;
 use super::{
     VerbsConfig,
     cm::{CmEvents, CmId},
+    completion_hub::SharedQueues,
+    connection_queues::{ConnectionQueues, QueuePairParts},
     device::DeviceLimits,
     device_events::DeviceEvents,
     error::VerbsError,
     event_readiness::EventReadiness,
     exposures::{Exposures, InvalidationMethod},
     ffi,
-    objects::{Cq, EventWait, Pd, Qp},
+    objects::{EventWait, Pd, Qp},
     queue::{PostedKind, SendQueue, VerbsOp},
-    receives::{RECEIVE, VerbsReceives},
+    receives::RECEIVE,
     regions::PooledRegions,
-    slab::Slab,
+    slab::SlotPool,
     status,
     wr::RequestChain,
 };
@@ -34,11 +37,8 @@ use crate::{
     },
 };
 
-/// Maximum number of requests in the device's send queue.
-const SENDS: u32 = 256;
-
-/// Number of slots for Sends that do not fit a work request.
-const SEND_SLOTS: u32 = 64;
+/// The code of 0.64 ms (InfiniBand Architecture, table 45).
+const RNR_TIMER: u8 = 12;
 
 /// Number of completions fetched at a time.
 const BATCH: usize = 32;
@@ -67,13 +67,12 @@ pub struct VerbsQueuePair {
     // The fields are dropped in this order: users before the objects that they use.
     pub(super) device_events: Option<DeviceEvents>,
     pub(super) qp: Option<Qp>,
-    pub(super) receives: VerbsReceives,
     pub(super) queue: SendQueue,
     pub(super) exposures: Exposures,
     pub(super) regions: PooledRegions,
-    pub(super) send_slab: Slab,
-    cq: Cq,
-    pub(super) pd: Pd,
+    pub(super) send_slots: Arc<SlotPool>,
+    pub(super) queues: ConnectionQueues,
+    pub(super) pd: Arc<Pd>,
     pub(super) id: CmId,
     pub(super) events: CmEvents,
     /// Readiness of the connection manager's events and of the device's.
@@ -106,47 +105,35 @@ pub struct VerbsQueuePair {
 }
 
 impl VerbsQueuePair {
-    /// Creates a queue pair for `id`, whose device is known, and posts its Receives.
+    /// Creates a queue pair for `id`, whose device is known, and posts its Receives. `shared` are the queues of its listener.
     pub(super) fn new(
         id: CmId,
         events: CmEvents,
         params: &SetupParams,
         config: &VerbsConfig,
+        shared: Option<&SharedQueues>,
     ) -> Result<Self, VerbsError> {
         // `rdma_destroy_id` writes to the channel, so the identifier must be dropped first. Locals are dropped in reverse order,
         // so the channel is declared first. Parameters would be dropped in the wrong order.
         let (events, id) = (events, id);
         let context = id.context().ok_or_else(VerbsError::none_found)?;
         let limits = DeviceLimits::of(context, id.port())?;
-        let receives = u32::try_from(params.receive_count.max(1)).unwrap_or(u32::MAX);
-        // Room for twice the requested number, because replies need Receives while calls are in progress.
-        let receive_room = receives.saturating_mul(2).max(64).min(limits.max_queue);
-        let receives = receives.min(receive_room);
-        let sends = SENDS.min(limits.max_queue);
-        let completions = (sends + receive_room).min(limits.max_completions);
-        let pd = Pd::new(context)?;
-        let mut cq = Cq::new(context, completions)?;
-        if let Some((count, microseconds)) = config.moderation {
-            cq.moderate(count, microseconds);
-        }
-        let registering = |source: io::Error| match source.downcast::<VerbsError>() {
-            Ok(error) => error,
-            Err(source) => VerbsError::os("registration with the RDMA device", source),
-        };
-        let slot = params.receive_size.clamp(1 << 10, 1 << 16);
-        let send_slab = Slab::new(&pd, SEND_SLOTS, slot).map_err(registering)?;
-        let receives = VerbsReceives::new(&pd, receives, params.receive_size, receive_room).map_err(registering)?;
-        let qp = Qp::new(&id, &pd, &cq, sends, receive_room)?;
-        let device_events = DeviceEvents::new(context, &qp, &cq)?;
+        let parts = QueuePairParts::new(context, &limits, params, config, shared)?;
+        // The domain is dropped last if the rest fails.
+        let QueuePairParts { pd, send_slots, mut queues, sends } = parts;
+        // SAFETY: the queues are live, and belong to the device of the identifier. The fields of the queue pair are dropped in
+        // the right order.
+        let qp = unsafe { Qp::new(&id, &pd, queues.cq(), sends, queues.receive_queue()) }?;
+        queues.enter(&qp);
+        let device_events = DeviceEvents::new(context, queues.event_subjects(&qp))?;
         let mut made = Self {
             device_events: Some(device_events),
             qp: Some(qp),
-            receives,
             queue: SendQueue::default(),
             exposures: Exposures::new(&limits),
             regions: PooledRegions::new(params.pool.clone(), config.max_registered, &limits),
-            send_slab,
-            cq,
+            send_slots,
+            queues,
             pd,
             id,
             events,
@@ -183,6 +170,18 @@ impl VerbsQueuePair {
         &self.id
     }
 
+    /// Returns `true` if the Receives are shared with other connections.
+    pub(super) fn shares_receives(&self) -> bool {
+        self.queues.are_shared()
+    }
+
+    /// Makes the peer repeat a Send soon that finds no shared Receive. The connection manager's default is 655 ms.
+    pub(super) fn set_rnr_timer(&self) {
+        if let Some(qp) = self.qp.as_ref().filter(|_| self.shares_receives()) {
+            qp.set_rnr_timer(RNR_TIMER);
+        }
+    }
+
     /// Marks the local side as initiator, which sends first.
     pub(super) fn begin(&mut self) {
         self.silence = PeerActivity::new(self.limits.iwarp);
@@ -203,7 +202,7 @@ impl VerbsQueuePair {
         let mut handled = 0;
         self.drained = false;
         while handled < MOST && self.qp.is_some() {
-            let taken = match self.cq.take(&mut batch) {
+            let taken = match self.queues.take(&mut batch) {
                 Ok(taken) => taken,
                 Err(error) => {
                     self.end(DisconnectReason::Transport(error.into()));
@@ -224,6 +223,9 @@ impl VerbsQueuePair {
             }
         }
         self.batch = batch;
+        if self.queues.take_overrun() {
+            self.end(DisconnectReason::PeerViolation("a message without a Receive".into()));
+        }
         if handled > 0 && !self.busy_poll.is_zero() {
             self.last_active = Instant::now();
         }
@@ -233,7 +235,7 @@ impl VerbsQueuePair {
 
     /// Processes the completion of a Receive.
     fn received(&mut self, wc: &ffi::ibv_wc) {
-        let Some(slot) = self.receives.complete() else { return };
+        let Some(slot) = self.queues.complete_receive() else { return };
         match status::of_receive(wc.status) {
             status::ReceiveOutcome::Message => {}
             status::ReceiveOutcome::Flushed => {
@@ -248,7 +250,7 @@ impl VerbsQueuePair {
             status::ReceiveOutcome::Violation(what) => return self.end(DisconnectReason::PeerViolation(what)),
             status::ReceiveOutcome::Fault(what) => return self.end(DisconnectReason::Transport(what.into())),
         }
-        let len = (wc.byte_len as usize).min(self.receives.size());
+        let len = (wc.byte_len as usize).min(self.queues.receive_size());
         let invalidated = (wc.wc_flags & self.limits.invalidated_flags() != 0)
             // SAFETY: all variants are integers, and the flag selects this one.
             .then_some(unsafe { wc.imm_data_invalidated_rkey_union.invalidated_rkey });
@@ -324,20 +326,22 @@ impl VerbsQueuePair {
     fn post_owed(&mut self) {
         let Some(qp) = &self.qp else { return };
         if self.is_open()
-            && let Err(error) = self.receives.post(&self.pd, qp)
+            && let Err(error) = self.queues.post_owed(&self.pd, qp)
         {
-            self.end(DisconnectReason::Transport(
-                VerbsError::Os { doing: "posting of Receives", source: error }.into(),
-            ));
+            self.no_receives(error);
         }
+    }
+
+    fn no_receives(&mut self, source: io::Error) {
+        self.end(DisconnectReason::Transport(VerbsError::Os { doing: "posting of Receives", source }.into()));
     }
 
     /// Processes completions, unless the queue is known to be empty and armed.
     fn look(&mut self, cx: &mut Context<'_>) -> io::Result<EventWait> {
         // A queue that was empty after it was armed reports the next completion. This shortcut is not used while the connection
         // is closing.
-        let tells = self.cq.is_armed() && self.drained && self.phase == VerbsPhase::Open && !self.suspect;
-        if tells && self.cq.poll_event(cx)? == EventWait::Registered {
+        let tells = self.queues.is_armed() && self.drained && self.phase == VerbsPhase::Open && !self.suspect;
+        if tells && self.queues.poll_event(cx)? == EventWait::Registered {
             return Ok(EventWait::Registered);
         }
         self.drain();
@@ -347,10 +351,10 @@ impl VerbsQueuePair {
     /// Arms the completion queue, so that the next completion wakes the task.
     fn wait(&mut self, cx: &mut Context<'_>) -> io::Result<EventWait> {
         // Completions that arrived before the queue was armed are not reported.
-        if self.cq.arm()? && self.drain() {
+        if self.queues.arm()? && self.drain() {
             return Ok(EventWait::Again);
         }
-        self.cq.poll_event(cx)
+        self.queues.poll_event(cx)
     }
 
     /// Fails an invalid work request and ends the connection.
@@ -475,8 +479,10 @@ impl QueuePair for VerbsQueuePair {
     }
 
     fn post_receives(&mut self, count: usize) {
-        self.receives.owe(count);
-        self.post_owed();
+        match self.queues.permit(count) {
+            Ok(()) => self.post_owed(),
+            Err(error) => self.no_receives(error),
+        }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()> {

@@ -37,6 +37,13 @@ pub(super) struct DeviceLimits {
     pub(super) max_reads: u8,
     /// Maximum length of a message, RDMA Read or RDMA Write, in bytes.
     pub(super) max_transfer: u32,
+    /// Maximum number of Receives in a shared receive queue, or 0 if connections must not share Receives.
+    ///
+    /// Receives can be shared only within a protection domain. With windows of type 2B, each of which belongs to a queue pair,
+    /// connections in one domain still cannot access the memory of each other (RFC 8166 §8.1, RFC 5042 §6.1.1). Without them,
+    /// they could. On iWARP, an empty queue would end the connection of a peer that did nothing wrong (RFC 5041 §7.2), whereas
+    /// an InfiniBand receiver asks for a retry.
+    pub(super) max_shared_receives: u32,
 }
 
 impl DeviceLimits {
@@ -83,16 +90,19 @@ impl DeviceLimits {
             _ => DeviceFamily::Other,
         };
         let windows = device.device_cap_flags & cap::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0 != 0 && device.max_mw > 0;
+        let iwarp = transport == ibv_transport_type::IBV_TRANSPORT_IWARP;
+        let shares = windows && !iwarp && device.max_srq > 0 && device.max_srq_sge > 0;
         Self {
             name,
             family,
-            iwarp: transport == ibv_transport_type::IBV_TRANSPORT_IWARP,
+            iwarp,
             windows,
             max_queue: count(device.max_qp_wr).max(1),
             max_completions: count(device.max_cqe).max(1),
             max_responses: depth(device.max_qp_rd_atom),
             max_reads: depth(device.max_qp_init_rd_atom),
             max_transfer: if max_message == 0 { 1 << 30 } else { max_message.min(1 << 31) },
+            max_shared_receives: if shares { count(device.max_srq_wr) } else { 0 },
         }
     }
 
@@ -112,6 +122,12 @@ impl DeviceLimits {
     /// Soft RoCE (`rxe_invalidate_mw` of Linux 6.1) crashes the kernel if an unbound window is invalidated: by a peer that
     /// invalidates it twice, or by both sides at once. Its windows are freed instead, after which their handles are unknown.
     pub(super) fn windows_are_reusable(&self) -> bool {
+        self.family != DeviceFamily::Rxe
+    }
+
+    /// Returns `true` if the device reports the last Receive that a failed queue pair took from a shared queue. Soft RoCE
+    /// (Linux 6.1) does not.
+    pub(super) fn reports_last_receive(&self) -> bool {
         self.family != DeviceFamily::Rxe
     }
 
@@ -211,15 +227,20 @@ mod tests {
         rxe.max_mw = 1000;
         rxe.device_cap_flags = cap::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
         let limits = DeviceLimits::from_attributes("rxe0".into(), ibv_transport_type::IBV_TRANSPORT_IB, &rxe, 1 << 23);
-        assert_eq!(limits.invalidated_flags(), 0b1100);
+        assert_eq!((limits.invalidated_flags(), limits.max_shared_receives), (0b1100, 0));
+        (rxe.max_srq, rxe.max_srq_sge, rxe.max_srq_wr) = (1000, 27, 1 << 20);
+        let limits = DeviceLimits::from_attributes("rxe0".into(), ibv_transport_type::IBV_TRANSPORT_IB, &rxe, 1 << 23);
+        assert_eq!(limits.max_shared_receives, 1 << 20);
         assert!(limits.windows && !limits.windows_have_bounds() && !limits.iwarp && !limits.read_sink_is_remote());
         assert_eq!((limits.max_responses, limits.max_reads, limits.max_transfer), (128, 255, 1 << 23));
 
         let mut iwarp = attributes();
         iwarp.max_qp_rd_atom = -1;
         iwarp.max_qp_wr = 0;
+        (iwarp.max_srq, iwarp.max_srq_sge, iwarp.max_srq_wr) = (1000, 27, 1 << 20);
         let limits = DeviceLimits::from_attributes("iw0".into(), ibv_transport_type::IBV_TRANSPORT_IWARP, &iwarp, 0);
         assert!(!limits.windows && limits.iwarp && limits.read_sink_is_remote());
+        assert_eq!(limits.max_shared_receives, 0);
         assert_eq!((limits.max_responses, limits.max_queue, limits.max_transfer), (0, 1, 1 << 30));
     }
 

@@ -5,7 +5,7 @@
 
 use std::{
     collections::HashMap,
-    io,
+    io, iter,
     mem::MaybeUninit,
     os::fd::{BorrowedFd, OwnedFd},
     ptr::NonNull,
@@ -19,10 +19,9 @@ use super::{
     cm::wait_for,
     error::VerbsError,
     ffi::{self, ibv_event_type as kind},
-    objects::{Cq, Qp},
 };
 
-/// An event that ends a connection.
+/// An event of a device that concerns a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DeviceEvent {
     /// The device failed.
@@ -33,6 +32,10 @@ pub(super) enum DeviceEvent {
     QueuePairFailed,
     /// The peer requested a forbidden operation.
     PeerViolation,
+    /// The shared receive queue failed.
+    ReceivesFailed,
+    /// The failed queue pair takes no more Receives from its shared queue.
+    ReceivesDone,
 }
 
 #[derive(Debug, Default)]
@@ -41,8 +44,8 @@ struct EventInbox {
     waker: Option<Waker>,
 }
 
-/// The subject of an event: the address of a device's context, a queue pair or a completion queue.
-type EventKey = usize;
+/// The subject of an event: the address of a device's context, a queue pair, a completion queue or a shared receive queue.
+pub(super) type EventKey = usize;
 
 /// The inboxes of connections, by the subjects that concern them.
 static INBOXES: OnceLock<Mutex<EventInboxes>> = OnceLock::new();
@@ -58,7 +61,7 @@ fn inboxes() -> MutexGuard<'static, EventInboxes> {
 pub(super) struct DeviceEvents {
     fd: AsyncFd<OwnedFd>,
     context: NonNull<ffi::ibv_context>,
-    keys: [EventKey; 3],
+    keys: Vec<EventKey>,
     inbox: Arc<Mutex<EventInbox>>,
 }
 
@@ -66,8 +69,11 @@ pub(super) struct DeviceEvents {
 unsafe impl Send for DeviceEvents {}
 
 impl DeviceEvents {
-    /// Creates the events of this queue pair and completion queue of the device, both of which must outlive it.
-    pub(super) fn new(context: NonNull<ffi::ibv_context>, qp: &Qp, cq: &Cq) -> Result<Self, VerbsError> {
+    /// Creates the events of these objects of the device, which must outlive it.
+    pub(super) fn new(
+        context: NonNull<ffi::ibv_context>,
+        subjects: impl IntoIterator<Item = EventKey>,
+    ) -> Result<Self, VerbsError> {
         // SAFETY: the context is that of an open device, which keeps the file descriptor open.
         let fd = unsafe { BorrowedFd::borrow_raw((*context.as_ptr()).async_fd) };
         let fd = fd
@@ -75,10 +81,10 @@ impl DeviceEvents {
             // SAFETY: the value owns the file descriptor. Its blocking mode is shared with the original.
             .and_then(|fd| unsafe { wait_for(fd) })
             .map_err(|source| VerbsError::os("registration for device events", source))?;
-        let keys = [context.as_ptr() as EventKey, qp.as_ptr() as EventKey, cq.as_ptr() as EventKey];
+        let keys: Vec<_> = iter::once(context.as_ptr() as EventKey).chain(subjects).collect();
         let inbox = Arc::new(Mutex::default());
         let mut all = inboxes();
-        for key in keys {
+        for &key in &keys {
             all.entry(key).or_default().push(Arc::clone(&inbox));
         }
         drop(all);
@@ -135,11 +141,11 @@ impl DeviceEvents {
 impl Drop for DeviceEvents {
     fn drop(&mut self) {
         let mut all = inboxes();
-        for key in self.keys {
-            if let Some(entries) = all.get_mut(&key) {
+        for key in &self.keys {
+            if let Some(entries) = all.get_mut(key) {
                 entries.retain(|inbox| !Arc::ptr_eq(inbox, &self.inbox));
                 if entries.is_empty() {
-                    all.remove(&key);
+                    all.remove(key);
                 }
             }
         }
@@ -158,11 +164,15 @@ fn classify(number: u32) -> Option<(DeviceEvent, EventSubject)> {
     const QP: u32 = kind::IBV_EVENT_QP_FATAL as u32;
     const REQUEST: u32 = kind::IBV_EVENT_QP_REQ_ERR as u32;
     const ACCESS: u32 = kind::IBV_EVENT_QP_ACCESS_ERR as u32;
+    const SRQ: u32 = kind::IBV_EVENT_SRQ_ERR as u32;
+    const LAST: u32 = kind::IBV_EVENT_QP_LAST_WQE_REACHED as u32;
     Some(match number {
         FATAL => (DeviceEvent::Fatal, EventSubject::Device),
         CQ => (DeviceEvent::CompletionsLost, EventSubject::Element),
         QP => (DeviceEvent::QueuePairFailed, EventSubject::Element),
         REQUEST | ACCESS => (DeviceEvent::PeerViolation, EventSubject::Element),
+        SRQ => (DeviceEvent::ReceivesFailed, EventSubject::Element),
+        LAST => (DeviceEvent::ReceivesDone, EventSubject::Element),
         _ => return None,
     })
 }
@@ -201,6 +211,7 @@ mod tests {
     fn kinds() {
         assert!(matches!(classify(8), Some((DeviceEvent::Fatal, EventSubject::Device))));
         assert!(matches!(classify(3), Some((DeviceEvent::PeerViolation, EventSubject::Element))));
+        assert!(matches!(classify(16), Some((DeviceEvent::ReceivesDone, EventSubject::Element))));
         assert!(classify(10).is_none() && classify(u32::MAX).is_none());
     }
 }

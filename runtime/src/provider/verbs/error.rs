@@ -81,6 +81,14 @@ impl VerbsError {
         }
     }
 
+    /// Creates an error for a failed registration, which is often a `VerbsError` already.
+    pub(super) fn registering(source: io::Error) -> Self {
+        match source.downcast::<Self>() {
+            Ok(error) => error,
+            Err(source) => Self::os("registration with the RDMA device", source),
+        }
+    }
+
     /// Creates an error for a failed registration of `len` bytes.
     pub(super) fn registration(len: usize, source: io::Error) -> Self {
         match (source.raw_os_error(), locked_memory_limit()) {

@@ -10,6 +10,7 @@ use std::{
 use super::{
     VerbsConfig,
     cm::{CmEvents, CmId},
+    completion_hub::SharedQueues,
     error::VerbsError,
     ffi::rdma_cm_event_type as cm_event,
     setup::VerbsIncoming,
@@ -34,6 +35,7 @@ pub struct VerbsListener {
     events: CmEvents,
     addr: SocketAddr,
     config: VerbsConfig,
+    shared: SharedQueues,
 }
 
 impl VerbsListener {
@@ -46,7 +48,7 @@ impl VerbsListener {
         let events = CmEvents::new()?;
         let id = listening(&events, addr)?;
         let addr = id.local_addr()?;
-        Ok(Self { id: Mutex::new(Some(id)), events, addr, config })
+        Ok(Self { id: Mutex::new(Some(id)), events, addr, config, shared: SharedQueues::default() })
     }
 
     fn set_id(&self, id: Option<CmId>) {
@@ -115,7 +117,8 @@ impl Listener for VerbsListener {
             let (events, id) = (CmEvents::new()?, id);
             id.migrate(&events)?;
             let peer_addr = id.peer_addr()?;
-            return Ok(VerbsIncoming { id, events, event, peer_addr, config: self.config.clone() });
+            let (config, shared) = (self.config.clone(), self.shared.clone());
+            return Ok(VerbsIncoming { id, events, event, peer_addr, config, shared });
         }
     }
 

@@ -10,6 +10,7 @@
 //! | connection manager: identifiers, events; connecting and accepting; listening | `cm`, `setup`, `listener` |
 //! | protection domain, regions, windows, completion queue, queue pair | `objects` |
 //! | message memory that is registered once; Receives | `slab`, `receives` |
+//! | queues of a connection; queues that connections share | `connection_queues`; `shared_receives`, `completion_hub` |
 //! | pool buffers that are registered once | `regions` |
 //! | memory exposed to the peer, by handle | `exposures` |
 //! | work requests: order, signaling, chains | `queue`, `wr`, `status` |
@@ -19,8 +20,8 @@
 //!
 //! # Memory
 //!
-//! Each connection has a protection domain, so a peer cannot access the memory of another connection (RFC 8166 §8.1). The
-//! peer can access memory only from the call's registration to its invalidation. If the device has memory windows of type
+//! Each connection has a protection domain, unless it shares queues. So a peer cannot access the memory of another connection
+//! (RFC 8166 §8.1). The peer can access memory only from the call's registration to its invalidation. If the device has memory windows of type
 //! 2B, regions permit only local access. A window that is bound on this queue pair permits remote access: each call gets
 //! a fresh handle, chosen at random among those that the device provides. The handle is invalidated by a work request, or
 //! by the peer's Send with Invalidate. If the device has no such windows, the region itself permits remote access, and is
@@ -29,6 +30,20 @@
 //! Buffers of the connection's pool ([`SetupParams::pool`](super::SetupParams::pool)) are registered once, for local
 //! access, up to [`VerbsConfig::max_registered`]. Payload in other memory is registered for each request. Receives, and
 //! Sends that do not fit a work request, use memory of the connection.
+//!
+//! # Shared queues
+//!
+//! With [`VerbsConfig::shared_receives`], the connections that a listener accepts on a device share a protection domain, a
+//! shared receive queue, memory for messages, and completion queues. The memory of the server then depends on the messages
+//! that it processes at a time. Without it, each connection has Receives for all of its credits.
+//!
+//! - The queue has Receives for as many messages as the peers' credits permit at the moment, but at most the configured
+//!   number. If more messages arrive, the device asks the peers to repeat them. No connection is lost.
+//! - A message that exceeds the Receives of its own connection ends that connection. A peer cannot use up what others need.
+//! - A task distributes the completions, so a connection whose messages are processed slowly does not delay others.
+//! - Memory stays protected: only a window permits access, and a window belongs to one queue pair. Devices without windows of
+//!   type 2B, such as soft iWARP, do not share: in a common protection domain, a peer could access the memory of other
+//!   connections. iWARP devices do not share either, because a message that finds the queue empty would end its connection.
 //!
 //! # Sends
 //!
@@ -46,7 +61,7 @@
 //! - Soft RoCE (Linux 6.1) checks the bounds of the region, not those of the window bound to it. The provider therefore
 //!   registers a region that is no larger than the window. Soft RoCE destroys a queue pair with a bound window only after
 //!   50 s, so windows are freed first. Invalidating a window twice crashes its kernel, so windows are freed after each
-//!   use. It reports the peer's invalidation with a flag of the Linux kernel.
+//!   use. A peer that guesses a handle can invalidate a window of another connection, also of one in another domain. It reports the peer's invalidation with a flag of the Linux kernel.
 //! - Soft iWARP has no windows. It applies Send with Invalidate to any registration and does not report it, so the provider asks
 //!   peers not to use it. It lets a peer RDMA Read memory that is registered for RDMA Write. It does not report why it
 //!   ended a connection.
@@ -58,7 +73,9 @@
 #![allow(unsafe_code)]
 
 mod cm;
+mod completion_hub;
 mod connection;
+mod connection_queues;
 mod device;
 mod device_events;
 mod error;
@@ -72,6 +89,7 @@ mod queue;
 mod receives;
 mod regions;
 mod setup;
+mod shared_receives;
 mod slab;
 mod status;
 mod teardown;
@@ -99,12 +117,22 @@ pub struct VerbsConfig {
     /// Maximum size of the pool buffers that a connection keeps registered, and thereby locked in memory, in bytes. Default:
     /// 64 MiB.
     pub max_registered: usize,
+    /// Maximum number of Receives that the connections of a listener share on a device, with their memory and completion
+    /// queues. 0: each connection has its own. Default: 0.
+    ///
+    /// With shared Receives, the memory of a server depends on the number of messages that it processes at a time, and not on
+    /// its number of connections. Choose a number that exceeds the messages that arrive within about a millisecond, for
+    /// example 1024; numbers below 64 mean 64. If more arrive, the device asks the peers to repeat them after 0.64 ms.
+    ///
+    /// Ignored by connectors, and by devices that cannot share Receives safely: iWARP devices, and those without memory windows
+    /// of type 2B.
+    pub shared_receives: u32,
     /// The local address of connections that a connector makes, which selects the device. Default: chosen by the system.
     pub local: Option<IpAddr>,
 }
 
 impl Default for VerbsConfig {
     fn default() -> Self {
-        Self { busy_poll: Duration::ZERO, moderation: None, max_registered: 64 << 20, local: None }
+        Self { busy_poll: Duration::ZERO, moderation: None, max_registered: 64 << 20, shared_receives: 0, local: None }
     }
 }

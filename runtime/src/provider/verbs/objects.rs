@@ -1,5 +1,5 @@
 //! Owned libibverbs objects, each freed when dropped. Owners drop them in this order: windows, regions, queue pair,
-//! completion queue and its channel, protection domain, identifier.
+//! completion queue and its channel, shared receive queue, protection domain, identifier.
 
 use std::{
     io,
@@ -22,6 +22,8 @@ pub(super) struct Pd(NonNull<ffi::ibv_pd>);
 
 // SAFETY: libibverbs' objects are not bound to a thread, and the library locks shared state.
 unsafe impl Send for Pd {}
+// SAFETY: as above.
+unsafe impl Sync for Pd {}
 
 impl Pd {
     pub(super) fn new(context: NonNull<ffi::ibv_context>) -> Result<Self, VerbsError> {
@@ -333,6 +335,51 @@ impl Drop for Cq {
     }
 }
 
+/// A shared receive queue.
+#[derive(Debug)]
+pub(super) struct Srq(NonNull<ffi::ibv_srq>);
+
+// SAFETY: as for `Pd`.
+unsafe impl Send for Srq {}
+// SAFETY: as for `Pd`.
+unsafe impl Sync for Srq {}
+
+impl Srq {
+    /// Creates a queue with room for `room` Receives of one segment each. `pd` must outlive it.
+    pub(super) fn new(pd: &Pd, room: u32) -> Result<Self, VerbsError> {
+        let mut attributes = ffi::ibv_srq_init_attr {
+            srq_context: ptr::null_mut(),
+            attr: ffi::ibv_srq_attr { max_wr: room, max_sge: 1, srq_limit: 0 },
+        };
+        // SAFETY: the domain is live, and the attributes are writable.
+        let srq = unsafe { ffi::ibv_create_srq(pd.as_ptr(), &raw mut attributes) };
+        NonNull::new(srq).map(Self).ok_or_else(|| VerbsError::last("creation of a shared receive queue"))
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut ffi::ibv_srq {
+        self.0.as_ptr()
+    }
+}
+
+impl Drop for Srq {
+    fn drop(&mut self) {
+        // SAFETY: created by libibverbs, destroyed once, after the queue pairs that use it.
+        let code = unsafe { ffi::ibv_destroy_srq(self.0.as_ptr()) };
+        if code != 0 {
+            tracing::warn!(code, "failed to destroy a shared receive queue");
+        }
+    }
+}
+
+/// The receive queue of a queue pair.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ReceiveQueue {
+    /// A queue of its own with room for this many Receives.
+    Own(u32),
+    /// A queue that other queue pairs use as well.
+    Shared(*mut ffi::ibv_srq),
+}
+
 /// The queue pair of an identifier.
 #[derive(Debug)]
 pub(super) struct Qp {
@@ -350,26 +397,40 @@ impl Qp {
     /// without arguments and its reply in both versions.
     const INLINE: [u32; 5] = [256, 128, 80, 64, 0];
 
-    /// Creates a queue pair with room for this many work requests. `id` must outlive it.
-    pub(super) fn new(id: &CmId, pd: &Pd, cq: &Cq, sends: u32, receives: u32) -> Result<Self, VerbsError> {
+    /// Creates a queue pair with room for `sends` requests in the send queue. `id` and the objects that `cq` and `receives`
+    /// point to must outlive it.
+    ///
+    /// # Safety
+    /// `cq` and the queue in `receives` must be live objects of the identifier's device.
+    pub(super) unsafe fn new(
+        id: &CmId,
+        pd: &Pd,
+        cq: *mut ffi::ibv_cq,
+        sends: u32,
+        receives: ReceiveQueue,
+    ) -> Result<Self, VerbsError> {
+        let (srq, max_recv_wr, max_recv_sge) = match receives {
+            ReceiveQueue::Own(room) => (ptr::null_mut(), room, 1),
+            ReceiveQueue::Shared(srq) => (srq, 0, 0),
+        };
         let mut refused = None;
         for inline in Self::INLINE {
             let mut attributes = ffi::ibv_qp_init_attr {
                 qp_context: ptr::null_mut(),
-                send_cq: cq.as_ptr(),
-                recv_cq: cq.as_ptr(),
-                srq: ptr::null_mut(),
+                send_cq: cq,
+                recv_cq: cq,
+                srq,
                 cap: ffi::ibv_qp_cap {
                     max_send_wr: sends,
-                    max_recv_wr: receives,
+                    max_recv_wr,
                     max_send_sge: 1,
-                    max_recv_sge: 1,
+                    max_recv_sge,
                     max_inline_data: inline,
                 },
                 qp_type: ffi::ibv_qp_type::IBV_QPT_RC,
                 sq_sig_all: 0,
             };
-            // SAFETY: identifier, domain and completion queue are live and belong to one device; the attributes are writable.
+            // SAFETY: identifier and domain are live, and the caller guarantees the rest; the attributes are writable.
             let code = unsafe { ffi::rdma_create_qp(id.as_ptr(), pd.as_ptr(), &raw mut attributes) };
             if code == 0 {
                 // SAFETY: the call has set the identifier's queue pair.
@@ -384,6 +445,26 @@ impl Qp {
 
     pub(super) fn as_ptr(&self) -> *mut ffi::ibv_qp {
         self.qp.as_ptr()
+    }
+
+    /// Returns the number that completions carry.
+    pub(super) fn number(&self) -> u32 {
+        // SAFETY: the queue pair is live.
+        unsafe { (*self.as_ptr()).qp_num }
+    }
+
+    /// Sets the time after which the peer may repeat a Send that found no Receive, as an RNR timer code (InfiniBand
+    /// Architecture 9.7.5.2.8). The queue pair must be connected.
+    pub(super) fn set_rnr_timer(&self, code: u8) {
+        // SAFETY: plain integers, for which zeros are valid.
+        let mut attributes: ffi::ibv_qp_attr = unsafe { std::mem::zeroed() };
+        attributes.min_rnr_timer = code;
+        let mask = ffi::ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER.0 as i32;
+        // SAFETY: the queue pair is live, and the attributes readable.
+        let code = unsafe { ffi::ibv_modify_qp(self.as_ptr(), &raw mut attributes, mask) };
+        if code != 0 {
+            tracing::debug!(code, "failed to set the RNR timer");
+        }
     }
 
     /// Returns `true` if the queue pair is in the error state.

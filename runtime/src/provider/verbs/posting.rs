@@ -9,7 +9,7 @@ use super::{
     objects::{Pd, RegionAccess},
     queue::{CompletionMode, HeldResource, PostedKind, RequestRegistration, SendSource, VerbsOp},
     regions::PooledRegions,
-    slab::{Slab, SlotGuard},
+    slab::{SlotGuard, SlotPool},
     wr::{LocalSegment, PreparedRequest},
 };
 use crate::{
@@ -17,6 +17,9 @@ use crate::{
     memory::LandingMemory as _,
     provider::{DisconnectReason, QueuePair as _, WorkError},
 };
+
+/// Maximum length of data that is copied to a slot, in bytes.
+const MAX_COPIED: usize = 1 << 16;
 
 impl VerbsQueuePair {
     /// Posts queued work requests to the device.
@@ -66,7 +69,14 @@ impl VerbsQueuePair {
                 }
                 VerbsOp::Send { message, invalidate, solicited } => {
                     let (invalidate, solicited) = (invalidate.map(|handle| handle.0), *solicited);
-                    let Some(placed) = self.send_slab.placed(message.len(), max_inline) else { break };
+                    let placed = match self.send_slots.placed(&self.pd, message.len(), max_inline) {
+                        Ok(Some(placed)) => placed,
+                        Ok(None) => break,
+                        Err(error) => {
+                            wrong = Some(error);
+                            break;
+                        }
+                    };
                     let VerbsOp::Send { message, .. } = std::mem::replace(op, VerbsOp::Nothing) else { continue };
                     match place(&self.pd, &mut self.regions, placed, SendSource::Message(message)) {
                         Ok((local, hold, done)) => (PreparedRequest::Send { local, invalidate, solicited }, hold, done),
@@ -78,7 +88,14 @@ impl VerbsQueuePair {
                 }
                 VerbsOp::Write { source, remote } => {
                     let (remote, rkey) = (remote.offset, remote.handle.0);
-                    let Some(placed) = self.send_slab.placed(source.len(), max_inline) else { break };
+                    let placed = match self.send_slots.placed(&self.pd, source.len(), max_inline) {
+                        Ok(Some(placed)) => placed,
+                        Ok(None) => break,
+                        Err(error) => {
+                            wrong = Some(error);
+                            break;
+                        }
+                    };
                     if !matches!(placed, PayloadPlacement::Registered) {
                         self.copied_payload += source.len() as u64;
                     }
@@ -191,15 +208,15 @@ fn place(
     })
 }
 
-impl Slab {
+impl SlotPool {
     /// Returns the method for data of this length. Returns `None` if it must wait for a slot.
-    fn placed(&self, len: usize, max_inline: usize) -> Option<PayloadPlacement> {
-        if len <= max_inline {
+    fn placed(&self, pd: &Pd, len: usize, max_inline: usize) -> io::Result<Option<PayloadPlacement>> {
+        Ok(if len <= max_inline {
             Some(PayloadPlacement::Inline)
-        } else if len <= self.slot_len() {
-            self.take().map(PayloadPlacement::Copied)
+        } else if len <= self.slot_len().min(MAX_COPIED) {
+            self.take(pd)?.map(PayloadPlacement::Copied)
         } else {
             Some(PayloadPlacement::Registered)
-        }
+        })
     }
 }

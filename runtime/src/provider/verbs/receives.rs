@@ -45,6 +45,11 @@ impl VerbsReceives {
         self.size
     }
 
+    /// Returns the capacity of the device's queue.
+    pub(super) fn room(&self) -> usize {
+        self.room
+    }
+
     /// Returns `true` if no Receive is posted.
     pub(super) fn is_empty(&self) -> bool {
         self.posted.is_empty()

@@ -8,6 +8,7 @@ use tokio::time::timeout;
 use super::{
     VerbsConfig, VerbsQueuePair,
     cm::{CmEvent, CmEvents, CmId, ConnParam},
+    completion_hub::SharedQueues,
     error::VerbsError,
     ffi::rdma_cm_event_type as cm_event,
 };
@@ -22,6 +23,13 @@ const CONSUMER_REJECTED: i32 = 28;
 
 /// InfiniBand's reason code for a rejection because nothing listens.
 const NOBODY_LISTENS: i32 = 8;
+
+/// Number of times that a peer repeats a Send that finds no Receive. Credits guarantee a Receive, so only a peer that exceeds
+/// its credits is affected (RFC 8166 §3.3.1). Linux does not retry either.
+const RNR_RETRIES: u8 = 0;
+
+/// The same for shared Receives, which may all be in use for a moment: without limit.
+const SHARED_RNR_RETRIES: u8 = 7;
 
 /// Maximum number of local ports to try. The connection manager chooses a port that none of its connections uses, but
 /// `siw` may find that a TCP socket uses it.
@@ -49,7 +57,7 @@ impl VerbsConnector {
         expect(&events, cm_event::RDMA_CM_EVENT_ADDR_RESOLVED, peer).await?;
         id.resolve_route(milliseconds).map_err(no_route)?;
         expect(&events, cm_event::RDMA_CM_EVENT_ROUTE_RESOLVED, peer).await?;
-        let mut queue_pair = VerbsQueuePair::new(id, events, params, &self.config)?;
+        let mut queue_pair = VerbsQueuePair::new(id, events, params, &self.config, None)?;
         let offered = offer(params, queue_pair.limits().depths(), None);
         let private_data = params.private_data_for(queue_pair.remote_invalidation());
         queue_pair.id().connect(&ConnParam { private_data, ..offered })?;
@@ -71,6 +79,7 @@ fn offer(params: &SetupParams, device: (u8, u8), asked: Option<(u8, u8)>) -> Con
         private_data: &[],
         responder_resources: least(params.responder_resources, device.0, asked.0),
         initiator_depth: least(params.initiator_depth, device.1, asked.1),
+        rnr_retries: RNR_RETRIES,
     }
 }
 
@@ -153,6 +162,8 @@ pub struct VerbsIncoming {
     pub(super) event: CmEvent,
     pub(super) peer_addr: SocketAddr,
     pub(super) config: VerbsConfig,
+    /// The queues of the listener's connections.
+    pub(super) shared: SharedQueues,
 }
 
 impl Incoming for VerbsIncoming {
@@ -180,13 +191,15 @@ impl ConnectRequest for VerbsRequest {
     }
 
     async fn accept(self, params: SetupParams) -> Result<Connected<VerbsQueuePair>, SetupError> {
-        let VerbsIncoming { id, events, event, peer_addr, config } = self.0;
-        let mut queue_pair = VerbsQueuePair::new(id, events, &params, &config)?;
+        let VerbsIncoming { id, events, event, peer_addr, config, shared } = self.0;
+        let mut queue_pair = VerbsQueuePair::new(id, events, &params, &config, Some(&shared))?;
         let asked = (event.responder_resources, event.initiator_depth);
         let offered = offer(&params, queue_pair.limits().depths(), Some(asked));
         queue_pair.max_reads = offered.initiator_depth.into();
         let private_data = params.private_data_for(queue_pair.remote_invalidation());
-        queue_pair.id().accept(&ConnParam { private_data, ..offered })?;
+        let rnr_retries = if queue_pair.shares_receives() { SHARED_RNR_RETRIES } else { offered.rnr_retries };
+        queue_pair.id().accept(&ConnParam { private_data, rnr_retries, ..offered })?;
+        queue_pair.set_rnr_timer();
         timeout(params.timeout, expect(queue_pair.events(), cm_event::RDMA_CM_EVENT_ESTABLISHED, peer_addr))
             .await
             .map_err(|_| SetupError::TimedOut(params.timeout))??;

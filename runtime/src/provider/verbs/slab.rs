@@ -1,4 +1,4 @@
-//! Slots of memory that is registered once per connection, for Receives and for Sends too large to be inline.
+//! Slots of memory that is registered once, for Receives and for Sends too large to be inline.
 
 use std::{
     alloc::{self, Layout},
@@ -66,9 +66,68 @@ impl Slab {
         Some(SlotGuard { memory: Arc::clone(&self.memory), index, lkey: self.mr.lkey() })
     }
 
+    fn slots(&self) -> usize {
+        self.memory.layout.size() / self.memory.slot_len.max(1)
+    }
+
+    fn is_unused(&self) -> bool {
+        self.memory.free.lock().unwrap_or_else(PoisonError::into_inner).len() == self.slots()
+    }
+}
+
+/// Slots that grow with use and are returned to the system afterwards.
+#[derive(Debug)]
+pub(super) struct SlotPool {
+    /// The oldest slabs come first, and their slots are preferred, so that later slabs become free.
+    slabs: Mutex<Vec<Slab>>,
+    slot_len: usize,
+    /// Maximum number of slots.
+    most: usize,
+}
+
+impl SlotPool {
+    /// Size of the slabs that are added, in bytes, unless a slot is larger.
+    const SLAB: usize = 128 << 10;
+
+    /// Creates a pool of at most `most` slots of `slot_len` bytes. It has no slots yet.
+    pub(super) fn new(slot_len: usize, most: usize) -> Self {
+        Self { slabs: Mutex::default(), slot_len, most }
+    }
+
     /// Returns the size of each slot, in bytes.
     pub(super) fn slot_len(&self) -> usize {
-        self.memory.slot_len
+        self.slot_len
+    }
+
+    /// Takes a free slot. Allocates and registers more slots if there is none. Returns `None` if all slots are in use.
+    ///
+    /// # Errors
+    /// Returns an error if the allocation or the registration fails.
+    pub(super) fn take(&self, pd: &Pd) -> io::Result<Option<SlotGuard>> {
+        let mut slabs = self.slabs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = slabs.iter().find_map(Slab::take) {
+            return Ok(Some(slot));
+        }
+        let have: usize = slabs.iter().map(Slab::slots).sum();
+        let count = (Self::SLAB / self.slot_len.max(1)).clamp(1, 64).min(self.most.saturating_sub(have));
+        if count == 0 {
+            return Ok(None);
+        }
+        let slab = Slab::new(pd, u32::try_from(count).unwrap_or(u32::MAX), self.slot_len)?;
+        let slot = slab.take();
+        slabs.push(slab);
+        Ok(slot)
+    }
+
+    /// Deregisters and frees slabs without used slots, except one.
+    pub(super) fn trim(&self) {
+        let mut slabs = self.slabs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spare = 1;
+        slabs.retain(|slab| {
+            let keep = !slab.is_unused() || spare > 0;
+            spare -= usize::from(keep && slab.is_unused());
+            keep
+        });
     }
 }
 
@@ -112,6 +171,13 @@ impl LandingMemory for SlotGuard {
         // SAFETY: as above, and borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.address(), self.memory.slot_len) }
     }
+}
+
+/// Returns slots without a device.
+#[cfg(test)]
+pub(super) fn unregistered_slots(count: u32, slot_len: usize) -> Vec<SlotGuard> {
+    let memory = Arc::new(SlabMemory::new(count, slot_len).unwrap());
+    (0..count).map(|index| SlotGuard { memory: Arc::clone(&memory), index, lkey: 7 }).collect()
 }
 
 #[cfg(test)]

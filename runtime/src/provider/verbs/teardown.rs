@@ -59,7 +59,7 @@ impl VerbsQueuePair {
         self.device_events = None;
         self.exposures.free_windows();
         self.qp = None;
-        self.receives.clear();
+        self.queues.clear();
         self.queue.abandon();
         self.report_completions();
         self.done.push(Completion::Disconnected { reason });
@@ -75,6 +75,12 @@ impl VerbsQueuePair {
                 DeviceEvent::Fatal => {
                     DisconnectReason::Transport(format!("RDMA device {} failed", self.limits.name).into())
                 }
+                DeviceEvent::ReceivesDone => {
+                    self.queues.set_receives_done();
+                    changed = true;
+                    continue;
+                }
+                DeviceEvent::ReceivesFailed => DisconnectReason::Transport("the shared receive queue failed".into()),
                 DeviceEvent::CompletionsLost => DisconnectReason::Transport("the completion queue overflowed".into()),
                 DeviceEvent::PeerViolation => {
                     DisconnectReason::PeerViolation("the device refused a request of the peer".into())
@@ -136,7 +142,7 @@ impl VerbsQueuePair {
                 self.flush();
                 return true;
             }
-            VerbsPhase::Ending(_) if self.queue.in_device() == 0 && self.receives.is_empty() => {
+            VerbsPhase::Ending(_) if self.queue.in_device() == 0 && self.queues.are_receives_flushed() => {
                 self.finish();
                 return true;
             }

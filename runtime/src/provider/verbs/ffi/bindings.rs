@@ -70,6 +70,20 @@ pub(in crate::provider::verbs) unsafe fn ibv_post_recv(
     unsafe { (*(*qp).context).ops.post_recv.map_or(UNSUPPORTED, |post| post(qp, wr, bad)) }
 }
 
+/// Posts a chain of Receives to a shared receive queue. Returns 0 or an error number.
+///
+/// # Safety
+/// `srq` must be a live shared receive queue. The rest is as for [`ibv_post_send`].
+#[inline]
+pub(in crate::provider::verbs) unsafe fn ibv_post_srq_recv(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: as in `ibv_post_send`.
+    unsafe { (*(*srq).context).ops.post_srq_recv.map_or(UNSUPPORTED, |post| post(srq, wr, bad)) }
+}
+
 /// Fetches up to `room` completions. Returns their number, or a negative number on failure.
 ///
 /// # Safety
@@ -208,6 +222,9 @@ mod tests {
         // SAFETY: as above.
         let (mut context, mut cq, mut qp, mut pd): (ibv_context, ibv_cq, ibv_qp, ibv_pd) =
             unsafe { std::mem::zeroed() };
+        // SAFETY: as above.
+        let mut srq: ibv_srq = unsafe { std::mem::zeroed() };
+        srq.context = &raw mut context;
         cq.context = &raw mut context;
         qp.context = &raw mut context;
         pd.context = &raw mut context;
@@ -218,6 +235,7 @@ mod tests {
             assert_eq!(ibv_req_notify_cq(&raw mut cq, 0), UNSUPPORTED);
             assert_eq!(ibv_post_send(&raw mut qp, ptr::null_mut(), &mut ptr::null_mut()), UNSUPPORTED);
             assert_eq!(ibv_post_recv(&raw mut qp, ptr::null_mut(), &mut ptr::null_mut()), UNSUPPORTED);
+            assert_eq!(ibv_post_srq_recv(&raw mut srq, ptr::null_mut(), &mut ptr::null_mut()), UNSUPPORTED);
             assert!(alloc_window(&raw mut pd).is_null());
         }
         assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(UNSUPPORTED));

@@ -34,10 +34,6 @@ pub struct ibv_sa_path_rec {
     _opaque: [u8; 0],
 }
 #[repr(C)]
-pub struct ibv_srq {
-    _opaque: [u8; 0],
-}
-#[repr(C)]
 pub struct ibv_wq {
     _opaque: [u8; 0],
 }
@@ -412,6 +408,19 @@ pub struct ibv_ah_attr {
     pub is_global: u8,
     pub port_num: u8,
 }
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub struct ibv_srq_attr {
+    pub max_wr: u32,
+    pub max_sge: u32,
+    pub srq_limit: u32,
+}
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub struct ibv_srq_init_attr {
+    pub srq_context: *mut c_void,
+    pub attr: ibv_srq_attr,
+}
 pub mod ibv_qp_type {
     pub type Type = std::ffi::c_uint;
     pub const IBV_QPT_RC: Type = 2;
@@ -642,6 +651,16 @@ pub struct ibv_recv_wr {
     pub next: *mut ibv_recv_wr,
     pub sg_list: *mut ibv_sge,
     pub num_sge: c_int,
+}
+#[repr(C)]
+pub struct ibv_srq {
+    pub context: *mut ibv_context,
+    pub srq_context: *mut c_void,
+    pub pd: *mut ibv_pd,
+    pub handle: u32,
+    pub mutex: pthread_mutex_t,
+    pub cond: pthread_cond_t,
+    pub events_completed: u32,
 }
 #[repr(C)]
 pub struct ibv_qp {
@@ -973,6 +992,11 @@ unsafe extern "C" {
         cq_context: *mut *mut c_void,
     ) -> c_int;
     pub fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint);
+    pub fn ibv_create_srq(
+        pd: *mut ibv_pd,
+        srq_init_attr: *mut ibv_srq_init_attr,
+    ) -> *mut ibv_srq;
+    pub fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int;
     pub fn ibv_modify_qp(
         qp: *mut ibv_qp,
         attr: *mut ibv_qp_attr,
@@ -1051,6 +1075,8 @@ layout!(ibv_mr 48: context=0 pd=8 addr=16 length=24 handle=32 lkey=36 rkey=40);
 layout!(ibv_mw 32: context=0 pd=8 rkey=16 handle=20 type_=24);
 layout!(ibv_global_route 24: dgid=0 flow_label=16 sgid_index=20 hop_limit=21 traffic_class=22);
 layout!(ibv_ah_attr 32: grh=0 dlid=24 sl=26 src_path_bits=27 static_rate=28 is_global=29 port_num=30);
+layout!(ibv_srq_attr 12: max_wr=0 max_sge=4 srq_limit=8);
+layout!(ibv_srq_init_attr 24: srq_context=0 attr=8);
 layout!(ibv_qp_cap 20: max_send_wr=0 max_recv_wr=4 max_send_sge=8 max_recv_sge=12 max_inline_data=16);
 layout!(ibv_qp_init_attr 64: qp_context=0 send_cq=8 recv_cq=16 srq=24 cap=32 qp_type=52 sq_sig_all=56);
 layout!(ibv_qp_attr 144: qp_state=0 cur_qp_state=4 path_mtu=8 path_mig_state=12 qkey=16 rq_psn=20 sq_psn=24
@@ -1066,6 +1092,10 @@ layout!(ibv_send_wr 128: wr_id=0 next=8 sg_list=16 num_sge=24 opcode=28 send_fla
     bind_mw_tso_union.bind_mw.rkey=88 bind_mw_tso_union.bind_mw.bind_info=96 bind_mw_tso_union.tso=80
     bind_mw_tso_union.tso.hdr=80 bind_mw_tso_union.tso.hdr_sz=88 bind_mw_tso_union.tso.mss=90);
 layout!(ibv_recv_wr 32: wr_id=0 next=8 sg_list=16 num_sge=24);
+#[cfg(target_arch = "x86_64")]
+layout!(ibv_srq 128: context=0 srq_context=8 pd=16 handle=24 mutex=32 cond=72 events_completed=120);
+#[cfg(target_arch = "aarch64")]
+layout!(ibv_srq 136: context=0 srq_context=8 pd=16 handle=24 mutex=32 cond=80 events_completed=128);
 #[cfg(target_arch = "x86_64")]
 layout!(ibv_qp 160: context=0 qp_context=8 pd=16 send_cq=24 recv_cq=32 srq=40 handle=48 qp_num=52 state=56 qp_type=60
     mutex=64 cond=104 events_completed=152);
