@@ -69,6 +69,7 @@ pub mod calc_v1 {
     }
 
     /// A service that dispatches calls to a [`CalcV1`].
+    #[allow(clippy::redundant_allocation)]
     #[derive(Debug)]
     pub struct CalcV1Server<T>(Arc<Arc<T>>);
 

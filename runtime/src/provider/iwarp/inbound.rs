@@ -102,11 +102,7 @@ impl Endpoint {
 
     /// Reads once: the rest of the current payload into its destination, and what follows into the staging buffer, or into the
     /// buffers for the expected segments. Returns the number of bytes, and how many of them are in those buffers.
-    fn read(
-        &mut self,
-        cx: &mut Context<'_>,
-        link: &mut impl ByteStream,
-    ) -> Poll<std::io::Result<Arrived>> {
+    fn read(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> Poll<std::io::Result<Arrived>> {
         let ending = matches!(self.phase, EndpointPhase::Ending { .. });
         let expects_tagged = !ending && self.stags.expects_tagged();
         let mut ahead = self.read_ahead();

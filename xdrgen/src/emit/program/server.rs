@@ -144,6 +144,8 @@ impl ProgramModule<'_> {
         let option = self.std.path("Option");
         quote! {
             #[doc = #docs]
+            // Each connection has a counter of its own for its calls: `for_connection`.
+            #[allow(clippy::redundant_allocation)]
             #[derive(Debug)]
             #visibility struct #name<T>(#arc<#arc<T>>);
 
