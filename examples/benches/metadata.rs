@@ -50,7 +50,7 @@ impl Files {
                 assert!(matches!(reply, Lookup3res::Default(Nfsstat3::Noent, _)), "{reply:?}");
             }
             "access" => {
-                let object = if n % 2 == 0 { file() } else { directory() };
+                let object = if n.is_multiple_of(2) { file() } else { directory() };
                 let reply = client.nfsproc3_access(&Access3args { object, access: RIGHTS }).await.unwrap();
                 assert!(matches!(reply, Access3res::Ok(_)), "{reply:?}");
             }

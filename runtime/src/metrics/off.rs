@@ -16,7 +16,7 @@ pub(crate) enum ConnectionRole {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct CallMetrics;
+pub(crate) struct CallMetrics {}
 
 impl CallMetrics {
     #[inline]

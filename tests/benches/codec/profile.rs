@@ -13,7 +13,7 @@ pub(crate) fn run(kind: &str, n: usize) {
     let (message, way) = kind.split_once('-').expect("expected MESSAGE-encode or MESSAGE-decode");
     match message {
         "attributes" => repeat(&attributes(), way, n),
-        "getattr" if way == "by-hand" => decode(&getattr_reply(), n, |bytes| by_hand::getattr(bytes)),
+        "getattr" if way == "by-hand" => decode(&getattr_reply(), n, by_hand::getattr),
         "getattr" => repeat(&getattr(), way, n),
         "lookup" if way == "by-hand" => decode(&lookup_reply(), n, |bytes| by_hand::lookup(bytes)),
         "lookup" => decode(&lookup_reply(), n, lookup),
