@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::pool::SharedBuffers;
+use super::shared_buffers::SharedBuffers;
 
 /// The number of buffer sizes that a magazine keeps: 1 KiB to 16 KiB. Messages of small calls have these sizes.
 const CLASSES: usize = 5;

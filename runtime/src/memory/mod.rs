@@ -15,15 +15,17 @@ mod message;
 mod pool;
 mod pool_buffers;
 mod reusable;
+mod shared_buffers;
 
 #[doc(hidden)]
 pub use budget::MemoryShare;
 pub(crate) use budget::{BudgetCharge, MemoryBudget};
 pub use landing::LandingPool;
 pub use message::MessageBuf;
-pub use pool::{BufferPool, LandingMemory, PayloadBuf, PoolStats};
+pub use pool::{BufferPool, LandingMemory, PayloadBuf};
 #[cfg_attr(not(feature = "_verbs"), allow(unused_imports))]
 pub(crate) use pool_buffers::PoolBuffer;
+pub use shared_buffers::PoolStats;
 
 pub use crate::xdr::Output;
 

@@ -3,15 +3,17 @@
 use std::{
     fmt,
     ops::{Deref, DerefMut},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
 use bytes::Bytes;
 
-use super::{magazine::Magazine, pool_buffers::PoolBuffers, reusable::ReusableBuf};
+use super::{
+    magazine::Magazine,
+    pool_buffers::PoolBuffers,
+    reusable::ReusableBuf,
+    shared_buffers::{DEFAULT_MAX_KEPT, PoolStats, SharedBuffers},
+};
 
 /// User-provided memory for RDMA payload: an anonymous or file mapping, a slab, a device's buffer.
 pub trait LandingMemory: Send + Sync + 'static {
@@ -164,18 +166,6 @@ impl fmt::Debug for PayloadBuf {
     }
 }
 
-/// Statistics of a [`BufferPool`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct PoolStats {
-    /// Number of buffers in use.
-    pub outstanding: usize,
-    /// Memory kept for reuse, in bytes.
-    pub kept: usize,
-    /// Total number of buffers allocated from the system.
-    pub allocated: u64,
-}
-
 /// A pool of payload memory with buffer sizes that are powers of two. Clones share the pool.
 ///
 /// Each connection that uses the pool keeps free buffers of up to 16 KiB for itself, so that connections on different cores do not
@@ -199,7 +189,7 @@ pub struct BufferPool(Arc<PoolInner>);
 /// The pool of one connection, or a pool that no connection uses.
 #[derive(Default)]
 struct PoolInner {
-    shared: Arc<SharedBuffers>,
+    shared: Arc<PoolShared>,
     /// Set for the pool of a connection.
     magazine: Option<Magazine>,
 }
@@ -207,123 +197,20 @@ struct PoolInner {
 impl Drop for PoolInner {
     fn drop(&mut self) {
         if let Some(magazine) = &self.magazine {
-            magazine.empty(&self.shared);
+            magazine.empty(&self.shared.buffers);
         }
     }
 }
 
-/// The buffers that all connections of a pool share.
-pub(super) struct SharedBuffers {
-    /// Free buffers of 2^n bytes at index `n`. Each size has its own lock to reduce contention.
-    free: [Mutex<Vec<Box<[u8]>>>; usize::BITS as usize],
-    /// Memory of the free buffers and of the loans to magazines, in bytes.
-    kept: AtomicUsize,
-    max_kept: usize,
-    /// Memory of the loans to magazines, in bytes.
-    lent: AtomicUsize,
-    allocated: AtomicU64,
-    /// Total number of buffers freed to the system because `max_kept` was reached.
-    dropped: AtomicU64,
+/// The part of a pool that its connections share.
+#[derive(Default)]
+struct PoolShared {
+    buffers: SharedBuffers,
     /// The pools of connections, for the statistics.
     connections: Mutex<Vec<Weak<PoolInner>>>,
-    homes: Arc<PoolBuffers>,
 }
 
-impl Default for SharedBuffers {
-    fn default() -> Self {
-        Self {
-            free: std::array::from_fn(|_| Mutex::default()),
-            kept: AtomicUsize::new(0),
-            max_kept: BufferPool::DEFAULT_MAX_KEPT,
-            lent: AtomicUsize::new(0),
-            allocated: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
-            connections: Mutex::default(),
-            homes: Arc::default(),
-        }
-    }
-}
-
-/// Magazines together keep at most this fraction of the memory that a pool keeps, so that large buffers are reused as well.
-const MAX_LENT: usize = 4;
-
-impl SharedBuffers {
-    /// Size of the smallest buffer, in bytes.
-    pub(super) const SMALLEST: usize = 1 << 10;
-
-    /// Returns a free buffer of `class` bytes, a power of two.
-    pub(super) fn take(&self, class: usize) -> Option<Box<[u8]>> {
-        let heap = self.free(class)?.pop()?;
-        self.kept.fetch_sub(class, Ordering::Relaxed);
-        Some(heap)
-    }
-
-    /// Moves up to `count` free buffers of `class` bytes, a power of two, to `batch`. Returns their number.
-    pub(super) fn take_batch(&self, class: usize, count: usize, batch: &mut Vec<Box<[u8]>>) -> usize {
-        let Some(mut free) = self.free(class) else { return 0 };
-        let first = free.len().saturating_sub(count);
-        let taken = free.len() - first;
-        batch.extend(free.drain(first..));
-        drop(free);
-        self.kept.fetch_sub(taken * class, Ordering::Relaxed);
-        taken
-    }
-
-    fn allocate(&self, class: usize) -> Box<[u8]> {
-        self.allocated.fetch_add(1, Ordering::Relaxed);
-        let heap = vec![0; class].into_boxed_slice();
-        self.homes.add(&heap);
-        heap
-    }
-
-    /// Keeps a buffer that is no longer used, or frees it if the limit is reached.
-    pub(super) fn put(&self, heap: Box<[u8]>) {
-        let class = heap.len();
-        if !self.keep(class) {
-            return self.free_to_system(&heap);
-        }
-        match self.free(class) {
-            Some(mut free) => free.push(heap),
-            None => self.free_to_system(&heap),
-        }
-    }
-
-    /// Adds to the kept memory, unless that exceeds the limit.
-    fn keep(&self, bytes: usize) -> bool {
-        let is_within = self.kept.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.max_kept;
-        if !is_within {
-            self.kept.fetch_sub(bytes, Ordering::Relaxed);
-        }
-        is_within
-    }
-
-    fn free_to_system(&self, heap: &[u8]) {
-        self.dropped.fetch_add(1, Ordering::Relaxed);
-        self.homes.remove(heap);
-    }
-
-    /// Lends a part of the limit to a magazine. Returns `false` if magazines have too much.
-    pub(super) fn lend(&self, bytes: usize) -> bool {
-        let is_within = self.lent.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.max_kept / MAX_LENT;
-        let may = is_within && self.keep(bytes);
-        if !may {
-            self.lent.fetch_sub(bytes, Ordering::Relaxed);
-        }
-        may
-    }
-
-    /// Ends the loans of a magazine.
-    pub(super) fn end_loan(&self, bytes: usize) {
-        self.lent.fetch_sub(bytes, Ordering::Relaxed);
-        self.kept.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
-    /// Locks the list of free buffers of `class` bytes, a power of two.
-    fn free(&self, class: usize) -> Option<MutexGuard<'_, Vec<Box<[u8]>>>> {
-        let free = self.free.get(class.trailing_zeros() as usize)?;
-        Some(free.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
+impl PoolShared {
     fn connections(&self) -> MutexGuard<'_, Vec<Weak<PoolInner>>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -331,12 +218,12 @@ impl SharedBuffers {
 
 impl BufferPool {
     /// Default limit of the memory that a pool keeps for reuse, in bytes: 256 MiB.
-    pub const DEFAULT_MAX_KEPT: usize = 256 << 20;
+    pub const DEFAULT_MAX_KEPT: usize = DEFAULT_MAX_KEPT;
 
     /// Creates a pool that keeps at most `max_kept` bytes for reuse. It frees any further memory that is returned to it.
     #[must_use]
     pub fn with_max_kept(max_kept: usize) -> Self {
-        let shared = Arc::new(SharedBuffers { max_kept, ..SharedBuffers::default() });
+        let shared = Arc::new(PoolShared { buffers: SharedBuffers::with_max_kept(max_kept), ..PoolShared::default() });
         Self(Arc::new(PoolInner { shared, magazine: None }))
     }
 
@@ -370,11 +257,12 @@ impl BufferPool {
     pub fn alloc(&self, len: usize) -> PayloadBuf {
         let class = len.max(SharedBuffers::SMALLEST).checked_next_power_of_two().unwrap_or(len);
         let PoolInner { shared, magazine } = &*self.0;
+        let buffers = &shared.buffers;
         let reused = match magazine {
-            Some(magazine) => magazine.take(class, shared),
-            None => shared.take(class),
+            Some(magazine) => magazine.take(class, buffers),
+            None => buffers.take(class),
         };
-        let heap = reused.unwrap_or_else(|| shared.allocate(class));
+        let heap = reused.unwrap_or_else(|| buffers.allocate(class));
         PayloadBuf { storage: PayloadStorage::Heap(heap), len, pool: Some(self.clone()) }
     }
 
@@ -386,29 +274,19 @@ impl BufferPool {
         let of_connections = connections.iter().filter_map(|pool| pool.magazine.as_ref()).map(Magazine::kept);
         let (magazines, bytes) =
             of_connections.fold((0, 0), |(buffers, bytes), (more, len)| (buffers + more, bytes + len));
-        // Counted here, because a counter of the buffers in use would be shared by all connections.
-        let free: usize =
-            shared.free.iter().map(|free| free.lock().unwrap_or_else(PoisonError::into_inner).len()).sum();
-        let allocated = shared.allocated.load(Ordering::Relaxed);
-        let gone = shared.dropped.load(Ordering::Relaxed).saturating_add((free + magazines) as u64);
-        let lent = shared.lent.load(Ordering::Relaxed);
-        PoolStats {
-            outstanding: usize::try_from(allocated.saturating_sub(gone)).unwrap_or(usize::MAX),
-            kept: shared.kept.load(Ordering::Relaxed).saturating_sub(lent) + bytes,
-            allocated,
-        }
+        shared.buffers.stats(magazines, bytes)
     }
 
     fn put_back(&self, heap: Box<[u8]>) {
         let PoolInner { shared, magazine } = &*self.0;
         match magazine {
-            Some(magazine) => magazine.put(heap, shared),
-            None => shared.put(heap),
+            Some(magazine) => magazine.put(heap, &shared.buffers),
+            None => shared.buffers.put(heap),
         }
     }
 
     pub(super) fn homes(&self) -> &Arc<PoolBuffers> {
-        &self.0.shared.homes
+        &self.0.shared.buffers.homes
     }
 
     /// Returns the buffer of this pool that contains `len` bytes at `address`.
