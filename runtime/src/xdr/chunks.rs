@@ -57,7 +57,7 @@ impl<'a> ChunkCursor<'a> {
         if len == 0 && !read.data.is_empty() {
             return Ok(None);
         }
-        // RFC 8166 §3.4.5.2: a Read chunk may include the round-up padding.
+        // RFC 8166 §3.4.5.2, RPC-over-RDMA v2 §4.3.5.2: a Read chunk may include the round-up padding.
         if read.data.len() != len && read.data.len() != padded_len(len) {
             let kind = DecodeErrorKind::ChunkLength { chunk: read.data.len(), item: len };
             return Err(DecodeError::new(kind, position));
@@ -87,7 +87,7 @@ impl<'a> ChunkCursor<'a> {
             (_, 0) => Ok(Some(&EMPTY)),
             // RFC 8166 §6.1: an eligible item must use the available chunk.
             (0, item) => Err(DecodeError::new(DecodeErrorKind::NotReduced { item }, position)),
-            // RFC 8166 §3.4.6.2: a responder never writes the padding.
+            // RFC 8166 §3.4.6.2, RPC-over-RDMA v2 §4.3.6.2: a responder never writes the padding.
             (chunk, item) if chunk != item => {
                 Err(DecodeError::new(DecodeErrorKind::ChunkLength { chunk, item }, position))
             }
