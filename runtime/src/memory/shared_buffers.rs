@@ -10,7 +10,7 @@ use super::pool_buffers::PoolBuffers;
 /// Default limit of the memory that a pool keeps for reuse, in bytes.
 pub(super) const DEFAULT_MAX_KEPT: usize = 256 << 20;
 
-/// Statistics of a [`BufferPool`].
+/// Statistics of a [`BufferPool`](super::BufferPool).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct PoolStats {
