@@ -566,9 +566,13 @@ impl Channel {
         match dialed {
             Ok(link) => {
                 backoff.succeed();
-                metrics::reconnected();
-                let again = !self.0.unconnected.swap(false, Ordering::Relaxed);
-                tracing::info!(target: "rpcrdma", peer = %link.info.peer_addr, again, "connected");
+                let peer = link.info.peer_addr;
+                if self.0.unconnected.swap(false, Ordering::Relaxed) {
+                    tracing::info!(target: "rpcrdma", %peer, "connected");
+                } else {
+                    metrics::reconnected();
+                    tracing::info!(target: "rpcrdma", %peer, "reconnected");
+                }
                 let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
                 if current.closed {
                     drop(current);
