@@ -1,7 +1,7 @@
 # about: kernel siw as client, userspace iWARP as server: sizes, FPDU sizes, CRC on and off, IPv6, many connections
 # fabric: siw
 # programs: iwping
-# timeout: 90
+# timeout: 150
 capture rping-to-iwping
 port=7200
 ping() { # ping ADDRESS SIZE COUNT [OPTIONS..]: from rping's client to iwping's server with OPTIONS

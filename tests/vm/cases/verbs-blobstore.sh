@@ -1,7 +1,7 @@
 # about: blobstore and rpcping over rdma:// on a device, IPv4, IPv6, busy polling and shared Receives, both versions of RPC-over-RDMA, callbacks; and over tcp:// and iwarp:// of the same server
 # fabric: rxe siw
 # programs: blobstore rpcping
-# timeout: 120
+# timeout: 180
 start server "$BIN/blobstore" serve --root "$SCRATCH/store" --listen "rdma://$ADDR:20100" --listen "rdma://[$ADDR6]:20100" \
   --listen "tcp://$ADDR:20101" --listen "iwarp://$ADDR:20102" --listen "rdma://$ADDR:20103?srq=64"
 eventually 10 grep -q "rdma://$ADDR:20103" "$SCRATCH/server.out" || fail "blobstore does not listen: $(last_words server)"
