@@ -65,7 +65,13 @@ async fn restarts(transport: Transport, level: ProtectionLevel) {
         let again = builder(&service, &acceptor).listen(format!("{scheme}://{}", server.addr)).bind().await.unwrap();
         server.handle = again.handle();
         server.task = tokio::spawn(again.serve());
-        eventually(|| user.begun.load(Ordering::Relaxed) > contexts).await;
+        // A copy of 1 GiB has long calls in flight.
+        let noticed = async {
+            while user.begun.load(Ordering::Relaxed) <= contexts {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), noticed).await.expect("the restart was not noticed");
     }
     copy.await.unwrap();
 }
