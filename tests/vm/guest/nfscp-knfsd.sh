@@ -59,8 +59,8 @@ within_bounds() {
   [ "$(number failed)" = 0 ] || fail "$(number failed) files were not copied"
   # One error is allowed: the server does not support version 2, which the client tries first.
   [ "$(number errors_received)" -le 1 ] || fail "the server reported $(number errors_received) RDMA_ERRORs"
-  # The client does not wait for the reply when it destroys its security context at the end.
-  [ $(($(number calls) - $(number replies))) -le 1 ] || fail "$(number calls) calls, $(number replies) replies"
+  # With Kerberos, the client does not wait for the reply when it destroys its security context at the end.
+  [ $(($(number calls) - $(number replies))) -le "$([ -n "${KRB5CCNAME:-}" ] && echo 1 || echo 0)" ] || fail "$(number calls) calls, $(number replies) replies"
 }
 
 # placed_directly SEC KEY: data is placed directly with krb5, and nothing with krb5i and krb5p (RFC 8166 section 8.2.2.3)
