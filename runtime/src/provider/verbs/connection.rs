@@ -336,16 +336,15 @@ impl VerbsQueuePair {
         self.end(DisconnectReason::Transport(VerbsError::Os { doing: "posting of Receives", source }.into()));
     }
 
-    /// Processes completions, unless the queue is known to be empty and armed.
-    fn look(&mut self, cx: &mut Context<'_>) -> io::Result<EventWait> {
+    /// Processes completions, unless the queue is known to be empty and armed. Also returns `true` if there were any.
+    fn look(&mut self, cx: &mut Context<'_>) -> io::Result<(EventWait, bool)> {
         // A queue that was empty after it was armed reports the next completion. This shortcut is not used while the connection
         // is closing.
         let tells = self.queues.is_armed() && self.drained && self.phase == VerbsPhase::Open && !self.suspect;
         if tells && self.queues.poll_event(cx)? == EventWait::Registered {
-            return Ok(EventWait::Registered);
+            return Ok((EventWait::Registered, false));
         }
-        self.drain();
-        Ok(EventWait::Again)
+        Ok((EventWait::Again, self.drain()))
     }
 
     /// Arms the completion queue, so that the next completion wakes the task.
@@ -495,7 +494,12 @@ impl QueuePair for VerbsQueuePair {
             let mut looked = EventWait::Again;
             if self.done.is_empty() {
                 match self.look(cx) {
-                    Ok(waited) => looked = waited,
+                    Ok((waited, handled)) => {
+                        looked = waited;
+                        // Requests may have waited for the slots or the entries that these completions have freed. No further
+                        // completion would wake the task for them.
+                        changed |= handled && !self.queue.is_posted();
+                    }
                     Err(error) => self.end(DisconnectReason::Transport(error.into())),
                 }
             }
