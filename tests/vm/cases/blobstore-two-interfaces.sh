@@ -8,18 +8,26 @@ start server "$BIN/blobstore" serve --root "$SCRATCH/store" --listen "rdma://$AD
 eventually 10 grep -q "$other" "$SCRATCH/server.out" || fail "blobstore does not listen: $(last_words server)"
 urls=("rdma://$ADDR:20100" --path "$other")
 
-# used ADDRESS: succeeds if the connection to this address carries data
-used() { [ "$(timeout 2 tcpdump -Z root -i lo -w - "src host $1 and src port 20100" 2>/dev/null | wc -c)" -gt 100000 ]; }
+# sends ADDRESS: captures until the server has sent data from this address
+sends() {
+  start "from-$1" tcpdump -Z root -i lo -c 20 -w /dev/null "src host $1 and src port 20100 and greater 1000"
+  eventually 10 grep -q 'listening on' "$SCRATCH/from-$1.out"
+}
 
 long_file source
 try 60 "$BIN/blobstore" put "rdma://$ADDR:20100" file source
 log "one interface goes down during a transfer over both"
-start get bash -c "'$BIN/blobstore' get '${urls[0]}' --path '$other' file - --range 64KiB --depth 2 >'$SCRATCH/copy'"
+sends "$ADDR"
+sends "$OTHER_ADDR"
+start get bash -c "exec '$BIN/blobstore' get '${urls[0]}' --path '$other' file - --range 64KiB --depth 2 >'$SCRATCH/copy'"
 partly "$SCRATCH/copy" get
-for address in "$ADDR" "$OTHER_ADDR"; do
-  used "$address" || fail "the connection to $address is not used"
-done
+# A stopped client cannot finish before the interface goes down.
+kill -STOP "${PID[get]}"
+finish "from-$ADDR" 10
+finish "from-$OTHER_ADDR" 10
+[ "$(stat -c %s "$SCRATCH/copy")" -lt "$(stat -c %s source)" ] || fail "the transfer was over before it could be interrupted"
 ip link set dm1 down
+kill -CONT "${PID[get]}"
 finish get 60
 cmp source copy || fail "the data differs after the loss of an interface"
 
