@@ -5,7 +5,8 @@ use std::{net::SocketAddr, sync::mpsc, time::Instant};
 use bytes::Bytes;
 use cpu_time::ProcessTime;
 use rpcrdma::{
-    client::Channel,
+    client::{Channel, ChannelBuilder},
+    rpc::Credential,
     server::{Context, HandlerError, Server},
 };
 use tokio::net::TcpListener;
@@ -40,6 +41,7 @@ pub(crate) struct Addresses {
     echo: SocketAddr,
     bulk: SocketAddr,
     rpc: String,
+    tcp: String,
 }
 
 pub(crate) struct Service {
@@ -71,12 +73,15 @@ pub(crate) async fn server(url: &str) -> Server {
 pub(crate) async fn serve(addresses: mpsc::Sender<Addresses>) {
     let echo = TcpListener::bind("127.0.0.1:0").await.expect("cannot bind");
     let bulk = TcpListener::bind("127.0.0.1:0").await.expect("cannot bind");
-    let server = server("iwarp://127.0.0.1:0").await;
-    let rpc = server.urls()[0].clone();
-    let found =
-        Addresses { echo: echo.local_addr().expect("no address"), bulk: bulk.local_addr().expect("no address"), rpc };
+    let (server, tcp_server) = (server("iwarp://127.0.0.1:0").await, server("tcp://127.0.0.1:0").await);
+    let found = Addresses {
+        echo: echo.local_addr().expect("no address"),
+        bulk: bulk.local_addr().expect("no address"),
+        rpc: server.urls()[0].clone(),
+        tcp: tcp_server.urls()[0].clone(),
+    };
     addresses.send(found).expect("client thread ended");
-    tokio::join!(bare::echo_server(echo), bare::bulk_server(bulk), async { server.serve().await });
+    tokio::join!(bare::echo_server(echo), bare::bulk_server(bulk), server.serve(), tcp_server.serve());
 }
 
 fn quantile(samples: &mut [u64], q: f64) -> f64 {
@@ -88,15 +93,25 @@ fn quantile(samples: &mut [u64], q: f64) -> f64 {
 pub(crate) async fn run(addresses: Addresses, rounds: usize, quick: bool) -> Vec<Figure> {
     let mut echo = bare::Client::connect(addresses.echo).await.expect("cannot connect");
     let mut bulk = bare::Client::connect(addresses.bulk).await.expect("cannot connect");
-    let channel =
-        Channel::builder().versions(1..=1).credits(128).connect(&addresses.rpc).await.expect("cannot connect");
-    let client = BenchV1Client::new(channel);
+    let sys = Credential::sys("client.example", 1000, 100, [4, 24]).to_opaque().expect("a short credential");
+    let builder = Channel::builder().credits(128);
+    let client = async |builder: ChannelBuilder, url: &str| {
+        [BenchV1Client::new(builder.connect(url).await.expect("cannot connect"))]
+    };
+    let clients = client(builder.clone(), &addresses.rpc).await;
+    let with_sys = client(builder.clone().credential(sys), &addresses.rpc).await;
+    let over_tcp = client(builder, &addresses.tcp).await;
     let source = Bytes::from(vec![0x5a; BLOCK]);
 
     let (pings, pipelined, blocks) = if quick { (500, 5_000, 64) } else { (3_000, 40_000, 512) };
-    let mut null = Figure { name: "null call, median", unit: "us", aim: "<= 1.1", ..Figure::default() };
+    let mut null = Figure { name: "null call, median", unit: "us", aim: "<= 1.05", ..Figure::default() };
+    let mut null_sys =
+        Figure { name: "null call with AUTH_SYS, median", unit: "us", aim: "<= 1.15", ..Figure::default() };
+    let mut null_tcp =
+        Figure { name: "null call over tcp://, median", unit: "us", aim: "<= 1.15", ..Figure::default() };
     let mut null_p99 = Figure { name: "null call, 99th percentile", unit: "us", aim: "", ..Figure::default() };
-    let mut many = Figure { name: "64 small calls in flight", unit: "k/s", aim: ">= 0.5", ..Figure::default() };
+    let mut some = Figure { name: "16 small calls in flight", unit: "k/s", aim: ">= 0.7", ..Figure::default() };
+    let mut many = Figure { name: "64 small calls in flight", unit: "k/s", aim: ">= 0.6", ..Figure::default() };
     let mut get = Figure { name: "get 1 MiB, depth 8", unit: "GiB/s", aim: ">= 0.95", ..Figure::default() };
     let mut get_cpu = Figure { name: "get 1 MiB, processor", unit: "ns/KiB", aim: "<= 1.2", ..Figure::default() };
     let mut put = Figure { name: "put 1 MiB, depth 8", unit: "GiB/s", aim: ">= 0.95", ..Figure::default() };
@@ -113,23 +128,31 @@ pub(crate) async fn run(addresses: Addresses, rounds: usize, quick: bool) -> Vec
             }
         };
 
-        let (mut bare_ns, mut ours_ns) = (Vec::with_capacity(pings), Vec::with_capacity(pings));
+        let mut bare_ns = Vec::with_capacity(pings);
         echo.ping(pings, &mut bare_ns).await.expect("echo");
-        for _ in 0..pings {
-            let start = Instant::now();
-            client.null().await.expect("null");
-            ours_ns.push(start.elapsed().as_nanos() as u64);
+        let bare_median = quantile(&mut bare_ns, 0.5) / 1e3;
+        for (figure, [client]) in [(&mut null, &clients), (&mut null_sys, &with_sys), (&mut null_tcp, &over_tcp)] {
+            let mut ours_ns = Vec::with_capacity(pings);
+            for _ in 0..pings {
+                let start = Instant::now();
+                client.null().await.expect("null");
+                ours_ns.push(start.elapsed().as_nanos() as u64);
+            }
+            keep(figure, bare_median, quantile(&mut ours_ns, 0.5) / 1e3);
+            if std::ptr::eq(client, &clients[0]) {
+                keep(&mut null_p99, quantile(&mut bare_ns, 0.99) / 1e3, quantile(&mut ours_ns, 0.99) / 1e3);
+            }
         }
-        keep(&mut null, quantile(&mut bare_ns, 0.5) / 1e3, quantile(&mut ours_ns, 0.5) / 1e3);
-        keep(&mut null_p99, quantile(&mut bare_ns, 0.99) / 1e3, quantile(&mut ours_ns, 0.99) / 1e3);
 
         let rate = |start: Instant| pipelined as f64 / start.elapsed().as_secs_f64() / 1e3;
-        let start = Instant::now();
-        echo.pipeline(pipelined, 64).await.expect("echo");
-        let bare_rate = rate(start);
-        let start = Instant::now();
-        in_flight(pipelined, 64, || client.null()).await;
-        keep(&mut many, bare_rate, rate(start));
+        for (figure, depth) in [(&mut some, 16), (&mut many, 64)] {
+            let start = Instant::now();
+            echo.pipeline(pipelined, depth).await.expect("echo");
+            let bare_rate = rate(start);
+            let start = Instant::now();
+            in_flight(pipelined, depth, &clients, |client| client.null()).await;
+            keep(figure, bare_rate, rate(start));
+        }
 
         let bytes = blocks * BLOCK;
         let (start, used) = (Instant::now(), ProcessTime::now());
@@ -137,7 +160,7 @@ pub(crate) async fn run(addresses: Addresses, rounds: usize, quick: bool) -> Vec
         let (bare_rate, bare_cpu) = (gib(bytes, start), cpu(bytes, used));
         let (start, used) = (Instant::now(), ProcessTime::now());
         let args = GetArgs { count: BLOCK as u32 };
-        in_flight(blocks, DEPTH, || client.get(&args)).await;
+        in_flight(blocks, DEPTH, &clients, |client| client.get(&args)).await;
         keep(&mut get, bare_rate, gib(bytes, start));
         keep(&mut get_cpu, bare_cpu, cpu(bytes, used));
 
@@ -146,9 +169,9 @@ pub(crate) async fn run(addresses: Addresses, rounds: usize, quick: bool) -> Vec
         let (bare_rate, bare_cpu) = (gib(bytes, start), cpu(bytes, used));
         let (start, used) = (Instant::now(), ProcessTime::now());
         let args = Block { data: source.clone() };
-        in_flight(blocks, DEPTH, || client.put(&args)).await;
+        in_flight(blocks, DEPTH, &clients, |client| client.put(&args)).await;
         keep(&mut put, bare_rate, gib(bytes, start));
         keep(&mut put_cpu, bare_cpu, cpu(bytes, used));
     }
-    vec![null, null_p99, many, get, get_cpu, put, put_cpu]
+    vec![null, null_p99, null_sys, null_tcp, some, many, get, get_cpu, put, put_cpu]
 }

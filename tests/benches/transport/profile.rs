@@ -12,6 +12,8 @@ use crate::arms::{self, BLOCK, Block, DEPTH, GetArgs, bench_v1::BenchV1Client};
 /// A kind of call: a procedure and the number of calls in flight, followed by options that differ from the defaults.
 struct Profile<'a> {
     name: &'a str,
+    /// Number of connections that share the calls.
+    connections: usize,
     /// AUTH_SYS in place of AUTH_NONE.
     sys: bool,
     /// Record marking over TCP in place of RPC-over-RDMA over iWARP.
@@ -21,16 +23,19 @@ struct Profile<'a> {
 }
 
 impl<'a> Profile<'a> {
-    /// Parses `null`, `small`, `get` or `put`, with any of the suffixes `-sys`, `-tcp` and `-v1`.
+    /// Parses `null`, `sixteen`, `small`, `get` or `put`, with any of the suffixes `-sys`, `-tcp`, `-v1` and `-cN` for N connections.
     fn parse(kind: &'a str) -> Self {
         let mut parts = kind.split('-');
-        let mut profile = Self { name: parts.next().unwrap_or_default(), sys: false, tcp: false, v1: false };
+        let mut profile =
+            Self { name: parts.next().unwrap_or_default(), connections: 1, sys: false, tcp: false, v1: false };
         for part in parts {
-            match part {
-                "sys" => profile.sys = true,
-                "tcp" => profile.tcp = true,
-                "v1" => profile.v1 = true,
-                other => panic!("unknown option {other:?}, expected sys, tcp or v1"),
+            let connections = part.strip_prefix('c').and_then(|number| number.parse().ok());
+            match (part, connections) {
+                ("sys", _) => profile.sys = true,
+                ("tcp", _) => profile.tcp = true,
+                ("v1", _) => profile.v1 = true,
+                (_, Some(connections)) => profile.connections = connections,
+                (other, None) => panic!("unknown option {other:?}, expected sys, tcp, v1 or cN"),
             }
         }
         profile
@@ -101,30 +106,37 @@ pub(crate) async fn run(kind: &str, n: usize) {
         let credential = Credential::sys("client.example", 1000, 100, [4, 24]);
         builder = builder.credential(credential.to_opaque().expect("a short credential"));
     }
-    let client = BenchV1Client::new(builder.connect(&url).await.expect("cannot connect"));
+    let mut clients = Vec::with_capacity(profile.connections);
+    for _ in 0..profile.connections {
+        clients.push(BenchV1Client::new(builder.clone().connect(&url).await.expect("cannot connect")));
+    }
     let get = GetArgs { count: BLOCK as u32 };
     let put = Block { data: Bytes::from(vec![0x5a; BLOCK]) };
     match profile.name {
-        "null" => in_flight(n, 1, || client.null()).await,
-        "small" => in_flight(n, 64, || client.null()).await,
-        "get" => in_flight(n, DEPTH, || client.get(&get)).await,
-        "put" => in_flight(n, DEPTH, || client.put(&put)).await,
-        other => panic!("unknown kind {other:?}, expected null, small, get or put"),
+        "null" => in_flight(n, 1, &clients, |client| client.null()).await,
+        "sixteen" => in_flight(n, 16, &clients, |client| client.null()).await,
+        "small" => in_flight(n, 64, &clients, |client| client.null()).await,
+        "get" => in_flight(n, DEPTH, &clients, |client| client.get(&get)).await,
+        "put" => in_flight(n, DEPTH, &clients, |client| client.put(&put)).await,
+        other => panic!("unknown kind {other:?}, expected null, sixteen, small, get or put"),
     }
 }
 
-/// Makes `n` calls from `depth` callers, each with one call in flight.
-pub(crate) async fn in_flight<T, E: std::fmt::Debug, F: Future<Output = Result<T, E>>>(
+/// Makes `n` calls from `depth` callers of each client, each caller with one call in flight.
+pub(crate) async fn in_flight<'a, T, E: std::fmt::Debug, F: Future<Output = Result<T, E>>>(
     n: usize,
     depth: usize,
-    call: impl Fn() -> F,
+    clients: &'a [BenchV1Client],
+    call: impl Fn(&'a BenchV1Client) -> F,
 ) {
     let begun = Cell::new(0);
-    let caller = || async {
+    let (begun, call) = (&begun, &call);
+    let caller = |client| async move {
         while begun.replace(begun.get() + 1) < n {
-            call().await.expect("call failed");
+            call(client).await.expect("call failed");
         }
     };
-    let mut callers: FuturesUnordered<_> = (0..depth).map(|_| caller()).collect();
+    let mut callers: FuturesUnordered<_> =
+        clients.iter().flat_map(|client| (0..depth).map(move |_| caller(client))).collect();
     while callers.next().await.is_some() {}
 }
