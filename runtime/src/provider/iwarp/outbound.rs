@@ -291,8 +291,7 @@ fn copy(output: &mut SendBatch, header: &DdpHeader, payload: &[u8]) {
 fn begin(output: &mut SendBatch, header: &DdpHeader, payload_len: usize) {
     let mut bytes = [0; ddp::UNTAGGED];
     let len = header.encode(&mut bytes);
-    output.begin(len + payload_len);
-    output.put(&bytes[..len]);
+    output.begin(len + payload_len, &bytes[..len]);
 }
 
 fn write(

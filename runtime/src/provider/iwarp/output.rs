@@ -113,19 +113,28 @@ impl SendBatch {
         self.written
     }
 
-    /// Begins an FPDU with a ULPDU of `ulpdu_len` bytes, all of which must be put before [`end`](Self::end).
-    pub(crate) fn begin(&mut self, ulpdu_len: usize) {
+    /// Begins an FPDU with this DDP header. The rest of the ULPDU of `ulpdu_len` bytes must be put before [`end`](Self::end).
+    pub(crate) fn begin(&mut self, ulpdu_len: usize, header: &[u8]) {
         self.ulpdu_len = ulpdu_len;
         self.unchecked = self.staged.len();
         if self.crc_begun {
             self.crc.reset();
             self.crc_begun = false;
         }
-        if let Some(clock) = &mut self.clock {
-            clock.begin_fpdu();
-        }
         // ULPDUs have at most 64768 bytes: `Endpoint` clamps the configured size.
-        self.put(&u16::try_from(ulpdu_len).unwrap_or(u16::MAX).to_be_bytes());
+        let length = u16::try_from(ulpdu_len).unwrap_or(u16::MAX).to_be_bytes();
+        let Some(clock) = &mut self.clock else {
+            let start = self.staged.len();
+            self.staged.reserve(fpdu::LENGTH + header.len());
+            self.staged.extend_from_slice(&length);
+            self.staged.extend_from_slice(header);
+            self.staged_from(start);
+            self.framed += (fpdu::LENGTH + header.len()) as u64;
+            return;
+        };
+        clock.begin_fpdu();
+        self.put(&length);
+        self.put(header);
     }
 
     /// Copies bytes into the FPDU.
@@ -158,28 +167,42 @@ impl SendBatch {
     pub(crate) fn end(&mut self) {
         const ZEROS: [u8; 4] = [0; 4];
         // RFC 5044 §4.1: the pad is zero.
-        self.put(&ZEROS[..fpdu::pad(self.ulpdu_len)]);
+        let pad = &ZEROS[..fpdu::pad(self.ulpdu_len)];
+        if self.clock.is_none() {
+            let start = self.staged.len();
+            self.staged.extend_from_slice(pad);
+            let crc = self.finish_crc();
+            self.staged.extend_from_slice(&crc);
+            self.staged_from(start);
+            self.framed += (pad.len() + crc.len()) as u64;
+            return;
+        }
+        self.put(pad);
         // RFC 5044 §4.4: the CRC covers a marker directly behind the pad.
         self.room();
-        // RFC 5044 §4.1: the field is present even if CRCs are not used. Its content is then not checked.
+        let crc = self.finish_crc();
+        self.stage(&crc);
+    }
+
+    /// Returns the CRC of the FPDU.
+    // RFC 5044 §4.1: the field is present even if CRCs are not used. Its content is then not checked.
+    fn finish_crc(&mut self) -> [u8; fpdu::CRC] {
         let unchecked = self.staged.get(self.unchecked..).unwrap_or_default();
-        let crc = match (self.use_crc, self.crc_begun) {
-            (false, _) => ZEROS,
+        match (self.use_crc, self.crc_begun) {
+            (false, _) => [0; fpdu::CRC],
             (true, false) => crc::of(unchecked),
             (true, true) => {
                 self.crc.update(unchecked);
                 self.crc.bytes()
             }
-        };
-        self.stage(&crc);
+        }
     }
 
     /// Frames a whole FPDU with copies of its DDP header and payload.
     pub(crate) fn put_fpdu(&mut self, header: &[u8; ddp::UNTAGGED], payload: &[u8]) {
         let ulpdu_len = header.len() + payload.len();
         if self.clock.is_some() {
-            self.begin(ulpdu_len);
-            self.put(header);
+            self.begin(ulpdu_len, header);
             self.put(payload);
             self.end();
             return;

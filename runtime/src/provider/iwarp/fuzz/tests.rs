@@ -19,8 +19,7 @@ fn sends(messages: &[Vec<u8>], max: usize) -> Vec<u8> {
             let mut bytes = [0; UNTAGGED];
             header.encode(&mut bytes);
             let mut output = SendBatch::new(true, false);
-            output.begin(UNTAGGED + end - from);
-            output.put(&bytes);
+            output.begin(UNTAGGED + end - from, &bytes);
             output.put_by_reference(PieceLocation::Work(0), from, &message[from..end]);
             output.end();
             out.extend(output.gather(|_| message).iter().flat_map(|iovec| iovec.to_vec()));

@@ -27,8 +27,7 @@ fn example(msn: u8) -> [u8; 42] {
 #[test]
 fn rfc_5044_figures_5_and_6() {
     let mut output = SendBatch::new(true, true);
-    output.begin(42);
-    output.put(&example(1));
+    output.begin(42, &example(1));
     output.end();
     let first = written(&mut output, &[], &[]);
     let mut expected = vec![0, 0, 0, 0, 0, 0x2a];
@@ -38,13 +37,11 @@ fn rfc_5044_figures_5_and_6() {
 
     // Figure 6 follows an FPDU that ends at byte 492: a ULPDU of 482 bytes, with its marker.
     let mut output = SendBatch::new(true, true);
-    output.begin(482);
-    output.put(&[0; 482]);
+    output.begin(482, &[0; 482]);
     output.end();
     assert_eq!(written(&mut output, &[], &[]).len(), 0x1ec);
-    output.begin(42);
     let ulpdu = example(2);
-    output.put(&ulpdu[..18]);
+    output.begin(42, &ulpdu[..18]);
     output.put_by_reference(PieceLocation::Work(0), 18, &ulpdu[18..]);
     output.end();
     let second = written(&mut output, &ulpdu, &[]);
@@ -59,8 +56,7 @@ fn rfc_5044_figures_5_and_6() {
 #[test]
 fn without_crc_the_field_is_zero() {
     let mut output = SendBatch::new(false, false);
-    output.begin(3);
-    output.put(b"abc");
+    output.begin(3, b"abc");
     output.end();
     assert_eq!(written(&mut output, &[], &[]), b"\0\x03abc\0\0\0\0\0\0\0");
 }
@@ -69,8 +65,7 @@ fn without_crc_the_field_is_zero() {
 fn neighbours_share_a_piece() {
     let mut output = SendBatch::new(true, false);
     for seq in 0..10 {
-        output.begin(20);
-        output.put(&[1; 20]);
+        output.begin(20, &[1; 20]);
         output.end();
         output.mark(SendMark::Work(seq));
     }
@@ -89,7 +84,7 @@ fn batches_are_bounded() {
     let payload = vec![0; 60_000];
     let mut fpdus = 0;
     while !output.is_full() {
-        output.begin(60_000);
+        output.begin(60_000, &[]);
         output.put_by_reference(PieceLocation::Work(0), 0, &payload);
         output.end();
         fpdus += 1;
@@ -111,13 +106,12 @@ proptest! {
         let (mut copied, mut referred) = (SendBatch::new(true, markers), SendBatch::new(true, markers));
         let (mut one, mut other) = (Vec::new(), Vec::new());
         for len in lens {
-            copied.begin(len);
-            copied.put(&payload[..len]);
+            copied.begin(len, &payload[..len / 2]);
+            copied.put(&payload[len / 2..len]);
             copied.end();
             one.extend(written(&mut copied, &[], &[]));
-            referred.begin(len);
             let head = len / 3;
-            referred.put(&payload[..head]);
+            referred.begin(len, &payload[..head]);
             referred.put_by_reference(PieceLocation::Response(0), head, &payload[head..len]);
             referred.end();
             other.extend(written(&mut referred, &payload, &steps));

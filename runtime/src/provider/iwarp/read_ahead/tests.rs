@@ -60,8 +60,7 @@ fn append(out: &mut Vec<u8>, header: &DdpHeader, payload: &[u8]) {
     let mut bytes = [0; UNTAGGED];
     let len = header.encode(&mut bytes);
     let mut output = SendBatch::new(true, false);
-    output.begin(len + payload.len());
-    output.put(&bytes[..len]);
+    output.begin(len + payload.len(), &bytes[..len]);
     output.put_by_reference(PieceLocation::Work(0), 0, payload);
     output.end();
     out.extend(output.gather(|_| payload).iter().flat_map(|piece| piece.to_vec()));
