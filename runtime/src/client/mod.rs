@@ -46,6 +46,7 @@ mod link;
 mod peers;
 mod pool;
 mod reconnect;
+mod resend;
 mod secured;
 #[cfg(feature = "tower")]
 mod service;

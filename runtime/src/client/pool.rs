@@ -40,7 +40,9 @@ use crate::{
 /// - A connection that is open but silent gets no calls for such a pause, unless there is no other one. It is silent if a call reached
 ///   its deadline, or was given up after the shortest pause, and no other call got a reply since that call began.
 /// - A call that fails because its connection was lost is retried on another one, if it was not sent or if its procedure is declared
-///   `@idempotent`, as often as `Reconnect` allows.
+///   `@idempotent`, or if the caller has set [`CallOptions::repeatable`], as often as `Reconnect` allows.
+/// - A call that the server recognizes ([`ChannelBuilder::deduplicated`](super::ChannelBuilder::deduplicated)) is sent again by its own
+///   connection, as by a single channel, after that has connected again. Other connections may have other local addresses.
 /// - If no connection is open, calls wait for one: until their deadline, or without a deadline for up to 1 s.
 ///
 /// The connections serve the same [callbacks](super::ChannelBuilder::serve). A server calls back over the connection of the call that
@@ -315,7 +317,7 @@ impl ChannelPool {
         }
         options.deadline = options.deadline.or_else(|| self.first().default_deadline());
         let mut retries = if options.can_retry() { self.0.retries } else { 0 };
-        options.single_attempt();
+        let is_idempotent = options.is_idempotent(target);
         let mut earlier = None;
         loop {
             let member = match self.least_loaded() {
@@ -331,6 +333,9 @@ impl ChannelPool {
                     }
                 }
             };
+            // The pool retries on other connections. A call that only a duplicate request cache keeps from being executed twice is sent
+            // again by its own channel, which knows when the server recognizes it.
+            options.single_attempt = is_idempotent || !member.channel.is_deduplicated(target);
             let in_flight = InFlight::new(member);
             let result = member.channel.traced(target, bounds, args, options, read).await;
             in_flight.end(&result);
@@ -338,7 +343,7 @@ impl ChannelPool {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
             };
-            let can_retry = error.is_retry_safe() || options.is_idempotent(target);
+            let can_retry = error.is_retry_safe() || is_idempotent;
             if retries == 0 || !error.is_connection_loss() || !can_retry || self.is_over() {
                 return Err(channel::after(earlier, error));
             }

@@ -12,7 +12,8 @@ use super::error::ConnectError;
 /// The behavior of a channel that has lost its connection.
 ///
 /// The default is [`Reconnect::on_demand`]: the next call connects again. A call that fails because the connection was lost is
-/// retried if no part of it was sent, if its procedure is declared `@idempotent`, or if the server recognizes it
+/// retried if no part of it was sent, if its procedure is declared `@idempotent` or the caller has set
+/// [`CallOptions::repeatable`](super::CallOptions::repeatable), or if the server recognizes it
 /// ([`ChannelBuilder::deduplicated`](super::ChannelBuilder::deduplicated)). Any other call fails, and
 /// [`CallError::is_retry_safe`](super::CallError::is_retry_safe) returns `false` for its error.
 ///

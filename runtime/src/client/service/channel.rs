@@ -99,7 +99,9 @@ impl Service<CallRequest> for ChannelPool {
 /// When the connection is lost, the endpoint connects again as soon as it is polled, with the pauses of the channel's
 /// [`Reconnect`](crate::client::Reconnect), and is not ready until it has succeeded. A balancer therefore uses the other endpoints
 /// meanwhile. An endpoint does not retry calls: leave that to [`RetryPolicy`](super::RetryPolicy), which may choose another
-/// endpoint. Readiness fails, so that a balancer removes the endpoint, if the channel was closed by [`Channel::close`], or if it
+/// endpoint. An endpoint therefore does not send calls again because of
+/// [`ChannelBuilder::deduplicated`](crate::client::ChannelBuilder::deduplicated) either. Another endpoint is another server, whose
+/// duplicate request cache does not know them, so they fail with their connection unless they are idempotent. Readiness fails, so that a balancer removes the endpoint, if the channel was closed by [`Channel::close`], or if it
 /// lost its connection and never connects again ([`Reconnect::Never`](crate::client::Reconnect::Never)).
 ///
 /// ```no_run
@@ -189,7 +191,7 @@ impl Service<CallRequest> for Endpoint {
     }
 
     fn call(&mut self, mut request: CallRequest) -> Calling {
-        request.options.single_attempt();
+        request.options.single_attempt = true;
         Service::call(&mut self.channel, request)
     }
 }
