@@ -26,6 +26,7 @@ use crate::{
     driver::CallFormats,
     engine::{CallFailure, ConnectionCounters},
     memory::BufferPool,
+    metrics,
     service::{Procedure, ReplyBounds},
     xdr::{DecodeError, Decoder, XdrDecode, XdrEncode},
 };
@@ -352,6 +353,7 @@ impl ChannelPool {
             {
                 earlier = Some(failure);
             }
+            metrics::retried(target.name);
             retries -= 1;
         }
     }

@@ -466,6 +466,10 @@ impl ServerBuilder {
             ServerShared::new(registry, callbacks, budget, self.max_connections, self.grace, self.drain_delay);
         shared.duplicates = caches;
         shared.limiters = self.limits.into_values().collect();
+        #[cfg(feature = "metrics")]
+        {
+            shared.measured = Some(super::measured::server(&shared.duplicates, &shared.limiters));
+        }
         let shared = Arc::new(shared);
         #[cfg(feature = "introspection")]
         if let Some(introspection) = introspection {

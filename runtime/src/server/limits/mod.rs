@@ -142,3 +142,9 @@ pub struct LimitStats {
     /// Number of calls that were dropped because their client was gone.
     pub cancelled: u64,
 }
+
+impl LimitStats {
+    pub(super) fn new(scope: LimitScope) -> Self {
+        Self { scope, running: 0, waiting: 0, executed: 0, refused: 0, timed_out: 0, cancelled: 0 }
+    }
+}

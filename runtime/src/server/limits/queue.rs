@@ -60,8 +60,8 @@ enum Arrival {
 
 impl Limiter {
     pub(in crate::server) fn new(scope: LimitScope, limits: Limits) -> Self {
-        let stats = LimitStats { scope, running: 0, waiting: 0, executed: 0, refused: 0, timed_out: 0, cancelled: 0 };
-        let state = LimiterState { stats, callers: HashMap::new(), turns: VecDeque::new(), next_id: 0 };
+        let state =
+            LimiterState { stats: LimitStats::new(scope), callers: HashMap::new(), turns: VecDeque::new(), next_id: 0 };
         Self { limits, state: Mutex::new(state) }
     }
 
