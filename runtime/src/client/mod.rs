@@ -50,6 +50,7 @@ mod resend;
 mod secured;
 #[cfg(feature = "tower")]
 mod service;
+mod silence;
 
 #[cfg(feature = "tower")]
 pub use self::service::{CallRequest, CallResponse, Endpoint, RetryPolicy, ServiceCaller};
