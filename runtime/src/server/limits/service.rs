@@ -93,7 +93,11 @@ impl Service for LimitedService {
 }
 
 /// Executes a call within its limits.
-async fn limited(service: Arc<dyn Service>, limiter: Arc<Limiter>, call: InboundCall) -> EncodedReply {
+async fn limited(
+    service: Arc<dyn Service>,
+    limiter: Arc<Limiter>,
+    #[cfg_attr(not(feature = "tower"), allow(unused_mut))] mut call: InboundCall,
+) -> EncodedReply {
     let refusal = call.refusal();
     let connection = limiter.limits.cancels.then(|| Arc::clone(&call.context().connection));
     let gone = async {
@@ -104,6 +108,8 @@ async fn limited(service: Arc<dyn Service>, limiter: Arc<Limiter>, call: Inbound
     };
     // A deadline that does not fit is never reached.
     let deadline = limiter.limits.deadline.and_then(|deadline| Instant::now().checked_add(deadline));
+    #[cfg(feature = "tower")]
+    call.set_deadline(deadline.map(Instant::into_std));
     let late = async {
         match deadline {
             Some(deadline) => sleep_until(deadline).await,
