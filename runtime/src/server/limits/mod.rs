@@ -13,7 +13,7 @@ use crate::service::ProcedureId;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum LimitScope {
-    /// All calls.
+    /// All calls, except those of the program of `ServerBuilder::introspection`, so that a saturated server can be inspected.
     Server,
     /// The calls of all versions of a program.
     Program(u32),

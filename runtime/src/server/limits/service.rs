@@ -19,10 +19,12 @@ use crate::{
     session::{Context, EncodedReply, InboundCall, ReplyFuture, Service},
 };
 
-/// Wraps services in their limits. The error is a program without a service.
+/// Wraps services in their limits. Those of the whole server do not apply to the program `exempt`. The error is a program without a
+/// service.
 pub(in crate::server) fn wrap(
     services: Vec<Arc<dyn Service>>,
     limiters: &BTreeMap<LimitScope, Arc<Limiter>>,
+    exempt: Option<u32>,
 ) -> Result<Vec<Arc<dyn Service>>, u32> {
     for scope in limiters.keys() {
         let program = match *scope {
@@ -34,13 +36,18 @@ pub(in crate::server) fn wrap(
             return Err(program);
         }
     }
-    Ok(services.into_iter().map(|service| wrap_service(service, limiters)).collect())
+    Ok(services.into_iter().map(|service| wrap_service(service, limiters, exempt)).collect())
 }
 
 /// Wraps a service in its limits. Returns the service itself if there are none.
-fn wrap_service(service: Arc<dyn Service>, limiters: &BTreeMap<LimitScope, Arc<Limiter>>) -> Arc<dyn Service> {
+fn wrap_service(
+    service: Arc<dyn Service>,
+    limiters: &BTreeMap<LimitScope, Arc<Limiter>>,
+    exempt: Option<u32>,
+) -> Arc<dyn Service> {
     let (program, version) = (service.program(), service.version());
-    let of_service = limiters.get(&LimitScope::Program(program)).or_else(|| limiters.get(&LimitScope::Server)).cloned();
+    let of_server = limiters.get(&LimitScope::Server).filter(|_| exempt != Some(program));
+    let of_service = limiters.get(&LimitScope::Program(program)).or(of_server).cloned();
     let mut of_procedures = HashMap::new();
     for (scope, limiter) in limiters {
         if let LimitScope::Procedure(ProcedureId { program: p, version: v, procedure }) = *scope
