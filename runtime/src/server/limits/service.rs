@@ -148,9 +148,9 @@ async fn limited(
             }
         }
     } else {
-        limiter.execute();
         None
     };
+    limiter.execute();
     let result = until(ends, service.dispatch(call)).await;
     drop(permit);
     match result {
