@@ -38,8 +38,9 @@ pub enum Reconnect {
     Never,
     /// The next call connects again.
     OnDemand {
-        /// Pause after the first failed attempt to connect. The pause doubles with each further failure in a row. A random part
-        /// of up to one half is subtracted, so that the clients of a server do not all reconnect at the same moment.
+        /// Pause after the first failed attempt to connect, and the shortest pause. The pause doubles with each further failure in a
+        /// row. A random part of up to one half is subtracted from all but the first, so that the clients of a server do not all
+        /// reconnect at the same moment.
         min_backoff: Duration,
         /// Longest pause.
         max_backoff: Duration,
