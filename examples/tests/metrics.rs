@@ -18,12 +18,13 @@ use hdrhistogram::Histogram;
 use rpcrdma::{
     client::{CallOptions, Channel},
     metrics::DURATION_BUCKETS,
+    server::{DuplicateRequests, LimitScope, Limits},
 };
 use rpcrdma_examples::{
     blobstore::{
         protocol::{
             BlobName,
-            blobstore_v1::{BlobstoreV1Client, BlobstoreV1Server},
+            blobstore_v1::{BlobstoreV1Client, BlobstoreV1Server, PROGRAM},
         },
         service::BlobService,
         store::{Store, StoreOptions},
@@ -195,7 +196,11 @@ fn dashboard() -> Vec<String> {
 async fn serve(root: &Path, listen: &str) -> (String, rpcrdma::server::ServerHandle, tokio::task::JoinHandle<()>) {
     let store = Store::open(root, StoreOptions::default()).unwrap();
     let service = BlobstoreV1Server::new(BlobService::new(store.into()));
-    let server = rpcrdma::Server::builder().service(service).listen(listen).bind().await.unwrap();
+    let server = rpcrdma::Server::builder()
+        .service(service)
+        .duplicate_requests(PROGRAM, DuplicateRequests::new())
+        .limits(LimitScope::Server, Limits::new().concurrency(64));
+    let server = server.listen(listen).bind().await.unwrap();
     (server.urls()[0].clone(), server.handle(), tokio::spawn(server.serve()))
 }
 

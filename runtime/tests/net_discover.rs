@@ -2,6 +2,8 @@
 #![allow(missing_docs)]
 
 mod net_support;
+#[path = "net_support/path.rs"]
+mod path;
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -12,11 +14,16 @@ use net_support::*;
 use rpcrdma::{
     CallError, CallOptions, Channel, Server,
     client::{
-        Invoke, Reconnect, RetryPolicy, ServiceCaller,
+        CallRequest, Invoke, Reconnect, RetryPolicy, ServiceCaller,
         discover::{Endpoints, Servers, ServersSender},
     },
     engine::CallFailure,
     server::ServerBuilder,
+};
+use tower::{
+    ServiceBuilder,
+    balance::p2c::Balance,
+    load::{CompleteOnResponse, PendingRequestsDiscover},
 };
 
 /// A server of the test service, and its state.
@@ -241,6 +248,46 @@ async fn a_rolling_restart_fails_nothing() {
         stop.store(true, Ordering::SeqCst);
         for calls in load {
             assert!(calls.await.unwrap() > 0);
+        }
+    })
+    .await;
+}
+
+/// A server that is connected but silent gets a call now and then, although it has the fewest calls in flight.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_server_is_avoided() {
+    timed(async {
+        let nodes = cluster(3).await;
+        let mut paths = Vec::new();
+        for node in &nodes {
+            paths.push(path::Path::to(node.running.addr).await);
+        }
+        let [min_backoff, max_backoff] = [Duration::from_millis(250), Duration::from_secs(10)];
+        let builder = Channel::builder().reconnect(Reconnect::OnDemand { min_backoff, max_backoff, retries: 3 });
+        let (sender, servers) = Servers::channel();
+        sender.set(paths.iter().map(path::Path::url));
+        let measured = PendingRequestsDiscover::new(Endpoints::new(servers, builder), CompleteOnResponse::default());
+        let balance = Balance::<_, CallRequest>::new(measured);
+        let service = ServiceBuilder::new().timeout(Duration::from_millis(300)).buffer(64).service(balance);
+        let caller = ServiceCaller::new(service);
+        let call = async || caller.invoke::<Null>(&(), limited()).await;
+        let used = |node: &Node| node.running.handle.connections().iter().any(|open| open.counters.calls_received > 0);
+        while !nodes.iter().all(used) {
+            let _ = call().await;
+        }
+        paths[0].fall_silent();
+        let mut failed = 0;
+        for _ in 0..200 {
+            failed += u32::from(call().await.is_err());
+        }
+        // One third of the calls without the pauses. Each pause is twice as long as the one before.
+        assert!(failed <= 8, "{failed}");
+        // When replies arrive again, the server is used as before.
+        paths[0].go_up();
+        let calls = || nodes[0].running.handle.connections()[0].counters.calls_received;
+        let before = calls();
+        while calls() < before + 20 {
+            let _ = call().await;
         }
     })
     .await;

@@ -7,9 +7,10 @@ mod net_support {
 }
 
 use std::{
+    net::SocketAddr,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU32, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -21,6 +22,10 @@ use net_support::{
 use rpcrdma::{
     client::{CallError, Channel, ChannelBuilder, Reconnect},
     gss::{GssAuthenticator, GssSecurity, insecure_test_mechanism::InsecureTestMechanism},
+    provider::{
+        Connected, Connector, SetupError, SetupParams,
+        iwarp::{IwarpConfig, IwarpConnector, IwarpQueuePair},
+    },
     rpc::{Credential, ProtectionLevel, RpcError},
     server::{
         BindError, Context, DuplicateRequests, HandlerError, RecordedReply, ReplyStore, RequestKey, Server,
@@ -152,9 +157,7 @@ impl Setup {
         let (addr, handle) = (server.local_addrs()[0], server.handle());
         tokio::spawn(server.serve());
         let proxy = CutProxy::start(addr).await;
-        let reconnect = Reconnect::OnDemand { min_backoff: Duration::ZERO, max_backoff: Duration::ZERO, retries: 3 };
-        let client = client.reconnect(reconnect).connect_timeout(Duration::from_secs(60));
-        let channel = client.connect(&format!("{scheme}://{}", proxy.addr)).await.unwrap();
+        let channel = retrying(client).connect(&format!("{scheme}://{}", proxy.addr)).await.unwrap();
         Self { ledger, handle, proxy, channel }
     }
 
@@ -185,6 +188,11 @@ impl Setup {
     }
 }
 
+fn retrying(client: ChannelBuilder) -> ChannelBuilder {
+    let reconnect = Reconnect::OnDemand { min_backoff: Duration::ZERO, max_backoff: Duration::ZERO, retries: 3 };
+    client.reconnect(reconnect).connect_timeout(Duration::from_secs(60))
+}
+
 fn cached() -> ServerBuilder {
     Server::builder().duplicate_requests(PROGRAM, DuplicateRequests::new())
 }
@@ -209,6 +217,86 @@ async fn a_lost_reply_is_sent_again(scheme: &str) {
         let [stats] = setup.handle.duplicate_requests()[..] else { panic!("one cache") };
         assert_eq!((stats.entries, stats.misses), (2, 2));
     }
+}
+
+/// Connects over each of these paths in turn: a local address and the address of the server.
+struct Paths {
+    paths: [(&'static str, SocketAddr); 2],
+    next: AtomicUsize,
+}
+
+impl Connector for Paths {
+    type QueuePair = IwarpQueuePair;
+
+    async fn connect(&self, _peer: SocketAddr, params: SetupParams) -> Result<Connected<IwarpQueuePair>, SetupError> {
+        let (local, peer) = self.paths[self.next.fetch_add(1, Ordering::SeqCst)];
+        let mut config = IwarpConfig::default();
+        config.local = Some(local.parse().unwrap());
+        IwarpConnector::new(config).connect(peer, params).await
+    }
+}
+
+/// A call is sent again only to the address to which it was sent first, and from the same local address. Otherwise, it might be executed
+/// twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg(target_os = "linux")]
+async fn a_call_is_sent_again_only_on_the_same_path() {
+    async fn lost_reply(paths: impl FnOnce(SocketAddr, SocketAddr) -> Paths) -> (Setup, Result<u64, CallError>) {
+        let mut setup = Setup::cached("iwarp").await;
+        // Another server, with its own cache, over the same data.
+        let server = cached().service(LedgerV1Server::new(setup.ledger.clone())).listen("iwarp://127.0.0.1:0");
+        let server = server.bind().await.unwrap();
+        let other = server.local_addrs()[0];
+        tokio::spawn(server.serve());
+        let proxy = setup.proxy.addr;
+        setup.channel = retrying(Channel::builder().deduplicated([PROGRAM]))
+            .connect_with(paths(proxy, other), proxy)
+            .await
+            .unwrap();
+        let (client, args) = (setup.client(), entry(0));
+        let (total, ()) = tokio::join!(client.add(&args), setup.lose_reply());
+        assert!(setup.channel.closed().is_none(), "the channel has connected again");
+        (setup, total)
+    }
+
+    const LOCAL: [&str; 2] = ["127.0.0.1", "127.0.0.2"];
+    timed(async {
+        let next = AtomicUsize::default;
+        let (setup, total) =
+            lost_reply(|proxy, _| Paths { paths: [(LOCAL[0], proxy), (LOCAL[0], proxy)], next: next() }).await;
+        assert_eq!((total.unwrap(), setup.ledger.executed(), setup.hits_and_waits()), (5, 1, (1, 0)));
+        let (from_another, total) =
+            lost_reply(|proxy, _| Paths { paths: [(LOCAL[0], proxy), (LOCAL[1], proxy)], next: next() }).await;
+        assert_may_be_executed(&from_another, &total.unwrap_err());
+        let (to_another, total) =
+            lost_reply(|proxy, other| Paths { paths: [(LOCAL[0], proxy), (LOCAL[0], other)], next: next() }).await;
+        assert_may_be_executed(&to_another, &total.unwrap_err());
+    })
+    .await;
+}
+
+fn assert_may_be_executed(setup: &Setup, error: &CallError) {
+    assert!(!error.is_retry_safe() && error.is_connection_loss(), "{error}");
+    assert!(error.to_string().contains("may have been executed"), "{error}");
+    assert_eq!(setup.ledger.executed(), 1);
+}
+
+/// A call is not sent again when the server may have forgotten its reply.
+async fn late_calls_are_not_sent_again(scheme: &str) {
+    let window = Duration::from_millis(200);
+    let client = Channel::builder().deduplicated([PROGRAM]).resend_within(window);
+    // The reply is still known, so the server would return it.
+    let setup = Setup::new(scheme, cached(), client).await;
+    let (client, args) = (setup.client(), entry(0));
+    let late = async {
+        setup.ledger.wait_begun(1).await;
+        tokio::time::sleep(window).await;
+        setup.lose_reply().await;
+    };
+    let (total, ()) = tokio::join!(client.add(&args), late);
+    assert_may_be_executed(&setup, &total.unwrap_err());
+    // Later calls have their own time.
+    assert_eq!(client.add(&args).await.unwrap(), 10);
 }
 
 /// The planted fault: without the cache, the same call is executed twice.
@@ -359,6 +447,7 @@ macro_rules! over_both {
 
 over_both! {
     a_lost_reply_is_sent_again
+    late_calls_are_not_sent_again
     without_a_cache_the_call_is_executed_twice
     other_programs_are_not_sent_again
     eligible_results_are_sent_again

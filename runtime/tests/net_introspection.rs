@@ -9,9 +9,12 @@ use net_support::{Transport, eventually, timed};
 use rpcrdma::{
     Channel, Context, HandlerError, Server,
     client::{CallError, CallOptions},
-    introspection::protocol::{InspectProceduresArgs, InspectTransport, introspection_v1::IntrospectionV1Client},
+    introspection::protocol::{
+        InspectProceduresArgs, InspectTransport,
+        introspection_v1::{IntrospectionV1Client, PROGRAM},
+    },
     rpc::{AuthStat, Credential, RpcError},
-    server::ServerBuilder,
+    server::{LimitScope, Limits, ServerBuilder},
 };
 use tokio::sync::Semaphore;
 
@@ -173,4 +176,29 @@ async fn access(transport: Transport) {
     assert!(matches!(absent, CallError::Rpc { source: RpcError::ProgramUnavailable, .. }), "{absent:?}");
 }
 
-net_support::over_each! { reports pages access }
+/// A server that executes no more calls can still be inspected. Limits for the program itself apply.
+async fn saturated(transport: Transport) {
+    let gate = Arc::new(Semaphore::new(0));
+    let one = || Limits::new().concurrency(1).queue(0);
+    let running = transport.serve(server(&gate).introspection(|_| true).limits(LimitScope::Server, one())).await;
+    let channel = running.connect(Channel::builder()).await;
+    let waiting = tokio::spawn({
+        let channel = channel.clone();
+        async move { ManyV1Client::new(channel).wait(1).await }
+    });
+    eventually(|| running.handle.limits()[0].running == 1).await;
+    let refused = ManyV1Client::new(channel.clone()).echo(1).await.unwrap_err();
+    assert!(matches!(refused, CallError::Rpc { source: RpcError::Unavailable, .. }), "{refused:?}");
+    assert_eq!(IntrospectionV1Client::new(channel).server().await.unwrap().open, 1);
+    gate.add_permits(1);
+    waiting.await.unwrap().unwrap_err();
+
+    let limits = Limits::new().concurrency(1).queue(0);
+    let limited = server(&gate).introspection(|_| true).limits(LimitScope::Program(PROGRAM), limits);
+    let running = transport.serve(limited).await;
+    let inspector = IntrospectionV1Client::new(running.connect(Channel::builder()).await);
+    inspector.server().await.unwrap();
+    assert_eq!(running.handle.limits()[0].executed, 1);
+}
+
+net_support::over_each! { reports pages access saturated }

@@ -75,7 +75,8 @@ async fn a_deadline_passes_in_the_queue() {
     assert_eq!((status(&first), first.is_retry_safe()), (RpcError::HandlerTimedOut, false));
     assert_eq!((status(&second), second.is_retry_safe()), (RpcError::Unavailable, true));
     assert_eq!(state.begun.load(Ordering::SeqCst), 1);
-    assert_eq!((stats(&server).timed_out, stats(&server).refused, stats(&server).waiting), (1, 1, 0));
+    let stats = stats(&server);
+    assert_eq!((stats.executed, stats.timed_out, stats.refused, stats.waiting), (1, 1, 1, 0), "each call counts once");
 }
 
 #[tokio::test(start_paused = true)]

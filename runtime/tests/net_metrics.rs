@@ -1,24 +1,26 @@
 //! The metrics of calls and connections.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[path = "net_support/cut.rs"]
+mod cut;
 mod net_support;
 
 use std::{
     collections::BTreeMap,
     future::Future,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use net_support::{
-    Data, Fail, Get, Missing, Null, PROGRAM, Panic, Put, Range, Running, Sleep, TestService, Transport, VERSION, call,
-    eventually, pattern, timed,
+    Data, Fail, Gate, Get, Missing, Null, PROGRAM, Panic, Put, Range, Running, Sleep, TestService, Transport, VERSION,
+    call, eventually, pattern, timed,
 };
 use rpcrdma::{
     Channel, Server,
-    client::CallOptions,
-    server::{InboundCall, ReplyFuture, Service},
+    client::{CallOptions, ChannelPool, Invoke, Reconnect},
+    server::{DuplicateRequests, InboundCall, LimitScope, Limits, ReplyFuture, Service},
     service::{Procedure, ProcedureInfo},
 };
 
@@ -236,6 +238,81 @@ async fn reconnects(transport: Transport, snapshotter: Snapshotter) {
     assert_eq!(Values::take(&snapshotter).one("rpcrdma.client.reconnects", ""), 1.0);
 }
 
+/// A call that is sent again hits the duplicate request cache. A call beyond the limits is refused.
+async fn servers(scheme: &str, snapshotter: Snapshotter) {
+    let transport = if scheme == "tcp" { Transport::Tcp } else { Transport::Iwarp };
+    let service = TestService::default();
+    let state = Arc::clone(&service.0);
+    let server = Server::builder().service(service).duplicate_requests(PROGRAM, DuplicateRequests::new());
+    let running = transport.serve(server.limits(LimitScope::Server, Limits::new().concurrency(1).queue(0))).await;
+    let proxy = cut::CutProxy::start(running.addr).await;
+    let reconnect = Reconnect::OnDemand { min_backoff: Duration::ZERO, max_backoff: Duration::ZERO, retries: 3 };
+    let builder = Channel::builder().reconnect(reconnect).deduplicated([PROGRAM]);
+    let channel = builder.connect(&format!("{scheme}://{}", proxy.addr)).await.unwrap();
+    let lose_reply = async {
+        state.wait_begun(1).await;
+        let other = Channel::connect(&format!("{scheme}://{}", running.addr)).await.unwrap();
+        call::<Null>(&other, &()).await.unwrap_err();
+        proxy.hold();
+        state.gate.add_permits(1);
+        eventually(|| running.handle.duplicate_requests()[0].entries == 1).await;
+        proxy.cut();
+    };
+    let (reply, ()) = tokio::join!(call::<Gate>(&channel, &7), lose_reply);
+    assert_eq!(reply.unwrap(), 7);
+    rpcrdma::metrics::sample();
+    let values = Values::take(&snapshotter);
+    let program = format!("rpcrdma.program={PROGRAM:#010x}");
+    let calls = |outcome: &str| {
+        values.one("rpcrdma.server.duplicates.calls", &format!("{program} rpcrdma.duplicates.outcome={outcome}"))
+    };
+    // Totals of the process include those of earlier tests.
+    assert!(calls("hit") >= 1.0 && calls("miss") >= 1.0);
+    assert_eq!(values.one("rpcrdma.server.duplicates.entries", &program), 1.0);
+    assert_eq!(values.one("rpcrdma.server.duplicates.in_progress", &program), 0.0);
+    assert!(values.one("rpcrdma.server.duplicates.memory", &program) > 0.0);
+    assert_eq!(values.one("rpcrdma.server.duplicates.evicted", &program), 0.0);
+    let scope = "rpcrdma.limits.scope=server";
+    let limited =
+        |outcome: &str| values.one("rpcrdma.server.limits.calls", &format!("{scope} rpcrdma.limits.outcome={outcome}"));
+    assert!(limited("executed") >= 1.0 && limited("refused") >= 1.0);
+    assert_eq!(values.one("rpcrdma.server.limits.waiting", scope), 0.0);
+    assert_eq!(values.one("rpcrdma.client.call.retries", "rpc.method=TEST_V2.Gate"), 1.0);
+    // The counters outlast the server.
+    let before = calls("hit");
+    drop((channel, proxy));
+    running.handle.shutdown_within(Duration::ZERO);
+    running.task.await.unwrap();
+    drop(running.handle);
+    rpcrdma::metrics::sample();
+    let values = Values::take(&snapshotter);
+    let hits = format!("{program} rpcrdma.duplicates.outcome=hit");
+    assert_eq!(values.one("rpcrdma.server.duplicates.calls", &hits), before);
+}
+
+/// The retries of pools are counted.
+async fn pools(transport: Transport, snapshotter: Snapshotter) {
+    let services = [TestService::default(), TestService::default()];
+    let (mut servers, mut channels) = (Vec::new(), Vec::new());
+    for service in &services {
+        let running = transport.serve(Server::builder().service(service.clone())).await;
+        channels.push(running.connect(Channel::builder()).await);
+        servers.push(running);
+    }
+    let pool = ChannelPool::new(channels);
+    let call = pool.invoke::<Gate>(&7, CallOptions::new().repeatable());
+    let lose = async {
+        let begun = |service: &TestService| service.0.begun.load(Ordering::SeqCst) == 1;
+        eventually(|| services.iter().any(begun)).await;
+        let first = services.iter().position(begun).unwrap();
+        services[1 - first].0.gate.add_permits(1);
+        servers[first].handle.shutdown_within(Duration::ZERO);
+    };
+    let (reply, ()) = tokio::join!(call, lose);
+    assert_eq!(reply.unwrap(), 7);
+    assert_eq!(Values::take(&snapshotter).one("rpcrdma.client.call.retries", "rpc.method=TEST_V2.Gate"), 1.0);
+}
+
 macro_rules! tests {
     ($($name:ident)*) => {$(
         mod $name {
@@ -258,4 +335,44 @@ macro_rules! tests {
         }
     )*};
 }
-tests! { calls unknown_procedures connections reconnects }
+tests! { calls unknown_procedures connections reconnects pools }
+
+mod servers {
+    use super::*;
+
+    #[test]
+    fn iwarp() {
+        metered(|snapshotter| super::servers("iwarp", snapshotter));
+    }
+
+    #[test]
+    fn tcp() {
+        metered(|snapshotter| super::servers("tcp", snapshotter));
+    }
+}
+
+/// The retries of a retry policy are counted.
+#[cfg(feature = "tower")]
+#[test]
+fn retry_policies() {
+    use rpcrdma::client::{Endpoint, RetryPolicy, ServiceCaller};
+
+    metered(|snapshotter| async move {
+        let (running, channel) = start(Transport::Iwarp).await;
+        let service = tower::ServiceBuilder::new().retry(RetryPolicy::default()).service(Endpoint::new(channel));
+        let caller = ServiceCaller::new(service);
+        let call = caller.invoke::<Gate>(&7, CallOptions::new().repeatable());
+        let restart = async {
+            eventually(|| running.handle.connections().iter().any(|open| open.counters.calls_received == 1)).await;
+            running.handle.shutdown_within(Duration::ZERO);
+            running.task.await.unwrap();
+            let service = TestService::default();
+            service.0.gate.add_permits(1);
+            let server = Server::builder().service(service).listen(format!("iwarp://{}", running.addr));
+            tokio::spawn(server.bind().await.unwrap().serve());
+        };
+        let (reply, ()) = tokio::join!(call, restart);
+        assert_eq!(reply.unwrap(), 7);
+        assert_eq!(Values::take(&snapshotter).one("rpcrdma.client.call.retries", "rpc.method=TEST_V2.Gate"), 1.0);
+    });
+}

@@ -1,22 +1,26 @@
 //! Pools: several connections to one server.
 #![allow(missing_docs)]
 
+#[path = "net_support/cut.rs"]
+mod cut;
 mod net_support;
 #[path = "net_support/path.rs"]
 mod path;
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::Ordering},
     time::Duration,
 };
 
 use bytes::Bytes;
+use cut::CutProxy;
 use net_support::*;
 use path::Path;
 use rpcrdma::{
     CallError, CallOptions, Channel, ConnectError, Context, HandlerError, Server,
     client::{ChannelPool, Invoke, Reconnect},
     engine::CallFailure,
+    server::DuplicateRequests,
 };
 
 async fn invoke<P: rpcrdma::service::Procedure>(pool: &ChannelPool, args: P::Args) -> Result<P::Reply, CallError>
@@ -137,6 +141,37 @@ async fn a_lost_call_is_retried_on_another_connection_if_it_is_idempotent() {
             }
         }
         assert_eq!(failed, 1, "the call on the lost connection was not retried");
+    })
+    .await;
+}
+
+/// A call that the server recognizes is sent again by its own connection, also if the pool has another one that is open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_the_server_recognizes_is_sent_again() {
+    timed(async {
+        let service = TestService::default();
+        let state = Arc::clone(&service.0);
+        let server = Server::builder().service(service).duplicate_requests(PROGRAM, DuplicateRequests::new());
+        let running = Transport::Iwarp.serve(server).await;
+        let proxies = [CutProxy::start(running.addr).await, CutProxy::start(running.addr).await];
+        let urls = proxies.each_ref().map(|proxy| format!("iwarp://{}", proxy.addr));
+        let pool = builder().deduplicated([PROGRAM]).connect_pool(urls).await.unwrap();
+        let gate = tokio::spawn({
+            let pool = pool.clone();
+            async move { invoke::<Gate>(&pool, 7).await }
+        });
+        state.wait_begun(1).await;
+        let busy = pool.in_flight().position(|calls| calls == 1).unwrap();
+        proxies[busy].hold();
+        state.gate.add_permits(1);
+        eventually(|| running.handle.duplicate_requests()[0].entries == 1).await;
+        // A second execution would not wait.
+        state.gate.add_permits(1);
+        proxies[busy].cut();
+        assert_eq!(gate.await.unwrap().unwrap(), 7);
+        let stats = running.handle.duplicate_requests();
+        assert_eq!((state.begun.load(Ordering::SeqCst), stats[0].hits), (1, 1));
+        assert_eq!((proxies[busy].connections(), proxies[1 - busy].connections()), (2, 1));
     })
     .await;
 }

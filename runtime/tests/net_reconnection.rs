@@ -245,6 +245,27 @@ async fn an_idempotent_call_is_retried() {
     .await;
 }
 
+/// The caller of a single call may allow it to be executed twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeatable_call_is_retried() {
+    timed(async {
+        let (_server, state, channel, way) = through_a_way(Server::builder()).await;
+        call::<Null>(&channel, &()).await.unwrap();
+        let gate = tokio::spawn({
+            let channel = channel.clone();
+            async move { channel.call::<Gate>(&1, CallOptions::new().repeatable()).await }
+        });
+        state.wait_begun(1).await;
+        way.send_replace(Way::Cut);
+        channel.disconnected().await;
+        way.send_replace(Way::Slow);
+        state.wait_begun(2).await;
+        state.gate.add_permits(2);
+        assert_eq!(gate.await.unwrap().unwrap(), 1);
+    })
+    .await;
+}
+
 /// Starts a server and connects a channel to it, then stops the server.
 async fn stopped(reconnect: Reconnect) -> (Running, Channel) {
     let (running, _, channel) = start_with(Transport::Iwarp, Channel::builder().reconnect(reconnect)).await;

@@ -54,6 +54,7 @@ pub struct ChannelBuilder {
     authenticator: Arc<dyn Authenticator>,
     /// The programs whose server has a duplicate request cache.
     deduplicated: Deduplicated,
+    resend_within: Duration,
     #[cfg(feature = "tls")]
     tls: Option<TlsClientConfig>,
 }
@@ -64,6 +65,10 @@ enum Deduplicated {
     Programs(Vec<u32>),
     All,
 }
+
+/// The default of [`ChannelBuilder::resend_within`]. It is shorter than the default lifetime of a reply in a server's cache, 120 s, so
+/// that a call that has to wait on its way is still recognized.
+const RESEND_WITHIN: Duration = Duration::from_secs(100);
 
 impl Default for ChannelBuilder {
     fn default() -> Self {
@@ -82,6 +87,7 @@ impl Default for ChannelBuilder {
             services: Vec::new(),
             authenticator: Arc::new(StandardAuthenticator),
             deduplicated: Deduplicated::Programs(Vec::new()),
+            resend_within: RESEND_WITHIN,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -192,6 +198,17 @@ impl ChannelBuilder {
     /// it has executed before. If all attempts fail, [`CallError::is_retry_safe`](super::CallError::is_retry_safe) is `false`. A
     /// new call of the application always has a new XID.
     ///
+    /// A call that the server might not recognize is not sent again. It fails with the error of the lost connection, and
+    /// `is_retry_safe` is `false`:
+    ///
+    /// - The new connection leads to another address or port, for example to another address of the host name. There may be another
+    ///   server with another cache.
+    /// - The new connection has another local IP address. The server identifies its clients by their addresses.
+    /// - The first attempt began more than [`resend_within`](Self::resend_within) ago.
+    ///
+    /// The channel cannot see an address translation between client and server. If the translated address changes, the server
+    /// executes the call again.
+    ///
     /// The server has to tell its clients apart. If the channel's [`credential`](Self::credential) is AUTH_SYS with stamp 0, the
     /// stamp is replaced by a random number. Set the stamps of credentials in [`CallOptions`](super::CallOptions) to different
     /// numbers for channels with the same machine name and user. With AUTH_NONE, only the IP address and the XID distinguish the
@@ -220,6 +237,17 @@ impl ChannelBuilder {
     /// States that the server has a duplicate request cache for all programs; see [`deduplicated`](Self::deduplicated).
     pub fn deduplicated_all(mut self) -> Self {
         self.deduplicated = Deduplicated::All;
+        self
+    }
+
+    /// Sets the time after the first attempt of a call in which it may be sent again because its program is
+    /// [`deduplicated`](Self::deduplicated). Default 100 s. Afterwards, a call fails with its connection.
+    ///
+    /// Choose a time below the lifetime of a reply in the server's cache, which is
+    /// [`DuplicateRequests::max_age`](crate::server::DuplicateRequests::max_age), by default 120 s. Otherwise, the server may execute a
+    /// call twice.
+    pub fn resend_within(mut self, window: Duration) -> Self {
+        self.resend_within = window;
         self
     }
 
@@ -282,7 +310,7 @@ impl ChannelBuilder {
             Deduplicated::All => Some(None),
         };
         if let Some(programs) = programs {
-            config.resendable = Some(Arc::new(ResendableXids::new(programs, config::xid_seed())));
+            config.resendable = Some(Arc::new(ResendableXids::new(programs, config::xid_seed(), self.resend_within)));
             stamp(&mut config.credential);
         }
         if self.services.is_empty() {

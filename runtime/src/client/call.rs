@@ -47,7 +47,7 @@ pub struct CallOptions {
     reply_bounds: Option<Box<ReplyBounds>>,
     reply_limit: Option<u64>,
     /// `true` if the channel makes one attempt only, because its caller retries.
-    single_attempt: bool,
+    pub(super) single_attempt: bool,
 }
 
 /// The memory for one eligible result.
@@ -171,11 +171,6 @@ impl CallOptions {
             && !self.landing.iter().any(|landing| matches!(landing, Landing::Buffer(_) | Landing::Taken))
     }
 
-    /// Makes the channel try the call once.
-    pub(super) fn single_attempt(&mut self) {
-        self.single_attempt = true;
-    }
-
     /// Sets the maximum size of the reply, in place of the bounds that the procedure's binding computes from the arguments (RFC
     /// 8267 §3, §3.1). Use it if you know a better bound, for example from an object's size, or to retry with more room a call
     /// whose reply did not fit.
@@ -201,8 +196,9 @@ impl CallOptions {
         bounds
     }
 
-    /// Allows the call to be executed twice although its procedure is not declared `@idempotent`. Version 2 of RPC-over-RDMA then
-    /// resends the call with more room for the reply if the responder reports too little (RPC-over-RDMA v2 §6.4).
+    /// Allows the call to be executed twice, as if its procedure were declared `@idempotent`. Channels, pools and retry policies retry
+    /// the call after its connection was lost. Version 2 of RPC-over-RDMA resends the call with more room for the reply if the
+    /// responder reports too little (RPC-over-RDMA v2 §6.4).
     pub fn repeatable(mut self) -> Self {
         self.repeatable = true;
         self

@@ -24,6 +24,7 @@ use super::{
     link::{ChannelLink, within},
     peers,
     reconnect::{Backoff, Reconnect},
+    resend::{FirstAttempt, NotResent},
     secured::{self, ControlConnection},
 };
 use crate::{
@@ -306,13 +307,20 @@ impl Channel {
     ) -> Result<R, CallError> {
         let deadline = options.deadline.or_else(|| self.default_deadline());
         let mut retries = if options.can_retry() { self.0.reconnect.retries() } else { 0 };
+        let is_idempotent = options.is_idempotent(callee);
         let xids = self.0.config.resendable.as_ref().filter(|_| !callee.idempotent);
         options.xid = xids.and_then(|xids| xids.next(callee.program));
+        // The window in which the server recognizes a call that must not be executed twice.
+        let window = xids.filter(|_| options.xid.is_some() && !is_idempotent).map(|xids| xids.window());
         // The failure of an earlier attempt that the server may have executed. The failure of a later attempt does not change
         // that.
         let mut earlier = None;
+        // That attempt, if only a duplicate request cache can keep the call from being executed twice.
+        let mut first: Option<Box<FirstAttempt>> = None;
+        let mut begun = window.map(|_| tokio::time::Instant::now());
         loop {
-            let (failure, link) = match self.attempt(observed, callee, bounds, args, options, deadline, read).await {
+            let attempt = self.attempt(observed, callee, bounds, args, options, deadline, first.as_deref(), read);
+            let (failure, link) = match attempt.await {
                 Ok(Attempt::Replied(reply)) => return Ok(reply),
                 Ok(Attempt::Failed(failure, link)) => (failure, link),
                 Ok(Attempt::NotConnected(error, retry_at)) => {
@@ -321,7 +329,14 @@ impl Channel {
                     }
                     observed.retried();
                     retries -= 1;
+                    if first.is_none() {
+                        begun = window.map(|_| tokio::time::Instant::now());
+                    }
                     continue;
+                }
+                Ok(Attempt::NotResent(failure, reason)) => {
+                    tracing::debug!(target: "rpcrdma::call", error = %ErrorChain(&failure), %reason, "call failed");
+                    return Err(CallError::Transport { procedure: callee.name, failure });
                 }
                 Err(error) => return Err(after(earlier, error)),
             };
@@ -330,13 +345,18 @@ impl Channel {
                 tracing::info!(target: "rpcrdma", error = %ErrorChain(&failure), "falling back to version 1");
                 continue;
             }
-            let may_resend = callee.idempotent || options.xid.is_some() || failure.is_unexecuted();
+            let may_resend = is_idempotent || failure.is_unexecuted() || (options.xid.is_some() && link.is_some());
             if retries == 0 || !lost || !may_resend {
                 tracing::debug!(target: "rpcrdma::call", error = %ErrorChain(&failure), "call failed");
                 return Err(after(earlier, CallError::Transport { procedure: callee.name, failure }));
             }
             if !failure.is_unexecuted() {
+                if let (None, Some(link), Some(begun), Some(window)) = (&first, &link, begun, window) {
+                    first = Some(Box::new(FirstAttempt::new(link, begun, window, failure.clone())));
+                }
                 earlier = Some(failure.clone());
+            } else if first.is_none() {
+                begun = window.map(|_| tokio::time::Instant::now());
             }
             tracing::debug!(target: "rpcrdma::call", error = %ErrorChain(&failure), "retrying the call");
             observed.retried();
@@ -358,6 +378,7 @@ impl Channel {
         args: &A,
         options: &mut CallOptions,
         deadline: Option<Instant>,
+        first: Option<&FirstAttempt>,
         read: &(impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync),
     ) -> Result<Attempt<R>, CallError> {
         let config = &self.0.config;
@@ -371,6 +392,11 @@ impl Channel {
                 None => return Ok(Attempt::Failed(CallFailure::DeadlineExceeded { sent: false }, None)),
             },
         };
+        if let Some(first) = first
+            && let Err(reason) = first.check(&link)
+        {
+            return Ok(Attempt::NotResent(first.failure.clone(), reason));
+        }
         if let Some(security) = options.security.as_ref().or(config.security.as_ref()).map(Arc::clone) {
             let attempt =
                 secured::attempt(&*security, &link, config, observed, callee, bounds, args, options, deadline, read);
@@ -474,6 +500,11 @@ impl Channel {
             () = closing => false,
             () = tokio::time::sleep_until(until) => true,
         }
+    }
+
+    /// Returns `true` if the server is expected to recognize calls of the target's program that are sent again.
+    pub(super) fn is_deduplicated(&self, target: CallTarget) -> bool {
+        self.0.config.resendable.as_ref().is_some_and(|xids| xids.covers(target.program))
     }
 
     /// Returns the connection if it is open.
@@ -613,6 +644,8 @@ enum Attempt<R> {
     Failed(CallFailure, Option<Arc<ChannelLink>>),
     /// No connection could be made, and the next attempt is not made before this time.
     NotConnected(ConnectError, tokio::time::Instant),
+    /// The call was not sent again, because the server might not recognize it. The failure is that of the first attempt.
+    NotResent(CallFailure, NotResent),
 }
 
 /// The error of a channel that has no connection.

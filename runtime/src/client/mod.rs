@@ -46,9 +46,11 @@ mod link;
 mod peers;
 mod pool;
 mod reconnect;
+mod resend;
 mod secured;
 #[cfg(feature = "tower")]
 mod service;
+mod silence;
 
 #[cfg(feature = "tower")]
 pub use self::service::{CallRequest, CallResponse, Endpoint, RetryPolicy, ServiceCaller};

@@ -3,8 +3,8 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -21,11 +21,13 @@ use super::{
     error::CallError,
     invoke::Invoke,
     link::within,
+    silence::{Silence, WatchedCall},
 };
 use crate::{
     driver::CallFormats,
-    engine::{CallFailure, ConnectionCounters},
+    engine::ConnectionCounters,
     memory::BufferPool,
+    metrics,
     service::{Procedure, ReplyBounds},
     xdr::{DecodeError, Decoder, XdrDecode, XdrEncode},
 };
@@ -40,7 +42,9 @@ use crate::{
 /// - A connection that is open but silent gets no calls for such a pause, unless there is no other one. It is silent if a call reached
 ///   its deadline, or was given up after the shortest pause, and no other call got a reply since that call began.
 /// - A call that fails because its connection was lost is retried on another one, if it was not sent or if its procedure is declared
-///   `@idempotent`, as often as `Reconnect` allows.
+///   `@idempotent`, or if the caller has set [`CallOptions::repeatable`], as often as `Reconnect` allows.
+/// - A call that the server recognizes ([`ChannelBuilder::deduplicated`](super::ChannelBuilder::deduplicated)) is sent again by its own
+///   connection, as by a single channel, after that has connected again. Other connections may have other local addresses.
 /// - If no connection is open, calls wait for one: until their deadline, or without a deadline for up to 1 s.
 ///
 /// The connections serve the same [callbacks](super::ChannelBuilder::serve). A server calls back over the connection of the call that
@@ -80,18 +84,9 @@ struct PoolInner {
 struct Member {
     channel: Channel,
     in_flight: AtomicUsize,
-    /// Number of calls that got a reply.
-    replies: AtomicU64,
-    silence: Mutex<Silence>,
+    silence: Silence,
     /// The task that connects the channel again.
     reconnecting: Mutex<Option<AbortHandle>>,
-}
-
-/// The pauses of a connection on which calls get no replies.
-#[derive(Debug, Default)]
-struct Silence {
-    /// The end of the pause, and its length. `None` after a reply.
-    pause: Option<(Instant, Duration)>,
 }
 
 impl Drop for Member {
@@ -103,33 +98,8 @@ impl Drop for Member {
 
 impl Member {
     fn new(channel: Channel) -> Self {
-        Self {
-            channel,
-            in_flight: AtomicUsize::new(0),
-            replies: AtomicU64::new(0),
-            silence: Mutex::default(),
-            reconnecting: Mutex::default(),
-        }
-    }
-
-    fn silence(&self) -> MutexGuard<'_, Silence> {
-        self.silence.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns `true` during a pause after a call without a reply.
-    fn is_silent(&self, now: Instant) -> bool {
-        self.silence().pause.is_some_and(|(end, _)| now < end)
-    }
-
-    /// Begins or extends a pause, if no call got a reply since `replies` were counted.
-    fn no_reply(&self, replies: u64) {
-        if self.replies.load(Ordering::Relaxed) != replies {
-            return;
-        }
-        let (min, max) = self.channel.reconnect_policy().pauses();
-        let mut silence = self.silence();
-        let pause = silence.pause.map_or(min, |(_, last)| last.saturating_mul(2)).min(max);
-        silence.pause = Instant::now().checked_add(pause).map(|end| (end, pause));
+        let silence = Silence::new(channel.reconnect_policy());
+        Self { channel, in_flight: AtomicUsize::new(0), silence, reconnecting: Mutex::default() }
     }
 
     /// Returns `true` if the connection is open. Otherwise, the member connects again in its own task.
@@ -157,32 +127,18 @@ impl Member {
 /// A call in flight.
 struct InFlight<'a> {
     member: &'a Member,
-    begin: Instant,
-    /// Number of replies when the call began.
-    replies: u64,
-    /// `true` if the call has ended. Otherwise its caller gave it up.
-    has_ended: bool,
+    watched: Option<WatchedCall<&'a Silence>>,
 }
 
 impl<'a> InFlight<'a> {
     fn new(member: &'a Member) -> Self {
         member.in_flight.fetch_add(1, Ordering::Relaxed);
-        let replies = member.replies.load(Ordering::Relaxed);
-        Self { member, begin: Instant::now(), replies, has_ended: false }
+        Self { member, watched: Some(WatchedCall::new(&member.silence)) }
     }
 
     fn end<R>(mut self, result: &Result<R, CallError>) {
-        self.has_ended = true;
-        let is_late = |failure: &CallFailure| matches!(failure, CallFailure::DeadlineExceeded { sent: true });
-        match result {
-            Err(CallError::Transport { failure, .. }) if is_late(failure) => self.member.no_reply(self.replies),
-            Err(CallError::Transport { .. } | CallError::Connect { .. }) => {}
-            _ => {
-                // Only the first reply after a silence needs the lock.
-                if self.member.replies.fetch_add(1, Ordering::Relaxed) == self.replies {
-                    self.member.silence().pause = None;
-                }
-            }
+        if let Some(watched) = self.watched.take() {
+            watched.end(result);
         }
     }
 }
@@ -190,10 +146,6 @@ impl<'a> InFlight<'a> {
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.member.in_flight.fetch_sub(1, Ordering::Relaxed);
-        // A time-out of middleware drops the call. A caller who gives up sooner says nothing about the connection.
-        if !self.has_ended && self.begin.elapsed() >= self.member.channel.reconnect_policy().pauses().0 {
-            self.member.no_reply(self.replies);
-        }
     }
 }
 
@@ -276,7 +228,7 @@ impl ChannelPool {
         let (before, from) = members.split_at(first);
         let ready = from.iter().chain(before).filter(|member| member.is_ready(changed));
         let now = Instant::now();
-        ready.min_by_key(|member| (member.is_silent(now), member.in_flight.load(Ordering::Relaxed)))
+        ready.min_by_key(|member| (member.silence.until(now).is_some(), member.in_flight.load(Ordering::Relaxed)))
     }
 
     /// Waits for an open connection. Returns `None` if none can be made any more, or if the wait is over.
@@ -315,7 +267,7 @@ impl ChannelPool {
         }
         options.deadline = options.deadline.or_else(|| self.first().default_deadline());
         let mut retries = if options.can_retry() { self.0.retries } else { 0 };
-        options.single_attempt();
+        let is_idempotent = options.is_idempotent(target);
         let mut earlier = None;
         loop {
             let member = match self.least_loaded() {
@@ -331,6 +283,9 @@ impl ChannelPool {
                     }
                 }
             };
+            // The pool retries on other connections. A call that only a duplicate request cache keeps from being executed twice is sent
+            // again by its own channel, which knows when the server recognizes it.
+            options.single_attempt = is_idempotent || !member.channel.is_deduplicated(target);
             let in_flight = InFlight::new(member);
             let result = member.channel.traced(target, bounds, args, options, read).await;
             in_flight.end(&result);
@@ -338,7 +293,7 @@ impl ChannelPool {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
             };
-            let can_retry = error.is_retry_safe() || options.is_idempotent(target);
+            let can_retry = error.is_retry_safe() || is_idempotent;
             if retries == 0 || !error.is_connection_loss() || !can_retry || self.is_over() {
                 return Err(channel::after(earlier, error));
             }
@@ -347,6 +302,7 @@ impl ChannelPool {
             {
                 earlier = Some(failure);
             }
+            metrics::retried(target.name);
             retries -= 1;
         }
     }

@@ -12,7 +12,8 @@ use super::error::ConnectError;
 /// The behavior of a channel that has lost its connection.
 ///
 /// The default is [`Reconnect::on_demand`]: the next call connects again. A call that fails because the connection was lost is
-/// retried if no part of it was sent, if its procedure is declared `@idempotent`, or if the server recognizes it
+/// retried if no part of it was sent, if its procedure is declared `@idempotent` or the caller has set
+/// [`CallOptions::repeatable`](super::CallOptions::repeatable), or if the server recognizes it
 /// ([`ChannelBuilder::deduplicated`](super::ChannelBuilder::deduplicated)). Any other call fails, and
 /// [`CallError::is_retry_safe`](super::CallError::is_retry_safe) returns `false` for its error.
 ///
@@ -37,8 +38,9 @@ pub enum Reconnect {
     Never,
     /// The next call connects again.
     OnDemand {
-        /// Pause after the first failed attempt to connect. The pause doubles with each further failure in a row. A random part
-        /// of up to one half is subtracted, so that the clients of a server do not all reconnect at the same moment.
+        /// Pause after the first failed attempt to connect, and the shortest pause. The pause doubles with each further failure in a
+        /// row. A random part of up to one half is subtracted from all but the first, so that the clients of a server do not all
+        /// reconnect at the same moment.
         min_backoff: Duration,
         /// Longest pause.
         max_backoff: Duration,

@@ -2,7 +2,7 @@
 //! RPC-over-RDMA v2 §4.3.6, §4.4, §6.4).
 
 use super::{
-    MessageFormat, ReverseDirection, TransportError,
+    MessageFormat, TransportError,
     core::ConnectionCore,
     lists::{self, ChunkLists, ResultMisfit, capacity},
     message,
@@ -137,7 +137,7 @@ fn fit(
     } else if chunks.reply.as_ref().is_some_and(|chunk| capacity(chunk) >= len) {
         // RFC 8166 §3.5.3, RPC-over-RDMA v2 §4.4.3: the reduced payload stream does not fit inline.
         MessageFormat::Long
-    } else if rules.continuation && rules.local_level >= ReverseDirection::Continued {
+    } else if rules.continues() {
         // RPC-over-RDMA v2 §6.4: the chunks provided are insufficient.
         MessageFormat::Continued
     } else {

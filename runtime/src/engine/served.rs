@@ -221,6 +221,8 @@ impl ServedCalls {
             format: MessageFormat::Short,
             reads: SmallVec::new(),
             reply: ReplyPlan { max_inline, ..ReplyPlan::default() },
+            #[cfg(feature = "tower")]
+            continues: shared.rules.continues(),
             charge: BudgetCharge::default(),
         }));
         true
@@ -283,6 +285,8 @@ impl ServedCalls {
             format,
             reads,
             reply,
+            #[cfg(feature = "tower")]
+            continues: shared.rules.continues(),
             charge,
         }));
         Ok(())

@@ -43,6 +43,11 @@ pub(super) struct ConnectionRules {
 }
 
 impl ConnectionRules {
+    /// Returns `true` if the replies to calls of the peer may be split into several Sends.
+    pub(super) fn continues(&self) -> bool {
+        self.continuation && self.local_level >= ReverseDirection::Continued
+    }
+
     /// Returns the rules of version 1. The chunk lists follow four fixed words (RFC 8166 §4.2), and the peer reports its
     /// limits only by errors.
     // RFC 8167 §5.3: calls in the reverse direction have no chunks.

@@ -252,6 +252,9 @@ pub struct IncomingCall {
     pub reads: SmallVec<[ReadChunk; 1]>,
     /// Resources that the requester provided for the reply.
     pub reply: ReplyPlan,
+    /// `true` if the reply may be continued over several Sends. Version 2 only.
+    #[cfg(feature = "tower")]
+    pub(crate) continues: bool,
     /// Share of the server's memory budget that the call holds until it is dropped.
     #[allow(dead_code, reason = "released when the call is dropped")]
     pub(crate) charge: BudgetCharge,

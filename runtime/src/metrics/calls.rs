@@ -331,6 +331,12 @@ impl Drop for ServerCall {
     }
 }
 
+/// Counts a retry above the channels. Such retries are rare, so that their handles are not kept.
+#[cold]
+pub(crate) fn retried(method: &'static str) {
+    counter!(describe::RETRIES, "rpc.system.name" => SYSTEM, "rpc.method" => method).increment(1);
+}
+
 /// Returns a size in bytes.
 #[inline]
 fn sum(bytes: usize, chunks: impl Iterator<Item = usize>) -> f64 {

@@ -158,12 +158,25 @@ pub(crate) fn reconnected() {
     counter!(describe::RECONNECTS).increment(1);
 }
 
-/// Records the state of all connections of the process. Call it before each export of the metrics. See the
+/// The functions that record the state of other parts of the process.
+static SOURCES: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
+
+/// Makes [`sample`] call `record` as well. Adding a function twice has no effect.
+pub(crate) fn add_source(record: fn()) {
+    let mut sources = SOURCES.lock().unwrap_or_else(PoisonError::into_inner);
+    if !sources.iter().any(|source| std::ptr::fn_addr_eq(*source, record)) {
+        sources.push(record);
+    }
+}
+
+/// Records the state of all connections and servers of the process. Call it before each export of the metrics. See the
 /// [list of metrics](self#connections).
 ///
 /// The cost is proportional to the number of open connections. New connections wait meanwhile, but calls do not.
 pub fn sample() {
     describe();
+    let sources = SOURCES.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    sources.iter().for_each(|record| record());
     let all = connections();
     let (mut pools, mut budgets) = (Vec::<&BufferPool>::new(), Vec::<&Arc<MemoryBudget>>::new());
     let mut sums: Vec<_> = all.totals.iter().map(|totals| totals.as_ref().map(|t| (0_u32, t.closed))).collect();

@@ -28,6 +28,14 @@ pub(super) const POOL_BUFFERS: &str = "rpcrdma.pool.buffers";
 pub(super) const POOL_KEPT: &str = "rpcrdma.pool.kept";
 pub(super) const HELD: &str = "rpcrdma.server.memory.held";
 pub(super) const WAITING: &str = "rpcrdma.server.memory.waiting";
+pub(crate) const DUPLICATES_ENTRIES: &str = "rpcrdma.server.duplicates.entries";
+pub(crate) const DUPLICATES_MEMORY: &str = "rpcrdma.server.duplicates.memory";
+pub(crate) const DUPLICATES_IN_PROGRESS: &str = "rpcrdma.server.duplicates.in_progress";
+pub(crate) const DUPLICATES_CALLS: &str = "rpcrdma.server.duplicates.calls";
+pub(crate) const DUPLICATES_EVICTED: &str = "rpcrdma.server.duplicates.evicted";
+pub(crate) const LIMITS_RUNNING: &str = "rpcrdma.server.limits.running";
+pub(crate) const LIMITS_WAITING: &str = "rpcrdma.server.limits.waiting";
+pub(crate) const LIMITS_CALLS: &str = "rpcrdma.server.limits.calls";
 
 /// Describes the metrics to the recorder. A recorder keeps the first description of a name.
 pub(super) fn describe() {
@@ -41,7 +49,7 @@ pub(super) fn describe() {
         describe_histogram!(name, Unit::Bytes, "Size of replies, chunks included");
     }
     let counters = [
-        (RETRIES, Unit::Count, "Calls that a channel tried again"),
+        (RETRIES, Unit::Count, "Calls that a channel, a pool or a retry policy tried again"),
         (RECONNECTS, Unit::Count, "Connections that replaced a lost one"),
         (OPENED, Unit::Count, "Connections that were set up"),
         (CLOSED, Unit::Count, "Closed connections by reason"),
@@ -51,6 +59,9 @@ pub(super) fn describe() {
         (REGISTRATIONS, Unit::Count, "Memory registrations"),
         (ERRORS, Unit::Count, "Transport errors (RDMA_ERROR)"),
         (DISCARDED, Unit::Count, "Received messages that were discarded"),
+        (DUPLICATES_CALLS, Unit::Count, "Calls that passed through a duplicate request cache, by outcome"),
+        (DUPLICATES_EVICTED, Unit::Count, "Replies that a duplicate request cache removed early, for lack of room"),
+        (LIMITS_CALLS, Unit::Count, "Calls within limits, by outcome"),
     ];
     for (name, unit, description) in counters {
         describe_counter!(name, unit, description);
@@ -66,6 +77,11 @@ pub(super) fn describe() {
         (POOL_KEPT, Unit::Bytes, "Memory that the buffer pools keep for reuse"),
         (HELD, Unit::Bytes, "Memory that the calls of servers hold"),
         (WAITING, Unit::Count, "Connections with a call that waits for memory"),
+        (DUPLICATES_ENTRIES, Unit::Count, "Replies in duplicate request caches"),
+        (DUPLICATES_MEMORY, Unit::Bytes, "Memory of the replies in duplicate request caches"),
+        (DUPLICATES_IN_PROGRESS, Unit::Count, "Calls in progress that duplicate request caches cover"),
+        (LIMITS_RUNNING, Unit::Count, "Handlers that run within limits"),
+        (LIMITS_WAITING, Unit::Count, "Calls that wait because of limits"),
     ];
     for (name, unit, description) in gauges {
         describe_gauge!(name, unit, description);

@@ -36,7 +36,7 @@
 //! | `rpc.client.call.duration`, `rpc.server.call.duration` | histogram | `rpc.system.name`, `rpc.method`, `rpc.response.status_code`, `error.type` |
 //! | `rpc.client.request.size`, `rpc.server.request.size` | histogram | `rpc.system.name`, `rpc.method` |
 //! | `rpc.client.response.size`, `rpc.server.response.size` | histogram | `rpc.system.name`, `rpc.method` |
-//! | `rpcrdma.client.call.retries` | counter | `rpc.system.name`, `rpc.method` |
+//! | `rpcrdma.client.call.retries` | counter, of channels, pools and `RetryPolicy` | `rpc.system.name`, `rpc.method` |
 //!
 //! | attribute | value |
 //! | --- | --- |
@@ -77,15 +77,34 @@
 //! | `rpcrdma.server.memory.waiting` | gauge | connections with a call that waits for memory; no attributes |
 //!
 //! Gauges cover open connections. Counters include closed connections.
+//!
+//! # Servers
+//!
+//! [`sample`] also records the state of the servers of the process: their duplicate request caches
+//! ([`ServerBuilder::duplicate_requests`](crate::server::ServerBuilder::duplicate_requests)) with the attribute `rpcrdma.program`, the
+//! program number in hexadecimal, and their limits ([`ServerBuilder::limits`](crate::server::ServerBuilder::limits)) with the attribute
+//! `rpcrdma.limits.scope`: `server`, a program number, or program, version and procedure separated by points. Servers of the
+//! process with the same attributes are added up.
+//!
+//! | metric | kind | value |
+//! | --- | --- | --- |
+//! | `rpcrdma.server.duplicates.entries` | gauge | recorded replies |
+//! | `rpcrdma.server.duplicates.memory` | gauge | bytes of the recorded replies |
+//! | `rpcrdma.server.duplicates.in_progress` | gauge | calls in progress that the cache covers |
+//! | `rpcrdma.server.duplicates.calls` | counter | covered calls, with the attribute `rpcrdma.duplicates.outcome`: `hit` for those that got a recorded reply, `wait` for those that waited for a copy in progress, `miss` for those that were executed |
+//! | `rpcrdma.server.duplicates.evicted` | counter | replies that were removed before their time, for lack of room |
+//! | `rpcrdma.server.limits.running` | gauge | handlers that run |
+//! | `rpcrdma.server.limits.waiting` | gauge | calls that wait |
+//! | `rpcrdma.server.limits.calls` | counter | calls, with the attribute `rpcrdma.limits.outcome`: `executed`, `refused`, `timed_out`, `cancelled` |
 
 mod calls;
 mod connections;
-mod describe;
+pub(crate) mod describe;
 
 pub use self::connections::sample;
 pub(crate) use self::{
-    calls::{CallMetrics, ClientCall, ServerCall},
-    connections::{connection, connection_failed, reconnected},
+    calls::{CallMetrics, ClientCall, ServerCall, retried},
+    connections::{add_source, connection, connection_failed, reconnected},
 };
 
 /// Recommended upper bounds of the buckets of durations, in seconds: from 10 µs to 10 s, with three bounds per power of ten.

@@ -83,3 +83,6 @@ pub(crate) fn connection_failed(_role: ConnectionRole) {}
 
 #[inline]
 pub(crate) fn reconnected() {}
+
+#[inline]
+pub(crate) fn retried(_method: &'static str) {}

@@ -213,6 +213,9 @@ impl ServerBuilder {
     /// Serves the program INTROSPECTION ([`introspection`](crate::introspection)) to callers for which `allows` returns `true`.
     /// Others get AUTH_TOOWEAK. The authenticator and the layers of the server apply as well.
     ///
+    /// [Limits](Self::limits) of the whole server do not apply to the program, so that a saturated server can be inspected. It can have
+    /// limits of its own.
+    ///
     /// The program reveals the addresses of clients, and which procedures they call how often. Each call of the server has the
     /// additional cost of an allocation and of a few atomic operations.
     #[cfg(feature = "introspection")]
@@ -440,7 +443,12 @@ impl ServerBuilder {
         #[cfg(not(feature = "tower"))]
         let services = self.services;
         let unknown = |program| BindError::UnknownProgram { program };
-        let services = limits::wrap(services, &self.limits).map_err(unknown)?;
+        // A saturated server stays inspectable.
+        #[cfg(feature = "introspection")]
+        let exempt = introspection.as_ref().map(|_| crate::introspection::protocol::introspection_v1::PROGRAM);
+        #[cfg(not(feature = "introspection"))]
+        let exempt = None;
+        let services = limits::wrap(services, &self.limits, exempt).map_err(unknown)?;
         let (services, caches) = duplicates::wrap(services, self.duplicates).map_err(unknown)?;
         #[cfg(feature = "introspection")]
         let (services, observed) = Introspection::observe(introspection.as_ref(), services);
@@ -466,6 +474,10 @@ impl ServerBuilder {
             ServerShared::new(registry, callbacks, budget, self.max_connections, self.grace, self.drain_delay);
         shared.duplicates = caches;
         shared.limiters = self.limits.into_values().collect();
+        #[cfg(feature = "metrics")]
+        {
+            shared.measured = Some(super::measured::server(&shared.duplicates, &shared.limiters));
+        }
         let shared = Arc::new(shared);
         #[cfg(feature = "introspection")]
         if let Some(introspection) = introspection {

@@ -57,6 +57,8 @@ pub(super) struct ServerShared {
     aborting: AtomicBool,
     pub(super) duplicates: Vec<Arc<DuplicateRequestCache>>,
     pub(super) limiters: Vec<Arc<Limiter>>,
+    #[cfg(feature = "metrics")]
+    pub(super) measured: Option<super::measured::MeasuredServer>,
 }
 
 /// The open connections, and the totals of all others.
@@ -100,6 +102,8 @@ impl ServerShared {
             aborting: AtomicBool::new(false),
             duplicates: Vec::new(),
             limiters: Vec::new(),
+            #[cfg(feature = "metrics")]
+            measured: None,
         }
     }
 

@@ -7,6 +7,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context as TaskContext, Poll},
+    time::Instant,
 };
 
 use tower_layer::Layer;
@@ -28,8 +29,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 /// A layer of a [`ServerBuilder`](super::ServerBuilder).
 pub(super) type DispatchLayer = Box<dyn FnOnce(Dispatch) -> Dispatch + Send + Sync>;
 
-/// An inbound call before its handler runs: the request of the layers of a [server](super::ServerBuilder::layer). ONC RPC does not
-/// transmit the deadline of the client.
+/// An inbound call before its handler runs: the request of the layers of a [server](super::ServerBuilder::layer).
 #[must_use]
 pub struct DispatchRequest {
     call: InboundCall,
@@ -66,6 +66,13 @@ impl DispatchRequest {
     #[must_use]
     pub fn context(&self) -> &Context {
         self.call.context()
+    }
+
+    /// Returns the time at which the server cancels the call, according to the [`Limits`](super::Limits::deadline) of its procedure.
+    /// `None` if there is no such limit. ONC RPC does not transmit the deadline of the client.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.call.deadline()
     }
 
     /// Returns the length of the call's payload stream in bytes: the RPC header and the arguments without those in Read chunks.
@@ -117,6 +124,7 @@ pub enum DispatchStatus {
 pub struct DispatchResponse {
     reply: EncodedReply,
     transport: Transport,
+    continues: bool,
     plan: ReplyPlan,
 }
 
@@ -151,14 +159,22 @@ impl DispatchResponse {
     }
 
     /// Returns the message format that the resources of the call allow for the reply.
+    ///
+    /// In version 1 of RPC-over-RDMA, a reply that fits neither inline nor into the Reply chunk of the call cannot be sent. The client
+    /// gets a transport error in its place (RFC 8166 §4.5.3), which is a short message.
     #[must_use]
     pub fn format(&self) -> MessageFormat {
         let len = self.inline_len();
         if self.transport == Transport::Tcp {
             MessageFormat::Record
         } else if len > self.plan.max_inline {
-            let fits = self.plan.reply_chunk.is_some_and(|capacity| capacity >= len);
-            if fits { MessageFormat::Long } else { MessageFormat::Continued }
+            if self.plan.reply_chunk.is_some_and(|capacity| capacity >= len) {
+                MessageFormat::Long
+            } else if self.continues {
+                MessageFormat::Continued
+            } else {
+                MessageFormat::Short
+            }
         } else if self.reduced_len() > 0 {
             MessageFormat::Chunked
         } else {
@@ -206,10 +222,11 @@ impl TowerService<DispatchRequest> for Dispatch {
             return inner.call(request);
         }
         let DispatchRequest { call, service } = request;
-        let (transport, plan) = (call.context().transport(), call.incoming().reply.clone());
+        let (transport, continues) = (call.context().transport(), call.incoming().continues);
+        let plan = call.incoming().reply.clone();
         Box::pin(async move {
             let reply = session::execute(service, call).await;
-            Ok(DispatchResponse { reply, transport, plan })
+            Ok(DispatchResponse { reply, transport, continues, plan })
         })
     }
 }

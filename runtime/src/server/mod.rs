@@ -38,6 +38,8 @@ mod introspection;
 mod layers;
 mod limits;
 mod listed;
+#[cfg(feature = "metrics")]
+mod measured;
 mod stats;
 
 #[cfg(feature = "tower")]

@@ -1,5 +1,7 @@
 //! Inbound calls as services see them, and the replies to them.
 
+#[cfg(feature = "tower")]
+use std::time::Instant;
 use std::{fmt, net::SocketAddr, sync::Arc};
 
 use bytes::Bytes;
@@ -254,6 +256,16 @@ impl InboundCall {
     pub(crate) fn incoming(&self) -> &IncomingCall {
         &self.incoming
     }
+
+    /// Returns the time at which the server cancels the call.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Records the time at which the server cancels the call.
+    pub(crate) fn set_deadline(&mut self, deadline: Option<Instant>) {
+        self.deadline = deadline;
+    }
 }
 
 /// An inbound call whose arguments have arrived completely. Generated code decodes it and encodes the reply; a service that is
@@ -289,6 +301,9 @@ pub struct InboundCall {
     context: Context,
     pub(super) span: Span,
     pub(super) metrics: ServerCall,
+    /// The deadline of the limits in force.
+    #[cfg(feature = "tower")]
+    deadline: Option<Instant>,
 }
 
 impl InboundCall {
@@ -305,7 +320,17 @@ impl InboundCall {
         metrics.arrived(&incoming);
         let AuthenticatedCaller { credential, principal, security } = caller;
         let context = Context { connection, xid: incoming.xid, credential, principal, recorded: None };
-        Self { incoming, procedure, arguments_at, security, context, span, metrics }
+        Self {
+            incoming,
+            procedure,
+            arguments_at,
+            security,
+            context,
+            span,
+            metrics,
+            #[cfg(feature = "tower")]
+            deadline: None,
+        }
     }
 
     /// Returns the number of the called procedure.

@@ -48,16 +48,28 @@ pub(crate) struct ResendableXids {
     /// The programs. `None` stands for all.
     programs: Option<Vec<u32>>,
     next: AtomicU32,
+    /// The time after the first attempt of a call in which it may be sent again.
+    window: Duration,
 }
 
 impl ResendableXids {
-    pub(crate) fn new(programs: Option<Vec<u32>>, first: u32) -> Self {
-        Self { programs, next: AtomicU32::new(first) }
+    pub(crate) fn new(programs: Option<Vec<u32>>, first: u32, window: Duration) -> Self {
+        Self { programs, next: AtomicU32::new(first), window }
+    }
+
+    /// Returns the time after the first attempt of a call in which it may be sent again.
+    pub(crate) fn window(&self) -> Duration {
+        self.window
+    }
+
+    /// Returns `true` if the server recognizes calls of a program.
+    pub(crate) fn covers(&self, program: u32) -> bool {
+        self.programs.as_ref().is_none_or(|programs| programs.contains(&program))
     }
 
     /// Returns the XID for the next call of a program. `None` if the server does not recognize its calls.
     pub(crate) fn next(&self, program: u32) -> Option<u32> {
-        if self.programs.as_ref().is_some_and(|programs| !programs.contains(&program)) {
+        if !self.covers(program) {
             return None;
         }
         // RPC-over-RDMA v2 §6.3.2: XID 0 never identifies a transaction.
@@ -71,9 +83,9 @@ mod tests {
 
     #[test]
     fn xids_are_consecutive_without_zero() {
-        let xids = ResendableXids::new(Some(vec![7, 9]), u32::MAX - 1);
+        let xids = ResendableXids::new(Some(vec![7, 9]), u32::MAX - 1, Duration::ZERO);
         assert_eq!([7, 9, 7, 9].map(|program| xids.next(program)), [u32::MAX - 1, u32::MAX, 1, 2].map(Some));
         assert_eq!(xids.next(8), None);
-        assert_eq!(ResendableXids::new(None, 5).next(8), Some(5));
+        assert_eq!(ResendableXids::new(None, 5, Duration::ZERO).next(8), Some(5));
     }
 }

@@ -23,6 +23,10 @@ use crate::{
 /// covered completely.
 const CHECKED: u64 = 4096;
 
+/// Length in bytes up to which recorded items are copied. A longer item is kept by reference, together with the whole buffer that it
+/// is a part of.
+const COPIED: usize = 4096;
+
 /// The version of [`RequestKey::to_bytes`] and [`RecordedReply::to_bytes`].
 const FORMAT: u32 = 1;
 
@@ -181,7 +185,7 @@ impl ArgumentsDigest {
 
 /// A successful or failed reply without its header, from which the reply to a repeated call is made.
 ///
-/// Eligible results are separate `Bytes`, so recording and sending them again does not copy them. The reply to a repeated call is
+/// Eligible results of more than 4 KiB are separate `Bytes`, so recording and sending them again does not copy them. The reply to a repeated call is
 /// reduced into the chunks that this call provides, and gets a new verifier and new protection.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RecordedReply(Outcome);
@@ -301,8 +305,9 @@ impl RecordedReply {
 
     /// Returns the memory that the reply uses, in bytes.
     pub(crate) fn size(&self) -> u64 {
-        let data = self.results().map_or(0, |results| {
-            results.stream.len() + results.items.iter().map(|item| item.data.len()).sum::<usize>()
+        let data = self.results().map_or(0, |RecordedResults { stream, items }| {
+            let spilled = if items.spilled() { items.capacity() * size_of::<RecordedItem>() } else { 0 };
+            spilled + stream.len() + items.iter().map(|item| item.data.len()).sum::<usize>()
         });
         (size_of::<Self>() + data) as u64
     }
@@ -336,7 +341,8 @@ impl RecordedResults {
     pub(crate) fn new(result: &(impl XdrEncode + ?Sized)) -> Result<Self, EncodeError> {
         let mut sink = RecordingSink::default();
         result.encode(&mut sink)?;
-        Ok(Self { stream: sink.stream.into(), items: sink.items })
+        // Without the spare capacity, which is not counted.
+        Ok(Self { stream: sink.stream.into_boxed_slice().into(), items: sink.items })
     }
 }
 
@@ -368,7 +374,7 @@ impl XdrEncode for RecordedResults {
     }
 }
 
-/// A sink that keeps every eligible item by reference.
+/// A sink that keeps long eligible items by reference.
 #[derive(Default)]
 struct RecordingSink {
     stream: Vec<u8>,
@@ -381,7 +387,9 @@ impl Sink for RecordingSink {
     }
 
     fn reduce(&mut self, item: &Bytes) -> bool {
-        self.items.push(RecordedItem { at: self.stream.len() as u32, data: item.clone() });
+        // A short item would otherwise keep a long buffer, of which only the item is counted.
+        let data = if item.len() <= COPIED { Bytes::copy_from_slice(item) } else { item.clone() };
+        self.items.push(RecordedItem { at: self.stream.len() as u32, data });
         true
     }
 
@@ -509,11 +517,22 @@ mod tests {
     }
 
     #[test]
-    fn eligible_results_are_not_copied() {
-        let data = Bytes::from(vec![7; 1000]);
+    fn long_eligible_results_are_not_copied() {
+        let data = Bytes::from(vec![7; 4097]);
         let recorded = RecordedResults::new(&Two(data.clone(), Bytes::new())).unwrap();
         let (_, items) = reduced(&recorded, &[true, true]);
         assert_eq!(items[0].2.as_ptr(), data.as_ptr());
+    }
+
+    /// A short part of a long buffer does not keep the buffer, and the memory of every item is counted.
+    #[test]
+    fn short_eligible_results_do_not_keep_their_buffers() {
+        let buffer = Bytes::from(vec![7; 1 << 20]);
+        let recorded = RecordedResults::new(&Two(buffer.slice(..100), buffer.slice(100..4196))).unwrap();
+        assert!(buffer.is_unique());
+        let size = RecordedReply::success(recorded).size();
+        let items = 2 * size_of::<RecordedItem>();
+        assert!(size >= (size_of::<RecordedReply>() + items + 100 + 4096) as u64, "{size}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::{
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     sync::{Notify, watch},
 };
 
@@ -27,7 +27,12 @@ pub struct CutProxy {
 impl CutProxy {
     /// Starts a proxy to `server`.
     pub async fn start(server: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::start_at("127.0.0.1", server).await
+    }
+
+    /// Starts a proxy at this address of the host.
+    pub async fn start_at(host: &str, server: SocketAddr) -> Self {
+        let listener = TcpListener::bind((host, 0)).await.unwrap();
         let addr = listener.local_addr().unwrap();
         let (held, cut, connections) = (watch::Sender::new(false), Arc::new(Notify::new()), Arc::default());
         let proxy = Self { addr, held, cut, connections };
@@ -60,7 +65,10 @@ impl CutProxy {
     async fn forward(self, client: TcpStream, server: SocketAddr) {
         let mut cut = std::pin::pin!(self.cut.notified());
         cut.as_mut().enable();
-        let Ok(server) = TcpStream::connect(server).await else { return };
+        // The server sees the client's address.
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((client.peer_addr().unwrap().ip(), 0).into()).unwrap();
+        let Ok(server) = socket.connect(server).await else { return };
         for stream in [&client, &server] {
             stream.set_nodelay(true).unwrap();
         }

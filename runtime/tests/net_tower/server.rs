@@ -9,8 +9,8 @@ use bytes::Bytes;
 use rpcrdma::{
     engine::MessageFormat,
     rpc::{AuthFailure, AuthStat, Credential},
-    server::{Context, Dispatch, DispatchFuture, DispatchRequest, DispatchStatus, HandlerError},
-    service::ProcedureInfo,
+    server::{Context, Dispatch, DispatchFuture, DispatchRequest, DispatchStatus, HandlerError, Limits},
+    service::{ProcedureId, ProcedureInfo, ReplyBounds},
 };
 use tower::{Layer, layer::layer_fn};
 
@@ -144,6 +144,46 @@ async fn layers_see_calls_and_replies() {
     let missing = log.lock().unwrap().pop().unwrap();
     assert!(missing.info.is_none());
     assert_eq!(missing.status, DispatchStatus::Error(RpcError::ProcedureUnavailable));
+}
+
+/// A layer sees the deadline of the limits in force.
+#[tokio::test]
+async fn layers_see_the_deadline() {
+    let deadlines = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&deadlines);
+    let note = move |request: DispatchRequest| {
+        seen.lock().unwrap().push(request.deadline());
+        request
+    };
+    let hour = Duration::from_secs(3600);
+    let server = Server::builder()
+        .service(TestService::default())
+        .limits(ProcedureId::of::<Echo>(), Limits::new().deadline(hour))
+        .layer(ServiceBuilder::new().map_request(note).into_inner());
+    let channel = Transport::sim().serve(server).await.connect(Channel::builder()).await;
+    let before = std::time::Instant::now();
+    call::<Echo>(&channel, &Bytes::from_static(b"x")).await.unwrap();
+    let after = std::time::Instant::now();
+    call::<Sleep>(&channel, &0).await.unwrap();
+    let [Some(deadline), None] = deadlines.lock().unwrap()[..] else { panic!("{deadlines:?}") };
+    assert!(before + hour <= deadline && deadline <= after + hour);
+}
+
+/// The format of a reply that fits neither inline nor into the chunks of the call: version 2 continues it, and version 1 sends a
+/// transport error.
+#[tokio::test]
+async fn formats_of_replies_that_are_too_long() {
+    for (version, format) in [(1, MessageFormat::Short), (2, MessageFormat::Continued)] {
+        let log = Log::default();
+        let server = Server::builder().service(TestService::default()).layer(recorder("only", &log));
+        let builder = Channel::builder().versions(version..=version);
+        let channel = Transport::sim().serve(server).await.connect(builder).await;
+        // The caller promises a shorter reply, so the call provides no Reply chunk.
+        let options = CallOptions::new().reply_bounds(ReplyBounds { inline: 100, ..ReplyBounds::default() });
+        let echoed = channel.call::<Echo>(&vec![1; 6000].into(), options).await;
+        assert_eq!(echoed.is_err(), version == 1, "{echoed:?}");
+        assert_eq!(log.lock().unwrap()[0].reply, (0, format), "version {version}");
+    }
 }
 
 /// Starts the test service within a layer, over paused time.

@@ -1,6 +1,13 @@
 //! Servers listed in DNS.
 
-use std::{collections::BTreeSet, error::Error, fmt, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    error::Error,
+    fmt,
+    net::SocketAddr,
+    sync::Arc,
+    time::Duration,
+};
 
 use hickory_resolver::{
     TokioResolver,
@@ -19,8 +26,9 @@ use crate::{
 /// A service whose servers are listed in DNS.
 ///
 /// The names are resolved again when the time to live (TTL) of their records ends, at the earliest after 1 s and at the latest after
-/// 5 min. If a query fails, the servers stay as they are, and the query is repeated after 1 s to 30 s. If the name has no more records,
-/// there are no more servers.
+/// 5 min. If a query fails, the servers stay as they are, and the query is repeated after 1 s to 30 s. If only the addresses of some
+/// targets of SRV records cannot be resolved, the servers of these targets stay as they are, and the query is repeated after 30 s. If the
+/// name has no more records, there are no more servers.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -120,21 +128,21 @@ impl DnsService {
     pub async fn servers(self) -> Result<Servers, DnsError> {
         let resolver = self.resolver().map_err(|error| DnsError::Resolver(Arc::new(error)))?;
         let name = self.srv.as_deref().unwrap_or(self.url.host()).to_owned();
-        let first = self.query(&resolver).await;
+        let first = self.query(&resolver, &Answer::nothing()).await;
         let mut answer = first.map_err(|error| DnsError::Query { name: name.clone(), source: Arc::new(error) })?;
         let (sender, servers) = Servers::channel();
         tokio::spawn(async move {
             let mut pause = PAUSES.0;
             loop {
                 let now = Instant::now();
-                sender.set(answer.urls);
+                sender.set(answer.urls());
                 let mut next = answer.valid_until.clamp(now + TTLS.0, now + TTLS.1);
                 answer = loop {
                     tokio::select! {
                         () = sender.closed() => return,
                         () = tokio::time::sleep_until(next) => {}
                     }
-                    match self.query(&resolver).await {
+                    match self.query(&resolver, &answer).await {
                         Ok(answer) => break answer,
                         Err(error) => {
                             tracing::warn!(target: "rpcrdma", %name, error = %ErrorChain(&error), ?pause, "DNS query failed");
@@ -170,10 +178,11 @@ impl DnsService {
         builder.build()
     }
 
-    async fn query(&self, resolver: &TokioResolver) -> Result<Answer, NetError> {
-        let mut answer = Answer { urls: BTreeSet::new(), valid_until: Instant::now() + TTLS.1 };
+    /// Queries DNS. `last` is the answer to the query before.
+    async fn query(&self, resolver: &TokioResolver, last: &Answer) -> Result<Answer, NetError> {
+        let mut answer = Answer { targets: BTreeMap::new(), valid_until: Instant::now() + TTLS.1 };
         let Some(name) = &self.srv else {
-            self.add_addresses(resolver, self.url.host(), self.url.port(), &mut answer).await?;
+            self.add_addresses(resolver, (self.url.host().to_owned(), self.url.port()), &mut answer).await?;
             return Ok(answer);
         };
         let Some(found) = existing(resolver.srv_lookup(name.as_str()).await)? else { return Ok(Answer::nothing()) };
@@ -188,40 +197,62 @@ impl DnsService {
             .collect();
         let first = targets.iter().map(|srv| srv.priority).min();
         targets.retain(|srv| Some(srv.priority) == first);
+        let (mut resolved, mut failed) = (false, None);
         for srv in targets {
-            self.add_addresses(resolver, &srv.target.to_ascii(), srv.port, &mut answer).await?;
+            let target = (srv.target.to_ascii(), srv.port);
+            let Err(error) = self.add_addresses(resolver, target.clone(), &mut answer).await else {
+                resolved = true;
+                continue;
+            };
+            tracing::warn!(target: "rpcrdma", %name, host = %target.0, error = %ErrorChain(&error), "DNS query failed");
+            if let Some(known) = last.targets.get(&target) {
+                answer.targets.insert(target, known.clone());
+            }
+            answer.valid_until = answer.valid_until.min(Instant::now() + PAUSES.1);
+            failed = Some(error);
         }
-        Ok(answer)
+        match failed {
+            Some(error) if !resolved => Err(error),
+            _ => Ok(answer),
+        }
     }
 
     async fn add_addresses(
         &self,
         resolver: &TokioResolver,
-        host: &str,
-        port: u16,
+        target: Target,
         answer: &mut Answer,
     ) -> Result<(), NetError> {
-        let Some(found) = existing(resolver.lookup_ip(host).await)? else {
+        let Some(found) = existing(resolver.lookup_ip(target.0.as_str()).await)? else {
             answer.valid_until = Instant::now();
             return Ok(());
         };
         answer.valid_until = answer.valid_until.min(found.valid_until().into());
-        answer.urls.extend(found.iter().map(|ip| self.url.at(SocketAddr::new(ip, port)).to_string()));
+        let urls = found.iter().map(|ip| self.url.at(SocketAddr::new(ip, target.1)).to_string()).collect();
+        answer.targets.insert(target, urls);
         Ok(())
     }
 }
 
+/// A host and its port.
+type Target = (String, u16);
+
 /// The servers that DNS lists.
 #[derive(Debug)]
 struct Answer {
-    urls: BTreeSet<String>,
+    /// The URLs of the servers of each host.
+    targets: BTreeMap<Target, BTreeSet<String>>,
     valid_until: Instant,
 }
 
 impl Answer {
     /// Returns the answer for a name without records. It is queried again soon.
     fn nothing() -> Self {
-        Self { urls: BTreeSet::new(), valid_until: Instant::now() }
+        Self { targets: BTreeMap::new(), valid_until: Instant::now() }
+    }
+
+    fn urls(&self) -> BTreeSet<String> {
+        self.targets.values().flatten().cloned().collect()
     }
 }
 
@@ -231,5 +262,74 @@ fn existing<T>(result: Result<T, NetError>) -> Result<Option<T>, NetError> {
         Ok(found) => Ok(Some(found)),
         Err(error) if error.is_nx_domain() || error.is_no_records_found() => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::{net::Ipv4Addr, sync::Mutex};
+
+    use hickory_resolver::proto::{
+        op::{Message, ResponseCode},
+        rr::{Name, Record, RecordType, rdata::SRV},
+    };
+    use tokio::net::UdpSocket;
+
+    use super::*;
+
+    /// Serves the SRV records of `_test._tcp.test.` with the targets `a.test.` and `b.test.`. Queries for the names in `failing` fail.
+    async fn name_server(failing: Arc<Mutex<Vec<&'static str>>>) -> SocketAddr {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let addr = socket.local_addr().unwrap();
+        tokio::spawn(async move {
+            let mut buffer = [0; 1500];
+            loop {
+                let (len, client) = socket.recv_from(&mut buffer).await.unwrap();
+                let query = Message::from_vec(&buffer[..len]).unwrap();
+                let question = query.queries[0].clone();
+                let (name, kind) = (question.name().to_ascii(), question.query_type());
+                let mut response = Message::response(query.metadata.id, query.metadata.op_code);
+                let target = |port, host: &str| RData::SRV(SRV::new(1, 1, port, Name::from_ascii(host).unwrap()));
+                let records = match (name.as_str(), kind) {
+                    (name, _) if failing.lock().unwrap().contains(&name) => {
+                        response.metadata.response_code = ResponseCode::ServFail;
+                        Vec::new()
+                    }
+                    ("_test._tcp.test.", RecordType::SRV) => vec![target(1, "a.test."), target(2, "b.test.")],
+                    ("a.test.", RecordType::A) => vec![RData::A(Ipv4Addr::new(192, 0, 2, 1).into())],
+                    ("b.test.", RecordType::A) => vec![RData::A(Ipv4Addr::new(192, 0, 2, 2).into())],
+                    _ => Vec::new(),
+                };
+                for record in records {
+                    response.add_answer(Record::from_rdata(question.name().clone(), 60, record));
+                }
+                response.add_query(question);
+                socket.send_to(&response.to_vec().unwrap(), client).await.unwrap();
+            }
+        });
+        addr
+    }
+
+    /// A target whose addresses cannot be resolved keeps its known servers, and does not affect other targets.
+    #[tokio::test]
+    async fn one_target_fails() {
+        let failing = Arc::new(Mutex::new(vec!["b.test."]));
+        let service = DnsService::srv("tcp", "_test._tcp.test.").unwrap();
+        let service = service.name_server(name_server(Arc::clone(&failing)).await);
+        let resolver = service.resolver().unwrap();
+        let (a, b) = ("tcp://192.0.2.1:1".to_owned(), "tcp://192.0.2.2:2".to_owned());
+        let only_a = service.query(&resolver, &Answer::nothing()).await.unwrap();
+        assert_eq!(only_a.urls(), BTreeSet::from([a.clone()]));
+        assert!(only_a.valid_until <= Instant::now() + PAUSES.1, "the query is repeated before the records expire");
+        failing.lock().unwrap().clear();
+        let both = service.query(&resolver, &only_a).await.unwrap();
+        assert_eq!(both.urls(), BTreeSet::from([a.clone(), b.clone()]));
+        failing.lock().unwrap().push("b.test.");
+        let known = service.query(&resolver, &both).await.unwrap();
+        assert_eq!(known.urls(), BTreeSet::from([a, b]));
+        failing.lock().unwrap().push("a.test.");
+        assert!(service.query(&resolver, &known).await.is_err(), "no target could be resolved");
     }
 }

@@ -4,9 +4,12 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
+    time::Instant,
 };
+
+use tokio::runtime::Handle;
 
 use tower_service::Service;
 
@@ -16,6 +19,7 @@ use super::{
         channel::Channel,
         error::CallError,
         pool::ChannelPool,
+        silence::{Silence, WatchedCall},
     },
     request::{CallRequest, EncodedArguments},
     response::CallResponse,
@@ -99,7 +103,15 @@ impl Service<CallRequest> for ChannelPool {
 /// When the connection is lost, the endpoint connects again as soon as it is polled, with the pauses of the channel's
 /// [`Reconnect`](crate::client::Reconnect), and is not ready until it has succeeded. A balancer therefore uses the other endpoints
 /// meanwhile. An endpoint does not retry calls: leave that to [`RetryPolicy`](super::RetryPolicy), which may choose another
-/// endpoint. Readiness fails, so that a balancer removes the endpoint, if the channel was closed by [`Channel::close`], or if it
+/// endpoint. An endpoint therefore does not send calls again because of
+/// [`ChannelBuilder::deduplicated`](crate::client::ChannelBuilder::deduplicated) either. Another endpoint is another server, whose
+/// duplicate request cache does not know them, so they fail with their connection unless they are idempotent.
+///
+/// An endpoint that is connected but silent is not ready either, for a pause of the same kind. It is silent if a call reached its
+/// deadline, or was given up after the shortest pause, for example by a time-out for each attempt, and no other call got a reply since
+/// that call began. The pause ends with the next reply, or when one more call may try.
+///
+/// Readiness fails, so that a balancer removes the endpoint, if the channel was closed by [`Channel::close`], or if it
 /// lost its connection and never connects again ([`Reconnect::Never`](crate::client::Reconnect::Never)).
 ///
 /// ```no_run
@@ -128,7 +140,8 @@ impl Service<CallRequest> for ChannelPool {
 /// ```
 pub struct Endpoint {
     channel: Channel,
-    /// The wait for a connection. The mutex makes the endpoint `Sync`, and is never contended.
+    silence: Arc<Silence>,
+    /// The wait for a connection, or for the end of a silence. The mutex makes the endpoint `Sync`, and is never contended.
     connecting: Mutex<Option<Connecting>>,
 }
 
@@ -138,7 +151,8 @@ impl Endpoint {
     /// Creates an endpoint for the server of `channel`.
     #[must_use]
     pub fn new(channel: Channel) -> Self {
-        Self { channel, connecting: Mutex::default() }
+        let silence = Arc::new(Silence::new(channel.reconnect_policy()));
+        Self { channel, silence, connecting: Mutex::default() }
     }
 
     /// Returns the channel.
@@ -156,7 +170,7 @@ impl From<Channel> for Endpoint {
 
 impl Clone for Endpoint {
     fn clone(&self) -> Self {
-        Self::new(self.channel.clone())
+        Self { channel: self.channel.clone(), silence: Arc::clone(&self.silence), connecting: Mutex::default() }
     }
 }
 
@@ -174,11 +188,17 @@ impl Service<CallRequest> for Endpoint {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         let connecting = self.connecting.get_mut().unwrap_or_else(PoisonError::into_inner);
         if connecting.is_none() {
-            if self.channel.is_connected() {
+            let is_silent = self.silence.until(Instant::now()).is_some() && Handle::try_current().is_ok();
+            if self.channel.is_connected() && !is_silent {
                 return Poll::Ready(Ok(()));
             }
-            let channel = self.channel.clone();
-            *connecting = Some(Box::pin(async move { channel.connected().await }));
+            let (channel, silence) = (self.channel.clone(), Arc::clone(&self.silence));
+            *connecting = Some(Box::pin(async move {
+                if is_silent {
+                    silence.passed().await;
+                }
+                channel.connected().await
+            }));
         }
         let Some(future) = connecting else { return Poll::Ready(Ok(())) };
         let polled = future.as_mut().poll(cx);
@@ -188,8 +208,14 @@ impl Service<CallRequest> for Endpoint {
         polled.map_err(|failure| CallError::Transport { procedure: CONNECTING, failure })
     }
 
-    fn call(&mut self, mut request: CallRequest) -> Calling {
-        request.options.single_attempt();
-        Service::call(&mut self.channel, request)
+    fn call(&mut self, mut call: CallRequest) -> Calling {
+        call.options.single_attempt = true;
+        let (channel, silence) = (self.channel.clone(), Arc::clone(&self.silence));
+        Box::pin(request(call, |target, bounds, args, mut options| async move {
+            let watched = WatchedCall::new(silence);
+            let result = channel.traced(target, &bounds, &args, &mut options, &detach).await;
+            watched.end(&result);
+            result
+        }))
     }
 }

@@ -13,6 +13,7 @@ use tower::retry::{
 };
 
 use super::{super::error::CallError, BoxError, request::CallRequest, response::CallResponse};
+use crate::metrics;
 
 /// A policy for `tower::retry` that retries failed calls if that cannot execute a call twice by accident: the procedure is
 /// `@idempotent`, or no server can have executed an earlier attempt ([`CallRequest::is_retry_safe`]). Over a load balancer, this is
@@ -83,6 +84,7 @@ impl RetryPolicy {
             return None;
         }
         self.retries -= 1;
+        metrics::retried(request.name());
         Some(ready(()))
     }
 }

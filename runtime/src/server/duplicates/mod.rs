@@ -88,6 +88,8 @@ impl DuplicateRequests {
 
     /// Sets the maximum memory of recorded replies in bytes: results, eligible results included, and keys. Default 64 MiB. A
     /// longer reply is not recorded.
+    ///
+    /// An eligible result of more than 4 KiB that is a part of a longer buffer keeps the whole buffer, but counts with its own length.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = bytes;
         self

@@ -13,7 +13,7 @@ use crate::service::ProcedureId;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum LimitScope {
-    /// All calls.
+    /// All calls, except those of the program of `ServerBuilder::introspection`, so that a saturated server can be inspected.
     Server,
     /// The calls of all versions of a program.
     Program(u32),
@@ -141,4 +141,10 @@ pub struct LimitStats {
     pub timed_out: u64,
     /// Number of calls that were dropped because their client was gone.
     pub cancelled: u64,
+}
+
+impl LimitStats {
+    pub(super) fn new(scope: LimitScope) -> Self {
+        Self { scope, running: 0, waiting: 0, executed: 0, refused: 0, timed_out: 0, cancelled: 0 }
+    }
 }

@@ -60,8 +60,8 @@ enum Arrival {
 
 impl Limiter {
     pub(in crate::server) fn new(scope: LimitScope, limits: Limits) -> Self {
-        let stats = LimitStats { scope, running: 0, waiting: 0, executed: 0, refused: 0, timed_out: 0, cancelled: 0 };
-        let state = LimiterState { stats, callers: HashMap::new(), turns: VecDeque::new(), next_id: 0 };
+        let state =
+            LimiterState { stats: LimitStats::new(scope), callers: HashMap::new(), turns: VecDeque::new(), next_id: 0 };
         Self { limits, state: Mutex::new(state) }
     }
 
@@ -78,7 +78,7 @@ impl Limiter {
         self.limits.concurrency < usize::MAX || self.limits.per_caller < usize::MAX
     }
 
-    /// Counts a call that runs without waiting.
+    /// Counts a call whose handler runs. A call that was admitted may be given up before.
     pub(super) fn execute(&self) {
         self.state().stats.executed += 1;
     }
@@ -117,7 +117,6 @@ impl LimiterState {
         if self.stats.running < limits.concurrency && state.running < limits.per_caller {
             state.running += 1;
             self.stats.running += 1;
-            self.stats.executed += 1;
             return Arrival::Admitted;
         }
         if self.stats.waiting >= limits.queue && !self.make_room(caller) {
@@ -178,7 +177,6 @@ impl LimiterState {
             state.running += 1;
             self.stats.waiting -= 1;
             self.stats.running += 1;
-            self.stats.executed += 1;
             if !state.waiting.is_empty() {
                 self.turns.push_back(caller);
             }
@@ -370,6 +368,10 @@ mod tests {
         drop(first);
         let Poll::Ready(Some(_third)) = poll(&mut third) else { panic!("the third does not run") };
         assert_eq!(counts(&limiter), (1, 0, 0));
+        // Only a handler that runs counts as executed.
+        assert_eq!(limiter.stats().executed, 0);
+        limiter.execute();
+        assert_eq!(limiter.stats().executed, 1);
     }
 
     #[test]

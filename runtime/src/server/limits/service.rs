@@ -19,10 +19,12 @@ use crate::{
     session::{Context, EncodedReply, InboundCall, ReplyFuture, Service},
 };
 
-/// Wraps services in their limits. The error is a program without a service.
+/// Wraps services in their limits. Those of the whole server do not apply to the program `exempt`. The error is a program without a
+/// service.
 pub(in crate::server) fn wrap(
     services: Vec<Arc<dyn Service>>,
     limiters: &BTreeMap<LimitScope, Arc<Limiter>>,
+    exempt: Option<u32>,
 ) -> Result<Vec<Arc<dyn Service>>, u32> {
     for scope in limiters.keys() {
         let program = match *scope {
@@ -34,13 +36,18 @@ pub(in crate::server) fn wrap(
             return Err(program);
         }
     }
-    Ok(services.into_iter().map(|service| wrap_service(service, limiters)).collect())
+    Ok(services.into_iter().map(|service| wrap_service(service, limiters, exempt)).collect())
 }
 
 /// Wraps a service in its limits. Returns the service itself if there are none.
-fn wrap_service(service: Arc<dyn Service>, limiters: &BTreeMap<LimitScope, Arc<Limiter>>) -> Arc<dyn Service> {
+fn wrap_service(
+    service: Arc<dyn Service>,
+    limiters: &BTreeMap<LimitScope, Arc<Limiter>>,
+    exempt: Option<u32>,
+) -> Arc<dyn Service> {
     let (program, version) = (service.program(), service.version());
-    let of_service = limiters.get(&LimitScope::Program(program)).or_else(|| limiters.get(&LimitScope::Server)).cloned();
+    let of_server = limiters.get(&LimitScope::Server).filter(|_| exempt != Some(program));
+    let of_service = limiters.get(&LimitScope::Program(program)).or(of_server).cloned();
     let mut of_procedures = HashMap::new();
     for (scope, limiter) in limiters {
         if let LimitScope::Procedure(ProcedureId { program: p, version: v, procedure }) = *scope
@@ -93,7 +100,11 @@ impl Service for LimitedService {
 }
 
 /// Executes a call within its limits.
-async fn limited(service: Arc<dyn Service>, limiter: Arc<Limiter>, call: InboundCall) -> EncodedReply {
+async fn limited(
+    service: Arc<dyn Service>,
+    limiter: Arc<Limiter>,
+    #[cfg_attr(not(feature = "tower"), allow(unused_mut))] mut call: InboundCall,
+) -> EncodedReply {
     let refusal = call.refusal();
     let connection = limiter.limits.cancels.then(|| Arc::clone(&call.context().connection));
     let gone = async {
@@ -104,6 +115,8 @@ async fn limited(service: Arc<dyn Service>, limiter: Arc<Limiter>, call: Inbound
     };
     // A deadline that does not fit is never reached.
     let deadline = limiter.limits.deadline.and_then(|deadline| Instant::now().checked_add(deadline));
+    #[cfg(feature = "tower")]
+    call.set_deadline(deadline.map(Instant::into_std));
     let late = async {
         match deadline {
             Some(deadline) => sleep_until(deadline).await,
@@ -135,9 +148,9 @@ async fn limited(service: Arc<dyn Service>, limiter: Arc<Limiter>, call: Inbound
             }
         }
     } else {
-        limiter.execute();
         None
     };
+    limiter.execute();
     let result = until(ends, service.dispatch(call)).await;
     drop(permit);
     match result {

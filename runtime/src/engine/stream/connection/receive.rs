@@ -191,6 +191,8 @@ impl StreamConnection {
             format: MessageFormat::Record,
             reads,
             reply: ReplyPlan::default(),
+            #[cfg(feature = "tower")]
+            continues: false,
             charge,
         }));
     }

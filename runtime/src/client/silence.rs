@@ -1,0 +1,132 @@
+//! Connections that are open, but on which calls get no replies.
+
+use std::{
+    ops::Deref,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+#[cfg(feature = "tower")]
+use tokio::sync::Notify;
+
+use super::{error::CallError, reconnect::Reconnect};
+use crate::engine::CallFailure;
+
+/// The pauses of a connection on which calls get no replies.
+#[derive(Debug)]
+pub(super) struct Silence {
+    /// The shortest and the longest pause.
+    pauses: (Duration, Duration),
+    /// Number of calls that got a reply.
+    replies: AtomicU64,
+    /// The end of the latest pause, and its length. `None` after a reply.
+    pause: Mutex<Option<(Instant, Duration)>>,
+    /// Notified when a reply ends a pause.
+    #[cfg(feature = "tower")]
+    ended: Notify,
+}
+
+impl Silence {
+    /// Creates the state of a connection that is not silent. Its pauses are those between attempts to connect.
+    pub(super) fn new(reconnect: Reconnect) -> Self {
+        Self {
+            pauses: reconnect.pauses(),
+            replies: AtomicU64::new(0),
+            pause: Mutex::default(),
+            #[cfg(feature = "tower")]
+            ended: Notify::new(),
+        }
+    }
+
+    fn pause(&self) -> MutexGuard<'_, Option<(Instant, Duration)>> {
+        self.pause.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the end of the pause, if there is one at `now`.
+    pub(super) fn until(&self, now: Instant) -> Option<Instant> {
+        self.pause().and_then(|(end, _)| (now < end).then_some(end))
+    }
+
+    /// Waits for the end of the pause. Needs a tokio runtime.
+    #[cfg(feature = "tower")]
+    pub(super) async fn passed(&self) {
+        loop {
+            let mut ended = std::pin::pin!(self.ended.notified());
+            ended.as_mut().enable();
+            let Some(end) = self.until(Instant::now()) else { return };
+            tokio::select! {
+                () = ended => {}
+                () = tokio::time::sleep_until(end.into()) => {}
+            }
+        }
+    }
+
+    /// Begins a pause because of a call that began at `begun`, if no call got a reply since `replies` were counted.
+    fn no_reply(&self, begun: Instant, replies: u64) {
+        if self.replies.load(Ordering::Relaxed) != replies {
+            return;
+        }
+        let mut pause = self.pause();
+        // Several calls that were in flight when the silence began prolong it only once.
+        if pause.is_some_and(|(end, _)| begun < end) {
+            return;
+        }
+        let (shortest, longest) = self.pauses;
+        let len = pause.map_or(shortest, |(_, last)| last.saturating_mul(2)).min(longest);
+        *pause = Instant::now().checked_add(len).map(|end| (end, len));
+    }
+
+    /// Ends the pause after a reply.
+    fn reply(&self) {
+        *self.pause() = None;
+        #[cfg(feature = "tower")]
+        self.ended.notify_waiters();
+    }
+}
+
+/// A call in flight, which shows if its connection is silent.
+pub(super) struct WatchedCall<S: Deref<Target = Silence>> {
+    silence: S,
+    begun: Instant,
+    /// Number of replies when the call began.
+    replies: u64,
+    /// `true` if the call has ended. Otherwise its caller gave it up.
+    has_ended: bool,
+}
+
+impl<S: Deref<Target = Silence>> WatchedCall<S> {
+    pub(super) fn new(silence: S) -> Self {
+        let replies = silence.replies.load(Ordering::Relaxed);
+        Self { silence, begun: Instant::now(), replies, has_ended: false }
+    }
+
+    /// Ends the call with its result.
+    pub(super) fn end<R>(mut self, result: &Result<R, CallError>) {
+        self.has_ended = true;
+        let is_late = |failure: &CallFailure| matches!(failure, CallFailure::DeadlineExceeded { sent: true });
+        match result {
+            Err(CallError::Transport { failure, .. }) if is_late(failure) => {
+                self.silence.no_reply(self.begun, self.replies);
+            }
+            Err(CallError::Transport { .. } | CallError::Connect { .. }) => {}
+            _ => {
+                // Only the first reply after a silence needs the lock.
+                if self.silence.replies.fetch_add(1, Ordering::Relaxed) == self.replies {
+                    self.silence.reply();
+                }
+            }
+        }
+    }
+}
+
+impl<S: Deref<Target = Silence>> Drop for WatchedCall<S> {
+    fn drop(&mut self) {
+        // A time-out of middleware drops the call. A caller who gives up sooner says nothing about the connection.
+        if !self.has_ended && self.begun.elapsed() >= self.silence.pauses.0 {
+            self.silence.no_reply(self.begun, self.replies);
+        }
+    }
+}
