@@ -169,12 +169,12 @@ fn sent(span: &Span, call: &OutgoingCall) {
 /// Records the XID, format, size and chunks of an inbound call.
 pub(crate) fn arrived(span: &Span, call: &IncomingCall) {
     if !span.is_disabled() {
-        let chunks = call.reads.iter().map(|chunk| chunk.data.len());
+        let chunks = call.reads().iter().map(|chunk| chunk.data.len());
         span.record("rpcrdma.xid", call.xid)
             .record("rpcrdma.call.format", field::debug(call.format))
             .record("rpcrdma.call.size", sum(call.payload.as_slice().len(), chunks))
-            .record("rpcrdma.call.read_chunks", call.reads.len())
-            .record("rpcrdma.call.write_chunks", call.reply.write_chunks.iter().flatten().count());
+            .record("rpcrdma.call.read_chunks", call.reads().len())
+            .record("rpcrdma.call.write_chunks", call.write_chunks().iter().flatten().count());
     }
 }
 

@@ -305,12 +305,9 @@ pub(super) fn encode<A: XdrEncode>(
     // The buffer has about the size of the longest inline message, and grows on demand. The engine decides what is sent inline.
     let mut message = inline_message_buf(&engine.pool, engine.send_size as usize);
     let mut sink = ReducingSink::for_engine(&mut message, engine.min_reduce);
-    let mut header = callee.header(credential);
-    if let Some(trace) = trace {
-        header.verifier = trace.verifier();
-    }
-    header
-        .encode(&mut sink)
+    let verifier = trace.map_or_else(OpaqueAuth::none, |trace| trace.verifier());
+    // The engine assigns the XID.
+    CallHeader::encode_parts([0, callee.program, callee.version, callee.number], credential, &verifier, &mut sink)
         .and_then(|()| args.encode(&mut sink))
         .map_err(|source| CallError::Encode { procedure: callee.name, source })?;
     let (reduced, copied): (SmallVec<[ReducedItem; 1]>, u64) = sink.finish();

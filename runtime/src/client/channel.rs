@@ -2,11 +2,12 @@
 
 use std::{
     fmt,
-    future::Future,
+    future::{Future, poll_fn},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    task::Poll,
     time::{Duration, Instant},
 };
 
@@ -418,13 +419,18 @@ impl Channel {
                 None => return Ok(Attempt::Failed(CallFailure::DeadlineExceeded { sent: false }, None)),
             },
         };
-        let waiting = {
+        let mut permit = Some(permit);
+        // Starts the call with the waker of this task, so that its first poll need not lock the port again.
+        let started = poll_fn(|cx| {
+            let Some(permit) = permit.take() else { return Poll::Pending };
             let trace = config.trace.as_ref().and_then(|source| source.context(observed.span()));
-            let outgoing = call::encode(&link, config, callee, bounds, args, options, deadline, None, trace)?;
-            observed.sent(&outgoing, link.info.peer_addr);
-            link.call(permit, outgoing)
-        };
-        let reply = match waiting {
+            let outgoing = call::encode(&link, config, callee, bounds, args, options, deadline, None, trace);
+            Poll::Ready(outgoing.map(|outgoing| {
+                observed.sent(&outgoing, link.info.peer_addr);
+                link.start(permit, outgoing, cx)
+            }))
+        });
+        let reply = match started.await? {
             Ok(waiting) => waiting.await,
             Err(failure) => Err(failure),
         };
@@ -475,7 +481,9 @@ impl Channel {
 
     /// Returns the deadline of a call that begins now and has none of its own.
     pub(super) fn default_deadline(&self) -> Option<Instant> {
-        tokio::time::Instant::now().into_std().checked_add(self.0.config.call_timeout?)
+        // The clock is read only if there is a timeout.
+        let timeout = self.0.config.call_timeout?;
+        tokio::time::Instant::now().into_std().checked_add(timeout)
     }
 
     pub(super) fn reconnect_policy(&self) -> Reconnect {

@@ -1,15 +1,14 @@
 //! The connection of a channel.
 
 use std::{
-    future::Future,
+    future::{Future, poll_fn},
     sync::{Arc, atomic::AtomicBool},
+    task::{Context, Poll},
     time::Instant,
 };
 
-use tokio::sync::SemaphorePermit;
-
 use crate::{
-    driver::{DriverCommand, DriverPort, PendingCall},
+    driver::{DriverCommand, DriverPort, PendingCall, SlotPermit},
     engine::{CallFailure, CloseReason, IncomingReply, OutgoingCall},
     provider::DisconnectReason,
     session::ChannelInfo,
@@ -34,10 +33,14 @@ impl ChannelLink {
         Self { is_owned: true, port, info: ChannelInfo::unconnected(transport), negotiates: false.into() }
     }
 
-    /// Starts a call in the slot that `permit` reserves.
-    pub(super) fn call(&self, permit: SemaphorePermit<'_>, call: OutgoingCall) -> Result<PendingCall<'_>, CallFailure> {
-        let slot = self.port.start(permit, call)?;
-        Ok(PendingCall::new(&self.port, slot))
+    /// Starts a call in the slot that `permit` reserves. The future must be polled in the same poll of the caller's task.
+    pub(super) fn start(
+        &self,
+        permit: SlotPermit<'_>,
+        call: OutgoingCall,
+        cx: &Context<'_>,
+    ) -> Result<PendingCall<'_>, CallFailure> {
+        PendingCall::start(&self.port, permit, call, cx)
     }
 
     /// Waits for a free slot, sends a call, and waits for its reply.
@@ -53,7 +56,12 @@ impl ChannelLink {
                 None => return Err(CallFailure::DeadlineExceeded { sent: false }),
             },
         };
-        self.call(permit, call)?.await
+        let mut parts = Some((permit, call));
+        let started = poll_fn(|cx| match parts.take() {
+            Some((permit, call)) => Poll::Ready(self.start(permit, call, cx)),
+            None => Poll::Pending,
+        });
+        started.await?.await
     }
 }
 

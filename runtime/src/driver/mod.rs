@@ -27,7 +27,7 @@ pub(crate) use self::{
     inbound_calls::{InboundCalls, NoInboundCalls},
     io::{EngineIo, RdmaIo},
     pending::PendingCall,
-    port::DriverPort,
+    port::{DriverPort, SlotPermit},
     task::spawn,
     tcp::TcpIo,
 };

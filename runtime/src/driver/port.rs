@@ -19,8 +19,8 @@ enum SlotState {
     Free {
         next: Option<u32>,
     },
-    /// The call is in flight. The waker of the caller is set once it has polled.
-    Waiting(Option<Waker>),
+    /// The call is in flight. The waker is that of the caller.
+    Waiting(Waker),
     Done(CallResult),
     /// The caller was dropped, and the call has not ended yet.
     Abandoned,
@@ -41,20 +41,108 @@ impl PortInner {
         }
     }
 
-    /// Returns a slot for a new call.
-    fn use_slot(&mut self) -> ResultSlot {
+    /// Returns a slot for a new call of this caller.
+    fn use_slot(&mut self, caller: Waker) -> ResultSlot {
         if let Some(index) = self.free
             && let Some(state) = self.slots.get_mut(index as usize)
         {
             if let SlotState::Free { next } = *state {
                 self.free = next;
             }
-            *state = SlotState::Waiting(None);
+            *state = SlotState::Waiting(caller);
             return ResultSlot(index);
         }
         let index = self.slots.len() as u32;
-        self.slots.push(SlotState::Waiting(None));
+        self.slots.push(SlotState::Waiting(caller));
         ResultSlot(index)
+    }
+}
+
+/// The count of free slots, and the queue of callers that wait for one.
+///
+/// While nobody waits, free slots are counted in `free`. A caller that waits moves them to `queue`, and slots that become free
+/// meanwhile go there too, so that callers get them in order.
+#[derive(Debug)]
+struct FreeSlots {
+    free: AtomicUsize,
+    /// Number of callers in [`reserve`](Self::reserve).
+    waiting: AtomicUsize,
+    /// One permit per free slot that is not counted in `free`. Closed with the connection.
+    queue: Semaphore,
+}
+
+impl FreeSlots {
+    fn new(count: usize) -> Self {
+        Self { free: AtomicUsize::new(count), waiting: AtomicUsize::new(0), queue: Semaphore::new(0) }
+    }
+
+    /// Takes a free slot, unless there is none or another caller waits for it.
+    fn try_take(&self) -> bool {
+        let mut free = self.free.load(Ordering::Relaxed);
+        while free > 0 && self.waiting.load(Ordering::Relaxed) == 0 {
+            match self.free.compare_exchange_weak(free, free - 1, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(changed) => free = changed,
+            }
+        }
+        self.try_take_queued()
+    }
+
+    /// Takes a slot from the queue if nobody waits there.
+    // A caller that gave up waiting may have left one.
+    #[cold]
+    fn try_take_queued(&self) -> bool {
+        self.queue.try_acquire().map(SemaphorePermit::forget).is_ok()
+    }
+
+    /// Waits for a free slot and takes it. Returns `false` if the connection is closed.
+    async fn take(&self) -> bool {
+        // Counted before `free` is read, as `put` counts the slot before it reads `waiting`. One of them sees the other.
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let _waiting = Waiting(&self.waiting);
+        self.queue_free();
+        self.queue.acquire().await.map(SemaphorePermit::forget).is_ok()
+    }
+
+    /// Moves the free slots to the queue.
+    fn queue_free(&self) {
+        let free = self.free.swap(0, Ordering::SeqCst);
+        if free > 0 {
+            self.queue.add_permits(free);
+        }
+    }
+
+    /// Adds `count` free slots.
+    fn put(&self, count: usize) {
+        self.free.fetch_add(count, Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.queue_free();
+        }
+    }
+}
+
+/// A caller in the count of those that wait for a slot.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A reserved slot. Dropping it releases the slot.
+pub(crate) struct SlotPermit<'a>(&'a FreeSlots);
+
+impl SlotPermit<'_> {
+    /// Keeps the slot reserved. Whoever frees the slot adds it to the free ones again.
+    fn forget(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for SlotPermit<'_> {
+    fn drop(&mut self) {
+        self.0.put(1);
     }
 }
 
@@ -69,8 +157,7 @@ pub(crate) struct DriverPort {
     closed: AtomicBool,
     /// Notified when the connection is closed.
     over: Notify,
-    /// One permit per free slot. Closed with the connection.
-    permits: Semaphore,
+    free_slots: FreeSlots,
     /// The waker of the driver's task. Set at its first poll, and never changed.
     task: OnceLock<Waker>,
     /// A copy of the engine's counters, so that reading them does not wait for the driver.
@@ -92,7 +179,7 @@ impl DriverPort {
             has_commands: AtomicBool::new(true),
             closed: AtomicBool::new(false),
             over: Notify::new(),
-            permits: Semaphore::new(max_calls),
+            free_slots: FreeSlots::new(max_calls),
             task: OnceLock::new(),
             counters: Mutex::default(),
             limits: Mutex::default(),
@@ -182,14 +269,14 @@ impl DriverPort {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves a slot for [`start`](Self::start), if one is free. Dropping the permit releases the slot.
-    pub(crate) fn try_reserve(&self) -> Option<SemaphorePermit<'_>> {
-        self.permits.try_acquire().ok()
+    /// Reserves a slot for [`start`](Self::start), if one is free and the connection is open.
+    pub(crate) fn try_reserve(&self) -> Option<SlotPermit<'_>> {
+        (!self.is_closed() && self.free_slots.try_take()).then(|| SlotPermit(&self.free_slots))
     }
 
     /// Waits for a free slot and reserves it. Waiters are served in order. Fails if the connection is closed.
-    pub(crate) async fn reserve(&self) -> Result<SemaphorePermit<'_>, CallFailure> {
-        self.permits.acquire().await.map_err(|_| self.failure())
+    pub(crate) async fn reserve(&self) -> Result<SlotPermit<'_>, CallFailure> {
+        if self.free_slots.take().await { Ok(SlotPermit(&self.free_slots)) } else { Err(self.failure()) }
     }
 
     /// Returns the error of a call that is started on a closed connection.
@@ -198,15 +285,21 @@ impl DriverPort {
         CallFailure::Closed { reason, sent: false }
     }
 
-    /// Starts a call in the slot that `permit` reserves.
-    pub(crate) fn start(&self, permit: SemaphorePermit<'_>, call: OutgoingCall) -> Result<ResultSlot, CallFailure> {
+    /// Starts a call in the slot that `permit` reserves. `caller` is woken when the call has ended, unless
+    /// [`poll_result`](Self::poll_result) sets another waker.
+    pub(crate) fn start(
+        &self,
+        permit: SlotPermit<'_>,
+        call: OutgoingCall,
+        caller: &Waker,
+    ) -> Result<ResultSlot, CallFailure> {
         let mut inner = self.lock();
         if inner.closed.is_some() {
             drop(inner);
             return Err(self.failure());
         }
         permit.forget();
-        let slot = inner.use_slot();
+        let slot = inner.use_slot(caller.clone());
         inner.commands.push_start(slot, call);
         self.notify(inner);
         Ok(slot)
@@ -234,7 +327,11 @@ impl DriverPort {
 
     /// Wakes the driver for a command that was queued, unless it was woken for an earlier one and has not taken that yet.
     fn notify(&self, inner: MutexGuard<'_, PortInner>) {
-        let is_first = !self.has_commands.swap(true, Ordering::Release);
+        // Changed only under the lock, so a load and a store suffice.
+        let is_first = !self.has_commands.load(Ordering::Relaxed);
+        if is_first {
+            self.has_commands.store(true, Ordering::Release);
+        }
         drop(inner);
         if is_first {
             self.wake();
@@ -268,9 +365,10 @@ impl DriverPort {
         for (slot, result) in results.drain(..) {
             let Some(state) = inner.slots.get_mut(slot.0 as usize) else { continue };
             match state {
-                SlotState::Waiting(waker) => {
-                    wakers.extend(waker.take());
-                    *state = SlotState::Done(result);
+                SlotState::Waiting(_) => {
+                    if let SlotState::Waiting(caller) = std::mem::replace(state, SlotState::Done(result)) {
+                        wakers.push(caller);
+                    }
                 }
                 SlotState::Abandoned => {
                     inner.free_slot(slot.0);
@@ -282,7 +380,7 @@ impl DriverPort {
         }
         drop(inner);
         if !unwanted.is_empty() {
-            self.permits.add_permits(unwanted.len());
+            self.free_slots.put(unwanted.len());
         }
     }
 
@@ -291,12 +389,8 @@ impl DriverPort {
         let mut inner = self.lock();
         let Some(state) = inner.slots.get_mut(slot.0 as usize) else { return Poll::Pending };
         match state {
-            SlotState::Waiting(Some(waker)) => {
-                waker.clone_from(cx.waker());
-                Poll::Pending
-            }
-            SlotState::Waiting(waker @ None) => {
-                *waker = Some(cx.waker().clone());
+            SlotState::Waiting(caller) => {
+                caller.clone_from(cx.waker());
                 Poll::Pending
             }
             SlotState::Done(_) => {
@@ -304,7 +398,7 @@ impl DriverPort {
                 let Some(state) = slots.get_mut(slot.0 as usize) else { return Poll::Pending };
                 let done = std::mem::replace(state, SlotState::Free { next: free.replace(slot.0) });
                 drop(inner);
-                self.permits.add_permits(1);
+                self.free_slots.put(1);
                 match done {
                     SlotState::Done(result) => Poll::Ready(result),
                     _ => Poll::Pending,
@@ -322,7 +416,7 @@ impl DriverPort {
             done @ SlotState::Done(_) => {
                 inner.free_slot(slot.0);
                 drop(inner);
-                self.permits.add_permits(1);
+                self.free_slots.put(1);
                 // Dropped outside of the lock, because it may free much memory.
                 drop(done);
             }
@@ -353,13 +447,15 @@ impl DriverPort {
             }
         }
         for (state, unsent) in inner.slots.iter_mut().zip(unsent) {
-            if let SlotState::Waiting(waker) = state {
-                wakers.extend(waker.take());
-                *state = SlotState::Done(Err(CallFailure::Closed { reason: reason.clone(), sent: !unsent }));
+            if matches!(state, SlotState::Waiting(_)) {
+                let failure = CallFailure::Closed { reason: reason.clone(), sent: !unsent };
+                if let SlotState::Waiting(caller) = std::mem::replace(state, SlotState::Done(Err(failure))) {
+                    wakers.push(caller);
+                }
             }
         }
         drop(inner);
-        self.permits.close();
+        self.free_slots.queue.close();
         drop(commands);
         wakers.into_iter().for_each(Waker::wake);
         self.over.notify_waiters();

@@ -13,7 +13,7 @@
 //! | [`v1`] | version 1: header, credits, errors; deviations from the RFC |
 //! | [`v2`] | version 2: header, credits, property exchange, errors |
 //! | [`stream`] | RPC over a byte stream: record marking (RFC 5531 §11) |
-//! | `types`, `properties`, `refusal`, `extension`, `host_auth`, `private_data`, `stream_error` | public types |
+//! | `types`, `incoming`, `properties`, `refusal`, `extension`, `host_auth`, `private_data`, `stream_error` | public types |
 //! | `core`, `shared` | connection state that all versions share |
 //! | `call`, `calls` | local calls, from start to completion |
 //! | `plan`, `offer` | choice between inline and chunks for a call; chunks for its reply |
@@ -49,6 +49,7 @@ mod exposure;
 mod extension;
 mod fetch;
 mod host_auth;
+mod incoming;
 mod lists;
 mod message;
 mod negotiation;
@@ -81,6 +82,7 @@ pub(crate) use deadlines::earliest;
 pub use engine::{Engine, PeerLimits};
 pub use extension::{Extension, ExtensionFactory, ExtensionMessage, ExtensionOutcome, ExtensionProperty, RpcMessage};
 pub use host_auth::{HostAuth, HostAuthError, HostAuthStep, HostAuthenticator};
+pub use incoming::{IncomingCall, ReplyPlan};
 pub(crate) use message::inline_message_buf;
 pub use message::message_buf;
 pub use private_data::{ConnectionSetup, PrivateData};

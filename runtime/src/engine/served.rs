@@ -1,12 +1,13 @@
 //! Calls of the peer from their arrival to their replies, as far as both versions treat them alike.
 
-use std::{collections::VecDeque, time::Instant};
+use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use smallvec::SmallVec;
 
 use super::{
-    EngineEvent, IncomingCall, MessageFormat, MessagePayload, OutgoingReply, ReplyPlan, ReplyToken, TransportError,
+    EngineEvent, IncomingCall, MessageFormat, MessagePayload, OutgoingReply, ReplyToken, TransportError,
     fetch::{FetchOutcome, HasReadChunks, ReadChunkFetcher, ReadChunkFetches},
+    incoming::{CallChunks, SpareChunks},
     lists::{ChunkLists, SinkChunk, capacity},
     message::{CALL, message_type},
     shared::EngineShared,
@@ -14,7 +15,7 @@ use super::{
     xid_table::XidTable,
 };
 use crate::{
-    memory::{BudgetCharge, MessageBuf},
+    memory::MessageBuf,
     provider::{MemoryHandle, QueuePair, RegisterableMemory},
     xdr::ReadChunk,
 };
@@ -85,16 +86,12 @@ impl HasReadChunks for ServedCall {
 }
 
 impl ServedCall {
-    /// Returns what the requester provided for its reply.
-    fn plan(&self) -> ReplyPlan {
+    /// Returns the capacities of the Write chunks and of the Reply chunk.
+    fn capacities(&self) -> (SmallVec<[Option<u64>; 1]>, Option<u64>) {
         // RFC 8166 §4.3.2.3: an empty Write chunk forces its item inline.
         let room = |chunk: &SinkChunk| (!chunk.is_empty()).then(|| capacity(chunk));
         let lists = self.lists();
-        ReplyPlan {
-            write_chunks: lists.writes.iter().map(room).collect(),
-            reply_chunk: lists.reply.as_ref().map(capacity),
-            max_inline: self.max_inline,
-        }
+        (lists.writes.iter().map(room).collect(), lists.reply.as_ref().map(capacity))
     }
 
     /// Returns the Write list and the Reply chunk.
@@ -139,6 +136,8 @@ pub(super) struct ServedCalls {
     /// Chunks of finished calls. Kept to reuse their memory.
     #[allow(clippy::vec_box, reason = "the boxes move between this list and the calls")]
     spare: Vec<Box<ServedChunks>>,
+    /// Memory for the chunks of calls that are passed to the upper layer.
+    spare_chunks: Arc<SpareChunks>,
     /// XIDs of unanswered calls. The peer chooses them; the number of Receives bounds their count.
     xids: XidTable,
     puller: ReadChunkFetcher,
@@ -219,11 +218,10 @@ impl ServedCalls {
             xid,
             payload: MessagePayload::Inline(message),
             format: MessageFormat::Short,
-            reads: SmallVec::new(),
-            reply: ReplyPlan { max_inline, ..ReplyPlan::default() },
+            max_inline,
+            chunks: CallChunks::default(),
             #[cfg(feature = "tower")]
             continues: shared.rules.continues(),
-            charge: BudgetCharge::default(),
         }));
         true
     }
@@ -277,17 +275,18 @@ impl ServedCalls {
         let charge = chunks.pulls.take_charge();
         call.stage = ServedStage::Served;
         call.announced = true;
-        let (xid, format, reply) = (call.xid, call.format, call.plan());
+        let (xid, format, max_inline) = (call.xid, call.format, call.max_inline);
+        let (write_chunks, reply_chunk) = call.capacities();
+        let chunks = CallChunks::new(reads, write_chunks, reply_chunk, charge, &self.spare_chunks);
         shared.events.push_back(EngineEvent::CallArrived(IncomingCall {
             token,
             xid,
             payload,
             format,
-            reads,
-            reply,
+            max_inline,
+            chunks,
             #[cfg(feature = "tower")]
             continues: shared.rules.continues(),
-            charge,
         }));
         Ok(())
     }

@@ -13,15 +13,16 @@ use smallvec::SmallVec;
 use super::{
     extension::ExtensionFactory,
     host_auth::{HostAuth, HostAuthError},
+    incoming::IncomingCall,
     properties::ReverseDirection,
     refusal::TransportError,
     stream_error::StreamError,
 };
 use crate::{
-    memory::{BudgetCharge, BufferPool, MemoryBudget, MessageBuf, PayloadBuf},
+    memory::{BufferPool, MemoryBudget, MessageBuf, PayloadBuf},
     provider::{DisconnectReason, IoError},
     rpc::{Seal, SecurityError},
-    xdr::{ReadChunk, ReducedItem, WriteChunk},
+    xdr::{ReducedItem, WriteChunk},
 };
 
 /// Role of the local peer. The client connects, and is the requester of the forward direction.
@@ -235,40 +236,6 @@ pub struct IncomingReply {
     pub reason: FormatReason,
     /// Format of the call when it was last sent, and the reason for it.
     pub call: FormatChoice,
-}
-
-/// A received call, with the contents of its Read chunks.
-#[derive(Debug)]
-pub struct IncomingCall {
-    /// Token that identifies the call in a reply.
-    pub token: ReplyToken,
-    /// XID of the call.
-    pub xid: u32,
-    /// RPC message: its payload stream.
-    pub payload: MessagePayload,
-    /// Format of the call.
-    pub format: MessageFormat,
-    /// Read chunks except the Position-Zero chunk, in ascending order of position.
-    pub reads: SmallVec<[ReadChunk; 1]>,
-    /// Resources that the requester provided for the reply.
-    pub reply: ReplyPlan,
-    /// `true` if the reply may be continued over several Sends. Version 2 only.
-    #[cfg(feature = "tower")]
-    pub(crate) continues: bool,
-    /// Share of the server's memory budget that the call holds until it is dropped.
-    #[allow(dead_code, reason = "released when the call is dropped")]
-    pub(crate) charge: BudgetCharge,
-}
-
-/// Resources that a requester provided for its reply.
-#[derive(Debug, Clone, Default)]
-pub struct ReplyPlan {
-    /// Capacity of each Write chunk in bytes, in order; `None` for an empty Write chunk.
-    pub write_chunks: SmallVec<[Option<u64>; 1]>,
-    /// Capacity of the Reply chunk in bytes, if there is one.
-    pub reply_chunk: Option<u64>,
-    /// Maximum length in bytes of a payload stream that fits inline after the transport header.
-    pub max_inline: u64,
 }
 
 /// A reply to send.

@@ -130,7 +130,7 @@ impl<N: Network> World<N> {
     /// Replies to the call that arrived first, with an item for each of its Write chunks.
     pub(super) fn reply(&mut self, len: usize, item: usize) {
         let Some(call) = self.arrived.pop_front() else { return };
-        let reduced = call.reply.write_chunks.iter().enumerate().filter_map(|(chunk, capacity)| {
+        let reduced = call.write_chunks().iter().enumerate().filter_map(|(chunk, capacity)| {
             // The item usually fits, but sometimes it is longer.
             let len = if item == 255 { 1 << 16 } else { usize::try_from((*capacity)?).ok()?.min(item * 4) };
             Some(ReducedItem { position: 8, chunk, data: Bytes::from(vec![7; len]) })

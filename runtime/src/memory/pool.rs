@@ -73,6 +73,17 @@ impl PayloadBuf {
         }
     }
 
+    /// Returns the buffer with `len` bytes if it is one that `pool` would return for that length.
+    pub(crate) fn reuse_for(mut self, len: usize, pool: &BufferPool) -> Option<Self> {
+        let PayloadStorage::Heap(heap) = &self.storage else { return None };
+        let is_of_pool = self.pool.as_ref().is_some_and(|own| Arc::ptr_eq(&own.0, &pool.0));
+        if !is_of_pool || heap.len() != class_of(len) {
+            return None;
+        }
+        self.len = len;
+        Some(self)
+    }
+
     /// Grows the buffer to `len` bytes and keeps its contents. Moves to other memory from the same pool if necessary. Has no
     /// effect if the buffer is already longer. The contents of the new part are unspecified.
     pub fn grow(&mut self, len: usize) {
@@ -170,7 +181,8 @@ impl fmt::Debug for PayloadBuf {
 ///
 /// Each connection that uses the pool keeps free buffers of up to 16 KiB for itself, so that connections on different cores do not
 /// wait for each other. A connection keeps up to 512 KiB, and all connections together up to a quarter of the memory that the pool
-/// keeps. The buffers return to the pool when the connection is closed.
+/// keeps. The buffers return to the pool when the connection is closed. In addition, a connection of the iWARP provider keeps up to 256
+/// KiB of the buffers of its Sends for its next Receives, which count as in use.
 ///
 /// Reused memory keeps its previous contents. The library sends only bytes that were written for the message.
 ///
@@ -255,7 +267,7 @@ impl BufferPool {
     /// Returns a buffer of `len` bytes. Its contents are unspecified: zeros, or data of an earlier use in this process.
     #[must_use]
     pub fn alloc(&self, len: usize) -> PayloadBuf {
-        let class = len.max(SharedBuffers::SMALLEST).checked_next_power_of_two().unwrap_or(len);
+        let class = class_of(len);
         let PoolInner { shared, magazine } = &*self.0;
         let buffers = &shared.buffers;
         let reused = match magazine {
@@ -306,6 +318,12 @@ impl BufferPool {
     pub(crate) fn freed(&self) -> u64 {
         self.homes().freed()
     }
+}
+
+/// Returns the size of the buffer for `len` bytes.
+#[inline]
+fn class_of(len: usize) -> usize {
+    len.max(SharedBuffers::SMALLEST).checked_next_power_of_two().unwrap_or(len)
 }
 
 impl fmt::Debug for BufferPool {

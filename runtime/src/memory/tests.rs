@@ -323,6 +323,20 @@ fn a_warm_pool_allocates_nothing() {
     assert_eq!(taken.count_total, 0);
 }
 
+/// A buffer replaces another one of its pool for lengths of the same size class only.
+#[test]
+fn buffers_are_reused_within_their_pool_and_size() {
+    let (pool, other) = (BufferPool::default(), BufferPool::default());
+    let mut buffer = pool.alloc(3000);
+    buffer.truncate(10);
+    let buffer = buffer.reuse_for(4096, &pool).unwrap();
+    assert_eq!((buffer.len(), pool.stats().outstanding), (4096, 1));
+    assert!(buffer.reuse_for(4096, &other).is_none());
+    assert!(pool.alloc(4096).reuse_for(4097, &pool).is_none() && pool.alloc(4096).reuse_for(2048, &pool).is_none());
+    assert!(PayloadBuf::from(vec![0; 4096]).reuse_for(4096, &pool).is_none());
+    assert_eq!(pool.stats().outstanding, 0);
+}
+
 proptest! {
     /// A message consists of the prepended and appended bytes, whatever its initial memory.
     #[test]

@@ -292,7 +292,7 @@ impl ServerCall {
     #[inline]
     pub(crate) fn arrived(&self, call: &IncomingCall) {
         if let Some((metrics, _)) = &self.0 {
-            let chunks = call.reads.iter().map(|chunk| chunk.data.len());
+            let chunks = call.reads().iter().map(|chunk| chunk.data.len());
             metrics.request.record(sum(call.payload.byte_len(), chunks));
         }
     }

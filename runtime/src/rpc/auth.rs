@@ -1,8 +1,10 @@
 //! Credentials: AUTH_NONE and AUTH_SYS (RFC 5531 §10.1, appendix A).
 
+use bytes::Bytes;
+
 use super::{
     AuthFailure,
-    wire::{AuthFlavor, AuthStat, AuthsysParms, OpaqueAuth},
+    wire::{AuthFlavor, AuthStat, AuthsysParms, MAX_GIDS, MAX_MACHINE_NAME, OpaqueAuth},
 };
 use crate::xdr::{Decoder, EncodeError, XdrString, encode_to_bytes};
 
@@ -23,6 +25,28 @@ impl OpaqueAuth {
 
 fn flavor(flavor: AuthFlavor) -> u32 {
     i32::from(flavor).unsigned_abs()
+}
+
+/// Decodes the body of an AUTH_SYS credential. The machine name is a view of `body`, so that only the groups need memory.
+fn sys_parms(body: &Bytes) -> Option<AuthsysParms> {
+    let mut decoder = Decoder::new(body);
+    let (stamp, len) = (decoder.take_u32().ok()?, decoder.take_u32().ok()?);
+    let name = decoder.consumed()..decoder.consumed() + usize::try_from(len).ok()?;
+    // RFC 5531 appendix A: at most 255 bytes, and at most 16 groups.
+    if len > MAX_MACHINE_NAME {
+        return None;
+    }
+    decoder.take_opaque_ref(len).ok()?;
+    let (uid, gid, count) = (decoder.take_u32().ok()?, decoder.take_u32().ok()?, decoder.take_u32().ok()?);
+    if count > MAX_GIDS {
+        return None;
+    }
+    let mut gids = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        gids.push(decoder.take_u32().ok()?);
+    }
+    decoder.finish().ok()?;
+    Some(AuthsysParms { stamp, machinename: XdrString(body.slice(name)), uid, gid, gids })
 }
 
 /// A decoded credential.
@@ -73,8 +97,6 @@ impl Credential {
         if !opaque.is(AuthFlavor::AuthSys) {
             return Ok(Self::Other(opaque.clone()));
         }
-        let mut decoder = Decoder::new(&opaque.body);
-        let parms = decoder.read().and_then(|parms| decoder.finish().map(|()| parms));
-        parms.map(Self::Sys).map_err(|_| AuthStat::AuthBadcred.into())
+        sys_parms(&opaque.body).map(Self::Sys).ok_or_else(|| AuthStat::AuthBadcred.into())
     }
 }

@@ -3,7 +3,7 @@
 use super::{
     AuthFailure, ReplyHeader, RpcError,
     wire::{AuthStat, CallBody, MsgType, OpaqueAuth, RPC_VERS, RpcMsg, RpcMsgBody},
-    words::{end_of_auth, is_regular, peek_words, put_auth, put_words, take_auth},
+    words::{end_of_auth, is_regular, peek_words, put_auth, put_words, take_auth, take_known_auth},
 };
 use crate::xdr::{DecodeError, DecodeErrorKind, Decoder, EncodeError, PathSegment, Sink, XdrEncode};
 
@@ -43,16 +43,28 @@ impl CallHeader {
     /// # Errors
     /// Returns an error if the credential or verifier is longer than 400 bytes (RFC 5531 §8.2).
     pub fn encode<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError> {
-        if !is_regular(&self.credential) || !is_regular(&self.verifier) {
-            return self.to_wire().encode(sink);
-        }
         let Self { xid, program, version, procedure, credential, verifier } = self;
+        Self::encode_parts([*xid, *program, *version, *procedure], credential, verifier, sink)
+    }
+
+    /// Appends the encoding of a header as [`encode`](Self::encode) does. `numbers` are its XID, program, version and procedure.
+    pub(crate) fn encode_parts<S: Sink + ?Sized>(
+        numbers: [u32; 4],
+        credential: &OpaqueAuth,
+        verifier: &OpaqueAuth,
+        sink: &mut S,
+    ) -> Result<(), EncodeError> {
+        let [xid, program, version, procedure] = numbers;
+        if !is_regular(credential) || !is_regular(verifier) {
+            let (credential, verifier) = (credential.clone(), verifier.clone());
+            return Self { xid, program, version, procedure, credential, verifier }.to_wire().encode(sink);
+        }
         if credential.body.is_empty() && verifier.body.is_empty() {
             let (credential, verifier) = (credential.flavor, verifier.flavor);
-            put_words([*xid, CALL, RPC_VERS, *program, *version, *procedure, credential, 0, verifier, 0], sink);
+            put_words([xid, CALL, RPC_VERS, program, version, procedure, credential, 0, verifier, 0], sink);
             return Ok(());
         }
-        put_words([*xid, CALL, RPC_VERS, *program, *version, *procedure], sink);
+        put_words([xid, CALL, RPC_VERS, program, version, procedure], sink);
         put_auth(credential, sink);
         put_auth(verifier, sink);
         Ok(())
@@ -70,6 +82,13 @@ impl CallHeader {
         RpcMsg { xid: self.xid, body: RpcMsgBody::Call(body) }
     }
 
+    /// Returns `true` if the credential of an encoded call has no body.
+    #[inline]
+    pub(crate) fn has_no_credential(message: &[u8]) -> bool {
+        // RFC 5531 §9: six words and the flavor precede the length.
+        peek_words(message).is_some_and(|words: [u32; 8]| words[7] == 0)
+    }
+
     /// Returns two lengths of an encoded call, in bytes: from the XID to the end of the credential, and of the verifier that
     /// follows. Returns `None` if the message is truncated, or if one of the two is longer than 400 bytes (RFC 5531 §8.2).
     #[inline]
@@ -79,9 +98,10 @@ impl CallHeader {
         Some((verifier_at, end_of_auth(message, verifier_at)? - verifier_at))
     }
 
-    /// Decodes a header that is complete and within its bounds. Returns `None` and reads nothing for any other header.
+    /// Decodes a header that is complete and within its bounds. Returns `None` and reads nothing for any other header. A
+    /// credential that equals `known` shares its memory.
     #[inline]
-    fn decode_regular(decoder: &mut Decoder<'_>) -> Result<Option<Self>, CallHeaderError> {
+    fn decode_regular(decoder: &mut Decoder<'_>, known: Option<&OpaqueAuth>) -> Result<Option<Self>, CallHeaderError> {
         let message = decoder.rest();
         let Some([xid, CALL, RPC_VERS, program, version, procedure]) = peek_words(message) else { return Ok(None) };
         if Self::split_verifier(message).is_none() {
@@ -90,7 +110,11 @@ impl CallHeader {
         // Only the limit on the memory of a decoded value is not checked yet.
         let malformed = |error| CallHeaderError::Malformed { xid, error };
         decoder.take(24).map_err(malformed)?;
-        let credential = take_auth(decoder).map_err(malformed)?;
+        let credential = match known {
+            None => take_auth(decoder),
+            Some(known) => take_known_auth(decoder, known),
+        };
+        let credential = credential.map_err(malformed)?;
         let verifier = take_auth(decoder).map_err(malformed)?;
         Ok(Some(Self { xid, program, version, procedure, credential, verifier }))
     }
@@ -100,7 +124,16 @@ impl CallHeader {
     /// # Errors
     /// Returns an error whose [`reply`](CallHeaderError::reply) is the response to the caller, if there is one.
     pub fn decode(decoder: &mut Decoder<'_>) -> Result<Self, CallHeaderError> {
-        if let Some(header) = Self::decode_regular(decoder)? {
+        Self::decode_knowing(decoder, None)
+    }
+
+    /// Decodes a header as [`decode`](Self::decode) does. A credential that equals `known` shares its memory.
+    #[inline]
+    pub(crate) fn decode_knowing(
+        decoder: &mut Decoder<'_>,
+        known: Option<&OpaqueAuth>,
+    ) -> Result<Self, CallHeaderError> {
+        if let Some(header) = Self::decode_regular(decoder, known)? {
             return Ok(header);
         }
         let mut ahead = Decoder::new(decoder.rest());

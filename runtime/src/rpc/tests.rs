@@ -341,6 +341,47 @@ fn any_outcome() -> impl Strategy<Value = Result<(), RpcError>> {
     ]
 }
 
+/// A credential that equals the known one shares its memory. Any other is decoded as usual.
+#[test]
+fn known_credentials_share_their_memory() {
+    let sys = |uid| Credential::sys("client", uid, 1, [2]).to_opaque().unwrap();
+    let known = sys(1);
+    let other_flavor = OpaqueAuth { flavor: 77, ..known.clone() };
+    let shorter = OpaqueAuth { body: known.body.slice(..known.body.len() - 4), ..known.clone() };
+    for (credential, is_shared) in [(sys(1), true), (sys(2), false), (other_flavor, false), (shorter, false)] {
+        let call = CallHeader { credential, ..CallHeader::new(7, 1, 2, 3) };
+        let message = encode_call(&call);
+        let mut decoder = Decoder::new(&message);
+        let decoded = CallHeader::decode_knowing(&mut decoder, Some(&known)).unwrap();
+        assert_eq!((&decoded, decoder.remaining()), (&call, 0));
+        assert_eq!(decoded.credential.body.as_ptr() == known.body.as_ptr(), is_shared);
+    }
+}
+
+proptest! {
+    /// The decoder of AUTH_SYS credentials accepts the same bodies as the generated one, with the same values.
+    #[test]
+    fn sys_credentials_as_generated(
+        name in 0..260u32, gids in 0..20u32, cut in 0..8usize, more in 0..2usize, byte in any::<(prop::sample::Index, u8)>(),
+    ) {
+        let mut words = vec![5u32, name];
+        words.extend(vec![0x61616161; name.div_ceil(4) as usize]);
+        words.extend([6, 7, gids]);
+        words.extend(0..gids);
+        let mut body = encode_words(&words);
+        let len = body.len();
+        body.truncate(len - cut.saturating_sub(4).min(len));
+        body.extend(vec![0; more]);
+        body[byte.0.index(len.min(8))] ^= byte.1;
+        let generated = {
+            let mut decoder = Decoder::new(&body);
+            decoder.read::<AuthsysParms>().and_then(|parms| decoder.finish().map(|()| parms))
+        };
+        let opaque = OpaqueAuth { flavor: 1, body: Bytes::from(body) };
+        prop_assert_eq!(Credential::from_opaque(&opaque).ok(), generated.ok().map(Credential::Sys));
+    }
+}
+
 proptest! {
     #[test]
     fn calls_round_trip(ids in any::<[u32; 4]>(), credential in any_opaque(), verifier in any_opaque()) {

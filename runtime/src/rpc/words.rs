@@ -40,6 +40,20 @@ pub(super) fn end_of_auth(message: &[u8], at: usize) -> Option<usize> {
     (end <= message.len()).then_some(end)
 }
 
+/// Reads a credential as [`take_auth`] does. One that equals `known` is a clone of it.
+#[inline]
+pub(super) fn take_known_auth(decoder: &mut Decoder<'_>, known: &OpaqueAuth) -> Result<OpaqueAuth, DecodeError> {
+    let len = known.body.len();
+    let is_known = len > 0
+        && peek_words(decoder.rest()).is_some_and(|words: [u32; 2]| words == [known.flavor, len as u32])
+        && decoder.rest().get(8..8 + len).is_some_and(|body| *body == *known.body);
+    if !is_known {
+        return take_auth(decoder);
+    }
+    decoder.take(8 + padded_len(len))?;
+    Ok(known.clone())
+}
+
 /// Reads a credential or verifier for which [`end_of_auth`] has found the end.
 #[inline]
 pub(super) fn take_auth(decoder: &mut Decoder<'_>) -> Result<OpaqueAuth, DecodeError> {

@@ -84,7 +84,7 @@ impl DispatchRequest {
     /// Returns the length of the arguments that arrived in Read chunks, in bytes.
     #[must_use]
     pub fn reduced_len(&self) -> u64 {
-        self.call.incoming().reads.iter().map(|chunk| chunk.data.len() as u64).fold(0, u64::saturating_add)
+        self.call.incoming().reads().iter().map(|chunk| chunk.data.len() as u64).fold(0, u64::saturating_add)
     }
 
     /// Returns the message format of the call.
@@ -223,7 +223,7 @@ impl TowerService<DispatchRequest> for Dispatch {
         }
         let DispatchRequest { call, service } = request;
         let (transport, continues) = (call.context().transport(), call.incoming().continues);
-        let plan = call.incoming().reply.clone();
+        let plan = call.incoming().reply();
         Box::pin(async move {
             let reply = session::execute(service, call).await;
             Ok(DispatchResponse { reply, transport, continues, plan })

@@ -295,8 +295,8 @@ impl InboundCall {
 pub struct InboundCall {
     incoming: IncomingCall,
     procedure: u32,
-    /// Length of the RPC header, in bytes.
-    arguments_at: usize,
+    /// Length of the RPC header, in bytes. A header has less than 1 KiB.
+    arguments_at: u32,
     pub(super) security: Option<Arc<dyn ReplySecurity>>,
     context: Context,
     pub(super) span: Span,
@@ -320,6 +320,7 @@ impl InboundCall {
         metrics.arrived(&incoming);
         let AuthenticatedCaller { credential, principal, security } = caller;
         let context = Context { connection, xid: incoming.xid, credential, principal, recorded: None };
+        let arguments_at = u32::try_from(arguments_at).unwrap_or(u32::MAX);
         Self {
             incoming,
             procedure,
@@ -354,7 +355,7 @@ impl InboundCall {
     /// Returns the key of the call, which belongs to this version of a program.
     pub(crate) fn request_key(&self, program: u32, version: u32, ignores_stamp: bool) -> RequestKey {
         let Self { incoming, context, .. } = self;
-        let arguments = ArgumentsDigest::new(incoming.payload.as_slice(), self.arguments_at, &incoming.reads);
+        let arguments = ArgumentsDigest::new(incoming.payload.as_slice(), self.arguments_at as usize, incoming.reads());
         let client = client_identity(context.peer_addr().ip(), &context.credential, context.principal(), ignores_stamp);
         RequestKey::new(incoming.xid, (program, version, self.procedure), arguments, client)
     }
@@ -405,8 +406,8 @@ impl InboundCall {
             MessagePayload::Long(bytes) => Decoder::shared(bytes),
         };
         let limits = self.context.connection.limits();
-        let mut decoder = decoder.with_read_chunks(&self.incoming.reads).with_limits(limits);
-        decoder.take(self.arguments_at)?;
+        let mut decoder = decoder.with_read_chunks(self.incoming.reads()).with_limits(limits);
+        decoder.take(self.arguments_at as usize)?;
         let arguments = P::Args::decode(&mut decoder).map_err(|error| match error.kind() {
             // The chunk replaces an eligible item, and has the wrong length.
             DecodeErrorKind::ChunkLength { .. } => error,
@@ -471,7 +472,7 @@ impl InboundCall {
         let is_rdma = connection.info.transport == Transport::Rdma;
         let mut message = buffer.unwrap_or_else(|| {
             // The initial size of the buffer, which grows if the reply is longer.
-            let room = if is_rdma { self.incoming.reply.max_inline } else { engine.send_size.into() };
+            let room = if is_rdma { self.incoming.max_inline } else { engine.send_size.into() };
             message_buf(&engine.pool, usize::try_from(room).unwrap_or(usize::MAX))
         });
         if self.security.as_ref().is_some_and(|security| security.protection().is_some()) {
@@ -481,7 +482,7 @@ impl InboundCall {
             let command = ReplyCommand::Reply(OutgoingReply { message, reduced: SmallVec::new() });
             return Ok(EncodedReply { command, unprotected });
         }
-        let chunks = self.incoming.reply.write_chunks.iter().map(Option::is_some);
+        let chunks = self.incoming.write_chunks().iter().map(Option::is_some);
         let mut sink = if is_rdma {
             ReducingSink::for_reply(&mut message, chunks)
         } else {
@@ -503,7 +504,7 @@ impl InboundCall {
         /// Longer than the header of a reply without chunks, in either version.
         const HEADROOM: usize = 64;
         let incoming = &mut self.incoming;
-        let has_chunks = !incoming.reply.write_chunks.is_empty() || incoming.reply.reply_chunk.is_some();
+        let has_chunks = !incoming.write_chunks().is_empty() || incoming.reply_chunk().is_some();
         if has_chunks {
             return None;
         }

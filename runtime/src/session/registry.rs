@@ -1,6 +1,9 @@
 //! The registry of services, and the routing of a call to its service.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use super::{
     call::{self, InboundCall, ServedConnection},
@@ -10,9 +13,12 @@ use crate::{
     chain::ErrorChain,
     driver::ReplyCommand,
     engine::{EngineConfig, IncomingCall},
-    rpc::{AuthenticatedCaller, Authentication, Authenticator, CallHeader, ReceivedCall, ReplySecurity, RpcError},
+    rpc::{
+        AuthFlavor, AuthenticatedCaller, Authentication, Authenticator, CallHeader, CallHeaderError, OpaqueAuth,
+        ReceivedCall, ReplySecurity, RpcError,
+    },
     trace::{self, TraceJoin},
-    xdr::Decoder,
+    xdr::{Decoder, padded_len},
 };
 
 /// The local services, and the authenticator of their callers.
@@ -21,6 +27,8 @@ pub(crate) struct ServiceRegistry {
     services: Vec<Arc<dyn Service>>,
     authenticator: Arc<dyn Authenticator>,
     trace: Option<TraceJoin>,
+    /// The last AUTH_SYS credential. Most calls of a connection have the same one, and share its memory.
+    last_credential: Mutex<OpaqueAuth>,
 }
 
 impl ServiceRegistry {
@@ -35,14 +43,20 @@ impl ServiceRegistry {
             [a, b] if (a.program(), a.version()) == (b.program(), b.version()) => Some((a.program(), a.version())),
             _ => None,
         });
-        twice.map_or(Ok(Self { services, authenticator, trace }), Err)
+        let last_credential = Mutex::new(OpaqueAuth::none());
+        twice.map_or(Ok(Self { services, authenticator, trace, last_credential }), Err)
     }
 
     /// Returns the services for one connection.
     pub(crate) fn for_connection(&self) -> Self {
         let services =
             self.services.iter().map(|service| service.for_connection().unwrap_or_else(|| Arc::clone(service)));
-        Self { services: services.collect(), authenticator: Arc::clone(&self.authenticator), trace: self.trace.clone() }
+        Self {
+            services: services.collect(),
+            authenticator: Arc::clone(&self.authenticator),
+            trace: self.trace.clone(),
+            last_credential: Mutex::new(OpaqueAuth::none()),
+        }
     }
 
     /// Raises the limits on inbound calls as far as the services need.
@@ -71,6 +85,22 @@ impl ServiceRegistry {
         self.find(program, version).map(|_| ())
     }
 
+    /// Decodes the header of a call.
+    #[inline]
+    fn decode_header(&self, decoder: &mut Decoder<'_>) -> Result<CallHeader, CallHeaderError> {
+        let has_credential = !CallHeader::has_no_credential(decoder.rest());
+        let mut last = has_credential.then(|| self.last_credential.lock().unwrap_or_else(PoisonError::into_inner));
+        let header = CallHeader::decode_knowing(decoder, last.as_deref())?;
+        // Credentials of RPCSEC_GSS differ from call to call.
+        if let Some(last) = &mut last
+            && header.credential.is(AuthFlavor::AuthSys)
+            && header.credential != **last
+        {
+            last.clone_from(&header.credential);
+        }
+        Ok(header)
+    }
+
     /// Decodes the header of a call, and asks the authenticator about the call. An error is the reply to a malformed header.
     // An error is rare and moved once. Boxing it would require an allocation.
     #[allow(clippy::result_large_err)]
@@ -81,7 +111,7 @@ impl ServiceRegistry {
     ) -> Result<(CallHead, Authentication), ReplyCommand> {
         let message = incoming.payload.as_slice();
         let mut decoder = Decoder::new(message).with_limits(connection.limits());
-        let header = match CallHeader::decode(&mut decoder) {
+        let header = match self.decode_header(&mut decoder) {
             Ok(header) => header,
             Err(fault) => {
                 tracing::info!(target: "rpcrdma::call", peer = %connection.info.peer_addr, fault = %ErrorChain(&fault), "bad RPC header");
@@ -93,11 +123,12 @@ impl ServiceRegistry {
             }
         };
         let arguments_at = decoder.consumed();
-        let signed = CallHeader::split_verifier(message).map_or(0, |(len, _)| len);
+        // The verifier, which has two words in front of its body, ends where the arguments begin.
+        let signed = arguments_at.saturating_sub(8 + padded_len(header.verifier.body.len()));
         let mut received = ReceivedCall::new(&header, connection.info.peer_addr);
         received.signed = message.get(..signed).unwrap_or_default();
         received.arguments = message.get(arguments_at..).unwrap_or_default();
-        received.is_reduced = !incoming.reads.is_empty();
+        received.is_reduced = !incoming.reads().is_empty();
         received.local_addr = connection.info.local_addr;
         #[cfg(feature = "tls")]
         {

@@ -74,7 +74,7 @@ pub(super) async fn serve(
     let protection = caller.protection();
     if let Some(protection) = &protection {
         // RFC 8166 §8.2.2.3: no item of a protected body is eligible, so a Read chunk is a violation (§6.1).
-        if !incoming.reads.is_empty() {
+        if !incoming.reads().is_empty() {
             tracing::info!(target: "rpcrdma::call", xid = head.xid, "protected arguments are reduced");
             return ReplyCommand::ChunkError.into();
         }

@@ -93,8 +93,8 @@ fn returned_chunks() {
     let mut sinks = with_sinks();
     // No chunk is used.
     let call = sinks.call(XID);
-    assert_eq!(&call.reply.write_chunks[..], &[Some(30), None, Some(10)]);
-    assert_eq!((call.reply.reply_chunk, call.reply.max_inline), (Some(5000), 4096 - 4 * (5 + 25)));
+    assert_eq!(&call.reply().write_chunks[..], &[Some(30), None, Some(10)]);
+    assert_eq!((call.reply().reply_chunk, call.reply().max_inline), (Some(5000), 4096 - 4 * (5 + 25)));
     sinks.facing.engine.conn.reply(call.token, reply(&[7]));
     let words = answer(&mut sinks.facing).unwrap();
     let expected = [&[XID, 1, 32, 0, 0][..], &sinks.with_lengths([0, 0, 0, 0]), &[XID, 1, 7]].concat();
@@ -113,7 +113,7 @@ fn returned_chunks() {
     // A Long reply: one byte more than fits inline.
     let call = sinks.call(XID + 2);
     let mut long = reply(&[]);
-    long.message.append(&vec![9; call.reply.max_inline as usize - 8 + 4]);
+    long.message.append(&vec![9; call.reply().max_inline as usize - 8 + 4]);
     let len = long.message.len() as u32;
     long.reduced = [reduced(0, &[3; 1])].into_iter().collect();
     sinks.facing.engine.conn.reply(call.token, long);
@@ -135,7 +135,7 @@ fn longest_inline_reply() {
     let mut sinks = with_sinks();
     let call = sinks.call(XID);
     let mut fits = reply(&[]);
-    fits.message.append(&vec![9; call.reply.max_inline as usize - 8]);
+    fits.message.append(&vec![9; call.reply().max_inline as usize - 8]);
     sinks.facing.engine.conn.reply(call.token, fits);
     sinks.facing.run();
     let (bytes, _) = sinks.facing.raw.received.pop_front().unwrap();
@@ -188,7 +188,7 @@ fn replies_that_do_not_fit() {
 fn long_reply_without_a_reply_chunk() {
     let mut facing = server();
     let call = arrive(&mut facing, &plain(XID, 8, 0, 0)).unwrap();
-    assert_eq!((call.reply.reply_chunk, call.reply.max_inline), (None, 4096 - 28));
+    assert_eq!((call.reply().reply_chunk, call.reply().max_inline), (None, 4096 - 28));
     let mut long = reply(&[]);
     long.message.append(&[0; 4096 - 28 - 8 + 1]);
     facing.engine.conn.reply(call.token, long);

@@ -54,8 +54,8 @@ fn number_of_write_chunks_is_limited() {
     };
     let most = EngineConfig::default().max_chunks;
     let arrived = arrive(&mut server(), &call(most)).expect("call with the maximum number of chunks refused");
-    assert_eq!(arrived.reply.write_chunks.len(), most as usize);
-    assert!(arrived.reply.reply_chunk.is_some());
+    assert_eq!(arrived.reply().write_chunks.len(), most as usize);
+    assert!(arrived.reply().reply_chunk.is_some());
     assert!(arrive(&mut server(), &call(most + 1)).is_none());
 }
 
@@ -202,7 +202,7 @@ fn read_list() {
     let words = [&[XID, 1, 8, 0][..], &reads.concat(), &NO_CHUNKS, &[XID, 0, 7, 10]].concat();
     let call = arrive(&mut facing, &words).expect("call refused");
     assert_eq!((call.xid, call.payload.as_slice().len()), (XID, 16));
-    let chunks: Vec<_> = call.reads.iter().map(|read| (read.position, &read.data[..])).collect();
+    let chunks: Vec<_> = call.reads().iter().map(|read| (read.position, &read.data[..])).collect();
     assert_eq!(chunks, [(12, &b"efgabcd"[..]), (24, b"0123456789")]);
     assert_eq!(facing.network.registered(SimEnd::B), 0, "sinks still registered when the call is announced");
     assert_eq!(facing.engine.conn.counters().rdma_read_bytes, 17);
@@ -216,7 +216,7 @@ fn read_chunk_with_padding() {
     let [high, low] = split(base);
     let list = [1, 12, handle, 8, high, low, 1, 20, handle, 0, high, low];
     let call = arrive(&mut facing, &[&[XID, 1, 8, 0][..], &list, &NO_CHUNKS, &[XID, 0, 5]].concat()).unwrap();
-    assert_eq!((&call.reads[0].data[..], call.reads[1].data.len()), (&b"abcde\0\0\0"[..], 0));
+    assert_eq!((&call.reads()[0].data[..], call.reads()[1].data.len()), (&b"abcde\0\0\0"[..], 0));
 }
 
 /// RFC 8166 §3.5.3: a Long call in a Position-Zero Read chunk. The XID of its payload has to match that of the header.

@@ -59,7 +59,7 @@ fn answer_callbacks(client: &mut Peer, scripts: &HashMap<u32, Script>) -> usize 
     while let Some(call) = take_call(client) {
         let script = &scripts[&crate::support::word(call.payload.as_slice(), 2)];
         script.check_call(&call);
-        client.conn.reply(call.token, script.reply(call.reply.write_chunks.iter().map(Option::is_some)));
+        client.conn.reply(call.token, script.reply(call.reply().write_chunks.iter().map(Option::is_some)));
         answered += 1;
     }
     answered
@@ -83,7 +83,7 @@ fn a_call_and_its_reply() {
     let mut client = facing(Role::Client, config(32, 7));
     let call = arrive(&mut client, &plain(THEIRS, 9, 0, 77)).expect("call refused");
     assert_eq!(
-        (call.xid, call.reads.len(), call.reply.write_chunks.len(), call.reply.reply_chunk),
+        (call.xid, call.reads().len(), call.reply().write_chunks.len(), call.reply().reply_chunk),
         (THEIRS, 0, 0, None)
     );
     client.engine.conn.reply(call.token, reply(&[78]));

@@ -173,7 +173,7 @@ async fn calls_not_started_are_reported_as_unsent() {
     let mut core = Scripted::core(&state, 64);
     let port = Arc::clone(core.port());
     let slots: Vec<ResultSlot> =
-        (0..40).map(|_| port.start(port.try_reserve().unwrap(), super::port::call()).unwrap()).collect();
+        (0..40).map(|_| port.start(port.try_reserve().unwrap(), super::port::call(), Waker::noop()).unwrap()).collect();
     assert!(core.poll(&mut Context::from_waker(Waker::noop())).is_ready());
     drop(core);
     let started = state.lock().unwrap().started;
@@ -194,7 +194,7 @@ async fn counters_are_published_before_results() {
     let state = Arc::new(Mutex::new(Script::default()));
     let mut core = Scripted::core(&state, 1);
     let port = Arc::clone(core.port());
-    let slot = port.start(port.try_reserve().unwrap(), super::port::call()).unwrap();
+    let slot = port.start(port.try_reserve().unwrap(), super::port::call(), Waker::noop()).unwrap();
     poll(&mut core, Waker::noop());
     {
         let mut state = state.lock().unwrap();

@@ -49,7 +49,7 @@ pub(super) fn reply() -> CallResult {
 }
 
 fn start(port: &DriverPort) -> ResultSlot {
-    port.start(port.try_reserve().unwrap(), call()).unwrap()
+    port.start(port.try_reserve().unwrap(), call(), Waker::noop()).unwrap()
 }
 
 fn taken(port: &DriverPort) -> Vec<String> {
@@ -138,4 +138,31 @@ fn closed() {
     }
     assert!(port.is_closed() && port.try_reserve().is_none());
     assert_eq!(over.as_mut().poll(&mut cx), Poll::Ready(reason));
+}
+
+/// Callers that wait for a slot get it in order, before later callers. A waiter that gives up loses no slot.
+#[test]
+fn waiters_are_served_in_order() {
+    let port = DriverPort::new(2);
+    let mut cx = Context::from_waker(Waker::noop());
+    let (one, two) = (port.try_reserve().unwrap(), port.try_reserve().unwrap());
+    let (mut first, mut second) = (Box::pin(port.reserve()), Box::pin(port.reserve()));
+    assert!(first.as_mut().poll(&mut cx).is_pending() && second.as_mut().poll(&mut cx).is_pending());
+    drop(one);
+    assert!(port.try_reserve().is_none(), "the slot belongs to the first waiter");
+    assert!(second.as_mut().poll(&mut cx).is_pending());
+    // The slot of the first waiter goes to the second.
+    drop(first);
+    assert!(port.try_reserve().is_none(), "the slot belongs to the second waiter");
+    let Poll::Ready(Ok(third)) = second.as_mut().poll(&mut cx) else { panic!("the second waiter got no slot") };
+    drop(second);
+
+    // A slot that a waiter got and never took is free again.
+    let mut last = Box::pin(port.reserve());
+    assert!(last.as_mut().poll(&mut cx).is_pending());
+    drop(two);
+    drop(last);
+    drop(third);
+    let all = (port.try_reserve(), port.try_reserve(), port.try_reserve());
+    assert!(matches!(all, (Some(_), Some(_), None)));
 }

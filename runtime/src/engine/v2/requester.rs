@@ -40,8 +40,9 @@ impl WireV2 {
         let Some(mut message) = call.take_message(xid, &shared.config.pool)? else { return Ok(()) };
         let format = call.plan(&mut message, shared)?;
         let work = PostedFor::CallSend { slot };
+        let is_plain = format == MessageFormat::Short && !call.offer.has_chunks();
         // RPC-over-RDMA v2 appendix B.2.
-        if format == MessageFormat::Short && !call.offer.has_chunks() {
+        if is_plain && !self.extensions.list.is_empty() {
             let rpc = RpcMessage { xid, is_reply: false, payload: &message };
             if let Some(conveyed) = self.extensions.convey(rpc, shared.send_threshold) {
                 call.choice = FormatChoice { format: MessageFormat::Extension, reason: FormatReason::Extension };
@@ -54,6 +55,14 @@ impl WireV2 {
         // RPC-over-RDMA v2 §7.1.2: a header type that the responder refused is not sent again.
         if self.msg_refused && format != MessageFormat::Long {
             return Err(TransportError::HeaderType.into());
+        }
+        // Nearly all calls have no chunks, and expose no memory.
+        if is_plain {
+            call.keep(|| ResendableMessage::Copy(copy(&message, &shared.config.pool)));
+            call.invalidates = None;
+            calls.sending(slot, xid, shared);
+            self.outbox.send(qp, shared, PrefixFields::new(xid, RDMA2_MSG, 0), &BARE, Some(message), work, None);
+            return Ok(());
         }
         let mut lists = std::mem::take(&mut self.lists);
         let payload = if format == MessageFormat::Long {
@@ -68,7 +77,6 @@ impl WireV2 {
         };
         // RPC-over-RDMA v2 §6.2.4: one of the handles in the header, or zero.
         call.invalidates = call.exposure.first().filter(|_| self.invalidate && qp.remote_invalidation());
-        // Nearly all calls have no chunks.
         let header = if lists.is_empty() && call.invalidates.is_none() {
             &BARE[..]
         } else {

@@ -141,6 +141,9 @@ pub(crate) struct Endpoint {
     pub(super) receives: usize,
     pub(super) receive_size: usize,
     pub(super) pool: BufferPool,
+    /// Buffers of Sends that were copied when they were posted, for the next short Receives. The pool is used for
+    /// neither then.
+    pub(super) spare: Vec<PayloadBuf>,
     pub(super) expected_send_msn: u32,
     pub(super) expected_read_msn: u32,
     pub(super) copied_payload: u64,
@@ -149,6 +152,9 @@ pub(crate) struct Endpoint {
     /// The last attempt to read found nothing.
     pub(super) input_drained: bool,
 }
+
+/// Maximum memory of the buffers that an endpoint keeps for Receives, in bytes: those of 64 Receives of 4 KiB.
+const MAX_SPARE: usize = 256 << 10;
 
 /// The amount of work left after a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,6 +200,7 @@ impl Endpoint {
             receives: agreement.receive_count,
             receive_size: agreement.receive_size,
             pool: agreement.pool,
+            spare: Vec::new(),
             expected_send_msn: 1,
             expected_read_msn: 1,
             copied_payload: 0,
@@ -214,7 +221,7 @@ impl Endpoint {
 
     pub(crate) fn post(&mut self, request: WorkRequest) {
         if self.frame_posted(&request) {
-            return;
+            return self.keep_spare(request);
         }
         let checked = match &request {
             &WorkRequest::Invalidate { id, handle } => {
@@ -249,6 +256,17 @@ impl Endpoint {
                 // RFC 5040 §7.1 case 1: an error in creating a message is reported with a Terminate instead of it.
                 self.end_with(TerminateCode::LOCAL_CATASTROPHIC, None, DisconnectReason::Local);
             }
+        }
+    }
+
+    /// Keeps the buffer of a Send that has been copied, if a Receive can use it.
+    #[inline]
+    fn keep_spare(&mut self, request: WorkRequest) {
+        if let WorkRequest::Send { message, .. } = request
+            && self.spare.len().saturating_mul(self.receive_size) < MAX_SPARE
+            && let Some(buf) = message.into_parts().0.reuse_for(self.receive_size, &self.pool)
+        {
+            self.spare.push(buf);
         }
     }
 
@@ -356,6 +374,7 @@ impl Endpoint {
         self.reads.clear();
         self.segment = None;
         self.arriving = None;
+        self.spare = Vec::new();
         self.work.flush(&mut self.done);
         for (id, memory) in self.stags.end_all_uses() {
             self.done.push(Completion::Invalidated { id, memory });

@@ -237,7 +237,7 @@ impl Endpoint {
         if self.arriving.is_some() || self.receives == 0 || len > self.receive_size {
             return false;
         }
-        let mut buf = self.pool.alloc(self.receive_size);
+        let mut buf = self.spare.pop().unwrap_or_else(|| self.pool.alloc(self.receive_size));
         let Some(place) = buf.get_mut(..len) else { return false };
         place.copy_from_slice(payload);
         let ulpdu_len = ddp::UNTAGGED + len;

@@ -6,11 +6,8 @@ use crate::provider::{Completion, WorkError, WorkRequest, WrId};
 
 enum State {
     Posted(WorkRequest),
-    /// A Send whose message was copied when it was posted.
-    Copied {
-        id: WrId,
-        signaled: bool,
-    },
+    /// A copied Send behind other requests.
+    Copied(CopiedSend),
     Done(Completion),
 }
 
@@ -25,9 +22,18 @@ fn is_signaled(request: &WorkRequest) -> bool {
     !matches!(request, WorkRequest::Send { signaled: false, .. })
 }
 
+/// A Send whose message was copied when it was posted.
+#[derive(Debug, Clone, Copy)]
+struct CopiedSend {
+    id: WrId,
+    signaled: bool,
+}
+
 /// The queue of work requests, numbered in the order posted.
 #[derive(Default)]
 pub(crate) struct WorkQueue {
+    /// The copied Sends in front of `queue`. Nearly all requests are of this kind, and an entry of `queue` is large.
+    copied: VecDeque<CopiedSend>,
     queue: VecDeque<QueuedWork>,
     /// Sequence number of the first entry.
     first: u64,
@@ -43,14 +49,19 @@ impl WorkQueue {
 
     /// Queues a Send that has been framed. Everything before it must have been framed. Returns its number.
     pub(crate) fn push_copied(&mut self, id: WrId, signaled: bool) -> u64 {
-        self.queue.push_back(QueuedWork { is_silent: false, state: State::Copied { id, signaled } });
+        let send = CopiedSend { id, signaled };
+        if self.queue.is_empty() {
+            self.copied.push_back(send);
+        } else {
+            self.queue.push_back(QueuedWork { is_silent: false, state: State::Copied(send) });
+        }
         self.next += 1;
         self.next - 1
     }
 
     /// Returns `true` if all requests have been framed.
     pub(crate) fn is_framed(&self) -> bool {
-        self.next - self.first == self.queue.len() as u64
+        self.next - self.first == (self.copied.len() + self.queue.len()) as u64
     }
 
     /// Queues a failed work request, which completes in its turn.
@@ -61,7 +72,7 @@ impl WorkQueue {
 
     /// Returns `true` if nothing is queued or in flight.
     pub(crate) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+        self.copied.is_empty() && self.queue.is_empty()
     }
 
     /// Returns the work request to frame next, with its number. Skips requests that have already failed.
@@ -88,8 +99,8 @@ impl WorkQueue {
 
     /// Records the result of a work request, which frees its memory. Completes the requests that waited for it.
     pub(crate) fn finish(&mut self, seq: u64, result: Result<(), WorkError>, completions: &mut Vec<Completion>) {
-        let index = seq.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
-        if index == Some(0) {
+        let index = self.index(seq);
+        if self.copied.is_empty() && index == Some(0) {
             // Nearly all requests finish in order.
             self.pop(result, completions);
         } else if let Some(work) = index.and_then(|index| self.queue.get_mut(index))
@@ -103,22 +114,14 @@ impl WorkQueue {
 
     /// Completes the copied Sends up to `last`, all of which have been written.
     pub(crate) fn finish_copied(&mut self, last: u64, completions: &mut Vec<Completion>) {
-        while self.first <= last
-            && let Some(&QueuedWork { state: State::Copied { id, signaled }, .. }) = self.queue.front()
-        {
-            if signaled {
-                completions.push(Completion::Sent { id });
-            }
-            self.queue.pop_front();
-            self.first += 1;
-        }
-        if self.first > last {
-            return self.complete(completions);
-        }
-        // An RDMA Read is in flight. The Sends behind it complete in their turn.
-        let count = usize::try_from(last + 1 - self.first).unwrap_or(usize::MAX);
+        let count = self.count_to(last).min(self.copied.len());
+        let signaled = self.copied.drain(..count).filter(|send| send.signaled);
+        completions.extend(signaled.map(|send| Completion::Sent { id: send.id }));
+        self.first += count as u64;
+        // An RDMA Read may be in flight. The Sends behind it complete in their turn.
+        let count = self.count_to(last);
         for work in self.queue.iter_mut().take(count) {
-            if let State::Copied { id, signaled } = work.state {
+            if let State::Copied(CopiedSend { id, signaled }) = work.state {
                 work.is_silent = !signaled;
                 work.state = State::Done(Completion::Sent { id });
             }
@@ -126,27 +129,37 @@ impl WorkQueue {
         self.complete(completions);
     }
 
+    /// Returns the number of requests up to `last`.
+    fn count_to(&self, last: u64) -> usize {
+        usize::try_from((last + 1).saturating_sub(self.first)).unwrap_or(usize::MAX)
+    }
+
     /// Completes the finished requests at the front of the queue.
     pub(crate) fn complete(&mut self, completions: &mut Vec<Completion>) {
-        while let Some(QueuedWork { state: State::Done(_), .. }) = self.queue.front() {
+        while self.copied.is_empty()
+            && let Some(QueuedWork { state: State::Done(_), .. }) = self.queue.front()
+        {
             self.pop(Ok(()), completions);
         }
     }
 
     /// Completes all requests. Unfinished ones are reported as flushed.
     pub(crate) fn flush(&mut self, completions: &mut Vec<Completion>) {
+        self.first += self.copied.len() as u64;
+        let failed = |send: CopiedSend| Completion::Failed { id: send.id, error: WorkError::Flushed };
+        completions.extend(self.copied.drain(..).map(failed));
         while !self.queue.is_empty() {
             self.pop(Err(WorkError::Flushed), completions);
         }
     }
 
-    /// Removes the first request. `result` is its result, unless it has one already.
+    /// Removes the first request of `queue`, in front of which there are no copied Sends. `result` is its result, unless it has one already.
     fn pop(&mut self, result: Result<(), WorkError>, completions: &mut Vec<Completion>) {
         let Some(QueuedWork { is_silent, state }) = self.queue.pop_front() else { return };
         match state {
             _ if is_silent => {}
             State::Done(completion) => completions.push(completion),
-            State::Copied { id, signaled } => match result {
+            State::Copied(CopiedSend { id, signaled }) => match result {
                 Ok(()) if signaled => completions.push(Completion::Sent { id }),
                 Ok(()) => {}
                 Err(error) => completions.push(Completion::Failed { id, error }),
@@ -161,12 +174,17 @@ impl WorkQueue {
     fn request(&self, seq: u64) -> Option<&WorkRequest> {
         match &self.get(seq)?.state {
             State::Posted(request) => Some(request),
-            State::Copied { .. } | State::Done(_) => None,
+            State::Copied(_) | State::Done(_) => None,
         }
     }
 
     fn get(&self, seq: u64) -> Option<&QueuedWork> {
-        self.queue.get(usize::try_from(seq.checked_sub(self.first)?).ok()?)
+        self.queue.get(self.index(seq)?)
+    }
+
+    /// Returns the index in `queue` of a request.
+    fn index(&self, seq: u64) -> Option<usize> {
+        usize::try_from(seq.checked_sub(self.first)?).ok()?.checked_sub(self.copied.len())
     }
 }
 

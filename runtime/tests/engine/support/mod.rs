@@ -237,7 +237,7 @@ impl Pair {
                 if !self.hostile {
                     script.check_call(&call);
                 }
-                let reply = script.reply(call.reply.write_chunks.iter().map(Option::is_some));
+                let reply = script.reply(call.reply().write_chunks.iter().map(Option::is_some));
                 self.server.conn.reply(call.token, reply);
             }
             None => {

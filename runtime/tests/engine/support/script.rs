@@ -105,7 +105,7 @@ impl Script {
         // Rebuild the unreduced stream (RFC 8166 §3.4.5).
         let mut stream = Vec::new();
         let mut rest = call.payload.as_slice();
-        for read in &call.reads {
+        for read in call.reads() {
             let (before, after) = rest.split_at(read.position as usize - stream.len());
             stream.extend_from_slice(before);
             stream.extend_from_slice(&read.data);

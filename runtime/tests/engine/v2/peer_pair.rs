@@ -153,7 +153,7 @@ impl PeerPair {
         if !self.hostile {
             script.check_call(&call);
         }
-        let reply = script.reply(call.reply.write_chunks.iter().map(Option::is_some));
+        let reply = script.reply(call.reply().write_chunks.iter().map(Option::is_some));
         self.sides[end].peer.conn.reply(call.token, reply);
         true
     }

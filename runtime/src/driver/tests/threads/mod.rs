@@ -204,7 +204,8 @@ struct Caller(Arc<DriverPort>);
 impl Caller {
     async fn start(&self, number: u8) -> Result<PendingCall<'_>, CallFailure> {
         let permit = self.0.reserve().await?;
-        Ok(PendingCall::new(&self.0, self.0.start(permit, call(number))?))
+        let mut permit = Some(permit);
+        poll_fn(|cx| Poll::Ready(PendingCall::start(&self.0, permit.take().unwrap(), call(number), cx))).await
     }
 
     /// Makes a call and returns the number in its reply.

@@ -2,7 +2,7 @@
 
 mod receive;
 
-use std::{collections::VecDeque, io::IoSlice, time::Instant};
+use std::{collections::VecDeque, io::IoSlice, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -13,6 +13,7 @@ use crate::{
         CallFailure, CallId, CloseReason, ConnectionCounters, Engine, EngineConfig, EngineEvent, FormatChoice,
         FormatReason, MessageFormat, OutgoingCall, OutgoingReply, ReplyToken, Role, StreamError,
         calls::LocalCalls,
+        incoming::SpareChunks,
         plan::insert,
         shared::{ConnectionRules, EngineShared},
         slots::GenerationalSlab,
@@ -123,6 +124,8 @@ pub struct StreamConnection {
     held: GenerationalSlab<ServedStreamCall>,
     /// Calls that arrived before a reply that a local call waits for. They are delivered as earlier calls are answered.
     parked: VecDeque<(Bytes, BudgetCharge)>,
+    /// Memory for the charges of calls that are passed to the upper layer.
+    spare_chunks: Arc<SpareChunks>,
     /// Length of the calls in `held` and `parked`, in bytes.
     held_bytes: u64,
     /// Charge of the record in progress against the memory budget.
@@ -152,6 +155,7 @@ impl StreamConnection {
             most_held: held as usize,
             held: GenerationalSlab::default(),
             parked: VecDeque::new(),
+            spare_chunks: Arc::default(),
             held_bytes: 0,
             arriving: BudgetCharge::default(),
         }

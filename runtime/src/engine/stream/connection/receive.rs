@@ -6,9 +6,9 @@ use smallvec::SmallVec;
 use super::{ServedStreamCall, StreamConnection};
 use crate::{
     engine::{
-        CallFailure, CloseReason, EngineEvent, IncomingCall, MessageFormat, MessagePayload, ReplyPlan, ReplyToken,
-        StreamError,
+        CallFailure, CloseReason, EngineEvent, IncomingCall, MessageFormat, MessagePayload, ReplyToken, StreamError,
         call::{CheckedReply, LocalCall},
+        incoming::CallChunks,
         message::{CALL, REPLY, word},
         state::ConnectionState,
         stream::record::{LAST, SMALL},
@@ -183,17 +183,17 @@ impl StreamConnection {
     pub(super) fn hand_over(&mut self, record: Bytes, charge: BudgetCharge) {
         let (_, key) = self.held.insert(ServedStreamCall { bytes: record.len(), answered: false });
         let xid = word(&record, 0).unwrap_or_default();
-        let (payload, reads) = (self.payload(record), SmallVec::new());
+        let payload = self.payload(record);
+        let chunks = CallChunks::new(SmallVec::new(), SmallVec::new(), None, charge, &self.spare_chunks);
         self.shared.events.push_back(EngineEvent::CallArrived(IncomingCall {
             token: ReplyToken(key),
             xid,
             payload,
             format: MessageFormat::Record,
-            reads,
-            reply: ReplyPlan::default(),
+            max_inline: 0,
+            chunks,
             #[cfg(feature = "tower")]
             continues: false,
-            charge,
         }));
     }
 
