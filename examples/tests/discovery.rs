@@ -2,6 +2,9 @@
 #![cfg(target_os = "linux")]
 #![allow(missing_docs, clippy::unwrap_used)]
 
+#[path = "discovery/rpcbind.rs"]
+mod rpcbind;
+
 use std::{
     collections::BTreeSet,
     env, fs,
@@ -26,10 +29,7 @@ use rpcrdma::{
     },
 };
 use rpcrdma_examples::blobstore::{
-    protocol::{
-        BlobName, GetArgs, GetRes,
-        blobstore_v1::{self, BlobstoreV1Client},
-    },
+    protocol::{BlobName, GetArgs, GetRes, blobstore_v1::BlobstoreV1Client},
     transfer::{BlobClient, TransferOptions},
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -67,6 +67,7 @@ fn installed(program: &str) -> Option<PathBuf> {
     let folders = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     let found = folders.map(|folder| folder.join(program)).find(|path| path.exists());
     if found.is_none() {
+        assert!(env::var_os("RPCRDMA_REQUIRE_TOOLS").is_none(), "{program} is not installed");
         eprintln!("NOT RUN: {program} is not installed");
     }
     found
@@ -185,7 +186,7 @@ impl Load {
     }
 }
 
-/// Waits until calls are spread evenly over the servers.
+/// Waits until calls are spread evenly over the servers, for example after one of them has started.
 async fn wait_until_even(load: &Load) {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
@@ -198,6 +199,18 @@ async fn wait_until_even(load: &Load) {
         }
         assert!(Instant::now() < deadline, "not within 20 %: {counts:?}");
     }
+}
+
+/// Waits until calls are spread evenly, and checks that they stay so over a longer time.
+async fn check_evenness(load: &Load, name: &str) {
+    wait_until_even(load).await;
+    load.counts();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let counts = load.counts();
+    let mean = counts.iter().sum::<usize>() / 3;
+    let off = counts.iter().map(|count| count.abs_diff(mean)).max().unwrap();
+    println!("{name}: {counts:?} calls in 5 s, at most {:.1} % from the mean", 100.0 * off as f64 / mean as f64);
+    assert!(mean > 500 && off * 5 <= mean, "not within 20 %: {counts:?}");
 }
 
 /// Waits until a server gets no calls any more.
@@ -240,6 +253,7 @@ async fn crash(servers: &mut [Blobstore]) {
     let end = Instant::now() + Duration::from_secs(seconds());
     for turn in 0.. {
         if Instant::now() >= end {
+            println!("{turn} servers were killed in {} s", seconds());
             return;
         }
         let server = &mut servers[turn % 3];
@@ -321,7 +335,7 @@ async fn three_blobstores_behind_dns() {
     let load = Load::start(&client);
     wait_until_even(&load).await;
     crash(&mut servers).await;
-    wait_until_even(&load).await;
+    check_evenness(&load, "after crashes behind DNS").await;
     load.finish("crashes behind DNS").await;
 
     // A removed record is drained: no more calls, and then no more connections.
@@ -387,7 +401,7 @@ async fn three_blobstores_behind_etcd() {
     let load = Load::start(&client);
     wait_until_even(&load).await;
     crash(&mut servers).await;
-    wait_until_even(&load).await;
+    check_evenness(&load, "after crashes behind etcd").await;
     load.finish("crashes behind etcd").await;
 
     let load = Load::start(&client);
@@ -510,62 +524,35 @@ async fn a_pool_over_two_interfaces() {
 /// The environment variable that marks the test process in its own network namespace.
 const INSIDE: &str = "RPCRDMA_TEST_NAMESPACE";
 
-/// rpcbind needs port 111 and `/run/rpcbind.sock`, so this runs in namespaces of its own, as root.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_blobstore_behind_rpcbind() {
-    let programs = ["rpcbind", "rpcinfo", "unshare", "ip"].map(installed);
-    let [Some(rpcbind), Some(rpcinfo), Some(unshare), Some(ip)] = programs else { return };
-    if !isolated("a_blobstore_behind_rpcbind", unshare) {
-        return;
-    }
-    run(&ip, "link set lo up");
-    run("mount".as_ref(), "-t tmpfs tmpfs /run");
-    fs::create_dir("/run/rpcbind").unwrap();
-    let _rpcbind = Process::start(Command::new(rpcbind).arg("-f"));
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !PathBuf::from("/run/rpcbind.sock").exists() || std::net::TcpStream::connect("127.0.0.1:111").is_err() {
-        assert!(Instant::now() < deadline, "rpcbind does not listen");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    let listed = || {
-        let output = Command::new(&rpcinfo).output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        let program = blobstore_v1::PROGRAM.to_string();
-        let lines = text.lines().filter(|line| line.split_whitespace().next() == Some(&program));
-        lines.map(|line| line.split_whitespace().skip(1).take(3).collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
-    };
-    let addr: SocketAddr = "127.0.0.1:20100".parse().unwrap();
-    let options = ["--listen", "tcp://0.0.0.0:20101", "--rpcbind"].map(str::to_owned);
-    let mut server = Blobstore::start(0, addr, options.to_vec()).await;
-    assert_eq!(listed(), ["1 tcp 0.0.0.0.78.133", "1 rdma 127.0.0.1.78.132"]);
+/// Starts `nfs3d`, and waits until it has printed its last line, which is that of MOUNT.
+fn start_nfs3d(root: &TempDir, arguments: &[&str]) -> Process {
+    let export = root.path().join("export");
+    fs::create_dir_all(&export).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nfs3d"));
+    command.arg("--root").arg(export).arg("--state").arg(root.path().join("state")).args(arguments);
+    let mut process = Process::start(command.args(["--export", "/files"]).stdout(Stdio::piped()));
+    let mut lines = BufReader::new(process.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.starts_with("MOUNT on ")), "nfs3d does not start");
+    process
+}
 
-    // A client finds the server, over both transports.
-    let program = blobstore_v1::PROGRAM.to_string();
-    for (url, found) in [("iwarp://127.0.0.1", "iwarp://127.0.0.1:20100"), ("tcp://127.0.0.1", "tcp://127.0.0.1:20101")]
-    {
-        let arguments = [url, "--program", &program, "--version", "1", "--count", "1"];
-        let output = Command::new(env!("CARGO_BIN_EXE_rpcping")).args(arguments).output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success() && text.contains(found), "{text}");
-    }
-    let service = rpcrdma_specs::rpcbind::RpcbindService::new(
-        ["127.0.0.1"],
-        blobstore_v1::PROGRAM,
-        1,
-        rpcrdma::transport::Scheme::Iwarp,
-    );
-    let mut servers = service.interval(Duration::from_millis(200)).servers();
-    assert_eq!(servers.next().await.unwrap(), BTreeSet::from(["iwarp://127.0.0.1:20100".to_owned()]));
-    // A server that crashed is still registered. Its successor replaces the registration.
-    server.process().kill();
-    assert_eq!(listed().len(), 2);
-    server.run();
-    assert_eq!(listed().len(), 2);
-    // A server that ends removes its registration.
-    server.shut_down().await;
-    assert_eq!(listed(), Vec::<String>::new());
-    while !servers.next().await.unwrap().is_empty() {}
-    let arguments = ["tcp://127.0.0.1", "--program", &program, "--version", "1", "--count", "1"];
-    let output = Command::new(env!("CARGO_BIN_EXE_rpcping")).args(arguments).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+/// The key of `nfs3d` in etcd has the URL of NFS, not that of MOUNT.
+#[cfg(feature = "discover-etcd")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nfs_behind_etcd() {
+    let Some(etcd) = Etcd::start() else { return };
+    let here = tempfile::tempdir().unwrap();
+    let service = rpcrdma::client::discover::EtcdService::new([&etcd.url], "/test/nfs/");
+    let mut listed = service.servers().await.unwrap();
+    assert_eq!(listed.next().await.unwrap(), BTreeSet::new());
+    let options = ["--etcd", &etcd.url, "--etcd-key", "/test/nfs/one", "--all-squash"];
+    let urls = ["--listen", "iwarp://127.0.0.1:0", "--mount", "tcp://127.0.0.1:0"];
+    let mut server = start_nfs3d(&here, &[options.as_slice(), &urls].concat());
+    let mut next = async || tokio::time::timeout(Duration::from_secs(20), listed.next()).await.unwrap().unwrap();
+    let list = next().await;
+    assert!(list.len() == 1 && list.iter().all(|url| url.starts_with("iwarp://127.0.0.1:")), "{list:?}");
+    server.signal(Signal::TERM);
+    assert!(server.0.wait().unwrap().success());
+    // No other value was there in between.
+    assert_eq!(next().await, BTreeSet::new());
 }

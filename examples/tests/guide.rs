@@ -9,13 +9,15 @@ use std::{
     process::Command,
 };
 
-const PROGRAMS: [(&str, &str); 6] = [
+const PROGRAMS: &[(&str, &str)] = &[
     ("blobstore", env!("CARGO_BIN_EXE_blobstore")),
     ("iwping", env!("CARGO_BIN_EXE_iwping")),
     ("nfs3d", env!("CARGO_BIN_EXE_nfs3d")),
     ("nfs41cb", env!("CARGO_BIN_EXE_nfs41cb")),
     ("nfscp", env!("CARGO_BIN_EXE_nfscp")),
     ("rpcping", env!("CARGO_BIN_EXE_rpcping")),
+    #[cfg(feature = "introspection")]
+    ("rpctop", env!("CARGO_BIN_EXE_rpctop")),
 ];
 
 fn documents() -> Vec<PathBuf> {

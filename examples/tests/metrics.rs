@@ -33,7 +33,7 @@ use rpcrdma_examples::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use tokio::runtime::Runtime;
+use tokio::{io::AsyncWriteExt as _, runtime::Runtime};
 
 /// The command `blobstore serve` with metrics.
 struct Served {
@@ -63,6 +63,14 @@ impl Served {
 
     fn get(&self, path: &str) -> (u16, String) {
         http(&self.metrics, "GET", path)
+    }
+
+    /// The server is ready a moment after it has printed its addresses.
+    fn wait_until_ready(&self) {
+        let begun = Instant::now();
+        while self.get("/readyz").0 != 200 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "the server does not become ready");
+        }
     }
 }
 
@@ -109,6 +117,7 @@ static SERIAL: Mutex<()> = Mutex::new(());
 fn is_installed(tool: &str) -> bool {
     let found = std::env::split_paths(&std::env::var_os("PATH").unwrap()).any(|folder| folder.join(tool).is_file());
     if !found {
+        assert!(std::env::var_os("RPCRDMA_REQUIRE_TOOLS").is_none(), "{tool} is not installed");
         eprintln!("NOT RUN: {tool} is not installed");
     }
     found
@@ -126,6 +135,7 @@ async fn stat(client: &BlobstoreV1Client) {
 fn health() {
     let mut served = Served::start(&["--drain-delay", "30"]);
     assert_eq!(served.get("/healthz"), (200, "healthy\n".to_owned()));
+    served.wait_until_ready();
     assert_eq!(served.get("/readyz"), (200, "ready\n".to_owned()));
     assert_eq!(served.get("/other").0, 404);
     assert_eq!(http(&served.metrics, "POST", "/metrics").0, 405);
@@ -147,6 +157,64 @@ fn health() {
     // A second signal ends the delay.
     kill_process(pid, Signal::TERM).unwrap();
     assert!(served.child.wait().unwrap().success());
+}
+
+/// Clients that send requests and read no response are disconnected, so that others are served.
+#[test]
+fn clients_that_do_not_read() {
+    let served = Served::start(&[]);
+    let addr = served.metrics.parse().unwrap();
+    let runtime = Runtime::new().unwrap();
+    let mut writers = tokio::task::JoinSet::new();
+    for _ in 0..64 {
+        let writer = async move {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.set_recv_buffer_size(64 << 10).unwrap();
+            let mut stream = socket.connect(addr).await.unwrap();
+            let request = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000);
+            // Fails when the server has closed the connection.
+            while stream.write_all(&request).await.is_ok() {}
+        };
+        writers.spawn_on(writer, runtime.handle());
+    }
+    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), writers.join_all()).await.unwrap() });
+    assert_eq!(served.get("/readyz"), (200, "ready\n".to_owned()));
+}
+
+/// `nfs3d` serves metrics of its calls, and health.
+#[cfg(target_os = "linux")]
+#[test]
+fn metrics_of_nfs3d() {
+    let [root, state] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mut child = Command::new(env!("CARGO_BIN_EXE_nfs3d"))
+        .args(["--listen", "iwarp://127.0.0.1:0", "--mount", "tcp://127.0.0.1:0", "--metrics", "127.0.0.1:0"])
+        .args(["--all-squash", "--root"])
+        .arg(root.path())
+        .arg("--state")
+        .arg(state.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let (mut url, mut metrics) = (None, None);
+    for line in lines {
+        let word = line.split_whitespace().find(|word| word.contains("://"));
+        if line.starts_with("metrics on ") {
+            metrics = word.map(|url| url["http://".len()..].trim_end_matches("/metrics").to_owned());
+            break;
+        }
+        url = url.or(word.filter(|word| word.starts_with("iwarp://")).map(str::to_owned));
+    }
+    let served = Served { child, url: url.unwrap(), metrics: metrics.unwrap(), _root: root };
+    assert_eq!(served.get("/healthz"), (200, "healthy\n".to_owned()));
+    served.wait_until_ready();
+    Runtime::new().unwrap().block_on(async {
+        let channel = Channel::connect(&served.url).await.unwrap();
+        channel.call_null(100_003, 3, CallOptions::new()).await.unwrap();
+    });
+    let (_, text) = served.get("/metrics");
+    let count = text.lines().find(|line| line.starts_with("rpc_server_call_duration_seconds_count{"));
+    assert!(count.is_some_and(|line| line.contains("NFS_V3.NFSPROC3_NULL") && line.ends_with(" 1")), "{text}");
 }
 
 #[test]

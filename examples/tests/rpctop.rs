@@ -6,13 +6,21 @@
 mod command_documents;
 
 use std::{
-    io::{BufRead as _, BufReader},
+    fs::File,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     path::Path,
     process::{Child, Command, Output, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    time::{Duration, Instant},
 };
 
 use command_documents::Program;
 use rpcrdma::Channel;
+use rustix::{
+    process::{Pid, Signal, kill_process},
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{Winsize, tcsetwinsize},
+};
 use serde_json::Value;
 
 /// The command `blobstore serve`.
@@ -99,6 +107,102 @@ fn shows_a_server() {
         for expected in ["serving", "Procedures", "BLOBSTORE_V1.", "Connections", "127.0.0.1:", "Slowest calls"] {
             assert!(screen.contains(expected), "no {expected} in:\n{screen}");
         }
+    }
+}
+
+/// `rpctop` in a terminal.
+struct Live {
+    child: Child,
+    terminal: File,
+    output: Receiver<Vec<u8>>,
+    shown: Vec<u8>,
+}
+
+impl Live {
+    fn start(url: &str) -> Self {
+        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&terminal).unwrap();
+        unlockpt(&terminal).unwrap();
+        tcsetwinsize(&terminal, Winsize { ws_row: 40, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+        let path = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
+        let end = || File::options().read(true).write(true).open(&path).unwrap();
+        let child = Command::new(RPCTOP)
+            .args([url, "--interval", "0.1", "--timeout", "60"])
+            .stdin(end())
+            .stdout(end())
+            .stderr(Stdio::inherit())
+            .env("TERM", "xterm")
+            .spawn()
+            .unwrap();
+        let terminal = File::from(terminal);
+        let (sender, output) = channel();
+        let mut reader = terminal.try_clone().unwrap();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            // Reading fails when the program has ended.
+            while let Ok(len) = reader.read(&mut buffer) {
+                if sender.send(buffer[..len].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, terminal, output, shown: Vec::new() }
+    }
+
+    /// Waits until a text was shown.
+    fn wait_for(&mut self, text: &str) {
+        while !self.shown.windows(text.len()).any(|shown| shown == text.as_bytes()) {
+            let next = self.output.recv_timeout(Duration::from_secs(20));
+            let next =
+                next.unwrap_or_else(|_| panic!("{text} is not shown: {:?}", String::from_utf8_lossy(&self.shown)));
+            self.shown.extend(next);
+        }
+    }
+
+    /// Waits until the screen does not change any more.
+    fn wait_until_still(&self) {
+        while self.output.recv_timeout(Duration::from_secs(1)) != Err(RecvTimeoutError::Timeout) {}
+    }
+
+    /// Checks that the program ends soon, long before its time-out.
+    fn ends(&mut self) {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                assert!(status.success(), "{status}");
+                return;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(15), "rpctop does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The live view shows the programs, and the user can quit while the server does not answer.
+#[test]
+fn quits_while_the_server_is_silent() {
+    let served = Served::start(&["--introspection", "local"]);
+    let mut screens = [(); 3].map(|()| Live::start(&served.urls[0]));
+    for screen in &mut screens {
+        screen.wait_for("INTROSPECTION_V1.");
+    }
+    kill_process(Pid::from_child(&served.child), Signal::STOP).unwrap();
+    for screen in &screens {
+        screen.wait_until_still();
+    }
+    let [key, interrupt, signal] = &mut screens;
+    key.terminal.write_all(b"q").unwrap();
+    interrupt.terminal.write_all(b"\x03").unwrap();
+    kill_process(Pid::from_child(&signal.child), Signal::TERM).unwrap();
+    for screen in &mut screens {
+        screen.ends();
     }
 }
 

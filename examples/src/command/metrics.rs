@@ -2,11 +2,15 @@
 
 use std::{
     convert::Infallible,
+    future::Future as _,
+    io,
     net::SocketAddr,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -22,13 +26,24 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use rpcrdma::metrics::{self, DURATION_BUCKETS, SIZE_BUCKETS};
-use tokio::{net::TcpListener, sync::Semaphore};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpListener, TcpSocket, TcpStream},
+    sync::Semaphore,
+    time::Sleep,
+};
 
 /// Number of HTTP connections at a time. Further ones wait.
 const MOST_CONNECTIONS: usize = 64;
 
 /// Time that a client has for its request, and that a connection may be idle.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Time after which a client that reads nothing of its response is disconnected, so that it does not keep others from the server.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Memory of the kernel for the responses of a connection, in bytes.
+const SEND_BUFFER: u32 = 64 << 10;
 
 /// Interval at which the recorded values are moved to their buckets, so that they need no memory between scrapes.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -52,12 +67,23 @@ impl MetricsArgs {
         let ready = Arc::new(AtomicBool::new(false));
         let health = |url| Health { ready: Arc::clone(&ready), url };
         let Some(addr) = self.metrics else { return Ok(health(None)) };
-        let listener = TcpListener::bind(addr).await.with_context(|| format!("cannot serve metrics on {addr}"))?;
+        let listener = listen(addr).with_context(|| format!("cannot serve metrics on {addr}"))?;
         let url = format!("http://{}/metrics", listener.local_addr()?);
         let exporter = Exporter { recorded: install_recorder()?, ready: Arc::clone(&ready) };
         tokio::spawn(serve(listener, Arc::new(exporter)));
         Ok(health(Some(url)))
     }
+}
+
+/// Binds the socket of the HTTP server.
+fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // Elsewhere, the option lets several programs use an address.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.set_send_buffer_size(SEND_BUFFER)?;
+    socket.bind(addr)?;
+    socket.listen(128)
 }
 
 /// Installs the recorder for the Prometheus format.
@@ -135,12 +161,65 @@ async fn serve(listener: TcpListener, exporter: Arc<Exporter>) {
                 .timer(TokioTimer::new())
                 .header_read_timeout(REQUEST_TIMEOUT)
                 .max_buf_size(16 << 10)
-                .serve_connection(TokioIo::new(stream), respond);
+                .serve_connection(TokioIo::new(TimedStream { stream, blocked: None }), respond);
             if let Err(error) = served.await {
                 tracing::debug!(%error, "HTTP connection failed");
             }
             drop(permit);
         });
+    }
+}
+
+/// A connection whose writes fail if the peer reads nothing for [`WRITE_TIMEOUT`].
+struct TimedStream {
+    stream: TcpStream,
+    /// The end of the time, while writing is blocked.
+    blocked: Option<Pin<Box<Sleep>>>,
+}
+
+impl TimedStream {
+    /// Returns the outcome of a write, or an error if writing has been blocked for too long.
+    fn timed<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.blocked = None;
+            return written;
+        }
+        let timer = self.blocked.get_or_insert_with(|| Box::pin(tokio::time::sleep(WRITE_TIMEOUT)));
+        timer.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncRead for TimedStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for TimedStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.timed(cx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.timed(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 

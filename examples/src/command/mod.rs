@@ -72,6 +72,23 @@ impl Logging {
     }
 }
 
+/// Text of a server, for a terminal. Control characters are escaped, because they could change what the terminal shows.
+#[derive(Debug, Clone, Copy)]
+pub struct Printable<'a>(pub &'a str);
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|c| match c {
+            // The marks of text direction reorder what surrounds them.
+            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                write!(f, "{}", c.escape_unicode())
+            }
+            c if c.is_control() => write!(f, "{}", c.escape_debug()),
+            c => write!(f, "{c}"),
+        })
+    }
+}
+
 /// Parses the command line. Adds the option `--generate`, which prints shell completions or the man page. Exits after printing,
 /// and on wrong usage.
 #[must_use]

@@ -54,20 +54,35 @@ impl RegisterArgs {
         urls: &[String],
         handle: &ServerHandle,
     ) -> anyhow::Result<Registered> {
-        let mut registered = JoinSet::new();
-        if self.rpcbind {
-            let rpcbind = Rpcbind::local().await.context("--rpcbind: cannot connect to rpcbind")?;
-            let registration = Registration::new(rpcbind, programs, urls).await.context("--rpcbind")?;
-            let handle = handle.clone();
-            registered.spawn(async move {
-                handle.unready().await;
-                registration.unregister().await;
-            });
-        }
+        #[cfg_attr(not(feature = "discover-etcd"), expect(unused_mut))]
+        let mut registered = self.register_with_rpcbind(programs, urls, handle).await?;
         #[cfg(feature = "discover-etcd")]
         if let (Some(key), Some(url)) = (&self.etcd_key, urls.first()) {
             let service = EtcdService::new(self.etcd.iter().cloned(), key.as_str());
             let registration = service.register("", url, LEASE).await.context("--etcd")?;
+            let handle = handle.clone();
+            registered.0.spawn(async move {
+                handle.unready().await;
+                registration.unregister().await;
+            });
+        }
+        Ok(registered)
+    }
+
+    /// Does the same with rpcbind only. This is for further servers of a process, because the key in etcd has one value.
+    ///
+    /// # Errors
+    /// Fails if rpcbind is unreachable or refuses.
+    pub async fn register_with_rpcbind(
+        &self,
+        programs: &[(u32, u32)],
+        urls: &[String],
+        handle: &ServerHandle,
+    ) -> anyhow::Result<Registered> {
+        let mut registered = JoinSet::new();
+        if self.rpcbind {
+            let rpcbind = Rpcbind::local().await.context("--rpcbind: cannot connect to rpcbind")?;
+            let registration = Registration::new(rpcbind, programs, urls).await.context("--rpcbind")?;
             let handle = handle.clone();
             registered.spawn(async move {
                 handle.unready().await;

@@ -27,6 +27,8 @@ pub struct NfsUrl {
     /// Host name or address; IPv6 addresses include their brackets.
     host: String,
     port: u16,
+    /// The URL names the port.
+    has_port: bool,
     query: Option<String>,
     path: Vec<u8>,
 }
@@ -88,13 +90,13 @@ impl NfsUrl {
         let authority = std::str::from_utf8(authority).map_err(|_| bad_host())?;
         // The port follows the last colon, after the bracket of an IPv6 address.
         let after_bracket = authority.rfind(']').map_or(0, |at| at + 1);
-        let (host, port) = match authority[after_bracket..].rfind(':') {
+        let (host, port, has_port) = match authority[after_bracket..].rfind(':') {
             Some(colon) => {
                 let (host, port) = authority.split_at(after_bracket + colon);
                 let port = port[1..].parse().ok().filter(|port| *port != 0);
-                (host, port.ok_or_else(|| LocationError::Port(whole.to_owned()))?)
+                (host, port.ok_or_else(|| LocationError::Port(whole.to_owned()))?, true)
             }
-            None => (authority, default_port),
+            None => (authority, default_port, false),
         };
         let bracketed = host.starts_with('[') && host.ends_with(']') && host.len() > 2;
         if host.is_empty() || (host.contains([':', '[', ']']) && !bracketed) {
@@ -106,14 +108,33 @@ impl NfsUrl {
             None => (path, None),
         };
         let path = unescape(path).ok_or_else(|| LocationError::Escape(whole.to_owned()))?;
-        Ok(Self { scheme: scheme.to_owned(), host: host.to_owned(), port, query, path })
+        Ok(Self { scheme: scheme.to_owned(), host: host.to_owned(), port, has_port, query, path })
     }
 
-    /// Returns the transport's URL, `scheme://host:port`, for [`Channel::connect`](rpcrdma::client::Channel::connect).
+    /// Returns the transport's URL, `scheme://host:port`, for [`Channel::connect`](rpcrdma::client::Channel::connect). A URL
+    /// without a port gets the default port of the transport.
     #[must_use]
     pub fn transport_url(&self) -> String {
+        self.transport_url_at(self.port)
+    }
+
+    /// Returns the transport's URL with another port.
+    #[must_use]
+    pub fn transport_url_at(&self, port: u16) -> String {
         let query = self.query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
-        format!("{}://{}:{}{query}", self.scheme, self.host, self.port)
+        format!("{}://{}:{port}{query}", self.scheme, self.host)
+    }
+
+    /// Returns `true` if the URL names a port.
+    #[must_use]
+    pub fn has_port(&self) -> bool {
+        self.has_port
+    }
+
+    /// Returns `true` if the transport is TCP, and `false` if it is RPC-over-RDMA.
+    #[must_use]
+    pub fn is_tcp(&self) -> bool {
+        self.scheme == "tcp"
     }
 
     /// Returns the name or address of the host. IPv6 addresses are in brackets.
@@ -194,7 +215,11 @@ mod tests {
         let url = remote("nfs3+iwarp://server:20050/export/a%20b%25?crc=off");
         assert_eq!((url.transport_url(), url.path()), ("iwarp://server:20050?crc=off".into(), &b"/export/a b%"[..]));
         assert_eq!(url.tcp_url(111), "tcp://server:111");
-        assert_eq!(remote("nfs3+rdma://server/x").transport_url(), "rdma://server:20049");
+        assert!(url.has_port() && !url.is_tcp());
+        let url = remote("nfs3+rdma://server/x");
+        assert_eq!(url.transport_url(), "rdma://server:20049");
+        assert_eq!(url.transport_url_at(7), "rdma://server:7");
+        assert!(!url.has_port() && !url.is_tcp());
         let url = remote("nfs3+tcp://[fd09::1]/");
         assert_eq!((url.transport_url(), url.path()), ("tcp://[fd09::1]:2049".into(), &b"/"[..]));
         assert_eq!(url.tcp_url(111), "tcp://[fd09::1]:111");

@@ -1,4 +1,4 @@
-//! Mounting an export with rpcbind and MOUNT version 3, which run over TCP (RFC 8267 §5.1).
+//! Finding a server with rpcbind, and mounting an export with MOUNT version 3, which run over TCP (RFC 8267 §5.1).
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use rpcrdma::{
 };
 use rpcrdma_specs::{
     mount3::{Dirpath, MNTPATHLEN, Mountres3, Mountstat3, mount_v3, mount_v3::MountV3Client},
-    nfs3::NfsFh3,
+    nfs3::{NfsFh3, nfs_v3},
     rpcbind::{Netid, Rpcbind},
 };
 
@@ -157,10 +157,53 @@ async fn connect(url: &str, options: &MountOptions) -> Result<Channel, CopyError
     connecting.await.map_err(|error| CopyError::NoMount { what: what.to_owned(), source: Some(error.into()) })
 }
 
+/// Longest wait for rpcbind if the port that it knows has a default.
+const NFS_PORT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Returns the URL of the NFS server for [`Channel::connect`].
+///
+/// If `url` has no port, rpcbind is asked for NFS version 3 over the transport of `url`: `tcp` or `tcp6`, or `rdma` or `rdma6`
+/// (RFC 5665 §5.1, RFC 8166 §5). The default port is used if rpcbind does not answer or knows no such server.
+pub(super) async fn nfs_url(url: &NfsUrl, options: &MountOptions) -> String {
+    if url.has_port() {
+        return url.transport_url();
+    }
+    let found = tokio::time::timeout(options.timeout.min(NFS_PORT_TIMEOUT), nfs_port(url, options)).await;
+    let port = found.unwrap_or_else(|_| {
+        tracing::debug!(host = url.host(), "rpcbind does not answer");
+        None
+    });
+    port.map_or_else(|| url.transport_url(), |port| url.transport_url_at(port))
+}
+
+/// Asks rpcbind for the port of NFS. Returns `None` if rpcbind is unreachable or knows no such server.
+async fn nfs_port(url: &NfsUrl, options: &MountOptions) -> Option<u16> {
+    let log =
+        |error: &(dyn std::error::Error + 'static)| tracing::debug!(error = chain(error), "rpcbind does not know NFS");
+    let channel = connect_rpcbind(url, options).await.inspect_err(|error| log(error)).ok()?;
+    // The server may be registered for one address family, and listen on both.
+    let mut netids = if url.is_tcp() { [Netid::Tcp, Netid::Tcp6] } else { [Netid::Rdma, Netid::Rdma6] };
+    if channel.info().peer_addr.is_ipv6() {
+        netids.reverse();
+    }
+    let rpcbind = Rpcbind::new(channel);
+    for netid in netids {
+        let found = rpcbind.lookup(nfs_v3::PROGRAM, nfs_v3::VERSION, netid).await;
+        if let Some(addr) = found.inspect_err(|error| log(error)).ok()? {
+            return Some(addr.port());
+        }
+    }
+    None
+}
+
+async fn connect_rpcbind(url: &NfsUrl, options: &MountOptions) -> Result<Channel, rpcrdma::client::ConnectError> {
+    let builder = Channel::builder().connect_timeout(options.timeout).call_timeout(options.timeout);
+    builder.connect(&url.tcp_url(options.rpcbind_port)).await
+}
+
 /// Asks rpcbind for MOUNT's port.
 async fn mount_port(url: &NfsUrl, options: &MountOptions) -> Result<u16, CopyError> {
-    let builder = Channel::builder().connect_timeout(options.timeout).call_timeout(options.timeout);
-    let rpcbind = builder.connect(&url.tcp_url(options.rpcbind_port)).await;
+    let rpcbind = connect_rpcbind(url, options).await;
     let what = "cannot connect to rpcbind, which knows the port of MOUNT";
     let channel = rpcbind.map_err(|error| CopyError::NoMount { what: what.to_owned(), source: Some(error.into()) })?;
     let peer = channel.info().peer_addr;

@@ -14,13 +14,16 @@ use super::{
     copy::{Copier, CopyObserver, CopyOptions, Counts, Task},
     error::CopyError,
     location::{NfsUrl, base_name, os_name, os_path},
-    mount::{MountOptions, Mounted},
+    mount::{MountOptions, Mounted, nfs_url},
     resolve::{Resolved, resolve},
 };
 
 /// A connected server and its mounted exports.
 #[derive(Debug)]
 pub struct Session {
+    /// The server as the user names it.
+    named: String,
+    /// URL of the connections.
     transport: String,
     server: Nfs,
     exports: Vec<MountedExport>,
@@ -38,7 +41,7 @@ struct MountedExport {
 }
 
 impl Session {
-    /// Connects to the server in `url`. If `root` is given, it is the root handle of the only export, and MOUNT is not
+    /// Connects to the server in `url`, whose port rpcbind knows if `url` has none. If `root` is given, it is the root handle of the only export, and MOUNT is not
     /// used.
     ///
     /// Without a security flavor in `sec`, the flavor is the first of those which MOUNT returns that this program supports,
@@ -55,13 +58,20 @@ impl Session {
     ) -> Result<Self, CopyError> {
         let flavor = sec.sec.unwrap_or(Flavor::Sys);
         options.kerberos = kerberos(flavor, &sec, url)?;
-        let server = Nfs::connect(&url.transport_url(), options).await?;
+        let transport = nfs_url(url, &mount).await;
+        let server = Nfs::connect(&transport, options).await?;
         let mut exports = Vec::new();
         if let Some(data) = root {
             let mounted = Mounted::known(rpcrdma_specs::nfs3::NfsFh3 { data });
             exports.push(MountedExport { nfs: server.for_file_system(&mounted.root).await?, mounted });
         }
-        Ok(Self { transport: url.transport_url(), server, exports, mount, sec, flavor })
+        Ok(Self { named: url.transport_url(), transport, server, exports, mount, sec, flavor })
+    }
+
+    /// Returns the URL of the server, with the port that is used.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.transport
     }
 
     /// Returns the client of the server.
@@ -72,7 +82,7 @@ impl Session {
 
     /// Returns the index of the export that contains `url`, and the path in it. Mounts the export if necessary.
     async fn export(&mut self, url: &NfsUrl) -> Result<(usize, Vec<u8>), CopyError> {
-        if url.transport_url() != self.transport {
+        if url.transport_url() != self.named {
             return Err(CopyError::InvalidTarget("all remote paths must be on the same server and transport".into()));
         }
         for (index, export) in self.exports.iter().enumerate() {

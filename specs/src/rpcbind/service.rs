@@ -1,8 +1,9 @@
 //! Discovery of servers by rpcbind.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use rpcrdma::{client::discover::Servers, transport::Scheme};
+use tokio::task::JoinSet;
 
 use super::{Netid, Rpcbind};
 
@@ -52,28 +53,57 @@ impl RpcbindService {
         self
     }
 
-    /// Queries the hosts, and again as long as the list is used. The list is unknown until each host has answered or failed once.
+    /// Queries the hosts at the same time, and again as long as the list is used. The list is unknown until a server is found, or
+    /// until each host has answered or failed once.
     ///
     /// # Panics
     /// Panics outside of a tokio runtime.
     pub fn servers(self) -> Servers {
         let (sender, servers) = Servers::channel();
         tokio::spawn(async move {
-            let mut known = vec![BTreeSet::new(); self.hosts.len()];
-            loop {
-                for ((host, port), known) in self.hosts.iter().zip(&mut known) {
-                    if let Some(found) = self.query(host, *port).await {
-                        *known = found;
-                    }
-                }
-                sender.set(known.iter().flatten().cloned());
-                tokio::select! {
-                    () = sender.closed() => return,
-                    () = tokio::time::sleep(self.interval) => {}
-                }
+            // Dropping the queries ends them.
+            tokio::select! {
+                () = sender.closed() => {}
+                () = self.keep_up_to_date(|known| sender.set(known)) => {}
             }
         });
         servers
+    }
+
+    /// Queries all hosts at intervals, and publishes each change. A host that does not answer does not delay the others.
+    async fn keep_up_to_date(self, publish: impl Fn(BTreeSet<String>)) {
+        let mut known = vec![None; self.hosts.len()];
+        let service = Arc::new(self);
+        let mut queries = JoinSet::new();
+        for index in 0..known.len() {
+            queries.spawn(Arc::clone(&service).query_again(index, Duration::ZERO));
+        }
+        if known.is_empty() {
+            publish(BTreeSet::new());
+        }
+        let mut published = None;
+        while let Some(answer) = queries.join_next().await {
+            // Queries do not panic, and nothing cancels them but the end of this task.
+            let Ok((index, answer)) = answer else { continue };
+            match answer {
+                Some(found) => known[index] = Some(found),
+                None => drop(known[index].get_or_insert_with(BTreeSet::new)),
+            }
+            queries.spawn(Arc::clone(&service).query_again(index, service.interval));
+            let list: BTreeSet<String> = known.iter().flatten().flatten().cloned().collect();
+            let is_known = !list.is_empty() || known.iter().all(Option::is_some);
+            if is_known && published.as_ref() != Some(&list) {
+                publish(list.clone());
+                published = Some(list);
+            }
+        }
+    }
+
+    /// Waits, and queries a host. Returns the index of the host and the answer.
+    async fn query_again(self: Arc<Self>, index: usize, delay: Duration) -> (usize, Option<BTreeSet<String>>) {
+        tokio::time::sleep(delay).await;
+        let (host, port) = &self.hosts[index];
+        (index, self.query(host, *port).await)
     }
 
     /// Returns the URLs of the server on a host, or `None` if rpcbind does not answer.
@@ -93,5 +123,92 @@ impl RpcbindService {
             }
         }
         Some(urls)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use futures_util::StreamExt as _;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::{TcpListener, TcpStream},
+        time::timeout,
+    };
+
+    use super::*;
+
+    /// Less than the time-outs of a query.
+    const SOON: Duration = Duration::from_secs(5);
+
+    async fn listeners<const N: usize>() -> ([TcpListener; N], RpcbindService) {
+        let mut service = RpcbindService::new(["127.0.0.1"; N], 0x2000_0001, 1, Scheme::Iwarp);
+        let mut listeners = Vec::new();
+        for (_, port) in &mut service.hosts {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            *port = listener.local_addr().unwrap().port();
+            listeners.push(listener);
+        }
+        (listeners.try_into().unwrap(), service)
+    }
+
+    /// Accepts the connection of a query, and reads the call.
+    async fn accept(listener: &TcpListener) -> (TcpStream, Vec<u8>) {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let call = read(&mut stream).await;
+        (stream, call)
+    }
+
+    async fn read(stream: &mut TcpStream) -> Vec<u8> {
+        let mark = stream.read_u32().await.unwrap();
+        let mut call = vec![0; (mark & 0x7FFF_FFFF) as usize];
+        stream.read_exact(&mut call).await.unwrap();
+        call
+    }
+
+    async fn next(servers: &mut Servers) -> BTreeSet<String> {
+        timeout(SOON, servers.next()).await.unwrap().unwrap()
+    }
+
+    /// The reply to RPCBPROC_DUMP with one registration.
+    fn reply(call: &[u8], netid: &str, addr: &str) -> Vec<u8> {
+        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<_>>();
+        let mut reply = call[..4].to_vec();
+        reply.extend(words(&[1, 0, 0, 0, 0, 1, 0x2000_0001, 1]));
+        for text in [netid, addr, "root"] {
+            reply.extend(words(&[text.len() as u32]));
+            reply.extend(text.as_bytes());
+            reply.resize(reply.len().next_multiple_of(4), 0);
+        }
+        reply.extend(words(&[0]));
+        [words(&[0x8000_0000 | reply.len() as u32]), reply].concat()
+    }
+
+    #[tokio::test]
+    async fn hosts_are_queried_at_the_same_time() {
+        let ([silent, other, live], service) = listeners().await;
+        let mut servers = service.servers();
+        let answered = async {
+            let silent = (accept(&silent).await, accept(&other).await);
+            let (mut stream, mut call) = accept(&live).await;
+            stream.write_all(&reply(&call, "rdma", "192.0.2.1.78.132")).await.unwrap();
+            // The service asks for rdma6 as well.
+            call = read(&mut stream).await;
+            stream.write_all(&reply(&call, "rdma", "192.0.2.1.78.132")).await.unwrap();
+            (silent, stream)
+        };
+        let _silent = timeout(SOON, answered).await.unwrap();
+        assert_eq!(next(&mut servers).await, BTreeSet::from(["iwarp://192.0.2.1:20100".to_owned()]));
+    }
+
+    #[tokio::test]
+    async fn queries_end_with_the_list() {
+        let ([silent], service) = listeners().await;
+        let servers = service.servers();
+        let (mut stream, _) = timeout(SOON, accept(&silent)).await.unwrap();
+        drop(servers);
+        // The service closes its connection.
+        assert!(timeout(SOON, stream.read_u8()).await.unwrap().is_err());
     }
 }

@@ -68,7 +68,9 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     let (nfs_handle, mount_handle) = (nfs.handle(), mount.handle());
     let registered = [
         cli.register.register(&[(nfs_v3::PROGRAM, nfs_v3::VERSION)], nfs.urls(), &nfs_handle).await?,
-        cli.register.register(&[(mount_v3::PROGRAM, mount_v3::VERSION)], mount.urls(), &mount_handle).await?,
+        cli.register
+            .register_with_rpcbind(&[(mount_v3::PROGRAM, mount_v3::VERSION)], mount.urls(), &mount_handle)
+            .await?,
     ];
     let serving = async {
         tokio::join!(nfs.serve(), mount.serve());

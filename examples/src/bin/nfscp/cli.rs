@@ -92,7 +92,8 @@ Examples:
   nfscp -r --verify tree nfs3+iwarp://server/export --mount-port 20048
 
 Without --sec, nfscp uses the first security flavor in the server's list that it
-supports.
+supports. If a URL has no port, nfscp asks rpcbind for the port of NFS. If rpcbind
+does not know it, the port is 20049 for RDMA and 2049 for TCP.
 
 Files on the server are written in place. A local file appears when it is
 complete. URLs are percent-encoded: %20 is a space, and %25 is a %.

@@ -102,7 +102,7 @@ async fn run(cli: &Cli, jobs: &Jobs, options: CopyOptions) -> anyhow::Result<Exi
     };
     show.finish();
     let done = FinalReport {
-        url: url.transport_url(),
+        url: session.url().to_owned(),
         took: begin.elapsed(),
         most_in_flight: session.most_in_flight(),
         counters: session.server().channels().counters(),

@@ -16,7 +16,7 @@ use ratatui::{
     backend::TestBackend,
     crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers},
 };
-use rpcrdma::client::Channel;
+use rpcrdma::client::{CallError, Channel};
 use rpcrdma_examples::{
     command::{self, Stop, explain_connect_error, unless_stopped},
     inspect::{Inspector, Snapshot, explain},
@@ -89,9 +89,7 @@ async fn show(
 ) -> anyhow::Result<()> {
     let mut events = events();
     let (mut before, mut now, mut error) = (None, first, None);
-    let mut ticks = tokio::time::interval(cli.interval.max(Duration::from_millis(100)));
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    ticks.tick().await;
+    let mut snapshots = snapshots(inspector.clone(), cli.interval.max(Duration::from_millis(100)));
     loop {
         let view = View { url: &cli.url, before: before.as_ref(), now: &now, error: error.as_deref() };
         terminal.draw(|frame| view.draw(frame)).context("cannot draw the screen")?;
@@ -101,7 +99,7 @@ async fn show(
                 Some(UserEvent::Quit) | None => return Ok(()),
                 Some(UserEvent::Redraw) => {}
             },
-            _ = ticks.tick() => match inspector.snapshot().await {
+            Some(state) = snapshots.recv() => match state {
                 Ok(state) => {
                     before = Some(std::mem::replace(&mut now, state));
                     error = None;
@@ -111,6 +109,27 @@ async fn show(
             },
         }
     }
+}
+
+/// Reads the state of the server at intervals, in a task that ends when the receiver is dropped. The user can quit while the server
+/// does not answer.
+fn snapshots(inspector: Inspector, interval: Duration) -> mpsc::Receiver<Result<Snapshot, CallError>> {
+    let (sender, receiver) = mpsc::channel(1);
+    tokio::spawn(async move {
+        let reading = async {
+            loop {
+                tokio::time::sleep(interval).await;
+                if sender.send(inspector.snapshot().await).await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = reading => {}
+            () = sender.closed() => {}
+        }
+    });
+    receiver
 }
 
 /// An action of the user.

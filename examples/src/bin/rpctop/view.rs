@@ -11,7 +11,7 @@ use ratatui::{
 };
 use rpcrdma::introspection::protocol::{InspectConnection, InspectCounters, InspectProcedure, InspectTransport};
 use rpcrdma_examples::{
-    command::human_bytes,
+    command::{Printable, human_bytes},
     inspect::{Snapshot, seconds},
 };
 
@@ -66,6 +66,7 @@ impl View<'_> {
 
     fn header(&self) -> Vec<Line<'_>> {
         let server = &self.now.server;
+        let implementation = server.implementation.to_string();
         let state = if server.draining { "shutting down" } else { "serving" };
         let before = self.before.map(|before| &before.server.counters);
         let counters = &server.counters;
@@ -75,7 +76,7 @@ impl View<'_> {
         };
         vec![
             Line::styled(
-                format!("{}  {}  up {}  {state}", self.url, server.implementation, span(server.uptime)),
+                format!("{}  {}  up {}  {state}", self.url, Printable(&implementation), span(server.uptime)),
                 Style::new().add_modifier(Modifier::BOLD),
             ),
             Line::raw(format!(
@@ -136,7 +137,7 @@ impl View<'_> {
         let rows = procedures.iter().map(|row| {
             let it = row.procedure;
             cells([
-                it.name.to_string(),
+                Printable(&it.name.to_string()).to_string(),
                 format!("{:.1}", row.rate),
                 it.active.to_string(),
                 time(row.average),
@@ -174,7 +175,7 @@ impl View<'_> {
             };
             let in_progress = it.counters.calls_received.saturating_sub(it.counters.replies_sent);
             cells([
-                it.peer.to_string(),
+                Printable(&it.peer.to_string()).to_string(),
                 transport,
                 span(it.age),
                 format!("{calls:.1}"),
@@ -191,11 +192,11 @@ impl View<'_> {
     fn draw_slowest(&self, frame: &mut Frame<'_>, area: Rect) {
         let rows = self.now.slowest.iter().map(|it| {
             cells([
-                it.name.to_string(),
+                Printable(&it.name.to_string()).to_string(),
                 time(seconds(it.duration)),
                 format!("{} ago", span(it.ago)),
                 if it.failed { "failed" } else { "ok" }.to_owned(),
-                it.peer.to_string(),
+                Printable(&it.peer.to_string()).to_string(),
             ])
         });
         let widths = [Constraint::Min(24), length(9), length(10), length(7), length(28)];
