@@ -153,14 +153,31 @@ impl Nfs3d {
         // The directories above have to be accessible for users other than root.
         let principals = here.path().join("principals");
         fs::write(&principals, format!("alice@TEST.RPCRDMA {0} {0}\n", Self::alice())).unwrap();
-        let state = here.path().join("state");
-        let args = ["--root", text(&export), "--state", text(&state), "--export", "/e", "--sec", flavors];
-        let listen = ["--listen", "iwarp://127.0.0.1:0", "--listen", "tcp://127.0.0.1:0"];
-        let others = ["--mount", "tcp://127.0.0.1:0", "--principals", text(&principals), "--service", "nfs@localhost"];
-        let server = realm.serve(NFS3D, &[args.as_slice(), &listen, &others].concat(), "MOUNT on ");
+        let listen = ["iwarp://127.0.0.1:0", "tcp://127.0.0.1:0"];
+        let server = Self::serve(realm, here.path(), flavors, listen, "tcp://127.0.0.1:0");
         let [mount] = server.urls("MOUNT on ").try_into().unwrap();
         let mount_port = mount.trim_end_matches('/').rsplit(':').next().unwrap().to_owned();
         Self { here, server, mount_port }
+    }
+
+    fn serve(realm: &Realm, here: &Path, flavors: &str, [iwarp, tcp]: [&str; 2], mount: &str) -> Running {
+        let [export, state, principals] = ["export", "state", "principals"].map(|name| here.join(name));
+        let args = ["--root", text(&export), "--state", text(&state), "--export", "/e", "--sec", flavors];
+        let listen = ["--listen", iwarp, "--listen", tcp, "--mount", mount];
+        let others = ["--principals", text(&principals), "--service", "nfs@localhost"];
+        realm.serve(NFS3D, &[args.as_slice(), &listen, &others].concat(), "MOUNT on ")
+    }
+
+    fn kill(&mut self) {
+        self.server.child.kill().unwrap();
+        self.server.child.wait().unwrap();
+    }
+
+    /// Starts the killed server again, with the same state on the same ports.
+    fn restart(&mut self, realm: &Realm, flavors: &str) {
+        let [iwarp, tcp] = self.server.urls("NFS on ").try_into().unwrap();
+        let [mount] = self.server.urls("MOUNT on ").try_into().unwrap();
+        self.server = Self::serve(realm, self.here.path(), flavors, [&iwarp, &tcp], &mount);
     }
 
     /// Returns the user ID of alice at the server.
@@ -222,6 +239,37 @@ fn files_are_copied_with_every_flavor() {
     assert_eq!(fs::metadata(server.path("export/default")).unwrap().uid(), Nfs3d::alice());
 }
 
+/// The server knows none of its earlier contexts after a restart, and a copy in progress completes.
+#[test]
+fn copies_survive_a_restart_of_the_server() {
+    const FLAVORS: &str = "krb5i:krb5p";
+    let Some(realm) = Realm::new() else { return };
+    realm.kinit("1h");
+    let mut server = Nfs3d::start(&realm, FLAVORS);
+    let source = server.path("source");
+    let contents = noise(5).repeat(10);
+    fs::write(&source, &contents).unwrap();
+    let [iwarp, tcp] = server.urls();
+    for (url, sec) in [(iwarp, "krb5p"), (tcp, "krb5i")] {
+        let there = format!("{url}/{sec}");
+        let args = ["--sec", sec, "--verify", "--chunk-size", "16KiB", "--jobs", "4", text(&source), &there];
+        let mut command = realm.command(NFSCP);
+        command.args(nfscp(&server, &args)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut copying = command.spawn().unwrap();
+        let stored = server.path("export").join(sec);
+        while fs::metadata(&stored).map_or(0, |file| file.len()) < 1 << 20 {
+            assert_eq!(copying.try_wait().unwrap(), None, "nfscp has exited");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        server.kill();
+        assert_eq!(copying.try_wait().unwrap(), None, "nfscp was done before the restart");
+        server.restart(&realm, FLAVORS);
+        let output = copying.wait_with_output().unwrap();
+        assert!(output.status.success(), "{there}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(fs::read(&stored).unwrap() == contents, "{there}");
+    }
+}
+
 #[test]
 fn blobs_are_stored_with_every_flavor() {
     let Some(realm) = Realm::new() else { return };
@@ -246,6 +294,16 @@ fn blobs_are_stored_with_every_flavor() {
             run("get", &back);
             assert!(fs::read(&back).unwrap() == contents, "{url} {sec}");
             fs::remove_file(&back).unwrap();
+            let bench = ["bench", "--json", "--seconds", "0.1", "--depth", "2"];
+            let report = realm.printed(BLOBSTORE, &[&bench, options.as_slice(), &[url]].concat());
+            let report: Value = serde_json::from_str(&report).unwrap();
+            for messages in ["calls", "replies"] {
+                let reasons = report[messages].as_object().unwrap().iter();
+                let reduced = reasons.filter(|(reason, _)| reason.contains("eligible items in chunks"));
+                let reduced: u64 = reduced.filter_map(|(_, count)| count.as_u64()).sum();
+                // Nothing is reduced with krb5i and krb5p (RFC 8166 §8.2.2.3), and there are no chunks over TCP.
+                assert_eq!(reduced > 0, sec == "krb5" && url == &iwarp, "{url} {sec}: {report:#}");
+            }
         }
         for options in [&[][..], &["--sec", "sys"]] {
             let error = realm.complaint(BLOBSTORE, &[&["ls"], options, &[url]].concat());

@@ -201,6 +201,43 @@ async fn certificates_are_reloaded() {
     .await;
 }
 
+/// New connections of a client use its new files, open ones keep their session, and a broken file changes nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_of_a_client_are_reloaded() {
+    timed(async {
+        let (authority, clients) = (Authority::new(), Authority::new());
+        let hosts = Arc::new(Hosts::default());
+        let tls = authority.server().client_ca(clients.ca()).build().unwrap();
+        let running = Transport::Tcp.serve(server(&tls).authenticator(ByHost(Arc::clone(&hosts)))).await;
+        let tls = authority.client_with(&clients.issue("client", &["client.example"])).build().unwrap();
+        let builder = Channel::builder().tls(tls.clone()).reconnect(Reconnect::Never);
+        let first = running.connect(builder.clone()).await;
+        clients.issue("client", &["renewed.example"]);
+        let before = running.connect(builder.clone()).await;
+        tls.reload().unwrap();
+        let second = running.connect(builder.clone()).await;
+        std::fs::write(clients.path("client.pem"), "nothing").unwrap();
+        let error = tls.reload().unwrap_err().to_string();
+        assert!(error.contains("client.pem contains no certificate"), "{error}");
+        let third = running.connect(builder.clone()).await;
+        let (old, new) = ("client.example", "renewed.example");
+        for (channel, name) in [(&first, old), (&before, old), (&second, new), (&third, new)] {
+            call::<Null>(channel, &()).await.unwrap();
+            let session = hosts.last.lock().unwrap().clone().unwrap();
+            assert_eq!(session.identity().unwrap().dns_names, [name]);
+        }
+
+        // The certificates of authorities are read again, too.
+        clients.issue("client", &["client.example"]);
+        std::fs::copy(clients.ca(), authority.ca()).unwrap();
+        running.connect(builder.clone()).await;
+        tls.reload().unwrap();
+        let error = running.try_connect(builder).await.unwrap_err();
+        assert!(format!("{error:?}").contains("UnknownIssuer"), "{error:?}");
+    })
+    .await;
+}
+
 /// A channel starts TLS again after a reconnect.
 #[tokio::test]
 async fn reconnected_channels_are_protected() {

@@ -38,6 +38,7 @@ type Written = Mutex<BTreeMap<u32, u64>>;
 pub struct CopyService {
     contents: Bytes,
     written: Arc<Written>,
+    reads: Arc<AtomicU32>,
 }
 
 impl Default for CopyService {
@@ -47,7 +48,7 @@ impl Default for CopyService {
             at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             at.to_be_bytes()
         });
-        Self { contents: words.collect::<Vec<_>>().into(), written: Arc::default() }
+        Self { contents: words.collect::<Vec<_>>().into(), written: Arc::default(), reads: Arc::default() }
     }
 }
 
@@ -57,6 +58,11 @@ impl CopyService {
         let mut block = self.contents.slice(number as usize % 4096..);
         block.truncate(BLOCK);
         block
+    }
+
+    /// Returns the number of blocks that clients have read so far.
+    pub fn reads(&self) -> u32 {
+        self.reads.load(Ordering::Relaxed)
     }
 
     /// Returns the hashes of the first `blocks` blocks.
@@ -124,6 +130,7 @@ impl Service for CopyService {
         let this = self.clone();
         Box::pin(async move {
             if call.procedure() == 1 {
+                this.reads.fetch_add(1, Ordering::Relaxed);
                 return match call.decode::<Read>() {
                     Ok(number) => call.finish::<Read>(Ok(Data(this.block(number)))),
                     Err(reply) => reply,
