@@ -8,6 +8,7 @@ use std::{
 };
 
 use tokio::{
+    runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore},
     task::{JoinError, spawn_blocking},
     time::Instant,
@@ -19,7 +20,7 @@ use super::{
     mechanism::{GssError, ServerMechanism, major},
     server::{Decision, GssServer, SetupRound},
 };
-use crate::rpc::{AuthStat, Authentication, Authenticator, CallHeader, ControlReply, ReceivedCall};
+use crate::rpc::{AuthStat, Authentication, Authenticator, BlockingQueue, CallHeader, ControlReply, ReceivedCall};
 
 /// Accepts calls with RPCSEC_GSS, and creates the security contexts of their callers. Clones share the contexts.
 ///
@@ -145,9 +146,9 @@ impl<M: ServerMechanism> Authenticator for GssAuthenticator<M> {
                 let shared = Arc::clone(&self.shared);
                 Authentication::Pending(Box::pin(async move { Authentication::Answered(shared.run(round).await) }))
             }
-            Decision::Busy => {
+            Decision::Busy(queue) => {
                 let (shared, call) = (Arc::clone(&self.shared), CopiedCall::new(call));
-                Authentication::Pending(Box::pin(async move { shared.receive_later(call).await }))
+                Authentication::Pending(Box::pin(async move { shared.receive_later(call, queue).await }))
             }
         }
     }
@@ -170,8 +171,8 @@ impl CopiedCall {
 
 impl<M: ServerMechanism> Shared<M> {
     /// Decides on a call whose context is busy.
-    async fn receive_later(self: Arc<Self>, call: CopiedCall) -> Authentication {
-        let decision = spawn_blocking(move || {
+    async fn receive_later(self: Arc<Self>, call: CopiedCall, queue: BlockingQueue) -> Authentication {
+        let decision = queue.run(Handle::current(), false, move || {
             let mut received = ReceivedCall::new(&call.header, call.peer_addr);
             (received.signed, received.local_addr) = (&call.signed, call.local_addr);
             self.server.receive(&received, true, Instant::now().into_std())

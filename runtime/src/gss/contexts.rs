@@ -14,7 +14,7 @@ use super::{
     mechanism::{ContextSetup, GssContext, GssError, major},
     window::{Position, SequenceWindow},
 };
-use crate::rpc::{Principal, ProtectionLevel};
+use crate::rpc::{BlockingQueue, Principal, ProtectionLevel};
 
 /// The limits and the policy of a server with RPCSEC_GSS.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,6 +106,7 @@ impl ContextHandle {
 #[derive(Debug)]
 pub(super) struct ServerContext {
     pub(super) gss: Arc<dyn GssContext>,
+    pub(super) queue: BlockingQueue,
     /// The identity of the client with each level of protection.
     principals: [Arc<Principal>; 3],
     window: Mutex<SequenceWindow>,
@@ -204,6 +205,7 @@ impl ContextTable {
             .map(|level| Arc::new(Principal::new(gss.peer(), level)));
         let context = ServerContext {
             gss,
+            queue: BlockingQueue::new(),
             principals,
             window: Mutex::new(SequenceWindow::new(config.sequence_window)),
             expires: now.checked_add(lifetime),

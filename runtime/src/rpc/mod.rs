@@ -33,12 +33,12 @@ pub use call::{CallHeader, CallHeaderError};
 pub use error::{AuthFailure, RpcError};
 pub use reply::{ReplyHeader, ReplyHeaderError, max_reply_len, max_reply_verifier};
 #[cfg(feature = "std")]
-pub(crate) use security::ControlPort;
-#[cfg(feature = "std")]
 pub use security::{
-    CallIdentity, CallSecurity, ControlCall, ControlReply, Principal, Protection, ProtectionLevel, Seal, Secured,
-    Security, SecurityError, SecurityFuture, SecurityLink,
+    BlockingQueue, CallIdentity, CallSecurity, ControlCall, ControlReply, Principal, Protection, ProtectionLevel, Seal,
+    Secured, Security, SecurityError, SecurityFuture, SecurityLink,
 };
+#[cfg(feature = "std")]
+pub(crate) use security::{ControlPort, MAX_BODY_IN_TASK};
 #[cfg(any(feature = "introspection", feature = "metrics"))]
 pub(crate) use status::encoded_error;
 #[cfg(feature = "tls")]
