@@ -206,7 +206,11 @@ impl<'a> ControlConnection<'a> {
     }
 
     pub(super) fn link(&self) -> SecurityLink<'_> {
-        SecurityLink::new(self.link.info.peer_addr, self.link.info.local_addr, self.deadline, self)
+        let info = &self.link.info;
+        let link = SecurityLink::new(info.peer_addr, info.local_addr, self.deadline, self);
+        #[cfg(feature = "tls")]
+        let link = link.with_tls(info.tls.as_deref());
+        link
     }
 
     /// Returns the failure with which the call that had to be secured fails.

@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    net::{IpAddr, Ipv6Addr, SocketAddr},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
@@ -14,7 +13,7 @@ use super::{
     mechanism::{ContextSetup, GssContext, GssError, major},
     window::{Position, SequenceWindow},
 };
-use crate::rpc::{BlockingQueue, Principal, ProtectionLevel};
+use crate::rpc::{BlockingQueue, HostAddr, Principal, ProtectionLevel};
 
 /// The limits and the policy of a server with RPCSEC_GSS.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,20 +68,6 @@ impl Default for GssServerConfig {
 
 /// The longest time before its end at which a context accepts no more calls, so that accepted calls can still be answered.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(10);
-
-/// The address of a host, to which limits apply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct HostAddr(IpAddr);
-
-impl HostAddr {
-    pub(super) fn of(addr: SocketAddr) -> Self {
-        Self(match addr.ip().to_canonical() {
-            // A host often has all addresses with its prefix (RFC 4291 §2.5.4).
-            IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
-            ip @ IpAddr::V4(_) => ip,
-        })
-    }
-}
 
 /// The identifier of a context. Random, so that a client with a context of an earlier server does not hit another client's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -189,7 +189,9 @@ impl KerberosContext {
     ) -> Result<Arc<dyn GssContext>, GssError> {
         let failed = |error| convert(&error);
         let peer = peer.and_then(|peer| peer.display_name()).map_err(failed)?;
-        let peer = String::from_utf8_lossy(&peer).into_owned();
+        // Two principals must not become one name.
+        let peer = String::from_utf8(peer.to_vec())
+            .map_err(|_| GssError::new(major::FAILURE, "the name of the principal is not UTF-8"))?;
         // The lengths depend on the encryption type only (RFC 4121 §4.2.6).
         let max_mic = context.get_mic(&[]).map_err(failed)?.len();
         let overhead = context.wrap(true, &[]).map_err(failed)?.len() as u64;

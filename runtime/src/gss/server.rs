@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     body::BodyProtection,
-    contexts::{ContextHandle, ContextTable, GssServerConfig, HostAddr, PendingSetup, ServerContext},
+    contexts::{ContextHandle, ContextTable, GssServerConfig, PendingSetup, ServerContext},
     credential::{GssCredential, flavor, gss_auth, is_null},
     mechanism::{ContextSetup, GssError, SetupStep, major},
     window::Position,
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     rpc::{
-        AuthFailure, AuthStat, AuthenticatedCaller, Authentication, BlockingQueue, ControlReply, Credential,
+        AuthFailure, AuthStat, AuthenticatedCaller, Authentication, BlockingQueue, ControlReply, Credential, HostAddr,
         OpaqueAuth, Protection, ProtectionLevel, ReceivedCall, ReplySecurity, RpcError,
     },
     xdr::{Decoder, encode_to_bytes},

@@ -4,6 +4,8 @@
 //! [`CallHeader::decode`] returns the call, or an error with the reply that rejects it. On a client, [`ReplyHeader::decode`]
 //! returns success or an [`RpcError`]. Both leave the decoder at the start of the arguments or results.
 
+#[cfg(feature = "std")]
+mod admissions;
 mod auth;
 #[cfg(feature = "std")]
 mod authenticator;
@@ -23,6 +25,8 @@ pub mod wire {
     crate::include_xdr!("xdr/rpc.x");
 }
 
+#[cfg(feature = "std")]
+pub(crate) use admissions::{Admissions, HostAddr};
 pub use auth::Credential;
 #[cfg(feature = "std")]
 pub use authenticator::{

@@ -305,6 +305,8 @@ pub struct SecurityLink<'a> {
     peer_addr: SocketAddr,
     local_addr: SocketAddr,
     deadline: Option<Instant>,
+    #[cfg(feature = "tls")]
+    tls: Option<&'a super::TlsSession>,
     port: &'a dyn ControlPort,
 }
 
@@ -315,7 +317,27 @@ impl<'a> SecurityLink<'a> {
         deadline: Option<Instant>,
         port: &'a dyn ControlPort,
     ) -> Self {
-        Self { peer_addr, local_addr, deadline, port }
+        Self {
+            peer_addr,
+            local_addr,
+            deadline,
+            #[cfg(feature = "tls")]
+            tls: None,
+            port,
+        }
+    }
+
+    /// Sets the TLS session of the connection.
+    #[cfg(feature = "tls")]
+    pub(crate) fn with_tls(self, tls: Option<&'a super::TlsSession>) -> Self {
+        Self { tls, ..self }
+    }
+
+    /// Returns the TLS session of the connection, with the server's certificate. `None` without TLS.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(&self) -> Option<&'a super::TlsSession> {
+        self.tls
     }
 
     /// Returns the server's address.
