@@ -303,6 +303,91 @@ async fn busy_contexts(transport: Transport) {
     assert!(begun.elapsed() >= Duration::from_millis(1500), "{:?}", begun.elapsed());
 }
 
+/// A short body that waits for a busy context delays only the calls with that context.
+#[test]
+fn short_bodies_of_busy_contexts() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    // All tasks share the one worker.
+    let test = runtime.spawn(async {
+        let transport = Transport::Tcp;
+        let mechanism = user("nfs@server");
+        let authenticator = GssAuthenticator::new(mechanism.clone()).or(StandardAuthenticator);
+        let (server, _) = serve(&transport, authenticator).await;
+        let secured = connect(&server, alice(ProtectionLevel::Privacy)).await;
+        let other = server.connect(Channel::builder()).await;
+        call::<Null>(&secured, &()).await.unwrap();
+        mechanism.faults.hold.set(true);
+        let slow: Vec<_> = (0..20_u32)
+            .map(|n| {
+                let (channel, data) = (secured.clone(), Bytes::from(pattern(n, 100)));
+                tokio::spawn(async move { assert!(call::<Echo>(&channel, &data).await.unwrap() == data) })
+            })
+            .collect();
+        for _ in 0..10 {
+            call::<Null>(&other, &()).await.unwrap();
+        }
+        assert!(mechanism.faults.hold.is_held(), "a body blocked the worker");
+        assert!(!slow.iter().any(|slow| slow.is_finished()));
+        mechanism.faults.hold.set(false);
+        for slow in slow {
+            slow.await.unwrap();
+        }
+    });
+    runtime.block_on(test).unwrap();
+}
+
+/// A context uses few threads for blocking work, however many calls wait for it.
+#[test]
+fn large_bodies_leave_threads() {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).max_blocking_threads(4).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let transport = Transport::Tcp;
+        let mechanism = user("nfs@server");
+        let authenticator = GssAuthenticator::new(mechanism.clone()).or(StandardAuthenticator);
+        let (server, _) = serve(&transport, authenticator).await;
+        let secured = connect(&server, alice(ProtectionLevel::Privacy)).await;
+        call::<Null>(&secured, &()).await.unwrap();
+        mechanism.faults.hold.set(true);
+        let slow: Vec<_> = (0..20_u32)
+            .map(|n| {
+                let (channel, data) = (secured.clone(), Bytes::from(pattern(n, 20_000)));
+                tokio::spawn(async move { assert!(call::<Echo>(&channel, &data).await.unwrap() == data) })
+            })
+            .collect();
+        // Another user. The creation of her context needs a thread at both sides.
+        let bob = connect(&server, GssSecurity::new(user("bob@TEST"), LEVELS[0])).await;
+        // Each call has reached its large body, or waits for a turn.
+        tokio::task::spawn_blocking(|| ()).await.unwrap();
+        for _ in 0..20 {
+            call::<Null>(&bob, &()).await.unwrap();
+        }
+        assert!(mechanism.faults.hold.is_held(), "no thread was left");
+        mechanism.faults.hold.set(false);
+        for slow in slow {
+            slow.await.unwrap();
+        }
+    });
+}
+
+/// A context that expires between the first step of a call and its signature costs a new context, and no call.
+async fn expiry_before_the_signature(transport: Transport) {
+    let (server, _) = serve(&transport, gss(|_| {})).await;
+    for level in LEVELS {
+        let mechanism = user("alice@TEST");
+        let channel = connect(&server, GssSecurity::new(mechanism.clone(), level)).await;
+        call::<Null>(&channel, &()).await.unwrap();
+        mechanism.faults.expired.store(1, Ordering::Relaxed);
+        call::<Null>(&channel, &()).await.unwrap();
+        assert_eq!(mechanism.begun.load(Ordering::Relaxed), 2, "{level:?}");
+        // Contexts that expire at once are not created without end.
+        mechanism.faults.expired.store(usize::MAX, Ordering::Relaxed);
+        let error = call::<Null>(&channel, &()).await.unwrap_err();
+        assert!(matches!(error, CallError::Security { sent: false, .. }), "{error:?}");
+        assert!(mechanism.begun.load(Ordering::Relaxed) <= 6);
+    }
+}
+
 /// Errors say what failed.
 async fn errors(transport: Transport) {
     let (server, _) = serve(&transport, gss(|config| config.min_level = ProtectionLevel::Integrity)).await;
@@ -346,5 +431,5 @@ async fn errors(transport: Transport) {
 }
 
 over_each!(
-    services contexts_are_refreshed refresh_under_traffic one_context_for_several_connections small_windows slow_mechanism busy_contexts errors
+    services contexts_are_refreshed refresh_under_traffic one_context_for_several_connections small_windows slow_mechanism busy_contexts expiry_before_the_signature errors
 );

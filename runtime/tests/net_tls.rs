@@ -14,7 +14,10 @@ use bytes::Bytes;
 use net_support::*;
 use rpcrdma::{
     client::{Channel, ChannelBuilder, Reconnect},
-    rpc::{AuthStat, Authentication, Authenticator, ReceivedCall, StandardAuthenticator},
+    rpc::{
+        AuthStat, Authentication, Authenticator, CallIdentity, CallSecurity, OpaqueAuth, ReceivedCall, Seal, Secured,
+        Security, SecurityError, SecurityFuture, SecurityLink, StandardAuthenticator,
+    },
     server::{Server, ServerBuilder},
     tls::{TlsClientBuilder, TlsPolicy, TlsServerBuilder, TlsServerConfig, TlsSession},
 };
@@ -368,6 +371,50 @@ async fn callbacks() {
         let asked = RingV1Client::new(running.connect(client).await);
         let error = asked.ask(4).await.unwrap_err();
         tls_support::assert_denied(&error, AuthStat::AuthTooweak);
+    })
+    .await;
+}
+
+/// A security that seals nothing, and keeps the identity of the server.
+#[derive(Debug, Default, Clone)]
+struct SeenServers(Arc<Mutex<Vec<Vec<String>>>>);
+
+#[derive(Debug)]
+struct Unsealed;
+
+impl Seal for Unsealed {
+    fn seal(&self, _header: &[u8]) -> Result<OpaqueAuth, SecurityError> {
+        Ok(OpaqueAuth::none())
+    }
+}
+
+impl CallSecurity for Unsealed {
+    fn verify(&self, _verifier: &OpaqueAuth) -> Result<(), SecurityError> {
+        Ok(())
+    }
+}
+
+impl Security for SeenServers {
+    fn secure<'a>(
+        &'a self,
+        _call: CallIdentity,
+        link: SecurityLink<'a>,
+    ) -> SecurityFuture<'a, Result<Secured, SecurityError>> {
+        let names = link.tls().and_then(TlsSession::identity).map(|identity| identity.dns_names.clone());
+        self.0.lock().unwrap().push(names.unwrap_or_default());
+        Box::pin(async { Ok(Secured { credential: OpaqueAuth::none(), call: Arc::new(Unsealed) }) })
+    }
+}
+
+#[tokio::test]
+async fn securities_see_the_certificate_of_the_server() {
+    timed(async {
+        let authority = Authority::new();
+        let seen = SeenServers::default();
+        let running = serve(authority.server()).await;
+        let secured = running.connect(channel(authority.client()).security(seen.clone())).await;
+        call::<Null>(&secured, &()).await.unwrap();
+        assert_eq!(*seen.0.lock().unwrap(), [["localhost"]]);
     })
     .await;
 }

@@ -378,6 +378,30 @@ async fn handshakes_that_never_finish() {
     .await;
 }
 
+/// Stalled handshakes of one host do not delay those of another one.
+#[tokio::test]
+#[cfg(target_os = "linux")]
+async fn stalled_handshakes_of_another_host() {
+    timed(async {
+        let authority = Authority::new();
+        let running = serve(authority.server().max_handshakes(2).max_handshakes_per_address(1)).await;
+        let mut stalled = Vec::new();
+        for _ in 0..3 {
+            let mut stream = TcpStream::connect(running.addr).await.unwrap();
+            stream.write_all(&null_call(7)).await.unwrap();
+            stream.read_exact(&mut vec![0; offer().len()]).await.unwrap();
+            stream.write_all(&[22, 3, 1, 2, 0, 1]).await.unwrap();
+            stalled.push(stream);
+        }
+        // The stalled handshakes have ten seconds.
+        let url = format!("tcp://{}?local=127.0.0.2", running.addr);
+        let channel = channel(authority.client().handshake_timeout(Duration::from_secs(5)));
+        call::<Null>(&channel.connect(&url).await.unwrap(), &()).await.unwrap();
+        assert_eq!(running.handle.stats().setup_failed, 0, "the others still wait");
+    })
+    .await;
+}
+
 /// A client without TLS may wait with its first call, unless TLS is required.
 #[tokio::test]
 async fn late_first_calls() {

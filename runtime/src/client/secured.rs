@@ -18,8 +18,8 @@ use crate::{
     engine::{CallFailure, CallPolicy, OutgoingCall, ReplyResources, message_buf},
     memory::Output as _,
     rpc::{
-        self, AuthFailure, CallHeader, CallIdentity, CallSecurity, ControlCall, ControlPort, ControlReply, Protection,
-        ReplyHeader, RpcError, Seal, Secured, Security, SecurityError, SecurityFuture, SecurityLink,
+        self, AuthFailure, CallHeader, CallIdentity, CallSecurity, ControlCall, ControlPort, ControlReply, ReplyHeader,
+        RpcError, Seal, Secured, Security, SecurityError, SecurityFuture, SecurityLink,
     },
     service::ReplyBounds,
     session::{self, ChannelConfig},
@@ -73,12 +73,29 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
             None => call::encode(link, config, callee, bounds, args, options, deadline, Some(&secured), None)?,
             Some(protection) => {
                 let policy = options.policy(callee, true);
-                protect(config, callee, bounds, args, policy, deadline, &secured, protection).await?
+                let body = encode_to_bytes(args).map_err(|source| CallError::Encode { procedure, source })?;
+                // RFC 8166 §8.2.2.3: wrapped results are not reduced, so they need no Write chunks.
+                let results = protection.max_wrapped(bounds.whole());
+                let wrapped = match session::wrap(protection, body).await {
+                    Ok(wrapped) => wrapped,
+                    Err(error) if resends < MOST_RESENDS && secured.call.expired() => {
+                        tracing::debug!(target: "rpcrdma::call", procedure, %error, "securing the call again");
+                        resends += 1;
+                        continue;
+                    }
+                    Err(source) => return Err(CallError::Security { procedure, sent: false, source }),
+                };
+                protect(config, callee, &wrapped, results, policy, deadline, &secured)?
             }
         };
         observed.sent(&outgoing, link.info.peer_addr);
         let reply = match link.send(outgoing, deadline).await {
             Ok(reply) => reply,
+            Err(CallFailure::Security(error)) if resends < MOST_RESENDS && secured.call.expired() => {
+                tracing::debug!(target: "rpcrdma::call", procedure, %error, "securing the call again");
+                resends += 1;
+                continue;
+            }
             Err(CallFailure::Security(source)) => return Err(CallError::Security { procedure, sent: false, source }),
             Err(failure) => return Ok(Err(failure)),
         };
@@ -96,7 +113,7 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
                 resends += 1;
                 continue;
             }
-            check(procedure, &*active.0, &header)?;
+            check(procedure, &active.0, &header).await?;
             // RFC 2203 §5.3.3.4: only results are protected, so an error status is not.
             header.outcome.map_err(|source| CallError::Rpc { procedure, source })?;
             match secured.call.protection() {
@@ -122,34 +139,36 @@ fn denial(header: &ReplyHeader) -> Option<AuthFailure> {
 
 /// Checks the verifier of a reply.
 // RFC 2203 §5.3.3.2: an accepted reply has a verifier. A denied reply has none (RFC 5531 §9).
-fn check(procedure: &'static str, security: &dyn CallSecurity, header: &ReplyHeader) -> Result<(), CallError> {
+async fn check(
+    procedure: &'static str,
+    security: &Arc<dyn CallSecurity>,
+    header: &ReplyHeader,
+) -> Result<(), CallError> {
     if header.outcome.as_ref().is_err_and(RpcError::is_denied) {
         return Ok(());
     }
-    security.verify(&header.verifier).map_err(|source| CallError::Security { procedure, sent: true, source })
+    session::verify(security, &header.verifier).await.map_err(|source| CallError::Security {
+        procedure,
+        sent: true,
+        source,
+    })
 }
 
-/// Encodes a call whose arguments are protected. No eligible item is reduced (RFC 8166 §8.2.2.3).
+/// Encodes a call with protected arguments. No eligible item is reduced (RFC 8166 §8.2.2.3).
 #[allow(clippy::too_many_arguments)]
-async fn protect<A: XdrEncode>(
+fn protect(
     config: &ChannelConfig,
     callee: CallTarget,
-    bounds: &ReplyBounds,
-    args: &A,
+    arguments: &[u8],
+    max_results: u64,
     policy: CallPolicy,
     deadline: Option<Instant>,
     secured: &Secured,
-    protection: Arc<dyn Protection>,
 ) -> Result<OutgoingCall, CallError> {
     let procedure = callee.name;
-    let body = encode_to_bytes(args).map_err(|source| CallError::Encode { procedure, source })?;
-    // RFC 8166 §8.2.2.3: wrapped results are not reduced, so they need no Write chunks.
-    let results = protection.max_wrapped(bounds.whole());
-    let wrapped = session::wrap(protection, body).await;
-    let wrapped = wrapped.map_err(|source| CallError::Security { procedure, sent: false, source })?;
     let header = callee.header(&secured.credential);
     let seal = Some(Arc::clone(&secured.call) as Arc<dyn Seal>);
-    unreduced(config, &header, &wrapped, results, policy, deadline, seal)
+    unreduced(config, &header, arguments, max_results, policy, deadline, seal)
         .map_err(|source| CallError::Encode { procedure, source })
 }
 
@@ -187,7 +206,11 @@ impl<'a> ControlConnection<'a> {
     }
 
     pub(super) fn link(&self) -> SecurityLink<'_> {
-        SecurityLink::new(self.link.info.peer_addr, self.link.info.local_addr, self.deadline, self)
+        let info = &self.link.info;
+        let link = SecurityLink::new(info.peer_addr, info.local_addr, self.deadline, self);
+        #[cfg(feature = "tls")]
+        let link = link.with_tls(info.tls.as_deref());
+        link
     }
 
     /// Returns the failure with which the call that had to be secured fails.

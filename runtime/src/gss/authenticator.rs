@@ -1,25 +1,22 @@
 //! The authenticator of a server: runs the mechanism on threads for blocking work.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{fmt, net::SocketAddr, sync::Arc};
 
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
+    runtime::Handle,
     task::{JoinError, spawn_blocking},
     time::Instant,
 };
 
 use super::{
-    contexts::{GssServerConfig, HostAddr},
+    contexts::GssServerConfig,
     credential::flavor,
     mechanism::{GssError, ServerMechanism, major},
     server::{Decision, GssServer, SetupRound},
 };
-use crate::rpc::{AuthStat, Authentication, Authenticator, CallHeader, ControlReply, ReceivedCall};
+use crate::rpc::{
+    Admissions, AuthStat, Authentication, Authenticator, BlockingQueue, CallHeader, ControlReply, ReceivedCall,
+};
 
 /// Accepts calls with RPCSEC_GSS, and creates the security contexts of their callers. Clones share the contexts.
 ///
@@ -42,57 +39,7 @@ struct Shared<M> {
     mechanism: M,
     server: GssServer,
     /// Limits the number of steps that the mechanism executes at a time.
-    steps: Arc<Semaphore>,
-    /// Limits the number of steps for each host. Has the hosts with steps that wait or are in progress.
-    hosts: Arc<Hosts>,
-}
-
-/// The steps of each host.
-#[derive(Default)]
-struct Hosts(Mutex<HashMap<HostAddr, Arc<Semaphore>>>);
-
-impl Hosts {
-    fn lock(&self) -> MutexGuard<'_, HashMap<HostAddr, Arc<Semaphore>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A step that waits or is in progress.
-struct Step {
-    hosts: Arc<Hosts>,
-    host: HostAddr,
-    /// Taken when the step ends.
-    of_host: Option<Arc<Semaphore>>,
-    /// The permits of the host and of the server.
-    permits: [Option<OwnedSemaphorePermit>; 2],
-}
-
-impl Step {
-    fn new(hosts: &Arc<Hosts>, host: HostAddr, most: usize) -> Self {
-        let new = || Arc::new(Semaphore::new(most.clamp(1, Semaphore::MAX_PERMITS)));
-        let of_host = Arc::clone(hosts.lock().entry(host).or_insert_with(new));
-        Self { hosts: Arc::clone(hosts), host, of_host: Some(of_host), permits: [None, None] }
-    }
-
-    /// Waits until the step may begin. The steps of one host wait for each other first, so that they do not delay other hosts.
-    async fn admitted(&mut self, all: &Arc<Semaphore>) {
-        let of_host = self.of_host.as_ref().unwrap_or(all);
-        for (semaphore, permit) in [of_host, all].into_iter().zip(&mut self.permits) {
-            *permit = Arc::clone(semaphore).acquire_owned().await.ok();
-        }
-    }
-}
-
-impl Drop for Step {
-    fn drop(&mut self) {
-        // Permits refer to their semaphore.
-        self.permits = [None, None];
-        let mut hosts = self.hosts.lock();
-        self.of_host = None;
-        if hosts.get(&self.host).is_some_and(|of_host| Arc::strong_count(of_host) == 1) {
-            hosts.remove(&self.host);
-        }
-    }
+    steps: Admissions,
 }
 
 impl<M: ServerMechanism> GssAuthenticator<M> {
@@ -105,9 +52,9 @@ impl<M: ServerMechanism> GssAuthenticator<M> {
     /// Creates an authenticator.
     #[must_use]
     pub fn with_config(mechanism: M, config: GssServerConfig) -> Self {
-        let steps = Arc::new(Semaphore::new(config.max_setups.clamp(1, Semaphore::MAX_PERMITS)));
+        let steps = Admissions::new(config.max_setups, config.max_setups_per_address);
         let server = GssServer::new(config);
-        Self { shared: Arc::new(Shared { mechanism, server, steps, hosts: Arc::default() }), others: None }
+        Self { shared: Arc::new(Shared { mechanism, server, steps }), others: None }
     }
 
     /// Sets the authenticator of calls with other flavors, for example
@@ -145,9 +92,9 @@ impl<M: ServerMechanism> Authenticator for GssAuthenticator<M> {
                 let shared = Arc::clone(&self.shared);
                 Authentication::Pending(Box::pin(async move { Authentication::Answered(shared.run(round).await) }))
             }
-            Decision::Busy => {
+            Decision::Busy(queue) => {
                 let (shared, call) = (Arc::clone(&self.shared), CopiedCall::new(call));
-                Authentication::Pending(Box::pin(async move { shared.receive_later(call).await }))
+                Authentication::Pending(Box::pin(async move { shared.receive_later(call, queue).await }))
             }
         }
     }
@@ -170,8 +117,8 @@ impl CopiedCall {
 
 impl<M: ServerMechanism> Shared<M> {
     /// Decides on a call whose context is busy.
-    async fn receive_later(self: Arc<Self>, call: CopiedCall) -> Authentication {
-        let decision = spawn_blocking(move || {
+    async fn receive_later(self: Arc<Self>, call: CopiedCall, queue: BlockingQueue) -> Authentication {
+        let decision = queue.run(Handle::current(), false, move || {
             let mut received = ReceivedCall::new(&call.header, call.peer_addr);
             (received.signed, received.local_addr) = (&call.signed, call.local_addr);
             self.server.receive(&received, true, Instant::now().into_std())
@@ -186,10 +133,9 @@ impl<M: ServerMechanism> Shared<M> {
     /// Executes the step of a round, and returns the reply.
     async fn run(self: Arc<Self>, mut round: SetupRound) -> ControlReply {
         let config = &self.server.config;
-        let mut admission = Step::new(&self.hosts, round.host, config.max_setups_per_address);
         // A call waits here if too many steps are in progress.
-        let result = match tokio::time::timeout(config.setup_timeout, admission.admitted(&self.steps)).await {
-            Ok(()) => {
+        let result = match tokio::time::timeout(config.setup_timeout, self.steps.admit(round.host)).await {
+            Ok(admission) => {
                 let (shared, setup, token) = (Arc::clone(&self), round.setup.take(), round.token.clone());
                 let step = spawn_blocking(move || {
                     // Held to the end of the step, even if the connection is lost meanwhile.

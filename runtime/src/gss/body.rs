@@ -9,14 +9,24 @@ use super::{
     wire::{RpcGssDataT, RpcGssIntegData, RpcGssPrivData},
 };
 use crate::{
-    rpc::{Protection, ProtectionLevel, SecurityError},
+    rpc::{BlockingQueue, MAX_BODY_IN_TASK, Protection, ProtectionLevel, SecurityError},
     xdr::{DecodeError, Decoder, XdrDecode, padded_len},
 };
+
+/// Length in bytes of the sequence number before a protected body.
+const SEQUENCE_LEN: usize = 4;
+
+/// Returns `true` if a message of `len` bytes has a body that is too long for the task of its call.
+#[cfg_attr(not(feature = "gss"), allow(dead_code))]
+pub(super) fn is_large(len: usize) -> bool {
+    len > MAX_BODY_IN_TASK + SEQUENCE_LEN
+}
 
 /// Protects the bodies of the call with one sequence number.
 #[derive(Debug)]
 pub(super) struct BodyProtection {
     context: Arc<dyn GssContext>,
+    queue: BlockingQueue,
     sequence: u32,
     is_private: bool,
 }
@@ -25,6 +35,7 @@ impl BodyProtection {
     /// Returns the protection of a call; `None` if only its header is protected.
     pub(super) fn of(
         context: &Arc<dyn GssContext>,
+        queue: &BlockingQueue,
         sequence: u32,
         level: ProtectionLevel,
     ) -> Option<Arc<dyn Protection>> {
@@ -33,7 +44,7 @@ impl BodyProtection {
             ProtectionLevel::Integrity => false,
             ProtectionLevel::Privacy => true,
         };
-        Some(Arc::new(Self { context: Arc::clone(context), sequence, is_private }))
+        Some(Arc::new(Self { context: Arc::clone(context), queue: queue.clone(), sequence, is_private }))
     }
 
     /// Removes the sequence number from an unprotected body.
@@ -53,7 +64,7 @@ impl BodyProtection {
 
 impl Protection for BodyProtection {
     fn wrap(&self, body: Bytes) -> Result<Bytes, SecurityError> {
-        let data_len = body.len().saturating_add(4);
+        let data_len = body.len().saturating_add(SEQUENCE_LEN);
         if self.is_private {
             let mut data = Vec::with_capacity(data_len);
             data.extend_from_slice(&self.sequence.to_be_bytes());
@@ -93,6 +104,14 @@ impl Protection for BodyProtection {
         } else {
             padded(data).saturating_add(8).saturating_add(padded(self.context.max_mic() as u64))
         }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.context.is_busy()
+    }
+
+    fn queue(&self) -> BlockingQueue {
+        self.queue.clone()
     }
 }
 

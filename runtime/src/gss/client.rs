@@ -20,8 +20,8 @@ use super::{
     wire::{MAXSEQ, RpcGssProcT},
 };
 use crate::rpc::{
-    AuthFailure, AuthStat, CallSecurity, ControlCall, OpaqueAuth, Protection, ProtectionLevel, Seal, Secured,
-    SecurityError,
+    AuthFailure, AuthStat, BlockingQueue, CallSecurity, ControlCall, OpaqueAuth, Protection, ProtectionLevel, Seal,
+    Secured, SecurityError,
 };
 
 /// The longest time before its end at which a context is no longer used. A server may stop before the end as well.
@@ -34,13 +34,14 @@ const END_OF_CALLS: u32 = MAXSEQ - 1;
 #[derive(Debug)]
 pub(super) struct ClientContext {
     gss: Arc<dyn GssContext>,
+    queue: BlockingQueue,
     handle: Bytes,
     window: u32,
     program: u32,
     version: u32,
     /// The time after which no call is secured with it.
     expires: Option<Instant>,
-    /// Set if the server has denied a call because of the context.
+    /// Set if the server has denied a call because of the context, or the context has expired.
     is_dead: AtomicBool,
     numbers: Mutex<SequenceNumbers>,
     /// Notified when a call has ended.
@@ -73,7 +74,8 @@ impl ClientContext {
         });
         let numbers = Mutex::new(SequenceNumbers { next: 1, outstanding: BTreeSet::new() });
         let (is_dead, ended) = (AtomicBool::new(false), Notify::new());
-        Self { gss, handle, window, program, version, expires, is_dead, numbers, ended }
+        let queue = BlockingQueue::new();
+        Self { gss, queue, handle, window, program, version, expires, is_dead, numbers, ended }
     }
 
     fn numbers(&self) -> MutexGuard<'_, SequenceNumbers> {
@@ -85,7 +87,7 @@ impl ClientContext {
         !self.is_dead() && self.expires.is_none_or(|at| now < at)
     }
 
-    /// Returns `true` if the server has denied a call because of the context.
+    /// Returns `true` if the server has denied a call because of the context, or the context has expired.
     pub(super) fn is_dead(&self) -> bool {
         self.is_dead.load(Ordering::Relaxed)
     }
@@ -131,7 +133,7 @@ impl ClientContext {
         let call = Arc::new(GssCall {
             context: Arc::clone(self),
             sequence,
-            protection: BodyProtection::of(&self.gss, sequence, level),
+            protection: BodyProtection::of(&self.gss, &self.queue, sequence, level),
         });
         match self.credential(RpcGssProcT::RpcsecGssData, sequence, level) {
             Ok(credential) => Ok(Ok(Secured { credential, call })),
@@ -185,12 +187,7 @@ impl Seal for GssCall {
     fn seal(&self, header: &[u8]) -> Result<OpaqueAuth, SecurityError> {
         match self.context.gss.get_mic(header) {
             Ok(mic) => Ok(gss_auth(mic.into())),
-            Err(error) => {
-                if error.is_expired() {
-                    self.context.is_dead.store(true, Ordering::Relaxed);
-                }
-                Err(SecurityError(format!("the call cannot be signed: {error}")))
-            }
+            Err(error) => Err(SecurityError(format!("the call cannot be signed: {error}"))),
         }
     }
 }
@@ -205,8 +202,20 @@ impl CallSecurity for GssCall {
         checked.map_err(|error| SecurityError(format!("the verifier of the reply is wrong: {error}")))
     }
 
+    fn busy(&self) -> Option<BlockingQueue> {
+        self.context.gss.is_busy().then(|| self.context.queue.clone())
+    }
+
     fn protection(&self) -> Option<Arc<dyn Protection>> {
         self.protection.clone()
+    }
+
+    fn expired(&self) -> bool {
+        let has_expired = self.context.gss.lifetime().is_some_and(|left| left.is_zero());
+        if has_expired {
+            self.context.is_dead.store(true, Ordering::Relaxed);
+        }
+        has_expired
     }
 
     // RFC 2203 §5.3.3.3: after these two errors the client must refresh the context and try again. After others it must not.

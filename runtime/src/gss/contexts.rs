@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    net::{IpAddr, Ipv6Addr, SocketAddr},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
@@ -14,7 +13,7 @@ use super::{
     mechanism::{ContextSetup, GssContext, GssError, major},
     window::{Position, SequenceWindow},
 };
-use crate::rpc::{Principal, ProtectionLevel};
+use crate::rpc::{BlockingQueue, HostAddr, Principal, ProtectionLevel};
 
 /// The limits and the policy of a server with RPCSEC_GSS.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,20 +69,6 @@ impl Default for GssServerConfig {
 /// The longest time before its end at which a context accepts no more calls, so that accepted calls can still be answered.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(10);
 
-/// The address of a host, to which limits apply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct HostAddr(IpAddr);
-
-impl HostAddr {
-    pub(super) fn of(addr: SocketAddr) -> Self {
-        Self(match addr.ip().to_canonical() {
-            // A host often has all addresses with its prefix (RFC 4291 §2.5.4).
-            IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
-            ip @ IpAddr::V4(_) => ip,
-        })
-    }
-}
-
 /// The identifier of a context. Random, so that a client with a context of an earlier server does not hit another client's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct ContextHandle(pub(super) [u8; 16]);
@@ -106,6 +91,7 @@ impl ContextHandle {
 #[derive(Debug)]
 pub(super) struct ServerContext {
     pub(super) gss: Arc<dyn GssContext>,
+    pub(super) queue: BlockingQueue,
     /// The identity of the client with each level of protection.
     principals: [Arc<Principal>; 3],
     window: Mutex<SequenceWindow>,
@@ -204,6 +190,7 @@ impl ContextTable {
             .map(|level| Arc::new(Principal::new(gss.peer(), level)));
         let context = ServerContext {
             gss,
+            queue: BlockingQueue::new(),
             principals,
             window: Mutex::new(SequenceWindow::new(config.sequence_window)),
             expires: now.checked_add(lifetime),

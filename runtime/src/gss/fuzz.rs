@@ -115,7 +115,7 @@ impl FuzzServer {
         (call.signed, call.arguments, call.is_reduced) = (&message[..signed], arguments, port & 0x80 != 0);
         let authentication = match self.server.receive(&call, true, self.now) {
             Decision::Done(authentication) => authentication,
-            Decision::Busy => panic!("a call may wait"),
+            Decision::Busy(_) => panic!("a call may wait"),
             Decision::Round(round) => Authentication::Answered(self.finish(round)),
         };
         let (contexts, setups) = self.server.contexts.counts();
@@ -257,7 +257,8 @@ fn body(input: &mut Input<'_>, peer: &Arc<dyn GssContext>, sequence: u32, servic
     let mut plain = input.bytes().to_vec();
     plain.resize(plain.len().next_multiple_of(4), 0);
     if sequence.is_multiple_of(2) {
-        let other = BodyProtection::of(peer, sequence, level).expect("a level with protection");
+        let other = BodyProtection::of(peer, &crate::rpc::BlockingQueue::new(), sequence, level)
+            .expect("a level with protection");
         let mut wrapped = other.wrap(plain.clone().into()).expect("the test mechanism protects").to_vec();
         let is_damaged = input.damage(&mut wrapped);
         let unwrapped = protection.unwrap(wrapped.into());

@@ -5,7 +5,7 @@ use std::{
     fmt,
     hash::{DefaultHasher, Hasher},
     sync::{
-        Arc,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -27,6 +27,41 @@ pub struct Faults {
     pub wrap: AtomicBool,
     /// Milliseconds for which contexts are busy at each check of a checksum.
     pub busy: AtomicU64,
+    /// Holds back the encryption and decryption of messages.
+    pub hold: Hold,
+    /// Number of the latest context that has expired, in the order of [`InsecureTestMechanism::begun`]. Such a context makes no
+    /// messages either.
+    pub expired: AtomicUsize,
+}
+
+/// A lock that a test holds instead of a large body. It is released after 10 s at the latest.
+#[derive(Debug, Default)]
+pub struct Hold {
+    is_held: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Hold {
+    /// Holds back messages, or releases them.
+    pub fn set(&self, is_held: bool) {
+        *self.lock() = is_held;
+        self.changed.notify_all();
+    }
+
+    /// Returns `true` if messages are held back.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.is_held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait(&self) {
+        let wait = self.changed.wait_timeout_while(self.lock(), Duration::from_secs(10), |is_held| *is_held);
+        *wait.unwrap_or_else(PoisonError::into_inner).0 = false;
+    }
 }
 
 /// A key. Its debug output does not show it, as with any mechanism.
@@ -75,7 +110,8 @@ impl InsecureTestMechanism {
 
     fn context(&self, session: u64, peer: String) -> Arc<dyn GssContext> {
         let until = self.lifetime.map(|lifetime| Instant::now() + lifetime);
-        Arc::new(TestContext { session: TestKey(session), peer, until, faults: Arc::clone(&self.faults) })
+        let number = self.begun.load(Ordering::Relaxed);
+        Arc::new(TestContext { session: TestKey(session), peer, until, number, faults: Arc::clone(&self.faults) })
     }
 
     fn block(&self) {
@@ -190,18 +226,27 @@ struct TestContext {
     session: TestKey,
     peer: String,
     until: Option<Instant>,
+    number: usize,
     faults: Arc<Faults>,
 }
 
 impl TestContext {
     // As with Kerberos, an expired context accepts no messages, but still makes them.
     fn check_time(&self) -> Result<(), GssError> {
+        self.check_number()?;
         match self.until {
             Some(until) if until <= Instant::now() => {
                 Err(GssError::new(major::CONTEXT_EXPIRED, "the context has expired"))
             }
             _ => Ok(()),
         }
+    }
+
+    fn check_number(&self) -> Result<(), GssError> {
+        if self.number <= self.faults.expired.load(Ordering::Relaxed) {
+            return Err(GssError::new(major::CONTEXT_EXPIRED, "a test let the context expire"));
+        }
+        Ok(())
     }
 
     fn scramble(&self, message: &[u8]) -> Vec<u8> {
@@ -217,6 +262,7 @@ fn injected(fault: &AtomicBool) -> Result<(), GssError> {
 impl GssContext for TestContext {
     fn get_mic(&self, message: &[u8]) -> Result<Vec<u8>, GssError> {
         injected(&self.faults.get_mic)?;
+        self.check_number()?;
         Ok(mac(self.session.0, message).to_vec())
     }
 
@@ -231,11 +277,14 @@ impl GssContext for TestContext {
     }
 
     fn wrap(&self, message: &[u8]) -> Result<Vec<u8>, GssError> {
+        self.faults.hold.wait();
         injected(&self.faults.wrap)?;
+        self.check_number()?;
         Ok(signed(self.session.0, self.scramble(message)))
     }
 
     fn unwrap(&self, message: &[u8]) -> Result<Vec<u8>, GssError> {
+        self.faults.hold.wait();
         self.check_time()?;
         Ok(self.scramble(checked(self.session.0, message)?))
     }
@@ -249,11 +298,14 @@ impl GssContext for TestContext {
     }
 
     fn lifetime(&self) -> Option<Duration> {
+        if self.check_number().is_err() {
+            return Some(Duration::ZERO);
+        }
         Some(self.until?.saturating_duration_since(Instant::now()))
     }
 
     fn is_busy(&self) -> bool {
-        self.faults.busy.load(Ordering::Relaxed) > 0
+        self.faults.busy.load(Ordering::Relaxed) > 0 || self.faults.hold.is_held()
     }
 
     fn peer(&self) -> &str {

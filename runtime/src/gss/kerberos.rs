@@ -14,7 +14,10 @@ use libgssapi::{
     oid::{GSS_MECH_KRB5, GSS_NT_HOSTBASED_SERVICE, GSS_NT_KRB5_PRINCIPAL, OidSet},
 };
 
-use super::mechanism::{ClientMechanism, ContextSetup, GssContext, GssError, ServerMechanism, SetupStep, major};
+use super::{
+    body::is_large,
+    mechanism::{ClientMechanism, ContextSetup, GssContext, GssError, ServerMechanism, SetupStep, major},
+};
 
 /// Kerberos credentials of the user that runs the process, for calls to one service.
 ///
@@ -162,15 +165,12 @@ fn is_over() -> GssError {
     GssError::new(major::FAILURE, "the creation of the context is over")
 }
 
-/// Length in bytes of the longest message that does not count as large. Longer bodies are protected on threads for blocking work.
-const LARGE: usize = 4 << 10;
-
 /// An established context.
 ///
 /// The library allows no concurrent calls with one context. The task that drives a connection signs and checks the headers of
 /// calls, and should not wait for a large body on another thread: MIT Kerberos 1.20 encrypts 60 MiB/s to 70 MiB/s with
-/// aes256-cts-hmac-sha384-192, so 1 MiB takes about 17 ms, and a checksum of 1 MiB 4 ms. So a server checks headers elsewhere while
-/// the context is busy. A client signs a header when it is sent. Large bodies wait for each other first, so a header waits for one
+/// aes256-cts-hmac-sha384-192, so 1 MiB takes about 17 ms, and a checksum of 1 MiB 4 ms. So headers are checked and short bodies
+/// are protected elsewhere while the context is busy. A client signs a header when it is sent. Large bodies wait for each other first, so a header waits for one
 /// of them at most.
 struct KerberosContext {
     context: Mutex<Box<dyn SecurityContext + Send>>,
@@ -189,7 +189,9 @@ impl KerberosContext {
     ) -> Result<Arc<dyn GssContext>, GssError> {
         let failed = |error| convert(&error);
         let peer = peer.and_then(|peer| peer.display_name()).map_err(failed)?;
-        let peer = String::from_utf8_lossy(&peer).into_owned();
+        // Two principals must not become one name.
+        let peer = String::from_utf8(peer.to_vec())
+            .map_err(|_| GssError::new(major::FAILURE, "the name of the principal is not UTF-8"))?;
         // The lengths depend on the encryption type only (RFC 4121 §4.2.6).
         let max_mic = context.get_mic(&[]).map_err(failed)?.len();
         let overhead = context.wrap(true, &[]).map_err(failed)?.len() as u64;
@@ -204,7 +206,7 @@ impl KerberosContext {
         len: usize,
         call: impl FnOnce(&mut (dyn SecurityContext + Send)) -> Result<T, Error>,
     ) -> Result<T, GssError> {
-        let _turn = (len > LARGE).then(|| self.large.lock().unwrap_or_else(PoisonError::into_inner));
+        let _turn = is_large(len).then(|| self.large.lock().unwrap_or_else(PoisonError::into_inner));
         let mut context = self.context.lock().unwrap_or_else(PoisonError::into_inner);
         call(&mut **context).map_err(|error| convert(&error))
     }

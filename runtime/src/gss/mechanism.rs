@@ -120,7 +120,7 @@ impl fmt::Debug for SetupStep {
 ///
 /// The methods may take as long as the computation needs, and must not wait for anything but each other. They are called
 /// concurrently: for bodies of more than 4 KiB on threads for blocking work, for shorter bodies and for headers in the tasks of calls
-/// and connections.
+/// and connections. One context uses at most two threads for blocking work.
 pub trait GssContext: fmt::Debug + Send + Sync + 'static {
     /// Returns the checksum of a message (`GSS_GetMIC`).
     ///
@@ -155,8 +155,8 @@ pub trait GssContext: fmt::Debug + Send + Sync + 'static {
     /// Returns the remaining lifetime of the context; `None` if it is unlimited.
     fn lifetime(&self) -> Option<Duration>;
 
-    /// Returns `true` if a call of another method would wait for one that is protecting a large body. A server then checks the
-    /// header of a call on a thread for blocking work. The default is `false`, for contexts without a lock.
+    /// Returns `true` if a call of another method would wait for one that is protecting a large body. Short
+    /// bodies and the verifiers of received messages are then processed on a thread for blocking work. The default is `false`, for contexts without a lock.
     fn is_busy(&self) -> bool {
         false
     }

@@ -3,6 +3,7 @@
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use tokio::{runtime::Handle, sync::Semaphore, time::Instant};
@@ -13,6 +14,9 @@ use super::{
     mechanism::{ClientMechanism, ContextSetup, GssError, SetupStep},
 };
 use crate::rpc::{CallIdentity, ProtectionLevel, Secured, Security, SecurityError, SecurityFuture, SecurityLink};
+
+/// The longest time that a call waits for the destruction of contexts that were replaced.
+const DESTROY_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Secures the calls of a channel with RPCSEC_GSS. Clones share the security context.
 ///
@@ -103,7 +107,8 @@ impl<M: ClientMechanism> Shared<M> {
         self.replace(Some(Arc::clone(&context)));
         // Other calls need not wait for the destruction.
         drop(creating);
-        self.destroy_retired(link).await;
+        // RFC 2203 §5.4: the server need not reply, so this call does not wait for long.
+        let _ = tokio::time::timeout(DESTROY_TIMEOUT, self.destroy_retired(link)).await;
         Ok(context)
     }
 

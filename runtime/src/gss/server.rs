@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     body::BodyProtection,
-    contexts::{ContextHandle, ContextTable, GssServerConfig, HostAddr, PendingSetup, ServerContext},
+    contexts::{ContextHandle, ContextTable, GssServerConfig, PendingSetup, ServerContext},
     credential::{GssCredential, flavor, gss_auth, is_null},
     mechanism::{ContextSetup, GssError, SetupStep, major},
     window::Position,
@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     rpc::{
-        AuthFailure, AuthStat, AuthenticatedCaller, Authentication, ControlReply, Credential, OpaqueAuth, Protection,
-        ProtectionLevel, ReceivedCall, ReplySecurity, RpcError,
+        AuthFailure, AuthStat, AuthenticatedCaller, Authentication, BlockingQueue, ControlReply, Credential, HostAddr,
+        OpaqueAuth, Protection, ProtectionLevel, ReceivedCall, ReplySecurity, RpcError,
     },
     xdr::{Decoder, encode_to_bytes},
 };
@@ -31,8 +31,8 @@ pub(super) enum Decision {
     Done(Authentication),
     /// The mechanism has to execute a step, which may block. [`GssServer::finish_round`] makes the reply.
     Round(SetupRound),
-    /// The context is busy with a large body. The call has to be received again, on a thread for blocking work.
-    Busy,
+    /// The context is busy with a large body. The call has to be received again, on the thread for blocking work of this queue.
+    Busy(BlockingQueue),
 }
 
 /// A round in the creation of a context.
@@ -66,12 +66,15 @@ impl GssServer {
             Ok(credential) => credential,
             Err(failure) => return Decision::Done(Authentication::Rejected(failure)),
         };
-        let is_busy = || {
-            let context = ContextHandle::of(&credential.handle).and_then(|handle| self.contexts.find(handle));
-            context.is_some_and(|context| context.gss.is_busy())
-        };
+        let uses_context = matches!(credential.procedure, RpcGssProcT::RpcsecGssData | RpcGssProcT::RpcsecGssDestroy);
+        if uses_context
+            && !may_block
+            && let Some(context) = ContextHandle::of(&credential.handle).and_then(|handle| self.contexts.find(handle))
+            && context.gss.is_busy()
+        {
+            return Decision::Busy(context.queue.clone());
+        }
         match credential.procedure {
-            RpcGssProcT::RpcsecGssData | RpcGssProcT::RpcsecGssDestroy if !may_block && is_busy() => Decision::Busy,
             RpcGssProcT::RpcsecGssInit | RpcGssProcT::RpcsecGssContinueInit => self.create(call, &credential, now),
             RpcGssProcT::RpcsecGssData => Decision::Done(self.data(call, &credential, now)),
             RpcGssProcT::RpcsecGssDestroy => Decision::Done(self.destroy(call, &credential, now)),
@@ -255,7 +258,7 @@ impl GssServer {
             tracing::warn!(target: "rpcrdma::gss", %error, "replies cannot be signed");
             reject(AuthStat::RpcsecGssCtxproblem)
         })?;
-        let protection = BodyProtection::of(&context.gss, sequence, level);
+        let protection = BodyProtection::of(&context.gss, &context.queue, sequence, level);
         Ok(AcceptedCall { context, level, verifier: gss_auth(verifier.into()), protection })
     }
 }

@@ -60,7 +60,7 @@ impl TestServer {
         received.is_reduced = call.is_reduced;
         match self.server.receive(&received, true, call.now) {
             Decision::Done(authentication) => authentication,
-            Decision::Busy => panic!("the context is busy"),
+            Decision::Busy(_) => panic!("the context is busy"),
             Decision::Round(mut round) => {
                 let result = self.step(&mut round);
                 Authentication::Answered(self.server.finish_round(round, result, call.now))

@@ -4,6 +4,8 @@
 //! [`CallHeader::decode`] returns the call, or an error with the reply that rejects it. On a client, [`ReplyHeader::decode`]
 //! returns success or an [`RpcError`]. Both leave the decoder at the start of the arguments or results.
 
+#[cfg(feature = "std")]
+mod admissions;
 mod auth;
 #[cfg(feature = "std")]
 mod authenticator;
@@ -23,6 +25,8 @@ pub mod wire {
     crate::include_xdr!("xdr/rpc.x");
 }
 
+#[cfg(feature = "std")]
+pub(crate) use admissions::{Admissions, HostAddr};
 pub use auth::Credential;
 #[cfg(feature = "std")]
 pub use authenticator::{
@@ -33,12 +37,12 @@ pub use call::{CallHeader, CallHeaderError};
 pub use error::{AuthFailure, RpcError};
 pub use reply::{ReplyHeader, ReplyHeaderError, max_reply_len, max_reply_verifier};
 #[cfg(feature = "std")]
-pub(crate) use security::ControlPort;
-#[cfg(feature = "std")]
 pub use security::{
-    CallIdentity, CallSecurity, ControlCall, ControlReply, Principal, Protection, ProtectionLevel, Seal, Secured,
-    Security, SecurityError, SecurityFuture, SecurityLink,
+    BlockingQueue, CallIdentity, CallSecurity, ControlCall, ControlReply, Principal, Protection, ProtectionLevel, Seal,
+    Secured, Security, SecurityError, SecurityFuture, SecurityLink,
 };
+#[cfg(feature = "std")]
+pub(crate) use security::{ControlPort, MAX_BODY_IN_TASK};
 #[cfg(any(feature = "introspection", feature = "metrics"))]
 pub(crate) use status::encoded_error;
 #[cfg(feature = "tls")]

@@ -14,35 +14,44 @@ use crate::{
     driver::ReplyCommand,
     engine::{IncomingCall, MessagePayload},
     memory::Output as _,
-    rpc::{Authentication, Protection, RpcError, SecurityError},
+    rpc::{Authentication, CallSecurity, MAX_BODY_IN_TASK, OpaqueAuth, Protection, RpcError, SecurityError},
 };
-
-/// Length in bytes of the longest body that is protected in the task of its call. MIT Kerberos 1.20 encrypts so many bytes in 65
-/// microseconds, and 32 KiB in 440. Moving a body to another thread costs some tens of microseconds.
-const MOST_IN_TASK: usize = 4 << 10;
 
 /// Protects a body.
 pub(crate) async fn wrap(protection: Arc<dyn Protection>, body: Bytes) -> Result<Bytes, SecurityError> {
-    off_task(body, move |body| protection.wrap(body)).await
+    off_task(protection, body, |protection, body| protection.wrap(body)).await
 }
 
 /// Checks a protected body and returns the original body.
 pub(crate) async fn unwrap(protection: Arc<dyn Protection>, body: Bytes) -> Result<Bytes, SecurityError> {
-    off_task(body, move |body| protection.unwrap(body)).await
+    off_task(protection, body, |protection, body| protection.unwrap(body)).await
 }
 
-/// Runs `work` in this task if the body is short, and on a thread for blocking work otherwise. A client's call may run outside
-/// of a tokio runtime. There is no such thread then.
+/// Runs `work` in this task if the body is short and the security context is free, and on a thread for blocking work otherwise. A
+/// client's call may run outside of a tokio runtime. There is no such thread then.
 async fn off_task(
+    protection: Arc<dyn Protection>,
     body: Bytes,
-    work: impl FnOnce(Bytes) -> Result<Bytes, SecurityError> + Send + 'static,
+    work: impl FnOnce(&dyn Protection, Bytes) -> Result<Bytes, SecurityError> + Send + 'static,
 ) -> Result<Bytes, SecurityError> {
+    let is_large = body.len() > MAX_BODY_IN_TASK;
     match Handle::try_current() {
-        Ok(runtime) if body.len() > MOST_IN_TASK => runtime
-            .spawn_blocking(move || work(body))
-            .await
-            .unwrap_or_else(|error| Err(SecurityError(format!("the protection of a body failed: {error}")))),
-        _ => work(body),
+        Ok(runtime) if is_large || protection.is_busy() => {
+            let queue = protection.queue();
+            queue.run(runtime, is_large, move || work(&*protection, body)).await?
+        }
+        _ => work(&*protection, body),
+    }
+}
+
+/// Checks the verifier of a reply. The check is done on a thread for blocking work if the security context is busy.
+pub(crate) async fn verify(security: &Arc<dyn CallSecurity>, verifier: &OpaqueAuth) -> Result<(), SecurityError> {
+    match (Handle::try_current(), security.busy()) {
+        (Ok(runtime), Some(queue)) => {
+            let (security, verifier) = (Arc::clone(security), verifier.clone());
+            queue.run(runtime, false, move || security.verify(&verifier)).await?
+        }
+        _ => security.verify(verifier),
     }
 }
 

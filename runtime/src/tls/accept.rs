@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     provider::{SetupError, TlsError},
-    rpc::{AuthFailure, AuthStat, ReplyHeader, RpcError, peek_words},
+    rpc::{AuthFailure, AuthStat, HostAddr, ReplyHeader, RpcError, peek_words},
 };
 
 /// The content type of the TLS record with which a handshake begins (RFC 8446 §5.1). A record marker cannot have this value as
@@ -36,6 +36,7 @@ pub(crate) async fn accept(
     null: impl Fn(u32, u32) -> Result<(), RpcError>,
 ) -> Result<TlsSetUp, SetupError> {
     let limit = config.handshake_timeout();
+    let host = HostAddr::of(stream.peer_addr()?);
     match policy {
         // A client without TLS may keep a connection for as long as it likes before its first call.
         TlsPolicy::Opportunistic | TlsPolicy::Off => {
@@ -65,7 +66,7 @@ pub(crate) async fn accept(
             return Err(TlsError::SpuriousData.into());
         }
         // Connections wait in order. One that waits too long fails, and costs no other connection anything.
-        let _permit = config.handshakes().acquire().await;
+        let _admission = config.handshakes().admit(host).await;
         let stream = TlsAcceptor::from(config.current()).accept(stream).await;
         let stream = stream.map_err(|error| TlsError::Handshake(error.into()))?;
         let secured = TlsSetUp::secured(stream.into(), config.may_lack_alpn())?;

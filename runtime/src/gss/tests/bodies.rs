@@ -5,10 +5,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     gss::{
-        body::BodyProtection,
+        body::{BodyProtection, is_large},
         wire::{RpcGssDataT, RpcGssIntegData, RpcGssPrivData},
     },
-    rpc::{Protection, ProtectionLevel},
+    rpc::{BlockingQueue, MAX_BODY_IN_TASK, Protection, ProtectionLevel},
 };
 
 /// Returns the contexts of client and server.
@@ -24,14 +24,22 @@ fn contexts() -> (Arc<dyn GssContext>, Arc<dyn GssContext>) {
 
 fn both(sequence: u32, level: ProtectionLevel) -> (Arc<dyn Protection>, Arc<dyn Protection>) {
     let (client, server) = contexts();
-    let of = |context| BodyProtection::of(context, sequence, level).unwrap();
+    let of = |context| BodyProtection::of(context, &BlockingQueue::new(), sequence, level).unwrap();
     (of(&client), of(&server))
 }
 
 /// RFC 2203 §5.3.2.1.
 #[test]
 fn service_none_protects_no_body() {
-    assert!(BodyProtection::of(&contexts().0, 1, ProtectionLevel::Authentication).is_none());
+    assert!(BodyProtection::of(&contexts().0, &BlockingQueue::new(), 1, ProtectionLevel::Authentication).is_none());
+}
+
+/// A body that is short enough for the task of its call does not wait for large bodies.
+#[test]
+fn short_bodies_are_short_messages() {
+    let data = encode_to_bytes(&RpcGssDataT { seq_num: 77 }).unwrap();
+    assert!(!is_large(data.len() + MAX_BODY_IN_TASK));
+    assert!(is_large(data.len() + MAX_BODY_IN_TASK + 1));
 }
 
 /// RFC 2203 §5.3.2.2, §5.3.2.3: the same bytes as those of the generated encoders.
@@ -40,7 +48,8 @@ fn bodies_have_the_form_of_the_specification() {
     let (context, _) = contexts();
     let body = Bytes::from_static(b"sixteen bytes...");
     let data: Bytes = [&encode_to_bytes(&RpcGssDataT { seq_num: 77 }).unwrap()[..], &body].concat().into();
-    let wrap = |level| BodyProtection::of(&context, 77, level).unwrap().wrap(body.clone()).unwrap();
+    let wrap =
+        |level| BodyProtection::of(&context, &BlockingQueue::new(), 77, level).unwrap().wrap(body.clone()).unwrap();
     let checksum = context.get_mic(&data).unwrap().into();
     let integrity = RpcGssIntegData { databody_integ: data.clone(), checksum };
     assert_eq!(wrap(ProtectionLevel::Integrity), encode_to_bytes(&integrity).unwrap());
@@ -53,8 +62,11 @@ fn bodies_have_the_form_of_the_specification() {
 fn bodies_belong_to_one_call() {
     let (client, server) = contexts();
     for level in [ProtectionLevel::Integrity, ProtectionLevel::Privacy] {
-        let wrapped = BodyProtection::of(&client, 5, level).unwrap().wrap(Bytes::from_static(b"data")).unwrap();
-        let error = BodyProtection::of(&server, 6, level).unwrap().unwrap(wrapped).unwrap_err();
+        let wrapped = BodyProtection::of(&client, &BlockingQueue::new(), 5, level)
+            .unwrap()
+            .wrap(Bytes::from_static(b"data"))
+            .unwrap();
+        let error = BodyProtection::of(&server, &BlockingQueue::new(), 6, level).unwrap().unwrap(wrapped).unwrap_err();
         assert!(error.0.contains("sequence number 5, expected 6"), "{error}");
     }
 }

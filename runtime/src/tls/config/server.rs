@@ -12,17 +12,18 @@ use rustls::{
     server::{NoServerSessionStorage, WebPkiClientVerifier},
     version::TLS13,
 };
-use tokio::sync::Semaphore;
 
 use super::{
     HANDSHAKE_TIMEOUT, TlsConfigError,
     files::{self, CertificateFiles},
     provider,
 };
-use crate::{tls::stream::ALPN, transport::TlsPolicy};
+use crate::{rpc::Admissions, tls::stream::ALPN, transport::TlsPolicy};
 
 /// The default limit of handshakes in progress.
 const MAX_HANDSHAKES: usize = 256;
+/// The default limit of handshakes in progress for each host.
+const MAX_HANDSHAKES_PER_ADDRESS: usize = 64;
 
 /// The TLS configuration of a server. Clones share the certificates, so that [`reload`](Self::reload) changes all of them.
 ///
@@ -33,8 +34,7 @@ pub struct TlsServerConfig(Arc<Shared>);
 struct Shared {
     settings: TlsServerBuilder,
     current: RwLock<Arc<ServerConfig>>,
-    /// One permit for each handshake that may begin.
-    handshakes: Semaphore,
+    handshakes: Admissions,
 }
 
 impl TlsServerConfig {
@@ -69,7 +69,7 @@ impl TlsServerConfig {
         self.0.settings.handshake_timeout
     }
 
-    pub(in crate::tls) fn handshakes(&self) -> &Semaphore {
+    pub(in crate::tls) fn handshakes(&self) -> &Admissions {
         &self.0.handshakes
     }
 
@@ -96,6 +96,7 @@ pub struct TlsServerBuilder {
     policy: TlsPolicy,
     handshake_timeout: Duration,
     max_handshakes: usize,
+    max_handshakes_per_address: usize,
     may_lack_alpn: bool,
 }
 
@@ -109,6 +110,7 @@ impl Default for TlsServerBuilder {
             policy: TlsPolicy::Required,
             handshake_timeout: HANDSHAKE_TIMEOUT,
             max_handshakes: MAX_HANDSHAKES,
+            max_handshakes_per_address: MAX_HANDSHAKES_PER_ADDRESS,
             may_lack_alpn: false,
         }
     }
@@ -157,7 +159,14 @@ impl TlsServerBuilder {
     /// Sets the maximum number of handshakes in progress, over all listeners. At least 1. Default 256. Further connections wait
     /// in order, within the time limit of their own handshake.
     pub fn max_handshakes(mut self, handshakes: usize) -> Self {
-        self.max_handshakes = handshakes.clamp(1, Semaphore::MAX_PERMITS);
+        self.max_handshakes = handshakes;
+        self
+    }
+
+    /// Sets the maximum number of handshakes in progress for each IPv4 address or IPv6 prefix of 64 bits. At least 1. Default 64.
+    /// Further connections of the host wait, and delay no other host.
+    pub fn max_handshakes_per_address(mut self, handshakes: usize) -> Self {
+        self.max_handshakes_per_address = handshakes;
         self
     }
 
@@ -174,7 +183,8 @@ impl TlsServerBuilder {
     /// # Errors
     /// Returns an error if there is no certificate, or if a file cannot be read or used.
     pub fn build(self) -> Result<TlsServerConfig, TlsConfigError> {
-        let (current, handshakes) = (RwLock::new(self.load()?), Semaphore::new(self.max_handshakes));
+        let current = RwLock::new(self.load()?);
+        let handshakes = Admissions::new(self.max_handshakes, self.max_handshakes_per_address);
         Ok(TlsServerConfig(Arc::new(Shared { settings: self, current, handshakes })))
     }
 

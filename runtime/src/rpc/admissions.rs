@@ -1,0 +1,126 @@
+//! Limits of the work that clients can cause before they are known, in all and for each host.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The address of a host, to which limits apply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct HostAddr(IpAddr);
+
+impl HostAddr {
+    pub(crate) fn of(addr: SocketAddr) -> Self {
+        Self(match addr.ip().to_canonical() {
+            // A host often has all addresses with its prefix (RFC 4291 §2.5.4).
+            IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
+            ip @ IpAddr::V4(_) => ip,
+        })
+    }
+}
+
+/// Admits work up to a limit in all, and up to another one for each host. Clones share the limits.
+#[derive(Debug, Clone)]
+pub(crate) struct Admissions {
+    all: Arc<Semaphore>,
+    hosts: Arc<Hosts>,
+    most_of_host: usize,
+}
+
+/// The semaphores of the hosts with work that waits or is in progress.
+#[derive(Debug, Default)]
+struct Hosts(Mutex<HashMap<HostAddr, Arc<Semaphore>>>);
+
+impl Hosts {
+    fn lock(&self) -> MutexGuard<'_, HashMap<HostAddr, Arc<Semaphore>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Admissions {
+    /// Creates limits, each of at least 1.
+    pub(crate) fn new(most: usize, most_of_host: usize) -> Self {
+        let all = Arc::new(Semaphore::new(most.clamp(1, Semaphore::MAX_PERMITS)));
+        Self { all, hosts: Arc::default(), most_of_host: most_of_host.clamp(1, Semaphore::MAX_PERMITS) }
+    }
+
+    /// Waits until work of this host may begin. The work of one host waits for each other first, so that it does not delay other
+    /// hosts.
+    pub(crate) async fn admit(&self, host: HostAddr) -> Admission {
+        let new = || Arc::new(Semaphore::new(self.most_of_host));
+        let of_host = Arc::clone(self.hosts.lock().entry(host).or_insert_with(new));
+        let hosts = Arc::clone(&self.hosts);
+        let mut admission = Admission { hosts, host, of_host: Some(Arc::clone(&of_host)), permits: [None, None] };
+        for (semaphore, permit) in [of_host, Arc::clone(&self.all)].into_iter().zip(&mut admission.permits) {
+            *permit = semaphore.acquire_owned().await.ok();
+        }
+        admission
+    }
+}
+
+/// Work that waits or is in progress. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    hosts: Arc<Hosts>,
+    host: HostAddr,
+    /// Taken when the work ends.
+    of_host: Option<Arc<Semaphore>>,
+    /// The permits of the host and of all.
+    permits: [Option<OwnedSemaphorePermit>; 2],
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        // Permits refer to their semaphore.
+        self.permits = [None, None];
+        let mut hosts = self.hosts.lock();
+        self.of_host = None;
+        if hosts.get(&self.host).is_some_and(|of_host| Arc::strong_count(of_host) == 1) {
+            hosts.remove(&self.host);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::{Future, poll_fn},
+        pin::Pin,
+        task::Poll,
+    };
+
+    use super::*;
+
+    fn host(last: u8) -> HostAddr {
+        HostAddr::of(SocketAddr::from(([127, 0, 0, last], 1)))
+    }
+
+    async fn is_waiting(mut work: Pin<&mut impl Future>) -> bool {
+        poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx).is_pending())).await
+    }
+
+    /// The work of a host beyond its share waits without a place of the others, and leaves nothing behind.
+    #[tokio::test]
+    async fn hosts_have_shares() {
+        let admissions = Admissions::new(3, 2);
+        let of_first = [admissions.admit(host(1)).await, admissions.admit(host(1)).await];
+        let mut third = std::pin::pin!(admissions.admit(host(1)));
+        assert!(is_waiting(third.as_mut()).await);
+        let of_second = admissions.admit(host(2)).await;
+        assert!(is_waiting(third.as_mut()).await);
+        drop(of_first);
+        drop(third.await);
+        drop(of_second);
+        assert!(admissions.hosts.lock().is_empty());
+        // A caller that stops waiting leaves nothing either.
+        let held = [admissions.admit(host(1)).await, admissions.admit(host(1)).await];
+        drop(Box::pin(admissions.admit(host(1))));
+        let mut waiting = Box::pin(admissions.admit(host(1)));
+        assert!(is_waiting(waiting.as_mut()).await);
+        drop((waiting, held));
+        assert!(admissions.hosts.lock().is_empty());
+    }
+}
