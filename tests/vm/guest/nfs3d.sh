@@ -28,20 +28,25 @@ nfs3d_mount() {
 
 forget() { sync && echo 3 >/proc/sys/vm/drop_caches; }
 
-# copied_tree MOUNT EXPORT: copies a tree in, and out again with nothing cached
+# copied_tree MOUNT EXPORT [UID]: copies a tree in, out and removes it, as root or as this user
 copied_tree() {
-  local tree=$SCRATCH/tree want
-  log "a tree, in and out"
+  local tree=$SCRATCH/tree copies=$SCRATCH/copies want as=()
+  [ -z "${3-}" ] || as=(setpriv --reuid="$3" --regid="$3" --clear-groups)
+  log "a tree, in and out${3:+, as user $3}"
   make_tree "$tree"
+  mkdir -p -m 1777 "$copies"
+  chmod 755 "$SCRATCH"
   # Large files have a separate test.
   rm "$tree/$((16 << 20))"
   want=$(digest "$tree")
-  try 30 cp -r "$tree" "$1/in"
+  try 30 "${as[@]}" cp -r "$tree" "$1/in"
   forget
   [ "$(digest "$2/in")" = "$want" ] || fail "the files at the server differ from those copied in"
-  try 30 cp -r "$1/in" "$SCRATCH/out"
-  [ "$(digest "$SCRATCH/out")" = "$want" ] || fail "the files copied out differ from those copied in"
-  rm -r "$1/in" "$SCRATCH/out" "$tree"
+  [ -z "${3-}" ] || [ -z "$(find "$2/in" ! -uid "$3")" ] || fail "the files at the server belong to another user"
+  try 30 "${as[@]}" cp -r "$1/in" "$copies/out"
+  [ "$(digest "$copies/out")" = "$want" ] || fail "the files copied out differ from those copied in"
+  try 30 "${as[@]}" rm -r "$1/in"
+  rm -r "$copies" "$tree"
   [ -z "$(ls -A "$2")" ] || fail "files removed through the mount are still on the server"
 }
 
