@@ -28,10 +28,14 @@ const LEVELS: [ProtectionLevel; 3] =
     [ProtectionLevel::Authentication, ProtectionLevel::Integrity, ProtectionLevel::Privacy];
 
 async fn serve(config: GssServerConfig) -> (Running, Arc<State>) {
+    serve_over(Transport::Tcp, config).await
+}
+
+async fn serve_over(transport: Transport, config: GssServerConfig) -> (Running, Arc<State>) {
     let service = TestService::default();
     let state = Arc::clone(&service.0);
     let authenticator = GssAuthenticator::with_config(InsecureTestMechanism::new(KEY, "nfs@server"), config);
-    (Transport::Tcp.serve(Server::builder().service(service).authenticator(authenticator)).await, state)
+    (transport.serve(Server::builder().service(service).authenticator(authenticator)).await, state)
 }
 
 fn alice(level: ProtectionLevel) -> GssSecurity<InsecureTestMechanism> {
@@ -44,7 +48,23 @@ async fn one_changed_bit_fails_one_call() {
     for level in LEVELS {
         let (server, state) = serve(GssServerConfig::default()).await;
         assert_eq!(
-            tamper::flipped_bits(&server, &state, alice(level), level, 12, |_, _| true).await,
+            tamper::flipped_bits(&server, &state, Channel::builder().security(alice(level)), level, 12, |_, _| true)
+                .await,
+            0,
+            "changes were not noticed"
+        );
+    }
+}
+
+/// Bits of a small message over iWARP, with valid CRCs, in both versions of RPC-over-RDMA.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_changed_bit_over_iwarp() {
+    for (level, version) in LEVELS.into_iter().flat_map(|level| [(level, 1), (level, 2)]) {
+        let (server, state) = serve_over(Transport::Iwarp, GssServerConfig::default()).await;
+        let builder = Channel::builder().security(alice(level)).versions(version..=version);
+        let select = |_, bit| bit % 3 == version as usize;
+        assert_eq!(
+            tamper::flipped_bits(&server, &state, builder, level, 12, select).await,
             0,
             "changes were not noticed"
         );
@@ -58,7 +78,8 @@ async fn one_changed_bit_of_a_large_message() {
         let (server, state) = serve(GssServerConfig::default()).await;
         let select = |direction, bit| direction == Direction::ToServer && bit % 15_013 == 4_000;
         assert_eq!(
-            tamper::flipped_bits(&server, &state, alice(level), level, 100_000, select).await,
+            tamper::flipped_bits(&server, &state, Channel::builder().security(alice(level)), level, 100_000, select)
+                .await,
             0,
             "changes were not noticed"
         );

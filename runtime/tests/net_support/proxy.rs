@@ -1,4 +1,5 @@
-//! A proxy between client and server that records, changes and repeats the records of RPC over TCP (RFC 5531 §11).
+//! A proxy between client and server that records and changes RPC messages: the records of RPC over TCP (RFC 5531 §11), which it
+//! also repeats, or the messages without chunks of RPC-over-RDMA over iWARP, whose CRCs it computes again.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 use std::{
@@ -39,6 +40,16 @@ struct ProxyState {
     to_server: Option<Arc<tokio::sync::Mutex<OwnedWriteHalf>>>,
 }
 
+impl ProxyState {
+    /// Records a message, and changes it.
+    fn pass(&mut self, direction: Direction, message: &mut [u8]) {
+        self.records.push((direction, message.to_vec()));
+        if let Some(flip) = self.flip.take_if(|flip| flip.direction == direction) {
+            message[flip.bit / 8] ^= 1 << (flip.bit % 8);
+        }
+    }
+}
+
 /// A running proxy.
 #[derive(Debug, Clone)]
 pub struct Proxy {
@@ -46,9 +57,21 @@ pub struct Proxy {
     state: Arc<Mutex<ProxyState>>,
 }
 
+/// The protocol between client and server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    Records,
+    Iwarp,
+}
+
 impl Proxy {
     /// Starts a proxy that understands records.
     pub async fn start(server: SocketAddr) -> Self {
+        Self::start_with(server, Framing::Records).await
+    }
+
+    /// Starts a proxy that understands this protocol.
+    pub async fn start_with(server: SocketAddr, framing: Framing) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let proxy = Self { addr: listener.local_addr().unwrap(), state: Arc::default() };
         let state = Arc::clone(&proxy.state);
@@ -63,8 +86,15 @@ impl Proxy {
                     state.connections += 1;
                     state.to_server = Some(Arc::clone(&to_server));
                 }
-                tokio::spawn(forward(from_client, to_server, Direction::ToServer, Arc::clone(&state)));
-                tokio::spawn(forward(from_server, to_client, Direction::ToClient, Arc::clone(&state)));
+                for (from, to, direction) in
+                    [(from_client, to_server, Direction::ToServer), (from_server, to_client, Direction::ToClient)]
+                {
+                    let state = Arc::clone(&state);
+                    match framing {
+                        Framing::Records => tokio::spawn(forward(from, to, direction, state)),
+                        Framing::Iwarp => tokio::spawn(forward_fpdus(from, to, direction, state)),
+                    };
+                }
             }
         });
         proxy
@@ -123,16 +153,63 @@ async fn forward(
     state: Arc<Mutex<ProxyState>>,
 ) {
     while let Some(mut record) = receive(&mut from).await {
-        {
-            let mut state = state.lock().unwrap();
-            state.records.push((direction, record.clone()));
-            if let Some(flip) = state.flip.take_if(|flip| flip.direction == direction) {
-                record[flip.bit / 8] ^= 1 << (flip.bit % 8);
-            }
-        }
+        state.lock().unwrap().pass(direction, &mut record);
         if to.lock().await.write_all(&marked(&record)).await.is_err() {
             break;
         }
     }
     let _ = to.lock().await.shutdown().await;
+}
+
+/// Forwards the frames of MPA (RFC 5044 §4.1, §7.1) without markers.
+async fn forward_fpdus(
+    mut from: OwnedReadHalf,
+    to: Arc<tokio::sync::Mutex<OwnedWriteHalf>>,
+    direction: Direction,
+    state: Arc<Mutex<ProxyState>>,
+) {
+    // The request or the reply: key, flags, revision and the length of the private data.
+    let mut frame = vec![0; 20];
+    let mut is_set_up = from.read_exact(&mut frame).await.is_ok();
+    frame.resize(20 + usize::from(u16::from_be_bytes([frame[18], frame[19]])), 0);
+    is_set_up = is_set_up && from.read_exact(&mut frame[20..]).await.is_ok();
+    while is_set_up && to.lock().await.write_all(&frame).await.is_ok() {
+        frame.resize(2, 0);
+        if from.read_exact(&mut frame).await.is_err() {
+            break;
+        }
+        let ulpdu = usize::from(u16::from_be_bytes([frame[0], frame[1]]));
+        let padded = (2 + ulpdu).next_multiple_of(4);
+        frame.resize(padded + 4, 0);
+        if from.read_exact(&mut frame[2..]).await.is_err() {
+            break;
+        }
+        if let Some(message) = rpc_message(&mut frame[2..2 + ulpdu]) {
+            state.lock().unwrap().pass(direction, message);
+        }
+        let crc = crc_fast::crc32_iscsi(&frame[..padded]);
+        frame[padded..].copy_from_slice(&crc.to_le_bytes());
+    }
+    let _ = to.lock().await.shutdown().await;
+}
+
+/// Returns the RPC message in a ULPDU that is a whole Send with a message without chunks (RFC 5041 §4.3, RFC 5040 §4.3, RFC 8166 §4.2,
+/// RPC-over-RDMA v2 §6.2).
+fn rpc_message(ulpdu: &mut [u8]) -> Option<&mut [u8]> {
+    const UNTAGGED: usize = 18;
+    // Untagged, and the last segment. The opcodes 3 to 6 are those of Sends.
+    let is_send = ulpdu.len() > UNTAGGED && ulpdu[0] & 0xc0 == 0x40 && (3..=6).contains(&(ulpdu[1] & 0xf));
+    if !is_send || ulpdu[14..UNTAGGED] != [0; 4] {
+        return None;
+    }
+    let message = &mut ulpdu[UNTAGGED..];
+    let word = |n: usize| message.get(4 * n..4 * n + 4).map(|word| u32::from_be_bytes(word.try_into().unwrap()));
+    // The header type RDMA_MSG or RDMA2_MSG, and no chunks.
+    let (chunks, len) = match word(1)? {
+        1 => (4..7, 28),
+        2 => (5..9, 36),
+        _ => return None,
+    };
+    let is_plain = word(3)? == 0 && chunks.into_iter().all(|n| word(n) == Some(0));
+    if is_plain { message.get_mut(len..) } else { None }
 }

@@ -8,14 +8,14 @@ use std::{
 };
 
 use rpcrdma::{
-    client::{CallError, CallOptions, Channel},
+    client::{CallError, CallOptions, Channel, ChannelBuilder},
     rpc::{CallHeader, ProtectionLevel, ReplyHeader, Security},
     xdr::Decoder,
 };
 
 use super::{
     net_support::*,
-    proxy::{Direction, Flip, Proxy},
+    proxy::{Direction, Flip, Framing, Proxy},
 };
 
 /// The parts of a message, in bits.
@@ -53,18 +53,22 @@ fn parts(direction: Direction, message: &[u8]) -> Parts {
 ///   the client then sends it again with a new context (§5.3.3.3).
 /// * Other calls on the connection do not fail.
 ///
-/// The XID of a reply, the types of the messages and the record marks have no protection, and are not changed here.
+/// The XID of a reply, the types of the messages, the record marks and the headers below RPC have no protection, and are not changed
+/// here.
 pub async fn flipped_bits(
     server: &Running,
     state: &State,
-    security: impl Security,
+    builder: ChannelBuilder,
     level: ProtectionLevel,
     len: u32,
     select: impl Fn(Direction, usize) -> bool,
 ) -> u32 {
-    let proxy = Proxy::start(server.addr).await;
-    let builder = Channel::builder().security(security);
-    let channel = builder.connect(&format!("tcp://{}", proxy.addr)).await.unwrap();
+    let (framing, scheme) = match server.transport {
+        Transport::Iwarp => (Framing::Iwarp, "iwarp"),
+        _ => (Framing::Records, "tcp"),
+    };
+    let proxy = Proxy::start_with(server.addr, framing).await;
+    let channel = builder.connect(&format!("{scheme}://{}", proxy.addr)).await.unwrap();
     let data = Data(pattern(9, len).into());
     let put = async |timeout| channel.call::<Put>(&data, CallOptions::new().timeout(timeout)).await;
     let patient = Duration::from_secs(20);
