@@ -1,5 +1,7 @@
 //! Credentials: AUTH_NONE and AUTH_SYS (RFC 5531 §10.1, appendix A).
 
+use alloc::vec::Vec;
+
 use bytes::Bytes;
 
 use super::{
