@@ -84,6 +84,7 @@ impl CallHeader {
 
     /// Returns `true` if the credential of an encoded call has no body.
     #[inline]
+    #[cfg(feature = "std")]
     pub(crate) fn has_no_credential(message: &[u8]) -> bool {
         // RFC 5531 §9: six words and the flavor precede the length.
         peek_words(message).is_some_and(|words: [u32; 8]| words[7] == 0)
