@@ -8,7 +8,7 @@ mod rpcbind;
 use std::{
     collections::BTreeSet,
     env, fs,
-    io::{BufRead as _, BufReader, Seek as _, Write as _},
+    io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _},
     net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
     path::PathBuf,
     process::{Child, Command, Stdio},
@@ -375,9 +375,18 @@ impl Etcd {
         // etcd runs on some processors only if it is told to.
         command.env("ETCD_UNSUPPORTED_ARCH", env::consts::ARCH.replace("aarch64", "arm64"));
         let process = Process::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
+        // It listens before it accepts requests, and resets connections meanwhile.
+        let is_healthy = || -> std::io::Result<bool> {
+            let mut stream = std::net::TcpStream::connect(url.trim_start_matches("http://"))?;
+            stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+            stream.write_all(b"GET /health HTTP/1.0\r\nHost: etcd\r\n\r\n")?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            Ok(answer.contains(r#""health":"true""#))
+        };
         let deadline = Instant::now() + Duration::from_secs(20);
-        while std::net::TcpStream::connect(url.trim_start_matches("http://")).is_err() {
-            assert!(Instant::now() < deadline, "etcd does not listen");
+        while !is_healthy().unwrap_or(false) {
+            assert!(Instant::now() < deadline, "etcd does not answer");
             std::thread::sleep(Duration::from_millis(50));
         }
         Some(Self { url, _process: process, _folder: folder })
