@@ -23,7 +23,7 @@ use rustix::{
 pub use rustix::fs::{Gid, Uid};
 
 use super::{
-    principals::{Principals, User},
+    principals::{LookupError, Principals, User},
     prompt,
     status::{NfsError, NfsResult},
 };
@@ -173,13 +173,15 @@ impl Identities {
     }
 
     /// Returns the identity of a caller. A principal without a user is the anonymous user. May block.
-    pub(super) fn identity(&self, caller: Caller) -> Identity {
+    ///
+    /// # Errors
+    /// Fails if the database of users does not answer.
+    pub(super) fn identity(&self, caller: Caller) -> Result<Identity, LookupError> {
         match caller {
-            Caller::Known(identity) => identity,
-            Caller::Principal(name) => match self.principals.user(&name) {
-                Some(user) => self.squashed(user),
-                None => self.anonymous(),
-            },
+            Caller::Known(identity) => Ok(identity),
+            Caller::Principal(name) => {
+                Ok(self.principals.user(&name)?.map_or_else(|| self.anonymous(), |user| self.squashed(user)))
+            }
         }
     }
 
@@ -335,7 +337,7 @@ mod tests {
         let of = |squash, name: &str| {
             let identities = Identities::new(squash, Some(1000), Some(1001)).with_principals(principals());
             let principal = Principal::new(name, rpcrdma::rpc::ProtectionLevel::Authentication);
-            let who = identities.identity(identities.caller(&Credential::None, Some(&principal)).unwrap());
+            let who = identities.identity(identities.caller(&Credential::None, Some(&principal)).unwrap()).unwrap();
             (who.uid, who.gid, who.groups)
         };
         assert_eq!(of(Squash::Root, "alice@EXAMPLE.COM"), (7, 8, vec![9]));

@@ -27,6 +27,7 @@ use super::{
     identity::{Caller, Identity},
     name::Component,
     object::Object,
+    principals::LookupError,
     status::{NfsError, NfsResult},
 };
 use crate::command::Flavor;
@@ -120,10 +121,10 @@ impl MountV3 for MountService {
         };
         let (export, below) = (Arc::clone(&self.export), below.to_vec());
         let found = spawn_blocking(move || {
-            let who = export.identities().identity(caller);
-            descend(&export, &who, &below).map(|object| export.sealer.seal(object.id))
+            let who = export.identities().identity(caller)?;
+            Ok::<_, LookupError>(descend(&export, &who, &below).map(|object| export.sealer.seal(object.id)))
         })
-        .await?;
+        .await??;
         match found {
             Ok(handle) => {
                 tracing::info!(peer = %cx.peer_addr(), path = %args.as_bytes().escape_ascii(), "mounted");

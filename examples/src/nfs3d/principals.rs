@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    io,
     num::NonZeroUsize,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
@@ -32,10 +33,20 @@ pub struct PrincipalFileError {
     pub why: String,
 }
 
+/// Error of the user or group database. A later look-up may succeed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot look up the user of the principal {principal}")]
+pub(super) struct LookupError {
+    principal: String,
+    source: io::Error,
+}
+
 /// Mapping of principals to users.
 #[derive(Debug)]
 pub struct Principals {
     listed: HashMap<String, User>,
+    /// Returns the user of the system for a principal. A test replaces it.
+    lookup: fn(&str) -> io::Result<Option<User>>,
     /// Users of the system. `None` for principals without one.
     known: Mutex<LruCache<String, (Instant, Option<User>)>>,
 }
@@ -43,7 +54,7 @@ pub struct Principals {
 impl Default for Principals {
     /// Maps principals to users of the system only.
     fn default() -> Self {
-        Self { listed: HashMap::new(), known: Mutex::new(LruCache::new(MOST_KNOWN)) }
+        Self { listed: HashMap::new(), lookup: system_user, known: Mutex::new(LruCache::new(MOST_KNOWN)) }
     }
 }
 
@@ -74,26 +85,24 @@ impl Principals {
     }
 
     /// Returns the user of a principal, or `None` if it has none. May block.
-    pub(super) fn user(&self, principal: &str) -> Option<User> {
+    ///
+    /// # Errors
+    /// Fails if the database of users does not answer.
+    pub(super) fn user(&self, principal: &str) -> Result<Option<User>, LookupError> {
         if let Some(user) = self.listed.get(principal) {
-            return Some(user.clone());
+            return Ok(Some(user.clone()));
         }
         if let Some((since, user)) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(principal)
             && since.elapsed() < LIFETIME
         {
-            return user.clone();
+            return Ok(user.clone());
         }
-        match system_user(principal) {
-            Ok(user) => {
-                let entry = (Instant::now(), user.clone());
-                self.known.lock().unwrap_or_else(PoisonError::into_inner).put(principal.to_owned(), entry);
-                user
-            }
-            Err(error) => {
-                tracing::warn!(principal, %error, "cannot look up the user of a principal, using the anonymous user");
-                None
-            }
-        }
+        // Not the anonymous user: new files would belong to it.
+        let user = (self.lookup)(principal);
+        let user = user.map_err(|source| LookupError { principal: principal.to_owned(), source })?;
+        let entry = (Instant::now(), user.clone());
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).put(principal.to_owned(), entry);
+        Ok(user)
     }
 }
 
@@ -107,7 +116,7 @@ fn parse_id(word: &str) -> Result<u32, String> {
 
 /// Returns the user of the system for a principal: the user and group database, with the user name by the rules of `krb5.conf`.
 #[cfg(feature = "gss")]
-fn system_user(principal: &str) -> Result<Option<User>, nix::Error> {
+fn system_user(principal: &str) -> io::Result<Option<User>> {
     use nix::unistd::User as SystemUser;
     let name = match rpcrdma::gss::local_user(principal) {
         Ok(name) => name,
@@ -120,7 +129,7 @@ fn system_user(principal: &str) -> Result<Option<User>, nix::Error> {
         tracing::info!(principal, user = name, "the local user does not exist, using the anonymous user");
         return Ok(None);
     };
-    let name = std::ffi::CString::new(name).map_err(|_| nix::Error::EINVAL)?;
+    let name = std::ffi::CString::new(name)?;
     let groups = nix::unistd::getgrouplist(&name, user.gid)?;
     let groups = groups.into_iter().filter(|group| *group != user.gid).map(nix::unistd::Gid::as_raw).collect();
     Ok(Some(User { uid: user.uid.as_raw(), gid: user.gid.as_raw(), groups }))
@@ -128,7 +137,7 @@ fn system_user(principal: &str) -> Result<Option<User>, nix::Error> {
 
 /// No call has a principal without the feature `gss`, unless the server has another authenticator.
 #[cfg(not(feature = "gss"))]
-fn system_user(_principal: &str) -> Result<Option<User>, std::convert::Infallible> {
+fn system_user(_principal: &str) -> io::Result<Option<User>> {
     Ok(None)
 }
 
@@ -142,12 +151,23 @@ mod tests {
     fn files() {
         let text = "# users\nalice@EXAMPLE.COM 1000 1001 27 28 # admin\n\n  nfs/client@EXAMPLE.COM\t0 0\n";
         let principals = Principals::parse(text).unwrap();
-        assert_eq!(principals.user("alice@EXAMPLE.COM"), Some(User { uid: 1000, gid: 1001, groups: vec![27, 28] }));
-        assert_eq!(principals.user("nfs/client@EXAMPLE.COM").map(|user| user.uid), Some(0));
-        assert_eq!(principals.user("alice@ELSEWHERE.EXAMPLE"), None);
+        let user = |principal| principals.user(principal).unwrap();
+        assert_eq!(user("alice@EXAMPLE.COM"), Some(User { uid: 1000, gid: 1001, groups: vec![27, 28] }));
+        assert_eq!(user("nfs/client@EXAMPLE.COM").map(|user| user.uid), Some(0));
+        assert_eq!(user("alice@ELSEWHERE.EXAMPLE"), None);
         for bad in ["alice", "alice 1", "alice 1 x", "alice 4294967295 1", "alice -1 1", "alice 1 1\nalice 2 2"] {
             let error = Principals::parse(bad).err().unwrap();
             assert_eq!(error.line, bad.lines().count(), "{error}");
         }
+    }
+
+    /// A failed look-up is an error, which is not remembered.
+    #[test]
+    fn failed_lookups() {
+        let mut principals = Principals { lookup: |_| Err(io::ErrorKind::TimedOut.into()), ..Principals::default() };
+        let error = principals.user("alice@EXAMPLE.COM").unwrap_err();
+        assert!(error.to_string().contains("alice@EXAMPLE.COM"), "{error}");
+        principals.lookup = |_| Ok(Some(User { uid: 7, gid: 8, groups: vec![] }));
+        assert_eq!(principals.user("alice@EXAMPLE.COM").unwrap().map(|user| user.uid), Some(7));
     }
 }

@@ -52,8 +52,8 @@ impl NfsService {
         &self.counters
     }
 
-    /// Performs a call: without a blocking thread if `kind` permits it and no step has to wait. If it panics, the reply is
-    /// SYSTEM_ERR.
+    /// Performs a call: without a blocking thread if `kind` permits it and no step has to wait. If it panics, or if the
+    /// caller's user cannot be looked up, the reply is SYSTEM_ERR.
     async fn run<T, F>(&self, cx: &Context, procedure: Procedure, kind: CallWork, work: F) -> Result<T, HandlerError>
     where
         T: Send + 'static,
@@ -73,7 +73,8 @@ impl NfsService {
             return Ok(result);
         }
         let export = Arc::clone(&self.export);
-        Ok(tokio::task::spawn_blocking(move || work(&export, &export.identities().identity(caller))).await?)
+        let work = move || export.identities().identity(caller).map(|who| work(&export, &who));
+        Ok(tokio::task::spawn_blocking(work).await??)
     }
 
     /// Performs a call that clients make when they mount an export. On the root directory, every flavor is accepted, because
