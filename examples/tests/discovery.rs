@@ -8,7 +8,7 @@ mod rpcbind;
 use std::{
     collections::BTreeSet,
     env, fs,
-    io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _},
+    io::{BufRead as _, BufReader, Seek as _, Write as _},
     net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
     path::PathBuf,
     process::{Child, Command, Stdio},
@@ -381,7 +381,7 @@ impl Etcd {
             stream.set_read_timeout(Some(Duration::from_secs(5)))?;
             stream.write_all(b"GET /health HTTP/1.0\r\nHost: etcd\r\n\r\n")?;
             let mut answer = String::new();
-            stream.read_to_string(&mut answer)?;
+            std::io::Read::read_to_string(&mut stream, &mut answer)?;
             Ok(answer.contains(r#""health":"true""#))
         };
         let deadline = Instant::now() + Duration::from_secs(20);
