@@ -424,11 +424,13 @@ impl Channel {
         let started = poll_fn(|cx| {
             let Some(permit) = permit.take() else { return Poll::Pending };
             let trace = config.trace.as_ref().and_then(|source| source.context(observed.span()));
-            let outgoing = call::encode(&link, config, callee, bounds, args, options, deadline, None, trace);
-            Poll::Ready(outgoing.map(|outgoing| {
-                observed.sent(&outgoing, link.info.peer_addr);
-                link.start(permit, outgoing, cx)
-            }))
+            match call::encode(&link, config, callee, bounds, args, options, deadline, None, trace) {
+                Ok(outgoing) => {
+                    observed.sent(&outgoing, link.info.peer_addr);
+                    Poll::Ready(Ok(link.start(permit, outgoing, cx)))
+                }
+                Err(error) => Poll::Ready(Err(error)),
+            }
         });
         let reply = match started.await? {
             Ok(waiting) => waiting.await,

@@ -52,6 +52,7 @@ impl CommandQueue {
     }
 
     /// Queues the start of a call.
+    #[inline]
     pub(super) fn push_start(&mut self, slot: ResultSlot, call: OutgoingCall) {
         self.calls.push_back(call);
         self.commands.push_back(DriverCommand::Start { slot });
@@ -74,6 +75,7 @@ impl CommandQueue {
     }
 
     /// Returns the call of the `Start` command that was popped last.
+    #[inline]
     pub(crate) fn next_call(&mut self) -> Option<OutgoingCall> {
         self.calls.pop_front()
     }

@@ -200,7 +200,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             }
             // In the first round, the waker may be another one than that of the last poll.
             let polled = if round == 0 || self.io.needs_poll(&self.engine) {
-                self.io.poll(&mut self.engine, cx, run.has_woken_others)
+                self.io.poll(&mut self.engine, cx, run.has_woken_others, round == 0)
             } else {
                 Poll::Pending
             };
@@ -228,7 +228,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         }
         let begun = Instant::now();
         while !run.has_woken_others && begun.elapsed() < BUSY_SLICE {
-            if self.io.poll(&mut self.engine, cx, false).is_ready()
+            if self.io.poll(&mut self.engine, cx, false, true).is_ready()
                 || self.io.has_input(&self.engine)
                 || self.port.has_commands()
             {
@@ -258,7 +258,8 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
     /// Processes the input that has arrived.
     fn take_input(&mut self, cx: &mut Context<'_>, run: &PollState) {
         for _ in 0..MAX_ROUNDS {
-            if self.io.poll(&mut self.engine, cx, run.has_woken_others).is_pending() && !self.io.has_input(&self.engine)
+            if self.io.poll(&mut self.engine, cx, run.has_woken_others, true).is_pending()
+                && !self.io.has_input(&self.engine)
             {
                 return;
             }
@@ -437,7 +438,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         }
         // The formats change only when a call finishes, which has a result.
         let formats = (!self.results.is_empty()).then_some(&self.formats);
-        self.port.publish_counters(|| self.engine.counters(), formats);
+        self.port.publish_counters(|counters| self.engine.copy_counters(counters), formats);
     }
 
     /// Publishes the counters, delivers the results of finished calls, and wakes their callers.

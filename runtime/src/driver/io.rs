@@ -18,8 +18,9 @@ pub(crate) trait EngineIo: Send + 'static {
     /// Does the I/O that can be done without waiting.
     ///
     /// Returns `Ready` if the engine may have new work. Otherwise the next event wakes `cx`. `others` says that this poll has
-    /// woken other tasks, so it must not keep the thread busy.
-    fn poll(&mut self, engine: &mut Self::Engine, cx: &mut Context<'_>, others: bool) -> Poll<()>;
+    /// woken other tasks, so it must not keep the thread busy. `is_first` says that this is the first call in this poll of the
+    /// task. Later calls need not look for input again if there was none.
+    fn poll(&mut self, engine: &mut Self::Engine, cx: &mut Context<'_>, others: bool, is_first: bool) -> Poll<()>;
 
     /// Returns `false` if another [`poll`](Self::poll) with the same waker would find nothing to do.
     fn needs_poll(&self, _engine: &Self::Engine) -> bool {
@@ -58,9 +59,13 @@ impl<Q: QueuePair> EngineIo for RdmaIo<Q> {
         &mut self.queue_pair
     }
 
-    fn poll(&mut self, _engine: &mut Connection, cx: &mut Context<'_>, others: bool) -> Poll<()> {
+    fn poll(&mut self, _engine: &mut Connection, cx: &mut Context<'_>, others: bool, is_first: bool) -> Poll<()> {
         self.queue_pair.set_busy_poll(!others);
-        self.queue_pair.poll(cx, &mut self.completed)
+        if is_first {
+            self.queue_pair.poll(cx, &mut self.completed)
+        } else {
+            self.queue_pair.poll_requests(cx, &mut self.completed)
+        }
     }
 
     fn needs_poll(&self, _engine: &Connection) -> bool {

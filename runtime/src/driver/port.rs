@@ -222,16 +222,12 @@ impl DriverPort {
         }
     }
 
-    /// Publishes the engine's counters, and the formats of calls unless they are unchanged.
+    /// Publishes the engine's counters, which `copy` copies, and the formats of calls unless they are unchanged.
     #[inline]
-    pub(super) fn publish_counters(
-        &self,
-        counters: impl FnOnce() -> ConnectionCounters,
-        formats: Option<&CallFormats>,
-    ) {
+    pub(super) fn publish_counters(&self, copy: impl FnOnce(&mut ConnectionCounters), formats: Option<&CallFormats>) {
         let mut published = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
-        // Called here, so that the counters need not be moved.
-        published.0 = counters();
+        // Copied in place, so that the counters are moved only once.
+        copy(&mut published.0);
         if let Some(formats) = formats {
             published.1.clone_from(formats);
         }
@@ -287,6 +283,7 @@ impl DriverPort {
 
     /// Starts a call in the slot that `permit` reserves. `caller` is woken when the call has ended, unless
     /// [`poll_result`](Self::poll_result) sets another waker.
+    #[inline]
     pub(crate) fn start(
         &self,
         permit: SlotPermit<'_>,

@@ -69,11 +69,13 @@ pub(crate) struct TcpIo<S = TcpStream> {
     port: (),
     /// The last poll has sent all output and registered its waker for input.
     is_settled: bool,
+    /// The last attempt to receive found no data and registered its waker.
+    is_drained: bool,
 }
 
 impl<S: ByteStream> TcpIo<S> {
     pub(crate) fn new(stream: S) -> Self {
-        Self { stream, port: (), is_settled: false }
+        Self { stream, port: (), is_settled: false, is_drained: false }
     }
 
     /// Sends as much as possible without waiting. Returns `true` if nothing is left to send.
@@ -133,17 +135,20 @@ impl<S: ByteStream> EngineIo for TcpIo<S> {
         &mut self.port
     }
 
-    fn poll(&mut self, engine: &mut StreamConnection, cx: &mut Context<'_>, _others: bool) -> Poll<()> {
+    fn poll(
+        &mut self,
+        engine: &mut StreamConnection,
+        cx: &mut Context<'_>,
+        _others: bool,
+        is_first: bool,
+    ) -> Poll<()> {
         let before = engine.bytes_moved();
-        self.is_settled = true;
-        for done in [self.send(engine, cx), self.receive(engine, cx)] {
-            match done {
-                Ok(done) => self.is_settled &= done,
-                Err(error) => {
-                    self.is_settled = false;
-                    engine.connection_lost(DisconnectReason::Transport(error.into()));
-                }
-            }
+        let sent = self.send(engine, cx);
+        let received = if is_first || !self.is_drained { self.receive(engine, cx) } else { Ok(true) };
+        self.is_drained = matches!(received, Ok(true));
+        self.is_settled = matches!(sent, Ok(true)) && self.is_drained;
+        for error in [sent.err(), received.err()].into_iter().flatten() {
+            engine.connection_lost(DisconnectReason::Transport(error.into()));
         }
         // A reply that was sent completely produces an engine event, and may make room for more work.
         let moved = before != engine.bytes_moved();

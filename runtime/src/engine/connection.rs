@@ -288,11 +288,13 @@ impl Engine for Connection {
 
     fn poll_work(&mut self, qp: &mut (dyn QueuePair + 'static), now: Instant) {
         let shared = &mut self.core.shared;
-        shared.max_transfer = qp.max_transfer().max(1);
+        if shared.max_transfer == 0 {
+            shared.max_transfer = qp.max_transfer().max(1);
+        }
         shared.counters.copied_payload_bytes = qp.copied_payload_bytes();
         shared.flush(qp);
         if matches!(self.state, ConnectionState::Open) {
-            shared.check_untaken(qp.bytes_sent());
+            shared.check_untaken(|| qp.bytes_sent());
         }
         if let Some(fault) = shared.fault.take() {
             self.close_with(fault);
@@ -322,11 +324,10 @@ impl Engine for Connection {
         self.core.shared.events.pop_front()
     }
 
-    fn counters(&self) -> ConnectionCounters {
-        let ConnectionCore { shared, calls, .. } = &self.core;
-        let mut counters = ConnectionCounters { calls_abandoned: calls.abandoned(), ..shared.counters };
-        self.wire.complete_counters(&mut counters);
-        counters
+    fn copy_counters(&self, counters: &mut ConnectionCounters) {
+        counters.clone_from(&self.core.shared.counters);
+        counters.calls_abandoned = self.core.calls.abandoned();
+        self.wire.complete_counters(counters);
     }
 
     fn peer_limits(&self) -> PeerLimits {

@@ -96,7 +96,14 @@ pub trait Engine {
     fn poll_event(&mut self) -> Option<EngineEvent>;
 
     /// Returns the counters of the connection.
-    fn counters(&self) -> ConnectionCounters;
+    fn counters(&self) -> ConnectionCounters {
+        let mut counters = ConnectionCounters::default();
+        self.copy_counters(&mut counters);
+        counters
+    }
+
+    /// Copies the counters of the connection to `counters`.
+    fn copy_counters(&self, counters: &mut ConnectionCounters);
 
     /// Returns the limits that currently apply.
     fn peer_limits(&self) -> PeerLimits {

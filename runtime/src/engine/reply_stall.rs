@@ -40,12 +40,12 @@ impl ReplyStallTimer {
     }
 
     /// Starts the timeout of replies, unless it is running. `waiting` says whether replies wait for a credit of the peer.
-    /// `bytes` is the total number of bytes sent so far.
-    pub(super) fn watch(&mut self, waiting: bool, bytes: u64, now: Instant, timeout: Duration) {
+    /// `bytes` returns the total number of bytes sent so far.
+    pub(super) fn watch(&mut self, waiting: bool, bytes: impl FnOnce() -> u64, now: Instant, timeout: Duration) {
         if self.under_way == 0 && !waiting {
             self.due = None;
         } else if self.due.is_none() {
-            (self.due, self.bytes) = (now.checked_add(timeout), bytes);
+            (self.due, self.bytes) = (now.checked_add(timeout), bytes());
         }
     }
 
@@ -60,11 +60,11 @@ impl ReplyStallTimer {
 
     /// Returns whether the timeout had expired at the last [`handle_timeout`](Self::handle_timeout). If bytes have been sent
     /// since it started, a long reply is making progress, and the timeout restarts.
-    pub(super) fn is_over(&mut self, bytes: u64) -> bool {
+    pub(super) fn is_over(&mut self, bytes: impl FnOnce() -> u64) -> bool {
         if !std::mem::take(&mut self.passed) || self.due.is_none() {
             return false;
         }
-        let over = bytes == self.bytes;
+        let over = bytes() == self.bytes;
         if !over {
             self.due = None;
         }
@@ -80,7 +80,7 @@ mod tests {
 
     fn is_over(stall: &mut ReplyStallTimer, bytes: u64, now: Instant) -> bool {
         stall.handle_timeout(now);
-        stall.is_over(bytes)
+        stall.is_over(|| bytes)
     }
 
     /// Bytes sent and completions restart the timeout. Posting more does not.
@@ -89,23 +89,23 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut stall = ReplyStallTimer::default();
-        stall.watch(false, 0, at(0), LIMIT);
+        stall.watch(false, || 0, at(0), LIMIT);
         assert_eq!(stall.due(), None, "nothing is in flight");
         stall.begin();
-        stall.watch(false, 0, at(0), LIMIT);
+        stall.watch(false, || 0, at(0), LIMIT);
         stall.begin();
-        stall.watch(false, 0, at(59), LIMIT);
+        stall.watch(false, || 0, at(59), LIMIT);
         assert_eq!(stall.due(), Some(at(60)));
         assert!(!is_over(&mut stall, 0, at(59)) && is_over(&mut stall, 0, at(60)));
-        assert!(!stall.is_over(0), "an expired timeout is reported once");
+        assert!(!stall.is_over(|| 0), "an expired timeout is reported once");
         assert!(!is_over(&mut stall, 1, at(60)), "a byte has been sent");
-        stall.watch(false, 1, at(60), LIMIT);
+        stall.watch(false, || 1, at(60), LIMIT);
         assert_eq!(stall.due(), Some(at(120)));
         stall.done();
-        stall.watch(false, 1, at(100), LIMIT);
+        stall.watch(false, || 1, at(100), LIMIT);
         assert_eq!(stall.due(), Some(at(160)), "one is still in flight");
         stall.done();
-        stall.watch(false, 1, at(100), LIMIT);
+        stall.watch(false, || 1, at(100), LIMIT);
         assert_eq!(stall.due(), None);
     }
 
@@ -115,10 +115,10 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut stall = ReplyStallTimer::default();
-        stall.watch(true, 0, at(0), LIMIT);
+        stall.watch(true, || 0, at(0), LIMIT);
         assert_eq!(stall.due(), Some(at(60)));
         stall.begin();
-        stall.watch(true, 0, at(50), LIMIT);
+        stall.watch(true, || 0, at(50), LIMIT);
         assert_eq!(stall.due(), Some(at(110)));
         assert!(is_over(&mut stall, 0, at(110)));
     }

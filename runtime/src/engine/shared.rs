@@ -86,7 +86,7 @@ pub(super) struct EngineShared {
     pub(super) send_threshold: u64,
     /// Inline threshold of messages received, in bytes (RFC 8166 §3.3.2).
     pub(super) receive_threshold: u64,
-    /// Longest transfer that the provider supports, in bytes.
+    /// Longest transfer that the provider supports, in bytes. 0 before work is posted for the first time.
     pub(super) max_transfer: u32,
     pub(super) rules: ConnectionRules,
     /// Share of the server's memory budget.
@@ -107,7 +107,7 @@ impl EngineShared {
             out: VecDeque::new(),
             send_threshold: 0,
             receive_threshold: 0,
-            max_transfer: u32::MAX,
+            max_transfer: 0,
             rules,
             untaken: ReplyStallTimer::default(),
             fault: None,
@@ -148,16 +148,17 @@ impl EngineShared {
         }
     }
 
-    /// Closes the connection if the peer has accepted nothing of the replies within `reply_timeout`. `bytes` is the total
-    /// sent so far.
-    pub(super) fn check_untaken(&mut self, bytes: u64) {
+    /// Closes the connection if the peer has accepted nothing of the replies within `reply_timeout`. `bytes` returns the
+    /// total sent so far.
+    pub(super) fn check_untaken(&mut self, bytes: impl FnOnce() -> u64) {
         if self.untaken.is_over(bytes) {
             self.fault.get_or_insert(CloseReason::ReplyStalled(self.config.reply_timeout));
         }
     }
 
-    /// Starts the timeout of replies that are in flight, or `waiting` for the peer, unless it is running.
-    pub(super) fn watch_answers(&mut self, waiting: bool, bytes: u64, now: Instant) {
+    /// Starts the timeout of replies that are in flight, or `waiting` for the peer, unless it is running. `bytes` returns the total
+    /// sent so far.
+    pub(super) fn watch_answers(&mut self, waiting: bool, bytes: impl FnOnce() -> u64, now: Instant) {
         self.untaken.watch(waiting, bytes, now, self.config.reply_timeout);
     }
 

@@ -318,6 +318,13 @@ pub trait QueuePair: Send + Unpin + 'static {
         true
     }
 
+    /// Performs the I/O of requests that were posted since the last [`poll`](Self::poll), as `poll` does. Called within the same
+    /// poll of the same task. If that `poll` found no more input, its waker is registered for input, which need not be looked for
+    /// again.
+    fn poll_requests(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()> {
+        self.poll(cx, completions)
+    }
+
     /// Permits or forbids busy polling in the following polls.
     ///
     /// Callers forbid it while other tasks of the same thread may have work to do. Providers that do not busy-poll ignore

@@ -110,13 +110,13 @@ impl Engine for Scripted {
         }
         state.closed.then(|| EngineEvent::Closed(CloseReason::Disconnected(DisconnectReason::Remote)))
     }
-    fn counters(&self) -> ConnectionCounters {
+    fn copy_counters(&self, counters: &mut ConnectionCounters) {
         let mut state = self.state();
         if let Some(port) = state.watched.take() {
             let result = port.poll_result(ResultSlot(0), &mut Context::from_waker(Waker::noop()));
             assert!(result.is_pending(), "a result was delivered before the counters that include it");
         }
-        ConnectionCounters { replies_received: state.replies, ..ConnectionCounters::default() }
+        counters.replies_received = state.replies;
     }
     fn memory(&self) -> &MemoryShare {
         &self.share
@@ -129,7 +129,7 @@ impl EngineIo for ScriptedIo {
     fn port(&mut self) -> &mut () {
         &mut self.port
     }
-    fn poll(&mut self, engine: &mut Scripted, _cx: &mut Context<'_>, _others: bool) -> Poll<()> {
+    fn poll(&mut self, engine: &mut Scripted, _cx: &mut Context<'_>, _others: bool, _is_first: bool) -> Poll<()> {
         let slow = engine.state().slow.take();
         if let Some(slow) = slow {
             std::thread::sleep(slow);

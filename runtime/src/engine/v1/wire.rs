@@ -214,7 +214,7 @@ impl Wire for WireV1 {
             }
             core.served.watch_pulls(now, &core.shared);
             // Waiting responses are always behind Sends in flight.
-            core.shared.watch_answers(false, qp.bytes_sent(), now);
+            core.shared.watch_answers(false, || qp.bytes_sent(), now);
         }
         if core.role == Role::Client || self.reverse {
             self.post_calls(core, qp, now);

@@ -196,7 +196,7 @@ impl Wire for WireV2 {
         }
         // RPC-over-RDMA v2 §4.2.1: replies use credits as calls do, and a lost peer grants none.
         let waiting = self.outbox.lacks_credit() && (core.served.waiting() > 0 || self.outbox.is_answering());
-        core.shared.watch_answers(waiting, qp.bytes_sent(), now);
+        core.shared.watch_answers(waiting, || qp.bytes_sent(), now);
     }
 
     // RPC-over-RDMA v2 §4.5.3, §5.2.5.

@@ -108,7 +108,8 @@ pub async fn unsignaled_sends<C: Connector, L: Listener>(connector: C, listener:
     }
 }
 
-/// A queue pair that needs no other poll wakes its caller for the next message, and needs a poll after a post.
+/// A queue pair that needs no other poll wakes its caller for the next message, and needs a poll after a post. This also holds if
+/// the last poll was only for requests.
 pub async fn settled_queue_pairs_are_woken<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     for round in 0..20u8 {
@@ -123,6 +124,7 @@ pub async fn settled_queue_pairs_are_woken<C: Connector, L: Listener>(connector:
                     break;
                 }
             }
+            let _ = server.qp().poll_requests(cx, &mut completions);
             let arrived = completions.iter().any(|completion| matches!(completion, Completion::Received { .. }));
             if arrived { Poll::Ready(()) } else { Poll::Pending }
         });

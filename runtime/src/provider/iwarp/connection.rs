@@ -123,12 +123,17 @@ impl QueuePair for IwarpQueuePair {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()> {
+        self.endpoint.seek_input();
+        self.poll_requests(cx, completions)
+    }
+
+    fn poll_requests(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()> {
         let mut io = IoProgress::Idle;
         if !self.busy_poll.is_zero() {
             self.begin_busy_poll();
         }
         if let Some(link) = &mut self.link {
-            io = self.endpoint.poll_io(cx, link);
+            io = self.endpoint.poll_requests(cx, link);
             if self.silence.poll(cx, self.endpoint.has_sent(), self.endpoint.has_received()) {
                 self.endpoint.send_extra_fpdu();
                 io = IoProgress::Busy;
@@ -146,7 +151,11 @@ impl QueuePair for IwarpQueuePair {
         self.is_settled = io == IoProgress::Idle && self.endpoint.phase == EndpointPhase::Open;
         let done = self.endpoint.completions();
         if !done.is_empty() {
-            completions.append(done);
+            if completions.is_empty() {
+                std::mem::swap(completions, done);
+            } else {
+                completions.append(done);
+            }
             return Poll::Ready(());
         }
         if io == IoProgress::Busy {

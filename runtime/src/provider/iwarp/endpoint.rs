@@ -149,7 +149,8 @@ pub(crate) struct Endpoint {
     pub(super) copied_payload: u64,
     /// Total number of bytes read.
     pub(super) received: u64,
-    /// The last attempt to read found nothing.
+    /// The last attempt to read found nothing and registered the waker. Another attempt is not made before the next poll of the
+    /// task.
     pub(super) input_drained: bool,
 }
 
@@ -323,12 +324,25 @@ impl Endpoint {
 
     /// Performs a bounded amount of the I/O that is possible without waiting.
     pub(crate) fn poll_io(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> IoProgress {
+        self.seek_input();
+        self.poll_requests(cx, link)
+    }
+
+    /// Makes the next poll look for input.
+    pub(super) fn seek_input(&mut self) {
+        self.input_drained = false;
+    }
+
+    /// As [`poll_io`](Self::poll_io), but reads only if the last attempt to read found input.
+    pub(super) fn poll_requests(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> IoProgress {
         for _ in 0..Self::ROUNDS {
             if self.is_closed() {
                 return IoProgress::Idle;
             }
             let wrote = self.transmit(cx, link);
-            let read = self.receive(cx, link);
+            // A write error is reported once the input has been read.
+            let read =
+                if self.input_drained && self.broken.is_none() { Poll::Pending } else { self.receive(cx, link) };
             if (wrote.is_pending() && read.is_pending()) || self.is_settled() {
                 return IoProgress::Idle;
             }

@@ -2,14 +2,17 @@
 
 use std::{
     collections::VecDeque,
+    io::IoSlice,
     task::{Context, Poll},
 };
+
+use arrayvec::ArrayVec;
 
 use super::{
     byte_stream::ByteStream,
     ddp::{self, DdpControl, DdpHeader, queue},
     endpoint::{Endpoint, EndpointPhase, FramedMessage, OutboundRead, ReadResponse, progress},
-    output::{PieceLocation, SendBatch, SendMark},
+    output::{IOVECS, PieceLocation, SendBatch, SendMark},
     rdmap::{Opcode, ReadRequest},
     work::WorkQueue,
 };
@@ -310,5 +313,8 @@ fn write(
             .and_then(|index| responses.get(usize::try_from(index).ok()?))
             .map_or(&[][..], |response| &response.source),
     };
-    link.poll_write(cx, &output.gather(payload))
+    // Filled in place. It is too large to be moved for each write.
+    let mut pieces = ArrayVec::<IoSlice<'_>, IOVECS>::new();
+    pieces.extend(output.gather(payload));
+    link.poll_write(cx, &pieces)
 }

@@ -7,8 +7,6 @@
 
 use std::{collections::VecDeque, io::IoSlice};
 
-use arrayvec::ArrayVec;
-
 use super::{
     ddp,
     mpa::{
@@ -235,12 +233,15 @@ impl SendBatch {
     }
 
     /// Returns the next pieces to write. `payload` finds pieces that are not staged.
-    pub(crate) fn gather<'a>(&'a self, payload: impl Fn(PieceLocation) -> &'a [u8]) -> ArrayVec<IoSlice<'a>, IOVECS> {
-        let piece = |piece: &BatchPiece| {
+    pub(crate) fn gather<'a>(
+        &'a self,
+        payload: impl Fn(PieceLocation) -> &'a [u8],
+    ) -> impl Iterator<Item = IoSlice<'a>> {
+        let piece = move |piece: &BatchPiece| {
             let memory = if piece.place == PieceLocation::Staged { &self.staged[..] } else { payload(piece.place) };
             IoSlice::new(memory.get(piece.start..piece.end).unwrap_or_default())
         };
-        self.pieces.iter().take(IOVECS).map(piece).collect()
+        self.pieces.iter().take(IOVECS).map(piece)
     }
 
     /// Records that `len` bytes of the pieces from [`gather`](Self::gather) were written.

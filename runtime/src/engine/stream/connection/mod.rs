@@ -346,7 +346,8 @@ impl Engine for StreamConnection {
             self.shared.fault.get_or_insert(StreamError::SendTimedOut { timeout }.into());
         }
         self.shared.untaken.handle_timeout(now);
-        self.shared.check_untaken(self.shared.counters.bytes_sent);
+        let sent = self.shared.counters.bytes_sent;
+        self.shared.check_untaken(|| sent);
     }
 
     fn poll_timeout(&mut self) -> Option<Instant> {
@@ -391,15 +392,17 @@ impl Engine for StreamConnection {
         self.receiving = RecordProgress::follow(self.receiving, receiving, now);
         let sending = (!self.output.is_empty()).then(|| self.output.complete());
         self.sending = RecordProgress::follow(self.sending, sending, now);
-        self.shared.watch_answers(self.output.has_replies(), self.shared.counters.bytes_sent, now);
+        let sent = self.shared.counters.bytes_sent;
+        self.shared.watch_answers(self.output.has_replies(), || sent, now);
     }
 
     fn poll_event(&mut self) -> Option<EngineEvent> {
         self.shared.events.pop_front()
     }
 
-    fn counters(&self) -> ConnectionCounters {
-        ConnectionCounters { calls_abandoned: self.calls.abandoned(), ..self.shared.counters }
+    fn copy_counters(&self, counters: &mut ConnectionCounters) {
+        counters.clone_from(&self.shared.counters);
+        counters.calls_abandoned = self.calls.abandoned();
     }
 
     fn memory(&self) -> &MemoryShare {

@@ -22,7 +22,7 @@ fn sends(messages: &[Vec<u8>], max: usize) -> Vec<u8> {
             output.begin(UNTAGGED + end - from, &bytes);
             output.put_by_reference(PieceLocation::Work(0), from, &message[from..end]);
             output.end();
-            out.extend(output.gather(|_| message).iter().flat_map(|iovec| iovec.to_vec()));
+            out.extend(output.gather(|_| message).flat_map(|iovec| iovec.to_vec()));
             from = end;
             if from == message.len() {
                 break;

@@ -7,7 +7,7 @@ fn written(output: &mut SendBatch, payload: &[u8], steps: &[usize]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut turn = 0;
     while !output.is_empty() {
-        let bytes: Vec<u8> = output.gather(|_| payload).iter().flat_map(|iovec| iovec.to_vec()).collect();
+        let bytes: Vec<u8> = output.gather(|_| payload).flat_map(|iovec| iovec.to_vec()).collect();
         let step = steps.get(turn % steps.len().max(1)).map_or(bytes.len(), |step| bytes.len().min(*step));
         turn += 1;
         out.extend_from_slice(&bytes[..step]);
@@ -69,7 +69,7 @@ fn neighbours_share_a_piece() {
         output.end();
         output.mark(SendMark::Work(seq));
     }
-    assert_eq!(output.gather(|_| &[]).len(), 1);
+    assert_eq!(output.gather(|_| &[]).count(), 1);
     assert_eq!(output.reached(), None);
     output.advance(28 + 27);
     assert_eq!((output.reached(), output.reached()), (Some(SendMark::Work(0)), None));

@@ -63,7 +63,7 @@ fn append(out: &mut Vec<u8>, header: &DdpHeader, payload: &[u8]) {
     output.begin(len + payload.len(), &bytes[..len]);
     output.put_by_reference(PieceLocation::Work(0), 0, payload);
     output.end();
-    out.extend(output.gather(|_| payload).iter().flat_map(|piece| piece.to_vec()));
+    out.extend(output.gather(|_| payload).flat_map(|piece| piece.to_vec()));
 }
 
 /// The message that follows the response.
