@@ -34,7 +34,6 @@ impl ChannelLink {
     }
 
     /// Starts a call in the slot that `permit` reserves. The future must be polled in the same poll of the caller's task.
-    #[inline]
     pub(super) fn start(
         &self,
         permit: SlotPermit<'_>,

@@ -24,7 +24,6 @@ pub(crate) struct PendingCall<'a> {
 impl<'a> PendingCall<'a> {
     /// Starts a call in the slot that `permit` reserves. The future must be polled first in the poll of the task that `cx` belongs
     /// to.
-    #[inline]
     pub(crate) fn start(
         port: &'a DriverPort,
         permit: SlotPermit<'_>,

@@ -283,7 +283,6 @@ impl DriverPort {
 
     /// Starts a call in the slot that `permit` reserves. `caller` is woken when the call has ended, unless
     /// [`poll_result`](Self::poll_result) sets another waker.
-    #[inline]
     pub(crate) fn start(
         &self,
         permit: SlotPermit<'_>,
