@@ -135,13 +135,7 @@ impl<S: ByteStream> EngineIo for TcpIo<S> {
         &mut self.port
     }
 
-    fn poll(
-        &mut self,
-        engine: &mut StreamConnection,
-        cx: &mut Context<'_>,
-        _others: bool,
-        is_first: bool,
-    ) -> Poll<()> {
+    fn poll(&mut self, engine: &mut StreamConnection, cx: &mut Context<'_>, _others: bool, is_first: bool) -> Poll<()> {
         let before = engine.bytes_moved();
         let sent = self.send(engine, cx);
         let received = if is_first || !self.is_drained { self.receive(engine, cx) } else { Ok(true) };

@@ -333,7 +333,7 @@ impl Endpoint {
         self.input_drained = false;
     }
 
-    /// As [`poll_io`](Self::poll_io), but reads only if the last attempt to read found input.
+    /// Performs the I/O of [`poll_io`](Self::poll_io), but reads only if the last attempt to read found input.
     pub(super) fn poll_requests(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> IoProgress {
         for _ in 0..Self::ROUNDS {
             if self.is_closed() {
@@ -341,8 +341,7 @@ impl Endpoint {
             }
             let wrote = self.transmit(cx, link);
             // A write error is reported once the input has been read.
-            let read =
-                if self.input_drained && self.broken.is_none() { Poll::Pending } else { self.receive(cx, link) };
+            let read = if self.input_drained && self.broken.is_none() { Poll::Pending } else { self.receive(cx, link) };
             if (wrote.is_pending() && read.is_pending()) || self.is_settled() {
                 return IoProgress::Idle;
             }
