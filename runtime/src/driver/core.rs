@@ -445,7 +445,12 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
     fn deliver_results(&mut self) {
         self.publish();
         self.port.deliver(&mut self.results, &mut self.wakers);
-        self.wakers.drain(..).for_each(Waker::wake);
+        // A drain costs more than a single waker is worth.
+        if self.wakers.len() > 1 {
+            self.wakers.drain(..).for_each(Waker::wake);
+        } else if let Some(waker) = self.wakers.pop() {
+            waker.wake();
+        }
     }
 
     fn finish(&mut self, reason: &CloseReason) {

@@ -81,7 +81,12 @@ impl<Q: QueuePair> EngineIo for RdmaIo<Q> {
     }
 
     fn handle_input(&mut self, engine: &mut Connection, most: usize) {
-        let batch = self.completed.len().min(most);
-        self.completed.drain(..batch).for_each(|completion| engine.handle_completion(completion));
+        // A drain costs more than a single completion is worth.
+        if self.completed.len() > 1 {
+            let batch = self.completed.len().min(most);
+            self.completed.drain(..batch).for_each(|completion| engine.handle_completion(completion));
+        } else if let Some(completion) = self.completed.pop() {
+            engine.handle_completion(completion);
+        }
     }
 }

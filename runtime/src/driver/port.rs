@@ -335,11 +335,15 @@ impl DriverPort {
     }
 
     /// Swaps the queue with `commands`, which must be empty.
+    #[inline]
     pub(crate) fn take(&self, commands: &mut CommandQueue) {
         // A command that is queued later wakes the driver.
-        if !self.has_commands.load(Ordering::Acquire) {
-            return;
+        if self.has_commands() {
+            self.take_all(commands);
         }
+    }
+
+    fn take_all(&self, commands: &mut CommandQueue) {
         let mut inner = self.lock();
         self.has_commands.store(false, Ordering::Relaxed);
         std::mem::swap(&mut inner.commands, commands);

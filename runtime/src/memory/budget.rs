@@ -208,10 +208,14 @@ impl MemoryShare {
     }
 
     /// Registers `waker`, to be woken when the connection is called. Has no effect outside of the queue.
+    #[inline]
     pub(crate) fn wait(&self, waker: &Waker) {
-        if !self.waits {
-            return;
+        if self.waits {
+            self.register(waker);
         }
+    }
+
+    fn register(&self, waker: &Waker) {
         *self.turn.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker.clone());
         // The connection may have been called before the waker was registered.
         if self.is_called() {

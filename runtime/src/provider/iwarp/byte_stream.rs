@@ -56,7 +56,6 @@ fn read(stream: &TcpStream, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
 
 impl ByteStream for Socket {
     fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [IoSliceMut<'_>]) -> Poll<io::Result<usize>> {
-        let wanted: usize = into.iter().map(|slice| slice.len()).sum();
         loop {
             match self.stream.poll_read_ready(cx) {
                 Poll::Ready(ready) => ready?,
@@ -74,6 +73,7 @@ impl ByteStream for Socket {
             let mut short = None;
             let result = self.stream.try_io(Interest::READABLE, || {
                 let got = read(&self.stream, into)?;
+                let wanted: usize = into.iter().map(|slice| slice.len()).sum();
                 // With edge-triggered readiness, a short read has drained the socket. `try_io` clears the readiness when it sees
                 // `WouldBlock`, which saves a system call that would find nothing.
                 if cfg!(target_os = "linux") && 0 < got && got < wanted {

@@ -175,8 +175,13 @@ impl Endpoint {
     /// Processes everything that has been read.
     pub(super) fn process(&mut self) -> Result<(), (ProtocolFault, Option<FaultySegment>)> {
         loop {
-            if self.segment.is_none() && self.deliver_whole_send() {
-                continue;
+            if self.segment.is_none() {
+                if self.input.staged().is_empty() {
+                    return Ok(());
+                }
+                if self.deliver_whole_send() {
+                    continue;
+                }
             }
             let mut segment = match self.segment.take() {
                 Some(segment) => segment,

@@ -115,8 +115,13 @@ impl WorkQueue {
     /// Completes the copied Sends up to `last`, all of which have been written.
     pub(crate) fn finish_copied(&mut self, last: u64, completions: &mut Vec<Completion>) {
         let count = self.count_to(last).min(self.copied.len());
-        let signaled = self.copied.drain(..count).filter(|send| send.signaled);
-        completions.extend(signaled.map(|send| Completion::Sent { id: send.id }));
+        let sent = |send: CopiedSend| send.signaled.then_some(Completion::Sent { id: send.id });
+        if count == 1 {
+            // A drain costs more than a single Send is worth.
+            completions.extend(self.copied.pop_front().and_then(sent));
+        } else {
+            completions.extend(self.copied.drain(..count).filter_map(sent));
+        }
         self.first += count as u64;
         // An RDMA Read may be in flight. The Sends behind it complete in their turn.
         let count = self.count_to(last);
