@@ -1,40 +1,34 @@
 //! The channel: it makes calls over a connection, and replaces the connection when it is lost.
 
+mod attempts;
+mod connecting;
+
 use std::{
     fmt,
-    future::{Future, poll_fn},
+    future::Future,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    task::Poll,
     time::{Duration, Instant},
 };
 
-use tokio::{
-    runtime::Handle,
-    sync::{Notify, OwnedMutexGuard},
-    task::AbortHandle,
-};
-use tracing::{Instrument as _, Span};
+use tokio::{sync::Notify, task::AbortHandle};
+use tracing::Instrument as _;
 
+pub(super) use self::attempts::after;
 use super::{
-    call::{self, CallOptions, CallTarget},
+    call::{CallOptions, CallTarget},
     dial::Dial,
     error::{CallError, ConnectError},
-    link::{ChannelLink, within},
-    peers,
+    link::ChannelLink,
     reconnect::{Backoff, Reconnect},
-    resend::{FirstAttempt, NotResent},
-    secured::{self, ControlConnection},
+    secured::ControlConnection,
 };
 use crate::{
-    chain::ErrorChain,
     driver::{CallFormats, DriverCommand},
-    engine::{CallFailure, CloseReason, ConnectionCounters},
+    engine::{CloseReason, ConnectionCounters},
     memory::BufferPool,
-    metrics::{self, ConnectionRole},
-    provider::DisconnectReason,
     service::{Procedure, ReplyBounds},
     session::{ChannelConfig, ChannelInfo},
     trace::ObservedCall,
@@ -297,190 +291,6 @@ impl Channel {
         .instrument(within)
     }
 
-    async fn attempts<A: XdrEncode + Sync, R>(
-        &self,
-        observed: &ObservedCall<'_>,
-        callee: CallTarget,
-        bounds: &ReplyBounds,
-        args: &A,
-        options: &mut CallOptions,
-        read: &(impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync),
-    ) -> Result<R, CallError> {
-        let deadline = options.deadline.or_else(|| self.default_deadline());
-        let mut retries = if options.can_retry() { self.0.reconnect.retries() } else { 0 };
-        let is_idempotent = options.is_idempotent(callee);
-        let xids = self.0.config.resendable.as_ref().filter(|_| !callee.idempotent);
-        options.xid = xids.and_then(|xids| xids.next(callee.program));
-        // The window in which the server recognizes a call that must not be executed twice.
-        let window = xids.filter(|_| options.xid.is_some() && !is_idempotent).map(|xids| xids.window());
-        // The failure of an earlier attempt that the server may have executed. The failure of a later attempt does not change
-        // that.
-        let mut earlier = None;
-        // That attempt, if only a duplicate request cache can keep the call from being executed twice.
-        let mut first: Option<Box<FirstAttempt>> = None;
-        let mut begun = window.map(|_| tokio::time::Instant::now());
-        loop {
-            let attempt = self.attempt(observed, callee, bounds, args, options, deadline, first.as_deref(), read);
-            let (failure, link) = match attempt.await {
-                Ok(Attempt::Replied(reply)) => return Ok(reply),
-                Ok(Attempt::Failed(failure, link)) => (failure, link),
-                Ok(Attempt::NotConnected(error, retry_at)) => {
-                    if retries == 0 || !self.back_off(retry_at, deadline).await {
-                        return Err(after(earlier, CallError::Connect { procedure: callee.name, error }));
-                    }
-                    observed.retried();
-                    retries -= 1;
-                    if first.is_none() {
-                        begun = window.map(|_| tokio::time::Instant::now());
-                    }
-                    continue;
-                }
-                Ok(Attempt::NotResent(failure, reason)) => {
-                    tracing::debug!(target: "rpcrdma::call", error = %ErrorChain(&failure), %reason, "call failed");
-                    return Err(CallError::Transport { procedure: callee.name, failure });
-                }
-                Err(error) => return Err(after(earlier, error)),
-            };
-            let lost = matches!(failure, CallFailure::Closed { .. }) && !self.is_closed();
-            if self.goes_back(&failure) {
-                tracing::info!(target: "rpcrdma", error = %ErrorChain(&failure), "falling back to version 1");
-                continue;
-            }
-            let may_resend = is_idempotent || failure.is_unexecuted() || (options.xid.is_some() && link.is_some());
-            if retries == 0 || !lost || !may_resend {
-                tracing::debug!(target: "rpcrdma::call", error = %ErrorChain(&failure), "call failed");
-                return Err(after(earlier, CallError::Transport { procedure: callee.name, failure }));
-            }
-            if !failure.is_unexecuted() {
-                if let (None, Some(link), Some(begun), Some(window)) = (&first, &link, begun, window) {
-                    first = Some(Box::new(FirstAttempt::new(link, begun, window, failure.clone())));
-                }
-                earlier = Some(failure.clone());
-            } else if first.is_none() {
-                begun = window.map(|_| tokio::time::Instant::now());
-            }
-            tracing::debug!(target: "rpcrdma::call", error = %ErrorChain(&failure), "retrying the call");
-            observed.retried();
-            retries -= 1;
-            // The driver reports the end of a call before the end of the connection. Until then the connection would be tried again.
-            if let Some(link) = link {
-                Box::pin(within(deadline, link.port.wait_closed())).await;
-            }
-        }
-    }
-
-    /// Makes one attempt of a call. An `Err` is final: the call must not be retried.
-    #[allow(clippy::too_many_arguments)]
-    async fn attempt<A: XdrEncode + Sync, R>(
-        &self,
-        observed: &ObservedCall<'_>,
-        callee: CallTarget,
-        bounds: &ReplyBounds,
-        args: &A,
-        options: &mut CallOptions,
-        deadline: Option<Instant>,
-        first: Option<&FirstAttempt>,
-        read: &(impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync),
-    ) -> Result<Attempt<R>, CallError> {
-        let config = &self.0.config;
-        let link = match self.live() {
-            Some(link) => link,
-            // Boxed because it is rarely needed, and would enlarge the future of every call.
-            None => match Box::pin(within(deadline, self.reconnect())).await {
-                Some(Ok(link)) => link,
-                Some(Err(LinkError::Closed(failure))) => return Ok(Attempt::Failed(failure, None)),
-                Some(Err(LinkError::Failed(error, retry_at))) => return Ok(Attempt::NotConnected(error, retry_at)),
-                None => return Ok(Attempt::Failed(CallFailure::DeadlineExceeded { sent: false }, None)),
-            },
-        };
-        if let Some(first) = first
-            && let Err(reason) = first.check(&link)
-        {
-            return Ok(Attempt::NotResent(first.failure.clone(), reason));
-        }
-        if let Some(security) = options.security.as_ref().or(config.security.as_ref()).map(Arc::clone) {
-            let attempt =
-                secured::attempt(&*security, &link, config, observed, callee, bounds, args, options, deadline, read);
-            // Boxed because it would enlarge the future of every call.
-            let result = Box::pin(attempt).await;
-            if link.negotiates.load(Ordering::Relaxed) && !matches!(result, Ok(Err(_))) {
-                self.note_version(&link);
-            }
-            return Ok(match result? {
-                Ok(reply) => Attempt::Replied(reply),
-                Err(failure) => Attempt::Failed(failure, Some(link)),
-            });
-        }
-        let permit = match link.port.try_reserve() {
-            Some(permit) => permit,
-            None => match within(deadline, link.port.reserve()).await {
-                Some(Ok(permit)) => permit,
-                Some(Err(failure)) => return Ok(Attempt::Failed(failure, None)),
-                None => return Ok(Attempt::Failed(CallFailure::DeadlineExceeded { sent: false }, None)),
-            },
-        };
-        let mut permit = Some(permit);
-        // Starts the call with the waker of this task, so that its first poll need not lock the port again.
-        let started = poll_fn(|cx| {
-            let Some(permit) = permit.take() else { return Poll::Pending };
-            let trace = config.trace.as_ref().and_then(|source| source.context(observed.span()));
-            match call::encode(&link, config, callee, bounds, args, options, deadline, None, trace) {
-                Ok(outgoing) => {
-                    observed.sent(&outgoing, link.info.peer_addr);
-                    Poll::Ready(Ok(link.start(permit, outgoing, cx)))
-                }
-                Err(error) => Poll::Ready(Err(error)),
-            }
-        });
-        let reply = match started.await? {
-            Ok(waiting) => waiting.await,
-            Err(failure) => Err(failure),
-        };
-        let reply = match reply {
-            Ok(reply) => reply,
-            Err(failure) => return Ok(Attempt::Failed(failure, Some(Arc::clone(&link)))),
-        };
-        observed.replied(&reply);
-        if link.negotiates.load(Ordering::Relaxed) {
-            self.note_version(&link);
-        }
-        call::decode(callee.name, &reply, config.connection.decode_limits, read).map(Attempt::Replied)
-    }
-
-    /// Reads the version of the connection after its first reply, when the version is final.
-    #[cold]
-    fn note_version(&self, link: &ChannelLink) {
-        link.negotiates.store(false, Ordering::Relaxed);
-        // RPC-over-RDMA v2 §4.2.3.2: the next connection need not negotiate.
-        if link.port.limits().version == Some(1) {
-            self.remember_version_1(link);
-        }
-    }
-
-    fn remember_version_1(&self, link: &ChannelLink) {
-        if self.0.dial.as_ref().is_some_and(|dial| dial.has_common_addresses()) {
-            peers::remember_version_1(link.info.peer_addr);
-        }
-    }
-
-    /// Returns `true` if the connection was lost during version negotiation, so that a new connection has to be made with version
-    /// 1 and the call, which was not sent, made again. All later connections of the channel use version 1.
-    // RPC-over-RDMA v2 §4.2.3.2: a server without version 2 may close the connection during negotiation.
-    fn goes_back(&self, failure: &CallFailure) -> bool {
-        let CallFailure::Closed { reason: CloseReason::NegotiationFailed { versions, .. }, sent } = failure else {
-            return false;
-        };
-        let allowed = &self.0.config.connection.engine.versions;
-        let may = allowed.contains(&1) && allowed.contains(&2) && versions.is_none_or(|(low, _)| low <= 1);
-        if !may || self.0.dial.is_none() || self.is_closed() {
-            return false;
-        }
-        if !self.0.pinned.swap(true, Ordering::Relaxed) {
-            self.remember_version_1(&self.current());
-        }
-        !sent
-    }
-
     /// Returns the deadline of a call that begins now and has none of its own.
     pub(super) fn default_deadline(&self) -> Option<Instant> {
         // The clock is read only if there is a timeout.
@@ -495,21 +305,6 @@ impl Channel {
     /// Returns `true` if the channel was closed by [`Channel::close`].
     pub(super) fn is_closed(&self) -> bool {
         self.0.current.lock().unwrap_or_else(PoisonError::into_inner).closed
-    }
-
-    /// Waits until the next attempt to connect may be made. Returns `false` if that is too late for the call, or if the channel
-    /// is closed.
-    async fn back_off(&self, until: tokio::time::Instant, deadline: Option<Instant>) -> bool {
-        let mut closing = std::pin::pin!(self.0.closing.notified());
-        closing.as_mut().enable();
-        let latest = deadline.map_or_else(|| tokio::time::Instant::now() + LONGEST_WAIT, tokio::time::Instant::from);
-        if self.is_closed() || until >= latest {
-            return false;
-        }
-        tokio::select! {
-            () = closing => false,
-            () = tokio::time::sleep_until(until) => true,
-        }
     }
 
     /// Returns `true` if the server is expected to recognize calls of the target's program that are sent again.
@@ -534,159 +329,11 @@ impl Channel {
         let may = self.0.reconnect != Reconnect::Never || self.0.unconnected.load(Ordering::Relaxed);
         may && self.0.dial.is_some() && !self.is_closed()
     }
-
-    /// Connects if there is no connection, as often as needed, with pauses. An error is final.
-    pub(super) async fn connected(&self) -> Result<(), CallFailure> {
-        loop {
-            let retry_at = match self.reconnect().await {
-                Ok(_) => return Ok(()),
-                Err(LinkError::Closed(failure)) => return Err(failure),
-                Err(LinkError::Failed(_, retry_at)) => retry_at,
-            };
-            let mut closing = std::pin::pin!(self.0.closing.notified());
-            closing.as_mut().enable();
-            if !self.is_closed() {
-                tokio::select! {
-                    () = closing => {}
-                    () = tokio::time::sleep_until(retry_at) => {}
-                }
-            }
-        }
-    }
-
-    async fn reconnect(&self) -> Result<Arc<ChannelLink>, LinkError> {
-        // The fallback to version 1 is part of connecting, so it happens even with `Reconnect::Never`.
-        let back = self.0.pinned.load(Ordering::Relaxed)
-            && matches!(self.closed(), Some(CloseReason::NegotiationFailed { .. }));
-        let (min_backoff, max_backoff) = match self.0.reconnect {
-            Reconnect::OnDemand { min_backoff, max_backoff, .. } => (min_backoff, max_backoff),
-            Reconnect::Never if back || self.0.unconnected.load(Ordering::Relaxed) => (Duration::ZERO, Duration::ZERO),
-            Reconnect::Never => return Err(self.failure()),
-        };
-        let Some(dial) = &self.0.dial else { return Err(self.failure()) };
-        // Connecting needs a tokio runtime. A caller on another executor gets the error of the lost connection.
-        if Handle::try_current().is_err() {
-            return Err(self.failure());
-        }
-        let backoff = Arc::clone(&self.0.redial).lock_owned().await;
-        if let Some(link) = self.live() {
-            return Ok(link);
-        }
-        let redialed = {
-            let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
-            if current.closed {
-                drop(current);
-                return Err(self.failure());
-            }
-            backoff.check().map_err(|(error, until)| LinkError::Failed(error, until))?;
-            let (dial, config, inner) = (Arc::clone(dial), Arc::clone(&self.0.config), Arc::downgrade(&self.0));
-            let pinned = self.0.pinned.load(Ordering::Relaxed);
-            // Connecting runs in its own task. If the caller gives up, the next caller gets the connection or the error. The task
-            // holds no channel, and is aborted with the last one.
-            let redialed = tokio::spawn(
-                async move {
-                    let dialed = dial.dial(&config, pinned).await;
-                    Some(Self(inner.upgrade()?).redialed(dialed, backoff, min_backoff, max_backoff))
-                }
-                .instrument(Span::none()),
-            );
-            current.redialing = Some(redialed.abort_handle());
-            redialed
-        };
-        redialed.await.ok().flatten().unwrap_or_else(|| Err(self.failure()))
-    }
-
-    /// Records the outcome of an attempt to reconnect.
-    fn redialed(
-        &self,
-        dialed: Result<Arc<ChannelLink>, ConnectError>,
-        mut backoff: OwnedMutexGuard<Backoff>,
-        min_backoff: Duration,
-        max_backoff: Duration,
-    ) -> Result<Arc<ChannelLink>, LinkError> {
-        match dialed {
-            Ok(link) => {
-                backoff.succeed();
-                let peer = link.info.peer_addr;
-                if self.0.unconnected.swap(false, Ordering::Relaxed) {
-                    tracing::info!(target: "rpcrdma", %peer, "connected");
-                } else {
-                    metrics::reconnected();
-                    tracing::info!(target: "rpcrdma", %peer, "reconnected");
-                }
-                let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
-                if current.closed {
-                    drop(current);
-                    return Err(self.failure());
-                }
-                let old = std::mem::replace(&mut current.link, Arc::clone(&link));
-                drop(current);
-                drop(old);
-                Ok(link)
-            }
-            Err(error) => {
-                metrics::connection_failed(ConnectionRole::Client);
-                let retry_at = backoff.fail(error.clone(), min_backoff, max_backoff);
-                let pause = retry_at.saturating_duration_since(tokio::time::Instant::now());
-                tracing::info!(target: "rpcrdma", error = %ErrorChain(&error), ?pause, "cannot reconnect");
-                Err(LinkError::Failed(error, retry_at))
-            }
-        }
-    }
-
-    fn failure(&self) -> LinkError {
-        let reason = self.closed().unwrap_or(CloseReason::Disconnected(DisconnectReason::Local));
-        LinkError::Closed(CallFailure::Closed { reason, sent: false })
-    }
 }
 
 /// The timeout of each call that ends the use of a security context.
 // RFC 2203 §5.4: a failure to destroy a context needs no action.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The longest time that a call without a deadline waits for the end of a pause between attempts to connect.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
-
-/// The outcome of one attempt of a call.
-enum Attempt<R> {
-    Replied(R),
-    /// The call failed on this connection, if it got to one.
-    Failed(CallFailure, Option<Arc<ChannelLink>>),
-    /// No connection could be made, and the next attempt is not made before this time.
-    NotConnected(ConnectError, tokio::time::Instant),
-    /// The call was not sent again, because the server might not recognize it. The failure is that of the first attempt.
-    NotResent(CallFailure, NotResent),
-}
-
-/// The error of a channel that has no connection.
-enum LinkError {
-    Closed(CallFailure),
-    /// The attempt to connect failed. The next one is not made before this time.
-    Failed(ConnectError, tokio::time::Instant),
-}
-
-/// Returns the error to report for a call that ended with `error`. `earlier` is the failure of an earlier attempt that was sent.
-pub(super) fn after(earlier: Option<CallFailure>, error: CallError) -> CallError {
-    let Some(earlier) = earlier else { return error };
-    match error {
-        CallError::Connect { procedure, .. } | CallError::Security { procedure, sent: false, .. } => {
-            CallError::Transport { procedure, failure: earlier }
-        }
-        // The last attempt was not executed, but the earlier one may have been.
-        CallError::Rpc { procedure, source } if source.retry_is_safe() => {
-            CallError::Transport { procedure, failure: earlier }
-        }
-        CallError::Transport { procedure, failure } => {
-            let failure = match failure {
-                CallFailure::DeadlineExceeded { .. } => CallFailure::DeadlineExceeded { sent: true },
-                failure if failure.is_unexecuted() => earlier,
-                failure => failure,
-            };
-            CallError::Transport { procedure, failure }
-        }
-        error => error,
-    }
-}
 
 impl fmt::Debug for Channel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

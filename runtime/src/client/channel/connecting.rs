@@ -1,0 +1,135 @@
+//! Connecting again after the connection was lost.
+
+use std::{
+    sync::{Arc, PoisonError, atomic::Ordering},
+    time::Duration,
+};
+
+use tokio::{runtime::Handle, sync::OwnedMutexGuard};
+use tracing::{Instrument as _, Span};
+
+use super::Channel;
+use crate::{
+    chain::ErrorChain,
+    client::{
+        error::ConnectError,
+        link::ChannelLink,
+        reconnect::{Backoff, Reconnect},
+    },
+    engine::{CallFailure, CloseReason},
+    metrics::{self, ConnectionRole},
+    provider::DisconnectReason,
+};
+
+impl Channel {
+    /// Connects if there is no connection, as often as needed, with pauses. An error is final.
+    pub(in crate::client) async fn connected(&self) -> Result<(), CallFailure> {
+        loop {
+            let retry_at = match self.reconnect().await {
+                Ok(_) => return Ok(()),
+                Err(LinkError::Closed(failure)) => return Err(failure),
+                Err(LinkError::Failed(_, retry_at)) => retry_at,
+            };
+            let mut closing = std::pin::pin!(self.0.closing.notified());
+            closing.as_mut().enable();
+            if !self.is_closed() {
+                tokio::select! {
+                    () = closing => {}
+                    () = tokio::time::sleep_until(retry_at) => {}
+                }
+            }
+        }
+    }
+
+    pub(super) async fn reconnect(&self) -> Result<Arc<ChannelLink>, LinkError> {
+        // The fallback to version 1 is part of connecting, so it happens even with `Reconnect::Never`.
+        let back = self.0.pinned.load(Ordering::Relaxed)
+            && matches!(self.closed(), Some(CloseReason::NegotiationFailed { .. }));
+        let (min_backoff, max_backoff) = match self.0.reconnect {
+            Reconnect::OnDemand { min_backoff, max_backoff, .. } => (min_backoff, max_backoff),
+            Reconnect::Never if back || self.0.unconnected.load(Ordering::Relaxed) => (Duration::ZERO, Duration::ZERO),
+            Reconnect::Never => return Err(self.failure()),
+        };
+        let Some(dial) = &self.0.dial else { return Err(self.failure()) };
+        // Connecting needs a tokio runtime. A caller on another executor gets the error of the lost connection.
+        if Handle::try_current().is_err() {
+            return Err(self.failure());
+        }
+        let backoff = Arc::clone(&self.0.redial).lock_owned().await;
+        if let Some(link) = self.live() {
+            return Ok(link);
+        }
+        let redialed = {
+            let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
+            if current.closed {
+                drop(current);
+                return Err(self.failure());
+            }
+            backoff.check().map_err(|(error, until)| LinkError::Failed(error, until))?;
+            let (dial, config, inner) = (Arc::clone(dial), Arc::clone(&self.0.config), Arc::downgrade(&self.0));
+            let pinned = self.0.pinned.load(Ordering::Relaxed);
+            // Connecting runs in its own task. If the caller gives up, the next caller gets the connection or the error. The task
+            // holds no channel, and is aborted with the last one.
+            let redialed = tokio::spawn(
+                async move {
+                    let dialed = dial.dial(&config, pinned).await;
+                    Some(Self(inner.upgrade()?).redialed(dialed, backoff, min_backoff, max_backoff))
+                }
+                .instrument(Span::none()),
+            );
+            current.redialing = Some(redialed.abort_handle());
+            redialed
+        };
+        redialed.await.ok().flatten().unwrap_or_else(|| Err(self.failure()))
+    }
+
+    /// Records the outcome of an attempt to reconnect.
+    fn redialed(
+        &self,
+        dialed: Result<Arc<ChannelLink>, ConnectError>,
+        mut backoff: OwnedMutexGuard<Backoff>,
+        min_backoff: Duration,
+        max_backoff: Duration,
+    ) -> Result<Arc<ChannelLink>, LinkError> {
+        match dialed {
+            Ok(link) => {
+                backoff.succeed();
+                let peer = link.info.peer_addr;
+                if self.0.unconnected.swap(false, Ordering::Relaxed) {
+                    tracing::info!(target: "rpcrdma", %peer, "connected");
+                } else {
+                    metrics::reconnected();
+                    tracing::info!(target: "rpcrdma", %peer, "reconnected");
+                }
+                let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
+                if current.closed {
+                    drop(current);
+                    return Err(self.failure());
+                }
+                let old = std::mem::replace(&mut current.link, Arc::clone(&link));
+                drop(current);
+                drop(old);
+                Ok(link)
+            }
+            Err(error) => {
+                metrics::connection_failed(ConnectionRole::Client);
+                let retry_at = backoff.fail(error.clone(), min_backoff, max_backoff);
+                let pause = retry_at.saturating_duration_since(tokio::time::Instant::now());
+                tracing::info!(target: "rpcrdma", error = %ErrorChain(&error), ?pause, "cannot reconnect");
+                Err(LinkError::Failed(error, retry_at))
+            }
+        }
+    }
+
+    fn failure(&self) -> LinkError {
+        let reason = self.closed().unwrap_or(CloseReason::Disconnected(DisconnectReason::Local));
+        LinkError::Closed(CallFailure::Closed { reason, sent: false })
+    }
+}
+
+/// The error of a channel that has no connection.
+pub(super) enum LinkError {
+    Closed(CallFailure),
+    /// The attempt to connect failed. The next one is not made before this time.
+    Failed(ConnectError, tokio::time::Instant),
+}
