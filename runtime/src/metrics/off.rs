@@ -25,13 +25,21 @@ impl CallMetrics {
     }
 
     #[inline]
-    pub(crate) fn server(&self, _name: impl FnOnce() -> Option<&'static str>) -> ServerCall {
+    pub(crate) fn server(
+        &self,
+        _service: &ServiceMetrics,
+        _procedure: u32,
+        _name: impl FnOnce() -> Option<&'static str>,
+    ) -> ServerCall {
         ServerCall
     }
 
     #[inline]
     pub(crate) fn refused(&self, _status: &'static str) {}
 }
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ServiceMetrics;
 
 #[derive(Debug)]
 pub(crate) struct ClientCall<'a>(PhantomData<&'a CallMetrics>);
@@ -61,12 +69,12 @@ impl ServerCall {
     pub(crate) fn arrived(&self, _call: &IncomingCall) {}
 
     #[inline]
-    pub(crate) fn take(&mut self) -> Self {
+    pub(crate) fn unmeasured() -> Self {
         Self
     }
 
     #[inline]
-    pub(crate) fn finish(&mut self, _reply: &ReplyCommand, _unprotected: usize) {}
+    pub(crate) fn finish(self, _reply: &ReplyCommand, _unprotected: usize) {}
 }
 
 #[inline]

@@ -12,12 +12,12 @@ use tokio::task::JoinSet;
 use super::{
     call::{EncodedReply, ServedConnection},
     registry::ServiceRegistry,
-    running::RunningHandler,
     secured,
 };
 use crate::{
     driver::{DriverPort, InboundCalls, ReplyCommand},
     engine::{CloseReason, IncomingCall, ReplyToken},
+    metrics::ServerCall,
     rpc::Authentication,
 };
 
@@ -56,18 +56,21 @@ impl CallHandlers {
         &mut self,
         token: ReplyToken,
         mut handler: impl Future<Output = EncodedReply> + Send + Unpin + 'static,
+        metrics: ServerCall,
         port: &Arc<DriverPort>,
     ) -> Option<ReplyCommand> {
         // A handler that does not wait finishes here. Any other handler is polled again by its own task, so this first poll
         // needs no waker.
         if let Poll::Ready(answer) = Pin::new(&mut handler).poll(&mut Context::from_waker(Waker::noop())) {
+            metrics.finish(&answer.command, answer.unprotected_len());
             return Some(answer.command);
         }
         while self.waiting.try_join_next().is_some() {}
         let port = Arc::clone(port);
         let answered = async move {
-            let answer = handler.await.command;
-            port.reply(token, answer);
+            let answer = handler.await;
+            metrics.finish(&answer.command, answer.unprotected_len());
+            port.reply(token, answer.command);
         };
         self.waiting.spawn(answered);
         None
@@ -85,11 +88,8 @@ impl InboundCalls for CallHandlers {
         };
         match authentication {
             Authentication::Accepted(caller) if caller.protection().is_none() => {
-                let begun = self.registry.route(incoming, head, caller, &self.connection, |service, call| {
-                    RunningHandler::begin(service, call, head.xid, Arc::clone(&self.connection))
-                });
-                match begun {
-                    Ok(handler) => self.run(token, handler, port),
+                match self.registry.route(incoming, head, caller, &self.connection) {
+                    Ok((handler, metrics)) => self.run(token, handler, metrics, port),
                     Err(answer) => Some(answer),
                 }
             }
@@ -97,7 +97,8 @@ impl InboundCalls for CallHandlers {
             authentication => {
                 let (registry, connection) = (Arc::clone(&self.registry), Arc::clone(&self.connection));
                 let served = secured::serve(registry, connection, incoming, head, authentication);
-                self.run(token, Box::pin(served), port)
+                // It measures the call once the authenticator has accepted it.
+                self.run(token, Box::pin(served), ServerCall::unmeasured(), port)
             }
         }
     }
