@@ -130,7 +130,7 @@ impl ServerCall {
     }
 
     /// Ends the call with its reply. `unprotected` is the length of the results that still have to be protected, in bytes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn finish(mut self, reply: &ReplyCommand, unprotected: usize) {
         let Some((metrics, begun)) = self.0.take() else { return };
         let error = match reply {
