@@ -45,15 +45,15 @@ impl CallMetrics {
 
     /// Begins an inbound call of a procedure of `service`. `name` returns the name of the procedure.
     #[inline]
-    pub(crate) fn server(
-        &self,
-        service: &ServiceMetrics,
+    pub(crate) fn server<'a>(
+        &'a self,
+        service: &'a ServiceMetrics,
         procedure: u32,
         name: impl FnOnce() -> Option<&'static str>,
-    ) -> ServerCall {
+    ) -> ServerCall<'a> {
         let [_, server] = &*self.0;
         let metrics = service.find(procedure, name, server);
-        ServerCall(Some((Arc::clone(metrics), metrics.now())))
+        ServerCall { metrics, begun: metrics.now() }
     }
 
     /// Records an inbound call that was refused before its service was found.
@@ -113,58 +113,79 @@ impl Drop for ClientCall<'_> {
 
 /// An inbound call in progress. Dropping it records that the handler was cancelled.
 #[must_use]
-pub(crate) struct ServerCall(Option<(Arc<ProcedureMetrics>, u64)>);
+pub(crate) struct ServerCall<'a> {
+    metrics: &'a Arc<ProcedureMetrics>,
+    /// Time at which the call began, in ticks.
+    begun: u64,
+}
 
-impl ServerCall {
-    /// Returns a call that is not measured.
-    pub(crate) fn unmeasured() -> Self {
-        Self(None)
-    }
-
+impl ServerCall<'_> {
     /// Records the size of the call.
     #[inline]
     pub(crate) fn arrived(&self, call: &IncomingCall) {
-        if let Some((metrics, _)) = &self.0 {
-            metrics.request(size(call.payload.byte_len(), call.reads(), |chunk| chunk.data.len()));
-        }
+        self.metrics.request(size(call.payload.byte_len(), call.reads(), |chunk| chunk.data.len()));
+    }
+
+    /// Returns the call for a handler that waits, in a task of its own.
+    pub(crate) fn detach(self) -> DetachedServerCall {
+        let Self { metrics, begun } = *ManuallyDrop::new(self);
+        DetachedServerCall { metrics: Arc::clone(metrics), begun, is_over: false }
     }
 
     /// Ends the call with its reply. `unprotected` is the length of the results that still have to be protected, in bytes.
-    #[inline(always)]
-    pub(crate) fn finish(mut self, reply: &ReplyCommand, unprotected: usize) {
-        let Some((metrics, begun)) = self.0.take() else { return };
-        let error = match reply {
-            ReplyCommand::Reply(reply) => {
-                let bytes = reply.message.byte_len() + unprotected;
-                metrics.response(size(bytes, &reply.reduced, |item| item.data.len()));
-                rpc::encoded_error(&reply.message)
-            }
-            ReplyCommand::ChunkError => Some("ERR_CHUNK"),
-            ReplyCommand::Discard => return metrics.fail(begun, "discarded", false),
-        };
-        match error {
-            None => metrics.succeed(begun),
-            Some(error) => metrics.fail(begun, error, true),
-        }
+    #[inline]
+    pub(crate) fn finish(self, reply: &ReplyCommand, unprotected: usize) {
+        let Self { metrics, begun } = *ManuallyDrop::new(self);
+        finish(metrics, begun, reply, unprotected);
     }
 }
 
-impl ServerCall {
-    #[cold]
-    #[inline(never)]
-    fn cancelled(&mut self) {
-        if let Some((metrics, begun)) = self.0.take() {
-            metrics.fail(begun, CANCELLED, false);
-        }
-    }
-}
-
-impl Drop for ServerCall {
+impl Drop for ServerCall<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.0.is_some() {
-            self.cancelled();
+        self.metrics.fail(self.begun, CANCELLED, false);
+    }
+}
+
+/// An inbound call whose handler waits. Dropping it records that the handler was cancelled.
+#[must_use]
+pub(crate) struct DetachedServerCall {
+    metrics: Arc<ProcedureMetrics>,
+    begun: u64,
+    is_over: bool,
+}
+
+impl DetachedServerCall {
+    /// Ends the call like [`ServerCall::finish`].
+    pub(crate) fn finish(mut self, reply: &ReplyCommand, unprotected: usize) {
+        self.is_over = true;
+        finish(&self.metrics, self.begun, reply, unprotected);
+    }
+}
+
+impl Drop for DetachedServerCall {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.metrics.fail(self.begun, CANCELLED, false);
         }
+    }
+}
+
+/// Records the end of an inbound call.
+#[inline(always)]
+fn finish(metrics: &ProcedureMetrics, begun: u64, reply: &ReplyCommand, unprotected: usize) {
+    let error = match reply {
+        ReplyCommand::Reply(reply) => {
+            let bytes = reply.message.byte_len() + unprotected;
+            metrics.response(size(bytes, &reply.reduced, |item| item.data.len()));
+            rpc::encoded_error(&reply.message)
+        }
+        ReplyCommand::ChunkError => Some("ERR_CHUNK"),
+        ReplyCommand::Discard => return metrics.fail(begun, "discarded", false),
+    };
+    match error {
+        None => metrics.succeed(begun),
+        Some(error) => metrics.fail(begun, error, true),
     }
 }
 

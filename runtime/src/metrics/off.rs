@@ -25,13 +25,13 @@ impl CallMetrics {
     }
 
     #[inline]
-    pub(crate) fn server(
-        &self,
-        _service: &ServiceMetrics,
+    pub(crate) fn server<'a>(
+        &'a self,
+        _service: &'a ServiceMetrics,
         _procedure: u32,
         _name: impl FnOnce() -> Option<&'static str>,
-    ) -> ServerCall {
-        ServerCall
+    ) -> ServerCall<'a> {
+        ServerCall(PhantomData)
     }
 
     #[inline]
@@ -62,17 +62,25 @@ impl ClientCall<'_> {
 }
 
 #[derive(Debug)]
-pub(crate) struct ServerCall;
+pub(crate) struct ServerCall<'a>(PhantomData<&'a CallMetrics>);
 
-impl ServerCall {
+impl ServerCall<'_> {
     #[inline]
     pub(crate) fn arrived(&self, _call: &IncomingCall) {}
 
     #[inline]
-    pub(crate) fn unmeasured() -> Self {
-        Self
+    pub(crate) fn detach(self) -> DetachedServerCall {
+        DetachedServerCall
     }
 
+    #[inline]
+    pub(crate) fn finish(self, _reply: &ReplyCommand, _unprotected: usize) {}
+}
+
+#[derive(Debug)]
+pub(crate) struct DetachedServerCall;
+
+impl DetachedServerCall {
     #[inline]
     pub(crate) fn finish(self, _reply: &ReplyCommand, _unprotected: usize) {}
 }

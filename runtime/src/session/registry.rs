@@ -167,13 +167,13 @@ impl ServiceRegistry {
     /// has no handler.
     // As for `authenticate`.
     #[allow(clippy::result_large_err)]
-    pub(super) fn route(
-        &self,
+    pub(super) fn route<'a>(
+        &'a self,
         incoming: IncomingCall,
         head: CallHead,
         caller: AuthenticatedCaller,
-        connection: &Arc<ServedConnection>,
-    ) -> Result<(RunningHandler, ServerCall), ReplyCommand> {
+        connection: &'a Arc<ServedConnection>,
+    ) -> Result<(RunningHandler, ServerCall<'a>), ReplyCommand> {
         match self.find(head.program, head.version) {
             Ok(service) => {
                 let peer = connection.info.peer_addr;
