@@ -133,7 +133,7 @@ impl ServerCall<'_> {
     }
 
     /// Ends the call with its reply. `unprotected` is the length of the results that still have to be protected, in bytes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn finish(self, reply: &ReplyCommand, unprotected: usize) {
         let Self { metrics, begun } = *ManuallyDrop::new(self);
         finish(metrics, begun, reply, unprotected);

@@ -13,9 +13,9 @@ use super::{LimitScope, LimitStats, Limits};
 /// The identity of a caller.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Caller {
-    /// The name of its principal.
+    /// The name of the caller's principal.
     Principal(Arc<str>),
-    /// Its address, without a principal.
+    /// The address of a caller without a principal.
     Address(IpAddr),
 }
 
