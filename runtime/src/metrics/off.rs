@@ -39,7 +39,7 @@ impl CallMetrics {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ServiceMetrics;
+pub(crate) struct ServiceMetrics {}
 
 #[derive(Debug)]
 pub(crate) struct ClientCall<'a>(PhantomData<&'a CallMetrics>);
