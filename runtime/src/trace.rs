@@ -118,6 +118,7 @@ impl<'a> ObservedCall<'a> {
     }
 
     /// Ends a successful call.
+    #[inline]
     pub(crate) fn succeed(self) {
         self.metrics.succeed();
     }

@@ -20,6 +20,7 @@ use net_support::{
 use rpcrdma::{
     Channel, Server,
     client::{CallOptions, ChannelPool, Invoke, Reconnect},
+    rpc::{AuthenticatedCaller, Authentication, Authenticator, Credential, ReceivedCall},
     server::{DuplicateRequests, InboundCall, LimitScope, Limits, ReplyFuture, Service},
     service::{Procedure, ProcedureInfo},
 };
@@ -153,6 +154,61 @@ async fn calls(transport: Transport, snapshotter: Snapshotter) {
         let labels = format!("rpc.method=TEST_V2.Sleep error.type={kind}");
         assert_eq!(values.all("rpc.client.call.duration", &labels).len(), 1, "{kind}");
     }
+}
+
+/// Accepts each call later.
+#[derive(Debug)]
+struct Later;
+
+impl Authenticator for Later {
+    fn authenticate(&self, _call: &ReceivedCall<'_>) -> Authentication {
+        Authentication::Pending(Box::pin(async {
+            tokio::task::yield_now().await;
+            Authentication::Accepted(AuthenticatedCaller::new(Credential::None))
+        }))
+    }
+}
+
+/// Calls are measured once if their authenticator decides later, and if they pass through layers.
+async fn indirect_calls(transport: Transport, snapshotter: Snapshotter) {
+    let server = Server::builder().service(Named(TestService::default())).authenticator(Later);
+    #[cfg(feature = "tower")]
+    let server = server.layer(tower::layer::util::Identity::new()).layer(tower::layer::util::Identity::new());
+    let running = transport.serve(server).await;
+    let channel = running.connect(Channel::builder()).await;
+    call::<Put>(&channel, &Data(pattern(1, 100_000).into())).await.unwrap();
+    call::<Fail>(&channel, &0).await.unwrap_err();
+    call::<Panic>(&channel, &0).await.unwrap_err();
+    call::<Sleep>(&channel, &5).await.unwrap();
+    let values = Values::take(&snapshotter);
+    let count = |labels: &str| values.all("rpc.server.call.duration", labels).len();
+    for method in ["TEST_V2.Put", "TEST_V2.Sleep"] {
+        assert_eq!(count(&format!("rpc.method={method} rpc.response.status_code=SUCCESS")), 1, "{method}");
+    }
+    for method in ["TEST_V2.Fail", "TEST_V2.Panic"] {
+        let labels = format!("rpc.method={method} rpc.response.status_code=SYSTEM_ERR error.type=SYSTEM_ERR");
+        assert_eq!(count(&labels), 1, "{method}");
+    }
+    assert_eq!(values.all("rpc.server.request.size", "rpc.method=TEST_V2.Put"), [100_044.0]);
+    assert_eq!(values.all("rpc.server.response.size", "rpc.method=TEST_V2.Put"), [32.0]);
+}
+
+/// A handler that ends with its server is counted as cancelled.
+async fn cancelled_handlers(transport: Transport, snapshotter: Snapshotter) {
+    let service = TestService::default();
+    let state = Arc::clone(&service.0);
+    let running = transport.serve(Server::builder().service(service)).await;
+    let channel = running.connect(Channel::builder().reconnect(Reconnect::Never)).await;
+    let stop = async {
+        state.wait_begun(1).await;
+        running.handle.shutdown_within(Duration::ZERO);
+    };
+    let (failed, ()) = tokio::join!(call::<Gate>(&channel, &7), stop);
+    failed.unwrap_err();
+    running.task.await.unwrap();
+    let labels = "rpc.method=TEST_V2.Gate error.type=cancelled";
+    let count = || Values::take(&snapshotter).all("rpc.server.call.duration", labels).len();
+    eventually(|| count() == 1).await;
 }
 
 /// A peer cannot create label values: calls of unknown programs and procedures share one.
@@ -335,7 +391,7 @@ macro_rules! tests {
         }
     )*};
 }
-tests! { calls unknown_procedures connections reconnects pools }
+tests! { calls indirect_calls cancelled_handlers unknown_procedures connections reconnects pools }
 
 mod servers {
     use super::*;

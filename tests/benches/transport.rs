@@ -1,5 +1,5 @@
 //! The cost of a call compared with plain TCP: `cargo bench -p rpcrdma-tests --bench transport [-- --json] [-- --quick]`.
-//! `-- --profile null|sixteen|small|get|put N` only makes N calls of that kind, for a profiler; see `transport/profile.rs`.
+//! `-- --profile null|sixteen|small|get|put[-OPTION..] N` only makes N calls of that kind, for a profiler; see `transport/profile.rs`.
 //!
 //! Every figure is a ratio to a program that moves the same bytes between the same two threads over plain tokio TCP. Each
 //! thread is pinned to a core. The two programs alternate, round after round, so that a noisy neighbour affects both. Two
@@ -33,7 +33,9 @@ fn main() {
         (args[at + 1].clone(), count)
     });
     if let Some((kind, count)) = profile {
-        return runtime().block_on(profile::run(&kind, count));
+        let runtime = runtime();
+        let clients = runtime.block_on(profile::Clients::prepare(&kind));
+        return profile::counted(|| runtime.block_on(clients.run(count)));
     }
     let _burners = burner::start();
 

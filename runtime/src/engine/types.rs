@@ -484,6 +484,9 @@ pub struct EngineConfig {
     pub(crate) budget: Option<Arc<MemoryBudget>>,
 }
 
+/// Default of [`EngineConfig::min_reduce`].
+pub(crate) const DEFAULT_MIN_REDUCE: usize = 1024;
+
 /// Default of [`EngineConfig::max_continued`].
 pub(crate) const DEFAULT_CONTINUED: u32 = 64 << 10;
 
@@ -494,7 +497,7 @@ impl Default for EngineConfig {
             reverse_credits: 8,
             send_size: 4096,
             receive_size: 4096,
-            min_reduce: 1024,
+            min_reduce: DEFAULT_MIN_REDUCE,
             max_segment_len: 1 << 30,
             max_segments: 256,
             max_chunks: 16,

@@ -100,11 +100,13 @@
 mod calls;
 mod connections;
 pub(crate) mod describe;
+mod procedures;
 
 pub use self::connections::sample;
 pub(crate) use self::{
     calls::{CallMetrics, ClientCall, ServerCall, retried},
     connections::{add_source, connection, connection_failed, reconnected},
+    procedures::ServiceMetrics,
 };
 
 /// Recommended upper bounds of the buckets of durations, in seconds: from 10 µs to 10 s, with three bounds per power of ten.

@@ -25,13 +25,21 @@ impl CallMetrics {
     }
 
     #[inline]
-    pub(crate) fn server(&self, _name: impl FnOnce() -> Option<&'static str>) -> ServerCall {
-        ServerCall
+    pub(crate) fn server<'a>(
+        &'a self,
+        _service: &'a ServiceMetrics,
+        _procedure: u32,
+        _name: impl FnOnce() -> Option<&'static str>,
+    ) -> ServerCall<'a> {
+        ServerCall(PhantomData)
     }
 
     #[inline]
     pub(crate) fn refused(&self, _status: &'static str) {}
 }
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ServiceMetrics {}
 
 #[derive(Debug)]
 pub(crate) struct ClientCall<'a>(PhantomData<&'a CallMetrics>);
@@ -54,19 +62,27 @@ impl ClientCall<'_> {
 }
 
 #[derive(Debug)]
-pub(crate) struct ServerCall;
+pub(crate) struct ServerCall<'a>(PhantomData<&'a CallMetrics>);
 
-impl ServerCall {
+impl ServerCall<'_> {
     #[inline]
     pub(crate) fn arrived(&self, _call: &IncomingCall) {}
 
     #[inline]
-    pub(crate) fn take(&mut self) -> Self {
-        Self
+    pub(crate) fn detach(self) -> DetachedServerCall {
+        DetachedServerCall
     }
 
     #[inline]
-    pub(crate) fn finish(&mut self, _reply: &ReplyCommand, _unprotected: usize) {}
+    pub(crate) fn finish(self, _reply: &ReplyCommand, _unprotected: usize) {}
+}
+
+#[derive(Debug)]
+pub(crate) struct DetachedServerCall;
+
+impl DetachedServerCall {
+    #[inline]
+    pub(crate) fn finish(self, _reply: &ReplyCommand, _unprotected: usize) {}
 }
 
 #[inline]

@@ -1,11 +1,19 @@
 //! The status of encoded replies.
 
 /// Returns the error status of an encoded reply (RFC 5531 §9), or `None` if the call was successful.
+#[inline]
 pub(crate) fn encoded_error(reply: &[u8]) -> Option<&'static str> {
     // The status of the reply, the verifier, and the status of the call are 0: successful, with an empty verifier.
     if reply.get(8..24).is_some_and(|words| words == [0; 16]) {
         return None;
     }
+    error_of(reply)
+}
+
+/// Reads the status of a reply that has an error or a verifier.
+#[cold]
+#[inline(never)]
+fn error_of(reply: &[u8]) -> Option<&'static str> {
     let word = |at: usize| reply.get(at..)?.first_chunk().copied().map(u32::from_be_bytes);
     let stat = || {
         // The XID, the message type, and the status of the reply.

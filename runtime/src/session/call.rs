@@ -18,7 +18,6 @@ use crate::{
     driver::{DriverPort, ReplyCommand},
     engine::{ConnectionCounters, IncomingCall, MessagePayload, OutgoingReply, message_buf},
     memory::{BufferPool, MessageBuf, Output as _},
-    metrics::ServerCall,
     rpc::{
         AuthFailure, AuthenticatedCaller, ControlReply, Credential, OpaqueAuth, Principal, ReplyHeader, ReplySecurity,
         RpcError,
@@ -196,6 +195,13 @@ pub struct EncodedReply {
     pub(super) unprotected: Option<Box<Bytes>>,
 }
 
+impl EncodedReply {
+    /// Returns the length of the results that still have to be protected, in bytes.
+    pub(super) fn unprotected_len(&self) -> usize {
+        self.unprotected.as_ref().map_or(0, |results| results.len())
+    }
+}
+
 impl From<ReplyCommand> for EncodedReply {
     fn from(command: ReplyCommand) -> Self {
         Self { command, unprotected: None }
@@ -300,7 +306,6 @@ pub struct InboundCall {
     pub(super) security: Option<Arc<dyn ReplySecurity>>,
     context: Context,
     pub(super) span: Span,
-    pub(super) metrics: ServerCall,
     /// The deadline of the limits in force.
     #[cfg(feature = "tower")]
     deadline: Option<Instant>,
@@ -314,10 +319,8 @@ impl InboundCall {
         caller: AuthenticatedCaller,
         connection: Arc<ServedConnection>,
         span: Span,
-        metrics: ServerCall,
     ) -> Self {
         trace::arrived(&span, &incoming);
-        metrics.arrived(&incoming);
         let AuthenticatedCaller { credential, principal, security } = caller;
         let context = Context { connection, xid: incoming.xid, credential, principal, recorded: None };
         let arguments_at = u32::try_from(arguments_at).unwrap_or(u32::MAX);
@@ -328,7 +331,6 @@ impl InboundCall {
             security,
             context,
             span,
-            metrics,
             #[cfg(feature = "tower")]
             deadline: None,
         }

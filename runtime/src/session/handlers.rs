@@ -12,7 +12,6 @@ use tokio::task::JoinSet;
 use super::{
     call::{EncodedReply, ServedConnection},
     registry::ServiceRegistry,
-    running::RunningHandler,
     secured,
 };
 use crate::{
@@ -50,28 +49,22 @@ impl CallHandlers {
     }
 }
 
-impl CallHandlers {
-    /// Polls a handler. A handler that does not finish runs on in a task of its own.
-    fn run(
-        &mut self,
-        token: ReplyToken,
-        mut handler: impl Future<Output = EncodedReply> + Send + Unpin + 'static,
-        port: &Arc<DriverPort>,
-    ) -> Option<ReplyCommand> {
-        // A handler that does not wait finishes here. Any other handler is polled again by its own task, so this first poll
-        // needs no waker.
-        if let Poll::Ready(answer) = Pin::new(&mut handler).poll(&mut Context::from_waker(Waker::noop())) {
-            return Some(answer.command);
-        }
-        while self.waiting.try_join_next().is_some() {}
-        let port = Arc::clone(port);
-        let answered = async move {
-            let answer = handler.await.command;
-            port.reply(token, answer);
-        };
-        self.waiting.spawn(answered);
-        None
-    }
+/// Polls a handler for the first time.
+// A handler that does not wait finishes here. Any other handler is polled again by its own task, so this first poll needs no waker.
+fn poll_first(handler: &mut (impl Future<Output = EncodedReply> + Unpin)) -> Poll<EncodedReply> {
+    Pin::new(handler).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Lets a handler that did not finish run on in a task of its own.
+fn wait(
+    waiting: &mut JoinSet<()>,
+    handler: impl Future<Output = EncodedReply> + Send + 'static,
+    token: ReplyToken,
+    port: &Arc<DriverPort>,
+) {
+    while waiting.try_join_next().is_some() {}
+    let port = Arc::clone(port);
+    waiting.spawn(async move { port.reply(token, handler.await.command) });
 }
 
 impl InboundCalls for CallHandlers {
@@ -85,19 +78,32 @@ impl InboundCalls for CallHandlers {
         };
         match authentication {
             Authentication::Accepted(caller) if caller.protection().is_none() => {
-                let begun = self.registry.route(incoming, head, caller, &self.connection, |service, call| {
-                    RunningHandler::begin(service, call, head.xid, Arc::clone(&self.connection))
-                });
-                match begun {
-                    Ok(handler) => self.run(token, handler, port),
-                    Err(answer) => Some(answer),
+                let (mut handler, metrics) = match self.registry.route(incoming, head, caller, &self.connection) {
+                    Ok(begun) => begun,
+                    Err(answer) => return Some(answer),
+                };
+                if let Poll::Ready(answer) = poll_first(&mut handler) {
+                    metrics.finish(&answer.command, answer.unprotected_len());
+                    return Some(answer.command);
                 }
+                let metrics = metrics.detach();
+                let measured = async move {
+                    let answer = handler.await;
+                    metrics.finish(&answer.command, answer.unprotected_len());
+                    answer
+                };
+                wait(&mut self.waiting, measured, token, port);
+                None
             }
             Authentication::Rejected(failure) => Some(head.refuse(failure.into(), None, &self.connection)),
             authentication => {
                 let (registry, connection) = (Arc::clone(&self.registry), Arc::clone(&self.connection));
-                let served = secured::serve(registry, connection, incoming, head, authentication);
-                self.run(token, Box::pin(served), port)
+                let mut handler = Box::pin(secured::serve(registry, connection, incoming, head, authentication));
+                if let Poll::Ready(answer) = poll_first(&mut handler) {
+                    return Some(answer.command);
+                }
+                wait(&mut self.waiting, handler, token, port);
+                None
             }
         }
     }

@@ -2,17 +2,20 @@
 
 use std::{
     fmt,
+    ops::Deref,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use super::{
     call::{self, InboundCall, ServedConnection},
+    running::RunningHandler,
     service::Service,
 };
 use crate::{
     chain::ErrorChain,
     driver::ReplyCommand,
     engine::{EngineConfig, IncomingCall},
+    metrics::{ServerCall, ServiceMetrics},
     rpc::{
         AuthFlavor, AuthenticatedCaller, Authentication, Authenticator, CallHeader, CallHeaderError, OpaqueAuth,
         ReceivedCall, ReplySecurity, RpcError,
@@ -24,11 +27,25 @@ use crate::{
 /// The local services, and the authenticator of their callers.
 pub(crate) struct ServiceRegistry {
     /// The services, in ascending order of program and version.
-    services: Vec<Arc<dyn Service>>,
+    services: Vec<RegisteredService>,
     authenticator: Arc<dyn Authenticator>,
     trace: Option<TraceJoin>,
     /// The last AUTH_SYS credential. Most calls of a connection have the same one, and share its memory.
     last_credential: Mutex<OpaqueAuth>,
+}
+
+/// A service, and the metrics of its procedures.
+struct RegisteredService {
+    service: Arc<dyn Service>,
+    metrics: ServiceMetrics,
+}
+
+impl Deref for RegisteredService {
+    type Target = dyn Service;
+
+    fn deref(&self) -> &(dyn Service + 'static) {
+        &*self.service
+    }
 }
 
 impl ServiceRegistry {
@@ -44,13 +61,17 @@ impl ServiceRegistry {
             _ => None,
         });
         let last_credential = Mutex::new(OpaqueAuth::none());
+        let register = |service| RegisteredService { service, metrics: ServiceMetrics::default() };
+        let services = services.into_iter().map(register).collect();
         twice.map_or(Ok(Self { services, authenticator, trace, last_credential }), Err)
     }
 
     /// Returns the services for one connection.
     pub(crate) fn for_connection(&self) -> Self {
-        let services =
-            self.services.iter().map(|service| service.for_connection().unwrap_or_else(|| Arc::clone(service)));
+        let services = self.services.iter().map(|RegisteredService { service, metrics }| {
+            let service = service.for_connection().unwrap_or_else(|| Arc::clone(service));
+            RegisteredService { service, metrics: metrics.clone() }
+        });
         Self {
             services: services.collect(),
             authenticator: Arc::clone(&self.authenticator),
@@ -65,7 +86,7 @@ impl ServiceRegistry {
     }
 
     /// Returns the service for a program and version, or the error to reply with.
-    fn find(&self, program: u32, version: u32) -> Result<&Arc<dyn Service>, RpcError> {
+    fn find(&self, program: u32, version: u32) -> Result<&RegisteredService, RpcError> {
         let mut versions = self.services.iter().filter(|service| service.program() == program).peekable();
         let low = versions.peek().ok_or(RpcError::ProgramUnavailable)?.version();
         let mut high = low;
@@ -142,20 +163,19 @@ impl ServiceRegistry {
         Ok((CallHead { xid, program, version, procedure, arguments_at }, authentication))
     }
 
-    /// Passes an accepted call to `serve` together with its service, or returns the reply that refuses the call.
+    /// Begins the handler of an accepted call, and returns it with the metrics of the call. An error is the reply to a call that
+    /// has no handler.
     // As for `authenticate`.
     #[allow(clippy::result_large_err)]
-    pub(super) fn route<T>(
-        &self,
+    pub(super) fn route<'a>(
+        &'a self,
         incoming: IncomingCall,
         head: CallHead,
         caller: AuthenticatedCaller,
-        connection: &Arc<ServedConnection>,
-        serve: impl FnOnce(&dyn Service, InboundCall) -> Result<T, ReplyCommand>,
-    ) -> Result<T, ReplyCommand> {
+        connection: &'a Arc<ServedConnection>,
+    ) -> Result<(RunningHandler, ServerCall<'a>), ReplyCommand> {
         match self.find(head.program, head.version) {
             Ok(service) => {
-                let connection = Arc::clone(connection);
                 let peer = connection.info.peer_addr;
                 let span = trace::taken(head.program, head.version, head.procedure, peer);
                 let name = || match service.procedure(head.procedure) {
@@ -172,10 +192,17 @@ impl ServiceRegistry {
                 if let Some(trace) = &self.trace {
                     trace.join(&span, incoming.payload.as_slice());
                 }
-                let metrics = connection.back.metrics.server(name);
+                let metrics = connection.back.metrics.server(&service.metrics, head.procedure, name);
+                metrics.arrived(&incoming);
                 let call =
-                    InboundCall::new(incoming, head.procedure, head.arguments_at, caller, connection, span, metrics);
-                serve(&**service, call)
+                    InboundCall::new(incoming, head.procedure, head.arguments_at, caller, Arc::clone(connection), span);
+                match RunningHandler::begin(&**service, call, head.xid, Arc::clone(connection)) {
+                    Ok(handler) => Ok((handler, metrics)),
+                    Err(reply) => {
+                        metrics.finish(&reply, 0);
+                        Err(reply)
+                    }
+                }
             }
             Err(error) => Err(head.refuse(error, caller.security.as_deref(), connection)),
         }

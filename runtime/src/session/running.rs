@@ -16,7 +16,6 @@ use super::{
 };
 use crate::{
     driver::ReplyCommand,
-    metrics::ServerCall,
     rpc::{ReplySecurity, RpcError},
     trace,
 };
@@ -31,7 +30,6 @@ pub(super) struct RunningHandler {
     security: Option<Arc<dyn ReplySecurity>>,
     connection: Arc<ServedConnection>,
     span: Span,
-    metrics: ServerCall,
 }
 
 impl RunningHandler {
@@ -39,19 +37,14 @@ impl RunningHandler {
     #[allow(clippy::result_large_err)]
     pub(super) fn begin(
         service: &dyn Service,
-        mut call: InboundCall,
+        call: InboundCall,
         xid: u32,
         connection: Arc<ServedConnection>,
     ) -> Result<Self, ReplyCommand> {
         let (span, security) = (call.span.clone(), call.security.clone());
-        let mut metrics = call.metrics.take();
         match span.in_scope(|| catch_unwind(AssertUnwindSafe(|| service.dispatch(call)))) {
-            Ok(future) => Ok(Self { future, name: service.name(), xid, security, connection, span, metrics }),
-            Err(panic) => {
-                let reply = panicked(service.name(), xid, security.as_deref(), &connection, &*panic);
-                metrics.finish(&reply, 0);
-                Err(reply)
-            }
+            Ok(future) => Ok(Self { future, name: service.name(), xid, security, connection, span }),
+            Err(panic) => Err(panicked(service.name(), xid, security.as_deref(), &connection, &*panic)),
         }
     }
 }
@@ -84,7 +77,6 @@ impl Future for RunningHandler {
         }
         if let Poll::Ready(answer) = &polled {
             trace::answered(&span, &answer.command);
-            self.metrics.finish(&answer.command, answer.unprotected.as_ref().map_or(0, |results| results.len()));
         }
         polled
     }

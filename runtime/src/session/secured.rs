@@ -8,7 +8,6 @@ use tokio::runtime::Handle;
 use super::{
     call::{self, EncodedReply, ServedConnection},
     registry::{CallHead, ServiceRegistry},
-    running::RunningHandler,
 };
 use crate::{
     driver::ReplyCommand,
@@ -103,14 +102,12 @@ pub(super) async fn serve(
         }
         head.arguments_at = 0;
     }
-    let begun = registry.route(incoming, head, caller, &connection, |service, call| {
-        RunningHandler::begin(service, call, head.xid, Arc::clone(&connection))
-    });
-    let handler = match begun {
-        Ok(handler) => handler,
+    let (handler, metrics) = match registry.route(incoming, head, caller, &connection) {
+        Ok(begun) => begun,
         Err(answer) => return answer.into(),
     };
     let mut answer = handler.await;
+    metrics.finish(&answer.command, answer.unprotected_len());
     if let (Some(results), Some(protection)) = (answer.unprotected.take(), protection) {
         let wrapped = wrap(protection, *results).await;
         match (wrapped, &mut answer.command) {

@@ -7,7 +7,7 @@ use cpu_time::ProcessTime;
 use rpcrdma::{
     client::{Channel, ChannelBuilder},
     rpc::Credential,
-    server::{Context, HandlerError, Server},
+    server::{Context, HandlerError, Server, ServerBuilder},
 };
 use tokio::net::TcpListener;
 
@@ -24,6 +24,7 @@ rpcrdma::xdr! {
             void NULL(void) = 0;
             block GET(get_args) = 1;
             void PUT(block) = 2;
+            void ACT(void) = 3;
         } = 1;
     } = 0x20000BEC;
 }
@@ -56,24 +57,29 @@ impl BenchV1 for Service {
     async fn put(&self, _: &Context, _args: Block) -> Result<(), HandlerError> {
         Ok(())
     }
+
+    async fn act(&self, _: &Context) -> Result<(), HandlerError> {
+        Ok(())
+    }
 }
 
-/// Binds the server to `url`.
-pub(crate) async fn server(url: &str) -> Server {
+/// Returns the builder of a server at `url`.
+pub(crate) fn server(url: &str) -> ServerBuilder {
     Server::builder()
         .service(BenchV1Server::new(Service { block: Bytes::from(vec![0x5a; BLOCK]) }))
         .credits(128)
         .listen(url)
-        .bind()
-        .await
-        .expect("cannot bind the server")
+}
+
+async fn bind(url: &str) -> Server {
+    server(url).bind().await.expect("cannot bind the server")
 }
 
 /// Runs the servers of both programs on this thread until the process ends.
 pub(crate) async fn serve(addresses: mpsc::Sender<Addresses>) {
     let echo = TcpListener::bind("127.0.0.1:0").await.expect("cannot bind");
     let bulk = TcpListener::bind("127.0.0.1:0").await.expect("cannot bind");
-    let (server, tcp_server) = (server("iwarp://127.0.0.1:0").await, server("tcp://127.0.0.1:0").await);
+    let (server, tcp_server) = (bind("iwarp://127.0.0.1:0").await, bind("tcp://127.0.0.1:0").await);
     let found = Addresses {
         echo: echo.local_addr().expect("no address"),
         bulk: bulk.local_addr().expect("no address"),

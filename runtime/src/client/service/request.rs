@@ -13,7 +13,7 @@ use super::{
     progress::Progress,
 };
 use crate::{
-    engine::EngineConfig,
+    engine::DEFAULT_MIN_REDUCE,
     service::{Procedure, ReplyBounds},
     xdr::{EncodeError, ReducedItem, ReducingSink, Sink, XdrEncode, XdrType, padded_len},
 };
@@ -172,7 +172,7 @@ pub(super) struct EncodedArguments {
 impl EncodedArguments {
     fn new<A: XdrEncode>(args: &A) -> Result<Self, EncodeError> {
         let mut stream = Vec::new();
-        let mut sink = ReducingSink::for_engine(&mut stream, EngineConfig::default().min_reduce);
+        let mut sink = ReducingSink::for_engine(&mut stream, DEFAULT_MIN_REDUCE);
         args.encode(&mut sink)?;
         let (reduced, _) = sink.finish();
         let items = reduced.iter().map(|item| padded_len(item.data.len()) as u64);

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, VecDeque, hash_map},
+    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -9,8 +10,14 @@ use tokio::sync::oneshot;
 
 use super::{LimitScope, LimitStats, Limits};
 
-/// The identity of a caller: the name of its principal, or its address.
-pub(super) type Caller = Arc<str>;
+/// The identity of a caller.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Caller {
+    /// The name of the caller's principal.
+    Principal(Arc<str>),
+    /// The address of a caller without a principal.
+    Address(IpAddr),
+}
 
 /// The limits of a scope, with the calls that run and wait.
 #[derive(Debug)]
@@ -112,7 +119,7 @@ impl Limiter {
 
 impl LimiterState {
     fn arrive(&mut self, caller: &Caller, limits: &Limits) -> Arrival {
-        let state = self.callers.entry(Arc::clone(caller)).or_default();
+        let state = self.callers.entry(caller.clone()).or_default();
         // If the scope has room, no call waits that could run.
         if self.stats.running < limits.concurrency && state.running < limits.per_caller {
             state.running += 1;
@@ -127,9 +134,9 @@ impl LimiterState {
         let (admitted, waits) = oneshot::channel();
         let id = self.next_id;
         self.next_id += 1;
-        let state = self.callers.entry(Arc::clone(caller)).or_default();
+        let state = self.callers.entry(caller.clone()).or_default();
         if state.waiting.is_empty() {
-            self.turns.push_back(Arc::clone(caller));
+            self.turns.push_back(caller.clone());
         }
         state.waiting.push_back(Waiter { id, admitted });
         self.stats.waiting += 1;
@@ -199,7 +206,7 @@ impl LimiterState {
     }
 
     fn forget_if_idle(&mut self, caller: &Caller) {
-        if let hash_map::Entry::Occupied(entry) = self.callers.entry(Arc::clone(caller))
+        if let hash_map::Entry::Occupied(entry) = self.callers.entry(caller.clone())
             && entry.get().running == 0
             && entry.get().waiting.is_empty()
         {
@@ -265,7 +272,7 @@ mod tests {
 
     /// Begins a call, which joins the queue if it cannot run.
     fn begin(limiter: &Arc<Limiter>, caller: &str) -> (Admission, Poll<Option<Permit>>) {
-        let (limiter, caller) = (Arc::clone(limiter), Caller::from(caller));
+        let (limiter, caller) = (Arc::clone(limiter), Caller::Principal(caller.into()));
         let mut admission: Admission = Box::pin(async move { limiter.admit(caller).await });
         let polled = poll(&mut admission);
         (admission, polled)

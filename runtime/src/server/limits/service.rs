@@ -180,7 +180,7 @@ async fn until<T>(ends: impl Future<Output = CallEnd>, future: impl Future<Outpu
 /// Returns the identity of a caller.
 fn caller(context: &Context) -> Caller {
     match context.principal() {
-        Some(principal) => principal.name.as_str().into(),
-        None => context.peer_addr().ip().to_canonical().to_string().into(),
+        Some(principal) => Caller::Principal(principal.name.as_str().into()),
+        None => Caller::Address(context.peer_addr().ip().to_canonical()),
     }
 }
