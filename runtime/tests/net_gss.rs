@@ -22,7 +22,9 @@ use rpcrdma::{
         StandardAuthenticator,
     },
     server::{HandlerError, InboundCall, ReplyFuture, Server, Service},
+    service::Procedure,
 };
+use tokio::task::JoinHandle;
 
 const KEY: u64 = 77;
 const LEVELS: [ProtectionLevel; 3] =
@@ -62,7 +64,7 @@ struct WhoAmI;
 /// The procedure of [`WhoAmI`].
 struct Name;
 
-impl rpcrdma::service::Procedure for Name {
+impl Procedure for Name {
     const PROGRAM: u32 = 0x2000_0778;
     const VERSION: u32 = 1;
     const NUMBER: u32 = 1;
@@ -280,30 +282,81 @@ async fn slow_mechanism(transport: Transport) {
     slow.await.unwrap().unwrap();
 }
 
-/// While a context is busy with a large body, the check of a header delays only its own call.
+/// While a large body of a context is in progress at the server, the check of a header delays only its own call.
 async fn busy_contexts(transport: Transport) {
     let mechanism = user("nfs@server");
     let (server, _) = serve(&transport, GssAuthenticator::new(mechanism.clone()).or(StandardAuthenticator)).await;
     let channel = server.connect(Channel::builder()).await;
-    let security: Arc<dyn Security> = Arc::new(alice(LEVELS[0]));
-    let secured = || CallOptions::new().security(Arc::clone(&security));
-    channel.call::<Null>(&(), secured()).await.unwrap();
-    mechanism.faults.busy.store(1500, Ordering::Relaxed);
-    let begun = Instant::now();
-    let slow = tokio::spawn({
-        let (channel, secured) = (channel.clone(), secured());
-        async move { channel.call::<Null>(&(), secured).await }
-    });
-    tokio::time::sleep(Duration::from_millis(20)).await;
+    let (krb5, krb5p) = levels(&alice(LEVELS[0]));
+    call_with::<Null>(&channel, &krb5, &()).await;
+    mechanism.faults.hold.set(true);
+    let large = spawn_call::<Echo>(&channel, &krb5p, pattern(1, 20_000).into());
+    eventually(|| mechanism.faults.hold.waiting() == 1).await;
+    let sent = channel.counters().calls_sent;
+    let checked = spawn_call::<Null>(&channel, &krb5, ());
+    eventually(|| channel.counters().calls_sent > sent).await;
     for _ in 0..10 {
         call::<Null>(&channel, &()).await.unwrap();
     }
-    assert!(begun.elapsed() < Duration::from_millis(1300), "{:?}", begun.elapsed());
-    slow.await.unwrap().unwrap();
-    assert!(begun.elapsed() >= Duration::from_millis(1500), "{:?}", begun.elapsed());
+    assert!(mechanism.faults.hold.is_held(), "the connection waited for the body");
+    assert!(!large.is_finished() && !checked.is_finished());
+    mechanism.faults.hold.set(false);
+    large.await.unwrap();
+    checked.await.unwrap();
 }
 
-/// A short body that waits for a busy context delays only the calls with that context.
+/// The levels none and privacy of one context.
+fn levels(security: &GssSecurity<InsecureTestMechanism>) -> (Arc<dyn Security>, Arc<dyn Security>) {
+    (Arc::new(security.with_level(LEVELS[0])), Arc::new(security.with_level(LEVELS[2])))
+}
+
+async fn call_with<P: Procedure<Args: Sync>>(channel: &Channel, security: &Arc<dyn Security>, args: &P::Args) {
+    channel.call::<P>(args, CallOptions::new().security(Arc::clone(security))).await.unwrap();
+}
+
+fn spawn_call<P: Procedure<Args: Send + Sync + 'static> + 'static>(
+    channel: &Channel,
+    security: &Arc<dyn Security>,
+    args: P::Args,
+) -> JoinHandle<()> {
+    let (channel, security) = (channel.clone(), Arc::clone(security));
+    tokio::spawn(async move { call_with::<P>(&channel, &security, &args).await })
+}
+
+/// While a large body of a context is in progress at the client, signatures and short bodies delay only their own calls. Other
+/// calls of the connection, and timers, share the one thread.
+#[test]
+fn signatures_of_busy_contexts() {
+    for transport in [Transport::Tcp, Transport::Iwarp] {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (server, _) = serve(&transport, gss(|_| ()).or(StandardAuthenticator)).await;
+            let channel = server.connect(Channel::builder()).await;
+            let mechanism = user("alice@TEST");
+            let (krb5, krb5p) = levels(&GssSecurity::new(mechanism.clone(), LEVELS[0]));
+            call_with::<Null>(&channel, &krb5, &()).await;
+            mechanism.faults.hold.set(true);
+            let large = spawn_call::<Echo>(&channel, &krb5p, pattern(1, 20_000).into());
+            eventually(|| mechanism.faults.hold.waiting() == 1).await;
+            let signed = spawn_call::<Null>(&channel, &krb5, ());
+            let short = spawn_call::<Echo>(&channel, &krb5p, pattern(2, 100).into());
+            let (bob, _) = levels(&GssSecurity::new(user("bob@TEST"), LEVELS[0]));
+            for _ in 0..10 {
+                call::<Null>(&channel, &()).await.unwrap();
+                call_with::<Name>(&channel, &bob, &()).await;
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            assert!(mechanism.faults.hold.is_held(), "the thread waited for the body");
+            assert!(!large.is_finished() && !signed.is_finished() && !short.is_finished());
+            mechanism.faults.hold.set(false);
+            for call in [large, signed, short] {
+                call.await.unwrap();
+            }
+        });
+    }
+}
+
+/// A short body that waits for a large one at the server delays only the calls with that context.
 #[test]
 fn short_bodies_of_busy_contexts() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -317,20 +370,23 @@ fn short_bodies_of_busy_contexts() {
         let other = server.connect(Channel::builder()).await;
         call::<Null>(&secured, &()).await.unwrap();
         mechanism.faults.hold.set(true);
-        let slow: Vec<_> = (0..20_u32)
-            .map(|n| {
-                let (channel, data) = (secured.clone(), Bytes::from(pattern(n, 100)));
-                tokio::spawn(async move { assert!(call::<Echo>(&channel, &data).await.unwrap() == data) })
-            })
-            .collect();
+        let echo = |n, len| {
+            let (channel, data) = (secured.clone(), Bytes::from(pattern(n, len)));
+            tokio::spawn(async move { assert!(call::<Echo>(&channel, &data).await.unwrap() == data) })
+        };
+        let large = echo(0, 20_000);
+        eventually(|| mechanism.faults.hold.waiting() == 1).await;
+        let sent = secured.counters().calls_sent;
+        let slow: Vec<_> = (1..21).map(|n| echo(n, 100)).collect();
+        eventually(|| secured.counters().calls_sent == sent + 20).await;
         for _ in 0..10 {
             call::<Null>(&other, &()).await.unwrap();
         }
         assert!(mechanism.faults.hold.is_held(), "a body blocked the worker");
-        assert!(!slow.iter().any(|slow| slow.is_finished()));
+        assert!(!large.is_finished() && !slow.iter().any(|slow| slow.is_finished()));
         mechanism.faults.hold.set(false);
-        for slow in slow {
-            slow.await.unwrap();
+        for call in slow.into_iter().chain([large]) {
+            call.await.unwrap();
         }
     });
     runtime.block_on(test).unwrap();
@@ -357,8 +413,7 @@ fn large_bodies_leave_threads() {
             .collect();
         // Another user. The creation of her context needs a thread at both sides.
         let bob = connect(&server, GssSecurity::new(user("bob@TEST"), LEVELS[0])).await;
-        // Each call has reached its large body, or waits for a turn.
-        tokio::task::spawn_blocking(|| ()).await.unwrap();
+        eventually(|| mechanism.faults.hold.waiting() == 1).await;
         for _ in 0..20 {
             call::<Null>(&bob, &()).await.unwrap();
         }

@@ -75,7 +75,7 @@ const LEAST_RECEIVE: u32 = 4096;
 ///
 /// let reply = ReplyResources { max_inline: 12, ..ReplyResources::default() };
 /// let id = client.start_call(OutgoingCall {
-///     message: message(0), reduced: Default::default(), reply, deadline: None, policy: Default::default(), seal: None,
+///     message: message(0), reduced: Default::default(), reply, deadline: None, policy: Default::default(),
 /// });
 /// assert_eq!(client.version(), None);
 /// let finished = loop {

@@ -120,8 +120,12 @@ impl<N: Network> World<N> {
             reduced,
             reply: ReplyResources { max_inline: reply as u64 * 64, chunks: (0..shape >> 2 & 3).map(landing).collect() },
             deadline: (shape & 0x10 != 0).then(|| self.now + Duration::from_secs(1)),
-            policy: CallPolicy { idempotent: shape & 0x20 != 0, protected: shape & 0x40 != 0, xid: None },
-            seal: None,
+            policy: CallPolicy {
+                idempotent: shape & 0x20 != 0,
+                protected: shape & 0x40 != 0,
+                sealed: shape & 0x80 != 0,
+                xid: None,
+            },
         };
         self.has_called = true;
         assert!(self.calls.insert(self.engine.start_call(call)), "the call id is in use");

@@ -32,7 +32,6 @@ fn call(words: &[u32], reduced: SmallVec<[ReducedItem; 1]>, deadline: Option<Ins
         reply: ReplyResources::default(),
         deadline,
         policy: Default::default(),
-        seal: None,
     }
 }
 

@@ -147,7 +147,7 @@ impl WireV1 {
         let ConnectionCore { calls, shared, .. } = core;
         let xid = calls.xid_for(slot)?;
         let Some(call) = calls.get_mut(slot) else { return Ok(()) };
-        let Some(mut message) = call.take_message(xid, &shared.config.pool)? else { return Ok(()) };
+        let Some(mut message) = call.take_message(xid)? else { return Ok(()) };
         let mut lists = std::mem::take(&mut self.lists);
         let payload = match call.plan(&mut message, shared)? {
             MessageFormat::Long => {

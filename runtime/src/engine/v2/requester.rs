@@ -37,7 +37,7 @@ impl WireV2 {
         let xid = calls.nonzero_xid_for(slot)?;
         let Some(call) = calls.get_mut(slot) else { return Ok(()) };
         // RPC-over-RDMA v2 §4.5.1: header and RPC message carry the same XID.
-        let Some(mut message) = call.take_message(xid, &shared.config.pool)? else { return Ok(()) };
+        let Some(mut message) = call.take_message(xid)? else { return Ok(()) };
         let format = call.plan(&mut message, shared)?;
         let work = PostedFor::CallSend { slot };
         let is_plain = format == MessageFormat::Short && !call.offer.has_chunks();

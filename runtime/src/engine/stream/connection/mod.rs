@@ -90,7 +90,7 @@ impl RecordProgress {
 ///
 /// let id = client.start_call(OutgoingCall {
 ///     message: message(0, 0), reduced: Default::default(), reply: Default::default(), deadline: None,
-///     policy: Default::default(), seal: None,
+///     policy: Default::default(),
 /// });
 /// carry(&mut client, &mut server);
 /// let Some(EngineEvent::CallArrived(call)) = server.poll_event() else { panic!() };
@@ -229,7 +229,7 @@ impl StreamConnection {
         let Self { calls, shared, .. } = self;
         let xid = calls.xid_for(slot)?;
         let Some(call) = calls.get_mut(slot) else { return Ok(()) };
-        let Some(mut message) = call.take_message(xid, &shared.config.pool)? else { return Ok(()) };
+        let Some(mut message) = call.take_message(xid)? else { return Ok(()) };
         put_back_small(&mut message, &mut call.reduced, shared)?;
         call.choice = FormatChoice { format: MessageFormat::Record, reason: FormatReason::Stream };
         self.output.push(message, &std::mem::take(&mut call.reduced), None, self.stream.fragment_size);
