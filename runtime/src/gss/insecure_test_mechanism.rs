@@ -236,7 +236,7 @@ struct TestContext {
     peer: String,
     until: Option<Instant>,
     number: usize,
-    /// As with Kerberos, a context processes one message at a time.
+    /// Locked by each operation, as a Kerberos context is.
     lock: Mutex<()>,
     faults: Arc<Faults>,
 }
