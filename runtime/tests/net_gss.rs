@@ -6,7 +6,7 @@ mod net_support;
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -15,7 +15,7 @@ use bytes::Bytes;
 use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel},
-    engine::CallFailure,
+    engine::{CallFailure, TransportError},
     gss::{GssAuthenticator, GssSecurity, GssServerConfig, insecure_test_mechanism::InsecureTestMechanism},
     rpc::{
         AuthStat, Authentication, Authenticator, Principal, ProtectionLevel, ReceivedCall, RpcError, Security,
@@ -440,6 +440,92 @@ async fn expiry_before_the_signature(transport: Transport) {
     }
 }
 
+/// An authenticator that never replies to requests that destroy contexts, and counts them.
+#[derive(Debug)]
+struct Withholding(Gss, Arc<AtomicUsize>);
+
+impl Authenticator for Withholding {
+    fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication {
+        // RFC 2203 §5: the version, then RPCSEC_GSS_DESTROY.
+        if call.header.credential.body.starts_with(&[0, 0, 0, 1, 0, 0, 0, 3]) {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            return Authentication::Pending(Box::pin(std::future::pending()));
+        }
+        self.0.authenticate(call)
+    }
+}
+
+/// RFC 2203 §5.4: a context that was replaced is destroyed at the server, and no call waits for the reply.
+#[tokio::test(start_paused = true)]
+async fn replaced_contexts_delay_no_call() {
+    for version in 1..=2 {
+        let destroyed = Arc::new(AtomicUsize::new(0));
+        let authenticator = Withholding(gss(|_| ()), Arc::clone(&destroyed));
+        let (server, _) = serve(&Transport::sim(), authenticator).await;
+        let mut mechanism = user("alice@TEST");
+        mechanism.lifetime = Some(Duration::from_secs(60));
+        let security = GssSecurity::new(mechanism.clone(), LEVELS[0]);
+        let channel = server.connect(Channel::builder().security(security).versions(version..=version)).await;
+        call::<Null>(&channel, &()).await.unwrap();
+        tokio::time::advance(Duration::from_secs(50)).await;
+        // Time passes only while all tasks wait.
+        let begun = tokio::time::Instant::now();
+        call::<Null>(&channel, &()).await.unwrap();
+        assert!(begun.elapsed() < Duration::from_millis(10), "{:?}", begun.elapsed());
+        assert_eq!(mechanism.begun.load(Ordering::Relaxed), 2);
+        eventually(|| destroyed.load(Ordering::Relaxed) == 1).await;
+    }
+}
+
+/// Failures of the server with one call, and damaged bodies. The context stays in use.
+async fn failures_of_the_server(transport: Transport) {
+    let data = || Bytes::from(pattern(1, 1000));
+    for level in [LEVELS[1], LEVELS[2]] {
+        let (acceptor, initiator) = (user("nfs@server"), user("alice@TEST"));
+        let (server, state) = serve(&transport, GssAuthenticator::new(acceptor.clone())).await;
+        let channel = connect(&server, GssSecurity::new(initiator.clone(), level)).await;
+        call::<Null>(&channel, &()).await.unwrap();
+        // RFC 2203 §5.3.3.4.2, §5.3.3.4.3: the checksum of the arguments is wrong, or they cannot be decrypted. The reply has a
+        // verifier, so the error is the server's.
+        initiator.faults.damage.store(true, Ordering::Relaxed);
+        let error = call::<Put>(&channel, &Data(data())).await.unwrap_err();
+        assert!(matches!(error, CallError::Rpc { source: RpcError::GarbageArguments, .. }), "{level:?}: {error}");
+        assert_eq!(state.put_bytes.load(Ordering::SeqCst), 0, "the call was executed");
+        initiator.faults.damage.store(false, Ordering::Relaxed);
+        // Likewise of results, at the client. The server has executed the call.
+        acceptor.faults.damage.store(true, Ordering::Relaxed);
+        let error = call::<Echo>(&channel, &data()).await.unwrap_err();
+        assert!(matches!(error, CallError::Security { sent: true, .. }) && !error.is_retry_safe(), "{error:?}");
+        acceptor.faults.damage.store(false, Ordering::Relaxed);
+        if level == LEVELS[2] {
+            // RFC 2203 §5.3.3.4.4: results cannot be encrypted, so there is no RPC reply. Over RDMA, a transport error takes its
+            // place (RFC 8166 §4.5.4).
+            acceptor.faults.wrap.store(true, Ordering::Relaxed);
+            let options = CallOptions::new().timeout(Duration::from_millis(200));
+            let error = channel.call::<Put>(&Data(data()), options).await.unwrap_err();
+            let CallError::Transport { failure, .. } = &error else { panic!("{error:?}") };
+            let is_expected = match transport {
+                Transport::Tcp => matches!(failure, CallFailure::DeadlineExceeded { sent: true }),
+                // The call may have been executed (RPC-over-RDMA v2 §7.4.1).
+                _ => matches!(failure, CallFailure::Refused(TransportError::System)),
+            };
+            assert!(is_expected && !error.is_retry_safe(), "{error:?}");
+            assert_eq!(state.put_bytes.load(Ordering::SeqCst), 1000, "the call was executed once");
+            acceptor.faults.wrap.store(false, Ordering::Relaxed);
+        }
+        assert!(call::<Echo>(&channel, &data()).await.unwrap() == data());
+        assert_eq!(initiator.begun.load(Ordering::Relaxed), 1, "the context was replaced");
+        // RFC 2203 §5.3.3.4.1: no reply can be signed. The server finds that out before it executes the call.
+        acceptor.faults.get_mic.store(true, Ordering::Relaxed);
+        let executed = state.put_bytes.load(Ordering::SeqCst);
+        let error = call::<Put>(&channel, &Data(data())).await.unwrap_err();
+        assert!(error.is_retry_safe(), "{error:?}");
+        assert_eq!(state.put_bytes.load(Ordering::SeqCst), executed, "the call was executed");
+        acceptor.faults.get_mic.store(false, Ordering::Relaxed);
+        call::<Put>(&channel, &Data(data())).await.unwrap();
+    }
+}
+
 /// Errors say what failed.
 async fn errors(transport: Transport) {
     let (server, _) = serve(&transport, gss(|config| config.min_level = ProtectionLevel::Integrity)).await;
@@ -483,5 +569,5 @@ async fn errors(transport: Transport) {
 }
 
 over_each!(
-    services contexts_are_refreshed refresh_under_traffic one_context_for_several_connections small_windows slow_mechanism busy_contexts expiry_before_the_signature errors
+    services contexts_are_refreshed refresh_under_traffic one_context_for_several_connections small_windows slow_mechanism busy_contexts expiry_before_the_signature failures_of_the_server errors
 );

@@ -226,7 +226,7 @@ impl CallOptions {
 
     /// Returns the restrictions on how the call is sent.
     pub(super) fn policy(&self, callee: CallTarget, protected: bool) -> CallPolicy {
-        CallPolicy { idempotent: self.is_idempotent(callee), protected, sealed: false, xid: self.xid }
+        CallPolicy { idempotent: self.is_idempotent(callee), protected, xid: self.xid, ..CallPolicy::default() }
     }
 
     /// Returns the Write chunks of one attempt of the call.

@@ -15,7 +15,9 @@ use super::{
 };
 use crate::{
     chain::ErrorChain,
-    engine::{CallFailure, CallPolicy, OutgoingCall, ReplyResources, message_buf, set_verifier, signed_header},
+    engine::{
+        CallFailure, CallPolicy, IncomingReply, OutgoingCall, ReplyResources, message_buf, set_verifier, signed_header,
+    },
     memory::Output as _,
     rpc::{
         self, AuthFailure, CallHeader, CallIdentity, CallSecurity, ControlCall, ControlPort, ControlReply, OpaqueAuth,
@@ -250,26 +252,47 @@ impl<'a> ControlConnection<'a> {
     }
 }
 
+impl ControlConnection<'_> {
+    async fn send(
+        &self,
+        call: ControlCall,
+        unanswered: bool,
+    ) -> Result<Result<IncomingReply, CallFailure>, SecurityError> {
+        let ControlCall { program, version, credential, seal, arguments, max_results } = call;
+        let header = CallHeader { credential, ..CallHeader::new(0, program, version, 0) };
+        // RFC 8166 §8.2.2: control messages are not reduced.
+        let policy = CallPolicy { protected: true, unanswered, ..CallPolicy::default() };
+        let mut outgoing = unreduced(self.config, &header, &arguments, max_results, policy, self.deadline)
+            .map_err(|error| SecurityError(format!("cannot encode a call for a security context: {error}")))?;
+        if let Some(seal) = seal {
+            sign(&mut outgoing, self.link.sealed_xid(), &seal, self.config).await?;
+        }
+        Ok(self.link.send(outgoing, self.deadline).await)
+    }
+
+    fn failed(&self, failure: &CallFailure) -> SecurityError {
+        self.record(failure);
+        SecurityError(format!("a call for a security context failed: {}", ErrorChain(failure)))
+    }
+}
+
 impl ControlPort for ControlConnection<'_> {
     fn call(&self, call: ControlCall) -> SecurityFuture<'_, Result<ControlReply, SecurityError>> {
         Box::pin(async move {
-            let ControlCall { program, version, credential, seal, arguments, max_results } = call;
-            let header = CallHeader { credential, ..CallHeader::new(0, program, version, 0) };
-            // RFC 8166 §8.2.2: control messages are not reduced.
-            let policy = CallPolicy { protected: true, ..CallPolicy::default() };
-            let mut outgoing = unreduced(self.config, &header, &arguments, max_results, policy, self.deadline)
-                .map_err(|error| SecurityError(format!("cannot encode a call for a security context: {error}")))?;
-            if let Some(seal) = seal {
-                sign(&mut outgoing, self.link.sealed_xid(), &seal, self.config).await?;
-            }
-            let reply = self.link.send(outgoing, self.deadline).await.map_err(|failure| {
-                self.record(&failure);
-                SecurityError(format!("a call for a security context failed: {}", ErrorChain(&failure)))
-            })?;
+            let reply = self.send(call, false).await?.map_err(|failure| self.failed(&failure))?;
             let mut decoder = call::decoder(&reply, self.config.connection.decode_limits);
             let ReplyHeader { verifier, outcome, .. } = ReplyHeader::decode(&mut decoder)
                 .map_err(|error| SecurityError(format!("bad reply to a call for a security context: {error}")))?;
             Ok(ControlReply { verifier, outcome, results: Bytes::copy_from_slice(decoder.rest()) })
+        })
+    }
+
+    fn post(&self, call: ControlCall) -> SecurityFuture<'_, Result<(), SecurityError>> {
+        Box::pin(async move {
+            match self.send(call, true).await? {
+                Ok(_) | Err(CallFailure::Cancelled { sent: true }) => Ok(()),
+                Err(failure) => Err(self.failed(&failure)),
+            }
         })
     }
 }

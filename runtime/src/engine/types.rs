@@ -76,6 +76,8 @@ pub struct CallPolicy {
     /// True if the verifier in the message covers the XID and a number that is valid for one call (RFC 2203 §5.3.1, §5.3.3.1). The
     /// engine never sends such a call twice.
     pub sealed: bool,
+    /// True if the caller does not wait for the reply. The call ends with [`CallFailure::Cancelled`] as soon as it is sent.
+    pub unanswered: bool,
     /// XID of the call, which must not be 0. `None` lets the engine assign one. Set it for a sealed call, and for a call whose
     /// responder recognizes calls that are sent again over another connection.
     pub xid: Option<u32>,

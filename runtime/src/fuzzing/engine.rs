@@ -12,7 +12,7 @@ use bytes::Bytes;
 use crate::{
     engine::{
         CallId, CallPolicy, Engine, EngineEvent, IncomingCall, OutgoingCall, OutgoingReply, ReplyResources, ReplyToken,
-        ResultChunk, message_buf,
+        ResultChunk, TransportError, message_buf,
     },
     memory::{BufferPool, MessageBuf, Output},
     xdr::ReducedItem,
@@ -124,6 +124,7 @@ impl<N: Network> World<N> {
                 idempotent: shape & 0x20 != 0,
                 protected: shape & 0x40 != 0,
                 sealed: shape & 0x80 != 0,
+                unanswered: result == 7,
                 xid: None,
             },
         };
@@ -146,7 +147,7 @@ impl<N: Network> World<N> {
     /// Responds to the call that arrived first with a transport error.
     pub(super) fn reply_error(&mut self) {
         if let Some(call) = self.arrived.pop_front() {
-            self.engine.reply_error(call.token);
+            self.engine.reply_error(call.token, TransportError::BadXdr);
         }
     }
 

@@ -26,6 +26,8 @@ pub struct Faults {
     pub get_mic: AtomicBool,
     /// `true` if messages cannot be encrypted.
     pub wrap: AtomicBool,
+    /// `true` if messages of more than 500 bytes get wrong checksums.
+    pub damage: AtomicBool,
     /// Holds back the encryption and decryption of large messages.
     pub hold: Hold,
     /// Number of the latest context that has expired, in the order of [`InsecureTestMechanism::begun`]. Such a context makes no
@@ -246,6 +248,16 @@ impl TestContext {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Damages what was made of a message, if the test wants that.
+    fn damage(&self, message: &[u8], made: &mut [u8]) {
+        if message.len() > 500
+            && self.faults.damage.load(Ordering::Relaxed)
+            && let Some(last) = made.last_mut()
+        {
+            *last ^= 1;
+        }
+    }
+
     fn hold(&self, message: &[u8]) {
         if message.len() > MAX_BODY_IN_TASK + 4 {
             self.faults.hold.wait();
@@ -285,7 +297,9 @@ impl GssContext for TestContext {
         let _turn = self.lock();
         injected(&self.faults.get_mic)?;
         self.check_number()?;
-        Ok(mac(self.session.0, message).to_vec())
+        let mut mic = mac(self.session.0, message).to_vec();
+        self.damage(message, &mut mic);
+        Ok(mic)
     }
 
     fn verify_mic(&self, message: &[u8], mic: &[u8]) -> Result<(), GssError> {
@@ -300,7 +314,9 @@ impl GssContext for TestContext {
         self.hold(message);
         injected(&self.faults.wrap)?;
         self.check_number()?;
-        Ok(signed(self.session.0, self.scramble(message)))
+        let mut wrapped = signed(self.session.0, self.scramble(message));
+        self.damage(message, &mut wrapped);
+        Ok(wrapped)
     }
 
     fn unwrap(&self, message: &[u8]) -> Result<Vec<u8>, GssError> {

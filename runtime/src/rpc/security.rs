@@ -324,6 +324,9 @@ impl fmt::Debug for ControlReply {
 /// Makes control calls over one connection.
 pub(crate) trait ControlPort: Send + Sync {
     fn call(&self, call: ControlCall) -> SecurityFuture<'_, Result<ControlReply, SecurityError>>;
+
+    /// Sends a call, and does not wait for its reply.
+    fn post(&self, call: ControlCall) -> SecurityFuture<'_, Result<(), SecurityError>>;
 }
 
 /// The connection of a call that has to be secured. A [`Security`] makes calls of its own over it.
@@ -392,6 +395,14 @@ impl<'a> SecurityLink<'a> {
     /// secured fails with it, and is retried like any other call that was not sent.
     pub async fn call(&self, call: ControlCall) -> Result<ControlReply, SecurityError> {
         self.port.call(call).await
+    }
+
+    /// Sends a control call, and does not wait for its reply.
+    ///
+    /// # Errors
+    /// Returns an error if the call was not sent.
+    pub async fn post(&self, call: ControlCall) -> Result<(), SecurityError> {
+        self.port.post(call).await
     }
 }
 

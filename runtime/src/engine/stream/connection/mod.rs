@@ -11,7 +11,7 @@ use super::{RecordAssembler, StreamConfig, output::RecordOutput};
 use crate::{
     engine::{
         CallFailure, CallId, CloseReason, ConnectionCounters, Engine, EngineConfig, EngineEvent, FormatChoice,
-        FormatReason, MessageFormat, OutgoingCall, OutgoingReply, ReplyToken, Role, StreamError,
+        FormatReason, MessageFormat, OutgoingCall, OutgoingReply, ReplyToken, Role, StreamError, TransportError,
         calls::LocalCalls,
         incoming::SpareChunks,
         plan::insert,
@@ -312,7 +312,7 @@ impl Engine for StreamConnection {
         self.output.push(message, &reduced, Some(token), self.stream.fragment_size);
     }
 
-    fn reply_error(&mut self, token: ReplyToken) {
+    fn reply_error(&mut self, token: ReplyToken, _error: TransportError) {
         if self.answer(token) {
             self.release(token, false);
         }
@@ -373,8 +373,9 @@ impl Engine for StreamConnection {
                 while self.has_room()
                     && let Some(slot) = self.calls.next_queued(now, &mut self.shared)
                 {
-                    if let Err(failure) = self.post_call(slot) {
-                        self.calls.finish(slot, Err(failure), &mut self.shared);
+                    match self.post_call(slot) {
+                        Ok(()) => self.calls.posted(slot, now, &mut self.shared),
+                        Err(failure) => self.calls.finish(slot, Err(failure), &mut self.shared),
                     }
                 }
             }
