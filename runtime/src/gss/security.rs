@@ -103,6 +103,7 @@ impl<M: ClientMechanism> Shared<M> {
         let created = self.create(call, link).await?;
         let context = ClientContext::new(created, call.program, call.version, Instant::now().into_std());
         let context = Arc::new(context);
+        tracing::debug!(target: "rpcrdma::gss", "security context created");
         self.replace(Some(Arc::clone(&context)));
         // Other calls need not wait for the destruction.
         drop(creating);
