@@ -9,7 +9,9 @@ use std::{
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
-    time::Duration,
+    sync::mpsc::{RecvTimeoutError, Sender, channel},
+    thread,
+    time::{Duration, Instant},
 };
 
 use serde_json::Value;
@@ -55,9 +57,17 @@ impl Realm {
 
     /// Obtains a ticket for the user alice.
     fn kinit(&self, lifetime: &str) {
+        Self::run_kinit(&mut self.kinit_command(lifetime));
+    }
+
+    fn kinit_command(&self, lifetime: &str) -> Command {
         let mut kinit = self.command("kinit");
-        let mut kinit =
-            kinit.args(["-l", lifetime, "alice"]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        kinit.args(["-l", lifetime, "alice"]).stdin(Stdio::piped()).stdout(Stdio::null());
+        kinit
+    }
+
+    fn run_kinit(kinit: &mut Command) {
+        let mut kinit = kinit.spawn().unwrap();
         kinit.stdin.take().unwrap().write_all(b"alice\n").unwrap();
         assert!(kinit.wait().unwrap().success());
     }
@@ -267,6 +277,120 @@ fn copies_survive_a_restart_of_the_server() {
         let output = copying.wait_with_output().unwrap();
         assert!(output.status.success(), "{there}: {}", String::from_utf8_lossy(&output.stderr));
         assert!(fs::read(&stored).unwrap() == contents, "{there}");
+    }
+}
+
+/// The length of a file that is copied while tickets expire, in MiB. `RPCRDMA_TEST_COPY_MIB=1024` copies 1 GiB.
+fn long_copy() -> usize {
+    std::env::var("RPCRDMA_TEST_COPY_MIB").map_or(32, |mib| mib.parse().unwrap())
+}
+
+/// The number of bytes of one call. A short copy makes many calls, so that it can be stopped in its middle.
+fn call_size() -> &'static str {
+    if long_copy() > 256 { "256KiB" } else { "16KiB" }
+}
+
+/// The time for which a copy is stopped in its middle. Security contexts of tickets for 4 s are used for 2 s.
+const STOP: Duration = Duration::from_secs(3);
+
+/// Obtains a ticket for 4 s each second, until the result is dropped.
+fn keep_renewing(realm: &Realm) -> Sender<()> {
+    let (stop, stopped) = channel();
+    let kinit = realm.kinit_command("4s");
+    realm.kinit("4s");
+    thread::spawn(move || {
+        let mut kinit = kinit;
+        while stopped.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
+            Realm::run_kinit(&mut kinit);
+        }
+    });
+    stop
+}
+
+/// Returns the number of bytes that the files of a directory occupy. A file may have another name until it is complete.
+fn occupied(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).unwrap().filter_map(|entry| Some(entry.ok()?.path()));
+    let sizes = entries.filter_map(|path| {
+        let found = fs::symlink_metadata(&path).ok()?;
+        Some(if found.is_dir() { occupied(&path) } else { found.blocks() * 512 })
+    });
+    sizes.sum()
+}
+
+/// Runs a program that copies to `directory`, and stops it in the middle. It must succeed, with more than one security context.
+fn copy_with_a_stop(mut command: Command, directory: &Path) {
+    let before = occupied(directory);
+    command.env("RUST_LOG", "rpcrdma::gss=debug").stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut copying = command.spawn().unwrap();
+    while occupied(directory) < before + (1 << 20) {
+        assert_eq!(copying.try_wait().unwrap(), None, "the program has exited");
+        thread::sleep(Duration::from_millis(1));
+    }
+    let pid = copying.id().to_string();
+    let signal = |signal: &str| assert!(Command::new("kill").args([signal, &*pid]).status().unwrap().success());
+    signal("-STOP");
+    thread::sleep(STOP);
+    assert_eq!(copying.try_wait().unwrap(), None, "the copy was complete before the stop");
+    let begun = Instant::now();
+    signal("-CONT");
+    let output = copying.wait_with_output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {log}");
+    let contexts = log.lines().filter(|line| line.contains("security context created")).count();
+    let what = command.get_args().map(|arg| arg.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    println!("{what}: {contexts} security contexts, {:?} after the stop", begun.elapsed());
+    assert!(contexts >= 2, "{what}: {log}");
+}
+
+/// Tickets expire while `nfscp` copies, and the user obtains new ones.
+#[test]
+fn files_are_copied_with_tickets_that_expire() {
+    let Some(realm) = Realm::new() else { return };
+    let server = Nfs3d::start(&realm, "krb5p");
+    fs::create_dir(server.path("here")).unwrap();
+    let [source, back] = ["source", "here/back"].map(|name| server.path(name));
+    fs::write(&source, noise(6).repeat(long_copy().div_ceil(SIZE >> 20))).unwrap();
+    let _renewing = keep_renewing(&realm);
+    for url in server.urls() {
+        let (there, stored) = (format!("{url}/there"), server.path("export/there"));
+        for (from, to, copy) in [(text(&source), &*there, &stored), (&there, text(&back), &back)] {
+            let args = ["--sec", "krb5p", "--chunk-size", call_size(), "--jobs", "4", from, to];
+            let mut command = realm.command(NFSCP);
+            command.args(nfscp(&server, &args));
+            copy_with_a_stop(command, copy.parent().unwrap());
+            assert!(fs::read(&source).unwrap() == fs::read(copy).unwrap(), "{from} {to}");
+        }
+        fs::remove_file(&stored).unwrap();
+        fs::remove_file(&back).unwrap();
+    }
+}
+
+/// Tickets expire while `blobstore` copies, and the user obtains new ones.
+#[test]
+fn blobs_are_stored_with_tickets_that_expire() {
+    let Some(realm) = Realm::new() else { return };
+    let here = TempDir::new().unwrap();
+    let [root, source, back] = ["blobs", "source", "here/back"].map(|name| here.path().join(name));
+    fs::create_dir(&root).unwrap();
+    fs::create_dir(back.parent().unwrap()).unwrap();
+    fs::write(&source, noise(7).repeat(long_copy().div_ceil(SIZE >> 20))).unwrap();
+    let listen = ["--listen", "iwarp://127.0.0.1:0", "--listen", "tcp://127.0.0.1:0"];
+    let args = ["serve", "--root", text(&root), "--sec", "krb5p", "--service", "host@localhost"];
+    let server = realm.serve(BLOBSTORE, &[args.as_slice(), &listen].concat(), "listening on tcp");
+    let _renewing = keep_renewing(&realm);
+    for url in server.urls("listening on ") {
+        for (command, file, directory) in [("put", &source, &*root), ("get", &back, back.parent().unwrap())] {
+            let options = ["--sec", "krb5p", "--service", "host@localhost", "--range", call_size(), "--depth", "4"];
+            let mut blobstore = realm.command(BLOBSTORE);
+            blobstore.arg(command).args(options).args([
+                &*url,
+                if url.starts_with("tcp") { "tcp" } else { "iwarp" },
+                text(file),
+            ]);
+            copy_with_a_stop(blobstore, directory);
+        }
+        assert!(fs::read(&source).unwrap() == fs::read(&back).unwrap(), "{url}");
+        fs::remove_file(&back).unwrap();
     }
 }
 

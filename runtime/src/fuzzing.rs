@@ -14,6 +14,7 @@
 //! | [`gss_server`] | calls to a server with RPCSEC_GSS: credentials, verifiers, tokens, protected bodies |
 //! | [`gss_client`] | replies to a client with RPCSEC_GSS: to requests for a context, and to calls |
 //! | `tls_probe`, with the feature `tls` | what a peer sends before a TLS handshake |
+//! | `tls_accept`, with the feature `tls` | what a client sends to a server before and during a TLS handshake |
 //! | [`rpc_message`] | RPC headers and credentials |
 //! | [`payload_stream`] | XDR with chunks to splice in |
 //! | [`reencodes`] | any generated type |
@@ -32,7 +33,7 @@ pub use stream::tcp_stream;
 pub use crate::gss::fuzz::{gss_client, gss_server};
 pub use crate::provider::iwarp::fuzz::{fuzz_mpa_stream as mpa_stream, mpa_frames};
 #[cfg(feature = "tls")]
-pub use crate::tls::fuzz::tls_probe;
+pub use crate::tls::fuzz::{tls_accept, tls_probe};
 use crate::{
     engine::{
         PrivateData,
@@ -273,6 +274,43 @@ mod tests {
         fn first_records(record in first_record()) {
             tls_probe(&record);
         }
+
+        #[test]
+        fn handshakes(choice: u8, whole in 0..8_u8, cut in 0..400_usize, (at, byte) in (0..400_usize, any::<u8>()), behind in any_bytes()) {
+            let (config, mut hello) = handshake();
+            if whole > 0 {
+                hello.truncate(cut);
+                if let Some(hit) = hello.get_mut(at) {
+                    *hit = byte;
+                }
+                hello.extend(behind);
+            }
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            let _clock = runtime.enter();
+            let sent = tls_accept(&config, &[&[choice][..], &hello].concat());
+            // The server replies to a whole message behind a probe with its own, which has a certificate.
+            prop_assert!(whole > 0 || choice & 1 == 1 || sent > 500, "{sent}");
+        }
+    }
+
+    /// Returns the configuration of a server, and the first message of a TLS client.
+    #[cfg(feature = "tls")]
+    fn handshake() -> (crate::tls::TlsServerConfig, Vec<u8>) {
+        use crate::tls::{TlsServerConfig, rustls};
+        use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, version::TLS13};
+        let rcgen::CertifiedKey { cert, signing_key } =
+            rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let key = rustls::pki_types::PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
+        let server = ServerConfig::builder_with_protocol_versions(&[&TLS13]).with_no_client_auth();
+        let mut server = server.with_single_cert(vec![cert.der().clone()], key).unwrap();
+        server.alpn_protocols = vec![b"sunrpc".to_vec()];
+        let client = ClientConfig::builder_with_protocol_versions(&[&TLS13]);
+        let mut client = client.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
+        client.alpn_protocols = vec![b"sunrpc".to_vec()];
+        let mut client = ClientConnection::new(client.into(), "localhost".try_into().unwrap()).unwrap();
+        let mut hello = Vec::new();
+        client.write_tls(&mut hello).unwrap();
+        (TlsServerConfig::builder().rustls(server.into()).build().unwrap(), hello)
     }
 
     proptest! {

@@ -75,7 +75,6 @@ fn call_failures() -> Vec<(&'static str, CallFailure)> {
         .collect();
     all.extend([
         ("CallFailure::Refused", TransportError::BadXdr.into()),
-        ("CallFailure::Security", SecurityError("no context".into()).into()),
         ("CallFailure::BadReply", CallFailure::BadReply("no chunk".into())),
         ("CallFailure::Registration", CallFailure::Registration(refused().into())),
     ]);

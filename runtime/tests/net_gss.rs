@@ -6,7 +6,7 @@ mod net_support;
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -15,14 +15,16 @@ use bytes::Bytes;
 use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel},
-    engine::CallFailure,
+    engine::{CallFailure, TransportError},
     gss::{GssAuthenticator, GssSecurity, GssServerConfig, insecure_test_mechanism::InsecureTestMechanism},
     rpc::{
         AuthStat, Authentication, Authenticator, Principal, ProtectionLevel, ReceivedCall, RpcError, Security,
         StandardAuthenticator,
     },
     server::{HandlerError, InboundCall, ReplyFuture, Server, Service},
+    service::Procedure,
 };
+use tokio::task::JoinHandle;
 
 const KEY: u64 = 77;
 const LEVELS: [ProtectionLevel; 3] =
@@ -62,7 +64,7 @@ struct WhoAmI;
 /// The procedure of [`WhoAmI`].
 struct Name;
 
-impl rpcrdma::service::Procedure for Name {
+impl Procedure for Name {
     const PROGRAM: u32 = 0x2000_0778;
     const VERSION: u32 = 1;
     const NUMBER: u32 = 1;
@@ -280,30 +282,81 @@ async fn slow_mechanism(transport: Transport) {
     slow.await.unwrap().unwrap();
 }
 
-/// While a context is busy with a large body, the check of a header delays only its own call.
+/// While a large body of a context is in progress at the server, the check of a header delays only its own call.
 async fn busy_contexts(transport: Transport) {
     let mechanism = user("nfs@server");
     let (server, _) = serve(&transport, GssAuthenticator::new(mechanism.clone()).or(StandardAuthenticator)).await;
     let channel = server.connect(Channel::builder()).await;
-    let security: Arc<dyn Security> = Arc::new(alice(LEVELS[0]));
-    let secured = || CallOptions::new().security(Arc::clone(&security));
-    channel.call::<Null>(&(), secured()).await.unwrap();
-    mechanism.faults.busy.store(1500, Ordering::Relaxed);
-    let begun = Instant::now();
-    let slow = tokio::spawn({
-        let (channel, secured) = (channel.clone(), secured());
-        async move { channel.call::<Null>(&(), secured).await }
-    });
-    tokio::time::sleep(Duration::from_millis(20)).await;
+    let (krb5, krb5p) = levels(&alice(LEVELS[0]));
+    call_with::<Null>(&channel, &krb5, &()).await;
+    mechanism.faults.hold.set(true);
+    let large = spawn_call::<Echo>(&channel, &krb5p, pattern(1, 20_000).into());
+    eventually(|| mechanism.faults.hold.waiting() == 1).await;
+    let sent = channel.counters().calls_sent;
+    let checked = spawn_call::<Null>(&channel, &krb5, ());
+    eventually(|| channel.counters().calls_sent > sent).await;
     for _ in 0..10 {
         call::<Null>(&channel, &()).await.unwrap();
     }
-    assert!(begun.elapsed() < Duration::from_millis(1300), "{:?}", begun.elapsed());
-    slow.await.unwrap().unwrap();
-    assert!(begun.elapsed() >= Duration::from_millis(1500), "{:?}", begun.elapsed());
+    assert!(mechanism.faults.hold.is_held(), "the connection waited for the body");
+    assert!(!large.is_finished() && !checked.is_finished());
+    mechanism.faults.hold.set(false);
+    large.await.unwrap();
+    checked.await.unwrap();
 }
 
-/// A short body that waits for a busy context delays only the calls with that context.
+/// The levels none and privacy of one context.
+fn levels(security: &GssSecurity<InsecureTestMechanism>) -> (Arc<dyn Security>, Arc<dyn Security>) {
+    (Arc::new(security.with_level(LEVELS[0])), Arc::new(security.with_level(LEVELS[2])))
+}
+
+async fn call_with<P: Procedure<Args: Sync>>(channel: &Channel, security: &Arc<dyn Security>, args: &P::Args) {
+    channel.call::<P>(args, CallOptions::new().security(Arc::clone(security))).await.unwrap();
+}
+
+fn spawn_call<P: Procedure<Args: Send + Sync + 'static> + 'static>(
+    channel: &Channel,
+    security: &Arc<dyn Security>,
+    args: P::Args,
+) -> JoinHandle<()> {
+    let (channel, security) = (channel.clone(), Arc::clone(security));
+    tokio::spawn(async move { call_with::<P>(&channel, &security, &args).await })
+}
+
+/// While a large body of a context is in progress at the client, signatures and short bodies delay only their own calls. Other
+/// calls of the connection, and timers, share the one thread.
+#[test]
+fn signatures_of_busy_contexts() {
+    for transport in [Transport::Tcp, Transport::Iwarp] {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (server, _) = serve(&transport, gss(|_| ()).or(StandardAuthenticator)).await;
+            let channel = server.connect(Channel::builder()).await;
+            let mechanism = user("alice@TEST");
+            let (krb5, krb5p) = levels(&GssSecurity::new(mechanism.clone(), LEVELS[0]));
+            call_with::<Null>(&channel, &krb5, &()).await;
+            mechanism.faults.hold.set(true);
+            let large = spawn_call::<Echo>(&channel, &krb5p, pattern(1, 20_000).into());
+            eventually(|| mechanism.faults.hold.waiting() == 1).await;
+            let signed = spawn_call::<Null>(&channel, &krb5, ());
+            let short = spawn_call::<Echo>(&channel, &krb5p, pattern(2, 100).into());
+            let (bob, _) = levels(&GssSecurity::new(user("bob@TEST"), LEVELS[0]));
+            for _ in 0..10 {
+                call::<Null>(&channel, &()).await.unwrap();
+                call_with::<Name>(&channel, &bob, &()).await;
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            assert!(mechanism.faults.hold.is_held(), "the thread waited for the body");
+            assert!(!large.is_finished() && !signed.is_finished() && !short.is_finished());
+            mechanism.faults.hold.set(false);
+            for call in [large, signed, short] {
+                call.await.unwrap();
+            }
+        });
+    }
+}
+
+/// A short body that waits for a large one at the server delays only the calls with that context.
 #[test]
 fn short_bodies_of_busy_contexts() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -312,25 +365,25 @@ fn short_bodies_of_busy_contexts() {
         let transport = Transport::Tcp;
         let mechanism = user("nfs@server");
         let authenticator = GssAuthenticator::new(mechanism.clone()).or(StandardAuthenticator);
-        let (server, _) = serve(&transport, authenticator).await;
-        let secured = connect(&server, alice(ProtectionLevel::Privacy)).await;
-        let other = server.connect(Channel::builder()).await;
-        call::<Null>(&secured, &()).await.unwrap();
+        let (server, state) = serve(&transport, authenticator).await;
+        let channel = server.connect(Channel::builder()).await;
+        let (_, krb5p) = levels(&alice(LEVELS[2]));
+        let mut calls: Vec<_> = (0..20).map(|_| spawn_call::<Gate>(&channel, &krb5p, 1)).collect();
+        eventually(|| state.begun.load(Ordering::SeqCst) == 20).await;
         mechanism.faults.hold.set(true);
-        let slow: Vec<_> = (0..20_u32)
-            .map(|n| {
-                let (channel, data) = (secured.clone(), Bytes::from(pattern(n, 100)));
-                tokio::spawn(async move { assert!(call::<Echo>(&channel, &data).await.unwrap() == data) })
-            })
-            .collect();
+        calls.push(spawn_call::<Echo>(&channel, &krb5p, pattern(1, 20_000).into()));
+        eventually(|| mechanism.faults.hold.waiting() == 1).await;
+        // Each handler ends in the poll that protects its results.
+        state.gate.add_permits(20);
+        eventually(|| state.finished.load(Ordering::SeqCst) == 20).await;
         for _ in 0..10 {
-            call::<Null>(&other, &()).await.unwrap();
+            call::<Null>(&channel, &()).await.unwrap();
         }
         assert!(mechanism.faults.hold.is_held(), "a body blocked the worker");
-        assert!(!slow.iter().any(|slow| slow.is_finished()));
+        assert!(!calls.iter().any(|call| call.is_finished()));
         mechanism.faults.hold.set(false);
-        for slow in slow {
-            slow.await.unwrap();
+        for call in calls {
+            call.await.unwrap();
         }
     });
     runtime.block_on(test).unwrap();
@@ -357,8 +410,7 @@ fn large_bodies_leave_threads() {
             .collect();
         // Another user. The creation of her context needs a thread at both sides.
         let bob = connect(&server, GssSecurity::new(user("bob@TEST"), LEVELS[0])).await;
-        // Each call has reached its large body, or waits for a turn.
-        tokio::task::spawn_blocking(|| ()).await.unwrap();
+        eventually(|| mechanism.faults.hold.waiting() == 1).await;
         for _ in 0..20 {
             call::<Null>(&bob, &()).await.unwrap();
         }
@@ -385,6 +437,93 @@ async fn expiry_before_the_signature(transport: Transport) {
         let error = call::<Null>(&channel, &()).await.unwrap_err();
         assert!(matches!(error, CallError::Security { sent: false, .. }), "{error:?}");
         assert!(mechanism.begun.load(Ordering::Relaxed) <= 6);
+    }
+}
+
+/// An authenticator that never replies to requests that destroy contexts, and counts them.
+#[derive(Debug)]
+struct Withholding(Gss, Arc<AtomicUsize>);
+
+impl Authenticator for Withholding {
+    fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication {
+        // RFC 2203 §5: the version, then RPCSEC_GSS_DESTROY.
+        if call.header.credential.body.starts_with(&[0, 0, 0, 1, 0, 0, 0, 3]) {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            return Authentication::Pending(Box::pin(std::future::pending()));
+        }
+        self.0.authenticate(call)
+    }
+}
+
+/// RFC 2203 §5.4: a context that was replaced is destroyed at the server, and no call waits for the reply.
+#[tokio::test(start_paused = true)]
+async fn replaced_contexts_delay_no_call() {
+    for version in 1..=2 {
+        let destroyed = Arc::new(AtomicUsize::new(0));
+        let authenticator = Withholding(gss(|_| ()), Arc::clone(&destroyed));
+        let (server, _) = serve(&Transport::sim(), authenticator).await;
+        let mut mechanism = user("alice@TEST");
+        mechanism.lifetime = Some(Duration::from_secs(60));
+        let security = GssSecurity::new(mechanism.clone(), LEVELS[0]);
+        let channel = server.connect(Channel::builder().security(security).versions(version..=version)).await;
+        call::<Null>(&channel, &()).await.unwrap();
+        tokio::time::advance(Duration::from_secs(50)).await;
+        // Time passes only while all tasks wait.
+        let begun = tokio::time::Instant::now();
+        call::<Null>(&channel, &()).await.unwrap();
+        assert!(begun.elapsed() < Duration::from_millis(10), "{:?}", begun.elapsed());
+        assert_eq!(mechanism.begun.load(Ordering::Relaxed), 2);
+        eventually(|| destroyed.load(Ordering::Relaxed) == 1).await;
+    }
+}
+
+/// Failures of the server with one call, and damaged bodies. The context stays in use.
+async fn failures_of_the_server(transport: Transport) {
+    let data = || Bytes::from(pattern(1, 1000));
+    for level in [LEVELS[1], LEVELS[2]] {
+        let (acceptor, initiator) = (user("nfs@server"), user("alice@TEST"));
+        let (server, state) = serve(&transport, GssAuthenticator::new(acceptor.clone())).await;
+        let channel = connect(&server, GssSecurity::new(initiator.clone(), level)).await;
+        call::<Null>(&channel, &()).await.unwrap();
+        // RFC 2203 §5.3.3.4.2, §5.3.3.4.3: the checksum of the arguments is wrong, or they cannot be decrypted. The reply has a
+        // verifier, so the error is the server's.
+        initiator.faults.damage.store(true, Ordering::Relaxed);
+        let error = call::<Put>(&channel, &Data(data())).await.unwrap_err();
+        assert!(matches!(error, CallError::Rpc { source: RpcError::GarbageArguments, .. }), "{level:?}: {error}");
+        assert_eq!(state.put_bytes.load(Ordering::SeqCst), 0, "the call was executed");
+        initiator.faults.damage.store(false, Ordering::Relaxed);
+        // Likewise of results, at the client. The server has executed the call.
+        acceptor.faults.damage.store(true, Ordering::Relaxed);
+        let error = call::<Echo>(&channel, &data()).await.unwrap_err();
+        assert!(matches!(error, CallError::Security { sent: true, .. }) && !error.is_retry_safe(), "{error:?}");
+        acceptor.faults.damage.store(false, Ordering::Relaxed);
+        if level == LEVELS[2] {
+            // RFC 2203 §5.3.3.4.4: results cannot be encrypted, so there is no RPC reply. Over RDMA, a transport error takes its
+            // place (RFC 8166 §4.5.4).
+            acceptor.faults.wrap.store(true, Ordering::Relaxed);
+            let limit = Duration::from_secs(if matches!(transport, Transport::Tcp) { 1 } else { 20 });
+            let options = CallOptions::new().timeout(limit);
+            let error = channel.call::<Put>(&Data(data()), options).await.unwrap_err();
+            let CallError::Transport { failure, .. } = &error else { panic!("{error:?}") };
+            let is_expected = match transport {
+                Transport::Tcp => matches!(failure, CallFailure::DeadlineExceeded { sent: true }),
+                // The call may have been executed (RPC-over-RDMA v2 §7.4.1).
+                _ => matches!(failure, CallFailure::Refused(TransportError::System)),
+            };
+            assert!(is_expected && !error.is_retry_safe(), "{error:?}");
+            eventually(|| state.put_bytes.load(Ordering::SeqCst) == 1000).await;
+            acceptor.faults.wrap.store(false, Ordering::Relaxed);
+        }
+        assert!(call::<Echo>(&channel, &data()).await.unwrap() == data());
+        assert_eq!(initiator.begun.load(Ordering::Relaxed), 1, "the context was replaced");
+        // RFC 2203 §5.3.3.4.1: no reply can be signed. The server finds that out before it executes the call.
+        acceptor.faults.get_mic.store(true, Ordering::Relaxed);
+        let executed = state.put_bytes.load(Ordering::SeqCst);
+        let error = call::<Put>(&channel, &Data(data())).await.unwrap_err();
+        assert!(error.is_retry_safe(), "{error:?}");
+        assert_eq!(state.put_bytes.load(Ordering::SeqCst), executed, "the call was executed");
+        acceptor.faults.get_mic.store(false, Ordering::Relaxed);
+        call::<Put>(&channel, &Data(data())).await.unwrap();
     }
 }
 
@@ -431,5 +570,5 @@ async fn errors(transport: Transport) {
 }
 
 over_each!(
-    services contexts_are_refreshed refresh_under_traffic one_context_for_several_connections small_windows slow_mechanism busy_contexts expiry_before_the_signature errors
+    services contexts_are_refreshed refresh_under_traffic one_context_for_several_connections small_windows slow_mechanism busy_contexts expiry_before_the_signature failures_of_the_server errors
 );

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{channel::Channel, link::ChannelLink, reconnect::Reconnect};
 use crate::{
+    config::xid_seed,
     driver::DriverPort,
     session::{ChannelConfig, ChannelInfo, Context, ServedConnection},
 };
@@ -13,7 +14,8 @@ impl Channel {
     /// While it exists, the connection is not closed for being idle.
     fn back(port: &Arc<DriverPort>, info: ChannelInfo, config: &Arc<ChannelConfig>) -> Self {
         port.hold();
-        let link = ChannelLink { is_owned: false, port: Arc::clone(port), info, negotiates: false.into() };
+        let (negotiates, sealed_xid) = (false.into(), xid_seed().into());
+        let link = ChannelLink { is_owned: false, port: Arc::clone(port), info, negotiates, sealed_xid };
         Self::over(None, Arc::new(link), Arc::clone(config), Reconnect::Never)
     }
 }

@@ -14,7 +14,7 @@ use crate::{
         inline_message_buf,
     },
     memory::{LandingPool, PayloadBuf},
-    rpc::{self, CallHeader, OpaqueAuth, ReplyHeader, ReplyHeaderError, Seal, Secured, Security},
+    rpc::{self, CallHeader, OpaqueAuth, ReplyHeader, ReplyHeaderError, Secured, Security},
     service::{Procedure, ReplyBounds},
     session::ChannelConfig,
     trace::TraceContext,
@@ -226,7 +226,7 @@ impl CallOptions {
 
     /// Returns the restrictions on how the call is sent.
     pub(super) fn policy(&self, callee: CallTarget, protected: bool) -> CallPolicy {
-        CallPolicy { idempotent: self.is_idempotent(callee), protected, xid: self.xid }
+        CallPolicy { idempotent: self.is_idempotent(callee), protected, xid: self.xid, ..CallPolicy::default() }
     }
 
     /// Returns the Write chunks of one attempt of the call.
@@ -275,8 +275,7 @@ impl CallTarget {
         Self { program, version, number, name: P::NAME, idempotent: P::IDEMPOTENT }
     }
 
-    /// Returns the header of a call with `credential`. The engine assigns the XID. The verifier covers the XID, so it is made
-    /// later.
+    /// Returns the header of a call with `credential`. The XID and the verifier over it are set later.
     pub(super) fn header(self, credential: &OpaqueAuth) -> CallHeader {
         let header = CallHeader::new(0, self.program, self.version, self.number);
         CallHeader { credential: credential.clone(), ..header }
@@ -298,9 +297,9 @@ pub(super) fn encode<A: XdrEncode>(
 ) -> Result<OutgoingCall, CallError> {
     let chunks = options.result_chunks(callee.name, bounds)?;
     let engine = &config.connection.engine;
-    let (credential, seal) = match secured {
-        None => (options.credential.as_ref().unwrap_or(&config.credential), None),
-        Some(secured) => (&secured.credential, Some(Arc::clone(&secured.call) as Arc<dyn Seal>)),
+    let credential = match secured {
+        None => options.credential.as_ref().unwrap_or(&config.credential),
+        Some(secured) => &secured.credential,
     };
     // The buffer has about the size of the longest inline message, and grows on demand. The engine decides what is sent inline.
     let mut message = inline_message_buf(&engine.pool, engine.send_size as usize);
@@ -315,7 +314,7 @@ pub(super) fn encode<A: XdrEncode>(
     let max_inline = rpc::max_reply_len(rpc::max_reply_verifier(credential), bounds.inline);
     let reply = ReplyResources { max_inline, chunks };
     let policy = options.policy(callee, false);
-    Ok(OutgoingCall { message, reduced, reply, deadline, policy, seal })
+    Ok(OutgoingCall { message, reduced, reply, deadline, policy })
 }
 
 /// Returns a decoder of the message of a reply.

@@ -19,6 +19,7 @@ use super::{error::ConnectError, link::ChannelLink, peers};
 use crate::tls;
 use crate::{
     chain::ErrorChain,
+    config::xid_seed,
     driver::{self, DriverConfig, DriverCore, DriverPort, EngineIo, NoInboundCalls},
     engine::Role,
     metrics::{self, ConnectionRole},
@@ -223,7 +224,8 @@ fn link<I: EngineIo>(
             driver::spawn(DriverCore::new(engine, io, handlers, Arc::clone(&port), driver), span, observer);
         }
     }
-    Arc::new(ChannelLink { is_owned: true, port, info, negotiates: negotiates.into() })
+    let (negotiates, sealed_xid) = (negotiates.into(), xid_seed().into());
+    Arc::new(ChannelLink { is_owned: true, port, info, negotiates, sealed_xid })
 }
 
 /// Returns `true` if `versions` contains both versions, so that they have to be negotiated.

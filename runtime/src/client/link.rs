@@ -2,7 +2,10 @@
 
 use std::{
     future::{Future, poll_fn},
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
     task::{Context, Poll},
     time::Instant,
 };
@@ -23,6 +26,8 @@ pub(super) struct ChannelLink {
     pub(super) info: ChannelInfo,
     /// `true` until the outcome of version negotiation has been read, after the first reply.
     pub(super) negotiates: AtomicBool,
+    /// XID of the next sealed call.
+    pub(super) sealed_xid: AtomicU32,
 }
 
 impl ChannelLink {
@@ -30,7 +35,13 @@ impl ChannelLink {
     pub(super) fn unconnected(transport: Transport) -> Self {
         let port = Arc::new(DriverPort::new(1));
         port.close(&CloseReason::Disconnected(DisconnectReason::Local));
-        Self { is_owned: true, port, info: ChannelInfo::unconnected(transport), negotiates: false.into() }
+        Self {
+            is_owned: true,
+            port,
+            info: ChannelInfo::unconnected(transport),
+            negotiates: false.into(),
+            sealed_xid: 0.into(),
+        }
     }
 
     /// Starts a call in the slot that `permit` reserves. The future must be polled in the same poll of the caller's task.
@@ -41,6 +52,14 @@ impl ChannelLink {
         cx: &Context<'_>,
     ) -> Result<PendingCall<'_>, CallFailure> {
         PendingCall::start(&self.port, permit, call, cx)
+    }
+
+    /// Returns an XID for a sealed call. It is not 0.
+    pub(super) fn sealed_xid(&self) -> u32 {
+        match self.sealed_xid.fetch_add(1, Ordering::Relaxed) {
+            0 => self.sealed_xid.fetch_add(1, Ordering::Relaxed),
+            xid => xid,
+        }
     }
 
     /// Waits for a free slot, sends a call, and waits for its reply.

@@ -15,11 +15,13 @@ use super::{
 };
 use crate::{
     chain::ErrorChain,
-    engine::{CallFailure, CallPolicy, OutgoingCall, ReplyResources, message_buf},
+    engine::{
+        CallFailure, CallPolicy, IncomingReply, OutgoingCall, ReplyResources, message_buf, set_verifier, signed_header,
+    },
     memory::Output as _,
     rpc::{
-        self, AuthFailure, CallHeader, CallIdentity, CallSecurity, ControlCall, ControlPort, ControlReply, ReplyHeader,
-        RpcError, Seal, Secured, Security, SecurityError, SecurityFuture, SecurityLink,
+        self, AuthFailure, CallHeader, CallIdentity, CallSecurity, ControlCall, ControlPort, ControlReply, OpaqueAuth,
+        ReplyHeader, RpcError, Seal, Security, SecurityError, SecurityFuture, SecurityLink,
     },
     service::ReplyBounds,
     session::{self, ChannelConfig},
@@ -69,7 +71,7 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
             None => return Ok(Err(CallFailure::DeadlineExceeded { sent: false })),
         };
         let active = ActiveCall(Arc::clone(&secured.call));
-        let outgoing = match secured.call.protection() {
+        let mut outgoing = match secured.call.protection() {
             None => call::encode(link, config, callee, bounds, args, options, deadline, Some(&secured), None)?,
             Some(protection) => {
                 let policy = options.policy(callee, true);
@@ -78,25 +80,36 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
                 let results = protection.max_wrapped(bounds.whole());
                 let wrapped = match session::wrap(protection, body).await {
                     Ok(wrapped) => wrapped,
-                    Err(error) if resends < MOST_RESENDS && secured.call.expired() => {
+                    Err(error) if resends < MOST_RESENDS && session::expired(&secured.call).await => {
                         tracing::debug!(target: "rpcrdma::call", procedure, %error, "securing the call again");
                         resends += 1;
                         continue;
                     }
                     Err(source) => return Err(CallError::Security { procedure, sent: false, source }),
                 };
-                protect(config, callee, &wrapped, results, policy, deadline, &secured)?
+                protect(config, callee, &wrapped, results, policy, deadline, &secured.credential)?
             }
         };
-        observed.sent(&outgoing, link.info.peer_addr);
-        let reply = match link.send(outgoing, deadline).await {
-            Ok(reply) => reply,
-            Err(CallFailure::Security(error)) if resends < MOST_RESENDS && secured.call.expired() => {
+        let xid = options.xid.unwrap_or_else(|| link.sealed_xid());
+        let seal = Arc::clone(&secured.call) as Arc<dyn Seal>;
+        match within(deadline, sign(&mut outgoing, xid, &seal, config)).await {
+            Some(Ok(())) => {}
+            Some(Err(error)) if resends < MOST_RESENDS && session::expired(&secured.call).await => {
                 tracing::debug!(target: "rpcrdma::call", procedure, %error, "securing the call again");
                 resends += 1;
                 continue;
             }
-            Err(CallFailure::Security(source)) => return Err(CallError::Security { procedure, sent: false, source }),
+            Some(Err(source)) => return Err(CallError::Security { procedure, sent: false, source }),
+            None => return Ok(Err(CallFailure::DeadlineExceeded { sent: false })),
+        }
+        observed.sent(&outgoing, link.info.peer_addr);
+        let reply = match link.send(outgoing, deadline).await {
+            Ok(reply) => reply,
+            // Another call of the connection, which is not sealed, happens to have the XID.
+            Err(CallFailure::XidInUse { .. }) if resends < MOST_RESENDS && options.xid.is_none() => {
+                resends += 1;
+                continue;
+            }
             Err(failure) => return Ok(Err(failure)),
         };
         observed.replied(&reply);
@@ -163,13 +176,24 @@ fn protect(
     max_results: u64,
     policy: CallPolicy,
     deadline: Option<Instant>,
-    secured: &Secured,
+    credential: &OpaqueAuth,
 ) -> Result<OutgoingCall, CallError> {
     let procedure = callee.name;
-    let header = callee.header(&secured.credential);
-    let seal = Some(Arc::clone(&secured.call) as Arc<dyn Seal>);
-    unreduced(config, &header, arguments, max_results, policy, deadline, seal)
+    let header = callee.header(credential);
+    unreduced(config, &header, arguments, max_results, policy, deadline)
         .map_err(|source| CallError::Encode { procedure, source })
+}
+
+/// Sets the XID of a call, and its verifier.
+async fn sign(
+    call: &mut OutgoingCall,
+    xid: u32,
+    seal: &Arc<dyn Seal>,
+    config: &ChannelConfig,
+) -> Result<(), SecurityError> {
+    let header = signed_header(call, xid)?;
+    let verifier = session::seal(seal, header.clone()).await?;
+    set_verifier(call, &header, &verifier, &config.connection.engine.pool)
 }
 
 /// Returns a call with encoded arguments, which is not reduced.
@@ -180,7 +204,6 @@ fn unreduced(
     max_results: u64,
     policy: CallPolicy,
     deadline: Option<Instant>,
-    seal: Option<Arc<dyn Seal>>,
 ) -> Result<OutgoingCall, crate::xdr::EncodeError> {
     let engine = &config.connection.engine;
     let mut message = message_buf(&engine.pool, engine.send_size as usize);
@@ -188,7 +211,7 @@ fn unreduced(
     message.append(arguments);
     let max_inline = rpc::max_reply_len(rpc::max_reply_verifier(&header.credential), max_results);
     let reply = ReplyResources { max_inline, chunks: SmallVec::new() };
-    Ok(OutgoingCall { message, reduced: SmallVec::new(), reply, deadline, policy, seal })
+    Ok(OutgoingCall { message, reduced: SmallVec::new(), reply, deadline, policy })
 }
 
 /// Makes the control calls of a security over one connection.
@@ -229,23 +252,47 @@ impl<'a> ControlConnection<'a> {
     }
 }
 
+impl ControlConnection<'_> {
+    async fn send(
+        &self,
+        call: ControlCall,
+        unanswered: bool,
+    ) -> Result<Result<IncomingReply, CallFailure>, SecurityError> {
+        let ControlCall { program, version, credential, seal, arguments, max_results } = call;
+        let header = CallHeader { credential, ..CallHeader::new(0, program, version, 0) };
+        // RFC 8166 §8.2.2: control messages are not reduced.
+        let policy = CallPolicy { protected: true, unanswered, ..CallPolicy::default() };
+        let mut outgoing = unreduced(self.config, &header, &arguments, max_results, policy, self.deadline)
+            .map_err(|error| SecurityError(format!("cannot encode a call for a security context: {error}")))?;
+        if let Some(seal) = seal {
+            sign(&mut outgoing, self.link.sealed_xid(), &seal, self.config).await?;
+        }
+        Ok(self.link.send(outgoing, self.deadline).await)
+    }
+
+    fn failed(&self, failure: &CallFailure) -> SecurityError {
+        self.record(failure);
+        SecurityError(format!("a call for a security context failed: {}", ErrorChain(failure)))
+    }
+}
+
 impl ControlPort for ControlConnection<'_> {
     fn call(&self, call: ControlCall) -> SecurityFuture<'_, Result<ControlReply, SecurityError>> {
         Box::pin(async move {
-            let ControlCall { program, version, credential, seal, arguments, max_results } = call;
-            let header = CallHeader { credential, ..CallHeader::new(0, program, version, 0) };
-            // RFC 8166 §8.2.2: control messages are not reduced.
-            let policy = CallPolicy { protected: true, ..CallPolicy::default() };
-            let outgoing = unreduced(self.config, &header, &arguments, max_results, policy, self.deadline, seal)
-                .map_err(|error| SecurityError(format!("cannot encode a call for a security context: {error}")))?;
-            let reply = self.link.send(outgoing, self.deadline).await.map_err(|failure| {
-                self.record(&failure);
-                SecurityError(format!("a call for a security context failed: {}", ErrorChain(&failure)))
-            })?;
+            let reply = self.send(call, false).await?.map_err(|failure| self.failed(&failure))?;
             let mut decoder = call::decoder(&reply, self.config.connection.decode_limits);
             let ReplyHeader { verifier, outcome, .. } = ReplyHeader::decode(&mut decoder)
                 .map_err(|error| SecurityError(format!("bad reply to a call for a security context: {error}")))?;
             Ok(ControlReply { verifier, outcome, results: Bytes::copy_from_slice(decoder.rest()) })
+        })
+    }
+
+    fn post(&self, call: ControlCall) -> SecurityFuture<'_, Result<(), SecurityError>> {
+        Box::pin(async move {
+            match self.send(call, true).await? {
+                Ok(_) | Err(CallFailure::Cancelled { sent: true }) => Ok(()),
+                Err(failure) => Err(self.failed(&failure)),
+            }
         })
     }
 }

@@ -108,6 +108,7 @@ pub(crate) enum ReplyCommand {
     Reply(OutgoingReply),
     /// RDMA_ERROR with ERR_CHUNK: the call breaks direct data placement (RFC 8166 §4.5.2, §6.1).
     ChunkError,
-    /// No RPC reply (RFC 2203 §5.3.3.1, §5.3.3.4). Over RDMA, a transport error releases the call's resources (RFC 8166 §4.5.4).
+    /// No RPC reply (RFC 2203 §5.3.3.1, §5.3.3.4). Over RDMA, a transport error releases the call's resources (RFC 8166 §4.5.4;
+    /// RPC-over-RDMA v2 §7.4.1).
     Discard,
 }

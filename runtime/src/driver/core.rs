@@ -18,7 +18,10 @@ use super::{
     timer::Timer,
 };
 use crate::{
-    engine::{CallId, CloseReason, Engine, EngineEvent, FormatChoice, IncomingCall, PeerLimits, ReplyToken, earliest},
+    engine::{
+        CallId, CloseReason, Engine, EngineEvent, FormatChoice, IncomingCall, PeerLimits, ReplyToken, TransportError,
+        earliest,
+    },
     hash::NumberMap,
     provider::DisconnectReason,
 };
@@ -358,7 +361,8 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
     fn answer(&mut self, token: ReplyToken, answer: ReplyCommand) {
         match answer {
             ReplyCommand::Reply(reply) => self.engine.reply(token, reply),
-            ReplyCommand::ChunkError | ReplyCommand::Discard => self.engine.reply_error(token),
+            ReplyCommand::ChunkError => self.engine.reply_error(token, TransportError::BadXdr),
+            ReplyCommand::Discard => self.engine.reply_error(token, TransportError::System),
         }
     }
 

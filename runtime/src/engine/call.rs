@@ -1,20 +1,15 @@
 //! State of one local call.
 
-use std::{sync::Arc, time::Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{
     CallFailure, CallPolicy, FormatChoice, MessagePayload, OutgoingCall, ResultChunk, exposure::CallRegions,
-    message::set_xid, offer::ReplyChunks, seal::seal,
+    message::set_xid, offer::ReplyChunks,
 };
-use crate::{
-    memory::{BufferPool, MessageBuf},
-    provider::MemoryHandle,
-    rpc::Seal,
-    xdr::ReducedItem,
-};
+use crate::{memory::MessageBuf, provider::MemoryHandle, xdr::ReducedItem};
 
 /// Phase of a local call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,7 +46,6 @@ pub(super) struct LocalCall {
     pub(super) exposure: CallRegions,
     pub(super) outcome: Option<Result<CheckedReply, CallFailure>>,
     pub(super) policy: CallPolicy,
-    pub(super) seal: Option<Arc<dyn Seal>>,
     /// Format of the call, and the reason for it.
     pub(super) choice: FormatChoice,
     /// Number of segments in the call's header.
@@ -71,14 +65,13 @@ pub(super) struct LocalCall {
 impl LocalCall {
     /// Begins a call, which waits to be sent.
     pub(super) fn begin(&mut self, call: OutgoingCall) {
-        let OutgoingCall { message, reduced, reply, deadline, policy, seal } = call;
+        let OutgoingCall { message, reduced, reply, deadline, policy } = call;
         self.message = Some(message);
         self.reduced = reduced;
         self.max_inline = reply.max_inline;
         self.chunks = reply.chunks;
         self.deadline = deadline;
         self.policy = policy;
-        self.seal = seal;
     }
 
     /// Resets the state for another call.
@@ -98,7 +91,6 @@ impl LocalCall {
             exposure,
             outcome,
             policy: _,
-            seal,
             choice,
             segments,
             invalidates,
@@ -111,7 +103,6 @@ impl LocalCall {
         (*offer, *choice, *segments) = (ReplyChunks::default(), FormatChoice::default(), 0);
         (*invalidates, *resends, *again) = (None, 0, false);
         *message = None;
-        *seal = None;
         *outcome = None;
         *kept = None;
         *earlier = None;
@@ -125,14 +116,11 @@ impl LocalCall {
         self.phase == CallPhase::Sent && self.chunks.is_empty() && self.exposure.is_empty()
     }
 
-    /// Takes the message, writes this XID, and adds the verifier of its seal. Returns `None` if the message was taken before.
-    pub(super) fn take_message(&mut self, xid: u32, pool: &BufferPool) -> Result<Option<MessageBuf>, CallFailure> {
+    /// Takes the message and writes this XID. Returns `None` if the message was taken before.
+    pub(super) fn take_message(&mut self, xid: u32) -> Result<Option<MessageBuf>, CallFailure> {
         let Some(mut message) = self.message.take() else { return Ok(None) };
         if !set_xid(&mut message, xid) {
             return Err(CallFailure::TooLarge("the message is too short for an RPC message".into()));
-        }
-        if let Some(sealer) = &self.seal {
-            message = seal(message, &mut self.reduced, &**sealer, pool)?;
         }
         Ok(Some(message))
     }

@@ -250,6 +250,13 @@ impl LocalCalls {
         }
     }
 
+    /// Ends a call that was sent if its caller does not wait for the reply.
+    pub(super) fn posted(&mut self, slot: u32, now: Instant, shared: &mut EngineShared) {
+        if self.get(slot).is_some_and(|call| call.policy.unanswered) {
+            self.give_up(self.slots.key(slot), now, shared, |sent| CallFailure::Cancelled { sent });
+        }
+    }
+
     /// Handles a reply to a call in flight, or an error in its place.
     pub(super) fn answered(
         &mut self,

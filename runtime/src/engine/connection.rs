@@ -75,7 +75,7 @@ const LEAST_RECEIVE: u32 = 4096;
 ///
 /// let reply = ReplyResources { max_inline: 12, ..ReplyResources::default() };
 /// let id = client.start_call(OutgoingCall {
-///     message: message(0), reduced: Default::default(), reply, deadline: None, policy: Default::default(), seal: None,
+///     message: message(0), reduced: Default::default(), reply, deadline: None, policy: Default::default(),
 /// });
 /// assert_eq!(client.version(), None);
 /// let finished = loop {
@@ -235,8 +235,8 @@ impl Engine for Connection {
     }
 
     // RFC 8166 §6.1, RPC-over-RDMA v2 appendix A.1, §7.2.1: only this code says that the header contradicts the message.
-    fn reply_error(&mut self, token: ReplyToken) {
-        self.core.served.answer(token, OutgoingResponse::Refusal(TransportError::BadXdr));
+    fn reply_error(&mut self, token: ReplyToken, error: TransportError) {
+        self.core.served.answer(token, OutgoingResponse::Refusal(error));
     }
 
     fn close_with(&mut self, reason: CloseReason) {

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::{
     CallId, CloseReason, ConnectionCounters, EngineEvent, OutgoingCall, OutgoingReply, Properties, ReplyToken,
+    TransportError,
 };
 use crate::{memory::MemoryShare, provider::DisconnectReason};
 
@@ -69,10 +70,11 @@ pub trait Engine {
     /// Replies to a call. An [`EngineEvent::ReplySent`] follows. Does nothing if the call already has a reply.
     fn reply(&mut self, token: ReplyToken, reply: OutgoingReply);
 
-    /// Rejects a call with a transport error, because its chunks contain items that are not DDP-eligible (RFC 8166 §6.1), or
-    /// because it gets no RPC reply (RFC 2203 §5.3.3.1). A byte stream has no such error and sends no reply. An
+    /// Rejects a call with a transport error: [`TransportError::BadXdr`] if its chunks contain items that are not DDP-eligible
+    /// (RFC 8166 §6.1), and [`TransportError::System`] if it gets no RPC reply (RFC 2203 §5.3.3.1, §5.3.3.4) and may have been
+    /// executed. Version 1 reports both as ERR_CHUNK. A byte stream has no such error and sends no reply. An
     /// [`EngineEvent::ReplySent`] follows.
-    fn reply_error(&mut self, token: ReplyToken);
+    fn reply_error(&mut self, token: ReplyToken, error: TransportError);
 
     /// Closes the connection gracefully for this reason. [`EngineEvent::Closed`] is the last event.
     fn close_with(&mut self, reason: CloseReason);

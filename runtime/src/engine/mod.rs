@@ -27,7 +27,7 @@
 //! | `message` | RPC messages and the headers in front of them |
 //! | `credits` | credits of version 1; posted Receives |
 //! | `reply_stall` | timeout for replies that the peer does not accept |
-//! | `seal` | verifiers that cover a call's XID (RFC 2203 §5.3.1) |
+//! | `seal` | the verifier of a call, which covers its XID (RFC 2203 §5.3.1) |
 //! | `deadlines`, `slots`, `state` | deadlines of calls; storage of calls; connection state |
 //! | `deadlines`, `slots`, `state` | deadlines of calls; where calls are kept; from set-up to the end |
 
@@ -88,5 +88,6 @@ pub use message::message_buf;
 pub use private_data::{ConnectionSetup, PrivateData};
 pub use properties::{Properties, ReverseDirection};
 pub use refusal::TransportError;
+pub(crate) use seal::{set_verifier, signed_header};
 pub use stream_error::StreamError;
 pub use types::*;

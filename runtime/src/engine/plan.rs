@@ -199,7 +199,7 @@ impl LocalCall {
         let chunks = self.offer.has_chunks() || !self.reduced.is_empty();
         let other_type = matches!(self.choice.format, MessageFormat::Extension | MessageFormat::Long);
         // RFC 2203 §5.3.3.1: a responder discards a repeated sequence number, and only the caller can seal the call anew.
-        if self.seal.is_none() && (chunks || other_type || self.policy.idempotent) {
+        if !self.policy.sealed && (chunks || other_type || self.policy.idempotent) {
             self.kept = Some(ResendableCall { message: message(), reduced: self.reduced.clone() });
         }
     }

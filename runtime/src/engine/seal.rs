@@ -1,37 +1,54 @@
 //! Verifiers of outgoing calls (RFC 5531 §9, RFC 2203 §5.3.1).
 
-use super::{CallFailure, message::attach};
+use bytes::Bytes;
+
+use super::{
+    OutgoingCall,
+    message::{attach, set_xid},
+};
 use crate::{
-    memory::{BufferPool, MessageBuf},
-    rpc::{CallHeader, Seal, SecurityError},
-    xdr::{FlatSink, ReducedItem, XdrEncode},
+    memory::BufferPool,
+    rpc::{CallHeader, OpaqueAuth, SecurityError},
+    xdr::{FlatSink, XdrEncode},
 };
 
-/// Replaces the verifier of a call by one computed by `sealer`.
+fn malformed() -> SecurityError {
+    SecurityError("the call has no credential and verifier".into())
+}
+
+/// Sets the XID of a call that will have a verifier over its header, and returns the bytes that the verifier covers.
 ///
 /// # Errors
-/// Fails if the call has no credential and verifier, or if `sealer` fails.
+/// Fails if the call has no credential and verifier.
 // RFC 2203 §5.3.1: the verifier is computed over the header from the XID to the end of the credential.
-pub(super) fn seal(
-    mut message: MessageBuf,
-    reduced: &mut [ReducedItem],
-    sealer: &dyn Seal,
+pub(crate) fn signed_header(call: &mut OutgoingCall, xid: u32) -> Result<Bytes, SecurityError> {
+    (call.policy.xid, call.policy.sealed) = (Some(xid), true);
+    let (header_len, _) = CallHeader::split_verifier(&call.message).ok_or_else(malformed)?;
+    set_xid(&mut call.message, xid);
+    Ok(Bytes::copy_from_slice(call.message.get(..header_len).unwrap_or_default()))
+}
+
+/// Replaces the verifier of a call whose signed header is `header`.
+///
+/// # Errors
+/// Fails if the call has no credential and verifier, or `verifier` is too long.
+pub(crate) fn set_verifier(
+    call: &mut OutgoingCall,
+    header: &[u8],
+    verifier: &OpaqueAuth,
     pool: &BufferPool,
-) -> Result<MessageBuf, CallFailure> {
-    let malformed = || SecurityError("the call has no credential and verifier".into());
-    let (header_len, verifier_len) = CallHeader::split_verifier(&message).ok_or_else(malformed)?;
-    let header = message.get(..header_len).unwrap_or_default();
-    let verifier = sealer.seal(header)?;
+) -> Result<(), SecurityError> {
+    let (header_len, verifier_len) = CallHeader::split_verifier(&call.message).ok_or_else(malformed)?;
     let mut front = Vec::with_capacity(header_len + verifier.encoded_len());
     front.extend_from_slice(header);
     // RFC 5531 §8.2: a verifier body has at most 400 bytes.
     verifier.encode(&mut FlatSink::new(&mut front)).map_err(|error| SecurityError(error.to_string()))?;
     let before = header_len + verifier_len;
-    for item in reduced {
+    for item in &mut call.reduced {
         let behind = item.position.checked_sub(before as u64).ok_or_else(malformed)?;
         item.position = behind.saturating_add(front.len() as u64);
     }
-    message.advance(before);
-    attach(&front, &mut message, pool);
-    Ok(message)
+    call.message.advance(before);
+    attach(&front, &mut call.message, pool);
+    Ok(())
 }

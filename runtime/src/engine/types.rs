@@ -21,7 +21,6 @@ use super::{
 use crate::{
     memory::{BufferPool, MemoryBudget, MessageBuf, PayloadBuf},
     provider::{DisconnectReason, IoError},
-    rpc::{Seal, SecurityError},
     xdr::{ReducedItem, WriteChunk},
 };
 
@@ -63,8 +62,6 @@ pub struct OutgoingCall {
     pub deadline: Option<Instant>,
     /// Restrictions on how the transport may convey or resend the call.
     pub policy: CallPolicy,
-    /// Computes the call's verifier once the XID is known. The result replaces the verifier in `message` (RFC 2203 §5.3.1).
-    pub seal: Option<Arc<dyn Seal>>,
 }
 
 /// Properties of a call that restrict how the transport may convey or resend it.
@@ -76,8 +73,13 @@ pub struct CallPolicy {
     /// True if RPCSEC_GSS integrity or privacy protects the call. Neither the call nor its reply is reduced then
     /// (RPC-over-RDMA v2 §11.2.2.3).
     pub protected: bool,
-    /// XID of the call, which must not be 0. `None` lets the engine assign one. Set it for a call whose responder recognizes calls
-    /// that are sent again over another connection.
+    /// True if the verifier in the message covers the XID and a number that is valid for one call (RFC 2203 §5.3.1, §5.3.3.1). The
+    /// engine never sends such a call twice.
+    pub sealed: bool,
+    /// True if the caller does not wait for the reply. The call ends with [`CallFailure::Cancelled`] as soon as it is sent.
+    pub unanswered: bool,
+    /// XID of the call, which must not be 0. `None` lets the engine assign one. Set it for a sealed call, and for a call whose
+    /// responder recognizes calls that are sent again over another connection.
     pub xid: Option<u32>,
 }
 
@@ -337,9 +339,6 @@ pub enum CallFailure {
     /// The responder's transport rejected the call with RDMA2_ERROR (RPC-over-RDMA v2 §7).
     #[error("the responder rejected the call")]
     Refused(#[from] TransportError),
-    /// The security layer could not seal the call. Nothing was sent.
-    #[error("cannot seal the call")]
-    Security(#[from] SecurityError),
     /// The peer does not accept calls in the reverse direction (RPC-over-RDMA v2 §5.2.5). Nothing was sent.
     #[error("the peer does not accept calls in the reverse direction (RPC-over-RDMA v2 section 5.2.5)")]
     ReverseNotSupported,
@@ -365,7 +364,6 @@ impl CallFailure {
             Self::VersionMismatch { .. }
             | Self::Registration(_)
             | Self::TooLarge(_)
-            | Self::Security(_)
             | Self::ReverseTooLong { .. }
             | Self::XidInUse { .. }
             | Self::ReverseNotSupported

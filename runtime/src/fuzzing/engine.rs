@@ -12,7 +12,7 @@ use bytes::Bytes;
 use crate::{
     engine::{
         CallId, CallPolicy, Engine, EngineEvent, IncomingCall, OutgoingCall, OutgoingReply, ReplyResources, ReplyToken,
-        ResultChunk, message_buf,
+        ResultChunk, TransportError, message_buf,
     },
     memory::{BufferPool, MessageBuf, Output},
     xdr::ReducedItem,
@@ -120,8 +120,13 @@ impl<N: Network> World<N> {
             reduced,
             reply: ReplyResources { max_inline: reply as u64 * 64, chunks: (0..shape >> 2 & 3).map(landing).collect() },
             deadline: (shape & 0x10 != 0).then(|| self.now + Duration::from_secs(1)),
-            policy: CallPolicy { idempotent: shape & 0x20 != 0, protected: shape & 0x40 != 0, xid: None },
-            seal: None,
+            policy: CallPolicy {
+                idempotent: shape & 0x20 != 0,
+                protected: shape & 0x40 != 0,
+                sealed: shape & 0x80 != 0,
+                unanswered: result == 7,
+                xid: None,
+            },
         };
         self.has_called = true;
         assert!(self.calls.insert(self.engine.start_call(call)), "the call id is in use");
@@ -142,7 +147,7 @@ impl<N: Network> World<N> {
     /// Responds to the call that arrived first with a transport error.
     pub(super) fn reply_error(&mut self) {
         if let Some(call) = self.arrived.pop_front() {
-            self.engine.reply_error(call.token);
+            self.engine.reply_error(call.token, TransportError::BadXdr);
         }
     }
 

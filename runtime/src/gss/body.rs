@@ -9,18 +9,12 @@ use super::{
     wire::{RpcGssDataT, RpcGssIntegData, RpcGssPrivData},
 };
 use crate::{
-    rpc::{BlockingQueue, MAX_BODY_IN_TASK, Protection, ProtectionLevel, SecurityError},
+    rpc::{BlockingQueue, Protection, ProtectionLevel, SecurityError},
     xdr::{DecodeError, Decoder, XdrDecode, padded_len},
 };
 
 /// Length in bytes of the sequence number before a protected body.
 const SEQUENCE_LEN: usize = 4;
-
-/// Returns `true` if a message of `len` bytes has a body that is too long for the task of its call.
-#[cfg_attr(not(feature = "gss"), allow(dead_code))]
-pub(super) fn is_large(len: usize) -> bool {
-    len > MAX_BODY_IN_TASK + SEQUENCE_LEN
-}
 
 /// Protects the bodies of the call with one sequence number.
 #[derive(Debug)]
@@ -104,10 +98,6 @@ impl Protection for BodyProtection {
         } else {
             padded(data).saturating_add(8).saturating_add(padded(self.context.max_mic() as u64))
         }
-    }
-
-    fn is_busy(&self) -> bool {
-        self.context.is_busy()
     }
 
     fn queue(&self) -> BlockingQueue {

@@ -190,6 +190,10 @@ impl Seal for GssCall {
             Err(error) => Err(SecurityError(format!("the call cannot be signed: {error}"))),
         }
     }
+
+    fn queue(&self) -> Option<BlockingQueue> {
+        Some(self.context.queue.clone())
+    }
 }
 
 impl CallSecurity for GssCall {
@@ -200,10 +204,6 @@ impl CallSecurity for GssCall {
         }
         let checked = self.context.gss.verify_mic(&self.sequence.to_be_bytes(), &verifier.body);
         checked.map_err(|error| SecurityError(format!("the verifier of the reply is wrong: {error}")))
-    }
-
-    fn busy(&self) -> Option<BlockingQueue> {
-        self.context.gss.is_busy().then(|| self.context.queue.clone())
     }
 
     fn protection(&self) -> Option<Arc<dyn Protection>> {

@@ -14,6 +14,7 @@ use std::{
 use tokio::time::Instant;
 
 use super::mechanism::{ClientMechanism, ContextSetup, GssContext, GssError, ServerMechanism, SetupStep, major};
+use crate::rpc::MAX_BODY_IN_TASK;
 
 /// Length of a checksum in bytes.
 const MIC: usize = 8;
@@ -25,20 +26,21 @@ pub struct Faults {
     pub get_mic: AtomicBool,
     /// `true` if messages cannot be encrypted.
     pub wrap: AtomicBool,
-    /// Milliseconds for which contexts are busy at each check of a checksum.
-    pub busy: AtomicU64,
-    /// Holds back the encryption and decryption of messages.
+    /// `true` if messages of more than 500 bytes get wrong checksums.
+    pub damage: AtomicBool,
+    /// Holds back the encryption and decryption of large messages.
     pub hold: Hold,
     /// Number of the latest context that has expired, in the order of [`InsecureTestMechanism::begun`]. Such a context makes no
     /// messages either.
     pub expired: AtomicUsize,
 }
 
-/// A lock that a test holds instead of a large body. It is released after 10 s at the latest.
+/// Makes large messages wait for a test. They wait for 10 s at most.
 #[derive(Debug, Default)]
 pub struct Hold {
     is_held: Mutex<bool>,
     changed: Condvar,
+    waiting: AtomicUsize,
 }
 
 impl Hold {
@@ -54,13 +56,21 @@ impl Hold {
         *self.lock()
     }
 
+    /// Returns the number of messages that wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
     fn lock(&self) -> MutexGuard<'_, bool> {
         self.is_held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wait(&self) {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         let wait = self.changed.wait_timeout_while(self.lock(), Duration::from_secs(10), |is_held| *is_held);
         *wait.unwrap_or_else(PoisonError::into_inner).0 = false;
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -111,7 +121,8 @@ impl InsecureTestMechanism {
     fn context(&self, session: u64, peer: String) -> Arc<dyn GssContext> {
         let until = self.lifetime.map(|lifetime| Instant::now() + lifetime);
         let number = self.begun.load(Ordering::Relaxed);
-        Arc::new(TestContext { session: TestKey(session), peer, until, number, faults: Arc::clone(&self.faults) })
+        let (lock, faults) = (Mutex::default(), Arc::clone(&self.faults));
+        Arc::new(TestContext { session: TestKey(session), peer, until, number, lock, faults })
     }
 
     fn block(&self) {
@@ -227,10 +238,32 @@ struct TestContext {
     peer: String,
     until: Option<Instant>,
     number: usize,
+    /// Locked by each operation, as a Kerberos context is.
+    lock: Mutex<()>,
     faults: Arc<Faults>,
 }
 
 impl TestContext {
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Damages what was made of a message, if the test wants that.
+    fn damage(&self, message: &[u8], made: &mut [u8]) {
+        if message.len() > 500
+            && self.faults.damage.load(Ordering::Relaxed)
+            && let Some(last) = made.last_mut()
+        {
+            *last ^= 1;
+        }
+    }
+
+    fn hold(&self, message: &[u8]) {
+        if message.len() > MAX_BODY_IN_TASK + 4 {
+            self.faults.hold.wait();
+        }
+    }
+
     // As with Kerberos, an expired context accepts no messages, but still makes them.
     fn check_time(&self) -> Result<(), GssError> {
         self.check_number()?;
@@ -261,30 +294,34 @@ fn injected(fault: &AtomicBool) -> Result<(), GssError> {
 
 impl GssContext for TestContext {
     fn get_mic(&self, message: &[u8]) -> Result<Vec<u8>, GssError> {
+        let _turn = self.lock();
         injected(&self.faults.get_mic)?;
         self.check_number()?;
-        Ok(mac(self.session.0, message).to_vec())
+        let mut mic = mac(self.session.0, message).to_vec();
+        self.damage(message, &mut mic);
+        Ok(mic)
     }
 
     fn verify_mic(&self, message: &[u8], mic: &[u8]) -> Result<(), GssError> {
-        let busy = self.faults.busy.load(Ordering::Relaxed);
-        if busy > 0 {
-            std::thread::sleep(Duration::from_millis(busy));
-        }
+        let _turn = self.lock();
         self.check_time()?;
         let is_valid = mic == mac(self.session.0, message);
         if is_valid { Ok(()) } else { Err(GssError::new(major::BAD_MIC, "wrong checksum")) }
     }
 
     fn wrap(&self, message: &[u8]) -> Result<Vec<u8>, GssError> {
-        self.faults.hold.wait();
+        let _turn = self.lock();
+        self.hold(message);
         injected(&self.faults.wrap)?;
         self.check_number()?;
-        Ok(signed(self.session.0, self.scramble(message)))
+        let mut wrapped = signed(self.session.0, self.scramble(message));
+        self.damage(message, &mut wrapped);
+        Ok(wrapped)
     }
 
     fn unwrap(&self, message: &[u8]) -> Result<Vec<u8>, GssError> {
-        self.faults.hold.wait();
+        let _turn = self.lock();
+        self.hold(message);
         self.check_time()?;
         Ok(self.scramble(checked(self.session.0, message)?))
     }
@@ -298,14 +335,11 @@ impl GssContext for TestContext {
     }
 
     fn lifetime(&self) -> Option<Duration> {
+        let _turn = self.lock();
         if self.check_number().is_err() {
             return Some(Duration::ZERO);
         }
         Some(self.until?.saturating_duration_since(Instant::now()))
-    }
-
-    fn is_busy(&self) -> bool {
-        self.faults.busy.load(Ordering::Relaxed) > 0 || self.faults.hold.is_held()
     }
 
     fn peer(&self) -> &str {

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError, TryLockError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -14,10 +14,7 @@ use libgssapi::{
     oid::{GSS_MECH_KRB5, GSS_NT_HOSTBASED_SERVICE, GSS_NT_KRB5_PRINCIPAL, OidSet},
 };
 
-use super::{
-    body::is_large,
-    mechanism::{ClientMechanism, ContextSetup, GssContext, GssError, ServerMechanism, SetupStep, major},
-};
+use super::mechanism::{ClientMechanism, ContextSetup, GssContext, GssError, ServerMechanism, SetupStep, major};
 
 /// Kerberos credentials of the user that runs the process, for calls to one service.
 ///
@@ -167,15 +164,11 @@ fn is_over() -> GssError {
 
 /// An established context.
 ///
-/// The library allows no concurrent calls with one context. The task that drives a connection signs and checks the headers of
-/// calls, and should not wait for a large body on another thread: MIT Kerberos 1.20 encrypts 60 MiB/s to 70 MiB/s with
-/// aes256-cts-hmac-sha384-192, so 1 MiB takes about 17 ms, and a checksum of 1 MiB 4 ms. So headers are checked and short bodies
-/// are protected elsewhere while the context is busy. A client signs a header when it is sent. Large bodies wait for each other first, so a header waits for one
-/// of them at most.
+/// The library allows no concurrent calls with one context, so each call waits for the lock. MIT Kerberos 1.20 encrypts 60 MiB/s
+/// to 70 MiB/s with aes256-cts-hmac-sha384-192, so a body of 1 MiB holds the lock for about 17 ms, and its checksum for 4 ms. No
+/// task waits for that ([`BlockingQueue`](crate::rpc::BlockingQueue)).
 struct KerberosContext {
     context: Mutex<Box<dyn SecurityContext + Send>>,
-    /// Locked before `context` for a large message.
-    large: Mutex<()>,
     peer: String,
     max_mic: usize,
     /// Number of bytes that encryption adds at most.
@@ -197,16 +190,11 @@ impl KerberosContext {
         let overhead = context.wrap(true, &[]).map_err(failed)?.len() as u64;
         // Room for the padding of encryption types with blocks.
         let overhead = overhead.saturating_add(16);
-        Ok(Arc::new(Self { context: Mutex::new(Box::new(context)), large: Mutex::default(), peer, max_mic, overhead }))
+        Ok(Arc::new(Self { context: Mutex::new(Box::new(context)), peer, max_mic, overhead }))
     }
 
-    /// Calls the library with a message of `len` bytes.
-    fn with<T>(
-        &self,
-        len: usize,
-        call: impl FnOnce(&mut (dyn SecurityContext + Send)) -> Result<T, Error>,
-    ) -> Result<T, GssError> {
-        let _turn = is_large(len).then(|| self.large.lock().unwrap_or_else(PoisonError::into_inner));
+    /// Calls the library.
+    fn with<T>(&self, call: impl FnOnce(&mut (dyn SecurityContext + Send)) -> Result<T, Error>) -> Result<T, GssError> {
         let mut context = self.context.lock().unwrap_or_else(PoisonError::into_inner);
         call(&mut **context).map_err(|error| convert(&error))
     }
@@ -214,15 +202,15 @@ impl KerberosContext {
 
 impl GssContext for KerberosContext {
     fn get_mic(&self, message: &[u8]) -> Result<Vec<u8>, GssError> {
-        self.with(message.len(), |context| Ok(context.get_mic(message)?.to_vec()))
+        self.with(|context| Ok(context.get_mic(message)?.to_vec()))
     }
 
     fn verify_mic(&self, message: &[u8], mic: &[u8]) -> Result<(), GssError> {
-        self.with(message.len(), |context| context.verify_mic(message, mic))
+        self.with(|context| context.verify_mic(message, mic))
     }
 
     fn wrap(&self, message: &[u8]) -> Result<Vec<u8>, GssError> {
-        let wrapped = self.with(message.len(), |context| Ok(context.wrap(true, message)?.to_vec()))?;
+        let wrapped = self.with(|context| Ok(context.wrap(true, message)?.to_vec()))?;
         // The library does not report if it only signed the message.
         if is_sealed(&wrapped) { Ok(wrapped) } else { Err(not_sealed()) }
     }
@@ -232,7 +220,7 @@ impl GssContext for KerberosContext {
         if !is_sealed(message) {
             return Err(not_sealed());
         }
-        self.with(message.len(), |context| Ok(context.unwrap(message)?.to_vec()))
+        self.with(|context| Ok(context.unwrap(message)?.to_vec()))
     }
 
     fn max_mic(&self) -> usize {
@@ -247,12 +235,8 @@ impl GssContext for KerberosContext {
         /// GSS_C_INDEFINITE (RFC 2744 §5.18).
         const UNLIMITED: Duration = Duration::from_secs(u32::MAX as u64);
         // The library fails for a context that has expired.
-        let lifetime = self.with(0, |context| context.lifetime()).unwrap_or_default();
+        let lifetime = self.with(|context| context.lifetime()).unwrap_or_default();
         (lifetime != UNLIMITED).then_some(lifetime)
-    }
-
-    fn is_busy(&self) -> bool {
-        matches!(self.large.try_lock(), Err(TryLockError::WouldBlock))
     }
 
     fn peer(&self) -> &str {

@@ -119,8 +119,9 @@ impl fmt::Debug for SetupStep {
 /// An established security context.
 ///
 /// The methods may take as long as the computation needs, and must not wait for anything but each other. They are called
-/// concurrently: for bodies of more than 4 KiB on threads for blocking work, for shorter bodies and for headers in the tasks of calls
-/// and connections. One context uses at most two threads for blocking work.
+/// concurrently. Bodies of more than 4 KiB are processed on a thread for blocking work, one at a time. Shorter bodies and headers are
+/// processed in the tasks of calls and connections, and on a second such thread while a large body is in progress. So no task waits
+/// for a large body, even if the context has a lock.
 pub trait GssContext: fmt::Debug + Send + Sync + 'static {
     /// Returns the checksum of a message (`GSS_GetMIC`).
     ///
@@ -154,12 +155,6 @@ pub trait GssContext: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the remaining lifetime of the context; `None` if it is unlimited.
     fn lifetime(&self) -> Option<Duration>;
-
-    /// Returns `true` if a call of another method would wait for one that is protecting a large body. Short
-    /// bodies and the verifiers of received messages are then processed on a thread for blocking work. The default is `false`, for contexts without a lock.
-    fn is_busy(&self) -> bool {
-        false
-    }
 
     /// Returns the name of the peer, such as `alice@EXAMPLE.COM` for Kerberos.
     fn peer(&self) -> &str;

@@ -3,7 +3,6 @@
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
 use tokio::{runtime::Handle, sync::Semaphore, time::Instant};
@@ -13,10 +12,10 @@ use super::{
     creation::{ContextCreation, CreatedContext, NextStep, failed},
     mechanism::{ClientMechanism, ContextSetup, GssError, SetupStep},
 };
-use crate::rpc::{CallIdentity, ProtectionLevel, Secured, Security, SecurityError, SecurityFuture, SecurityLink};
-
-/// The longest time that a call waits for the destruction of contexts that were replaced.
-const DESTROY_TIMEOUT: Duration = Duration::from_millis(500);
+use crate::rpc::{
+    CallIdentity, CallSecurity, ControlCall, ProtectionLevel, Secured, Security, SecurityError, SecurityFuture,
+    SecurityLink,
+};
 
 /// Secures the calls of a channel with RPCSEC_GSS. Clones share the security context.
 ///
@@ -104,11 +103,17 @@ impl<M: ClientMechanism> Shared<M> {
         let created = self.create(call, link).await?;
         let context = ClientContext::new(created, call.program, call.version, Instant::now().into_std());
         let context = Arc::new(context);
+        tracing::debug!(target: "rpcrdma::gss", "security context created");
         self.replace(Some(Arc::clone(&context)));
         // Other calls need not wait for the destruction.
         drop(creating);
-        // RFC 2203 §5.4: the server need not reply, so this call does not wait for long.
-        let _ = tokio::time::timeout(DESTROY_TIMEOUT, self.destroy_retired(link)).await;
+        for (call, security) in self.destructions() {
+            // RFC 2203 §5.4: a failure needs no action.
+            if let Err(error) = link.post(call).await {
+                tracing::debug!(target: "rpcrdma::gss", %error, "security context not destroyed");
+            }
+            security.ended();
+        }
         Ok(context)
     }
 
@@ -170,16 +175,18 @@ impl<M: ClientMechanism> Shared<M> {
         contexts.retired.extend(current);
     }
 
-    /// Destroys retired contexts at the server, unless calls are using them.
+    /// Forgets retired contexts, unless calls are using them. Returns the calls that destroy them at the server.
+    fn destructions(&self) -> Vec<(ControlCall, Arc<dyn CallSecurity>)> {
+        let mut contexts = self.contexts();
+        let (idle, busy) = std::mem::take(&mut contexts.retired).into_iter().partition(|old| old.is_idle());
+        contexts.retired = busy;
+        let idle: Vec<Arc<ClientContext>> = idle;
+        idle.iter().filter(|context| !context.is_dead()).filter_map(ClientContext::destruction).collect()
+    }
+
+    /// Destroys retired contexts at the server, and waits for its replies.
     async fn destroy_retired(&self, link: SecurityLink<'_>) {
-        let idle: Vec<_> = {
-            let mut contexts = self.contexts();
-            let (idle, busy) = std::mem::take(&mut contexts.retired).into_iter().partition(|old| old.is_idle());
-            contexts.retired = busy;
-            idle
-        };
-        for context in idle.into_iter().filter(|context| !context.is_dead()) {
-            let Some((call, security)) = context.destruction() else { continue };
+        for (call, security) in self.destructions() {
             // RFC 2203 §5.4: a failure needs no action.
             let result = link.call(call).await.and_then(|reply| {
                 reply.outcome.map_err(|error| SecurityError(error.to_string()))?;
@@ -231,6 +238,7 @@ impl<M: ClientMechanism> Security for GssSecurity<M> {
                     ended.await;
                 }
             }
+            // The connection is closed next, which could overtake a call that nobody waits for.
             self.shared.destroy_retired(link).await;
         })
     }

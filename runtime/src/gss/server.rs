@@ -70,14 +70,18 @@ impl GssServer {
         if uses_context
             && !may_block
             && let Some(context) = ContextHandle::of(&credential.handle).and_then(|handle| self.contexts.find(handle))
-            && context.gss.is_busy()
         {
-            return Decision::Busy(context.queue.clone());
+            let decision = context.queue.try_run(|| self.decide(call, &credential, now));
+            return decision.unwrap_or_else(|_| Decision::Busy(context.queue.clone()));
         }
+        self.decide(call, &credential, now)
+    }
+
+    fn decide(&self, call: &ReceivedCall<'_>, credential: &GssCredential, now: Instant) -> Decision {
         match credential.procedure {
-            RpcGssProcT::RpcsecGssInit | RpcGssProcT::RpcsecGssContinueInit => self.create(call, &credential, now),
-            RpcGssProcT::RpcsecGssData => Decision::Done(self.data(call, &credential, now)),
-            RpcGssProcT::RpcsecGssDestroy => Decision::Done(self.destroy(call, &credential, now)),
+            RpcGssProcT::RpcsecGssInit | RpcGssProcT::RpcsecGssContinueInit => self.create(call, credential, now),
+            RpcGssProcT::RpcsecGssData => Decision::Done(self.data(call, credential, now)),
+            RpcGssProcT::RpcsecGssDestroy => Decision::Done(self.destroy(call, credential, now)),
         }
     }
 

@@ -9,8 +9,8 @@
 //! | [`ControlCall`] | [`Authentication`](super::Authentication)`::Answered` | calls of the flavor itself, which no service sees |
 //!
 //! A **sealed** call has a verifier over its own header, from the XID to the end of the credential (RFC 2203 §5.3.1). The
-//! verifier of its reply covers the call's sequence number (§5.3.3.2). The engine assigns the XID when it sends the call, and
-//! requests the verifier from a [`Seal`] at that time.
+//! verifier of its reply covers the call's sequence number (§5.3.3.2). The channel chooses the XID of a sealed call, and requests the
+//! verifier from a [`Seal`] in the caller's task, before it hands the call to the connection.
 //!
 //! Protection applies to the whole encoding of a body. An item removed from the encoding would not be protected, and its
 //! padding, which is not sent, would be missing when the receiver checks the body. Therefore the engine **does not reduce**
@@ -18,7 +18,14 @@
 //! RPC-over-RDMA version 2, §11.2.2.3). Flavors that only authenticate, with credential and verifier, do not prevent reduction
 //! (RFC 8166 §8.2.2.2). Credentials, verifiers and control calls always stay in the payload stream (§8.2.2).
 
-use std::{fmt, future::Future, net::SocketAddr, pin::Pin, sync::Arc, time::Instant};
+use std::{
+    fmt,
+    future::Future,
+    net::SocketAddr,
+    pin::Pin,
+    sync::{Arc, PoisonError, RwLock, TryLockError},
+    time::Instant,
+};
 
 use bytes::Bytes;
 use tokio::{runtime::Handle, sync::Semaphore};
@@ -64,17 +71,25 @@ impl Principal {
 /// microseconds, and 32 KiB in 440. Moving a body to another thread costs some tens of microseconds.
 pub(crate) const MAX_BODY_IN_TASK: usize = 4 << 10;
 
-/// The share of one security context in the threads for blocking work: one thread for large bodies, and one for everything else.
-/// Further work waits in order, without a thread. Clones share the threads.
+/// The work of one security context, and its share of the threads for blocking work: one thread for large bodies, and one for
+/// everything that must not wait for them elsewhere. Further work waits in order, without a thread. Clones share the threads.
+///
+/// Short work runs in the task that needs it, unless a large body is in progress. No large body begins before such work has ended.
 #[derive(Debug, Clone)]
-pub struct BlockingQueue {
+pub struct BlockingQueue(Arc<Turns>);
+
+#[derive(Debug)]
+struct Turns {
     large: Arc<Semaphore>,
     short: Arc<Semaphore>,
+    /// Locked for writing by a large body in progress, and for reading by short work in tasks.
+    body: RwLock<()>,
 }
 
 impl Default for BlockingQueue {
     fn default() -> Self {
-        Self { large: Arc::new(Semaphore::new(1)), short: Arc::new(Semaphore::new(1)) }
+        let (large, short) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(1)));
+        Self(Arc::new(Turns { large, short, body: RwLock::new(()) }))
     }
 }
 
@@ -95,14 +110,31 @@ impl BlockingQueue {
         is_large: bool,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, SecurityError> {
-        let turns = if is_large { &self.large } else { &self.short };
+        let turns = if is_large { &self.0.large } else { &self.0.short };
         let turn = Arc::clone(turns).acquire_owned().await;
+        let queue = self.clone();
         // Held to the end of the work, even if the caller gives up meanwhile.
         let done = runtime.spawn_blocking(move || {
             let _turn = turn;
-            work()
+            queue.run_here(is_large, work)
         });
         done.await.map_err(|error| SecurityError(format!("the work of a security context failed: {error}")))
+    }
+
+    /// Runs `work` in this thread, which may block.
+    pub(crate) fn run_here<T>(&self, is_large: bool, work: impl FnOnce() -> T) -> T {
+        let _body = is_large.then(|| self.0.body.write().unwrap_or_else(PoisonError::into_inner));
+        work()
+    }
+
+    /// Runs short `work` in this thread, which must not block. Returns `work` if it might wait for a large body.
+    pub(crate) fn try_run<T, W: FnOnce() -> T>(&self, work: W) -> Result<T, W> {
+        let _body = match self.0.body.try_read() {
+            Ok(body) => body,
+            Err(TryLockError::Poisoned(body)) => body.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(work),
+        };
+        Ok(work())
     }
 }
 
@@ -110,7 +142,7 @@ impl BlockingQueue {
 ///
 /// Bodies are XDR. Their length is a multiple of four bytes, both wrapped and unwrapped. The methods may take as long as the
 /// computation needs, and may wait for each other. Bodies of more than 4 KiB are protected on a thread for blocking work, and so
-/// are all bodies while [`is_busy`](Self::is_busy) returns `true`.
+/// are all bodies while such a body of the same [`queue`](Self::queue) is in progress.
 pub trait Protection: fmt::Debug + Send + Sync + 'static {
     /// Protects a body before it is sent.
     ///
@@ -130,43 +162,38 @@ pub trait Protection: fmt::Debug + Send + Sync + 'static {
     /// (RFC 8166 §6.2).
     fn max_wrapped(&self, len: u64) -> u64;
 
-    /// Returns `true` if a short body would wait for a large body of the same security context. The default is `false`.
-    fn is_busy(&self) -> bool {
-        false
-    }
-
-    /// Returns the share of the security context in the threads for blocking work. The default is a share for this call alone.
+    /// Returns the queue of the security context. The default is a queue for this call alone.
     fn queue(&self) -> BlockingQueue {
         BlockingQueue::new()
     }
 }
 
-/// Creates the verifier of one call when the call is sent.
+/// Creates the verifier of one call before the call is sent.
 pub trait Seal: fmt::Debug + Send + Sync + 'static {
     /// Creates the verifier of the call. `header` contains the bytes that the verifier covers: the encoded header of the call
-    /// from the XID to the end of the credential, as it is sent (RFC 2203 §5.3.1). Runs in the task that drives the connection,
-    /// and must not block.
+    /// from the XID to the end of the credential, as it is sent (RFC 2203 §5.3.1). May wait only for work of the same
+    /// [`queue`](Self::queue).
     ///
     /// # Errors
     /// Returns an error if the verifier cannot be created. The call then fails without being sent.
     fn seal(&self, header: &[u8]) -> Result<OpaqueAuth, SecurityError>;
+
+    /// Returns the queue of the security context, if verifiers wait for its large bodies. While such a body is in progress,
+    /// verifiers are created and checked on a thread for blocking work. The default is `None`: they never wait.
+    fn queue(&self) -> Option<BlockingQueue> {
+        None
+    }
 }
 
 /// The security of one call on a client.
 pub trait CallSecurity: Seal {
     /// Checks the verifier of a reply to an accepted call. For RPCSEC_GSS, it covers the sequence number in the call's
-    /// credential (RFC 2203 §5.3.3.2). Not called for denied calls, whose replies have no verifier (RFC 5531 §9). Must not
-    /// block.
+    /// credential (RFC 2203 §5.3.3.2). Not called for denied calls, whose replies have no verifier (RFC 5531 §9). May wait only for
+    /// work of the same [`queue`](Seal::queue).
     ///
     /// # Errors
     /// Returns an error if the verifier is not authentic.
     fn verify(&self, verifier: &OpaqueAuth) -> Result<(), SecurityError>;
-
-    /// Returns where to check the verifier of a reply if [`verify`](Self::verify) would wait for a large body of the same security
-    /// context now. The default is `None`.
-    fn busy(&self) -> Option<BlockingQueue> {
-        None
-    }
 
     /// Returns the protection of arguments and results. The default is `None`.
     fn protection(&self) -> Option<Arc<dyn Protection>> {
@@ -183,7 +210,7 @@ pub trait CallSecurity: Seal {
 
     /// Handles a failure of [`seal`](Seal::seal) or [`Protection::wrap`]. Returns `true` if the call is to be
     /// [secured](Security::secure) again, for example because its security context has expired. The call has not been sent. The
-    /// same limits apply as to denied calls. The default is `false`.
+    /// same limits apply as to denied calls. May wait only for work of the same [`queue`](Seal::queue). The default is `false`.
     fn expired(&self) -> bool {
         false
     }
@@ -297,6 +324,9 @@ impl fmt::Debug for ControlReply {
 /// Makes control calls over one connection.
 pub(crate) trait ControlPort: Send + Sync {
     fn call(&self, call: ControlCall) -> SecurityFuture<'_, Result<ControlReply, SecurityError>>;
+
+    /// Sends a call, and does not wait for its reply.
+    fn post(&self, call: ControlCall) -> SecurityFuture<'_, Result<(), SecurityError>>;
 }
 
 /// The connection of a call that has to be secured. A [`Security`] makes calls of its own over it.
@@ -365,6 +395,14 @@ impl<'a> SecurityLink<'a> {
     /// secured fails with it, and is retried like any other call that was not sent.
     pub async fn call(&self, call: ControlCall) -> Result<ControlReply, SecurityError> {
         self.port.call(call).await
+    }
+
+    /// Sends a control call, and does not wait for its reply.
+    ///
+    /// # Errors
+    /// Returns an error if the call was not sent.
+    pub async fn post(&self, call: ControlCall) -> Result<(), SecurityError> {
+        self.port.post(call).await
     }
 }
 

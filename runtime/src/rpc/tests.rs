@@ -469,3 +469,26 @@ fn headers_without_authentication_do_not_allocate() {
     });
     assert_eq!(taken.count_total, 0);
 }
+
+/// Short work in a task and a large body exclude each other.
+#[test]
+fn short_work_does_not_wait_for_large_bodies() {
+    let queue = BlockingQueue::new();
+    assert!(queue.run_here(true, || queue.try_run(|| ()).is_err()), "the task would wait");
+    assert!(queue.run_here(false, || queue.try_run(|| ()).is_ok()));
+    let (begin, begun) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let is_first = queue.try_run(|| {
+            let large = scope.spawn(|| {
+                begin.send(()).unwrap();
+                queue.run_here(true, || end.send(()).unwrap());
+            });
+            begun.recv().unwrap();
+            (ended.try_recv().is_err() && !large.is_finished(), large)
+        });
+        let (is_first, large) = is_first.ok().unwrap();
+        large.join().unwrap();
+        assert!(is_first, "the body began before the task's work had ended");
+    });
+}

@@ -24,7 +24,7 @@ pub(crate) use self::{
     handlers::{CallHandlers, ConnectionObserver},
     info::SetUp,
     registry::ServiceRegistry,
-    secured::{unwrap, verify, wrap},
+    secured::{expired, seal, unwrap, verify, wrap},
 };
 pub use self::{
     call::{Context, EncodedReply, HandlerError, InboundCall},

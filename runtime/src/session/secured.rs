@@ -13,7 +13,10 @@ use crate::{
     driver::ReplyCommand,
     engine::{IncomingCall, MessagePayload},
     memory::Output as _,
-    rpc::{Authentication, CallSecurity, MAX_BODY_IN_TASK, OpaqueAuth, Protection, RpcError, SecurityError},
+    rpc::{
+        Authentication, BlockingQueue, CallSecurity, MAX_BODY_IN_TASK, OpaqueAuth, Protection, RpcError, Seal,
+        SecurityError,
+    },
 };
 
 /// Protects a body.
@@ -26,32 +29,49 @@ pub(crate) async fn unwrap(protection: Arc<dyn Protection>, body: Bytes) -> Resu
     off_task(protection, body, |protection, body| protection.unwrap(body)).await
 }
 
-/// Runs `work` in this task if the body is short and the security context is free, and on a thread for blocking work otherwise. A
-/// client's call may run outside of a tokio runtime. There is no such thread then.
 async fn off_task(
     protection: Arc<dyn Protection>,
     body: Bytes,
     work: impl FnOnce(&dyn Protection, Bytes) -> Result<Bytes, SecurityError> + Send + 'static,
 ) -> Result<Bytes, SecurityError> {
     let is_large = body.len() > MAX_BODY_IN_TASK;
-    match Handle::try_current() {
-        Ok(runtime) if is_large || protection.is_busy() => {
-            let queue = protection.queue();
-            queue.run(runtime, is_large, move || work(&*protection, body)).await?
-        }
-        _ => work(&*protection, body),
+    run(protection.queue(), is_large, move || work(&*protection, body)).await?
+}
+
+/// Runs `work` in this task if it is short and no large body of the security context is in progress, and on a thread for blocking
+/// work otherwise. A client's call may run outside of a tokio runtime. There is no such thread then.
+async fn run<T: Send + 'static>(
+    queue: BlockingQueue,
+    is_large: bool,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, SecurityError> {
+    let Ok(runtime) = Handle::try_current() else { return Ok(queue.run_here(is_large, work)) };
+    let work = if is_large { Err(work) } else { queue.try_run(work) };
+    match work {
+        Ok(done) => Ok(done),
+        Err(work) => queue.run(runtime, is_large, work).await,
     }
 }
 
-/// Checks the verifier of a reply. The check is done on a thread for blocking work if the security context is busy.
+/// Creates the verifier of a call.
+pub(crate) async fn seal(seal: &Arc<dyn Seal>, header: Bytes) -> Result<OpaqueAuth, SecurityError> {
+    let Some(queue) = seal.queue() else { return seal.seal(&header) };
+    let seal = Arc::clone(seal);
+    run(queue, false, move || seal.seal(&header)).await?
+}
+
+/// Checks the verifier of a reply.
 pub(crate) async fn verify(security: &Arc<dyn CallSecurity>, verifier: &OpaqueAuth) -> Result<(), SecurityError> {
-    match (Handle::try_current(), security.busy()) {
-        (Ok(runtime), Some(queue)) => {
-            let (security, verifier) = (Arc::clone(security), verifier.clone());
-            queue.run(runtime, false, move || security.verify(&verifier)).await?
-        }
-        _ => security.verify(verifier),
-    }
+    let Some(queue) = security.queue() else { return security.verify(verifier) };
+    let (security, verifier) = (Arc::clone(security), verifier.clone());
+    run(queue, false, move || security.verify(&verifier)).await?
+}
+
+/// Returns `true` if a call that could not be secured is to be secured again.
+pub(crate) async fn expired(security: &Arc<dyn CallSecurity>) -> bool {
+    let Some(queue) = security.queue() else { return security.expired() };
+    let security = Arc::clone(security);
+    run(queue, false, move || security.expired()).await.unwrap_or(false)
 }
 
 /// Serves a call from the first decision of the authenticator to the reply.

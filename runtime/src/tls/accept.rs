@@ -3,10 +3,10 @@
 use std::{future::Future, io, time::Duration};
 
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
 };
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use super::{
     TlsPolicy, TlsServerConfig,
@@ -29,21 +29,71 @@ const CALL: u32 = 0;
 /// `idle` limits the time to the first byte if TLS is not required. The time from the first byte to the end of the handshake is
 /// always limited. `null` returns the outcome of a NULL call of a program and a version.
 pub(crate) async fn accept(
-    mut stream: TcpStream,
+    stream: TcpStream,
     config: &TlsServerConfig,
     policy: TlsPolicy,
     idle: Option<Duration>,
     null: impl Fn(u32, u32) -> Result<(), RpcError>,
 ) -> Result<TlsSetUp, SetupError> {
-    let limit = config.handshake_timeout();
     let host = HostAddr::of(stream.peer_addr()?);
+    match begin(stream, host, config, policy, idle, null).await? {
+        Begun::Plain { stream, received } => Ok(TlsSetUp::plain(stream, received)),
+        Begun::Tls(stream) => {
+            let secured = TlsSetUp::secured((*stream).into(), config.may_lack_alpn())?;
+            tracing::info!(target: "rpcrdma", session = ?secured.session, "TLS session established");
+            Ok(secured)
+        }
+    }
+}
+
+/// The stream of a client before its first call.
+pub(super) trait ClientStream: AsyncRead + AsyncWrite + Unpin {
+    /// Waits for the next byte, and returns it without removing it from the stream. Fails at the end of the stream.
+    fn first_byte(&self) -> impl Future<Output = io::Result<u8>> + Send;
+
+    /// Returns `true` if a byte has been received. The byte may be lost.
+    fn has_received(&self) -> bool;
+}
+
+impl ClientStream for TcpStream {
+    async fn first_byte(&self) -> io::Result<u8> {
+        let mut byte = [0];
+        match self.peek(&mut byte).await? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(byte[0]),
+        }
+    }
+
+    fn has_received(&self) -> bool {
+        matches!(self.try_read(&mut [0]), Ok(1..))
+    }
+}
+
+/// A connection whose client has sent its first call.
+pub(super) enum Begun<S> {
+    /// The client does not use TLS.
+    Plain { stream: S, received: Vec<u8> },
+    /// The handshake is complete, and the session was not checked. Boxed because it is much larger.
+    Tls(Box<TlsStream<S>>),
+}
+
+/// Does the part of [`accept`] that reads from an unknown client.
+pub(super) async fn begin<S: ClientStream>(
+    mut stream: S,
+    host: HostAddr,
+    config: &TlsServerConfig,
+    policy: TlsPolicy,
+    idle: Option<Duration>,
+    null: impl Fn(u32, u32) -> Result<(), RpcError>,
+) -> Result<Begun<S>, SetupError> {
+    let limit = config.handshake_timeout();
     match policy {
         // A client without TLS may keep a connection for as long as it likes before its first call.
         TlsPolicy::Opportunistic | TlsPolicy::Off => {
-            within(idle.unwrap_or(Duration::MAX), first_byte(&stream)).await?;
+            within(idle.unwrap_or(Duration::MAX), async { Ok(stream.first_byte().await?) }).await?;
         }
         TlsPolicy::Required => {
-            within(limit, first_byte(&stream)).await?;
+            within(limit, async { Ok(stream.first_byte().await?) }).await?;
         }
     }
     within(limit, async {
@@ -54,35 +104,24 @@ pub(crate) async fn accept(
                 return Err(TlsError::NotRequested.into());
             }
             tracing::info!(target: "rpcrdma", "the client does not use TLS");
-            return Ok(TlsSetUp::plain(stream, first.raw));
+            return Ok(Begun::Plain { stream, received: first.raw });
         };
         // RFC 9289 §5.1.1: such data is discarded without a response.
-        if matches!(stream.try_read(&mut [0]), Ok(1..)) {
+        if stream.has_received() {
             return Err(TlsError::SpuriousData.into());
         }
         let offer = probe::offer(header.xid, null(header.program, header.version)).map_err(io::Error::other)?;
         stream.write_all(&offer).await?;
-        if first_byte(&stream).await? != HANDSHAKE {
+        if stream.first_byte().await? != HANDSHAKE {
             return Err(TlsError::SpuriousData.into());
         }
         // Connections wait in order. One that waits too long fails, and costs no other connection anything.
         let _admission = config.handshakes().admit(host).await;
         let stream = TlsAcceptor::from(config.current()).accept(stream).await;
         let stream = stream.map_err(|error| TlsError::Handshake(error.into()))?;
-        let secured = TlsSetUp::secured(stream.into(), config.may_lack_alpn())?;
-        tracing::info!(target: "rpcrdma", session = ?secured.session, "TLS session established");
-        Ok(secured)
+        Ok(Begun::Tls(Box::new(stream)))
     })
     .await
-}
-
-/// Waits for the first byte, and returns it without removing it from the stream.
-async fn first_byte(stream: &TcpStream) -> Result<u8, SetupError> {
-    let mut byte = [0];
-    match stream.peek(&mut byte).await? {
-        0 => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-        _ => Ok(byte[0]),
-    }
 }
 
 async fn within<T>(limit: Duration, future: impl Future<Output = Result<T, SetupError>>) -> Result<T, SetupError> {
@@ -90,7 +129,7 @@ async fn within<T>(limit: Duration, future: impl Future<Output = Result<T, Setup
 }
 
 /// Denies a call without TLS, and closes the connection.
-async fn refuse(mut stream: TcpStream, first: ShortRecord) {
+async fn refuse(mut stream: impl ClientStream, first: ShortRecord) {
     let ShortRecord { message, mut raw } = first;
     let head = match message {
         Some(message) => message,

@@ -1,14 +1,103 @@
-//! The entry point for fuzzers of what a peer sends before the handshake.
+//! The entry points for fuzzers of what a peer sends before and during the handshake.
 
 use std::{
     future::Future,
     io,
-    pin::pin,
+    pin::{Pin, pin},
+    sync::atomic::{AtomicUsize, Ordering},
     task::{Context, Poll, Waker},
 };
 
-use super::probe::{self, MAX_REPLY_LEN, PROBE_LEN, ShortRecord};
-use crate::{rpc::ReplyHeader, xdr::Decoder};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::{
+    TlsPolicy, TlsServerConfig,
+    accept::{self, Begun, ClientStream},
+    probe::{self, MAX_REPLY_LEN, PROBE_LEN, ShortRecord},
+};
+use crate::{
+    rpc::{HostAddr, ReplyHeader},
+    xdr::Decoder,
+};
+
+/// Maximum number of bytes that a server sends before a handshake is complete: an offer and the flight of RFC 8446 §2 with one
+/// certificate.
+const MAX_SENT: usize = 16 << 10;
+
+/// A client that sends nothing but `bytes`: the rest follows when the server has replied to the first call.
+struct ScriptedClient<'a> {
+    bytes: &'a [u8],
+    rest: &'a [u8],
+    /// Maximum number of bytes of one read.
+    at_once: usize,
+    /// Number of bytes that the server has sent.
+    sent: &'a AtomicUsize,
+}
+
+impl AsyncRead for ScriptedClient<'_> {
+    fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let len = self.bytes.len().min(buffer.remaining()).min(self.at_once);
+        let (read, later) = self.bytes.split_at(len);
+        buffer.put_slice(read);
+        self.bytes = later;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for ScriptedClient<'_> {
+    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let sent = self.sent.fetch_add(bytes.len(), Ordering::Relaxed) + bytes.len();
+        assert!(sent <= MAX_SENT, "the server sends much to an unknown client");
+        if self.bytes.is_empty() {
+            self.bytes = std::mem::take(&mut self.rest);
+        }
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl ClientStream for ScriptedClient<'_> {
+    async fn first_byte(&self) -> io::Result<u8> {
+        self.bytes.first().copied().ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
+    fn has_received(&self) -> bool {
+        !self.bytes.is_empty()
+    }
+}
+
+/// Sends the rest of `bytes` to a server: as its first record and what follows, or after a probe and its reply. The first byte
+/// selects this, the policy of the server, and the number of bytes that it reads at once. Returns the number of bytes that the server
+/// sends. Has to run in a tokio runtime with a clock.
+pub fn tls_accept(config: &TlsServerConfig, bytes: &[u8]) -> usize {
+    let Some((&choice, bytes)) = bytes.split_first() else { return 0 };
+    let probe = probe::probe(7, 100_003, 3).expect("a short header");
+    let (first, rest) = if choice & 1 == 0 { (&probe[..], bytes) } else { (bytes, &[][..]) };
+    let policy = if choice & 2 == 0 { TlsPolicy::Required } else { TlsPolicy::Opportunistic };
+    let (at_once, sent) = (1 << (choice >> 4), AtomicUsize::new(0));
+    let client = ScriptedClient { bytes: first, rest, at_once, sent: &sent };
+    let host = HostAddr::of(([127, 0, 0, 1], 1).into());
+    let begun = pin!(accept::begin(client, host, config, policy, None, |_, _| Ok(())));
+    let Poll::Ready(begun) = begun.poll(&mut Context::from_waker(Waker::noop())) else {
+        unreachable!("the stream is always ready, and has an end")
+    };
+    match begun {
+        Ok(Begun::Plain { received, .. }) => {
+            assert!(policy != TlsPolicy::Required, "a server that requires TLS goes on without it");
+            assert!(choice & 1 == 1 && bytes.starts_with(&received), "bytes are kept in order");
+        }
+        Ok(Begun::Tls(_)) => unreachable!("a fuzzer does not know the keys of the session"),
+        Err(_) => {}
+    }
+    sent.load(Ordering::Relaxed)
+}
 
 /// Markers of all fragments that a record may have.
 const MARKERS_LEN: usize = 4 * 9;

@@ -36,7 +36,7 @@
 //! | `probe` | the AUTH_TLS probe and its reply | §4.1 |
 //! | `connect`, `accept` | the set-up of a connection, on the client and on the server | §4.1, §5, §5.1.1 |
 //! | `stream` | the stream of a connection, with or without TLS | §5.1.1 |
-//! | `fuzz` | the entry point for fuzzers | §4.1 |
+//! | `fuzz` | the entry points for fuzzers | §4.1 |
 
 mod accept;
 mod config;

@@ -263,7 +263,7 @@ proptest! {
             facing.raw.send(&[], &bytes);
             facing.run();
             while let Some(call) = take_call(&mut facing.engine) {
-                facing.engine.conn.reply_error(call.token);
+                facing.engine.conn.reply_error(call.token, rpcrdma::engine::TransportError::BadXdr);
             }
             facing.run();
             if facing.raw.disconnected() {

@@ -175,7 +175,7 @@ fn replies_that_do_not_fit() {
     }
     let mut facing = server();
     let call = arrive(&mut facing, &plain(XID, 8, 0, 0)).unwrap();
-    facing.engine.conn.reply_error(call.token);
+    facing.engine.conn.reply_error(call.token, rpcrdma::engine::TransportError::BadXdr);
     // The second reply to the same call is ignored.
     facing.engine.conn.reply(call.token, reply(&[]));
     assert_eq!(answer(&mut facing).unwrap(), [XID, 1, 32, 4, 2]);

@@ -17,7 +17,10 @@ use crate::{
         port::DriverPort,
         timer::Timer,
     },
-    engine::{CallId, CloseReason, ConnectionCounters, Engine, EngineEvent, OutgoingCall, OutgoingReply, ReplyToken},
+    engine::{
+        CallId, CloseReason, ConnectionCounters, Engine, EngineEvent, OutgoingCall, OutgoingReply, ReplyToken,
+        TransportError,
+    },
     memory::MemoryShare,
     provider::DisconnectReason,
 };
@@ -86,7 +89,7 @@ impl Engine for Scripted {
     }
     fn cancel_call(&mut self, _id: CallId, _now: Instant) {}
     fn reply(&mut self, _token: ReplyToken, _reply: OutgoingReply) {}
-    fn reply_error(&mut self, _token: ReplyToken) {}
+    fn reply_error(&mut self, _token: ReplyToken, _error: TransportError) {}
     fn close_with(&mut self, _reason: CloseReason) {
         self.state().closing = true;
     }

@@ -33,7 +33,6 @@ pub(super) fn call() -> OutgoingCall {
         reply: ReplyResources::default(),
         deadline: None,
         policy: Default::default(),
-        seal: None,
     }
 }
 

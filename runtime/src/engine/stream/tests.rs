@@ -32,7 +32,6 @@ fn call(words: &[u32], reduced: SmallVec<[ReducedItem; 1]>, deadline: Option<Ins
         reply: ReplyResources::default(),
         deadline,
         policy: Default::default(),
-        seal: None,
     }
 }
 
@@ -563,4 +562,20 @@ fn stalled_replies_close_the_connection() {
     server.poll_work(&mut (), now + limit);
     assert!(matches!(server.poll_event(), Some(EngineEvent::ReplySent { delivered: false, .. })));
     assert!(matches!(server.poll_event(), Some(EngineEvent::Closed(why)) if why == CloseReason::ReplyStalled(limit)));
+}
+
+/// A call whose caller does not wait for the reply ends when it is sent. A late reply is dropped.
+#[test]
+fn posted_calls_end_when_they_are_sent() {
+    let (mut engine, now) = (engine(Role::Client, |_, _| ()), Instant::now());
+    let mut call = simple(None);
+    call.policy.unanswered = true;
+    let id = engine.start_call(call);
+    assert!(engine.poll_event().is_none());
+    let sent = drain(&mut engine, now, usize::MAX);
+    assert_eq!(failed(engine.poll_event()), (id, CallFailure::Cancelled { sent: true }));
+    let xid: [u8; 4] = sent[4..8].try_into().unwrap();
+    feed(&mut engine, &[&[0x80, 0, 0, 24][..], &xid, &[0, 0, 0, 1], &[0; 16]].concat());
+    engine.poll_work(&mut (), now);
+    assert!(engine.poll_event().is_none() && engine.close_reason().is_none());
 }

@@ -135,9 +135,10 @@ impl WireV1 {
         // A call on a closing connection fails with it, without being sent.
         while self.credits.available() && qp.is_open() {
             let Some(slot) = core.calls.next_queued(now, &mut core.shared) else { break };
-            if let Err(failure) = self.post_call(slot, core, qp) {
+            match self.post_call(slot, core, qp) {
+                Ok(()) => core.calls.posted(slot, now, &mut core.shared),
                 // RFC 8166 §4.5.4: the transaction fails immediately.
-                core.calls.finish(slot, Err(failure), &mut core.shared);
+                Err(failure) => core.calls.finish(slot, Err(failure), &mut core.shared),
             }
         }
     }
@@ -147,7 +148,7 @@ impl WireV1 {
         let ConnectionCore { calls, shared, .. } = core;
         let xid = calls.xid_for(slot)?;
         let Some(call) = calls.get_mut(slot) else { return Ok(()) };
-        let Some(mut message) = call.take_message(xid, &shared.config.pool)? else { return Ok(()) };
+        let Some(mut message) = call.take_message(xid)? else { return Ok(()) };
         let mut lists = std::mem::take(&mut self.lists);
         let payload = match call.plan(&mut message, shared)? {
             MessageFormat::Long => {

@@ -22,9 +22,10 @@ impl WireV2 {
         // A call on a closing connection fails with it, without being sent.
         while self.outbox.is_ready() && self.has_room(core) && qp.is_open() {
             let Some(slot) = core.calls.next_queued(now, &mut core.shared) else { break };
-            if let Err(failure) = self.post_call(slot, core, qp) {
+            match self.post_call(slot, core, qp) {
+                Ok(()) => core.calls.posted(slot, now, &mut core.shared),
                 // RPC-over-RDMA v2 §7.4: the transaction fails immediately.
-                core.calls.finish(slot, Err(failure), &mut core.shared);
+                Err(failure) => core.calls.finish(slot, Err(failure), &mut core.shared),
             }
         }
     }
@@ -37,7 +38,7 @@ impl WireV2 {
         let xid = calls.nonzero_xid_for(slot)?;
         let Some(call) = calls.get_mut(slot) else { return Ok(()) };
         // RPC-over-RDMA v2 §4.5.1: header and RPC message carry the same XID.
-        let Some(mut message) = call.take_message(xid, &shared.config.pool)? else { return Ok(()) };
+        let Some(mut message) = call.take_message(xid)? else { return Ok(()) };
         let format = call.plan(&mut message, shared)?;
         let work = PostedFor::CallSend { slot };
         let is_plain = format == MessageFormat::Short && !call.offer.has_chunks();

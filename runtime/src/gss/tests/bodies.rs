@@ -5,10 +5,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     gss::{
-        body::{BodyProtection, is_large},
+        body::BodyProtection,
         wire::{RpcGssDataT, RpcGssIntegData, RpcGssPrivData},
     },
-    rpc::{BlockingQueue, MAX_BODY_IN_TASK, Protection, ProtectionLevel},
+    rpc::{BlockingQueue, Protection, ProtectionLevel},
 };
 
 /// Returns the contexts of client and server.
@@ -32,14 +32,6 @@ fn both(sequence: u32, level: ProtectionLevel) -> (Arc<dyn Protection>, Arc<dyn 
 #[test]
 fn service_none_protects_no_body() {
     assert!(BodyProtection::of(&contexts().0, &BlockingQueue::new(), 1, ProtectionLevel::Authentication).is_none());
-}
-
-/// A body that is short enough for the task of its call does not wait for large bodies.
-#[test]
-fn short_bodies_are_short_messages() {
-    let data = encode_to_bytes(&RpcGssDataT { seq_num: 77 }).unwrap();
-    assert!(!is_large(data.len() + MAX_BODY_IN_TASK));
-    assert!(is_large(data.len() + MAX_BODY_IN_TASK + 1));
 }
 
 /// RFC 2203 §5.3.2.2, §5.3.2.3: the same bytes as those of the generated encoders.

@@ -21,6 +21,10 @@ impl ControlPort for TestLink<'_> {
             }
         })
     }
+
+    fn post(&self, call: ControlCall) -> SecurityFuture<'_, Result<(), SecurityError>> {
+        Box::pin(async move { self.call(call).await.map(|_| ()) })
+    }
 }
 
 /// RFC 2203 §5.3.1, §5.4: when the sequence numbers below MAXSEQ are used up, calls go on with a new context. The client

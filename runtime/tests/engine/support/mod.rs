@@ -242,7 +242,7 @@ impl Pair {
             }
             None => {
                 assert!(self.hostile, "a call without a script");
-                self.server.conn.reply_error(call.token);
+                self.server.conn.reply_error(call.token, rpcrdma::engine::TransportError::BadXdr);
             }
         }
         true

@@ -97,7 +97,7 @@ impl Script {
         let max_inline = (12 + padded_len(self.reply_inline) + 4 * self.results.len()) as u64;
         let deadline = self.deadline.map(|after| now + after);
         let reply = ReplyResources { max_inline, chunks };
-        OutgoingCall { message: stream, reduced, reply, deadline, policy: self.policy, seal: None }
+        OutgoingCall { message: stream, reduced, reply, deadline, policy: self.policy }
     }
 
     /// Checks a received call byte by byte.

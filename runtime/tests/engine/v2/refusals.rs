@@ -265,7 +265,7 @@ fn refused_by_the_upper_layer() {
     let mut facing = server();
     facing.send(&plain(3, CREDIT, 0, 1));
     let call = take_call(&mut facing.engine).unwrap();
-    facing.engine.conn.reply_error(call.token);
+    facing.engine.conn.reply_error(call.token, rpcrdma::engine::TransportError::BadXdr);
     facing.run();
     assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 2]);
 }

@@ -11,7 +11,7 @@ use super::{RecordAssembler, StreamConfig, output::RecordOutput};
 use crate::{
     engine::{
         CallFailure, CallId, CloseReason, ConnectionCounters, Engine, EngineConfig, EngineEvent, FormatChoice,
-        FormatReason, MessageFormat, OutgoingCall, OutgoingReply, ReplyToken, Role, StreamError,
+        FormatReason, MessageFormat, OutgoingCall, OutgoingReply, ReplyToken, Role, StreamError, TransportError,
         calls::LocalCalls,
         incoming::SpareChunks,
         plan::insert,
@@ -90,7 +90,7 @@ impl RecordProgress {
 ///
 /// let id = client.start_call(OutgoingCall {
 ///     message: message(0, 0), reduced: Default::default(), reply: Default::default(), deadline: None,
-///     policy: Default::default(), seal: None,
+///     policy: Default::default(),
 /// });
 /// carry(&mut client, &mut server);
 /// let Some(EngineEvent::CallArrived(call)) = server.poll_event() else { panic!() };
@@ -229,7 +229,7 @@ impl StreamConnection {
         let Self { calls, shared, .. } = self;
         let xid = calls.xid_for(slot)?;
         let Some(call) = calls.get_mut(slot) else { return Ok(()) };
-        let Some(mut message) = call.take_message(xid, &shared.config.pool)? else { return Ok(()) };
+        let Some(mut message) = call.take_message(xid)? else { return Ok(()) };
         put_back_small(&mut message, &mut call.reduced, shared)?;
         call.choice = FormatChoice { format: MessageFormat::Record, reason: FormatReason::Stream };
         self.output.push(message, &std::mem::take(&mut call.reduced), None, self.stream.fragment_size);
@@ -312,7 +312,7 @@ impl Engine for StreamConnection {
         self.output.push(message, &reduced, Some(token), self.stream.fragment_size);
     }
 
-    fn reply_error(&mut self, token: ReplyToken) {
+    fn reply_error(&mut self, token: ReplyToken, _error: TransportError) {
         if self.answer(token) {
             self.release(token, false);
         }
@@ -374,8 +374,9 @@ impl Engine for StreamConnection {
                 while self.has_room()
                     && let Some(slot) = self.calls.next_queued(now, &mut self.shared)
                 {
-                    if let Err(failure) = self.post_call(slot) {
-                        self.calls.finish(slot, Err(failure), &mut self.shared);
+                    match self.post_call(slot) {
+                        Ok(()) => self.calls.posted(slot, now, &mut self.shared),
+                        Err(failure) => self.calls.finish(slot, Err(failure), &mut self.shared),
                     }
                 }
             }
