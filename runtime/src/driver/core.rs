@@ -180,12 +180,12 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         let overdue = if is_late { self.overdue(now) } else { None };
         run.may_expire = self.catch_up.may_expire(overdue, now);
         for round in 0..MAX_ROUNDS {
-            let had_commands = self.take_commands(now);
+            let starts_late = self.take_commands(now);
             if self.engine.memory().is_called() {
                 self.has_work = true;
             }
             // The time stays the same in all rounds. After the first, only a call that starts with a past deadline can be due.
-            let may_be_due = run.may_expire && (had_commands || (is_late && round == 0));
+            let may_be_due = run.may_expire && (starts_late || (is_late && round == 0));
             if may_be_due && self.engine.poll_timeout().is_some_and(|due| due <= now) {
                 self.engine.handle_timeout(now);
                 self.has_work = true;
@@ -281,9 +281,13 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
     fn finish_work(&mut self, run: &mut PollState) -> Option<CloseReason> {
         self.has_work = false;
         self.is_unpublished = true;
+        // Calls that have arrived are answered first, so that the first round posts their replies.
+        let mut posts = false;
         loop {
-            self.engine.poll_work(self.io.port(), run.now);
-            let mut has_work = false;
+            if posts {
+                self.engine.poll_work(self.io.port(), run.now);
+            }
+            let mut has_work = !std::mem::replace(&mut posts, true);
             while let Some(event) = self.engine.poll_event() {
                 match event {
                     EngineEvent::CallFinished { id, result } => self.finish_call(id, result, run),
@@ -320,7 +324,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         }
     }
 
-    /// Executes queued commands. Returns `false` if there are none.
+    /// Executes queued commands. Returns `true` if the deadline of a call has passed before the call starts.
     fn take_commands(&mut self, now: Instant) -> bool {
         if self.commands.is_empty() {
             self.port.take(&mut self.commands);
@@ -330,11 +334,13 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             self.last_active = now;
         }
         self.has_work = true;
+        let mut starts_late = false;
         for _ in 0..BATCH {
             let Some(command) = self.commands.pop() else { break };
             match command {
                 DriverCommand::Start { slot } => {
                     if let Some(call) = self.commands.next_call() {
+                        starts_late |= call.deadline.is_some_and(|deadline| deadline <= now);
                         let id = self.engine.start_call(call);
                         self.calls.insert(id, slot);
                     }
@@ -355,7 +361,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
                 DriverCommand::Disconnect => self.close(CloseReason::Disconnected(DisconnectReason::Local), now),
             }
         }
-        true
+        starts_late
     }
 
     fn answer(&mut self, token: ReplyToken, answer: ReplyCommand) {

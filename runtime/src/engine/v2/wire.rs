@@ -124,7 +124,7 @@ impl WireV2 {
 
     /// Sends messages of extensions while there are credits.
     fn post_extension_messages(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair) {
-        while self.outbox.is_ready() {
+        while !self.extension_messages.is_empty() && self.outbox.is_ready() {
             let Some(message) = self.extension_messages.pop_front() else { break };
             if self.extensions.refused.contains(message.header_type) {
                 continue;

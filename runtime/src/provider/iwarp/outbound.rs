@@ -313,6 +313,10 @@ fn write(
             .and_then(|index| responses.get(usize::try_from(index).ok()?))
             .map_or(&[][..], |response| &response.source),
     };
+    // Messages without payload in other memory.
+    if let Some(bytes) = output.only_staged() {
+        return link.poll_write(cx, &[IoSlice::new(bytes)]);
+    }
     // Filled in place. It is too large to be moved for each write.
     let mut pieces = ArrayVec::<IoSlice<'_>, IOVECS>::new();
     pieces.extend(output.gather(payload));

@@ -232,6 +232,16 @@ impl SendBatch {
         }
     }
 
+    /// Returns the bytes to write if all of them are staged, in one piece.
+    pub(crate) fn only_staged(&self) -> Option<&[u8]> {
+        match self.pieces.front() {
+            Some(piece) if self.pieces.len() == 1 && piece.place == PieceLocation::Staged => {
+                self.staged.get(piece.start..piece.end)
+            }
+            _ => None,
+        }
+    }
+
     /// Returns the next pieces to write. `payload` finds pieces that are not staged.
     pub(crate) fn gather<'a>(
         &'a self,
