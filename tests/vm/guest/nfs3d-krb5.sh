@@ -11,8 +11,7 @@ krb5_mount() {
   grep -q " $1 .*sec=$2[, ]" /proc/self/mounts || fail "$1 is mounted, but not with sec=$2"
 }
 
-# krb5_workload SEC PROTO PORT: runs the workload of nfs3d.sh, or only its first part if the run is short, as a user with a ticket. root
-# has the ticket of the host, which is mapped to root.
+# krb5_workload SEC PROTO PORT: runs the workload of nfs3d.sh, or only its first part if the run is short, as a user with a ticket
 krb5_workload() {
   local mnt=$SCRATCH/mnt-$2-$1 export=$SCRATCH/export-main
   log "sec=$1 over $2"
@@ -25,13 +24,13 @@ krb5_workload() {
   if as_user 1001 "cat '$mnt/mine'" 2>/dev/null; then fail "a user without a ticket can read"; fi
   rm "$mnt/mine"
 
-  copied_tree "$mnt" "$export" 1000
+  by 1000 copied_tree "$mnt" "$export"
   if as_user 1001 "cp -r /etc/hosts '$mnt/refused'" 2>/dev/null; then fail "a user without a ticket can copy"; fi
   if [ $EXTENT = long ]; then
-    copied_tree "$mnt" "$export"
-    large_files "$mnt" "$export"
-    verified_mix "$mnt"
-    several_at_once "$mnt" "$export"
+    by 1000 large_files "$mnt" "$export"
+    by 1000 verified_mix "$mnt"
+    by 1000 many_files "$mnt" "$export"
+    by 1000 several_at_once "$mnt" "$export"
   fi
   try 20 umount "$mnt"
 }

@@ -28,24 +28,33 @@ nfs3d_mount() {
 
 forget() { sync && echo 3 >/proc/sys/vm/drop_caches; }
 
-# copied_tree MOUNT EXPORT [UID]: copies a tree in, out and removes it, as root or as this user
+# User of the commands that access the mount in the following tests, and what runs a command as this user.
+OWNER=0 AS=()
+
+# by UID TEST..: runs a test whose commands access the mount as a user
+by() {
+  local OWNER=$1 AS=(setpriv --reuid="$1" --regid="$1" --clear-groups)
+  chmod 755 "$SCRATCH"
+  log "as user $OWNER:"
+  "${@:2}"
+}
+
+# copied_tree MOUNT EXPORT: copies a tree in, out and removes it
 copied_tree() {
-  local tree=$SCRATCH/tree copies=$SCRATCH/copies want as=()
-  [ -z "${3-}" ] || as=(setpriv --reuid="$3" --regid="$3" --clear-groups)
-  log "a tree, in and out${3:+, as user $3}"
+  local tree=$SCRATCH/tree copies=$SCRATCH/copies want
+  log "a tree, in and out"
   make_tree "$tree"
   mkdir -p -m 1777 "$copies"
-  chmod 755 "$SCRATCH"
   # Large files have a separate test.
   rm "$tree/$((16 << 20))"
   want=$(digest "$tree")
-  try 30 "${as[@]}" cp -r "$tree" "$1/in"
+  try 30 "${AS[@]}" cp -r "$tree" "$1/in"
   forget
   [ "$(digest "$2/in")" = "$want" ] || fail "the files at the server differ from those copied in"
-  [ -z "${3-}" ] || [ -z "$(find "$2/in" ! -uid "$3")" ] || fail "the files at the server belong to another user"
-  try 30 "${as[@]}" cp -r "$1/in" "$copies/out"
+  [ -z "$(find "$2/in" ! -uid "$OWNER")" ] || fail "the files at the server belong to another user"
+  try 30 "${AS[@]}" cp -r "$1/in" "$copies/out"
   [ "$(digest "$copies/out")" = "$want" ] || fail "the files copied out differ from those copied in"
-  try 30 "${as[@]}" rm -r "$1/in"
+  try 30 "${AS[@]}" rm -r "$1/in"
   rm -r "$copies" "$tree"
   [ -z "$(ls -A "$2")" ] || fail "files removed through the mount are still on the server"
 }
@@ -58,48 +67,51 @@ large_files() {
   head -c 1000003 /dev/urandom >block
   for _ in {1..68}; do cat block; done >large
   truncate -s "$size" large
-  try 60 dd if=large of="$mnt/direct" bs=1M oflag=direct
+  try 60 "${AS[@]}" dd if=large of="$mnt/direct" bs=1M oflag=direct
   cmp large "$export/direct" || fail "direct writes differ at the server"
-  try 60 dd if="$mnt/direct" of=back bs=1M iflag=direct
+  "${AS[@]}" timeout 60 dd if="$mnt/direct" bs=1M iflag=direct >back || fail "direct reads failed"
   cmp large back || fail "direct reads returned other data"
   rm back
 
   log "64 MiB through the page cache, at odd offsets and sizes"
-  try 60 dd if=large of="$mnt/direct" bs=1000003 iflag=fullblock conv=notrunc,fsync
+  try 60 "${AS[@]}" dd if=large of="$mnt/direct" bs=1000003 iflag=fullblock conv=notrunc,fsync
   cp large odd
   local offset count
   for offset in 1 4095 65537 1048575 33333333 67108863; do
     count=$((offset % 100003 + 1))
     dd if=/dev/urandom of=piece bs="$count" count=1 status=none
-    for copy in odd "$mnt/direct"; do dd if=piece of="$copy" bs=64k oflag=seek_bytes seek="$offset" conv=notrunc status=none; done
+    dd if=piece of=odd bs=64k oflag=seek_bytes seek="$offset" conv=notrunc status=none
+    "${AS[@]}" dd if=piece of="$mnt/direct" bs=64k oflag=seek_bytes seek="$offset" conv=notrunc status=none
   done
   forget
   cmp odd "$export/direct" || fail "cached writes differ at the server"
   for offset in 0 3 4097 99999 12345678; do
     count=$((offset / 3 + 70001))
-    cmp -i "$offset" -n "$count" odd "$mnt/direct" || fail "reading $count bytes at $offset returned other data"
+    "${AS[@]}" cmp -i "$offset" -n "$count" odd "$mnt/direct" || fail "reading $count bytes at $offset returned other data"
   done
-  cmp odd "$mnt/direct" || fail "cached reads returned other data"
-  rm odd large piece block "$mnt/direct"
+  "${AS[@]}" cmp odd "$mnt/direct" || fail "cached reads returned other data"
+  "${AS[@]}" rm "$mnt/direct"
+  rm odd large piece block
 }
 
 # verified_mix MOUNT: fio writes at random offsets with checksums in each block, and reads back
 verified_mix() {
   log "fio, verified"
-  local common=(--directory="$1" --ioengine=psync --group_reporting --minimal --verify=crc32c --verify_fatal=1 --fallocate=none)
-  try 60 fio --name=cached --rw=randrw --bsrange=512-70k --bs_unaligned=1 --size=2m --numjobs=2 --end_fsync=1 "${common[@]}" >/dev/null
-  try 60 fio --name=direct --rw=randwrite --direct=1 --bs=16k --size=2m --numjobs=2 "${common[@]}" >/dev/null
-  rm "$1"/cached.* "$1"/direct.*
+  local common=(--directory="$1" --ioengine=psync --group_reporting --minimal --verify=crc32c --verify_fatal=1 --verify_state_save=0 --fallocate=none)
+  try 60 "${AS[@]}" fio --name=cached --rw=randrw --bsrange=512-70k --bs_unaligned=1 --size=2m --numjobs=2 --end_fsync=1 "${common[@]}" >/dev/null
+  try 60 "${AS[@]}" fio --name=direct --rw=randwrite --direct=1 --bs=16k --size=2m --numjobs=2 "${common[@]}" >/dev/null
+  "${AS[@]}" bash -c 'rm "$0"/cached.* "$0"/direct.*' "$1"
 }
 
 # many_files MOUNT EXPORT: creates and removes many small files through the mount; lists a directory of 10,000 entries
 many_files() {
   local mnt=$1 export=$2 count=2000 quarter pids=()
   log "$count small files, by four processes at once"
-  mkdir small "$mnt/small"
+  mkdir small
+  "${AS[@]}" mkdir "$mnt/small"
   for quarter in 0 1 2 3; do
     seq -f "file %g, of $count" $((quarter + 1)) 4 "$count" >"small/$quarter"
-    split -l 1 -a 4 -d "small/$quarter" "$mnt/small/$quarter-" &
+    "${AS[@]}" split -l 1 -a 4 -d "small/$quarter" "$mnt/small/$quarter-" &
     pids+=($!)
   done
   for quarter in "${pids[@]}"; do wait "$quarter" || fail "one of four processes could not create its files"; done
@@ -109,17 +121,17 @@ many_files() {
   cmp written there || fail "the files at the server differ from those written"
   forget
   # Only a quarter of them, because emulation is slow.
-  try 90 bash -c 'cat "$0"/small/3-* >back' "$mnt"
+  "${AS[@]}" timeout 90 bash -c 'cat "$0"/small/3-*' "$mnt" >back || fail "small files cannot be read"
   cmp small/3 back || fail "reading small files returned other data"
-  try 90 rm -r "$mnt/small"
+  try 90 "${AS[@]}" rm -r "$mnt/small"
   [ ! -e "$export/small" ] || fail "rm -r left files"
   rm -r small written there back
 
   log "a directory of 10000"
   mkdir "$export/many"
   (cd "$export/many" && seq -f 'an entry with a name of some length, number %g' 10000 | xargs -d '\n' touch)
-  [ "$(ls -f "$mnt/many" | sort | uniq | wc -l)" -eq 10002 ] || fail "not all of 10000 entries are listed once"
-  [ "$(ls -lU "$mnt/many" | grep -c '^-')" -eq 10000 ] || fail "not all of 10000 entries have attributes"
+  [ "$("${AS[@]}" ls -f "$mnt/many" | sort | uniq | wc -l)" -eq 10002 ] || fail "not all of 10000 entries are listed once"
+  [ "$("${AS[@]}" ls -lU "$mnt/many" | grep -c '^-')" -eq 10000 ] || fail "not all of 10000 entries have attributes"
   rm -r "$export/many"
 }
 
@@ -189,26 +201,27 @@ semantics() {
 several_at_once() {
   local mnt=$1 export=$2 nth
   log "six processes at once"
-  mkdir "$mnt/together"
+  "${AS[@]}" mkdir "$mnt/together"
   local pids=()
   for nth in {1..6}; do
-    (
-      set -e
+    head -c $((nth * 500009)) /dev/urandom >"$SCRATCH/p$nth"
+    "${AS[@]}" bash -ec '
+      mnt=$0 nth=$1 source=$2
       mkdir "$mnt/together/$nth"
-      head -c $((nth * 500009)) /dev/urandom >"$SCRATCH/p$nth"
       for round in 1 2 3; do
-        cp "$SCRATCH/p$nth" "$mnt/together/$nth/$round"
+        cp "$source" "$mnt/together/$nth/$round"
         echo "$nth $round" >>"$mnt/together/$nth/list"
         mv "$mnt/together/$nth/$round" "$mnt/together/$nth-$round"
-        cmp "$SCRATCH/p$nth" "$mnt/together/$nth-$round"
+        cmp "$source" "$mnt/together/$nth-$round"
       done
-    ) &
+    ' "$mnt" "$nth" "$SCRATCH/p$nth" &
     pids+=($!)
   done
   for nth in "${pids[@]}"; do wait "$nth" || fail "one of several processes failed"; done
   forget
   for nth in {1..6}; do cmp "$SCRATCH/p$nth" "$export/together/$nth-3" || fail "process $nth's file differs"; done
-  rm -r "$mnt/together" "$SCRATCH"/p?
+  "${AS[@]}" rm -r "$mnt/together"
+  rm "$SCRATCH"/p?
 }
 
 # nfs3d_case URL: runs all tests on a server at URL (without a port) as root, and tests a squashed root
