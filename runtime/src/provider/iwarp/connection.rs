@@ -133,7 +133,7 @@ impl QueuePair for IwarpQueuePair {
             self.begin_busy_poll();
         }
         if let Some(link) = &mut self.link {
-            io = self.endpoint.poll_requests(cx, link);
+            io = self.endpoint.poll_io(cx, link);
             if self.silence.poll(cx, self.endpoint.has_sent(), self.endpoint.has_received()) {
                 self.endpoint.send_extra_fpdu();
                 io = IoProgress::Busy;

@@ -322,19 +322,14 @@ impl Endpoint {
         &mut self.done
     }
 
-    /// Performs a bounded amount of the I/O that is possible without waiting.
-    pub(crate) fn poll_io(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> IoProgress {
-        self.seek_input();
-        self.poll_requests(cx, link)
-    }
-
-    /// Makes the next poll look for input.
-    pub(super) fn seek_input(&mut self) {
+    /// Makes the next [`poll_io`](Self::poll_io) look for input.
+    pub(crate) fn seek_input(&mut self) {
         self.input_drained = false;
     }
 
-    /// Performs the I/O of [`poll_io`](Self::poll_io), but reads only if the last attempt to read found input.
-    pub(super) fn poll_requests(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> IoProgress {
+    /// Performs a bounded amount of the I/O that is possible without waiting. Reads if the last attempt to read found input, or after
+    /// [`seek_input`](Self::seek_input).
+    pub(crate) fn poll_io(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> IoProgress {
         for _ in 0..Self::ROUNDS {
             if self.is_closed() {
                 return IoProgress::Idle;

@@ -113,6 +113,7 @@ pub fn fuzz_mpa_stream(input: &[u8]) {
     let mut completions = Vec::new();
     // Each poll that is not idle reads at least one byte or ends the connection.
     for _ in 0..stream.len() * 4 + 64 {
+        endpoint.seek_input();
         let io = endpoint.poll_io(&mut cx, &mut link);
         completions.append(endpoint.completions());
         if endpoint.is_closed() && io == IoProgress::Idle {

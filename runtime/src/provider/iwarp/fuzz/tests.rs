@@ -42,6 +42,7 @@ fn received(stream: &[u8], pieces: &[u8], expects_tagged: bool) -> Vec<Completio
     let mut cx = Context::from_waker(Waker::noop());
     let mut completions = Vec::new();
     while !endpoint.is_closed() {
+        endpoint.seek_input();
         endpoint.poll_io(&mut cx, &mut link);
         completions.append(endpoint.completions());
     }

@@ -122,6 +122,7 @@ impl Reader {
         let mut cx = Context::from_waker(Waker::noop());
         let mut completions = Vec::new();
         for _ in 0..stream.len() + 64 {
+            self.endpoint.seek_input();
             self.endpoint.poll_io(&mut cx, &mut link);
             completions.append(self.endpoint.completions());
         }
@@ -269,6 +270,7 @@ fn receive_writes(room: usize, writes: &[usize], size: usize, lens: &[usize]) ->
     let mut cx = Context::from_waker(Waker::noop());
     let mut received = 0;
     while !link.incoming.is_empty() {
+        endpoint.seek_input();
         endpoint.poll_io(&mut cx, &mut link);
         for completion in endpoint.completions().drain(..) {
             assert!(matches!(completion, Completion::Received { .. }), "{completion:?}");
