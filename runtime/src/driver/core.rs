@@ -282,12 +282,14 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         self.has_work = false;
         self.is_unpublished = true;
         // Calls that have arrived are answered first, so that the first round posts their replies.
-        let mut posts = false;
+        let mut is_first = true;
         loop {
-            if posts {
+            if !is_first {
                 self.engine.poll_work(self.io.port(), run.now);
             }
-            let mut has_work = !std::mem::replace(&mut posts, true);
+            // Work is posted at least once.
+            let mut has_work = is_first;
+            is_first = false;
             while let Some(event) = self.engine.poll_event() {
                 match event {
                     EngineEvent::CallFinished { id, result } => self.finish_call(id, result, run),

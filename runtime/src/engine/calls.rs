@@ -250,10 +250,20 @@ impl LocalCalls {
         }
     }
 
-    /// Ends a call that was sent if its caller does not wait for the reply.
-    pub(super) fn posted(&mut self, slot: u32, now: Instant, shared: &mut EngineShared) {
-        if self.get(slot).is_some_and(|call| call.policy.unanswered) {
-            self.give_up(self.slots.key(slot), now, shared, |sent| CallFailure::Cancelled { sent });
+    /// Records the attempt to send a call. Ends the call if that failed, and if its caller does not wait for the reply.
+    pub(super) fn posted(
+        &mut self,
+        slot: u32,
+        result: Result<(), CallFailure>,
+        now: Instant,
+        shared: &mut EngineShared,
+    ) {
+        match result {
+            Err(failure) => self.finish(slot, Err(failure), shared),
+            Ok(()) if self.get(slot).is_some_and(|call| call.policy.unanswered) => {
+                self.give_up(self.slots.key(slot), now, shared, |sent| CallFailure::Cancelled { sent });
+            }
+            Ok(()) => {}
         }
     }
 

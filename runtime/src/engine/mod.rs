@@ -29,7 +29,6 @@
 //! | `reply_stall` | timeout for replies that the peer does not accept |
 //! | `seal` | the verifier of a call, which covers its XID (RFC 2203 §5.3.1) |
 //! | `deadlines`, `slots`, `state` | deadlines of calls; storage of calls; connection state |
-//! | `deadlines`, `slots`, `state` | deadlines of calls; where calls are kept; from set-up to the end |
 
 mod answer;
 mod arrivals;

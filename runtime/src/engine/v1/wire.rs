@@ -135,11 +135,9 @@ impl WireV1 {
         // A call on a closing connection fails with it, without being sent.
         while self.credits.available() && qp.is_open() {
             let Some(slot) = core.calls.next_queued(now, &mut core.shared) else { break };
-            match self.post_call(slot, core, qp) {
-                Ok(()) => core.calls.posted(slot, now, &mut core.shared),
-                // RFC 8166 §4.5.4: the transaction fails immediately.
-                Err(failure) => core.calls.finish(slot, Err(failure), &mut core.shared),
-            }
+            let posted = self.post_call(slot, core, qp);
+            // RFC 8166 §4.5.4: after a failure, the transaction fails immediately.
+            core.calls.posted(slot, posted, now, &mut core.shared);
         }
     }
 

@@ -22,11 +22,9 @@ impl WireV2 {
         // A call on a closing connection fails with it, without being sent.
         while self.outbox.is_ready() && self.has_room(core) && qp.is_open() {
             let Some(slot) = core.calls.next_queued(now, &mut core.shared) else { break };
-            match self.post_call(slot, core, qp) {
-                Ok(()) => core.calls.posted(slot, now, &mut core.shared),
-                // RPC-over-RDMA v2 §7.4: the transaction fails immediately.
-                Err(failure) => core.calls.finish(slot, Err(failure), &mut core.shared),
-            }
+            let posted = self.post_call(slot, core, qp);
+            // RPC-over-RDMA v2 §7.4: after a failure, the transaction fails immediately.
+            core.calls.posted(slot, posted, now, &mut core.shared);
         }
     }
 

@@ -124,7 +124,7 @@ impl WireV2 {
 
     /// Sends messages of extensions while there are credits.
     fn post_extension_messages(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair) {
-        while !self.extension_messages.is_empty() && self.outbox.is_ready() {
+        while self.outbox.is_ready() {
             let Some(message) = self.extension_messages.pop_front() else { break };
             if self.extensions.refused.contains(message.header_type) {
                 continue;
@@ -185,7 +185,9 @@ impl Wire for WireV2 {
         core.served.watch_pulls(now, &core.shared);
         self.reassembly.watch(now, core.shared.config.fetch_timeout);
         if self.agreed {
-            self.post_extension_messages(core, qp);
+            if !self.extension_messages.is_empty() {
+                self.post_extension_messages(core, qp);
+            }
             if core.calls.has_queued() {
                 self.post_calls(core, qp, now);
             }

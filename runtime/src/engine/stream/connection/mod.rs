@@ -374,10 +374,8 @@ impl Engine for StreamConnection {
                 while self.has_room()
                     && let Some(slot) = self.calls.next_queued(now, &mut self.shared)
                 {
-                    match self.post_call(slot) {
-                        Ok(()) => self.calls.posted(slot, now, &mut self.shared),
-                        Err(failure) => self.calls.finish(slot, Err(failure), &mut self.shared),
-                    }
+                    let posted = self.post_call(slot);
+                    self.calls.posted(slot, posted, now, &mut self.shared);
                 }
             }
             ConnectionState::Gone(reason) => {
