@@ -304,7 +304,7 @@ impl ChannelBuilder {
     /// Returns the configuration of the channel, and the services that its server may call.
     fn config(self) -> Result<(ChannelConfig, Option<Arc<ServiceRegistry>>), ConnectError> {
         let mut config = self.config;
-        config.connection.engine.pool = config.connection.engine.pool.for_connection();
+        config.connection.engine = config.connection.engine.for_connection();
         let programs = match self.deduplicated {
             Deduplicated::Programs(programs) => (!programs.is_empty()).then_some(Some(programs)),
             Deduplicated::All => Some(None),

@@ -10,15 +10,15 @@ use smallvec::SmallVec;
 use super::{error::CallError, link::ChannelLink};
 use crate::{
     engine::{
-        CallFailure, CallPolicy, IncomingReply, MessagePayload, OutgoingCall, ReplyResources, ResultChunk,
-        inline_message_buf,
+        CallFailure, CallPolicy, ChunkItems, IncomingReply, MessagePayload, OutgoingCall, ReplyResources, ResultChunk,
+        SpareLists, inline_message_buf,
     },
     memory::{LandingPool, PayloadBuf},
     rpc::{self, CallHeader, OpaqueAuth, ReplyHeader, ReplyHeaderError, Secured, Security},
     service::{Procedure, ReplyBounds},
     session::ChannelConfig,
     trace::TraceContext,
-    xdr::{DecodeError, DecodeLimits, Decoder, ReducedItem, ReducingSink, XdrEncode},
+    xdr::{DecodeError, DecodeLimits, Decoder, ReducingSink, XdrEncode},
 };
 
 /// The options of one call. They take precedence over the channel's defaults.
@@ -234,9 +234,10 @@ impl CallOptions {
         &mut self,
         procedure: &'static str,
         bounds: &ReplyBounds,
-    ) -> Result<SmallVec<[ResultChunk; 1]>, CallError> {
+        spare: &SpareLists,
+    ) -> Result<ChunkItems<ResultChunk>, CallError> {
         if bounds.chunks.is_empty() && self.landing.is_empty() {
-            return Ok(SmallVec::new());
+            return Ok(ChunkItems::new());
         }
         let surplus = self.landing.iter().enumerate().skip(bounds.chunks.len());
         if let Some((index, len)) = surplus.filter_map(|(index, landing)| Some((index, landing.len()?))).next() {
@@ -254,7 +255,7 @@ impl CallOptions {
             let landing = landing.and_then(Landing::take);
             chunks.push(ResultChunk { max_len, landing });
         }
-        Ok(chunks)
+        Ok(ChunkItems::with(chunks, &spare.results))
     }
 }
 
@@ -295,8 +296,8 @@ pub(super) fn encode<A: XdrEncode>(
     secured: Option<&Secured>,
     trace: Option<TraceContext>,
 ) -> Result<OutgoingCall, CallError> {
-    let chunks = options.result_chunks(callee.name, bounds)?;
     let engine = &config.connection.engine;
+    let chunks = options.result_chunks(callee.name, bounds, &engine.spare)?;
     let credential = match secured {
         None => options.credential.as_ref().unwrap_or(&config.credential),
         Some(secured) => &secured.credential,
@@ -309,7 +310,8 @@ pub(super) fn encode<A: XdrEncode>(
     CallHeader::encode_parts([0, callee.program, callee.version, callee.number], credential, &verifier, &mut sink)
         .and_then(|()| args.encode(&mut sink))
         .map_err(|source| CallError::Encode { procedure: callee.name, source })?;
-    let (reduced, copied): (SmallVec<[ReducedItem; 1]>, u64) = sink.finish();
+    let (reduced, copied) = sink.finish();
+    let reduced = ChunkItems::with(reduced, &engine.spare.reduced);
     link.port.add_copied_eligible(copied);
     let max_inline = rpc::max_reply_len(rpc::max_reply_verifier(credential), bounds.inline);
     let reply = ReplyResources { max_inline, chunks };

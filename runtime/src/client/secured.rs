@@ -6,7 +6,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use smallvec::SmallVec;
 
 use super::{
     call::{self, CallOptions, CallTarget},
@@ -16,7 +15,8 @@ use super::{
 use crate::{
     chain::ErrorChain,
     engine::{
-        CallFailure, CallPolicy, IncomingReply, OutgoingCall, ReplyResources, message_buf, set_verifier, signed_header,
+        CallFailure, CallPolicy, ChunkItems, IncomingReply, OutgoingCall, ReplyResources, message_buf, set_verifier,
+        signed_header,
     },
     memory::Output as _,
     rpc::{
@@ -210,8 +210,8 @@ fn unreduced(
     header.encode(&mut FlatSink::new(&mut message))?;
     message.append(arguments);
     let max_inline = rpc::max_reply_len(rpc::max_reply_verifier(&header.credential), max_results);
-    let reply = ReplyResources { max_inline, chunks: SmallVec::new() };
-    Ok(OutgoingCall { message, reduced: SmallVec::new(), reply, deadline, policy })
+    let reply = ReplyResources { max_inline, chunks: ChunkItems::new() };
+    Ok(OutgoingCall { message, reduced: ChunkItems::new(), reply, deadline, policy })
 }
 
 /// Makes the control calls of a security over one connection.

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{
-    CallFailure, FormatChoice, FormatReason, IncomingReply, MessageFormat, MessagePayload,
+    CallFailure, ChunkItems, FormatChoice, FormatReason, IncomingReply, MessageFormat, MessagePayload, SpareLists,
     call::{CheckedReply, LocalCall},
     chunks::{RdmaSegment, cut},
     exposure::Purpose,
@@ -28,7 +28,7 @@ impl CheckedReply {
     }
 
     /// Builds the reply for the caller. The memory of the call must have been invalidated.
-    pub(super) fn into_reply(self, call: &mut LocalCall) -> Result<IncomingReply, CallFailure> {
+    pub(super) fn into_reply(self, call: &mut LocalCall, spare: &SpareLists) -> Result<IncomingReply, CallFailure> {
         let FormatChoice { format, reason } = self.choice(call);
         let payload = match self.inline {
             Some(payload) => payload,
@@ -43,7 +43,7 @@ impl CheckedReply {
                 MessagePayload::Long(bytes)
             }
         };
-        let writes = (0..call.chunks.len())
+        let writes: SmallVec<_> = (0..call.chunks.len())
             .map(|n| match (self.writes.get(n), call.exposure.take_sink(Purpose::Result(n))) {
                 (Some(&len), Some(buf)) => {
                     // RFC 8166 §4.3.2.2: the responder may have written beyond `len`, and the caller must not see that.
@@ -53,6 +53,7 @@ impl CheckedReply {
                 _ => WriteChunk { data: Default::default(), provided: false },
             })
             .collect();
+        let writes = ChunkItems::with(writes, &spare.writes);
         Ok(IncomingReply { payload, writes, format, reason, call: call.choice })
     }
 }

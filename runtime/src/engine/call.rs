@@ -6,8 +6,8 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{
-    CallFailure, CallPolicy, FormatChoice, MessagePayload, OutgoingCall, ResultChunk, exposure::CallRegions,
-    message::set_xid, offer::ReplyChunks,
+    CallFailure, CallPolicy, ChunkItems, FormatChoice, MessagePayload, OutgoingCall, ResultChunk,
+    exposure::CallRegions, message::set_xid, offer::ReplyChunks,
 };
 use crate::{memory::MessageBuf, provider::MemoryHandle, xdr::ReducedItem};
 
@@ -38,9 +38,9 @@ pub(super) struct LocalCall {
     /// True if the peer has replied, or never will.
     pub(super) answered: bool,
     pub(super) message: Option<MessageBuf>,
-    pub(super) reduced: SmallVec<[ReducedItem; 1]>,
+    pub(super) reduced: ChunkItems<ReducedItem>,
     pub(super) max_inline: u64,
-    pub(super) chunks: SmallVec<[ResultChunk; 1]>,
+    pub(super) chunks: ChunkItems<ResultChunk>,
     pub(super) offer: ReplyChunks,
     pub(super) deadline: Option<Instant>,
     pub(super) exposure: CallRegions,
@@ -106,8 +106,7 @@ impl LocalCall {
         *outcome = None;
         *kept = None;
         *earlier = None;
-        reduced.clear();
-        chunks.clear();
+        (*reduced, *chunks) = (ChunkItems::new(), ChunkItems::new());
         exposure.clear();
     }
 

@@ -2,11 +2,9 @@
 
 use std::{collections::VecDeque, time::Instant};
 
-use smallvec::SmallVec;
-
 use super::{
-    CallFailure, CallId, CloseReason, EngineEvent, FormatChoice, FormatReason, IncomingReply, MessageFormat,
-    MessagePayload, OutgoingCall,
+    CallFailure, CallId, ChunkItems, CloseReason, EngineEvent, FormatChoice, FormatReason, IncomingReply,
+    MessageFormat, MessagePayload, OutgoingCall,
     call::{CallPhase, CheckedReply, LocalCall},
     deadlines::{self, Deadlines},
     exposure::Purpose,
@@ -302,7 +300,7 @@ impl LocalCalls {
             record @ FormatChoice { format: MessageFormat::Record, .. } => record,
             _ => FormatChoice { format: MessageFormat::Short, reason: FormatReason::Fits },
         };
-        let result = Ok(IncomingReply { payload, writes: SmallVec::new(), format, reason, call: call.choice });
+        let result = Ok(IncomingReply { payload, writes: ChunkItems::new(), format, reason, call: call.choice });
         shared.events.push_back(EngineEvent::CallFinished { id, result });
         self.remove(slot);
     }
@@ -429,7 +427,7 @@ impl LocalCalls {
         let Some(call) = self.slots.get_mut(slot) else { return };
         // The caller of a lingering call already has its outcome.
         if let Some(outcome) = outcome {
-            let result = outcome.and_then(|answer| answer.into_reply(call));
+            let result = outcome.and_then(|answer| answer.into_reply(call, &shared.config.spare));
             if result.is_ok() {
                 shared.counters.replies_received += 1;
             }
@@ -440,7 +438,7 @@ impl LocalCalls {
             call.phase = CallPhase::Abandoned;
             self.abandoned += 1;
             call.exposure.drop_returned();
-            call.chunks.clear();
+            call.chunks = ChunkItems::new();
         } else {
             if is_unanswered {
                 self.xids.remove(call.xid);

@@ -32,7 +32,7 @@ pub(super) fn expose(
     // RFC 8166 §3.5.3: every segment of a Long call's payload stream has position zero.
     let payload = payload.map(|data| (0, data));
     // The plan of the call has checked that the position fits in a u32.
-    let items = std::mem::take(&mut call.reduced).into_iter().map(|item| (item.position as u32, item.data));
+    let items = call.reduced.take().into_iter().map(|item| (item.position as u32, item.data));
     for (position, data) in payload.into_iter().chain(items) {
         // RFC 8166 §3.4.5.2: the chunk contains the item without its padding.
         let len = data.len() as u64;

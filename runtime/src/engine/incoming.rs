@@ -1,10 +1,13 @@
 //! Calls of the peer as the upper layer receives them.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{fmt, sync::Arc};
 
 use smallvec::SmallVec;
 
-use super::{MessageFormat, MessagePayload, ReplyToken};
+use super::{
+    MessageFormat, MessagePayload, ReplyToken,
+    reused::{Reused, SpareMemory},
+};
 use crate::{memory::BudgetCharge, xdr::ReadChunk};
 
 /// A received call, with the contents of its Read chunks.
@@ -31,19 +34,19 @@ impl IncomingCall {
     #[inline]
     #[must_use]
     pub fn reads(&self) -> &[ReadChunk] {
-        self.chunks.0.as_ref().map_or(&[], |chunks| &chunks.reads)
+        self.chunks.0.get().map_or(&[], |chunks| &chunks.reads)
     }
 
     /// Returns the capacity of each Write chunk in bytes, in order; `None` for an empty Write chunk.
     #[inline]
     pub(crate) fn write_chunks(&self) -> &[Option<u64>] {
-        self.chunks.0.as_ref().map_or(&[], |chunks| &chunks.write_chunks)
+        self.chunks.0.get().map_or(&[], |chunks| &chunks.write_chunks)
     }
 
     /// Returns the capacity of the Reply chunk in bytes, if there is one.
     #[inline]
     pub(crate) fn reply_chunk(&self) -> Option<u64> {
-        self.chunks.0.as_ref().and_then(|chunks| chunks.reply_chunk)
+        self.chunks.0.get().and_then(|chunks| chunks.reply_chunk)
     }
 
     /// Returns the resources that the requester provided for the reply.
@@ -70,20 +73,21 @@ pub struct ReplyPlan {
 
 /// The chunks of a call and its share of the memory budget. Separate, because nearly all calls have neither, and each call is
 /// moved several times.
-#[derive(Debug, Default)]
-pub(crate) struct CallChunks(Option<Box<ChunkFields>>);
+#[derive(Default)]
+pub(crate) struct CallChunks(Reused<ChunkFields>);
 
 #[derive(Debug, Default)]
-struct ChunkFields {
+pub(super) struct ChunkFields {
     reads: SmallVec<[ReadChunk; 1]>,
     write_chunks: SmallVec<[Option<u64>; 1]>,
     reply_chunk: Option<u64>,
     /// Share of the server's memory budget that the call holds until it is dropped.
     #[allow(dead_code, reason = "released when the call is dropped")]
     charge: BudgetCharge,
-    /// The list to which the memory returns.
-    home: Option<Arc<SpareChunks>>,
 }
+
+/// Memory for the chunks of later calls of a connection.
+pub(super) type SpareChunks = SpareMemory<ChunkFields>;
 
 impl CallChunks {
     /// Returns the chunks and the charge of a call, in memory from `spare` if it has any.
@@ -97,72 +101,12 @@ impl CallChunks {
         if reads.is_empty() && write_chunks.is_empty() && reply_chunk.is_none() && charge.bytes() == 0 {
             return Self::default();
         }
-        let mut fields = spare.take();
-        *fields = ChunkFields { reads, write_chunks, reply_chunk, charge, home: Some(Arc::clone(spare)) };
-        Self(Some(fields))
+        Self(Reused::with(ChunkFields { reads, write_chunks, reply_chunk, charge }, spare))
     }
 }
 
-impl Drop for CallChunks {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(fields) = self.0.take() {
-            SpareChunks::put(fields);
-        }
-    }
-}
-
-/// Maximum length of a list of memory for chunks.
-const MAX_SPARE: usize = 64;
-
-/// Memory for the chunks of later calls of a connection.
-#[derive(Debug, Default)]
-#[allow(clippy::vec_box, reason = "the boxes move between this list and the calls")]
-pub(super) struct SpareChunks(Mutex<Vec<Box<ChunkFields>>>);
-
-impl SpareChunks {
-    fn take(&self) -> Box<ChunkFields> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
-    }
-
-    #[cold]
-    fn put(mut fields: Box<ChunkFields>) {
-        let Some(home) = fields.home.take() else { return };
-        *fields = ChunkFields::default();
-        let mut spare = home.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if spare.len() < MAX_SPARE {
-            spare.push(fields);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn with_reply_chunk(capacity: u64, spare: &Arc<SpareChunks>) -> CallChunks {
-        CallChunks::new(SmallVec::new(), SmallVec::new(), Some(capacity), BudgetCharge::default(), spare)
-    }
-
-    /// Calls with chunks use the memory of earlier ones, and calls without chunks use none.
-    #[test]
-    fn memory_for_chunks_is_reused() {
-        let spare = Arc::new(SpareChunks::default());
-        let kept = || spare.0.lock().unwrap_or_else(PoisonError::into_inner).len();
-        let none = CallChunks::new(SmallVec::new(), SmallVec::new(), None, BudgetCharge::default(), &spare);
-        assert!(none.0.is_none());
-        let writes = SmallVec::from_elem(Some(2), 1);
-        let first = CallChunks::new(SmallVec::new(), writes, None, BudgetCharge::default(), &spare);
-        let second = with_reply_chunk(1, &spare);
-        drop(second);
-        drop(first);
-        assert_eq!((kept(), Arc::strong_count(&spare)), (2, 1));
-        let third = with_reply_chunk(3, &spare);
-        let fields = third.0.as_ref().map(|fields| (fields.write_chunks.len(), fields.reply_chunk));
-        assert_eq!((kept(), fields), (1, Some((0, Some(3)))));
-        let many: Vec<_> = (0..2 * MAX_SPARE).map(|_| with_reply_chunk(4, &spare)).collect();
-        drop(many);
-        drop(third);
-        assert_eq!(kept(), MAX_SPARE);
+impl fmt::Debug for CallChunks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.get().fmt(f)
     }
 }

@@ -163,7 +163,7 @@ pub(super) fn place(
     if reply.reduced.is_empty() {
         return Ok(results);
     }
-    for item in reply.reduced.drain(..) {
+    for item in reply.reduced.take() {
         let len = item.data.len() as u64;
         let meant = writes.get(item.chunk).zip(results.get_mut(item.chunk));
         let (chunk, place) = meant.ok_or(ResultMisfit { chunk: None, len })?;

@@ -4,10 +4,8 @@
 //! Every eligible argument of a call arrives separate from its payload stream. [`LocalCall::plan`] puts back those that go
 //! inline, based on the current thresholds and limits of the peer, and chooses the format and the chunks for the reply.
 
-use smallvec::SmallVec;
-
 use super::{
-    CallFailure, ConnectionCounters, FormatChoice, FormatReason, MessageFormat, ReverseDirection,
+    CallFailure, ChunkItems, ConnectionCounters, FormatChoice, FormatReason, MessageFormat, ReverseDirection,
     call::{LocalCall, ResendableCall, ResendableMessage},
     chunks::segment_count,
     lists::encoded_len,
@@ -200,7 +198,7 @@ impl LocalCall {
         let other_type = matches!(self.choice.format, MessageFormat::Extension | MessageFormat::Long);
         // RFC 2203 §5.3.3.1: a responder discards a repeated sequence number, and only the caller can seal the call anew.
         if !self.policy.sealed && (chunks || other_type || self.policy.idempotent) {
-            self.kept = Some(ResendableCall { message: message(), reduced: self.reduced.clone() });
+            self.kept = Some(ResendableCall { message: message(), reduced: self.reduced.iter().cloned().collect() });
         }
     }
 
@@ -211,7 +209,7 @@ impl LocalCall {
             ResendableMessage::Copy(message) => message,
             ResendableMessage::Whole(whole) => copy(&whole, pool),
         });
-        self.reduced = reduced;
+        self.reduced = reduced.into();
     }
 }
 
@@ -248,7 +246,7 @@ fn check_positions(reduced: &[ReducedItem]) -> Result<(), &'static str> {
 /// Moves the items that go inline, with their padding, into the payload stream.
 pub(super) fn insert(
     message: &mut MessageBuf,
-    reduced: &mut SmallVec<[ReducedItem; 1]>,
+    reduced: &mut ChunkItems<ReducedItem>,
     goes_inline: impl Fn(&ReducedItem) -> bool,
     counters: &mut ConnectionCounters,
 ) -> Result<(), CallFailure> {

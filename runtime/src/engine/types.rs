@@ -7,10 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
-use smallvec::SmallVec;
-
 use super::{
+    chunk_items::{ChunkItems, SpareItems},
     extension::ExtensionFactory,
     host_auth::{HostAuth, HostAuthError},
     incoming::IncomingCall,
@@ -23,6 +21,7 @@ use crate::{
     provider::{DisconnectReason, IoError},
     xdr::{ReducedItem, WriteChunk},
 };
+use bytes::Bytes;
 
 /// Role of the local peer. The client connects, and is the requester of the forward direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +54,7 @@ pub struct OutgoingCall {
     /// RPC message: a payload stream without the items in `reduced`. The engine writes the XID.
     pub message: MessageBuf,
     /// Items removed from the payload stream, in ascending order of position.
-    pub reduced: SmallVec<[ReducedItem; 1]>,
+    pub reduced: ChunkItems<ReducedItem>,
     /// Upper bounds of the reply.
     pub reply: ReplyResources,
     /// Time at which the call fails with [`CallFailure::DeadlineExceeded`], if it has no reply by then.
@@ -89,7 +88,7 @@ pub struct ReplyResources {
     /// Maximum length in bytes of the reply's payload stream, including the RPC header, when every eligible result is reduced.
     pub max_inline: u64,
     /// DDP-eligible results in order. The engine provides one Write chunk for each.
-    pub chunks: SmallVec<[ResultChunk; 1]>,
+    pub chunks: ChunkItems<ResultChunk>,
 }
 
 /// Size and destination of one DDP-eligible result.
@@ -231,7 +230,7 @@ pub struct IncomingReply {
     /// RPC message: its payload stream.
     pub payload: MessagePayload,
     /// Write chunks, as many as the call provided.
-    pub writes: SmallVec<[WriteChunk; 1]>,
+    pub writes: ChunkItems<WriteChunk>,
     /// Format of the reply.
     pub format: MessageFormat,
     /// Reason for the format, as far as the receiver can tell.
@@ -246,7 +245,7 @@ pub struct OutgoingReply {
     /// RPC message: a payload stream without the items in `reduced`.
     pub message: MessageBuf,
     /// Items removed from the payload stream, in order. `chunk` is the index of the Write chunk for the item.
-    pub reduced: SmallVec<[ReducedItem; 1]>,
+    pub reduced: ChunkItems<ReducedItem>,
 }
 
 /// Event that an engine reports.
@@ -480,6 +479,22 @@ pub struct EngineConfig {
     pub pool: BufferPool,
     /// Memory budget that all connections of a server share. Without it, only the limits of each connection apply.
     pub(crate) budget: Option<Arc<MemoryBudget>>,
+    pub(crate) spare: SpareLists,
+}
+
+/// Memory for the lists of later messages of a connection. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SpareLists {
+    pub(crate) reduced: Arc<SpareItems<ReducedItem>>,
+    pub(crate) results: Arc<SpareItems<ResultChunk>>,
+    pub(crate) writes: Arc<SpareItems<WriteChunk>>,
+}
+
+impl EngineConfig {
+    /// Returns the configuration of one connection, which keeps memory of its own for reuse.
+    pub(crate) fn for_connection(&self) -> Self {
+        Self { pool: self.pool.for_connection(), spare: SpareLists::default(), ..self.clone() }
+    }
 }
 
 /// Default of [`EngineConfig::min_reduce`].
@@ -512,6 +527,7 @@ impl Default for EngineConfig {
             abandoned_call_timeout: Duration::from_secs(5),
             pool: BufferPool::default(),
             budget: None,
+            spare: SpareLists::default(),
         }
     }
 }

@@ -5,7 +5,6 @@ use std::time::Instant;
 use std::{fmt, net::SocketAddr, sync::Arc};
 
 use bytes::Bytes;
-use smallvec::SmallVec;
 use tracing::Span;
 
 use super::{
@@ -16,7 +15,7 @@ use super::{
 use crate::{
     chain::ErrorChain,
     driver::{DriverPort, ReplyCommand},
-    engine::{ConnectionCounters, IncomingCall, MessagePayload, OutgoingReply, message_buf},
+    engine::{ChunkItems, ConnectionCounters, IncomingCall, MessagePayload, OutgoingReply, message_buf},
     memory::{BufferPool, MessageBuf, Output as _},
     rpc::{
         AuthFailure, AuthenticatedCaller, ControlReply, Credential, OpaqueAuth, Principal, ReplyHeader, ReplySecurity,
@@ -26,8 +25,8 @@ use crate::{
     trace,
     transport::Transport,
     xdr::{
-        DecodeError, DecodeErrorKind, DecodeLimits, Decoder, EncodeError, FlatSink, ReducedItem, ReducingSink,
-        XdrDecode as _, XdrEncode, encode_to_bytes,
+        DecodeError, DecodeErrorKind, DecodeLimits, Decoder, EncodeError, FlatSink, ReducingSink, XdrDecode as _,
+        XdrEncode, encode_to_bytes,
     },
 };
 
@@ -481,7 +480,7 @@ impl InboundCall {
             // RFC 8166 §8.2.2.3: nothing is reduced, even if the call provides Write chunks.
             header.encode(&mut FlatSink::new(&mut message))?;
             let unprotected = Some(Box::new(encode_to_bytes(result)?));
-            let command = ReplyCommand::Reply(OutgoingReply { message, reduced: SmallVec::new() });
+            let command = ReplyCommand::Reply(OutgoingReply { message, reduced: ChunkItems::new() });
             return Ok(EncodedReply { command, unprotected });
         }
         let chunks = self.incoming.write_chunks().iter().map(Option::is_some);
@@ -493,7 +492,8 @@ impl InboundCall {
         };
         header.encode(&mut sink)?;
         result.encode(&mut sink)?;
-        let (reduced, copied): (SmallVec<[ReducedItem; 1]>, u64) = sink.finish();
+        let (reduced, copied) = sink.finish();
+        let reduced = ChunkItems::with(reduced, &engine.spare.reduced);
         connection.port.add_copied_eligible(copied);
         tracing::debug!(
             target: "rpcrdma::call", xid = self.incoming.xid, bytes = message.len(), reduced = reduced.len(), "reply encoded"
@@ -577,7 +577,7 @@ pub(super) fn encode_header(header: &ReplyHeader, pool: &BufferPool, results: &[
     match header.encode(&mut FlatSink::new(&mut message)) {
         Ok(()) => {
             message.append(results);
-            ReplyCommand::Reply(OutgoingReply { message, reduced: SmallVec::new() })
+            ReplyCommand::Reply(OutgoingReply { message, reduced: ChunkItems::new() })
         }
         // The authenticator's verifier is longer than 400 bytes.
         Err(error) => {

@@ -36,7 +36,7 @@ impl ChannelConfig {
     /// Returns the settings of one connection of a server. Its pool is the connection's own.
     pub(crate) fn for_connection(&self) -> Self {
         let mut config = self.clone();
-        config.connection.engine.pool = config.connection.engine.pool.for_connection();
+        config.connection.engine = config.connection.engine.for_connection();
         config
     }
 }

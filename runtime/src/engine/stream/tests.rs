@@ -6,13 +6,12 @@ use std::{
 };
 
 use proptest::prelude::*;
-use smallvec::{SmallVec, smallvec};
 
 use super::*;
 use crate::{
     engine::{
-        CallFailure, CallId, CloseReason, Engine as _, EngineConfig, EngineEvent, IncomingReply, OutgoingCall,
-        OutgoingReply, ReplyResources, ReplyToken, Role, StreamError,
+        CallFailure, CallId, ChunkItems, CloseReason, Engine as _, EngineConfig, EngineEvent, IncomingReply,
+        OutgoingCall, OutgoingReply, ReplyResources, ReplyToken, Role, StreamError,
     },
     memory::{MemoryBudget, MemoryShare, MessageBuf, Output as _},
     provider::DisconnectReason,
@@ -25,10 +24,10 @@ fn message(words: &[u32]) -> MessageBuf {
     message
 }
 
-fn call(words: &[u32], reduced: SmallVec<[ReducedItem; 1]>, deadline: Option<Instant>) -> OutgoingCall {
+fn call(words: &[u32], reduced: impl IntoIterator<Item = ReducedItem>, deadline: Option<Instant>) -> OutgoingCall {
     OutgoingCall {
         message: message(words),
-        reduced,
+        reduced: reduced.into_iter().collect(),
         reply: ReplyResources::default(),
         deadline,
         policy: Default::default(),
@@ -36,7 +35,7 @@ fn call(words: &[u32], reduced: SmallVec<[ReducedItem; 1]>, deadline: Option<Ins
 }
 
 fn simple(deadline: Option<Instant>) -> OutgoingCall {
-    call(&[0, 0, 42], smallvec![], deadline)
+    call(&[0, 0, 42], [], deadline)
 }
 
 fn engine(role: Role, change: impl FnOnce(&mut EngineConfig, &mut StreamConfig)) -> StreamConnection {
@@ -85,17 +84,15 @@ fn arrived(engine: &mut StreamConnection) -> (ReplyToken, u32) {
 }
 
 fn reply(engine: &mut StreamConnection, (token, xid): (ReplyToken, u32)) {
-    engine.reply(token, OutgoingReply { message: message(&[xid, 1, xid]), reduced: smallvec![] });
+    engine.reply(token, OutgoingReply { message: message(&[xid, 1, xid]), reduced: ChunkItems::new() });
 }
 
 #[test]
 fn reduced_items_are_restored_for_any_fragment_size() {
     let data = |len: usize| bytes::Bytes::from(vec![7; len]);
     // After the third word, and after the fourth.
-    let reduced = smallvec![
-        ReducedItem { position: 12, chunk: 0, data: data(5) },
-        ReducedItem { position: 24, chunk: 1, data: data(4) },
-    ];
+    let reduced =
+        [ReducedItem { position: 12, chunk: 0, data: data(5) }, ReducedItem { position: 24, chunk: 1, data: data(4) }];
     let whole =
         [&[0xff, 0xff, 0xff, 0xfe, 0, 0, 0, 0, 0, 0, 0, 5][..], &[7, 7, 7, 7, 7, 0, 0, 0], &[0, 0, 0, 4], &[7; 4]]
             .concat();

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rpcrdma::{
     engine::{
-        CallPolicy, Connection, IncomingCall, IncomingReply, OutgoingCall, OutgoingReply, ReplyResources, ResultChunk,
-        message_buf,
+        CallPolicy, ChunkItems, Connection, IncomingCall, IncomingReply, OutgoingCall, OutgoingReply, ReplyResources,
+        ResultChunk, message_buf,
     },
     memory::{BufferPool, MessageBuf, Output},
     xdr::{ReducedItem, pad_len, padded_len},
@@ -78,7 +78,7 @@ impl Script {
     pub(crate) fn outgoing(&self, conn: &Connection, now: Instant) -> OutgoingCall {
         let pool = &conn.config().pool;
         let mut stream = message(pool, 0, self.number, &pattern(self.seed(1), self.inline));
-        let mut reduced = smallvec::SmallVec::new();
+        let mut reduced = ChunkItems::new();
         let mut position = stream.len() as u64;
         for n in 0..self.args.len() {
             let data = self.arg(n);
@@ -130,7 +130,7 @@ impl Script {
         let chunks: Vec<bool> = chunks.collect();
         let pool = BufferPool::default();
         let mut stream = message(&pool, 1, self.number, &pattern(self.seed(2), self.reply_inline));
-        let mut reduced = smallvec::SmallVec::new();
+        let mut reduced = ChunkItems::new();
         for n in 0..self.results.len() {
             let data = self.result(n);
             stream.append(&(data.len() as u32).to_be_bytes());

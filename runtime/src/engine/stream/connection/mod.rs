@@ -10,8 +10,9 @@ use smallvec::SmallVec;
 use super::{RecordAssembler, StreamConfig, output::RecordOutput};
 use crate::{
     engine::{
-        CallFailure, CallId, CloseReason, ConnectionCounters, Engine, EngineConfig, EngineEvent, FormatChoice,
-        FormatReason, MessageFormat, OutgoingCall, OutgoingReply, ReplyToken, Role, StreamError, TransportError,
+        CallFailure, CallId, ChunkItems, CloseReason, ConnectionCounters, Engine, EngineConfig, EngineEvent,
+        FormatChoice, FormatReason, MessageFormat, OutgoingCall, OutgoingReply, ReplyToken, Role, StreamError,
+        TransportError,
         calls::LocalCalls,
         incoming::SpareChunks,
         plan::insert,
@@ -269,7 +270,7 @@ impl StreamConnection {
 /// separate piece of the record for each.
 fn put_back_small(
     message: &mut MessageBuf,
-    reduced: &mut SmallVec<[ReducedItem; 1]>,
+    reduced: &mut ChunkItems<ReducedItem>,
     shared: &mut EngineShared,
 ) -> Result<(), CallFailure> {
     if reduced.is_empty() {
