@@ -64,6 +64,7 @@ pub(super) struct LocalCall {
 
 impl LocalCall {
     /// Begins a call, which waits to be sent.
+    #[inline]
     pub(super) fn begin(&mut self, call: OutgoingCall) {
         let OutgoingCall { message, reduced, reply, deadline, policy } = call;
         self.message = Some(message);
@@ -75,6 +76,7 @@ impl LocalCall {
     }
 
     /// Resets the state for another call.
+    #[inline]
     pub(super) fn end(&mut self) {
         // The pattern names every field, so that a new field that is not reset here fails to compile.
         let Self {
@@ -111,11 +113,13 @@ impl LocalCall {
     }
 
     /// Returns whether the call is in flight and exposes no memory, so that a reply without chunks completes it.
+    #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.phase == CallPhase::Sent && self.chunks.is_empty() && self.exposure.is_empty()
     }
 
     /// Takes the message and writes this XID. Returns `None` if the message was taken before.
+    #[inline]
     pub(super) fn take_message(&mut self, xid: u32) -> Result<Option<MessageBuf>, CallFailure> {
         let Some(mut message) = self.message.take() else { return Ok(None) };
         if !set_xid(&mut message, xid) {

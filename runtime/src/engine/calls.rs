@@ -186,11 +186,13 @@ impl LocalCalls {
     }
 
     /// Returns whether calls may wait to be sent.
+    #[inline]
     pub(super) fn has_queued(&self) -> bool {
         !self.queue.is_empty()
     }
 
     /// Returns the slot of the next call to send. Fails calls whose deadline has passed.
+    #[inline]
     pub(super) fn next_queued(&mut self, now: Instant, shared: &mut EngineShared) -> Option<u32> {
         while let Some(key) = self.queue.pop_front() {
             let Some(slot) = self.slots.index(key) else { continue };
@@ -212,6 +214,7 @@ impl LocalCalls {
         self.slots.get_mut(slot).map(|call| &mut **call)
     }
 
+    #[inline]
     fn remove(&mut self, slot: u32) {
         if let Some(mut call) = self.slots.remove(slot) {
             call.end();
@@ -236,6 +239,7 @@ impl LocalCalls {
     }
 
     /// Marks a call as sent, before the first of its Sends is posted.
+    #[inline]
     pub(super) fn sending(&mut self, slot: u32, xid: u32, shared: &mut EngineShared) {
         if let Some(call) = self.slots.get_mut(slot) {
             call.phase = CallPhase::Sent;
@@ -249,6 +253,7 @@ impl LocalCalls {
     }
 
     /// Records the attempt to send a call. Ends the call if that failed, and if its caller does not wait for the reply.
+    #[inline]
     pub(super) fn posted(
         &mut self,
         slot: u32,
@@ -291,6 +296,7 @@ impl LocalCalls {
     }
 
     /// Handles a reply without chunks, in one message, to a [plain](LocalCall::is_plain) call.
+    #[inline]
     pub(super) fn answered_plain(&mut self, slot: u32, payload: MessagePayload, shared: &mut EngineShared) {
         let id = CallId(self.slots.key(slot));
         let Some(call) = self.slots.get(slot) else { return };
@@ -338,6 +344,7 @@ impl LocalCalls {
     }
 
     /// Returns the XID for a call: its own, or one that no call in flight has.
+    #[inline]
     pub(super) fn xid_for(&mut self, slot: u32) -> Result<u32, CallFailure> {
         match self.get(slot).and_then(|call| call.policy.xid) {
             None => Ok(self.free_xid()),
@@ -346,6 +353,7 @@ impl LocalCalls {
     }
 
     /// Returns a nonzero XID for a call, as [`xid_for`](Self::xid_for) does.
+    #[inline]
     pub(super) fn nonzero_xid_for(&mut self, slot: u32) -> Result<u32, CallFailure> {
         match self.get(slot).and_then(|call| call.policy.xid) {
             None => Ok(self.free_nonzero_xid()),
@@ -360,6 +368,7 @@ impl LocalCalls {
     }
 
     /// Returns an XID that no call in flight has.
+    #[inline]
     pub(super) fn free_xid(&mut self) -> u32 {
         loop {
             let xid = self.next_xid();

@@ -4,11 +4,11 @@ use super::{CloseReason, core::ConnectionCore, work::PostedFor};
 use crate::provider::{Completion, DisconnectReason, WorkError};
 
 impl ConnectionCore {
-    /// Handles the completion of a work request. Returns the work if it was a Send.
-    pub(super) fn complete(&mut self, completion: Completion) -> Option<PostedFor> {
+    /// Handles the completion of a work request. Returns the number of responses that have ended.
+    pub(super) fn complete(&mut self, completion: Completion) -> usize {
         let Self { calls, served, shared, .. } = self;
         match completion {
-            Completion::Sent { id } => return self.sent(PostedFor::of(id)?, true),
+            Completion::Sent { id } => return PostedFor::of(id).map_or(0, |work| self.sent(work, true)),
             Completion::Written { id } => {
                 if PostedFor::of(id).is_some_and(PostedFor::is_of_answer) {
                     shared.untaken.done();
@@ -31,29 +31,35 @@ impl ConnectionCore {
                 }
                 _ => {}
             },
-            Completion::Failed { id, error } => return self.failed(PostedFor::of(id)?, &error),
+            Completion::Failed { id, error } => return PostedFor::of(id).map_or(0, |work| self.failed(work, &error)),
             Completion::Received { .. } | Completion::Disconnected { .. } => {}
         }
-        None
+        0
     }
 
-    /// Handles the end of a Send. `ok` is true if it was passed to the transport.
-    fn sent(&mut self, work: PostedFor, ok: bool) -> Option<PostedFor> {
+    /// Handles the end of a Send. `ok` is true if it was passed to the transport. Returns the number of responses that have ended.
+    #[inline]
+    fn sent(&mut self, work: PostedFor, ok: bool) -> usize {
         if work.is_of_answer() {
             self.shared.untaken.done();
         }
-        if let PostedFor::ReplySend { slot } = work {
-            self.served.sent(slot, ok, &mut self.shared);
+        match work {
+            PostedFor::ReplySend { slot } | PostedFor::UnsignaledReplySend { slot } => {
+                self.served.sent(slot, ok, &mut self.shared)
+            }
+            PostedFor::ErrorSend => 1,
+            _ => 0,
         }
-        Some(work)
     }
 
-    fn failed(&mut self, work: PostedFor, error: &WorkError) -> Option<PostedFor> {
+    fn failed(&mut self, work: PostedFor, error: &WorkError) -> usize {
         if *error != WorkError::Flushed {
             tracing::debug!(?work, %error, "work request failed");
         }
         match work {
-            PostedFor::ReplySend { .. } | PostedFor::ErrorSend => return self.sent(work, false),
+            PostedFor::ReplySend { .. } | PostedFor::UnsignaledReplySend { .. } | PostedFor::ErrorSend => {
+                return self.sent(work, false);
+            }
             // RFC 8166 §4.5.4, RPC-over-RDMA v2 §7.4: close the connection before the transaction is complete.
             PostedFor::CallInvalidate { slot, part } => self.calls.invalidate_failed(slot, part, &mut self.shared),
             PostedFor::PullInvalidate { slot, part } => {
@@ -66,6 +72,6 @@ impl ConnectionCore {
             // The failure ends the connection, which then releases the resources of the call.
             PostedFor::CallSend { .. } | PostedFor::Pull { .. } | PostedFor::AsideSend => {}
         }
-        None
+        0
     }
 }

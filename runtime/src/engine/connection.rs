@@ -176,8 +176,9 @@ impl Connection {
             Completion::Received { message, invalidated } => self.receive(message, invalidated),
             Completion::Disconnected { reason } => self.connection_lost(reason),
             completion => {
-                if let Some(work) = self.core.complete(completion) {
-                    self.wire.sent(work);
+                let ended = self.core.complete(completion);
+                if ended > 0 {
+                    self.wire.responses_ended(ended);
                 }
             }
         }

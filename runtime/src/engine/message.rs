@@ -65,6 +65,7 @@ pub(super) fn set_xid(message: &mut MessageBuf, xid: u32) -> bool {
 }
 
 /// Returns the `msg_type` of `payload` if its XID is `xid`.
+#[inline]
 pub(super) fn message_type(payload: &[u8], xid: u32) -> Option<u32> {
     // RFC 8166 §4.2.1: the header and the RPC message have the same XID.
     let [payload_xid, msg_type] = peek_words(payload)?;

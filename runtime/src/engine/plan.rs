@@ -36,6 +36,7 @@ impl LocalCall {
     ///
     /// # Errors
     /// Fails with [`CallFailure`] if the call cannot be conveyed within the limits.
+    #[inline]
     pub(super) fn plan(
         &mut self,
         message: &mut MessageBuf,
@@ -43,10 +44,18 @@ impl LocalCall {
     ) -> Result<MessageFormat, CallFailure> {
         if self.reduced.is_empty() && self.chunks.is_empty() && self.fits_inline(message, shared) {
             self.choice = FormatChoice { format: MessageFormat::Short, reason: FormatReason::Fits };
-            self.offer = ReplyChunks { max_segment: shared.max_segment(), ..ReplyChunks::default() };
+            self.offer = ReplyChunks::default();
             self.segments = 0;
             return Ok(MessageFormat::Short);
         }
+        self.plan_chunks(message, shared)
+    }
+
+    fn plan_chunks(
+        &mut self,
+        message: &mut MessageBuf,
+        shared: &mut EngineShared,
+    ) -> Result<MessageFormat, CallFailure> {
         // A Read chunk without bytes conveys nothing, and some responders reject it.
         self.reduced.retain(|item| !item.data.is_empty());
         check_positions(&self.reduced).map_err(too_large)?;
@@ -83,6 +92,7 @@ impl LocalCall {
     }
 
     /// Returns whether a call without eligible items, and its reply, fit in one Send each. Nearly all calls do.
+    #[inline]
     fn fits_inline(&self, message: &MessageBuf, shared: &EngineShared) -> bool {
         let header = encoded_len(shared.rules.prefix, 0, std::iter::empty(), None);
         let fits = |len: u64, threshold| header.saturating_add(len) <= threshold;
@@ -192,6 +202,7 @@ impl LocalCall {
     }
 
     /// Keeps a copy of the call if it may have to be sent again.
+    #[inline]
     pub(super) fn keep(&mut self, message: impl FnOnce() -> ResendableMessage) {
         self.kept = None;
         let chunks = self.offer.has_chunks() || !self.reduced.is_empty();

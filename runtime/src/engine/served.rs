@@ -95,6 +95,7 @@ impl ServedCall {
     }
 
     /// Returns the Write list and the Reply chunk.
+    #[inline]
     pub(super) fn lists(&self) -> &ChunkLists {
         self.chunks.as_ref().map_or(&NO_CHUNKS, |chunks| &chunks.lists)
     }
@@ -142,6 +143,8 @@ pub(super) struct ServedCalls {
     xids: XidTable,
     puller: ReadChunkFetcher,
     outgoing: VecDeque<OutgoingMessage>,
+    /// Slots of the calls whose responses are in flight, in the order of their last Sends.
+    sending: VecDeque<u32>,
     /// Number of unanswered calls and unsent errors. Each holds back its Receive.
     held: usize,
 }
@@ -202,6 +205,7 @@ impl ServedCalls {
 
     /// Accepts a call without chunks that arrived in one message, and delivers it to the upper layer. Returns `false` and drops
     /// the call if another one with its XID is unanswered.
+    #[inline]
     pub(super) fn take_plain(
         &mut self,
         xid: u32,
@@ -227,6 +231,7 @@ impl ServedCalls {
     }
 
     /// Adds a call whose XID was added. Returns its slot and its key.
+    #[inline]
     fn insert(
         &mut self,
         xid: u32,
@@ -243,6 +248,7 @@ impl ServedCalls {
     }
 
     /// Removes a call.
+    #[inline]
     fn remove(&mut self, slot: u32) {
         if let Some(mut chunks) = self.calls.get_mut(slot).and_then(|call| call.chunks.take()) {
             *chunks = ServedChunks::default();
@@ -292,6 +298,7 @@ impl ServedCalls {
     }
 
     /// Sets the upper layer's response to a call.
+    #[inline]
     pub(super) fn answer(&mut self, token: ReplyToken, response: OutgoingResponse) {
         // A token of a lost connection, or one used twice, refers to no call.
         let Some(slot) = self.calls.index(token.0) else { return };
@@ -301,6 +308,7 @@ impl ServedCalls {
     }
 
     /// Sets the response to a call, delivered or not.
+    #[inline]
     pub(super) fn respond(&mut self, slot: u32, response: OutgoingResponse) {
         if let Some(call) = self.calls.get_mut(slot) {
             call.stage = ServedStage::Answered;
@@ -320,22 +328,33 @@ impl ServedCalls {
     }
 
     /// Returns the next message to send, which no longer holds back its Receive.
+    #[inline]
     pub(super) fn next(&mut self) -> Option<OutgoingMessage> {
         let next = self.outgoing.pop_front()?;
         self.held = self.held.saturating_sub(1);
         Some(next)
     }
 
+    /// Returns whether the next message to send is the response to a call that has not been lost.
+    #[inline]
+    pub(super) fn is_next_answered(&self) -> bool {
+        let Some(OutgoingMessage::Answer(slot, _)) = self.outgoing.front() else { return false };
+        self.calls.get(*slot).is_some_and(|call| call.stage == ServedStage::Answered)
+    }
+
     /// Returns a call whose response is about to be sent.
+    #[inline]
     pub(super) fn begin_answer(&mut self, slot: u32) -> Option<&mut ServedCall> {
         let call = self.calls.get_mut(slot).filter(|call| call.stage == ServedStage::Answered)?;
         call.stage = ServedStage::Sending;
+        self.sending.push_back(slot);
         self.xids.remove(call.xid);
         self.puller.release(call.held());
         Some(call)
     }
 
     /// Returns the Write list and the Reply chunk of the reply to the call in `slot`.
+    #[inline]
     pub(super) fn reply_lists(&self, slot: u32) -> &ChunkLists {
         self.calls.get(slot).map_or(&NO_CHUNKS, ServedCall::lists)
     }
@@ -350,8 +369,23 @@ impl ServedCalls {
         }
     }
 
-    /// Handles the completion of a call's last Send. `ok` says whether the Send succeeded.
-    pub(super) fn sent(&mut self, slot: u32, ok: bool, shared: &mut EngineShared) {
+    /// Handles the completion of the last Send for the call in `slot`. `ok` says whether the Send succeeded. Earlier Sends that were
+    /// not signaled have succeeded. Returns the number of responses that have ended.
+    // Sends complete in the order in which they were posted.
+    pub(super) fn sent(&mut self, slot: u32, ok: bool, shared: &mut EngineShared) -> usize {
+        let mut ended = 0;
+        while let Some(first) = self.sending.pop_front() {
+            ended += 1;
+            self.end(first, ok || first != slot, shared);
+            if first == slot {
+                break;
+            }
+        }
+        ended
+    }
+
+    #[inline]
+    fn end(&mut self, slot: u32, ok: bool, shared: &mut EngineShared) {
         let token = ReplyToken(self.calls.key(slot));
         if let Some(call) = self.calls.get(slot).filter(|call| call.announced) {
             shared.events.push_back(EngineEvent::ReplySent { token, delivered: ok && call.delivered });
@@ -426,6 +460,7 @@ impl ServedCalls {
         self.xids.clear();
         self.puller.reset(shared);
         self.outgoing.clear();
+        self.sending.clear();
         self.held = 0;
     }
 }

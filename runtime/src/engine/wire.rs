@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Instant};
 
-use super::{CallFailure, ConnectionCounters, ExtensionMessage, Properties, core::ConnectionCore, work::PostedFor};
+use super::{CallFailure, ConnectionCounters, ExtensionMessage, Properties, core::ConnectionCore};
 use crate::{
     memory::MessageBuf,
     provider::{MemoryHandle, QueuePair},
@@ -25,8 +25,8 @@ pub(super) trait Wire: fmt::Debug + Send {
     /// Handles a message from the peer.
     fn receive(&mut self, message: MessageBuf, invalidated: Option<MemoryHandle>, core: &mut ConnectionCore);
 
-    /// Handles the completion of a Send.
-    fn sent(&mut self, _work: PostedFor) {}
+    /// Handles the end of `count` responses in flight.
+    fn responses_ended(&mut self, _count: usize) {}
 
     /// Posts pending work.
     fn poll_work(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair, now: Instant);

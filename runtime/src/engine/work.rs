@@ -17,6 +17,9 @@ pub(super) enum PostedFor {
     Push { slot: u32 },
     /// The Send of a reply or of a transport error that refers to a served call.
     ReplySend { slot: u32 },
+    /// The Send of a reply behind which another one is posted at once. Only its failure is reported. It has succeeded when a later
+    /// Send completes.
+    UnsignaledReplySend { slot: u32 },
     /// The Send of a transport error that refers to no served call, or of a part of a reply other than the last.
     ErrorSend,
     /// The Send of a message that is neither a call nor a response, or of a part of a call other than the last.
@@ -24,6 +27,11 @@ pub(super) enum PostedFor {
 }
 
 impl PostedFor {
+    /// Returns the purpose of the Send of a reply to the call in `slot`. `is_last` is `false` if another response is posted at once.
+    pub(super) fn reply(slot: u32, is_last: bool) -> Self {
+        if is_last { Self::ReplySend { slot } } else { Self::UnsignaledReplySend { slot } }
+    }
+
     pub(super) fn id(self) -> WrId {
         let (kind, part, slot) = match self {
             Self::CallSend { slot } => (1, 0, slot),
@@ -34,12 +42,13 @@ impl PostedFor {
             Self::ReplySend { slot } => (6, 0, slot),
             Self::ErrorSend => (7, 0, 0),
             Self::AsideSend => (8, 0, 0),
+            Self::UnsignaledReplySend { slot } => (9, 0, slot),
         };
         WrId(kind << 48 | u64::from(part) << 32 | u64::from(slot))
     }
 
-    /// Returns whether the work request belongs to a response, including errors for messages that are no calls. Only the
-    /// completions of these Sends matter: the reply shows that a call was sent.
+    /// Returns whether the work request belongs to a response, including errors for messages that are no calls, and has to be
+    /// reported. The completions of other Sends do not matter: the reply shows that a call was sent.
     pub(super) fn is_of_answer(self) -> bool {
         matches!(self, Self::Push { .. } | Self::ReplySend { .. } | Self::ErrorSend)
     }
@@ -55,6 +64,7 @@ impl PostedFor {
             6 => Self::ReplySend { slot },
             7 => Self::ErrorSend,
             8 => Self::AsideSend,
+            9 => Self::UnsignaledReplySend { slot },
             _ => return None,
         })
     }
@@ -76,6 +86,7 @@ mod tests {
             PostedFor::ReplySend { slot: 3 },
             PostedFor::ErrorSend,
             PostedFor::AsideSend,
+            PostedFor::UnsignaledReplySend { slot },
         ] {
             assert_eq!(PostedFor::of(work.id()), Some(work));
         }

@@ -73,9 +73,11 @@ impl WireV1 {
             // RFC 8166 §3.3.1: the Receive for the credit that a reply grants is posted before the reply is sent.
             self.receives.top_up(qp, core.served.held());
             self.answers_in_flight += 1;
-            core.shared.untaken.begin();
             match response {
-                ReadyResponse::Reply(reply) => self.post_reply(reply, qp, core),
+                ReadyResponse::Reply(reply) => {
+                    let is_last = self.answers_in_flight == window || !core.served.is_next_answered();
+                    self.post_reply(reply, is_last, qp, core);
+                }
                 ReadyResponse::Refusal { message, refusal, work } => {
                     self.post_error(message, refusal, work, qp, &mut core.shared);
                 }
@@ -83,13 +85,14 @@ impl WireV1 {
         }
     }
 
-    fn post_reply(&mut self, reply: ReadyReply, qp: &mut dyn QueuePair, core: &mut ConnectionCore) {
+    /// Sends a reply. `is_last` is `false` if another response is posted at once.
+    fn post_reply(&mut self, reply: ReadyReply, is_last: bool, qp: &mut dyn QueuePair, core: &mut ConnectionCore) {
         let ConnectionCore { served, shared, .. } = core;
         let ReadyReply { slot, xid, payload, invalidate, .. } = reply;
         // RFC 8166 §3.3.1, RFC 8167 §5.2: every reply grants credits of its direction.
         let message = self.with_header(xid, self.grant, payload, served.reply_lists(slot), shared);
         let invalidate = invalidate.filter(|_| self.invalidate);
-        send(PostedFor::ReplySend { slot }, message, invalidate, qp, shared);
+        send(PostedFor::reply(slot, is_last), message, invalidate, qp, shared);
     }
 
     /// Sends RDMA_ERROR (RFC 8166 §4.5). An error never invalidates a handle.
@@ -176,7 +179,11 @@ fn send(
     shared: &mut EngineShared,
 ) {
     shared.counters.bytes_sent += message.len() as u64;
-    qp.post(WorkRequest::Send { id: work.id(), message, invalidate, solicited: false, signaled: work.is_of_answer() });
+    let signaled = work.is_of_answer();
+    if signaled {
+        shared.untaken.begin();
+    }
+    qp.post(WorkRequest::Send { id: work.id(), message, invalidate, solicited: false, signaled });
 }
 
 impl Wire for WireV1 {
@@ -196,10 +203,8 @@ impl Wire for WireV1 {
         self.handle_message(message, invalidated, core);
     }
 
-    fn sent(&mut self, work: PostedFor) {
-        if matches!(work, PostedFor::ReplySend { .. } | PostedFor::ErrorSend) {
-            self.answers_in_flight = self.answers_in_flight.saturating_sub(1);
-        }
+    fn responses_ended(&mut self, count: usize) {
+        self.answers_in_flight = self.answers_in_flight.saturating_sub(count);
     }
 
     fn poll_work(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair, now: Instant) {

@@ -44,6 +44,11 @@ impl SendCredits {
         self.left > 0
     }
 
+    /// Returns whether there is more than one credit.
+    pub(super) fn has_more_than_one(&self) -> bool {
+        self.left > 1
+    }
+
     /// Uses one credit.
     pub(super) fn take(&mut self) {
         self.left = self.left.saturating_sub(1);
@@ -122,6 +127,7 @@ impl ReceiveCredits {
 
     /// Posts the missing Receives.
     // RPC-over-RDMA v2 §4.2.1.2: always more than granted, for messages that only grant credits.
+    #[inline]
     pub(super) fn top_up(&mut self, qp: &mut dyn QueuePair) {
         let wanted = usize::try_from(self.outstanding()).unwrap_or(usize::MAX).saturating_add(SPARE_RECEIVES);
         if let Some(missing) = wanted.checked_sub(self.posted).filter(|&missing| missing > 0) {
@@ -131,6 +137,7 @@ impl ReceiveCredits {
     }
 
     /// Returns the credit field for the next message, after posting the Receives that it grants.
+    #[inline]
     pub(super) fn grant(&mut self, qp: &mut dyn QueuePair) -> u32 {
         let new = self.due();
         self.granted += new;

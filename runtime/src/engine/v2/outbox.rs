@@ -216,6 +216,7 @@ impl Outbox {
 }
 
 /// Returns the header of a message without chunks.
+#[inline]
 fn bare_header(prefix: [u8; PREFIX_LEN], lists: [u8; BARE_LEN - PREFIX_LEN]) -> [u8; BARE_LEN] {
     let mut header = [0; BARE_LEN];
     header[..PREFIX_LEN].copy_from_slice(&prefix);

@@ -24,7 +24,10 @@ impl WireV2 {
             let Some(response) = core.next_response(VERSION, qp) else { break };
             self.outbox.grants.hold(core.served.held());
             match response {
-                ReadyResponse::Reply(reply) => self.post_reply(reply, qp, core),
+                ReadyResponse::Reply(reply) => {
+                    let is_last = !self.outbox.budget.has_more_than_one() || !core.served.is_next_answered();
+                    self.post_reply(reply, is_last, qp, core);
+                }
                 ReadyResponse::Refusal { message, refusal, work } => {
                     self.post_error(message, refusal, work, qp, &mut core.shared);
                 }
@@ -32,15 +35,18 @@ impl WireV2 {
         }
     }
 
-    fn post_reply(&mut self, reply: ReadyReply, qp: &mut dyn QueuePair, core: &mut ConnectionCore) {
+    /// Sends a reply. `is_last` is `false` if another response is posted at once, unless the reply has to be continued.
+    fn post_reply(&mut self, reply: ReadyReply, is_last: bool, qp: &mut dyn QueuePair, core: &mut ConnectionCore) {
         let ConnectionCore { served, shared, .. } = core;
         // RPC-over-RDMA v2 §6.2.4: the reply invalidates the handle that the call offered, or none.
         let ReadyReply { slot, xid, format, payload, invalidate } = reply;
-        let (lists, work) = (served.reply_lists(slot), PostedFor::ReplySend { slot });
+        let lists = served.reply_lists(slot);
+        let work = PostedFor::reply(slot, is_last || format == MessageFormat::Continued);
         // RPC-over-RDMA v2 §6.2.2.1.
         let flags = RDMA2_F_RESPONSE;
         // RPC-over-RDMA v2 appendix B.2.
         if let Some(payload) = &payload
+            && !self.extensions.list.is_empty()
             && format == MessageFormat::Short
             && lists.is_empty()
             && invalidate.is_none()
