@@ -54,6 +54,7 @@ struct CallSlots {
 }
 
 impl CallSlots {
+    #[inline(always)]
     fn insert(&mut self, id: CallId, slot: ResultSlot) {
         let index = slot.0 as usize;
         if self.ids.len() <= index {
@@ -78,6 +79,7 @@ impl CallSlots {
         self.ids.get(slot.0 as usize).copied().flatten()
     }
 
+    #[inline(always)]
     fn remove(&mut self, id: CallId) -> Option<ResultSlot> {
         let slot = match self.slots.get_mut(id.index()).and_then(|place| place.take_if(|(of, _)| *of == id)) {
             Some((_, slot)) => slot,
@@ -290,7 +292,9 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             // Work is posted at least once.
             let mut has_work = is_first;
             is_first = false;
+            let mut has_events = false;
             while let Some(event) = self.engine.poll_event() {
+                has_events = true;
                 match event {
                     EngineEvent::CallFinished { id, result } => self.finish_call(id, result, run),
                     EngineEvent::CallArrived(call) => {
@@ -303,15 +307,15 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
                     }
                     EngineEvent::Closed(reason) => return Some(reason),
                 }
-                // A closed engine reports its close after its last call has ended.
-                has_work |= self.engine.close_reason().is_some();
             }
-            if !has_work {
+            // A closed engine reports its close after its last call has ended.
+            if !has_work && !(has_events && self.engine.close_reason().is_some()) {
                 return None;
             }
         }
     }
 
+    #[inline(always)]
     fn handle_call(&mut self, call: IncomingCall, run: &mut PollState) {
         let needed = self.config.serves_to_the_end && !self.calls.is_empty();
         if !self.closing.accepts_calls(needed) {
@@ -374,6 +378,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         }
     }
 
+    #[inline(always)]
     fn finish_call(&mut self, id: CallId, result: CallResult, run: &mut PollState) {
         if let Ok(reply) = &result {
             self.formats.calls.count(reply.call);

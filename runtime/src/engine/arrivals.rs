@@ -62,7 +62,7 @@ impl ConnectionCore {
     }
 
     /// Accepts a call without chunks that arrived in one message, as nearly all do, and delivers it to the upper layer.
-    #[inline]
+    #[inline(always)]
     pub(super) fn accept_plain(&mut self, xid: u32, message: MessageBuf) -> Result<(), CallRejection> {
         let max_inline = self.reply_room(&NO_CHUNKS)?;
         if !self.served.take_plain(xid, message, max_inline, &mut self.shared) {

@@ -64,7 +64,7 @@ pub(super) struct LocalCall {
 
 impl LocalCall {
     /// Begins a call, which waits to be sent.
-    #[inline]
+    #[inline(always)]
     pub(super) fn begin(&mut self, call: OutgoingCall) {
         let OutgoingCall { message, reduced, reply, deadline, policy } = call;
         self.message = Some(message);
@@ -76,7 +76,7 @@ impl LocalCall {
     }
 
     /// Resets the state for another call.
-    #[inline]
+    #[inline(always)]
     pub(super) fn end(&mut self) {
         // The pattern names every field, so that a new field that is not reset here fails to compile.
         let Self {
@@ -119,7 +119,7 @@ impl LocalCall {
     }
 
     /// Takes the message and writes this XID. Returns `None` if the message was taken before.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take_message(&mut self, xid: u32) -> Result<Option<MessageBuf>, CallFailure> {
         let Some(mut message) = self.message.take() else { return Ok(None) };
         if !set_xid(&mut message, xid) {

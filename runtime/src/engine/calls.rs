@@ -65,6 +65,7 @@ impl LocalCalls {
         self.abandoned
     }
 
+    #[inline(always)]
     pub(super) fn start(&mut self, call: OutgoingCall, shared: &mut EngineShared) -> CallId {
         let deadline = call.deadline;
         let mut state = self.spare.pop().unwrap_or_default();
@@ -192,7 +193,7 @@ impl LocalCalls {
     }
 
     /// Returns the slot of the next call to send. Fails calls whose deadline has passed.
-    #[inline]
+    #[inline(always)]
     pub(super) fn next_queued(&mut self, now: Instant, shared: &mut EngineShared) -> Option<u32> {
         while let Some(key) = self.queue.pop_front() {
             let Some(slot) = self.slots.index(key) else { continue };
@@ -214,7 +215,7 @@ impl LocalCalls {
         self.slots.get_mut(slot).map(|call| &mut **call)
     }
 
-    #[inline]
+    #[inline(always)]
     fn remove(&mut self, slot: u32) {
         if let Some(mut call) = self.slots.remove(slot) {
             call.end();
@@ -239,7 +240,7 @@ impl LocalCalls {
     }
 
     /// Marks a call as sent, before the first of its Sends is posted.
-    #[inline]
+    #[inline(always)]
     pub(super) fn sending(&mut self, slot: u32, xid: u32, shared: &mut EngineShared) {
         if let Some(call) = self.slots.get_mut(slot) {
             call.phase = CallPhase::Sent;
@@ -253,7 +254,7 @@ impl LocalCalls {
     }
 
     /// Records the attempt to send a call. Ends the call if that failed, and if its caller does not wait for the reply.
-    #[inline]
+    #[inline(always)]
     pub(super) fn posted(
         &mut self,
         slot: u32,
@@ -296,7 +297,7 @@ impl LocalCalls {
     }
 
     /// Handles a reply without chunks, in one message, to a [plain](LocalCall::is_plain) call.
-    #[inline]
+    #[inline(always)]
     pub(super) fn answered_plain(&mut self, slot: u32, payload: MessagePayload, shared: &mut EngineShared) {
         let id = CallId(self.slots.key(slot));
         let Some(call) = self.slots.get(slot) else { return };
@@ -344,7 +345,7 @@ impl LocalCalls {
     }
 
     /// Returns the XID for a call: its own, or one that no call in flight has.
-    #[inline]
+    #[inline(always)]
     pub(super) fn xid_for(&mut self, slot: u32) -> Result<u32, CallFailure> {
         match self.get(slot).and_then(|call| call.policy.xid) {
             None => Ok(self.free_xid()),
@@ -353,7 +354,7 @@ impl LocalCalls {
     }
 
     /// Returns a nonzero XID for a call, as [`xid_for`](Self::xid_for) does.
-    #[inline]
+    #[inline(always)]
     pub(super) fn nonzero_xid_for(&mut self, slot: u32) -> Result<u32, CallFailure> {
         match self.get(slot).and_then(|call| call.policy.xid) {
             None => Ok(self.free_nonzero_xid()),
@@ -368,7 +369,7 @@ impl LocalCalls {
     }
 
     /// Returns an XID that no call in flight has.
-    #[inline]
+    #[inline(always)]
     pub(super) fn free_xid(&mut self) -> u32 {
         loop {
             let xid = self.next_xid();

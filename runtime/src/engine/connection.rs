@@ -218,7 +218,10 @@ impl Engine for Connection {
 
     fn start_call(&mut self, call: OutgoingCall) -> CallId {
         let id = self.core.calls.start(call, &mut self.core.shared);
-        if let Some(failure) = self.wire.refuses_calls(&self.core) {
+        // RFC 8167 §6: only calls in the reverse direction can be refused.
+        if self.core.role == Role::Server
+            && let Some(failure) = self.wire.refuses_calls(&self.core)
+        {
             self.core.calls.refuse_queued(&failure, &mut self.core.shared);
         }
         if let Some(reason) = self.state.reason() {

@@ -36,7 +36,7 @@ impl LocalCall {
     ///
     /// # Errors
     /// Fails with [`CallFailure`] if the call cannot be conveyed within the limits.
-    #[inline]
+    #[inline(always)]
     pub(super) fn plan(
         &mut self,
         message: &mut MessageBuf,
@@ -92,7 +92,7 @@ impl LocalCall {
     }
 
     /// Returns whether a call without eligible items, and its reply, fit in one Send each. Nearly all calls do.
-    #[inline]
+    #[inline(always)]
     fn fits_inline(&self, message: &MessageBuf, shared: &EngineShared) -> bool {
         let header = encoded_len(shared.rules.prefix, 0, std::iter::empty(), None);
         let fits = |len: u64, threshold| header.saturating_add(len) <= threshold;
@@ -202,7 +202,7 @@ impl LocalCall {
     }
 
     /// Keeps a copy of the call if it may have to be sent again.
-    #[inline]
+    #[inline(always)]
     pub(super) fn keep(&mut self, message: impl FnOnce() -> ResendableMessage) {
         self.kept = None;
         let chunks = self.offer.has_chunks() || !self.reduced.is_empty();

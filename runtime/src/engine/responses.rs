@@ -43,7 +43,7 @@ pub(super) struct ReadyReply {
 
 impl ConnectionCore {
     /// Prepares the next response in order, for a connection of this version.
-    #[inline]
+    #[inline(always)]
     pub(super) fn next_response(&mut self, version: u32, qp: &mut dyn QueuePair) -> Option<ReadyResponse> {
         loop {
             match self.served.next()? {
@@ -62,7 +62,7 @@ impl ConnectionCore {
 
     /// Prepares the response to the call in `slot`.
     // RFC 8166 §4.5.4: a response is always sent, unless the connection is lost.
-    #[inline]
+    #[inline(always)]
     fn prepare(
         &mut self,
         slot: u32,

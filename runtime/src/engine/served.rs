@@ -205,7 +205,7 @@ impl ServedCalls {
 
     /// Accepts a call without chunks that arrived in one message, and delivers it to the upper layer. Returns `false` and drops
     /// the call if another one with its XID is unanswered.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take_plain(
         &mut self,
         xid: u32,
@@ -231,7 +231,7 @@ impl ServedCalls {
     }
 
     /// Adds a call whose XID was added. Returns its slot and its key.
-    #[inline]
+    #[inline(always)]
     fn insert(
         &mut self,
         xid: u32,
@@ -248,7 +248,7 @@ impl ServedCalls {
     }
 
     /// Removes a call.
-    #[inline]
+    #[inline(always)]
     fn remove(&mut self, slot: u32) {
         if let Some(mut chunks) = self.calls.get_mut(slot).and_then(|call| call.chunks.take()) {
             *chunks = ServedChunks::default();
@@ -298,7 +298,7 @@ impl ServedCalls {
     }
 
     /// Sets the upper layer's response to a call.
-    #[inline]
+    #[inline(always)]
     pub(super) fn answer(&mut self, token: ReplyToken, response: OutgoingResponse) {
         // A token of a lost connection, or one used twice, refers to no call.
         let Some(slot) = self.calls.index(token.0) else { return };
@@ -308,7 +308,7 @@ impl ServedCalls {
     }
 
     /// Sets the response to a call, delivered or not.
-    #[inline]
+    #[inline(always)]
     pub(super) fn respond(&mut self, slot: u32, response: OutgoingResponse) {
         if let Some(call) = self.calls.get_mut(slot) {
             call.stage = ServedStage::Answered;
@@ -328,7 +328,7 @@ impl ServedCalls {
     }
 
     /// Returns the next message to send, which no longer holds back its Receive.
-    #[inline]
+    #[inline(always)]
     pub(super) fn next(&mut self) -> Option<OutgoingMessage> {
         let next = self.outgoing.pop_front()?;
         self.held = self.held.saturating_sub(1);
@@ -343,7 +343,7 @@ impl ServedCalls {
     }
 
     /// Returns a call whose response is about to be sent.
-    #[inline]
+    #[inline(always)]
     pub(super) fn begin_answer(&mut self, slot: u32) -> Option<&mut ServedCall> {
         let call = self.calls.get_mut(slot).filter(|call| call.stage == ServedStage::Answered)?;
         call.stage = ServedStage::Sending;
@@ -384,7 +384,7 @@ impl ServedCalls {
         ended
     }
 
-    #[inline]
+    #[inline(always)]
     fn end(&mut self, slot: u32, ok: bool, shared: &mut EngineShared) {
         let token = ReplyToken(self.calls.key(slot));
         if let Some(call) = self.calls.get(slot).filter(|call| call.announced) {

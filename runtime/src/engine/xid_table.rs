@@ -28,7 +28,7 @@ impl XidTable {
     }
 
     /// Adds an XID. Returns `false`, without a change, if it is already present.
-    #[inline]
+    #[inline(always)]
     pub(super) fn insert(&mut self, xid: u32, slot: u32) -> bool {
         if self.entries.is_empty() {
             self.entries.resize(ENTRIES, None);

@@ -125,6 +125,7 @@ impl ServiceRegistry {
     /// Decodes the header of a call, and asks the authenticator about the call. An error is the reply to a malformed header.
     // An error is rare and moved once. Boxing it would require an allocation.
     #[allow(clippy::result_large_err)]
+    #[inline(always)]
     pub(super) fn authenticate(
         &self,
         incoming: &IncomingCall,
@@ -167,6 +168,7 @@ impl ServiceRegistry {
     /// has no handler.
     // As for `authenticate`.
     #[allow(clippy::result_large_err)]
+    #[inline(always)]
     pub(super) fn route<'a>(
         &'a self,
         incoming: IncomingCall,

@@ -35,6 +35,7 @@ pub(super) struct RunningHandler {
 impl RunningHandler {
     // As `InboundCall::decode`.
     #[allow(clippy::result_large_err)]
+    #[inline(always)]
     pub(super) fn begin(
         service: &dyn Service,
         call: InboundCall,

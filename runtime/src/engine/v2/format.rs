@@ -78,10 +78,19 @@ fn has_no_chunks(message: &[u8]) -> bool {
     message.get(PREFIX_LEN..BARE_LEN).is_some_and(|bare| bare == [0; BARE_LEN - PREFIX_LEN])
 }
 
-/// Returns `true` for a message without chunks that has a payload.
+/// Returns the first words of the payload, XID and `msg_type`, of a message without chunks that contains an RPC message.
 #[inline]
-pub(super) fn is_bare(message: &[u8]) -> bool {
-    message.len() > BARE_LEN && has_no_chunks(message)
+pub(super) fn peek_bare_payload(message: &[u8]) -> Option<[u32; 2]> {
+    let (header, payload) = message.split_at_checked(BARE_LEN)?;
+    if has_no_chunks(header) { peek_words(payload) } else { None }
+}
+
+/// Returns the header of a message without chunks: a prefix, no handle to invalidate, three absent lists.
+#[inline]
+pub(super) fn bare_header(prefix: HeaderPrefix) -> [u8; BARE_LEN] {
+    let mut header = [0; BARE_LEN];
+    header[..PREFIX_LEN].copy_from_slice(&prefix.encode());
+    header
 }
 
 /// Decodes the chunk lists after the prefix and the handle that the reply may invalidate. Also returns the length of the

@@ -2,7 +2,7 @@
 
 use super::{
     credits::{ReceiveCredits, SendCredits},
-    format::{BARE_LEN, HeaderPrefix, PREFIX_LEN, VERSION, extension_flags},
+    format::{BARE_LEN, HeaderPrefix, PREFIX_LEN, VERSION, bare_header, extension_flags},
     header::{RDMA2_F_MORE, RDMA2_MSG, RDMA2_NOMSG},
 };
 use crate::{
@@ -92,18 +92,12 @@ impl Outbox {
         let pool = &shared.config.pool;
         let message = match payload {
             Some(mut payload) => {
-                match header.try_into() {
-                    // Nearly all messages have no chunks: their header has a fixed length and is copied at once.
-                    Ok(lists) => attach(&bare_header(prefix, lists), &mut payload, pool),
-                    Err(_) => {
-                        attach(header, &mut payload, pool);
-                        attach(&prefix, &mut payload, pool);
-                    }
-                }
+                attach(header, &mut payload, pool);
+                attach(&prefix.encode(), &mut payload, pool);
                 payload
             }
             None => {
-                let mut message = alone(&prefix, header.len(), pool);
+                let mut message = alone(&prefix.encode(), header.len(), pool);
                 message.append(header);
                 message
             }
@@ -111,11 +105,27 @@ impl Outbox {
         post(message, work, invalidate, qp, shared);
     }
 
-    /// Encodes a prefix, after posting the Receives for the credits that it grants.
+    /// Sends an RPC message without chunks, as nearly all are.
+    #[inline(always)]
+    pub(super) fn send_bare(
+        &mut self,
+        qp: &mut dyn QueuePair,
+        shared: &mut EngineShared,
+        (xid, flags): (u32, u32),
+        mut message: MessageBuf,
+        work: PostedFor,
+    ) {
+        self.budget.take();
+        let prefix = self.prefix(PrefixFields::new(xid, RDMA2_MSG, flags), qp);
+        attach(&bare_header(prefix), &mut message, &shared.config.pool);
+        post(message, work, None, qp, shared);
+    }
+
+    /// Returns a prefix, after posting the Receives for the credits that it grants.
     #[inline]
-    fn prefix(&mut self, fields: PrefixFields, qp: &mut dyn QueuePair) -> [u8; PREFIX_LEN] {
+    fn prefix(&mut self, fields: PrefixFields, qp: &mut dyn QueuePair) -> HeaderPrefix {
         let PrefixFields { xid, vers, htype, flags } = fields;
-        HeaderPrefix { xid, vers, credit: self.grants.grant(qp), htype, flags }.encode()
+        HeaderPrefix { xid, vers, credit: self.grants.grant(qp), htype, flags }
     }
 
     /// Sends an RPC message conveyed by a message of an extension.
@@ -203,7 +213,7 @@ impl Outbox {
         }
         self.grants.refresh();
         let prefix = self.prefix(PrefixFields::new(0, RDMA2_NOMSG, 0), qp);
-        let mut message = alone(&prefix, BARE.len(), &shared.config.pool);
+        let mut message = alone(&prefix.encode(), BARE.len(), &shared.config.pool);
         message.append(&BARE);
         shared.counters.grants_sent += 1;
         post(message, PostedFor::AsideSend, None, qp, shared);
@@ -215,18 +225,7 @@ impl Outbox {
     }
 }
 
-/// Returns the header of a message without chunks.
-#[inline]
-fn bare_header(prefix: [u8; PREFIX_LEN], lists: [u8; BARE_LEN - PREFIX_LEN]) -> [u8; BARE_LEN] {
-    let mut header = [0; BARE_LEN];
-    header[..PREFIX_LEN].copy_from_slice(&prefix);
-    header[PREFIX_LEN..].copy_from_slice(&lists);
-    header
-}
-
 /// Posts a complete message.
-// Always inlined, because a call would move the message once more.
-#[allow(clippy::inline_always)]
 #[inline(always)]
 fn post(
     message: MessageBuf,

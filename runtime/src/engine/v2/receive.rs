@@ -24,6 +24,7 @@ use crate::{
 
 impl WireV2 {
     /// Handles a received message.
+    #[inline(always)]
     pub(super) fn handle_message(
         &mut self,
         message: MessageBuf,
@@ -59,9 +60,9 @@ impl WireV2 {
                     .violation(format!("it invalidated {handle:?}, which no call offered for invalidation"));
             }
         }
-        if self.is_plain(&prefix, &message) {
+        if let Some(payload) = self.peek_plain(&prefix, &message) {
             self.outbox.grants.consumed();
-            return self.handle_plain(&prefix, message, core);
+            return self.handle_plain(&prefix, payload, message, core);
         }
         if is_grant(&prefix, &message) {
             // RPC-over-RDMA v2 §4.2.1.2: it uses no credit, but the spare Receive for such messages.
@@ -107,24 +108,29 @@ impl WireV2 {
         }
     }
 
-    /// Returns `true` for a complete RPC message without chunks that arrived in one message. Nearly all are of this kind.
+    /// Returns the XID and the `msg_type` of a plain message: a complete RPC message without chunks that arrived in one message.
+    /// Nearly all are of this kind.
     #[inline]
-    fn is_plain(&self, prefix: &HeaderPrefix, message: &[u8]) -> bool {
-        prefix.htype == RDMA2_MSG
-            && !prefix.has_more()
-            && !prefix.has_more_properties()
-            && format::is_bare(message)
-            && self.reassembly.is_idle()
-            && self.handshake.is_done()
+    fn peek_plain(&self, prefix: &HeaderPrefix, message: &[u8]) -> Option<[u32; 2]> {
+        let is_whole = prefix.htype == RDMA2_MSG && prefix.flags & (RDMA2_F_MORE | RDMA2_F_TPMORE) == 0;
+        let payload = format::peek_bare_payload(message).filter(|_| is_whole)?;
+        (self.reassembly.is_idle() && self.handshake.is_done()).then_some(payload)
     }
 
-    /// Handles a [plain](Self::is_plain) message, with the same checks as [`handle_rpc`](Self::handle_rpc).
-    fn handle_plain(&mut self, prefix: &HeaderPrefix, mut message: MessageBuf, core: &mut ConnectionCore) {
+    /// Handles a plain message, with the same checks as [`handle_rpc`](Self::handle_rpc). `words` are the first of its payload.
+    #[inline(always)]
+    fn handle_plain(
+        &mut self,
+        prefix: &HeaderPrefix,
+        words: [u32; 2],
+        mut message: MessageBuf,
+        core: &mut ConnectionCore,
+    ) {
         message.advance(BARE_LEN);
         if prefix.is_response() {
-            return self.handle_plain_reply(prefix.xid, message, core);
+            return self.handle_plain_reply(prefix.xid, words, message, core);
         }
-        let accepted = check_call(prefix.xid, Some(&message), core);
+        let accepted = check_call(prefix.xid, words == [prefix.xid, CALL], core);
         if let Err((refusal, why)) = accepted.and_then(|()| core.accept_plain(prefix.xid, message)) {
             refuse(prefix, refusal, why, core);
         }
@@ -368,7 +374,7 @@ fn accept_call(
     payload: Option<(MessageBuf, bool)>,
     core: &mut ConnectionCore,
 ) -> Result<(), CallRejection> {
-    check_call(xid, payload.as_ref().map(|(message, _)| &**message), core)?;
+    check_call(xid, payload.as_ref().is_none_or(|(message, _)| message_type(message, xid) == Some(CALL)), core)?;
     match payload {
         Some((message, false)) if lists.is_empty() => core.accept_plain(xid, message),
         payload => {
@@ -380,16 +386,16 @@ fn accept_call(
     }
 }
 
-fn check_call(xid: u32, payload: Option<&[u8]>, core: &ConnectionCore) -> Result<(), CallRejection> {
+/// Checks a call whose payload, if it is inline, is or is not an RPC call with the XID of the header.
+#[inline]
+fn check_call(xid: u32, is_call: bool, core: &ConnectionCore) -> Result<(), CallRejection> {
     // RPC-over-RDMA v2 §4.5.3: the local properties state that no calls are accepted.
     if core.shared.rules.local_level == ReverseDirection::None {
         return Err((TransportError::System, "a call in the reverse direction, which is not accepted"));
     }
     // RPC-over-RDMA v2 §7.2: header and RPC message must carry the same XID. §6.2.2.1: RDMA2_F_RESPONSE must agree with
     // `msg_type`.
-    if let Some(message) = payload
-        && message_type(message, xid) != Some(CALL)
-    {
+    if !is_call {
         return Err((TransportError::BadXdr, "not an RPC call with its header's XID"));
     }
     // A peer that respects its credits stays far below: messages other than calls use credits of the reserve.

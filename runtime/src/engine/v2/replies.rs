@@ -72,11 +72,18 @@ impl WireV2 {
         core.calls.answered(slot, outcome, &mut core.shared);
     }
 
-    /// Handles a reply without chunks that arrived in one message.
-    pub(super) fn handle_plain_reply(&mut self, xid: u32, message: MessageBuf, core: &mut ConnectionCore) {
+    /// Handles a reply without chunks that arrived in one message. `words` are the first of its payload.
+    #[inline(always)]
+    pub(super) fn handle_plain_reply(
+        &mut self,
+        xid: u32,
+        words: [u32; 2],
+        message: MessageBuf,
+        core: &mut ConnectionCore,
+    ) {
         let slot = core.calls.by_xid(xid).filter(|&slot| core.calls.get(slot).is_some_and(LocalCall::is_plain));
         match slot {
-            Some(slot) if message_type(&message, xid) == Some(REPLY) => {
+            Some(slot) if words == [xid, REPLY] => {
                 core.calls.answered_plain(slot, MessagePayload::Inline(message), &mut core.shared);
             }
             _ => self.handle_reply(xid, &NO_CHUNKS, Some((message, false)), core),

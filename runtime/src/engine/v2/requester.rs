@@ -30,6 +30,7 @@ impl WireV2 {
 
     /// Registers the memory of a call, and sends the call.
     // RPC-over-RDMA v2 §11.1.3: memory is registered only when the call is about to be sent.
+    #[inline(always)]
     fn post_call(&mut self, slot: u32, core: &mut ConnectionCore, qp: &mut dyn QueuePair) -> Result<(), CallFailure> {
         let ConnectionCore { calls, shared, .. } = core;
         // RPC-over-RDMA v2 §6.3.2: XID 0 never identifies a transaction.
@@ -60,7 +61,7 @@ impl WireV2 {
             call.keep(|| ResendableMessage::Copy(copy(&message, &shared.config.pool)));
             call.invalidates = None;
             calls.sending(slot, xid, shared);
-            self.outbox.send(qp, shared, PrefixFields::new(xid, RDMA2_MSG, 0), &BARE, Some(message), work, None);
+            self.outbox.send_bare(qp, shared, (xid, 0), message, work);
             return Ok(());
         }
         let mut lists = std::mem::take(&mut self.lists);

@@ -36,6 +36,7 @@ impl WireV2 {
     }
 
     /// Sends a reply. `is_last` is `false` if another response is posted at once, unless the reply has to be continued.
+    #[inline(always)]
     fn post_reply(&mut self, reply: ReadyReply, is_last: bool, qp: &mut dyn QueuePair, core: &mut ConnectionCore) {
         let ConnectionCore { served, shared, .. } = core;
         // RPC-over-RDMA v2 §6.2.4: the reply invalidates the handle that the call offered, or none.
@@ -56,7 +57,12 @@ impl WireV2 {
                 return self.outbox.send_conveyed(qp, shared, (xid, flags), &conveyed, work);
             }
         }
-        // Nearly all replies have no chunks.
+        let payload = match payload {
+            Some(message) if format == MessageFormat::Short && lists.is_empty() && invalidate.is_none() => {
+                return self.outbox.send_bare(qp, shared, (xid, flags), message, work);
+            }
+            payload => payload,
+        };
         let header = if lists.is_empty() {
             &BARE[..]
         } else {
