@@ -171,6 +171,7 @@ impl Connection {
     }
 
     /// Handles a completion of the queue pair.
+    #[inline(always)]
     pub fn handle_completion(&mut self, completion: Completion) {
         match completion {
             Completion::Received { message, invalidated } => self.receive(message, invalidated),
@@ -184,6 +185,7 @@ impl Connection {
         }
     }
 
+    #[inline(always)]
     fn receive(&mut self, message: MessageBuf, invalidated: Option<MemoryHandle>) {
         self.wire.receive_used();
         self.core.shared.counters.bytes_received += message.len() as u64;
@@ -216,6 +218,7 @@ impl Connection {
 impl Engine for Connection {
     type Port = dyn QueuePair;
 
+    #[inline(always)]
     fn start_call(&mut self, call: OutgoingCall) -> CallId {
         let id = self.core.calls.start(call, &mut self.core.shared);
         // RFC 8167 §6: only calls in the reverse direction can be refused.
@@ -234,6 +237,7 @@ impl Engine for Connection {
         self.core.calls.cancel(id, now, &mut self.core.shared);
     }
 
+    #[inline(always)]
     fn reply(&mut self, token: ReplyToken, reply: OutgoingReply) {
         self.core.served.answer(token, OutgoingResponse::Reply(reply));
     }
@@ -324,6 +328,7 @@ impl Engine for Connection {
         }
     }
 
+    #[inline(always)]
     fn poll_event(&mut self) -> Option<EngineEvent> {
         self.core.shared.events.pop_front()
     }

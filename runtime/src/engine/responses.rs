@@ -6,7 +6,7 @@ use super::{
     core::ConnectionCore,
     lists::{self, ChunkLists, ResultMisfit, capacity},
     message,
-    served::{OutgoingMessage, OutgoingResponse, ServedCall},
+    served::{LEAST_RPC, OutgoingMessage, OutgoingResponse, ServedCall},
     shared::ConnectionRules,
     work::PostedFor,
 };
@@ -41,9 +41,26 @@ pub(super) struct ReadyReply {
     pub(super) invalidate: Option<MemoryHandle>,
 }
 
+/// A reply without chunks that fits in one Send, complete except for its header.
+#[derive(Debug)]
+pub(super) struct PlainReply {
+    pub(super) slot: u32,
+    pub(super) xid: u32,
+    pub(super) message: MessageBuf,
+}
+
 impl ConnectionCore {
-    /// Prepares the next response in order, for a connection of this version.
+    /// Removes the next response in order, if it is a plain reply. Nearly all are.
     #[inline(always)]
+    pub(super) fn next_plain_reply(&mut self) -> Option<PlainReply> {
+        let (slot, xid, mut message) = self.served.take_plain_reply()?;
+        // RFC 8166 §4.2.1, RPC-over-RDMA v2 §4.5.2: header and RPC message carry the same XID.
+        message::set_xid(&mut message, xid);
+        self.shared.counters.replies_sent += 1;
+        Some(PlainReply { slot, xid, message })
+    }
+
+    /// Prepares the next response in order, for a connection of this version.
     pub(super) fn next_response(&mut self, version: u32, qp: &mut dyn QueuePair) -> Option<ReadyResponse> {
         loop {
             match self.served.next()? {
@@ -62,7 +79,6 @@ impl ConnectionCore {
 
     /// Prepares the response to the call in `slot`.
     // RFC 8166 §4.5.4: a response is always sent, unless the connection is lost.
-    #[inline(always)]
     fn prepare(
         &mut self,
         slot: u32,
@@ -81,16 +97,12 @@ impl ConnectionCore {
                 return refused(refusal);
             }
         };
-        let (results, format) = if is_plain(call, &reply) {
-            (Results::new(), MessageFormat::Short)
-        } else {
-            match fit(call, &mut reply, &shared.rules) {
-                Ok(fitted) => fitted,
-                // RFC 8166 §4.5.3, RPC-over-RDMA v2 §7.3.4, §7.3.5: detected before any RDMA Write is posted.
-                Err(refusal) => {
-                    call.delivered = false;
-                    return refused(refusal);
-                }
+        let (results, format) = match fit(call, &mut reply, &shared.rules) {
+            Ok(fitted) => fitted,
+            // RFC 8166 §4.5.3, RPC-over-RDMA v2 §7.3.4, §7.3.5: detected before any RDMA Write is posted.
+            Err(refusal) => {
+                call.delivered = false;
+                return refused(refusal);
             }
         };
         call.delivered = true;
@@ -117,16 +129,6 @@ impl ConnectionCore {
     }
 }
 
-/// The length of the XID and the type of an RPC message, in bytes.
-const LEAST: u64 = 8;
-
-/// Returns whether a reply has no chunks and fits in one Send, as nearly all do.
-#[inline]
-fn is_plain(call: &ServedCall, reply: &OutgoingReply) -> bool {
-    let len = reply.message.len() as u64;
-    call.chunks.is_none() && reply.reduced.is_empty() && (LEAST..=call.max_inline).contains(&len)
-}
-
 type Results = smallvec::SmallVec<[Option<bytes::Bytes>; 1]>;
 
 /// Fits a reply into what the requester provided. Returns the result for each Write chunk, and the format.
@@ -144,7 +146,7 @@ fn fit(
         None => TransportError::WriteResource { chunk: 0, needed: 0 },
     })?;
     let len = reply.message.len() as u64;
-    if len < LEAST {
+    if len < LEAST_RPC {
         return Err(TransportError::System);
     }
     let format = if len <= call.max_inline {

@@ -33,6 +33,9 @@ pub(super) enum OutgoingResponse {
 /// The chunk lists of a message without chunks.
 pub(super) static NO_CHUNKS: ChunkLists = ChunkLists { reads: Vec::new(), writes: Vec::new(), reply: None };
 
+/// Minimum length of an RPC message in bytes: its XID and its type.
+pub(super) const LEAST_RPC: u64 = 8;
+
 /// The response to a call whose Read chunks cannot be fetched (RPC-over-RDMA v2 §11.1.4).
 const NOT_PULLED: OutgoingResponse = OutgoingResponse::Refusal(TransportError::System);
 
@@ -335,6 +338,24 @@ impl ServedCalls {
         Some(next)
     }
 
+    /// Removes the next message to send, if it is a reply without chunks that fits in one Send. Returns the slot and the XID of its
+    /// call, and the reply.
+    #[inline(always)]
+    pub(super) fn take_plain_reply(&mut self) -> Option<(u32, u32, MessageBuf)> {
+        let Some(OutgoingMessage::Answer(slot, OutgoingResponse::Reply(reply))) = self.outgoing.front() else {
+            return None;
+        };
+        let call = self.calls.get(*slot)?;
+        let fits = (LEAST_RPC..=call.max_inline).contains(&(reply.message.len() as u64));
+        if !fits || !reply.reduced.is_empty() || call.chunks.is_some() || call.stage != ServedStage::Answered {
+            return None;
+        }
+        let Some(OutgoingMessage::Answer(slot, OutgoingResponse::Reply(reply))) = self.next() else { return None };
+        let call = self.begin_answer(slot)?;
+        call.delivered = true;
+        Some((slot, call.xid, reply.message))
+    }
+
     /// Returns whether the next message to send is the response to a call that has not been lost.
     #[inline]
     pub(super) fn is_next_answered(&self) -> bool {
@@ -462,5 +483,77 @@ impl ServedCalls {
         self.outgoing.clear();
         self.sending.clear();
         self.held = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::engine::{EngineConfig, Role, message_buf, shared::ConnectionRules};
+
+    fn message(len: usize) -> MessageBuf {
+        let mut message = message_buf(&EngineConfig::default().pool, len);
+        message.append_zeros(len);
+        message
+    }
+
+    /// Accepts and answers calls with these XIDs. Returns their slots.
+    fn answered(xids: &[u32], served: &mut ServedCalls, shared: &mut EngineShared) -> Vec<u32> {
+        for &xid in xids {
+            assert!(served.take_plain(xid, message(24), 100, shared));
+            let Some(EngineEvent::CallArrived(call)) = shared.events.pop_front() else { panic!("no call") };
+            let reply = OutgoingReply { message: message(24), reduced: Default::default() };
+            served.answer(call.token, OutgoingResponse::Reply(reply));
+        }
+        let slots: Vec<_> = xids.iter().map(|_| served.take_plain_reply().unwrap().0).collect();
+        assert!(!served.is_next_answered());
+        slots
+    }
+
+    fn delivered(shared: &mut EngineShared) -> Vec<bool> {
+        let events = shared.events.drain(..).map(|event| match event {
+            EngineEvent::ReplySent { delivered, .. } => delivered,
+            other => panic!("{other:?}"),
+        });
+        events.collect()
+    }
+
+    /// The completion of a Send ends the replies whose Sends were posted before. Only the reply of a failed Send is lost.
+    #[test]
+    fn a_completion_ends_earlier_replies() {
+        let mut shared = EngineShared::new(EngineConfig::default(), ConnectionRules::version_1(Role::Server));
+        let mut served = ServedCalls::default();
+        let slots = answered(&[1, 2, 3, 4], &mut served, &mut shared);
+        assert_eq!(served.sent(slots[2], true, &mut shared), 3);
+        assert_eq!(delivered(&mut shared), [true; 3]);
+        assert_eq!(served.sent(slots[3], true, &mut shared), 1);
+        assert_eq!(delivered(&mut shared), [true]);
+
+        let slots = answered(&[1, 2, 3], &mut served, &mut shared);
+        assert_eq!((served.sent(slots[1], false, &mut shared), delivered(&mut shared)), (2, vec![true, false]));
+        served.disconnected(&mut shared);
+        assert_eq!(delivered(&mut shared), [false]);
+        // A completion that comes after the loss of the connection ends nothing.
+        assert_eq!(served.sent(slots[2], false, &mut shared), 0);
+        assert!(served.is_idle() && shared.events.is_empty());
+    }
+
+    /// A reply that needs a chunk, or more than one Send, is not plain.
+    #[test]
+    fn plain_replies_fit_in_one_send() {
+        let mut shared = EngineShared::new(EngineConfig::default(), ConnectionRules::version_1(Role::Server));
+        let mut served = ServedCalls::default();
+        for (len, is_plain) in [(4, false), (8, true), (100, true), (101, false)] {
+            assert!(served.take_plain(len, message(24), 100, &mut shared));
+            let Some(EngineEvent::CallArrived(call)) = shared.events.pop_front() else { panic!("no call") };
+            let reply = OutgoingReply { message: message(len as usize), reduced: Default::default() };
+            served.answer(call.token, OutgoingResponse::Reply(reply));
+            assert!(served.is_next_answered());
+            assert_eq!(served.take_plain_reply().is_some(), is_plain, "{len} bytes");
+            assert_eq!(served.waiting(), usize::from(!is_plain));
+            served.outgoing.clear();
+        }
     }
 }

@@ -27,6 +27,7 @@ const fn key_of(generation: u32, index: u32) -> u64 {
 
 impl<T> GenerationalSlab<T> {
     /// Inserts a value and returns its index and key.
+    #[inline(always)]
     pub(super) fn insert(&mut self, value: T) -> (u32, u64) {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(SlabSlot { generation: 0, value: None });
@@ -39,6 +40,7 @@ impl<T> GenerationalSlab<T> {
     }
 
     /// Returns the index for a key, if its value still exists.
+    #[inline(always)]
     pub(super) fn index(&self, key: u64) -> Option<u32> {
         let index = key as u32;
         let slot = self.slots.get(index as usize)?;
@@ -46,19 +48,23 @@ impl<T> GenerationalSlab<T> {
     }
 
     /// Returns the key of the value at `index`.
+    #[inline(always)]
     pub(super) fn key(&self, index: u32) -> u64 {
         key_of(self.slots.get(index as usize).map_or(0, |slot| slot.generation), index)
     }
 
+    #[inline(always)]
     pub(super) fn get(&self, index: u32) -> Option<&T> {
         self.slots.get(index as usize)?.value.as_ref()
     }
 
+    #[inline(always)]
     pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         self.slots.get_mut(index as usize)?.value.as_mut()
     }
 
     /// Removes the value at `index`, if any.
+    #[inline(always)]
     pub(super) fn remove(&mut self, index: u32) -> Option<T> {
         let slot = self.slots.get_mut(index as usize)?;
         let value = slot.value.take()?;

@@ -84,14 +84,20 @@ impl ReplyHeader {
             }
             return Ok(());
         }
-        if self.verifier.body.is_empty() {
-            put_words([self.xid, REPLY, MSG_ACCEPTED, self.verifier.flavor, 0, SUCCESS], sink);
+        if self.verifier.is(AuthFlavor::AuthNone) && self.verifier.body.is_empty() {
+            Self::encode_success(self.xid, sink);
             return Ok(());
         }
         put_words([self.xid, REPLY, MSG_ACCEPTED], sink);
         put_auth(&self.verifier, sink);
         sink.put_u32(SUCCESS);
         Ok(())
+    }
+
+    /// Appends the header of a successful reply with the empty verifier of AUTH_NONE.
+    #[inline]
+    pub(crate) fn encode_success<S: Sink + ?Sized>(xid: u32, sink: &mut S) {
+        put_words([xid, REPLY, MSG_ACCEPTED, AUTH_NONE, 0, SUCCESS], sink);
     }
 
     pub(super) fn to_wire(&self) -> RpcMsg {

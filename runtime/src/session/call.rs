@@ -25,7 +25,7 @@ use crate::{
     trace,
     transport::Transport,
     xdr::{
-        DecodeError, DecodeErrorKind, DecodeLimits, Decoder, EncodeError, FlatSink, ReducingSink, XdrDecode as _,
+        DecodeError, DecodeErrorKind, DecodeLimits, Decoder, EncodeError, FlatSink, ReducingSink, Sink, XdrDecode as _,
         XdrEncode, encode_to_bytes,
     },
 };
@@ -304,7 +304,8 @@ pub struct InboundCall {
     arguments_at: u32,
     pub(super) security: Option<Arc<dyn ReplySecurity>>,
     context: Context,
-    pub(super) span: Span,
+    /// The span of the call, if it is enabled.
+    pub(super) span: Option<Arc<Span>>,
     /// The deadline of the limits in force.
     #[cfg(feature = "tower")]
     deadline: Option<Instant>,
@@ -317,9 +318,11 @@ impl InboundCall {
         arguments_at: usize,
         caller: AuthenticatedCaller,
         connection: Arc<ServedConnection>,
-        span: Span,
+        span: Option<Arc<Span>>,
     ) -> Self {
-        trace::arrived(&span, &incoming);
+        if let Some(span) = &span {
+            trace::arrived(span, &incoming);
+        }
         let AuthenticatedCaller { credential, principal, security } = caller;
         let context = Context { connection, xid: incoming.xid, credential, principal, recorded: None };
         let arguments_at = u32::try_from(arguments_at).unwrap_or(u32::MAX);
@@ -333,6 +336,10 @@ impl InboundCall {
             #[cfg(feature = "tower")]
             deadline: None,
         }
+    }
+
+    pub(super) fn xid(&self) -> u32 {
+        self.incoming.xid
     }
 
     /// Returns the number of the called procedure.
@@ -467,8 +474,8 @@ impl InboundCall {
         let buffer = self.take_buffer();
         let connection = &self.context.connection;
         // RFC 2203 §5.3.3.4.1: a call whose reply has no verifier is denied.
-        let verifier = verifier(self.security.as_deref()).map_err(ReplyError::Denied)?;
-        let header = ReplyHeader::success(self.incoming.xid).with_verifier(verifier);
+        let verifier = self.security.as_deref().map(ReplySecurity::verifier).transpose().map_err(ReplyError::Denied)?;
+        let header = SuccessHeader { xid: self.incoming.xid, verifier };
         let engine = &connection.back.connection.engine;
         let is_rdma = connection.info.transport == Transport::Rdma;
         let mut message = buffer.unwrap_or_else(|| {
@@ -483,9 +490,12 @@ impl InboundCall {
             let command = ReplyCommand::Reply(OutgoingReply { message, reduced: ChunkItems::new() });
             return Ok(EncodedReply { command, unprotected });
         }
-        let chunks = self.incoming.write_chunks().iter().map(Option::is_some);
-        let mut sink = if is_rdma {
-            ReducingSink::for_reply(&mut message, chunks)
+        let chunks = self.incoming.write_chunks();
+        let mut sink = if is_rdma && chunks.is_empty() {
+            // As for nearly all calls.
+            ReducingSink::for_reply(&mut message, [])
+        } else if is_rdma {
+            ReducingSink::for_reply(&mut message, chunks.iter().map(Option::is_some))
         } else {
             // Large eligible items are sent without a copy, at their positions in the record.
             ReducingSink::for_engine(&mut message, engine.min_reduce)
@@ -520,6 +530,23 @@ impl InboundCall {
 
     pub(crate) fn refuse(&self, error: RpcError) -> EncodedReply {
         refusal(self.incoming.xid, error, self.security.as_deref(), self.context.connection.pool()).into()
+    }
+}
+
+/// The header of a successful reply.
+struct SuccessHeader {
+    xid: u32,
+    /// `None` for the empty verifier of AUTH_NONE.
+    verifier: Option<OpaqueAuth>,
+}
+
+impl SuccessHeader {
+    fn encode<S: Sink>(self, sink: &mut S) -> Result<(), EncodeError> {
+        match self.verifier {
+            None => ReplyHeader::encode_success(self.xid, sink),
+            Some(verifier) => ReplyHeader::success(self.xid).with_verifier(verifier).encode(sink)?,
+        }
+        Ok(())
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::{
     future::Future,
-    pin::Pin,
     sync::Arc,
     task::{Context, Poll, Waker},
 };
@@ -12,6 +11,7 @@ use tokio::task::JoinSet;
 use super::{
     call::{EncodedReply, ServedConnection},
     registry::ServiceRegistry,
+    running::BegunHandler,
     secured,
 };
 use crate::{
@@ -49,10 +49,10 @@ impl CallHandlers {
     }
 }
 
-/// Polls a handler for the first time.
-// A handler that does not wait finishes here. Any other handler is polled again by its own task, so this first poll needs no waker.
-fn poll_first(handler: &mut (impl Future<Output = EncodedReply> + Unpin)) -> Poll<EncodedReply> {
-    Pin::new(handler).poll(&mut Context::from_waker(Waker::noop()))
+/// Returns the context of the first poll of a handler.
+// A handler that does not wait finishes there. Any other handler is polled again by its own task, so its first poll needs no waker.
+fn first_poll() -> Context<'static> {
+    Context::from_waker(Waker::noop())
 }
 
 /// Lets a handler that did not finish run on in a task of its own.
@@ -78,14 +78,15 @@ impl InboundCalls for CallHandlers {
         };
         match authentication {
             Authentication::Accepted(caller) if caller.protection().is_none() => {
-                let (mut handler, metrics) = match self.registry.route(incoming, head, caller, &self.connection) {
-                    Ok(begun) => begun,
+                let begun = self.registry.route(incoming, head, caller, &self.connection, &mut first_poll());
+                let (handler, metrics) = match begun {
+                    Ok((BegunHandler::Finished(answer), metrics)) => {
+                        metrics.finish(&answer.command, answer.unprotected_len());
+                        return Some(answer.command);
+                    }
+                    Ok((BegunHandler::Running(handler), metrics)) => (handler, metrics),
                     Err(answer) => return Some(answer),
                 };
-                if let Poll::Ready(answer) = poll_first(&mut handler) {
-                    metrics.finish(&answer.command, answer.unprotected_len());
-                    return Some(answer.command);
-                }
                 let metrics = metrics.detach();
                 let measured = async move {
                     let answer = handler.await;
@@ -99,7 +100,7 @@ impl InboundCalls for CallHandlers {
             authentication => {
                 let (registry, connection) = (Arc::clone(&self.registry), Arc::clone(&self.connection));
                 let mut handler = Box::pin(secured::serve(registry, connection, incoming, head, authentication));
-                if let Poll::Ready(answer) = poll_first(&mut handler) {
+                if let Poll::Ready(answer) = handler.as_mut().poll(&mut first_poll()) {
                     return Some(answer.command);
                 }
                 wait(&mut self.waiting, handler, token, port);

@@ -4,11 +4,12 @@ use std::{
     fmt,
     ops::Deref,
     sync::{Arc, Mutex, PoisonError},
+    task::Context,
 };
 
 use super::{
     call::{self, InboundCall, ServedConnection},
-    running::RunningHandler,
+    running::BegunHandler,
     service::Service,
 };
 use crate::{
@@ -165,7 +166,7 @@ impl ServiceRegistry {
     }
 
     /// Begins the handler of an accepted call, and returns it with the metrics of the call. An error is the reply to a call that
-    /// has no handler.
+    /// has no handler. Polls the handler for the first time, with `cx`.
     // As for `authenticate`.
     #[allow(clippy::result_large_err)]
     #[inline(always)]
@@ -175,7 +176,8 @@ impl ServiceRegistry {
         head: CallHead,
         caller: AuthenticatedCaller,
         connection: &'a Arc<ServedConnection>,
-    ) -> Result<(RunningHandler, ServerCall<'a>), ReplyCommand> {
+        cx: &mut Context<'_>,
+    ) -> Result<(BegunHandler, ServerCall<'a>), ReplyCommand> {
         match self.find(head.program, head.version) {
             Ok(service) => {
                 let peer = connection.info.peer_addr;
@@ -196,15 +198,10 @@ impl ServiceRegistry {
                 }
                 let metrics = connection.back.metrics.server(&service.metrics, head.procedure, name);
                 metrics.arrived(&incoming);
+                let span = (!span.is_disabled()).then(|| Arc::new(span));
                 let call =
                     InboundCall::new(incoming, head.procedure, head.arguments_at, caller, Arc::clone(connection), span);
-                match RunningHandler::begin(&**service, call, head.xid, Arc::clone(connection)) {
-                    Ok(handler) => Ok((handler, metrics)),
-                    Err(reply) => {
-                        metrics.finish(&reply, 0);
-                        Err(reply)
-                    }
-                }
+                Ok((BegunHandler::begin(&**service, call, connection, cx), metrics))
             }
             Err(error) => Err(head.refuse(error, caller.security.as_deref(), connection)),
         }

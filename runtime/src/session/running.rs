@@ -29,23 +29,57 @@ pub(super) struct RunningHandler {
     /// The security of the reply, for its verifier after a panic (RFC 2203 §5.3.3.2).
     security: Option<Arc<dyn ReplySecurity>>,
     connection: Arc<ServedConnection>,
-    span: Span,
+    span: Option<Arc<Span>>,
 }
 
-impl RunningHandler {
-    // As `InboundCall::decode`.
-    #[allow(clippy::result_large_err)]
+/// A handler that was polled once.
+// Moved once per call; boxing the large variant would cost an allocation.
+#[allow(clippy::large_enum_variant)]
+pub(super) enum BegunHandler {
+    Finished(EncodedReply),
+    Running(RunningHandler),
+}
+
+impl BegunHandler {
+    /// Begins the handler of a call, and polls it for the first time.
+    // Inlined, because a call would move the message once more.
     #[inline(always)]
     pub(super) fn begin(
         service: &dyn Service,
         call: InboundCall,
-        xid: u32,
-        connection: Arc<ServedConnection>,
-    ) -> Result<Self, ReplyCommand> {
-        let (span, security) = (call.span.clone(), call.security.clone());
-        match span.in_scope(|| catch_unwind(AssertUnwindSafe(|| service.dispatch(call)))) {
-            Ok(future) => Ok(Self { future, name: service.name(), xid, security, connection, span }),
-            Err(panic) => Err(panicked(service.name(), xid, security.as_deref(), &connection, &*panic)),
+        connection: &Arc<ServedConnection>,
+        cx: &mut Context<'_>,
+    ) -> Self {
+        let (xid, span, security) = (call.xid(), call.span.clone(), call.security.clone());
+        let within = span.as_deref().map(Span::enter);
+        let mut polled = Poll::Pending;
+        let begun = catch_unwind(AssertUnwindSafe(|| {
+            let mut future = service.dispatch(call);
+            // Assigned inside the closure, because returning a reply through `catch_unwind` moves it once more.
+            polled = future.as_mut().poll(cx);
+            future
+        }));
+        drop(within);
+        match begun {
+            Ok(future) => match polled {
+                Poll::Ready(answer) => Self::Finished(answered(span.as_deref(), answer)),
+                Poll::Pending => {
+                    let connection = Arc::clone(connection);
+                    Self::Running(RunningHandler { future, name: service.name(), xid, security, connection, span })
+                }
+            },
+            Err(panic) => {
+                let answer = panicked(service.name(), xid, security.as_deref(), connection, &*panic);
+                Self::Finished(answered(span.as_deref(), answer.into()))
+            }
+        }
+    }
+
+    /// Waits for the reply.
+    pub(super) async fn finish(self) -> EncodedReply {
+        match self {
+            Self::Finished(answer) => answer,
+            Self::Running(handler) => handler.await,
         }
     }
 }
@@ -53,11 +87,13 @@ impl RunningHandler {
 /// Executes a call within middleware.
 #[cfg(feature = "tower")]
 pub(crate) async fn execute(service: Arc<dyn Service>, call: InboundCall) -> EncodedReply {
-    let (xid, connection) = (call.context().xid(), Arc::clone(&call.context().connection));
-    match RunningHandler::begin(&*service, call, xid, connection) {
-        Ok(handler) => handler.await,
-        Err(answer) => answer.into(),
-    }
+    let connection = Arc::clone(&call.context().connection);
+    let mut call = Some(call);
+    let begun = std::future::poll_fn(|cx| match call.take() {
+        Some(call) => Poll::Ready(BegunHandler::begin(&*service, call, &connection, cx)),
+        None => Poll::Pending,
+    });
+    begun.await.finish().await
 }
 
 impl Future for RunningHandler {
@@ -65,22 +101,25 @@ impl Future for RunningHandler {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<EncodedReply> {
         let span = self.span.clone();
-        let _within = span.enter();
+        let within = span.as_deref().map(Span::enter);
         // Unwind safety: after a panic the future is not polled again. Handlers have to guard their shared state themselves.
-        let mut polled = Poll::Pending;
-        let caught = catch_unwind(AssertUnwindSafe(|| {
-            // Assigned inside the closure, because returning a large reply through `catch_unwind` moves it once more.
-            polled = self.future.as_mut().poll(cx);
-        }));
-        if let Err(panic) = caught {
+        let polled = catch_unwind(AssertUnwindSafe(|| self.future.as_mut().poll(cx)));
+        drop(within);
+        let polled = polled.unwrap_or_else(|panic| {
             let answer = panicked(self.name, self.xid, self.security.as_deref(), &self.connection, &*panic);
-            polled = Poll::Ready(answer.into());
-        }
-        if let Poll::Ready(answer) = &polled {
-            trace::answered(&span, &answer.command);
-        }
-        polled
+            Poll::Ready(answer.into())
+        });
+        polled.map(|answer| answered(span.as_deref(), answer))
     }
+}
+
+/// Records the reply in the span of its call.
+#[inline]
+fn answered(span: Option<&Span>, answer: EncodedReply) -> EncodedReply {
+    if let Some(span) = span {
+        trace::answered(span, &answer.command);
+    }
+    answer
 }
 
 fn panicked(

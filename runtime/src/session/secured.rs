@@ -1,6 +1,6 @@
 //! Calls whose authentication takes time or whose bodies are protected.
 
-use std::sync::Arc;
+use std::{future::poll_fn, sync::Arc, task::Poll};
 
 use bytes::Bytes;
 use tokio::runtime::Handle;
@@ -122,11 +122,16 @@ pub(super) async fn serve(
         }
         head.arguments_at = 0;
     }
-    let (handler, metrics) = match registry.route(incoming, head, caller, &connection) {
+    let mut accepted = Some((incoming, caller));
+    let begun = poll_fn(|cx| match accepted.take() {
+        Some((incoming, caller)) => Poll::Ready(registry.route(incoming, head, caller, &connection, cx)),
+        None => Poll::Pending,
+    });
+    let (handler, metrics) = match begun.await {
         Ok(begun) => begun,
         Err(answer) => return answer.into(),
     };
-    let mut answer = handler.await;
+    let mut answer = handler.finish().await;
     metrics.finish(&answer.command, answer.unprotected_len());
     if let (Some(results), Some(protection)) = (answer.unprotected.take(), protection) {
         let wrapped = wrap(protection, *results).await;

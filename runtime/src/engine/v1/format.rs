@@ -72,6 +72,16 @@ pub(super) fn encode(out: &mut Vec<u8>, xid: u32, credit: u32, proc: u32, lists:
     lists.encode(out);
 }
 
+/// Returns the header of RDMA_MSG without chunks.
+#[inline]
+pub(super) fn bare_header(xid: u32, credit: u32) -> [u8; MIN_LEN] {
+    let mut header = [0; MIN_LEN];
+    for (place, word) in header.chunks_exact_mut(4).zip([xid, VERSION, credit, PROC_MSG]) {
+        place.copy_from_slice(&word.to_be_bytes());
+    }
+    header
+}
+
 /// Encodes the header of RDMA_ERROR (RFC 8166 §4.5) with XID and version of the refused message.
 pub(super) fn encode_error(out: &mut Vec<u8>, (xid, vers): (u32, u32), credit: u32, refusal: TransportError) {
     out.clear();

@@ -11,7 +11,7 @@ use crate::{
         expose::expose,
         lists::ChunkLists,
         message::{alone, attach},
-        responses::{ReadyReply, ReadyResponse},
+        responses::{PlainReply, ReadyReply, ReadyResponse},
         shared::{ConnectionRules, EngineShared},
         wire::Wire,
         work::PostedFor,
@@ -69,13 +69,22 @@ impl WireV1 {
         // Bounds the responses in flight to a peer that does not receive. Its own Receives are not renewed meanwhile either.
         let window = self.grant as usize + SPARE_RECEIVES;
         while core.served.waiting() > 0 && self.answers_in_flight < window {
+            if let Some(PlainReply { slot, xid, mut message }) = core.next_plain_reply() {
+                // As below.
+                self.receives.top_up(qp, core.served.held());
+                self.answers_in_flight += 1;
+                let work = PostedFor::reply(slot, self.is_last(window, core));
+                attach(&format::bare_header(xid, self.grant), &mut message, &core.shared.config.pool);
+                send(work, message, None, qp, &mut core.shared);
+                continue;
+            }
             let Some(response) = core.next_response(VERSION, qp) else { break };
             // RFC 8166 §3.3.1: the Receive for the credit that a reply grants is posted before the reply is sent.
             self.receives.top_up(qp, core.served.held());
             self.answers_in_flight += 1;
             match response {
                 ReadyResponse::Reply(reply) => {
-                    let is_last = self.answers_in_flight == window || !core.served.is_next_answered();
+                    let is_last = self.is_last(window, core);
                     self.post_reply(reply, is_last, qp, core);
                 }
                 ReadyResponse::Refusal { message, refusal, work } => {
@@ -83,6 +92,11 @@ impl WireV1 {
                 }
             }
         }
+    }
+
+    /// Returns `false` if another response is posted at once after the next message.
+    fn is_last(&self, window: usize, core: &ConnectionCore) -> bool {
+        self.answers_in_flight == window || !core.served.is_next_answered()
     }
 
     /// Sends a reply. `is_last` is `false` if another response is posted at once.

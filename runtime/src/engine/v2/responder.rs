@@ -10,7 +10,7 @@ use crate::{
     engine::{
         MessageFormat, RpcMessage, TransportError,
         core::ConnectionCore,
-        responses::{ReadyReply, ReadyResponse},
+        responses::{PlainReply, ReadyReply, ReadyResponse},
         shared::EngineShared,
         work::PostedFor,
     },
@@ -21,11 +21,20 @@ impl WireV2 {
     /// Sends responses in order.
     pub(super) fn post_responses(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair) {
         while core.served.waiting() > 0 && self.outbox.is_ready() {
+            if self.extensions.list.is_empty()
+                && let Some(PlainReply { slot, xid, message }) = core.next_plain_reply()
+            {
+                self.outbox.grants.hold(core.served.held());
+                let work = PostedFor::reply(slot, self.is_last(core));
+                // RPC-over-RDMA v2 §6.2.2.1.
+                self.outbox.send_bare(qp, &mut core.shared, (xid, RDMA2_F_RESPONSE), message, work);
+                continue;
+            }
             let Some(response) = core.next_response(VERSION, qp) else { break };
             self.outbox.grants.hold(core.served.held());
             match response {
                 ReadyResponse::Reply(reply) => {
-                    let is_last = !self.outbox.budget.has_more_than_one() || !core.served.is_next_answered();
+                    let is_last = self.is_last(core);
                     self.post_reply(reply, is_last, qp, core);
                 }
                 ReadyResponse::Refusal { message, refusal, work } => {
@@ -35,8 +44,12 @@ impl WireV2 {
         }
     }
 
+    /// Returns `false` if another response is posted at once after the next message.
+    fn is_last(&self, core: &ConnectionCore) -> bool {
+        !self.outbox.budget.has_more_than_one() || !core.served.is_next_answered()
+    }
+
     /// Sends a reply. `is_last` is `false` if another response is posted at once, unless the reply has to be continued.
-    #[inline(always)]
     fn post_reply(&mut self, reply: ReadyReply, is_last: bool, qp: &mut dyn QueuePair, core: &mut ConnectionCore) {
         let ConnectionCore { served, shared, .. } = core;
         // RPC-over-RDMA v2 §6.2.4: the reply invalidates the handle that the call offered, or none.
@@ -57,12 +70,6 @@ impl WireV2 {
                 return self.outbox.send_conveyed(qp, shared, (xid, flags), &conveyed, work);
             }
         }
-        let payload = match payload {
-            Some(message) if format == MessageFormat::Short && lists.is_empty() && invalidate.is_none() => {
-                return self.outbox.send_bare(qp, shared, (xid, flags), message, work);
-            }
-            payload => payload,
-        };
         let header = if lists.is_empty() {
             &BARE[..]
         } else {
