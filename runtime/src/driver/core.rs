@@ -370,6 +370,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         starts_late
     }
 
+    #[inline(always)]
     fn answer(&mut self, token: ReplyToken, answer: ReplyCommand) {
         match answer {
             ReplyCommand::Reply(reply) => self.engine.reply(token, reply),

@@ -74,7 +74,7 @@ impl ConnectionCore {
     /// Returns the maximum length in bytes of a payload stream in the last or only message of a reply with these chunks.
     // RFC 8166 §4.3.2.2, §4.3.3, RPC-over-RDMA v2 §4.3.6: the reply repeats the Write list and the Reply chunk. The last message
     // of a continued reply also carries payload.
-    #[inline]
+    #[inline(always)]
     fn reply_room(&self, lists: &ChunkLists) -> Result<u64, CallRejection> {
         let rules = &self.shared.rules;
         let room = self.shared.send_threshold.checked_sub(lists.reply_header_len(rules.prefix));

@@ -382,6 +382,7 @@ impl LocalCalls {
         }
     }
 
+    #[inline(always)]
     fn next_xid(&self) -> u32 {
         self.xid_seed.wrapping_add(self.xids_used as u32)
     }
@@ -392,6 +393,7 @@ impl LocalCalls {
     }
 
     /// Returns a nonzero XID that no call in flight has.
+    #[inline(always)]
     pub(super) fn free_nonzero_xid(&mut self) -> u32 {
         match self.free_xid() {
             0 => self.free_xid(),

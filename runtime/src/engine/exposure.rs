@@ -73,6 +73,7 @@ impl CallRegions {
     }
 
     /// Forgets all regions, whose memory has been returned.
+    #[inline(always)]
     pub(super) fn clear(&mut self) {
         self.regions.clear();
         self.out = 0;

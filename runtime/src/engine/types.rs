@@ -111,6 +111,7 @@ pub enum MessagePayload {
 
 impl MessagePayload {
     /// Returns the bytes of the payload stream.
+    #[inline]
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         match self {

@@ -46,7 +46,7 @@ impl XidTable {
     }
 
     /// Returns the slot of an XID.
-    #[inline]
+    #[inline(always)]
     pub(super) fn get(&self, xid: u32) -> Option<u32> {
         match self.entries.get(xid as usize % ENTRIES) {
             Some(Some(entry)) if entry.xid == xid => Some(entry.slot),
@@ -56,7 +56,7 @@ impl XidTable {
     }
 
     /// Removes an XID, if it is present.
-    #[inline]
+    #[inline(always)]
     pub(super) fn remove(&mut self, xid: u32) {
         match self.entries.get_mut(xid as usize % ENTRIES) {
             Some(place @ Some(_)) if place.is_some_and(|entry| entry.xid == xid) => *place = None,

@@ -312,6 +312,7 @@ pub struct InboundCall {
 }
 
 impl InboundCall {
+    #[inline(always)]
     pub(super) fn new(
         incoming: IncomingCall,
         procedure: u32,
@@ -461,6 +462,7 @@ impl InboundCall {
         self.refuse(RpcError::ProcedureUnavailable)
     }
 
+    #[inline(always)]
     fn encode_result<T: XdrEncode>(&mut self, result: &T) -> Result<EncodedReply, ReplyError> {
         let Some(recorded) = self.context.recorded.clone() else { return self.encode(result) };
         let results = RecordedResults::new(result)?;
@@ -512,6 +514,7 @@ impl InboundCall {
     }
 
     /// Returns the Receive buffer of the call, emptied for a reply without chunks. The arguments have been decoded.
+    #[inline(always)]
     fn take_buffer(&mut self) -> Option<MessageBuf> {
         /// Longer than the header of a reply without chunks, in either version.
         const HEADROOM: usize = 64;
@@ -541,6 +544,7 @@ struct SuccessHeader {
 }
 
 impl SuccessHeader {
+    #[inline(always)]
     fn encode<S: Sink>(self, sink: &mut S) -> Result<(), EncodeError> {
         match self.verifier {
             None => ReplyHeader::encode_success(self.xid, sink),

@@ -114,7 +114,7 @@ impl Future for RunningHandler {
 }
 
 /// Records the reply in the span of its call.
-#[inline]
+#[inline(always)]
 fn answered(span: Option<&Span>, answer: EncodedReply) -> EncodedReply {
     if let Some(span) = span {
         trace::answered(span, &answer.command);

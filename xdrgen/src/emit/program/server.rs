@@ -86,14 +86,17 @@ impl ProgramModule<'_> {
                 }
             };
             let pattern = if procedure.packing == Packing::Void { quote!(()) } else { quote!(args) };
+            // Each future has the size that its procedure needs.
             quote! {
-                #number => match call.decode::<#marker>() {
-                    Ok(#pattern) => {
-                        let result = handler.#method(call.context() #args).await;
-                        call.finish::<#marker>(result)
+                #number => #boxed::pin(async move {
+                    match call.decode::<#marker>() {
+                        Ok(#pattern) => {
+                            let result = handler.#method(call.context() #args).await;
+                            call.finish::<#marker>(result)
+                        }
+                        Err(reply) => reply,
                     }
-                    Err(reply) => reply,
-                },
+                }),
             }
         });
         let max_chunks = self.many_chunks.as_ref().filter(|markers| !markers.is_empty()).map(|markers| {
@@ -118,14 +121,12 @@ impl ProgramModule<'_> {
         } else {
             quote! {
                 let handler = #arc::clone(&self.0);
-                #boxed::pin(async move {
-                    match call.procedure() {
-                        #cut
-                        #(#arms)*
-                        #cut
-                        _ => call.procedure_unavailable(),
-                    }
-                })
+                match call.procedure() {
+                    #cut
+                    #(#arms)*
+                    #cut
+                    _ => #boxed::pin(async move { call.procedure_unavailable() }),
+                }
             }
         };
         let procedure = (!self.procedures.is_empty()).then(|| {
