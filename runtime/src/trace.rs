@@ -82,6 +82,7 @@ pub(crate) struct ObservedCall<'a> {
 
 impl<'a> ObservedCall<'a> {
     /// Begins an outbound call.
+    #[inline]
     pub(crate) fn begin(
         metrics: &'a CallMetrics,
         program: u32,
@@ -100,15 +101,21 @@ impl<'a> ObservedCall<'a> {
     }
 
     /// Records an attempt that is sent to `peer`.
+    #[inline]
     pub(crate) fn sent(&self, call: &OutgoingCall, peer: SocketAddr) {
-        with_peer(&self.span, peer);
-        sent(&self.span, call);
+        if !self.span.is_disabled() {
+            with_peer(&self.span, peer);
+            sent(&self.span, call);
+        }
         self.metrics.sent(call);
     }
 
     /// Records a reply.
+    #[inline]
     pub(crate) fn replied(&self, reply: &IncomingReply) {
-        replied(&self.span, reply);
+        if !self.span.is_disabled() {
+            replied(&self.span, reply);
+        }
         self.metrics.replied(reply);
     }
 
@@ -124,6 +131,7 @@ impl<'a> ObservedCall<'a> {
     }
 
     /// Ends a failed call. `kind` is the value of `error.type`. It is the status of the reply if `has_reply` is `true`.
+    #[cold]
     pub(crate) fn fail(self, kind: &'static str, has_reply: bool) {
         if !self.span.is_disabled() {
             self.span.record("error.type", kind).record("otel.status_code", "ERROR");
@@ -158,13 +166,12 @@ fn sum(bytes: usize, chunks: impl Iterator<Item = usize>) -> u64 {
 }
 
 /// Records the size and the chunks of an outbound call. (Over a byte stream, the items are sent in the record, not in chunks.)
+#[cold]
 fn sent(span: &Span, call: &OutgoingCall) {
-    if !span.is_disabled() {
-        let chunks = call.reduced.iter().map(|item| item.data.len());
-        span.record("rpcrdma.call.size", sum(call.message.len(), chunks))
-            .record("rpcrdma.call.read_chunks", call.reduced.len())
-            .record("rpcrdma.call.write_chunks", call.reply.chunks.len());
-    }
+    let chunks = call.reduced.iter().map(|item| item.data.len());
+    span.record("rpcrdma.call.size", sum(call.message.len(), chunks))
+        .record("rpcrdma.call.read_chunks", call.reduced.len())
+        .record("rpcrdma.call.write_chunks", call.reply.chunks.len());
 }
 
 /// Records the XID, format, size and chunks of an inbound call.
@@ -191,17 +198,16 @@ pub(crate) fn answered(span: &Span, answer: &ReplyCommand) {
 }
 
 /// Records the reply to an outbound call.
+#[cold]
 fn replied(span: &Span, reply: &IncomingReply) {
-    if !span.is_disabled() {
-        let message = reply.payload.as_slice();
-        let xid = message.first_chunk().copied().map_or(0, u32::from_be_bytes);
-        let placed = || reply.writes.iter().filter(|chunk| !chunk.data.is_empty());
-        span.record("rpcrdma.xid", xid)
-            .record("rpcrdma.call.format", field::debug(reply.call.format))
-            .record("rpcrdma.call.format.reason", field::display(reply.call.reason))
-            .record("rpcrdma.reply.format", field::debug(reply.format))
-            .record("rpcrdma.reply.format.reason", field::display(reply.reason))
-            .record("rpcrdma.reply.size", sum(message.len(), placed().map(|chunk| chunk.data.len())))
-            .record("rpcrdma.reply.write_chunks", placed().count());
-    }
+    let message = reply.payload.as_slice();
+    let xid = message.first_chunk().copied().map_or(0, u32::from_be_bytes);
+    let placed = || reply.writes.iter().filter(|chunk| !chunk.data.is_empty());
+    span.record("rpcrdma.xid", xid)
+        .record("rpcrdma.call.format", field::debug(reply.call.format))
+        .record("rpcrdma.call.format.reason", field::display(reply.call.reason))
+        .record("rpcrdma.reply.format", field::debug(reply.format))
+        .record("rpcrdma.reply.format.reason", field::display(reply.reason))
+        .record("rpcrdma.reply.size", sum(message.len(), placed().map(|chunk| chunk.data.len())))
+        .record("rpcrdma.reply.write_chunks", placed().count());
 }

@@ -17,7 +17,7 @@ use crate::{
     rpc::{self, CallHeader, OpaqueAuth, ReplyHeader, ReplyHeaderError, Secured, Security},
     service::{Procedure, ReplyBounds},
     session::ChannelConfig,
-    trace::TraceContext,
+    trace::ObservedCall,
     xdr::{DecodeError, DecodeLimits, Decoder, ReducedItem, ReducingSink, XdrEncode},
 };
 
@@ -41,8 +41,6 @@ pub struct CallOptions {
     pub(super) credential: Option<OpaqueAuth>,
     pub(super) security: Option<Arc<dyn Security>>,
     repeatable: bool,
-    /// The XID of all attempts of the call, if the server recognizes the call when it is sent again.
-    pub(super) xid: Option<u32>,
     /// Boxed because it is rarely set, and would enlarge every call.
     reply_bounds: Option<Box<ReplyBounds>>,
     reply_limit: Option<u64>,
@@ -99,7 +97,6 @@ impl CallOptions {
             credential: self.credential.clone(),
             security: self.security.clone(),
             repeatable: self.repeatable,
-            xid: None,
             reply_bounds: self.reply_bounds.clone(),
             reply_limit: self.reply_limit,
             single_attempt: self.single_attempt,
@@ -219,14 +216,9 @@ impl CallOptions {
     }
 
     /// Returns `true` if the server may execute the call twice.
-    pub(super) fn is_idempotent(&self, callee: CallTarget) -> bool {
+    pub(super) fn is_idempotent(&self, callee: &CallTarget) -> bool {
         // RPC-over-RDMA v2 §6.4: such a call may be resent with more room for its reply.
         callee.idempotent || self.repeatable
-    }
-
-    /// Returns the restrictions on how the call is sent.
-    pub(super) fn policy(&self, callee: CallTarget, protected: bool) -> CallPolicy {
-        CallPolicy { idempotent: self.is_idempotent(callee), protected, xid: self.xid, ..CallPolicy::default() }
     }
 
     /// Returns the Write chunks of one attempt of the call.
@@ -276,34 +268,60 @@ impl CallTarget {
     }
 
     /// Returns the header of a call with `credential`. The XID and the verifier over it are set later.
-    pub(super) fn header(self, credential: &OpaqueAuth) -> CallHeader {
+    pub(super) fn header(&self, credential: &OpaqueAuth) -> CallHeader {
         let header = CallHeader::new(0, self.program, self.version, self.number);
         CallHeader { credential: credential.clone(), ..header }
     }
 }
 
+/// A call to make, with what all its attempts share.
+pub(super) struct OutboundCall<'a, A, F> {
+    pub(super) observed: &'a ObservedCall<'a>,
+    pub(super) target: &'a CallTarget,
+    pub(super) bounds: &'a ReplyBounds,
+    pub(super) args: &'a A,
+    pub(super) options: &'a mut CallOptions,
+    /// The deadline in `options`, or that of the channel.
+    pub(super) deadline: Option<Instant>,
+    /// The XID of all attempts, if the server recognizes the call when it is sent again.
+    pub(super) xid: Option<u32>,
+    /// Decodes the result.
+    pub(super) read: &'a F,
+}
+
+impl<A, F> OutboundCall<'_, A, F> {
+    /// Returns `true` if the server may execute the call twice.
+    pub(super) fn is_idempotent(&self) -> bool {
+        self.options.is_idempotent(self.target)
+    }
+
+    /// Returns the restrictions on how the call is sent.
+    pub(super) fn policy(&self, protected: bool) -> CallPolicy {
+        CallPolicy { idempotent: self.is_idempotent(), protected, xid: self.xid, ..CallPolicy::default() }
+    }
+}
+
 /// Encodes one call into memory from the connection's pool. The bodies of a `secured` call are not protected.
-#[allow(clippy::too_many_arguments)]
-pub(super) fn encode<A: XdrEncode>(
+#[inline]
+pub(super) fn encode<A: XdrEncode, F>(
     link: &ChannelLink,
     config: &ChannelConfig,
-    callee: CallTarget,
-    bounds: &ReplyBounds,
-    args: &A,
-    options: &mut CallOptions,
-    deadline: Option<Instant>,
+    call: &mut OutboundCall<'_, A, F>,
     secured: Option<&Secured>,
-    trace: Option<TraceContext>,
 ) -> Result<OutgoingCall, CallError> {
-    let chunks = options.result_chunks(callee.name, bounds)?;
+    let OutboundCall { target: callee, bounds, args, deadline, .. } = *call;
+    let chunks = call.options.result_chunks(callee.name, bounds)?;
     let engine = &config.connection.engine;
     let credential = match secured {
-        None => options.credential.as_ref().unwrap_or(&config.credential),
+        None => call.options.credential.as_ref().unwrap_or(&config.credential),
         Some(secured) => &secured.credential,
     };
     // The buffer has about the size of the longest inline message, and grows on demand. The engine decides what is sent inline.
     let mut message = inline_message_buf(&engine.pool, engine.send_size as usize);
     let mut sink = ReducingSink::for_engine(&mut message, engine.min_reduce);
+    // A secured call has a verifier of its own.
+    let trace = config.trace.as_ref().filter(|_| secured.is_none());
+    let trace = trace.and_then(|source| source.context(call.observed.span()));
     let verifier = trace.map_or_else(OpaqueAuth::none, |trace| trace.verifier());
     // The engine assigns the XID.
     CallHeader::encode_parts([0, callee.program, callee.version, callee.number], credential, &verifier, &mut sink)
@@ -313,7 +331,7 @@ pub(super) fn encode<A: XdrEncode>(
     link.port.add_copied_eligible(copied);
     let max_inline = rpc::max_reply_len(rpc::max_reply_verifier(credential), bounds.inline);
     let reply = ReplyResources { max_inline, chunks };
-    let policy = options.policy(callee, false);
+    let policy = call.policy(false);
     Ok(OutgoingCall { message, reduced, reply, deadline, policy })
 }
 

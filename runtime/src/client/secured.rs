@@ -9,7 +9,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{
-    call::{self, CallOptions, CallTarget},
+    call::{self, CallTarget, OutboundCall},
     error::CallError,
     link::{ChannelLink, within},
 };
@@ -23,9 +23,7 @@ use crate::{
         self, AuthFailure, CallHeader, CallIdentity, CallSecurity, ControlCall, ControlPort, ControlReply, OpaqueAuth,
         ReplyHeader, RpcError, Seal, Security, SecurityError, SecurityFuture, SecurityLink,
     },
-    service::ReplyBounds,
     session::{self, ChannelConfig},
-    trace::ObservedCall,
     xdr::{DecodeError, Decoder, FlatSink, XdrEncode, encode_to_bytes},
 };
 
@@ -44,19 +42,13 @@ impl Drop for ActiveCall {
 
 /// Makes one attempt of a call, which includes resends after a denial that the security can remedy. The inner error is the
 /// failure of the connection. An outer error is final.
-#[allow(clippy::too_many_arguments)]
 pub(super) async fn attempt<A: XdrEncode + Sync, R>(
     security: &dyn Security,
     link: &ChannelLink,
     config: &ChannelConfig,
-    observed: &ObservedCall<'_>,
-    callee: CallTarget,
-    bounds: &ReplyBounds,
-    args: &A,
-    options: &mut CallOptions,
-    deadline: Option<Instant>,
-    read: &(impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync),
+    call: &mut OutboundCall<'_, A, impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync>,
 ) -> Result<Result<R, CallFailure>, CallError> {
+    let OutboundCall { observed, target: callee, bounds, args, deadline, read, .. } = *call;
     let procedure = callee.name;
     let identity = CallIdentity { program: callee.program, version: callee.version, procedure: callee.number };
     let mut resends = 0;
@@ -72,9 +64,9 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
         };
         let active = ActiveCall(Arc::clone(&secured.call));
         let mut outgoing = match secured.call.protection() {
-            None => call::encode(link, config, callee, bounds, args, options, deadline, Some(&secured), None)?,
+            None => call::encode(link, config, call, Some(&secured))?,
             Some(protection) => {
-                let policy = options.policy(callee, true);
+                let policy = call.policy(true);
                 let body = encode_to_bytes(args).map_err(|source| CallError::Encode { procedure, source })?;
                 // RFC 8166 §8.2.2.3: wrapped results are not reduced, so they need no Write chunks.
                 let results = protection.max_wrapped(bounds.whole());
@@ -90,7 +82,7 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
                 protect(config, callee, &wrapped, results, policy, deadline, &secured.credential)?
             }
         };
-        let xid = options.xid.unwrap_or_else(|| link.sealed_xid());
+        let xid = call.xid.unwrap_or_else(|| link.sealed_xid());
         let seal = Arc::clone(&secured.call) as Arc<dyn Seal>;
         match within(deadline, sign(&mut outgoing, xid, &seal, config)).await {
             Some(Ok(())) => {}
@@ -106,7 +98,7 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
         let reply = match link.send(outgoing, deadline).await {
             Ok(reply) => reply,
             // Another call of the connection, which is not sealed, happens to have the XID.
-            Err(CallFailure::XidInUse { .. }) if resends < MOST_RESENDS && options.xid.is_none() => {
+            Err(CallFailure::XidInUse { .. }) if resends < MOST_RESENDS && call.xid.is_none() => {
                 resends += 1;
                 continue;
             }
@@ -171,7 +163,7 @@ async fn check(
 #[allow(clippy::too_many_arguments)]
 fn protect(
     config: &ChannelConfig,
-    callee: CallTarget,
+    callee: &CallTarget,
     arguments: &[u8],
     max_results: u64,
     policy: CallPolicy,
