@@ -104,8 +104,8 @@ impl<'a> ObservedCall<'a> {
     #[inline]
     pub(crate) fn sent(&self, call: &OutgoingCall, peer: SocketAddr) {
         if !self.span.is_disabled() {
-            with_peer(&self.span, peer);
-            sent(&self.span, call);
+            record_peer(&self.span, peer);
+            record_sent(&self.span, call);
         }
         self.metrics.sent(call);
     }
@@ -114,7 +114,7 @@ impl<'a> ObservedCall<'a> {
     #[inline]
     pub(crate) fn replied(&self, reply: &IncomingReply) {
         if !self.span.is_disabled() {
-            replied(&self.span, reply);
+            record_reply(&self.span, reply);
         }
         self.metrics.replied(reply);
     }
@@ -143,22 +143,29 @@ impl<'a> ObservedCall<'a> {
 /// Creates the span of an inbound call.
 pub(crate) fn taken(program: u32, version: u32, procedure: u32, peer: SocketAddr) -> Span {
     let span = call_span!("server", program, version, procedure);
-    with_peer(&span, peer);
+    if !span.is_disabled() {
+        record_peer(&span, peer);
+    }
     span
 }
 
 /// Records the name of the procedure.
+#[inline]
 pub(crate) fn named(span: &Span, name: &'static str) {
     if !span.is_disabled() {
-        span.record("otel.name", name).record("rpc.method", name);
+        record_name(span, name);
     }
 }
 
+#[cold]
+fn record_name(span: &Span, name: &'static str) {
+    span.record("otel.name", name).record("rpc.method", name);
+}
+
 /// Records the address of the peer.
-fn with_peer(span: &Span, peer: SocketAddr) {
-    if !span.is_disabled() {
-        span.record("network.peer.address", field::display(peer.ip())).record("network.peer.port", peer.port());
-    }
+#[cold]
+fn record_peer(span: &Span, peer: SocketAddr) {
+    span.record("network.peer.address", field::display(peer.ip())).record("network.peer.port", peer.port());
 }
 
 fn sum(bytes: usize, chunks: impl Iterator<Item = usize>) -> u64 {
@@ -167,7 +174,7 @@ fn sum(bytes: usize, chunks: impl Iterator<Item = usize>) -> u64 {
 
 /// Records the size and the chunks of an outbound call. (Over a byte stream, the items are sent in the record, not in chunks.)
 #[cold]
-fn sent(span: &Span, call: &OutgoingCall) {
+fn record_sent(span: &Span, call: &OutgoingCall) {
     let chunks = call.reduced.iter().map(|item| item.data.len());
     span.record("rpcrdma.call.size", sum(call.message.len(), chunks))
         .record("rpcrdma.call.read_chunks", call.reduced.len())
@@ -199,7 +206,7 @@ pub(crate) fn answered(span: &Span, answer: &ReplyCommand) {
 
 /// Records the reply to an outbound call.
 #[cold]
-fn replied(span: &Span, reply: &IncomingReply) {
+fn record_reply(span: &Span, reply: &IncomingReply) {
     let message = reply.payload.as_slice();
     let xid = message.first_chunk().copied().map_or(0, u32::from_be_bytes);
     let placed = || reply.writes.iter().filter(|chunk| !chunk.data.is_empty());

@@ -227,9 +227,6 @@ impl CallOptions {
         procedure: &'static str,
         bounds: &ReplyBounds,
     ) -> Result<SmallVec<[ResultChunk; 1]>, CallError> {
-        if bounds.chunks.is_empty() && self.landing.is_empty() {
-            return Ok(SmallVec::new());
-        }
         let surplus = self.landing.iter().enumerate().skip(bounds.chunks.len());
         if let Some((index, len)) = surplus.filter_map(|(index, landing)| Some((index, landing.len()?))).next() {
             return Err(CallError::Landing { procedure, index, len, needed: 0 });
@@ -301,16 +298,22 @@ impl<A, F> OutboundCall<'_, A, F> {
     }
 }
 
+static NO_VERIFIER: OpaqueAuth = OpaqueAuth::NONE;
+
 /// Encodes one call into memory from the connection's pool. The bodies of a `secured` call are not protected.
-#[inline]
+#[inline(always)]
 pub(super) fn encode<A: XdrEncode, F>(
     link: &ChannelLink,
     config: &ChannelConfig,
     call: &mut OutboundCall<'_, A, F>,
     secured: Option<&Secured>,
 ) -> Result<OutgoingCall, CallError> {
-    let OutboundCall { target: callee, bounds, args, deadline, .. } = *call;
-    let chunks = call.options.result_chunks(callee.name, bounds)?;
+    let OutboundCall { target, bounds, args, deadline, .. } = *call;
+    let chunks = if bounds.chunks.is_empty() && call.options.landing.is_empty() {
+        SmallVec::new()
+    } else {
+        call.options.result_chunks(target.name, bounds)?
+    };
     let engine = &config.connection.engine;
     let credential = match secured {
         None => call.options.credential.as_ref().unwrap_or(&config.credential),
@@ -322,11 +325,12 @@ pub(super) fn encode<A: XdrEncode, F>(
     // A secured call has a verifier of its own.
     let trace = config.trace.as_ref().filter(|_| secured.is_none());
     let trace = trace.and_then(|source| source.context(call.observed.span()));
-    let verifier = trace.map_or_else(OpaqueAuth::none, |trace| trace.verifier());
+    let verifier = trace.map(|trace| trace.verifier());
+    let verifier = verifier.as_ref().unwrap_or(&NO_VERIFIER);
     // The engine assigns the XID.
-    CallHeader::encode_parts([0, callee.program, callee.version, callee.number], credential, &verifier, &mut sink)
+    CallHeader::encode_parts([0, target.program, target.version, target.number], credential, verifier, &mut sink)
         .and_then(|()| args.encode(&mut sink))
-        .map_err(|source| CallError::Encode { procedure: callee.name, source })?;
+        .map_err(|source| CallError::Encode { procedure: target.name, source })?;
     let (reduced, copied): (SmallVec<[ReducedItem; 1]>, u64) = sink.finish();
     link.port.add_copied_eligible(copied);
     let max_inline = rpc::max_reply_len(rpc::max_reply_verifier(credential), bounds.inline);
@@ -336,6 +340,7 @@ pub(super) fn encode<A: XdrEncode, F>(
 }
 
 /// Returns a decoder of the message of a reply.
+#[inline]
 pub(super) fn decoder(reply: &IncomingReply, limits: DecodeLimits) -> Decoder<'_> {
     let decoder = match &reply.payload {
         MessagePayload::Inline(message) => Decoder::new(message),
@@ -345,6 +350,7 @@ pub(super) fn decoder(reply: &IncomingReply, limits: DecodeLimits) -> Decoder<'_
 }
 
 /// Decodes the header of a reply.
+#[cold]
 pub(super) fn decode_header(procedure: &'static str, decoder: &mut Decoder<'_>) -> Result<ReplyHeader, CallError> {
     ReplyHeader::decode(decoder).map_err(|error| match error {
         ReplyHeaderError::Malformed(source) => CallError::from_decode(procedure, source),
@@ -353,6 +359,7 @@ pub(super) fn decode_header(procedure: &'static str, decoder: &mut Decoder<'_>) 
 }
 
 /// Decodes one reply. `read` decodes the result.
+#[inline]
 pub(super) fn decode<R>(
     procedure: &'static str,
     reply: &IncomingReply,
@@ -360,8 +367,10 @@ pub(super) fn decode<R>(
     read: impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError>,
 ) -> Result<R, CallError> {
     let mut decoder = decoder(reply, limits);
-    let header = decode_header(procedure, &mut decoder)?;
-    header.outcome.map_err(|source| CallError::Rpc { procedure, source })?;
+    if ReplyHeader::take_plain_success(&mut decoder).is_none() {
+        let header = decode_header(procedure, &mut decoder)?;
+        header.outcome.map_err(|source| CallError::Rpc { procedure, source })?;
+    }
     decode_body(procedure, decoder, read)
 }
 

@@ -292,6 +292,7 @@ impl Channel {
     }
 
     /// Returns the connection if it is open.
+    #[inline]
     fn live(&self) -> Option<Arc<ChannelLink>> {
         let current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
         (!current.closed && !current.link.port.is_closed()).then(|| Arc::clone(&current.link))

@@ -42,6 +42,7 @@ impl PortInner {
     }
 
     /// Returns a slot for a new call of this caller.
+    #[inline]
     fn use_slot(&mut self, caller: Waker) -> ResultSlot {
         if let Some(index) = self.free
             && let Some(state) = self.slots.get_mut(index as usize)
@@ -283,6 +284,7 @@ impl DriverPort {
 
     /// Starts a call in the slot that `permit` reserves. `caller` is woken when the call has ended, unless
     /// [`poll_result`](Self::poll_result) sets another waker.
+    #[inline]
     pub(crate) fn start(
         &self,
         permit: SlotPermit<'_>,
@@ -385,6 +387,7 @@ impl DriverPort {
     }
 
     /// Polls for the result in `slot`. Frees the slot when it returns the result.
+    #[inline]
     pub(crate) fn poll_result(&self, slot: ResultSlot, cx: &mut Context<'_>) -> Poll<CallResult> {
         let mut inner = self.lock();
         let Some(state) = inner.slots.get_mut(slot.0 as usize) else { return Poll::Pending };

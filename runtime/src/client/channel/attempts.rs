@@ -1,7 +1,7 @@
 //! The attempts of one call.
 
 use std::{
-    future::poll_fn,
+    future::{Future, poll_fn},
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -27,43 +27,46 @@ use crate::{
 
 impl Channel {
     /// Makes a call in its own span.
-    pub(in crate::client) async fn traced<A: XdrEncode + Sync, R>(
-        &self,
-        target: &CallTarget,
-        bounds: &ReplyBounds,
-        args: &A,
-        options: &mut CallOptions,
-        read: &(impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync),
-    ) -> Result<R, CallError> {
+    pub(in crate::client) fn traced<'a, A: XdrEncode + Sync, R>(
+        &'a self,
+        target: &'a CallTarget,
+        bounds: &'a ReplyBounds,
+        args: &'a A,
+        options: &'a mut CallOptions,
+        read: &'a (impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync),
+    ) -> impl Future<Output = Result<R, CallError>> {
+        // Not an `async fn`, which would keep each parameter twice.
         let config = &*self.0.config;
-        let CallTarget { program, version, number, name, idempotent } = *target;
-        let observed = ObservedCall::begin(&config.metrics, program, version, number, name);
-        let deadline = options.deadline.or_else(|| self.default_deadline());
-        let xids = config.resendable.as_ref().filter(|_| !idempotent);
-        let xid = xids.and_then(|xids| xids.next(program));
-        let mut call = OutboundCall { observed: &observed, target, bounds, args, options, deadline, xid, read };
-        let begun = self.resend_window(&call).map(|_| tokio::time::Instant::now());
-        // The usual call waits for nothing but its reply.
-        let first = 'usual: {
-            let Some(link) = self.usual_link(call.options) else { break 'usual Err(None) };
-            let Some(permit) = link.port.try_reserve() else { break 'usual Err(None) };
-            let mut exchange = Exchange::new(self, &link, permit, &mut call);
-            let made = poll_fn(|cx| observed.span().in_scope(|| exchange.poll(cx))).await;
-            made.map_err(|failure| Some((failure, Arc::clone(&link))))
-        };
-        let result = match first {
-            Ok(result) => result,
-            Err(failed) => {
-                let attempts = self.attempts(&mut call, begun, failed).instrument(observed.span().clone());
-                // Boxed because it is rarely needed, and would enlarge the future of every call.
-                Box::pin(attempts).await
+        async move {
+            let CallTarget { program, version, number, name, .. } = *target;
+            let observed = ObservedCall::begin(&config.metrics, program, version, number, name);
+            let deadline = options.deadline.or_else(|| self.default_deadline());
+            let xids = config.resendable.as_ref().filter(|_| !target.idempotent);
+            let xid = xids.and_then(|xids| xids.next(program));
+            let mut call = OutboundCall { observed: &observed, target, bounds, args, options, deadline, xid, read };
+            let begun = self.resend_window(&call).map(|_| tokio::time::Instant::now());
+            // The usual call waits for nothing but its reply.
+            let first = 'usual: {
+                let Some(link) = self.usual_link(call.options) else { break 'usual Err(None) };
+                let Some(permit) = link.port.try_reserve() else { break 'usual Err(None) };
+                let mut exchange = Exchange::new(self, &link, permit, &mut call);
+                let made = poll_fn(|cx| observed.span().in_scope(|| exchange.poll(cx))).await;
+                made.map_err(|failure| Some((failure, Arc::clone(&link))))
+            };
+            let result = match first {
+                Ok(result) => result,
+                Err(failed) => {
+                    let attempts = self.attempts(&mut call, begun, failed).instrument(observed.span().clone());
+                    // Boxed because it is rarely needed, and would enlarge the future of every call.
+                    Box::pin(attempts).await
+                }
+            };
+            match &result {
+                Ok(_) => observed.succeed(),
+                Err(error) => observed.fail(error.kind(), matches!(error, CallError::Rpc { .. })),
             }
-        };
-        match &result {
-            Ok(_) => observed.succeed(),
-            Err(error) => observed.fail(error.kind(), matches!(error, CallError::Rpc { .. })),
+            result
         }
-        result
     }
 
     /// Returns the connection of a call that has no security, if the connection is open.
@@ -77,8 +80,8 @@ impl Channel {
     /// Returns the time in which the server recognizes a call that must not be executed twice. `None` if the server does not recognize
     /// the call, or may execute it twice.
     fn resend_window<A, F>(&self, call: &OutboundCall<'_, A, F>) -> Option<Duration> {
-        let xids = self.0.config.resendable.as_ref()?;
-        (call.xid.is_some() && !call.is_idempotent()).then(|| xids.window())
+        let xids = self.0.config.resendable.as_ref().filter(|_| call.xid.is_some() && !call.is_idempotent())?;
+        Some(xids.window())
     }
 
     /// Makes the attempts of a call that has not been made yet, or those that follow an attempt which began at `begun` and failed.

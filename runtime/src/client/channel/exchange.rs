@@ -5,7 +5,7 @@ use std::{
     mem,
     pin::Pin,
     sync::atomic::Ordering,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use super::Channel;
@@ -36,6 +36,26 @@ enum ExchangeState<'a> {
     Over,
 }
 
+/// The reason why a call was not sent.
+enum NotSent {
+    /// The connection failed.
+    Failed(CallFailure),
+    /// The call cannot be encoded.
+    Invalid(CallError),
+}
+
+impl From<CallFailure> for NotSent {
+    fn from(failure: CallFailure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<CallError> for NotSent {
+    fn from(error: CallError) -> Self {
+        Self::Invalid(error)
+    }
+}
+
 impl<'a, 'c, A, F> Exchange<'a, 'c, A, F> {
     /// Creates the exchange of a call in the slot that `permit` reserves.
     pub(super) fn new(
@@ -56,26 +76,26 @@ impl<A: XdrEncode, F> Exchange<'_, '_, A, F> {
     where
         F: Fn(&mut Decoder<'_>) -> Result<R, DecodeError>,
     {
-        match mem::replace(&mut self.state, ExchangeState::Over) {
-            ExchangeState::Reserved(permit) => {
-                let outgoing = match call::encode(self.link, &self.channel.0.config, self.call, None) {
-                    Ok(outgoing) => outgoing,
-                    Err(error) => return Poll::Ready(Ok(Err(error))),
-                };
-                self.call.observed.sent(&outgoing, self.link.info.peer_addr);
-                let pending = PendingCall::start(&self.link.port, permit, outgoing, cx)?;
-                self.state = ExchangeState::InFlight(pending);
-                Poll::Pending
-            }
-            ExchangeState::InFlight(mut pending) => match Pin::new(&mut pending).poll(cx) {
-                Poll::Ready(reply) => Poll::Ready(reply.map(|reply| self.decode(&reply))),
-                Poll::Pending => {
-                    self.state = ExchangeState::InFlight(pending);
-                    Poll::Pending
-                }
-            },
-            ExchangeState::Over => Poll::Pending,
+        if let ExchangeState::InFlight(pending) = &mut self.state {
+            return match ready!(Pin::new(pending).poll(cx)) {
+                Ok(ref reply) => Poll::Ready(Ok(self.decode(reply))),
+                Err(failure) => Poll::Ready(Err(failure)),
+            };
         }
+        match self.send(cx) {
+            Ok(()) => Poll::Pending,
+            Err(NotSent::Failed(failure)) => Poll::Ready(Err(failure)),
+            Err(NotSent::Invalid(error)) => Poll::Ready(Ok(Err(error))),
+        }
+    }
+
+    fn send(&mut self, cx: &Context<'_>) -> Result<(), NotSent> {
+        if let ExchangeState::Reserved(permit) = mem::replace(&mut self.state, ExchangeState::Over) {
+            let outgoing = call::encode(self.link, &self.channel.0.config, self.call, None)?;
+            self.call.observed.sent(&outgoing, self.link.info.peer_addr);
+            self.state = ExchangeState::InFlight(PendingCall::start(&self.link.port, permit, outgoing, cx)?);
+        }
+        Ok(())
     }
 
     #[inline]
