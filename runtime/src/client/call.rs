@@ -340,7 +340,7 @@ pub(super) fn encode<A: XdrEncode, F>(
 }
 
 /// Returns a decoder of the message of a reply.
-#[inline]
+#[inline(always)]
 pub(super) fn decoder(reply: &IncomingReply, limits: DecodeLimits) -> Decoder<'_> {
     let decoder = match &reply.payload {
         MessagePayload::Inline(message) => Decoder::new(message),
@@ -375,6 +375,7 @@ pub(super) fn decode<R>(
 }
 
 /// Decodes the result of a call, and nothing after it.
+#[inline(always)]
 pub(super) fn decode_body<R>(
     procedure: &'static str,
     mut decoder: Decoder<'_>,

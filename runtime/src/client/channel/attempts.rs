@@ -8,7 +8,11 @@ use std::{
 
 use tracing::Instrument as _;
 
-use super::{Channel, connecting::LinkError, exchange::Exchange};
+use super::{
+    Channel,
+    connecting::LinkError,
+    exchange::{Exchange, ExchangeError},
+};
 use crate::{
     chain::ErrorChain,
     client::{
@@ -51,16 +55,18 @@ impl Channel {
                 let Some(permit) = link.port.try_reserve() else { break 'usual Err(None) };
                 let mut exchange = Exchange::new(self, &link, permit, &mut call);
                 let made = poll_fn(|cx| observed.span().in_scope(|| exchange.poll(cx))).await;
-                made.map_err(|failure| Some((failure, Arc::clone(&link))))
+                made.map_err(|error| Some((error, Arc::clone(&link))))
             };
-            let result = match first {
-                Ok(result) => result,
-                Err(failed) => {
-                    let attempts = self.attempts(&mut call, begun, failed).instrument(observed.span().clone());
-                    // Boxed because it is rarely needed, and would enlarge the future of every call.
-                    Box::pin(attempts).await
+            let first = match first {
+                Ok(reply) => {
+                    observed.succeed();
+                    return Ok(reply);
                 }
+                Err(first) => first,
             };
+            let attempts = self.attempts(&mut call, begun, first).instrument(observed.span().clone());
+            // Boxed because it is rarely needed, and would enlarge the future of every call.
+            let result = Box::pin(attempts).await;
             match &result {
                 Ok(_) => observed.succeed(),
                 Err(error) => observed.fail(error.kind(), matches!(error, CallError::Rpc { .. })),
@@ -89,7 +95,7 @@ impl Channel {
         &self,
         call: &mut OutboundCall<'_, A, impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync>,
         mut begun: Option<tokio::time::Instant>,
-        mut failed: Option<(CallFailure, Arc<ChannelLink>)>,
+        mut failed: Option<(ExchangeError, Arc<ChannelLink>)>,
     ) -> Result<R, CallError> {
         let OutboundCall { observed, target: callee, deadline, xid, .. } = *call;
         let mut retries = if call.options.can_retry() { self.0.reconnect.retries() } else { 0 };
@@ -102,7 +108,7 @@ impl Channel {
         let mut first: Option<Box<FirstAttempt>> = None;
         loop {
             let attempt = match failed.take() {
-                Some((failure, link)) => Ok(Attempt::Failed(failure, Some(link))),
+                Some((error, link)) => Attempt::failed(error, link),
                 None => self.attempt(call, first.as_deref()).await,
             };
             let (failure, link) = match attempt {
@@ -194,10 +200,10 @@ impl Channel {
             },
         };
         let mut exchange = Exchange::new(self, &link, permit, call);
-        Ok(match poll_fn(|cx| exchange.poll(cx)).await {
-            Ok(result) => Attempt::Replied(result?),
-            Err(failure) => Attempt::Failed(failure, Some(Arc::clone(&link))),
-        })
+        match poll_fn(|cx| exchange.poll(cx)).await {
+            Ok(reply) => Ok(Attempt::Replied(reply)),
+            Err(error) => Attempt::failed(error, Arc::clone(&link)),
+        }
     }
 
     /// Reads the version of the connection after its first reply, when the version is final.
@@ -262,6 +268,16 @@ enum Attempt<R> {
     NotConnected(ConnectError, tokio::time::Instant),
     /// The call was not sent again, because the server might not recognize it. The failure is that of the first attempt.
     NotResent(CallFailure, NotResent),
+}
+
+impl<R> Attempt<R> {
+    /// Returns the outcome of an exchange on `link` that has no result.
+    fn failed(error: ExchangeError, link: Arc<ChannelLink>) -> Result<Self, CallError> {
+        match error {
+            ExchangeError::Failed(failure) => Ok(Self::Failed(failure, Some(link))),
+            ExchangeError::Final(error) => Err(error),
+        }
+    }
 }
 
 /// Returns the error to report for a call that ended with `error`. `earlier` is the failure of an earlier attempt that was sent.

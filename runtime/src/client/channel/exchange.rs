@@ -36,23 +36,23 @@ enum ExchangeState<'a> {
     Over,
 }
 
-/// The reason why a call was not sent.
-enum NotSent {
-    /// The connection failed.
+/// The reason why an exchange has no result.
+pub(super) enum ExchangeError {
+    /// The exchange failed on its connection.
     Failed(CallFailure),
-    /// The call cannot be encoded.
-    Invalid(CallError),
+    /// The call cannot be encoded, or its reply is not a result. The call must not be retried.
+    Final(CallError),
 }
 
-impl From<CallFailure> for NotSent {
+impl From<CallFailure> for ExchangeError {
     fn from(failure: CallFailure) -> Self {
         Self::Failed(failure)
     }
 }
 
-impl From<CallError> for NotSent {
+impl From<CallError> for ExchangeError {
     fn from(error: CallError) -> Self {
-        Self::Invalid(error)
+        Self::Final(error)
     }
 }
 
@@ -69,27 +69,23 @@ impl<'a, 'c, A, F> Exchange<'a, 'c, A, F> {
 }
 
 impl<A: XdrEncode, F> Exchange<'_, '_, A, F> {
-    /// Sends the call at the first poll, and then polls for its reply. The outer error is the failure of the connection. An inner
-    /// error is final.
+    /// Sends the call at the first poll, and then polls for its reply.
     #[inline(always)]
-    pub(super) fn poll<R>(&mut self, cx: &mut Context<'_>) -> Poll<Result<Result<R, CallError>, CallFailure>>
+    pub(super) fn poll<R>(&mut self, cx: &mut Context<'_>) -> Poll<Result<R, ExchangeError>>
     where
         F: Fn(&mut Decoder<'_>) -> Result<R, DecodeError>,
     {
         if let ExchangeState::InFlight(pending) = &mut self.state {
             return match ready!(Pin::new(pending).poll(cx)) {
-                Ok(ref reply) => Poll::Ready(Ok(self.decode(reply))),
-                Err(failure) => Poll::Ready(Err(failure)),
+                Ok(ref reply) => Poll::Ready(self.decode(reply).map_err(ExchangeError::Final)),
+                Err(failure) => Poll::Ready(Err(ExchangeError::Failed(failure))),
             };
         }
-        match self.send(cx) {
-            Ok(()) => Poll::Pending,
-            Err(NotSent::Failed(failure)) => Poll::Ready(Err(failure)),
-            Err(NotSent::Invalid(error)) => Poll::Ready(Ok(Err(error))),
-        }
+        self.send(cx)?;
+        Poll::Pending
     }
 
-    fn send(&mut self, cx: &Context<'_>) -> Result<(), NotSent> {
+    fn send(&mut self, cx: &Context<'_>) -> Result<(), ExchangeError> {
         if let ExchangeState::Reserved(permit) = mem::replace(&mut self.state, ExchangeState::Over) {
             let outgoing = call::encode(self.link, &self.channel.0.config, self.call, None)?;
             self.call.observed.sent(&outgoing, self.link.info.peer_addr);
