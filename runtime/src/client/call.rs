@@ -300,43 +300,55 @@ impl<A, F> OutboundCall<'_, A, F> {
 
 static NO_VERIFIER: OpaqueAuth = OpaqueAuth::NONE;
 
-/// Encodes one call into memory from the connection's pool. The bodies of a `secured` call are not protected.
+/// Returns a call to encode into, with memory from the connection's pool.
+// Calls are encoded in place, because moving one costs as much as copying a short message.
+#[inline(always)]
+pub(super) fn unencoded<A, F>(config: &ChannelConfig, call: &OutboundCall<'_, A, F>) -> OutgoingCall {
+    let engine = &config.connection.engine;
+    OutgoingCall {
+        // The buffer has about the size of the longest inline message, and grows on demand. The engine decides what is sent inline.
+        message: inline_message_buf(&engine.pool, engine.send_size as usize),
+        reduced: SmallVec::new(),
+        reply: ReplyResources { max_inline: 0, chunks: SmallVec::new() },
+        deadline: call.deadline,
+        policy: call.policy(false),
+    }
+}
+
+/// Encodes one call into `outgoing`. The bodies of a `secured` call are not protected.
 #[inline(always)]
 pub(super) fn encode<A: XdrEncode, F>(
+    outgoing: &mut OutgoingCall,
     link: &ChannelLink,
     config: &ChannelConfig,
     call: &mut OutboundCall<'_, A, F>,
     secured: Option<&Secured>,
-) -> Result<OutgoingCall, CallError> {
-    let OutboundCall { target, bounds, args, deadline, .. } = *call;
-    let chunks = if bounds.chunks.is_empty() && call.options.landing.is_empty() {
-        SmallVec::new()
-    } else {
-        call.options.result_chunks(target.name, bounds)?
-    };
-    let engine = &config.connection.engine;
+) -> Result<(), CallError> {
+    let OutboundCall { target, bounds, args, .. } = *call;
+    if !bounds.chunks.is_empty() || !call.options.landing.is_empty() {
+        outgoing.reply.chunks = call.options.result_chunks(target.name, bounds)?;
+    }
     let credential = match secured {
         None => call.options.credential.as_ref().unwrap_or(&config.credential),
         Some(secured) => &secured.credential,
     };
-    // The buffer has about the size of the longest inline message, and grows on demand. The engine decides what is sent inline.
-    let mut message = inline_message_buf(&engine.pool, engine.send_size as usize);
-    let mut sink = ReducingSink::for_engine(&mut message, engine.min_reduce);
+    outgoing.reply.max_inline = rpc::max_reply_len(rpc::max_reply_verifier(credential), bounds.inline);
     // A secured call has a verifier of its own.
     let trace = config.trace.as_ref().filter(|_| secured.is_none());
     let trace = trace.and_then(|source| source.context(call.observed.span()));
     let verifier = trace.map(|trace| trace.verifier());
     let verifier = verifier.as_ref().unwrap_or(&NO_VERIFIER);
+    let mut sink = ReducingSink::for_engine(&mut outgoing.message, config.connection.engine.min_reduce);
     // The engine assigns the XID.
     CallHeader::encode_parts([0, target.program, target.version, target.number], credential, verifier, &mut sink)
         .and_then(|()| args.encode(&mut sink))
         .map_err(|source| CallError::Encode { procedure: target.name, source })?;
     let (reduced, copied): (SmallVec<[ReducedItem; 1]>, u64) = sink.finish();
+    if !reduced.is_empty() {
+        outgoing.reduced = reduced;
+    }
     link.port.add_copied_eligible(copied);
-    let max_inline = rpc::max_reply_len(rpc::max_reply_verifier(credential), bounds.inline);
-    let reply = ReplyResources { max_inline, chunks };
-    let policy = call.policy(false);
-    Ok(OutgoingCall { message, reduced, reply, deadline, policy })
+    Ok(())
 }
 
 /// Returns a decoder of the message of a reply.
@@ -371,17 +383,17 @@ pub(super) fn decode<R>(
         let header = decode_header(procedure, &mut decoder)?;
         header.outcome.map_err(|source| CallError::Rpc { procedure, source })?;
     }
-    decode_body(procedure, decoder, read)
+    decode_body(procedure, &mut decoder, read)
 }
 
 /// Decodes the result of a call, and nothing after it.
 #[inline(always)]
 pub(super) fn decode_body<R>(
     procedure: &'static str,
-    mut decoder: Decoder<'_>,
+    decoder: &mut Decoder<'_>,
     read: impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError>,
 ) -> Result<R, CallError> {
-    let result = read(&mut decoder).map_err(|source| CallError::from_decode(procedure, source))?;
+    let result = read(decoder).map_err(|source| CallError::from_decode(procedure, source))?;
     decoder.finish().map_err(|source| CallError::from_decode(procedure, source))?;
     Ok(result)
 }

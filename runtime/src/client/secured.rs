@@ -64,7 +64,11 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
         };
         let active = ActiveCall(Arc::clone(&secured.call));
         let mut outgoing = match secured.call.protection() {
-            None => call::encode(link, config, call, Some(&secured))?,
+            None => {
+                let mut outgoing = call::unencoded(config, call);
+                call::encode(&mut outgoing, link, config, call, Some(&secured))?;
+                outgoing
+            }
             Some(protection) => {
                 let policy = call.policy(true);
                 let body = encode_to_bytes(args).map_err(|source| CallError::Encode { procedure, source })?;
@@ -122,7 +126,7 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
             // RFC 2203 §5.3.3.4: only results are protected, so an error status is not.
             header.outcome.map_err(|source| CallError::Rpc { procedure, source })?;
             match secured.call.protection() {
-                None => return call::decode_body(procedure, decoder, read).map(Ok),
+                None => return call::decode_body(procedure, &mut decoder, read).map(Ok),
                 Some(protection) => (protection, Bytes::copy_from_slice(decoder.rest())),
             }
         };
@@ -130,7 +134,7 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
         let (protection, body) = body;
         let insecure = |source| CallError::Security { procedure, sent: true, source };
         let body = session::unwrap(protection, body).await.map_err(insecure)?;
-        return call::decode_body(procedure, Decoder::shared(&body).with_limits(limits), read).map(Ok);
+        return call::decode_body(procedure, &mut Decoder::shared(&body).with_limits(limits), read).map(Ok);
     }
 }
 

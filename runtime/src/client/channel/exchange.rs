@@ -87,7 +87,9 @@ impl<A: XdrEncode, F> Exchange<'_, '_, A, F> {
 
     fn send(&mut self, cx: &Context<'_>) -> Result<(), ExchangeError> {
         if let ExchangeState::Reserved(permit) = mem::replace(&mut self.state, ExchangeState::Over) {
-            let outgoing = call::encode(self.link, &self.channel.0.config, self.call, None)?;
+            let config = &self.channel.0.config;
+            let mut outgoing = call::unencoded(config, self.call);
+            call::encode(&mut outgoing, self.link, config, self.call, None)?;
             self.call.observed.sent(&outgoing, self.link.info.peer_addr);
             self.state = ExchangeState::InFlight(PendingCall::start(&self.link.port, permit, outgoing, cx)?);
         }
