@@ -82,6 +82,7 @@ pub(crate) struct ObservedCall<'a> {
 
 impl<'a> ObservedCall<'a> {
     /// Begins an outbound call.
+    #[inline]
     pub(crate) fn begin(
         metrics: &'a CallMetrics,
         program: u32,
@@ -100,15 +101,21 @@ impl<'a> ObservedCall<'a> {
     }
 
     /// Records an attempt that is sent to `peer`.
+    #[inline]
     pub(crate) fn sent(&self, call: &OutgoingCall, peer: SocketAddr) {
-        with_peer(&self.span, peer);
-        sent(&self.span, call);
+        if !self.span.is_disabled() {
+            record_peer(&self.span, peer);
+            record_sent(&self.span, call);
+        }
         self.metrics.sent(call);
     }
 
     /// Records a reply.
+    #[inline]
     pub(crate) fn replied(&self, reply: &IncomingReply) {
-        replied(&self.span, reply);
+        if !self.span.is_disabled() {
+            record_reply(&self.span, reply);
+        }
         self.metrics.replied(reply);
     }
 
@@ -124,6 +131,7 @@ impl<'a> ObservedCall<'a> {
     }
 
     /// Ends a failed call. `kind` is the value of `error.type`. It is the status of the reply if `has_reply` is `true`.
+    #[cold]
     pub(crate) fn fail(self, kind: &'static str, has_reply: bool) {
         if !self.span.is_disabled() {
             self.span.record("error.type", kind).record("otel.status_code", "ERROR");
@@ -135,22 +143,29 @@ impl<'a> ObservedCall<'a> {
 /// Creates the span of an inbound call.
 pub(crate) fn taken(program: u32, version: u32, procedure: u32, peer: SocketAddr) -> Span {
     let span = call_span!("server", program, version, procedure);
-    with_peer(&span, peer);
+    if !span.is_disabled() {
+        record_peer(&span, peer);
+    }
     span
 }
 
 /// Records the name of the procedure.
+#[inline]
 pub(crate) fn named(span: &Span, name: &'static str) {
     if !span.is_disabled() {
-        span.record("otel.name", name).record("rpc.method", name);
+        record_name(span, name);
     }
 }
 
+#[cold]
+fn record_name(span: &Span, name: &'static str) {
+    span.record("otel.name", name).record("rpc.method", name);
+}
+
 /// Records the address of the peer.
-fn with_peer(span: &Span, peer: SocketAddr) {
-    if !span.is_disabled() {
-        span.record("network.peer.address", field::display(peer.ip())).record("network.peer.port", peer.port());
-    }
+#[cold]
+fn record_peer(span: &Span, peer: SocketAddr) {
+    span.record("network.peer.address", field::display(peer.ip())).record("network.peer.port", peer.port());
 }
 
 fn sum(bytes: usize, chunks: impl Iterator<Item = usize>) -> u64 {
@@ -158,13 +173,12 @@ fn sum(bytes: usize, chunks: impl Iterator<Item = usize>) -> u64 {
 }
 
 /// Records the size and the chunks of an outbound call. (Over a byte stream, the items are sent in the record, not in chunks.)
-fn sent(span: &Span, call: &OutgoingCall) {
-    if !span.is_disabled() {
-        let chunks = call.reduced.iter().map(|item| item.data.len());
-        span.record("rpcrdma.call.size", sum(call.message.len(), chunks))
-            .record("rpcrdma.call.read_chunks", call.reduced.len())
-            .record("rpcrdma.call.write_chunks", call.reply.chunks.len());
-    }
+#[cold]
+fn record_sent(span: &Span, call: &OutgoingCall) {
+    let chunks = call.reduced.iter().map(|item| item.data.len());
+    span.record("rpcrdma.call.size", sum(call.message.len(), chunks))
+        .record("rpcrdma.call.read_chunks", call.reduced.len())
+        .record("rpcrdma.call.write_chunks", call.reply.chunks.len());
 }
 
 /// Records the XID, format, size and chunks of an inbound call.
@@ -191,17 +205,16 @@ pub(crate) fn answered(span: &Span, answer: &ReplyCommand) {
 }
 
 /// Records the reply to an outbound call.
-fn replied(span: &Span, reply: &IncomingReply) {
-    if !span.is_disabled() {
-        let message = reply.payload.as_slice();
-        let xid = message.first_chunk().copied().map_or(0, u32::from_be_bytes);
-        let placed = || reply.writes.iter().filter(|chunk| !chunk.data.is_empty());
-        span.record("rpcrdma.xid", xid)
-            .record("rpcrdma.call.format", field::debug(reply.call.format))
-            .record("rpcrdma.call.format.reason", field::display(reply.call.reason))
-            .record("rpcrdma.reply.format", field::debug(reply.format))
-            .record("rpcrdma.reply.format.reason", field::display(reply.reason))
-            .record("rpcrdma.reply.size", sum(message.len(), placed().map(|chunk| chunk.data.len())))
-            .record("rpcrdma.reply.write_chunks", placed().count());
-    }
+#[cold]
+fn record_reply(span: &Span, reply: &IncomingReply) {
+    let message = reply.payload.as_slice();
+    let xid = message.first_chunk().copied().map_or(0, u32::from_be_bytes);
+    let placed = || reply.writes.iter().filter(|chunk| !chunk.data.is_empty());
+    span.record("rpcrdma.xid", xid)
+        .record("rpcrdma.call.format", field::debug(reply.call.format))
+        .record("rpcrdma.call.format.reason", field::display(reply.call.reason))
+        .record("rpcrdma.reply.format", field::debug(reply.format))
+        .record("rpcrdma.reply.format.reason", field::display(reply.reason))
+        .record("rpcrdma.reply.size", sum(message.len(), placed().map(|chunk| chunk.data.len())))
+        .record("rpcrdma.reply.write_chunks", placed().count());
 }

@@ -17,7 +17,7 @@ use crate::{
     rpc::{self, CallHeader, OpaqueAuth, ReplyHeader, ReplyHeaderError, Secured, Security},
     service::{Procedure, ReplyBounds},
     session::ChannelConfig,
-    trace::TraceContext,
+    trace::ObservedCall,
     xdr::{DecodeError, DecodeLimits, Decoder, ReducingSink, XdrEncode},
 };
 
@@ -41,8 +41,6 @@ pub struct CallOptions {
     pub(super) credential: Option<OpaqueAuth>,
     pub(super) security: Option<Arc<dyn Security>>,
     repeatable: bool,
-    /// The XID of all attempts of the call, if the server recognizes the call when it is sent again.
-    pub(super) xid: Option<u32>,
     /// Boxed because it is rarely set, and would enlarge every call.
     reply_bounds: Option<Box<ReplyBounds>>,
     reply_limit: Option<u64>,
@@ -99,7 +97,6 @@ impl CallOptions {
             credential: self.credential.clone(),
             security: self.security.clone(),
             repeatable: self.repeatable,
-            xid: None,
             reply_bounds: self.reply_bounds.clone(),
             reply_limit: self.reply_limit,
             single_attempt: self.single_attempt,
@@ -219,14 +216,9 @@ impl CallOptions {
     }
 
     /// Returns `true` if the server may execute the call twice.
-    pub(super) fn is_idempotent(&self, callee: CallTarget) -> bool {
+    pub(super) fn is_idempotent(&self, callee: &CallTarget) -> bool {
         // RPC-over-RDMA v2 §6.4: such a call may be resent with more room for its reply.
         callee.idempotent || self.repeatable
-    }
-
-    /// Returns the restrictions on how the call is sent.
-    pub(super) fn policy(&self, callee: CallTarget, protected: bool) -> CallPolicy {
-        CallPolicy { idempotent: self.is_idempotent(callee), protected, xid: self.xid, ..CallPolicy::default() }
     }
 
     /// Returns the Write chunks of one attempt of the call.
@@ -236,9 +228,6 @@ impl CallOptions {
         bounds: &ReplyBounds,
         spare: &SpareLists,
     ) -> Result<ChunkItems<ResultChunk>, CallError> {
-        if bounds.chunks.is_empty() && self.landing.is_empty() {
-            return Ok(ChunkItems::new());
-        }
         let surplus = self.landing.iter().enumerate().skip(bounds.chunks.len());
         if let Some((index, len)) = surplus.filter_map(|(index, landing)| Some((index, landing.len()?))).next() {
             return Err(CallError::Landing { procedure, index, len, needed: 0 });
@@ -277,49 +266,95 @@ impl CallTarget {
     }
 
     /// Returns the header of a call with `credential`. The XID and the verifier over it are set later.
-    pub(super) fn header(self, credential: &OpaqueAuth) -> CallHeader {
+    pub(super) fn header(&self, credential: &OpaqueAuth) -> CallHeader {
         let header = CallHeader::new(0, self.program, self.version, self.number);
         CallHeader { credential: credential.clone(), ..header }
     }
 }
 
-/// Encodes one call into memory from the connection's pool. The bodies of a `secured` call are not protected.
-#[allow(clippy::too_many_arguments)]
-pub(super) fn encode<A: XdrEncode>(
+/// A call to make, with what all its attempts share.
+pub(super) struct OutboundCall<'a, A, F> {
+    pub(super) observed: &'a ObservedCall<'a>,
+    pub(super) target: &'a CallTarget,
+    pub(super) bounds: &'a ReplyBounds,
+    pub(super) args: &'a A,
+    pub(super) options: &'a mut CallOptions,
+    /// The deadline in `options`, or that of the channel.
+    pub(super) deadline: Option<Instant>,
+    /// The XID of all attempts, if the server recognizes the call when it is sent again.
+    pub(super) xid: Option<u32>,
+    /// Decodes the result.
+    pub(super) read: &'a F,
+}
+
+impl<A, F> OutboundCall<'_, A, F> {
+    /// Returns `true` if the server may execute the call twice.
+    pub(super) fn is_idempotent(&self) -> bool {
+        self.options.is_idempotent(self.target)
+    }
+
+    /// Returns the restrictions on how the call is sent.
+    pub(super) fn policy(&self, protected: bool) -> CallPolicy {
+        CallPolicy { idempotent: self.is_idempotent(), protected, xid: self.xid, ..CallPolicy::default() }
+    }
+}
+
+static NO_VERIFIER: OpaqueAuth = OpaqueAuth::NONE;
+
+/// Returns a call to encode into, with memory from the connection's pool.
+// Calls are encoded in place, because moving one costs as much as copying a short message.
+#[inline(always)]
+pub(super) fn unencoded<A, F>(config: &ChannelConfig, call: &OutboundCall<'_, A, F>) -> OutgoingCall {
+    let engine = &config.connection.engine;
+    OutgoingCall {
+        // The buffer has about the size of the longest inline message, and grows on demand. The engine decides what is sent inline.
+        message: inline_message_buf(&engine.pool, engine.send_size as usize),
+        reduced: ChunkItems::new(),
+        reply: ReplyResources { max_inline: 0, chunks: ChunkItems::new() },
+        deadline: call.deadline,
+        policy: call.policy(false),
+    }
+}
+
+/// Encodes one call into `outgoing`. The bodies of a `secured` call are not protected.
+#[inline(always)]
+pub(super) fn encode<A: XdrEncode, F>(
+    outgoing: &mut OutgoingCall,
     link: &ChannelLink,
     config: &ChannelConfig,
-    callee: CallTarget,
-    bounds: &ReplyBounds,
-    args: &A,
-    options: &mut CallOptions,
-    deadline: Option<Instant>,
+    call: &mut OutboundCall<'_, A, F>,
     secured: Option<&Secured>,
-    trace: Option<TraceContext>,
-) -> Result<OutgoingCall, CallError> {
+) -> Result<(), CallError> {
+    let OutboundCall { target, bounds, args, .. } = *call;
     let engine = &config.connection.engine;
-    let chunks = options.result_chunks(callee.name, bounds, &engine.spare)?;
+    if !bounds.chunks.is_empty() || !call.options.landing.is_empty() {
+        outgoing.reply.chunks = call.options.result_chunks(target.name, bounds, &engine.spare)?;
+    }
     let credential = match secured {
-        None => options.credential.as_ref().unwrap_or(&config.credential),
+        None => call.options.credential.as_ref().unwrap_or(&config.credential),
         Some(secured) => &secured.credential,
     };
-    // The buffer has about the size of the longest inline message, and grows on demand. The engine decides what is sent inline.
-    let mut message = inline_message_buf(&engine.pool, engine.send_size as usize);
-    let mut sink = ReducingSink::for_engine(&mut message, engine.min_reduce);
-    let verifier = trace.map_or_else(OpaqueAuth::none, |trace| trace.verifier());
+    outgoing.reply.max_inline = rpc::max_reply_len(rpc::max_reply_verifier(credential), bounds.inline);
+    // A secured call has a verifier of its own.
+    let trace = config.trace.as_ref().filter(|_| secured.is_none());
+    let trace = trace.and_then(|source| source.context(call.observed.span()));
+    let verifier = trace.map(|trace| trace.verifier());
+    let verifier = verifier.as_ref().unwrap_or(&NO_VERIFIER);
+    let mut sink = ReducingSink::for_engine(&mut outgoing.message, engine.min_reduce);
     // The engine assigns the XID.
-    CallHeader::encode_parts([0, callee.program, callee.version, callee.number], credential, &verifier, &mut sink)
+    CallHeader::encode_parts([0, target.program, target.version, target.number], credential, verifier, &mut sink)
         .and_then(|()| args.encode(&mut sink))
-        .map_err(|source| CallError::Encode { procedure: callee.name, source })?;
+        .map_err(|source| CallError::Encode { procedure: target.name, source })?;
     let (reduced, copied) = sink.finish();
-    let reduced = ChunkItems::with(reduced, &engine.spare.reduced);
+    if !reduced.is_empty() {
+        outgoing.reduced = ChunkItems::with(reduced, &engine.spare.reduced);
+    }
     link.port.add_copied_eligible(copied);
-    let max_inline = rpc::max_reply_len(rpc::max_reply_verifier(credential), bounds.inline);
-    let reply = ReplyResources { max_inline, chunks };
-    let policy = options.policy(callee, false);
-    Ok(OutgoingCall { message, reduced, reply, deadline, policy })
+    Ok(())
 }
 
 /// Returns a decoder of the message of a reply.
+#[inline(always)]
 pub(super) fn decoder(reply: &IncomingReply, limits: DecodeLimits) -> Decoder<'_> {
     let decoder = match &reply.payload {
         MessagePayload::Inline(message) => Decoder::new(message),
@@ -329,6 +364,7 @@ pub(super) fn decoder(reply: &IncomingReply, limits: DecodeLimits) -> Decoder<'_
 }
 
 /// Decodes the header of a reply.
+#[cold]
 pub(super) fn decode_header(procedure: &'static str, decoder: &mut Decoder<'_>) -> Result<ReplyHeader, CallError> {
     ReplyHeader::decode(decoder).map_err(|error| match error {
         ReplyHeaderError::Malformed(source) => CallError::from_decode(procedure, source),
@@ -337,6 +373,7 @@ pub(super) fn decode_header(procedure: &'static str, decoder: &mut Decoder<'_>) 
 }
 
 /// Decodes one reply. `read` decodes the result.
+#[inline]
 pub(super) fn decode<R>(
     procedure: &'static str,
     reply: &IncomingReply,
@@ -344,18 +381,21 @@ pub(super) fn decode<R>(
     read: impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError>,
 ) -> Result<R, CallError> {
     let mut decoder = decoder(reply, limits);
-    let header = decode_header(procedure, &mut decoder)?;
-    header.outcome.map_err(|source| CallError::Rpc { procedure, source })?;
-    decode_body(procedure, decoder, read)
+    if ReplyHeader::take_plain_success(&mut decoder).is_none() {
+        let header = decode_header(procedure, &mut decoder)?;
+        header.outcome.map_err(|source| CallError::Rpc { procedure, source })?;
+    }
+    decode_body(procedure, &mut decoder, read)
 }
 
 /// Decodes the result of a call, and nothing after it.
+#[inline(always)]
 pub(super) fn decode_body<R>(
     procedure: &'static str,
-    mut decoder: Decoder<'_>,
+    decoder: &mut Decoder<'_>,
     read: impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError>,
 ) -> Result<R, CallError> {
-    let result = read(&mut decoder).map_err(|source| CallError::from_decode(procedure, source))?;
+    let result = read(decoder).map_err(|source| CallError::from_decode(procedure, source))?;
     decoder.finish().map_err(|source| CallError::from_decode(procedure, source))?;
     Ok(result)
 }

@@ -2,6 +2,7 @@
 
 mod attempts;
 mod connecting;
+mod exchange;
 
 use std::{
     fmt,
@@ -14,7 +15,6 @@ use std::{
 };
 
 use tokio::{sync::Notify, task::AbortHandle};
-use tracing::Instrument as _;
 
 pub(super) use self::attempts::after;
 use super::{
@@ -31,9 +31,8 @@ use crate::{
     memory::BufferPool,
     service::{Procedure, ReplyBounds},
     session::{ChannelConfig, ChannelInfo},
-    trace::ObservedCall,
     transport::Transport,
-    xdr::{DecodeError, Decoder, XdrDecode, XdrEncode},
+    xdr::{DecodeError, Decoder, XdrDecode},
 };
 
 /// A connection to a server, over which calls are made. Clones share the connection, which is closed when the last clone is
@@ -234,7 +233,10 @@ impl Channel {
         let mut options = options;
         async move {
             let bounds = options.bounds(|| P::reply_bounds(args));
-            self.traced(CallTarget::of::<P>(), &bounds, args, &mut options, &|decoder| P::Reply::decode(decoder)).await
+            self.traced(const { &CallTarget::of::<P>() }, &bounds, args, &mut options, &|decoder| {
+                P::Reply::decode(decoder)
+            })
+            .await
         }
     }
 
@@ -254,7 +256,7 @@ impl Channel {
         F: Fn(&mut Decoder<'_>) -> Result<T, DecodeError> + Sync,
     {
         let bounds = options.bounds(|| P::reply_bounds(args));
-        self.traced(CallTarget::of::<P>(), &bounds, args, &mut options, &read).await
+        self.traced(const { &CallTarget::of::<P>() }, &bounds, args, &mut options, &read).await
     }
 
     /// Calls procedure 0 of any program and version. By convention, it has no arguments and no results (RFC 5531 §12.1). Use it
@@ -264,31 +266,8 @@ impl Channel {
     /// See [`CallError`]. The errors name the procedure `NULL`.
     #[doc(alias = "rpcinfo")]
     pub async fn call_null(&self, program: u32, version: u32, mut options: CallOptions) -> Result<(), CallError> {
-        let callee = CallTarget { program, version, number: 0, name: "NULL", idempotent: true };
-        self.traced(callee, &ReplyBounds::default(), &(), &mut options, &|decoder| decoder.read()).await
-    }
-
-    /// Makes a call in its own span.
-    pub(super) fn traced<'a, A: XdrEncode + Sync, R>(
-        &'a self,
-        callee: CallTarget,
-        bounds: &'a ReplyBounds,
-        args: &'a A,
-        options: &'a mut CallOptions,
-        read: &'a (impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync),
-    ) -> impl Future<Output = Result<R, CallError>> {
-        let CallTarget { program, version, number, name, .. } = callee;
-        let observed = ObservedCall::begin(&self.0.config.metrics, program, version, number, name);
-        let within = observed.span().clone();
-        async move {
-            let result = self.attempts(&observed, callee, bounds, args, options, read).await;
-            match &result {
-                Ok(_) => observed.succeed(),
-                Err(error) => observed.fail(error.kind(), matches!(error, CallError::Rpc { .. })),
-            }
-            result
-        }
-        .instrument(within)
+        let target = CallTarget { program, version, number: 0, name: "NULL", idempotent: true };
+        self.traced(&target, &ReplyBounds::default(), &(), &mut options, &|decoder| decoder.read()).await
     }
 
     /// Returns the deadline of a call that begins now and has none of its own.
@@ -308,11 +287,12 @@ impl Channel {
     }
 
     /// Returns `true` if the server is expected to recognize calls of the target's program that are sent again.
-    pub(super) fn is_deduplicated(&self, target: CallTarget) -> bool {
+    pub(super) fn is_deduplicated(&self, target: &CallTarget) -> bool {
         self.0.config.resendable.as_ref().is_some_and(|xids| xids.covers(target.program))
     }
 
     /// Returns the connection if it is open.
+    #[inline]
     fn live(&self) -> Option<Arc<ChannelLink>> {
         let current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
         (!current.closed && !current.link.port.is_closed()).then(|| Arc::clone(&current.link))

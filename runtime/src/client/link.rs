@@ -6,12 +6,12 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
-    task::{Context, Poll},
+    task::Poll,
     time::Instant,
 };
 
 use crate::{
-    driver::{DriverCommand, DriverPort, PendingCall, SlotPermit},
+    driver::{DriverCommand, DriverPort, PendingCall},
     engine::{CallFailure, CloseReason, IncomingReply, OutgoingCall},
     provider::DisconnectReason,
     session::ChannelInfo,
@@ -44,16 +44,6 @@ impl ChannelLink {
         }
     }
 
-    /// Starts a call in the slot that `permit` reserves. The future must be polled in the same poll of the caller's task.
-    pub(super) fn start(
-        &self,
-        permit: SlotPermit<'_>,
-        call: OutgoingCall,
-        cx: &Context<'_>,
-    ) -> Result<PendingCall<'_>, CallFailure> {
-        PendingCall::start(&self.port, permit, call, cx)
-    }
-
     /// Returns an XID for a sealed call. It is not 0.
     pub(super) fn sealed_xid(&self) -> u32 {
         match self.sealed_xid.fetch_add(1, Ordering::Relaxed) {
@@ -77,7 +67,7 @@ impl ChannelLink {
         };
         let mut parts = Some((permit, call));
         let started = poll_fn(|cx| match parts.take() {
-            Some((permit, call)) => Poll::Ready(self.start(permit, call, cx)),
+            Some((permit, call)) => Poll::Ready(PendingCall::start(&self.port, permit, call, cx)),
             None => Poll::Pending,
         });
         started.await?.await

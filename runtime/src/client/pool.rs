@@ -252,7 +252,7 @@ impl ChannelPool {
     /// Makes a call, and retries it on other connections.
     pub(super) async fn send<A: XdrEncode + Sync, R>(
         &self,
-        target: CallTarget,
+        target: &CallTarget,
         bounds: &ReplyBounds,
         args: &A,
         options: &mut CallOptions,
@@ -328,7 +328,7 @@ impl Invoke for ChannelPool {
         F: Fn(&mut Decoder<'_>) -> Result<T, DecodeError> + Send + Sync + 'a,
     {
         let bounds = options.bounds(|| P::reply_bounds(args));
-        self.send(CallTarget::of::<P>(), &bounds, args, &mut options, &read).await
+        self.send(const { &CallTarget::of::<P>() }, &bounds, args, &mut options, &read).await
     }
 }
 

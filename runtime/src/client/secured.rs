@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    call::{self, CallOptions, CallTarget},
+    call::{self, CallTarget, OutboundCall},
     error::CallError,
     link::{ChannelLink, within},
 };
@@ -23,9 +23,7 @@ use crate::{
         self, AuthFailure, CallHeader, CallIdentity, CallSecurity, ControlCall, ControlPort, ControlReply, OpaqueAuth,
         ReplyHeader, RpcError, Seal, Security, SecurityError, SecurityFuture, SecurityLink,
     },
-    service::ReplyBounds,
     session::{self, ChannelConfig},
-    trace::ObservedCall,
     xdr::{DecodeError, Decoder, FlatSink, XdrEncode, encode_to_bytes},
 };
 
@@ -44,19 +42,13 @@ impl Drop for ActiveCall {
 
 /// Makes one attempt of a call, which includes resends after a denial that the security can remedy. The inner error is the
 /// failure of the connection. An outer error is final.
-#[allow(clippy::too_many_arguments)]
 pub(super) async fn attempt<A: XdrEncode + Sync, R>(
     security: &dyn Security,
     link: &ChannelLink,
     config: &ChannelConfig,
-    observed: &ObservedCall<'_>,
-    callee: CallTarget,
-    bounds: &ReplyBounds,
-    args: &A,
-    options: &mut CallOptions,
-    deadline: Option<Instant>,
-    read: &(impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync),
+    call: &mut OutboundCall<'_, A, impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync>,
 ) -> Result<Result<R, CallFailure>, CallError> {
+    let OutboundCall { observed, target: callee, bounds, args, deadline, read, .. } = *call;
     let procedure = callee.name;
     let identity = CallIdentity { program: callee.program, version: callee.version, procedure: callee.number };
     let mut resends = 0;
@@ -72,9 +64,13 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
         };
         let active = ActiveCall(Arc::clone(&secured.call));
         let mut outgoing = match secured.call.protection() {
-            None => call::encode(link, config, callee, bounds, args, options, deadline, Some(&secured), None)?,
+            None => {
+                let mut outgoing = call::unencoded(config, call);
+                call::encode(&mut outgoing, link, config, call, Some(&secured))?;
+                outgoing
+            }
             Some(protection) => {
-                let policy = options.policy(callee, true);
+                let policy = call.policy(true);
                 let body = encode_to_bytes(args).map_err(|source| CallError::Encode { procedure, source })?;
                 // RFC 8166 §8.2.2.3: wrapped results are not reduced, so they need no Write chunks.
                 let results = protection.max_wrapped(bounds.whole());
@@ -90,7 +86,7 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
                 protect(config, callee, &wrapped, results, policy, deadline, &secured.credential)?
             }
         };
-        let xid = options.xid.unwrap_or_else(|| link.sealed_xid());
+        let xid = call.xid.unwrap_or_else(|| link.sealed_xid());
         let seal = Arc::clone(&secured.call) as Arc<dyn Seal>;
         match within(deadline, sign(&mut outgoing, xid, &seal, config)).await {
             Some(Ok(())) => {}
@@ -106,7 +102,7 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
         let reply = match link.send(outgoing, deadline).await {
             Ok(reply) => reply,
             // Another call of the connection, which is not sealed, happens to have the XID.
-            Err(CallFailure::XidInUse { .. }) if resends < MOST_RESENDS && options.xid.is_none() => {
+            Err(CallFailure::XidInUse { .. }) if resends < MOST_RESENDS && call.xid.is_none() => {
                 resends += 1;
                 continue;
             }
@@ -130,7 +126,7 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
             // RFC 2203 §5.3.3.4: only results are protected, so an error status is not.
             header.outcome.map_err(|source| CallError::Rpc { procedure, source })?;
             match secured.call.protection() {
-                None => return call::decode_body(procedure, decoder, read).map(Ok),
+                None => return call::decode_body(procedure, &mut decoder, read).map(Ok),
                 Some(protection) => (protection, Bytes::copy_from_slice(decoder.rest())),
             }
         };
@@ -138,7 +134,7 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
         let (protection, body) = body;
         let insecure = |source| CallError::Security { procedure, sent: true, source };
         let body = session::unwrap(protection, body).await.map_err(insecure)?;
-        return call::decode_body(procedure, Decoder::shared(&body).with_limits(limits), read).map(Ok);
+        return call::decode_body(procedure, &mut Decoder::shared(&body).with_limits(limits), read).map(Ok);
     }
 }
 
@@ -171,7 +167,7 @@ async fn check(
 #[allow(clippy::too_many_arguments)]
 fn protect(
     config: &ChannelConfig,
-    callee: CallTarget,
+    callee: &CallTarget,
     arguments: &[u8],
     max_results: u64,
     policy: CallPolicy,

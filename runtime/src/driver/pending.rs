@@ -1,4 +1,4 @@
-//! The future of a call in flight.
+//! A call in flight.
 
 use std::{
     future::Future,
@@ -17,13 +17,12 @@ pub(crate) struct PendingCall<'a> {
     port: &'a DriverPort,
     /// `None` once the result was returned.
     slot: Option<ResultSlot>,
-    /// `true` until the first poll. The port then has the waker of the task already, and the driver has not run since.
-    is_fresh: bool,
 }
 
 impl<'a> PendingCall<'a> {
-    /// Starts a call in the slot that `permit` reserves. The future must be polled first in the poll of the task that `cx` belongs
-    /// to.
+    /// Starts a call in the slot that `permit` reserves. The task of `cx` is woken when the result is there, even if it
+    /// does not poll the future before.
+    #[inline]
     pub(crate) fn start(
         port: &'a DriverPort,
         permit: SlotPermit<'_>,
@@ -31,18 +30,16 @@ impl<'a> PendingCall<'a> {
         cx: &Context<'_>,
     ) -> Result<Self, CallFailure> {
         let slot = port.start(permit, call, cx.waker())?;
-        Ok(Self { port, slot: Some(slot), is_fresh: true })
+        Ok(Self { port, slot: Some(slot) })
     }
 }
 
 impl Future for PendingCall<'_> {
     type Output = CallResult;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CallResult> {
         let Some(slot) = self.slot else { return Poll::Pending };
-        if std::mem::take(&mut self.is_fresh) {
-            return Poll::Pending;
-        }
         let polled = self.port.poll_result(slot, cx);
         if polled.is_ready() {
             self.slot = None;
@@ -52,6 +49,7 @@ impl Future for PendingCall<'_> {
 }
 
 impl Drop for PendingCall<'_> {
+    #[inline]
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
             self.port.abandon(slot);

@@ -15,8 +15,10 @@ impl OpaqueAuth {
     #[must_use]
     #[doc(alias = "authnone_create")]
     pub fn none() -> Self {
-        Self { flavor: flavor(AuthFlavor::AuthNone), body: Default::default() }
+        Self::NONE
     }
+
+    pub(crate) const NONE: Self = Self { flavor: AuthFlavor::AuthNone as u32, body: Bytes::new() };
 
     /// Returns whether this is a credential or verifier of flavor `other`.
     #[must_use]

@@ -48,6 +48,7 @@ impl CallHeader {
     }
 
     /// Appends the encoding of a header as [`encode`](Self::encode) does. `numbers` are its XID, program, version and procedure.
+    #[inline]
     pub(crate) fn encode_parts<S: Sink + ?Sized>(
         numbers: [u32; 4],
         credential: &OpaqueAuth,

@@ -126,8 +126,7 @@ impl ReplyHeader {
     /// # Errors
     /// Returns an error if the message is not a reply as defined by RFC 5531.
     pub fn decode(decoder: &mut Decoder<'_>) -> Result<Self, ReplyHeaderError> {
-        if let Some([xid, REPLY, MSG_ACCEPTED, AUTH_NONE, 0, SUCCESS]) = peek_words(decoder.rest()) {
-            decoder.take(24).map_err(ReplyHeaderError::Malformed)?;
+        if let Some(xid) = Self::take_plain_success(decoder) {
             return Ok(Self::success(xid));
         }
         let message = decoder.read::<RpcMsg>().map_err(ReplyHeaderError::Malformed)?;
@@ -156,6 +155,14 @@ impl ReplyHeader {
             }
         };
         Ok(Self { xid, verifier, outcome })
+    }
+
+    /// Decodes the header of the usual reply, which reports success and has no verifier, and returns its XID. Leaves any other header.
+    #[inline]
+    pub(crate) fn take_plain_success(decoder: &mut Decoder<'_>) -> Option<u32> {
+        let Some([xid, REPLY, MSG_ACCEPTED, AUTH_NONE, 0, SUCCESS]) = peek_words(decoder.rest()) else { return None };
+        decoder.take(24).ok()?;
+        Some(xid)
     }
 }
 

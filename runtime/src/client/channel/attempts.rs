@@ -1,17 +1,22 @@
 //! The attempts of one call.
 
 use std::{
-    future::poll_fn,
+    future::{Future, poll_fn},
     sync::{Arc, atomic::Ordering},
-    task::Poll,
     time::{Duration, Instant},
 };
 
-use super::{Channel, connecting::LinkError};
+use tracing::Instrument as _;
+
+use super::{
+    Channel,
+    connecting::LinkError,
+    exchange::{Exchange, ExchangeError},
+};
 use crate::{
     chain::ErrorChain,
     client::{
-        call::{self, CallOptions, CallTarget},
+        call::{CallOptions, CallTarget, OutboundCall},
         error::{CallError, ConnectError},
         link::{ChannelLink, within},
         peers,
@@ -25,31 +30,88 @@ use crate::{
 };
 
 impl Channel {
-    pub(super) async fn attempts<A: XdrEncode + Sync, R>(
+    /// Makes a call in its own span.
+    pub(in crate::client) fn traced<'a, A: XdrEncode + Sync, R>(
+        &'a self,
+        target: &'a CallTarget,
+        bounds: &'a ReplyBounds,
+        args: &'a A,
+        options: &'a mut CallOptions,
+        read: &'a (impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync),
+    ) -> impl Future<Output = Result<R, CallError>> {
+        // Not an `async fn`, which would keep each parameter twice.
+        let config = &*self.0.config;
+        async move {
+            let CallTarget { program, version, number, name, .. } = *target;
+            let observed = ObservedCall::begin(&config.metrics, program, version, number, name);
+            let deadline = options.deadline.or_else(|| self.default_deadline());
+            let xids = config.resendable.as_ref().filter(|_| !target.idempotent);
+            let xid = xids.and_then(|xids| xids.next(program));
+            let mut call = OutboundCall { observed: &observed, target, bounds, args, options, deadline, xid, read };
+            let begun = self.resend_window(&call).map(|_| tokio::time::Instant::now());
+            // The usual call waits for nothing but its reply.
+            let first = 'usual: {
+                let Some(link) = self.usual_link(call.options) else { break 'usual Err(None) };
+                let Some(permit) = link.port.try_reserve() else { break 'usual Err(None) };
+                let mut exchange = Exchange::new(self, &link, permit, &mut call);
+                let made = poll_fn(|cx| observed.span().in_scope(|| exchange.poll(cx))).await;
+                made.map_err(|error| Some((error, Arc::clone(&link))))
+            };
+            let first = match first {
+                Ok(reply) => {
+                    observed.succeed();
+                    return Ok(reply);
+                }
+                Err(first) => first,
+            };
+            let attempts = self.attempts(&mut call, begun, first).instrument(observed.span().clone());
+            // Boxed because it is rarely needed, and would enlarge the future of every call.
+            let result = Box::pin(attempts).await;
+            match &result {
+                Ok(_) => observed.succeed(),
+                Err(error) => observed.fail(error.kind(), matches!(error, CallError::Rpc { .. })),
+            }
+            result
+        }
+    }
+
+    /// Returns the connection of a call that has no security, if the connection is open.
+    fn usual_link(&self, options: &CallOptions) -> Option<Arc<ChannelLink>> {
+        if options.security.is_some() || self.0.config.security.is_some() {
+            return None;
+        }
+        self.live()
+    }
+
+    /// Returns the time in which the server recognizes a call that must not be executed twice. `None` if the server does not recognize
+    /// the call, or may execute it twice.
+    fn resend_window<A, F>(&self, call: &OutboundCall<'_, A, F>) -> Option<Duration> {
+        let xids = self.0.config.resendable.as_ref().filter(|_| call.xid.is_some() && !call.is_idempotent())?;
+        Some(xids.window())
+    }
+
+    /// Makes the attempts of a call that has not been made yet, or those that follow an attempt which began at `begun` and failed.
+    async fn attempts<A: XdrEncode + Sync, R>(
         &self,
-        observed: &ObservedCall<'_>,
-        callee: CallTarget,
-        bounds: &ReplyBounds,
-        args: &A,
-        options: &mut CallOptions,
-        read: &(impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync),
+        call: &mut OutboundCall<'_, A, impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync>,
+        mut begun: Option<tokio::time::Instant>,
+        mut failed: Option<(ExchangeError, Arc<ChannelLink>)>,
     ) -> Result<R, CallError> {
-        let deadline = options.deadline.or_else(|| self.default_deadline());
-        let mut retries = if options.can_retry() { self.0.reconnect.retries() } else { 0 };
-        let is_idempotent = options.is_idempotent(callee);
-        let xids = self.0.config.resendable.as_ref().filter(|_| !callee.idempotent);
-        options.xid = xids.and_then(|xids| xids.next(callee.program));
-        // The window in which the server recognizes a call that must not be executed twice.
-        let window = xids.filter(|_| options.xid.is_some() && !is_idempotent).map(|xids| xids.window());
+        let OutboundCall { observed, target: callee, deadline, xid, .. } = *call;
+        let mut retries = if call.options.can_retry() { self.0.reconnect.retries() } else { 0 };
+        let is_idempotent = call.is_idempotent();
+        let window = self.resend_window(call);
         // The failure of an earlier attempt that the server may have executed. The failure of a later attempt does not change
         // that.
         let mut earlier = None;
         // That attempt, if only a duplicate request cache can keep the call from being executed twice.
         let mut first: Option<Box<FirstAttempt>> = None;
-        let mut begun = window.map(|_| tokio::time::Instant::now());
         loop {
-            let attempt = self.attempt(observed, callee, bounds, args, options, deadline, first.as_deref(), read);
-            let (failure, link) = match attempt.await {
+            let attempt = match failed.take() {
+                Some((error, link)) => Attempt::failed(error, link),
+                None => self.attempt(call, first.as_deref()).await,
+            };
+            let (failure, link) = match attempt {
                 Ok(Attempt::Replied(reply)) => return Ok(reply),
                 Ok(Attempt::Failed(failure, link)) => (failure, link),
                 Ok(Attempt::NotConnected(error, retry_at)) => {
@@ -74,7 +136,7 @@ impl Channel {
                 tracing::info!(target: "rpcrdma", error = %ErrorChain(&failure), "falling back to version 1");
                 continue;
             }
-            let may_resend = is_idempotent || failure.is_unexecuted() || (options.xid.is_some() && link.is_some());
+            let may_resend = is_idempotent || failure.is_unexecuted() || (xid.is_some() && link.is_some());
             if retries == 0 || !lost || !may_resend {
                 tracing::debug!(target: "rpcrdma::call", error = %ErrorChain(&failure), "call failed");
                 return Err(after(earlier, CallError::Transport { procedure: callee.name, failure }));
@@ -98,22 +160,15 @@ impl Channel {
     }
 
     /// Makes one attempt of a call. An `Err` is final: the call must not be retried.
-    #[allow(clippy::too_many_arguments)]
     async fn attempt<A: XdrEncode + Sync, R>(
         &self,
-        observed: &ObservedCall<'_>,
-        callee: CallTarget,
-        bounds: &ReplyBounds,
-        args: &A,
-        options: &mut CallOptions,
-        deadline: Option<Instant>,
+        call: &mut OutboundCall<'_, A, impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync>,
         first: Option<&FirstAttempt>,
-        read: &(impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync),
     ) -> Result<Attempt<R>, CallError> {
         let config = &self.0.config;
+        let deadline = call.deadline;
         let link = match self.live() {
             Some(link) => link,
-            // Boxed because it is rarely needed, and would enlarge the future of every call.
             None => match Box::pin(within(deadline, self.reconnect())).await {
                 Some(Ok(link)) => link,
                 Some(Err(LinkError::Closed(failure))) => return Ok(Attempt::Failed(failure, None)),
@@ -126,11 +181,8 @@ impl Channel {
         {
             return Ok(Attempt::NotResent(first.failure.clone(), reason));
         }
-        if let Some(security) = options.security.as_ref().or(config.security.as_ref()).map(Arc::clone) {
-            let attempt =
-                secured::attempt(&*security, &link, config, observed, callee, bounds, args, options, deadline, read);
-            // Boxed because it would enlarge the future of every call.
-            let result = Box::pin(attempt).await;
+        if let Some(security) = call.options.security.as_ref().or(config.security.as_ref()).map(Arc::clone) {
+            let result = Box::pin(secured::attempt(&*security, &link, config, call)).await;
             if link.negotiates.load(Ordering::Relaxed) && !matches!(result, Ok(Err(_))) {
                 self.note_version(&link);
             }
@@ -147,37 +199,16 @@ impl Channel {
                 None => return Ok(Attempt::Failed(CallFailure::DeadlineExceeded { sent: false }, None)),
             },
         };
-        let mut permit = Some(permit);
-        // Starts the call with the waker of this task, so that its first poll need not lock the port again.
-        let started = poll_fn(|cx| {
-            let Some(permit) = permit.take() else { return Poll::Pending };
-            let trace = config.trace.as_ref().and_then(|source| source.context(observed.span()));
-            match call::encode(&link, config, callee, bounds, args, options, deadline, None, trace) {
-                Ok(outgoing) => {
-                    observed.sent(&outgoing, link.info.peer_addr);
-                    Poll::Ready(Ok(link.start(permit, outgoing, cx)))
-                }
-                Err(error) => Poll::Ready(Err(error)),
-            }
-        });
-        let reply = match started.await? {
-            Ok(waiting) => waiting.await,
-            Err(failure) => Err(failure),
-        };
-        let reply = match reply {
-            Ok(reply) => reply,
-            Err(failure) => return Ok(Attempt::Failed(failure, Some(Arc::clone(&link)))),
-        };
-        observed.replied(&reply);
-        if link.negotiates.load(Ordering::Relaxed) {
-            self.note_version(&link);
+        let mut exchange = Exchange::new(self, &link, permit, call);
+        match poll_fn(|cx| exchange.poll(cx)).await {
+            Ok(reply) => Ok(Attempt::Replied(reply)),
+            Err(error) => Attempt::failed(error, Arc::clone(&link)),
         }
-        call::decode(callee.name, &reply, config.connection.decode_limits, read).map(Attempt::Replied)
     }
 
     /// Reads the version of the connection after its first reply, when the version is final.
     #[cold]
-    fn note_version(&self, link: &ChannelLink) {
+    pub(super) fn note_version(&self, link: &ChannelLink) {
         link.negotiates.store(false, Ordering::Relaxed);
         // RPC-over-RDMA v2 §4.2.3.2: the next connection need not negotiate.
         if link.port.limits().version == Some(1) {
@@ -237,6 +268,16 @@ enum Attempt<R> {
     NotConnected(ConnectError, tokio::time::Instant),
     /// The call was not sent again, because the server might not recognize it. The failure is that of the first attempt.
     NotResent(CallFailure, NotResent),
+}
+
+impl<R> Attempt<R> {
+    /// Returns the outcome of an exchange on `link` that has no result.
+    fn failed(error: ExchangeError, link: Arc<ChannelLink>) -> Result<Self, CallError> {
+        match error {
+            ExchangeError::Failed(failure) => Ok(Self::Failed(failure, Some(link))),
+            ExchangeError::Final(error) => Err(error),
+        }
+    }
 }
 
 /// Returns the error to report for a call that ended with `error`. `earlier` is the failure of an earlier attempt that was sent.

@@ -75,7 +75,7 @@ impl Service<CallRequest> for Channel {
     fn call(&mut self, call: CallRequest) -> Calling {
         let channel = self.clone();
         Box::pin(request(call, |target, bounds, args, mut options| async move {
-            channel.traced(target, &bounds, &args, &mut options, &detach).await
+            channel.traced(&target, &bounds, &args, &mut options, &detach).await
         }))
     }
 }
@@ -93,7 +93,7 @@ impl Service<CallRequest> for ChannelPool {
     fn call(&mut self, call: CallRequest) -> Calling {
         let pool = self.clone();
         Box::pin(request(call, |target, bounds, args, mut options| async move {
-            pool.send(target, &bounds, &args, &mut options, &detach).await
+            pool.send(&target, &bounds, &args, &mut options, &detach).await
         }))
     }
 }
@@ -213,7 +213,7 @@ impl Service<CallRequest> for Endpoint {
         let (channel, silence) = (self.channel.clone(), Arc::clone(&self.silence));
         Box::pin(request(call, |target, bounds, args, mut options| async move {
             let watched = WatchedCall::new(silence);
-            let result = channel.traced(target, &bounds, &args, &mut options, &detach).await;
+            let result = channel.traced(&target, &bounds, &args, &mut options, &detach).await;
             watched.end(&result);
             result
         }))

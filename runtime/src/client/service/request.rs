@@ -100,7 +100,7 @@ impl CallRequest {
     /// [`CallOptions::repeatable`].
     #[must_use]
     pub fn is_idempotent(&self) -> bool {
-        self.options.is_idempotent(self.target)
+        self.options.is_idempotent(&self.target)
     }
 
     /// Returns the deadline of the caller.

@@ -45,6 +45,6 @@ impl CallResponse {
     /// # Errors
     /// Returns the same errors. An error of `read`, and a part of the result that `read` leaves, are decoding errors.
     pub fn read<T>(&self, read: impl Fn(&mut Decoder<'_>) -> Result<T, DecodeError>) -> Result<T, CallError> {
-        call::decode_body(self.procedure, self.message.decoder(), read)
+        call::decode_body(self.procedure, &mut self.message.decoder(), read)
     }
 }
