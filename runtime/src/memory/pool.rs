@@ -73,15 +73,16 @@ impl PayloadBuf {
         }
     }
 
-    /// Returns the buffer with `len` bytes if it is one that `pool` would return for that length.
-    pub(crate) fn reuse_for(mut self, len: usize, pool: &BufferPool) -> Option<Self> {
-        let PayloadStorage::Heap(heap) = &self.storage else { return None };
+    /// Gives the buffer `len` bytes if it is one that `pool` would return for that length. Returns `false` otherwise.
+    #[inline]
+    pub(crate) fn reset_for(&mut self, len: usize, pool: &BufferPool) -> bool {
+        let PayloadStorage::Heap(heap) = &self.storage else { return false };
         let is_of_pool = self.pool.as_ref().is_some_and(|own| Arc::ptr_eq(&own.0, &pool.0));
-        if !is_of_pool || heap.len() != class_of(len) {
-            return None;
+        let fits = is_of_pool && heap.len() == class_of(len);
+        if fits {
+            self.len = len;
         }
-        self.len = len;
-        Some(self)
+        fits
     }
 
     /// Grows the buffer to `len` bytes and keeps its contents. Moves to other memory from the same pool if necessary. Has no

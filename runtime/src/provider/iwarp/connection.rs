@@ -119,7 +119,7 @@ impl QueuePair for IwarpQueuePair {
     }
 
     fn post_receives(&mut self, count: usize) {
-        self.endpoint.receives = self.endpoint.receives.saturating_add(count);
+        self.endpoint.receives.post(count);
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()> {

@@ -16,7 +16,6 @@ use super::{
     ddp::{self, DdpControl, DdpHeader, queue},
     endpoint::{Endpoint, EndpointPhase, IncomingSend, ReadResponse, progress},
     input::{CONTROL, InboundSegment, PayloadTarget, StagedInput, StagingBuffer},
-    mpa::fpdu,
     rdmap::{
         Opcode, READ_REQUEST, ReadRequest, VERSION as RDMAP_VERSION,
         terminate::{FaultySegment, ProtocolFault, ReceivedTerminate, TerminateCode, TerminateSubject},
@@ -176,11 +175,9 @@ impl Endpoint {
     pub(super) fn process(&mut self) -> Result<(), (ProtocolFault, Option<FaultySegment>)> {
         loop {
             if self.segment.is_none() {
+                self.deliver_whole_sends();
                 if self.input.staged().is_empty() {
                     return Ok(());
-                }
-                if self.deliver_whole_send() {
-                    continue;
                 }
             }
             let mut segment = match self.segment.take() {
@@ -231,27 +228,6 @@ impl Endpoint {
                 return Ok(());
             }
         }
-    }
-
-    /// Delivers a message of the most frequent kind on a fast path: an intact single-segment Send without invalidation,
-    /// entirely in the staging buffer. Returns `false`, without effect, for any other segment and on errors.
-    fn deliver_whole_send(&mut self) -> bool {
-        let header = ddp::whole_send(Opcode::Send, 0, self.expected_send_msn);
-        let Some(payload) = self.input.whole_untagged(&header) else { return false };
-        let len = payload.len();
-        if self.arriving.is_some() || self.receives == 0 || len > self.receive_size {
-            return false;
-        }
-        let mut buf = self.spare.pop().unwrap_or_else(|| self.pool.alloc(self.receive_size));
-        let Some(place) = buf.get_mut(..len) else { return false };
-        place.copy_from_slice(payload);
-        let ulpdu_len = ddp::UNTAGGED + len;
-        self.input.consume(fpdu::LENGTH + ulpdu_len + fpdu::trailer(ulpdu_len));
-        self.expected_send_msn = self.expected_send_msn.wrapping_add(1);
-        self.receives -= 1;
-        self.may_send = true;
-        self.done.push(Completion::Received { message: MessageBuf::received(buf, len), invalidated: None });
-        true
     }
 
     /// Copies payload from the staging buffer to its destination.
@@ -402,15 +378,15 @@ impl Endpoint {
         if self.arriving.as_ref().is_some_and(|arriving| arriving.opcode != opcode) {
             return Err(unexpected(control, "in the middle of another message"));
         }
-        if self.arriving.is_none() && self.receives == 0 {
+        if self.arriving.is_none() && self.receives.posted == 0 {
             return Err(ProtocolFault::new(TerminateCode::NO_BUFFER, "a Send for which no Receive is posted"));
         }
-        if received.checked_add(len).is_none_or(|len| len > self.receive_size) {
-            let detail = format!("a Send longer than the {} bytes of a Receive", self.receive_size);
+        if received.checked_add(len).is_none_or(|len| len > self.receives.size) {
+            let detail = format!("a Send longer than the {} bytes of a Receive", self.receives.size);
             return Err(ProtocolFault::new(TerminateCode::TOO_LONG, detail));
         }
         if self.arriving.is_none() {
-            self.arriving = Some(IncomingSend { buf: self.pool.alloc(self.receive_size), received: 0, opcode });
+            self.arriving = Some(IncomingSend { buf: self.receives.buffer(), received: 0, opcode });
         }
         Ok(PayloadTarget::Receive { start: received })
     }
@@ -501,7 +477,7 @@ impl Endpoint {
         }
         self.expected_send_msn = self.expected_send_msn.wrapping_add(1);
         // RFC 5040 §5.3: one Send consumes one Receive.
-        self.receives = self.receives.saturating_sub(1);
+        self.receives.posted = self.receives.posted.saturating_sub(1);
         if let Some(IncomingSend { buf, received, .. }) = self.arriving.take() {
             self.done.push(Completion::Received { message: MessageBuf::received(buf, received), invalidated });
         }
