@@ -19,12 +19,15 @@ pub(super) struct ReceiveQueue {
     /// Buffers of Sends that were copied when they were posted, for the next Receives. The pool is used for neither then.
     spare: Vec<PayloadBuf>,
     max_spare: usize,
+    /// Capacity of these buffers, in bytes.
+    class: usize,
 }
 
 impl ReceiveQueue {
     /// Creates a queue of `posted` Receives of `size` bytes each.
     pub(super) fn new(posted: usize, size: usize, pool: BufferPool) -> Self {
-        Self { posted, size, pool, spare: Vec::new(), max_spare: MAX_SPARE.div_ceil(size.max(1)) }
+        let max_spare = MAX_SPARE.div_ceil(size.max(1));
+        Self { posted, size, pool, spare: Vec::new(), max_spare, class: BufferPool::class_of(size) }
     }
 
     /// Posts `count` additional Receives.
@@ -42,7 +45,7 @@ impl ReceiveQueue {
     #[inline]
     pub(super) fn reuse(&mut self, message: MessageBuf) {
         let mut buf = message.into_parts().0;
-        if self.spare.len() < self.max_spare && buf.reset_for(self.size, &self.pool) {
+        if self.spare.len() < self.max_spare && buf.reset_for(self.size, self.class, &self.pool) {
             self.spare.push(buf);
         }
     }
@@ -68,10 +71,7 @@ impl Endpoint {
             if payload.len() > self.receives.size {
                 break;
             }
-            let mut buf = self.receives.buffer();
-            let Some(place) = buf.get_mut(..payload.len()) else { break };
-            place.copy_from_slice(payload);
-            let message = MessageBuf::received(buf, payload.len());
+            let Some(message) = MessageBuf::copied(self.receives.buffer(), payload) else { break };
             self.done.push(Completion::Received { message, invalidated: None });
             self.receives.posted -= 1;
             msn = msn.wrapping_add(1);
