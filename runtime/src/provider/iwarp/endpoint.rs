@@ -302,6 +302,12 @@ impl Endpoint {
         matches!(self.phase, EndpointPhase::Open | EndpointPhase::Draining)
     }
 
+    /// Returns `true` in full operation.
+    #[inline]
+    pub(crate) fn is_fully_open(&self) -> bool {
+        matches!(self.phase, EndpointPhase::Open)
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.phase == EndpointPhase::Closed
     }
@@ -331,12 +337,6 @@ impl Endpoint {
     /// Performs a bounded amount of the I/O that is possible without waiting. Reads if the last attempt to read found input, or after
     /// [`seek_input`](Self::seek_input).
     pub(crate) fn poll_io(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> IoProgress {
-        let progress = self.poll_rounds(cx, link);
-        self.update_framing();
-        progress
-    }
-
-    fn poll_rounds(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> IoProgress {
         for _ in 0..Self::ROUNDS {
             if self.is_closed() {
                 return IoProgress::Idle;
@@ -344,6 +344,7 @@ impl Endpoint {
             let wrote = self.transmit(cx, link);
             // A write error is reported once the input has been read.
             let read = if self.input_drained && self.broken.is_none() { Poll::Pending } else { self.receive(cx, link) };
+            self.update_framing();
             if (wrote.is_pending() && read.is_pending()) || self.is_settled() {
                 return IoProgress::Idle;
             }
@@ -357,8 +358,13 @@ impl Endpoint {
     /// Returns `true` if everything has been written and everything that arrived has been read. Another round would only find
     /// the waker registered. (Input that was processed may have made work requests and responses ready to be sent.)
     fn is_settled(&self) -> bool {
-        let is_written = self.output.is_empty() && self.work.is_empty() && self.responses.is_empty();
-        self.input_drained && is_written && self.phase == EndpointPhase::Open
+        self.input_drained && self.is_framed() && self.output.is_empty()
+    }
+
+    /// Returns `true` in full operation, if everything is framed.
+    #[inline]
+    pub(super) fn is_framed(&self) -> bool {
+        self.frames_below > 0
     }
 
     /// Reports a protocol violation to the peer, and ends the connection.

@@ -8,7 +8,7 @@
 
 use std::{
     io::IoSliceMut,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use super::{
@@ -104,6 +104,13 @@ impl Endpoint {
     fn read(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> Poll<std::io::Result<Arrived>> {
         let ending = matches!(self.phase, EndpointPhase::Ending { .. });
         let expects_tagged = !ending && self.stags.expects_tagged();
+        if self.segment.is_none() {
+            let staged = self.input.space(None, 0, expects_tagged);
+            let len = ready!(link.poll_read(cx, &mut [staged]))?;
+            self.received = self.received.wrapping_add(len as u64);
+            self.input.filled(len);
+            return Poll::Ready(Ok((len, None)));
+        }
         let mut ahead = self.read_ahead();
         let mut payload: &mut [u8] = match &mut self.segment {
             Some(segment) => {
@@ -172,62 +179,63 @@ impl Endpoint {
     }
 
     /// Processes everything that has been read.
+    #[inline]
     pub(super) fn process(&mut self) -> Result<(), (ProtocolFault, Option<FaultySegment>)> {
-        loop {
-            if self.segment.is_none() {
-                self.deliver_whole_sends();
-                if self.input.staged().is_empty() {
-                    return Ok(());
-                }
-            }
-            let mut segment = match self.segment.take() {
-                Some(segment) => segment,
-                None => match self.input.parse() {
-                    StagedInput::Incomplete => return Ok(()),
-                    StagedInput::Header { ulpdu_len, header } => self.begin(ulpdu_len, header),
-                    StagedInput::TooShort { ulpdu_len } => {
-                        let detail = format!("an FPDU of {ulpdu_len} bytes, shorter than its DDP header");
-                        let fault = Some(ProtocolFault::new(TerminateCode::STREAM_CATASTROPHIC, detail));
-                        InboundSegment {
-                            header: None,
-                            ulpdu_len,
-                            len: ulpdu_len,
-                            placed: 0,
-                            target: PayloadTarget::Discard,
-                            fault,
-                        }
-                    }
-                },
-            };
-            self.place_staged(&mut segment);
-            let trailer = if segment.placed < segment.len { None } else { self.input.trailer(segment.ulpdu_len) };
-            let Some(crc_right) = trailer else {
-                self.segment = Some(segment);
-                return Ok(());
-            };
-            // An FPDU has arrived, so the initiator is in full operation (RFC 5044 §7.1.2 rule 4).
-            self.may_send = true;
-            if !crc_right {
-                // RFC 5044 §8 code 2. RFC 5040 figure 10: the Terminate has no headers, because they may be damaged.
-                return Err((ProtocolFault::new(TerminateCode::MPA_CRC, "an FPDU with a wrong CRC"), None));
-            }
-            let result = match &segment.fault {
-                Some(fault) => Err(fault.clone()),
-                None => self.deliver(&segment),
-            };
-            if let Err(fault) = result {
-                let StagingBuffer { offender, control, .. } = &mut self.input;
-                if let (Some(DdpHeader::Untagged { queue: queue::READ_REQUEST, .. }), PayloadTarget::Control) =
-                    (segment.header, segment.target)
-                {
-                    offender.keep(&control[..READ_REQUEST]);
-                }
-                return Err((fault, Some(*offender)));
-            }
-            if !self.is_open() {
-                return Ok(());
+        while self.segment.is_some() || !self.deliver_whole_sends() {
+            if !self.process_segment()? {
+                break;
             }
         }
+        Ok(())
+    }
+
+    /// Processes the current segment, or else the next one. Returns `false` if more bytes are needed, or the connection is ending.
+    fn process_segment(&mut self) -> Result<bool, (ProtocolFault, Option<FaultySegment>)> {
+        let mut segment = match self.segment.take() {
+            Some(segment) => segment,
+            None => match self.input.parse() {
+                StagedInput::Incomplete => return Ok(false),
+                StagedInput::Header { ulpdu_len, header } => self.begin(ulpdu_len, header),
+                StagedInput::TooShort { ulpdu_len } => {
+                    let detail = format!("an FPDU of {ulpdu_len} bytes, shorter than its DDP header");
+                    let fault = Some(ProtocolFault::new(TerminateCode::STREAM_CATASTROPHIC, detail));
+                    InboundSegment {
+                        header: None,
+                        ulpdu_len,
+                        len: ulpdu_len,
+                        placed: 0,
+                        target: PayloadTarget::Discard,
+                        fault,
+                    }
+                }
+            },
+        };
+        self.place_staged(&mut segment);
+        let trailer = if segment.placed < segment.len { None } else { self.input.trailer(segment.ulpdu_len) };
+        let Some(crc_right) = trailer else {
+            self.segment = Some(segment);
+            return Ok(false);
+        };
+        // An FPDU has arrived, so the initiator is in full operation (RFC 5044 §7.1.2 rule 4).
+        self.may_send = true;
+        if !crc_right {
+            // RFC 5044 §8 code 2. RFC 5040 figure 10: the Terminate has no headers, because they may be damaged.
+            return Err((ProtocolFault::new(TerminateCode::MPA_CRC, "an FPDU with a wrong CRC"), None));
+        }
+        let result = match &segment.fault {
+            Some(fault) => Err(fault.clone()),
+            None => self.deliver(&segment),
+        };
+        if let Err(fault) = result {
+            let StagingBuffer { offender, control, .. } = &mut self.input;
+            if let (Some(DdpHeader::Untagged { queue: queue::READ_REQUEST, .. }), PayloadTarget::Control) =
+                (segment.header, segment.target)
+            {
+                offender.keep(&control[..READ_REQUEST]);
+            }
+            return Err((fault, Some(*offender)));
+        }
+        Ok(self.is_open())
     }
 
     /// Copies payload from the staging buffer to its destination.

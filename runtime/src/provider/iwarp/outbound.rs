@@ -38,10 +38,13 @@ impl Endpoint {
             self.output.mark(SendMark::Sends(last));
         }
         for _ in 0..WRITES {
-            if self.has_unframed() && !self.output.is_begun() {
+            if !self.is_framed() && self.has_unframed() && !self.output.is_begun() {
                 self.frame();
             }
             if self.output.is_empty() {
+                if self.is_framed() {
+                    return progress(wrote);
+                }
                 return self.end_output(cx, link).map_or_else(|| progress(wrote), |()| Poll::Ready(()));
             }
             match write(&self.output, &self.work, &self.responses, self.first_response, cx, link) {
@@ -118,7 +121,7 @@ impl Endpoint {
     /// Determines whether small Sends are framed when they are posted, after anything that it depends on may have changed.
     pub(super) fn update_framing(&mut self) {
         // RFC 5044 §7.1.2 rule 4.
-        let may_frame = self.phase == EndpointPhase::Open && self.may_send && self.broken.is_none();
+        let may_frame = self.may_send && self.broken.is_none();
         let is_next = !self.has_unframed() && !self.output.is_begun();
         self.frames_below = if may_frame && is_next { COPIED_SEND.min(self.max_ulpdu - ddp::UNTAGGED) + 1 } else { 0 };
     }
@@ -127,7 +130,7 @@ impl Endpoint {
     fn has_unframed(&self) -> bool {
         let has_messages = !self.work.is_framed() || self.framed_responses < self.responses.len();
         // Only an ending connection has anything else to send: a Terminate.
-        has_messages || self.phase != EndpointPhase::Open
+        has_messages || !self.is_fully_open()
     }
 
     /// Fills the batch.

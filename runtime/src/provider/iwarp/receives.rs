@@ -58,12 +58,12 @@ impl ReceiveQueue {
 
 impl Endpoint {
     /// Delivers messages of the most frequent kind on a fast path: intact single-segment Sends without invalidation, at the front
-    /// of the staging buffer. Stops at any other segment, and at errors.
-    pub(super) fn deliver_whole_sends(&mut self) {
-        if self.arriving.is_some() {
-            return;
-        }
+    /// of the staging buffer. Stops at any other segment, and at errors. Returns `true` if nothing is left in the staging buffer.
+    pub(super) fn deliver_whole_sends(&mut self) -> bool {
         let staged = self.input.staged();
+        if self.arriving.is_some() {
+            return staged.is_empty();
+        }
         let (mut rest, mut msn) = (staged, self.expected_send_msn);
         while self.receives.posted > 0 {
             let header = ddp::whole_send(Opcode::Send, 0, msn);
@@ -77,11 +77,12 @@ impl Endpoint {
             msn = msn.wrapping_add(1);
             rest = behind;
         }
-        let delivered = staged.len() - rest.len();
+        let (delivered, is_empty) = (staged.len() - rest.len(), rest.is_empty());
         if delivered > 0 {
             self.expected_send_msn = msn;
             self.may_send = true;
             self.input.consume(delivered);
         }
+        is_empty
     }
 }
