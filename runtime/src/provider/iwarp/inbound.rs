@@ -104,34 +104,28 @@ impl Endpoint {
     fn read(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> Poll<std::io::Result<Arrived>> {
         let ending = matches!(self.phase, EndpointPhase::Ending { .. });
         let expects_tagged = !ending && self.stags.expects_tagged();
-        if self.segment.is_none() {
+        let mut ahead = self.read_ahead();
+        let Some(segment) = &mut self.segment else {
             let staged = self.input.space(None, 0, expects_tagged);
             let len = ready!(link.poll_read(cx, &mut [staged]))?;
             self.received = self.received.wrapping_add(len as u64);
             self.input.filled(len);
             return Poll::Ready(Ok((len, None)));
-        }
-        let mut ahead = self.read_ahead();
-        let mut payload: &mut [u8] = match &mut self.segment {
-            Some(segment) => {
-                let (from, rest) = (segment.placed, segment.len.saturating_sub(segment.placed));
-                let place = match segment.target {
-                    PayloadTarget::Tagged { stag, start } => {
-                        self.stags.sink(stag, start + from, rest + ahead.map_or(0, |ahead| ahead.len()))
-                    }
-                    PayloadTarget::Receive { start } => self
-                        .arriving
-                        .as_mut()
-                        .and_then(|arriving| arriving.buf.get_mut(start + from..start + from + rest)),
-                    PayloadTarget::Control | PayloadTarget::Discard => Some(&mut [][..]),
-                };
-                place.unwrap_or_else(|| {
-                    revoked(segment);
-                    &mut []
-                })
-            }
-            None => &mut [],
         };
+        let (from, rest) = (segment.placed, segment.len.saturating_sub(segment.placed));
+        let place = match segment.target {
+            PayloadTarget::Tagged { stag, start } => {
+                self.stags.sink(stag, start + from, rest + ahead.map_or(0, |ahead| ahead.len()))
+            }
+            PayloadTarget::Receive { start } => {
+                self.arriving.as_mut().and_then(|arriving| arriving.buf.get_mut(start + from..start + from + rest))
+            }
+            PayloadTarget::Control | PayloadTarget::Discard => Some(&mut [][..]),
+        };
+        let mut payload = place.unwrap_or_else(|| {
+            revoked(segment);
+            &mut []
+        });
         // The sink may have been invalidated.
         ahead = ahead.filter(|ahead| payload.len() > ahead.len());
         let direct = payload.len() - ahead.map_or(0, |ahead| ahead.len());
