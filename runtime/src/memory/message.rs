@@ -19,38 +19,43 @@ use crate::xdr::Output;
 /// ```
 #[derive(Debug)]
 pub struct MessageBuf {
+    /// The memory up to the end of the message. Its capacity is the room for more.
     memory: PayloadBuf,
     start: usize,
-    end: usize,
 }
 
 impl MessageBuf {
     /// Creates an empty message in `memory`, with at most `headroom` bytes of headroom.
     #[must_use]
-    pub fn new(memory: PayloadBuf, headroom: usize) -> Self {
-        let start = headroom.min(memory.len());
-        Self { memory, start, end: start }
+    pub fn new(mut memory: PayloadBuf, headroom: usize) -> Self {
+        let start = memory.set_len(headroom);
+        Self { memory, start }
     }
 
     /// Creates a received message from the first `len` bytes of `memory`, or all of it if it is shorter.
     #[must_use]
-    pub fn received(memory: PayloadBuf, len: usize) -> Self {
-        let end = len.min(memory.len());
-        Self { memory, start: 0, end }
+    pub fn received(mut memory: PayloadBuf, len: usize) -> Self {
+        memory.truncate(len);
+        Self { memory, start: 0 }
+    }
+
+    /// Creates a received message with a copy of `bytes` in `memory`. Returns `None` if the memory is shorter.
+    #[inline]
+    pub(crate) fn copied(mut memory: PayloadBuf, bytes: &[u8]) -> Option<Self> {
+        memory.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(Self::received(memory, bytes.len()))
     }
 
     /// Empties the message for other contents, with at most `headroom` bytes of headroom.
     pub(crate) fn reset(&mut self, headroom: usize) {
-        self.memory.restore();
-        self.start = headroom.min(self.memory.len());
-        self.end = self.start;
+        self.start = self.memory.set_len(headroom);
     }
 
     /// Returns the length of the message in bytes. Cheaper than the length of the slice.
     #[cfg(feature = "metrics")]
     #[inline]
     pub(crate) fn byte_len(&self) -> usize {
-        self.end - self.start
+        self.memory.byte_len() - self.start
     }
 
     /// Returns the number of bytes that can be prepended.
@@ -62,7 +67,7 @@ impl MessageBuf {
     /// Returns the number of bytes that can be appended without moving to larger memory.
     #[must_use]
     pub fn tailroom(&self) -> usize {
-        self.memory.len() - self.end
+        self.memory.capacity() - self.memory.byte_len()
     }
 
     /// Prepends `header` to the message. Returns `false`, without a change, if the headroom is too small.
@@ -76,44 +81,23 @@ impl MessageBuf {
         true
     }
 
-    // A separate function, so that appending a word is small enough to be inlined.
-    #[cold]
-    #[inline(never)]
-    fn make_room(&mut self, end: usize) {
-        self.memory.grow(end);
-    }
-
-    /// Appends an array. The compiler knows the length and can emit a single store.
-    #[inline]
-    fn append_array<const N: usize>(&mut self, bytes: [u8; N]) {
-        match self.memory.get_mut(self.end..).and_then(<[u8]>::first_chunk_mut) {
-            Some(place) => {
-                *place = bytes;
-                self.end += N;
-            }
-            None => self.append(&bytes),
-        }
-    }
-
     /// Appends `len` zero bytes, moving to larger memory if necessary.
     pub(crate) fn append_zeros(&mut self, len: usize) {
-        let end = self.end + len;
-        if end > self.memory.len() {
-            self.make_room(end);
-        }
-        self.memory[self.end..end].fill(0);
-        self.end = end;
+        let end = self.memory.byte_len();
+        self.memory.grow(end + len);
+        self.memory[end..].fill(0);
     }
 
     /// Removes up to `len` bytes from the front of the message, such as a transport header that has been decoded.
     pub fn advance(&mut self, len: usize) {
-        self.start += len.min(self.end - self.start);
+        self.start += len.min(self.memory.byte_len() - self.start);
     }
 
     /// Returns the memory and the range of the message in it, in bytes.
     #[must_use]
     pub fn into_parts(self) -> (PayloadBuf, std::ops::Range<usize>) {
-        (self.memory, self.start..self.end)
+        let range = self.start..self.memory.byte_len();
+        (self.memory, range)
     }
 
     /// Converts the message to shared memory, which returns to its pool when the last view is dropped.
@@ -128,25 +112,17 @@ impl Output for MessageBuf {
     /// Appends bytes, moving to larger memory if necessary.
     #[inline]
     fn append(&mut self, bytes: &[u8]) {
-        let end = self.end + bytes.len();
-        match self.memory.get_mut(self.end..end) {
-            Some(place) => place.copy_from_slice(bytes),
-            None => {
-                self.make_room(end);
-                self.memory[self.end..end].copy_from_slice(bytes);
-            }
-        }
-        self.end = end;
+        self.memory.append(bytes);
     }
 
     #[inline]
     fn append_u32(&mut self, word: u32) {
-        self.append_array(word.to_be_bytes());
+        self.memory.append_array(word.to_be_bytes());
     }
 
     #[inline]
     fn append_u64(&mut self, word: u64) {
-        self.append_array(word.to_be_bytes());
+        self.memory.append_array(word.to_be_bytes());
     }
 }
 
@@ -154,13 +130,13 @@ impl Deref for MessageBuf {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
-        &self.memory[self.start..self.end]
+        &self.memory[self.start..]
     }
 }
 
 impl DerefMut for MessageBuf {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.end]
+        &mut self.memory[self.start..]
     }
 }

@@ -66,22 +66,86 @@ impl PayloadBuf {
         self.len = self.len.min(len);
     }
 
-    /// Grows a buffer from a pool to the whole of its memory.
-    pub(super) fn restore(&mut self) {
-        if let PayloadStorage::Heap(heap) = &self.storage {
-            self.len = heap.len();
+    /// Returns the length of the buffer in bytes. Cheaper than the length of the slice.
+    #[inline]
+    pub(super) fn byte_len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns the length up to which the buffer can grow without moving to other memory.
+    #[inline]
+    pub(super) fn capacity(&self) -> usize {
+        match &self.storage {
+            PayloadStorage::Heap(heap) => heap.len(),
+            PayloadStorage::Own(own) => own.as_slice().len(),
+            PayloadStorage::Reusable(reusable) => reusable.as_slice().len(),
         }
     }
 
-    /// Returns the buffer with `len` bytes if it is one that `pool` would return for that length.
-    pub(crate) fn reuse_for(mut self, len: usize, pool: &BufferPool) -> Option<Self> {
-        let PayloadStorage::Heap(heap) = &self.storage else { return None };
-        let is_of_pool = self.pool.as_ref().is_some_and(|own| Arc::ptr_eq(&own.0, &pool.0));
-        if !is_of_pool || heap.len() != class_of(len) {
-            return None;
+    /// Gives the buffer `len` bytes, or as many as it can have without moving to other memory. Returns its length. The contents of
+    /// a new part are unspecified.
+    #[inline]
+    pub(super) fn set_len(&mut self, len: usize) -> usize {
+        self.len = len.min(self.capacity());
+        self.len
+    }
+
+    /// Returns the memory behind the buffer that it can grow to, and its length.
+    #[inline]
+    fn room(&mut self) -> (Option<&mut [u8]>, &mut usize) {
+        let memory = match &mut self.storage {
+            PayloadStorage::Heap(heap) => &mut heap[..],
+            PayloadStorage::Own(own) => own.as_mut_slice(),
+            PayloadStorage::Reusable(reusable) => reusable.as_mut_slice(),
+        };
+        (memory.get_mut(self.len..), &mut self.len)
+    }
+
+    /// Appends bytes. Moves to other memory from the same pool if necessary.
+    #[inline]
+    pub(super) fn append(&mut self, bytes: &[u8]) {
+        let (room, len) = self.room();
+        match room.and_then(|room| room.get_mut(..bytes.len())) {
+            Some(place) => {
+                place.copy_from_slice(bytes);
+                *len += bytes.len();
+            }
+            None => self.append_slowly(bytes),
         }
-        self.len = len;
-        Some(self)
+    }
+
+    /// Appends an array. The compiler knows the length and can emit a single store.
+    #[inline]
+    pub(super) fn append_array<const N: usize>(&mut self, bytes: [u8; N]) {
+        let (room, len) = self.room();
+        match room.and_then(<[u8]>::first_chunk_mut) {
+            Some(place) => {
+                *place = bytes;
+                *len += N;
+            }
+            None => self.append_slowly(&bytes),
+        }
+    }
+
+    // A separate function, so that appending a word is small enough to be inlined.
+    #[cold]
+    #[inline(never)]
+    fn append_slowly(&mut self, bytes: &[u8]) {
+        let len = self.len;
+        self.grow(len + bytes.len());
+        self[len..].copy_from_slice(bytes);
+    }
+
+    /// Gives the buffer `len` bytes if it is one of `pool` with a capacity of `class` bytes. Returns `false` otherwise.
+    #[inline]
+    pub(crate) fn reset_for(&mut self, len: usize, class: usize, pool: &BufferPool) -> bool {
+        let PayloadStorage::Heap(heap) = &self.storage else { return false };
+        let is_of_pool = self.pool.as_ref().is_some_and(|own| Arc::ptr_eq(&own.0, &pool.0));
+        let fits = is_of_pool && heap.len() == class && len <= class;
+        if fits {
+            self.len = len;
+        }
+        fits
     }
 
     /// Grows the buffer to `len` bytes and keeps its contents. Moves to other memory from the same pool if necessary. Has no
@@ -90,12 +154,7 @@ impl PayloadBuf {
         if len <= self.len {
             return;
         }
-        let room = match &self.storage {
-            PayloadStorage::Heap(heap) => heap.len(),
-            PayloadStorage::Reusable(reusable) => reusable.as_slice().len(),
-            PayloadStorage::Own(_) => 0,
-        };
-        if len <= room {
+        if len <= self.capacity() {
             self.len = len;
             return;
         }
@@ -287,6 +346,11 @@ impl BufferPool {
         let (magazines, bytes) =
             of_connections.fold((0, 0), |(buffers, bytes), (more, len)| (buffers + more, bytes + len));
         shared.buffers.stats(magazines, bytes)
+    }
+
+    /// Returns the capacity of the buffers for `len` bytes.
+    pub(crate) fn class_of(len: usize) -> usize {
+        class_of(len)
     }
 
     fn put_back(&self, heap: Box<[u8]>) {

@@ -329,12 +329,10 @@ fn buffers_are_reused_within_their_pool_and_size() {
     let (pool, other) = (BufferPool::default(), BufferPool::default());
     let mut buffer = pool.alloc(3000);
     buffer.truncate(10);
-    let buffer = buffer.reuse_for(4096, &pool).unwrap();
-    assert_eq!((buffer.len(), pool.stats().outstanding), (4096, 1));
-    assert!(buffer.reuse_for(4096, &other).is_none());
-    assert!(pool.alloc(4096).reuse_for(4097, &pool).is_none() && pool.alloc(4096).reuse_for(2048, &pool).is_none());
-    assert!(PayloadBuf::from(vec![0; 4096]).reuse_for(4096, &pool).is_none());
-    assert_eq!(pool.stats().outstanding, 0);
+    let mut resets = |len, pool| buffer.reset_for(len, BufferPool::class_of(len), pool).then_some(buffer.len());
+    assert_eq!((resets(4096, &pool), resets(4000, &pool)), (Some(4096), Some(4000)));
+    assert_eq!((resets(4096, &other), resets(4097, &pool), resets(2048, &pool)), (None, None, None));
+    assert!(!PayloadBuf::from(vec![0; 4096]).reset_for(4096, 4096, &pool));
 }
 
 proptest! {

@@ -3,7 +3,7 @@
 use std::{
     io::{self, ErrorKind, IoSlice, IoSliceMut, Read},
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use socket2::SockRef;
@@ -31,11 +31,13 @@ pub(crate) struct Socket {
     /// Reads even if the runtime has reported no data. The runtime learns of data only when it asks the system for events, which
     /// it does when it has nothing else to do.
     reads_unprompted: bool,
+    /// The last read has left nothing to read.
+    is_drained: bool,
 }
 
 impl Socket {
     pub(crate) fn new(stream: TcpStream) -> Self {
-        Self { stream, reads_unprompted: false }
+        Self { stream, reads_unprompted: false, is_drained: false }
     }
 
     /// Sets whether the socket is read even if the runtime has reported no data.
@@ -57,18 +59,21 @@ fn read(stream: &TcpStream, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
 impl ByteStream for Socket {
     fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [IoSliceMut<'_>]) -> Poll<io::Result<usize>> {
         loop {
-            match self.stream.poll_read_ready(cx) {
-                Poll::Ready(ready) => ready?,
-                Poll::Pending if self.reads_unprompted => {
-                    return match read(&self.stream, into) {
-                        // The waker is registered.
-                        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                            Poll::Pending
-                        }
-                        result => Poll::Ready(result),
-                    };
+            // The waker is only registered if there is nothing to read. A read that is likely to succeed comes first.
+            if std::mem::take(&mut self.is_drained) {
+                match self.stream.poll_read_ready(cx) {
+                    Poll::Ready(ready) => ready?,
+                    Poll::Pending if self.reads_unprompted => {
+                        return match read(&self.stream, into) {
+                            // The waker is registered.
+                            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                                Poll::Pending
+                            }
+                            result => Poll::Ready(result),
+                        };
+                    }
+                    Poll::Pending => return Poll::Pending,
                 }
-                Poll::Pending => return Poll::Pending,
             }
             let mut short = None;
             let result = self.stream.try_io(Interest::READABLE, || {
@@ -83,8 +88,11 @@ impl ByteStream for Socket {
                 Ok(got)
             });
             match (short, result) {
-                (Some(got), _) => return Poll::Ready(Ok(got)),
-                (None, Err(error)) if error.kind() == ErrorKind::WouldBlock => {}
+                (Some(got), _) => {
+                    self.is_drained = true;
+                    return Poll::Ready(Ok(got));
+                }
+                (None, Err(error)) if error.kind() == ErrorKind::WouldBlock => self.is_drained = true,
                 (None, Err(error)) if error.kind() == ErrorKind::Interrupted => {}
                 (None, result) => return Poll::Ready(result),
             }
@@ -92,9 +100,15 @@ impl ByteStream for Socket {
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>, from: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        match from {
-            [only] => Pin::new(&mut self.stream).poll_write(cx, only),
-            several => Pin::new(&mut self.stream).poll_write_vectored(cx, several),
+        loop {
+            let result = match from {
+                [only] => self.stream.try_write(only),
+                several => self.stream.try_write_vectored(several),
+            };
+            match result {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => ready!(self.stream.poll_write_ready(cx))?,
+                result => return Poll::Ready(result),
+            }
         }
     }
 

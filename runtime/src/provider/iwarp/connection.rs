@@ -15,7 +15,7 @@ use tokio::{
 
 use super::{
     byte_stream::Socket,
-    endpoint::{Endpoint, EndpointPhase, IoProgress, NegotiatedParams},
+    endpoint::{Endpoint, IoProgress, NegotiatedParams},
 };
 use crate::provider::{
     Access, Completion, DisconnectReason, QueuePair, Region, RegisterError, RegisterableMemory, WorkRequest,
@@ -88,6 +88,17 @@ impl IwarpQueuePair {
         &mut self.endpoint
     }
 
+    /// Continues the end of the connection.
+    #[cold]
+    fn poll_end(&mut self, cx: &mut Context<'_>) {
+        if self.endpoint.is_closing() {
+            self.poll_limit(cx);
+        }
+        if self.endpoint.is_closed() {
+            (self.link, self.limit) = (None, None);
+        }
+    }
+
     /// Aborts the connection if closing takes too long.
     fn poll_limit(&mut self, cx: &mut Context<'_>) {
         let now = Instant::now();
@@ -110,7 +121,7 @@ impl QueuePair for IwarpQueuePair {
     }
 
     fn is_open(&self) -> bool {
-        self.endpoint.phase == EndpointPhase::Open
+        self.endpoint.is_fully_open()
     }
 
     fn post(&mut self, request: WorkRequest) {
@@ -119,7 +130,7 @@ impl QueuePair for IwarpQueuePair {
     }
 
     fn post_receives(&mut self, count: usize) {
-        self.endpoint.receives = self.endpoint.receives.saturating_add(count);
+        self.endpoint.receives.post(count);
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()> {
@@ -138,17 +149,14 @@ impl QueuePair for IwarpQueuePair {
                 self.endpoint.send_extra_fpdu();
                 io = IoProgress::Busy;
             }
-            if self.endpoint.is_closing() {
-                self.poll_limit(cx);
-            }
-            if self.endpoint.is_closed() {
-                (self.link, self.limit) = (None, None);
+            if !self.endpoint.is_fully_open() {
+                self.poll_end(cx);
             }
         }
         if !self.busy_poll.is_zero() {
             self.end_busy_poll();
         }
-        self.is_settled = io == IoProgress::Idle && self.endpoint.phase == EndpointPhase::Open;
+        self.is_settled = io == IoProgress::Idle && self.endpoint.is_fully_open();
         let done = self.endpoint.completions();
         if !done.is_empty() {
             if completions.is_empty() {
@@ -169,9 +177,7 @@ impl QueuePair for IwarpQueuePair {
     }
 
     fn is_busy_polling(&self) -> bool {
-        !self.busy_poll.is_zero()
-            && self.endpoint.phase == EndpointPhase::Open
-            && self.last_active.elapsed() < self.busy_poll
+        !self.busy_poll.is_zero() && self.endpoint.is_fully_open() && self.last_active.elapsed() < self.busy_poll
     }
 
     fn disconnect(&mut self) {

@@ -18,6 +18,7 @@ use super::{
         Opcode,
         terminate::{self, FaultySegment, ProtocolFault, TerminateCode},
     },
+    receives::ReceiveQueue,
     stag::{InvalidateOutcome, StagTable},
     work::WorkQueue,
 };
@@ -121,6 +122,10 @@ pub(crate) struct Endpoint {
     pub(super) current: FramedMessage,
     /// Gives the next message to a response, if work requests are waiting too.
     pub(super) response_turn: bool,
+    /// Sends shorter than this are framed when they are posted. 0 while something else must be framed or written first.
+    pub(super) frames_below: usize,
+    /// The number of the last Send that was framed when it was posted, if the batch has no mark for it yet.
+    pub(super) unmarked_sends: Option<u64>,
     pub(super) send_msn: u32,
     pub(super) read_msn: u32,
     /// RFC 5044 §7.1.2 rule 4: the responder MUST receive an FPDU before it sends one.
@@ -138,12 +143,7 @@ pub(crate) struct Endpoint {
     /// Bytes read between the payloads of expected segments.
     pub(super) gaps: Gaps,
     pub(super) arriving: Option<IncomingSend>,
-    pub(super) receives: usize,
-    pub(super) receive_size: usize,
-    pub(super) pool: BufferPool,
-    /// Buffers of Sends that were copied when they were posted, for the next short Receives. The pool is used for
-    /// neither then.
-    pub(super) spare: Vec<PayloadBuf>,
+    pub(super) receives: ReceiveQueue,
     pub(super) expected_send_msn: u32,
     pub(super) expected_read_msn: u32,
     pub(super) copied_payload: u64,
@@ -153,9 +153,6 @@ pub(crate) struct Endpoint {
     /// task.
     pub(super) input_drained: bool,
 }
-
-/// Maximum memory of the buffers that an endpoint keeps for Receives, in bytes: those of 64 Receives of 4 KiB.
-const MAX_SPARE: usize = 256 << 10;
 
 /// The amount of work left after a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,7 +169,7 @@ impl Endpoint {
 
     /// Creates the endpoint of an established connection.
     pub(crate) fn new(agreement: NegotiatedParams) -> Self {
-        Self {
+        let mut endpoint = Self {
             max_ulpdu: agreement.max_ulpdu.clamp(fpdu::MIN_MULPDU, fpdu::MAX_ULPDU),
             ird: agreement.ird.try_into().unwrap_or(usize::MAX),
             ord: agreement.ord.try_into().unwrap_or(usize::MAX),
@@ -187,6 +184,8 @@ impl Endpoint {
             framed_responses: 0,
             current: FramedMessage::None,
             response_turn: false,
+            frames_below: 0,
+            unmarked_sends: None,
             // RFC 5041 §4.3: the first MSN of each queue is 1.
             send_msn: 1,
             read_msn: 1,
@@ -198,16 +197,15 @@ impl Endpoint {
             filling_writes: 0,
             gaps: Gaps::default(),
             arriving: None,
-            receives: agreement.receive_count,
-            receive_size: agreement.receive_size,
-            pool: agreement.pool,
-            spare: Vec::new(),
+            receives: ReceiveQueue::new(agreement.receive_count, agreement.receive_size, agreement.pool),
             expected_send_msn: 1,
             expected_read_msn: 1,
             copied_payload: 0,
             received: 0,
             input_drained: false,
-        }
+        };
+        endpoint.update_framing();
+        endpoint
     }
 
     pub(crate) fn register(&mut self, memory: RegisterableMemory, access: Access) -> Result<Region, RegisterError> {
@@ -222,8 +220,17 @@ impl Endpoint {
 
     pub(crate) fn post(&mut self, request: WorkRequest) {
         if self.frame_posted(&request) {
-            return self.keep_spare(request);
+            if let WorkRequest::Send { message, .. } = request {
+                self.receives.reuse(message);
+            }
+            return;
         }
+        self.post_unframed(request);
+    }
+
+    /// Posts a request that [`frame_posted`](Self::frame_posted) has not framed.
+    #[inline(never)]
+    fn post_unframed(&mut self, request: WorkRequest) {
         let checked = match &request {
             &WorkRequest::Invalidate { id, handle } => {
                 match self.stags.invalidate(id, handle) {
@@ -237,6 +244,7 @@ impl Endpoint {
                 return;
             }
             _ if self.phase != EndpointPhase::Open => {
+                self.frames_below = 0;
                 return self.work.push_failed(&request, WorkError::Flushed, &mut self.done);
             }
             // RFC 5041 §5.2: messages are shorter than 2^32 bytes.
@@ -249,6 +257,8 @@ impl Endpoint {
             WorkRequest::Send { .. } | WorkRequest::Write { .. } => Ok(()),
             WorkRequest::Read { sink, sink_offset, len, .. } => self.stags.begin_read(*sink, *sink_offset, *len),
         };
+        // Requests are framed in the order posted.
+        self.frames_below = 0;
         match checked {
             Ok(()) => self.work.push(request, false),
             // An invalid work request ends the connection.
@@ -257,17 +267,6 @@ impl Endpoint {
                 // RFC 5040 §7.1 case 1: an error in creating a message is reported with a Terminate instead of it.
                 self.end_with(TerminateCode::LOCAL_CATASTROPHIC, None, DisconnectReason::Local);
             }
-        }
-    }
-
-    /// Keeps the buffer of a Send that has been copied, if a Receive can use it.
-    #[inline]
-    fn keep_spare(&mut self, request: WorkRequest) {
-        if let WorkRequest::Send { message, .. } = request
-            && self.spare.len().saturating_mul(self.receive_size) < MAX_SPARE
-            && let Some(buf) = message.into_parts().0.reuse_for(self.receive_size, &self.pool)
-        {
-            self.spare.push(buf);
         }
     }
 
@@ -286,6 +285,7 @@ impl Endpoint {
     pub(crate) fn send_extra_fpdu(&mut self) {
         if self.phase == EndpointPhase::Open {
             let remote = RemoteMemory { handle: MemoryHandle(0), offset: 0 };
+            self.frames_below = 0;
             self.work.push(WorkRequest::Write { id: WrId(0), source: Bytes::new(), remote }, true);
         }
     }
@@ -293,12 +293,19 @@ impl Endpoint {
     pub(crate) fn disconnect(&mut self) {
         if self.phase == EndpointPhase::Open {
             self.phase = EndpointPhase::Draining;
+            self.update_framing();
         }
     }
 
     /// Returns `true` if requests that are already posted will still be sent.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.phase, EndpointPhase::Open | EndpointPhase::Draining)
+    }
+
+    /// Returns `true` in full operation.
+    #[inline]
+    pub(crate) fn is_fully_open(&self) -> bool {
+        matches!(self.phase, EndpointPhase::Open)
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -337,6 +344,7 @@ impl Endpoint {
             let wrote = self.transmit(cx, link);
             // A write error is reported once the input has been read.
             let read = if self.input_drained && self.broken.is_none() { Poll::Pending } else { self.receive(cx, link) };
+            self.update_framing();
             if (wrote.is_pending() && read.is_pending()) || self.is_settled() {
                 return IoProgress::Idle;
             }
@@ -350,8 +358,13 @@ impl Endpoint {
     /// Returns `true` if everything has been written and everything that arrived has been read. Another round would only find
     /// the waker registered. (Input that was processed may have made work requests and responses ready to be sent.)
     fn is_settled(&self) -> bool {
-        let is_written = self.output.is_empty() && self.work.is_empty() && self.responses.is_empty();
-        self.input_drained && is_written && self.phase == EndpointPhase::Open
+        self.input_drained && self.is_framed() && self.output.is_empty()
+    }
+
+    /// Returns `true` in full operation, if everything is framed.
+    #[inline]
+    pub(super) fn is_framed(&self) -> bool {
+        self.frames_below > 0
     }
 
     /// Reports a protocol violation to the peer, and ends the connection.
@@ -382,7 +395,7 @@ impl Endpoint {
         self.reads.clear();
         self.segment = None;
         self.arriving = None;
-        self.spare = Vec::new();
+        self.receives.free_buffers();
         self.work.flush(&mut self.done);
         for (id, memory) in self.stags.end_all_uses() {
             self.done.push(Completion::Invalidated { id, memory });

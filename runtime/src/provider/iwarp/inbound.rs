@@ -8,7 +8,7 @@
 
 use std::{
     io::IoSliceMut,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use super::{
@@ -16,7 +16,6 @@ use super::{
     ddp::{self, DdpControl, DdpHeader, queue},
     endpoint::{Endpoint, EndpointPhase, IncomingSend, ReadResponse, progress},
     input::{CONTROL, InboundSegment, PayloadTarget, StagedInput, StagingBuffer},
-    mpa::fpdu,
     rdmap::{
         Opcode, READ_REQUEST, ReadRequest, VERSION as RDMAP_VERSION,
         terminate::{FaultySegment, ProtocolFault, ReceivedTerminate, TerminateCode, TerminateSubject},
@@ -106,26 +105,27 @@ impl Endpoint {
         let ending = matches!(self.phase, EndpointPhase::Ending { .. });
         let expects_tagged = !ending && self.stags.expects_tagged();
         let mut ahead = self.read_ahead();
-        let mut payload: &mut [u8] = match &mut self.segment {
-            Some(segment) => {
-                let (from, rest) = (segment.placed, segment.len.saturating_sub(segment.placed));
-                let place = match segment.target {
-                    PayloadTarget::Tagged { stag, start } => {
-                        self.stags.sink(stag, start + from, rest + ahead.map_or(0, |ahead| ahead.len()))
-                    }
-                    PayloadTarget::Receive { start } => self
-                        .arriving
-                        .as_mut()
-                        .and_then(|arriving| arriving.buf.get_mut(start + from..start + from + rest)),
-                    PayloadTarget::Control | PayloadTarget::Discard => Some(&mut [][..]),
-                };
-                place.unwrap_or_else(|| {
-                    revoked(segment);
-                    &mut []
-                })
-            }
-            None => &mut [],
+        let Some(segment) = &mut self.segment else {
+            let staged = self.input.space(None, 0, expects_tagged);
+            let len = ready!(link.poll_read(cx, &mut [staged]))?;
+            self.received = self.received.wrapping_add(len as u64);
+            self.input.filled(len);
+            return Poll::Ready(Ok((len, None)));
         };
+        let (from, rest) = (segment.placed, segment.len.saturating_sub(segment.placed));
+        let place = match segment.target {
+            PayloadTarget::Tagged { stag, start } => {
+                self.stags.sink(stag, start + from, rest + ahead.map_or(0, |ahead| ahead.len()))
+            }
+            PayloadTarget::Receive { start } => {
+                self.arriving.as_mut().and_then(|arriving| arriving.buf.get_mut(start + from..start + from + rest))
+            }
+            PayloadTarget::Control | PayloadTarget::Discard => Some(&mut [][..]),
+        };
+        let mut payload = place.unwrap_or_else(|| {
+            revoked(segment);
+            &mut []
+        });
         // The sink may have been invalidated.
         ahead = ahead.filter(|ahead| payload.len() > ahead.len());
         let direct = payload.len() - ahead.map_or(0, |ahead| ahead.len());
@@ -173,85 +173,63 @@ impl Endpoint {
     }
 
     /// Processes everything that has been read.
+    #[inline]
     pub(super) fn process(&mut self) -> Result<(), (ProtocolFault, Option<FaultySegment>)> {
-        loop {
-            if self.segment.is_none() {
-                if self.input.staged().is_empty() {
-                    return Ok(());
-                }
-                if self.deliver_whole_send() {
-                    continue;
-                }
-            }
-            let mut segment = match self.segment.take() {
-                Some(segment) => segment,
-                None => match self.input.parse() {
-                    StagedInput::Incomplete => return Ok(()),
-                    StagedInput::Header { ulpdu_len, header } => self.begin(ulpdu_len, header),
-                    StagedInput::TooShort { ulpdu_len } => {
-                        let detail = format!("an FPDU of {ulpdu_len} bytes, shorter than its DDP header");
-                        let fault = Some(ProtocolFault::new(TerminateCode::STREAM_CATASTROPHIC, detail));
-                        InboundSegment {
-                            header: None,
-                            ulpdu_len,
-                            len: ulpdu_len,
-                            placed: 0,
-                            target: PayloadTarget::Discard,
-                            fault,
-                        }
-                    }
-                },
-            };
-            self.place_staged(&mut segment);
-            let trailer = if segment.placed < segment.len { None } else { self.input.trailer(segment.ulpdu_len) };
-            let Some(crc_right) = trailer else {
-                self.segment = Some(segment);
-                return Ok(());
-            };
-            // An FPDU has arrived, so the initiator is in full operation (RFC 5044 §7.1.2 rule 4).
-            self.may_send = true;
-            if !crc_right {
-                // RFC 5044 §8 code 2. RFC 5040 figure 10: the Terminate has no headers, because they may be damaged.
-                return Err((ProtocolFault::new(TerminateCode::MPA_CRC, "an FPDU with a wrong CRC"), None));
-            }
-            let result = match &segment.fault {
-                Some(fault) => Err(fault.clone()),
-                None => self.deliver(&segment),
-            };
-            if let Err(fault) = result {
-                let StagingBuffer { offender, control, .. } = &mut self.input;
-                if let (Some(DdpHeader::Untagged { queue: queue::READ_REQUEST, .. }), PayloadTarget::Control) =
-                    (segment.header, segment.target)
-                {
-                    offender.keep(&control[..READ_REQUEST]);
-                }
-                return Err((fault, Some(*offender)));
-            }
-            if !self.is_open() {
-                return Ok(());
+        while self.segment.is_some() || !self.deliver_whole_sends() {
+            if !self.process_segment()? {
+                break;
             }
         }
+        Ok(())
     }
 
-    /// Delivers a message of the most frequent kind on a fast path: an intact single-segment Send without invalidation,
-    /// entirely in the staging buffer. Returns `false`, without effect, for any other segment and on errors.
-    fn deliver_whole_send(&mut self) -> bool {
-        let header = ddp::whole_send(Opcode::Send, 0, self.expected_send_msn);
-        let Some(payload) = self.input.whole_untagged(&header) else { return false };
-        let len = payload.len();
-        if self.arriving.is_some() || self.receives == 0 || len > self.receive_size {
-            return false;
-        }
-        let mut buf = self.spare.pop().unwrap_or_else(|| self.pool.alloc(self.receive_size));
-        let Some(place) = buf.get_mut(..len) else { return false };
-        place.copy_from_slice(payload);
-        let ulpdu_len = ddp::UNTAGGED + len;
-        self.input.consume(fpdu::LENGTH + ulpdu_len + fpdu::trailer(ulpdu_len));
-        self.expected_send_msn = self.expected_send_msn.wrapping_add(1);
-        self.receives -= 1;
+    /// Processes the current segment, or else the next one. Returns `false` if more bytes are needed, or the connection is ending.
+    fn process_segment(&mut self) -> Result<bool, (ProtocolFault, Option<FaultySegment>)> {
+        let mut segment = match self.segment.take() {
+            Some(segment) => segment,
+            None => match self.input.parse() {
+                StagedInput::Incomplete => return Ok(false),
+                StagedInput::Header { ulpdu_len, header } => self.begin(ulpdu_len, header),
+                StagedInput::TooShort { ulpdu_len } => {
+                    let detail = format!("an FPDU of {ulpdu_len} bytes, shorter than its DDP header");
+                    let fault = Some(ProtocolFault::new(TerminateCode::STREAM_CATASTROPHIC, detail));
+                    InboundSegment {
+                        header: None,
+                        ulpdu_len,
+                        len: ulpdu_len,
+                        placed: 0,
+                        target: PayloadTarget::Discard,
+                        fault,
+                    }
+                }
+            },
+        };
+        self.place_staged(&mut segment);
+        let trailer = if segment.placed < segment.len { None } else { self.input.trailer(segment.ulpdu_len) };
+        let Some(crc_right) = trailer else {
+            self.segment = Some(segment);
+            return Ok(false);
+        };
+        // An FPDU has arrived, so the initiator is in full operation (RFC 5044 §7.1.2 rule 4).
         self.may_send = true;
-        self.done.push(Completion::Received { message: MessageBuf::received(buf, len), invalidated: None });
-        true
+        if !crc_right {
+            // RFC 5044 §8 code 2. RFC 5040 figure 10: the Terminate has no headers, because they may be damaged.
+            return Err((ProtocolFault::new(TerminateCode::MPA_CRC, "an FPDU with a wrong CRC"), None));
+        }
+        let result = match &segment.fault {
+            Some(fault) => Err(fault.clone()),
+            None => self.deliver(&segment),
+        };
+        if let Err(fault) = result {
+            let StagingBuffer { offender, control, .. } = &mut self.input;
+            if let (Some(DdpHeader::Untagged { queue: queue::READ_REQUEST, .. }), PayloadTarget::Control) =
+                (segment.header, segment.target)
+            {
+                offender.keep(&control[..READ_REQUEST]);
+            }
+            return Err((fault, Some(*offender)));
+        }
+        Ok(self.is_open())
     }
 
     /// Copies payload from the staging buffer to its destination.
@@ -402,15 +380,15 @@ impl Endpoint {
         if self.arriving.as_ref().is_some_and(|arriving| arriving.opcode != opcode) {
             return Err(unexpected(control, "in the middle of another message"));
         }
-        if self.arriving.is_none() && self.receives == 0 {
+        if self.arriving.is_none() && self.receives.posted == 0 {
             return Err(ProtocolFault::new(TerminateCode::NO_BUFFER, "a Send for which no Receive is posted"));
         }
-        if received.checked_add(len).is_none_or(|len| len > self.receive_size) {
-            let detail = format!("a Send longer than the {} bytes of a Receive", self.receive_size);
+        if received.checked_add(len).is_none_or(|len| len > self.receives.size) {
+            let detail = format!("a Send longer than the {} bytes of a Receive", self.receives.size);
             return Err(ProtocolFault::new(TerminateCode::TOO_LONG, detail));
         }
         if self.arriving.is_none() {
-            self.arriving = Some(IncomingSend { buf: self.pool.alloc(self.receive_size), received: 0, opcode });
+            self.arriving = Some(IncomingSend { buf: self.receives.buffer(), received: 0, opcode });
         }
         Ok(PayloadTarget::Receive { start: received })
     }
@@ -501,7 +479,7 @@ impl Endpoint {
         }
         self.expected_send_msn = self.expected_send_msn.wrapping_add(1);
         // RFC 5040 §5.3: one Send consumes one Receive.
-        self.receives = self.receives.saturating_sub(1);
+        self.receives.posted = self.receives.posted.saturating_sub(1);
         if let Some(IncomingSend { buf, received, .. }) = self.arriving.take() {
             self.done.push(Completion::Received { message: MessageBuf::received(buf, received), invalidated });
         }

@@ -182,19 +182,25 @@ impl StagingBuffer {
         }
     }
 
-    /// Returns the payload of the FPDU at the front, if the FPDU has this header, is complete, and its CRC is correct.
-    pub(crate) fn whole_untagged(&self, header: &[u8; ddp::UNTAGGED]) -> Option<&[u8]> {
-        let staged = self.staged();
-        let (length, rest) = staged.split_first_chunk()?;
-        if rest.first_chunk() != Some(header) {
+    /// Splits `staged` behind the first FPDU. Returns the payload of the FPDU and the rest, if the FPDU has this header, is
+    /// complete, and its CRC is correct.
+    #[inline]
+    pub(crate) fn split_whole_untagged<'a>(
+        &self,
+        staged: &'a [u8],
+        header: &[u8; ddp::UNTAGGED],
+    ) -> Option<(&'a [u8], &'a [u8])> {
+        let head: &[u8; UNTAGGED_HEAD] = staged.first_chunk()?;
+        if head[fpdu::LENGTH..] != header[..] {
             return None;
         }
-        let ulpdu_len = usize::from(u16::from_be_bytes(*length));
+        let ulpdu_len = usize::from(u16::from_be_bytes([head[0], head[1]]));
         let (covered, rest) = staged.split_at_checked(fpdu::LENGTH + ulpdu_len + fpdu::pad(ulpdu_len))?;
+        let (crc, rest) = rest.split_first_chunk::<{ fpdu::CRC }>()?;
+        let payload = covered.get(UNTAGGED_HEAD..fpdu::LENGTH + ulpdu_len)?;
         // RFC 5044 §7.1.1: if CRCs are not used, the field is valid whatever it contains.
-        let crc = rest.first_chunk::<{ fpdu::CRC }>()?;
         let is_correct = !self.use_crc || crc::of(covered) == *crc;
-        covered.get(UNTAGGED_HEAD..fpdu::LENGTH + ulpdu_len).filter(|_| is_correct)
+        is_correct.then_some((payload, rest))
     }
 
     /// Consumes the pad and CRC, and returns `true` if the CRC is correct. Returns `None` until both have arrived.

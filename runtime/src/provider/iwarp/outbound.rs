@@ -34,11 +34,17 @@ impl Endpoint {
     /// Frames and writes as much as possible. Returns `Ready` if bytes were written.
     pub(super) fn transmit(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> Poll<()> {
         let mut wrote = false;
+        if let Some(last) = self.unmarked_sends.take() {
+            self.output.mark(SendMark::Sends(last));
+        }
         for _ in 0..WRITES {
-            if self.has_unframed() && !self.output.is_begun() {
+            if !self.is_framed() && self.has_unframed() && !self.output.is_begun() {
                 self.frame();
             }
             if self.output.is_empty() {
+                if self.is_framed() {
+                    return progress(wrote);
+                }
                 return self.end_output(cx, link).map_or_else(|| progress(wrote), |()| Poll::Ready(()));
             }
             match write(&self.output, &self.work, &self.responses, self.first_response, cx, link) {
@@ -97,29 +103,34 @@ impl Endpoint {
     }
 
     /// Frames a small Send when it is posted, if everything posted before it is framed too. The message is then free.
+    #[inline]
     pub(super) fn frame_posted(&mut self, request: &WorkRequest) -> bool {
         let WorkRequest::Send { id, message, invalidate, solicited, signaled } = request else { return false };
-        // RFC 5044 §7.1.2 rule 4.
-        let may_frame = self.phase == EndpointPhase::Open && self.may_send && self.broken.is_none();
-        let is_small = message.len() <= COPIED_SEND.min(self.max_ulpdu - ddp::UNTAGGED);
-        let is_next = self.work.is_framed() && self.framed_responses == self.responses.len();
-        if !may_frame || !is_small || !is_next || self.output.is_begun() || self.output.is_full() {
+        let message: &[u8] = message;
+        if message.len() >= self.frames_below || self.output.is_full() {
             return false;
         }
         let opcode = Opcode::send(*solicited, invalidate.is_some());
         let header = ddp::whole_send(opcode, invalidate.map_or(0, |handle| handle.0), self.send_msn);
         self.output.put_fpdu(&header, message);
         self.send_msn = self.send_msn.wrapping_add(1);
-        let seq = self.work.push_copied(*id, *signaled);
-        self.output.mark(SendMark::Sends(seq));
+        self.unmarked_sends = Some(self.work.push_copied(*id, *signaled));
         true
+    }
+
+    /// Determines whether small Sends are framed when they are posted, after anything that it depends on may have changed.
+    pub(super) fn update_framing(&mut self) {
+        // RFC 5044 §7.1.2 rule 4.
+        let may_frame = self.may_send && self.broken.is_none();
+        let is_next = !self.has_unframed() && !self.output.is_begun();
+        self.frames_below = if may_frame && is_next { COPIED_SEND.min(self.max_ulpdu - ddp::UNTAGGED) + 1 } else { 0 };
     }
 
     /// Returns `true` if there may be something to frame.
     fn has_unframed(&self) -> bool {
         let has_messages = !self.work.is_framed() || self.framed_responses < self.responses.len();
         // Only an ending connection has anything else to send: a Terminate.
-        has_messages || self.phase != EndpointPhase::Open
+        has_messages || !self.is_fully_open()
     }
 
     /// Fills the batch.

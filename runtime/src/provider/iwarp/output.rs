@@ -63,10 +63,15 @@ pub(crate) struct SendBatch {
     crc_begun: bool,
     /// Offset of the staged bytes that `crc` does not cover yet. They are added in one call.
     unchecked: usize,
-    staged: Vec<u8>,
+    /// The staging buffer, of which the first `staged` bytes belong to the batch.
+    stage: Vec<u8>,
+    staged: usize,
+    /// Offset of the first staged byte behind `pieces`. The rest of the staged bytes is the last piece of the batch.
+    tail: usize,
     pieces: VecDeque<BatchPiece>,
     marks: VecDeque<(u64, SendMark)>,
-    framed: u64,
+    /// Total number of bytes framed, without those that are staged.
+    framed_unstaged: u64,
     written: u64,
     ulpdu_len: usize,
     is_begun: bool,
@@ -81,10 +86,12 @@ impl SendBatch {
             crc: Crc32c::default(),
             crc_begun: false,
             unchecked: 0,
-            staged: Vec::new(),
+            stage: Vec::new(),
+            staged: 0,
+            tail: 0,
             pieces: VecDeque::new(),
             marks: VecDeque::new(),
-            framed: 0,
+            framed_unstaged: 0,
             written: 0,
             ulpdu_len: 0,
             is_begun: false,
@@ -93,7 +100,7 @@ impl SendBatch {
 
     /// Returns `true` if everything has been written.
     pub(crate) fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
+        self.pieces.is_empty() && self.tail == self.staged
     }
 
     /// Returns `true` if a part of the batch has been written. Nothing is added to it until the rest has been written.
@@ -103,7 +110,12 @@ impl SendBatch {
 
     /// Returns `true` if the batch should be written before more is framed.
     pub(crate) fn is_full(&self) -> bool {
-        self.framed - self.written >= BATCH as u64 || self.pieces.len() >= BATCH_PIECES
+        self.framed() - self.written >= BATCH as u64 || self.pieces.len() >= BATCH_PIECES
+    }
+
+    /// Returns the total number of bytes framed.
+    fn framed(&self) -> u64 {
+        self.framed_unstaged + self.staged as u64
     }
 
     /// Returns the total number of bytes written.
@@ -114,32 +126,35 @@ impl SendBatch {
     /// Begins an FPDU with this DDP header. The rest of the ULPDU of `ulpdu_len` bytes must be put before [`end`](Self::end).
     pub(crate) fn begin(&mut self, ulpdu_len: usize, header: &[u8]) {
         self.ulpdu_len = ulpdu_len;
-        self.unchecked = self.staged.len();
+        self.unchecked = self.staged;
         if self.crc_begun {
             self.crc.reset();
             self.crc_begun = false;
         }
         // ULPDUs have at most 64768 bytes: `Endpoint` clamps the configured size.
         let length = u16::try_from(ulpdu_len).unwrap_or(u16::MAX).to_be_bytes();
-        let Some(clock) = &mut self.clock else {
-            let start = self.staged.len();
-            self.staged.reserve(fpdu::LENGTH + header.len());
-            self.staged.extend_from_slice(&length);
-            self.staged.extend_from_slice(header);
-            self.staged_from(start);
-            self.framed += (fpdu::LENGTH + header.len()) as u64;
-            return;
-        };
-        clock.begin_fpdu();
+        if let Some(clock) = &mut self.clock {
+            clock.begin_fpdu();
+        }
         self.put(&length);
         self.put(header);
     }
 
     /// Copies bytes into the FPDU.
-    pub(crate) fn put(&mut self, mut bytes: &[u8]) {
+    #[inline]
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
+        if self.clock.is_none() {
+            self.stage(bytes.len()).copy_from_slice(bytes);
+        } else {
+            self.put_between_markers(bytes);
+        }
+    }
+
+    fn put_between_markers(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(bytes.len().min(self.room()));
-            self.stage(now);
+            self.stage(now.len()).copy_from_slice(now);
+            self.advance_clock(now.len());
             bytes = later;
         }
     }
@@ -149,13 +164,18 @@ impl SendBatch {
         while !payload.is_empty() {
             let (now, later) = payload.split_at(payload.len().min(self.room()));
             if self.use_crc {
-                self.crc.update(self.staged.get(self.unchecked..).unwrap_or_default());
+                self.crc.update(self.stage.get(self.unchecked..self.staged).unwrap_or_default());
                 self.crc.update(now);
                 self.crc_begun = true;
-                self.unchecked = self.staged.len();
+                self.unchecked = self.staged;
+            }
+            if self.tail < self.staged {
+                self.pieces.push_back(self.tail());
+                self.tail = self.staged;
             }
             self.pieces.push_back(BatchPiece { place, start, end: start + now.len() });
-            self.count(now.len());
+            self.framed_unstaged += now.len() as u64;
+            self.advance_clock(now.len());
             start += now.len();
             payload = later;
         }
@@ -165,27 +185,18 @@ impl SendBatch {
     pub(crate) fn end(&mut self) {
         const ZEROS: [u8; 4] = [0; 4];
         // RFC 5044 §4.1: the pad is zero.
-        let pad = &ZEROS[..fpdu::pad(self.ulpdu_len)];
-        if self.clock.is_none() {
-            let start = self.staged.len();
-            self.staged.extend_from_slice(pad);
-            let crc = self.finish_crc();
-            self.staged.extend_from_slice(&crc);
-            self.staged_from(start);
-            self.framed += (pad.len() + crc.len()) as u64;
-            return;
-        }
-        self.put(pad);
+        self.put(&ZEROS[..fpdu::pad(self.ulpdu_len)]);
         // RFC 5044 §4.4: the CRC covers a marker directly behind the pad.
         self.room();
         let crc = self.finish_crc();
-        self.stage(&crc);
+        self.stage(crc.len()).copy_from_slice(&crc);
+        self.advance_clock(crc.len());
     }
 
     /// Returns the CRC of the FPDU.
     // RFC 5044 §4.1: the field is present even if CRCs are not used. Its content is then not checked.
     fn finish_crc(&mut self) -> [u8; fpdu::CRC] {
-        let unchecked = self.staged.get(self.unchecked..).unwrap_or_default();
+        let unchecked = self.stage.get(self.unchecked..self.staged).unwrap_or_default();
         match (self.use_crc, self.crc_begun) {
             (false, _) => [0; fpdu::CRC],
             (true, false) => crc::of(unchecked),
@@ -197,7 +208,9 @@ impl SendBatch {
     }
 
     /// Frames a whole FPDU with copies of its DDP header and payload.
+    #[inline]
     pub(crate) fn put_fpdu(&mut self, header: &[u8; ddp::UNTAGGED], payload: &[u8]) {
+        const HEAD: usize = fpdu::LENGTH + ddp::UNTAGGED;
         let ulpdu_len = header.len() + payload.len();
         if self.clock.is_some() {
             self.begin(ulpdu_len, header);
@@ -205,41 +218,37 @@ impl SendBatch {
             self.end();
             return;
         }
-        // Fast path of small messages: a single reservation in the staging buffer, and copies of constant lengths except for the
-        // payload.
-        const ZEROS: [u8; 4] = [0; 4];
-        let start = self.staged.len();
-        self.staged.reserve(fpdu::LENGTH + ulpdu_len + ZEROS.len() + fpdu::CRC);
-        let mut head = [0; fpdu::LENGTH + ddp::UNTAGGED];
-        head[..fpdu::LENGTH].copy_from_slice(&u16::try_from(ulpdu_len).unwrap_or(u16::MAX).to_be_bytes());
-        head[fpdu::LENGTH..].copy_from_slice(header);
-        self.staged.extend_from_slice(&head);
-        self.staged.extend_from_slice(payload);
-        self.staged.extend_from_slice(&ZEROS);
-        self.staged.truncate(start + fpdu::LENGTH + ulpdu_len + fpdu::pad(ulpdu_len));
-        let crc = if self.use_crc { crc::of(self.staged.get(start..).unwrap_or_default()) } else { ZEROS };
-        self.staged.extend_from_slice(&crc);
-        self.staged_from(start);
-        self.framed += (self.staged.len() - start) as u64;
+        // Fast path of small messages: room for the FPDU in one piece, and copies of constant lengths except for the payload.
+        let use_crc = self.use_crc;
+        let covered = fpdu::LENGTH + ulpdu_len + fpdu::pad(ulpdu_len);
+        let fpdu = self.stage(covered + fpdu::CRC);
+        // The pad ends these bytes. The other contents overwrite the rest.
+        fpdu[covered - 4..covered].fill(0);
+        fpdu[..fpdu::LENGTH].copy_from_slice(&u16::try_from(ulpdu_len).unwrap_or(u16::MAX).to_be_bytes());
+        fpdu[fpdu::LENGTH..HEAD].copy_from_slice(header);
+        fpdu[HEAD..HEAD + payload.len()].copy_from_slice(payload);
+        let crc = if use_crc { crc::of(&fpdu[..covered]) } else { [0; fpdu::CRC] };
+        fpdu[covered..].copy_from_slice(&crc);
     }
 
     /// Adds a mark that is reached once everything framed so far has been written.
     pub(crate) fn mark(&mut self, mark: SendMark) {
+        let framed = self.framed();
         match (self.marks.back_mut(), mark) {
             // One mark for a run of copied Sends. The run is bounded by the size of the batch.
-            (Some((at, last @ SendMark::Sends(_))), SendMark::Sends(_)) => (*at, *last) = (self.framed, mark),
-            _ => self.marks.push_back((self.framed, mark)),
+            (Some((at, last @ SendMark::Sends(_))), SendMark::Sends(_)) => (*at, *last) = (framed, mark),
+            _ => self.marks.push_back((framed, mark)),
         }
+    }
+
+    /// Returns the staged bytes behind `pieces`.
+    fn tail(&self) -> BatchPiece {
+        BatchPiece { place: PieceLocation::Staged, start: self.tail, end: self.staged }
     }
 
     /// Returns the bytes to write if all of them are staged, in one piece.
     pub(crate) fn only_staged(&self) -> Option<&[u8]> {
-        match self.pieces.front() {
-            Some(piece) if self.pieces.len() == 1 && piece.place == PieceLocation::Staged => {
-                self.staged.get(piece.start..piece.end)
-            }
-            _ => None,
-        }
+        if self.pieces.is_empty() { self.stage.get(self.tail..self.staged) } else { None }
     }
 
     /// Returns the next pieces to write. `payload` finds pieces that are not staged.
@@ -247,11 +256,12 @@ impl SendBatch {
         &'a self,
         payload: impl Fn(PieceLocation) -> &'a [u8],
     ) -> impl Iterator<Item = IoSlice<'a>> {
-        let piece = move |piece: &BatchPiece| {
-            let memory = if piece.place == PieceLocation::Staged { &self.staged[..] } else { payload(piece.place) };
+        let piece = move |piece: BatchPiece| {
+            let memory = if piece.place == PieceLocation::Staged { &self.stage[..] } else { payload(piece.place) };
             IoSlice::new(memory.get(piece.start..piece.end).unwrap_or_default())
         };
-        self.pieces.iter().take(IOVECS).map(piece)
+        let tail = Some(self.tail()).filter(|tail| tail.start < tail.end);
+        self.pieces.iter().copied().chain(tail).take(IOVECS).map(piece)
     }
 
     /// Records that `len` bytes of the pieces from [`gather`](Self::gather) were written.
@@ -267,9 +277,13 @@ impl SendBatch {
             len -= rest;
             self.pieces.pop_front();
         }
-        self.staged.clear();
-        self.unchecked = 0;
-        self.is_begun = false;
+        self.tail += len;
+        if self.tail < self.staged {
+            self.is_begun = true;
+            return;
+        }
+        self.framed_unstaged += self.staged as u64;
+        self.empty_stage();
     }
 
     /// Returns the next mark that has been reached.
@@ -283,10 +297,14 @@ impl SendBatch {
     pub(crate) fn clear(&mut self) {
         self.pieces.clear();
         self.marks.clear();
-        self.staged.clear();
-        self.unchecked = 0;
+        self.framed_unstaged = self.written;
+        self.empty_stage();
+    }
+
+    /// Makes the staging buffer free for the next batch.
+    fn empty_stage(&mut self) {
+        (self.staged, self.tail, self.unchecked) = (0, 0, 0);
         self.is_begun = false;
-        self.framed = self.written;
     }
 
     /// Returns the number of bytes that fit before the next marker. Puts a marker first if one is due.
@@ -295,35 +313,30 @@ impl SendBatch {
         if let Some(marker) = clock.due() {
             clock.put();
             let room = clock.room();
-            self.stage_uncounted(&marker);
-            self.framed += marker.len() as u64;
+            self.stage(marker.len()).copy_from_slice(&marker);
             return room;
         }
         clock.room()
     }
 
-    fn stage(&mut self, bytes: &[u8]) {
-        self.stage_uncounted(bytes);
-        self.count(bytes.len());
-    }
-
-    fn stage_uncounted(&mut self, bytes: &[u8]) {
-        let start = self.staged.len();
-        self.staged.extend_from_slice(bytes);
-        self.staged_from(start);
-    }
-
-    /// Adds the bytes staged from `start` on to the batch.
-    fn staged_from(&mut self, start: usize) {
-        let end = self.staged.len();
-        match self.pieces.back_mut() {
-            Some(piece) if piece.place == PieceLocation::Staged && piece.end == start => piece.end = end,
-            _ => self.pieces.push_back(BatchPiece { place: PieceLocation::Staged, start, end }),
+    /// Adds `len` bytes to the staged ones, and returns them to be written.
+    #[inline]
+    fn stage(&mut self, len: usize) -> &mut [u8] {
+        let (start, end) = (self.staged, self.staged + len);
+        if end > self.stage.len() {
+            self.grow(end);
         }
+        self.staged = end;
+        &mut self.stage[start..end]
     }
 
-    fn count(&mut self, len: usize) {
-        self.framed += len as u64;
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, len: usize) {
+        self.stage.resize(len.next_power_of_two(), 0);
+    }
+
+    fn advance_clock(&mut self, len: usize) {
         if let Some(clock) = &mut self.clock {
             clock.advance(len);
         }

@@ -33,7 +33,7 @@ struct CopiedSend {
 #[derive(Default)]
 pub(crate) struct WorkQueue {
     /// The copied Sends in front of `queue`. Nearly all requests are of this kind, and an entry of `queue` is large.
-    copied: VecDeque<CopiedSend>,
+    copied: Vec<CopiedSend>,
     queue: VecDeque<QueuedWork>,
     /// Sequence number of the first entry.
     first: u64,
@@ -51,7 +51,7 @@ impl WorkQueue {
     pub(crate) fn push_copied(&mut self, id: WrId, signaled: bool) -> u64 {
         let send = CopiedSend { id, signaled };
         if self.queue.is_empty() {
-            self.copied.push_back(send);
+            self.copied.push(send);
         } else {
             self.queue.push_back(QueuedWork { is_silent: false, state: State::Copied(send) });
         }
@@ -115,12 +115,14 @@ impl WorkQueue {
     /// Completes the copied Sends up to `last`, all of which have been written.
     pub(crate) fn finish_copied(&mut self, last: u64, completions: &mut Vec<Completion>) {
         let count = self.count_to(last).min(self.copied.len());
-        let sent = |send: CopiedSend| send.signaled.then_some(Completion::Sent { id: send.id });
-        if count == 1 {
-            // A drain costs more than a single Send is worth.
-            completions.extend(self.copied.pop_front().and_then(sent));
+        for send in self.copied.iter().take(count).filter(|send| send.signaled) {
+            completions.push(Completion::Sent { id: send.id });
+        }
+        // Nearly always all of them: a batch is written whole.
+        if count == self.copied.len() {
+            self.copied.clear();
         } else {
-            completions.extend(self.copied.drain(..count).filter_map(sent));
+            self.copied.drain(..count);
         }
         self.first += count as u64;
         // An RDMA Read may be in flight. The Sends behind it complete in their turn.

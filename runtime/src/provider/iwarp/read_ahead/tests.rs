@@ -257,7 +257,7 @@ fn append_write(out: &mut Vec<u8>, stag: MemoryHandle, data: &[u8], size: usize,
 /// reads, and of bytes copied.
 fn receive_writes(room: usize, writes: &[usize], size: usize, lens: &[usize]) -> (usize, u64) {
     let mut endpoint = Reader::new(1).endpoint;
-    endpoint.receives = writes.len();
+    endpoint.receives.posted = writes.len();
     let (mut stream, mut regions) = (Vec::new(), Vec::new());
     for (&len, msn) in writes.iter().zip(1..) {
         let memory = RegisterableMemory::Sink(vec![0; room].into());
