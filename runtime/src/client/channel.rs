@@ -31,7 +31,7 @@ use crate::{
     memory::BufferPool,
     service::{Procedure, ReplyBounds},
     session::{ChannelConfig, ChannelInfo},
-    trace::ObservedCall,
+    trace::{self, ObservedCall},
     transport::Transport,
     xdr::{DecodeError, Decoder, XdrDecode, XdrEncode},
 };
@@ -278,14 +278,19 @@ impl Channel {
         read: &'a (impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync),
     ) -> impl Future<Output = Result<R, CallError>> {
         let CallTarget { program, version, number, name, .. } = callee;
-        let observed = ObservedCall::begin(&self.0.config.metrics, program, version, number, name);
-        let within = observed.span().clone();
+        let span = trace::called(program, version, number, name);
+        let within = span.clone();
         async move {
+            // Created here, because moving it into the future would cost more.
+            let observed = ObservedCall::begin(&span, &self.0.config.metrics, name);
+            let guard = observed.guard();
             let result = self.attempts(&observed, callee, bounds, args, options, read).await;
             match &result {
-                Ok(_) => observed.succeed(),
+                Ok(_) => observed.succeed(&self.0.config.metrics),
                 Err(error) => observed.fail(error.kind(), matches!(error, CallError::Rpc { .. })),
             }
+            guard.disarm();
+            drop(span);
             result
         }
         .instrument(within)

@@ -50,7 +50,8 @@ impl MessageBuf {
     #[cfg(feature = "metrics")]
     #[inline]
     pub(crate) fn byte_len(&self) -> usize {
-        self.end - self.start
+        // The start is never after the end.
+        self.end.wrapping_sub(self.start)
     }
 
     /// Returns the number of bytes that can be prepended.

@@ -82,11 +82,15 @@ impl InboundCalls for CallHandlers {
                     Ok(begun) => begun,
                     Err(answer) => return Some(answer),
                 };
-                if let Poll::Ready(answer) = poll_first(&mut handler) {
-                    metrics.finish(&answer.command, answer.unprotected_len());
+                let polled = poll_first(&mut handler);
+                // By reference, because moving a reply costs more than recording it.
+                if let Poll::Ready(answer) = &polled {
+                    metrics.finish(&self.connection.back.metrics, &answer.command);
+                }
+                if let Poll::Ready(answer) = polled {
                     return Some(answer.command);
                 }
-                let metrics = metrics.detach();
+                let metrics = metrics.wait();
                 let measured = async move {
                     let answer = handler.await;
                     metrics.finish(&answer.command, answer.unprotected_len());

@@ -69,6 +69,7 @@ impl Channel {
                 }
                 Err(error) => return Err(after(earlier, error)),
             };
+            observed.attempt_failed();
             let lost = matches!(failure, CallFailure::Closed { .. }) && !self.is_closed();
             if self.goes_back(&failure) {
                 tracing::info!(target: "rpcrdma", error = %ErrorChain(&failure), "falling back to version 1");
