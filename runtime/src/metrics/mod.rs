@@ -57,7 +57,7 @@
 //! reply has been sent. The values of a thread that has ended are kept. Failed calls and retries go to the recorder at once.
 //!
 //! - Counts are exact. No call is counted twice or lost.
-//! - Sums of durations and sizes are exact.
+//! - Sums of durations and sizes are exact, except for calls that end during a sample. Later samples make up for those.
 //! - Durations are counted in buckets, 32 for each power of two. The recorder gets one value per bucket, so a duration moves by at
 //!   most 3 %.
 //! - Sizes are exact as long as a procedure has few different pairs of sizes of call and reply on a thread: up to 16, or less if

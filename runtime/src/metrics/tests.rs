@@ -1,10 +1,7 @@
 //! Tests of the aggregation of calls.
 
 use std::{
-    sync::{
-        Barrier,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     thread,
 };
 
@@ -159,56 +156,63 @@ fn calls_at_the_end_of_a_thread() {
     assert_eq!(total(&take(Side::Server, "TESTS.AT_END").durations), (4, 20.0));
 }
 
-/// No call is lost or counted twice when values are taken while threads add them, begin and end.
+/// No call is lost or counted twice when values are taken while threads add them, begin and end. Values never leave their buckets,
+/// and later calls make up for those that ended while values were taken.
 #[test]
 fn concurrent_calls() {
     const THREADS: u64 = 4;
-    const CALLS: u64 = 60_000;
+    const PARTS: u64 = 10;
+    const CALLS: u64 = 6000;
     let method = "TESTS.CONCURRENT";
     let id = threads::procedure(Side::Server, method);
-    let (done, begin) = (AtomicBool::new(false), Barrier::new(THREADS as usize + 1));
-    let mut taken = [(0, 0.0); 3];
-    let mut add = || {
+    let sizes = |call: u64| Sizes { request: 40, response: 24 + 4 * (call / 100) };
+    // Each part runs on a thread of its own.
+    let run = move |part: u64| {
+        let part = move || (0..CALLS).for_each(|call| threads::served(id, 1 + part * CALLS + call, sizes(call)));
+        thread::spawn(part).join().unwrap();
+    };
+    let (done, mut taken) = (AtomicBool::new(false), [(0, 0.0); 3]);
+    let mut take = || {
         let NewValues { durations, requests, responses } = take(Side::Server, method);
         for (sum, values) in taken.iter_mut().zip([durations, requests, responses]) {
             let (count, value) = total(&values);
             *sum = (sum.0 + count, sum.1 + value);
         }
+        taken
+    };
+    // Checks the counts, and returns the greatest relative error of the sums.
+    let check = |taken: [(u64, f64); 3], parts: u64| {
+        let calls = parts * CALLS;
+        let responses = (0..CALLS).map(|call| sizes(call).response).sum::<u64>() * parts;
+        let expected = [(1..=calls).sum(), 40 * calls, responses];
+        let errors = taken.into_iter().zip(expected).map(|((count, sum), expected)| {
+            assert_eq!(count, calls);
+            (sum / expected as f64 - 1.0).abs()
+        });
+        errors.fold(0.0, f64::max)
     };
     thread::scope(|scope| {
-        let worker = |worker| {
-            let begin = &begin;
-            move || {
-                begin.wait();
-                for part in 0..10 {
-                    // A thread of its own for each part.
-                    let part = move || {
-                        for call in 0..CALLS / 10 {
-                            let number = worker * CALLS + part * CALLS / 10 + call;
-                            threads::served(id, 1 + number, Sizes { request: 40, response: 24 + 4 * (call / 100) });
-                        }
-                    };
-                    thread::spawn(part).join().unwrap();
-                }
-            }
-        };
+        let run = &run;
+        let worker = |worker| move || (0..PARTS).for_each(|part| run(worker * PARTS + part));
         let workers: Vec<_> = (0..THREADS).map(|number| scope.spawn(worker(number))).collect();
-        begin.wait();
         let done = &done;
         scope.spawn(move || {
             workers.into_iter().for_each(|worker| worker.join().unwrap());
             done.store(true, Ordering::Relaxed);
         });
         while !done.load(Ordering::Relaxed) {
-            add();
+            take();
         }
     });
-    add();
-    let calls = THREADS * CALLS;
-    let responses = (0..CALLS / 10).map(|call| 24 + 4 * (call / 100)).sum::<u64>() * 10 * THREADS;
-    for ((count, sum), expected) in taken.into_iter().zip([(1..=calls).sum(), 40 * calls, responses]) {
-        assert_eq!(count, calls);
-        assert!((sum / expected as f64 - 1.0).abs() < 1e-9, "{sum} instead of {expected}");
+    let mut parts = THREADS * PARTS;
+    let mut error = check(take(), parts);
+    assert!(error <= 1.0 / 32.0, "{error}");
+    // Each part makes up for as many of its values as fit into their buckets.
+    while error > 1e-9 {
+        assert!(parts < 20 * THREADS * PARTS, "{error} after {parts} parts");
+        run(parts);
+        parts += 1;
+        error = check(take(), parts);
     }
     assert!(procedures::shards(id) <= THREADS as usize);
 }
