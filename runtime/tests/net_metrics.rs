@@ -467,7 +467,7 @@ fn samples_of_all_threads() {
 }
 
 async fn put(channel: &Channel, len: usize) {
-    call::<Put>(channel, &Data(pattern(1, len).into())).await.unwrap();
+    call::<Put>(channel, &Data(pattern(1, len as u32).into())).await.unwrap();
 }
 
 /// The retries of a retry policy are counted.
