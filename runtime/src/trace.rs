@@ -41,7 +41,7 @@ use tracing::{
 use crate::{
     driver::ReplyCommand,
     engine::{IncomingCall, IncomingReply, OutgoingCall},
-    metrics::{CallMetrics, ClientCall},
+    metrics::{CallMetrics, CancelGuard, ClientCall},
 };
 
 macro_rules! call_span {
@@ -76,68 +76,80 @@ macro_rules! call_span {
 
 /// The span and the metrics of an outbound call.
 pub(crate) struct ObservedCall<'a> {
-    span: Span,
-    metrics: ClientCall<'a>,
+    span: &'a Span,
+    metrics: ClientCall,
 }
 
 impl<'a> ObservedCall<'a> {
-    /// Begins an outbound call.
-    #[inline]
-    pub(crate) fn begin(
-        metrics: &'a CallMetrics,
-        program: u32,
-        version: u32,
-        procedure: u32,
-        name: &'static str,
-    ) -> Self {
-        let span = call_span!("client", program, version, procedure);
-        named(&span, name);
+    /// Begins an outbound call with its span.
+    #[inline(always)]
+    pub(crate) fn begin(span: &'a Span, metrics: &CallMetrics, name: &'static str) -> Self {
         Self { span, metrics: metrics.client(name) }
     }
 
     /// Returns the span.
     pub(crate) fn span(&self) -> &Span {
-        &self.span
+        self.span
+    }
+
+    /// Returns a guard for the time until the call succeeds or fails. Dropping the guard records that the call was cancelled.
+    #[inline(always)]
+    pub(crate) fn guard(&self) -> CancelGuard<'_> {
+        self.metrics.guard()
     }
 
     /// Records an attempt that is sent to `peer`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn sent(&self, call: &OutgoingCall, peer: SocketAddr) {
         if !self.span.is_disabled() {
-            record_peer(&self.span, peer);
-            record_sent(&self.span, call);
+            record_peer(self.span, peer);
+            record_sent(self.span, call);
         }
         self.metrics.sent(call);
     }
 
     /// Records a reply.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn replied(&self, reply: &IncomingReply) {
         if !self.span.is_disabled() {
-            record_reply(&self.span, reply);
+            record_reply(self.span, reply);
         }
         self.metrics.replied(reply);
     }
 
-    /// Records that the call is tried again.
+    /// Records that the call is sent again after this attempt.
+    pub(crate) fn attempt_failed(&self) {
+        self.metrics.attempt_failed();
+    }
+
+    /// Records that the channel tries the call again.
     pub(crate) fn retried(&self) {
         self.metrics.retried();
     }
 
     /// Ends a successful call.
-    #[inline]
-    pub(crate) fn succeed(self) {
-        self.metrics.succeed();
+    #[inline(always)]
+    pub(crate) fn succeed(&self, metrics: &CallMetrics) {
+        self.metrics.succeed(metrics);
     }
 
     /// Ends a failed call. `kind` is the value of `error.type`. It is the status of the reply if `has_reply` is `true`.
     #[cold]
-    pub(crate) fn fail(self, kind: &'static str, has_reply: bool) {
+    pub(crate) fn fail(&self, kind: &'static str, has_reply: bool) {
         if !self.span.is_disabled() {
             self.span.record("error.type", kind).record("otel.status_code", "ERROR");
         }
         self.metrics.fail(kind, has_reply);
     }
+}
+
+/// Creates the span of an outbound call.
+pub(crate) fn called(program: u32, version: u32, procedure: u32, name: &'static str) -> Span {
+    let span = call_span!("client", program, version, procedure);
+    if !span.is_disabled() {
+        named(&span, name);
+    }
+    span
 }
 
 /// Creates the span of an inbound call.

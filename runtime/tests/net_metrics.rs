@@ -59,6 +59,7 @@ struct Values(BTreeMap<(String, String), Vec<f64>>);
 
 impl Values {
     fn take(snapshotter: &Snapshotter) -> Self {
+        rpcrdma::metrics::sample();
         let mut values = BTreeMap::new();
         for (key, unit, description, value) in snapshotter.snapshot().into_vec() {
             assert!(unit.is_some() && description.is_some(), "{key:?} is described");
@@ -91,11 +92,18 @@ impl Values {
 /// Runs client and server on this thread, with their metrics in a recorder. One test runs at a time, because connections are
 /// those of the process.
 fn metered<F: Future<Output = ()>>(body: impl FnOnce(Snapshotter) -> F) {
+    metered_on(&mut tokio::runtime::Builder::new_current_thread(), body);
+}
+
+/// The same with another runtime. Only this thread has the recorder.
+fn metered_on<F: Future<Output = ()>>(builder: &mut tokio::runtime::Builder, body: impl FnOnce(Snapshotter) -> F) {
     static SERIAL: Mutex<()> = Mutex::new(());
     let _serial = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
+    // The calls of earlier tests.
+    rpcrdma::metrics::sample();
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = builder.enable_all().build().unwrap();
     metrics::with_local_recorder(&recorder, || {
         runtime.block_on(timed(body(snapshotter)));
         drop(runtime);
@@ -405,6 +413,61 @@ mod servers {
     fn tcp() {
         metered(|snapshotter| super::servers("tcp", snapshotter));
     }
+}
+
+/// Successful calls of many threads are in the samples of one thread, each once. A call that has returned to its caller is in the
+/// next sample.
+#[test]
+fn samples_of_all_threads() {
+    const TASKS: usize = 8;
+    const CALLS: usize = 200;
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    metered_on(builder.worker_threads(3), |snapshotter| async move {
+        let (_running, channel) = start(Transport::Iwarp).await;
+        let mut tasks = tokio::task::JoinSet::new();
+        for task in 0..TASKS {
+            let channel = channel.clone();
+            tasks.spawn(async move {
+                for call in 0..CALLS {
+                    // A few sizes that are usual, and many that are not.
+                    let len = if call % 2 == 0 { 4000 } else { 4 * (task * CALLS + call) };
+                    put(&channel, len).await;
+                }
+            });
+        }
+        let (mut counts, mut sizes) = ([0, 0], [0.0, 0.0]);
+        let mut samples = 0;
+        let mut sample = |counts: &mut [usize; 2]| {
+            let values = Values::take(&snapshotter);
+            for (index, side) in ["client", "server"].into_iter().enumerate() {
+                let labels = "rpc.method=TEST_V2.Put rpc.response.status_code=SUCCESS";
+                counts[index] += values.all(&format!("rpc.{side}.call.duration"), labels).len();
+                let requests = values.all(&format!("rpc.{side}.request.size"), "rpc.method=TEST_V2.Put");
+                sizes[index] += requests.iter().sum::<f64>();
+            }
+            samples += 1;
+        };
+        while !tasks.is_empty() {
+            tokio::select! {
+                done = tasks.join_next() => done.unwrap().unwrap(),
+                () = tokio::time::sleep(Duration::from_millis(1)) => {}
+            }
+            sample(&mut counts);
+        }
+        put(&channel, 4000).await;
+        sample(&mut counts);
+        assert_eq!(counts, [TASKS * CALLS + 1; 2]);
+        // The header has 40 bytes, and the length of the data has 4.
+        let usual = (TASKS * CALLS / 2 + 1) * 4000;
+        let unusual: usize = (0..TASKS * CALLS).filter(|call| call % 2 == 1).map(|call| 4 * call).sum();
+        let expected = (usual + unusual + 44 * (TASKS * CALLS + 1)) as f64;
+        assert!(sizes.iter().all(|sum| (sum / expected - 1.0).abs() < 1e-9), "{sizes:?} instead of {expected}");
+        assert!(samples > 1);
+    });
+}
+
+async fn put(channel: &Channel, len: usize) {
+    call::<Put>(channel, &Data(pattern(1, len as u32).into())).await.unwrap();
 }
 
 /// The retries of a retry policy are counted.

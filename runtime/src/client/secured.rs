@@ -53,6 +53,9 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
     let identity = CallIdentity { program: callee.program, version: callee.version, procedure: callee.number };
     let mut resends = 0;
     loop {
+        if resends > 0 {
+            observed.attempt_failed();
+        }
         let port = ControlConnection::new(link, config, deadline);
         let secured = match within(deadline, security.secure(identity, port.link())).await {
             Some(Ok(secured)) => secured,

@@ -1,12 +1,22 @@
 //! Metrics of calls.
 
-use std::{fmt, mem::ManuallyDrop, sync::Arc};
+use std::{
+    fmt,
+    mem::ManuallyDrop,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
 use metrics::counter;
 
 use super::{
+    clock::Stopwatch,
     describe,
-    procedures::{CLIENT, ProcedureMetrics, Procedures, SERVER, SYSTEM, ServiceMetrics},
+    procedures::{self, OTHER, SYSTEM, Side},
+    threads,
+    values::{ProcedureId, Sizes},
 };
 use crate::{
     driver::ReplyCommand,
@@ -17,13 +27,13 @@ use crate::{
 /// The kind of error of a call whose future was dropped.
 const CANCELLED: &str = "cancelled";
 
-/// The metrics of the calls of a channel or a server, in both directions. Clones share the handles.
+/// The metrics of the calls of a channel or a server, in both directions.
 #[derive(Clone)]
-pub(crate) struct CallMetrics(Arc<[Procedures; 2]>);
+pub(crate) struct CallMetrics(Stopwatch);
 
 impl Default for CallMetrics {
     fn default() -> Self {
-        Self(Arc::new([Procedures::new(&CLIENT), Procedures::new(&SERVER)]))
+        Self(Stopwatch::shared().clone())
     }
 }
 
@@ -35,170 +45,216 @@ impl fmt::Debug for CallMetrics {
 
 impl CallMetrics {
     /// Begins an outbound call of the procedure `name`.
-    // Not inlined, because the caller would need more registers, and save them.
-    #[inline(never)]
-    pub(crate) fn client(&self, name: &'static str) -> ClientCall<'_> {
-        let [client, _] = &*self.0;
-        let metrics = &**client.find(name);
-        ClientCall { metrics, begun: metrics.now() }
+    #[inline(always)]
+    pub(crate) fn client(&self, name: &'static str) -> ClientCall {
+        let (request, response) = (AtomicU64::new(0), AtomicU64::new(0));
+        ClientCall { method: name, begun: self.0.now(), request, response }
     }
 
     /// Begins an inbound call of a procedure of `service`. `name` returns the name of the procedure.
-    #[inline]
-    pub(crate) fn server<'a>(
-        &'a self,
-        service: &'a ServiceMetrics,
+    #[inline(always)]
+    pub(crate) fn server(
+        &self,
+        service: &ServiceMetrics,
         procedure: u32,
+        call: &IncomingCall,
         name: impl FnOnce() -> Option<&'static str>,
-    ) -> ServerCall<'a> {
-        let [_, server] = &*self.0;
-        let metrics = service.find(procedure, name, server);
-        ServerCall { metrics, begun: metrics.now() }
+    ) -> ServerCall {
+        let request = size(call.payload.byte_len(), call.reads(), |chunk| chunk.data.len());
+        ServerCall { id: service.find(procedure, name), request, begun: self.0.now() }
     }
 
     /// Records an inbound call that was refused before its service was found.
     pub(crate) fn refused(&self, status: &'static str) {
-        let [_, server] = &*self.0;
-        let other = server.other();
-        other.fail(other.now(), status, true);
+        let other = threads::procedure(Side::Server, OTHER);
+        procedures::record_failure(other, self.0.now(), Sizes { request: 0, response: 0 }, status, true);
     }
 }
 
-/// An outbound call in progress. Dropping it records that the call was cancelled.
+/// An outbound call in progress.
 #[must_use]
-pub(crate) struct ClientCall<'a> {
-    metrics: &'a ProcedureMetrics,
+pub(crate) struct ClientCall {
+    method: &'static str,
     /// Time at which the call began, in ticks.
     begun: u64,
+    /// Sizes of the current attempt in bytes, or 0. Atomic, so that the future of a call can be sent to another thread.
+    request: AtomicU64,
+    response: AtomicU64,
 }
 
-impl ClientCall<'_> {
+impl ClientCall {
+    /// Returns a guard for the time until the call succeeds or fails.
+    #[inline(always)]
+    pub(crate) fn guard(&self) -> CancelGuard<'_> {
+        CancelGuard(self)
+    }
+
     /// Records the size of one attempt.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn sent(&self, call: &OutgoingCall) {
-        self.metrics.request(size(call.message.byte_len(), &call.reduced, |item| item.data.len()));
+        self.request.store(size(call.message.byte_len(), &call.reduced, |item| item.data.len()), Relaxed);
     }
 
     /// Records the size of a reply.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn replied(&self, reply: &IncomingReply) {
-        self.metrics.response(size(reply.payload.byte_len(), &reply.writes, |chunk| chunk.data.len()));
+        self.response.store(size(reply.payload.byte_len(), &reply.writes, |chunk| chunk.data.len()), Relaxed);
+    }
+
+    fn sizes(&self) -> Sizes {
+        Sizes { request: self.request.load(Relaxed), response: self.response.load(Relaxed) }
+    }
+
+    /// Records that the call is sent again after this attempt.
+    #[cold]
+    pub(crate) fn attempt_failed(&self) {
+        procedures::record_sizes(threads::procedure(Side::Client, self.method), self.sizes());
+        self.request.store(0, Relaxed);
+        self.response.store(0, Relaxed);
     }
 
     /// Records that the channel tries the call again.
+    #[cold]
     pub(crate) fn retried(&self) {
-        self.metrics.retried();
+        retried(self.method);
     }
 
     /// Ends a successful call.
-    // As `CallMetrics::client`.
-    #[inline(never)]
-    pub(crate) fn succeed(self) {
-        let Self { metrics, begun } = *ManuallyDrop::new(self);
-        metrics.succeed(begun);
+    #[inline(always)]
+    pub(crate) fn succeed(&self, metrics: &CallMetrics) {
+        threads::called(self.method, metrics.0.now().wrapping_sub(self.begun), self.sizes());
     }
 
     /// Ends a failed call. `error_type` is the status of the reply if `has_reply` is `true`.
-    pub(crate) fn fail(self, error_type: &'static str, has_reply: bool) {
-        let Self { metrics, begun } = *ManuallyDrop::new(self);
-        metrics.fail(begun, error_type, has_reply);
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn fail(&self, error_type: &'static str, has_reply: bool) {
+        let id = threads::procedure(Side::Client, self.method);
+        procedures::record_failure(id, self.begun, self.sizes(), error_type, has_reply);
     }
 }
 
-impl Drop for ClientCall<'_> {
-    fn drop(&mut self) {
-        self.metrics.fail(self.begun, CANCELLED, false);
-    }
-}
-
-/// An inbound call in progress. Dropping it records that the handler was cancelled.
+/// Records that an outbound call was cancelled if it is dropped before it is disarmed. It is apart from the call, because
+/// forgetting a reference costs nothing.
 #[must_use]
-pub(crate) struct ServerCall<'a> {
-    metrics: &'a Arc<ProcedureMetrics>,
+pub(crate) struct CancelGuard<'a>(&'a ClientCall);
+
+impl CancelGuard<'_> {
+    #[inline(always)]
+    pub(crate) fn disarm(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for CancelGuard<'_> {
+    fn drop(&mut self) {
+        self.0.fail(CANCELLED, false);
+    }
+}
+
+/// An inbound call in progress.
+#[derive(Clone, Copy)]
+#[must_use]
+pub(crate) struct ServerCall {
+    id: ProcedureId,
+    /// Size of the call in bytes.
+    request: u64,
     /// Time at which the call began, in ticks.
     begun: u64,
 }
 
-impl ServerCall<'_> {
-    /// Records the size of the call.
-    #[inline]
-    pub(crate) fn arrived(&self, call: &IncomingCall) {
-        self.metrics.request(size(call.payload.byte_len(), call.reads(), |chunk| chunk.data.len()));
+impl ServerCall {
+    /// Returns the call for a handler that waits.
+    pub(crate) fn wait(self) -> WaitingServerCall {
+        WaitingServerCall(self)
     }
 
-    /// Returns the call for a handler that waits, in a task of its own.
-    pub(crate) fn detach(self) -> DetachedServerCall {
-        let Self { metrics, begun } = *ManuallyDrop::new(self);
-        DetachedServerCall { metrics: Arc::clone(metrics), begun, is_over: false }
-    }
-
-    /// Ends the call with its reply. `unprotected` is the length of the results that still have to be protected, in bytes.
+    /// Ends the call with its reply.
     #[inline(always)]
-    pub(crate) fn finish(self, reply: &ReplyCommand, unprotected: usize) {
-        let Self { metrics, begun } = *ManuallyDrop::new(self);
-        finish(metrics, begun, reply, unprotected);
+    pub(crate) fn finish(&self, metrics: &CallMetrics, reply: &ReplyCommand) {
+        self.end(metrics.0.now(), reply, 0);
+    }
+
+    /// Ends the call. `unprotected` is the length of the results that still have to be protected, in bytes.
+    #[inline(always)]
+    fn end(&self, now: u64, reply: &ReplyCommand, unprotected: usize) {
+        let Self { id, request, begun } = *self;
+        let ReplyCommand::Reply(message) = reply else { return Self::without_reply(id, request, begun, reply) };
+        let bytes = message.message.byte_len().wrapping_add(unprotected);
+        let sizes = Sizes { request, response: size(bytes, &message.reduced, |item| item.data.len()) };
+        match rpc::encoded_error(&message.message) {
+            None => threads::served(id, now.wrapping_sub(begun), sizes),
+            Some(error) => procedures::record_failure(id, begun, sizes, error, true),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn without_reply(id: ProcedureId, request: u64, begun: u64, reply: &ReplyCommand) {
+        let (error, has_reply) = match reply {
+            ReplyCommand::Discard => ("discarded", false),
+            _ => ("ERR_CHUNK", true),
+        };
+        procedures::record_failure(id, begun, Sizes { request, response: 0 }, error, has_reply);
     }
 }
 
-impl Drop for ServerCall<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.metrics.fail(self.begun, CANCELLED, false);
-    }
-}
-
-/// An inbound call whose handler waits. Dropping it records that the handler was cancelled.
+/// An inbound call whose handler can be cancelled. Dropping it records that.
 #[must_use]
-pub(crate) struct DetachedServerCall {
-    metrics: Arc<ProcedureMetrics>,
-    begun: u64,
-    is_over: bool,
-}
+pub(crate) struct WaitingServerCall(ServerCall);
 
-impl DetachedServerCall {
-    /// Ends the call like [`ServerCall::finish`].
-    pub(crate) fn finish(mut self, reply: &ReplyCommand, unprotected: usize) {
-        self.is_over = true;
-        finish(&self.metrics, self.begun, reply, unprotected);
+impl WaitingServerCall {
+    /// Ends the call with its reply. `unprotected` is the length of the results that still have to be protected, in bytes.
+    pub(crate) fn finish(self, reply: &ReplyCommand, unprotected: usize) {
+        ManuallyDrop::new(self).0.end(Stopwatch::shared().now(), reply, unprotected);
     }
 }
 
-impl Drop for DetachedServerCall {
+impl Drop for WaitingServerCall {
     fn drop(&mut self) {
-        if !self.is_over {
-            self.metrics.fail(self.begun, CANCELLED, false);
-        }
+        let ServerCall { id, request, begun } = self.0;
+        procedures::record_failure(id, begun, Sizes { request, response: 0 }, CANCELLED, false);
     }
 }
 
-/// Records the end of an inbound call.
-#[inline(always)]
-fn finish(metrics: &ProcedureMetrics, begun: u64, reply: &ReplyCommand, unprotected: usize) {
-    let error = match reply {
-        ReplyCommand::Reply(reply) => {
-            let bytes = reply.message.byte_len() + unprotected;
-            metrics.response(size(bytes, &reply.reduced, |item| item.data.len()));
-            rpc::encoded_error(&reply.message)
+/// Number of procedures of a service that are found by number. Further ones are found by name.
+const NUMBERED: usize = 64;
+
+/// The procedures of a service of a server. Clones share them.
+#[derive(Debug, Clone)]
+pub(crate) struct ServiceMetrics(Arc<[ProcedureId; NUMBERED]>);
+
+impl ServiceMetrics {
+    /// Creates the metrics of a service. `name` returns the name of a procedure.
+    pub(crate) fn new(name: impl Fn(u32) -> Option<&'static str>) -> Self {
+        let id = |number| threads::procedure(Side::Server, name(number as u32).unwrap_or(OTHER));
+        Self(Arc::new(std::array::from_fn(id)))
+    }
+
+    #[inline(always)]
+    pub(super) fn find(&self, number: u32, name: impl FnOnce() -> Option<&'static str>) -> ProcedureId {
+        match self.0.get(number as usize) {
+            Some(id) => *id,
+            None => Self::find_by_name(name()),
         }
-        ReplyCommand::ChunkError => Some("ERR_CHUNK"),
-        ReplyCommand::Discard => return metrics.fail(begun, "discarded", false),
-    };
-    match error {
-        None => metrics.succeed(begun),
-        Some(error) => metrics.fail(begun, error, true),
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_by_name(name: Option<&'static str>) -> ProcedureId {
+        threads::procedure(Side::Server, name.unwrap_or(OTHER))
     }
 }
 
-/// Counts a retry above the channels. Such retries are rare, so that their handles are not kept.
+/// Counts a retry. Retries are rare, so that they go to the recorder at once.
 #[cold]
 pub(crate) fn retried(method: &'static str) {
     counter!(describe::RETRIES, "rpc.system.name" => SYSTEM, "rpc.method" => method).increment(1);
 }
 
 /// Returns the size of a message with its chunks in bytes.
-#[inline]
-fn size<T>(bytes: usize, chunks: &[T], len: impl Fn(&T) -> usize) -> f64 {
-    let bytes = if chunks.is_empty() { bytes } else { chunks.iter().map(len).fold(bytes, usize::saturating_add) };
-    // A signed conversion is one instruction, and memory is shorter than 2^63 bytes.
-    bytes as i64 as f64
+#[inline(always)]
+fn size<T>(bytes: usize, chunks: &[T], len: impl Fn(&T) -> usize) -> u64 {
+    let size = if chunks.is_empty() { bytes } else { chunks.iter().map(len).fold(bytes, usize::saturating_add) };
+    size as u64
 }

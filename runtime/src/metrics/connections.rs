@@ -10,6 +10,7 @@ use metrics::{counter, gauge};
 use super::{
     ConnectionRole,
     describe::{self, describe},
+    procedures,
 };
 use crate::{
     driver::DriverPort,
@@ -169,12 +170,17 @@ pub(crate) fn add_source(record: fn()) {
     }
 }
 
-/// Records the state of all connections and servers of the process. Call it before each export of the metrics. See the
-/// [list of metrics](self#connections).
+/// Records the successful calls since the last sample, and the state of all connections and servers of the process. Call it before
+/// each export of the metrics. See the lists of metrics of [calls](self#calls) and [connections](self#connections).
 ///
-/// The cost is proportional to the number of open connections. New connections wait meanwhile, but calls do not.
+/// The values go to the recorder of the thread that calls this function, usually the global one. Without a recorder, they are lost.
+/// Two threads may call it at the same time. Each call is then part of one of the samples.
+///
+/// The cost is proportional to the number of open connections, and to the number of procedures and threads. Most recorders also take
+/// the value of each call by itself. New connections wait meanwhile, but calls do not.
 pub fn sample() {
     describe();
+    procedures::hand_over();
     let sources = SOURCES.lock().unwrap_or_else(PoisonError::into_inner).clone();
     sources.iter().for_each(|record| record());
     let all = connections();

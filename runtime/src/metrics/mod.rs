@@ -4,8 +4,9 @@
 //! `rpcrdma`. An exporter such as `metrics-exporter-prometheus` replaces the dots by underscores. Durations are in seconds, sizes
 //! in bytes.
 //!
-//! Install the recorder before channels and servers are made: each of them looks the recorder up once per procedure, at the
-//! first call of that procedure, and keeps the handles. Calls that were made without a recorder are not measured later.
+//! Install the recorder before channels and servers are made, and call [`sample`] before each export of the metrics. A recorder
+//! that pushes its metrics needs a task that calls [`sample`] as often as it pushes. Without that call it gets no metrics of
+//! successful calls and none of connections.
 //!
 //! ```no_run
 //! # async fn example(service: impl rpcrdma::server::Service) -> Result<(), Box<dyn std::error::Error>> {
@@ -49,9 +50,25 @@
 //! returned and its result is encoded. Sizes include chunks. A client counts one size per attempt. Peers cannot create attribute
 //! values.
 //!
+//! ## When calls are recorded
+//!
+//! Each thread counts the successful calls that end on it, by procedure, and [`sample`] hands the new counts over to the recorder with
+//! `record_many`. A client's call that has returned to its caller is part of the next sample. A server's call is part of it when its
+//! reply has been sent. The values of a thread that has ended are kept. Failed calls and retries go to the recorder at once.
+//!
+//! - Counts are exact. No call is counted twice or lost.
+//! - Sums of durations and sizes are exact, except for calls that end during a sample. Later samples make up for those.
+//! - Durations are counted in buckets, 32 for each power of two. The recorder gets one value per bucket, so a duration moves by at
+//!   most 3 %.
+//! - Sizes are exact as long as a procedure has few different pairs of sizes of call and reply on a thread: up to 16, or less if
+//!   their hashes collide. Further sizes are counted in buckets like durations.
+//!
+//! A thread takes 9 KiB for each procedure that it has ended a successful call of, on each side, and 16 KiB more if the sizes need
+//! buckets. A procedure takes another 8 KiB, or 24 KiB. Memory of threads that have ended is reused. It is never freed.
+//!
 //! # Connections
 //!
-//! [`sample`] records the state of all connections of the process. Call it before each export. The attribute `rpcrdma.role` is
+//! [`sample`] records the state of all connections of the process. The attribute `rpcrdma.role` is
 //! `client` or `server`, and `rpcrdma.transport` is `rdma` or `tcp`.
 //!
 //! | metric | kind | value |
@@ -98,15 +115,19 @@
 //! | `rpcrdma.server.limits.calls` | counter | calls, with the attribute `rpcrdma.limits.outcome`: `executed`, `refused`, `timed_out`, `cancelled` |
 
 mod calls;
+mod clock;
 mod connections;
 pub(crate) mod describe;
 mod procedures;
+#[cfg(test)]
+mod tests;
+mod threads;
+mod values;
 
 pub use self::connections::sample;
 pub(crate) use self::{
-    calls::{CallMetrics, ClientCall, ServerCall, retried},
+    calls::{CallMetrics, CancelGuard, ClientCall, ServerCall, ServiceMetrics, retried},
     connections::{add_source, connection, connection_failed, reconnected},
-    procedures::ServiceMetrics,
 };
 
 /// Recommended upper bounds of the buckets of durations, in seconds: from 10 µs to 10 s, with three bounds per power of ten.

@@ -20,31 +20,44 @@ pub(crate) struct CallMetrics {}
 
 impl CallMetrics {
     #[inline]
-    pub(crate) fn client(&self, _name: &'static str) -> ClientCall<'_> {
-        ClientCall(PhantomData)
+    pub(crate) fn client(&self, _name: &'static str) -> ClientCall {
+        ClientCall
     }
 
     #[inline]
-    pub(crate) fn server<'a>(
-        &'a self,
-        _service: &'a ServiceMetrics,
+    pub(crate) fn server(
+        &self,
+        _service: &ServiceMetrics,
         _procedure: u32,
+        _call: &IncomingCall,
         _name: impl FnOnce() -> Option<&'static str>,
-    ) -> ServerCall<'a> {
-        ServerCall(PhantomData)
+    ) -> ServerCall {
+        ServerCall
     }
 
     #[inline]
     pub(crate) fn refused(&self, _status: &'static str) {}
 }
 
-#[derive(Debug, Clone, Default)]
-pub(crate) struct ServiceMetrics {}
+#[derive(Debug, Clone)]
+pub(crate) struct ServiceMetrics;
+
+impl ServiceMetrics {
+    #[inline]
+    pub(crate) fn new(_name: impl Fn(u32) -> Option<&'static str>) -> Self {
+        Self
+    }
+}
 
 #[derive(Debug)]
-pub(crate) struct ClientCall<'a>(PhantomData<&'a CallMetrics>);
+pub(crate) struct ClientCall;
 
-impl ClientCall<'_> {
+impl ClientCall {
+    #[inline]
+    pub(crate) fn guard(&self) -> CancelGuard<'_> {
+        CancelGuard(PhantomData)
+    }
+
     #[inline]
     pub(crate) fn sent(&self, _call: &OutgoingCall) {}
 
@@ -52,35 +65,43 @@ impl ClientCall<'_> {
     pub(crate) fn replied(&self, _reply: &IncomingReply) {}
 
     #[inline]
+    pub(crate) fn attempt_failed(&self) {}
+
+    #[inline]
     pub(crate) fn retried(&self) {}
 
     #[inline]
-    pub(crate) fn succeed(self) {}
+    pub(crate) fn succeed(&self, _metrics: &CallMetrics) {}
 
     #[inline]
-    pub(crate) fn fail(self, _error_type: &'static str, _has_reply: bool) {}
+    pub(crate) fn fail(&self, _error_type: &'static str, _has_reply: bool) {}
 }
 
 #[derive(Debug)]
-pub(crate) struct ServerCall<'a>(PhantomData<&'a CallMetrics>);
+pub(crate) struct CancelGuard<'a>(PhantomData<&'a ClientCall>);
 
-impl ServerCall<'_> {
+impl CancelGuard<'_> {
     #[inline]
-    pub(crate) fn arrived(&self, _call: &IncomingCall) {}
+    pub(crate) fn disarm(self) {}
+}
 
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ServerCall;
+
+impl ServerCall {
     #[inline]
-    pub(crate) fn detach(self) -> DetachedServerCall {
-        DetachedServerCall
+    pub(crate) fn wait(self) -> WaitingServerCall {
+        WaitingServerCall
     }
 
     #[inline]
-    pub(crate) fn finish(self, _reply: &ReplyCommand, _unprotected: usize) {}
+    pub(crate) fn finish(&self, _metrics: &CallMetrics, _reply: &ReplyCommand) {}
 }
 
 #[derive(Debug)]
-pub(crate) struct DetachedServerCall;
+pub(crate) struct WaitingServerCall;
 
-impl DetachedServerCall {
+impl WaitingServerCall {
     #[inline]
     pub(crate) fn finish(self, _reply: &ReplyCommand, _unprotected: usize) {}
 }

@@ -4,7 +4,7 @@
 #[inline]
 pub(crate) fn encoded_error(reply: &[u8]) -> Option<&'static str> {
     // The status of the reply, the verifier, and the status of the call are 0: successful, with an empty verifier.
-    if reply.get(8..24).is_some_and(|words| words == [0; 16]) {
+    if reply.first_chunk::<24>().is_some_and(|words| words[8..] == [0; 16]) {
         return None;
     }
     error_of(reply)

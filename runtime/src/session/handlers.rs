@@ -81,13 +81,13 @@ impl InboundCalls for CallHandlers {
                 let begun = self.registry.route(incoming, head, caller, &self.connection, &mut first_poll());
                 let (handler, metrics) = match begun {
                     Ok((BegunHandler::Finished(answer), metrics)) => {
-                        metrics.finish(&answer.command, answer.unprotected_len());
+                        metrics.finish(&self.connection.back.metrics, &answer.command);
                         return Some(answer.command);
                     }
                     Ok((BegunHandler::Running(handler), metrics)) => (handler, metrics),
                     Err(answer) => return Some(answer),
                 };
-                let metrics = metrics.detach();
+                let metrics = metrics.wait();
                 let measured = async move {
                     let answer = handler.await;
                     metrics.finish(&answer.command, answer.unprotected_len());

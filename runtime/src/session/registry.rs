@@ -62,7 +62,10 @@ impl ServiceRegistry {
             _ => None,
         });
         let last_credential = Mutex::new(OpaqueAuth::none());
-        let register = |service| RegisteredService { service, metrics: ServiceMetrics::default() };
+        let register = |service: Arc<dyn Service>| {
+            let metrics = ServiceMetrics::new(|number| procedure_name(&*service, number));
+            RegisteredService { service, metrics }
+        };
         let services = services.into_iter().map(register).collect();
         twice.map_or(Ok(Self { services, authenticator, trace, last_credential }), Err)
     }
@@ -170,23 +173,19 @@ impl ServiceRegistry {
     // As for `authenticate`.
     #[allow(clippy::result_large_err)]
     #[inline(always)]
-    pub(super) fn route<'a>(
-        &'a self,
+    pub(super) fn route(
+        &self,
         incoming: IncomingCall,
         head: CallHead,
         caller: AuthenticatedCaller,
-        connection: &'a Arc<ServedConnection>,
+        connection: &Arc<ServedConnection>,
         cx: &mut Context<'_>,
-    ) -> Result<(BegunHandler, ServerCall<'a>), ReplyCommand> {
+    ) -> Result<(BegunHandler, ServerCall), ReplyCommand> {
         match self.find(head.program, head.version) {
             Ok(service) => {
                 let peer = connection.info.peer_addr;
                 let span = trace::taken(head.program, head.version, head.procedure, peer);
-                let name = || match service.procedure(head.procedure) {
-                    Some(info) => Some(info.name),
-                    // RFC 5531 §12.1: every program has this procedure.
-                    None => (head.procedure == 0).then_some("NULL"),
-                };
+                let name = || procedure_name(&**service, head.procedure);
                 // Exporters ignore names that are recorded after the span was entered.
                 if !span.is_disabled()
                     && let Some(name) = name()
@@ -196,8 +195,7 @@ impl ServiceRegistry {
                 if let Some(trace) = &self.trace {
                     trace.join(&span, incoming.payload.as_slice());
                 }
-                let metrics = connection.back.metrics.server(&service.metrics, head.procedure, name);
-                metrics.arrived(&incoming);
+                let metrics = connection.back.metrics.server(&service.metrics, head.procedure, &incoming, name);
                 let span = (!span.is_disabled()).then(|| Arc::new(span));
                 let call =
                     InboundCall::new(incoming, head.procedure, head.arguments_at, caller, Arc::clone(connection), span);
@@ -205,6 +203,15 @@ impl ServiceRegistry {
             }
             Err(error) => Err(head.refuse(error, caller.security.as_deref(), connection)),
         }
+    }
+}
+
+/// Returns the name of a procedure, or `None` if the service has no such procedure.
+fn procedure_name(service: &dyn Service, number: u32) -> Option<&'static str> {
+    match service.procedure(number) {
+        Some(info) => Some(info.name),
+        // RFC 5531 §12.1: every program has this procedure.
+        None => (number == 0).then_some("NULL"),
     }
 }
 

@@ -131,6 +131,7 @@ pub(super) async fn serve(
         Ok(begun) => begun,
         Err(answer) => return answer.into(),
     };
+    let metrics = metrics.wait();
     let mut answer = handler.finish().await;
     metrics.finish(&answer.command, answer.unprotected_len());
     if let (Some(results), Some(protection)) = (answer.unprotected.take(), protection) {

@@ -243,10 +243,13 @@ impl Clients {
             _ if self.profile.has("act") => in_flight(n, depth, &clients, |client| client.act()).await,
             _ => in_flight(n, depth, &clients, |client| client.null()).await,
         }
-        // The recorder keeps each value until it is asked for the metrics.
+        // An export. The recorder keeps each value until it is asked for the metrics.
         #[cfg(feature = "metrics")]
-        if let Some(prometheus) = &self.prometheus {
-            prometheus.run_upkeep();
+        {
+            rpcrdma::metrics::sample();
+            if let Some(prometheus) = &self.prometheus {
+                prometheus.run_upkeep();
+            }
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::{
     },
     engine::{CallFailure, CloseReason},
     service::ReplyBounds,
-    trace::ObservedCall,
+    trace::{self, ObservedCall},
     xdr::{DecodeError, Decoder, XdrEncode},
 };
 
@@ -43,7 +43,9 @@ impl Channel {
         let config = &*self.0.config;
         async move {
             let CallTarget { program, version, number, name, .. } = *target;
-            let observed = ObservedCall::begin(&config.metrics, program, version, number, name);
+            let span = trace::called(program, version, number, name);
+            let observed = ObservedCall::begin(&span, &config.metrics, name);
+            let guard = observed.guard();
             let deadline = options.deadline.or_else(|| self.default_deadline());
             let xids = config.resendable.as_ref().filter(|_| !target.idempotent);
             let xid = xids.and_then(|xids| xids.next(program));
@@ -59,7 +61,8 @@ impl Channel {
             };
             let first = match first {
                 Ok(reply) => {
-                    observed.succeed();
+                    observed.succeed(&config.metrics);
+                    guard.disarm();
                     return Ok(reply);
                 }
                 Err(first) => first,
@@ -68,9 +71,10 @@ impl Channel {
             // Boxed because it is rarely needed, and would enlarge the future of every call.
             let result = Box::pin(attempts).await;
             match &result {
-                Ok(_) => observed.succeed(),
+                Ok(_) => observed.succeed(&config.metrics),
                 Err(error) => observed.fail(error.kind(), matches!(error, CallError::Rpc { .. })),
             }
+            guard.disarm();
             result
         }
     }
@@ -131,6 +135,7 @@ impl Channel {
                 }
                 Err(error) => return Err(after(earlier, error)),
             };
+            observed.attempt_failed();
             let lost = matches!(failure, CallFailure::Closed { .. }) && !self.is_closed();
             if self.goes_back(&failure) {
                 tracing::info!(target: "rpcrdma", error = %ErrorChain(&failure), "falling back to version 1");

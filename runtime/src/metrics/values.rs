@@ -1,0 +1,313 @@
+//! The values of one procedure on one thread, and their totals.
+//!
+//! The thread is the only writer, so it writes with plain loads and stores. Readers see each word at some moment, and words that
+//! belong together at different ones. Every word only grows, so a reader that missed a value finds it the next time.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        OnceLock,
+        atomic::{
+            AtomicU32, AtomicU64, AtomicUsize,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+    },
+};
+
+/// Each power of two has `1 << PRECISION` buckets.
+const PRECISION: u32 = 5;
+
+/// Number of bits below those that select a bucket in a floating-point number.
+const SHIFT: u32 = f64::MANTISSA_DIGITS - 1 - PRECISION;
+
+/// The upper bits of the number 1.
+const ONE: u64 = 1.0_f64.to_bits() >> SHIFT;
+
+/// Number of buckets: those of 64 powers of two.
+const BUCKETS: usize = 64 << PRECISION;
+
+/// Number of pairs of sizes that have a counter of their own.
+const PAIRS: usize = 16;
+
+/// Longest search for such a pair.
+const PROBES: usize = 4;
+
+/// Adds to a counter that only this thread writes. This is one instruction without a lock.
+macro_rules! add {
+    ($counter:expr, $value:expr) => {{
+        let counter = $counter;
+        counter.store(counter.load(Relaxed).wrapping_add($value), Relaxed);
+    }};
+}
+
+/// A histogram of natural numbers: one counter for each bucket, and the sum of the numbers.
+///
+/// The exponent and the first bits of the mantissa of a floating-point number are the logarithm of the number, linear within a
+/// power of two. Those bits select the bucket.
+struct Buckets {
+    counts: [AtomicU32; BUCKETS],
+    sum: AtomicU64,
+}
+
+impl Buckets {
+    const fn new() -> Self {
+        Self { counts: [const { AtomicU32::new(0) }; BUCKETS], sum: AtomicU64::new(0) }
+    }
+
+    /// Adds a number. It is taken as signed, because that conversion is one instruction. A negative number counts as its absolute
+    /// value.
+    #[inline(always)]
+    fn add(&self, value: u64) {
+        let bits = (value as i64 as f64).to_bits();
+        // The mask keeps the exponent unique, and removes the sign.
+        if let Some(count) = self.counts.get((bits >> SHIFT) as usize & (BUCKETS - 1)) {
+            add!(count, 1);
+        }
+        add!(&self.sum, value);
+    }
+}
+
+/// Returns the least and the greatest natural number of a bucket. The bucket with index 0 also has the number 0.
+fn bounds(index: usize) -> (f64, f64) {
+    let upper = ONE + ((index as u64).wrapping_sub(ONE) & (BUCKETS as u64 - 1));
+    let bound = |upper: u64| f64::from_bits(upper << SHIFT).ceil();
+    let (low, next) = (bound(upper), bound(upper + 1));
+    (low, (next - 1.0).max(low))
+}
+
+/// The sum of the [`Buckets`] of all threads, or its difference from an earlier one.
+struct Sums {
+    counts: Box<[u32]>,
+    sum: u64,
+}
+
+impl Sums {
+    fn new() -> Self {
+        Self { counts: vec![0; BUCKETS].into(), sum: 0 }
+    }
+
+    fn add(&mut self, buckets: &Buckets) {
+        for (sum, count) in self.counts.iter_mut().zip(&buckets.counts) {
+            *sum = sum.wrapping_add(count.load(Relaxed));
+        }
+        self.sum = self.sum.wrapping_add(buckets.sum.load(Relaxed));
+    }
+}
+
+/// The part of [`Buckets`] that was handed over.
+struct Handed {
+    sums: Sums,
+    /// The part of the sum that the values so far lack.
+    rest: f64,
+}
+
+impl Handed {
+    fn new() -> Self {
+        Self { sums: Sums::new(), rest: 0.0 }
+    }
+
+    /// Hands over what is new in `now`: a value and a count for each bucket. Values are within their buckets, all at the same
+    /// relative position, which makes their sum that of the added numbers.
+    fn take(&mut self, now: Sums, mut value: impl FnMut(f64, u32)) {
+        let before = std::mem::replace(&mut self.sums, now);
+        let now = &self.sums;
+        // Differences are those of counters that wrap around.
+        let mut rest = self.rest + now.sum.wrapping_sub(before.sum) as i64 as f64;
+        let changed = now.counts.iter().zip(&before.counts).enumerate().filter(|(_, (now, before))| now != before);
+        let changed: Vec<_> =
+            changed.map(|(index, (now, before))| (bounds(index), now.wrapping_sub(*before))).collect();
+        let total = |of: fn((f64, f64)) -> f64| {
+            changed.iter().map(|&(bounds, count)| of(bounds) * f64::from(count)).sum::<f64>()
+        };
+        let (lowest, widths) = (total(|(low, _)| low), total(|(low, high)| high - low));
+        // A number whose count or sum was read too early moves the position. The next values make up for that.
+        let position = if widths > 0.0 { ((rest - lowest) / widths).clamp(0.0, 1.0) } else { 0.0 };
+        for ((low, high), count) in changed {
+            let at = low + position * (high - low);
+            rest -= at * f64::from(count);
+            value(at, count);
+        }
+        self.rest = rest;
+    }
+}
+
+/// The number of a procedure in the process, on one side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct ProcedureId(pub(super) u32);
+
+/// The sizes of a call and of its reply, in bytes. A message has a header, so that the size 0 is that of no message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Sizes {
+    pub(super) request: u64,
+    pub(super) response: u64,
+}
+
+/// [`Sizes`] that other threads can read.
+struct SharedSizes {
+    request: AtomicU64,
+    response: AtomicU64,
+}
+
+impl SharedSizes {
+    const fn new() -> Self {
+        Self { request: AtomicU64::new(0), response: AtomicU64::new(0) }
+    }
+
+    #[inline(always)]
+    fn is(&self, sizes: Sizes) -> bool {
+        self.request.load(Relaxed) == sizes.request && self.response.load(Relaxed) == sizes.response
+    }
+
+    fn set(&self, sizes: Sizes) {
+        self.response.store(sizes.response, Relaxed);
+        // Who sees the request sees the response.
+        self.request.store(sizes.request, Release);
+    }
+
+    /// Returns the sizes, or `None` if they have not been set.
+    fn get(&self) -> Option<Sizes> {
+        let request = self.request.load(Acquire);
+        (request != 0).then(|| Sizes { request, response: self.response.load(Relaxed) })
+    }
+}
+
+/// The values of one procedure on one thread.
+pub(super) struct Shard {
+    /// The procedure on its side.
+    pub(super) id: ProcedureId,
+    /// The name of the procedure as the thread knows it. Names are constants, so that address and length identify them. A name
+    /// that has two addresses has two shards.
+    pub(super) method: &'static str,
+    /// The sizes of the last call that has a counter in `pairs`, and the index of the counter.
+    last: SharedSizes,
+    last_pair: AtomicUsize,
+    durations: Buckets,
+    /// Counters of pairs of sizes. A pair never changes once it is set.
+    pairs: [AtomicU32; PAIRS],
+    sizes: [SharedSizes; PAIRS],
+    /// Sizes of calls and replies that found no place in `pairs`.
+    others: OnceLock<Box<[Buckets; 2]>>,
+}
+
+impl Shard {
+    pub(super) const fn new(id: ProcedureId, method: &'static str) -> Self {
+        Self {
+            id,
+            method,
+            last: SharedSizes::new(),
+            last_pair: AtomicUsize::new(0),
+            durations: Buckets::new(),
+            pairs: [const { AtomicU32::new(0) }; PAIRS],
+            sizes: [const { SharedSizes::new() }; PAIRS],
+            others: OnceLock::new(),
+        }
+    }
+
+    /// Returns whether `sizes` are those of the last call, so that [`add`](Self::add) counts them.
+    #[inline(always)]
+    pub(super) fn is_last(&self, sizes: Sizes) -> bool {
+        self.last.is(sizes)
+    }
+
+    /// Adds a call with the sizes of the last call. `duration` is in ticks.
+    #[inline(always)]
+    pub(super) fn add(&self, duration: u64) {
+        self.durations.add(duration);
+        if let Some(count) = self.pairs.get(self.last_pair.load(Relaxed) % PAIRS) {
+            add!(count, 1);
+        }
+    }
+
+    /// Adds a call with any sizes.
+    pub(super) fn add_any(&self, duration: u64, sizes: Sizes) {
+        if self.is_last(sizes) || self.find(sizes) {
+            return self.add(duration);
+        }
+        self.durations.add(duration);
+        let [request, response] = &**self.others.get_or_init(|| Box::new([const { Buckets::new() }; 2]));
+        request.add(sizes.request);
+        response.add(sizes.response);
+    }
+
+    /// Makes `sizes` those of the last call. Returns `false` if they have no counter.
+    fn find(&self, sizes: Sizes) -> bool {
+        if sizes.request == 0 {
+            return false;
+        }
+        // Sizes are multiples of 4.
+        let first = (sizes.request >> 2 ^ sizes.response).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        for probe in 0..PROBES {
+            let index = (first as usize + probe) % PAIRS;
+            let Some(place) = self.sizes.get(index) else { continue };
+            match place.get() {
+                None => place.set(sizes),
+                Some(found) if found == sizes => {}
+                Some(_) => continue,
+            }
+            self.last_pair.store(index, Relaxed);
+            self.last.set(sizes);
+            return true;
+        }
+        false
+    }
+}
+
+/// The values of a procedure that were handed over.
+pub(super) struct HandedOver {
+    durations: Handed,
+    pairs: BTreeMap<Sizes, u32>,
+    others: Option<Box<[Handed; 2]>>,
+}
+
+/// New values of a procedure, each with its count.
+#[derive(Default)]
+pub(super) struct NewValues {
+    /// Durations in ticks.
+    pub(super) durations: Vec<(f64, u32)>,
+    pub(super) requests: Vec<(f64, u32)>,
+    pub(super) responses: Vec<(f64, u32)>,
+}
+
+impl HandedOver {
+    pub(super) fn new() -> Self {
+        Self { durations: Handed::new(), pairs: BTreeMap::new(), others: None }
+    }
+
+    /// Returns the values that are new since the last time. `shards` are all shards of the procedure.
+    pub(super) fn take(&mut self, shards: &[&Shard]) -> NewValues {
+        let mut new = NewValues::default();
+        let mut durations = Sums::new();
+        let mut pairs = BTreeMap::<Sizes, u32>::new();
+        for shard in shards {
+            durations.add(&shard.durations);
+            for (sizes, count) in shard.sizes.iter().zip(&shard.pairs) {
+                if let Some(sizes) = sizes.get() {
+                    let total = pairs.entry(sizes).or_default();
+                    *total = total.wrapping_add(count.load(Relaxed));
+                }
+            }
+        }
+        self.durations.take(durations, |value, count| new.durations.push((value, count)));
+        for (sizes, total) in pairs {
+            let before = self.pairs.insert(sizes, total).unwrap_or(0);
+            if total != before {
+                let count = total.wrapping_sub(before);
+                new.requests.push((sizes.request as f64, count));
+                new.responses.push((sizes.response as f64, count));
+            }
+        }
+        let others: Vec<_> = shards.iter().filter_map(|shard| shard.others.get()).collect();
+        if !others.is_empty() {
+            let [requests, responses] =
+                &mut **self.others.get_or_insert_with(|| Box::new([Handed::new(), Handed::new()]));
+            let mut sums = [Sums::new(), Sums::new()];
+            for buckets in others {
+                sums.iter_mut().zip(&**buckets).for_each(|(sum, buckets)| sum.add(buckets));
+            }
+            let [of_requests, of_responses] = sums;
+            requests.take(of_requests, |value, count| new.requests.push((value, count)));
+            responses.take(of_responses, |value, count| new.responses.push((value, count)));
+        }
+        new
+    }
+}
