@@ -29,6 +29,7 @@
 //! With the feature `tower`, `ServerBuilder::layer` wraps the handlers of all services in `tower` middleware.
 
 mod accept;
+mod bind;
 mod builder;
 mod duplicates;
 mod handle;
@@ -38,6 +39,7 @@ mod introspection;
 mod layers;
 mod limits;
 mod listed;
+mod listening;
 #[cfg(feature = "metrics")]
 mod measured;
 mod stats;
@@ -45,10 +47,12 @@ mod stats;
 #[cfg(feature = "tower")]
 pub use self::layers::{Dispatch, DispatchFuture, DispatchRequest, DispatchResponse, DispatchStatus};
 pub use self::{
-    builder::{BindError, Server, ServerBuilder},
+    bind::BindError,
+    builder::ServerBuilder,
     duplicates::{DuplicateRequestStats, DuplicateRequests, ReplyStore, StoreError, StoreFuture},
     handle::{ConnectionStats, MemoryStats, ServerHandle},
     limits::{LimitScope, LimitStats, Limits},
+    listening::Server,
     stats::{EndedConnections, ServerStats},
 };
 pub use crate::session::{
