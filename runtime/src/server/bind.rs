@@ -15,6 +15,7 @@ use super::{
     handle::ServerShared,
     limits,
     listening::Server,
+    runtimes::Runtimes,
 };
 #[cfg(feature = "tls")]
 use crate::tls::{TlsPolicy, TlsServerConfig};
@@ -153,6 +154,7 @@ impl ServerBuilder {
             ServerShared::new(registry, callbacks, budget, self.max_connections, self.grace, self.drain_delay);
         shared.duplicates = caches;
         shared.limiters = self.limits.into_values().collect();
+        shared.runtimes = Runtimes::new(self.runtimes);
         #[cfg(feature = "metrics")]
         {
             shared.measured = Some(super::measured::server(&shared.duplicates, &shared.limiters));

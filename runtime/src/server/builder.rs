@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use tokio::runtime::Handle;
+
 #[cfg(feature = "introspection")]
 use super::introspection::IntrospectionFilter;
 use super::{
@@ -44,6 +46,7 @@ pub struct ServerBuilder {
     pub(super) urls: Vec<String>,
     pub(super) acceptors: Vec<Box<dyn Accept>>,
     pub(super) shares_ports: bool,
+    pub(super) runtimes: Vec<Handle>,
     pub(super) authenticator: Arc<dyn Authenticator>,
     pub(super) config: ConnectionConfig,
     pub(super) callback_timeout: Duration,
@@ -71,6 +74,7 @@ impl Default for ServerBuilder {
             urls: Vec::new(),
             acceptors: Vec::new(),
             shares_ports: false,
+            runtimes: Vec::new(),
             authenticator: Arc::new(StandardAuthenticator),
             config: ConnectionConfig::default(),
             callback_timeout: Duration::from_secs(30),
@@ -178,12 +182,59 @@ impl ServerBuilder {
         self
     }
 
-    /// Lets other servers listen on the same ports (`SO_REUSEPORT`). They may be in the same process or in others of the same
-    /// user, and must set this option as well. The kernel chooses a server for each connection by a hash of its addresses, so the
+    /// Serves the connections in these tokio runtimes, for example one runtime for each thread. Each connection is set up and
+    /// driven, and its handlers run, in one of the runtimes. Default: none, and the runtime of [`Server::serve`](super::Server::serve)
+    /// serves all connections.
+    ///
+    /// A new connection goes to the runtime with the fewest connections. If several have the same number, they take turns. So the
+    /// connections stay evenly distributed when some of them last longer than others. All kinds of listeners are supported.
+    /// Shutdown, limits and statistics apply to the connections of all runtimes together.
+    ///
+    /// The runtimes need their I/O and time drivers (`enable_all`). Keep them running until `serve` has returned: connections of a
+    /// runtime that is not driven do not close. If a runtime is shut down earlier, its connections are lost, and new ones go to the
+    /// other runtimes. If all are shut down, new connections are rejected. A runtime that does not begin with a connection within a
+    /// second, because its threads are blocked, gets no connections until it runs again. Both are logged.
+    ///
+    /// The runtime that calls `serve` accepts the connections. It may be one of `runtimes`.
+    ///
+    /// ```
+    /// use rpcrdma::Server;
+    /// use tokio::{
+    ///     runtime::{Builder, Handle},
+    ///     sync::oneshot,
+    /// };
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// // This thread accepts connections, and serves a part of them.
+    /// let mut runtimes = vec![Handle::current()];
+    /// let mut stops = Vec::new();
+    /// for _ in 1..4 {
+    ///     let runtime = Builder::new_current_thread().enable_all().build()?;
+    ///     runtimes.push(runtime.handle().clone());
+    ///     let (stop, stopped) = oneshot::channel::<()>();
+    ///     stops.push(stop);
+    ///     std::thread::spawn(move || runtime.block_on(stopped));
+    /// }
+    /// let server = Server::builder().runtimes(runtimes).listen("iwarp://127.0.0.1:0").bind().await?;
+    /// # server.handle().shutdown();
+    /// server.serve().await;
+    /// // All connections are closed, so the threads can end.
+    /// drop(stops);
+    /// # Ok(()) }
+    /// ```
+    pub fn runtimes(mut self, runtimes: impl IntoIterator<Item = Handle>) -> Self {
+        self.runtimes = runtimes.into_iter().collect();
+        self
+    }
+
+    /// Lets other servers listen on the same ports (`SO_REUSEPORT`), usually in other processes. They must belong to the same user,
+    /// and set this option as well. The kernel chooses a server for each connection by a hash of its addresses, so the
     /// distribution is even only with many connections. Default: `false`.
     ///
-    /// This allows one server per runtime: each connection then stays on one thread, with all of its handlers. The limits of
-    /// this builder are those of one server. For [`listen`](Self::listen) with `iwarp://` and `tcp://`; [`bind`](Self::bind) fails for `rdma://`.
+    /// The limits of this builder are those of one server. For [`listen`](Self::listen) with `iwarp://` and `tcp://`;
+    /// [`bind`](Self::bind) fails for `rdma://`. Within a process, [`runtimes`](Self::runtimes) distributes the connections of one
+    /// server evenly, on all transports.
     ///
     /// ```
     /// # #[tokio::main]
