@@ -21,7 +21,7 @@ pub(super) enum FileSystemSpeed {
     Slow,
     /// A local file system on a device. What is in the kernel's caches can be read without waiting.
     Cached,
-    /// A file system in memory. Only the transfer of data takes long.
+    /// A file system in memory. Only the transfer of much data takes long.
     Memory,
 }
 
@@ -34,16 +34,21 @@ pub(super) enum CallWork {
     LookUp,
     /// Reads or changes directory entries, or one file's attributes.
     Change,
+    /// Reads at most [`SHORT_READ`] bytes of a file.
+    ShortRead,
     /// Transfers data.
     Transfer,
 }
+
+/// Maximum length of a short read, in bytes. Copying that much within memory takes less time than two context switches.
+pub(super) const SHORT_READ: u32 = 32 << 10;
 
 impl FileSystemSpeed {
     /// Returns `true` if calls with this work may be attempted without a blocking thread.
     pub(super) fn is_prompt(self, work: CallWork) -> bool {
         match work {
             CallWork::Inspect | CallWork::LookUp => self != Self::Slow,
-            CallWork::Change => self == Self::Memory,
+            CallWork::Change | CallWork::ShortRead => self == Self::Memory,
             CallWork::Transfer => false,
         }
     }
@@ -113,9 +118,10 @@ mod tests {
     fn only_file_systems_in_memory_change_promptly() {
         use CallWork::*;
         use FileSystemSpeed::*;
-        let prompt = |speed: FileSystemSpeed| [Inspect, LookUp, Change, Transfer].map(|work| speed.is_prompt(work));
-        assert_eq!(prompt(Slow), [false, false, false, false]);
-        assert_eq!(prompt(Cached), [true, true, false, false]);
-        assert_eq!(prompt(Memory), [true, true, true, false]);
+        let prompt =
+            |speed: FileSystemSpeed| [Inspect, LookUp, Change, ShortRead, Transfer].map(|work| speed.is_prompt(work));
+        assert_eq!(prompt(Slow), [false; 5]);
+        assert_eq!(prompt(Cached), [true, true, false, false, false]);
+        assert_eq!(prompt(Memory), [true, true, true, true, false]);
     }
 }

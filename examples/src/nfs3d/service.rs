@@ -18,7 +18,7 @@ use super::{
     counters::{Counters, Procedure},
     export::Export,
     identity::{Caller, Identity},
-    prompt::{self, CallWork},
+    prompt::{self, CallWork, SHORT_READ},
 };
 
 /// NFS service for one [`Export`]. Clones share their state.
@@ -129,9 +129,8 @@ impl NfsV3 for NfsService {
 
     async fn nfsproc3_read(&self, cx: &Context, args: Read3args) -> Result<Read3res, HandlerError> {
         let pool = cx.pool().clone();
-        let result = self
-            .run(cx, Procedure::Read, CallWork::Transfer, move |export, who| export.read(who, &pool, &args))
-            .await?;
+        let kind = if args.count <= SHORT_READ { CallWork::ShortRead } else { CallWork::Transfer };
+        let result = self.run(cx, Procedure::Read, kind, move |export, who| export.read(who, &pool, &args)).await?;
         if let Read3res::Ok(ok) = &result {
             self.counters.read(ok.data.len());
         }

@@ -522,6 +522,21 @@ pub trait Incoming: Send + 'static {
     /// Returns the peer's address.
     fn peer_addr(&self) -> SocketAddr;
 
+    /// Moves the connection to the current tokio runtime, which sets it up and drives it. Called before
+    /// [`request`](Self::request) if another runtime accepted the connection.
+    ///
+    /// The default returns the connection unchanged. That suffices if `accept` registered nothing with the I/O driver of its
+    /// runtime. A socket of tokio is registered, and needs `into_std` and `from_std`.
+    ///
+    /// # Errors
+    /// Returns an error of the operating system.
+    fn move_to_current_runtime(self) -> std::io::Result<Self>
+    where
+        Self: Sized,
+    {
+        Ok(self)
+    }
+
     /// Waits at most `timeout` for the peer's connection request.
     ///
     /// # Errors

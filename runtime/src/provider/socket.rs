@@ -33,6 +33,11 @@ pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
+/// Registers a socket with the I/O driver of the current runtime, in place of the one that it was created in.
+pub(crate) fn move_to_current_runtime(stream: TcpStream) -> io::Result<TcpStream> {
+    TcpStream::from_std(stream.into_std()?)
+}
+
 /// Connects to `peer`, from the address `local`, if given.
 pub(crate) async fn connect(peer: SocketAddr, local: Option<IpAddr>) -> io::Result<TcpStream> {
     let Some(local) = local else { return TcpStream::connect(peer).await };

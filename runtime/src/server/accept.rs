@@ -4,24 +4,25 @@ use std::{future::Future, io, net::SocketAddr, pin::Pin, sync::Arc, time::Durati
 
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::OwnedSemaphorePermit,
+    runtime::Handle,
     task::JoinSet,
 };
 
-use super::{handle::ServerShared, listed::ListedConnection};
+use super::{
+    handle::{ConnectionPermit, ServerShared},
+    listed::ListedConnection,
+    runtimes::{HandOverError, RuntimeShare, Runtimes},
+};
+#[cfg(feature = "tls")]
+use crate::tls::{self, TlsOrTcp, TlsPolicy, TlsServerConfig};
 use crate::{
     chain::ErrorChain,
     config::ConnectionConfig,
     driver::{self, DriverConfig, DriverCore, DriverPort, EngineIo, RdmaIo, TcpIo},
     engine::Role,
     metrics::{self, ConnectionRole},
-    provider::{ConnectRequest as _, Incoming as _, Listener, SetupError},
+    provider::{ConnectRequest as _, Incoming as _, Listener, SetupError, socket},
     session::{CallHandlers, ServedConnection, SetUp},
-};
-#[cfg(feature = "tls")]
-use crate::{
-    provider::socket,
-    tls::{self, TlsOrTcp, TlsPolicy, TlsServerConfig},
 };
 
 /// Pause after an error of the listener. Errors such as too many open files would repeat at once.
@@ -47,6 +48,9 @@ pub(super) trait ConnectionSource: Send + Sync + 'static {
     /// Waits for the next connection. Does not wait for data from the peer.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Incoming, SocketAddr)>> + Send;
 
+    /// Moves a connection that another runtime accepted to the current one.
+    fn move_to_current_runtime(incoming: Self::Incoming) -> io::Result<Self::Incoming>;
+
     /// Sets a connection up with the settings `config`, within the time limits of the server.
     fn set_up(
         &self,
@@ -71,6 +75,10 @@ impl<L: Listener> ConnectionSource for RdmaSource<L> {
         let incoming = self.0.accept().await?;
         let peer = incoming.peer_addr();
         Ok((incoming, peer))
+    }
+
+    fn move_to_current_runtime(incoming: L::IncomingConnection) -> io::Result<L::IncomingConnection> {
+        incoming.move_to_current_runtime()
     }
 
     async fn set_up(
@@ -113,6 +121,10 @@ impl ConnectionSource for TcpSource {
         self.listener.accept().await
     }
 
+    fn move_to_current_runtime(stream: TcpStream) -> io::Result<TcpStream> {
+        socket::move_to_current_runtime(stream)
+    }
+
     async fn set_up(
         &self,
         stream: TcpStream,
@@ -149,6 +161,10 @@ impl ConnectionSource for TlsSource {
 
     async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         self.tcp.accept().await
+    }
+
+    fn move_to_current_runtime(stream: TcpStream) -> io::Result<TcpStream> {
+        socket::move_to_current_runtime(stream)
     }
 
     async fn set_up(
@@ -191,9 +207,14 @@ impl<S: ConnectionSource> Accept for Acceptor<S> {
                     shared.setup_failed();
                     continue;
                 };
+                let permit = ConnectionPermit { _room: room, runtime: None };
                 let (source, shared) = (Arc::clone(&self.0), Arc::clone(&shared));
                 setups.spawn(async move {
-                    if let Err(error) = set_up(&*source, incoming, &shared, room).await {
+                    let outcome = match &shared.runtimes {
+                        None => set_up(&*source, incoming, &shared, permit).await.map_err(HandOverError::SetUp),
+                        Some(runtimes) => hand_over(runtimes, &source, incoming, &shared, permit).await,
+                    };
+                    if let Err(error) = outcome {
                         tracing::info!(target: "rpcrdma", %peer, error = %ErrorChain(&error), "connection set-up failed");
                         shared.setup_failed();
                     }
@@ -203,11 +224,34 @@ impl<S: ConnectionSource> Accept for Acceptor<S> {
     }
 }
 
+/// Sets a connection up in one of `runtimes`, which then serves it.
+async fn hand_over<S: ConnectionSource>(
+    runtimes: &Runtimes,
+    source: &Arc<S>,
+    incoming: S::Incoming,
+    shared: &Arc<ServerShared>,
+    permit: ConnectionPermit,
+) -> Result<(), HandOverError> {
+    let accepted_in = Handle::current().id();
+    let limit = shared.callbacks.connection.setup_timeout;
+    let (source, shared) = (Arc::clone(source), Arc::clone(shared));
+    let begin = move |(incoming, permit): (S::Incoming, ConnectionPermit), share: RuntimeShare| {
+        let (source, shared) = (Arc::clone(&source), Arc::clone(&shared));
+        async move {
+            let permit = ConnectionPermit { runtime: Some(share), ..permit };
+            let is_elsewhere = Handle::current().id() != accepted_in;
+            let incoming = if is_elsewhere { S::move_to_current_runtime(incoming)? } else { incoming };
+            set_up(&*source, incoming, &shared, permit).await
+        }
+    };
+    runtimes.run((incoming, permit), limit, begin).await
+}
+
 async fn set_up<S: ConnectionSource>(
     source: &S,
     incoming: S::Incoming,
     shared: &Arc<ServerShared>,
-    room: OwnedSemaphorePermit,
+    permit: ConnectionPermit,
 ) -> Result<(), SetupError> {
     let back = Arc::new(shared.callbacks.for_connection());
     let config = &back.connection;
@@ -216,7 +260,8 @@ async fn set_up<S: ConnectionSource>(
     let port = Arc::new(DriverPort::new(shared.callbacks.max_calls));
     let connection = ServedConnection { info, port: Arc::clone(&port), back: Arc::clone(&back) };
     let span = tracing::info_span!(target: "rpcrdma", "connection", role = "server", peer = %peer_addr);
-    let id = shared.add(&connection.info, Arc::clone(&port), room);
+    // A server that has ended in the meantime serves no further connection.
+    let Some(id) = shared.add(&connection.info, Arc::clone(&port), permit) else { return Ok(()) };
     let listed = ListedConnection::new(id, Arc::clone(shared));
     let handlers =
         CallHandlers::new(Arc::new(shared.registry.for_connection()), Arc::new(connection), Some(Box::new(listed)));

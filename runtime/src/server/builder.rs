@@ -1,81 +1,28 @@
-//! The server and its configuration.
+//! The configuration of a server.
 
-#[cfg(feature = "_verbs")]
-use std::io;
-use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use tokio::task::JoinSet;
+use tokio::runtime::Handle;
 
-#[cfg(feature = "tls")]
-use super::accept::TlsSource;
 #[cfg(feature = "introspection")]
-use super::introspection::{Introspection, IntrospectionFilter};
+use super::introspection::IntrospectionFilter;
 use super::{
-    accept::{Accept, Acceptor, RdmaSource, TcpSource},
-    duplicates::{self, DuplicateRequests},
-    handle::{ServerHandle, ServerPhase, ServerShared},
-    limits::{self, LimitScope, Limiter, Limits},
+    accept::{Accept, Acceptor, RdmaSource},
+    duplicates::DuplicateRequests,
+    limits::{LimitScope, Limiter, Limits},
 };
 #[cfg(feature = "tls")]
-use crate::tls::{TlsPolicy, TlsServerConfig};
+use crate::tls::TlsServerConfig;
 use crate::{
     config::ConnectionConfig,
     engine::stream::StreamConfig,
-    memory::MemoryBudget,
-    metrics::CallMetrics,
-    provider::{Listener, socket},
-    rpc::{Authenticator, OpaqueAuth, StandardAuthenticator},
-    session::{ChannelConfig, Service, ServiceRegistry},
+    provider::Listener,
+    rpc::{Authenticator, StandardAuthenticator},
+    session::Service,
     trace::{TraceContext, TraceJoin},
-    transport::{Scheme, Url, UrlError},
 };
 
-/// Maximum number of calls back to one client that are in flight or waiting for a credit. Further calls wait before they
-/// allocate memory.
-const MOST_CALLBACKS: usize = 1024;
-
-/// The error of [`ServerBuilder::bind`].
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BindError {
-    /// A URL is invalid.
-    #[error(transparent)]
-    Url(#[from] UrlError),
-    /// The server cannot listen on a URL.
-    #[error("cannot listen on {url}")]
-    Listen {
-        /// The URL.
-        url: String,
-        /// The error of the resolver or the listener.
-        source: std::io::Error,
-    },
-    /// A URL asks for TLS, but the server has no certificate.
-    #[cfg(feature = "tls")]
-    #[error("TLS on {url} needs a certificate: call ServerBuilder::tls")]
-    NoTlsConfig {
-        /// The URL.
-        url: String,
-    },
-    /// No listener was configured.
-    #[error("no listener configured: call ServerBuilder::listen or listen_with")]
-    NoListener,
-    /// Two services have the same program and version.
-    #[error("two services for program {program:#010x} version {version}")]
-    DuplicateService {
-        /// The program number.
-        program: u32,
-        /// The program version.
-        version: u32,
-    },
-    /// A setting refers to a program without a service.
-    #[error("no service for program {program:#010x}: call ServerBuilder::service")]
-    UnknownProgram {
-        /// The program number.
-        program: u32,
-    },
-}
-
-/// Configures a [`Server`].
+/// Configures a [`Server`](super::Server).
 ///
 /// ```no_run
 /// # async fn example(service: impl rpcrdma::server::Service) -> Result<(), rpcrdma::server::BindError> {
@@ -95,28 +42,29 @@ pub enum BindError {
 /// ```
 #[must_use]
 pub struct ServerBuilder {
-    services: Vec<Arc<dyn Service>>,
-    urls: Vec<String>,
-    acceptors: Vec<Box<dyn Accept>>,
-    shares_ports: bool,
-    authenticator: Arc<dyn Authenticator>,
-    config: ConnectionConfig,
-    callback_timeout: Duration,
-    max_connections: usize,
-    max_memory: u64,
-    grace: Duration,
-    drain_delay: Duration,
+    pub(super) services: Vec<Arc<dyn Service>>,
+    pub(super) urls: Vec<String>,
+    pub(super) acceptors: Vec<Box<dyn Accept>>,
+    pub(super) shares_ports: bool,
+    pub(super) runtimes: Vec<Handle>,
+    pub(super) authenticator: Arc<dyn Authenticator>,
+    pub(super) config: ConnectionConfig,
+    pub(super) callback_timeout: Duration,
+    pub(super) max_connections: usize,
+    pub(super) max_memory: u64,
+    pub(super) grace: Duration,
+    pub(super) drain_delay: Duration,
     /// The settings of duplicate request caches, by program.
-    duplicates: BTreeMap<u32, DuplicateRequests>,
-    limits: BTreeMap<LimitScope, Arc<Limiter>>,
-    trace: Option<TraceJoin>,
+    pub(super) duplicates: BTreeMap<u32, DuplicateRequests>,
+    pub(super) limits: BTreeMap<LimitScope, Arc<Limiter>>,
+    pub(super) trace: Option<TraceJoin>,
     #[cfg(feature = "tls")]
-    tls: Option<TlsServerConfig>,
+    pub(super) tls: Option<TlsServerConfig>,
     /// The outermost layer first.
     #[cfg(feature = "tower")]
-    layers: Vec<super::layers::DispatchLayer>,
+    pub(super) layers: Vec<super::layers::DispatchLayer>,
     #[cfg(feature = "introspection")]
-    introspection: Option<IntrospectionFilter>,
+    pub(super) introspection: Option<IntrospectionFilter>,
 }
 
 impl Default for ServerBuilder {
@@ -126,6 +74,7 @@ impl Default for ServerBuilder {
             urls: Vec::new(),
             acceptors: Vec::new(),
             shares_ports: false,
+            runtimes: Vec::new(),
             authenticator: Arc::new(StandardAuthenticator),
             config: ConnectionConfig::default(),
             callback_timeout: Duration::from_secs(30),
@@ -224,7 +173,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Adds a URL to listen on: `scheme://address:port`; see [`Url`]. Port 0 selects a free port. The server listens on every
+    /// Adds a URL to listen on: `scheme://address:port`; see [`Url`](crate::transport::Url). Port 0 selects a free port. The server listens on every
     /// address of a host name. All listeners serve the same services.
     #[doc(alias = "svc_create")]
     #[doc(alias = "svc_tli_create")]
@@ -233,12 +182,59 @@ impl ServerBuilder {
         self
     }
 
-    /// Lets other servers listen on the same ports (`SO_REUSEPORT`). They may be in the same process or in others of the same
-    /// user, and must set this option as well. The kernel chooses a server for each connection by a hash of its addresses, so the
+    /// Serves the connections in these tokio runtimes, for example one runtime for each thread. Each connection is set up and
+    /// driven, and its handlers run, in one of the runtimes. Default: none, and the runtime of [`Server::serve`](super::Server::serve)
+    /// serves all connections.
+    ///
+    /// A new connection goes to the runtime with the fewest connections. If several have the same number, they take turns. So the
+    /// connections stay evenly distributed when some of them last longer than others. All kinds of listeners are supported.
+    /// Shutdown, limits and statistics apply to the connections of all runtimes together.
+    ///
+    /// The runtimes need their I/O and time drivers (`enable_all`). Keep them running until `serve` has returned: connections of a
+    /// runtime that is not driven do not close. If a runtime is shut down earlier, its connections are lost, and new ones go to the
+    /// other runtimes. If all are shut down, new connections are rejected. A runtime that does not begin with a connection within a
+    /// second, because its threads are blocked, gets no connections until it runs again. Both are logged.
+    ///
+    /// The runtime that calls `serve` accepts the connections. It may be one of `runtimes`.
+    ///
+    /// ```
+    /// use rpcrdma::Server;
+    /// use tokio::{
+    ///     runtime::{Builder, Handle},
+    ///     sync::oneshot,
+    /// };
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// // This thread accepts connections, and serves a part of them.
+    /// let mut runtimes = vec![Handle::current()];
+    /// let mut stops = Vec::new();
+    /// for _ in 1..4 {
+    ///     let runtime = Builder::new_current_thread().enable_all().build()?;
+    ///     runtimes.push(runtime.handle().clone());
+    ///     let (stop, stopped) = oneshot::channel::<()>();
+    ///     stops.push(stop);
+    ///     std::thread::spawn(move || runtime.block_on(stopped));
+    /// }
+    /// let server = Server::builder().runtimes(runtimes).listen("iwarp://127.0.0.1:0").bind().await?;
+    /// # server.handle().shutdown();
+    /// server.serve().await;
+    /// // All connections are closed, so the threads can end.
+    /// drop(stops);
+    /// # Ok(()) }
+    /// ```
+    pub fn runtimes(mut self, runtimes: impl IntoIterator<Item = Handle>) -> Self {
+        self.runtimes = runtimes.into_iter().collect();
+        self
+    }
+
+    /// Lets other servers listen on the same ports (`SO_REUSEPORT`), usually in other processes. They must belong to the same user,
+    /// and set this option as well. The kernel chooses a server for each connection by a hash of its addresses, so the
     /// distribution is even only with many connections. Default: `false`.
     ///
-    /// This allows one server per runtime: each connection then stays on one thread, with all of its handlers. The limits of
-    /// this builder are those of one server. For [`listen`](Self::listen) with `iwarp://` and `tcp://`; [`bind`](Self::bind) fails for `rdma://`.
+    /// The limits of this builder are those of one server. For [`listen`](Self::listen) with `iwarp://` and `tcp://`;
+    /// [`bind`](Self::bind) fails for `rdma://`. Within a process, [`runtimes`](Self::runtimes) distributes the connections of one
+    /// server evenly, on all transports.
     ///
     /// ```
     /// # #[tokio::main]
@@ -266,7 +262,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the certificates and the policy for TLS on `tcp://` (RFC 9289). The option `tls` of a [`Url`] overrides the policy.
+    /// Sets the certificates and the policy for TLS on `tcp://` (RFC 9289). The option `tls` of a [`Url`](crate::transport::Url) overrides the policy.
     /// Connections of other schemes are not protected.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, config: TlsServerConfig) -> Self {
@@ -368,7 +364,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the grace period of [`ServerHandle::shutdown`]: the time that calls in progress have to finish. Default 30 s.
+    /// Sets the grace period of [`ServerHandle::shutdown`](super::ServerHandle::shutdown): the time that calls in progress have to finish. Default 30 s.
     pub fn drain_timeout(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
@@ -386,127 +382,12 @@ impl ServerBuilder {
     /// Sets the time for which a server that shuts down still serves, before it stops listening and drains its connections.
     /// Default zero.
     ///
-    /// During this time, [`ServerHandle::is_ready`] returns `false`. Set it to the time that clients need to notice, through
+    /// During this time, [`ServerHandle::is_ready`](super::ServerHandle::is_ready) returns `false`. Set it to the time that clients need to notice, through
     /// service discovery or a health check, that the server goes away. They then use other servers before this one closes its
     /// connections.
     pub fn drain_delay(mut self, delay: Duration) -> Self {
         self.drain_delay = delay;
         self
-    }
-
-    /// Starts listening. Connections wait until [`Server::serve`] accepts them.
-    ///
-    /// # Errors
-    /// See [`BindError`]: a URL is invalid, the server cannot listen on one, there is no listener, or two services have the same
-    /// program and version.
-    pub async fn bind(mut self) -> Result<Server, BindError> {
-        let mut urls = Vec::new();
-        for text in &self.urls {
-            let url: Url = text.parse()?;
-            let listen = |source| BindError::Listen { url: text.clone(), source };
-            for addr in url.resolve().await.map_err(listen)? {
-                let acceptor: Box<dyn Accept> = match url.scheme() {
-                    Scheme::Iwarp => {
-                        let tcp = socket::listen(addr, self.shares_ports).map_err(listen)?;
-                        let listener = crate::transport::iwarp_listener(&url, tcp).map_err(listen)?;
-                        Box::new(Acceptor(Arc::new(RdmaSource(listener))))
-                    }
-                    #[cfg(feature = "_verbs")]
-                    Scheme::Rdma => {
-                        if self.shares_ports {
-                            return Err(listen(io::Error::new(
-                                io::ErrorKind::Unsupported,
-                                "RDMA devices cannot share a port among listeners",
-                            )));
-                        }
-                        let listener = crate::transport::rdma_listener(&url, addr).map_err(listen)?;
-                        Box::new(Acceptor(Arc::new(RdmaSource(listener))))
-                    }
-                    Scheme::Tcp => {
-                        let tcp = socket::listen(addr, self.shares_ports).map_err(listen)?;
-                        self.tcp_acceptor(&url, TcpSource::new(tcp).map_err(listen)?)?
-                    }
-                };
-                urls.push(url.at(acceptor.local_addr()).to_string());
-                self.acceptors.push(acceptor);
-            }
-        }
-        if self.acceptors.is_empty() {
-            return Err(BindError::NoListener);
-        }
-        #[cfg(feature = "introspection")]
-        let introspection = self.introspection.map(Introspection::new);
-        #[cfg(feature = "introspection")]
-        self.services.extend(introspection.as_ref().map(Introspection::service));
-        #[cfg(feature = "tower")]
-        let services = super::layers::wrap(self.services, self.layers);
-        #[cfg(not(feature = "tower"))]
-        let services = self.services;
-        let unknown = |program| BindError::UnknownProgram { program };
-        // A saturated server stays inspectable.
-        #[cfg(feature = "introspection")]
-        let exempt = introspection.as_ref().map(|_| crate::introspection::protocol::introspection_v1::PROGRAM);
-        #[cfg(not(feature = "introspection"))]
-        let exempt = None;
-        let services = limits::wrap(services, &self.limits, exempt).map_err(unknown)?;
-        let (services, caches) = duplicates::wrap(services, self.duplicates).map_err(unknown)?;
-        #[cfg(feature = "introspection")]
-        let (services, observed) = Introspection::observe(introspection.as_ref(), services);
-        let registry = ServiceRegistry::new(services, self.authenticator, self.trace)
-            .map_err(|(program, version)| BindError::DuplicateService { program, version })?;
-        let budget = MemoryBudget::new(self.max_memory);
-        let mut connection = self.config;
-        registry.provide(&mut connection.engine);
-        connection.engine.budget = Some(Arc::clone(&budget));
-        connection.engine.max_fetched = connection.engine.max_fetched.min(self.max_memory);
-        connection.stream.max_record = connection.stream.max_record.min(self.max_memory);
-        let callbacks = ChannelConfig {
-            connection,
-            max_calls: MOST_CALLBACKS,
-            call_timeout: Some(self.callback_timeout),
-            credential: OpaqueAuth::none(),
-            security: None,
-            metrics: CallMetrics::default(),
-            trace: None,
-            resendable: None,
-        };
-        let mut shared =
-            ServerShared::new(registry, callbacks, budget, self.max_connections, self.grace, self.drain_delay);
-        shared.duplicates = caches;
-        shared.limiters = self.limits.into_values().collect();
-        #[cfg(feature = "metrics")]
-        {
-            shared.measured = Some(super::measured::server(&shared.duplicates, &shared.limiters));
-        }
-        let shared = Arc::new(shared);
-        #[cfg(feature = "introspection")]
-        if let Some(introspection) = introspection {
-            introspection.attach(&shared, observed);
-        }
-        Ok(Server { acceptors: self.acceptors, urls, shared })
-    }
-}
-
-#[cfg(feature = "tls")]
-impl ServerBuilder {
-    /// Returns the acceptor for a `tcp` URL.
-    fn tcp_acceptor(&self, url: &Url, source: TcpSource) -> Result<Box<dyn Accept>, BindError> {
-        let configured = self.tls.as_ref().map_or(TlsPolicy::Off, TlsServerConfig::policy);
-        match (url.tls().unwrap_or(configured), &self.tls) {
-            (TlsPolicy::Off, _) => Ok(Box::new(Acceptor(Arc::new(source)))),
-            (policy, Some(config)) => Ok(Box::new(Acceptor(Arc::new(TlsSource::new(source, config.clone(), policy))))),
-            (_, None) => Err(BindError::NoTlsConfig { url: url.to_string() }),
-        }
-    }
-}
-
-#[cfg(not(feature = "tls"))]
-impl ServerBuilder {
-    /// Returns the acceptor for a `tcp` URL.
-    // The same signature as with TLS.
-    #[allow(clippy::unnecessary_wraps, clippy::unused_self)]
-    fn tcp_acceptor(&self, _url: &Url, source: TcpSource) -> Result<Box<dyn Accept>, BindError> {
-        Ok(Box::new(Acceptor(Arc::new(source))))
     }
 }
 
@@ -514,127 +395,5 @@ impl std::fmt::Debug for ServerBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let services: Vec<_> = self.services.iter().map(|service| service.name()).collect();
         f.debug_struct("ServerBuilder").field("services", &services).field("urls", &self.urls).finish_non_exhaustive()
-    }
-}
-
-/// A server that is listening.
-///
-/// ```
-/// mod plane {
-///     rpcrdma::xdr! {
-///         struct point { int x; int y; };
-///         program PLANE { version PLANE_V1 { @idempotent point MIRROR(point) = 1; } = 1; } = 0x20000001;
-///     }
-/// }
-/// use plane::{
-///     Point,
-///     plane_v1::{PlaneV1, PlaneV1Client, PlaneV1Server},
-/// };
-/// use rpcrdma::{Channel, Context, HandlerError, Server};
-///
-/// struct Plane;
-///
-/// impl PlaneV1 for Plane {
-///     async fn mirror(&self, _cx: &Context, args: Point) -> Result<Point, HandlerError> {
-///         Ok(Point { x: args.y, y: args.x })
-///     }
-/// }
-///
-/// # #[tokio::main]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let server = Server::builder().service(PlaneV1Server::new(Plane)).listen("iwarp://127.0.0.1:0").bind().await?;
-/// let (url, handle) = (server.urls()[0].clone(), server.handle());
-/// let serving = tokio::spawn(server.serve());
-///
-/// let client = PlaneV1Client::new(Channel::connect(&url).await?);
-/// assert_eq!(client.mirror(&Point { x: 1, y: 2 }).await?, Point { x: 2, y: 1 });
-///
-/// handle.shutdown();
-/// serving.await?;
-/// # Ok(()) }
-/// ```
-#[doc(alias = "SVCXPRT")]
-#[must_use = "a server accepts no connections until `serve` is called"]
-pub struct Server {
-    acceptors: Vec<Box<dyn Accept>>,
-    urls: Vec<String>,
-    shared: Arc<ServerShared>,
-}
-
-impl Server {
-    /// Returns a builder that configures a server.
-    pub fn builder() -> ServerBuilder {
-        ServerBuilder::default()
-    }
-
-    /// Returns the addresses of the listeners: those of [`ServerBuilder::listen_with`] first, then those of
-    /// [`ServerBuilder::listen`], each in the order in which they were added.
-    #[must_use]
-    pub fn local_addrs(&self) -> Vec<SocketAddr> {
-        self.acceptors.iter().map(|acceptor| acceptor.local_addr()).collect()
-    }
-
-    /// Returns the URLs that clients can connect to: one for each address of [`ServerBuilder::listen`], in order. Port 0 is
-    /// replaced by the port that was selected. Options such as `?crc=off` are kept.
-    ///
-    /// The URL of a wildcard address, such as `iwarp://0.0.0.0:20100` or `iwarp://[::]:20100`, names no particular host. A client
-    /// on another host has to replace the address by a name or address of this host. Listeners of
-    /// [`ServerBuilder::listen_with`] have no URL; see [`local_addrs`](Self::local_addrs).
-    ///
-    /// ```
-    /// # #[tokio::main]
-    /// # async fn main() -> Result<(), rpcrdma::server::BindError> {
-    /// let server = rpcrdma::Server::builder().listen("iwarp://127.0.0.1:0").listen("tcp://127.0.0.1:0").bind().await?;
-    /// let [iwarp, tcp] = server.local_addrs()[..] else { panic!("two listeners") };
-    /// assert_eq!(server.urls(), [format!("iwarp://{iwarp}"), format!("tcp://{tcp}")]);
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn urls(&self) -> &[String] {
-        &self.urls
-    }
-
-    /// Returns a handle that monitors the server and shuts it down.
-    #[must_use]
-    pub fn handle(&self) -> ServerHandle {
-        ServerHandle(Arc::clone(&self.shared))
-    }
-
-    /// Serves until [`ServerHandle::shutdown`] is called. When it returns, all connections are closed.
-    ///
-    /// Dropping the future stops listening. Open connections stay open until their clients close them or
-    /// [`ServerHandle::shutdown`] is called.
-    #[doc(alias = "svc_run")]
-    pub async fn serve(self) {
-        let mut phase = self.shared.phase.subscribe();
-        let mut acceptors = JoinSet::new();
-        for acceptor in self.acceptors {
-            tracing::info!(target: "rpcrdma", addr = %acceptor.local_addr(), services = ?self.shared.registry, "listening");
-            acceptors.spawn(acceptor.run(Arc::clone(&self.shared)));
-        }
-        // If this future is dropped, this task still closes the open connections on shutdown.
-        let (mut phase_changes, shared) = (self.shared.phase.subscribe(), Arc::downgrade(&self.shared));
-        tokio::spawn(async move {
-            let ending = phase_changes.wait_for(|phase| *phase != ServerPhase::Serving).await.is_ok();
-            if let Some(shared) = shared.upgrade().filter(|_| ending) {
-                let grace = shared.delayed(&mut phase_changes).await;
-                shared.end(grace).await;
-            }
-        });
-        // `self` owns the sender, so this is never an error.
-        let _ = phase.wait_for(|phase| *phase != ServerPhase::Serving).await;
-        let grace = self.shared.delayed(&mut phase).await;
-        // Stops listening, and aborts set-ups in progress.
-        acceptors.shutdown().await;
-        self.shared.end(grace).await;
-    }
-}
-
-impl std::fmt::Debug for Server {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server")
-            .field("local_addrs", &self.local_addrs())
-            .field("services", &self.shared.registry)
-            .finish()
     }
 }

@@ -10,11 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::{
     duplicates::{DuplicateRequestCache, DuplicateRequestStats},
     limits::{LimitStats, Limiter},
+    runtimes::{RuntimeShare, Runtimes},
     stats::{EndedTotals, ServerStats},
 };
 use crate::{
@@ -46,6 +47,8 @@ pub(super) struct ServerShared {
     drain_delay: Duration,
     /// One permit for each connection that may still be accepted.
     pub(super) room: Arc<Semaphore>,
+    /// The runtimes that serve the connections. `None`: the one that accepts them.
+    pub(super) runtimes: Option<Runtimes>,
     pub(super) phase: watch::Sender<ServerPhase>,
     next_id: AtomicU64,
     connections: Mutex<ConnectionTable>,
@@ -74,8 +77,13 @@ struct ConnectionEntry {
     transport: Transport,
     begun: Instant,
     port: Arc<DriverPort>,
-    /// Returned when the connection is removed.
-    _room: tokio::sync::OwnedSemaphorePermit,
+    permit: ConnectionPermit,
+}
+
+/// The resources that a connection holds from its acceptance until it is removed.
+pub(super) struct ConnectionPermit {
+    pub(super) _room: OwnedSemaphorePermit,
+    pub(super) runtime: Option<RuntimeShare>,
 }
 
 impl ServerShared {
@@ -94,6 +102,7 @@ impl ServerShared {
             grace,
             drain_delay,
             room: Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS))),
+            runtimes: None,
             phase: watch::Sender::new(ServerPhase::Serving),
             next_id: AtomicU64::new(0),
             connections: Mutex::default(),
@@ -111,29 +120,25 @@ impl ServerShared {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn add(
-        &self,
-        info: &ChannelInfo,
-        port: Arc<DriverPort>,
-        room: tokio::sync::OwnedSemaphorePermit,
-    ) -> u64 {
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+    /// Adds a connection that is set up. Returns `None` if the server is closing its connections.
+    pub(super) fn add(&self, info: &ChannelInfo, port: Arc<DriverPort>, permit: ConnectionPermit) -> Option<u64> {
         let mut connections = self.connections();
+        // The shutdown may have begun during the set-up, and have drained or closed the other connections before.
+        if self.draining.load(Ordering::Acquire) {
+            return None;
+        }
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let entry = ConnectionEntry {
             peer_addr: info.peer_addr,
             local_addr: info.local_addr,
             transport: info.transport,
             begun: Instant::now(),
-            port: Arc::clone(&port),
-            _room: room,
+            port,
+            permit,
         };
         connections.open.insert(id, entry);
         connections.totals.accepted();
-        // The shutdown may have begun during the set-up, and have drained the other connections before.
-        if self.draining.load(Ordering::Acquire) {
-            port.send(DriverCommand::Drain);
-        }
-        id
+        Some(id)
     }
 
     /// Removes a connection. `why` is `None` if the runtime dropped its task before it was closed.
@@ -241,6 +246,9 @@ pub struct ConnectionStats {
     pub local_addr: SocketAddr,
     /// The kind of transport that carries the messages.
     pub transport: Transport,
+    /// The index of the [runtime](super::ServerBuilder::runtimes) that serves the connection. `None` if the server has no runtimes
+    /// of its own.
+    pub runtime: Option<usize>,
     /// The version of RPC-over-RDMA. `None` over TCP, and before the first message.
     pub version: Option<u32>,
     /// The time since the connection was set up.
@@ -318,6 +326,7 @@ impl ServerHandle {
             peer_addr: entry.peer_addr,
             local_addr: entry.local_addr,
             transport: entry.transport,
+            runtime: entry.permit.runtime.as_ref().map(RuntimeShare::index),
             version: entry.port.limits().version,
             age: entry.begun.elapsed(),
             counters: entry.port.counters(),

@@ -17,6 +17,8 @@
 //! switch. A handler that waits is moved to its own task. Handlers run concurrently, up to the credits granted. A handler that
 //! blocks or computes for long delays the other calls of its connection: use `tokio::task::spawn_blocking`.
 //!
+//! A connection and its handlers belong to one tokio runtime: that of [`Server::serve`], or one of [`ServerBuilder::runtimes`].
+//!
 //! A handler may call its caller back over the connection on which the call arrived. [`Context::callback`] returns a client for
 //! that, which may be kept after the call.
 //!
@@ -29,6 +31,7 @@
 //! With the feature `tower`, `ServerBuilder::layer` wraps the handlers of all services in `tower` middleware.
 
 mod accept;
+mod bind;
 mod builder;
 mod duplicates;
 mod handle;
@@ -38,17 +41,21 @@ mod introspection;
 mod layers;
 mod limits;
 mod listed;
+mod listening;
 #[cfg(feature = "metrics")]
 mod measured;
+mod runtimes;
 mod stats;
 
 #[cfg(feature = "tower")]
 pub use self::layers::{Dispatch, DispatchFuture, DispatchRequest, DispatchResponse, DispatchStatus};
 pub use self::{
-    builder::{BindError, Server, ServerBuilder},
+    bind::BindError,
+    builder::ServerBuilder,
     duplicates::{DuplicateRequestStats, DuplicateRequests, ReplyStore, StoreError, StoreFuture},
     handle::{ConnectionStats, MemoryStats, ServerHandle},
     limits::{LimitScope, LimitStats, Limits},
+    listening::Server,
     stats::{EndedConnections, ServerStats},
 };
 pub use crate::session::{

@@ -107,7 +107,7 @@ const MAX_SHARED_RECEIVES: u32 = 1 << 16;
 /// | --- | --- | --- |
 /// | `crc=on`, `crc=off` | `iwarp` | Requests the CRC of RFC 5044, or not. Default `on` |
 /// | `busy=MICROSECONDS` | `iwarp`, `rdma` | Time to poll the socket or the device before waiting for an event, at most 1000000. Default 0 |
-/// | `srq=RECEIVES` | `rdma` | Maximum number of Receives that the connections of a server share on a device, at most 65536. 0 means that each connection has its own. Clients and iWARP devices ignore it. Default 0 |
+/// | `srq=RECEIVES` | `rdma` | Maximum number of Receives that the connections of a server share on a device, for each of its runtimes, at most 65536. 0 means that each connection has its own. Clients and iWARP devices ignore it. Default 0 |
 /// | `version=1`, `version=2` | `iwarp`, `rdma` | The only version of RPC-over-RDMA that a client offers. Default: both |
 /// | `local=ADDRESS` | all | The local IP address of a client, without a port. It selects the network interface or RDMA device. An IPv6 address has no brackets. Servers ignore it. Default: chosen by the system |
 /// | `tls=off`, `tls=opportunistic`, `tls=required` | `tcp` | The [policy](TlsPolicy) for TLS, in place of that of the TLS configuration. All but `off` need the feature `tls` |

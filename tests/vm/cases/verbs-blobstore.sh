@@ -1,4 +1,4 @@
-# about: blobstore and rpcping over rdma:// on a device, IPv4, IPv6, busy polling and shared Receives, both versions of RPC-over-RDMA, callbacks; and over tcp:// and iwarp:// of the same server
+# about: blobstore and rpcping over rdma:// on a device, IPv4, IPv6, busy polling and shared Receives, a runtime per thread, both versions of RPC-over-RDMA, callbacks; and over tcp:// and iwarp:// of the same server
 # fabric: rxe siw
 # programs: blobstore rpcping
 # timeout: 180
@@ -55,3 +55,34 @@ stop server
 # The kernel's list of the server's memory regions is empty after its end.
 regions_gone() { ! rdma resource show mr | grep -q blobstore; }
 eventually 10 regions_gone || fail "memory regions are left"
+
+log "a runtime for each of two threads, with own and with shared Receives"
+start threads "$BIN/blobstore" serve --root "$SCRATCH/store" --threads 2 --runtime-per-thread --listen "rdma://$ADDR:20104" \
+  --listen "rdma://$ADDR:20105?srq=64"
+eventually 10 grep -q "rdma://$ADDR:20105" "$SCRATCH/threads.out" || fail "blobstore does not listen: $(last_words threads)"
+# switches THREAD: prints how often a thread of the server has waited
+switches() {
+  awk -v thread="$1" '$1 == "Name:" { is = $2 == thread } is && $1 == "voluntary_ctxt_switches:" { print $2 }' \
+    "/proc/${PID[threads]}/task"/*/status
+}
+rounds=40
+for port in 20104 20105; do
+  # The first thread also accepts connections.
+  start many "$BIN/blobstore" many "rdma://$ADDR:$port" --connections 4 --rounds $rounds --idle 2
+  eventually 60 grep -q 'connections are open' "$SCRATCH/many.out" || fail "no 4 connections: $(last_words many)"
+  first=$(switches blobstore) second=$(switches serving-1)
+  # The kernel names the thread that has created a queue.
+  log "$(rdma resource show qp | grep 'type RC'); $(rdma resource show srq)"
+  [ "$(rdma resource show qp | grep -c 'type RC.* comm serving-1')" -eq 2 ] || fail "port $port: a thread does not have half of the connections"
+  if [ "$FABRIC/$port" = rxe/20105 ]; then
+    [ "$(rdma resource show srq | grep -oE 'comm (blobstore|serving-1)' | sort -u | wc -l)" -eq 2 ] ||
+      fail "the threads do not have a shared receive queue each"
+  fi
+  finish many 120
+  first=$(($(switches blobstore) - first)) second=$(($(switches serving-1) - second))
+  log "port $port: the threads waited $first and $second times in $rounds rounds"
+  # In each round, each connection waits for three calls. A thread without connections has no reason to run.
+  [ $first -ge $rounds ] && [ $second -ge $rounds ] || fail "port $port: a thread did not serve"
+done
+stop threads
+eventually 10 regions_gone || fail "memory regions of the two threads are left"

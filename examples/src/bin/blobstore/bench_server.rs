@@ -14,16 +14,15 @@ use rpcrdma_examples::command::MetricsArgs;
 
 use crate::{
     cli::BenchServerArgs,
-    serve::{bind_all, until_stopped},
+    serve::{bind, until_stopped},
 };
 
 /// Runs `blobstore bench-server`.
 pub(crate) async fn run(args: BenchServerArgs) -> anyhow::Result<()> {
     let service = BlobstoreV1Server::new(MemoryBlobs::default());
-    let versions = args.rpcrdma.allowed();
-    let builder = || Server::builder().service(service.clone()).versions(versions.clone());
-    let (server, others) = bind_all(builder, &args.listen, args.threads().servers()).await?;
-    until_stopped(server, others, &MetricsArgs::default().start().await?).await
+    let builder = Server::builder().service(service).versions(args.rpcrdma.allowed());
+    let (server, threads) = bind(builder, &args.listen, args.threads().runtimes()).await?;
+    until_stopped(server, threads, &MetricsArgs::default().start().await?).await
 }
 
 /// A service in which every blob exists and has the same in-memory contents. It discards stored data.

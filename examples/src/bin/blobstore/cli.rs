@@ -110,8 +110,8 @@ pub(crate) struct ThreadArgs {
     /// lowest latency. Default: one per processor
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Keep each connection on one thread. The threads share nothing, so the throughput of many connections grows with
-    /// them, but a busy thread gets no help. Not for rdma:// URLs
+    /// Keep each connection on one thread: the one with the fewest connections when it is accepted. The throughput of many
+    /// connections grows with the threads, but a busy thread gets no help
     #[arg(long)]
     pub(crate) runtime_per_thread: bool,
 }
@@ -123,12 +123,12 @@ impl ThreadArgs {
         self.threads.map_or_else(all, usize::from)
     }
 
-    /// Returns the number of servers, each with its own runtime.
-    pub(crate) fn servers(self) -> usize {
+    /// Returns the number of runtimes.
+    pub(crate) fn runtimes(self) -> usize {
         if self.runtime_per_thread { self.count() } else { 1 }
     }
 
-    /// Returns a builder of the runtime of the first server.
+    /// Returns a builder of the first runtime.
     pub(crate) fn runtime(self) -> Builder {
         if self.runtime_per_thread || self.count() == 1 {
             return Builder::new_current_thread();
@@ -330,7 +330,7 @@ pub(crate) struct BenchServerArgs {
     /// Number of threads that serve connections
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: u16,
-    /// Keep each connection on one thread. Not for rdma:// URLs
+    /// Keep each connection on one thread
     #[arg(long)]
     runtime_per_thread: bool,
     #[command(flatten)]

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use rpcrdma::server::{Server, ServerBuilder, ServerHandle};
+use rpcrdma::server::{Server, ServerBuilder};
 use rpcrdma_examples::{
     blobstore::{
         protocol::blobstore_v1::BlobstoreV1Server,
@@ -18,7 +18,12 @@ use rpcrdma_examples::{
     command::{self, Health, RpcRdmaVersion, Stop},
     say,
 };
-use tokio::{io::AsyncReadExt as _, runtime::Builder, sync::oneshot, task::spawn_blocking};
+use tokio::{
+    io::AsyncReadExt as _,
+    runtime::{Builder, Handle},
+    sync::oneshot,
+    task::spawn_blocking,
+};
 
 use crate::cli::{DemoServerArgs, ServeArgs};
 
@@ -26,7 +31,7 @@ use crate::cli::{DemoServerArgs, ServeArgs};
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let health = args.metrics.start().await?;
     let options = StoreOptions::default().with_max_blob(args.max_blob);
-    let (server, others) = start(&args.root, options, &args.listen, args.rpcrdma, args.threads.servers(), {
+    let (server, threads) = start(&args.root, options, &args.listen, args.rpcrdma, args.threads.runtimes(), {
         let secure = args.sec.authenticator(true)?;
         let tls = args.tls.read()?;
         move |builder| args.drain.apply(args.introspection.apply(tls.apply(secure(builder))))
@@ -38,56 +43,64 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         let programs = [(PROGRAM, VERSION)];
         args.register.register(&programs, server.urls(), &server.handle()).await?
     };
-    until_stopped(server, others, &health).await?;
+    until_stopped(server, threads, &health).await?;
     #[cfg(unix)]
     registered.removed().await;
     Ok(())
 }
 
-/// A server with a thread and a runtime of its own.
-pub(crate) struct OtherServer {
-    handle: ServerHandle,
-    thread: JoinHandle<()>,
+/// Threads that serve connections, each with a runtime of its own. They end when this value is dropped.
+pub(crate) struct RuntimeThreads {
+    runtimes: Vec<Handle>,
+    /// Dropped to end the runtimes.
+    stops: Vec<oneshot::Sender<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
-/// Binds `count` servers that share their ports. The first one is for the current runtime; each of the others runs in a new
-/// thread with a runtime of its own.
-pub(crate) async fn bind_all(
-    builder: impl Fn() -> ServerBuilder,
+impl RuntimeThreads {
+    /// Starts `count` threads.
+    fn start(count: usize) -> io::Result<Self> {
+        let mut this = Self { runtimes: Vec::new(), stops: Vec::new(), threads: Vec::new() };
+        for number in 1..=count {
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            let (stop, stopped) = oneshot::channel();
+            this.runtimes.push(runtime.handle().clone());
+            this.stops.push(stop);
+            let run = move || {
+                // Fails when the sender is dropped, which ends the runtime.
+                let _: Result<(), _> = runtime.block_on(stopped);
+            };
+            this.threads.push(thread::Builder::new().name(format!("serving-{number}")).spawn(run)?);
+        }
+        Ok(this)
+    }
+
+    /// Ends the threads, and waits for them.
+    async fn end(self) {
+        drop(self.stops);
+        for thread in self.threads {
+            // A panic in a thread has been printed.
+            let _ = spawn_blocking(move || thread.join()).await;
+        }
+    }
+}
+
+/// Binds a server that `count` threads serve: the current one, and new ones.
+pub(crate) async fn bind(
+    builder: ServerBuilder,
     listen: &[String],
     count: usize,
-) -> anyhow::Result<(Server, Vec<OtherServer>)> {
-    let share = count > 1;
-    let server = listen.iter().fold(builder().share_ports(share), ServerBuilder::listen).bind().await?;
-    let mut others = Vec::new();
-    for _ in 1..count {
-        // The URLs of the first server, because these have the ports that it got for port 0.
-        others.push(spawn_server(server.urls().iter().fold(builder().share_ports(true), ServerBuilder::listen)).await?);
+) -> anyhow::Result<(Server, RuntimeThreads)> {
+    let threads = RuntimeThreads::start(count - 1).context("cannot start the server's threads")?;
+    let mut builder = listen.iter().fold(builder, ServerBuilder::listen);
+    if count > 1 {
+        builder = builder.runtimes(threads.runtimes.iter().cloned().chain([Handle::current()]));
     }
-    Ok((server, others))
+    Ok((builder.bind().await?, threads))
 }
 
-/// Binds a server in a new thread, in whose runtime it then serves until it is shut down.
-async fn spawn_server(builder: ServerBuilder) -> anyhow::Result<OtherServer> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let (bound, binding) = oneshot::channel();
-    let serve = async move {
-        match builder.bind().await {
-            Ok(server) => {
-                let _ = bound.send(Ok(server.handle()));
-                server.serve().await;
-            }
-            Err(error) => {
-                let _ = bound.send(Err(error));
-            }
-        }
-    };
-    let thread = thread::Builder::new().name("server".into()).spawn(move || runtime.block_on(serve))?;
-    Ok(OtherServer { handle: binding.await??, thread })
-}
-
-/// Prints the URLs of `server`, and serves until a signal stops all servers.
-pub(crate) async fn until_stopped(server: Server, others: Vec<OtherServer>, health: &Health) -> anyhow::Result<()> {
+/// Prints the URLs of `server`, and serves until a signal stops it.
+pub(crate) async fn until_stopped(server: Server, threads: RuntimeThreads, health: &Health) -> anyhow::Result<()> {
     // Install the signal handlers before printing the URLs: whoever reads them may send a signal at once.
     let stop = Stop::new().context("cannot catch signals")?;
     for url in server.urls() {
@@ -96,20 +109,12 @@ pub(crate) async fn until_stopped(server: Server, others: Vec<OtherServer>, heal
     if let Some(url) = health.url() {
         say!("metrics on {url}");
     }
-    let mut handles = vec![server.handle()];
-    let mut threads = Vec::new();
-    for other in others {
-        handles.push(other.handle);
-        threads.push(other.thread);
-    }
+    let handle = server.handle();
     let serving = async {
         server.serve().await;
-        for thread in threads {
-            // A panic in a server's thread has been printed.
-            let _ = spawn_blocking(move || thread.join()).await;
-        }
+        threads.end().await;
     };
-    command::serve(serving, stop, health, || handles.iter().for_each(ServerHandle::shutdown)).await;
+    command::serve(serving, stop, health, || handle.shutdown()).await;
     Ok(())
 }
 
@@ -139,15 +144,15 @@ pub(crate) async fn run_for_demo(args: DemoServerArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opens the store in `root` and binds its servers.
+/// Opens the store in `root` and binds its server.
 async fn start(
     root: &Path,
     options: StoreOptions,
     listen: &[String],
     rpcrdma: RpcRdmaVersion,
-    servers: usize,
-    configure: impl Fn(ServerBuilder) -> ServerBuilder,
-) -> anyhow::Result<(Server, Vec<OtherServer>)> {
+    runtimes: usize,
+    configure: impl FnOnce(ServerBuilder) -> ServerBuilder,
+) -> anyhow::Result<(Server, RuntimeThreads)> {
     let open = {
         let root = root.to_owned();
         move || Store::open(&root, options)
@@ -155,6 +160,6 @@ async fn start(
     let store = spawn_blocking(open).await?;
     let store = store.with_context(|| format!("cannot open the store in {}", root.display()))?;
     let service = BlobstoreV1Server::new(BlobService::new(Arc::new(store)));
-    let builder = || configure(Server::builder().service(service.clone())).versions(rpcrdma.allowed());
-    bind_all(builder, listen, servers).await
+    let builder = configure(Server::builder().service(service)).versions(rpcrdma.allowed());
+    bind(builder, listen, runtimes).await
 }

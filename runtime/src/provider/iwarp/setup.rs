@@ -221,6 +221,10 @@ impl Incoming for IwarpIncoming {
         self.peer_addr
     }
 
+    fn move_to_current_runtime(self) -> io::Result<Self> {
+        Ok(Self { stream: socket::move_to_current_runtime(self.stream)?, ..self })
+    }
+
     async fn request(mut self, limit: Duration) -> Result<Self::Request, SetupError> {
         // RFC 5044 §7.1.2 rules 8 and 10: the wait for the request is bounded.
         let mut reader = FrameReader::new(FrameKind::Request);

@@ -7,6 +7,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
     os::fd::{AsRawFd, RawFd},
     ptr::{self, NonNull},
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
@@ -35,14 +36,22 @@ pub(super) unsafe fn wait_for<T: AsRawFd>(inner: T) -> io::Result<AsyncFd<T>> {
     Ok(unsafe { AsyncFd::register_with_interest(inner, Interest::READABLE) }?)
 }
 
-/// An event channel.
+/// An event channel, which belongs to no runtime.
 #[derive(Debug)]
-struct EventChannel(NonNull<ffi::rdma_event_channel>);
+pub(super) struct EventChannel(NonNull<ffi::rdma_event_channel>);
 
 // SAFETY: librdmacm's objects are not bound to a thread, and the library locks shared state.
 unsafe impl Send for EventChannel {}
 // SAFETY: as above; the only calls through a shared reference fetch events, which the kernel serializes.
 unsafe impl Sync for EventChannel {}
+
+impl EventChannel {
+    pub(super) fn new() -> Result<Self, VerbsError> {
+        // SAFETY: no arguments.
+        let channel = unsafe { ffi::rdma_create_event_channel() };
+        NonNull::new(channel).map(Self).ok_or_else(|| VerbsError::last("opening of the connection manager"))
+    }
+}
 
 impl AsRawFd for EventChannel {
     fn as_raw_fd(&self) -> RawFd {
@@ -76,15 +85,18 @@ pub(super) struct CmEvent {
 
 /// The events of an identifier, or of a listener and its requests.
 #[derive(Debug)]
-pub(super) struct CmEvents(AsyncFd<EventChannel>);
+pub(super) struct CmEvents(AsyncFd<Arc<EventChannel>>);
 
 impl CmEvents {
     /// Creates a channel that belongs to the current tokio runtime.
     pub(super) fn new() -> Result<Self, VerbsError> {
-        // SAFETY: no arguments.
-        let channel = unsafe { ffi::rdma_create_event_channel() };
-        let channel =
-            EventChannel(NonNull::new(channel).ok_or_else(|| VerbsError::last("opening of the connection manager"))?);
+        Self::register(Arc::new(EventChannel::new()?))
+    }
+
+    /// Makes a channel belong to the current tokio runtime.
+    ///
+    /// Drops `channel` on failure. A caller whose identifiers use the channel keeps a reference until they are dropped.
+    pub(super) fn register(channel: Arc<EventChannel>) -> Result<Self, VerbsError> {
         // SAFETY: the channel owns its file descriptor.
         let made = unsafe { wait_for(channel) };
         Ok(Self(made.map_err(|source| VerbsError::os("opening of the connection manager", source))?))
@@ -218,9 +230,9 @@ impl CmId {
     }
 
     /// Moves the identifier to another channel.
-    pub(super) fn migrate(&self, events: &CmEvents) -> io::Result<()> {
+    pub(super) fn migrate(&self, channel: &EventChannel) -> io::Result<()> {
         // SAFETY: both are live. No event of the identifier is unacknowledged, because `CmEvents` acknowledges at once.
-        check(unsafe { ffi::rdma_migrate_id(self.0.as_ptr(), events.0.get_ref().0.as_ptr()) })
+        check(unsafe { ffi::rdma_migrate_id(self.0.as_ptr(), channel.0.as_ptr()) })
     }
 
     /// Keeps an IPv6 listener from occupying the IPv4 port as well.

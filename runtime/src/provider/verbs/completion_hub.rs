@@ -1,8 +1,8 @@
 //! A completion queue that connections share, and the task that distributes its completions.
 //!
 //! Each listener has such queues for each device, receive size and tokio runtime, so that threads with a runtime of their
-//! own do not wake each other. A queue has room for all completions that its connections can cause (RFC 5042 §6.4.3.2). When
-//! it has no room for another connection, a further queue is created.
+//! own neither wake each other nor wait for each other's locks. A queue has room for all completions that its connections can
+//! cause (RFC 5042 §6.4.3.2). When it has no room for another connection, a further queue is created, with the same Receives.
 //!
 //! Connections own the queues. The listener only knows them, so that a removed device is released when its last connection
 //! has ended.
@@ -269,10 +269,10 @@ impl SharedQueues {
         known.retain(|hub| hub.strong_count() > 0);
         let mut receives = None;
         for hub in known.iter().filter_map(Weak::upgrade) {
-            if hub.context != context.as_ptr() as usize || hub.receives.size() != size {
+            if hub.runtime != runtime || hub.context != context.as_ptr() as usize || hub.receives.size() != size {
                 continue;
             }
-            if hub.runtime == runtime && hub.reserve(SHARED_SENDS) {
+            if hub.reserve(SHARED_SENDS) {
                 return Ok(HubMember::new(hub));
             }
             receives = Some(Arc::clone(&hub.receives));

@@ -3,13 +3,13 @@
 use std::{
     io,
     net::SocketAddr,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use super::{
     VerbsConfig,
-    cm::{CmEvents, CmId},
+    cm::{CmEvents, CmId, EventChannel},
     completion_hub::SharedQueues,
     error::VerbsError,
     ffi::rdma_cm_event_type as cm_event,
@@ -114,11 +114,11 @@ impl Listener for VerbsListener {
             // The connection may have ended before it was accepted.
             let Some(id) = event.request.take() else { continue };
             // The identifier is dropped before the channel it is moved to.
-            let (events, id) = (CmEvents::new()?, id);
-            id.migrate(&events)?;
+            let (channel, id) = (Arc::new(EventChannel::new()?), id);
+            id.migrate(&channel)?;
             let peer_addr = id.peer_addr()?;
             let (config, shared) = (self.config.clone(), self.shared.clone());
-            return Ok(VerbsIncoming { id, events, event, peer_addr, config, shared });
+            return Ok(VerbsIncoming { id, channel, event, peer_addr, config, shared });
         }
     }
 

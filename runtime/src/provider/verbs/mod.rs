@@ -35,7 +35,8 @@
 //!
 //! With [`VerbsConfig::shared_receives`], the connections that a listener accepts on a device share a protection domain, a
 //! shared receive queue, memory for messages, and completion queues. The memory of the server then depends on the messages
-//! that it processes at a time. Without it, each connection has Receives for all of its credits.
+//! that it processes at a time. Without it, each connection has Receives for all of its credits. If connections are set up in
+//! several tokio runtimes, those of each runtime share objects of their own, so threads do not wait for each other.
 //!
 //! - The queue has Receives for as many messages as the peers' credits permit at the moment, but at most the configured
 //!   number. If more messages arrive, the device asks the peers to repeat them. No connection is lost.
@@ -119,6 +120,8 @@ pub struct VerbsConfig {
     pub max_registered: usize,
     /// Maximum number of Receives that the connections of a listener share on a device, with their memory and completion
     /// queues. 0: each connection has its own. Default: 0.
+    ///
+    /// If a server has [several runtimes](crate::server::ServerBuilder::runtimes), this is the number for each of them.
     ///
     /// With shared Receives, the memory of a server depends on the number of messages that it processes at a time, and not on
     /// its number of connections. Choose a number that exceeds the messages that arrive within about a millisecond, for

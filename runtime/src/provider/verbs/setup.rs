@@ -1,13 +1,13 @@
 //! Connection set-up through the connection manager.
 
-use std::{future::Future, io, net::SocketAddr, time::Duration};
+use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::time::timeout;
 
 use super::{
     VerbsConfig, VerbsQueuePair,
-    cm::{CmEvent, CmEvents, CmId, ConnParam},
+    cm::{CmEvent, CmEvents, CmId, ConnParam, EventChannel},
     completion_hub::SharedQueues,
     error::VerbsError,
     ffi::rdma_cm_event_type as cm_event,
@@ -157,8 +157,10 @@ impl Connector for VerbsConnector {
 /// A connection that a peer has begun. Its request has arrived.
 #[derive(Debug)]
 pub struct VerbsIncoming {
+    // Dropped before the channel of its events.
     pub(super) id: CmId,
-    pub(super) events: CmEvents,
+    /// Registered with the runtime that accepts the request, which may be another one than that of the listener.
+    pub(super) channel: Arc<EventChannel>,
     pub(super) event: CmEvent,
     pub(super) peer_addr: SocketAddr,
     pub(super) config: VerbsConfig,
@@ -191,7 +193,11 @@ impl ConnectRequest for VerbsRequest {
     }
 
     async fn accept(self, params: SetupParams) -> Result<Connected<VerbsQueuePair>, SetupError> {
-        let VerbsIncoming { id, events, event, peer_addr, config, shared } = self.0;
+        let VerbsIncoming { id, channel, event, peer_addr, config, shared } = self.0;
+        // If the registration fails, the identifier is dropped first: locals are dropped in reverse order.
+        let (channel, id) = (channel, id);
+        let events = CmEvents::register(Arc::clone(&channel))?;
+        drop(channel);
         let mut queue_pair = VerbsQueuePair::new(id, events, &params, &config, Some(&shared))?;
         let asked = (event.responder_resources, event.initiator_depth);
         let offered = offer(&params, queue_pair.limits().depths(), Some(asked));

@@ -1,0 +1,192 @@
+//! The start of a server from its configuration.
+
+#[cfg(feature = "_verbs")]
+use std::io;
+use std::sync::Arc;
+
+#[cfg(feature = "tls")]
+use super::accept::TlsSource;
+#[cfg(feature = "introspection")]
+use super::introspection::Introspection;
+use super::{
+    accept::{Accept, Acceptor, RdmaSource, TcpSource},
+    builder::ServerBuilder,
+    duplicates,
+    handle::ServerShared,
+    limits,
+    listening::Server,
+    runtimes::Runtimes,
+};
+#[cfg(feature = "tls")]
+use crate::tls::{TlsPolicy, TlsServerConfig};
+use crate::{
+    memory::MemoryBudget,
+    metrics::CallMetrics,
+    provider::socket,
+    rpc::OpaqueAuth,
+    session::{ChannelConfig, ServiceRegistry},
+    transport::{Scheme, Url, UrlError},
+};
+
+/// Maximum number of calls back to one client that are in flight or waiting for a credit. Further calls wait before they
+/// allocate memory.
+const MOST_CALLBACKS: usize = 1024;
+
+/// The error of [`ServerBuilder::bind`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// A URL is invalid.
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    /// The server cannot listen on a URL.
+    #[error("cannot listen on {url}")]
+    Listen {
+        /// The URL.
+        url: String,
+        /// The error of the resolver or the listener.
+        source: std::io::Error,
+    },
+    /// A URL asks for TLS, but the server has no certificate.
+    #[cfg(feature = "tls")]
+    #[error("TLS on {url} needs a certificate: call ServerBuilder::tls")]
+    NoTlsConfig {
+        /// The URL.
+        url: String,
+    },
+    /// No listener was configured.
+    #[error("no listener configured: call ServerBuilder::listen or listen_with")]
+    NoListener,
+    /// Two services have the same program and version.
+    #[error("two services for program {program:#010x} version {version}")]
+    DuplicateService {
+        /// The program number.
+        program: u32,
+        /// The program version.
+        version: u32,
+    },
+    /// A setting refers to a program without a service.
+    #[error("no service for program {program:#010x}: call ServerBuilder::service")]
+    UnknownProgram {
+        /// The program number.
+        program: u32,
+    },
+}
+
+impl ServerBuilder {
+    /// Starts listening. Connections wait until [`Server::serve`] accepts them.
+    ///
+    /// # Errors
+    /// See [`BindError`]: a URL is invalid, the server cannot listen on one, there is no listener, or two services have the same
+    /// program and version.
+    pub async fn bind(mut self) -> Result<Server, BindError> {
+        let mut urls = Vec::new();
+        for text in &self.urls {
+            let url: Url = text.parse()?;
+            let listen = |source| BindError::Listen { url: text.clone(), source };
+            for addr in url.resolve().await.map_err(listen)? {
+                let acceptor: Box<dyn Accept> = match url.scheme() {
+                    Scheme::Iwarp => {
+                        let tcp = socket::listen(addr, self.shares_ports).map_err(listen)?;
+                        let listener = crate::transport::iwarp_listener(&url, tcp).map_err(listen)?;
+                        Box::new(Acceptor(Arc::new(RdmaSource(listener))))
+                    }
+                    #[cfg(feature = "_verbs")]
+                    Scheme::Rdma => {
+                        if self.shares_ports {
+                            return Err(listen(io::Error::new(
+                                io::ErrorKind::Unsupported,
+                                "RDMA devices cannot share a port among listeners",
+                            )));
+                        }
+                        let listener = crate::transport::rdma_listener(&url, addr).map_err(listen)?;
+                        Box::new(Acceptor(Arc::new(RdmaSource(listener))))
+                    }
+                    Scheme::Tcp => {
+                        let tcp = socket::listen(addr, self.shares_ports).map_err(listen)?;
+                        self.tcp_acceptor(&url, TcpSource::new(tcp).map_err(listen)?)?
+                    }
+                };
+                urls.push(url.at(acceptor.local_addr()).to_string());
+                self.acceptors.push(acceptor);
+            }
+        }
+        if self.acceptors.is_empty() {
+            return Err(BindError::NoListener);
+        }
+        #[cfg(feature = "introspection")]
+        let introspection = self.introspection.map(Introspection::new);
+        #[cfg(feature = "introspection")]
+        self.services.extend(introspection.as_ref().map(Introspection::service));
+        #[cfg(feature = "tower")]
+        let services = super::layers::wrap(self.services, self.layers);
+        #[cfg(not(feature = "tower"))]
+        let services = self.services;
+        let unknown = |program| BindError::UnknownProgram { program };
+        // A saturated server stays inspectable.
+        #[cfg(feature = "introspection")]
+        let exempt = introspection.as_ref().map(|_| crate::introspection::protocol::introspection_v1::PROGRAM);
+        #[cfg(not(feature = "introspection"))]
+        let exempt = None;
+        let services = limits::wrap(services, &self.limits, exempt).map_err(unknown)?;
+        let (services, caches) = duplicates::wrap(services, self.duplicates).map_err(unknown)?;
+        #[cfg(feature = "introspection")]
+        let (services, observed) = Introspection::observe(introspection.as_ref(), services);
+        let registry = ServiceRegistry::new(services, self.authenticator, self.trace)
+            .map_err(|(program, version)| BindError::DuplicateService { program, version })?;
+        let budget = MemoryBudget::new(self.max_memory);
+        let mut connection = self.config;
+        registry.provide(&mut connection.engine);
+        connection.engine.budget = Some(Arc::clone(&budget));
+        connection.engine.max_fetched = connection.engine.max_fetched.min(self.max_memory);
+        connection.stream.max_record = connection.stream.max_record.min(self.max_memory);
+        let callbacks = ChannelConfig {
+            connection,
+            max_calls: MOST_CALLBACKS,
+            call_timeout: Some(self.callback_timeout),
+            credential: OpaqueAuth::none(),
+            security: None,
+            metrics: CallMetrics::default(),
+            trace: None,
+            resendable: None,
+        };
+        let mut shared =
+            ServerShared::new(registry, callbacks, budget, self.max_connections, self.grace, self.drain_delay);
+        shared.duplicates = caches;
+        shared.limiters = self.limits.into_values().collect();
+        shared.runtimes = Runtimes::new(self.runtimes);
+        #[cfg(feature = "metrics")]
+        {
+            shared.measured = Some(super::measured::server(&shared.duplicates, &shared.limiters));
+        }
+        let shared = Arc::new(shared);
+        #[cfg(feature = "introspection")]
+        if let Some(introspection) = introspection {
+            introspection.attach(&shared, observed);
+        }
+        Ok(Server::new(self.acceptors, urls, shared))
+    }
+}
+
+#[cfg(feature = "tls")]
+impl ServerBuilder {
+    /// Returns the acceptor for a `tcp` URL.
+    fn tcp_acceptor(&self, url: &Url, source: TcpSource) -> Result<Box<dyn Accept>, BindError> {
+        let configured = self.tls.as_ref().map_or(TlsPolicy::Off, TlsServerConfig::policy);
+        match (url.tls().unwrap_or(configured), &self.tls) {
+            (TlsPolicy::Off, _) => Ok(Box::new(Acceptor(Arc::new(source)))),
+            (policy, Some(config)) => Ok(Box::new(Acceptor(Arc::new(TlsSource::new(source, config.clone(), policy))))),
+            (_, None) => Err(BindError::NoTlsConfig { url: url.to_string() }),
+        }
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+impl ServerBuilder {
+    /// Returns the acceptor for a `tcp` URL.
+    // The same signature as with TLS.
+    #[allow(clippy::unnecessary_wraps, clippy::unused_self)]
+    fn tcp_acceptor(&self, _url: &Url, source: TcpSource) -> Result<Box<dyn Accept>, BindError> {
+        Ok(Box::new(Acceptor(Arc::new(source))))
+    }
+}

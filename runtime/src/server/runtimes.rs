@@ -1,0 +1,228 @@
+//! The runtimes that serve the connections of a server.
+
+use std::{
+    future::Future,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    runtime::Handle,
+    sync::oneshot,
+    task::JoinHandle,
+    time::{Instant, sleep, timeout},
+};
+
+use crate::provider::SetupError;
+
+/// The time that a runtime has to begin with a connection. Then another runtime gets the connection.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The time between looks for a runtime while all of them are busy.
+const RETRY: Duration = Duration::from_millis(50);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The runtimes of a server, in the order in which they were given.
+pub(super) struct Runtimes {
+    all: Vec<Arc<ServingRuntime>>,
+    /// The first candidate for the next connection. Locked while a runtime is chosen.
+    next: Mutex<usize>,
+}
+
+/// A runtime that serves connections.
+struct ServingRuntime {
+    index: usize,
+    handle: Handle,
+    /// Number of connections, including those in set-up.
+    connections: AtomicUsize,
+    /// The runtime did not begin with a connection in time, and has not run since.
+    is_stalled: AtomicBool,
+    has_ended: AtomicBool,
+}
+
+/// The share of a connection in its runtime. Counts as a connection until it is dropped.
+pub(super) struct RuntimeShare(Arc<ServingRuntime>);
+
+impl RuntimeShare {
+    /// Returns the number of the runtime, from 0 in the order in which the runtimes were given.
+    pub(super) fn index(&self) -> usize {
+        self.0.index
+    }
+}
+
+impl Drop for RuntimeShare {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The failure of a set-up in one of the runtimes.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HandOverError {
+    #[error(transparent)]
+    SetUp(#[from] SetupError),
+    #[error("all runtimes of the server have ended")]
+    AllEnded,
+    #[error("all runtimes of the server were busy for {0:?}")]
+    AllStalled(Duration),
+    #[error("the runtime of the connection has ended")]
+    Ended,
+    #[error("the set-up panicked")]
+    Panicked,
+}
+
+/// The choice of a runtime.
+enum Choice {
+    Runtime(RuntimeShare),
+    AllStalled,
+    AllEnded,
+}
+
+/// A task that is aborted when this value is dropped.
+struct AbortOnDrop<T>(Option<JoinHandle<T>>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+}
+
+impl Runtimes {
+    /// Returns `None` if there are no handles.
+    pub(super) fn new(handles: Vec<Handle>) -> Option<Self> {
+        let runtime = |(index, handle)| {
+            Arc::new(ServingRuntime {
+                index,
+                handle,
+                connections: AtomicUsize::new(0),
+                is_stalled: AtomicBool::new(false),
+                has_ended: AtomicBool::new(false),
+            })
+        };
+        let all: Vec<_> = handles.into_iter().enumerate().map(runtime).collect();
+        (!all.is_empty()).then(|| Self { all, next: Mutex::new(0) })
+    }
+
+    /// Chooses the runtime with the fewest connections. If several have the same number, they take turns.
+    fn choose(&self) -> Choice {
+        let mut next = lock(&self.next);
+        let (before, after) = self.all.split_at(*next);
+        let mut running = after.iter().chain(before).filter(|runtime| !runtime.has_ended.load(Ordering::Relaxed));
+        // A stalled runtime has few connections because it gets none.
+        let ready = running.clone().filter(|runtime| !runtime.is_stalled.load(Ordering::Relaxed));
+        match ready.min_by_key(|runtime| runtime.connections.load(Ordering::Relaxed)) {
+            Some(runtime) => {
+                runtime.connections.fetch_add(1, Ordering::Relaxed);
+                *next = (runtime.index + 1) % self.all.len();
+                Choice::Runtime(RuntimeShare(Arc::clone(runtime)))
+            }
+            None if running.next().is_some() => Choice::AllStalled,
+            None => Choice::AllEnded,
+        }
+    }
+
+    /// Sets a connection up in one of the runtimes: runs `set_up` there. A runtime that has ended, or that does not begin in time,
+    /// is passed over. Fails if no runtime begins within `limit`. Dropping the future aborts the set-up.
+    pub(super) async fn run<C, F>(
+        &self,
+        mut connection: C,
+        limit: Duration,
+        set_up: impl Fn(C, RuntimeShare) -> F + Clone + Send + 'static,
+    ) -> Result<(), HandOverError>
+    where
+        C: Send + 'static,
+        F: Future<Output = Result<(), SetupError>> + Send + 'static,
+    {
+        let begun = Instant::now();
+        loop {
+            let share = match self.choose() {
+                Choice::Runtime(share) => share,
+                Choice::AllStalled if begun.elapsed() < limit => {
+                    sleep(RETRY).await;
+                    continue;
+                }
+                Choice::AllStalled => return Err(HandOverError::AllStalled(limit)),
+                Choice::AllEnded => return Err(HandOverError::AllEnded),
+            };
+            let runtime = Arc::clone(&share.0);
+            // The runtime takes the connection from here when it begins. Otherwise, another runtime can get it.
+            let waiting = Arc::new(Mutex::new(Some(connection)));
+            let (started, has_started) = oneshot::channel();
+            let task = runtime.handle.spawn({
+                let (waiting, set_up) = (Arc::clone(&waiting), set_up.clone());
+                async move {
+                    share.0.resumed();
+                    let taken = lock(&waiting).take();
+                    let Some(connection) = taken else { return Ok(()) };
+                    // The receiver may have been dropped.
+                    let _ = started.send(());
+                    set_up(connection, share).await
+                }
+            });
+            let mut task = AbortOnDrop(Some(task));
+            let in_time = timeout(PATIENCE, has_started).await.is_ok();
+            let taken_back = lock(&waiting).take();
+            match taken_back {
+                Some(back) => connection = back,
+                None => return task.outcome().await,
+            }
+            if !in_time {
+                runtime.stalled();
+                // Runs when the runtime does, and finds no connection.
+                task.0 = None;
+            } else {
+                self.ended(&runtime);
+            }
+        }
+    }
+
+    /// Records that the runtime dropped a task.
+    fn ended(&self, runtime: &ServingRuntime) {
+        if runtime.has_ended.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        if self.all.iter().all(|runtime| runtime.has_ended.load(Ordering::Relaxed)) {
+            tracing::error!(target: "rpcrdma", "all runtimes of the server have ended, rejecting connections");
+        } else {
+            tracing::warn!(target: "rpcrdma", runtime = runtime.index, "a runtime of the server has ended, using the others");
+        }
+    }
+}
+
+impl ServingRuntime {
+    fn stalled(&self) {
+        if !self.is_stalled.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                target: "rpcrdma",
+                runtime = self.index,
+                "a runtime of the server did not begin with a connection within {PATIENCE:?}, using the others: do not block its threads"
+            );
+        }
+    }
+
+    fn resumed(&self) {
+        if self.is_stalled.swap(false, Ordering::Relaxed) {
+            tracing::info!(target: "rpcrdma", runtime = self.index, "a runtime of the server runs again");
+        }
+    }
+}
+
+impl AbortOnDrop<Result<(), SetupError>> {
+    /// Waits for the end of the task.
+    async fn outcome(mut self) -> Result<(), HandOverError> {
+        let Some(task) = &mut self.0 else { return Err(HandOverError::Ended) };
+        match task.await {
+            Ok(outcome) => outcome.map_err(HandOverError::SetUp),
+            Err(error) if error.is_panic() => Err(HandOverError::Panicked),
+            Err(_) => Err(HandOverError::Ended),
+        }
+    }
+}
