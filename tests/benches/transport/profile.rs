@@ -1,7 +1,10 @@
 //! Calls of one kind for a profiler. Client and server share one thread, so that the threads' order does not change the number
 //! of instructions.
 
-use std::{cell::Cell, time::Duration};
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -267,10 +270,11 @@ pub(crate) async fn in_flight<'a, C, T, E: std::fmt::Debug, F: Future<Output = R
     clients: &'a [C],
     call: impl Fn(&'a C) -> F,
 ) {
-    let begun = Cell::new(0);
+    // Atomic, so that a task can make the calls.
+    let begun = AtomicUsize::new(0);
     let (begun, call) = (&begun, &call);
     let caller = |client| async move {
-        while begun.replace(begun.get() + 1) < n {
+        while begun.fetch_add(1, Ordering::Relaxed) < n {
             call(client).await.expect("call failed");
         }
     };
