@@ -309,7 +309,8 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
                 }
             }
             // A closed engine reports its close after its last call has ended.
-            if !has_work && !(has_events && self.engine.close_reason().is_some()) {
+            has_work |= has_events && self.engine.close_reason().is_some();
+            if !has_work {
                 return None;
             }
         }

@@ -120,9 +120,9 @@ pub mod calc_v1 {
 
         fn dispatch(&self, call: server::InboundCall) -> server::ReplyFuture {
             let handler = Arc::clone(&self.0);
-            Box::pin(async move {
-                match call.procedure() {
-                    0 => {
+            match call.procedure() {
+                0 => {
+                    Box::pin(async move {
                         match call.decode::<Null>() {
                             Ok(()) => {
                                 let result = handler.null(call.context()).await;
@@ -130,8 +130,10 @@ pub mod calc_v1 {
                             }
                             Err(reply) => reply,
                         }
-                    }
-                    1 => {
+                    })
+                }
+                1 => {
+                    Box::pin(async move {
                         match call.decode::<Double>() {
                             Ok(args) => {
                                 let result = handler.double(call.context(), args).await;
@@ -139,10 +141,10 @@ pub mod calc_v1 {
                             }
                             Err(reply) => reply,
                         }
-                    }
-                    _ => call.procedure_unavailable(),
+                    })
                 }
-            })
+                _ => Box::pin(async move { call.procedure_unavailable() }),
+            }
         }
     }
 }
