@@ -1,10 +1,6 @@
-//! The queue of posted Receives, and the fast path for Sends that arrive whole.
+//! The queue of posted Receives.
 
-use super::{ddp, endpoint::Endpoint, rdmap::Opcode};
-use crate::{
-    memory::{BufferPool, MessageBuf, PayloadBuf},
-    provider::Completion,
-};
+use crate::memory::{BufferPool, MessageBuf, PayloadBuf};
 
 /// Maximum memory of the buffers that an endpoint keeps for Receives, in bytes: those of 64 Receives of 4 KiB.
 const MAX_SPARE: usize = 256 << 10;
@@ -53,36 +49,5 @@ impl ReceiveQueue {
     /// Frees the buffers that were kept.
     pub(super) fn free_buffers(&mut self) {
         self.spare = Vec::new();
-    }
-}
-
-impl Endpoint {
-    /// Delivers messages of the most frequent kind on a fast path: intact single-segment Sends without invalidation, at the front
-    /// of the staging buffer. Stops at any other segment, and at errors. Returns `true` if nothing is left in the staging buffer.
-    pub(super) fn deliver_whole_sends(&mut self) -> bool {
-        let staged = self.input.staged();
-        if self.arriving.is_some() {
-            return staged.is_empty();
-        }
-        let (mut rest, mut msn) = (staged, self.expected_send_msn);
-        while self.receives.posted > 0 {
-            let header = ddp::whole_send(Opcode::Send, 0, msn);
-            let Some((payload, behind)) = self.input.split_whole_untagged(rest, &header) else { break };
-            if payload.len() > self.receives.size {
-                break;
-            }
-            let Some(message) = MessageBuf::copied(self.receives.buffer(), payload) else { break };
-            self.done.push(Completion::Received { message, invalidated: None });
-            self.receives.posted -= 1;
-            msn = msn.wrapping_add(1);
-            rest = behind;
-        }
-        let (delivered, is_empty) = (staged.len() - rest.len(), rest.is_empty());
-        if delivered > 0 {
-            self.expected_send_msn = msn;
-            self.may_send = true;
-            self.input.consume(delivered);
-        }
-        is_empty
     }
 }
