@@ -23,12 +23,16 @@
 //! | `fetch` | RDMA Reads of the Read chunks of the peer's calls |
 //! | `responses` | replies to the peer: results by RDMA Write, the format of the rest |
 //! | `lists`, `chunks` | chunk lists of a header; segments |
+//! | `chunk_items`, `reused` | lists of items that travel in chunks, in memory that later messages reuse |
 //! | `completions`, `work` | completions of work requests; work request identifiers |
 //! | `message` | RPC messages and the headers in front of them |
 //! | `credits` | credits of version 1; posted Receives |
 //! | `reply_stall` | timeout for replies that the peer does not accept |
 //! | `seal` | the verifier of a call, which covers its XID (RFC 2203 §5.3.1) |
 //! | `deadlines`, `slots`, `state` | deadlines of calls; storage of calls; connection state |
+//!
+//! The steps of a call without chunks are always inlined, because each call of a function moves the message once more.
+//! `tests/counts/run` shows the difference.
 
 mod answer;
 mod arrivals;

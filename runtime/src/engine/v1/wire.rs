@@ -70,7 +70,7 @@ impl WireV1 {
         let window = self.grant as usize + SPARE_RECEIVES;
         while core.served.waiting() > 0 && self.answers_in_flight < window {
             if let Some(PlainReply { slot, xid, mut message }) = core.next_plain_reply() {
-                // As below.
+                // RFC 8166 §3.3.1: as for other responses, below.
                 self.receives.top_up(qp, core.served.held());
                 self.answers_in_flight += 1;
                 let work = PostedFor::reply(slot, self.is_last(window, core));
