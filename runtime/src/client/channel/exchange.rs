@@ -22,7 +22,7 @@ use crate::{
 
 /// One attempt of a call without security, on one connection. Dropping it cancels the call.
 ///
-/// It is not an `async fn`, because every call passes through it: the state that it keeps between its two polls is small.
+/// Written by hand, because every call passes through it: the state between its two polls is smaller than that of an `async fn`.
 pub(super) struct Exchange<'a, 'c, A, F> {
     channel: &'a Channel,
     link: &'a ChannelLink,
