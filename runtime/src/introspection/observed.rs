@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     service::ProcedureInfo,
-    session::{EncodedReply, InboundCall, ReplyFuture, Service},
+    session::{InboundCall, ReplyFuture, Service},
 };
 
 /// Number of procedure numbers, from 0, whose calls are counted.
@@ -137,7 +137,7 @@ impl Service for ObservedService {
             // Captures the whole struct, so that it is dropped with the future.
             let active = &mut active;
             let reply = reply.await;
-            active.failed = !EncodedReply::is_success(&reply);
+            active.failed = !reply.is_success();
             reply
         })
     }

@@ -19,9 +19,8 @@ use super::{
     values::{ProcedureId, Sizes},
 };
 use crate::{
-    driver::ReplyCommand,
     engine::{IncomingCall, IncomingReply, OutgoingCall},
-    rpc,
+    session::{EncodedReply, ReplyOutcome},
 };
 
 /// The kind of error of a call whose future was dropped.
@@ -171,31 +170,35 @@ impl ServerCall {
 
     /// Ends the call with its reply.
     #[inline(always)]
-    pub(crate) fn finish(&self, metrics: &CallMetrics, reply: &ReplyCommand) {
-        self.end(metrics.0.now(), reply, 0);
+    pub(crate) fn finish(&self, metrics: &CallMetrics, reply: &EncodedReply) {
+        self.end(metrics.0.now(), reply);
     }
 
-    /// Ends the call. `unprotected` is the length of the results that still have to be protected, in bytes.
     #[inline(always)]
-    fn end(&self, now: u64, reply: &ReplyCommand, unprotected: usize) {
+    fn end(&self, now: u64, reply: &EncodedReply) {
         let Self { id, request, begun } = *self;
-        let ReplyCommand::Reply(message) = reply else { return Self::without_reply(id, request, begun, reply) };
-        let bytes = message.message.byte_len().wrapping_add(unprotected);
-        let sizes = Sizes { request, response: size(bytes, &message.reduced, |item| item.data.len()) };
-        match rpc::encoded_error(&message.message) {
-            None => threads::served(id, now.wrapping_sub(begun), sizes),
-            Some(error) => procedures::record_failure(id, begun, sizes, error, true),
+        if let Some(message) = reply.results() {
+            let response = size(message.message.byte_len(), &message.reduced, |item| item.data.len());
+            threads::served(id, now.wrapping_sub(begun), Sizes { request, response });
+        } else {
+            Self::end_rarely(id, request, now, begun, reply);
         }
     }
 
+    /// Ends a call that has no results, or results that still have to be protected. The latter count with their length before that.
     #[cold]
     #[inline(never)]
-    fn without_reply(id: ProcedureId, request: u64, begun: u64, reply: &ReplyCommand) {
-        let (error, has_reply) = match reply {
-            ReplyCommand::Discard => ("discarded", false),
-            _ => ("ERR_CHUNK", true),
-        };
-        procedures::record_failure(id, begun, Sizes { request, response: 0 }, error, has_reply);
+    fn end_rarely(id: ProcedureId, request: u64, now: u64, begun: u64, reply: &EncodedReply) {
+        let chunks = reply.rpc_reply().map_or(&[][..], |message| &message.reduced);
+        let sizes = Sizes { request, response: size(reply.inline_len(), chunks, |item| item.data.len()) };
+        match reply.outcome() {
+            ReplyOutcome::Success | ReplyOutcome::Unprotected(_) => threads::served(id, now.wrapping_sub(begun), sizes),
+            ReplyOutcome::Error(error) => procedures::record_failure(id, begun, sizes, error.status(), true),
+            ReplyOutcome::None if reply.is_discarded() => {
+                procedures::record_failure(id, begun, sizes, "discarded", false);
+            }
+            ReplyOutcome::None => procedures::record_failure(id, begun, sizes, "ERR_CHUNK", true),
+        }
     }
 }
 
@@ -204,9 +207,9 @@ impl ServerCall {
 pub(crate) struct WaitingServerCall(ServerCall);
 
 impl WaitingServerCall {
-    /// Ends the call with its reply. `unprotected` is the length of the results that still have to be protected, in bytes.
-    pub(crate) fn finish(self, reply: &ReplyCommand, unprotected: usize) {
-        ManuallyDrop::new(self).0.end(Stopwatch::shared().now(), reply, unprotected);
+    /// Ends the call with its reply.
+    pub(crate) fn finish(self, reply: &EncodedReply) {
+        ManuallyDrop::new(self).0.end(Stopwatch::shared().now(), reply);
     }
 }
 

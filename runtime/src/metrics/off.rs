@@ -4,8 +4,9 @@
 use std::{marker::PhantomData, sync::Arc};
 
 use crate::{
-    driver::{DriverPort, ReplyCommand},
+    driver::DriverPort,
     engine::{EngineConfig, IncomingCall, IncomingReply, OutgoingCall},
+    session::EncodedReply,
     transport::Transport,
 };
 
@@ -95,7 +96,7 @@ impl ServerCall {
     }
 
     #[inline]
-    pub(crate) fn finish(&self, _metrics: &CallMetrics, _reply: &ReplyCommand) {}
+    pub(crate) fn finish(&self, _metrics: &CallMetrics, _reply: &EncodedReply) {}
 }
 
 #[derive(Debug)]
@@ -103,7 +104,7 @@ pub(crate) struct WaitingServerCall;
 
 impl WaitingServerCall {
     #[inline]
-    pub(crate) fn finish(self, _reply: &ReplyCommand, _unprotected: usize) {}
+    pub(crate) fn finish(self, _reply: &EncodedReply) {}
 }
 
 #[inline]

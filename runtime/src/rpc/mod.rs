@@ -14,8 +14,6 @@ mod error;
 mod reply;
 #[cfg(feature = "std")]
 mod security;
-#[cfg(any(feature = "introspection", feature = "metrics"))]
-mod status;
 #[cfg(feature = "tls")]
 mod tls_session;
 mod words;
@@ -43,8 +41,6 @@ pub use security::{
 };
 #[cfg(feature = "std")]
 pub(crate) use security::{ControlPort, MAX_BODY_IN_TASK};
-#[cfg(any(feature = "introspection", feature = "metrics"))]
-pub(crate) use status::encoded_error;
 #[cfg(feature = "tls")]
 pub use tls_session::{TlsIdentity, TlsSession};
 pub use wire::{AuthFlavor, AuthStat, AuthsysParms, OpaqueAuth, RPC_VERS};

@@ -16,11 +16,10 @@ use tower_service::Service as TowerService;
 use crate::{
     chain::ErrorChain,
     engine::{MessageFormat, ReplyPlan},
-    rpc::{ReplyHeader, RpcError},
+    rpc::RpcError,
     service::ProcedureInfo,
-    session::{self, Context, EncodedReply, InboundCall, ReplyFuture, Service},
+    session::{self, Context, EncodedReply, InboundCall, ReplyFuture, ReplyOutcome, Service},
     transport::Transport,
-    xdr::Decoder,
 };
 
 /// The error of any service.
@@ -132,14 +131,11 @@ impl DispatchResponse {
     /// Returns the status of the reply.
     #[must_use]
     pub fn status(&self) -> DispatchStatus {
-        let Some(reply) = self.reply.rpc_reply() else {
-            return if self.reply.is_discarded() { DispatchStatus::Discarded } else { DispatchStatus::ChunkError };
-        };
-        match ReplyHeader::decode(&mut Decoder::new(&reply.message)).map(|header| header.outcome) {
-            Ok(Ok(())) => DispatchStatus::Success,
-            Ok(Err(error)) => DispatchStatus::Error(error),
-            // Replies are encoded locally, so their headers can be decoded.
-            Err(_) => DispatchStatus::Discarded,
+        match self.reply.outcome() {
+            ReplyOutcome::Success | ReplyOutcome::Unprotected(_) => DispatchStatus::Success,
+            ReplyOutcome::Error(error) => DispatchStatus::Error(*error),
+            ReplyOutcome::None if self.reply.is_discarded() => DispatchStatus::Discarded,
+            ReplyOutcome::None => DispatchStatus::ChunkError,
         }
     }
 
@@ -147,8 +143,7 @@ impl DispatchResponse {
     /// Results that are protected count with their length before that.
     #[must_use]
     pub fn inline_len(&self) -> u64 {
-        let unprotected = self.reply.unprotected().map_or(0, |results| results.len());
-        (self.reply.rpc_reply().map_or(0, |reply| reply.message.len()) + unprotected) as u64
+        self.reply.inline_len() as u64
     }
 
     /// Returns the length of the results that leave the payload stream, in bytes. Over RDMA they are in Write chunks.

@@ -1,4 +1,4 @@
-//! Inbound calls as services see them, and the replies to them.
+//! Inbound calls as services see them.
 
 #[cfg(feature = "tower")]
 use std::time::Instant;
@@ -11,21 +11,19 @@ use super::{
     config::ChannelConfig,
     info::ChannelInfo,
     recorded::{ArgumentsDigest, RecordedCall, RecordedReply, RecordedResults, RequestKey, client_identity},
+    reply::{self, EncodedReply, Refusal, SuccessHeader},
 };
 use crate::{
     chain::ErrorChain,
     driver::{DriverPort, ReplyCommand},
     engine::{ChunkItems, ConnectionCounters, IncomingCall, MessagePayload, OutgoingReply, message_buf},
-    memory::{BufferPool, MessageBuf, Output as _},
-    rpc::{
-        AuthFailure, AuthenticatedCaller, ControlReply, Credential, OpaqueAuth, Principal, ReplyHeader, ReplySecurity,
-        RpcError,
-    },
+    memory::{BufferPool, MessageBuf},
+    rpc::{AuthFailure, AuthenticatedCaller, Credential, Principal, ReplySecurity, RpcError},
     service::Procedure,
     trace,
     transport::Transport,
     xdr::{
-        DecodeError, DecodeErrorKind, DecodeLimits, Decoder, EncodeError, FlatSink, ReducingSink, Sink, XdrDecode as _,
+        DecodeError, DecodeErrorKind, DecodeLimits, Decoder, EncodeError, FlatSink, ReducingSink, XdrDecode as _,
         XdrEncode, encode_to_bytes,
     },
 };
@@ -184,77 +182,6 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for HandlerError {
     }
 }
 
-/// An encoded reply.
-#[derive(Debug)]
-#[must_use]
-pub struct EncodedReply {
-    pub(super) command: ReplyCommand,
-    /// The results, if they have to be protected. The message in `command` ends with the header. Boxed because it is rarely set,
-    /// and would enlarge every reply.
-    pub(super) unprotected: Option<Box<Bytes>>,
-}
-
-impl EncodedReply {
-    /// Returns the length of the results that still have to be protected, in bytes.
-    pub(super) fn unprotected_len(&self) -> usize {
-        self.unprotected.as_ref().map_or(0, |results| results.len())
-    }
-}
-
-impl From<ReplyCommand> for EncodedReply {
-    fn from(command: ReplyCommand) -> Self {
-        Self { command, unprotected: None }
-    }
-}
-
-#[cfg(feature = "introspection")]
-impl EncodedReply {
-    /// Returns `true` if the reply has a result.
-    pub(crate) fn is_success(&self) -> bool {
-        matches!(&self.command, ReplyCommand::Reply(reply) if crate::rpc::encoded_error(&reply.message).is_none())
-    }
-}
-
-#[cfg(feature = "tower")]
-impl EncodedReply {
-    /// Returns the encoded reply, if it is an RPC reply.
-    pub(crate) fn rpc_reply(&self) -> Option<&OutgoingReply> {
-        match &self.command {
-            ReplyCommand::Reply(reply) => Some(reply),
-            ReplyCommand::ChunkError | ReplyCommand::Discard => None,
-        }
-    }
-
-    /// Returns `true` if the caller gets no RPC reply and no transport error that names a fault.
-    pub(crate) fn is_discarded(&self) -> bool {
-        matches!(self.command, ReplyCommand::Discard)
-    }
-
-    /// Returns the results that still have to be protected.
-    pub(crate) fn unprotected(&self) -> Option<&Bytes> {
-        self.unprotected.as_deref()
-    }
-}
-
-/// The parts of an inbound call that the reply to a failed call needs.
-pub(crate) struct Refusal {
-    xid: u32,
-    security: Option<Arc<dyn ReplySecurity>>,
-    connection: Arc<ServedConnection>,
-}
-
-impl Refusal {
-    /// Returns the XID of the call.
-    pub(crate) fn xid(&self) -> u32 {
-        self.xid
-    }
-
-    /// Returns the reply to the failed call.
-    pub(crate) fn reply(&self, error: RpcError) -> EncodedReply {
-        refusal(self.xid, error, self.security.as_deref(), self.connection.pool()).into()
-    }
-}
-
 #[cfg(feature = "tower")]
 impl InboundCall {
     /// Returns the call's message and its chunks.
@@ -357,8 +284,7 @@ impl InboundCall {
 
     /// Returns what is needed to refuse the call after it has been consumed.
     pub(crate) fn refusal(&self) -> Refusal {
-        let (security, connection) = (self.security.clone(), Arc::clone(&self.context.connection));
-        Refusal { xid: self.incoming.xid, security, connection }
+        Refusal::new(self.incoming.xid, self.security.clone(), Arc::clone(&self.context.connection))
     }
 
     /// Returns the key of the call, which belongs to this version of a program.
@@ -403,7 +329,7 @@ impl InboundCall {
             // RFC 8166 §6.1: a call with a reduced argument that is not DDP-eligible MUST NOT be processed, and is reported
             // as in §4.5.2.
             if matches!(error.kind(), DecodeErrorKind::StrayChunk { .. }) {
-                return ReplyCommand::ChunkError.into();
+                return EncodedReply::without_rpc_reply(ReplyCommand::ChunkError);
             }
             self.refuse(RpcError::GarbageArguments)
         })
@@ -488,9 +414,8 @@ impl InboundCall {
         if self.security.as_ref().is_some_and(|security| security.protection().is_some()) {
             // RFC 8166 §8.2.2.3: nothing is reduced, even if the call provides Write chunks.
             header.encode(&mut FlatSink::new(&mut message))?;
-            let unprotected = Some(Box::new(encode_to_bytes(result)?));
-            let command = ReplyCommand::Reply(OutgoingReply { message, reduced: ChunkItems::new() });
-            return Ok(EncodedReply { command, unprotected });
+            let results = encode_to_bytes(result)?;
+            return Ok(EncodedReply::unprotected(OutgoingReply { message, reduced: ChunkItems::new() }, results));
         }
         let chunks = self.incoming.write_chunks();
         let mut sink = if is_rdma && chunks.is_empty() {
@@ -510,7 +435,7 @@ impl InboundCall {
         tracing::debug!(
             target: "rpcrdma::call", xid = self.incoming.xid, bytes = message.len(), reduced = reduced.len(), "reply encoded"
         );
-        Ok(ReplyCommand::Reply(OutgoingReply { message, reduced }).into())
+        Ok(EncodedReply::success(OutgoingReply { message, reduced }))
     }
 
     /// Returns the Receive buffer of the call, emptied for a reply without chunks. The arguments have been decoded.
@@ -532,25 +457,7 @@ impl InboundCall {
     }
 
     pub(crate) fn refuse(&self, error: RpcError) -> EncodedReply {
-        refusal(self.incoming.xid, error, self.security.as_deref(), self.context.connection.pool()).into()
-    }
-}
-
-/// The header of a successful reply.
-struct SuccessHeader {
-    xid: u32,
-    /// `None` for the empty verifier of AUTH_NONE.
-    verifier: Option<OpaqueAuth>,
-}
-
-impl SuccessHeader {
-    #[inline(always)]
-    fn encode<S: Sink>(self, sink: &mut S) -> Result<(), EncodeError> {
-        match self.verifier {
-            None => ReplyHeader::encode_success(self.xid, sink),
-            Some(verifier) => ReplyHeader::success(self.xid).with_verifier(verifier).encode(sink)?,
-        }
-        Ok(())
+        reply::refusal(self.incoming.xid, error, self.security.as_deref(), self.context.connection.pool())
     }
 }
 
@@ -570,50 +477,5 @@ impl From<EncodeError> for ReplyError {
 impl fmt::Debug for InboundCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("InboundCall").field("procedure", &self.procedure).field("context", &self.context).finish()
-    }
-}
-
-/// Returns the verifier of the reply to an accepted call.
-fn verifier(security: Option<&dyn ReplySecurity>) -> Result<OpaqueAuth, AuthFailure> {
-    security.map_or_else(|| Ok(OpaqueAuth::none()), ReplySecurity::verifier)
-}
-
-/// Encodes the reply to a call that failed.
-// RFC 2203 §5.3.3.2: an error is an accepted reply, so it has the server's verifier. A denial has none.
-pub(super) fn refusal(
-    xid: u32,
-    error: RpcError,
-    security: Option<&dyn ReplySecurity>,
-    pool: &BufferPool,
-) -> ReplyCommand {
-    let verifier = if error.is_denied() { Ok(OpaqueAuth::none()) } else { verifier(security) };
-    let header = match verifier {
-        Ok(verifier) => ReplyHeader::failure(xid, error).with_verifier(verifier),
-        // RFC 2203 §5.3.3.4.1.
-        Err(failure) => ReplyHeader::failure(xid, failure.into()),
-    };
-    encode_header(&header, pool, &[])
-}
-
-/// Encodes the reply of an authenticator to a control call. It is not reduced (RFC 8166 §8.2.2).
-pub(super) fn control_reply(xid: u32, reply: ControlReply, pool: &BufferPool) -> ReplyCommand {
-    let ControlReply { verifier, outcome, results } = reply;
-    let results = if outcome.is_ok() { results } else { Bytes::new() };
-    encode_header(&ReplyHeader { xid, verifier, outcome }, pool, &results)
-}
-
-/// Encodes a reply with encoded results.
-pub(super) fn encode_header(header: &ReplyHeader, pool: &BufferPool, results: &[u8]) -> ReplyCommand {
-    let mut message = message_buf(pool, 512);
-    match header.encode(&mut FlatSink::new(&mut message)) {
-        Ok(()) => {
-            message.append(results);
-            ReplyCommand::Reply(OutgoingReply { message, reduced: ChunkItems::new() })
-        }
-        // The authenticator's verifier is longer than 400 bytes.
-        Err(error) => {
-            tracing::error!(target: "rpcrdma::call", %error, "reply header cannot be encoded");
-            ReplyCommand::Discard
-        }
     }
 }

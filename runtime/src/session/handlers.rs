@@ -8,12 +8,7 @@ use std::{
 
 use tokio::task::JoinSet;
 
-use super::{
-    call::{EncodedReply, ServedConnection},
-    registry::ServiceRegistry,
-    running::BegunHandler,
-    secured,
-};
+use super::{call::ServedConnection, registry::ServiceRegistry, running::BegunHandler, secured};
 use crate::{
     driver::{DriverPort, InboundCalls, ReplyCommand},
     engine::{CloseReason, IncomingCall, ReplyToken},
@@ -58,13 +53,13 @@ fn first_poll() -> Context<'static> {
 /// Lets a handler that did not finish run on in a task of its own.
 fn wait(
     waiting: &mut JoinSet<()>,
-    handler: impl Future<Output = EncodedReply> + Send + 'static,
+    handler: impl Future<Output = ReplyCommand> + Send + 'static,
     token: ReplyToken,
     port: &Arc<DriverPort>,
 ) {
     while waiting.try_join_next().is_some() {}
     let port = Arc::clone(port);
-    waiting.spawn(async move { port.reply(token, handler.await.command) });
+    waiting.spawn(async move { port.reply(token, handler.await) });
 }
 
 impl InboundCalls for CallHandlers {
@@ -81,7 +76,7 @@ impl InboundCalls for CallHandlers {
                 let begun = self.registry.route(incoming, head, caller, &self.connection, &mut first_poll());
                 let (handler, metrics) = match begun {
                     Ok((BegunHandler::Finished(answer), metrics)) => {
-                        metrics.finish(&self.connection.back.metrics, &answer.command);
+                        metrics.finish(&self.connection.back.metrics, &answer);
                         return Some(answer.command);
                     }
                     Ok((BegunHandler::Running(handler), metrics)) => (handler, metrics),
@@ -90,8 +85,8 @@ impl InboundCalls for CallHandlers {
                 let metrics = metrics.wait();
                 let measured = async move {
                     let answer = handler.await;
-                    metrics.finish(&answer.command, answer.unprotected_len());
-                    answer
+                    metrics.finish(&answer);
+                    answer.command
                 };
                 wait(&mut self.waiting, measured, token, port);
                 None
@@ -101,7 +96,7 @@ impl InboundCalls for CallHandlers {
                 let (registry, connection) = (Arc::clone(&self.registry), Arc::clone(&self.connection));
                 let mut handler = Box::pin(secured::serve(registry, connection, incoming, head, authentication));
                 if let Poll::Ready(answer) = handler.as_mut().poll(&mut first_poll()) {
-                    return Some(answer.command);
+                    return Some(answer);
                 }
                 wait(&mut self.waiting, handler, token, port);
                 None

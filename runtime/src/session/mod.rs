@@ -10,12 +10,15 @@ mod handlers;
 mod info;
 mod recorded;
 mod registry;
+mod reply;
 mod running;
 mod secured;
 mod service;
 
 #[cfg(test)]
 pub(crate) use self::recorded::{RecordedResults, recorded_key};
+#[cfg(any(feature = "metrics", feature = "tower"))]
+pub(crate) use self::reply::ReplyOutcome;
 #[cfg(feature = "tower")]
 pub(crate) use self::running::execute;
 pub(crate) use self::{
@@ -27,8 +30,9 @@ pub(crate) use self::{
     secured::{expired, seal, unwrap, verify, wrap},
 };
 pub use self::{
-    call::{Context, EncodedReply, HandlerError, InboundCall},
+    call::{Context, HandlerError, InboundCall},
     info::ChannelInfo,
     recorded::{RecordedReply, RequestKey},
+    reply::EncodedReply,
     service::{ReplyFuture, Service},
 };

@@ -8,7 +8,8 @@ use std::{
 };
 
 use super::{
-    call::{self, InboundCall, ServedConnection},
+    call::{InboundCall, ServedConnection},
+    reply,
     running::BegunHandler,
     service::Service,
 };
@@ -142,7 +143,7 @@ impl ServiceRegistry {
             Err(fault) => {
                 tracing::info!(target: "rpcrdma::call", peer = %connection.info.peer_addr, fault = %ErrorChain(&fault), "bad RPC header");
                 return Err(match fault.reply() {
-                    Some(reply) => call::encode_header(&reply, connection.pool(), &[]),
+                    Some(reply) => reply::encode_header(&reply, connection.pool(), &[]).command,
                     // RFC 8166 §4.5.2: a message that is not an RPC call is reported as a parsing error.
                     None => ReplyCommand::ChunkError,
                 });
@@ -252,7 +253,7 @@ impl CallHead {
             version = self.version, procedure = self.procedure, %error, "call refused"
         );
         connection.back.metrics.refused(error.status());
-        call::refusal(self.xid, error, security, connection.pool())
+        reply::refusal(self.xid, error, security, connection.pool()).command
     }
 }
 

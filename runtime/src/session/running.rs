@@ -11,11 +11,11 @@ use std::{
 use tracing::Span;
 
 use super::{
-    call::{self, EncodedReply, InboundCall, ServedConnection},
+    call::{InboundCall, ServedConnection},
+    reply::{self, EncodedReply},
     service::{ReplyFuture, Service},
 };
 use crate::{
-    driver::ReplyCommand,
     rpc::{ReplySecurity, RpcError},
     trace,
 };
@@ -70,7 +70,7 @@ impl BegunHandler {
             },
             Err(panic) => {
                 let answer = panicked(service.name(), xid, security.as_deref(), connection, &*panic);
-                Self::Finished(answered(span.as_deref(), answer.into()))
+                Self::Finished(answered(span.as_deref(), answer))
             }
         }
     }
@@ -107,7 +107,7 @@ impl Future for RunningHandler {
         drop(within);
         let polled = polled.unwrap_or_else(|panic| {
             let answer = panicked(self.name, self.xid, self.security.as_deref(), &self.connection, &*panic);
-            Poll::Ready(answer.into())
+            Poll::Ready(answer)
         });
         polled.map(|answer| answered(span.as_deref(), answer))
     }
@@ -128,8 +128,8 @@ fn panicked(
     security: Option<&dyn ReplySecurity>,
     connection: &ServedConnection,
     panic: &(dyn std::any::Any + Send),
-) -> ReplyCommand {
+) -> EncodedReply {
     let said = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     tracing::error!(target: "rpcrdma::call", service, xid, panic = said, "handler panicked");
-    call::refusal(xid, RpcError::SystemError, security, connection.pool())
+    reply::refusal(xid, RpcError::SystemError, security, connection.pool())
 }

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use tokio::runtime::Handle;
 
 use super::{
-    call::{self, EncodedReply, ServedConnection},
+    call::ServedConnection,
     registry::{CallHead, ServiceRegistry},
+    reply::{self, EncodedReply, ReplyOutcome},
 };
 use crate::{
     driver::ReplyCommand,
@@ -83,18 +84,18 @@ pub(super) async fn serve(
     mut incoming: IncomingCall,
     mut head: CallHead,
     mut authentication: Authentication,
-) -> EncodedReply {
+) -> ReplyCommand {
     let caller = loop {
         match authentication {
             Authentication::Accepted(caller) => break caller,
             Authentication::Pending(decision) => authentication = decision.await,
-            Authentication::Rejected(failure) => return head.refuse(failure.into(), None, &connection).into(),
-            Authentication::Answered(reply) => return call::control_reply(head.xid, reply, connection.pool()).into(),
+            Authentication::Rejected(failure) => return head.refuse(failure.into(), None, &connection),
+            Authentication::Answered(reply) => return reply::control_reply(head.xid, reply, connection.pool()).command,
             Authentication::Discarded => {
                 tracing::info!(
                     target: "rpcrdma::call", peer = %connection.info.peer_addr, xid = head.xid, "call discarded"
                 );
-                return ReplyCommand::Discard.into();
+                return ReplyCommand::Discard;
             }
         }
     };
@@ -104,7 +105,7 @@ pub(super) async fn serve(
         // RFC 8166 §8.2.2.3: no item of a protected body is eligible, so a Read chunk is a violation (§6.1).
         if !incoming.reads().is_empty() {
             tracing::info!(target: "rpcrdma::call", xid = head.xid, "protected arguments are reduced");
-            return ReplyCommand::ChunkError.into();
+            return ReplyCommand::ChunkError;
         }
         let body = match &incoming.payload {
             MessagePayload::Inline(message) => {
@@ -117,7 +118,7 @@ pub(super) async fn serve(
             Err(error) => {
                 tracing::info!(target: "rpcrdma::call", xid = head.xid, %error, "protected arguments refused");
                 // RFC 2203 §5.3.3.1, §5.3.3.4.2, §5.3.3.4.3.
-                return head.refuse(RpcError::GarbageArguments, security.as_deref(), &connection).into();
+                return head.refuse(RpcError::GarbageArguments, security.as_deref(), &connection);
             }
         }
         head.arguments_at = 0;
@@ -129,14 +130,15 @@ pub(super) async fn serve(
     });
     let (handler, metrics) = match begun.await {
         Ok(begun) => begun,
-        Err(answer) => return answer.into(),
+        Err(answer) => return answer,
     };
     let metrics = metrics.wait();
-    let mut answer = handler.finish().await;
-    metrics.finish(&answer.command, answer.unprotected_len());
-    if let (Some(results), Some(protection)) = (answer.unprotected.take(), protection) {
+    let answer = handler.finish().await;
+    metrics.finish(&answer);
+    let EncodedReply { mut command, outcome } = answer;
+    if let (ReplyOutcome::Unprotected(results), Some(protection)) = (outcome, protection) {
         let wrapped = wrap(protection, *results).await;
-        match (wrapped, &mut answer.command) {
+        match (wrapped, &mut command) {
             (Ok(results), ReplyCommand::Reply(reply)) => reply.message.append(&results),
             (Ok(_), _) => {}
             (Err(error), command) => {
@@ -146,5 +148,5 @@ pub(super) async fn serve(
             }
         }
     }
-    answer
+    command
 }

@@ -2,7 +2,7 @@
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
-use super::call::{EncodedReply, InboundCall};
+use super::{call::InboundCall, reply::EncodedReply};
 use crate::service::ProcedureInfo;
 
 /// The future that a service's handler returns.

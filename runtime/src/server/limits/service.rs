@@ -140,7 +140,7 @@ async fn limited(
             Ok(None) => return refusal.reply(RpcError::Unavailable),
             Err(CallEnd::Cancelled) => {
                 limiter.count(CallEnd::Cancelled);
-                return ReplyCommand::Discard.into();
+                return EncodedReply::without_rpc_reply(ReplyCommand::Discard);
             }
             Err(_) => {
                 limiter.count(CallEnd::Refused);
@@ -160,7 +160,7 @@ async fn limited(
             let xid = refusal.xid();
             tracing::info!(target: "rpcrdma::call", service = service.name(), xid, ?end, "handler cancelled");
             if end == CallEnd::Cancelled {
-                ReplyCommand::Discard.into()
+                EncodedReply::without_rpc_reply(ReplyCommand::Discard)
             } else {
                 refusal.reply(RpcError::HandlerTimedOut)
             }
