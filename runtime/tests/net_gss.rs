@@ -422,6 +422,26 @@ fn large_bodies_leave_threads() {
     });
 }
 
+/// A call whose context expires at the server after its verifier was checked is sent again with a new context.
+async fn expiry_before_the_body(transport: Transport) {
+    let acceptor = user("nfs@server");
+    let (server, _) = serve(&transport, GssAuthenticator::new(acceptor.clone())).await;
+    let user = user("alice@TEST");
+    let channel = connect(&server, GssSecurity::new(user.clone(), ProtectionLevel::Privacy)).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    acceptor.faults.hold.set(true);
+    let data = Bytes::from(pattern(1, 20_000));
+    let large = tokio::spawn({
+        let (channel, data) = (channel.clone(), data.clone());
+        async move { call::<Echo>(&channel, &data).await }
+    });
+    eventually(|| acceptor.faults.hold.waiting() == 1).await;
+    acceptor.faults.expired.store(1, Ordering::Relaxed);
+    acceptor.faults.hold.set(false);
+    assert!(large.await.unwrap().unwrap() == data);
+    assert_eq!(user.begun.load(Ordering::Relaxed), 2);
+}
+
 /// A context that expires between the first step of a call and its signature costs a new context, and no call.
 async fn expiry_before_the_signature(transport: Transport) {
     let (server, _) = serve(&transport, gss(|_| {})).await;
@@ -570,5 +590,5 @@ async fn errors(transport: Transport) {
 }
 
 over_each!(
-    services contexts_are_refreshed refresh_under_traffic one_context_for_several_connections small_windows slow_mechanism busy_contexts expiry_before_the_signature failures_of_the_server errors
+    services contexts_are_refreshed refresh_under_traffic one_context_for_several_connections small_windows slow_mechanism busy_contexts expiry_before_the_signature expiry_before_the_body failures_of_the_server errors
 );

@@ -25,7 +25,7 @@ use rpcrdma::{
     rpc::{
         AuthFailure, AuthStat, AuthenticatedCaller, Authentication, Authenticator, CallHeader, CallIdentity,
         CallSecurity, Credential, OpaqueAuth, Protection, ReceivedCall, ReplySecurity, RpcError, Seal, Secured,
-        Security, SecurityError, SecurityFuture, SecurityLink,
+        Security, SecurityError, SecurityFuture, SecurityLink, UnwrapError,
     },
     server::Server,
 };
@@ -68,8 +68,8 @@ impl Protection for Scrambled {
         Ok([&sequence[..], &sum, &scrambled].concat().into())
     }
 
-    fn unwrap(&self, body: Bytes) -> Result<Bytes, SecurityError> {
-        let bad = |what: &str| SecurityError(what.into());
+    fn unwrap(&self, body: Bytes) -> Result<Bytes, UnwrapError> {
+        let bad = |what: &str| UnwrapError::from(SecurityError(what.into()));
         let (head, scrambled) = body.split_at_checked(WRAPPING).ok_or_else(|| bad("body too short"))?;
         if head[..4] != self.sequence.to_be_bytes() {
             return Err(bad("body of another call"));

@@ -21,7 +21,7 @@ use crate::{
     memory::Output as _,
     rpc::{
         self, AuthFailure, CallHeader, CallIdentity, CallSecurity, ControlCall, ControlPort, ControlReply, OpaqueAuth,
-        ReplyHeader, RpcError, Seal, Security, SecurityError, SecurityFuture, SecurityLink,
+        ReplyHeader, RpcError, Seal, Security, SecurityError, SecurityFuture, SecurityLink, UnwrapError,
     },
     session::{self, ChannelConfig},
     xdr::{DecodeError, Decoder, FlatSink, XdrEncode, encode_to_bytes},
@@ -135,7 +135,13 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
         };
         drop(reply);
         let (protection, body) = body;
-        let insecure = |source| CallError::Security { procedure, sent: true, source };
+        let insecure = |error: UnwrapError| {
+            let source = match error {
+                UnwrapError::Refused(source) => source,
+                expired @ UnwrapError::Expired => SecurityError(expired.to_string()),
+            };
+            CallError::Security { procedure, sent: true, source }
+        };
         let body = session::unwrap(protection, body).await.map_err(insecure)?;
         return call::decode_body(procedure, &mut Decoder::shared(&body).with_limits(limits), read).map(Ok);
     }

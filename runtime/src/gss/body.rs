@@ -9,7 +9,7 @@ use super::{
     wire::{RpcGssDataT, RpcGssIntegData, RpcGssPrivData},
 };
 use crate::{
-    rpc::{BlockingQueue, Protection, ProtectionLevel, SecurityError},
+    rpc::{BlockingQueue, Protection, ProtectionLevel, SecurityError, UnwrapError},
     xdr::{DecodeError, Decoder, XdrDecode, padded_len},
 };
 
@@ -79,16 +79,17 @@ impl Protection for BodyProtection {
         Ok(out.into())
     }
 
-    fn unwrap(&self, body: Bytes) -> Result<Bytes, SecurityError> {
+    fn unwrap(&self, body: Bytes) -> Result<Bytes, UnwrapError> {
         if self.is_private {
             let RpcGssPrivData { databody_priv } = decode(&body).map_err(malformed)?;
             let data = self.context.unwrap(&databody_priv);
-            return self.strip(data.map_err(|error| failed("a body cannot be decrypted", &error))?.into());
+            let data = data.map_err(|error| refused("a body cannot be decrypted", &error))?;
+            return Ok(self.strip(data.into())?);
         }
         let RpcGssIntegData { databody_integ, checksum } = decode(&body).map_err(malformed)?;
         let checked = self.context.verify_mic(&databody_integ, &checksum);
-        checked.map_err(|error| failed("the checksum of a body is wrong", &error))?;
-        self.strip(databody_integ)
+        checked.map_err(|error| refused("the checksum of a body is wrong", &error))?;
+        Ok(self.strip(databody_integ)?)
     }
 
     fn max_wrapped(&self, len: u64) -> u64 {
@@ -131,6 +132,10 @@ fn put_opaque(out: &mut Vec<u8>, data: &[u8]) -> Result<(), SecurityError> {
 
 fn malformed(error: DecodeError) -> SecurityError {
     SecurityError(format!("a protected body is malformed: {error}"))
+}
+
+fn refused(what: &str, error: &GssError) -> UnwrapError {
+    if error.is_expired() { UnwrapError::Expired } else { failed(what, error).into() }
 }
 
 fn failed(what: &str, error: &GssError) -> SecurityError {

@@ -37,6 +37,19 @@ use super::{AuthFailure, OpaqueAuth, RpcError};
 #[error("{0}")]
 pub struct SecurityError(pub String);
 
+/// The reason for which a received body is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UnwrapError {
+    /// The security context has expired. A server replies RPCSEC_GSS_CTXPROBLEM (RFC 2203 §5.3.3.3), and the client sends the call
+    /// again with another context.
+    #[error("the security context has expired")]
+    Expired,
+    /// The body was modified, or belongs to another call. A server replies GARBAGE_ARGS (RFC 2203 §5.3.3.4.2).
+    #[error(transparent)]
+    Refused(#[from] SecurityError),
+}
+
 /// The part of a call that a security flavor protects (RFC 2203 §5.3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -154,9 +167,8 @@ pub trait Protection: fmt::Debug + Send + Sync + 'static {
     /// Checks a received body and returns the original body.
     ///
     /// # Errors
-    /// Returns an error if the body was modified or belongs to another call. A server replies GARBAGE_ARGS (RFC 2203
-    /// §5.3.3.4.2).
-    fn unwrap(&self, body: Bytes) -> Result<Bytes, SecurityError>;
+    /// Returns an error if the body was modified, if it belongs to another call, or if the security context has expired.
+    fn unwrap(&self, body: Bytes) -> Result<Bytes, UnwrapError>;
 
     /// Returns the maximum wrapped length, in bytes, of a body of at most `len` bytes. A client provides memory for this length
     /// (RFC 8166 §6.2).

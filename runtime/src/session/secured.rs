@@ -15,8 +15,8 @@ use crate::{
     engine::{IncomingCall, MessagePayload},
     memory::Output as _,
     rpc::{
-        Authentication, BlockingQueue, CallSecurity, MAX_BODY_IN_TASK, OpaqueAuth, Protection, RpcError, Seal,
-        SecurityError,
+        AuthStat, Authentication, BlockingQueue, CallSecurity, MAX_BODY_IN_TASK, OpaqueAuth, Protection, RpcError,
+        Seal, SecurityError, UnwrapError,
     },
 };
 
@@ -26,15 +26,15 @@ pub(crate) async fn wrap(protection: Arc<dyn Protection>, body: Bytes) -> Result
 }
 
 /// Checks a protected body and returns the original body.
-pub(crate) async fn unwrap(protection: Arc<dyn Protection>, body: Bytes) -> Result<Bytes, SecurityError> {
+pub(crate) async fn unwrap(protection: Arc<dyn Protection>, body: Bytes) -> Result<Bytes, UnwrapError> {
     off_task(protection, body, |protection, body| protection.unwrap(body)).await
 }
 
-async fn off_task(
+async fn off_task<E: From<SecurityError> + Send + 'static>(
     protection: Arc<dyn Protection>,
     body: Bytes,
-    work: impl FnOnce(&dyn Protection, Bytes) -> Result<Bytes, SecurityError> + Send + 'static,
-) -> Result<Bytes, SecurityError> {
+    work: impl FnOnce(&dyn Protection, Bytes) -> Result<Bytes, E> + Send + 'static,
+) -> Result<Bytes, E> {
     let is_large = body.len() > MAX_BODY_IN_TASK;
     run(protection.queue(), is_large, move || work(&*protection, body)).await?
 }
@@ -117,8 +117,13 @@ pub(super) async fn serve(
             Ok(body) => incoming.payload = MessagePayload::Long(body),
             Err(error) => {
                 tracing::info!(target: "rpcrdma::call", xid = head.xid, %error, "protected arguments refused");
-                // RFC 2203 §5.3.3.1, §5.3.3.4.2, §5.3.3.4.3.
-                return head.refuse(RpcError::GarbageArguments, security.as_deref(), &connection);
+                let refusal = match error {
+                    // RFC 2203 §5.3.3.3. The context may have expired since the verifier was checked.
+                    UnwrapError::Expired => RpcError::Authentication(AuthStat::RpcsecGssCtxproblem.into()),
+                    // RFC 2203 §5.3.3.1, §5.3.3.4.2, §5.3.3.4.3.
+                    UnwrapError::Refused(_) => RpcError::GarbageArguments,
+                };
+                return head.refuse(refusal, security.as_deref(), &connection);
             }
         }
         head.arguments_at = 0;

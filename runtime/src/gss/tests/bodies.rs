@@ -59,7 +59,7 @@ fn bodies_belong_to_one_call() {
             .wrap(Bytes::from_static(b"data"))
             .unwrap();
         let error = BodyProtection::of(&server, &BlockingQueue::new(), 6, level).unwrap().unwrap(wrapped).unwrap_err();
-        assert!(error.0.contains("sequence number 5, expected 6"), "{error}");
+        assert!(error.to_string().contains("sequence number 5, expected 6"), "{error}");
     }
 }
 
