@@ -67,6 +67,7 @@ switches() {
 }
 rounds=40
 for port in 20104 20105; do
+  eventually 10 queue_pairs_gone || fail "port $port: queue pairs are left: $(rdma resource show qp | grep 'type RC' | head -n 1)"
   # The first thread also accepts connections.
   start many "$BIN/blobstore" many "rdma://$ADDR:$port" --connections 4 --rounds $rounds --idle 2
   eventually 60 grep -q 'connections are open' "$SCRATCH/many.out" || fail "no 4 connections: $(last_words many)"
