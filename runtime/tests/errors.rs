@@ -6,7 +6,7 @@ use rpcrdma::{
     client::{CallError, ConnectError},
     engine::{CallFailure, CloseReason, HostAuthError, StreamError, TransportError},
     provider::{DisconnectReason, IoError, RegisterError, RegisterableMemory, SetupError},
-    rpc::{AuthFailure, CallHeaderError, ReplyHeaderError, RpcError, SecurityError},
+    rpc::{AuthFailure, CallHeaderError, ReplyHeaderError, RpcError, SecurityError, UnwrapError},
     server::BindError,
     transport::{Url, UrlError},
     xdr::{DecodeError, DecodeErrorKind, EncodeError, PathSegment},
@@ -159,6 +159,8 @@ fn samples() -> Vec<(&'static str, Box<dyn Error>)> {
         ("CallHeaderError::Malformed", CallHeaderError::Malformed { xid: 1, error: decode() }),
     ]));
     all.extend(boxed(vec![("ReplyHeaderError::Malformed", ReplyHeaderError::Malformed(decode()))]));
+    let refused = SecurityError("wrong checksum".into());
+    all.extend(boxed(vec![("UnwrapError::Refused", UnwrapError::Refused(refused))]));
     let memory = RegisterableMemory::Source(bytes::Bytes::new());
     all.extend(boxed(vec![("RegisterError", RegisterError { source: "no handle".into(), memory })]));
     all
