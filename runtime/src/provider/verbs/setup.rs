@@ -33,7 +33,7 @@ const SHARED_RNR_RETRIES: u8 = 7;
 
 /// Maximum number of local ports to try. The connection manager chooses a port that none of its connections uses, but
 /// `siw` may find that a TCP socket uses it.
-const PORTS: usize = 8;
+pub(super) const PORTS: usize = 8;
 
 /// A connector for RDMA devices.
 #[derive(Debug, Clone, Default)]
