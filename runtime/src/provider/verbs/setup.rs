@@ -31,7 +31,7 @@ const RNR_RETRIES: u8 = 0;
 /// The same for shared Receives, which may all be in use for a moment: without limit.
 const SHARED_RNR_RETRIES: u8 = 7;
 
-/// Maximum number of local ports to try. The connection manager chooses a port that none of its connections uses, but
+/// Maximum number of local ports that a client or a listener tries. The connection manager chooses a port that none of its connections uses, but
 /// `siw` may find that a TCP socket uses it.
 pub(super) const PORTS: usize = 8;
 
