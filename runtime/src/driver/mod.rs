@@ -8,6 +8,7 @@ mod catch_up;
 mod closing;
 mod command;
 mod core;
+mod encoded_reply;
 mod formats;
 mod inbound_calls;
 mod io;
@@ -18,12 +19,14 @@ mod task;
 mod tcp;
 mod timer;
 
+pub use self::encoded_reply::EncodedReply;
 pub use self::formats::{CallFormats, FormatCounts};
 #[cfg(feature = "tls")]
 pub(crate) use self::tcp::ByteStream;
 pub(crate) use self::{
     command::{DriverCommand, ReplyCommand},
     core::{DriverConfig, DriverCore},
+    encoded_reply::ReplyOutcome,
     inbound_calls::{InboundCalls, NoInboundCalls},
     io::{EngineIo, RdmaIo},
     pending::PendingCall,

@@ -19,8 +19,8 @@ use super::{
     values::{ProcedureId, Sizes},
 };
 use crate::{
+    driver::{EncodedReply, ReplyOutcome},
     engine::{IncomingCall, IncomingReply, OutgoingCall},
-    session::{EncodedReply, ReplyOutcome},
 };
 
 /// The kind of error of a call whose future was dropped.

@@ -4,9 +4,8 @@
 use std::{marker::PhantomData, sync::Arc};
 
 use crate::{
-    driver::DriverPort,
+    driver::{DriverPort, EncodedReply},
     engine::{EngineConfig, IncomingCall, IncomingReply, OutgoingCall},
-    session::EncodedReply,
     transport::Transport,
 };
 

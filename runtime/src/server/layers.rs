@@ -15,10 +15,11 @@ use tower_service::Service as TowerService;
 
 use crate::{
     chain::ErrorChain,
+    driver::ReplyOutcome,
     engine::{MessageFormat, ReplyPlan},
     rpc::RpcError,
     service::ProcedureInfo,
-    session::{self, Context, EncodedReply, InboundCall, ReplyFuture, ReplyOutcome, Service},
+    session::{self, Context, EncodedReply, InboundCall, ReplyFuture, Service},
     transport::Transport,
 };
 

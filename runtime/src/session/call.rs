@@ -11,11 +11,11 @@ use super::{
     config::ChannelConfig,
     info::ChannelInfo,
     recorded::{ArgumentsDigest, RecordedCall, RecordedReply, RecordedResults, RequestKey, client_identity},
-    reply::{self, EncodedReply, Refusal, SuccessHeader},
+    reply::{self, SuccessHeader},
 };
 use crate::{
     chain::ErrorChain,
-    driver::{DriverPort, ReplyCommand},
+    driver::{DriverPort, EncodedReply, ReplyCommand},
     engine::{ChunkItems, ConnectionCounters, IncomingCall, MessagePayload, OutgoingReply, message_buf},
     memory::{BufferPool, MessageBuf},
     rpc::{AuthFailure, AuthenticatedCaller, Credential, Principal, ReplySecurity, RpcError},
@@ -179,6 +179,29 @@ impl HandlerError {
 impl<E: std::error::Error + Send + Sync + 'static> From<E> for HandlerError {
     fn from(error: E) -> Self {
         Self::System(Box::new(error))
+    }
+}
+
+/// The parts of an inbound call that the reply to a failed call needs.
+pub(crate) struct Refusal {
+    xid: u32,
+    security: Option<Arc<dyn ReplySecurity>>,
+    connection: Arc<ServedConnection>,
+}
+
+impl Refusal {
+    pub(super) fn new(xid: u32, security: Option<Arc<dyn ReplySecurity>>, connection: Arc<ServedConnection>) -> Self {
+        Self { xid, security, connection }
+    }
+
+    /// Returns the XID of the call.
+    pub(crate) fn xid(&self) -> u32 {
+        self.xid
+    }
+
+    /// Returns the reply to the failed call.
+    pub(crate) fn reply(&self, error: RpcError) -> EncodedReply {
+        reply::refusal(self.xid, error, self.security.as_deref(), self.connection.pool())
     }
 }
 

@@ -17,8 +17,6 @@ mod service;
 
 #[cfg(test)]
 pub(crate) use self::recorded::{RecordedResults, recorded_key};
-#[cfg(any(feature = "metrics", feature = "tower"))]
-pub(crate) use self::reply::ReplyOutcome;
 #[cfg(feature = "tower")]
 pub(crate) use self::running::execute;
 pub(crate) use self::{
@@ -29,10 +27,11 @@ pub(crate) use self::{
     registry::ServiceRegistry,
     secured::{expired, seal, unwrap, verify, wrap},
 };
+pub use crate::driver::EncodedReply;
+
 pub use self::{
     call::{Context, HandlerError, InboundCall},
     info::ChannelInfo,
     recorded::{RecordedReply, RequestKey},
-    reply::EncodedReply,
     service::{ReplyFuture, Service},
 };

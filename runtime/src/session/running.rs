@@ -12,10 +12,11 @@ use tracing::Span;
 
 use super::{
     call::{InboundCall, ServedConnection},
-    reply::{self, EncodedReply},
+    reply,
     service::{ReplyFuture, Service},
 };
 use crate::{
+    driver::EncodedReply,
     rpc::{ReplySecurity, RpcError},
     trace,
 };

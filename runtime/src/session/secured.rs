@@ -8,10 +8,10 @@ use tokio::runtime::Handle;
 use super::{
     call::ServedConnection,
     registry::{CallHead, ServiceRegistry},
-    reply::{self, EncodedReply, ReplyOutcome},
+    reply,
 };
 use crate::{
-    driver::ReplyCommand,
+    driver::{EncodedReply, ReplyCommand, ReplyOutcome},
     engine::{IncomingCall, MessagePayload},
     memory::Output as _,
     rpc::{

@@ -2,8 +2,8 @@
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
-use super::{call::InboundCall, reply::EncodedReply};
-use crate::service::ProcedureInfo;
+use super::call::InboundCall;
+use crate::{driver::EncodedReply, service::ProcedureInfo};
 
 /// The future that a service's handler returns.
 pub type ReplyFuture = Pin<Box<dyn Future<Output = EncodedReply> + Send>>;
