@@ -19,7 +19,7 @@ use net_support::*;
 use rpcrdma::{
     client::{Channel, ChannelBuilder},
     gss::{GssAuthenticator, GssSecurity, KerberosClient, KerberosServer},
-    rpc::{ProtectionLevel, StandardAuthenticator},
+    security::{ProtectionLevel, StandardAuthenticator},
     server::{InboundCall, ReplyFuture, Server, Service},
     tls::TlsPolicy,
 };

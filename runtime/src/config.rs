@@ -87,7 +87,8 @@ impl ConnectionConfig {
     ) -> Connection {
         let local = PrivateData::new(&self.engine, self.remote_invalidation && honours);
         let peer = PrivateData::find_or_default(private_data);
-        let config = EngineConfig { versions, ..self.engine.clone() };
+        let mut config = self.engine.clone();
+        config.versions = versions;
         Connection::new(role, config, ConnectionSetup { local, peer, xid_seed: xid_seed() })
     }
 

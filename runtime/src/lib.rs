@@ -31,26 +31,32 @@
 //! each task. The crate root re-exports the types that most programs use: [`Channel`], [`CallOptions`], [`CallError`] and
 //! [`ConnectError`] from [`client`]; [`Server`], [`Context`] and [`HandlerError`] from [`server`].
 //!
-//! | module | contents | available without `std` |
-//! | --- | --- | --- |
-//! | [`client`], [`server`] | channels and servers, with deadlines, credentials, calls in both directions | |
-//! | [`config`], [`transport`] | the configuration of connections; URLs | |
-//! | `tls` | RPC-with-TLS on `tcp://`, with the feature `tls` | |
-//! | [`trace`] | the tracing spans of calls | |
-//! | `introspection` | a look into a running server, with the feature `introspection` | |
-//! | `metrics` | the metrics of calls and connections, with the feature `metrics` | |
-//! | [`engine`] | the protocol without I/O, for custom drivers | |
-//! | [`gss`] | RPCSEC_GSS: authenticated and protected calls, generic over the mechanism | |
-//! | [`provider`], [`memory`] | RDMA providers: user space over TCP, devices, in-memory for tests; buffers | |
-//! | [`rpc`] | the headers of ONC RPC, credentials, status codes | yes, except the security traits of servers and channels |
-//! | [`mod@service`] | procedures: numbers, types, reply bounds | yes |
-//! | [`mod@xdr`] | the XDR codec that generated code uses | yes |
+//! | module | contents |
+//! | --- | --- |
+//! | [`client`], [`server`] | channels and servers, with deadlines, credentials, calls in both directions |
+//! | [`config`], [`transport`] | the configuration of connections; URLs |
+//! | [`security`], [`gss`] | the interfaces of security flavors; RPCSEC_GSS, generic over the mechanism |
+//! | `tls` | RPC-with-TLS on `tcp://`, with the feature `tls` |
+//! | [`trace`] | the tracing spans of calls |
+//! | `introspection` | a look into a running server, with the feature `introspection` |
+//! | `metrics` | the metrics of calls and connections, with the feature `metrics` |
+//! | [`engine`] | the protocol without I/O, for custom drivers |
+//! | [`provider`], [`memory`] | RDMA providers: user space over TCP, devices, in-memory for tests; buffers |
+//! | [`mod@xdr`], [`rpc`], [`mod@service`] | what generated types and codecs use: the codec, the headers of ONC RPC, procedures |
+//!
+//! Several of these modules are crates of their own. Depend on one of them if you need only that part:
+//!
+//! | crate | modules |
+//! | --- | --- |
+//! | `rpcrdma-xdr` | [`mod@xdr`], [`rpc`], [`mod@service`]; without the standard library |
+//! | `rpcrdma-proto` | [`engine`], [`memory`], the traits of [`provider`]; without I/O |
+//! | `rpcrdma-iwarp` | [`provider::iwarp`] |
+//! | `rpcrdma-verbs` | `provider::verbs` |
 //!
 //! # Features
 //!
 //! | feature | effect |
 //! | --- | --- |
-//! | `std` | Enables everything that is not available without it. On by default |
 //! | `serde` | Implements `serde`'s traits for the field types of generated types, so that those can derive them |
 //! | `arbitrary` | Implements `arbitrary::Arbitrary` for the same types. The `arbitrary` crate needs the standard library |
 //! | `discover` | Finds the servers of a service, and balances calls over them. Includes `tower` |
@@ -64,107 +70,41 @@
 //! | `verbs-bindings` | Supports RDMA devices (`rdma://`). Needs libibverbs and librdmacm. For Linux on x86-64 and AArch64 |
 //! | `verbs` | As `verbs-bindings`, but generates the bindings in each build. Needs the headers and libclang 14 or 15 too |
 //! | `verbs-dlopen` | As `verbs-bindings`, but loads the libraries at run time. Needs cmake and any libclang |
-//! | `conformance` | Exports the test suite that every provider has to pass |
-//! | `fuzzing` | Exports entry points for fuzzers. They are not part of the stable API |
-//!
-//! # Without the standard library
-//!
-//! With `default-features = false` the crate is `no_std` with `alloc`. That is enough for code generated with `types_only`
-//! (`--types-only`, `Build::types_only`): the types, their codecs, and the [`Procedure`](service::Procedure) of each call.
-//!
-//! ```
-//! use rpcrdma::{
-//!     rpc::CallHeader,
-//!     service::Procedure,
-//!     xdr::{Decoder, FlatSink, XdrEncode},
-//! };
-//!
-//! mod plane {
-//!     rpcrdma::xdr! {
-//!         #![types_only]
-//!         struct point { int x; int y; };
-//!         program PLANE { version PLANE_V1 { point MIRROR(point) = 1; } = 1; } = 0x20000001;
-//!     }
-//! }
-//! use plane::{Point, plane_v1::Mirror};
-//!
-//! let mut message = Vec::new();
-//! let mut sink = FlatSink::new(&mut message);
-//! CallHeader::new(7, Mirror::PROGRAM, Mirror::VERSION, Mirror::NUMBER).encode(&mut sink)?;
-//! Point { x: 1, y: 2 }.encode(&mut sink)?;
-//!
-//! let mut received = Decoder::new(&message);
-//! assert_eq!(CallHeader::decode(&mut received)?.procedure, 1);
-//! assert_eq!(received.read::<Point>()?, Point { x: 1, y: 2 });
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
-#![cfg_attr(not(feature = "std"), no_std)]
+#![forbid(unsafe_code)]
 // docs.rs shows the feature that each item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-#![cfg_attr(docsrs, doc(auto_cfg(hide(feature = "_verbs"))))]
-// Only `provider::verbs` may use `unsafe`: it calls C libraries, and devices write to memory without the compiler's knowledge.
-#![cfg_attr(not(feature = "_verbs"), forbid(unsafe_code))]
 
 // Generated code refers to this crate as `::rpcrdma`. This makes such paths work inside the crate as well.
 #[allow(unused_extern_crates)]
 extern crate self as rpcrdma;
 
-// Generated code uses `Vec` and `Box` from here: they are not in the prelude of a `no_std` crate.
-#[doc(hidden)]
-pub extern crate alloc;
-
-#[cfg(feature = "std")]
-mod chain;
-#[cfg(feature = "std")]
 pub mod client;
-#[cfg(feature = "std")]
 pub mod config;
-#[cfg(feature = "std")]
 mod driver;
-#[cfg(feature = "std")]
-pub mod engine;
-#[cfg(any(feature = "fuzzing", test))]
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing;
-#[cfg(feature = "std")]
 pub mod gss;
-#[cfg(feature = "std")]
-mod hash;
 #[cfg(feature = "introspection")]
 pub mod introspection;
-#[cfg(feature = "std")]
-pub mod memory;
 #[cfg(feature = "metrics")]
 pub mod metrics;
-#[cfg(all(feature = "std", not(feature = "metrics")))]
+#[cfg(not(feature = "metrics"))]
 #[path = "metrics/off.rs"]
 mod metrics;
-#[cfg(feature = "std")]
 pub mod provider;
-pub mod rpc;
-#[cfg(feature = "std")]
+pub mod security;
 pub mod server;
-pub mod service;
-#[cfg(feature = "std")]
 mod session;
 #[cfg(feature = "tls")]
 pub mod tls;
-#[cfg(feature = "std")]
 pub mod trace;
-#[cfg(feature = "std")]
 pub mod transport;
-pub mod xdr;
 
-#[cfg(feature = "std")]
 pub use client::{CallError, CallOptions, Channel, ConnectError};
-#[cfg(feature = "std")]
 pub use rpcrdma_macros::service;
-pub use rpcrdma_macros::{XdrDecode, XdrEncode, include_xdr, xdr};
-#[cfg(feature = "std")]
-pub use server::{Context, HandlerError, Server};
-
+use rpcrdma_proto::ErrorChain;
+pub use rpcrdma_proto::{engine, memory};
 #[doc(hidden)]
-pub mod __private {
-    //! Re-exports for generated code, so that its users need not depend on these crates.
-    pub use bytes::Bytes;
-    pub use smallvec::SmallVec;
-}
+pub use rpcrdma_xdr::{__private, alloc};
+pub use rpcrdma_xdr::{XdrDecode, XdrEncode, include_xdr, rpc, service, xdr};
+pub use server::{Context, HandlerError, Server};

@@ -17,7 +17,8 @@ use rpcrdma::{
     client::{CallError, CallOptions, Channel, ChannelBuilder, ConnectError, Reconnect},
     config::ConnectionConfig,
     engine::{CallFailure, CloseReason},
-    rpc::{AuthStat, AuthenticatedCaller, Authentication, Authenticator, Credential, ReceivedCall, RpcError},
+    rpc::{AuthStat, Credential, RpcError},
+    security::{AuthenticatedCaller, Authentication, Authenticator, ReceivedCall},
     server::{Context, HandlerError, Server, ServerBuilder},
 };
 use tokio::sync::Semaphore;

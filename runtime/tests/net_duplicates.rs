@@ -1,6 +1,8 @@
 //! The duplicate request cache of a server, and channels that send calls again.
 #![allow(missing_docs)]
 
+#[path = "net_support/insecure_test_mechanism.rs"]
+mod insecure_test_mechanism;
 mod net_support {
     pub mod cut;
     pub mod proxy;
@@ -15,18 +17,20 @@ use std::{
     time::Duration,
 };
 
+use insecure_test_mechanism::InsecureTestMechanism;
 use net_support::{
     cut::CutProxy,
     proxy::{Direction, Proxy},
 };
 use rpcrdma::{
     client::{CallError, Channel, ChannelBuilder, Reconnect},
-    gss::{GssAuthenticator, GssSecurity, insecure_test_mechanism::InsecureTestMechanism},
+    gss::{GssAuthenticator, GssSecurity},
     provider::{
         Connected, Connector, SetupError, SetupParams,
         iwarp::{IwarpConfig, IwarpConnector, IwarpQueuePair},
     },
-    rpc::{Credential, ProtectionLevel, RpcError},
+    rpc::{Credential, RpcError},
+    security::ProtectionLevel,
     server::{
         BindError, Context, DuplicateRequests, HandlerError, RecordedReply, ReplyStore, RequestKey, Server,
         ServerBuilder, ServerHandle, StoreFuture,

@@ -1,6 +1,7 @@
 //! `Channel::call` works with executors other than tokio's, in threads without a runtime.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[path = "../iwarp/tests/iwarp_common/mod.rs"]
 mod iwarp_common;
 mod net_support;
 

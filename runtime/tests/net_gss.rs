@@ -1,6 +1,8 @@
 //! RPCSEC_GSS over every transport (RFC 2203), with a mechanism that is for tests only.
 #![allow(missing_docs)]
 
+#[path = "net_support/insecure_test_mechanism.rs"]
+mod insecure_test_mechanism;
 mod net_support;
 
 use std::{
@@ -12,14 +14,15 @@ use std::{
 };
 
 use bytes::Bytes;
+use insecure_test_mechanism::InsecureTestMechanism;
 use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel},
     engine::{CallFailure, TransportError},
-    gss::{GssAuthenticator, GssSecurity, GssServerConfig, insecure_test_mechanism::InsecureTestMechanism},
-    rpc::{
-        AuthStat, Authentication, Authenticator, Principal, ProtectionLevel, ReceivedCall, RpcError, Security,
-        StandardAuthenticator,
+    gss::{GssAuthenticator, GssSecurity, GssServerConfig},
+    rpc::{AuthStat, RpcError},
+    security::{
+        Authentication, Authenticator, Principal, ProtectionLevel, ReceivedCall, Security, StandardAuthenticator,
     },
     server::{HandlerError, InboundCall, ReplyFuture, Server, Service},
     service::Procedure,

@@ -1,6 +1,8 @@
 //! RPCSEC_GSS against somebody between client and server, with a mechanism that is for tests only.
 #![allow(missing_docs)]
 
+#[path = "net_support/insecure_test_mechanism.rs"]
+mod insecure_test_mechanism;
 mod net_support;
 #[path = "net_support/proxy.rs"]
 mod proxy;
@@ -12,12 +14,14 @@ use std::{
     time::Duration,
 };
 
+use insecure_test_mechanism::InsecureTestMechanism;
 use net_support::*;
 use proxy::{Direction, Proxy, marked, receive};
 use rpcrdma::{
     client::Channel,
-    gss::{GssAuthenticator, GssSecurity, GssServerConfig, insecure_test_mechanism::InsecureTestMechanism},
-    rpc::{AuthStat, ProtectionLevel, ReplyHeader, RpcError},
+    gss::{GssAuthenticator, GssSecurity, GssServerConfig},
+    rpc::{AuthStat, ReplyHeader, RpcError},
+    security::ProtectionLevel,
     server::Server,
     xdr::Decoder,
 };

@@ -4,16 +4,19 @@
 
 #[path = "net_support/copy.rs"]
 mod copy;
+#[path = "net_support/insecure_test_mechanism.rs"]
+mod insecure_test_mechanism;
 mod net_support;
 
 use std::{sync::atomic::Ordering, time::Duration};
 
 use copy::CopyService;
+use insecure_test_mechanism::InsecureTestMechanism;
 use net_support::*;
 use rpcrdma::{
     client::{Channel, Reconnect},
-    gss::{GssAuthenticator, GssSecurity, insecure_test_mechanism::InsecureTestMechanism},
-    rpc::ProtectionLevel,
+    gss::{GssAuthenticator, GssSecurity},
+    security::ProtectionLevel,
     server::{Server, ServerBuilder},
 };
 

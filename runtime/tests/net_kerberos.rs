@@ -27,7 +27,7 @@ use realm::kinit;
 use rpcrdma::{
     client::{CallError, Channel, Reconnect},
     gss::{GssAuthenticator, GssSecurity, GssServerConfig, KerberosClient, KerberosServer},
-    rpc::ProtectionLevel,
+    security::ProtectionLevel,
     server::Server,
 };
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};

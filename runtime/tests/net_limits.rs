@@ -1,6 +1,8 @@
 //! The limits of a server on the execution of calls.
 #![allow(missing_docs)]
 
+#[path = "net_support/insecure_test_mechanism.rs"]
+mod insecure_test_mechanism;
 mod net_support;
 
 use std::{
@@ -9,11 +11,13 @@ use std::{
 };
 
 use bytes::Bytes;
+use insecure_test_mechanism::InsecureTestMechanism;
 use net_support::*;
 use rpcrdma::{
     client::{CallError, Channel},
-    gss::{GssAuthenticator, GssSecurity, insecure_test_mechanism::InsecureTestMechanism},
-    rpc::{ProtectionLevel, RpcError},
+    gss::{GssAuthenticator, GssSecurity},
+    rpc::RpcError,
+    security::ProtectionLevel,
     server::{BindError, DuplicateRequests, LimitScope, LimitStats, Limits, Server, ServerBuilder},
     service::{Procedure, ProcedureId},
 };

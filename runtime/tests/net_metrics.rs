@@ -20,7 +20,8 @@ use net_support::{
 use rpcrdma::{
     Channel, Server,
     client::{CallOptions, ChannelPool, Invoke, Reconnect},
-    rpc::{AuthenticatedCaller, Authentication, Authenticator, Credential, ReceivedCall},
+    rpc::Credential,
+    security::{AuthenticatedCaller, Authentication, Authenticator, ReceivedCall},
     server::{DuplicateRequests, InboundCall, LimitScope, Limits, ReplyFuture, Service},
     service::{Procedure, ProcedureInfo},
 };

@@ -22,10 +22,10 @@ use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel},
     engine::{CallFailure, ConnectionCounters},
-    rpc::{
-        AuthFailure, AuthStat, AuthenticatedCaller, Authentication, Authenticator, CallHeader, CallIdentity,
-        CallSecurity, Credential, OpaqueAuth, Protection, ReceivedCall, ReplySecurity, RpcError, Seal, Secured,
-        Security, SecurityError, SecurityFuture, SecurityLink, UnwrapError,
+    rpc::{AuthFailure, AuthStat, CallHeader, Credential, OpaqueAuth, RpcError},
+    security::{
+        AuthenticatedCaller, Authentication, Authenticator, CallIdentity, CallSecurity, Protection, ReceivedCall,
+        ReplySecurity, Seal, Secured, Security, SecurityError, SecurityFuture, SecurityLink, UnwrapError,
     },
     server::Server,
 };

@@ -14,9 +14,8 @@ use rpcrdma::{
     client::{CallError, CallOptions, Channel, ConnectError, Reconnect},
     config::ConnectionConfig,
     engine::{CallFailure, CloseReason},
-    rpc::{
-        AuthStat, AuthenticatedCaller, Authentication, Authenticator, Credential, OpaqueAuth, ReceivedCall, RpcError,
-    },
+    rpc::{AuthStat, Credential, OpaqueAuth, RpcError},
+    security::{AuthenticatedCaller, Authentication, Authenticator, ReceivedCall},
     server::{BindError, InboundCall, ReplyFuture, Server, Service},
     service::{Procedure, ReplyBounds},
 };
@@ -89,7 +88,7 @@ async fn programs_and_versions(transport: Transport) {
     let twice = Server::builder().service(Small(1, 1)).service(Small(1, 1)).listen("iwarp://127.0.0.1:0");
     assert!(matches!(twice.bind().await, Err(BindError::DuplicateService { program: 1, version: 1 })));
     assert!(matches!(Server::builder().service(Small(1, 1)).bind().await, Err(BindError::NoListener)));
-    if cfg!(not(feature = "_verbs")) {
+    if cfg!(not(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))) {
         let unknown = Server::builder().listen("rdma://127.0.0.1:0").bind().await.unwrap_err().to_string();
         assert!(unknown.contains("built in: iwarp"), "{unknown}");
     }

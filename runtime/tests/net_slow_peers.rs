@@ -1,6 +1,7 @@
 //! Clients that do not accept replies or accept them slowly, and servers that are suspended in the meantime.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[path = "../iwarp/tests/iwarp_common/mod.rs"]
 mod iwarp_common;
 mod net_support;
 

@@ -14,9 +14,10 @@ use bytes::Bytes;
 use net_support::*;
 use rpcrdma::{
     client::{Channel, ChannelBuilder, Reconnect},
-    rpc::{
-        AuthStat, Authentication, Authenticator, CallIdentity, CallSecurity, OpaqueAuth, ReceivedCall, Seal, Secured,
-        Security, SecurityError, SecurityFuture, SecurityLink, StandardAuthenticator,
+    rpc::{AuthStat, OpaqueAuth},
+    security::{
+        Authentication, Authenticator, CallIdentity, CallSecurity, ReceivedCall, Seal, Secured, Security,
+        SecurityError, SecurityFuture, SecurityLink, StandardAuthenticator,
     },
     server::{Server, ServerBuilder},
     tls::{TlsClientBuilder, TlsPolicy, TlsServerBuilder, TlsServerConfig, TlsSession},

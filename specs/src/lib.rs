@@ -14,6 +14,10 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
+// Generated code refers to the runtime as `rpcrdma`. Without clients and servers, the codec takes its place.
+#[cfg(not(feature = "std"))]
+extern crate rpcrdma_xdr as rpcrdma;
+
 /// Calls `include_xdr!`. Clients and servers are generated only with the feature `std`.
 macro_rules! specification {
     ($file:literal $($options:tt)*) => {

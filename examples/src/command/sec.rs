@@ -4,7 +4,8 @@ use std::{fmt, str::FromStr};
 
 use rpcrdma::{
     client::ChannelBuilder,
-    rpc::{AuthStat, Authentication, Authenticator, Credential, Principal, ProtectionLevel, ReceivedCall},
+    rpc::{AuthStat, Credential},
+    security::{Authentication, Authenticator, Principal, ProtectionLevel, ReceivedCall},
     server::ServerBuilder,
 };
 
@@ -281,7 +282,7 @@ impl ServerSec {
             if let Some(kerberos) = &kerberos {
                 return builder.authenticator(Only { flavors: flavors.clone(), inner: kerberos.clone() });
             }
-            builder.authenticator(Only { flavors: flavors.clone(), inner: rpcrdma::rpc::StandardAuthenticator })
+            builder.authenticator(Only { flavors: flavors.clone(), inner: rpcrdma::security::StandardAuthenticator })
         })
     }
 
@@ -294,7 +295,7 @@ impl ServerSec {
             mechanism = mechanism.service(service);
         }
         drop(mechanism.begin().map_err(SecError::NoKey)?);
-        Ok(GssAuthenticator::new(mechanism).or(rpcrdma::rpc::StandardAuthenticator))
+        Ok(GssAuthenticator::new(mechanism).or(rpcrdma::security::StandardAuthenticator))
     }
 }
 

@@ -8,7 +8,8 @@ use std::{
 };
 
 use lru::LruCache;
-use rpcrdma::rpc::{Credential, Principal};
+use rpcrdma::rpc::Credential;
+use rpcrdma::security::Principal;
 use rpcrdma_specs::nfs3::{NfsFh3, Nfsstat3};
 use rustix::{
     fd::OwnedFd,

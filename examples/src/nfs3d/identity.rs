@@ -12,7 +12,8 @@
 
 use std::marker::PhantomData;
 
-use rpcrdma::rpc::{AuthFailure, AuthStat, Credential, Principal};
+use rpcrdma::rpc::{AuthFailure, AuthStat, Credential};
+use rpcrdma::security::Principal;
 use rpcrdma_specs::nfs3::Nfsstat3;
 use rustix::{
     io::Errno,
@@ -336,7 +337,7 @@ mod tests {
         let principals = || Principals::parse("alice@EXAMPLE.COM 7 8 9\nroot@EXAMPLE.COM 0 0").unwrap();
         let of = |squash, name: &str| {
             let identities = Identities::new(squash, Some(1000), Some(1001)).with_principals(principals());
-            let principal = Principal::new(name, rpcrdma::rpc::ProtectionLevel::Authentication);
+            let principal = Principal::new(name, rpcrdma::security::ProtectionLevel::Authentication);
             let who = identities.identity(identities.caller(&Credential::None, Some(&principal)).unwrap()).unwrap();
             (who.uid, who.gid, who.groups)
         };

@@ -5,9 +5,10 @@ use std::{fs, os::unix::fs::PermissionsExt as _, sync::Arc};
 
 use rpcrdma::{
     client::{CallError, Channel},
-    rpc::{
-        AuthStat, AuthenticatedCaller, Authentication, Authenticator, Credential, Principal, ProtectionLevel,
-        ReceivedCall, RpcError, StandardAuthenticator,
+    rpc::{AuthStat, Credential, RpcError},
+    security::{
+        AuthenticatedCaller, Authentication, Authenticator, Principal, ProtectionLevel, ReceivedCall,
+        StandardAuthenticator,
     },
     server::Server,
 };

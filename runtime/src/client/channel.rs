@@ -184,7 +184,7 @@ impl Channel {
     ///
     /// The security of the channel, if it has one, destroys its security context first ([`Security::close`]).
     ///
-    /// [`Security::close`]: crate::rpc::Security::close
+    /// [`Security::close`]: crate::security::Security::close
     ///
     /// Returns when the connection is closed. Calls without a deadline may delay that without bound. For a channel made by
     /// [`Context::callback`](crate::server::Context::callback), the connection stays open, because the channel does not own it.

@@ -18,12 +18,12 @@ use super::{error::ConnectError, link::ChannelLink, peers};
 #[cfg(feature = "tls")]
 use crate::tls;
 use crate::{
-    chain::ErrorChain,
+    ErrorChain,
     config::xid_seed,
     driver::{self, DriverConfig, DriverCore, DriverPort, EngineIo, NoInboundCalls},
     engine::Role,
     metrics::{self, ConnectionRole},
-    provider::{Connector, IoError, SetupError, socket},
+    provider::{Connector, IoError, SetupError, iwarp::socket},
     session::{CallHandlers, ChannelConfig, ServedConnection, ServiceRegistry, SetUp},
     transport::{Scheme, Url},
 };
@@ -123,7 +123,7 @@ impl Dial for UrlDialer {
                         let connector = crate::transport::iwarp_connector(&self.url);
                         connect(&connector, peer, settings, pinned || peers::has_version_1_only(peer)).await
                     }
-                    #[cfg(feature = "_verbs")]
+                    #[cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
                     Scheme::Rdma => {
                         let connector = crate::transport::rdma_connector(&self.url);
                         connect(&connector, peer, settings, pinned || peers::has_version_1_only(peer)).await

@@ -5,7 +5,8 @@ use std::{error::Error, fmt, net::SocketAddr, sync::Arc, time::Duration};
 use crate::{
     engine::CallFailure,
     provider::{IoError, SetupError},
-    rpc::{RpcError, SecurityError},
+    rpc::RpcError,
+    security::SecurityError,
     transport::UrlError,
     xdr::{DecodeError, DecodeErrorKind, EncodeError},
 };

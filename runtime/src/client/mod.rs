@@ -47,6 +47,7 @@ mod peers;
 mod pool;
 mod reconnect;
 mod resend;
+mod seal;
 mod secured;
 #[cfg(feature = "tower")]
 mod service;

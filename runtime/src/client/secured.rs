@@ -11,17 +11,16 @@ use super::{
     call::{self, CallTarget, OutboundCall},
     error::CallError,
     link::{ChannelLink, within},
+    seal::{set_verifier, signed_header},
 };
 use crate::{
-    chain::ErrorChain,
-    engine::{
-        CallFailure, CallPolicy, ChunkItems, IncomingReply, OutgoingCall, ReplyResources, message_buf, set_verifier,
-        signed_header,
-    },
+    ErrorChain,
+    engine::{CallFailure, CallPolicy, ChunkItems, IncomingReply, OutgoingCall, ReplyResources, message_buf},
     memory::Output as _,
-    rpc::{
-        self, AuthFailure, CallHeader, CallIdentity, CallSecurity, ControlCall, ControlPort, ControlReply, OpaqueAuth,
-        ReplyHeader, RpcError, Seal, Security, SecurityError, SecurityFuture, SecurityLink, UnwrapError,
+    rpc::{self, AuthFailure, CallHeader, OpaqueAuth, ReplyHeader, RpcError},
+    security::{
+        CallIdentity, CallSecurity, ControlCall, ControlPort, ControlReply, Seal, Security, SecurityError,
+        SecurityFuture, SecurityLink, UnwrapError,
     },
     session::{self, ChannelConfig},
     xdr::{DecodeError, Decoder, FlatSink, XdrEncode, encode_to_bytes},

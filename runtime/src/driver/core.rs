@@ -7,6 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustc_hash::FxHashMap;
+
 use super::{
     catch_up::CatchUp,
     closing::LocalClose,
@@ -22,7 +24,6 @@ use crate::{
         CallId, CloseReason, Engine, EngineEvent, FormatChoice, IncomingCall, PeerLimits, ReplyToken, TransportError,
         earliest,
     },
-    hash::NumberMap,
     provider::DisconnectReason,
 };
 
@@ -48,7 +49,7 @@ struct CallSlots {
     slots: Vec<Option<(CallId, ResultSlot)>>,
     /// The slots of calls that have finished in the engine, if another call with the same index started before the driver handled
     /// that.
-    displaced: NumberMap<CallId, ResultSlot>,
+    displaced: FxHashMap<CallId, ResultSlot>,
     ids: Vec<Option<CallId>>,
     len: usize,
 }

@@ -154,7 +154,8 @@ fn run(bytes: &[u8], versions: RangeInclusive<u32>) {
     let mut input = Input(bytes);
     let Some(mode) = input.byte() else { return };
     let role = if mode & 1 == 0 { Role::Server } else { Role::Client };
-    let mut config = EngineConfig { max_call_len: MAX_PULLED / 2, max_fetched: MAX_PULLED, ..EngineConfig::default() };
+    let mut config = EngineConfig::default();
+    (config.max_call_len, config.max_fetched) = (MAX_PULLED / 2, MAX_PULLED);
     config.versions = versions;
     config.max_continued = 5000;
     config.credits = 1 + u32::from(mode >> 4);

@@ -38,20 +38,16 @@ pub fn tcp_stream(bytes: &[u8]) {
     let Some(mode) = input.byte() else { return };
     let role = if mode & 1 == 0 { Role::Server } else { Role::Client };
     let budget = MemoryBudget::new(MEMORY);
-    let config = EngineConfig {
-        credits: 1 + u32::from(mode >> 5),
-        reverse_credits: u32::from(mode >> 1 & 3),
-        max_fetched: 15_000,
-        budget: Some(Arc::clone(&budget)),
-        ..EngineConfig::default()
-    };
+    let mut config = EngineConfig::default();
+    config.credits = 1 + u32::from(mode >> 5);
+    config.reverse_credits = u32::from(mode >> 1 & 3);
+    config.max_fetched = 15_000;
+    config.budget = Some(Arc::clone(&budget));
     let most_arrived = if role == Role::Server { config.credits } else { config.reverse_credits } as usize;
-    let stream = StreamConfig {
-        max_record: if mode & 8 == 0 { 10_000 } else { 100 },
-        max_fragments: 5,
-        fragment_size: if mode & 16 == 0 { 40 } else { 10_000 },
-        ..StreamConfig::default()
-    };
+    let mut stream = StreamConfig::default();
+    stream.max_record = if mode & 8 == 0 { 10_000 } else { 100 };
+    stream.max_fragments = 5;
+    stream.fragment_size = if mode & 16 == 0 { 40 } else { 10_000 };
     let engine = StreamConnection::new(role, config, stream, XID);
     World::run(engine, Stream { port: (), budget, others: None, most_arrived }, input);
 }

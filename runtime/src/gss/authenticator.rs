@@ -14,9 +14,8 @@ use super::{
     mechanism::{GssError, ServerMechanism, major},
     server::{Decision, GssServer, SetupRound},
 };
-use crate::rpc::{
-    Admissions, AuthStat, Authentication, Authenticator, BlockingQueue, CallHeader, ControlReply, ReceivedCall,
-};
+use crate::rpc::{AuthStat, CallHeader};
+use crate::security::{Admissions, Authentication, Authenticator, BlockingQueue, ControlReply, ReceivedCall};
 
 /// Accepts calls with RPCSEC_GSS, and creates the security contexts of their callers. Clones share the contexts.
 ///
@@ -58,7 +57,7 @@ impl<M: ServerMechanism> GssAuthenticator<M> {
     }
 
     /// Sets the authenticator of calls with other flavors, for example
-    /// [`StandardAuthenticator`](crate::rpc::StandardAuthenticator).
+    /// [`StandardAuthenticator`](crate::security::StandardAuthenticator).
     #[must_use]
     pub fn or(mut self, others: impl Authenticator) -> Self {
         self.others = Some(Arc::new(others));

@@ -9,7 +9,7 @@ use super::{
     wire::{RpcGssDataT, RpcGssIntegData, RpcGssPrivData},
 };
 use crate::{
-    rpc::{BlockingQueue, Protection, ProtectionLevel, SecurityError, UnwrapError},
+    security::{BlockingQueue, Protection, ProtectionLevel, SecurityError, UnwrapError},
     xdr::{DecodeError, Decoder, XdrDecode, padded_len},
 };
 

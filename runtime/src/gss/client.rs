@@ -19,9 +19,9 @@ use super::{
     mechanism::GssContext,
     wire::{MAXSEQ, RpcGssProcT},
 };
-use crate::rpc::{
-    AuthFailure, AuthStat, BlockingQueue, CallSecurity, ControlCall, OpaqueAuth, Protection, ProtectionLevel, Seal,
-    Secured, SecurityError,
+use crate::rpc::{AuthFailure, AuthStat, OpaqueAuth};
+use crate::security::{
+    BlockingQueue, CallSecurity, ControlCall, Protection, ProtectionLevel, Seal, Secured, SecurityError,
 };
 
 /// The longest time before its end at which a context is no longer used. A server may stop before the end as well.

@@ -13,7 +13,7 @@ use super::{
     mechanism::{ContextSetup, GssContext, GssError, major},
     window::{Position, SequenceWindow},
 };
-use crate::rpc::{BlockingQueue, HostAddr, Principal, ProtectionLevel};
+use crate::security::{BlockingQueue, HostAddr, Principal, ProtectionLevel};
 
 /// The limits and the policy of a server with RPCSEC_GSS.
 #[derive(Debug, Clone, PartialEq, Eq)]

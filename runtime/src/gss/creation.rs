@@ -10,7 +10,8 @@ use super::{
     wire::{RpcGssInitArg, RpcGssInitRes, RpcGssProcT},
 };
 use crate::{
-    rpc::{AuthStat, ControlCall, ControlReply, OpaqueAuth, RpcError, SecurityError},
+    rpc::{AuthStat, OpaqueAuth, RpcError},
+    security::{ControlCall, ControlReply, SecurityError},
     xdr::{DecodeError, Decoder, EncodeError, encode_to_bytes},
 };
 

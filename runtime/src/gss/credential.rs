@@ -4,7 +4,8 @@ use bytes::Bytes;
 
 use super::wire::{RPCSEC_GSS_VERS_1, RpcGssCredT, RpcGssCredVers1T, RpcGssProcT, RpcGssServiceT};
 use crate::{
-    rpc::{AuthFailure, AuthFlavor, AuthStat, OpaqueAuth, ProtectionLevel},
+    rpc::{AuthFailure, AuthFlavor, AuthStat, OpaqueAuth},
+    security::ProtectionLevel,
     xdr::{Decoder, EncodeError, encode_to_bytes},
 };
 

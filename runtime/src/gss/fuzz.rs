@@ -23,10 +23,8 @@ use super::{
     wire::{MAXSEQ, RpcGssInitArg, RpcGssInitRes, RpcGssProcT},
 };
 use crate::{
-    rpc::{
-        AuthFailure, Authentication, CallHeader, ControlReply, OpaqueAuth, Protection, ProtectionLevel, ReceivedCall,
-        RpcError,
-    },
+    rpc::{AuthFailure, CallHeader, OpaqueAuth, RpcError},
+    security::{Authentication, ControlReply, Protection, ProtectionLevel, ReceivedCall},
     xdr::{Decoder, FlatSink, encode_to_bytes},
 };
 
@@ -257,7 +255,7 @@ fn body(input: &mut Input<'_>, peer: &Arc<dyn GssContext>, sequence: u32, servic
     let mut plain = input.bytes().to_vec();
     plain.resize(plain.len().next_multiple_of(4), 0);
     if sequence.is_multiple_of(2) {
-        let other = BodyProtection::of(peer, &crate::rpc::BlockingQueue::new(), sequence, level)
+        let other = BodyProtection::of(peer, &crate::security::BlockingQueue::new(), sequence, level)
             .expect("a level with protection");
         let mut wrapped = other.wrap(plain.clone().into()).expect("the test mechanism protects").to_vec();
         let is_damaged = input.damage(&mut wrapped);

@@ -166,7 +166,7 @@ fn is_over() -> GssError {
 ///
 /// The library allows no concurrent calls with one context, so each call waits for the lock. MIT Kerberos 1.20 encrypts 60 MiB/s
 /// to 70 MiB/s with aes256-cts-hmac-sha384-192, so a body of 1 MiB holds the lock for about 17 ms, and its checksum for 4 ms. No
-/// task waits for that ([`BlockingQueue`](crate::rpc::BlockingQueue)).
+/// task waits for that ([`BlockingQueue`](crate::security::BlockingQueue)).
 struct KerberosContext {
     context: Mutex<Box<dyn SecurityContext + Send>>,
     peer: String,

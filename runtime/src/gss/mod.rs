@@ -26,11 +26,12 @@ mod client;
 mod contexts;
 mod creation;
 mod credential;
-#[cfg(any(test, feature = "fuzzing"))]
+#[cfg(any(fuzzing, test))]
 pub(crate) mod fuzz;
-#[cfg(any(test, feature = "fuzzing"))]
-#[doc(hidden)]
-pub mod insecure_test_mechanism;
+// A file of the tests, which the published crate does not have.
+#[cfg(any(fuzzing, test))]
+#[path = "../../tests/net_support/insecure_test_mechanism.rs"]
+mod insecure_test_mechanism;
 #[cfg(feature = "gss")]
 mod kerberos;
 mod mechanism;
@@ -43,7 +44,7 @@ mod window;
 #[allow(missing_docs)]
 mod wire {
     //! Messages of RPCSEC_GSS, generated from `specs/xdr/rpcsec_gss.x`.
-    crate::include_xdr!("xdr/rpcsec_gss.x");
+    crate::include_xdr!("src/gss/rpcsec_gss.x");
 }
 
 #[cfg(feature = "gss")]

@@ -12,7 +12,7 @@ use super::{
     creation::{ContextCreation, CreatedContext, NextStep, failed},
     mechanism::{ClientMechanism, ContextSetup, GssError, SetupStep},
 };
-use crate::rpc::{
+use crate::security::{
     CallIdentity, CallSecurity, ControlCall, ProtectionLevel, Secured, Security, SecurityError, SecurityFuture,
     SecurityLink,
 };

@@ -13,9 +13,10 @@ use super::{
     wire::{MAXSEQ, RpcGssInitArg, RpcGssInitRes, RpcGssProcT},
 };
 use crate::{
-    rpc::{
-        AuthFailure, AuthStat, AuthenticatedCaller, Authentication, BlockingQueue, ControlReply, Credential, HostAddr,
-        OpaqueAuth, Protection, ProtectionLevel, ReceivedCall, ReplySecurity, RpcError,
+    rpc::{AuthFailure, AuthStat, Credential, OpaqueAuth, RpcError},
+    security::{
+        AuthenticatedCaller, Authentication, BlockingQueue, ControlReply, HostAddr, Protection, ProtectionLevel,
+        ReceivedCall, ReplySecurity,
     },
     xdr::{Decoder, encode_to_bytes},
 };

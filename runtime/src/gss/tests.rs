@@ -20,10 +20,8 @@ use super::{
     wire::{RpcGssInitRes, RpcGssProcT},
 };
 use crate::{
-    rpc::{
-        AuthFailure, AuthStat, Authentication, CallHeader, ControlCall, ControlReply, OpaqueAuth, ReceivedCall,
-        SecurityError,
-    },
+    rpc::{AuthFailure, AuthStat, CallHeader, OpaqueAuth},
+    security::{Authentication, ControlCall, ControlReply, ReceivedCall, SecurityError},
     xdr::{Decoder, encode_to_bytes},
 };
 

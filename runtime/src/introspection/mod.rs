@@ -28,7 +28,7 @@ mod observed;
 
 pub mod protocol {
     //! Types, client and server of the program INTROSPECTION, generated from `xdr/introspection.x`.
-    crate::include_xdr!("xdr/introspection.x");
+    crate::include_xdr!("src/introspection/introspection.x");
 }
 
 pub(crate) use self::observed::{ObservedCalls, ObservedService, SlowCall};

@@ -14,9 +14,8 @@ use super::{
 };
 use crate::{
     driver::DriverPort,
-    engine::{CloseReason, ConnectionCounters, EngineConfig},
+    engine::{CloseCause, CloseReason, ConnectionCounters, EngineConfig},
     memory::{BufferPool, MemoryBudget},
-    provider::DisconnectReason,
     transport::Transport,
 };
 
@@ -87,15 +86,11 @@ impl Drop for Sampled {
             if let Some(connection) = &removed
                 && let Some(Some(totals)) = all.totals.get_mut(connection.kind)
             {
-                let last = connection.port.counters();
-                totals.closed += ConnectionCounters {
-                    credits_granted: 0,
-                    calls_queued: 0,
-                    calls_abandoned: 0,
-                    exposed_regions: 0,
-                    registered_bytes: 0,
-                    ..last
-                };
+                let mut last = connection.port.counters();
+                // The queue pair is gone, and all its registrations with it.
+                (last.credits_granted, last.calls_queued, last.calls_abandoned) = (0, 0, 0);
+                (last.exposed_regions, last.registered_bytes) = (0, 0);
+                totals.closed += last;
             }
             removed
         };
@@ -110,21 +105,16 @@ impl Drop for Sampled {
 }
 
 fn reason_name(reason: Option<&CloseReason>) -> &'static str {
-    use DisconnectReason as Reason;
-    match reason {
+    match reason.map(CloseReason::cause) {
         // Without a reason, the task was dropped with the runtime.
-        None | Some(CloseReason::Disconnected(Reason::Local)) => "local",
-        Some(CloseReason::Disconnected(Reason::Remote)) => "remote",
-        Some(CloseReason::Disconnected(Reason::Transport(_))) => "transport",
-        Some(
-            CloseReason::Disconnected(Reason::PeerViolation(_))
-            | CloseReason::PeerViolation(_)
-            | CloseReason::Stream(_),
-        ) => "peer_violation",
-        Some(CloseReason::Disconnected(Reason::ReportedByPeer(_))) => "reported_by_peer",
-        Some(CloseReason::NegotiationFailed { .. } | CloseReason::HostAuthentication(_)) => "negotiation",
-        Some(CloseReason::Unresponsive(_) | CloseReason::ReadStalled(_) | CloseReason::ReplyStalled(_)) => "stalled",
-        Some(CloseReason::Idle(_)) => "idle",
+        None | Some(CloseCause::Local) => "local",
+        Some(CloseCause::Remote) => "remote",
+        Some(CloseCause::Transport) => "transport",
+        Some(CloseCause::PeerViolation) => "peer_violation",
+        Some(CloseCause::ReportedByPeer) => "reported_by_peer",
+        Some(CloseCause::Negotiation) => "negotiation",
+        Some(CloseCause::Stalled) => "stalled",
+        Some(CloseCause::Idle) => "idle",
     }
 }
 

@@ -16,12 +16,12 @@ use super::{
 #[cfg(feature = "tls")]
 use crate::tls::{self, TlsOrTcp, TlsPolicy, TlsServerConfig};
 use crate::{
-    chain::ErrorChain,
+    ErrorChain,
     config::ConnectionConfig,
     driver::{self, DriverConfig, DriverCore, DriverPort, EngineIo, RdmaIo, TcpIo},
     engine::Role,
     metrics::{self, ConnectionRole},
-    provider::{ConnectRequest as _, Incoming as _, Listener, SetupError, socket},
+    provider::{ConnectRequest as _, Incoming as _, Listener, SetupError, iwarp::socket},
     session::{CallHandlers, ServedConnection, SetUp},
 };
 

@@ -17,7 +17,7 @@ use crate::{
     config::ConnectionConfig,
     engine::stream::StreamConfig,
     provider::Listener,
-    rpc::{Authenticator, StandardAuthenticator},
+    security::{Authenticator, StandardAuthenticator},
     session::Service,
     trace::{TraceContext, TraceJoin},
 };

@@ -14,7 +14,7 @@ use tower_layer::Layer;
 use tower_service::Service as TowerService;
 
 use crate::{
-    chain::ErrorChain,
+    ErrorChain,
     driver::ReplyOutcome,
     engine::{MessageFormat, ReplyPlan},
     rpc::RpcError,

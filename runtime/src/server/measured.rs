@@ -141,7 +141,7 @@ fn scope_name(scope: LimitScope) -> String {
     match scope {
         LimitScope::Server => "server".to_owned(),
         LimitScope::Program(program) => format!("{program:#010x}"),
-        LimitScope::Procedure(ProcedureId { program, version, procedure }) => {
+        LimitScope::Procedure(ProcedureId { program, version, procedure, .. }) => {
             format!("{program:#010x}.{version}.{procedure}")
         }
     }

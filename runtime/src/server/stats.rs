@@ -2,10 +2,7 @@
 
 use std::fmt;
 
-use crate::{
-    engine::{CloseReason, ConnectionCounters},
-    provider::DisconnectReason,
-};
+use crate::engine::{CloseCause, CloseReason, ConnectionCounters};
 
 /// The totals of a server's connections since it was bound, over all its listeners.
 ///
@@ -69,27 +66,15 @@ impl EndedConnections {
     }
 
     fn count(&mut self, why: Option<&CloseReason>) {
-        use DisconnectReason as Reason;
-        let place = match why {
+        let place = match why.map(CloseReason::cause) {
             // Without a reason, the task was dropped with the runtime.
-            None | Some(CloseReason::Disconnected(Reason::Local)) => &mut self.by_server,
-            Some(CloseReason::Disconnected(Reason::Remote)) => &mut self.by_client,
-            Some(
-                CloseReason::Disconnected(Reason::Transport(_))
-                | CloseReason::Unresponsive(_)
-                | CloseReason::ReadStalled(_)
-                | CloseReason::ReplyStalled(_),
-            ) => &mut self.lost,
-            Some(
-                CloseReason::Disconnected(Reason::PeerViolation(_))
-                | CloseReason::PeerViolation(_)
-                | CloseReason::Stream(_),
-            ) => &mut self.client_violation,
-            Some(CloseReason::Disconnected(Reason::ReportedByPeer(_))) => &mut self.reported_by_client,
-            Some(CloseReason::NegotiationFailed { .. } | CloseReason::HostAuthentication(_)) => {
-                &mut self.negotiation_failed
-            }
-            Some(CloseReason::Idle(_)) => &mut self.idle,
+            None | Some(CloseCause::Local) => &mut self.by_server,
+            Some(CloseCause::Remote) => &mut self.by_client,
+            Some(CloseCause::Transport | CloseCause::Stalled) => &mut self.lost,
+            Some(CloseCause::PeerViolation) => &mut self.client_violation,
+            Some(CloseCause::ReportedByPeer) => &mut self.reported_by_client,
+            Some(CloseCause::Negotiation) => &mut self.negotiation_failed,
+            Some(CloseCause::Idle) => &mut self.idle,
         };
         *place += 1;
     }
@@ -127,7 +112,8 @@ impl EndedTotals {
     /// Counts a closed connection. `counters` are its last values.
     pub(super) fn ended(&mut self, why: Option<&CloseReason>, counters: ConnectionCounters) {
         self.0.ended.count(why);
-        let mut last = ConnectionCounters { credits_granted: 0, calls_queued: 0, calls_abandoned: 0, ..counters };
+        let mut last = counters;
+        (last.credits_granted, last.calls_queued, last.calls_abandoned) = (0, 0, 0);
         if why.is_none() {
             // The queue pair was dropped with the task, and all its registrations with it.
             (last.exposed_regions, last.registered_bytes) = (0, 0);
@@ -148,6 +134,7 @@ impl EndedTotals {
 
 #[cfg(test)]
 mod tests {
+    use crate::provider::DisconnectReason;
     use std::time::Duration;
 
     use super::*;
@@ -186,15 +173,13 @@ mod tests {
     #[test]
     fn counters_add_up() {
         let mut totals = EndedTotals::default();
-        let one = ConnectionCounters {
-            calls_received: 3,
-            credits_granted: 32,
-            calls_queued: 1,
-            calls_abandoned: 1,
-            exposed_regions: 2,
-            registered_bytes: 100,
-            ..ConnectionCounters::default()
-        };
+        let mut one = ConnectionCounters::default();
+        one.calls_received = 3;
+        one.credits_granted = 32;
+        one.calls_queued = 1;
+        one.calls_abandoned = 1;
+        one.exposed_regions = 2;
+        one.registered_bytes = 100;
         totals.ended(Some(&CloseReason::Disconnected(DisconnectReason::Remote)), one);
         totals.ended(None, one);
         let stats = totals.with([one].into_iter());

@@ -14,11 +14,12 @@ use super::{
     reply::{self, SuccessHeader},
 };
 use crate::{
-    chain::ErrorChain,
+    ErrorChain,
     driver::{DriverPort, EncodedReply, ReplyCommand},
     engine::{ChunkItems, ConnectionCounters, IncomingCall, MessagePayload, OutgoingReply, message_buf},
     memory::{BufferPool, MessageBuf},
-    rpc::{AuthFailure, AuthenticatedCaller, Credential, Principal, ReplySecurity, RpcError},
+    rpc::{AuthFailure, Credential, RpcError},
+    security::{AuthenticatedCaller, Principal, ReplySecurity},
     service::Procedure,
     trace,
     transport::Transport,
@@ -112,7 +113,7 @@ impl Context {
     /// session or an identity, and reject other calls with AUTH_TOOWEAK.
     #[cfg(feature = "tls")]
     #[must_use]
-    pub fn tls(&self) -> Option<&crate::rpc::TlsSession> {
+    pub fn tls(&self) -> Option<&crate::security::TlsSession> {
         self.connection.info.tls.as_deref()
     }
 

@@ -8,12 +8,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    config::ConnectionConfig,
-    metrics::CallMetrics,
-    rpc::{OpaqueAuth, Security},
-    trace::TraceSource,
-};
+use crate::{config::ConnectionConfig, metrics::CallMetrics, rpc::OpaqueAuth, security::Security, trace::TraceSource};
 
 /// The settings of a channel's connection, and of the calls over it. A server has one for the calls back to its clients.
 #[derive(Debug, Clone)]

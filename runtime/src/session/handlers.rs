@@ -12,7 +12,7 @@ use super::{call::ServedConnection, registry::ServiceRegistry, running::BegunHan
 use crate::{
     driver::{DriverPort, InboundCalls, ReplyCommand},
     engine::{CloseReason, IncomingCall, ReplyToken},
-    rpc::Authentication,
+    security::Authentication,
 };
 
 /// Dispatches the calls that arrive on one connection, and returns their replies.

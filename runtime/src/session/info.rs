@@ -17,7 +17,7 @@ use crate::{
     config::ConnectionConfig,
     driver::{EngineIo, RdmaIo, TcpIo},
     engine::{PeerLimits, Properties, Role},
-    provider::{Connected, QueuePair, SetupError, socket},
+    provider::{Connected, QueuePair, SetupError, iwarp::socket},
     transport::Transport,
 };
 
@@ -48,7 +48,7 @@ pub struct ChannelInfo {
     pub properties: Option<Properties>,
     /// The TLS session that protects the connection. `None` without TLS.
     #[cfg(feature = "tls")]
-    pub tls: Option<std::sync::Arc<crate::rpc::TlsSession>>,
+    pub tls: Option<std::sync::Arc<crate::security::TlsSession>>,
 }
 
 impl ChannelInfo {
@@ -77,7 +77,7 @@ impl ChannelInfo {
 
     /// Adds the current limits of the connection.
     pub(crate) fn with(self, limits: PeerLimits) -> Self {
-        let PeerLimits { version, remote_invalidation, properties, send_threshold, receive_threshold } = limits;
+        let PeerLimits { version, remote_invalidation, properties, send_threshold, receive_threshold, .. } = limits;
         Self { version, remote_invalidation, properties, send_threshold, receive_threshold, ..self }
     }
 }

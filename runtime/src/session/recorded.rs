@@ -11,7 +11,8 @@ use crc_fast::{CrcAlgorithm, Digest};
 use smallvec::SmallVec;
 
 use crate::{
-    rpc::{Credential, Principal},
+    rpc::Credential,
+    security::Principal,
     service::Procedure,
     xdr::{
         DecodeError, DecodeErrorKind, Decoder, EncodeError, FlatSink, ReadChunk, Sink, XdrEncode, XdrType, pad_len,

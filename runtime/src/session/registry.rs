@@ -14,14 +14,12 @@ use super::{
     service::Service,
 };
 use crate::{
-    chain::ErrorChain,
+    ErrorChain,
     driver::ReplyCommand,
     engine::{EngineConfig, IncomingCall},
     metrics::{ServerCall, ServiceMetrics},
-    rpc::{
-        AuthFlavor, AuthenticatedCaller, Authentication, Authenticator, CallHeader, CallHeaderError, OpaqueAuth,
-        ReceivedCall, ReplySecurity, RpcError,
-    },
+    rpc::{AuthFlavor, CallHeader, CallHeaderError, OpaqueAuth, RpcError},
+    security::{AuthenticatedCaller, Authentication, Authenticator, ReceivedCall, ReplySecurity},
     trace::{self, TraceJoin},
     xdr::{Decoder, padded_len},
 };

@@ -6,7 +6,8 @@ use crate::{
     driver::{EncodedReply, ReplyCommand, ReplyOutcome},
     engine::{ChunkItems, OutgoingReply, message_buf},
     memory::{BufferPool, Output as _},
-    rpc::{AuthFailure, ControlReply, OpaqueAuth, ReplyHeader, ReplySecurity, RpcError},
+    rpc::{AuthFailure, OpaqueAuth, ReplyHeader, RpcError},
+    security::{ControlReply, ReplySecurity},
     xdr::{EncodeError, FlatSink, Sink},
 };
 

@@ -15,11 +15,7 @@ use super::{
     reply,
     service::{ReplyFuture, Service},
 };
-use crate::{
-    driver::EncodedReply,
-    rpc::{ReplySecurity, RpcError},
-    trace,
-};
+use crate::{driver::EncodedReply, rpc::RpcError, security::ReplySecurity, trace};
 
 /// A handler in progress. The reply of a handler that panics is SYSTEM_ERR.
 pub(super) struct RunningHandler {

@@ -14,9 +14,9 @@ use crate::{
     driver::{EncodedReply, ReplyCommand, ReplyOutcome},
     engine::{IncomingCall, MessagePayload},
     memory::Output as _,
-    rpc::{
-        AuthStat, Authentication, BlockingQueue, CallSecurity, MAX_BODY_IN_TASK, OpaqueAuth, Protection, RpcError,
-        Seal, SecurityError, UnwrapError,
+    rpc::{AuthStat, OpaqueAuth, RpcError},
+    security::{
+        Authentication, BlockingQueue, CallSecurity, MAX_BODY_IN_TASK, Protection, Seal, SecurityError, UnwrapError,
     },
 };
 

@@ -9,13 +9,14 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use super::{
-    TlsPolicy, TlsServerConfig,
+    TlsError, TlsPolicy, TlsServerConfig,
     probe::{self, AUTH_TLS, PROBE_LEN, ShortRecord},
     stream::TlsSetUp,
 };
 use crate::{
-    provider::{SetupError, TlsError},
-    rpc::{AuthFailure, AuthStat, HostAddr, ReplyHeader, RpcError, peek_words},
+    provider::SetupError,
+    rpc::{AuthFailure, AuthStat, ReplyHeader, RpcError, peek_words},
+    security::HostAddr,
 };
 
 /// The content type of the TLS record with which a handshake begins (RFC 8446 §5.1). A record marker cannot have this value as

@@ -7,15 +7,11 @@ use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 use tokio_rustls::TlsConnector;
 
 use super::{
-    TlsClientConfig, TlsPolicy,
+    TlsClientConfig, TlsError, TlsPolicy,
     probe::{self, MAX_REPLY_LEN, ShortRecord},
     stream::TlsSetUp,
 };
-use crate::{
-    provider::{SetupError, TlsError},
-    rpc::ReplyHeader,
-    xdr::Decoder,
-};
+use crate::{provider::SetupError, rpc::ReplyHeader, xdr::Decoder};
 
 /// A client's TLS settings for one URL.
 #[derive(Debug, Clone)]

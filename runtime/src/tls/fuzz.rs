@@ -15,10 +15,7 @@ use super::{
     accept::{self, Begun, ClientStream},
     probe::{self, MAX_REPLY_LEN, PROBE_LEN, ShortRecord},
 };
-use crate::{
-    rpc::{HostAddr, ReplyHeader},
-    xdr::Decoder,
-};
+use crate::{rpc::ReplyHeader, security::HostAddr, xdr::Decoder};
 
 /// Maximum number of bytes that a server sends before a handshake is complete: an offer and the flight of RFC 8446 §2 with one
 /// certificate.

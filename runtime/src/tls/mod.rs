@@ -25,7 +25,7 @@
 //! ```
 //!
 //! A service finds the session in [`Context::tls`](crate::server::Context::tls), an authenticator in
-//! [`ReceivedCall::tls`](crate::rpc::ReceivedCall::tls).
+//! [`ReceivedCall::tls`](crate::security::ReceivedCall::tls).
 //!
 //! TLS is always version 1.3, without 0-RTT data (RFC 9289 §6.1). Sessions are not resumed.
 //!
@@ -41,14 +41,16 @@
 mod accept;
 mod config;
 mod connect;
-#[cfg(any(feature = "fuzzing", test))]
+#[cfg(any(fuzzing, test))]
 pub(crate) mod fuzz;
 mod probe;
 mod stream;
+mod tls_error;
 
 pub use rustls;
 
 pub use self::config::{TlsClientBuilder, TlsClientConfig, TlsConfigError, TlsServerBuilder, TlsServerConfig};
+pub use self::tls_error::TlsError;
 pub(crate) use self::{
     accept::accept,
     connect::{TlsTarget, connect},
@@ -56,7 +58,6 @@ pub(crate) use self::{
     stream::{TlsOrTcp, TlsSetUp},
 };
 pub use crate::{
-    provider::TlsError,
-    rpc::{TlsIdentity, TlsSession},
+    security::{TlsIdentity, TlsSession},
     transport::TlsPolicy,
 };

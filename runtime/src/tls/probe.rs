@@ -81,7 +81,8 @@ pub(super) struct ShortRecord {
 /// Reads a record of at most `max` bytes, and nothing behind it. Of a longer record, it reads no more than `max` bytes and the
 /// markers.
 pub(super) async fn read_record(stream: &mut (impl AsyncRead + Unpin), max: u64) -> io::Result<ShortRecord> {
-    let limits = StreamConfig { max_record: max, max_fragments: MAX_FRAGMENTS, ..StreamConfig::default() };
+    let mut limits = StreamConfig::default();
+    (limits.max_record, limits.max_fragments) = (max, MAX_FRAGMENTS);
     let mut assembler = RecordAssembler::new(limits);
     let mut raw = Vec::new();
     loop {

@@ -16,10 +16,10 @@ use tokio::{
 };
 use tokio_rustls::TlsStream;
 
+use super::TlsError;
 use crate::{
     driver::ByteStream,
-    provider::TlsError,
-    rpc::{TlsIdentity, TlsSession},
+    security::{TlsIdentity, TlsSession},
 };
 
 /// The application protocol of RPC-with-TLS (RFC 9289 §7.2).

@@ -2,7 +2,7 @@
 
 mod url;
 
-#[cfg(feature = "_verbs")]
+#[cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
 use std::net::SocketAddr;
 use std::{fmt, io};
 
@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 pub use url::{Scheme, TlsPolicy, UnknownTlsPolicy, Url, UrlError};
 
 use crate::provider::iwarp::{IwarpConfig, IwarpConnector, IwarpListener};
-#[cfg(feature = "_verbs")]
+#[cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
 use crate::provider::verbs::{VerbsConfig, VerbsConnector, VerbsListener};
 
 /// The kind of transport that carries the RPC messages of a connection.
@@ -33,7 +33,9 @@ impl fmt::Display for Transport {
 }
 
 fn iwarp_config(url: &Url) -> IwarpConfig {
-    IwarpConfig { crc: url.crc(), local: url.local(), busy_poll: url.busy_poll(), ..IwarpConfig::default() }
+    let mut config = IwarpConfig::default();
+    (config.crc, config.local, config.busy_poll) = (url.crc(), url.local(), url.busy_poll());
+    config
 }
 
 /// Returns the connector for an `iwarp://` URL.
@@ -46,24 +48,21 @@ pub(crate) fn iwarp_listener(url: &Url, listener: TcpListener) -> io::Result<Iwa
     IwarpListener::from_tcp(listener, iwarp_config(url))
 }
 
-#[cfg(feature = "_verbs")]
+#[cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
 fn verbs_config(url: &Url) -> VerbsConfig {
-    VerbsConfig {
-        busy_poll: url.busy_poll(),
-        shared_receives: url.shared_receives(),
-        local: url.local(),
-        ..VerbsConfig::default()
-    }
+    let mut config = VerbsConfig::default();
+    (config.busy_poll, config.shared_receives, config.local) = (url.busy_poll(), url.shared_receives(), url.local());
+    config
 }
 
 /// Returns the connector for an `rdma://` URL.
-#[cfg(feature = "_verbs")]
+#[cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
 pub(crate) fn rdma_connector(url: &Url) -> VerbsConnector {
     VerbsConnector::new(verbs_config(url))
 }
 
 /// Returns a listener on `addr` with the options of an `rdma://` URL.
-#[cfg(feature = "_verbs")]
+#[cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
 pub(crate) fn rdma_listener(url: &Url, addr: SocketAddr) -> io::Result<VerbsListener> {
     VerbsListener::bind(addr, verbs_config(url))
 }

@@ -9,7 +9,8 @@ use std::{
 
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, ChannelBuilder},
-    rpc::{CallHeader, ProtectionLevel, ReplyHeader, Security},
+    rpc::{CallHeader, ReplyHeader},
+    security::{ProtectionLevel, Security},
     xdr::Decoder,
 };
 

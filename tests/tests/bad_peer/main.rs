@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod client;
-#[path = "../../../runtime/tests/iwarp_common/mod.rs"]
+#[path = "../../../runtime/iwarp/tests/iwarp_common/mod.rs"]
 mod raw;
 mod server;
 

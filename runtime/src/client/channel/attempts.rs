@@ -14,7 +14,7 @@ use super::{
     exchange::{Exchange, ExchangeError},
 };
 use crate::{
-    chain::ErrorChain,
+    ErrorChain,
     client::{
         call::{CallOptions, CallTarget, OutboundCall},
         error::{CallError, ConnectError},

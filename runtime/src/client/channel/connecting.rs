@@ -10,7 +10,7 @@ use tracing::{Instrument as _, Span};
 
 use super::Channel;
 use crate::{
-    chain::ErrorChain,
+    ErrorChain,
     client::{
         error::ConnectError,
         link::ChannelLink,

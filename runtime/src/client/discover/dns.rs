@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::servers::Servers;
 use crate::{
-    chain::ErrorChain,
+    ErrorChain,
     transport::{Url, UrlError},
 };
 

@@ -21,7 +21,7 @@ use super::{
     super::{CallRequest, ChannelBuilder, Endpoint, RetryPolicy, ServiceCaller},
     servers::Servers,
 };
-use crate::chain::ErrorChain;
+use crate::ErrorChain;
 
 /// The endpoints of the servers in a [list](Servers), by URL: a stream of `tower::discover::Change`, and therefore a
 /// `tower::discover::Discover`.

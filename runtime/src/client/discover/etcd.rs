@@ -6,7 +6,7 @@ use etcd_client::{Client, ConnectOptions, EventType, GetOptions, PutOptions, Wat
 use tokio::sync::watch;
 
 use super::servers::{Servers, ServersSender};
-use crate::chain::ErrorChain;
+use crate::ErrorChain;
 
 /// A service whose servers are registered in etcd: each server has a key with a common prefix, whose value is its URL.
 ///

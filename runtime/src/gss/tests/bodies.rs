@@ -8,7 +8,7 @@ use crate::{
         body::BodyProtection,
         wire::{RpcGssDataT, RpcGssIntegData, RpcGssPrivData},
     },
-    rpc::{BlockingQueue, Protection, ProtectionLevel},
+    security::{BlockingQueue, Protection, ProtectionLevel},
 };
 
 /// Returns the contexts of client and server.

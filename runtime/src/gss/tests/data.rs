@@ -8,7 +8,7 @@ use crate::{
         client::{ClientContext, NoNumber},
         wire::MAXSEQ,
     },
-    rpc::{ProtectionLevel, Secured},
+    security::{ProtectionLevel, Secured},
 };
 
 fn established(config: GssServerConfig) -> (TestServer, CreatedContext, Instant) {

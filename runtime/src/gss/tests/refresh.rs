@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::*;
 use crate::{
     gss::{GssSecurity, wire::MAXSEQ},
-    rpc::{CallIdentity, ControlPort, ProtectionLevel, Secured, Security, SecurityFuture, SecurityLink},
+    security::{CallIdentity, ControlPort, ProtectionLevel, Secured, Security, SecurityFuture, SecurityLink},
 };
 
 /// A connection to a [`TestServer`].

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     gss::{GssAuthenticator, GssSecurity, client::ClientContext, wire::RpcGssInitArg},
-    rpc::{ProtectionLevel, Security},
+    security::{ProtectionLevel, Security},
 };
 
 /// Everything of a call that a program or a trace may print.

@@ -187,7 +187,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        rpc::{Credential, Principal, ProtectionLevel},
+        rpc::Credential,
+        security::{Principal, ProtectionLevel},
         session::{RecordedResults, recorded_key},
     };
 

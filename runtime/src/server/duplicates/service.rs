@@ -10,7 +10,7 @@ use super::{
     cache::{DuplicateRequestCache, Lookup},
 };
 use crate::{
-    chain::ErrorChain,
+    ErrorChain,
     rpc::RpcError,
     service::ProcedureInfo,
     session::{InboundCall, ReplyFuture, Service},

@@ -50,7 +50,7 @@ fn wrap_service(
     let of_service = limiters.get(&LimitScope::Program(program)).or(of_server).cloned();
     let mut of_procedures = HashMap::new();
     for (scope, limiter) in limiters {
-        if let LimitScope::Procedure(ProcedureId { program: p, version: v, procedure }) = *scope
+        if let LimitScope::Procedure(ProcedureId { program: p, version: v, procedure, .. }) = *scope
             && (p, v) == (program, version)
         {
             of_procedures.insert(procedure, Arc::clone(limiter));

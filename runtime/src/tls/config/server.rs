@@ -18,7 +18,7 @@ use super::{
     files::{self, CertificateFiles},
     provider,
 };
-use crate::{rpc::Admissions, tls::stream::ALPN, transport::TlsPolicy};
+use crate::{security::Admissions, tls::stream::ALPN, transport::TlsPolicy};
 
 /// The default limit of handshakes in progress.
 const MAX_HANDSHAKES: usize = 256;

@@ -1,0 +1,111 @@
+//! Userspace iWARP over a TCP socket. It needs no driver and no privileges.
+//!
+//! | layer | RFC | modules |
+//! | --- | --- | --- |
+//! | connection set-up: frames, revisions, read depths | 5044 §7.1, 6581 | `setup`, `mpa::frames` |
+//! | MPA: FPDUs, CRC32c, markers | 5044 §4 | `mpa`, `output` (sending), `input` (receiving) |
+//! | DDP: segments, queues, sequence and bounds checks | 5041 | `ddp`, `outbound`, `inbound`, `read_ahead`, `stag` |
+//! | RDMAP: messages, ordering, Terminate | 5040 | `rdmap`, `outbound`, `inbound`, `work`, `receives`, `whole_sends` |
+//! | teardown and error reporting | 5040 §6.2, §7; 5041 §6.2, §7; 5044 §8 | `endpoint`, `connection` |
+//!
+//! The provider is wire-compatible with Linux's `siw` and with iWARP adapters. [`IwarpConnector`] and [`IwarpListener`] implement the
+//! traits of [`rpcrdma_proto::provider`]. They run on tokio, and carry any protocol that uses RDMA. The crate `rpcrdma` carries
+//! remote procedure calls over them.
+//!
+//! # Copies
+//!
+//! The provider does not copy tagged payload (RDMA Write, RDMA Read Response). It writes the payload to the socket from
+//! the caller's memory, and reads it from the socket into the registered memory.
+//! [`QueuePair::copied_payload_bytes`](rpcrdma_proto::provider::QueuePair::copied_payload_bytes) counts the exceptions, and the module `input` explains
+//! how they are avoided. Sends are copied where that is cheaper than a separate entry in a vectored system call.
+//!
+//! # Workaround for `siw`
+//!
+//! Linux's `siw` reports a CRC error if the four bytes of the CRC arrive in two TCP segments. FPDUs are multiples of four
+//! bytes and are written whole. The error therefore cannot occur if the TCP segment size is a multiple of four, as on
+//! Ethernet with an MTU of 1500 or 9000. Where it is not (65483 on Linux's loopback), [`FpduSize::Segment`] makes the
+//! error rare.
+//!
+//! # Deviations from the RFCs
+//!
+//! - Payload is placed before the CRC of its FPDU is verified, and delivered afterwards (RFC 5044 §6; see `inbound`).
+//! - FPDUs are as large as RFC 5044 §3 allows, not limited to a TCP segment, unless [`FpduSize::Segment`] is configured.
+//!   §5.1 recommends the limit for receivers that process segments out of order, which neither this provider nor `siw`
+//!   does. A large FPDU costs one header, one CRC and one system call per 63 KiB.
+//! - If the peer closes its half of the TCP stream, the connection ends. The half-closed state of RFC 5041 §6.2.1 is not
+//!   supported, because no upper layer uses it.
+//! - As responder to a peer-to-peer request (RFC 6581 §9.2), the provider does not offer a zero-length Send as
+//!   ready-to-receive indication, because the Send would consume a Receive. It offers RDMA Write and RDMA Read.
+#![forbid(unsafe_code)]
+
+mod byte_stream;
+mod connection;
+mod ddp;
+mod endpoint;
+#[cfg(any(fuzzing, test))]
+pub mod fuzz;
+mod inbound;
+mod input;
+mod mpa;
+mod outbound;
+mod output;
+mod rdmap;
+mod read_ahead;
+mod receives;
+mod setup;
+pub mod socket;
+mod stag;
+mod whole_sends;
+mod work;
+
+use std::{net::IpAddr, time::Duration};
+
+pub use connection::IwarpQueuePair;
+use rpcrdma_proto::{memory, provider};
+pub use setup::{IwarpConnector, IwarpIncoming, IwarpListener, IwarpRequest};
+
+/// Maximum length of private data in a connection request or reply: 512 bytes, less the enhanced data of RFC 6581.
+pub const MAX_PRIVATE_DATA: usize = mpa::frames::MAX_PRIVATE_DATA - mpa::frames::ENHANCED;
+
+/// Options for framing and connection set-up.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct IwarpConfig {
+    /// Requests CRCs, which are used if either side requests them. Default `true`. RFC 5044 §4.4 allows `false` only if an
+    /// administrator requests it explicitly and other means protect TCP at least as well.
+    pub crc: bool,
+    /// The FPDU size. Default [`FpduSize::Largest`].
+    pub fpdu_size: FpduSize,
+    /// Retries with MPA revision 1 if the peer closes the connection on revision 2 (RFC 6581 §10). Default `true`.
+    pub fall_back_to_revision_1: bool,
+    /// The local address of connections that a connector makes. Default: chosen by the system.
+    pub local: Option<IpAddr>,
+    /// The time after the last activity of a connection for which its socket is polled, before the connection waits for an event.
+    /// Default zero. It shortens the round trip and uses processor time.
+    pub busy_poll: Duration,
+}
+
+impl Default for IwarpConfig {
+    fn default() -> Self {
+        Self {
+            crc: true,
+            fpdu_size: FpduSize::Largest,
+            fall_back_to_revision_1: true,
+            local: None,
+            busy_poll: Duration::ZERO,
+        }
+    }
+}
+
+/// The size of the FPDUs of long messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum FpduSize {
+    /// The maximum of RFC 5044 §3: a ULPDU of 64768 bytes.
+    #[default]
+    Largest,
+    /// The size that fits a TCP segment at connection set-up (RFC 5044 §4.5). For adapters that place segments out of order.
+    Segment,
+    /// A ULPDU of this many bytes, clamped to 128..=64768.
+    Ulpdu(u16),
+}

@@ -1,0 +1,383 @@
+//! Peers that violate DDP or RDMAP. Checks the bytes of each Terminate, and the reason reported locally.
+
+mod iwarp_common;
+
+use bytes::Bytes;
+use iwarp_common::*;
+use rpcrdma_proto::provider::{Access, Completion, DisconnectReason, QueuePair, RegisterableMemory, SetupParams};
+
+fn params() -> SetupParams {
+    let mut params = SetupParams::default();
+    (params.receive_count, params.receive_size, params.responder_resources) = (4, 64, 2);
+    params
+}
+
+/// Returns the DDP segment of a Terminate with this payload.
+fn terminate(header: &[u8]) -> Vec<u8> {
+    untagged(TERMINATE, 0, 2, 1, 0, header)
+}
+
+/// Returns a Terminate with segment length and DDP header of `offender`, and its RDMA Read Request header if `with_read`.
+fn terminate_with(types: u8, code: u8, offender: &[u8], with_read: bool) -> Vec<u8> {
+    let ddp_len = if offender[0] & 0x80 != 0 { 14 } else { 18 };
+    let mut out = vec![types, code, if with_read { 0xe0 } else { 0xc0 }, 0];
+    out.extend_from_slice(&u16::try_from(offender.len()).unwrap().to_be_bytes());
+    out.extend_from_slice(&offender[..ddp_len + if with_read { 28 } else { 0 }]);
+    terminate(&out)
+}
+
+/// STags of 32 bytes each: writable by the peer, readable by the peer, and a sink of local RDMA Reads.
+struct Stags {
+    sink: u32,
+    source: u32,
+    landing: u32,
+}
+
+/// Sends segments that violate the protocol. Checks the Terminate that the peer receives, and the local reason.
+async fn violation(build: impl FnOnce(Stags) -> (Vec<Vec<u8>>, Vec<u8>), words: &str) -> Vec<Completion> {
+    let (mut raw, mut queue_pair) = accepted(params()).await;
+    let sink =
+        queue_pair.register(RegisterableMemory::Sink(vec![0xee; 32].into()), Access::RemoteWrite).unwrap().handle;
+    let source =
+        queue_pair.register(RegisterableMemory::Source(vec![1; 32].into()), Access::RemoteRead).unwrap().handle;
+    let landing =
+        queue_pair.register(RegisterableMemory::Sink(vec![0xee; 32].into()), Access::ReadSink).unwrap().handle;
+    let (bytes, expected) = build(Stags { sink: sink.0, source: source.0, landing: landing.0 });
+    let peer = async {
+        raw.write(&bytes.concat()).await;
+        assert_eq!(raw.ulpdu().await, expected, "Terminate");
+        raw.end().await;
+        drop(raw);
+    };
+    let ((), (completions, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
+    match reason {
+        DisconnectReason::PeerViolation(text) => assert!(text.contains(words), "{text:?} does not contain {words:?}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(queue_pair.copied_payload_bytes(), 0);
+    completions
+}
+
+/// Sends one segment that must be refused.
+async fn refused(types: u8, code: u8, segment: impl FnOnce(Stags) -> Vec<u8>, words: &str) {
+    let build = |stags: Stags| {
+        let segment = segment(stags);
+        let expected = terminate_with(types, code, &segment, types == 0x01 && segment[1] == 0x41);
+        (vec![fpdu(&segment)], expected)
+    };
+    violation(build, words).await;
+}
+
+#[tokio::test]
+async fn wrong_crc() {
+    let build = |_: Stags| {
+        let mut bytes = fpdu(&send(1, b"damaged"));
+        bytes[23] ^= 1;
+        (vec![bytes], terminate(&[0x20, 0x02, 0, 0]))
+    };
+    let completions = violation(build, "wrong CRC").await;
+    assert!(completions.is_empty(), "{completions:?}");
+}
+
+#[tokio::test]
+async fn wrong_crc_hides_what_else_is_wrong() {
+    let build = |_: Stags| {
+        let mut bytes = fpdu(&tagged(WRITE, 0x1234_5678, 0, b"damaged"));
+        let last = bytes.len() - 1;
+        bytes[last] ^= 0x80;
+        (vec![bytes], terminate(&[0x20, 0x02, 0, 0]))
+    };
+    violation(build, "wrong CRC").await;
+}
+
+#[tokio::test]
+async fn length_shorter_than_a_header() {
+    for len in [0, 1, 13] {
+        let ulpdu = vec![0xc1; len];
+        violation(|_| (vec![fpdu(&ulpdu)], terminate(&[0x02, 0x07, 0, 0])), "shorter than its DDP header").await;
+    }
+    // Long enough for a tagged header, but untagged.
+    let ulpdu = vec![0x41; 17];
+    violation(|_| (vec![fpdu(&ulpdu)], terminate(&[0x02, 0x07, 0, 0])), "shorter than its DDP header").await;
+}
+
+#[tokio::test]
+async fn write_to_unknown_stag() {
+    refused(0x11, 0x00, |stags| tagged(WRITE, stags.sink ^ 0x8000_0001, 0, &[1; 9]), "RDMA Write").await;
+}
+
+#[tokio::test]
+async fn write_without_the_right() {
+    refused(0x11, 0x00, |stags| tagged(WRITE, stags.source, 0, &[1; 9]), "RDMA Write").await;
+    refused(0x11, 0x00, |stags| tagged(WRITE, stags.landing, 0, &[1; 9]), "RDMA Write").await;
+}
+
+#[tokio::test]
+async fn write_out_of_bounds() {
+    refused(0x11, 0x01, |stags| tagged(WRITE, stags.sink, 24, &[1; 9]), "9 bytes at 0x18").await;
+    refused(0x11, 0x01, |stags| tagged(WRITE, stags.sink, 1 << 40, &[1; 1]), "RDMA Write").await;
+}
+
+#[tokio::test]
+async fn write_that_wraps() {
+    refused(0x11, 0x03, |stags| tagged(WRITE, stags.sink, u64::MAX - 7, &[1; 9]), "RDMA Write").await;
+}
+
+#[tokio::test]
+async fn wrong_ddp_version() {
+    refused(0x11, 0x04, |stags| tagged([0xc0, 0x40], stags.sink, 0, &[1; 4]), "DDP version").await;
+    refused(0x12, 0x06, |_| untagged([0x42, 0x43], 0, 0, 1, 0, b"x"), "DDP version").await;
+}
+
+#[tokio::test]
+async fn wrong_rdmap_version() {
+    refused(0x02, 0x05, |stags| tagged([0xc1, 0x00], stags.sink, 0, &[1; 4]), "RDMAP version 0").await;
+    refused(0x02, 0x05, |_| untagged([0x41, 0xc3], 0, 0, 1, 0, b"x"), "RDMAP version 3").await;
+}
+
+#[tokio::test]
+async fn unexpected_opcode() {
+    // Reserved opcodes, tagged and untagged; a tagged opcode on a queue; an opcode of another queue.
+    refused(0x02, 0x06, |stags| tagged([0xc1, 0x4f], stags.sink, 0, &[1; 4]), "opcode 0xf").await;
+    refused(0x02, 0x06, |_| untagged([0x41, 0x48], 0, 0, 1, 0, b"x"), "opcode 0x8").await;
+    refused(0x02, 0x06, |_| untagged([0x41, 0x40], 0, 0, 1, 0, b"x"), "queue 0").await;
+    refused(0x02, 0x06, |_| untagged([0x41, 0x43], 0, 1, 1, 0, &[0; 28]), "queue 1").await;
+    refused(0x02, 0x06, |_| untagged([0x41, 0x43], 0, 2, 1, 0, &[0; 4]), "queue 2").await;
+    refused(0x02, 0x06, |stags| tagged([0xc1, 0x43], stags.sink, 0, &[1; 4]), "tagged").await;
+}
+
+#[tokio::test]
+async fn read_response_without_a_read() {
+    refused(0x02, 0x06, |stags| tagged(READ_RESPONSE, stags.landing, 0, &[1; 4]), "without an RDMA Read").await;
+}
+
+#[tokio::test]
+async fn invalid_queue() {
+    refused(0x12, 0x01, |_| untagged(SEND, 0, 3, 1, 0, b"x"), "queue 3").await;
+}
+
+/// Checks every opcode on the queues that RDMAP uses and on some that it does not (RFC 5040 §4.1, figure 4). The length
+/// of the message does not change the reason, so each message is also sent longer than any buffer of its queue.
+#[tokio::test]
+async fn each_queue_accepts_its_own_opcodes_only() {
+    const SENDS: [u8; 4] = [3, 4, 5, 6];
+    for queue in [0, 1, 2, 3, 4, u32::MAX] {
+        for opcode in 0..16 {
+            let (types, code, words) = match (queue, opcode) {
+                (0, opcode) if SENDS.contains(&opcode) => continue,
+                (1, 1) | (2, 7) => continue,
+                (0..=2, 0..=7) => (0x02, 0x06, format!("opcode {opcode:#x} on queue {queue}")),
+                (0..=2, _) => (0x02, 0x06, format!("opcode {opcode:#x}, which is reserved")),
+                _ => (0x12, 0x01, format!("queue {queue}")),
+            };
+            for len in [0, 1, 28, 65, 1000] {
+                let segment = untagged([0x41, 0x40 | opcode], 0, queue, 1, 0, &vec![0; len]);
+                refused(types, code, |_| segment, &words).await;
+            }
+        }
+    }
+}
+
+/// A wrong opcode is reported even if the queue has no buffer for the message.
+#[tokio::test]
+async fn wrong_opcode_on_a_queue_without_buffers() {
+    for (queue, opcode) in [(0, 1), (0, 7), (1, 3), (1, 7)] {
+        let mut params = params();
+        (params.receive_count, params.responder_resources) = (0, 0);
+        let (mut raw, mut queue_pair) = accepted(params).await;
+        let segment = untagged([0x41, 0x40 | opcode], 0, queue, 1, 0, &[0; 28]);
+        let peer = async {
+            raw.fpdus(&[&segment]).await;
+            assert_eq!(
+                raw.ulpdu().await,
+                terminate_with(0x02, 0x06, &segment, false),
+                "opcode {opcode} on queue {queue}"
+            );
+            raw.end().await;
+            drop(raw);
+        };
+        let ((), (_, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
+        assert!(matches!(reason, DisconnectReason::PeerViolation(_)), "{reason:?}");
+    }
+}
+
+#[tokio::test]
+async fn wrong_sequence_number() {
+    for msn in [0, 2, u32::MAX] {
+        refused(0x12, 0x03, |_| send(msn, b"x"), "sequence number").await;
+    }
+    refused(0x12, 0x03, |_| read_request(7, (1, 0), 0, (0, 0)), "sequence number").await;
+}
+
+#[tokio::test]
+async fn sequence_number_repeated() {
+    let build = |_: Stags| {
+        let twice = send(1, b"again");
+        (vec![fpdu(&twice), fpdu(&twice)], terminate_with(0x12, 0x03, &twice, false))
+    };
+    let completions = violation(build, "sequence number 1 where 2").await;
+    assert!(matches!(&completions[..], [Completion::Received { message, .. }] if **message == b"again"[..]));
+}
+
+#[tokio::test]
+async fn wrong_message_offset() {
+    refused(0x12, 0x04, |_| untagged(SEND, 0, 0, 1, 4, b"x"), "message offset 4").await;
+    // A gap between the segments of a message.
+    let build = |_: Stags| {
+        let gap = untagged(SEND, 0, 0, 1, 5, b"ef");
+        (vec![fpdu(&untagged([0x01, 0x43], 0, 0, 1, 0, b"abcd")), fpdu(&gap)], terminate_with(0x12, 0x04, &gap, false))
+    };
+    violation(build, "message offset 5 where 4").await;
+}
+
+#[tokio::test]
+async fn opcode_changes_in_a_message() {
+    let build = |_: Stags| {
+        let other = untagged([0x41, 0x45], 0, 0, 1, 4, b"ef");
+        (
+            vec![fpdu(&untagged([0x01, 0x43], 0, 0, 1, 0, b"abcd")), fpdu(&other)],
+            terminate_with(0x02, 0x06, &other, false),
+        )
+    };
+    violation(build, "middle of another message").await;
+}
+
+#[tokio::test]
+async fn message_too_long() {
+    refused(0x12, 0x05, |_| send(1, &[1; 65]), "longer than the 64 bytes").await;
+    let build = |_: Stags| {
+        let second = untagged(SEND, 0, 0, 1, 60, &[2; 5]);
+        (
+            vec![fpdu(&untagged([0x01, 0x43], 0, 0, 1, 0, &[1; 60])), fpdu(&second)],
+            terminate_with(0x12, 0x05, &second, false),
+        )
+    };
+    violation(build, "longer than the 64 bytes").await;
+}
+
+#[tokio::test]
+async fn no_receive_posted() {
+    let build = |_: Stags| {
+        let mut bytes: Vec<_> = (1..=4).map(|msn| fpdu(&send(msn, &[1]))).collect();
+        let fifth = send(5, b"one too many");
+        bytes.push(fpdu(&fifth));
+        (bytes, terminate_with(0x12, 0x02, &fifth, false))
+    };
+    let completions = violation(build, "no Receive").await;
+    assert_eq!(completions.len(), 4);
+}
+
+#[tokio::test]
+async fn reads_beyond_the_depth() {
+    let build = |_: Stags| {
+        let third = read_request(3, (1, 0), 0, (0, 0));
+        let bytes =
+            vec![fpdu(&read_request(1, (1, 0), 0, (0, 0))), fpdu(&read_request(2, (1, 0), 0, (0, 0))), fpdu(&third)];
+        (bytes, terminate_with(0x12, 0x02, &third, false))
+    };
+    violation(build, "than the 2 negotiated").await;
+}
+
+#[tokio::test]
+async fn reads_that_are_not_allowed() {
+    refused(0x01, 0x00, |stags| read_request(1, (1, 0), 4, (stags.source ^ 1, 0)), "RDMA Read").await;
+    refused(0x01, 0x01, |stags| read_request(1, (1, 0), 5, (stags.source, 28)), "5 bytes at 0x1c").await;
+    refused(0x01, 0x01, |stags| read_request(1, (1, 0), u32::MAX, (stags.source, 0)), "RDMA Read").await;
+    refused(0x01, 0x02, |stags| read_request(1, (1, 0), 4, (stags.sink, 0)), "RDMA Read").await;
+    refused(0x01, 0x02, |stags| read_request(1, (1, 0), 4, (stags.landing, 0)), "RDMA Read").await;
+    refused(0x01, 0x04, |stags| read_request(1, (1, 0), 4, (stags.source, u64::MAX - 2)), "RDMA Read").await;
+}
+
+#[tokio::test]
+async fn read_requests_of_wrong_size() {
+    refused(0x12, 0x05, |_| untagged(READ_REQUEST, 0, 1, 1, 0, &[0; 29]), "29 bytes").await;
+    refused(0x02, 0xff, |_| untagged(READ_REQUEST, 0, 1, 1, 0, &[0; 27]), "incomplete").await;
+    refused(0x02, 0xff, |_| untagged([0x01, 0x41], 0, 1, 1, 0, &[0; 28]), "incomplete").await;
+}
+
+#[tokio::test]
+async fn stag_that_cannot_be_invalidated() {
+    refused(0x01, 0x09, |_| untagged([0x41, 0x44], 99, 0, 1, 0, b"x"), "invalidate").await;
+    refused(0x01, 0x09, |stags| untagged([0x41, 0x46], stags.landing, 0, 1, 0, b"x"), "invalidate").await;
+}
+
+#[tokio::test]
+async fn terminate_too_long() {
+    refused(0x12, 0x05, |_| untagged(TERMINATE, 0, 2, 1, 0, &[0; 65]), "Terminate of 65").await;
+}
+
+/// Data after the first error is dropped, and only the first error is reported (RFC 5040 §7.1 rule 4).
+#[tokio::test]
+async fn first_error_is_reported() {
+    let build = |_: Stags| {
+        let first = send(9, b"wrong");
+        (vec![fpdu(&first), fpdu(&send(1, b"late")), vec![0xff; 5000]], terminate_with(0x12, 0x03, &first, false))
+    };
+    let completions = violation(build, "sequence number 9").await;
+    assert!(completions.is_empty(), "{completions:?}");
+}
+
+/// RDMA Read Responses go to the Read's sink, in order, and have its length.
+#[tokio::test]
+async fn wrong_read_responses() {
+    type Build = fn(u32) -> Vec<u8>;
+    let cases: [(u8, u8, Build); 6] = [
+        (0x11, 0x00, |sink| tagged(READ_RESPONSE, sink ^ 1, 4, &[7; 16])),
+        (0x11, 0x01, |sink| tagged(READ_RESPONSE, sink, 0, &[7; 16])),
+        (0x11, 0x01, |sink| tagged(READ_RESPONSE, sink, 4, &[7; 17])),
+        (0x11, 0x03, |sink| tagged(READ_RESPONSE, sink, u64::MAX, &[7; 16])),
+        (0x02, 0xff, |sink| tagged(READ_RESPONSE, sink, 4, &[7; 15])),
+        (0x02, 0xff, |_| tagged(READ_RESPONSE, 0, 0, &[])),
+    ];
+    for (types, code, build) in cases {
+        let (mut raw, mut queue_pair) = accepted(params()).await;
+        let sink =
+            queue_pair.register(RegisterableMemory::Sink(vec![0xee; 32].into()), Access::ReadSink).unwrap().handle;
+        let remote = rpcrdma_proto::provider::RemoteMemory {
+            handle: rpcrdma_proto::provider::MemoryHandle(0xabcd),
+            offset: 0x99,
+        };
+        let id = rpcrdma_proto::provider::WrId(5);
+        queue_pair.post(rpcrdma_proto::provider::WorkRequest::Read { id, sink, sink_offset: 4, remote, len: 16 });
+        let peer = async {
+            // The responder may send once it has received.
+            raw.fpdus(&[&send(1, b"")]).await;
+            assert_eq!(raw.ulpdu().await, read_request(1, (sink.0, 4), 16, (0xabcd, 0x99)));
+            let response = build(sink.0);
+            raw.fpdus(&[&response]).await;
+            assert_eq!(raw.ulpdu().await, terminate_with(types, code, &response, false));
+            raw.end().await;
+            drop(raw);
+        };
+        let ((), (completions, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
+        assert!(matches!(reason, DisconnectReason::PeerViolation(_)), "{reason:?}");
+        assert!(
+            matches!(&completions[..], [Completion::Received { .. }, Completion::Failed { .. }]),
+            "{completions:?}"
+        );
+        assert_eq!(queue_pair.copied_payload_bytes(), 0);
+    }
+}
+
+/// Zero-length tagged messages are not checked (RFC 5041 §5.2), nor are zero-length Reads (RFC 5040 §5.2.1).
+#[tokio::test]
+async fn empty_messages_are_not_checked() {
+    let (mut raw, mut queue_pair) = accepted(params()).await;
+    queue_pair.register(RegisterableMemory::Source(Bytes::from_static(b"x")), Access::RemoteRead).unwrap();
+    let peer = async {
+        raw.fpdus(&[
+            &tagged(WRITE, 0xffff_ffff, u64::MAX, &[]),
+            &read_request(1, (0x1234, 0x5678), 0, (0xffff_ffff, u64::MAX)),
+            &send(1, &[]),
+        ])
+        .await;
+        assert_eq!(raw.ulpdu().await, tagged(READ_RESPONSE, 0x1234, 0x5678, &[]));
+        drop(raw);
+    };
+    let ((), (completions, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
+    assert!(
+        matches!(&completions[..], [Completion::Received { message, .. }] if message.is_empty()),
+        "{completions:?}"
+    );
+    assert_eq!(reason, DisconnectReason::Remote);
+}

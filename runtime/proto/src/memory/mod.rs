@@ -1,0 +1,34 @@
+//! Memory for RDMA transfers, and the pools that provide it.
+//!
+//! - [`PayloadBuf`]: writable memory with one owner, such as a landing buffer, the sink of an RDMA Read, or a source that is
+//!   being filled. [`PayloadBuf::freeze`] converts it to [`Bytes`](bytes::Bytes), which return it to its pool when the last
+//!   view is dropped.
+//! - [`LandingPool`]: landing buffers that a caller reuses from call to call.
+//! - [`MessageBuf`]: a buffer for a message that is sent or received whole.
+//!
+//! This module needs no unsafe code: a provider owns the `PayloadBuf` while it may write to it.
+
+mod budget;
+mod landing;
+mod magazine;
+mod message;
+mod pool;
+mod pool_buffers;
+mod reusable;
+mod shared_buffers;
+
+#[doc(hidden)]
+pub use budget::MemoryShare;
+#[doc(hidden)]
+pub use budget::{BudgetCharge, MemoryBudget};
+pub use landing::LandingPool;
+pub use message::MessageBuf;
+pub use pool::{BufferPool, LandingMemory, PayloadBuf};
+#[doc(hidden)]
+pub use pool_buffers::PoolBuffer;
+pub use shared_buffers::PoolStats;
+
+pub use crate::xdr::Output;
+
+#[cfg(test)]
+mod tests;

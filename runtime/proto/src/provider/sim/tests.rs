@@ -1,0 +1,188 @@
+//! Tests of the [`QueuePair`] contract.
+
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+
+use super::{SimConfig, SimEnd, SimFault, SimQueuePair, pair};
+use crate::{
+    memory::{MessageBuf, Output, PayloadBuf},
+    provider::{
+        Access, Completion, DisconnectReason, MemoryHandle, QueuePair, RegisterableMemory, RemoteMemory, WorkError,
+        WorkRequest, WrId,
+    },
+};
+
+fn poll(qp: &mut SimQueuePair) -> Vec<Completion> {
+    let mut completions = Vec::new();
+    while let Poll::Ready(()) = qp.poll(&mut Context::from_waker(Waker::noop()), &mut completions) {}
+    completions
+}
+
+fn send(qp: &mut SimQueuePair, bytes: &[u8], invalidate: Option<MemoryHandle>) {
+    let mut message = MessageBuf::new(Vec::new().into(), 0);
+    message.append(bytes);
+    qp.post(WorkRequest::Send { id: WrId(9), message, invalidate, solicited: false, signaled: true });
+}
+
+/// Data written before a Send is present when the Send arrives, and the sink returns with it.
+#[test]
+fn write_then_send() {
+    let (mut a, mut b, network) = pair(SimConfig::default());
+    let region = a.register(RegisterableMemory::Sink(vec![0; 8].into()), Access::RemoteWrite).unwrap();
+    let remote = RemoteMemory { handle: region.handle, offset: region.base + 2 };
+    b.post(WorkRequest::Write { id: WrId(1), source: Bytes::from_static(b"abc"), remote });
+    send(&mut b, b"done", Some(region.handle));
+    assert!(matches!(poll(&mut b)[..], [Completion::Written { id: WrId(1) }, Completion::Sent { id: WrId(9) }]));
+    let received = poll(&mut a);
+    let [Completion::Received { message, invalidated }] = &received[..] else { panic!("{received:?}") };
+    assert_eq!((&message[..], *invalidated), (&b"done"[..], Some(region.handle)));
+    a.post(WorkRequest::Invalidate { id: WrId(2), handle: region.handle });
+    let returned = poll(&mut a);
+    let [Completion::Invalidated { memory: RegisterableMemory::Sink(buf), .. }] = &returned[..] else {
+        panic!("{returned:?}")
+    };
+    assert_eq!(&buf[..], b"\0\0abc\0\0\0");
+    assert_eq!(network.registered(SimEnd::A), 0);
+}
+
+#[test]
+fn read() {
+    let (mut a, mut b, _) = pair(SimConfig::default());
+    let source = a.register(RegisterableMemory::Source(Bytes::from_static(b"0123456789")), Access::RemoteRead).unwrap();
+    let sink = b.register(RegisterableMemory::Sink(vec![0; 4].into()), Access::ReadSink).unwrap();
+    let remote = RemoteMemory { handle: source.handle, offset: source.base + 7 };
+    b.post(WorkRequest::Read { id: WrId(3), sink: sink.handle, sink_offset: 1, remote, len: 3 });
+    assert!(matches!(poll(&mut b)[..], [Completion::Read { id: WrId(3) }]));
+    b.post(WorkRequest::Invalidate { id: WrId(4), handle: sink.handle });
+    let returned = poll(&mut b);
+    let [Completion::Invalidated { memory: RegisterableMemory::Sink(buf), .. }] = &returned[..] else {
+        panic!("{returned:?}")
+    };
+    assert_eq!(&buf[..], b"\x00789");
+}
+
+/// Both sides lose the connection after access outside a region, without the access right, or by an invalidated handle.
+#[test]
+fn access_is_checked() {
+    for case in 0..5 {
+        let (mut a, mut b, _) = pair(SimConfig::default());
+        let source = a.register(RegisterableMemory::Source(Bytes::from_static(b"0123")), Access::RemoteRead).unwrap();
+        let sink = b.register(RegisterableMemory::Sink(vec![0; 8].into()), Access::ReadSink).unwrap();
+        let (offset, len) = match case {
+            0 => (source.base, 5),
+            1 => (source.base - 1, 1),
+            2 => (u64::MAX, 2),
+            _ => (source.base, 4),
+        };
+        let remote = RemoteMemory { handle: source.handle, offset };
+        if case == 3 {
+            b.post(WorkRequest::Write { id: WrId(1), source: Bytes::from_static(b"xxxx"), remote });
+        } else {
+            if case == 4 {
+                a.post(WorkRequest::Invalidate { id: WrId(1), handle: source.handle });
+                poll(&mut a);
+            }
+            b.post(WorkRequest::Read { id: WrId(1), sink: sink.handle, sink_offset: 0, remote, len });
+        }
+        let completions = poll(&mut b);
+        assert!(
+            matches!(
+                completions[..],
+                [
+                    Completion::Failed { id: WrId(1), error: WorkError::RemoteAccess(_) },
+                    Completion::Disconnected { reason: DisconnectReason::ReportedByPeer(_) }
+                ]
+            ),
+            "case {case}: {completions:?}"
+        );
+        let told = poll(&mut a);
+        assert!(matches!(told[..], [Completion::Disconnected { reason: DisconnectReason::PeerViolation(_) }]));
+    }
+}
+
+#[test]
+fn registration_is_checked() {
+    let mut config = SimConfig::default();
+    config.faults.push(SimFault::RefuseRegistration { end: SimEnd::A, nth: 2 });
+    let (mut a, _b, _) = pair(config);
+    assert!(a.register(RegisterableMemory::Sink(PayloadBuf::from(Vec::new())), Access::RemoteWrite).is_err());
+    assert!(a.register(RegisterableMemory::Source(Bytes::from_static(b"x")), Access::RemoteWrite).is_err());
+    assert!(a.register(RegisterableMemory::Source(Bytes::from_static(b"x")), Access::RemoteRead).is_err());
+    assert!(a.register(RegisterableMemory::Source(Bytes::from_static(b"x")), Access::RemoteRead).is_ok());
+}
+
+/// A Send without a Receive, or with one that is too small, ends the connection.
+#[test]
+fn receives_are_counted() {
+    for (receives, size) in [(2, 3), (3, 2)] {
+        let mut config = SimConfig::default();
+        config.ends[1].receives = receives;
+        config.ends[1].receive_size = size;
+        let (mut a, mut b, network) = pair(config);
+        for _ in 0..3 {
+            send(&mut a, b"abc", None);
+        }
+        let completions = poll(&mut b);
+        assert_eq!(network.receives(SimEnd::B), receives + 1 - completions.len());
+        assert!(matches!(completions.last(), Some(Completion::Disconnected { .. })));
+    }
+}
+
+/// After the connection has ended, requests are flushed, and invalidation still works.
+#[test]
+fn invalidation_outlives_the_connection() {
+    let (mut a, mut b, network) = pair(SimConfig { stepped: true, ..SimConfig::default() });
+    let region = a.register(RegisterableMemory::Sink(vec![0; 8].into()), Access::RemoteWrite).unwrap();
+    send(&mut a, b"never", None);
+    network.cut();
+    a.post(WorkRequest::Invalidate { id: WrId(2), handle: region.handle });
+    let completions = poll(&mut a);
+    assert!(
+        matches!(
+            completions[..],
+            [
+                Completion::Failed { id: WrId(9), error: WorkError::Flushed },
+                Completion::Disconnected { reason: DisconnectReason::Transport(_) },
+                Completion::Invalidated { id: WrId(2), .. }
+            ]
+        ),
+        "{completions:?}"
+    );
+    assert!(matches!(poll(&mut b)[..], [Completion::Disconnected { .. }]));
+    assert!(a.register(RegisterableMemory::Sink(vec![0; 8].into()), Access::RemoteWrite).is_err());
+}
+
+/// Closing waits for posted requests.
+#[test]
+fn close_in_order() {
+    let (mut a, mut b, _) = pair(SimConfig::default());
+    send(&mut a, b"last", None);
+    a.disconnect();
+    let completions = poll(&mut b);
+    assert!(
+        matches!(
+            completions[..],
+            [Completion::Received { .. }, Completion::Disconnected { reason: DisconnectReason::Remote }]
+        ),
+        "{completions:?}"
+    );
+    let told = poll(&mut a);
+    assert!(matches!(told[..], [_, Completion::Disconnected { reason: DisconnectReason::Local }]));
+}
+
+/// RDMA Reads beyond the limit wait, and no later request overtakes them.
+#[test]
+fn read_depth() {
+    let mut config = SimConfig::default();
+    config.ends[1].max_reads = 1;
+    let (mut a, mut b, _) = pair(config);
+    let source = a.register(RegisterableMemory::Source(Bytes::from_static(b"0123")), Access::RemoteRead).unwrap();
+    let sink = b.register(RegisterableMemory::Sink(vec![0; 4].into()), Access::ReadSink).unwrap();
+    let remote = RemoteMemory { handle: source.handle, offset: source.base };
+    for id in 0..3 {
+        b.post(WorkRequest::Read { id: WrId(id), sink: sink.handle, sink_offset: 0, remote, len: 4 });
+    }
+    let ids: Vec<_> = poll(&mut b).into_iter().map(|c| matches!(c, Completion::Read { .. })).collect();
+    assert_eq!(ids, [true; 3]);
+}

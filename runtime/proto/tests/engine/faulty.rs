@@ -1,0 +1,93 @@
+//! Faulty version 1 messages: the engine responds to calls with an error and discards replies (RFC 8166 §4.2.4, §4.5).
+
+use rpcrdma_proto::engine::{Engine as _, EngineConfig, Role};
+
+use crate::support::{Script, ScriptedPeer, plain, take_call, take_finished};
+
+/// The engine's first XID.
+const XID: u32 = 0x1000;
+/// An XID of the peer that the engine does not use.
+const THEIRS: u32 = 0x2000;
+
+fn facing(role: Role) -> ScriptedPeer {
+    ScriptedPeer::new(role, EngineConfig::default(), true)
+}
+
+fn send(facing: &mut ScriptedPeer, words: &[u32]) -> Option<Vec<u32>> {
+    facing.raw.send(words, &[]);
+    facing.run();
+    facing.raw.next()
+}
+
+/// RFC 8166 §4.2.4, §4.5: a server discards a reply whose XID differs from that of its header. An unrelated call of the server
+/// with the header's XID continues.
+#[test]
+fn server_discards_faulty_replies() {
+    let words = [XID, 1, 4, 0, 0, 0, 0, XID + 1, 1, 0];
+    let mut server = facing(Role::Server);
+    assert_eq!(send(&mut server, &words), None);
+    assert_eq!((server.engine.conn.counters().errors_sent, server.engine.conn.counters().messages_discarded), (0, 1));
+
+    let id = server.call(&Script::default());
+    server.run();
+    assert_eq!(server.raw.next().unwrap()[0], XID);
+    assert_eq!(send(&mut server, &words), None);
+    assert!(take_finished(&mut server.engine).is_none(), "the unrelated call with that XID failed");
+    assert_eq!(send(&mut server, &plain(XID, 3, 1, 0)), None);
+    let (finished, result) = take_finished(&mut server.engine).unwrap();
+    assert_eq!((finished, result.is_ok()), (id, true));
+}
+
+/// RFC 8166 §4.5.1, §4.5.2: a client that accepts reverse-direction calls responds to faulty ones with an error.
+#[test]
+fn client_responds_to_faulty_calls() {
+    let grant = EngineConfig::default().reverse_credits;
+    for (words, error) in [
+        // Another version.
+        (vec![THEIRS, 3, 4, 0, 0, 0, 0, THEIRS, 0, 0], vec![1, 1, 1]),
+        // Chunk lists that cannot be parsed.
+        (vec![THEIRS, 1, 4, 0, 7, 0, 0, THEIRS, 0, 0], vec![2]),
+        // An RPC call with another XID.
+        (vec![THEIRS, 1, 4, 0, 0, 0, 0, THEIRS + 1, 0, 0], vec![2]),
+        // RDMA_MSGP.
+        (vec![THEIRS, 1, 4, 2, 0, 0, 0, 0, 0, THEIRS, 0, 0], vec![2]),
+    ] {
+        let mut client = facing(Role::Client);
+        let answer = send(&mut client, &words).unwrap_or_else(|| panic!("no reply to {words:?}"));
+        assert_eq!(answer, [&[THEIRS, words[1], grant, 4], &error[..]].concat());
+        assert!(take_call(&mut client.engine).is_none());
+        // A well-formed call is served.
+        assert_eq!(send(&mut client, &plain(THEIRS, 4, 0, 1)), None);
+        assert!(take_call(&mut client.engine).is_some());
+    }
+}
+
+/// RFC 8166 §4.5: a client discards errors, and messages that may be the reply to a call in flight.
+#[test]
+fn client_discards_faulty_replies() {
+    for words in [
+        [XID, 3, 4, 0, 0, 0, 0, XID, 1, 0],
+        [XID, 1, 4, 0, 7, 0, 0, XID, 1, 0],
+        [THEIRS, 1, 4, 0, 0, 0, 0, THEIRS + 1, 1, 0],
+        [THEIRS, 3, 4, 4, 2, 0, 0, 0, 0, 0],
+    ] {
+        let mut client = facing(Role::Client);
+        client.call(&Script::default());
+        client.run();
+        client.raw.next().expect("call not sent");
+        assert_eq!(send(&mut client, &words), None, "{words:?}");
+        assert_eq!(client.engine.conn.counters().errors_sent, 0);
+    }
+}
+
+/// RFC 8167 §6, RFC 8166 §4.5: a client without reverse-direction support responds to no call.
+#[test]
+fn client_without_reverse_direction_discards_faulty_calls() {
+    let mut config = EngineConfig::default();
+    config.reverse_credits = 0;
+    let mut client = ScriptedPeer::new(Role::Client, config, true);
+    for words in [plain(THEIRS, 4, 0, 1), vec![THEIRS, 1, 4, 0, 7, 0, 0, THEIRS, 0, 0]] {
+        assert_eq!(send(&mut client, &words), None, "{words:?}");
+    }
+    assert_eq!(client.engine.conn.counters().messages_discarded, 2);
+}

@@ -1,0 +1,183 @@
+//! Credits (RPC-over-RDMA v2 §4.2.1).
+
+use rpcrdma_proto::engine::Engine as _;
+use rpcrdma_proto::{
+    engine::{EngineConfig, Role},
+    provider::sim::SimEnd,
+};
+
+use super::{
+    peer_pair::{CLIENT, PeerPair, SERVER, stepped},
+    scripted::{CREDIT, Facing, MORE, MSG, NO_NEW, NOMSG, connprop, plain},
+};
+use crate::support::{Script, take_call};
+
+fn credits(credits: u32, reverse: u32) -> EngineConfig {
+    let mut config = EngineConfig::default();
+    (config.credits, config.reverse_credits) = (credits, reverse);
+    config
+}
+
+/// §4.2.1.1: the maximum number of credits is in the high half of the field, the new ones in the low half. §4.2.1.2: there is
+/// at least one Receive more than granted.
+#[test]
+fn maximum_and_new_credits() {
+    let mut facing = Facing::silent(Role::Server, credits(10, 0));
+    facing.send(&connprop(1, 0, &[]));
+    // The client's message has used the credit that it may assume.
+    let first = facing.next().unwrap();
+    assert_eq!(first[2], 10 << 16 | 10);
+    assert!(facing.network.receives(SimEnd::B) > 10);
+    // A call in progress keeps its credit until the reply.
+    facing.send(&plain(5, CREDIT, 0, 1));
+    facing.send(&plain(6, CREDIT, 0, 2));
+    assert!(facing.next().is_none());
+    let call = take_call(&mut facing.engine).unwrap();
+    facing.engine.conn.reply(call.token, Script::default().reply(std::iter::empty()));
+    facing.run();
+    assert_eq!(facing.next().unwrap()[2], 10 << 16 | 1);
+}
+
+/// §4.2.3: a client sends one message until the server grants credits, then as many as the grants add up to.
+#[test]
+fn client_waits_for_credits() {
+    let mut facing = Facing::silent(Role::Client, EngineConfig::default());
+    facing.run();
+    assert_eq!(facing.raw.received.len(), 1);
+    let mut properties = connprop(9, 0, &[]);
+    properties[2] = 5 << 16 | 2;
+    facing.send(&properties);
+    facing.raw.received.clear();
+    for number in 0..6 {
+        facing.call(&Script { number, ..Script::default() });
+    }
+    assert_eq!(facing.raw.received.len(), 2);
+    // §4.2.1.2, §6.3.2: an asynchronous credit grant.
+    facing.send(&[0, 2, 5 << 16 | 2, NOMSG, 0, 0, 0, 0, 0]);
+    assert_eq!(facing.raw.received.len(), 4);
+    // The peer's maximum also limits the number of calls in flight.
+    facing.send(&[0, 2, 5 << 16 | 9, NOMSG, 0, 0, 0, 0, 0]);
+    assert_eq!(facing.raw.received.len(), 5);
+    assert_eq!(facing.engine.conn.counters().grants_received, 2);
+}
+
+/// §6.2.2.2: credits that run out within a sequence are granted by RDMA2_NOMSG without chunks and with XID zero.
+#[test]
+fn grants_within_a_sequence() {
+    let mut facing = Facing::silent(Role::Server, credits(4, 0));
+    facing.send(&connprop(1, 0, &[]));
+    facing.next().unwrap();
+    let fragment = |flags| [5, 2, NO_NEW, MSG, flags, 0, 0, 0, 0, 5, 0];
+    let mut granted = 4;
+    for _ in 0..20 {
+        assert!(granted > 0, "no credits left in the middle of a sequence");
+        facing.send(&fragment(MORE));
+        granted -= 1;
+        while let Some(words) = facing.raw.next() {
+            assert_eq!([words[0], words[1], words[2] >> 16, words[3]], [0, 2, 4, NOMSG]);
+            assert_eq!(words[4..], [0; 5]);
+            assert_ne!(words[2] & 0xffff, 0, "a separate grant of zero credits");
+            granted += words[2] & 0xffff;
+            assert!(facing.network.receives(SimEnd::B) as u32 > granted);
+        }
+    }
+    facing.send(&fragment(0));
+    assert_eq!(take_call(&mut facing.engine).unwrap().payload.as_slice().len(), 21 * 8);
+}
+
+/// §4.2.1, §6.2.2.2: continued messages in both directions at once, with the smallest numbers of credits, do not deadlock.
+#[test]
+fn no_deadlock() {
+    let mut grants = 0;
+    for (client, server) in [(1, 1), (1, 3), (2, 1), (8, 8)] {
+        let mut duo = PeerPair::new(credits(client, 1), credits(server, 1), stepped());
+        for end in [CLIENT, SERVER] {
+            for number in 0..6 {
+                duo.call(end, Script { number, inline: 40_000, reply_inline: 40_000, ..Script::default() });
+            }
+        }
+        duo.run();
+        for side in &mut duo.sides {
+            assert_eq!(side.outcomes.len(), 6);
+            side.outcomes.values().for_each(|result| assert!(result.is_ok(), "{result:?}"));
+        }
+        grants += duo.sides.iter().map(|side| side.peer.conn.counters().grants_sent).sum::<u64>();
+        duo.assert_nothing_exposed();
+    }
+    assert!(grants > 0);
+}
+
+/// Simple calls and replies carry the grants. Separate grants would double the number of messages.
+#[test]
+fn no_needless_grants() {
+    let mut duo = PeerPair::plain();
+    for number in 0..200 {
+        duo.call(CLIENT, Script { number, ..Script::default() });
+        if number % 7 == 0 {
+            duo.run();
+        }
+    }
+    duo.run();
+    assert_eq!(duo.sides[CLIENT].outcomes.len(), 200);
+    let grants = duo.sides.iter().map(|side| side.peer.conn.counters().grants_sent).sum::<u64>();
+    assert!(grants <= 2, "{grants}");
+}
+
+/// §4.2.1.1: the number of credits can change while the connection is in use.
+#[test]
+fn credits_can_change() {
+    let mut facing = Facing::silent(Role::Server, credits(2, 0));
+    facing.send(&connprop(1, 0, &[]));
+    facing.next().unwrap();
+    let exchange = |facing: &mut Facing, xid| {
+        facing.send(&plain(xid, CREDIT, 0, 1));
+        let call = take_call(&mut facing.engine).unwrap();
+        facing.engine.conn.reply(call.token, Script::default().reply(std::iter::empty()));
+        facing.run();
+        // The last maximum, and the sum of the new credits.
+        std::iter::from_fn(|| facing.raw.next())
+            .fold((0, 0), |(_, sum), words| (words[2] >> 16, sum + (words[2] & 0xffff)))
+    };
+    assert_eq!(exchange(&mut facing, 1), (2, 1));
+    facing.engine.conn.set_credits(10);
+    assert_eq!(exchange(&mut facing, 2), (10, 9));
+    assert!(facing.network.receives(SimEnd::B) > 10);
+    facing.engine.conn.set_credits(8);
+    // The peer has two credits more than it should, so it gets none until it has used them.
+    assert_eq!([3, 4, 5].map(|xid| exchange(&mut facing, xid)), [(8, 0), (8, 0), (8, 1)]);
+}
+
+/// A peer that sends messages but grants no credits for the replies is disconnected before they use much memory.
+#[test]
+fn peer_that_grants_no_credits_is_disconnected() {
+    for call in [true, false] {
+        let mut facing = Facing::silent(Role::Server, credits(4, 0));
+        facing.send(&connprop(1, 0, &[]));
+        let mut sent = 0;
+        while !facing.raw.disconnected() {
+            sent += 1;
+            assert!(sent < 200);
+            let words = if call { plain(sent, NO_NEW, 0, sent) } else { vec![sent, 2, NO_NEW, 99, 0] };
+            facing.raw.send(&words, &[]);
+            facing.run();
+            while let Some(call) = take_call(&mut facing.engine) {
+                facing.engine.conn.reply(call.token, Script::default().reply(std::iter::empty()));
+            }
+        }
+        assert!(sent > 30);
+    }
+}
+
+/// A peer with more concurrent calls than credits is refused, and its calls use no more memory.
+#[test]
+fn peer_with_too_many_calls_is_refused() {
+    let mut facing = Facing::silent(Role::Server, credits(2, 0));
+    facing.send(&connprop(1, 0, &[]));
+    for xid in 10..40 {
+        facing.send(&plain(xid, CREDIT, 0, xid));
+    }
+    let taken = std::iter::from_fn(|| take_call(&mut facing.engine)).count();
+    assert_eq!(taken, 6);
+    let refused = std::iter::from_fn(|| facing.next()).filter(|words| words[3] == 4 && words[5] == 100).count();
+    assert_eq!(refused, 24);
+}

@@ -1,0 +1,220 @@
+//! Negotiation of the protocol version (RPC-over-RDMA v2 §4.2.3).
+
+use rpcrdma_proto::engine::Engine as _;
+use std::{ops::RangeInclusive, time::Duration};
+
+use rpcrdma_proto::engine::{CallFailure, CloseReason, Connection, EngineConfig, Role};
+
+use super::{
+    peer_pair::{CLIENT, PeerPair, SERVER, stepped},
+    scripted::{CONNPROP, CREDIT, Facing, XID, connprop},
+};
+use crate::support::{self, Script, take_call};
+
+fn allows(versions: RangeInclusive<u32>) -> EngineConfig {
+    let mut config = EngineConfig::default();
+    config.versions = versions;
+    config
+}
+
+fn duo(client: RangeInclusive<u32>, server: RangeInclusive<u32>) -> PeerPair {
+    PeerPair::with(allows(client), allows(server), stepped())
+}
+
+/// §4.2.3: client and server use the highest version that both allow, on the same connection. Calls that were started early are
+/// sent afterwards.
+#[test]
+fn highest_common_version() {
+    for (client, server, version) in [
+        (1..=2, 1..=2, 2),
+        (1..=2, 1..=1, 1),
+        (1..=1, 1..=2, 1),
+        (2..=2, 1..=2, 2),
+        (1..=2, 2..=2, 2),
+        (1..=1, 1..=1, 1),
+    ] {
+        let mut duo = duo(client, server);
+        for number in 0..5 {
+            duo.call(CLIENT, Script { number, inline: 2000, results: vec![(9000, 9000)], ..Script::default() });
+        }
+        duo.run();
+        for number in 0..5 {
+            duo.sides[CLIENT].outcomes.remove(&number).unwrap().unwrap();
+        }
+        assert_eq!(duo.sides[CLIENT].peer.conn.version(), Some(version));
+        assert_eq!(duo.sides[SERVER].peer.conn.version(), Some(version));
+        let reverse = duo.one(SERVER, Script { number: 9, inline: 100, reply_inline: 100, ..Script::default() });
+        reverse.unwrap();
+        duo.assert_nothing_exposed();
+    }
+}
+
+/// §7.1.1: without a common version no call is sent, and the close reason has the server's versions.
+#[test]
+fn no_common_version() {
+    let mut duo = duo(2..=2, 1..=1);
+    let failure = duo.one(CLIENT, Script::default()).unwrap_err();
+    let CallFailure::Closed { reason: CloseReason::NegotiationFailed { versions, .. }, sent } = failure else {
+        panic!("{failure:?}")
+    };
+    assert_eq!((versions, sent), (Some((1, 1)), false));
+    assert_eq!(duo.sides[SERVER].arrived, 0);
+}
+
+/// §7.1.1, RFC 8166 §4.5.1: a server with only version 2 refuses a version 1 client with a version 1 error.
+#[test]
+fn a_version_1_client_of_a_version_2_server() {
+    let mut duo = duo(1..=1, 2..=2);
+    let failure = duo.one(CLIENT, Script::default()).unwrap_err();
+    assert!(matches!(failure, CallFailure::VersionMismatch { low: 2, high: 2 }), "{failure}");
+}
+
+fn raw(role: Role) -> Facing {
+    Facing::with(role, EngineConfig::default())
+}
+
+/// §4.2.3: before the server's first message, the client sends one version 2 message of at most 1024 bytes. A Linux server
+/// responds with an error that has the client's version. The client then sends its calls in version 1.
+#[test]
+fn linux_server() {
+    let mut facing = raw(Role::Client);
+    facing.call(&Script { number: 7, ..Script::default() });
+    let (first, _) = facing.raw.received.pop_front().expect("no first message");
+    assert!(facing.raw.received.is_empty());
+    assert!(first.len() <= 1024);
+    assert_eq!([support::word(&first, 0), support::word(&first, 1), support::word(&first, 3)], [XID, 2, CONNPROP]);
+    facing.send(&[XID, 2, 64, 4, 1, 1, 1]);
+    let call = facing.raw.next().expect("no call");
+    assert_eq!(call[1..8], [1, 32, 0, 0, 0, 0, call[0]]);
+    facing.send(&support::plain(call[0], 32, 1, 7));
+    facing.finished().unwrap().unwrap();
+    assert_eq!(facing.engine.conn.version(), Some(1));
+}
+
+/// §4.2.3.2: a server with other versions, version 1 among them, responds with a version 2 header.
+#[test]
+fn response_of_a_later_server() {
+    let mut facing = raw(Role::Client);
+    facing.call(&Script::default());
+    facing.raw.received.clear();
+    facing.send(&[XID, 2, 64, 4, 1, 1, 1, 1]);
+    assert_eq!(facing.raw.next().expect("no call")[1], 1);
+}
+
+/// §4.2.3.2: if the connection is dropped during negotiation, the reason names version 2 as a possible cause, whether or not
+/// the server responded. No call was sent.
+#[test]
+fn connection_dropped_during_negotiation() {
+    let mut facing = raw(Role::Client);
+    facing.call(&Script::default());
+    facing.network.cut();
+    facing.run();
+    let failure = facing.finished().unwrap().unwrap_err();
+    let expected = |failure, versions, was_sent| {
+        matches!(failure, CallFailure::Closed { reason: CloseReason::NegotiationFailed { versions: v, .. }, sent }
+            if v == versions && sent == was_sent)
+    };
+    assert!(expected(failure, None, false));
+
+    let mut facing = raw(Role::Client);
+    facing.run();
+    facing.send(&[XID, 2, 64, 4, 1, 1, 1]);
+    facing.network.cut();
+    facing.call(&Script::default());
+    let failure = facing.finished().unwrap().unwrap_err();
+    assert!(expected(failure, Some((1, 1)), false));
+}
+
+/// A call that is posted after the connection was lost, but before the engine was notified, fails as not sent. The refused
+/// registration of its memory is not reported as the cause.
+#[test]
+fn lost_connection_before_its_notification() {
+    let mut facing = Facing::new(Role::Client, EngineConfig::default());
+    facing.network.cut();
+    let call = Script { reply_inline: 200_000, ..Script::default() }.outgoing(&facing.engine.conn, facing.now);
+    facing.engine.conn.start_call(call);
+    facing.engine.conn.poll_work(&mut facing.engine.qp, facing.now);
+    facing.run();
+    let failure = facing.finished().unwrap().unwrap_err();
+    let CallFailure::Closed { reason: CloseReason::Disconnected(_), sent: false } = failure else {
+        panic!("{failure}");
+    };
+}
+
+/// §4.2.3.2: the client gives up on a server that sends nothing.
+#[test]
+fn silent_server() {
+    let mut facing = raw(Role::Client);
+    facing.call(&Script::default());
+    facing.now += Duration::from_secs(9);
+    facing.run();
+    assert!(facing.finished().is_none());
+    facing.now += Duration::from_secs(2);
+    facing.run();
+    let failure = facing.finished().unwrap().unwrap_err();
+    assert!(matches!(failure, CallFailure::Closed { reason: CloseReason::NegotiationFailed { .. }, sent: false }));
+}
+
+/// §4.2.3.3: the client's first message decides the version. §7.1.1: for unknown versions, the server reports the supported
+/// ones.
+#[test]
+fn server_goes_by_the_first_message() {
+    let mut facing = raw(Role::Server);
+    facing.send(&[9, 3, 1, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(facing.raw.next().unwrap(), [9, 3, 32, 4, 1, 1, 1, 2]);
+    assert_eq!(facing.engine.conn.version(), None);
+    facing.send(&support::plain(5, 1, 0, 1));
+    assert_eq!(facing.engine.conn.version(), Some(1));
+    assert!(take_call(&mut facing.engine).is_some());
+    // After that, version 2 messages get the error of version 1.
+    facing.send(&[6, 2, 1, 5, 0, 0, 0]);
+    assert_eq!(facing.raw.next().unwrap()[1..], [2, 32, 4, 1, 1, 1]);
+}
+
+/// §7: a message that is too short or an error does not decide the version, and gets no response.
+#[test]
+fn server_waits_for_a_first_message() {
+    let mut facing = raw(Role::Server);
+    for words in [&[9, 2, 1][..], &[9, 2, 1, 5], &[9, 1], &[], &[9, 3, 1, 4, 1, 1, 1]] {
+        facing.send(words);
+        assert!(facing.raw.next().is_none());
+        assert_eq!(facing.engine.conn.version(), None);
+    }
+    assert_eq!(facing.engine.conn.counters().messages_discarded, 5);
+    facing.send(&super::scripted::connprop(3, 0, &[]));
+    assert_eq!(facing.raw.next().unwrap()[3], CONNPROP);
+    assert_eq!(facing.engine.conn.version(), Some(2));
+}
+
+/// The server disconnects a peer that keeps sending unsupported versions.
+#[test]
+fn unsupported_versions_only() {
+    let mut facing = raw(Role::Server);
+    for _ in 0..20 {
+        facing.send(&[9, 3, 1, 0, 0, 0, 0, 0, 0]);
+    }
+    assert!(facing.raw.disconnected());
+    assert_eq!(facing.raw.received.len(), 8);
+}
+
+/// A client that is limited to version 1 begins with a version 1 call.
+#[test]
+fn pinned_to_version_1() {
+    let mut facing = Facing::with(Role::Client, allows(1..=1));
+    facing.call(&Script::default());
+    assert_eq!(facing.raw.next().unwrap()[1], 1);
+    let params = Connection::setup_params(&EngineConfig::default(), true);
+    assert_eq!(params.private_data, Connection::setup_params(&EngineConfig::default(), true).private_data);
+}
+
+/// RFC 8166 §4.5: a message that is too short for a version 1 header is not parsed, and does not decide the version.
+#[test]
+fn short_version_1_message() {
+    for words in [5, 6] {
+        let mut facing = raw(Role::Server);
+        facing.send(&[3, 1, CREDIT, 0, 0, 0][..words]);
+        assert_eq!((facing.engine.conn.version(), facing.raw.next()), (None, None));
+        facing.send(&connprop(7, 0, &[]));
+        assert_eq!(facing.engine.conn.version(), Some(2));
+    }
+}

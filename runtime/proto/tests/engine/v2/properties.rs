@@ -1,0 +1,250 @@
+//! The exchange of transport properties, and host authentication (RPC-over-RDMA v2 §5, §6.2.2.3, §6.3.4).
+
+use rpcrdma_proto::engine::Engine as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rpcrdma_proto::engine::{
+    CallFailure, CloseReason, EngineConfig, HostAuth, HostAuthError, HostAuthStep, HostAuthenticator, MessageFormat,
+    ReverseDirection, Role,
+};
+
+use super::{
+    peer_pair::{CLIENT, PeerPair, SERVER, stepped},
+    scripted::{CONNPROP, CREDIT, ERROR, Facing, MORE, RESPONSE, TPMORE, connprop, plain},
+};
+use crate::support::{Pair, Script, take_call};
+
+/// §5.2, table 1: each property without its default value is announced in the first message.
+#[test]
+fn each_property_is_announced() {
+    let mut config = EngineConfig::default();
+    (config.send_size, config.receive_size, config.max_segments) = (8192, 16_384, 77);
+    config.reverse_direction = ReverseDirection::Continued;
+    let mut facing = Facing::silent(Role::Client, config);
+    facing.run();
+    let words = facing.raw.next().unwrap();
+    assert_eq!(words[3..6], [CONNPROP, 0, 5]);
+    assert_eq!(words[6..], [1, 4, 8192, 2, 4, 16_384, 3, 4, u32::MAX, 4, 4, 77, 5, 4, 2]);
+}
+
+/// §5.2: each property is accepted, in any order. §5.1: unknown properties are ignored, and empty data means the default value.
+#[test]
+fn each_property_is_accepted() {
+    let properties: &[(u32, &[u32])] =
+        &[(5, &[3]), (99, &[1, 2, 3]), (1, &[2048]), (4, &[7]), (2, &[65_536]), (3, &[512]), (0, &[]), (6, &[])];
+    let facing = Facing::said(Role::Server, EngineConfig::default(), properties);
+    let peer = facing.engine.conn.peer_limits().properties.unwrap();
+    assert_eq!((peer.send_size, peer.receive_size), (2048, 65_536));
+    assert_eq!((peer.segment_len, peer.segments, peer.reverse), (512, 7, ReverseDirection::General));
+    let facing = Facing::said(Role::Server, EngineConfig::default(), &[(1, &[8192]), (1, &[]), (2, &[]), (5, &[])]);
+    let peer = facing.engine.conn.peer_limits().properties.unwrap();
+    assert_eq!((peer.send_size, peer.receive_size, peer.reverse), (4096, 4096, ReverseDirection::None));
+}
+
+/// §5.2: the defaults are 4096 bytes, segments of 1 MiB, 16 segments, and no reverse direction.
+#[test]
+fn default_properties() {
+    let facing = Facing::new(Role::Server, EngineConfig::default());
+    let peer = facing.engine.conn.peer_limits().properties.unwrap();
+    assert_eq!((peer.send_size, peer.receive_size, peer.segment_len, peer.segments), (4096, 4096, 1 << 20, 16));
+    assert_eq!(peer.reverse, ReverseDirection::None);
+}
+
+/// §6.2.2.3, §6.3.4: no call is sent before both peers announced their last property. RDMA2_F_TPMORE says that more follow.
+#[test]
+fn calls_wait_for_the_last_property() {
+    let mut facing = Facing::silent(Role::Client, EngineConfig::default());
+    facing.call(&Script::default());
+    facing.next().unwrap();
+    facing.send(&connprop(1, TPMORE, &[(2, &[8192])]));
+    facing.send(&connprop(1, TPMORE, &[]));
+    assert!(facing.next().is_none());
+    facing.send(&connprop(1, 0, &[(1, &[2048])]));
+    assert_eq!(facing.next().expect("no call")[3], 0);
+    let peer = facing.engine.conn.peer_limits().properties.unwrap();
+    assert_eq!((peer.send_size, peer.receive_size), (2048, 8192));
+}
+
+/// §6.2.2.2, §6.3.4: RDMA2_CONNPROP may be continued.
+#[test]
+fn continued_properties() {
+    let mut facing = Facing::silent(Role::Server, EngineConfig::default());
+    let whole = connprop(1, 0, &[(99, &[7; 100]), (2, &[8192])]);
+    let (first, second) = whole.split_at(50);
+    let mut first = first.to_vec();
+    first[4] = MORE;
+    facing.send(&first);
+    facing.send(&[&whole[..5], second].concat());
+    assert_eq!(facing.engine.conn.peer_limits().properties.unwrap().receive_size, 8192);
+}
+
+/// An authenticator with a fixed number of rounds and message length, which accepts only what it expects.
+#[derive(Debug)]
+struct Rounds {
+    rounds: usize,
+    len: usize,
+    role: Role,
+    said: usize,
+    /// The byte that the peer has to send.
+    expects: u8,
+    says: u8,
+}
+
+#[derive(Debug)]
+struct Maker {
+    rounds: usize,
+    len: usize,
+    expects: u8,
+    says: u8,
+}
+
+impl HostAuth for Maker {
+    fn authenticator(&self, role: Role) -> Box<dyn HostAuthenticator> {
+        let Self { rounds, len, expects, says } = *self;
+        Box::new(Rounds { rounds, len, role, said: 0, expects, says })
+    }
+}
+
+impl Rounds {
+    fn speak(&mut self) -> HostAuthStep {
+        let done = self.said + 1 == self.rounds;
+        self.said += 1;
+        HostAuthStep { send: Some(Bytes::from(vec![self.says; self.len])), done }
+    }
+}
+
+impl HostAuthenticator for Rounds {
+    fn start(&mut self) -> Result<HostAuthStep, HostAuthError> {
+        Ok(if self.role == Role::Client { self.speak() } else { HostAuthStep::default() })
+    }
+
+    fn received(&mut self, material: &[u8]) -> Result<HostAuthStep, HostAuthError> {
+        if material.len() != self.len || material.iter().any(|&byte| byte != self.expects) {
+            return Err(HostAuthError("unexpected host".into()));
+        }
+        Ok(self.speak())
+    }
+
+    fn peer_finished(&mut self) -> Result<(), HostAuthError> {
+        Err(HostAuthError("peer sent no authentication data".into()))
+    }
+}
+
+fn who(rounds: usize, len: usize, says: u8, expects: u8) -> EngineConfig {
+    let mut config = EngineConfig::default();
+    config.host_auth = Some(Arc::new(Maker { rounds, len, expects, says }));
+    config
+}
+
+/// §5.2.6: any number of challenges and responses of any size are exchanged before the first call.
+#[test]
+fn host_authentication() {
+    for (rounds, len) in [(1, 10), (3, 900), (5, 5000), (2, 50_000)] {
+        let mut duo = PeerPair::new(who(rounds, len, 1, 2), who(rounds, len, 2, 1), stepped());
+        let reply = duo.one(CLIENT, Script { inline: 100, ..Script::default() }).unwrap();
+        assert_eq!(reply.format, MessageFormat::Short);
+        duo.one(SERVER, Script { number: 1, ..Script::default() }).unwrap();
+    }
+}
+
+/// §5.2.6: the local policy decides about peers that fail to authenticate or do not try.
+#[test]
+fn host_authentication_fails() {
+    for (client, server) in [
+        (who(2, 100, 1, 2), who(2, 100, 2, 3)),
+        (who(2, 100, 1, 3), who(2, 100, 2, 1)),
+        (who(2, 100, 1, 2), EngineConfig::default()),
+        (EngineConfig::default(), who(1, 100, 1, 2)),
+    ] {
+        let mut duo = PeerPair::new(client, server, stepped());
+        duo.call(CLIENT, Script::default());
+        duo.run();
+        let closed = |end: usize| Pair::closed(&duo.sides[end].peer.events);
+        if matches!(duo.sides[CLIENT].outcomes.get(&0), Some(Ok(_))) {
+            panic!("a call succeeded without authentication");
+        }
+        let refused = |reason: Option<&CloseReason>| matches!(reason, Some(CloseReason::HostAuthentication(_)));
+        assert!(refused(closed(CLIENT)) || refused(closed(SERVER)), "{:?} {:?}", closed(CLIENT), closed(SERVER));
+        assert_eq!(duo.sides[SERVER].arrived, 0);
+    }
+}
+
+/// §4.2.3: the first message has at most 1024 bytes, however many properties there are.
+#[test]
+fn first_message_is_short() {
+    let mut facing = Facing::silent(Role::Client, who(1, 20_000, 1, 2));
+    facing.run();
+    let (first, _) = facing.raw.received.pop_front().unwrap();
+    assert!(first.len() <= 1024 && facing.raw.received.is_empty());
+    let mut words = connprop(1, TPMORE, &[]);
+    words[2] = 50 << 16 | 50;
+    facing.send(&words);
+    let flags: Vec<u32> = std::iter::from_fn(|| facing.raw.next()).map(|words| words[4]).collect();
+    assert_eq!(flags, [MORE, MORE, MORE, MORE, 0]);
+}
+
+/// The engine gives up on a peer that never announces its last property.
+#[test]
+fn endless_exchange_times_out() {
+    let mut facing = Facing::silent(Role::Server, EngineConfig::default());
+    for _ in 0..20 {
+        facing.send(&connprop(1, TPMORE, &[]));
+        facing.now += std::time::Duration::from_secs(1);
+        facing.run();
+    }
+    assert!(matches!(Pair::closed(&facing.engine.events), Some(CloseReason::NegotiationFailed { .. })));
+}
+
+/// A server does not time out a client that has sent nothing. That is left to the upper layer.
+#[test]
+fn silent_client() {
+    let mut facing = Facing::silent(Role::Server, EngineConfig::default());
+    facing.run();
+    assert_eq!(facing.engine.conn.poll_timeout(), None);
+    facing.send(&connprop(1, 0, &[]));
+    facing.send(&plain(2, CREDIT, 0, 1));
+    assert!(take_call(&mut facing.engine).is_some());
+    assert_eq!(facing.engine.conn.poll_timeout(), None);
+}
+
+/// §5.2.1, §5.2.2: a size below the minimum is refused. §7.2.2: none of the properties in the same message is applied.
+#[test]
+fn too_small_sizes_are_refused() {
+    for which in [1, 2] {
+        let mut facing = Facing::silent(Role::Server, EngineConfig::default());
+        facing.send(&connprop(7, TPMORE, &[(4, &[7]), (which, &[1023])]));
+        facing.next().expect("no properties");
+        assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 3]);
+        facing.send(&connprop(8, 0, &[]));
+        let peer = facing.engine.conn.peer_limits().properties.unwrap();
+        assert_eq!((peer.segments, peer.send_size, peer.receive_size), (16, 4096, 4096));
+    }
+}
+
+/// §5.2.5: an unknown level of reverse-direction support counts as the lowest, so the server makes no calls.
+#[test]
+fn unknown_reverse_direction_level() {
+    let mut facing = Facing::said(Role::Server, EngineConfig::default(), &[(5, &[4])]);
+    let peer = facing.engine.conn.peer_limits().properties.unwrap();
+    assert_eq!(peer.reverse, ReverseDirection::None);
+    facing.call(&Script::default());
+    assert_eq!(facing.finished().unwrap().unwrap_err(), CallFailure::ReverseNotSupported);
+}
+
+/// §6.3.4, §4.2.1.1: a server's first message is its RDMA2_CONNPROP, even if the client has granted no credits.
+#[test]
+fn a_server_begins_with_its_properties() {
+    for granted in [0, 1, 16] {
+        let mut facing = Facing::silent(Role::Server, EngineConfig::default());
+        let mut words = connprop(7, TPMORE, &[]);
+        words[2] = 16 << 16 | granted;
+        facing.send(&words);
+        assert_eq!(facing.raw.next().expect("no properties")[3], CONNPROP, "{granted} credits granted");
+    }
+    // Errors come after the properties, too.
+    let mut facing = Facing::silent(Role::Server, EngineConfig::default());
+    facing.send(&plain(3, CREDIT, 0, 1));
+    assert_eq!(facing.raw.next().unwrap()[3], CONNPROP);
+    assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 100]);
+}

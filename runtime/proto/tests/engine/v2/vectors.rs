@@ -1,0 +1,142 @@
+//! The messages that the engine sends, word by word, for each header type (RPC-over-RDMA v2 §6.2, §6.3).
+
+use rpcrdma_proto::engine::Engine as _;
+use rpcrdma_proto::{
+    engine::{EngineConfig, Role},
+    provider::sim::SimEnd,
+};
+
+use super::{
+    peer_pair::stepped,
+    scripted::{CONNPROP, CREDIT, ERROR, Facing, MORE, MSG, NOMSG, RESPONSE, XID, connprop, plain},
+};
+use crate::support::{Script, join, take_call};
+
+/// The maximum number of credits, 32, in the high half of the field.
+const MOST: u32 = 32 << 16;
+
+fn client() -> Facing {
+    let mut config = EngineConfig::default();
+    config.max_segment_len = 3000;
+    Facing::new(Role::Client, config)
+}
+
+/// §6.3.4: prefix, count, and code and opaque value of each property.
+#[test]
+fn rdma2_connprop() {
+    let mut facing = Facing::silent(Role::Client, EngineConfig::default());
+    facing.run();
+    let expected = [XID, 2, MOST | 32, CONNPROP, 0, 3, 3, 4, u32::MAX, 4, 4, 256, 5, 4, 3];
+    assert_eq!(facing.raw.next().unwrap(), expected);
+    assert_eq!(stepped().ends.len(), 2);
+}
+
+/// §6.3.1: a call and a reply without chunks and without a handle to invalidate.
+#[test]
+fn rdma2_msg() {
+    let mut facing = client();
+    facing.call(&Script { number: 9, inline: 4, ..Script::default() });
+    let words = facing.next().unwrap();
+    let xid = XID + 1;
+    // The credit that the exchange of properties used is granted again.
+    assert_eq!(words[..12], [xid, 2, MOST | 1, MSG, 0, 0, 0, 0, 0, xid, 0, 9]);
+    assert_eq!(words.len(), 13);
+
+    let mut facing = Facing::new(Role::Server, EngineConfig::default());
+    facing.send(&plain(5, CREDIT, 0, 9));
+    let call = take_call(&mut facing.engine).unwrap();
+    facing.engine.conn.reply(call.token, Script { number: 9, ..Script::default() }.reply(std::iter::empty()));
+    facing.run();
+    assert_eq!(facing.next().unwrap(), [5, 2, MOST | 1, MSG, RESPONSE, 0, 0, 0, 0, 5, 1, 9]);
+}
+
+/// §6.2.3: a Read chunk of two segments, a Write chunk, and the handle that the reply may invalidate.
+#[test]
+fn rdma2_msg_with_chunks() {
+    let mut facing = client();
+    let args = vec![5001];
+    facing.call(&Script { number: 9, args, reduce: true, results: vec![(4, 2000)], ..Script::default() });
+    let words = facing.next().unwrap();
+    let (handle, sink) = (words[8], words[17 + 1]);
+    assert_eq!(words[5], handle);
+    // Each entry has 1, position, handle, length and offset.
+    assert_eq!([words[6], words[7], words[9]], [1, 16, 3000]);
+    assert_eq!([words[12], words[13], words[14], words[15]], [1, 16, handle, 2001]);
+    assert_eq!(join(words[16], words[17]), join(words[10], words[11]) + 3000);
+    let _ = sink;
+    // The end of the Read list, one Write chunk of one segment, the end of the Write list, and no Reply chunk.
+    assert_eq!(words[18..21], [0, 1, 1]);
+    assert_eq!(words[22], 2000);
+    assert_eq!(words[25..], [0, 0, XID + 1, 0, 9, 5001]);
+}
+
+/// §6.3.2: Special Format with a Position-Zero Read chunk, a Reply chunk and no payload; and the reply to it.
+#[test]
+fn rdma2_nomsg() {
+    let mut config = EngineConfig::default();
+    config.max_continued = 0;
+    let mut facing = Facing::new(Role::Client, config);
+    facing.call(&Script { number: 9, inline: 5000, reply_inline: 6000, ..Script::default() });
+    let words = facing.next().unwrap();
+    assert_eq!(words[..5], [XID + 1, 2, MOST | 1, NOMSG, 0]);
+    assert_eq!([words[5], words[6], words[7], words[9]], [words[8], 1, 0, 5012]);
+    assert_eq!(words[12..16], [0, 0, 1, 1]);
+    assert_eq!((words[17], words.len()), (6012, 20));
+
+    // The reply returns the Reply chunk with the length in use.
+    let mut facing = Facing::new(Role::Server, EngineConfig::default());
+    let (handle, offset) = facing.raw.sink(6000);
+    let [high, low] = [(offset >> 32) as u32, offset as u32];
+    facing.send(&[5, 2, CREDIT, MSG, 0, handle, 0, 0, 1, 1, handle, 6000, high, low, 5, 0, 9]);
+    let call = take_call(&mut facing.engine).unwrap();
+    let script = Script { number: 9, reply_inline: 5000, ..Script::default() };
+    facing.engine.conn.reply(call.token, script.reply(std::iter::empty()));
+    facing.run();
+    let (bytes, invalidated) = facing.raw.received.pop_front().unwrap();
+    assert_eq!(invalidated.map(|handle| handle.0), Some(handle));
+    let words: Vec<u32> = bytes.chunks_exact(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect();
+    assert_eq!(words, [5, 2, MOST | 1, NOMSG, RESPONSE, 0, 0, 0, 1, 1, handle, 5012, high, low]);
+    assert_eq!(facing.network.registered(SimEnd::A), 1);
+    assert_eq!(facing.raw.take_back(handle)[..12], [0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 9]);
+}
+
+/// §6.3.2: a grant of credits.
+#[test]
+fn rdma2_nomsg_that_grants_credits() {
+    let mut config = EngineConfig::default();
+    (config.credits, config.reverse_credits) = (4, 0);
+    let mut facing = Facing::silent(Role::Server, config);
+    facing.send(&connprop(1, 0, &[]));
+    facing.raw.received.clear();
+    for _ in 0..2 {
+        facing.send(&[5, 2, CREDIT, MSG, MORE, 0, 0, 0, 0, 5, 0]);
+    }
+    assert_eq!(facing.raw.next().unwrap(), [0, 2, 4 << 16 | 2, NOMSG, 0, 0, 0, 0, 0]);
+}
+
+/// §6.3.3: errors with their data.
+#[test]
+fn rdma2_error() {
+    let mut facing = Facing::new(Role::Server, EngineConfig::default());
+    facing.send(&[5, 2, CREDIT, 77, 0]);
+    assert_eq!(facing.next().unwrap(), [5, 2, MOST | 1, ERROR, RESPONSE, 4]);
+    facing.send(&[6, 9, CREDIT, MSG, 0]);
+    assert_eq!(facing.next().unwrap(), [6, 9, MOST | 1, ERROR, RESPONSE, 1, 2, 2]);
+}
+
+/// §6.2.2.2: a continued message has RDMA2_F_MORE in all parts except the last, which has the chunks.
+#[test]
+fn rdma2_msg_continued() {
+    let mut facing = client();
+    let script = Script { number: 9, inline: 8000, results: vec![(0, 5000)], ..Script::default() };
+    facing.call(&script);
+    let messages: Vec<_> = std::iter::from_fn(|| facing.next()).collect();
+    assert_eq!(messages.len(), 2);
+    assert_eq!(messages[0][..9], [XID + 1, 2, MOST | 1, MSG, MORE, 0, 0, 0, 0]);
+    assert_eq!(messages[0].len(), 1024);
+    // One Write chunk of two segments.
+    assert_eq!(messages[1][..5], [XID + 1, 2, MOST, MSG, 0]);
+    assert_eq!(messages[1][6..9], [0, 1, 2]);
+    assert_eq!(messages[1][17..19], [0, 0]);
+    assert_eq!(messages[0].len() - 9 + messages[1].len() - 19, 8012 / 4);
+}

@@ -1,0 +1,22 @@
+//! Authenticated and protected calls: the interfaces of security flavors, at clients and at servers.
+//!
+//! A channel has a [`Security`], and a server has an [`Authenticator`]. [`gss`](crate::gss) implements both by RPCSEC_GSS (RFC 2203).
+
+mod admissions;
+mod authenticator;
+mod flavor;
+#[cfg(feature = "tls")]
+mod tls_session;
+
+pub(crate) use admissions::{Admissions, HostAddr};
+pub use authenticator::{
+    AuthenticatedCaller, Authentication, AuthenticationFuture, Authenticator, ReceivedCall, ReplySecurity,
+    StandardAuthenticator,
+};
+pub use flavor::{
+    BlockingQueue, CallIdentity, CallSecurity, ControlCall, ControlReply, Principal, Protection, ProtectionLevel, Seal,
+    Secured, Security, SecurityError, SecurityFuture, SecurityLink, UnwrapError,
+};
+pub(crate) use flavor::{ControlPort, MAX_BODY_IN_TASK};
+#[cfg(feature = "tls")]
+pub use tls_session::{TlsIdentity, TlsSession};

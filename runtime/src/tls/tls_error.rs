@@ -1,0 +1,58 @@
+//! The error of a TLS handshake.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::provider::{IoError, SetupError};
+
+/// The reason why a connection did not get a TLS session (RFC 9289).
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// The server does not offer TLS, or something between client and server has removed the offer (RFC 9289 §6.1.1).
+    #[error("TLS is required, but the server does not offer it: its reply to the AUTH_TLS probe is {reply}")]
+    NotOffered {
+        /// The outcome of the probe.
+        reply: String,
+    },
+    /// The client made a call without TLS. It was answered with AUTH_TOOWEAK.
+    #[error("TLS is required, but the client made a call without it")]
+    NotRequested,
+    /// The peer sent data between the AUTH_TLS probe and the handshake (RFC 9289 §5.1.1).
+    #[error("the peer sent unprotected data between the AUTH_TLS probe and the TLS handshake")]
+    SpuriousData,
+    /// The TLS library refused the handshake: for example an unknown issuer, an expired certificate, a wrong name.
+    #[error("the TLS handshake failed")]
+    Handshake(#[source] IoError),
+    /// The peer did not negotiate the application protocol (RFC 9289 §5).
+    #[error("the peer did not negotiate the application protocol `sunrpc` (ALPN)")]
+    NoAlpn,
+    /// The session does not have TLS version 1.3 (RFC 9289 §5).
+    #[error("the peer negotiated a version of TLS before 1.3")]
+    OldVersion,
+    /// The peer's certificate is not usable.
+    #[error("the certificate of the peer {problem}")]
+    Certificate {
+        /// The reason, to follow "the certificate of the peer".
+        problem: &'static str,
+    },
+    /// The handshake exceeded its time limit.
+    #[error("the TLS handshake did not finish within {0:?}")]
+    TimedOut(Duration),
+}
+
+impl TlsError {
+    /// Returns the TLS error with which the set-up of a connection failed, or `None` if it failed for another reason.
+    #[must_use]
+    pub fn find(error: &SetupError) -> Option<&Self> {
+        match error {
+            SetupError::Layer(error) => error.downcast_ref(),
+            _ => None,
+        }
+    }
+}
+
+impl From<TlsError> for SetupError {
+    fn from(error: TlsError) -> Self {
+        Self::Layer(Arc::new(error))
+    }
+}

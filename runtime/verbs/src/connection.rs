@@ -1,0 +1,584 @@
+//! A connected queue pair: requests, completions and teardown.
+
+use std::{
+    fmt, io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use tokio::time::Sleep;
+
+use super::{
+    VerbsConfig,
+    cm::{CmEvents, CmId},
+    completion_hub::SharedQueues,
+    connection_queues::{ConnectionQueues, QueuePairParts},
+    device::DeviceLimits,
+    device_events::DeviceEvents,
+    error::VerbsError,
+    event_readiness::EventReadiness,
+    exposures::{Exposures, InvalidationMethod},
+    ffi,
+    objects::{EventWait, Pd, Qp},
+    queue::{PostedKind, SendQueue, VerbsOp},
+    receives::RECEIVE,
+    regions::PooledRegions,
+    slab::SlotPool,
+    status,
+    wr::RequestChain,
+};
+use crate::{
+    memory::{MessageBuf, PayloadBuf},
+    provider::{
+        Access, Completion, DisconnectReason, MemoryHandle, PeerActivity, QueuePair, Region, RegisterError,
+        RegisterableMemory, SetupParams, WorkError, WorkRequest, WrId,
+    },
+};
+
+/// The code of 0.64 ms (InfiniBand Architecture, table 45).
+const RNR_TIMER: u8 = 12;
+
+/// Number of completions fetched at a time.
+const BATCH: usize = 32;
+
+/// Maximum number of completions processed in one poll.
+const MOST: usize = 512;
+
+/// Number of completion checks while busy polling, between checks of the time and of other events.
+const LOOKS: usize = 64;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum VerbsPhase {
+    Open,
+    /// `disconnect` was called, and posted requests are still being sent.
+    Draining,
+    /// The queue pair has failed or was moved to the error state, and requests are being flushed.
+    Ending(DisconnectReason),
+    Closed,
+}
+
+/// A queue pair of an RDMA device.
+///
+/// The queue pair belongs to the tokio runtime in which it was set up. Dropping it closes the connection at once, without
+/// sending posted requests.
+pub struct VerbsQueuePair {
+    // The fields are dropped in this order: users before the objects that they use.
+    pub(super) device_events: Option<DeviceEvents>,
+    pub(super) qp: Option<Qp>,
+    pub(super) queue: SendQueue,
+    pub(super) exposures: Exposures,
+    pub(super) regions: PooledRegions,
+    pub(super) send_slots: Arc<SlotPool>,
+    pub(super) queues: ConnectionQueues,
+    pub(super) pd: Arc<Pd>,
+    pub(super) id: CmId,
+    pub(super) events: CmEvents,
+    /// Readiness of the connection manager's events and of the device's.
+    pub(super) rare: EventReadiness,
+
+    pub(super) limits: DeviceLimits,
+    /// Maximum number of local RDMA Reads in flight, as agreed with the peer.
+    pub(super) max_reads: u32,
+    pub(super) phase: VerbsPhase,
+    pub(super) done: Vec<Completion>,
+    /// Buffer for the device's completions.
+    batch: Vec<ffi::ibv_wc>,
+    /// The completion queue was empty when it was last checked.
+    drained: bool,
+    pub(super) chain: RequestChain,
+    pub(super) sends: usize,
+    /// Receives were flushed on iWARP, and the cause is not known yet.
+    pub(super) suspect: bool,
+    pub(super) limit: Option<Pin<Box<Sleep>>>,
+    pub(super) progress: u64,
+    silence: PeerActivity<tokio::time::Sleep>,
+    /// A message was posted.
+    sent: bool,
+    /// A message was received.
+    heard: bool,
+    busy_poll: Duration,
+    may_busy_poll: bool,
+    last_active: Instant,
+    pub(super) copied_payload: u64,
+}
+
+impl VerbsQueuePair {
+    /// Creates a queue pair for `id`, whose device is known, and posts its Receives. `shared` are the queues of its listener.
+    pub(super) fn new(
+        id: CmId,
+        events: CmEvents,
+        params: &SetupParams,
+        config: &VerbsConfig,
+        shared: Option<&SharedQueues>,
+    ) -> Result<Self, VerbsError> {
+        // `rdma_destroy_id` writes to the channel, so the identifier must be dropped first. Locals are dropped in reverse order,
+        // so the channel is declared first. Parameters would be dropped in the wrong order.
+        let (events, id) = (events, id);
+        let context = id.context().ok_or_else(VerbsError::none_found)?;
+        let limits = DeviceLimits::of(context, id.port())?;
+        let parts = QueuePairParts::new(context, &limits, params, config, shared)?;
+        // The domain is dropped last if the rest fails.
+        let QueuePairParts { pd, send_slots, mut queues, sends } = parts;
+        // SAFETY: the queues are live, and belong to the device of the identifier. The fields of the queue pair are dropped in
+        // the right order.
+        let qp = unsafe { Qp::new(&id, &pd, queues.cq(), sends, queues.receive_queue()) }?;
+        queues.enter(&qp);
+        let device_events = DeviceEvents::new(context, queues.event_subjects(&qp))?;
+        let mut made = Self {
+            device_events: Some(device_events),
+            qp: Some(qp),
+            queue: SendQueue::default(),
+            exposures: Exposures::new(&limits),
+            regions: PooledRegions::new(params.pool.clone(), config.max_registered, &limits),
+            send_slots,
+            queues,
+            pd,
+            id,
+            events,
+            rare: EventReadiness::new(),
+            limits,
+            max_reads: 0,
+            phase: VerbsPhase::Open,
+            done: Vec::new(),
+            // SAFETY: plain integers, for which zeros are valid.
+            batch: std::iter::repeat_with(|| unsafe { std::mem::zeroed() }).take(BATCH).collect(),
+            drained: false,
+            chain: RequestChain::default(),
+            sends: sends as usize,
+            suspect: false,
+            limit: None,
+            progress: 0,
+            silence: PeerActivity::new(false),
+            sent: false,
+            heard: false,
+            busy_poll: config.busy_poll,
+            may_busy_poll: true,
+            last_active: Instant::now(),
+            copied_payload: 0,
+        };
+        made.post_receives(params.receive_count);
+        if made.phase == VerbsPhase::Open {
+            Ok(made)
+        } else {
+            Err(VerbsError::os("posting of Receives", io::Error::other("the device refused the Receives")))
+        }
+    }
+
+    pub(super) fn id(&self) -> &CmId {
+        &self.id
+    }
+
+    /// Returns `true` if the Receives are shared with other connections.
+    pub(super) fn shares_receives(&self) -> bool {
+        self.queues.are_shared()
+    }
+
+    /// Makes the peer repeat a Send soon that finds no shared Receive. The connection manager's default is 655 ms.
+    pub(super) fn set_rnr_timer(&self) {
+        if let Some(qp) = self.qp.as_ref().filter(|_| self.shares_receives()) {
+            qp.set_rnr_timer(RNR_TIMER);
+        }
+    }
+
+    /// Marks the local side as initiator, which sends first.
+    pub(super) fn begin(&mut self) {
+        self.silence = PeerActivity::new(self.limits.iwarp);
+    }
+
+    pub(super) fn events(&self) -> &CmEvents {
+        &self.events
+    }
+
+    pub(super) fn limits(&self) -> &DeviceLimits {
+        &self.limits
+    }
+
+    /// Fetches and processes completions. Returns `true` if there were any.
+    pub(super) fn drain(&mut self) -> bool {
+        // A buffer on the stack would have to be zeroed each time.
+        let mut batch = std::mem::take(&mut self.batch);
+        let mut handled = 0;
+        self.drained = false;
+        while handled < MOST && self.qp.is_some() {
+            let taken = match self.queues.take(&mut batch) {
+                Ok(taken) => taken,
+                Err(error) => {
+                    self.end(DisconnectReason::Transport(error.into()));
+                    break;
+                }
+            };
+            for wc in taken {
+                if wc.wr_id & RECEIVE != 0 {
+                    self.received(wc);
+                } else {
+                    self.completed(wc);
+                }
+            }
+            handled += taken.len();
+            if taken.len() < BATCH {
+                self.drained = true;
+                break;
+            }
+        }
+        self.batch = batch;
+        if self.queues.take_overrun() {
+            self.end(DisconnectReason::PeerViolation("a message without a Receive".into()));
+        }
+        if handled > 0 && !self.busy_poll.is_zero() {
+            self.last_active = Instant::now();
+        }
+        self.report_completions();
+        handled > 0
+    }
+
+    /// Processes the completion of a Receive.
+    fn received(&mut self, wc: &ffi::ibv_wc) {
+        let Some(slot) = self.queues.complete_receive() else { return };
+        match status::of_receive(wc.status) {
+            status::ReceiveOutcome::Message => {}
+            status::ReceiveOutcome::Flushed => {
+                if self.limits.iwarp {
+                    self.suspect = true;
+                } else {
+                    let reason = "the queue pair failed on a request of the peer".to_owned();
+                    self.end(DisconnectReason::PeerViolation(reason));
+                }
+                return;
+            }
+            status::ReceiveOutcome::Violation(what) => return self.end(DisconnectReason::PeerViolation(what)),
+            status::ReceiveOutcome::Fault(what) => return self.end(DisconnectReason::Transport(what.into())),
+        }
+        let len = (wc.byte_len as usize).min(self.queues.receive_size());
+        let invalidated = (wc.wc_flags & self.limits.invalidated_flags() != 0)
+            // SAFETY: all variants are integers, and the flag selects this one.
+            .then_some(unsafe { wc.imm_data_invalidated_rkey_union.invalidated_rkey });
+        if let Some(handle) = invalidated
+            && !self.exposures.invalidated_by_peer(handle)
+        {
+            // The device accepted the handle, so it belongs to this protection domain but is not exposed: it was never sent to
+            // the peer, or is being invalidated locally at the same time.
+            tracing::debug!(handle, "peer invalidated a handle that is not exposed");
+        }
+        self.heard = true;
+        // The message owns the slot, which returns to its slab when the message is dropped.
+        let memory = PayloadBuf::from_memory(Box::new(slot));
+        let message = MessageBuf::received(memory, len);
+        self.done.push(Completion::Received { message, invalidated: invalidated.map(MemoryHandle) });
+        self.post_owed();
+    }
+
+    /// Processes the completion of a request of the send queue.
+    fn completed(&mut self, wc: &ffi::ibv_wc) {
+        match status::of_request(wc.status) {
+            Ok(()) => self.queue.retire(wc.wr_id, Ok(())),
+            Err(status::RequestFailure { error, reason }) => {
+                self.queue.retire(wc.wr_id, Err(error));
+                if let Some(reason) = reason {
+                    self.end(reason);
+                } else if self.limits.iwarp {
+                    self.suspect = true;
+                } else {
+                    self.end(DisconnectReason::Transport("the queue pair failed".into()));
+                }
+            }
+        }
+    }
+
+    /// Reports completed requests in order.
+    pub(super) fn report_completions(&mut self) {
+        while let Some((id, kind, result)) = self.queue.completed() {
+            if let PostedKind::Read(sink) = kind {
+                self.exposures.end_read(sink);
+            }
+            let Some(id) = id else { continue };
+            let completion = match (kind, result) {
+                (PostedKind::Return(handle), result) => {
+                    if result.is_ok() {
+                        self.exposures.unbound(handle);
+                    } else if self.qp.is_some() {
+                        // The queue pair has failed, so it is destroyed before the memory is returned. (An iWARP connection stays
+                        // open until the cause is known, but the memory does not wait for that.)
+                        self.end(DisconnectReason::Transport("the queue pair failed".into()));
+                        self.finish();
+                    }
+                    self.give_back(id, handle)
+                }
+                (_, Err(error)) => Completion::Failed { id, error },
+                (PostedKind::Send, Ok(())) => Completion::Sent { id },
+                (PostedKind::Write, Ok(())) => Completion::Written { id },
+                (PostedKind::Read(_), Ok(())) => Completion::Read { id },
+                (PostedKind::Own, Ok(())) => continue,
+            };
+            self.done.push(completion);
+        }
+    }
+
+    fn give_back(&mut self, id: WrId, handle: MemoryHandle) -> Completion {
+        match self.exposures.take(handle) {
+            Ok(memory) => Completion::Invalidated { id, memory },
+            Err(error) => Completion::Failed { id, error: WorkError::Local(error) },
+        }
+    }
+
+    /// Posts the Receives that are owed.
+    fn post_owed(&mut self) {
+        let Some(qp) = &self.qp else { return };
+        if self.is_open()
+            && let Err(error) = self.queues.post_owed(&self.pd, qp)
+        {
+            self.no_receives(error);
+        }
+    }
+
+    fn no_receives(&mut self, source: io::Error) {
+        self.end(DisconnectReason::Transport(VerbsError::Os { doing: "posting of Receives", source }.into()));
+    }
+
+    /// Processes completions, unless the queue is known to be empty and armed. Also returns `true` if there were any.
+    fn look(&mut self, cx: &mut Context<'_>) -> io::Result<(EventWait, bool)> {
+        // A queue that was empty after it was armed reports the next completion. This shortcut is not used while the connection
+        // is closing.
+        let tells = self.queues.is_armed() && self.drained && self.phase == VerbsPhase::Open && !self.suspect;
+        if tells && self.queues.poll_event(cx)? == EventWait::Registered {
+            return Ok((EventWait::Registered, false));
+        }
+        Ok((EventWait::Again, self.drain()))
+    }
+
+    /// Arms the completion queue, so that the next completion wakes the task.
+    fn wait(&mut self, cx: &mut Context<'_>) -> io::Result<EventWait> {
+        // Completions that arrived before the queue was armed are not reported.
+        if self.queues.arm()? && self.drain() {
+            return Ok(EventWait::Again);
+        }
+        self.queues.poll_event(cx)
+    }
+
+    /// Fails an invalid work request and ends the connection.
+    fn refuse(&mut self, id: WrId, kind: PostedKind, error: String) {
+        self.queue.push_done(id, kind, Err(WorkError::Local(error)));
+        self.report_completions();
+        self.end(DisconnectReason::Local);
+    }
+}
+
+impl Drop for VerbsQueuePair {
+    fn drop(&mut self) {
+        // End the peer's access before anything is freed.
+        self.end(DisconnectReason::Local);
+        self.exposures.free_windows();
+    }
+}
+
+impl QueuePair for VerbsQueuePair {
+    fn register(&mut self, memory: RegisterableMemory, access: Access) -> Result<Region, RegisterError> {
+        if !self.is_open() {
+            return Err(RegisterError { source: "connection has ended".into(), memory });
+        }
+        match self.exposures.register(&self.pd, &mut self.regions, memory, access) {
+            Ok((region, bind, copied)) => {
+                self.copied_payload += copied;
+                if let Some(bind) = bind {
+                    self.queue.push(None, PostedKind::Own, VerbsOp::Bind(bind));
+                }
+                Ok(region)
+            }
+            Err((source, memory)) => Err(RegisterError { source, memory }),
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(self.phase, VerbsPhase::Open | VerbsPhase::Draining)
+    }
+
+    fn post(&mut self, request: WorkRequest) {
+        let open = self.phase == VerbsPhase::Open;
+        let most = self.limits.max_transfer;
+        match request {
+            WorkRequest::Invalidate { id, handle } => match self.exposures.begin_invalidate(handle) {
+                InvalidationMethod::Unknown => {
+                    let error = WorkError::Local(format!("{handle:?} is not registered"));
+                    self.done.push(Completion::Failed { id, error });
+                }
+                InvalidationMethod::Now => {
+                    let completion = self.give_back(id, handle);
+                    self.done.push(completion);
+                }
+                _ if self.phase == VerbsPhase::Closed => {
+                    let completion = self.give_back(id, handle);
+                    self.done.push(completion);
+                }
+                InvalidationMethod::InTurn => {
+                    self.queue.push(Some(id), PostedKind::Return(handle), VerbsOp::ReturnMemory)
+                }
+                InvalidationMethod::ByRequest => {
+                    self.queue.push(Some(id), PostedKind::Return(handle), VerbsOp::Invalidate)
+                }
+            },
+            WorkRequest::Send { id, .. } if !open => {
+                self.queue.push_done(id, PostedKind::Send, Err(WorkError::Flushed))
+            }
+            WorkRequest::Write { id, .. } if !open => {
+                self.queue.push_done(id, PostedKind::Write, Err(WorkError::Flushed))
+            }
+            WorkRequest::Read { id, .. } if !open => self.queue.push_done(id, PostedKind::Own, Err(WorkError::Flushed)),
+            WorkRequest::Send { id, message, .. } if message.len() > most as usize => {
+                self.refuse(
+                    id,
+                    PostedKind::Send,
+                    format!("Send of {} bytes exceeds the device's limit of {most}", message.len()),
+                );
+            }
+            WorkRequest::Write { id, source, .. } if source.len() > most as usize => {
+                self.refuse(
+                    id,
+                    PostedKind::Write,
+                    format!("RDMA Write of {} bytes exceeds the device's limit of {most}", source.len()),
+                );
+            }
+            WorkRequest::Read { id, .. } if self.max_reads == 0 => {
+                self.refuse(id, PostedKind::Own, "peer does not serve RDMA Reads".to_owned());
+            }
+            WorkRequest::Read { id, len, .. } if len > most => {
+                self.refuse(
+                    id,
+                    PostedKind::Own,
+                    format!("RDMA Read of {len} bytes exceeds the device's limit of {most}"),
+                );
+            }
+            WorkRequest::Send { id, message, invalidate, solicited, signaled } => {
+                self.sent = true;
+                // The success of the provider's own requests is not reported either.
+                let kind = if signaled { PostedKind::Send } else { PostedKind::Own };
+                self.queue.push(Some(id), kind, VerbsOp::Send { message, invalidate, solicited });
+            }
+            // Zero-length requests need neither memory nor the peer.
+            WorkRequest::Write { id, source, .. } if source.is_empty() => {
+                self.queue.push(Some(id), PostedKind::Write, VerbsOp::Nothing);
+            }
+            WorkRequest::Write { id, source, remote } => {
+                self.queue.push(Some(id), PostedKind::Write, VerbsOp::Write { source, remote });
+            }
+            WorkRequest::Read { id, sink, sink_offset, remote, len } => {
+                match self.exposures.begin_read(sink, sink_offset, len) {
+                    Ok(()) if len == 0 => self.queue.push(Some(id), PostedKind::Read(sink), VerbsOp::Nothing),
+                    Ok(()) => {
+                        self.queue.push(
+                            Some(id),
+                            PostedKind::Read(sink),
+                            VerbsOp::Read { sink, sink_offset, remote, len },
+                        );
+                    }
+                    Err(error) => self.refuse(id, PostedKind::Own, error),
+                }
+            }
+        }
+    }
+
+    fn post_receives(&mut self, count: usize) {
+        match self.queues.permit(count) {
+            Ok(()) => self.post_owed(),
+            Err(error) => self.no_receives(error),
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()> {
+        loop {
+            self.flush();
+            // Events come before completions, because they give the most precise cause of flushed requests.
+            let mut changed = self.poll_events(cx);
+            // Requests that are already done can be reported without checking the device.
+            self.report_completions();
+            let mut looked = EventWait::Again;
+            if self.done.is_empty() {
+                match self.look(cx) {
+                    Ok((waited, handled)) => {
+                        looked = waited;
+                        // Requests may have waited for the slots or the entries that these completions have freed. No further
+                        // completion would wake the task for them.
+                        changed |= handled && !self.queue.is_posted();
+                    }
+                    Err(error) => self.end(DisconnectReason::Transport(error.into())),
+                }
+            }
+            if !self.done.is_empty() {
+                completions.append(&mut self.done);
+                return Poll::Ready(());
+            }
+            if self.phase == VerbsPhase::Open && self.silence.poll(cx, self.sent, self.heard, tokio::time::sleep) {
+                self.queue.push(None, PostedKind::Own, VerbsOp::Marker);
+                changed = true;
+            }
+            if self.advance(cx) || changed {
+                continue;
+            }
+            if self.phase == VerbsPhase::Closed {
+                return Poll::Pending;
+            }
+            if !self.busy_poll.is_zero() && self.last_active.elapsed() < self.busy_poll {
+                if !self.may_busy_poll {
+                    // Let other tasks run first, then poll again.
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                for _ in 0..LOOKS {
+                    if self.drain() {
+                        break;
+                    }
+                    std::hint::spin_loop();
+                }
+                continue;
+            }
+            if looked == EventWait::Registered {
+                return Poll::Pending;
+            }
+            match self.wait(cx) {
+                Ok(EventWait::Again) => {}
+                Ok(EventWait::Registered) => return Poll::Pending,
+                Err(error) => self.end(DisconnectReason::Transport(error.into())),
+            }
+        }
+    }
+
+    fn set_busy_poll(&mut self, may: bool) {
+        self.may_busy_poll = may;
+    }
+
+    fn disconnect(&mut self) {
+        if self.phase == VerbsPhase::Open {
+            self.phase = VerbsPhase::Draining;
+            self.limit = None;
+        }
+    }
+
+    fn max_reads(&self) -> u32 {
+        self.max_reads
+    }
+
+    fn max_transfer(&self) -> u32 {
+        self.limits.max_transfer
+    }
+
+    fn remote_invalidation(&self) -> bool {
+        self.exposures.has_windows()
+    }
+
+    fn reports_violations(&self) -> bool {
+        !self.limits.iwarp
+    }
+
+    fn copied_payload_bytes(&self) -> u64 {
+        self.copied_payload
+    }
+}
+
+impl fmt::Debug for VerbsQueuePair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VerbsQueuePair")
+            .field("device", &self.limits.name)
+            .field("phase", &self.phase)
+            .finish_non_exhaustive()
+    }
+}

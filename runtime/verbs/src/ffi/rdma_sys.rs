@@ -1,0 +1,29 @@
+//! The bindings of `rdma-sys`, which links the libraries.
+
+use std::ffi::c_int;
+
+pub(crate) use ::rdma_sys::*;
+
+/// Queries a port. (The function `ibv_query_port` of `rdma-sys` is the compatibility symbol, which fills in fewer
+/// fields.)
+///
+/// # Safety
+/// `context` must be the context of an open device, and `attributes` must point to writable memory.
+pub(crate) unsafe fn query_port(context: *mut ibv_context, port: u8, attributes: *mut ibv_port_attr) -> c_int {
+    // SAFETY: guaranteed by the caller.
+    unsafe { ___ibv_query_port(context, port, attributes) }
+}
+
+/// Allocates a memory window of type 2. Returns null and sets `errno` on failure.
+///
+/// # Safety
+/// `pd` must be a live protection domain.
+pub(crate) unsafe fn alloc_window(pd: *mut ibv_pd) -> *mut ibv_mw {
+    // SAFETY: guaranteed by the caller.
+    unsafe { ibv_alloc_mw(pd, ibv_mw_type::IBV_MW_TYPE_2) }.unwrap_or(std::ptr::null_mut())
+}
+
+/// Returns the library that could not be loaded. Linked libraries are loaded before `main`, so there is none.
+pub(crate) fn missing_library() -> Option<&'static str> {
+    None
+}

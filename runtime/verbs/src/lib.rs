@@ -1,0 +1,145 @@
+//! RDMA devices, through libibverbs and librdmacm: InfiniBand, RoCE and iWARP adapters, and Linux's soft RoCE and soft
+//! iWARP.
+//!
+//! The features `verbs-bindings` and `verbs` link the libraries. The feature `verbs-dlopen` loads them at run time.
+//!
+//! | topic | modules |
+//! | --- | --- |
+//! | C interface, imported in one place | `ffi` |
+//! | devices and their limits | `device` |
+//! | connection manager: identifiers, events; connecting and accepting; listening | `cm`, `setup`, `listener` |
+//! | protection domain, regions, windows, completion queue, queue pair | `objects` |
+//! | message memory that is registered once; Receives | `slab`, `receives` |
+//! | queues of a connection; queues that connections share | `connection_queues`; `shared_receives`, `completion_hub` |
+//! | pool buffers that are registered once | `regions` |
+//! | memory exposed to the peer, by handle | `exposures` |
+//! | work requests: order, signaling, chains | `queue`, `wr`, `status` |
+//! | connections: state and completions; posting; closing | `connection`, `posting`, `teardown` |
+//! | asynchronous device events | `device_events` |
+//! | polling of rare event sources | `event_readiness` |
+//!
+//! # Memory
+//!
+//! Each connection has a protection domain, unless it shares queues. So a peer cannot access the memory of another connection
+//! (RFC 8166 §8.1). The peer can access memory only from the call's registration to its invalidation. If the device has memory windows of type
+//! 2B, regions permit only local access. A window that is bound on this queue pair permits remote access: each call gets
+//! a fresh handle, chosen at random among those that the device provides. The handle is invalidated by a work request, or
+//! by the peer's Send with Invalidate. If the device has no such windows, the region itself permits remote access, and is
+//! deregistered before the memory is returned.
+//!
+//! Buffers of the connection's pool ([`SetupParams::pool`](provider::SetupParams::pool)) are registered once, for local
+//! access, up to [`VerbsConfig::max_registered`]. Payload in other memory is registered for each request. Receives, and
+//! Sends that do not fit a work request, use memory of the connection.
+//!
+//! # Shared queues
+//!
+//! With [`VerbsConfig::shared_receives`], the connections that a listener accepts on a device share a protection domain, a
+//! shared receive queue, memory for messages, and completion queues. The memory of the server then depends on the messages
+//! that it processes at a time. Without it, each connection has Receives for all of its credits. If connections are set up in
+//! several tokio runtimes, those of each runtime share objects of their own, so threads do not wait for each other.
+//!
+//! - The queue has Receives for as many messages as the peers' credits permit at the moment, but at most the configured
+//!   number. If more messages arrive, the device asks the peers to repeat them. No connection is lost.
+//! - A message that exceeds the Receives of its own connection ends that connection. A peer cannot use up what others need.
+//! - A task distributes the completions, so a connection whose messages are processed slowly does not delay others.
+//! - Memory stays protected: only a window permits access, and a window belongs to one queue pair. Devices without windows of
+//!   type 2B, such as soft iWARP, do not share: in a common protection domain, a peer could access the memory of other
+//!   connections. iWARP devices do not share either, because a message that finds the queue empty would end its connection.
+//!
+//! # Sends
+//!
+//! A message is sent from contiguous memory, so no gathering is needed. It is encoded behind headroom for its transport
+//! header ([`MessageBuf::prepend`](crate::memory::MessageBuf::prepend)), and large eligible items are transferred by
+//! RDMA, not in the Send. The size of a message decides how it is sent:
+//!
+//! - Up to the device's limit for inline data (256 bytes are requested), the data is copied into the work request.
+//! - Up to the size of a Receive (4 KiB), the message is copied into a slot that stays registered. The message's own
+//!   memory is free at once, and its completion need not be awaited.
+//! - A longer message is sent from its own memory, if the peer accepts it.
+//!
+//! # Device differences
+//!
+//! - Soft RoCE (Linux 6.1) checks the bounds of the region, not those of the window bound to it. The provider therefore
+//!   registers a region that is no larger than the window. Soft RoCE destroys a queue pair with a bound window only after
+//!   50 s, so windows are freed first. Invalidating a window twice crashes its kernel, so windows are freed after each
+//!   use. A peer that guesses a handle can invalidate a window of another connection, also of one in another domain. It reports the peer's invalidation with a flag of the Linux kernel.
+//! - Soft iWARP has no windows. It applies Send with Invalidate to any registration and does not report it, so the provider asks
+//!   peers not to use it. It lets a peer RDMA Read memory that is registered for RDMA Write. It does not report why it
+//!   ended a connection.
+//! - Soft iWARP misses the first message of about one connection in a hundred until more data arrives. The initiator
+//!   therefore sends a zero-length RDMA Write if there is no reply for 250 ms.
+//! - Soft RoCE sends no more connection requests of any process if its network interface was down while requests were in
+//!   flight, until the device is recreated (`tests/vm/README.md` describes the experiment).
+//! - iWARP adapters require the sink of an RDMA Read to be registered for remote write.
+#![allow(unsafe_code)]
+// Without a feature, the crate is empty, so that it can be built where the libraries' interface is not available.
+#![cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
+
+mod cm;
+mod completion_hub;
+mod connection;
+mod connection_queues;
+mod device;
+mod device_events;
+mod error;
+mod event_readiness;
+mod exposures;
+mod ffi;
+mod listener;
+mod objects;
+mod posting;
+mod queue;
+mod receives;
+mod regions;
+mod setup;
+mod shared_receives;
+mod slab;
+mod status;
+mod teardown;
+mod wr;
+
+use std::{net::IpAddr, time::Duration};
+
+use rpcrdma_proto::{ErrorChain, memory, provider};
+
+pub use connection::VerbsQueuePair;
+pub use device::{Device, DeviceProtocol, devices};
+pub use error::VerbsError;
+pub use listener::VerbsListener;
+pub use setup::{MAX_PRIVATE_DATA, VerbsConnector, VerbsIncoming, VerbsRequest};
+
+/// Options for queue pairs of RDMA devices.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct VerbsConfig {
+    /// The time to poll for completions after the last one, before waiting for an event. Busy polling lowers latency at the
+    /// cost of processor time. Tasks of the same thread that this connection wakes run first, and other tasks of the thread
+    /// are delayed. Default: zero (disabled).
+    pub busy_poll: Duration,
+    /// Completion moderation: the maximum number of completions that the device collects, and the maximum time in
+    /// microseconds. Ignored by devices that do not support it. Default: `None`.
+    pub moderation: Option<(u16, u16)>,
+    /// Maximum size of the pool buffers that a connection keeps registered, and thereby locked in memory, in bytes. Default:
+    /// 64 MiB.
+    pub max_registered: usize,
+    /// Maximum number of Receives that the connections of a listener share on a device, with their memory and completion
+    /// queues. 0: each connection has its own. Default: 0.
+    ///
+    /// If connections are set up in several tokio runtimes, this is the number for each of them.
+    ///
+    /// With shared Receives, the memory of a server depends on the number of messages that it processes at a time, and not on
+    /// its number of connections. Choose a number that exceeds the messages that arrive within about a millisecond, for
+    /// example 1024; numbers below 64 mean 64. If more arrive, the device asks the peers to repeat them after 0.64 ms.
+    ///
+    /// Ignored by connectors, and by devices that cannot share Receives safely: iWARP devices, and those without memory windows
+    /// of type 2B.
+    pub shared_receives: u32,
+    /// The local address of connections that a connector makes, which selects the device. Default: chosen by the system.
+    pub local: Option<IpAddr>,
+}
+
+impl Default for VerbsConfig {
+    fn default() -> Self {
+        Self { busy_poll: Duration::ZERO, moderation: None, max_registered: 64 << 20, shared_receives: 0, local: None }
+    }
+}

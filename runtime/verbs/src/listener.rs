@@ -1,0 +1,171 @@
+//! A listener that survives removal of its device.
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use super::{
+    VerbsConfig,
+    cm::{CmEvents, CmId, EventChannel},
+    completion_hub::SharedQueues,
+    error::VerbsError,
+    ffi::rdma_cm_event_type as cm_event,
+    setup::{PORTS, VerbsIncoming},
+};
+use crate::ErrorChain;
+use crate::provider::Listener;
+
+/// Maximum number of connections waiting to be accepted.
+const BACKLOG: i32 = 128;
+
+/// Time between attempts to listen again.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// A listener for RDMA devices.
+///
+/// If the device of its address is removed, the listener listens again as soon as a device has that address. A listener
+/// on the wildcard address is not affected, because the system handles that case.
+#[derive(Debug)]
+pub struct VerbsListener {
+    // Dropped before the channel of its events.
+    id: Mutex<Option<CmId>>,
+    events: CmEvents,
+    addr: SocketAddr,
+    config: VerbsConfig,
+    shared: SharedQueues,
+}
+
+impl VerbsListener {
+    /// Listens on `addr`: the address of an RDMA device's network interface, or the wildcard address.
+    ///
+    /// # Errors
+    /// Returns a [`VerbsError`] inside the I/O error, or the error of the operating system, for example if the address is in
+    /// use.
+    pub fn bind(addr: SocketAddr, config: VerbsConfig) -> io::Result<Self> {
+        let events = CmEvents::new()?;
+        let id = first_free(PORTS, || listening(&events, addr), addr.port() == 0)?;
+        let addr = id.local_addr()?;
+        Ok(Self { id: Mutex::new(Some(id)), events, addr, config, shared: SharedQueues::default() })
+    }
+
+    fn set_id(&self, id: Option<CmId>) {
+        *self.id.lock().unwrap_or_else(PoisonError::into_inner) = id;
+    }
+
+    fn listens(&self) -> bool {
+        self.id.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Waits until the address can be listened on again.
+    async fn again(&self) {
+        let mut said = String::new();
+        loop {
+            tokio::time::sleep(AGAIN).await;
+            match listening(&self.events, self.addr) {
+                Ok(id) => {
+                    self.set_id(Some(id));
+                    tracing::info!(target: "rpcrdma", addr = %self.addr, "listening again");
+                    return;
+                }
+                Err(error) => {
+                    let says = ErrorChain(&error).to_string();
+                    if says != said {
+                        tracing::warn!(target: "rpcrdma", addr = %self.addr, error = says, "failed to listen again, retrying");
+                        said = says;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Calls `listen` until it succeeds, at most `ports` times. It is called once if the port is not a choice of the system.
+///
+/// RDMA connections and TCP connections have separate ports, and the system chooses only among those of RDMA. `siw` then takes the
+/// TCP port of the same number, which may be in use.
+fn first_free<T>(ports: usize, mut listen: impl FnMut() -> io::Result<T>, any_port: bool) -> io::Result<T> {
+    for _ in 1..ports {
+        match listen() {
+            Err(error) if any_port && error.raw_os_error() == Some(libc::EADDRINUSE) => {
+                tracing::debug!(target: "rpcrdma", "the chosen port is in use, trying another");
+            }
+            done => return done,
+        }
+    }
+    listen()
+}
+
+fn listening(events: &CmEvents, addr: SocketAddr) -> io::Result<CmId> {
+    let id = CmId::new(events)?;
+    if addr.is_ipv6() {
+        id.only_its_family()?;
+    }
+    id.bind(addr).map_err(|source| match source.raw_os_error() {
+        Some(libc::EADDRINUSE | libc::EACCES) => source,
+        _ => VerbsError::NoRoute { addr, source }.into(),
+    })?;
+    id.listen(BACKLOG)?;
+    Ok(id)
+}
+
+impl Listener for VerbsListener {
+    type QueuePair = super::VerbsQueuePair;
+    type IncomingConnection = VerbsIncoming;
+
+    async fn accept(&self) -> io::Result<VerbsIncoming> {
+        loop {
+            // An earlier call may have been dropped while it waited.
+            if !self.listens() {
+                self.again().await;
+            }
+            let mut event = self.events.next().await?;
+            if event.kind == cm_event::RDMA_CM_EVENT_DEVICE_REMOVAL {
+                tracing::warn!(target: "rpcrdma", addr = %self.addr, "the RDMA device listened on was removed");
+                // The removal completes once nobody uses the device.
+                self.set_id(None);
+            }
+            // The connection may have ended before it was accepted.
+            let Some(id) = event.request.take() else { continue };
+            // The identifier is dropped before the channel it is moved to.
+            let (channel, id) = (Arc::new(EventChannel::new()?), id);
+            id.migrate(&channel)?;
+            let peer_addr = id.peer_addr()?;
+            let (config, shared) = (self.config.clone(), self.shared.clone());
+            return Ok(VerbsIncoming { id, channel, event, peer_addr, config, shared });
+        }
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.addr
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// Listens on the third port that the system chooses.
+    fn third(ports: usize, any_port: bool, error: i32) -> (Option<i32>, usize) {
+        let mut tried = 0;
+        let listen = || {
+            tried += 1;
+            if tried < 3 { Err(io::Error::from_raw_os_error(error)) } else { Ok(()) }
+        };
+        let done = first_free(ports, listen, any_port);
+        (done.err().map(|error| error.raw_os_error().unwrap()), tried)
+    }
+
+    #[test]
+    fn another_port_is_chosen_if_one_is_in_use() {
+        assert_eq!(third(8, true, libc::EADDRINUSE), (None, 3));
+        assert_eq!(third(2, true, libc::EADDRINUSE), (Some(libc::EADDRINUSE), 2));
+        // The caller's port, and other errors, are final.
+        assert_eq!(third(8, false, libc::EADDRINUSE), (Some(libc::EADDRINUSE), 1));
+        assert_eq!(third(8, true, libc::EACCES), (Some(libc::EACCES), 1));
+    }
+}

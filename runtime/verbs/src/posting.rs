@@ -1,0 +1,222 @@
+//! Posting: turns queued work requests into chains and passes their data to the device.
+
+use std::{io, sync::Arc};
+
+use super::{
+    connection::VerbsQueuePair,
+    error::VerbsError,
+    ffi,
+    objects::{Pd, RegionAccess},
+    queue::{CompletionMode, HeldResource, PostedKind, RequestRegistration, SendSource, VerbsOp},
+    regions::PooledRegions,
+    slab::{SlotGuard, SlotPool},
+    wr::{LocalSegment, PreparedRequest},
+};
+use crate::{
+    ErrorChain,
+    memory::LandingMemory as _,
+    provider::{DisconnectReason, QueuePair as _, WorkError},
+};
+
+/// Maximum length of data that is copied to a slot, in bytes.
+const MAX_COPIED: usize = 1 << 16;
+
+impl VerbsQueuePair {
+    /// Posts queued work requests to the device.
+    pub(super) fn flush(&mut self) {
+        let Some(qp) = &self.qp else { return };
+        if !self.is_open() || self.queue.is_posted() {
+            return;
+        }
+        let max_inline = qp.max_inline as usize;
+        self.chain.clear();
+        let mut binds = Vec::new();
+        let mut wrong = None;
+        while self.queue.in_device() < self.sends {
+            let Some((_, op)) = self.queue.waiting() else { break };
+            let (request, hold, done) = match op {
+                VerbsOp::Nothing | VerbsOp::ReturnMemory => {
+                    self.queue.skip(Ok(()));
+                    continue;
+                }
+                VerbsOp::Marker => (
+                    PreparedRequest::Write { local: LocalSegment::default(), remote: 0, rkey: 0 },
+                    HeldResource::Nothing,
+                    false,
+                ),
+                VerbsOp::Invalidate => {
+                    let Some((PostedKind::Return(handle), _)) = self.queue.waiting() else { continue };
+                    (PreparedRequest::Invalidate { rkey: handle.0 }, HeldResource::Nothing, false)
+                }
+                VerbsOp::Bind(request) => {
+                    if let PreparedRequest::Bind { window, rkey, .. } = *request {
+                        binds.push((window, rkey));
+                    }
+                    (*request, HeldResource::Nothing, !self.exposures.awaits_binding())
+                }
+                VerbsOp::Read { sink, sink_offset, remote, len } => {
+                    match self.exposures.read_place(*sink, *sink_offset, *len) {
+                        Some(local) => {
+                            let request = PreparedRequest::Read { local, remote: remote.offset, rkey: remote.handle.0 };
+                            (request, HeldResource::Nothing, false)
+                        }
+                        // The sink is empty and has no region, so there is nothing to read.
+                        None => {
+                            self.queue.skip(Ok(()));
+                            continue;
+                        }
+                    }
+                }
+                VerbsOp::Send { message, invalidate, solicited } => {
+                    let (invalidate, solicited) = (invalidate.map(|handle| handle.0), *solicited);
+                    let placed = match self.send_slots.placed(&self.pd, message.len(), max_inline) {
+                        Ok(Some(placed)) => placed,
+                        Ok(None) => break,
+                        Err(error) => {
+                            wrong = Some(error);
+                            break;
+                        }
+                    };
+                    let VerbsOp::Send { message, .. } = std::mem::replace(op, VerbsOp::Nothing) else { continue };
+                    match place(&self.pd, &mut self.regions, placed, SendSource::Message(message)) {
+                        Ok((local, hold, done)) => (PreparedRequest::Send { local, invalidate, solicited }, hold, done),
+                        Err(error) => {
+                            wrong = Some(error);
+                            break;
+                        }
+                    }
+                }
+                VerbsOp::Write { source, remote } => {
+                    let (remote, rkey) = (remote.offset, remote.handle.0);
+                    let placed = match self.send_slots.placed(&self.pd, source.len(), max_inline) {
+                        Ok(Some(placed)) => placed,
+                        Ok(None) => break,
+                        Err(error) => {
+                            wrong = Some(error);
+                            break;
+                        }
+                    };
+                    if !matches!(placed, PayloadPlacement::Registered) {
+                        self.copied_payload += source.len() as u64;
+                    }
+                    let VerbsOp::Write { source, .. } = std::mem::replace(op, VerbsOp::Nothing) else { continue };
+                    match place(&self.pd, &mut self.regions, placed, SendSource::Payload(source)) {
+                        Ok((local, hold, done)) => (PreparedRequest::Write { local, remote, rkey }, hold, done),
+                        Err(error) => {
+                            wrong = Some(error);
+                            break;
+                        }
+                    }
+                }
+            };
+            let inline = matches!(hold, HeldResource::Message(_) | HeldResource::Payload(_));
+            let by_itself = matches!(request, PreparedRequest::Read { .. })
+                || matches!(hold, HeldResource::Slot(_) | HeldResource::Registered(_));
+            let told =
+                if self.limits.iwarp && by_itself { CompletionMode::Individual } else { CompletionMode::Cumulative };
+            let number = self.queue.post(hold, done, told);
+            self.chain.push(number, request, inline);
+            // The last request of the chain is signaled in `submit`.
+            if self.queue.signal(false) {
+                self.chain.signal_last();
+            }
+        }
+        if let Some(error) = wrong {
+            tracing::warn!(target: "rpcrdma", error = %ErrorChain(&error), "failed to post a work request");
+            self.queue.skip(Err(WorkError::Local(ErrorChain(&error).to_string())));
+            let reason = DisconnectReason::Transport(error.into());
+            self.submit(&binds);
+            self.end(reason);
+        } else {
+            self.submit(&binds);
+        }
+    }
+
+    /// Posts the chain.
+    fn submit(&mut self, binds: &[(*mut ffi::ibv_mw, u32)]) {
+        let Some(qp) = &self.qp else { return };
+        if self.chain.is_empty() {
+            return;
+        }
+        if self.queue.signal(true) {
+            self.chain.signal_last();
+        }
+        // SAFETY: the queue's entries, the slabs and the exposures hold all memory of the requests until they have completed or
+        // the queue pair is destroyed. The exposures own sinks, which are not accessed meanwhile.
+        let posted = unsafe { self.chain.post(qp) };
+        match posted {
+            Ok(()) => self.queue.accepted(self.chain.len()),
+            Err((taken, error)) => {
+                let failed = WorkError::Local(format!("the device refused a work request: {error}"));
+                self.queue.refused(self.chain.len() - taken, &failed);
+                self.queue.accepted(taken);
+                let error = VerbsError::Os { doing: "posting of a work request", source: error };
+                self.end(DisconnectReason::Transport(error.into()));
+            }
+        }
+        for (window, rkey) in binds {
+            // SAFETY: the exposure holds the window. The caller of libibverbs maintains this field of the structure: the next
+            // bind request takes the window's current key from it.
+            unsafe { (**window).rkey = *rkey };
+        }
+    }
+}
+
+/// The method of passing a request's data to the device.
+enum PayloadPlacement {
+    Inline,
+    Copied(SlotGuard),
+    Registered,
+}
+
+/// Prepares the data for the device. Returns its location, its holder, and `true` if its memory is free once the request
+/// is posted.
+fn place(
+    pd: &Pd,
+    regions: &mut PooledRegions,
+    placed: PayloadPlacement,
+    source: SendSource,
+) -> io::Result<(LocalSegment, HeldResource, bool)> {
+    let bytes: &[u8] = match &source {
+        SendSource::Message(message) => message,
+        SendSource::Payload(payload) => payload,
+    };
+    let len = u32::try_from(bytes.len()).map_err(|_| io::Error::other("request data is longer than 2^32 - 1 bytes"))?;
+    let address = bytes.as_ptr();
+    Ok(match placed {
+        PayloadPlacement::Inline => {
+            let hold = match source {
+                SendSource::Message(message) => HeldResource::Message(message),
+                SendSource::Payload(payload) => HeldResource::Payload(payload),
+            };
+            (LocalSegment { address: address as u64, len, lkey: 0 }, hold, true)
+        }
+        PayloadPlacement::Copied(mut slot) => {
+            slot.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
+            let local = LocalSegment { address: slot.address() as u64, len, lkey: slot.lkey() };
+            (local, HeldResource::Slot(slot), true)
+        }
+        PayloadPlacement::Registered => {
+            let region = match regions.home(address, bytes.len()) {
+                Some(home) => regions.of(pd, home)?,
+                // SAFETY: the memory is held together with the region, which is dropped first, and is only read.
+                None => Arc::new(unsafe { pd.register(address, bytes.len(), RegionAccess::LocalRead) }?),
+            };
+            let local = LocalSegment { address: address as u64, len, lkey: region.lkey() };
+            (local, HeldResource::Registered(RequestRegistration { _region: region, _memory: source }), false)
+        }
+    })
+}
+
+impl SlotPool {
+    /// Returns the method for data of this length. Returns `None` if it must wait for a slot.
+    fn placed(&self, pd: &Pd, len: usize, max_inline: usize) -> io::Result<Option<PayloadPlacement>> {
+        Ok(if len <= max_inline {
+            Some(PayloadPlacement::Inline)
+        } else if len <= self.slot_len().min(MAX_COPIED) {
+            self.take(pd)?.map(PayloadPlacement::Copied)
+        } else {
+            Some(PayloadPlacement::Registered)
+        })
+    }
+}

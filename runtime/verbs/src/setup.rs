@@ -1,0 +1,276 @@
+//! Connection set-up through the connection manager.
+
+use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use tokio::time::timeout;
+
+use super::{
+    VerbsConfig, VerbsQueuePair,
+    cm::{CmEvent, CmEvents, CmId, ConnParam, EventChannel},
+    completion_hub::SharedQueues,
+    error::VerbsError,
+    ffi::rdma_cm_event_type as cm_event,
+};
+use crate::provider::{ConnectRequest, Connected, Connector, Incoming, QueuePair as _, SetupError, SetupParams};
+
+/// Maximum length of private data in a connection request on every fabric, in bytes: InfiniBand's limit, less the
+/// connection manager's address header.
+pub const MAX_PRIVATE_DATA: usize = 56;
+
+/// InfiniBand's reason code for a rejection by the consumer, not by the connection manager.
+const CONSUMER_REJECTED: i32 = 28;
+
+/// InfiniBand's reason code for a rejection because nothing listens.
+const NOBODY_LISTENS: i32 = 8;
+
+/// Number of times that a peer repeats a Send that finds no Receive. Credits guarantee a Receive, so only a peer that exceeds
+/// its credits is affected (RFC 8166 §3.3.1). Linux does not retry either.
+const RNR_RETRIES: u8 = 0;
+
+/// The same for shared Receives, which may all be in use for a moment: without limit.
+const SHARED_RNR_RETRIES: u8 = 7;
+
+/// Maximum number of local ports that a client or a listener tries. The connection manager chooses a port that none of its connections uses, but
+/// `siw` may find that a TCP socket uses it.
+pub(super) const PORTS: usize = 8;
+
+/// A connector for RDMA devices.
+#[derive(Debug, Clone, Default)]
+pub struct VerbsConnector {
+    config: VerbsConfig,
+}
+
+impl VerbsConnector {
+    /// Creates a connector with this configuration.
+    #[must_use]
+    pub fn new(config: VerbsConfig) -> Self {
+        Self { config }
+    }
+
+    async fn attempt(&self, peer: SocketAddr, params: &SetupParams) -> Result<Connected<VerbsQueuePair>, SetupError> {
+        let milliseconds = i32::try_from(params.timeout.as_millis()).unwrap_or(i32::MAX);
+        let no_route = |source| VerbsError::NoRoute { addr: peer, source };
+        let events = CmEvents::new()?;
+        let id = CmId::new(&events)?;
+        id.resolve_addr(self.config.local, peer, milliseconds).map_err(no_route)?;
+        expect(&events, cm_event::RDMA_CM_EVENT_ADDR_RESOLVED, peer).await?;
+        id.resolve_route(milliseconds).map_err(no_route)?;
+        expect(&events, cm_event::RDMA_CM_EVENT_ROUTE_RESOLVED, peer).await?;
+        let mut queue_pair = VerbsQueuePair::new(id, events, params, &self.config, None)?;
+        let offered = offer(params, queue_pair.limits().depths(), None);
+        let private_data = params.private_data_for(queue_pair.remote_invalidation());
+        queue_pair.id().connect(&ConnParam { private_data, ..offered })?;
+        let event = expect(queue_pair.events(), cm_event::RDMA_CM_EVENT_ESTABLISHED, peer).await?;
+        // The peer may serve fewer than requested.
+        queue_pair.max_reads = offered.initiator_depth.min(event.initiator_depth).into();
+        queue_pair.begin();
+        let (local_addr, peer_addr) = (queue_pair.id().local_addr()?, queue_pair.id().peer_addr()?);
+        Ok(Connected { queue_pair, private_data: event.private_data, local_addr, peer_addr })
+    }
+}
+
+/// Returns the parameters to offer: the numbers of RDMA Reads, served and in flight, that `params`, the device and the
+/// peer's request all permit. `device` and `asked` are pairs of these two numbers.
+fn offer(params: &SetupParams, device: (u8, u8), asked: Option<(u8, u8)>) -> ConnParam<'static> {
+    let asked = asked.unwrap_or((u8::MAX, u8::MAX));
+    let least = |wanted: u32, device: u8, asked: u8| u8::try_from(wanted).unwrap_or(u8::MAX).min(device).min(asked);
+    ConnParam {
+        private_data: &[],
+        responder_resources: least(params.responder_resources, device.0, asked.0),
+        initiator_depth: least(params.initiator_depth, device.1, asked.1),
+        rnr_retries: RNR_RETRIES,
+    }
+}
+
+/// Waits for the `wanted` event, or for one that reports a failure.
+async fn expect(events: &CmEvents, wanted: cm_event::Type, peer: SocketAddr) -> Result<CmEvent, SetupError> {
+    loop {
+        let event = events.next().await?;
+        if event.kind == wanted {
+            return Ok(event);
+        }
+        if let Some(error) = refusal(event.kind, event.status, event.private_data, peer) {
+            return Err(error);
+        }
+    }
+}
+
+/// Returns the error that an event reports, or `None` if the event is irrelevant.
+fn refusal(kind: cm_event::Type, status: i32, private_data: Bytes, peer: SocketAddr) -> Option<SetupError> {
+    let os = || io::Error::from_raw_os_error(status.saturating_abs());
+    Some(match kind {
+        cm_event::RDMA_CM_EVENT_ADDR_ERROR | cm_event::RDMA_CM_EVENT_ROUTE_ERROR => {
+            VerbsError::NoRoute { addr: peer, source: os() }.into()
+        }
+        cm_event::RDMA_CM_EVENT_REJECTED => match status {
+            CONSUMER_REJECTED => SetupError::Rejected { private_data },
+            NOBODY_LISTENS => io::Error::new(io::ErrorKind::ConnectionRefused, "nothing listens on that port").into(),
+            // iWARP gives no reason code. A rejection has private data, unlike a refused TCP connection.
+            status if status < 0 && !private_data.is_empty() => SetupError::Rejected { private_data },
+            status if status < 0 => os().into(),
+            reason => {
+                let what = format!("the connection manager rejected the connection with reason {reason}");
+                io::Error::new(io::ErrorKind::ConnectionRefused, what).into()
+            }
+        },
+        cm_event::RDMA_CM_EVENT_UNREACHABLE | cm_event::RDMA_CM_EVENT_CONNECT_ERROR if status < 0 => os().into(),
+        cm_event::RDMA_CM_EVENT_UNREACHABLE => {
+            io::Error::new(io::ErrorKind::HostUnreachable, format!("{peer} does not respond")).into()
+        }
+        cm_event::RDMA_CM_EVENT_CONNECT_ERROR => {
+            io::Error::other(format!("failed to connect to {peer}: reason {status}")).into()
+        }
+        cm_event::RDMA_CM_EVENT_DISCONNECTED => {
+            io::Error::new(io::ErrorKind::ConnectionReset, "peer closed the connection during set-up").into()
+        }
+        cm_event::RDMA_CM_EVENT_DEVICE_REMOVAL => VerbsError::NoDevice.into(),
+        _ => return None,
+    })
+}
+
+impl Connector for VerbsConnector {
+    type QueuePair = VerbsQueuePair;
+
+    async fn connect(&self, peer: SocketAddr, params: SetupParams) -> Result<Connected<Self::QueuePair>, SetupError> {
+        let limit = params.timeout;
+        let connected = async {
+            let mut left = PORTS;
+            loop {
+                left -= 1;
+                match self.attempt(peer, &params).await {
+                    Err(SetupError::Io(error)) if left > 0 && error.kind() == io::ErrorKind::AddrInUse => {
+                        tracing::debug!(target: "rpcrdma", %peer, "local port is in use, trying another");
+                    }
+                    connected => return connected,
+                }
+            }
+        };
+        timeout(limit, connected).await.map_err(|_| SetupError::TimedOut(limit))?
+    }
+
+    fn max_private_data(&self) -> usize {
+        MAX_PRIVATE_DATA
+    }
+}
+
+/// A connection that a peer has begun. Its request has arrived.
+#[derive(Debug)]
+pub struct VerbsIncoming {
+    // Dropped before the channel of its events.
+    pub(super) id: CmId,
+    /// Registered with the runtime that accepts the request, which may be another one than that of the listener.
+    pub(super) channel: Arc<EventChannel>,
+    pub(super) event: CmEvent,
+    pub(super) peer_addr: SocketAddr,
+    pub(super) config: VerbsConfig,
+    /// The queues of the listener's connections.
+    pub(super) shared: SharedQueues,
+}
+
+impl Incoming for VerbsIncoming {
+    type QueuePair = VerbsQueuePair;
+    type Request = VerbsRequest;
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.peer_addr
+    }
+
+    fn request(self, _timeout: Duration) -> impl Future<Output = Result<VerbsRequest, SetupError>> + Send {
+        std::future::ready(Ok(VerbsRequest(self)))
+    }
+}
+
+/// A peer's connection request.
+#[derive(Debug)]
+pub struct VerbsRequest(VerbsIncoming);
+
+impl ConnectRequest for VerbsRequest {
+    type QueuePair = VerbsQueuePair;
+
+    fn private_data(&self) -> &[u8] {
+        &self.0.event.private_data
+    }
+
+    async fn accept(self, params: SetupParams) -> Result<Connected<VerbsQueuePair>, SetupError> {
+        let VerbsIncoming { id, channel, event, peer_addr, config, shared } = self.0;
+        // If the registration fails, the identifier is dropped first: locals are dropped in reverse order.
+        let (channel, id) = (channel, id);
+        let events = CmEvents::register(Arc::clone(&channel))?;
+        drop(channel);
+        let mut queue_pair = VerbsQueuePair::new(id, events, &params, &config, Some(&shared))?;
+        let asked = (event.responder_resources, event.initiator_depth);
+        let offered = offer(&params, queue_pair.limits().depths(), Some(asked));
+        queue_pair.max_reads = offered.initiator_depth.into();
+        let private_data = params.private_data_for(queue_pair.remote_invalidation());
+        let rnr_retries = if queue_pair.shares_receives() { SHARED_RNR_RETRIES } else { offered.rnr_retries };
+        queue_pair.id().accept(&ConnParam { private_data, rnr_retries, ..offered })?;
+        queue_pair.set_rnr_timer();
+        timeout(params.timeout, expect(queue_pair.events(), cm_event::RDMA_CM_EVENT_ESTABLISHED, peer_addr))
+            .await
+            .map_err(|_| SetupError::TimedOut(params.timeout))??;
+        let local_addr = queue_pair.id().local_addr()?;
+        Ok(Connected { queue_pair, private_data: event.private_data, local_addr, peer_addr })
+    }
+
+    async fn reject(self, private_data: Bytes) -> Result<(), SetupError> {
+        Ok(self.0.id.reject(&private_data)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals() {
+        let peer: SocketAddr = "10.0.0.1:1".parse().unwrap();
+        let of = |kind, status, data: &'static [u8]| refusal(kind, status, Bytes::from_static(data), peer);
+        let rejected = cm_event::RDMA_CM_EVENT_REJECTED;
+        assert!(
+            matches!(of(rejected, 28, b"no"), Some(SetupError::Rejected { private_data }) if private_data == b"no"[..])
+        );
+        assert!(matches!(of(rejected, -libc::ECONNREFUSED, b"no"), Some(SetupError::Rejected { .. })));
+        for error in [of(rejected, 8, b""), of(rejected, -libc::ECONNREFUSED, b""), of(rejected, 5, b"")] {
+            match error {
+                Some(SetupError::Io(error)) => assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused),
+                other => panic!("{other:?}"),
+            }
+        }
+        let error = of(cm_event::RDMA_CM_EVENT_ADDR_ERROR, -libc::ENODEV, b"").unwrap().to_string();
+        assert!(error.contains("no RDMA device leads to 10.0.0.1:1"), "{error}");
+        assert!(of(cm_event::RDMA_CM_EVENT_TIMEWAIT_EXIT, 0, b"").is_none());
+        assert!(of(cm_event::RDMA_CM_EVENT_UNREACHABLE, i32::MIN, b"").is_some());
+    }
+
+    /// The offer never exceeds the configuration, the device's limits, or the peer's request.
+    #[test]
+    fn depths() {
+        let params = |responder_resources, initiator_depth| SetupParams {
+            responder_resources,
+            initiator_depth,
+            ..SetupParams::default()
+        };
+        let offered = |params, device, asked| {
+            let offered = offer(&params, device, asked);
+            (offered.responder_resources, offered.initiator_depth)
+        };
+        assert_eq!(offered(params(16, 8), (128, 128), None), (16, 8));
+        assert_eq!(offered(params(1000, 8), (255, 4), None), (255, 4));
+        assert_eq!(offered(params(16, 16), (128, 128), Some((4, 2))), (4, 2));
+        assert_eq!(offered(params(16, 16), (0, 128), Some((4, 0))), (0, 0));
+    }
+
+    /// Without a device, connecting and listening report an error about RDMA. With a device, listening succeeds.
+    #[tokio::test]
+    async fn without_a_device() {
+        let listening = crate::VerbsListener::bind("127.0.0.1:0".parse().unwrap(), VerbsConfig::default());
+        if let Err(error) = listening {
+            let text = error.to_string();
+            assert!(text.contains("RDMA"), "{text}");
+        }
+        let params = SetupParams { timeout: Duration::from_secs(1), ..SetupParams::default() };
+        let connecting = VerbsConnector::default().connect("127.0.0.1:9".parse().unwrap(), params).await;
+        assert!(connecting.is_err());
+    }
+}

@@ -1,0 +1,135 @@
+//! XDR (RFC 4506) codec: traits for generated code, sinks to encode into, and a decoder.
+//!
+//! The same generated code produces a flat encoding and an encoding without the items that are eligible for direct data
+//! placement (DDP, RFC 8166 §6.1). At each eligible item it asks the [`Sink`], which decides. The [`Decoder`] splices reduced
+//! items back into the stream at their positions.
+
+mod arm;
+mod borrow;
+mod bounds;
+mod chunks;
+mod decode;
+mod encode;
+mod enumeration;
+mod error;
+#[cfg(feature = "arbitrary")]
+mod interop_arbitrary;
+#[cfg(feature = "serde")]
+mod interop_serde;
+mod list;
+mod output;
+mod placed;
+pub mod prelude;
+mod primitive;
+mod string;
+mod words;
+
+pub use arm::{put_arm, put_empty_arm, skip_arm, take_arm, take_empty_arm};
+pub use borrow::*;
+pub use bounds::{EncodingBounds, add, max, times};
+pub use bytes::Bytes;
+pub use chunks::{ReadChunk, WriteChunk};
+#[doc(hidden)]
+pub use decode::DetachedMessage;
+pub use decode::{DecodeLimits, Decoder};
+pub use encode::{FlatSink, ReducedItem, ReducingSink, Sink, encode_to_bytes};
+pub use enumeration::{discriminant, take_discriminant, take_enum, unknown_discriminant};
+pub use error::{DecodeError, DecodeErrorKind, EncodeError, PathSegment, UnknownEnumValue};
+#[cfg(feature = "arbitrary")]
+pub use interop_arbitrary::arbitrary_bytes;
+#[cfg(feature = "serde")]
+pub use interop_serde::serde_array;
+pub use list::{NonEmpty, list_len, put_list, take_list};
+pub use output::Output;
+pub use placed::*;
+pub use primitive::*;
+pub use string::XdrString;
+pub use words::{Part, Words, WordsMut, XdrFixed, put_fixed, put_run};
+
+/// Returns the number of padding bytes after `len` bytes, 0 to 3: the next item starts on a multiple of four (RFC 4506 §3).
+#[inline]
+#[must_use]
+pub const fn pad_len(len: usize) -> usize {
+    len.wrapping_neg() & 3
+}
+
+/// Returns `len` plus its padding: the length of a fixed-length opaque item of `len` bytes in an XDR stream.
+#[inline]
+#[must_use]
+pub const fn padded_len(len: usize) -> usize {
+    len.saturating_add(pad_len(len))
+}
+
+/// Bounds of a type's encoding that are known without a value.
+///
+/// They bound allocations while decoding, and the requirements of RFC 8166 §6 on Upper-Layer Bindings are computed from them.
+pub trait XdrType {
+    /// Minimum length of a value in a payload stream, in bytes, with all eligible items reduced.
+    const MIN_LEN: usize;
+    /// Maximum length of a value's whole encoding, in bytes, including eligible items and padding; `None` if unbounded.
+    const MAX_LEN: Option<u64>;
+    /// Maximum length that stays in the payload stream, in bytes, if every eligible item is reduced; `None` if unbounded.
+    const MAX_INLINE: Option<u64>;
+    /// Maximum number of DDP-eligible items in one value; `None` if unbounded.
+    const MAX_DDP_ITEMS: Option<u32>;
+    /// True if the type is a discriminated union or optional data, which is never eligible itself (RFC 8166 §6.1).
+    const IS_UNION: bool = false;
+}
+
+/// A type that can be encoded as XDR.
+pub trait XdrEncode: XdrType {
+    /// Returns the length of the whole encoding in bytes, including eligible items and padding. It is a multiple of four.
+    fn encoded_len(&self) -> usize;
+
+    /// Appends the encoding to `sink`. The sink decides which eligible items leave the stream.
+    ///
+    /// # Errors
+    /// Returns an error if the value exceeds a bound of its XDR declaration. Discard the partial output in that case.
+    fn encode<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError>;
+
+    /// Returns the whole encoding, including eligible items.
+    ///
+    /// ```
+    /// use rpcrdma::xdr::{XdrDecode, XdrEncode};
+    ///
+    /// rpcrdma::xdr! {
+    ///     struct point { int x; int y; };
+    /// }
+    ///
+    /// let bytes = Point { x: 1, y: -1 }.to_bytes()?;
+    /// assert_eq!(bytes, [0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff].as_slice());
+    /// assert_eq!(Point::from_bytes(&bytes)?, Point { x: 1, y: -1 });
+    /// assert!(Point::from_bytes(&bytes[..4]).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error if the value exceeds a bound of its XDR declaration.
+    fn to_bytes(&self) -> Result<Bytes, EncodeError> {
+        encode_to_bytes(self)
+    }
+}
+
+/// A type that can be decoded from XDR.
+pub trait XdrDecode: XdrType + Sized {
+    /// Decodes one value.
+    ///
+    /// # Errors
+    /// Returns an error if the bytes are not an encoding of this type. The error names the field.
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError>;
+
+    /// Decodes one value from all of `bytes`, the inverse of [`XdrEncode::to_bytes`]. Copies opaque items and strings;
+    /// [`Decoder::shared`] avoids these copies.
+    ///
+    /// # Errors
+    /// Returns an error if `bytes` is not an encoding of this type, or if bytes follow it.
+    fn from_bytes(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut decoder = Decoder::new(bytes);
+        let value = Self::decode(&mut decoder)?;
+        decoder.finish()?;
+        Ok(value)
+    }
+}
+
+#[cfg(test)]
+mod tests;
