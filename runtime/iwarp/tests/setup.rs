@@ -6,9 +6,9 @@ use std::{future::Future, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
 use iwarp_common::*;
+use rpcrdma_iwarp::{IwarpConfig, IwarpConnector, IwarpListener, IwarpQueuePair, IwarpRequest, MAX_PRIVATE_DATA};
 use rpcrdma_proto::provider::{
     ConnectRequest, Connected, Connector, Incoming, Listener, QueuePair, SetupError, SetupParams,
-    iwarp::{IwarpConfig, IwarpConnector, IwarpListener, IwarpQueuePair, IwarpRequest, MAX_PRIVATE_DATA},
 };
 use tokio::net::TcpListener;
 

@@ -216,7 +216,7 @@ fn agree(end: &mut SimEndConfig, own: &SetupParams, peer: &SetupParams) {
 mod tests {
     use std::{io, time::Duration};
 
-    use super::SimFabric;
+    use super::{SimConfig, SimFabric};
     use crate::{
         memory::{MessageBuf, Output},
         provider::{
@@ -295,5 +295,29 @@ mod tests {
         let nobody = connector.connect(at, params(b"")).await;
         assert!(matches!(nobody, Err(SetupError::Io(error)) if error.kind() == io::ErrorKind::ConnectionRefused));
         fabric.listen(7).unwrap();
+    }
+
+    /// A provider without Send with Invalidate uses the private data for that case.
+    #[tokio::test]
+    async fn private_data_without_invalidation() {
+        let mut config = SimConfig::default();
+        config.ends[0].remote_invalidation = false;
+        config.ends[1].remote_invalidation = false;
+        let fabric = SimFabric::new(config);
+        let listener = fabric.listen(0).unwrap();
+        let mut params = SetupParams::default();
+        params.private_data = Bytes::from_static(b"with");
+        params.private_data_without_invalidation = Bytes::from_static(b"without");
+        let (there, to) = (params.clone(), listener.local_addr());
+        let server = async {
+            let request = listener.accept().await.unwrap().request(Duration::from_secs(1)).await.unwrap();
+            let seen = request.private_data().to_vec();
+            (seen, request.accept(there).await.unwrap())
+        };
+        let connector = fabric.connector();
+        let ((seen, server), client) = tokio::join!(server, connector.connect(to, params));
+        let client = client.unwrap();
+        assert!(!client.queue_pair.remote_invalidation() && !server.queue_pair.remote_invalidation());
+        assert_eq!((&seen[..], &client.private_data[..]), (&b"without"[..], &b"without"[..]));
     }
 }

@@ -5,6 +5,8 @@
 mod admissions;
 mod authenticator;
 mod flavor;
+#[cfg(test)]
+mod tests;
 #[cfg(feature = "tls")]
 mod tls_session;
 

@@ -1,5 +1,6 @@
 //! A mechanism for tests. **It protects nothing**: its key is 64 bits long, its cipher is an exclusive or, and its checksums are
 //! a hash that is not made for this purpose.
+#![allow(dead_code, unreachable_pub)]
 
 use std::{
     fmt,

@@ -15,6 +15,7 @@
 //! [`Procedure`](service::Procedure) of each call.
 //!
 //! ```
+//! # extern crate rpcrdma_xdr as rpcrdma;
 //! use rpcrdma::{
 //!     rpc::CallHeader,
 //!     service::Procedure,
@@ -45,7 +46,7 @@
 //! | --- | --- |
 //! | `serde` | Implements `serde`'s traits for the field types of generated types, so that those can derive them |
 //! | `arbitrary` | Implements `arbitrary::Arbitrary` for the same types. The `arbitrary` crate needs the standard library |
-#![no_std]
+#![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 // docs.rs shows the feature that each item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -57,9 +58,6 @@ extern crate self as rpcrdma;
 // Generated code uses `Vec` and `Box` from here: they are not in the prelude of a `no_std` crate.
 #[doc(hidden)]
 pub extern crate alloc;
-
-#[cfg(test)]
-extern crate std;
 
 pub mod rpc;
 pub mod service;

@@ -73,6 +73,7 @@ impl ProcedureInfo {
 /// The number of a procedure in a version of a program.
 ///
 /// ```
+/// # extern crate rpcrdma_xdr as rpcrdma;
 /// use rpcrdma::service::ProcedureId;
 ///
 /// mod counters {

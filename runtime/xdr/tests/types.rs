@@ -1,6 +1,9 @@
 //! Generated types at the decoder's limits: recursion and open unions.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+// Generated code refers to the runtime as `rpcrdma`.
+extern crate rpcrdma_xdr as rpcrdma;
+
 use rpcrdma::xdr::{DecodeErrorKind, Decoder, XdrDecode, XdrEncode, XdrType, encode_to_bytes};
 
 mod types {

@@ -120,7 +120,8 @@ proptest! {
 /// Runs the entry points on their seeds. Inputs that failed once become seeds.
 #[test]
 fn seeds() {
-    let targets: [(&str, fn(&[u8])); 2] = [("mpa_frames", mpa_frames), ("mpa_stream", fuzz_mpa_stream)];
+    type Target = fn(&[u8]);
+    let targets: [(&str, Target); 2] = [("mpa_frames", mpa_frames), ("mpa_stream", fuzz_mpa_stream)];
     let seeds = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz/seeds");
     for (target, run) in targets {
         let mut count = 0;

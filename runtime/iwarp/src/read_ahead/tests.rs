@@ -7,15 +7,13 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
+    byte_stream::ByteStream,
+    ddp::{DdpControl, UNTAGGED, queue},
+    endpoint::NegotiatedParams,
     memory::BufferPool,
+    output::{PieceLocation, SendBatch},
     provider::{
         Access, Completion, DisconnectReason, MemoryHandle, RegisterableMemory, RemoteMemory, WorkRequest, WrId,
-        iwarp::{
-            byte_stream::ByteStream,
-            ddp::{DdpControl, UNTAGGED, queue},
-            endpoint::NegotiatedParams,
-            output::{PieceLocation, SendBatch},
-        },
     },
 };
 

@@ -356,8 +356,8 @@ fn outcome(sent: bool) -> &'static str {
 }
 
 impl CallFailure {
-    /// Returns whether the responder certainly did not execute the call.
-    #[doc(hidden)]
+    /// Returns `true` if the responder certainly did not execute the call, so that a retry cannot execute it twice.
+    #[must_use]
     pub fn is_unexecuted(&self) -> bool {
         match self {
             Self::Closed { sent, .. } | Self::DeadlineExceeded { sent } | Self::Cancelled { sent } => !sent,

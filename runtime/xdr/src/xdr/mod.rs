@@ -90,6 +90,7 @@ pub trait XdrEncode: XdrType {
     /// Returns the whole encoding, including eligible items.
     ///
     /// ```
+    /// # extern crate rpcrdma_xdr as rpcrdma;
     /// use rpcrdma::xdr::{XdrDecode, XdrEncode};
     ///
     /// rpcrdma::xdr! {

@@ -3,7 +3,6 @@
 use rpcrdma_proto::engine::Engine as _;
 use std::time::Duration;
 
-use rpcrdma::client::CallError;
 use rpcrdma_proto::engine::{CallFailure, CallId, CallPolicy, CloseReason, EngineConfig, Role};
 
 use super::scripted::{CREDIT, ERROR, Facing, NO_NEW, RESPONSE};
@@ -34,7 +33,7 @@ fn peer_stops_within_a_sequence() {
 }
 
 fn safe(failure: CallFailure) -> bool {
-    CallError::Transport { procedure: "P", failure }.is_retry_safe()
+    failure.is_unexecuted()
 }
 
 fn executed_once() -> (Facing, u32) {

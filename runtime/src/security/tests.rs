@@ -1,0 +1,83 @@
+//! The standard authenticator, and the queues of security contexts.
+
+use super::{Authentication, Authenticator, BlockingQueue, ReceivedCall, StandardAuthenticator};
+use crate::rpc::{AuthStat, CallHeader, Credential, OpaqueAuth};
+
+fn encode_words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+fn opaque(flavor: u32, body: &'static [u8]) -> OpaqueAuth {
+    OpaqueAuth { flavor, body: body.into() }
+}
+
+#[test]
+fn a_malformed_auth_sys_is_a_bad_credential() {
+    let bodies: [Vec<u8>; 5] = [
+        vec![],
+        encode_words(&[0, 256]),              // name too long
+        encode_words(&[0, 0, 1, 1, 17]),      // too many groups
+        encode_words(&[0, 0, 1, 1, 3, 1, 2]), // fewer groups than the count
+        encode_words(&[0, 0, 1, 1, 0, 0]),    // trailing bytes
+    ];
+    for body in bodies {
+        let mut call = CallHeader::new(1, 1, 1, 1);
+        call.credential = OpaqueAuth { flavor: 1, body: body.clone().into() };
+        assert_eq!(standard(&call), Err(Some(AuthStat::AuthBadcred)), "{body:?}");
+    }
+}
+
+/// Returns the decision of the standard authenticator.
+fn standard(call: &CallHeader) -> Result<Credential, Option<AuthStat>> {
+    match StandardAuthenticator.authenticate(&ReceivedCall::new(call, ([127, 0, 0, 1], 1).into())) {
+        Authentication::Accepted(caller) => {
+            assert!(caller.principal.is_none() && caller.security.is_none(), "{caller:?}");
+            Ok(caller.credential)
+        }
+        Authentication::Rejected(failure) => Err(failure.stat()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_standard_authenticator_accepts_two_flavors() {
+    let of = |credential: OpaqueAuth, verifier: OpaqueAuth| {
+        let mut call = CallHeader::new(1, 1, 1, 1);
+        (call.credential, call.verifier) = (credential, verifier);
+        standard(&call)
+    };
+    let none = OpaqueAuth::none;
+    let sys = Credential::sys("m", 1, 2, [3]);
+    assert_eq!(of(none(), none()), Ok(Credential::None));
+    // RFC 5531 §10.1: the body is undefined.
+    assert_eq!(of(opaque(0, b"junk"), none()), Ok(Credential::None));
+    assert_eq!(of(sys.to_opaque().unwrap(), none()), Ok(sys.clone()));
+    assert_eq!(of(sys.to_opaque().unwrap(), opaque(6, b"x")), Err(Some(AuthStat::AuthBadverf)));
+    assert_eq!(of(opaque(2, b"shorthand"), none()), Err(Some(AuthStat::AuthRejectedcred)));
+    for unknown in [3, 6, 7, 390_004, u32::MAX] {
+        assert_eq!(of(opaque(unknown, b""), none()), Err(Some(AuthStat::AuthBadcred)));
+    }
+}
+
+/// Short work in a task and a large body exclude each other.
+#[test]
+fn short_work_does_not_wait_for_large_bodies() {
+    let queue = BlockingQueue::new();
+    assert!(queue.run_here(true, || queue.try_run(|| ()).is_err()), "the task would wait");
+    assert!(queue.run_here(false, || queue.try_run(|| ()).is_ok()));
+    let (begin, begun) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let is_first = queue.try_run(|| {
+            let large = scope.spawn(|| {
+                begin.send(()).unwrap();
+                queue.run_here(true, || end.send(()).unwrap());
+            });
+            begun.recv().unwrap();
+            (ended.try_recv().is_err() && !large.is_finished(), large)
+        });
+        let (is_first, large) = is_first.ok().unwrap();
+        large.join().unwrap();
+        assert!(is_first, "the body began before the task's work had ended");
+    });
+}
