@@ -5,7 +5,7 @@
 //! listeners of the server, and the server's authenticator and layers apply to it. It reveals the addresses of clients, and the names of
 //! procedures.
 //!
-//! The program has the number 0x20525043, which is in the range for users (RFC 5531 §8.3). `runtime/xdr/introspection.x` defines it, and
+//! The program has the number 0x20525043, which is in the range for users (RFC 5531 §8.3). `runtime/src/introspection/introspection.x` defines it, and
 //! [`protocol`] is generated from that. Lists come in pages of at most 32 entries. `rpctop`, one of the example programs, shows them.
 //!
 //! ```no_run

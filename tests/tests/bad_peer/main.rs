@@ -1,7 +1,7 @@
 //! iWARP peers that violate the protocol, against a complete server and a complete client. The tests check the response to the
 //! peer, the error that the user gets, and that other connections are not affected.
 //!
-//! The rules of single layers have their own tests: `runtime/tests/iwarp_violations.rs`, `runtime/tests/engine`.
+//! The rules of single layers have their own tests: `runtime/iwarp/tests/violations.rs`, `runtime/proto/tests/engine`.
 #![allow(clippy::unwrap_used)]
 
 mod client;
