@@ -17,7 +17,7 @@ pub enum Scheme {
     Iwarp,
     /// `rdma`: an RDMA device, accessed through verbs.
     #[cfg(feature = "_verbs")]
-    #[cfg_attr(docsrs, doc(cfg(any(feature = "verbs-bindings", feature = "verbs", feature = "verbs-dlopen"))))]
+    #[cfg_attr(docsrs, doc(cfg(any(feature = "verbs", feature = "verbs-dlopen"))))]
     Rdma,
     /// `tcp`: ONC RPC over TCP with record marking (RFC 5531 §11), without RDMA.
     Tcp,
@@ -293,7 +293,7 @@ impl FromStr for Url {
             "tcp" => Scheme::Tcp,
             other => {
                 let hint = match other {
-                    "rdma" => "; verbs are not part of this build (feature `verbs-bindings`)",
+                    "rdma" => "; verbs are not part of this build (feature `verbs` or `verbs-dlopen`)",
                     _ => "",
                 };
                 return Err(UrlError::UnknownScheme { url: url(), scheme: other.to_owned(), hint });

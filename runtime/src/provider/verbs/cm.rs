@@ -47,7 +47,8 @@ unsafe impl Sync for EventChannel {}
 
 impl EventChannel {
     pub(super) fn new() -> Result<Self, VerbsError> {
-        // SAFETY: no arguments.
+        ffi::load()?;
+        // SAFETY: the libraries are loaded, and there are no arguments.
         let channel = unsafe { ffi::rdma_create_event_channel() };
         NonNull::new(channel).map(Self).ok_or_else(|| VerbsError::last("opening of the connection manager"))
     }

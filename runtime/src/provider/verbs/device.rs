@@ -181,8 +181,9 @@ pub enum DeviceProtocol {
 /// # Errors
 /// Returns a [`VerbsError`] inside the I/O error if there is no device, no library or no permission.
 pub fn devices() -> io::Result<Vec<Device>> {
+    ffi::load()?;
     let mut count = 0;
-    // SAFETY: `count` is writable.
+    // SAFETY: the libraries are loaded, and `count` is writable.
     let list = unsafe { ffi::ibv_get_device_list(&raw mut count) };
     let Some(list) = NonNull::new(list) else {
         return Err(VerbsError::last("listing RDMA devices").into());

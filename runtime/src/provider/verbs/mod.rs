@@ -1,7 +1,8 @@
 //! RDMA devices, through libibverbs and librdmacm: InfiniBand, RoCE and iWARP adapters, and Linux's soft RoCE and soft
 //! iWARP.
 //!
-//! The features `verbs-bindings` and `verbs` link the libraries. The feature `verbs-dlopen` loads them at run time.
+//! The feature `verbs` links the libraries. The feature `verbs-dlopen` loads them when they are first used: by the first
+//! connection, listener or [`devices`]. If both are enabled, the libraries are linked.
 //!
 //! | topic | modules |
 //! | --- | --- |

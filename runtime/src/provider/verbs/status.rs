@@ -1,7 +1,5 @@
 //! Translation of the device's completion codes.
 
-use std::ffi::CStr;
-
 use super::ffi::{self, ibv_wc_status as status};
 use crate::provider::{DisconnectReason, WorkError};
 
@@ -68,9 +66,7 @@ pub(super) fn of_request(code: status::Type) -> Result<(), RequestFailure> {
 }
 
 fn text(code: status::Type) -> String {
-    // SAFETY: the function takes any number, and returns a constant string.
-    let text = unsafe { CStr::from_ptr(ffi::ibv_wc_status_str(code)) };
-    text.to_string_lossy().into_owned()
+    ffi::status_text(code).map_or_else(|| format!("status {code}"), |text| text.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]

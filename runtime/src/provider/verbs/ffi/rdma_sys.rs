@@ -1,8 +1,10 @@
 //! The bindings of `rdma-sys`, which links the libraries.
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 
 pub(in crate::provider::verbs) use ::rdma_sys::*;
+
+use crate::provider::verbs::VerbsError;
 
 /// Queries a port. (The function `ibv_query_port` of `rdma-sys` is the compatibility symbol, which fills in fewer
 /// fields.)
@@ -27,7 +29,14 @@ pub(in crate::provider::verbs) unsafe fn alloc_window(pd: *mut ibv_pd) -> *mut i
     unsafe { ibv_alloc_mw(pd, ibv_mw_type::IBV_MW_TYPE_2) }.unwrap_or(std::ptr::null_mut())
 }
 
-/// Returns the library that could not be loaded. Linked libraries are loaded before `main`, so there is none.
-pub(in crate::provider::verbs) fn missing_library() -> Option<&'static str> {
-    None
+/// Returns libibverbs' text for a completion code.
+pub(in crate::provider::verbs) fn status_text(code: ibv_wc_status::Type) -> Option<&'static CStr> {
+    // SAFETY: the function takes any number, and returns a constant string.
+    Some(unsafe { CStr::from_ptr(ibv_wc_status_str(code)) })
+}
+
+/// Makes the functions of the libraries available. Linked libraries were loaded before `main`.
+#[allow(clippy::unnecessary_wraps, reason = "loading can fail with the other feature")]
+pub(in crate::provider::verbs) fn load() -> Result<(), VerbsError> {
+    Ok(())
 }
