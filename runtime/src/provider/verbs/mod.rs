@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | C interface, imported in one place | `ffi` |
 //! | devices and their limits | `device` |
-//! | connection manager: identifiers, events; connecting and accepting; listening | `cm`, `setup`, `listener` |
+//! | connection manager: identifiers, events; connecting and accepting; listening; local ports | `cm`, `setup`, `listener`, `ports` |
 //! | protection domain, regions, windows, completion queue, queue pair | `objects` |
 //! | message memory that is registered once; Receives | `slab`, `receives` |
 //! | queues of a connection; queues that connections share | `connection_queues`; `shared_receives`, `completion_hub` |
@@ -86,6 +86,7 @@ mod exposures;
 mod ffi;
 mod listener;
 mod objects;
+mod ports;
 mod posting;
 mod queue;
 mod receives;
@@ -122,7 +123,7 @@ pub struct VerbsConfig {
     /// Maximum number of Receives that the connections of a listener share on a device, with their memory and completion
     /// queues. 0: each connection has its own. Default: 0.
     ///
-    /// If a server has [several runtimes](crate::server::ServerBuilder::runtimes), this is the number for each of them.
+    /// If a server has several tokio runtimes, this is the number for each of them.
     ///
     /// With shared Receives, the memory of a server depends on the number of messages that it processes at a time, and not on
     /// its number of connections. Choose a number that exceeds the messages that arrive within about a millisecond, for

@@ -11,6 +11,7 @@ use super::{
     completion_hub::SharedQueues,
     error::VerbsError,
     ffi::rdma_cm_event_type as cm_event,
+    ports::PortAttempts,
 };
 use crate::provider::{ConnectRequest, Connected, Connector, Incoming, QueuePair as _, SetupError, SetupParams};
 
@@ -30,10 +31,6 @@ const RNR_RETRIES: u8 = 0;
 
 /// The same for shared Receives, which may all be in use for a moment: without limit.
 const SHARED_RNR_RETRIES: u8 = 7;
-
-/// Maximum number of local ports that a client or a listener tries. The connection manager chooses a port that none of its connections uses, but
-/// `siw` may find that a TCP socket uses it.
-pub(super) const PORTS: usize = 8;
 
 /// A connector for RDMA devices.
 #[derive(Debug, Clone, Default)]
@@ -135,13 +132,10 @@ impl Connector for VerbsConnector {
     async fn connect(&self, peer: SocketAddr, params: SetupParams) -> Result<Connected<Self::QueuePair>, SetupError> {
         let limit = params.timeout;
         let connected = async {
-            let mut left = PORTS;
+            let mut attempts = PortAttempts::new();
             loop {
-                left -= 1;
                 match self.attempt(peer, &params).await {
-                    Err(SetupError::Io(error)) if left > 0 && error.kind() == io::ErrorKind::AddrInUse => {
-                        tracing::debug!(target: "rpcrdma", %peer, "local port is in use, trying another");
-                    }
+                    Err(SetupError::Io(error)) if attempts.permit_another(error.kind()) => {}
                     connected => return connected,
                 }
             }
