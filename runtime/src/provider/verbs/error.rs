@@ -13,7 +13,9 @@ pub enum VerbsError {
     )]
     NoDevice,
     /// A library could not be loaded. Only in builds with `verbs-dlopen`.
-    #[error("failed to load the RDMA library {library}: install it (on Debian the packages {package} and ibverbs-providers)")]
+    #[error(
+        "failed to load the RDMA library {library}: install it (on Debian the packages {package} and ibverbs-providers)"
+    )]
     NoLibrary {
         /// The file name of the library.
         library: &'static str,
@@ -23,7 +25,9 @@ pub enum VerbsError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A library was loaded, but lacks a function. Only in builds with `verbs-dlopen`.
-    #[error("the RDMA library {library} has no function {function}: install a newer version (on Debian the package {package})")]
+    #[error(
+        "the RDMA library {library} has no function {function}: install a newer version (on Debian the package {package})"
+    )]
     NoFunction {
         /// The function.
         function: &'static str,

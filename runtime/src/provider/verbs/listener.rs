@@ -23,7 +23,7 @@ use crate::provider::Listener;
 const BACKLOG: i32 = 128;
 
 /// Time between attempts to listen again.
-const AGAIN: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A listener for RDMA devices.
 ///
@@ -62,15 +62,15 @@ impl VerbsListener {
         *self.id.lock().unwrap_or_else(PoisonError::into_inner) = id;
     }
 
-    fn listens(&self) -> bool {
+    fn is_listening(&self) -> bool {
         self.id.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Waits until the address can be listened on again.
-    async fn again(&self) {
-        let mut said = String::new();
+    async fn listen_again(&self) {
+        let mut reported = String::new();
         loop {
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
             match listening(&self.events, self.addr) {
                 Ok(id) => {
                     self.set_id(Some(id));
@@ -78,10 +78,10 @@ impl VerbsListener {
                     return;
                 }
                 Err(error) => {
-                    let says = ErrorChain(&error).to_string();
-                    if says != said {
-                        tracing::warn!(target: "rpcrdma", addr = %self.addr, error = says, "failed to listen again, retrying");
-                        said = says;
+                    let message = ErrorChain(&error).to_string();
+                    if message != reported {
+                        tracing::warn!(target: "rpcrdma", addr = %self.addr, error = message, "failed to listen again, retrying");
+                        reported = message;
                     }
                 }
             }
@@ -92,7 +92,7 @@ impl VerbsListener {
 fn listening(events: &CmEvents, addr: SocketAddr) -> io::Result<CmId> {
     let id = CmId::new(events)?;
     if addr.is_ipv6() {
-        id.only_its_family()?;
+        id.set_ipv6_only()?;
     }
     id.bind(addr).map_err(|source| match source.raw_os_error() {
         Some(libc::EADDRINUSE | libc::EACCES) => source,
@@ -109,8 +109,8 @@ impl Listener for VerbsListener {
     async fn accept(&self) -> io::Result<VerbsIncoming> {
         loop {
             // An earlier call may have been dropped while it waited.
-            if !self.listens() {
-                self.again().await;
+            if !self.is_listening() {
+                self.listen_again().await;
             }
             let mut event = self.events.next().await?;
             if event.kind == cm_event::RDMA_CM_EVENT_DEVICE_REMOVAL {

@@ -1,6 +1,6 @@
-//! The functions of libibverbs and librdmacm, which are found in the libraries when the first device is used.
+//! The functions that libibverbs and librdmacm export. The libraries are loaded when they are first used.
 //!
-//! Functions that a message needs are not among them: those are called through the device's context.
+//! Posting and polling do not call these functions, but those in the device's context.
 
 use std::sync::OnceLock;
 
@@ -9,10 +9,11 @@ use libloading::Library;
 use super::generated::Functions;
 use crate::provider::verbs::VerbsError;
 
-/// Declares functions of libraries: a structure with a pointer to each function, and functions of the same names that call
-/// them.
+/// Declares functions of libraries: a structure with a pointer to each function, and functions of the same names that
+/// call them.
 ///
-/// The functions may only be called once [`load`] has succeeded. Most take an object of a library, which then has.
+/// The functions may only be called once [`load`] has succeeded. Most of them take an object of a library, which exists
+/// only then.
 macro_rules! functions {
     ($($library:ident { $(pub fn $function:ident($($name:ident: $type:ty),* $(,)?) $(-> $result:ty)?;)* })*) => {
         /// The functions of the libraries.
@@ -87,7 +88,8 @@ pub(super) fn loaded() -> &'static Functions {
     FUNCTIONS.get().expect("the RDMA libraries are loaded before an object of them exists")
 }
 
-/// Finds all functions in libraries of these names. librdmacm needs libibverbs, so that is loaded first, and reported.
+/// Finds all functions in libraries of these names. librdmacm needs libibverbs, so libibverbs is loaded first, to be named
+/// if it is missing.
 fn load_from(libibverbs: LibraryName, librdmacm: LibraryName) -> Result<Functions, VerbsError> {
     Functions::find(&LoadedLibrary::new(libibverbs)?, &LoadedLibrary::new(librdmacm)?)
 }
@@ -104,7 +106,7 @@ impl LoadedLibrary {
         }
     }
 
-    /// Finds a function. If the library has several versions of it, this is the one that a program links with by default.
+    /// Finds a function. If the library has several versions of it, returns the one that programs link with by default.
     ///
     /// # Safety
     /// `F` must be the type of a pointer to that function.
