@@ -100,9 +100,8 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 // docs.rs shows the feature that each item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-#![cfg_attr(docsrs, doc(auto_cfg(hide(feature = "_verbs"))))]
 // Only `provider::verbs` may use `unsafe`: it calls C libraries, and devices write to memory without the compiler's knowledge.
-#![cfg_attr(not(feature = "_verbs"), forbid(unsafe_code))]
+#![cfg_attr(not(any(feature = "verbs", feature = "verbs-dlopen")), forbid(unsafe_code))]
 
 // Generated code refers to this crate as `::rpcrdma`. This makes such paths work inside the crate as well.
 #[allow(unused_extern_crates)]

@@ -23,7 +23,7 @@ pub(crate) use budget::{BudgetCharge, MemoryBudget};
 pub use landing::LandingPool;
 pub use message::MessageBuf;
 pub use pool::{BufferPool, LandingMemory, PayloadBuf};
-#[cfg_attr(not(feature = "_verbs"), allow(unused_imports))]
+#[cfg_attr(not(any(feature = "verbs", feature = "verbs-dlopen")), allow(unused_imports))]
 pub(crate) use pool_buffers::PoolBuffer;
 pub use shared_buffers::PoolStats;
 

@@ -366,19 +366,19 @@ impl BufferPool {
     }
 
     /// Returns the buffer of this pool that contains `len` bytes at `address`.
-    #[cfg(feature = "_verbs")]
+    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
     pub(crate) fn home(&self, address: *const u8, len: usize) -> Option<super::PoolBuffer> {
         self.homes().find(address as usize, len)
     }
 
     /// Returns whether a buffer is still allocated at its address.
-    #[cfg(feature = "_verbs")]
+    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
     pub(crate) fn is_current(&self, home: super::PoolBuffer) -> bool {
         self.homes().is_current(home)
     }
 
     /// Returns the total number of buffers freed to the system.
-    #[cfg(feature = "_verbs")]
+    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
     pub(crate) fn freed(&self) -> u64 {
         self.homes().freed()
     }

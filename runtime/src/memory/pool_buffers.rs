@@ -10,7 +10,7 @@ use std::{
 
 /// The address range of a pool's buffer. Its unique number distinguishes it from later buffers at the same address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(feature = "_verbs"), allow(dead_code))]
+#[cfg_attr(not(any(feature = "verbs", feature = "verbs-dlopen")), allow(dead_code))]
 pub(crate) struct PoolBuffer {
     pub(crate) number: u64,
     /// Address of the first byte.
@@ -45,7 +45,7 @@ impl PoolBuffers {
     }
 
     /// Returns the buffer that contains `len` bytes at `address`.
-    #[cfg_attr(not(feature = "_verbs"), allow(dead_code))]
+    #[cfg_attr(not(any(feature = "verbs", feature = "verbs-dlopen")), allow(dead_code))]
     pub(super) fn find(&self, address: usize, len: usize) -> Option<PoolBuffer> {
         let homes = self.by_start.read().unwrap_or_else(PoisonError::into_inner);
         let (_, home) = homes.range(..=address).next_back()?;
@@ -54,13 +54,13 @@ impl PoolBuffers {
     }
 
     /// Returns whether a buffer is still allocated at its address.
-    #[cfg_attr(not(feature = "_verbs"), allow(dead_code))]
+    #[cfg_attr(not(any(feature = "verbs", feature = "verbs-dlopen")), allow(dead_code))]
     pub(super) fn is_current(&self, home: PoolBuffer) -> bool {
         let homes = self.by_start.read().unwrap_or_else(PoisonError::into_inner);
         homes.get(&home.start) == Some(&home)
     }
 
-    #[cfg_attr(not(feature = "_verbs"), allow(dead_code))]
+    #[cfg_attr(not(any(feature = "verbs", feature = "verbs-dlopen")), allow(dead_code))]
     pub(super) fn freed(&self) -> u64 {
         self.freed.load(Ordering::Acquire)
     }

@@ -30,8 +30,7 @@ pub mod iwarp;
 pub(crate) mod socket;
 #[cfg(feature = "tls")]
 mod tls_error;
-#[cfg(feature = "_verbs")]
-#[cfg_attr(docsrs, doc(cfg(any(feature = "verbs", feature = "verbs-dlopen"))))]
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 pub mod verbs;
 
 pub use io_error::IoError;
