@@ -67,9 +67,8 @@
 //! | `metrics` | Records metrics of calls and connections through the facade crate `metrics` |
 //! | `tls` | Adds RPC-with-TLS (RFC 9289) on `tcp://`. Needs a C compiler |
 //! | `tower` | Lets `tower` services carry the calls of clients, and `tower` layers wrap the handlers of a server |
-//! | `verbs-bindings` | Supports RDMA devices (`rdma://`). Needs libibverbs and librdmacm. For Linux on x86-64 and AArch64 |
-//! | `verbs` | As `verbs-bindings`, but generates the bindings in each build. Needs the headers and libclang 14 or 15 too |
-//! | `verbs-dlopen` | As `verbs-bindings`, but loads the libraries at run time. Needs cmake and any libclang |
+//! | `verbs` | Supports RDMA devices (`rdma://`). Links libibverbs and librdmacm. Needs their headers and libclang 14 or 15 |
+//! | `verbs-dlopen` | As `verbs`, but loads the libraries when they are first used. Needs nothing. For Linux on x86-64 and AArch64 |
 #![forbid(unsafe_code)]
 // docs.rs shows the feature that each item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]

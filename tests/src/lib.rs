@@ -15,7 +15,7 @@
 //! | `tests/specifications` | the generated types of `specs`, byte by byte |
 //! | `fuzz`, `tests/fuzz_seeds` | fuzz targets of all decoders of received data, and of the compiler |
 //! | `benches` | codec; compiler; transport compared with plain TCP; version 2 compared with version 1 |
-//! | `bindings` | the C declarations of the feature `verbs-bindings`, compared with headers and built in a clean Debian |
+//! | `bindings` | the C declarations of the feature `verbs-dlopen`, compared with headers and built in a clean Debian |
 //! | `vm` | Linux's NFS client and server, `siw` and `rxe` in a guest |
 
 /// The Rust code in the documents, compiled and run as doc tests. `tests/documents.rs` checks that every document is here.

@@ -123,7 +123,7 @@ impl Dial for UrlDialer {
                         let connector = crate::transport::iwarp_connector(&self.url);
                         connect(&connector, peer, settings, pinned || peers::has_version_1_only(peer)).await
                     }
-                    #[cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
+                    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
                     Scheme::Rdma => {
                         let connector = crate::transport::rdma_connector(&self.url);
                         connect(&connector, peer, settings, pinned || peers::has_version_1_only(peer)).await

@@ -12,5 +12,5 @@ pub mod sim;
 
 pub use rpcrdma_iwarp as iwarp;
 pub use rpcrdma_proto::provider::*;
-#[cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 pub use rpcrdma_verbs as verbs;

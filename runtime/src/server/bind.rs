@@ -1,6 +1,6 @@
 //! The start of a server from its configuration.
 
-#[cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 use std::io;
 use std::sync::Arc;
 
@@ -91,7 +91,7 @@ impl ServerBuilder {
                         let listener = crate::transport::iwarp_listener(&url, tcp).map_err(listen)?;
                         Box::new(Acceptor(Arc::new(RdmaSource(listener))))
                     }
-                    #[cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
+                    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
                     Scheme::Rdma => {
                         if self.shares_ports {
                             return Err(listen(io::Error::new(

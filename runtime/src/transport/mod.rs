@@ -2,7 +2,7 @@
 
 mod url;
 
-#[cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 use std::net::SocketAddr;
 use std::{fmt, io};
 
@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 pub use url::{Scheme, TlsPolicy, UnknownTlsPolicy, Url, UrlError};
 
 use crate::provider::iwarp::{IwarpConfig, IwarpConnector, IwarpListener};
-#[cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 use crate::provider::verbs::{VerbsConfig, VerbsConnector, VerbsListener};
 
 /// The kind of transport that carries the RPC messages of a connection.
@@ -48,7 +48,7 @@ pub(crate) fn iwarp_listener(url: &Url, listener: TcpListener) -> io::Result<Iwa
     IwarpListener::from_tcp(listener, iwarp_config(url))
 }
 
-#[cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 fn verbs_config(url: &Url) -> VerbsConfig {
     let mut config = VerbsConfig::default();
     (config.busy_poll, config.shared_receives, config.local) = (url.busy_poll(), url.shared_receives(), url.local());
@@ -56,13 +56,13 @@ fn verbs_config(url: &Url) -> VerbsConfig {
 }
 
 /// Returns the connector for an `rdma://` URL.
-#[cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 pub(crate) fn rdma_connector(url: &Url) -> VerbsConnector {
     VerbsConnector::new(verbs_config(url))
 }
 
 /// Returns a listener on `addr` with the options of an `rdma://` URL.
-#[cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 pub(crate) fn rdma_listener(url: &Url, addr: SocketAddr) -> io::Result<VerbsListener> {
     VerbsListener::bind(addr, verbs_config(url))
 }

@@ -16,8 +16,7 @@ pub enum Scheme {
     /// `iwarp`: iWARP in user space over TCP.
     Iwarp,
     /// `rdma`: an RDMA device, accessed through verbs.
-    #[cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
-    #[cfg_attr(docsrs, doc(cfg(any(feature = "verbs-bindings", feature = "verbs", feature = "verbs-dlopen"))))]
+    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
     Rdma,
     /// `tcp`: ONC RPC over TCP with record marking (RFC 5531 §11), without RDMA.
     Tcp,
@@ -27,7 +26,7 @@ impl Scheme {
     /// The schemes built into this library, for error messages.
     pub const BUILT_IN: &'static [&'static str] = &[
         "iwarp",
-        #[cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
+        #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
         "rdma",
         "tcp",
     ];
@@ -42,7 +41,7 @@ impl Scheme {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Iwarp => "iwarp",
-            #[cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
+            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
             Self::Rdma => "rdma",
             Self::Tcp => "tcp",
         }
@@ -96,7 +95,7 @@ impl FromStr for TlsPolicy {
 pub struct UnknownTlsPolicy(String);
 
 /// Maximum of the option `srq`.
-#[cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 const MAX_SHARED_RECEIVES: u32 = 1 << 16;
 
 /// The address of a server, to connect to or to listen on: `scheme://host:port[?option=value[&option=value]]`.
@@ -288,12 +287,12 @@ impl FromStr for Url {
         let (scheme, rest) = text.split_once("://").ok_or_else(|| UrlError::NoScheme { url: url() })?;
         let scheme = match scheme {
             "iwarp" => Scheme::Iwarp,
-            #[cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
+            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
             "rdma" => Scheme::Rdma,
             "tcp" => Scheme::Tcp,
             other => {
                 let hint = match other {
-                    "rdma" => "; verbs are not part of this build (feature `verbs-bindings`)",
+                    "rdma" => "; verbs are not part of this build (feature `verbs` or `verbs-dlopen`)",
                     _ => "",
                 };
                 return Err(UrlError::UnknownScheme { url: url(), scheme: other.to_owned(), hint });
@@ -350,7 +349,7 @@ impl FromStr for Url {
                     parsed.crc = false;
                     true
                 }
-                #[cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
+                #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
                 (Scheme::Rdma, Some(("srq", receives))) => {
                     parsed.shared_receives = receives.parse().unwrap_or(u32::MAX);
                     parsed.shared_receives <= MAX_SHARED_RECEIVES
@@ -488,7 +487,7 @@ mod tests {
         }
     }
 
-    #[cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
+    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
     #[test]
     fn rdma() {
         for (text, microseconds, receives) in [
@@ -507,19 +506,19 @@ mod tests {
     fn bad() {
         for (text, said) in [
             ("localhost:20100", "scheme://host:port"),
-            #[cfg(not(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen")))]
+            #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
             ("rdma://host:1", "verbs are not part of this build"),
-            #[cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
+            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
             ("rdma://host:1?busy=1000001", "busy=MICROSECONDS"),
             ("iwarp://host:1?busy=1000001", "busy=MICROSECONDS"),
             ("iwarp://host:1?busy=", "busy=MICROSECONDS"),
             ("iwarp://host:1?busy=-1", "busy=MICROSECONDS"),
             ("tcp://host:1?busy=50", "(iwarp, rdma)"),
-            #[cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
+            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
             ("rdma://host:1?srq=65537", "srq=RECEIVES"),
-            #[cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
+            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
             ("rdma://host:1?srq=many", "srq=RECEIVES"),
-            #[cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
+            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
             ("rdma://host:1?crc=off", "crc=on|off (iwarp)"),
             ("quic://host:1", "built in: iwarp"),
             ("iwarp://:1", "no host"),

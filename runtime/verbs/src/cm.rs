@@ -23,7 +23,7 @@ use super::{
 ///
 /// # Safety
 /// `inner`'s file descriptor must stay open until `inner` is dropped, and must not change.
-pub(super) unsafe fn wait_for<T: AsRawFd>(inner: T) -> io::Result<AsyncFd<T>> {
+pub(super) unsafe fn register_fd<T: AsRawFd>(inner: T) -> io::Result<AsyncFd<T>> {
     let fd = inner.as_raw_fd();
     // SAFETY: the calls access no memory of this process.
     unsafe {
@@ -47,7 +47,8 @@ unsafe impl Sync for EventChannel {}
 
 impl EventChannel {
     pub(super) fn new() -> Result<Self, VerbsError> {
-        // SAFETY: no arguments.
+        ffi::load()?;
+        // SAFETY: the libraries are loaded, and there are no arguments.
         let channel = unsafe { ffi::rdma_create_event_channel() };
         NonNull::new(channel).map(Self).ok_or_else(|| VerbsError::last("opening of the connection manager"))
     }
@@ -98,7 +99,7 @@ impl CmEvents {
     /// Drops `channel` on failure. A caller whose identifiers use the channel keeps a reference until they are dropped.
     pub(super) fn register(channel: Arc<EventChannel>) -> Result<Self, VerbsError> {
         // SAFETY: the channel owns its file descriptor.
-        let made = unsafe { wait_for(channel) };
+        let made = unsafe { register_fd(channel) };
         Ok(Self(made.map_err(|source| VerbsError::os("opening of the connection manager", source))?))
     }
 
@@ -236,7 +237,7 @@ impl CmId {
     }
 
     /// Keeps an IPv6 listener from occupying the IPv4 port as well.
-    pub(super) fn only_its_family(&self) -> io::Result<()> {
+    pub(super) fn set_ipv6_only(&self) -> io::Result<()> {
         let mut on: std::ffi::c_int = 1;
         // SAFETY: `on` is readable for the call and has the stated length.
         check(unsafe {

@@ -32,21 +32,21 @@ use crate::{ErrorChain, provider::IoError};
 /// Maximum number of requests in the send queue of a connection that shares its queues.
 pub(super) const SHARED_SENDS: u32 = 63;
 
-/// Least maximum number of posted Receives.
-const LEAST_RECEIVES: u32 = 64;
+/// Minimum depth of a shared receive queue.
+const MIN_RECEIVES: u32 = 64;
 
 /// Size of a shared completion queue. Devices round it up to a power of two.
-const COMPLETIONS: u32 = (1 << 13) - 1;
+const QUEUE_SIZE: u32 = (1 << 13) - 1;
 
 /// Number of completions fetched at a time.
-const BATCH: usize = 64;
+const COMPLETION_BATCH: usize = 64;
 
 /// Maximum number of completions distributed before other tasks run.
-const MOST: usize = 512;
+const MAX_DISTRIBUTED: usize = 512;
 
 /// The completions of a connection that it has not processed.
 #[derive(Default)]
-struct Inbox {
+struct CompletionInbox {
     completions: VecDeque<ffi::ibv_wc>,
     /// The memory of the completed Receives among them, in order.
     slots: VecDeque<SlotGuard>,
@@ -59,7 +59,7 @@ struct Inbox {
     waker: Option<Waker>,
 }
 
-impl Inbox {
+impl CompletionInbox {
     /// Adds a completion, with the memory of a Receive. Returns `true` if it used a grant. Drops a message without a grant.
     fn deliver(&mut self, completion: ffi::ibv_wc, slot: Option<SlotGuard>) -> bool {
         let is_message = slot.is_some() && completion.status == ibv_wc_status::IBV_WC_SUCCESS;
@@ -73,7 +73,7 @@ impl Inbox {
         is_message
     }
 
-    fn is_quiet(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.completions.is_empty() && !self.overrun && self.failed.is_none()
     }
 }
@@ -87,7 +87,7 @@ struct HubState {
     cq: Cq,
     receives: Arc<SharedReceives>,
     /// Inboxes of the connections, by the number of their queue pairs.
-    members: HashMap<u32, Arc<Mutex<Inbox>>>,
+    members: HashMap<u32, Arc<Mutex<CompletionInbox>>>,
     batch: Vec<ffi::ibv_wc>,
     /// Number of completions that the connections can cause at a time.
     reserved: u32,
@@ -95,12 +95,12 @@ struct HubState {
 }
 
 impl HubState {
-    /// Fetches completions, at most [`MOST`], and puts them into the inboxes. Returns their number. `wakers` receives the
-    /// wakers of connections that had none.
+    /// Fetches completions, at most [`MAX_DISTRIBUTED`], and puts them into the inboxes. Returns their number. `wakers`
+    /// receives the wakers of connections that had none.
     fn distribute(&mut self, wakers: &mut Vec<Waker>) -> io::Result<usize> {
         let Self { cq, receives, members, batch, .. } = self;
         let mut count = 0;
-        while count < MOST {
+        while count < MAX_DISTRIBUTED {
             let taken = cq.take(batch)?;
             for completion in taken {
                 let is_receive = completion.wr_id & RECEIVE != 0;
@@ -118,7 +118,7 @@ impl HubState {
                 }
             }
             count += taken.len();
-            if taken.len() < BATCH {
+            if taken.len() < COMPLETION_BATCH {
                 break;
             }
         }
@@ -181,7 +181,7 @@ fn poll_hub(core: &HubCore, cx: &mut Context<'_>) -> Poll<()> {
 fn wait(hub: &mut HubState, wakers: &mut Vec<Waker>, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
     loop {
         let count = hub.distribute(wakers)?;
-        if count >= MOST {
+        if count >= MAX_DISTRIBUTED {
             // The connections process these before more are fetched.
             cx.waker().wake_by_ref();
             return Ok(Poll::Pending);
@@ -211,7 +211,7 @@ pub(super) struct CompletionHub {
 impl CompletionHub {
     fn new(context: NonNull<ffi::ibv_context>, cq: Cq, room: u32, receives: Arc<SharedReceives>) -> Self {
         // SAFETY: plain integers, for which zeros are valid.
-        let batch = std::iter::repeat_with(|| unsafe { std::mem::zeroed() }).take(BATCH).collect();
+        let batch = std::iter::repeat_with(|| unsafe { std::mem::zeroed() }).take(COMPLETION_BATCH).collect();
         let reserved = u32::try_from(receives.depth()).unwrap_or(u32::MAX);
         let state = HubState { cq, receives: Arc::clone(&receives), members: HashMap::new(), batch, reserved, room };
         let core = Arc::new(Mutex::new(Some(state)));
@@ -281,12 +281,12 @@ impl SharedQueues {
             Some(receives) => receives,
             None => Arc::new(SharedReceives::new(
                 Pd::new(context)?,
-                depth.max(LEAST_RECEIVES).min(limits.max_shared_receives),
+                depth.max(MIN_RECEIVES).min(limits.max_shared_receives),
                 size,
             )?),
         };
         let needed = u32::try_from(receives.depth()).unwrap_or(u32::MAX).saturating_add(SHARED_SENDS);
-        let room = COMPLETIONS.max(needed).min(limits.max_completions);
+        let room = QUEUE_SIZE.max(needed).min(limits.max_completions);
         let mut cq = Cq::new(context, room)?;
         if let Some((count, microseconds)) = moderation {
             cq.moderate(count, microseconds);
@@ -310,7 +310,7 @@ impl std::fmt::Debug for SharedQueues {
 /// The share of one connection.
 pub(super) struct HubMember {
     hub: Arc<CompletionHub>,
-    inbox: Arc<Mutex<Inbox>>,
+    inbox: Arc<Mutex<CompletionInbox>>,
     /// The number of the queue pair, until the member has left.
     number: Option<u32>,
     /// The memory of Receives whose completions were taken, in order.
@@ -345,7 +345,7 @@ impl HubMember {
         let Some(number) = self.number.take() else { return };
         // No completion of the queue pair may remain, because another one may get its number. They are among those that the
         // queue has now.
-        for _ in 0..=self.hub.room / MOST {
+        for _ in 0..=self.hub.room / MAX_DISTRIBUTED {
             if !distribute(&self.hub.core) {
                 break;
             }
@@ -410,14 +410,14 @@ impl HubMember {
     }
 
     /// Checks the device without waiting for the hub's task.
-    pub(super) fn look(&self) {
+    pub(super) fn distribute_now(&self) {
         distribute(&self.hub.core);
     }
 
     /// Registers the task for the next completion.
     pub(super) fn poll_event(&self, cx: &mut Context<'_>) -> EventWait {
         let mut inbox = lock(&self.inbox);
-        if !inbox.is_quiet() {
+        if !inbox.is_empty() {
             return EventWait::Again;
         }
         if !inbox.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
@@ -453,14 +453,14 @@ mod tests {
     fn messages_without_a_grant_are_dropped() {
         let mut slots = unregistered_slots(101, 16);
         let mut slot = || slots.pop();
-        let mut inbox = Inbox { granted: 1, ..Inbox::default() };
-        assert!(inbox.is_quiet());
+        let mut inbox = CompletionInbox { granted: 1, ..CompletionInbox::default() };
+        assert!(inbox.is_empty());
         assert!(inbox.deliver(completion(RECEIVE | 3), slot()));
         assert!(!inbox.overrun);
         for _ in 0..100 {
             assert!(!inbox.deliver(completion(RECEIVE | 3), slot()));
         }
-        assert!(inbox.overrun && !inbox.is_quiet());
+        assert!(inbox.overrun && !inbox.is_empty());
         // Completions of requests need no grant.
         assert!(!inbox.deliver(completion(7), None));
         assert_eq!((inbox.completions.len(), inbox.slots.len(), inbox.granted), (2, 1, 0));
@@ -471,7 +471,7 @@ mod tests {
     fn failed_receives_are_reported() {
         let mut failed = completion(RECEIVE);
         failed.status = ibv_wc_status::IBV_WC_LOC_LEN_ERR;
-        let mut inbox = Inbox::default();
+        let mut inbox = CompletionInbox::default();
         assert!(!inbox.deliver(failed, unregistered_slots(1, 16).pop()));
         assert_eq!((inbox.overrun, inbox.completions.len(), inbox.slots.len()), (false, 1, 1));
     }

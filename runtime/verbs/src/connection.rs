@@ -41,13 +41,13 @@ use crate::{
 const RNR_TIMER: u8 = 12;
 
 /// Number of completions fetched at a time.
-const BATCH: usize = 32;
+const COMPLETION_BATCH: usize = 32;
 
 /// Maximum number of completions processed in one poll.
-const MOST: usize = 512;
+const MAX_PROCESSED: usize = 512;
 
 /// Number of completion checks while busy polling, between checks of the time and of other events.
-const LOOKS: usize = 64;
+const BUSY_CHECKS: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum VerbsPhase {
@@ -76,7 +76,7 @@ pub struct VerbsQueuePair {
     pub(super) id: CmId,
     pub(super) events: CmEvents,
     /// Readiness of the connection manager's events and of the device's.
-    pub(super) rare: EventReadiness,
+    pub(super) event_readiness: EventReadiness,
 
     pub(super) limits: DeviceLimits,
     /// Maximum number of local RDMA Reads in flight, as agreed with the peer.
@@ -90,14 +90,14 @@ pub struct VerbsQueuePair {
     pub(super) chain: RequestChain,
     pub(super) sends: usize,
     /// Receives were flushed on iWARP, and the cause is not known yet.
-    pub(super) suspect: bool,
+    pub(super) awaits_cause: bool,
     pub(super) limit: Option<Pin<Box<Sleep>>>,
     pub(super) progress: u64,
-    silence: PeerActivity<tokio::time::Sleep>,
+    peer_activity: PeerActivity<tokio::time::Sleep>,
     /// A message was posted.
-    sent: bool,
+    has_sent: bool,
     /// A message was received.
-    heard: bool,
+    has_received: bool,
     busy_poll: Duration,
     may_busy_poll: bool,
     last_active: Instant,
@@ -117,7 +117,7 @@ impl VerbsQueuePair {
         // so the channel is declared first. Parameters would be dropped in the wrong order.
         let (events, id) = (events, id);
         let context = id.context().ok_or_else(VerbsError::none_found)?;
-        let limits = DeviceLimits::of(context, id.port())?;
+        let limits = DeviceLimits::query(context, id.port())?;
         let parts = QueuePairParts::new(context, &limits, params, config, shared)?;
         // The domain is dropped last if the rest fails.
         let QueuePairParts { pd, send_slots, mut queues, sends } = parts;
@@ -137,22 +137,22 @@ impl VerbsQueuePair {
             pd,
             id,
             events,
-            rare: EventReadiness::new(),
+            event_readiness: EventReadiness::new(),
             limits,
             max_reads: 0,
             phase: VerbsPhase::Open,
             done: Vec::new(),
             // SAFETY: plain integers, for which zeros are valid.
-            batch: std::iter::repeat_with(|| unsafe { std::mem::zeroed() }).take(BATCH).collect(),
+            batch: std::iter::repeat_with(|| unsafe { std::mem::zeroed() }).take(COMPLETION_BATCH).collect(),
             drained: false,
             chain: RequestChain::default(),
             sends: sends as usize,
-            suspect: false,
+            awaits_cause: false,
             limit: None,
             progress: 0,
-            silence: PeerActivity::new(false),
-            sent: false,
-            heard: false,
+            peer_activity: PeerActivity::new(false),
+            has_sent: false,
+            has_received: false,
             busy_poll: config.busy_poll,
             may_busy_poll: true,
             last_active: Instant::now(),
@@ -183,8 +183,8 @@ impl VerbsQueuePair {
     }
 
     /// Marks the local side as initiator, which sends first.
-    pub(super) fn begin(&mut self) {
-        self.silence = PeerActivity::new(self.limits.iwarp);
+    pub(super) fn set_initiator(&mut self) {
+        self.peer_activity = PeerActivity::new(self.limits.iwarp);
     }
 
     pub(super) fn events(&self) -> &CmEvents {
@@ -201,7 +201,7 @@ impl VerbsQueuePair {
         let mut batch = std::mem::take(&mut self.batch);
         let mut handled = 0;
         self.drained = false;
-        while handled < MOST && self.qp.is_some() {
+        while handled < MAX_PROCESSED && self.qp.is_some() {
             let taken = match self.queues.take(&mut batch) {
                 Ok(taken) => taken,
                 Err(error) => {
@@ -217,7 +217,7 @@ impl VerbsQueuePair {
                 }
             }
             handled += taken.len();
-            if taken.len() < BATCH {
+            if taken.len() < COMPLETION_BATCH {
                 self.drained = true;
                 break;
             }
@@ -236,11 +236,11 @@ impl VerbsQueuePair {
     /// Processes the completion of a Receive.
     fn received(&mut self, wc: &ffi::ibv_wc) {
         let Some(slot) = self.queues.complete_receive() else { return };
-        match status::of_receive(wc.status) {
+        match status::receive_outcome(wc.status) {
             status::ReceiveOutcome::Message => {}
             status::ReceiveOutcome::Flushed => {
                 if self.limits.iwarp {
-                    self.suspect = true;
+                    self.awaits_cause = true;
                 } else {
                     let reason = "the queue pair failed on a request of the peer".to_owned();
                     self.end(DisconnectReason::PeerViolation(reason));
@@ -261,24 +261,24 @@ impl VerbsQueuePair {
             // the peer, or is being invalidated locally at the same time.
             tracing::debug!(handle, "peer invalidated a handle that is not exposed");
         }
-        self.heard = true;
+        self.has_received = true;
         // The message owns the slot, which returns to its slab when the message is dropped.
         let memory = PayloadBuf::from_memory(Box::new(slot));
         let message = MessageBuf::received(memory, len);
         self.done.push(Completion::Received { message, invalidated: invalidated.map(MemoryHandle) });
-        self.post_owed();
+        self.post_permitted();
     }
 
     /// Processes the completion of a request of the send queue.
     fn completed(&mut self, wc: &ffi::ibv_wc) {
-        match status::of_request(wc.status) {
+        match status::request_result(wc.status) {
             Ok(()) => self.queue.retire(wc.wr_id, Ok(())),
             Err(status::RequestFailure { error, reason }) => {
                 self.queue.retire(wc.wr_id, Err(error));
                 if let Some(reason) = reason {
                     self.end(reason);
                 } else if self.limits.iwarp {
-                    self.suspect = true;
+                    self.awaits_cause = true;
                 } else {
                     self.end(DisconnectReason::Transport("the queue pair failed".into()));
                 }
@@ -303,7 +303,7 @@ impl VerbsQueuePair {
                         self.end(DisconnectReason::Transport("the queue pair failed".into()));
                         self.finish();
                     }
-                    self.give_back(id, handle)
+                    self.return_memory(id, handle)
                 }
                 (_, Err(error)) => Completion::Failed { id, error },
                 (PostedKind::Send, Ok(())) => Completion::Sent { id },
@@ -315,33 +315,34 @@ impl VerbsQueuePair {
         }
     }
 
-    fn give_back(&mut self, id: WrId, handle: MemoryHandle) -> Completion {
+    fn return_memory(&mut self, id: WrId, handle: MemoryHandle) -> Completion {
         match self.exposures.take(handle) {
             Ok(memory) => Completion::Invalidated { id, memory },
             Err(error) => Completion::Failed { id, error: WorkError::Local(error) },
         }
     }
 
-    /// Posts the Receives that are owed.
-    fn post_owed(&mut self) {
+    /// Posts the Receives that are permitted.
+    fn post_permitted(&mut self) {
         let Some(qp) = &self.qp else { return };
         if self.is_open()
-            && let Err(error) = self.queues.post_owed(&self.pd, qp)
+            && let Err(error) = self.queues.post_permitted(&self.pd, qp)
         {
-            self.no_receives(error);
+            self.end_without_receives(error);
         }
     }
 
-    fn no_receives(&mut self, source: io::Error) {
+    fn end_without_receives(&mut self, source: io::Error) {
         self.end(DisconnectReason::Transport(VerbsError::Os { doing: "posting of Receives", source }.into()));
     }
 
     /// Processes completions, unless the queue is known to be empty and armed. Also returns `true` if there were any.
-    fn look(&mut self, cx: &mut Context<'_>) -> io::Result<(EventWait, bool)> {
+    fn check_completions(&mut self, cx: &mut Context<'_>) -> io::Result<(EventWait, bool)> {
         // A queue that was empty after it was armed reports the next completion. This shortcut is not used while the connection
         // is closing.
-        let tells = self.queues.is_armed() && self.drained && self.phase == VerbsPhase::Open && !self.suspect;
-        if tells && self.queues.poll_event(cx)? == EventWait::Registered {
+        let will_report =
+            self.queues.is_armed() && self.drained && self.phase == VerbsPhase::Open && !self.awaits_cause;
+        if will_report && self.queues.poll_event(cx)? == EventWait::Registered {
             return Ok((EventWait::Registered, false));
         }
         Ok((EventWait::Again, self.drain()))
@@ -357,7 +358,7 @@ impl VerbsQueuePair {
     }
 
     /// Fails an invalid work request and ends the connection.
-    fn refuse(&mut self, id: WrId, kind: PostedKind, error: String) {
+    fn fail_request(&mut self, id: WrId, kind: PostedKind, error: String) {
         self.queue.push_done(id, kind, Err(WorkError::Local(error)));
         self.report_completions();
         self.end(DisconnectReason::Local);
@@ -395,7 +396,7 @@ impl QueuePair for VerbsQueuePair {
 
     fn post(&mut self, request: WorkRequest) {
         let open = self.phase == VerbsPhase::Open;
-        let most = self.limits.max_transfer;
+        let max_transfer = self.limits.max_transfer;
         match request {
             WorkRequest::Invalidate { id, handle } => match self.exposures.begin_invalidate(handle) {
                 InvalidationMethod::Unknown => {
@@ -403,11 +404,11 @@ impl QueuePair for VerbsQueuePair {
                     self.done.push(Completion::Failed { id, error });
                 }
                 InvalidationMethod::Now => {
-                    let completion = self.give_back(id, handle);
+                    let completion = self.return_memory(id, handle);
                     self.done.push(completion);
                 }
                 _ if self.phase == VerbsPhase::Closed => {
-                    let completion = self.give_back(id, handle);
+                    let completion = self.return_memory(id, handle);
                     self.done.push(completion);
                 }
                 InvalidationMethod::InTurn => {
@@ -424,32 +425,32 @@ impl QueuePair for VerbsQueuePair {
                 self.queue.push_done(id, PostedKind::Write, Err(WorkError::Flushed))
             }
             WorkRequest::Read { id, .. } if !open => self.queue.push_done(id, PostedKind::Own, Err(WorkError::Flushed)),
-            WorkRequest::Send { id, message, .. } if message.len() > most as usize => {
-                self.refuse(
+            WorkRequest::Send { id, message, .. } if message.len() > max_transfer as usize => {
+                self.fail_request(
                     id,
                     PostedKind::Send,
-                    format!("Send of {} bytes exceeds the device's limit of {most}", message.len()),
+                    format!("Send of {} bytes exceeds the device's limit of {max_transfer}", message.len()),
                 );
             }
-            WorkRequest::Write { id, source, .. } if source.len() > most as usize => {
-                self.refuse(
+            WorkRequest::Write { id, source, .. } if source.len() > max_transfer as usize => {
+                self.fail_request(
                     id,
                     PostedKind::Write,
-                    format!("RDMA Write of {} bytes exceeds the device's limit of {most}", source.len()),
+                    format!("RDMA Write of {} bytes exceeds the device's limit of {max_transfer}", source.len()),
                 );
             }
             WorkRequest::Read { id, .. } if self.max_reads == 0 => {
-                self.refuse(id, PostedKind::Own, "peer does not serve RDMA Reads".to_owned());
+                self.fail_request(id, PostedKind::Own, "peer does not serve RDMA Reads".to_owned());
             }
-            WorkRequest::Read { id, len, .. } if len > most => {
-                self.refuse(
+            WorkRequest::Read { id, len, .. } if len > max_transfer => {
+                self.fail_request(
                     id,
                     PostedKind::Own,
-                    format!("RDMA Read of {len} bytes exceeds the device's limit of {most}"),
+                    format!("RDMA Read of {len} bytes exceeds the device's limit of {max_transfer}"),
                 );
             }
             WorkRequest::Send { id, message, invalidate, solicited, signaled } => {
-                self.sent = true;
+                self.has_sent = true;
                 // The success of the provider's own requests is not reported either.
                 let kind = if signaled { PostedKind::Send } else { PostedKind::Own };
                 self.queue.push(Some(id), kind, VerbsOp::Send { message, invalidate, solicited });
@@ -471,7 +472,7 @@ impl QueuePair for VerbsQueuePair {
                             VerbsOp::Read { sink, sink_offset, remote, len },
                         );
                     }
-                    Err(error) => self.refuse(id, PostedKind::Own, error),
+                    Err(error) => self.fail_request(id, PostedKind::Own, error),
                 }
             }
         }
@@ -479,8 +480,8 @@ impl QueuePair for VerbsQueuePair {
 
     fn post_receives(&mut self, count: usize) {
         match self.queues.permit(count) {
-            Ok(()) => self.post_owed(),
-            Err(error) => self.no_receives(error),
+            Ok(()) => self.post_permitted(),
+            Err(error) => self.end_without_receives(error),
         }
     }
 
@@ -491,11 +492,11 @@ impl QueuePair for VerbsQueuePair {
             let mut changed = self.poll_events(cx);
             // Requests that are already done can be reported without checking the device.
             self.report_completions();
-            let mut looked = EventWait::Again;
+            let mut waited_for = EventWait::Again;
             if self.done.is_empty() {
-                match self.look(cx) {
+                match self.check_completions(cx) {
                     Ok((waited, handled)) => {
-                        looked = waited;
+                        waited_for = waited;
                         // Requests may have waited for the slots or the entries that these completions have freed. No further
                         // completion would wake the task for them.
                         changed |= handled && !self.queue.is_posted();
@@ -507,7 +508,9 @@ impl QueuePair for VerbsQueuePair {
                 completions.append(&mut self.done);
                 return Poll::Ready(());
             }
-            if self.phase == VerbsPhase::Open && self.silence.poll(cx, self.sent, self.heard, tokio::time::sleep) {
+            if self.phase == VerbsPhase::Open
+                && self.peer_activity.poll(cx, self.has_sent, self.has_received, tokio::time::sleep)
+            {
                 self.queue.push(None, PostedKind::Own, VerbsOp::Marker);
                 changed = true;
             }
@@ -523,7 +526,7 @@ impl QueuePair for VerbsQueuePair {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
-                for _ in 0..LOOKS {
+                for _ in 0..BUSY_CHECKS {
                     if self.drain() {
                         break;
                     }
@@ -531,7 +534,7 @@ impl QueuePair for VerbsQueuePair {
                 }
                 continue;
             }
-            if looked == EventWait::Registered {
+            if waited_for == EventWait::Registered {
                 return Poll::Pending;
             }
             match self.wait(cx) {

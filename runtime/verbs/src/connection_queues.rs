@@ -11,7 +11,7 @@ use super::{
     device_events::EventKey,
     error::VerbsError,
     ffi,
-    objects::{Cq, EventWait, Pd, Qp, ReceiveQueue},
+    objects::{Cq, EventWait, Pd, Qp, ReceiveQueueKind},
     receives::VerbsReceives,
     slab::{SlotGuard, SlotPool},
 };
@@ -100,17 +100,17 @@ impl ConnectionQueues {
     }
 
     /// Returns the receive queue for the queue pair.
-    pub(super) fn receive_queue(&self) -> ReceiveQueue {
+    pub(super) fn receive_queue(&self) -> ReceiveQueueKind {
         match self {
-            Self::Own { receives, .. } => ReceiveQueue::Own(u32::try_from(receives.room()).unwrap_or(u32::MAX)),
-            Self::Shared { member, .. } => ReceiveQueue::Shared(member.receives().as_ptr()),
+            Self::Own { receives, .. } => ReceiveQueueKind::Own(u32::try_from(receives.room()).unwrap_or(u32::MAX)),
+            Self::Shared { member, .. } => ReceiveQueueKind::Shared(member.receives().as_ptr()),
         }
     }
 
     /// Returns the objects whose events concern the connection.
     pub(super) fn event_subjects(&self, qp: &Qp) -> SmallVec<[EventKey; 3]> {
         let mut subjects = smallvec![qp.as_ptr() as EventKey, self.cq() as EventKey];
-        if let ReceiveQueue::Shared(srq) = self.receive_queue() {
+        if let ReceiveQueueKind::Shared(srq) = self.receive_queue() {
             subjects.push(srq as EventKey);
         }
         subjects
@@ -129,7 +129,7 @@ impl ConnectionQueues {
             Self::Own { cq, .. } => cq.take(into),
             Self::Shared { member, busy, .. } => {
                 if *busy {
-                    member.look();
+                    member.distribute_now();
                 }
                 member.take(into)
             }
@@ -159,18 +159,18 @@ impl ConnectionQueues {
     pub(super) fn permit(&mut self, count: usize) -> io::Result<()> {
         match self {
             Self::Own { receives, .. } => {
-                receives.owe(count);
+                receives.permit(count);
                 Ok(())
             }
             Self::Shared { member, .. } => member.grant(count),
         }
     }
 
-    /// Posts the connection's own Receives that are owed.
+    /// Posts the connection's own Receives that are permitted.
     ///
     /// # Errors
     /// Returns an error if the device refuses them. The queue pair is then unusable.
-    pub(super) fn post_owed(&mut self, pd: &Pd, qp: &Qp) -> io::Result<()> {
+    pub(super) fn post_permitted(&mut self, pd: &Pd, qp: &Qp) -> io::Result<()> {
         match self {
             Self::Own { receives, .. } => receives.post(pd, qp),
             Self::Shared { .. } => Ok(()),

@@ -48,7 +48,7 @@ pub(super) struct DeviceLimits {
 
 impl DeviceLimits {
     /// Queries the device, and the port unless it is 0.
-    pub(super) fn of(context: NonNull<ffi::ibv_context>, port: u8) -> Result<Self, VerbsError> {
+    pub(super) fn query(context: NonNull<ffi::ibv_context>, port: u8) -> Result<Self, VerbsError> {
         let mut device = MaybeUninit::<ffi::ibv_device_attr>::zeroed();
         let mut port_attr = MaybeUninit::<ffi::ibv_port_attr>::zeroed();
         // SAFETY: the context is that of an open device, and both structures are writable. They contain integers, for which
@@ -181,8 +181,9 @@ pub enum DeviceProtocol {
 /// # Errors
 /// Returns a [`VerbsError`] inside the I/O error if there is no device, no library or no permission.
 pub fn devices() -> io::Result<Vec<Device>> {
+    ffi::load()?;
     let mut count = 0;
-    // SAFETY: `count` is writable.
+    // SAFETY: the libraries are loaded, and `count` is writable.
     let list = unsafe { ffi::ibv_get_device_list(&raw mut count) };
     let Some(list) = NonNull::new(list) else {
         return Err(VerbsError::last("listing RDMA devices").into());

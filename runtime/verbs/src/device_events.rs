@@ -16,7 +16,7 @@ use std::{
 use tokio::io::unix::AsyncFd;
 
 use super::{
-    cm::wait_for,
+    cm::register_fd,
     error::VerbsError,
     ffi::{self, ibv_event_type as kind},
 };
@@ -79,7 +79,7 @@ impl DeviceEvents {
         let fd = fd
             .try_clone_to_owned()
             // SAFETY: the value owns the file descriptor. Its blocking mode is shared with the original.
-            .and_then(|fd| unsafe { wait_for(fd) })
+            .and_then(|fd| unsafe { register_fd(fd) })
             .map_err(|source| VerbsError::os("registration for device events", source))?;
         let keys: Vec<_> = iter::once(context.as_ptr() as EventKey).chain(subjects).collect();
         let inbox = Arc::new(Mutex::default());

@@ -2,8 +2,6 @@
 
 use std::io;
 
-use super::ffi;
-
 /// An error of an RDMA device or library. Wrapped in a [`std::io::Error`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -14,12 +12,32 @@ pub enum VerbsError {
          interface: `rdma link add rxe0 type rxe netdev eth0`"
     )]
     NoDevice,
-    /// The libraries are not installed. Only in builds with `verbs-dlopen`.
+    /// A library could not be loaded. Only in builds with `verbs-dlopen`.
     #[error(
-        "failed to load the RDMA library {0}: install rdma-core (on Debian the packages librdmacm1, libibverbs1 and \
-         ibverbs-providers)"
+        "failed to load the RDMA library {library}: install it (on Debian the packages {package} and ibverbs-providers)"
     )]
-    NoLibrary(&'static str),
+    NoLibrary {
+        /// The file name of the library.
+        library: &'static str,
+        /// The Debian package that has the library.
+        package: &'static str,
+        /// The loader's error.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A library was loaded, but lacks a function. Only in builds with `verbs-dlopen`.
+    #[error(
+        "the RDMA library {library} has no function {function}: install a newer version (on Debian the package {package})"
+    )]
+    NoFunction {
+        /// The function.
+        function: &'static str,
+        /// The file name of the library.
+        library: &'static str,
+        /// The Debian package that has the library.
+        package: &'static str,
+        /// The loader's error.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The user may not open the device files.
     #[error(
         "no permission to use RDMA: this user needs read and write access to /dev/infiniband/rdma_cm and \
@@ -58,9 +76,7 @@ pub enum VerbsError {
 impl VerbsError {
     /// Creates an error from `errno` after a call of libibverbs or librdmacm has failed.
     pub(super) fn last(doing: &'static str) -> Self {
-        let source = io::Error::last_os_error();
-        // If the library is missing, its functions fail without setting `errno`.
-        ffi::missing_library().map_or_else(|| Self::os(doing, source), Self::NoLibrary)
+        Self::os(doing, io::Error::last_os_error())
     }
 
     pub(super) fn os(doing: &'static str, source: io::Error) -> Self {
@@ -100,7 +116,7 @@ impl VerbsError {
 
     fn kind(&self) -> io::ErrorKind {
         match self {
-            Self::NoDevice | Self::NoLibrary(_) => io::ErrorKind::Unsupported,
+            Self::NoDevice | Self::NoLibrary { .. } | Self::NoFunction { .. } => io::ErrorKind::Unsupported,
             Self::NoPermission(_) => io::ErrorKind::PermissionDenied,
             Self::LockedMemory { .. } => io::ErrorKind::OutOfMemory,
             Self::NoRoute { .. } => io::ErrorKind::HostUnreachable,

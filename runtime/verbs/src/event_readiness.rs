@@ -13,14 +13,14 @@ use std::{
 
 /// Tracks whether a source that was polled with this object's waker has woken since.
 pub(super) struct EventReadiness {
-    woken: Arc<WakeState>,
+    state: Arc<WakeState>,
     waker: Waker,
-    /// A copy of the `task` in `woken`, which only this object changes.
+    /// A copy of the `task` in `state`, which only this object changes.
     task: Waker,
 }
 
 struct WakeState {
-    is: AtomicBool,
+    is_woken: AtomicBool,
     /// The task to wake in turn.
     task: Mutex<Waker>,
 }
@@ -29,8 +29,8 @@ impl EventReadiness {
     /// Creates an object whose sources have not been polled yet.
     pub(super) fn new() -> Self {
         let task = Waker::noop().clone();
-        let woken = Arc::new(WakeState { is: AtomicBool::new(true), task: Mutex::new(task.clone()) });
-        Self { waker: Waker::from(Arc::clone(&woken)), woken, task }
+        let state = Arc::new(WakeState { is_woken: AtomicBool::new(true), task: Mutex::new(task.clone()) });
+        Self { waker: Waker::from(Arc::clone(&state)), state, task }
     }
 
     /// Returns the waker for polling the sources if one of them may have an event. The caller must then poll all of them
@@ -38,11 +38,11 @@ impl EventReadiness {
     pub(super) fn take_ready(&mut self, cx: &Context<'_>) -> Option<Waker> {
         if !self.task.will_wake(cx.waker()) {
             self.task.clone_from(cx.waker());
-            self.woken.task().clone_from(cx.waker());
+            self.state.task().clone_from(cx.waker());
         }
         // This follows the update of the task: a source that wakes in between either wakes the new task or is seen here. The
         // load is cheaper than the swap, and the flag is rarely set.
-        let woken = self.woken.is.load(Ordering::Acquire) && self.woken.is.swap(false, Ordering::AcqRel);
+        let woken = self.state.is_woken.load(Ordering::Acquire) && self.state.is_woken.swap(false, Ordering::AcqRel);
         woken.then(|| self.waker.clone())
     }
 }
@@ -59,7 +59,7 @@ impl Wake for WakeState {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.is.store(true, Ordering::Release);
+        self.is_woken.store(true, Ordering::Release);
         let task = self.task().clone();
         task.wake();
     }
@@ -72,9 +72,9 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Count(AtomicUsize);
+    struct WakeCount(AtomicUsize);
 
-    impl Wake for Count {
+    impl Wake for WakeCount {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -82,15 +82,15 @@ mod tests {
 
     #[test]
     fn wakes_the_last_task_that_polled() {
-        let (first, last) = (Arc::new(Count::default()), Arc::new(Count::default()));
+        let (first, last) = (Arc::new(WakeCount::default()), Arc::new(WakeCount::default()));
         let (one, other) = (Waker::from(Arc::clone(&first)), Waker::from(Arc::clone(&last)));
-        let mut rare = EventReadiness::new();
-        let source = rare.take_ready(&Context::from_waker(&one)).expect("the sources were not polled yet");
-        assert!(rare.take_ready(&Context::from_waker(&one)).is_none());
-        assert!(rare.take_ready(&Context::from_waker(&other)).is_none());
+        let mut readiness = EventReadiness::new();
+        let source = readiness.take_ready(&Context::from_waker(&one)).expect("the sources were not polled yet");
+        assert!(readiness.take_ready(&Context::from_waker(&one)).is_none());
+        assert!(readiness.take_ready(&Context::from_waker(&other)).is_none());
         source.wake_by_ref();
         assert_eq!((first.0.load(Ordering::Relaxed), last.0.load(Ordering::Relaxed)), (0, 1));
-        assert!(rare.take_ready(&Context::from_waker(&other)).is_some());
-        assert!(rare.take_ready(&Context::from_waker(&other)).is_none());
+        assert!(readiness.take_ready(&Context::from_waker(&other)).is_some());
+        assert!(readiness.take_ready(&Context::from_waker(&other)).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Memory registered on a queue pair, by handle: its regions, windows and users.
+//! Memory registered on a queue pair, by handle: its regions, windows and local RDMA Reads.
 //!
 //! Each connection has its own protection domain and windows, so a handle is meaningless on another connection (RFC 5042
 //! §6.1.1, RFC 8166 §8.1).
@@ -16,19 +16,19 @@ use super::{
 use crate::provider::{Access, IoError, MemoryHandle, Region, RegisterableMemory};
 
 /// Number of released handles that are not reused yet (promised by [`Region`]).
-const RECENT: usize = 512;
+const RECENT_HANDLES: usize = 512;
 
 /// Minimum number of free windows to choose from, so that handles are unpredictable.
-const CHOICE: usize = 64;
+const MIN_FREE_WINDOWS: usize = 64;
 
 /// Maximum size of a window, in bytes: the limit of libmlx5 (`set_bind_wr`). Posting a longer one would fail and end the
 /// connection.
-const WINDOW: usize = 1 << 31;
+const MAX_WINDOW: usize = 1 << 31;
 
 struct VerbsExposure {
     /// Dropped before the region, because a region with a bound window cannot be deregistered.
     window: Option<Mw>,
-    region: ExposureMeans,
+    region: ExposureRegistration,
     /// The copy that is exposed instead of read-only memory.
     copy: Option<Vec<u8>>,
     memory: RegisterableMemory,
@@ -36,15 +36,15 @@ struct VerbsExposure {
     address: u64,
     access: Access,
     /// The window is bound, so the peer may access the memory.
-    bound: bool,
+    is_bound: bool,
     /// Number of local RDMA Reads in flight into the memory.
-    users: u32,
+    reads: u32,
     /// The caller has requested the memory.
-    returning: bool,
+    is_requested: bool,
 }
 
 /// The registration of memory.
-enum ExposureMeans {
+enum ExposureRegistration {
     /// None, because the memory is empty.
     Nothing,
     /// A separate region.
@@ -53,7 +53,7 @@ enum ExposureMeans {
     Pooled(Arc<Mr>),
 }
 
-impl ExposureMeans {
+impl ExposureRegistration {
     fn region(&self) -> Option<&Mr> {
         match self {
             Self::Nothing => None,
@@ -68,7 +68,7 @@ struct ExposedMemory {
     handle: u32,
     base: u64,
     window: Option<Mw>,
-    region: ExposureMeans,
+    region: ExposureRegistration,
     copy: Option<Vec<u8>>,
     bind: Option<PreparedRequest>,
 }
@@ -92,7 +92,7 @@ pub(super) struct Exposures {
     entries: FxHashMap<u32, VerbsExposure>,
     /// Free windows, which are not bound.
     windows: Vec<Mw>,
-    recent: [u32; RECENT],
+    recent: [u32; RECENT_HANDLES],
     next_recent: usize,
     use_windows: bool,
     windows_have_bounds: bool,
@@ -105,7 +105,7 @@ impl Exposures {
         Self {
             entries: FxHashMap::default(),
             windows: Vec::new(),
-            recent: [0; RECENT],
+            recent: [0; RECENT_HANDLES],
             next_recent: 0,
             use_windows: limits.windows,
             windows_have_bounds: limits.windows_have_bounds(),
@@ -145,7 +145,7 @@ impl Exposures {
         };
         match self.expose(pd, regions, address, len, access) {
             Ok(ExposedMemory { handle, base, window, region, copy, bind }) => {
-                let (bound, copied) = (window.is_some(), copy.as_ref().map_or(0, Vec::len) as u64);
+                let (is_bound, copied) = (window.is_some(), copy.as_ref().map_or(0, Vec::len) as u64);
                 let exposure = VerbsExposure {
                     window,
                     region,
@@ -153,9 +153,9 @@ impl Exposures {
                     memory,
                     address: address as u64,
                     access,
-                    bound,
-                    users: 0,
-                    returning: false,
+                    is_bound,
+                    reads: 0,
+                    is_requested: false,
                 };
                 self.entries.insert(handle, exposure);
                 Ok((Region { handle: MemoryHandle(handle), base }, bind, copied))
@@ -180,16 +180,16 @@ impl Exposures {
                 handle,
                 base,
                 window: None,
-                region: ExposureMeans::Nothing,
+                region: ExposureRegistration::Nothing,
                 copy: None,
                 bind: None,
             });
         }
         let windowed = self.use_windows && access != Access::ReadSink;
-        if windowed && len > WINDOW {
+        if windowed && len > MAX_WINDOW {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("{len} bytes exceed the limit of {WINDOW} bytes for a memory window"),
+                format!("{len} bytes exceed the limit of {MAX_WINDOW} bytes for a memory window"),
             ));
         }
         let rights = match access {
@@ -202,13 +202,13 @@ impl Exposures {
         let remote = matches!(rights, RegionAccess::RemoteRead | RegionAccess::RemoteWrite);
         // A pool buffer's registration permits only local access. If the device does not enforce the bounds of windows, the
         // window must be as large as the region.
-        let home = regions.home(address, len).filter(|home| {
-            !remote && (!windowed || self.windows_have_bounds || (home.len == len && home.start as u64 == base))
+        let buffer = regions.pool_buffer(address, len).filter(|buffer| {
+            !remote && (!windowed || self.windows_have_bounds || (buffer.len == len && buffer.start as u64 == base))
         });
         let mut copy = None;
         let mut exposed_at = base;
-        let region = match home.map(|home| regions.of(pd, home)) {
-            Some(region) => ExposureMeans::Pooled(region?),
+        let region = match buffer.map(|buffer| regions.registration(pd, buffer)) {
+            Some(region) => ExposureRegistration::Pooled(region?),
             None => {
                 // SAFETY: the entry owns the memory from now on. It drops the region first, and releases the memory only after
                 // the region is gone. A sink has one owner, and nobody accesses it here. A source is shared but read-only, and is
@@ -228,10 +228,10 @@ impl Exposures {
                     }
                     other => other,
                 };
-                ExposureMeans::Own(registered?)
+                ExposureRegistration::Own(registered?)
             }
         };
-        let Some(names) = region.region().filter(|_| windowed) else {
+        let Some(window_region) = region.region().filter(|_| windowed) else {
             // The peer never learns the handle of an RDMA Read's sink, so any unused number will do.
             let handle = match region.region() {
                 Some(region) if access != Access::ReadSink => region.rkey(),
@@ -243,7 +243,7 @@ impl Exposures {
         let bind = PreparedRequest::Bind {
             window: window.as_ptr(),
             rkey: handle,
-            region: names.as_ptr(),
+            region: window_region.as_ptr(),
             address: exposed_at,
             len: len as u64,
             write: access == Access::RemoteWrite,
@@ -254,7 +254,7 @@ impl Exposures {
     /// Takes a free window and chooses a new handle for it. The window, and the eight bits of the handle that the user
     /// controls, are chosen at random.
     fn take_window(&mut self, pd: &Pd) -> io::Result<(Mw, u32)> {
-        while self.windows.len() < CHOICE {
+        while self.windows.len() < MIN_FREE_WINDOWS {
             match pd.window() {
                 Ok(window) => self.windows.push(window),
                 // Fewer windows are acceptable.
@@ -294,18 +294,18 @@ impl Exposures {
         let entry = self
             .entries
             .get_mut(&sink.0)
-            .filter(|entry| entry.access == Access::ReadSink && !entry.returning)
+            .filter(|entry| entry.access == Access::ReadSink && !entry.is_requested)
             .ok_or_else(|| format!("{sink:?} is not registered as a sink of RDMA Reads"))?;
         let size = entry.memory.len() as u64;
         if offset.checked_add(len.into()).is_none_or(|end| end > size) {
             return Err(format!("{len} bytes at offset {offset} are outside {sink:?}, which has {size} bytes"));
         }
-        entry.users += 1;
+        entry.reads += 1;
         Ok(())
     }
 
     /// Returns the destination of an RDMA Read that [`begin_read`](Self::begin_read) has accepted.
-    pub(super) fn read_place(&mut self, sink: MemoryHandle, offset: u64, len: u32) -> Option<LocalSegment> {
+    pub(super) fn read_destination(&mut self, sink: MemoryHandle, offset: u64, len: u32) -> Option<LocalSegment> {
         let entry = self.entries.get(&sink.0)?;
         Some(LocalSegment { address: entry.address + offset, len, lkey: entry.region.region()?.lkey() })
     }
@@ -313,29 +313,29 @@ impl Exposures {
     /// Removes a user after an RDMA Read has completed.
     pub(super) fn end_read(&mut self, sink: MemoryHandle) {
         if let Some(entry) = self.entries.get_mut(&sink.0) {
-            entry.users = entry.users.saturating_sub(1);
+            entry.reads = entry.reads.saturating_sub(1);
         }
     }
 
     /// Records that the peer has invalidated a handle. Returns `true` if a bound window had it.
     pub(super) fn invalidated_by_peer(&mut self, handle: u32) -> bool {
         match self.entries.get_mut(&handle) {
-            Some(entry) => std::mem::replace(&mut entry.bound, false),
+            Some(entry) => std::mem::replace(&mut entry.is_bound, false),
             None => false,
         }
     }
 
     /// Begins the return of memory, and returns the method.
     pub(super) fn begin_invalidate(&mut self, handle: MemoryHandle) -> InvalidationMethod {
-        let Some(entry) = self.entries.get_mut(&handle.0).filter(|entry| !entry.returning) else {
+        let Some(entry) = self.entries.get_mut(&handle.0).filter(|entry| !entry.is_requested) else {
             return InvalidationMethod::Unknown;
         };
-        entry.returning = true;
+        entry.is_requested = true;
         match entry {
-            VerbsExposure { bound: true, .. } if self.windows_are_reusable => InvalidationMethod::ByRequest,
+            VerbsExposure { is_bound: true, .. } if self.windows_are_reusable => InvalidationMethod::ByRequest,
             // The window is freed after it has been bound.
-            VerbsExposure { bound: true, .. } => InvalidationMethod::InTurn,
-            VerbsExposure { users: 0, .. } => InvalidationMethod::Now,
+            VerbsExposure { is_bound: true, .. } => InvalidationMethod::InTurn,
+            VerbsExposure { reads: 0, .. } => InvalidationMethod::Now,
             _ => InvalidationMethod::InTurn,
         }
     }
@@ -343,17 +343,17 @@ impl Exposures {
     /// Ends all access and returns the memory. The window must be invalidated, or the queue pair destroyed.
     pub(super) fn take(&mut self, handle: MemoryHandle) -> Result<RegisterableMemory, String> {
         let entry = self.entries.remove(&handle.0).ok_or_else(|| format!("{handle:?} is not registered"))?;
-        let VerbsExposure { window, region, copy, memory, bound, .. } = entry;
-        self.recent[self.next_recent % RECENT] = handle.0;
-        self.next_recent = (self.next_recent + 1) % RECENT;
+        let VerbsExposure { window, region, copy, memory, is_bound, .. } = entry;
+        self.recent[self.next_recent % RECENT_HANDLES] = handle.0;
+        self.next_recent = (self.next_recent + 1) % RECENT_HANDLES;
         // Freeing a window that is still bound unbinds it.
         if let Some(window) = window
-            && !bound
+            && !is_bound
             && self.windows_are_reusable
         {
             self.windows.push(window);
         }
-        if let ExposureMeans::Own(region) = region
+        if let ExposureRegistration::Own(region) = region
             && let Err(error) = region.deregister()
         {
             // The memory may still be accessed, so leak it.
@@ -367,7 +367,7 @@ impl Exposures {
     /// would wait for them.
     pub(super) fn free_windows(&mut self) {
         for entry in self.entries.values_mut() {
-            if std::mem::replace(&mut entry.bound, false) {
+            if std::mem::replace(&mut entry.is_bound, false) {
                 entry.window = None;
             }
         }
@@ -376,7 +376,7 @@ impl Exposures {
     /// Records that a local request has invalidated a window.
     pub(super) fn unbound(&mut self, handle: MemoryHandle) {
         if let Some(entry) = self.entries.get_mut(&handle.0) {
-            entry.bound = false;
+            entry.is_bound = false;
         }
     }
 }

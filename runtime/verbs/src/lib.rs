@@ -1,13 +1,14 @@
 //! RDMA devices, through libibverbs and librdmacm: InfiniBand, RoCE and iWARP adapters, and Linux's soft RoCE and soft
 //! iWARP.
 //!
-//! The features `verbs-bindings` and `verbs` link the libraries. The feature `verbs-dlopen` loads them at run time.
+//! The feature `verbs` links the libraries. The feature `verbs-dlopen` loads them when they are first used: by the first
+//! connection, listener or [`devices`]. If both are enabled, the libraries are linked.
 //!
 //! | topic | modules |
 //! | --- | --- |
 //! | C interface, imported in one place | `ffi` |
 //! | devices and their limits | `device` |
-//! | connection manager: identifiers, events; connecting and accepting; listening | `cm`, `setup`, `listener` |
+//! | connection manager: identifiers, events; connecting and accepting; listening; local ports | `cm`, `setup`, `listener`, `ports` |
 //! | protection domain, regions, windows, completion queue, queue pair | `objects` |
 //! | message memory that is registered once; Receives | `slab`, `receives` |
 //! | queues of a connection; queues that connections share | `connection_queues`; `shared_receives`, `completion_hub` |
@@ -73,7 +74,7 @@
 //! - iWARP adapters require the sink of an RDMA Read to be registered for remote write.
 #![allow(unsafe_code)]
 // Without a feature, the crate is empty, so that it can be built where the libraries' interface is not available.
-#![cfg(any(feature = "verbs", feature = "verbs-bindings", feature = "verbs-dlopen"))]
+#![cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 
 mod cm;
 mod completion_hub;
@@ -87,6 +88,7 @@ mod exposures;
 mod ffi;
 mod listener;
 mod objects;
+mod ports;
 mod posting;
 mod queue;
 mod receives;
@@ -125,7 +127,7 @@ pub struct VerbsConfig {
     /// Maximum number of Receives that the connections of a listener share on a device, with their memory and completion
     /// queues. 0: each connection has its own. Default: 0.
     ///
-    /// If connections are set up in several tokio runtimes, this is the number for each of them.
+    /// If a server has several tokio runtimes, this is the number for each of them.
     ///
     /// With shared Receives, the memory of a server depends on the number of messages that it processes at a time, and not on
     /// its number of connections. Choose a number that exceeds the messages that arrive within about a millisecond, for

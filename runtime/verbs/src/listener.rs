@@ -13,7 +13,8 @@ use super::{
     completion_hub::SharedQueues,
     error::VerbsError,
     ffi::rdma_cm_event_type as cm_event,
-    setup::{PORTS, VerbsIncoming},
+    ports::PortAttempts,
+    setup::VerbsIncoming,
 };
 use crate::ErrorChain;
 use crate::provider::Listener;
@@ -22,7 +23,7 @@ use crate::provider::Listener;
 const BACKLOG: i32 = 128;
 
 /// Time between attempts to listen again.
-const AGAIN: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A listener for RDMA devices.
 ///
@@ -46,7 +47,13 @@ impl VerbsListener {
     /// use.
     pub fn bind(addr: SocketAddr, config: VerbsConfig) -> io::Result<Self> {
         let events = CmEvents::new()?;
-        let id = first_free(PORTS, || listening(&events, addr), addr.port() == 0)?;
+        let mut attempts = if addr.port() == 0 { PortAttempts::new() } else { PortAttempts::only_one() };
+        let id = loop {
+            match listening(&events, addr) {
+                Err(error) if attempts.permit_another(error.kind()) => {}
+                listening => break listening?,
+            }
+        };
         let addr = id.local_addr()?;
         Ok(Self { id: Mutex::new(Some(id)), events, addr, config, shared: SharedQueues::default() })
     }
@@ -55,15 +62,15 @@ impl VerbsListener {
         *self.id.lock().unwrap_or_else(PoisonError::into_inner) = id;
     }
 
-    fn listens(&self) -> bool {
+    fn is_listening(&self) -> bool {
         self.id.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Waits until the address can be listened on again.
-    async fn again(&self) {
-        let mut said = String::new();
+    async fn listen_again(&self) {
+        let mut reported = String::new();
         loop {
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
             match listening(&self.events, self.addr) {
                 Ok(id) => {
                     self.set_id(Some(id));
@@ -71,10 +78,10 @@ impl VerbsListener {
                     return;
                 }
                 Err(error) => {
-                    let says = ErrorChain(&error).to_string();
-                    if says != said {
-                        tracing::warn!(target: "rpcrdma", addr = %self.addr, error = says, "failed to listen again, retrying");
-                        said = says;
+                    let message = ErrorChain(&error).to_string();
+                    if message != reported {
+                        tracing::warn!(target: "rpcrdma", addr = %self.addr, error = message, "failed to listen again, retrying");
+                        reported = message;
                     }
                 }
             }
@@ -82,26 +89,10 @@ impl VerbsListener {
     }
 }
 
-/// Calls `listen` until it succeeds, at most `ports` times. It is called once if the port is not a choice of the system.
-///
-/// RDMA connections and TCP connections have separate ports, and the system chooses only among those of RDMA. `siw` then takes the
-/// TCP port of the same number, which may be in use.
-fn first_free<T>(ports: usize, mut listen: impl FnMut() -> io::Result<T>, any_port: bool) -> io::Result<T> {
-    for _ in 1..ports {
-        match listen() {
-            Err(error) if any_port && error.raw_os_error() == Some(libc::EADDRINUSE) => {
-                tracing::debug!(target: "rpcrdma", "the chosen port is in use, trying another");
-            }
-            done => return done,
-        }
-    }
-    listen()
-}
-
 fn listening(events: &CmEvents, addr: SocketAddr) -> io::Result<CmId> {
     let id = CmId::new(events)?;
     if addr.is_ipv6() {
-        id.only_its_family()?;
+        id.set_ipv6_only()?;
     }
     id.bind(addr).map_err(|source| match source.raw_os_error() {
         Some(libc::EADDRINUSE | libc::EACCES) => source,
@@ -118,8 +109,8 @@ impl Listener for VerbsListener {
     async fn accept(&self) -> io::Result<VerbsIncoming> {
         loop {
             // An earlier call may have been dropped while it waited.
-            if !self.listens() {
-                self.again().await;
+            if !self.is_listening() {
+                self.listen_again().await;
             }
             let mut event = self.events.next().await?;
             if event.kind == cm_event::RDMA_CM_EVENT_DEVICE_REMOVAL {
@@ -140,32 +131,5 @@ impl Listener for VerbsListener {
 
     fn local_addr(&self) -> SocketAddr {
         self.addr
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-
-    /// Listens on the third port that the system chooses.
-    fn third(ports: usize, any_port: bool, error: i32) -> (Option<i32>, usize) {
-        let mut tried = 0;
-        let listen = || {
-            tried += 1;
-            if tried < 3 { Err(io::Error::from_raw_os_error(error)) } else { Ok(()) }
-        };
-        let done = first_free(ports, listen, any_port);
-        (done.err().map(|error| error.raw_os_error().unwrap()), tried)
-    }
-
-    #[test]
-    fn another_port_is_chosen_if_one_is_in_use() {
-        assert_eq!(third(8, true, libc::EADDRINUSE), (None, 3));
-        assert_eq!(third(2, true, libc::EADDRINUSE), (Some(libc::EADDRINUSE), 2));
-        // The caller's port, and other errors, are final.
-        assert_eq!(third(8, false, libc::EADDRINUSE), (Some(libc::EADDRINUSE), 1));
-        assert_eq!(third(8, true, libc::EACCES), (Some(libc::EACCES), 1));
     }
 }

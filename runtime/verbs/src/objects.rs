@@ -11,7 +11,7 @@ use std::{
 use tokio::io::unix::AsyncFd;
 
 use super::{
-    cm::{CmId, wait_for},
+    cm::{CmId, register_fd},
     error::VerbsError,
     ffi::{self, ibv_access_flags as access, ibv_wc},
 };
@@ -230,7 +230,7 @@ impl Cq {
         let channel = unsafe { ffi::ibv_create_comp_channel(context.as_ptr()) };
         let channel = CompletionChannel(NonNull::new(channel).ok_or_else(|| VerbsError::last(DOING))?);
         // SAFETY: the channel owns its file descriptor.
-        let channel = unsafe { wait_for(channel) }.map_err(|source| VerbsError::os(DOING, source))?;
+        let channel = unsafe { register_fd(channel) }.map_err(|source| VerbsError::os(DOING, source))?;
         let len = i32::try_from(len).unwrap_or(i32::MAX);
         let to = channel.get_ref().0.as_ptr();
         // SAFETY: context and channel are live.
@@ -373,7 +373,7 @@ impl Drop for Srq {
 
 /// The receive queue of a queue pair.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum ReceiveQueue {
+pub(super) enum ReceiveQueueKind {
     /// A queue of its own with room for this many Receives.
     Own(u32),
     /// A queue that other queue pairs use as well.
@@ -395,7 +395,7 @@ unsafe impl Send for Qp {}
 impl Qp {
     /// The sizes of inline data to request, in bytes, until the device accepts one. `siw` supports 80, enough for a call
     /// without arguments and its reply in both versions.
-    const INLINE: [u32; 5] = [256, 128, 80, 64, 0];
+    const INLINE_SIZES: [u32; 5] = [256, 128, 80, 64, 0];
 
     /// Creates a queue pair with room for `sends` requests in the send queue. `id` and the objects that `cq` and `receives`
     /// point to must outlive it.
@@ -407,14 +407,14 @@ impl Qp {
         pd: &Pd,
         cq: *mut ffi::ibv_cq,
         sends: u32,
-        receives: ReceiveQueue,
+        receives: ReceiveQueueKind,
     ) -> Result<Self, VerbsError> {
         let (srq, max_recv_wr, max_recv_sge) = match receives {
-            ReceiveQueue::Own(room) => (ptr::null_mut(), room, 1),
-            ReceiveQueue::Shared(srq) => (srq, 0, 0),
+            ReceiveQueueKind::Own(room) => (ptr::null_mut(), room, 1),
+            ReceiveQueueKind::Shared(srq) => (srq, 0, 0),
         };
         let mut refused = None;
-        for inline in Self::INLINE {
+        for inline in Self::INLINE_SIZES {
             let mut attributes = ffi::ibv_qp_init_attr {
                 qp_context: ptr::null_mut(),
                 send_cq: cq,

@@ -31,10 +31,10 @@ impl VerbsQueuePair {
         let max_inline = qp.max_inline as usize;
         self.chain.clear();
         let mut binds = Vec::new();
-        let mut wrong = None;
+        let mut failure = None;
         while self.queue.in_device() < self.sends {
             let Some((_, op)) = self.queue.waiting() else { break };
-            let (request, hold, done) = match op {
+            let (request, held, done) = match op {
                 VerbsOp::Nothing | VerbsOp::ReturnMemory => {
                     self.queue.skip(Ok(()));
                     continue;
@@ -55,7 +55,7 @@ impl VerbsQueuePair {
                     (*request, HeldResource::Nothing, !self.exposures.awaits_binding())
                 }
                 VerbsOp::Read { sink, sink_offset, remote, len } => {
-                    match self.exposures.read_place(*sink, *sink_offset, *len) {
+                    match self.exposures.read_destination(*sink, *sink_offset, *len) {
                         Some(local) => {
                             let request = PreparedRequest::Read { local, remote: remote.offset, rkey: remote.handle.0 };
                             (request, HeldResource::Nothing, false)
@@ -69,59 +69,62 @@ impl VerbsQueuePair {
                 }
                 VerbsOp::Send { message, invalidate, solicited } => {
                     let (invalidate, solicited) = (invalidate.map(|handle| handle.0), *solicited);
-                    let placed = match self.send_slots.placed(&self.pd, message.len(), max_inline) {
-                        Ok(Some(placed)) => placed,
+                    let placement = match self.send_slots.placement(&self.pd, message.len(), max_inline) {
+                        Ok(Some(placement)) => placement,
                         Ok(None) => break,
                         Err(error) => {
-                            wrong = Some(error);
+                            failure = Some(error);
                             break;
                         }
                     };
                     let VerbsOp::Send { message, .. } = std::mem::replace(op, VerbsOp::Nothing) else { continue };
-                    match place(&self.pd, &mut self.regions, placed, SendSource::Message(message)) {
-                        Ok((local, hold, done)) => (PreparedRequest::Send { local, invalidate, solicited }, hold, done),
+                    match prepare(&self.pd, &mut self.regions, placement, SendSource::Message(message)) {
+                        Ok((local, held, done)) => (PreparedRequest::Send { local, invalidate, solicited }, held, done),
                         Err(error) => {
-                            wrong = Some(error);
+                            failure = Some(error);
                             break;
                         }
                     }
                 }
                 VerbsOp::Write { source, remote } => {
                     let (remote, rkey) = (remote.offset, remote.handle.0);
-                    let placed = match self.send_slots.placed(&self.pd, source.len(), max_inline) {
-                        Ok(Some(placed)) => placed,
+                    let placement = match self.send_slots.placement(&self.pd, source.len(), max_inline) {
+                        Ok(Some(placement)) => placement,
                         Ok(None) => break,
                         Err(error) => {
-                            wrong = Some(error);
+                            failure = Some(error);
                             break;
                         }
                     };
-                    if !matches!(placed, PayloadPlacement::Registered) {
+                    if !matches!(placement, PayloadPlacement::Registered) {
                         self.copied_payload += source.len() as u64;
                     }
                     let VerbsOp::Write { source, .. } = std::mem::replace(op, VerbsOp::Nothing) else { continue };
-                    match place(&self.pd, &mut self.regions, placed, SendSource::Payload(source)) {
-                        Ok((local, hold, done)) => (PreparedRequest::Write { local, remote, rkey }, hold, done),
+                    match prepare(&self.pd, &mut self.regions, placement, SendSource::Payload(source)) {
+                        Ok((local, held, done)) => (PreparedRequest::Write { local, remote, rkey }, held, done),
                         Err(error) => {
-                            wrong = Some(error);
+                            failure = Some(error);
                             break;
                         }
                     }
                 }
             };
-            let inline = matches!(hold, HeldResource::Message(_) | HeldResource::Payload(_));
-            let by_itself = matches!(request, PreparedRequest::Read { .. })
-                || matches!(hold, HeldResource::Slot(_) | HeldResource::Registered(_));
-            let told =
-                if self.limits.iwarp && by_itself { CompletionMode::Individual } else { CompletionMode::Cumulative };
-            let number = self.queue.post(hold, done, told);
+            let inline = matches!(held, HeldResource::Message(_) | HeldResource::Payload(_));
+            let is_individual = matches!(request, PreparedRequest::Read { .. })
+                || matches!(held, HeldResource::Slot(_) | HeldResource::Registered(_));
+            let completion = if self.limits.iwarp && is_individual {
+                CompletionMode::Individual
+            } else {
+                CompletionMode::Cumulative
+            };
+            let number = self.queue.post(held, done, completion);
             self.chain.push(number, request, inline);
             // The last request of the chain is signaled in `submit`.
             if self.queue.signal(false) {
                 self.chain.signal_last();
             }
         }
-        if let Some(error) = wrong {
+        if let Some(error) = failure {
             tracing::warn!(target: "rpcrdma", error = %ErrorChain(&error), "failed to post a work request");
             self.queue.skip(Err(WorkError::Local(ErrorChain(&error).to_string())));
             let reason = DisconnectReason::Transport(error.into());
@@ -171,10 +174,10 @@ enum PayloadPlacement {
 
 /// Prepares the data for the device. Returns its location, its holder, and `true` if its memory is free once the request
 /// is posted.
-fn place(
+fn prepare(
     pd: &Pd,
     regions: &mut PooledRegions,
-    placed: PayloadPlacement,
+    placement: PayloadPlacement,
     source: SendSource,
 ) -> io::Result<(LocalSegment, HeldResource, bool)> {
     let bytes: &[u8] = match &source {
@@ -183,13 +186,13 @@ fn place(
     };
     let len = u32::try_from(bytes.len()).map_err(|_| io::Error::other("request data is longer than 2^32 - 1 bytes"))?;
     let address = bytes.as_ptr();
-    Ok(match placed {
+    Ok(match placement {
         PayloadPlacement::Inline => {
-            let hold = match source {
+            let held = match source {
                 SendSource::Message(message) => HeldResource::Message(message),
                 SendSource::Payload(payload) => HeldResource::Payload(payload),
             };
-            (LocalSegment { address: address as u64, len, lkey: 0 }, hold, true)
+            (LocalSegment { address: address as u64, len, lkey: 0 }, held, true)
         }
         PayloadPlacement::Copied(mut slot) => {
             slot.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
@@ -197,8 +200,8 @@ fn place(
             (local, HeldResource::Slot(slot), true)
         }
         PayloadPlacement::Registered => {
-            let region = match regions.home(address, bytes.len()) {
-                Some(home) => regions.of(pd, home)?,
+            let region = match regions.pool_buffer(address, bytes.len()) {
+                Some(buffer) => regions.registration(pd, buffer)?,
                 // SAFETY: the memory is held together with the region, which is dropped first, and is only read.
                 None => Arc::new(unsafe { pd.register(address, bytes.len(), RegionAccess::LocalRead) }?),
             };
@@ -210,7 +213,7 @@ fn place(
 
 impl SlotPool {
     /// Returns the method for data of this length. Returns `None` if it must wait for a slot.
-    fn placed(&self, pd: &Pd, len: usize, max_inline: usize) -> io::Result<Option<PayloadPlacement>> {
+    fn placement(&self, pd: &Pd, len: usize, max_inline: usize) -> io::Result<Option<PayloadPlacement>> {
         Ok(if len <= max_inline {
             Some(PayloadPlacement::Inline)
         } else if len <= self.slot_len().min(MAX_COPIED) {

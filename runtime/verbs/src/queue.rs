@@ -8,7 +8,7 @@
 //! On InfiniBand and RoCE, a completion implies that all earlier requests have completed. On iWARP it does not: a device
 //! may complete a Send posted behind an RDMA Read while the Read still waits for its response. `siw` also sends directly
 //! from memory after an unsignaled request has nominally completed. On iWARP, such requests are signaled and awaited
-//! individually ([`CompletionMode::Itself`]).
+//! individually ([`CompletionMode::Individual`]).
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -114,8 +114,8 @@ pub(super) enum CompletionMode {
 struct PostedRequest {
     /// Number of the work request.
     work: u64,
-    hold: HeldResource,
-    told: CompletionMode,
+    held: HeldResource,
+    completion: CompletionMode,
     done: bool,
 }
 
@@ -132,9 +132,9 @@ pub(super) struct SendQueue {
     /// Device number of the first entry of `posted`.
     first_posted: u64,
     /// Number of requests posted since the last signaled one.
-    unsignalled: u32,
+    unsignaled: u32,
     /// At least one of these is awaited.
-    awaited: bool,
+    is_awaited: bool,
 }
 
 impl SendQueue {
@@ -158,16 +158,16 @@ impl SendQueue {
 
     /// Records that the next request was put into a chain, and returns its device number. `done`: the request is complete for
     /// the caller without the device.
-    pub(super) fn post(&mut self, hold: HeldResource, done: bool, told: CompletionMode) -> u64 {
+    pub(super) fn post(&mut self, held: HeldResource, done: bool, completion: CompletionMode) -> u64 {
         let work = self.next;
         self.next += 1;
         if let Some(work) = self.get(work) {
             work.op = VerbsOp::Nothing;
             work.done = done.then_some(Ok(()));
         }
-        self.awaited |= !done;
-        self.unsignalled += 1;
-        self.posted.push_back(PostedRequest { work, hold, told, done: false });
+        self.is_awaited |= !done;
+        self.unsignaled += 1;
+        self.posted.push_back(PostedRequest { work, held, completion, done: false });
         self.first_posted + self.posted.len() as u64 - 1
     }
 
@@ -181,10 +181,10 @@ impl SendQueue {
 
     /// Returns `true` if the last request of the chain must be signaled. `last`: no request follows in the chain.
     pub(super) fn signal(&mut self, last: bool) -> bool {
-        let alone = !last && self.posted.back().is_some_and(|posted| posted.told == CompletionMode::Individual);
-        let signal = alone || self.unsignalled >= SIGNAL_EVERY || (last && self.awaited);
+        let alone = !last && self.posted.back().is_some_and(|posted| posted.completion == CompletionMode::Individual);
+        let signal = alone || self.unsignaled >= SIGNAL_EVERY || (last && self.is_awaited);
         if signal {
-            (self.unsignalled, self.awaited) = (0, false);
+            (self.unsignaled, self.is_awaited) = (0, false);
         }
         signal
     }
@@ -198,8 +198,8 @@ impl SendQueue {
     pub(super) fn accepted(&mut self, count: usize) {
         let from = self.posted.len().saturating_sub(count);
         for posted in self.posted.range_mut(from..) {
-            if matches!(posted.hold, HeldResource::Message(_) | HeldResource::Payload(_)) {
-                posted.hold = HeldResource::Nothing;
+            if matches!(posted.held, HeldResource::Message(_) | HeldResource::Payload(_)) {
+                posted.held = HeldResource::Nothing;
             }
         }
     }
@@ -226,10 +226,10 @@ impl SendQueue {
         }
         for n in 0..=last {
             let posted = &mut self.posted[n];
-            if posted.done || (n < last && posted.told == CompletionMode::Individual) {
+            if posted.done || (n < last && posted.completion == CompletionMode::Individual) {
                 continue;
             }
-            (posted.done, posted.hold) = (true, HeldResource::Nothing);
+            (posted.done, posted.held) = (true, HeldResource::Nothing);
             let work = posted.work;
             if let Some(work) = self.get(work)
                 && work.done.is_none()
@@ -270,7 +270,7 @@ impl SendQueue {
 
     /// Returns `true` if the device has requests that no signaled request follows.
     pub(super) fn has_unsignaled(&self) -> bool {
-        self.unsignalled > 0 && !self.posted.is_empty()
+        self.unsignaled > 0 && !self.posted.is_empty()
     }
 
     /// Returns the total number of requests that the device has finished.
@@ -328,14 +328,14 @@ mod tests {
             (4, PostedKind::Send),
         ] {
             push(&mut queue, id, kind);
-            let told = if matches!(kind, PostedKind::Read(_)) {
+            let completion = if matches!(kind, PostedKind::Read(_)) {
                 CompletionMode::Individual
             } else {
                 CompletionMode::Cumulative
             };
             queue.waiting();
-            queue.post(HeldResource::Nothing, false, told);
-            assert_eq!(queue.signal(false), told == CompletionMode::Individual);
+            queue.post(HeldResource::Nothing, false, completion);
+            assert_eq!(queue.signal(false), completion == CompletionMode::Individual);
         }
         assert!(queue.signal(true));
         queue.retire(3, Ok(()));
@@ -351,13 +351,13 @@ mod tests {
     #[test]
     fn signals_at_intervals() {
         let mut queue = SendQueue::default();
-        let mut signalled = 0;
+        let mut signaled = 0;
         for n in 0..100 {
             push(&mut queue, n, PostedKind::Send);
             queue.post(HeldResource::Nothing, true, CompletionMode::Cumulative);
-            signalled += u32::from(queue.signal(true));
+            signaled += u32::from(queue.signal(true));
         }
-        assert_eq!(signalled, 100 / SIGNAL_EVERY);
+        assert_eq!(signaled, 100 / SIGNAL_EVERY);
         assert!(queue.has_unsignaled());
         assert_eq!(completed(&mut queue).len(), 100);
     }

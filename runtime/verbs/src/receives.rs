@@ -1,4 +1,4 @@
-//! The receive queue: posted and owed Receives, and their memory.
+//! The receive queue: posted and permitted Receives, and their memory.
 
 use std::{collections::VecDeque, io, ptr};
 
@@ -15,7 +15,7 @@ use crate::ErrorChain;
 pub(super) const RECEIVE: u64 = 1 << 63;
 
 /// Number of Receives that can be posted at a time without an allocation.
-const FEW: usize = 4;
+const UNALLOCATED_POSTS: usize = 4;
 
 /// The Receives of one connection.
 pub(super) struct VerbsReceives {
@@ -26,7 +26,7 @@ pub(super) struct VerbsReceives {
     /// Capacity of the device's queue.
     room: usize,
     /// Number of Receives to post when there is room.
-    owed: usize,
+    permitted: usize,
     /// Size of each Receive, in bytes.
     size: usize,
     // Dropped after the slots taken from them.
@@ -37,7 +37,7 @@ impl VerbsReceives {
     /// Allocates memory for `count` Receives of `size` bytes. The device's queue has room for `room`.
     pub(super) fn new(pd: &Pd, count: u32, size: usize, room: u32) -> io::Result<Self> {
         let slab = Slab::new(pd, count, size.max(1))?;
-        Ok(Self { posted: VecDeque::new(), first: 0, room: room as usize, owed: 0, size, slabs: vec![slab] })
+        Ok(Self { posted: VecDeque::new(), first: 0, room: room as usize, permitted: 0, size, slabs: vec![slab] })
     }
 
     /// Returns the size of each Receive, in bytes.
@@ -56,8 +56,8 @@ impl VerbsReceives {
     }
 
     /// Adds `count` Receives to those to post.
-    pub(super) fn owe(&mut self, count: usize) {
-        self.owed = self.owed.saturating_add(count);
+    pub(super) fn permit(&mut self, count: usize) {
+        self.permitted = self.permitted.saturating_add(count);
     }
 
     /// Removes the first posted Receive, which has completed, and returns its memory. Receives complete in the order posted.
@@ -72,33 +72,33 @@ impl VerbsReceives {
         self.posted.clear();
     }
 
-    /// Posts owed Receives in one chain, as far as room and memory suffice.
+    /// Posts permitted Receives in one chain, as far as room and memory suffice.
     ///
     /// # Errors
     /// Returns an error if the device refuses them. The queue pair is then unusable.
     pub(super) fn post(&mut self, pd: &Pd, qp: &Qp) -> io::Result<()> {
-        let count = self.owed.min(self.room.saturating_sub(self.posted.len()));
+        let count = self.permitted.min(self.room.saturating_sub(self.posted.len()));
         if count == 0 {
             return Ok(());
         }
         let before = self.posted.len();
         let length = u32::try_from(self.size).unwrap_or(u32::MAX);
-        let mut places = SmallVec::<[_; FEW]>::new();
-        while places.len() < count {
+        let mut segments = SmallVec::<[_; UNALLOCATED_POSTS]>::new();
+        while segments.len() < count {
             let Some(slot) = self.slot(pd) else { break };
-            places.push(ffi::ibv_sge { addr: slot.address() as u64, length, lkey: slot.lkey() });
+            segments.push(ffi::ibv_sge { addr: slot.address() as u64, length, lkey: slot.lkey() });
             self.posted.push_back(slot);
         }
-        if places.is_empty() {
+        if segments.is_empty() {
             return Ok(());
         }
-        self.owed -= places.len();
-        let mut requests: SmallVec<[_; FEW]> = (self.first + before as u64..)
-            .zip(&mut places)
-            .map(|(number, place)| ffi::ibv_recv_wr {
+        self.permitted -= segments.len();
+        let mut requests: SmallVec<[_; UNALLOCATED_POSTS]> = (self.first + before as u64..)
+            .zip(&mut segments)
+            .map(|(number, segment)| ffi::ibv_recv_wr {
                 wr_id: RECEIVE | number,
                 next: ptr::null_mut(),
-                sg_list: place,
+                sg_list: segment,
                 num_sge: 1,
             })
             .collect();
@@ -108,7 +108,7 @@ impl VerbsReceives {
             next = request;
         }
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair is live, the chain is linked, and `places` is unchanged since it was built. `posted` holds the
+        // SAFETY: the queue pair is live, the chain is linked, and `segments` is unchanged since it was built. `posted` holds the
         // slots, so nobody accesses them until they have completed or the queue pair is destroyed.
         let code = unsafe { ffi::ibv_post_recv(qp.as_ptr(), next, &raw mut bad) };
         if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code.abs())) }

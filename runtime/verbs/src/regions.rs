@@ -14,7 +14,7 @@ use crate::memory::{BufferPool, PoolBuffer};
 
 struct KeptRegion {
     region: Arc<Mr>,
-    home: PoolBuffer,
+    buffer: PoolBuffer,
     /// The time of the last use, in ticks of `clock`.
     used: u64,
 }
@@ -24,7 +24,7 @@ pub(super) struct PooledRegions {
     pool: BufferPool,
     kept: HashMap<u64, KeptRegion>,
     bytes: usize,
-    most: usize,
+    max_bytes: usize,
     clock: u64,
     /// The pool's count of freed buffers when `kept` was last cleaned up.
     freed: u64,
@@ -32,43 +32,43 @@ pub(super) struct PooledRegions {
 }
 
 impl PooledRegions {
-    /// Creates a cache that keeps at most `most` bytes registered.
-    pub(super) fn new(pool: BufferPool, most: usize, limits: &DeviceLimits) -> Self {
+    /// Creates a cache that keeps at most `max_bytes` bytes registered.
+    pub(super) fn new(pool: BufferPool, max_bytes: usize, limits: &DeviceLimits) -> Self {
         let rights = if limits.windows { RegionAccess::WindowWrite } else { RegionAccess::LocalWrite };
         let freed = pool.freed();
-        Self { pool, kept: HashMap::new(), bytes: 0, most, clock: 0, freed, rights }
+        Self { pool, kept: HashMap::new(), bytes: 0, max_bytes, clock: 0, freed, rights }
     }
 
     /// Returns the pool buffer that contains the memory, unless it is too large to be kept registered.
-    pub(super) fn home(&self, address: *const u8, len: usize) -> Option<PoolBuffer> {
-        self.pool.home(address, len).filter(|home| home.len <= self.most)
+    pub(super) fn pool_buffer(&self, address: *const u8, len: usize) -> Option<PoolBuffer> {
+        self.pool.home(address, len).filter(|buffer| buffer.len <= self.max_bytes)
     }
 
     /// Returns the registration of a pool buffer.
     ///
     /// # Errors
     /// Returns an error if the registration fails.
-    pub(super) fn of(&mut self, pd: &Pd, home: PoolBuffer) -> io::Result<Arc<Mr>> {
+    pub(super) fn registration(&mut self, pd: &Pd, buffer: PoolBuffer) -> io::Result<Arc<Mr>> {
         self.clock += 1;
-        if let Some(kept) = self.kept.get_mut(&home.number) {
+        if let Some(kept) = self.kept.get_mut(&buffer.number) {
             kept.used = self.clock;
             return Ok(Arc::clone(&kept.region));
         }
         self.forget_freed();
-        while self.bytes.saturating_add(home.len) > self.most && self.forget_oldest() {}
+        while self.bytes.saturating_add(buffer.len) > self.max_bytes && self.forget_oldest() {}
         let region = loop {
             // SAFETY: only local requests access memory through the region alone, and they hold the buffer. Windows are bound to
             // memory that an exposure holds. A buffer that was returned to the system is part of neither, so its registration is
             // unused until it is forgotten.
-            match unsafe { pd.register(home.start as *const u8, home.len, self.rights) } {
+            match unsafe { pd.register(buffer.start as *const u8, buffer.len, self.rights) } {
                 Ok(region) => break Arc::new(region),
                 // Make room by dropping other registrations.
                 Err(error) if !self.forget_oldest() => return Err(error),
                 Err(_) => {}
             }
         };
-        self.bytes += home.len;
-        self.kept.insert(home.number, KeptRegion { region: Arc::clone(&region), home, used: self.clock });
+        self.bytes += buffer.len;
+        self.kept.insert(buffer.number, KeptRegion { region: Arc::clone(&region), buffer, used: self.clock });
         Ok(region)
     }
 
@@ -79,8 +79,8 @@ impl PooledRegions {
             self.freed = freed;
             let Self { pool, kept, bytes, .. } = self;
             kept.retain(|_, kept| {
-                let current = pool.is_current(kept.home);
-                *bytes -= if current { 0 } else { kept.home.len };
+                let current = pool.is_current(kept.buffer);
+                *bytes -= if current { 0 } else { kept.buffer.len };
                 current
             });
         }
@@ -91,7 +91,7 @@ impl PooledRegions {
         let oldest = self.kept.iter().min_by_key(|(_, kept)| kept.used).map(|(number, _)| *number);
         match oldest.and_then(|number| self.kept.remove(&number)) {
             Some(kept) => {
-                self.bytes -= kept.home.len;
+                self.bytes -= kept.buffer.len;
                 true
             }
             None => false,

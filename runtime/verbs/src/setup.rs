@@ -11,6 +11,7 @@ use super::{
     completion_hub::SharedQueues,
     error::VerbsError,
     ffi::rdma_cm_event_type as cm_event,
+    ports::PortAttempts,
 };
 use crate::provider::{ConnectRequest, Connected, Connector, Incoming, QueuePair as _, SetupError, SetupParams};
 
@@ -22,7 +23,7 @@ pub const MAX_PRIVATE_DATA: usize = 56;
 const CONSUMER_REJECTED: i32 = 28;
 
 /// InfiniBand's reason code for a rejection because nothing listens.
-const NOBODY_LISTENS: i32 = 8;
+const NO_LISTENER: i32 = 8;
 
 /// Number of times that a peer repeats a Send that finds no Receive. Credits guarantee a Receive, so only a peer that exceeds
 /// its credits is affected (RFC 8166 §3.3.1). Linux does not retry either.
@@ -30,10 +31,6 @@ const RNR_RETRIES: u8 = 0;
 
 /// The same for shared Receives, which may all be in use for a moment: without limit.
 const SHARED_RNR_RETRIES: u8 = 7;
-
-/// Maximum number of local ports that a client or a listener tries. The connection manager chooses a port that none of its connections uses, but
-/// `siw` may find that a TCP socket uses it.
-pub(super) const PORTS: usize = 8;
 
 /// A connector for RDMA devices.
 #[derive(Debug, Clone, Default)]
@@ -54,17 +51,17 @@ impl VerbsConnector {
         let events = CmEvents::new()?;
         let id = CmId::new(&events)?;
         id.resolve_addr(self.config.local, peer, milliseconds).map_err(no_route)?;
-        expect(&events, cm_event::RDMA_CM_EVENT_ADDR_RESOLVED, peer).await?;
+        wait_for_event(&events, cm_event::RDMA_CM_EVENT_ADDR_RESOLVED, peer).await?;
         id.resolve_route(milliseconds).map_err(no_route)?;
-        expect(&events, cm_event::RDMA_CM_EVENT_ROUTE_RESOLVED, peer).await?;
+        wait_for_event(&events, cm_event::RDMA_CM_EVENT_ROUTE_RESOLVED, peer).await?;
         let mut queue_pair = VerbsQueuePair::new(id, events, params, &self.config, None)?;
         let offered = offer(params, queue_pair.limits().depths(), None);
         let private_data = params.private_data_for(queue_pair.remote_invalidation());
         queue_pair.id().connect(&ConnParam { private_data, ..offered })?;
-        let event = expect(queue_pair.events(), cm_event::RDMA_CM_EVENT_ESTABLISHED, peer).await?;
+        let event = wait_for_event(queue_pair.events(), cm_event::RDMA_CM_EVENT_ESTABLISHED, peer).await?;
         // The peer may serve fewer than requested.
         queue_pair.max_reads = offered.initiator_depth.min(event.initiator_depth).into();
-        queue_pair.begin();
+        queue_pair.set_initiator();
         let (local_addr, peer_addr) = (queue_pair.id().local_addr()?, queue_pair.id().peer_addr()?);
         Ok(Connected { queue_pair, private_data: event.private_data, local_addr, peer_addr })
     }
@@ -74,30 +71,30 @@ impl VerbsConnector {
 /// peer's request all permit. `device` and `asked` are pairs of these two numbers.
 fn offer(params: &SetupParams, device: (u8, u8), asked: Option<(u8, u8)>) -> ConnParam<'static> {
     let asked = asked.unwrap_or((u8::MAX, u8::MAX));
-    let least = |wanted: u32, device: u8, asked: u8| u8::try_from(wanted).unwrap_or(u8::MAX).min(device).min(asked);
+    let lowest = |wanted: u32, device: u8, asked: u8| u8::try_from(wanted).unwrap_or(u8::MAX).min(device).min(asked);
     ConnParam {
         private_data: &[],
-        responder_resources: least(params.responder_resources, device.0, asked.0),
-        initiator_depth: least(params.initiator_depth, device.1, asked.1),
+        responder_resources: lowest(params.responder_resources, device.0, asked.0),
+        initiator_depth: lowest(params.initiator_depth, device.1, asked.1),
         rnr_retries: RNR_RETRIES,
     }
 }
 
 /// Waits for the `wanted` event, or for one that reports a failure.
-async fn expect(events: &CmEvents, wanted: cm_event::Type, peer: SocketAddr) -> Result<CmEvent, SetupError> {
+async fn wait_for_event(events: &CmEvents, wanted: cm_event::Type, peer: SocketAddr) -> Result<CmEvent, SetupError> {
     loop {
         let event = events.next().await?;
         if event.kind == wanted {
             return Ok(event);
         }
-        if let Some(error) = refusal(event.kind, event.status, event.private_data, peer) {
+        if let Some(error) = error_of_event(event.kind, event.status, event.private_data, peer) {
             return Err(error);
         }
     }
 }
 
 /// Returns the error that an event reports, or `None` if the event is irrelevant.
-fn refusal(kind: cm_event::Type, status: i32, private_data: Bytes, peer: SocketAddr) -> Option<SetupError> {
+fn error_of_event(kind: cm_event::Type, status: i32, private_data: Bytes, peer: SocketAddr) -> Option<SetupError> {
     let os = || io::Error::from_raw_os_error(status.saturating_abs());
     Some(match kind {
         cm_event::RDMA_CM_EVENT_ADDR_ERROR | cm_event::RDMA_CM_EVENT_ROUTE_ERROR => {
@@ -105,7 +102,7 @@ fn refusal(kind: cm_event::Type, status: i32, private_data: Bytes, peer: SocketA
         }
         cm_event::RDMA_CM_EVENT_REJECTED => match status {
             CONSUMER_REJECTED => SetupError::Rejected { private_data },
-            NOBODY_LISTENS => io::Error::new(io::ErrorKind::ConnectionRefused, "nothing listens on that port").into(),
+            NO_LISTENER => io::Error::new(io::ErrorKind::ConnectionRefused, "nothing listens on that port").into(),
             // iWARP gives no reason code. A rejection has private data, unlike a refused TCP connection.
             status if status < 0 && !private_data.is_empty() => SetupError::Rejected { private_data },
             status if status < 0 => os().into(),
@@ -135,13 +132,10 @@ impl Connector for VerbsConnector {
     async fn connect(&self, peer: SocketAddr, params: SetupParams) -> Result<Connected<Self::QueuePair>, SetupError> {
         let limit = params.timeout;
         let connected = async {
-            let mut left = PORTS;
+            let mut attempts = PortAttempts::new();
             loop {
-                left -= 1;
                 match self.attempt(peer, &params).await {
-                    Err(SetupError::Io(error)) if left > 0 && error.kind() == io::ErrorKind::AddrInUse => {
-                        tracing::debug!(target: "rpcrdma", %peer, "local port is in use, trying another");
-                    }
+                    Err(SetupError::Io(error)) if attempts.permit_another(error.kind()) => {}
                     connected => return connected,
                 }
             }
@@ -206,7 +200,7 @@ impl ConnectRequest for VerbsRequest {
         let rnr_retries = if queue_pair.shares_receives() { SHARED_RNR_RETRIES } else { offered.rnr_retries };
         queue_pair.id().accept(&ConnParam { private_data, rnr_retries, ..offered })?;
         queue_pair.set_rnr_timer();
-        timeout(params.timeout, expect(queue_pair.events(), cm_event::RDMA_CM_EVENT_ESTABLISHED, peer_addr))
+        timeout(params.timeout, wait_for_event(queue_pair.events(), cm_event::RDMA_CM_EVENT_ESTABLISHED, peer_addr))
             .await
             .map_err(|_| SetupError::TimedOut(params.timeout))??;
         let local_addr = queue_pair.id().local_addr()?;
@@ -223,9 +217,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals() {
+    fn errors_of_events() {
         let peer: SocketAddr = "10.0.0.1:1".parse().unwrap();
-        let of = |kind, status, data: &'static [u8]| refusal(kind, status, Bytes::from_static(data), peer);
+        let of = |kind, status, data: &'static [u8]| error_of_event(kind, status, Bytes::from_static(data), peer);
         let rejected = cm_event::RDMA_CM_EVENT_REJECTED;
         assert!(
             matches!(of(rejected, 28, b"no"), Some(SetupError::Rejected { private_data }) if private_data == b"no"[..])
@@ -246,10 +240,10 @@ mod tests {
     /// The offer never exceeds the configuration, the device's limits, or the peer's request.
     #[test]
     fn depths() {
-        let params = |responder_resources, initiator_depth| SetupParams {
-            responder_resources,
-            initiator_depth,
-            ..SetupParams::default()
+        let params = |responder_resources, initiator_depth| {
+            let mut params = SetupParams::default();
+            (params.responder_resources, params.initiator_depth) = (responder_resources, initiator_depth);
+            params
         };
         let offered = |params, device, asked| {
             let offered = offer(&params, device, asked);
@@ -269,7 +263,8 @@ mod tests {
             let text = error.to_string();
             assert!(text.contains("RDMA"), "{text}");
         }
-        let params = SetupParams { timeout: Duration::from_secs(1), ..SetupParams::default() };
+        let mut params = SetupParams::default();
+        params.timeout = Duration::from_secs(1);
         let connecting = VerbsConnector::default().connect("127.0.0.1:9".parse().unwrap(), params).await;
         assert!(connecting.is_err());
     }

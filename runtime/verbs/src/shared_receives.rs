@@ -1,6 +1,6 @@
 //! Receives that connections share, through a shared receive queue of the device.
 //!
-//! The queue is filled for the messages that the peers may send at the moment, up to a fixed depth: [`Ledger`]. Its memory
+//! The queue is filled for the messages that the peers may send at the moment, up to a fixed depth: [`ReceiveCounts`]. Its memory
 //! thus depends on the depth and on the messages that are being processed, and not on the number of connections.
 //!
 //! If more messages arrive at a time than there are Receives, the device asks the peers to repeat them
@@ -31,11 +31,11 @@ const SPARE: usize = 8;
 const TRIM_EVERY: u32 = 4096;
 
 /// Number of Receives that can be posted at a time without an allocation.
-const FEW: usize = 8;
+const UNALLOCATED_POSTS: usize = 8;
 
 /// The numbers of a shared receive queue.
 #[derive(Debug)]
-struct Ledger {
+struct ReceiveCounts {
     /// Maximum number of posted Receives.
     depth: usize,
     /// Number of posted Receives, including those whose completions have not been fetched.
@@ -44,7 +44,7 @@ struct Ledger {
     granted: usize,
 }
 
-impl Ledger {
+impl ReceiveCounts {
     /// Returns the number of Receives to post.
     fn missing(&self) -> usize {
         self.granted.saturating_add(SPARE).min(self.depth).saturating_sub(self.posted)
@@ -52,8 +52,8 @@ impl Ledger {
 }
 
 #[derive(Debug)]
-struct PostedReceives {
-    ledger: Ledger,
+struct SharedReceiveState {
+    counts: ReceiveCounts,
     /// The memory of posted Receives, by the number in their work requests.
     slots: Vec<Option<SlotGuard>>,
     /// Unused numbers.
@@ -67,7 +67,7 @@ struct PostedReceives {
 pub(super) struct SharedReceives {
     // The fields are dropped in this order: users before the objects that they use.
     srq: Srq,
-    posted: Mutex<PostedReceives>,
+    posted: Mutex<SharedReceiveState>,
     /// Memory for Receives and for Sends.
     slots: Arc<SlotPool>,
     pd: Arc<Pd>,
@@ -79,8 +79,8 @@ impl SharedReceives {
     /// Creates a queue of at most `depth` Receives of `size` bytes. It is empty until [`refill`](Self::refill) is called.
     pub(super) fn new(pd: Pd, depth: u32, size: usize) -> Result<Self, VerbsError> {
         let srq = Srq::new(&pd, depth)?;
-        let posted = PostedReceives {
-            ledger: Ledger { depth: depth as usize, posted: 0, granted: 0 },
+        let posted = SharedReceiveState {
+            counts: ReceiveCounts { depth: depth as usize, posted: 0, granted: 0 },
             slots: (0..depth).map(|_| None).collect(),
             unused: (0..depth).rev().collect(),
             completed: 0,
@@ -113,24 +113,24 @@ impl SharedReceives {
 
     /// Returns the maximum number of posted Receives.
     pub(super) fn depth(&self) -> usize {
-        self.posted().ledger.depth
+        self.posted().counts.depth
     }
 
     /// Permits `count` more messages. Call [`refill`](Self::refill) to post Receives for them.
     pub(super) fn grant(&self, count: usize) {
         let mut posted = self.posted();
-        posted.ledger.granted = posted.ledger.granted.saturating_add(count);
+        posted.counts.granted = posted.counts.granted.saturating_add(count);
     }
 
     /// Returns `true` if a Receive is posted.
     pub(super) fn has_posted(&self) -> bool {
-        self.posted().ledger.posted > 0
+        self.posted().counts.posted > 0
     }
 
     /// Withdraws the permission for `count` messages that did not arrive.
     pub(super) fn revoke(&self, count: usize) {
         let mut posted = self.posted();
-        posted.ledger.granted = posted.ledger.granted.saturating_sub(count);
+        posted.counts.granted = posted.counts.granted.saturating_sub(count);
         drop(posted);
         self.slots.trim();
     }
@@ -141,7 +141,7 @@ impl SharedReceives {
         let mut posted = self.posted();
         let slot = posted.slots.get_mut(number as usize)?.take()?;
         posted.unused.push(number);
-        posted.ledger.posted -= 1;
+        posted.counts.posted -= 1;
         posted.completed += 1;
         if posted.completed >= TRIM_EVERY {
             posted.completed = 0;
@@ -158,11 +158,11 @@ impl SharedReceives {
     /// call tries again.
     pub(super) fn refill(&self) -> io::Result<()> {
         let mut posted = self.posted();
-        let mut places = SmallVec::<[_; FEW]>::new();
-        let mut numbers = SmallVec::<[u32; FEW]>::new();
+        let mut segments = SmallVec::<[_; UNALLOCATED_POSTS]>::new();
+        let mut numbers = SmallVec::<[u32; UNALLOCATED_POSTS]>::new();
         let length = u32::try_from(self.size).unwrap_or(u32::MAX);
         let mut outcome = Ok(());
-        for _ in 0..posted.ledger.missing() {
+        for _ in 0..posted.counts.missing() {
             let slot = match self.slots.take(&self.pd) {
                 Ok(Some(slot)) => slot,
                 Ok(None) => break,
@@ -172,20 +172,20 @@ impl SharedReceives {
                 }
             };
             let Some(number) = posted.unused.pop() else { break };
-            places.push(ffi::ibv_sge { addr: slot.address() as u64, length, lkey: slot.lkey() });
+            segments.push(ffi::ibv_sge { addr: slot.address() as u64, length, lkey: slot.lkey() });
             numbers.push(number);
             posted.slots[number as usize] = Some(slot);
         }
-        if places.is_empty() {
+        if segments.is_empty() {
             return outcome;
         }
-        let mut requests: SmallVec<[_; FEW]> = numbers
+        let mut requests: SmallVec<[_; UNALLOCATED_POSTS]> = numbers
             .iter()
-            .zip(&mut places)
-            .map(|(number, place)| ffi::ibv_recv_wr {
+            .zip(&mut segments)
+            .map(|(number, segment)| ffi::ibv_recv_wr {
                 wr_id: RECEIVE | u64::from(*number),
                 next: ptr::null_mut(),
-                sg_list: place,
+                sg_list: segment,
                 num_sge: 1,
             })
             .collect();
@@ -195,7 +195,7 @@ impl SharedReceives {
             next = request;
         }
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue is live, the chain is linked, and `places` is unchanged since it was built. `posted` holds the
+        // SAFETY: the queue is live, the chain is linked, and `segments` is unchanged since it was built. `posted` holds the
         // slots, so nobody accesses them until they have completed or the queue is destroyed.
         let code = unsafe { ffi::ibv_post_srq_recv(self.srq.as_ptr(), next, &raw mut bad) };
         let accepted = match code {
@@ -203,7 +203,7 @@ impl SharedReceives {
             // A library that does not report where it stopped has accepted nothing.
             _ => requests.iter().position(|request| ptr::eq(request, bad)).unwrap_or(0),
         };
-        posted.ledger.posted += accepted;
+        posted.counts.posted += accepted;
         for number in &numbers[accepted..] {
             posted.slots[*number as usize] = None;
             posted.unused.push(*number);
@@ -214,10 +214,10 @@ impl SharedReceives {
     /// Records that a message arrived that was permitted.
     pub(super) fn used_grant(&self) {
         let mut posted = self.posted();
-        posted.ledger.granted = posted.ledger.granted.saturating_sub(1);
+        posted.counts.granted = posted.counts.granted.saturating_sub(1);
     }
 
-    fn posted(&self) -> MutexGuard<'_, PostedReceives> {
+    fn posted(&self) -> MutexGuard<'_, SharedReceiveState> {
         self.posted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -229,24 +229,24 @@ mod tests {
     /// Receives follow the grants up to the depth, and some always remain to catch messages without a grant.
     #[test]
     fn receives_follow_grants() {
-        let mut ledger = Ledger { depth: 100, posted: 0, granted: 0 };
-        assert_eq!(ledger.missing(), SPARE);
-        ledger.granted = 20;
-        assert_eq!(ledger.missing(), 20 + SPARE);
-        ledger.posted = 20 + SPARE;
-        assert_eq!(ledger.missing(), 0);
+        let mut counts = ReceiveCounts { depth: 100, posted: 0, granted: 0 };
+        assert_eq!(counts.missing(), SPARE);
+        counts.granted = 20;
+        assert_eq!(counts.missing(), 20 + SPARE);
+        counts.posted = 20 + SPARE;
+        assert_eq!(counts.missing(), 0);
         // A thousand connections with 32 credits each.
-        ledger.granted = 32_000;
-        assert_eq!(ledger.missing(), 100 - 20 - SPARE);
-        ledger.posted = 100;
-        assert_eq!(ledger.missing(), 0);
+        counts.granted = 32_000;
+        assert_eq!(counts.missing(), 100 - 20 - SPARE);
+        counts.posted = 100;
+        assert_eq!(counts.missing(), 0);
         // A message without a grant is replaced.
-        ledger.posted -= 1;
-        assert_eq!(ledger.missing(), 1);
-        (ledger.granted, ledger.posted) = (0, 100);
-        assert_eq!(ledger.missing(), 0);
-        ledger.granted = usize::MAX;
-        ledger.posted = 0;
-        assert_eq!(ledger.missing(), 100);
+        counts.posted -= 1;
+        assert_eq!(counts.missing(), 1);
+        (counts.granted, counts.posted) = (0, 100);
+        assert_eq!(counts.missing(), 0);
+        counts.granted = usize::MAX;
+        counts.posted = 0;
+        assert_eq!(counts.missing(), 100);
     }
 }

@@ -82,16 +82,16 @@ pub(super) struct SlotPool {
     slabs: Mutex<Vec<Slab>>,
     slot_len: usize,
     /// Maximum number of slots.
-    most: usize,
+    max_slots: usize,
 }
 
 impl SlotPool {
     /// Size of the slabs that are added, in bytes, unless a slot is larger.
     const SLAB: usize = 128 << 10;
 
-    /// Creates a pool of at most `most` slots of `slot_len` bytes. It has no slots yet.
-    pub(super) fn new(slot_len: usize, most: usize) -> Self {
-        Self { slabs: Mutex::default(), slot_len, most }
+    /// Creates a pool of at most `max_slots` slots of `slot_len` bytes. It has no slots yet.
+    pub(super) fn new(slot_len: usize, max_slots: usize) -> Self {
+        Self { slabs: Mutex::default(), slot_len, max_slots }
     }
 
     /// Returns the size of each slot, in bytes.
@@ -109,7 +109,7 @@ impl SlotPool {
             return Ok(Some(slot));
         }
         let have: usize = slabs.iter().map(Slab::slots).sum();
-        let count = (Self::SLAB / self.slot_len.max(1)).clamp(1, 64).min(self.most.saturating_sub(have));
+        let count = (Self::SLAB / self.slot_len.max(1)).clamp(1, 64).min(self.max_slots.saturating_sub(have));
         if count == 0 {
             return Ok(None);
         }

@@ -1,7 +1,5 @@
 //! Translation of the device's completion codes.
 
-use std::ffi::CStr;
-
 use super::ffi::{self, ibv_wc_status as status};
 use crate::provider::{DisconnectReason, WorkError};
 
@@ -17,7 +15,7 @@ pub(super) enum ReceiveOutcome {
     Fault(String),
 }
 
-pub(super) fn of_receive(code: status::Type) -> ReceiveOutcome {
+pub(super) fn receive_outcome(code: status::Type) -> ReceiveOutcome {
     match code {
         status::IBV_WC_SUCCESS => ReceiveOutcome::Message,
         status::IBV_WC_WR_FLUSH_ERR => ReceiveOutcome::Flushed,
@@ -41,7 +39,7 @@ pub(super) struct RequestFailure {
 }
 
 /// Returns the result of a request of the send queue.
-pub(super) fn of_request(code: status::Type) -> Result<(), RequestFailure> {
+pub(super) fn request_result(code: status::Type) -> Result<(), RequestFailure> {
     let (error, reason) = match code {
         status::IBV_WC_SUCCESS => return Ok(()),
         status::IBV_WC_WR_FLUSH_ERR => (WorkError::Flushed, None),
@@ -68,9 +66,7 @@ pub(super) fn of_request(code: status::Type) -> Result<(), RequestFailure> {
 }
 
 fn text(code: status::Type) -> String {
-    // SAFETY: the function takes any number, and returns a constant string.
-    let text = unsafe { CStr::from_ptr(ffi::ibv_wc_status_str(code)) };
-    text.to_string_lossy().into_owned()
+    ffi::status_text(code).map_or_else(|| format!("status {code}"), |text| text.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]
@@ -79,18 +75,18 @@ mod tests {
 
     #[test]
     fn receives() {
-        assert_eq!(of_receive(status::IBV_WC_SUCCESS), ReceiveOutcome::Message);
-        assert_eq!(of_receive(status::IBV_WC_WR_FLUSH_ERR), ReceiveOutcome::Flushed);
-        assert!(matches!(of_receive(status::IBV_WC_LOC_LEN_ERR), ReceiveOutcome::Violation(_)));
-        assert!(matches!(of_receive(status::IBV_WC_REM_INV_REQ_ERR), ReceiveOutcome::Violation(_)));
-        assert!(matches!(of_receive(status::IBV_WC_LOC_PROT_ERR), ReceiveOutcome::Fault(_)));
-        assert!(matches!(of_receive(9999), ReceiveOutcome::Fault(_)));
+        assert_eq!(receive_outcome(status::IBV_WC_SUCCESS), ReceiveOutcome::Message);
+        assert_eq!(receive_outcome(status::IBV_WC_WR_FLUSH_ERR), ReceiveOutcome::Flushed);
+        assert!(matches!(receive_outcome(status::IBV_WC_LOC_LEN_ERR), ReceiveOutcome::Violation(_)));
+        assert!(matches!(receive_outcome(status::IBV_WC_REM_INV_REQ_ERR), ReceiveOutcome::Violation(_)));
+        assert!(matches!(receive_outcome(status::IBV_WC_LOC_PROT_ERR), ReceiveOutcome::Fault(_)));
+        assert!(matches!(receive_outcome(9999), ReceiveOutcome::Fault(_)));
     }
 
     #[test]
     fn requests() {
-        assert_eq!(of_request(status::IBV_WC_SUCCESS), Ok(()));
-        let of = |code| of_request(code).unwrap_err();
+        assert_eq!(request_result(status::IBV_WC_SUCCESS), Ok(()));
+        let of = |code| request_result(code).unwrap_err();
         assert_eq!(of(status::IBV_WC_WR_FLUSH_ERR), RequestFailure { error: WorkError::Flushed, reason: None });
         assert!(matches!(of(status::IBV_WC_REM_ACCESS_ERR).error, WorkError::RemoteAccess(_)));
         assert!(matches!(of(status::IBV_WC_RETRY_EXC_ERR).reason, Some(DisconnectReason::Transport(_))));

@@ -17,14 +17,14 @@ use super::{
 use crate::provider::{Completion, DisconnectReason, QueuePair as _};
 
 /// Time limit without progress for sending posted requests after a disconnect was requested.
-const LINGER: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Time limit for the device to flush a failed queue pair.
-const FLUSH: Duration = Duration::from_secs(1);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time to wait for the cause after an iWARP queue pair has failed, because it is reported separately from the flushed
 /// requests.
-const REASON: Duration = Duration::from_millis(200);
+const CAUSE_TIMEOUT: Duration = Duration::from_millis(200);
 
 impl VerbsQueuePair {
     /// Ends the connection. Only the first cause is kept.
@@ -67,7 +67,7 @@ impl VerbsQueuePair {
 
     /// Processes events of the connection manager and the device. Returns `true` if the state has changed.
     pub(super) fn poll_events(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(waker) = self.rare.take_ready(cx) else { return false };
+        let Some(waker) = self.event_readiness.take_ready(cx) else { return false };
         let cx = &mut Context::from_waker(&waker);
         let mut changed = false;
         while let Some(Poll::Ready(event)) = self.device_events.as_ref().map(|events| events.poll(cx)) {
@@ -127,9 +127,9 @@ impl VerbsQueuePair {
     /// Advances the current phase. Returns `true` if the state has changed.
     pub(super) fn advance(&mut self, cx: &mut Context<'_>) -> bool {
         let limit = match self.phase {
-            VerbsPhase::Open if self.suspect => REASON,
-            VerbsPhase::Draining => LINGER,
-            VerbsPhase::Ending(_) => FLUSH,
+            VerbsPhase::Open if self.awaits_cause => CAUSE_TIMEOUT,
+            VerbsPhase::Draining => DRAIN_TIMEOUT,
+            VerbsPhase::Ending(_) => FLUSH_TIMEOUT,
             VerbsPhase::Open | VerbsPhase::Closed => return false,
         };
         match self.phase {

@@ -34,7 +34,7 @@ pub(super) enum PreparedRequest {
 #[derive(Default)]
 pub(super) struct RequestChain {
     requests: Vec<ibv_send_wr>,
-    places: Vec<ibv_sge>,
+    segments: Vec<ibv_sge>,
 }
 
 // SAFETY: the pointers are set and used within one call of `post`. Those to windows and regions refer to objects that
@@ -52,7 +52,7 @@ impl RequestChain {
 
     pub(super) fn clear(&mut self) {
         self.requests.clear();
-        self.places.clear();
+        self.segments.clear();
     }
 
     /// Appends a request. `inline`: the data is copied into the work request.
@@ -107,7 +107,7 @@ impl RequestChain {
             }
         }
         self.requests.push(wr);
-        self.places.push(ibv_sge { addr: local.address, length: local.len, lkey: local.lkey });
+        self.segments.push(ibv_sge { addr: local.address, length: local.len, lkey: local.lkey });
     }
 
     /// Requests a completion for the last request.
@@ -120,11 +120,11 @@ impl RequestChain {
     /// Links the requests. The returned pointer is valid until the chain changes or moves.
     fn link(&mut self) -> *mut ibv_send_wr {
         let count = self.requests.len();
-        let (requests, places) = (self.requests.as_mut_ptr(), self.places.as_mut_ptr());
+        let (requests, segments) = (self.requests.as_mut_ptr(), self.segments.as_mut_ptr());
         for (n, wr) in self.requests.iter_mut().enumerate() {
             if wr.num_sge > 0 {
-                // SAFETY: there are as many places as requests.
-                wr.sg_list = unsafe { places.add(n) };
+                // SAFETY: there are as many segments as requests.
+                wr.sg_list = unsafe { segments.add(n) };
             }
             if n + 1 < count {
                 // SAFETY: inside the vector.

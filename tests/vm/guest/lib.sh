@@ -190,6 +190,25 @@ nfs_mount() {
   grep -q 'xprt:.*rdma' /proc/self/mountstats || fail "$2 is mounted, but not over RDMA"
 }
 
+# libraries_hidden LIBRARY..: renames libraries, for example libibverbs.so.1, as if their packages were not installed
+HIDDEN=()
+libraries_hidden() {
+  local library file
+  for library in "$@"; do
+    file=$(ldconfig -p | sed -n "s/.*$library (.*x86-64.*) => //p")
+    [ -e "$file" ] || fail "$library is not installed"
+    HIDDEN+=("$file")
+    mv "$file" "$file.hidden"
+  done
+}
+
+# libraries_shown: reverses `libraries_hidden`
+libraries_shown() {
+  local file
+  for file in "${HIDDEN[@]}"; do mv "$file.hidden" "$file"; done
+  HIDDEN=()
+}
+
 # digest FOLDER: prints a digest of all names and contents in it
 digest() { (cd "$1" && find . -type f -print0 | sort -z | xargs -0 -r sha256sum | sha256sum | cut -d' ' -f1); }
 
@@ -247,6 +266,7 @@ cleanup() {
     ip link delete dm1
   fi
   # A failed case may not have restored these, and other cases need them.
+  libraries_shown
   [ -z "${PORT_RANGE:-}" ] || echo "$PORT_RANGE" >/proc/sys/net/ipv4/ip_local_port_range
   [ "$FABRIC" = tcp ] || [ -e "/sys/class/infiniband/$DEVICE" ] || device_made
   if [ -n "${CAPTURE:-}" ] && [ -e "$SCRATCH/$CAPTURE.pcap" ]; then cp "$SCRATCH/$CAPTURE.pcap" "/out/$CAPTURE.pcap"; fi

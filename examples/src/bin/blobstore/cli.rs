@@ -36,7 +36,7 @@ Examples:
 
 URLs have the form SCHEME://HOST:PORT. The scheme iwarp is a userspace
 implementation of iWARP over TCP, which needs no RDMA hardware; tcp is plain
-TCP; rdma uses RDMA devices, if built with the feature `verbs-bindings`. IPv6
+TCP; rdma uses RDMA devices, if built with the feature `verbs`. IPv6
 addresses are written in brackets: iwarp://[::1]:20100.";
 
 /// Subcommands.

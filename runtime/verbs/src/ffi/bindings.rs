@@ -1,12 +1,16 @@
-//! The bindings that are part of this crate: the declarations in `generated.rs`, and the inline functions of
-//! `infiniband/verbs.h`, which the libraries do not export.
+//! The bindings that are part of this crate: the declarations in `generated.rs`, the inline functions of
+//! `infiniband/verbs.h`, which the libraries do not export, and in `libraries` the functions that they do export.
 //!
-//! The bindings belong to `libibverbs.so.1` and `librdmacm.so.1`, and link these files by name. A program compiled from any
+//! The bindings belong to `libibverbs.so.1` and `librdmacm.so.1`, and load these files by name. A program compiled from any
 //! version of the headers has the same layouts compiled in, through the inline functions. The libraries therefore cannot
 //! change them without a new name. `tests/bindings/check` compares them with installed headers, and
 //! `tests/bindings/generate` writes them.
 
-use std::{ffi::c_int, mem::offset_of, ptr};
+use std::{
+    ffi::{CStr, c_int},
+    mem::offset_of,
+    ptr,
+};
 
 /// Fails to compile if a structure does not have this size, or a field not this offset, in bytes.
 macro_rules! layout {
@@ -18,26 +22,21 @@ macro_rules! layout {
     };
 }
 
+#[macro_use]
+mod libraries;
+
 #[allow(dead_code, non_camel_case_types, unreachable_pub, clippy::all)]
 #[rustfmt::skip]
 mod generated;
 
-pub(crate) use self::generated::*;
+pub(crate) use self::{generated::*, libraries::load};
 
 #[cfg(not(all(
     target_os = "linux",
     target_pointer_width = "64",
     any(target_arch = "x86_64", target_arch = "aarch64")
 )))]
-compile_error!(
-    "the feature `verbs-bindings` is for Linux on x86-64 and AArch64: use the feature `verbs` or `verbs-dlopen`"
-);
-
-// The names include the version of the interface. They need no symbolic links from packages for development.
-#[link(name = "libibverbs.so.1", kind = "dylib", modifiers = "+verbatim")]
-unsafe extern "C" {}
-#[link(name = "librdmacm.so.1", kind = "dylib", modifiers = "+verbatim")]
-unsafe extern "C" {}
+compile_error!("the feature `verbs-dlopen` is for Linux on x86-64 and AArch64: use the feature `verbs`");
 
 /// Fails like a function that returns an error number.
 const UNSUPPORTED: c_int = libc::EOPNOTSUPP;
@@ -149,9 +148,12 @@ pub(crate) unsafe fn query_port(context: *mut ibv_context, port: u8, attributes:
     unsafe { ibv_query_port(context, port, attributes.cast()) }
 }
 
-/// Returns the library that could not be loaded. Linked libraries are loaded before `main`, so there is none.
-pub(crate) fn missing_library() -> Option<&'static str> {
-    None
+/// Returns libibverbs' text for a completion code, or `None` if the library is not loaded.
+pub(crate) fn status_text(code: ibv_wc_status::Type) -> Option<&'static CStr> {
+    libraries::are_loaded().then(|| {
+        // SAFETY: the function takes any number, and returns a constant string.
+        unsafe { CStr::from_ptr(ibv_wc_status_str(code)) }
+    })
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! The bindings of `rdma-sys`, which links the libraries.
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 
 pub(crate) use ::rdma_sys::*;
+
+use crate::VerbsError;
 
 /// Queries a port. (The function `ibv_query_port` of `rdma-sys` is the compatibility symbol, which fills in fewer
 /// fields.)
@@ -23,7 +25,14 @@ pub(crate) unsafe fn alloc_window(pd: *mut ibv_pd) -> *mut ibv_mw {
     unsafe { ibv_alloc_mw(pd, ibv_mw_type::IBV_MW_TYPE_2) }.unwrap_or(std::ptr::null_mut())
 }
 
-/// Returns the library that could not be loaded. Linked libraries are loaded before `main`, so there is none.
-pub(crate) fn missing_library() -> Option<&'static str> {
-    None
+/// Returns libibverbs' text for a completion code.
+pub(crate) fn status_text(code: ibv_wc_status::Type) -> Option<&'static CStr> {
+    // SAFETY: the function takes any number, and returns a constant string.
+    Some(unsafe { CStr::from_ptr(ibv_wc_status_str(code)) })
+}
+
+/// Makes the functions of the libraries available. Linked libraries were loaded before `main`.
+#[allow(clippy::unnecessary_wraps, reason = "loading can fail with the other feature")]
+pub(crate) fn load() -> Result<(), VerbsError> {
+    Ok(())
 }

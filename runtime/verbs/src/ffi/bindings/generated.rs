@@ -955,102 +955,106 @@ pub mod verbs_context_before {
     pub const SZ: Type = 8;
     pub const MODIFY_CQ: Type = 184;
 }
-unsafe extern "C" {
-    pub fn ibv_wc_status_str(status: ibv_wc_status::Type) -> *const c_char;
-    pub fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device;
-    pub fn ibv_free_device_list(list: *mut *mut ibv_device);
-    pub fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int;
-    pub fn ibv_ack_async_event(event: *mut ibv_async_event);
-    pub fn ibv_query_device(context: *mut ibv_context, device_attr: *mut ibv_device_attr) -> c_int;
-    pub fn ibv_query_port(
-        context: *mut ibv_context,
-        port_num: u8,
-        port_attr: *mut _compat_ibv_port_attr,
-    ) -> c_int;
-    pub fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd;
-    pub fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int;
-    pub fn ibv_reg_mr(
-        pd: *mut ibv_pd,
-        addr: *mut c_void,
-        length: usize,
-        access: c_int,
-    ) -> *mut ibv_mr;
-    pub fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int;
-    pub fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel;
-    pub fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int;
-    pub fn ibv_create_cq(
-        context: *mut ibv_context,
-        cqe: c_int,
-        cq_context: *mut c_void,
-        channel: *mut ibv_comp_channel,
-        comp_vector: c_int,
-    ) -> *mut ibv_cq;
-    pub fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int;
-    pub fn ibv_get_cq_event(
-        channel: *mut ibv_comp_channel,
-        cq: *mut *mut ibv_cq,
-        cq_context: *mut *mut c_void,
-    ) -> c_int;
-    pub fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint);
-    pub fn ibv_create_srq(
-        pd: *mut ibv_pd,
-        srq_init_attr: *mut ibv_srq_init_attr,
-    ) -> *mut ibv_srq;
-    pub fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int;
-    pub fn ibv_modify_qp(
-        qp: *mut ibv_qp,
-        attr: *mut ibv_qp_attr,
-        attr_mask: c_int,
-    ) -> c_int;
-    pub fn ibv_query_qp(
-        qp: *mut ibv_qp,
-        attr: *mut ibv_qp_attr,
-        attr_mask: c_int,
-        init_attr: *mut ibv_qp_init_attr,
-    ) -> c_int;
-    pub fn rdma_create_event_channel() -> *mut rdma_event_channel;
-    pub fn rdma_destroy_event_channel(channel: *mut rdma_event_channel);
-    pub fn rdma_create_id(
-        channel: *mut rdma_event_channel,
-        id: *mut *mut rdma_cm_id,
-        context: *mut c_void,
-        ps: rdma_port_space::Type,
-    ) -> c_int;
-    pub fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int;
-    pub fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int;
-    pub fn rdma_resolve_addr(
-        id: *mut rdma_cm_id,
-        src_addr: *mut sockaddr,
-        dst_addr: *mut sockaddr,
-        timeout_ms: c_int,
-    ) -> c_int;
-    pub fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int;
-    pub fn rdma_create_qp(
-        id: *mut rdma_cm_id,
-        pd: *mut ibv_pd,
-        qp_init_attr: *mut ibv_qp_init_attr,
-    ) -> c_int;
-    pub fn rdma_destroy_qp(id: *mut rdma_cm_id);
-    pub fn rdma_connect(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int;
-    pub fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int;
-    pub fn rdma_accept(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int;
-    pub fn rdma_reject(
-        id: *mut rdma_cm_id,
-        private_data: *const c_void,
-        private_data_len: u8,
-    ) -> c_int;
-    pub fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int;
-    pub fn rdma_get_cm_event(channel: *mut rdma_event_channel, event: *mut *mut rdma_cm_event)
-    -> c_int;
-    pub fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int;
-    pub fn rdma_set_option(
-        id: *mut rdma_cm_id,
-        level: c_int,
-        optname: c_int,
-        optval: *mut c_void,
-        optlen: usize,
-    ) -> c_int;
-    pub fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int;
+functions! {
+    libibverbs {
+        pub fn ibv_wc_status_str(status: ibv_wc_status::Type) -> *const c_char;
+        pub fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device;
+        pub fn ibv_free_device_list(list: *mut *mut ibv_device);
+        pub fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int;
+        pub fn ibv_ack_async_event(event: *mut ibv_async_event);
+        pub fn ibv_query_device(context: *mut ibv_context, device_attr: *mut ibv_device_attr) -> c_int;
+        pub fn ibv_query_port(
+            context: *mut ibv_context,
+            port_num: u8,
+            port_attr: *mut _compat_ibv_port_attr,
+        ) -> c_int;
+        pub fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd;
+        pub fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int;
+        pub fn ibv_reg_mr(
+            pd: *mut ibv_pd,
+            addr: *mut c_void,
+            length: usize,
+            access: c_int,
+        ) -> *mut ibv_mr;
+        pub fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int;
+        pub fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel;
+        pub fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int;
+        pub fn ibv_create_cq(
+            context: *mut ibv_context,
+            cqe: c_int,
+            cq_context: *mut c_void,
+            channel: *mut ibv_comp_channel,
+            comp_vector: c_int,
+        ) -> *mut ibv_cq;
+        pub fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int;
+        pub fn ibv_get_cq_event(
+            channel: *mut ibv_comp_channel,
+            cq: *mut *mut ibv_cq,
+            cq_context: *mut *mut c_void,
+        ) -> c_int;
+        pub fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint);
+        pub fn ibv_create_srq(
+            pd: *mut ibv_pd,
+            srq_init_attr: *mut ibv_srq_init_attr,
+        ) -> *mut ibv_srq;
+        pub fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int;
+        pub fn ibv_modify_qp(
+            qp: *mut ibv_qp,
+            attr: *mut ibv_qp_attr,
+            attr_mask: c_int,
+        ) -> c_int;
+        pub fn ibv_query_qp(
+            qp: *mut ibv_qp,
+            attr: *mut ibv_qp_attr,
+            attr_mask: c_int,
+            init_attr: *mut ibv_qp_init_attr,
+        ) -> c_int;
+    }
+    librdmacm {
+        pub fn rdma_create_event_channel() -> *mut rdma_event_channel;
+        pub fn rdma_destroy_event_channel(channel: *mut rdma_event_channel);
+        pub fn rdma_create_id(
+            channel: *mut rdma_event_channel,
+            id: *mut *mut rdma_cm_id,
+            context: *mut c_void,
+            ps: rdma_port_space::Type,
+        ) -> c_int;
+        pub fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int;
+        pub fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int;
+        pub fn rdma_resolve_addr(
+            id: *mut rdma_cm_id,
+            src_addr: *mut sockaddr,
+            dst_addr: *mut sockaddr,
+            timeout_ms: c_int,
+        ) -> c_int;
+        pub fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int;
+        pub fn rdma_create_qp(
+            id: *mut rdma_cm_id,
+            pd: *mut ibv_pd,
+            qp_init_attr: *mut ibv_qp_init_attr,
+        ) -> c_int;
+        pub fn rdma_destroy_qp(id: *mut rdma_cm_id);
+        pub fn rdma_connect(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int;
+        pub fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int;
+        pub fn rdma_accept(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int;
+        pub fn rdma_reject(
+            id: *mut rdma_cm_id,
+            private_data: *const c_void,
+            private_data_len: u8,
+        ) -> c_int;
+        pub fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int;
+        pub fn rdma_get_cm_event(channel: *mut rdma_event_channel, event: *mut *mut rdma_cm_event)
+        -> c_int;
+        pub fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int;
+        pub fn rdma_set_option(
+            id: *mut rdma_cm_id,
+            level: c_int,
+            optname: c_int,
+            optval: *mut c_void,
+            optlen: usize,
+        ) -> c_int;
+        pub fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int;
+    }
 }
 
 // Sizes and offsets, in bytes.
