@@ -11,11 +11,9 @@ mod program;
 pub(crate) mod sizes;
 mod types;
 
-pub(crate) use graph::target as graph_target;
-
 use std::collections::{HashMap, HashSet};
 
-use self::{constants::Constants, lower::Lowering, names::SpecNames};
+use self::{constants::Constants, lower::Lowering, names::SpecNames, types::TypeResolver};
 use crate::{
     ast::{Annotation, Dialect, File},
     diag::{Code, Diagnostic},
@@ -70,12 +68,13 @@ pub(crate) fn resolve(
     let lost: HashSet<String> = files.iter().flat_map(|file| file.lost.iter().cloned()).collect();
     let names = SpecNames::collect(files, externs, out);
     let constants = Constants::collect(&names.entries, files, &lost, out);
-    let mut lower = Lowering::new(&names, &constants, &lost, files, sources, out);
+    let types = TypeResolver::new(&names, &constants, &lost, out);
+    let mut lower = Lowering::new(types, files, sources);
     let items = lower.items();
     let programs = lower.programs();
-    constants.unused(lower.out);
-    hints::complete(files, sources, lower.out);
-    let (marks, mut dialects) = (lower.marks, lower.dialects);
+    constants.unused(lower.types.out);
+    hints::complete(files, sources, lower.types.out);
+    let (marks, mut dialects) = (lower.marks, lower.types.dialects);
     dialects.extend(constants.dialects.iter().cloned());
     let mut spec = Spec { items, programs, header: files.first().map(|file| file.header.clone()).unwrap_or_default() };
     let mut order = Vec::new();
