@@ -1,6 +1,6 @@
 //! Linked lists (RFC 4506 §4.19), and resolution of plain typedefs.
 
-use super::cycle;
+use super::errors::cycle;
 use crate::{
     diag::Diagnostic,
     ir::{Base, Field, Item, ItemId, ItemKind, Name, Spec, Type},

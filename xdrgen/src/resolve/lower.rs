@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use super::{
-    AnnotationPlace,
-    names::{ItemBody, NameEntry, twice},
+    errors::twice,
+    names::{ItemBody, NameEntry},
+    place::AnnotationPlace,
     types::{Discriminant, TypeResolver, word},
 };
 use crate::{

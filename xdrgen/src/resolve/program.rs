@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{AnnotationPlace, lower::Lowering, names::twice};
+use super::{errors::twice, lower::Lowering, place::AnnotationPlace};
 use crate::{
     ast::{self, DefinitionKind, TypeKind, Value},
     diag::{Code, Diagnostic},

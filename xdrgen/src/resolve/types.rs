@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::{
     constants::Constants,
+    errors::did_you_mean,
     names::{ItemBody, SpecNames},
 };
 use crate::{
@@ -125,7 +126,7 @@ impl<'a> TypeResolver<'a> {
             if self.constants.get(&name.text).is_some() {
                 diagnostic = diagnostic.note(format!("`{}` is a constant", name.text));
             }
-            let diagnostic = super::did_you_mean(diagnostic, &name.text, self.names.all(), self.out);
+            let diagnostic = did_you_mean(diagnostic, &name.text, self.names.all(), self.out);
             self.out.push(diagnostic);
         }
         None
