@@ -47,6 +47,38 @@ pub struct Item {
     pub recursive: bool,
 }
 
+impl Item {
+    /// Returns all fields: of a struct, of the arms of a union, or of a typedef.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = &Field> {
+        let (fields, union, typedef) = match &self.kind {
+            ItemKind::Struct { fields, .. } => (fields.as_slice(), None, None),
+            ItemKind::Union(union) => (&[][..], Some(union), None),
+            ItemKind::Typedef(field) => (&[][..], None, Some(field)),
+            ItemKind::Const(_) | ItemKind::Enum(_) | ItemKind::Extern(_) => (&[][..], None, None),
+        };
+        let arms = union.into_iter().flat_map(|union| {
+            let arms = union.arms.iter().filter_map(|arm| arm.field.as_ref());
+            arms.chain(union.default.iter().flatten())
+        });
+        fields.iter().chain(arms).chain(typedef)
+    }
+
+    /// Returns the fields that [`Self::fields`] returns.
+    pub(crate) fn fields_mut(&mut self) -> impl Iterator<Item = &mut Field> {
+        let (fields, union, typedef) = match &mut self.kind {
+            ItemKind::Struct { fields, .. } => (fields.as_mut_slice(), None, None),
+            ItemKind::Union(union) => (&mut [][..], Some(union), None),
+            ItemKind::Typedef(field) => (&mut [][..], None, Some(field)),
+            ItemKind::Const(_) | ItemKind::Enum(_) | ItemKind::Extern(_) => (&mut [][..], None, None),
+        };
+        let arms = union.into_iter().flat_map(|union| {
+            let arms = union.arms.iter_mut().filter_map(|arm| arm.field.as_mut());
+            arms.chain(union.default.iter_mut().flatten())
+        });
+        fields.iter_mut().chain(arms).chain(typedef)
+    }
+}
+
 /// The bounds of the encoding of a type, for all its values. See `XdrType` of the runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TypeFacts {
@@ -155,6 +187,20 @@ pub enum Type {
     List(ItemId),
     /// `node x`, where `node` is a list node: a list of at least one.
     NonEmptyList(ItemId),
+}
+
+impl Type {
+    /// Returns the declared type that this type refers to.
+    pub(crate) fn target(&self) -> Option<ItemId> {
+        match self {
+            Self::Base(base) | Self::ArrayFixed(base, _) | Self::Array(base, _) | Self::Optional(base) => match base {
+                Base::Item(id) => Some(*id),
+                _ => None,
+            },
+            Self::List(id) | Self::NonEmptyList(id) => Some(*id),
+            Self::OpaqueFixed(_) | Self::Opaque(_) | Self::String(_) => None,
+        }
+    }
 }
 
 /// A type without declarator.

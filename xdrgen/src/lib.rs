@@ -4,7 +4,7 @@
 //! (RFC 8166 §6), and the dialects of other XDR compilers. There are three ways to use the compiler: the command `xdrgen`,
 //! the build-script API [`Build`], and the library API [`Compiler`], which the macros of `rpcrdma-macros` call.
 //!
-//! Each stage has its own module. `tests/layers.rs` lists all modules in order and checks that none refers to a later one.
+//! Each stage has its own module. `ARCHITECTURE.md` lists them in layers, which a test checks.
 //!
 //! | stage | module | input | output |
 //! | --- | --- | --- | --- |

@@ -6,7 +6,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 
 use crate::{
     ir::{Expr, Field, ItemKind, Procedure, Spec, Type},
-    resolve::{graph_target, sizes},
+    resolve::sizes,
     ulb::{contents, parts, show},
 };
 
@@ -145,7 +145,7 @@ pub(crate) fn eligible_items(spec: &Spec, field: &Field) -> Vec<Eligible> {
             found.push(Eligible { path: step.path, max: contents(spec, &step.field.ty) });
             continue;
         }
-        let Some(id) = graph_target(&step.field.ty) else { continue };
+        let Some(id) = step.field.ty.target() else { continue };
         // The loop ends, because recursive types with eligible items are rejected: the number of items would be unbounded.
         if sizes::ty(spec, &step.field.ty).max_ddp_items == Some(0) {
             continue;

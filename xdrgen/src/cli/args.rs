@@ -111,8 +111,8 @@ pub(crate) struct InputArgs {
     pub(crate) define: Vec<String>,
 
     /// Use the Rust type PATH for the XDR type NAME. It must implement the codec traits. May be given several times.
-    #[arg(long = "extern", value_name = "NAME=PATH", value_parser = foreign)]
-    pub(crate) foreign: Vec<(String, String)>,
+    #[arg(long = "extern", value_name = "NAME=PATH", value_parser = extern_type)]
+    pub(crate) extern_types: Vec<(String, String)>,
 
     /// Reject constructs that other compilers accept, but RFC 4506 and RFC 5531 do not define.
     #[arg(long)]
@@ -311,7 +311,7 @@ pub(crate) enum Transport {
 }
 
 /// Parses `NAME=PATH`.
-fn foreign(text: &str) -> Result<(String, String), String> {
+fn extern_type(text: &str) -> Result<(String, String), String> {
     let (name, path) = text.split_once('=').ok_or("missing `=`; write NAME=PATH")?;
     syn::parse_str::<syn::Path>(path)
         .map_err(|_| format!("`{path}` is not the path of a type, such as `crate::nfs::Fh`"))?;

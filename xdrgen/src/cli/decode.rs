@@ -8,20 +8,21 @@ use std::{
 
 use rpcrdma_xdrgen::decode::{Decoder, Message, MessageFormat, is_capture, parse_hex};
 
-use super::{
-    CliError, DiagnosticFormat, NO_FILE, WRONG_INPUT,
+use crate::{
     args::{Decode, Transport},
-    commands::{compiler, run as compile},
+    compile::{compile, compiler},
+    diagnostics::DiagnosticFormat,
+    error::{CliError, NO_FILE, WRONG_INPUT, WRONG_USAGE},
 };
 
-pub(super) fn run(decode: &Decode, form: DiagnosticFormat) -> Result<(), CliError> {
+pub(crate) fn run(decode: &Decode, format: DiagnosticFormat) -> Result<(), CliError> {
     // The maximum sizes of replies matter to clients only.
-    let compiled = compile(&compiler(&decode.input.files, &decode.input).no_client(), form)?;
-    let filter = match decode.program.as_deref().map(Filter::parse) {
-        Some(Filter::Name(name)) if !compiled.spec.programs.iter().any(|program| program.name.text == name) => {
+    let compiled = compile(&compiler(&decode.input.files, &decode.input).no_client(), format)?;
+    let filter = match decode.program.as_deref().map(ProgramFilter::parse) {
+        Some(ProgramFilter::Name(name)) if !compiled.spec.programs.iter().any(|program| program.name.text == name) => {
             let message =
                 format!("error: no program is named `{name}`; write a name in the specification, or a number\n");
-            return Err(CliError { message, code: 2 });
+            return Err(CliError { message, code: WRONG_USAGE });
         }
         filter => filter,
     };
@@ -38,7 +39,7 @@ pub(super) fn run(decode: &Decode, form: DiagnosticFormat) -> Result<(), CliErro
             code: WRONG_INPUT,
         };
         let text = std::str::from_utf8(&input).map_err(|error| wrong(&error))?;
-        decoder.messages(parse_hex(text).map_err(|error| wrong(&error))?, format_of(decode.transport))
+        decoder.messages(parse_hex(text).map_err(|error| wrong(&error))?, message_format(decode.transport))
     };
     let mut out = BufWriter::new(stdout().lock());
     let mut count = 0;
@@ -51,12 +52,12 @@ pub(super) fn run(decode: &Decode, form: DiagnosticFormat) -> Result<(), CliErro
         match written {
             // The reader closed the pipe early, as `head` does.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
-            written => written.map_err(|error| unwritable(&error))?,
+            written => written.map_err(|error| write_error(&error))?,
         }
     }
     match out.flush() {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
-        flushed => flushed.map_err(|error| unwritable(&error))?,
+        flushed => flushed.map_err(|error| write_error(&error))?,
     }
     if count == 0 {
         eprintln!("note: no message was found in {} packets of {name}", decoded.packets());
@@ -77,11 +78,11 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     }
 }
 
-fn unwritable(error: &std::io::Error) -> CliError {
+fn write_error(error: &std::io::Error) -> CliError {
     CliError { message: format!("error: cannot write to standard output: {error}\n"), code: NO_FILE }
 }
 
-fn format_of(transport: Transport) -> MessageFormat {
+fn message_format(transport: Transport) -> MessageFormat {
     match transport {
         Transport::Detect => MessageFormat::Detect,
         Transport::Rpc => MessageFormat::Rpc,
@@ -93,12 +94,12 @@ fn format_of(transport: Transport) -> MessageFormat {
 }
 
 /// The program of the messages to print.
-enum Filter<'a> {
+enum ProgramFilter<'a> {
     Name(&'a str),
     Number(u32),
 }
 
-impl<'a> Filter<'a> {
+impl<'a> ProgramFilter<'a> {
     fn parse(text: &'a str) -> Self {
         let number = match text.strip_prefix("0x") {
             Some(digits) => u32::from_str_radix(digits, 16),

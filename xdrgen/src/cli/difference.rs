@@ -74,7 +74,7 @@ fn change(operations: &mut Vec<DiffOp>, (old_index, old_end): (usize, usize), (n
 }
 
 /// Returns the unified diff between `old` and the formatted text `new`.
-pub(super) fn unified(name: &str, old: &str, new: &str) -> String {
+pub(crate) fn unified(name: &str, old: &str, new: &str) -> String {
     let (old, new) = (lines(old), lines(new));
     let mut out = format!("--- {name}\n+++ {name}, formatted\n");
     for hunk in group_diff_ops(operations(&old, &new), CONTEXT) {

@@ -10,28 +10,35 @@ use rpcrdma_xdrgen::{
     source,
 };
 
-use super::{CliError, DiagnosticFormat, NO_FILE, WRONG_INPUT, args::Fmt, commands::failed, difference, output};
+use crate::{
+    args::Fmt,
+    compile::compile_error,
+    diagnostics::DiagnosticFormat,
+    difference,
+    error::{CliError, NO_FILE, WRONG_INPUT},
+    output,
+};
 
-pub(super) fn run(fmt: &Fmt, form: DiagnosticFormat) -> Result<(), CliError> {
+pub(crate) fn run(fmt: &Fmt, format: DiagnosticFormat) -> Result<(), CliError> {
     let stdin = vec![PathBuf::from("-")];
     let files = if fmt.files.is_empty() { &stdin } else { &fmt.files };
     // Formats all files, even if some fail. The exit code is that of the most severe failure.
-    let failures: Vec<CliError> = files.iter().filter_map(|file| one(file, fmt, form).err()).collect();
+    let failures: Vec<CliError> = files.iter().filter_map(|file| format_file(file, fmt, format).err()).collect();
     let code = failures.iter().map(|failure| failure.code).max();
     let message = failures.into_iter().map(|failure| failure.message).collect();
     code.map_or(Ok(()), |code| Err(CliError { message, code }))
 }
 
-fn one(file: &Path, fmt: &Fmt, form: DiagnosticFormat) -> Result<(), CliError> {
-    let piped = file == Path::new("-");
-    let name = if piped { "standard input".to_owned() } else { file.display().to_string() };
-    let read = if piped { source::read_from(stdin().lock()) } else { source::read(file) };
+fn format_file(file: &Path, fmt: &Fmt, format: DiagnosticFormat) -> Result<(), CliError> {
+    let is_piped = file == Path::new("-");
+    let name = if is_piped { "standard input".to_owned() } else { file.display().to_string() };
+    let read = if is_piped { source::read_from(stdin().lock()) } else { source::read(file) };
     let old =
         read.map_err(|error| CliError { message: format!("error: cannot read {name}: {error}\n"), code: NO_FILE })?;
     let mut options = FormatOptions::default();
     options.width = fmt.width;
     let new = format_bytes(&name, &old, &options).map_err(|error| match error {
-        FormatError::Syntax(diagnostics) => failed(&diagnostics, form),
+        FormatError::Syntax(diagnostics) => compile_error(&diagnostics, format),
         other => CliError { message: format!("error: {name}: {other}\n"), code: WRONG_INPUT },
     })?;
     if fmt.check {
@@ -41,7 +48,7 @@ fn one(file: &Path, fmt: &Fmt, form: DiagnosticFormat) -> Result<(), CliError> {
         output::write(None, &differences(&name, &old, &new))?;
         return Err(CliError { message: String::new(), code: WRONG_INPUT });
     }
-    if piped {
+    if is_piped {
         return output::write_bytes(None, &new);
     }
     // Do not change the modification time of a file that is already formatted.

@@ -8,15 +8,15 @@ use std::{
 
 use rpcrdma_xdrgen::source;
 
-use super::{CliError, NO_FILE};
+use crate::error::{CliError, NO_FILE};
 
 /// Writes text to a file. `None` and `-` mean standard output.
-pub(super) fn write(path: Option<&Path>, text: &str) -> Result<(), CliError> {
+pub(crate) fn write(path: Option<&Path>, text: &str) -> Result<(), CliError> {
     write_bytes(path.filter(|path| *path != Path::new("-")), text.as_bytes())
 }
 
 /// Writes bytes to a file. `None` means standard output.
-pub(super) fn write_bytes(path: Option<&Path>, bytes: &[u8]) -> Result<(), CliError> {
+pub(crate) fn write_bytes(path: Option<&Path>, bytes: &[u8]) -> Result<(), CliError> {
     let failed = |what: &dyn std::fmt::Display, error| CliError {
         message: format!("error: cannot write {what}: {error}\n"),
         code: NO_FILE,
@@ -32,7 +32,7 @@ pub(super) fn write_bytes(path: Option<&Path>, bytes: &[u8]) -> Result<(), CliEr
 }
 
 /// Reads a file as text. Replaces invalid UTF-8 by U+FFFD.
-pub(super) fn read(path: &Path) -> Result<String, CliError> {
+pub(crate) fn read(path: &Path) -> Result<String, CliError> {
     let unreadable =
         |error| CliError { message: format!("error: cannot read {}: {error}\n", path.display()), code: NO_FILE };
     Ok(String::from_utf8_lossy(&source::read(path).map_err(unreadable)?).into_owned())

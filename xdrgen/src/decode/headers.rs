@@ -1,7 +1,7 @@
 //! Headers of RPC-over-RDMA messages, decoded by their XDR: version 1 (RFC 8166 §4), version 2
 //! (draft-ietf-nfsv4-rpcrdma-version-two-01 §6).
 
-use super::{interpret::Interpreter, memory::Segment, source::Source, value::Value, word};
+use super::{big_endian::u32_at, interpret::Interpreter, memory::Segment, source::Source, value::Value};
 use crate::{
     compiler::Compiler,
     ir::{ConstValue, ItemKind, Spec},
@@ -79,7 +79,7 @@ impl HeaderSpecs {
     /// Decodes the header of a message. Returns `None` if this is not an RPC-over-RDMA message.
     pub(super) fn parse(&self, message: &[u8]) -> Option<Header> {
         // The first four words are the same in all versions.
-        match (word(message, 4)?, word(message, 12)?) {
+        match (u32_at(message, 4)?, u32_at(message, 12)?) {
             (1, 0..=4) => Some(self.parse_v1(message)),
             (2, 0..=255) => Some(self.parse_v2(message)),
             _ => None,

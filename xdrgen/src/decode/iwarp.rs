@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{
-    long,
+    big_endian::{u32_at, u64_at},
     memory::Owner,
     mpa::{Mpa, MpaEvent},
     session::{Place, Session},
     stream::StreamPart,
-    word,
 };
 
 /// The maximum number of RDMA Reads of one direction that are remembered.
@@ -163,10 +162,10 @@ impl Iwarp {
 
     /// Remembers an RDMA Read Request (RFC 5040 §4.4).
     fn request(&mut self, header: &[u8]) {
-        let (Some(sink_tag), Some(sink), Some(len)) = (word(header, 0), long(header, 4), word(header, 12)) else {
+        let (Some(sink_tag), Some(sink), Some(len)) = (u32_at(header, 0), u64_at(header, 4), u32_at(header, 12)) else {
             return;
         };
-        let (Some(source_tag), Some(source)) = (word(header, 16), long(header, 20)) else { return };
+        let (Some(source_tag), Some(source)) = (u32_at(header, 16), u64_at(header, 20)) else { return };
         if self.reads.len() == MAX_READS {
             self.reads.pop_front();
         }
@@ -196,10 +195,10 @@ impl<'a> Segment<'a> {
         let last = ddp & 0x40 != 0;
         let opcode = rdmap & 0x0f;
         if ddp & 0x80 != 0 {
-            let target = Some((word(bytes, 2)?, long(bytes, 6)?));
+            let target = Some((u32_at(bytes, 2)?, u64_at(bytes, 6)?));
             Some(Self { opcode, last, target, sequence: 0, offset: 0, payload: bytes.get(14..)? })
         } else {
-            let (sequence, offset) = (word(bytes, 10)?, word(bytes, 14)?);
+            let (sequence, offset) = (u32_at(bytes, 10)?, u32_at(bytes, 14)?);
             Some(Self { opcode, last, target: None, sequence, offset, payload: bytes.get(18..)? })
         }
     }

@@ -59,7 +59,12 @@ pub(super) struct ChunkData {
 
 impl ChunkData {
     pub(super) fn is_complete(&self) -> bool {
-        self.bytes.len() as u64 == self.len
+        self.missing() == 0
+    }
+
+    /// Returns the number of bytes of the contents that the capture does not contain.
+    pub(super) fn missing(&self) -> u64 {
+        self.len.saturating_sub(self.bytes.len() as u64)
     }
 }
 

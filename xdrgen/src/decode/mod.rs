@@ -7,6 +7,7 @@
 //! | module | content |
 //! | --- | --- |
 //! | `capture`, `packet`, `hex` | capture files, the TCP segment or UDP datagram of a packet, hexadecimal input |
+//! | `dissector` | the connections and the RoCE hosts of a capture |
 //! | `connection`, `stream` | TCP connections and their reassembly |
 //! | `record` | record marking |
 //! | `mpa`, `iwarp` | MPA; DDP and RDMAP |
@@ -20,8 +21,10 @@
 //! The input is not trusted. It may be cut, may begin within a connection, and may be hostile: lengths do not cause allocations,
 //! and nesting is limited.
 
+mod big_endian;
 mod capture;
 mod connection;
+mod dissector;
 mod headers;
 mod hex;
 mod interpret;
@@ -38,11 +41,7 @@ mod source;
 mod stream;
 mod value;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    net::IpAddr,
-    sync::Arc,
-};
+use std::{net::IpAddr, sync::Arc};
 
 pub use self::{
     hex::{HexError, parse_hex},
@@ -50,15 +49,15 @@ pub use self::{
 };
 
 use self::{
-    connection::Connection,
+    big_endian::u32_at,
+    dissector::Dissector,
     headers::HeaderSpecs,
     iwarp::Iwarp,
     memory::Owner,
-    packet::Datagram,
     record::{RecordEvent, Records},
     roce::Roce,
     rpc::RpcDecoder,
-    session::{Endpoint, Place, Port, Session, Transport},
+    session::{Place, Session, Transport},
     stream::StreamPart,
 };
 use crate::ir::Spec;
@@ -215,99 +214,22 @@ const NOWHERE: Place =
     Place { frame: 0, time: None, peers: None, from: Owner(0), to: Owner(0), transport: Transport::Unknown };
 const NO_HOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 
-/// Returns the 32-bit number at an offset in bytes.
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..at.checked_add(4)?)?.try_into().ok().map(u32::from_be_bytes)
-}
-
-/// Returns the 64-bit number at an offset in bytes.
-fn long(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..at.checked_add(8)?)?.try_into().ok().map(u64::from_be_bytes)
-}
-
 /// Detects the format of a message.
 fn detect(bytes: &[u8], session: &Session) -> MessageFormat {
     // An RPC reply that was accepted looks like version 1 with 0 credits, which is invalid (RFC 8166 §3.3.1). A rejected one is
     // shorter than the shortest header, except that of an error.
     const NO_CHUNKS: usize = 28;
     const ERROR: u32 = 4;
-    let is_rdma = word(bytes, 8) != Some(0) && (bytes.len() >= NO_CHUNKS || word(bytes, 12) == Some(ERROR));
+    let is_rdma = u32_at(bytes, 8) != Some(0) && (bytes.len() >= NO_CHUNKS || u32_at(bytes, 12) == Some(ERROR));
     if is_rdma && session.specs.parse(bytes).is_some() {
         MessageFormat::Rdma
     } else if record::is_record(bytes)
-        && word(bytes, 0).is_some_and(|mark| (mark & 0x7fff_ffff) as usize <= bytes.len() - 4)
+        && u32_at(bytes, 0).is_some_and(|mark| (mark & 0x7fff_ffff) as usize <= bytes.len() - 4)
     {
         MessageFormat::Tcp
     } else if mpa::is_fpdu(bytes) {
         MessageFormat::Iwarp
     } else {
         MessageFormat::Rpc
-    }
-}
-
-/// The connections of a capture.
-#[derive(Debug, Default)]
-struct Dissector {
-    connections: BTreeMap<[Endpoint; 2], Connection>,
-    roce: Roce,
-    /// RoCE hosts. The keys of their memory are unique within a host.
-    hosts: HashMap<IpAddr, Owner>,
-    owners: usize,
-}
-
-impl Dissector {
-    fn owner(&mut self) -> Owner {
-        self.owners += 1;
-        Owner(self.owners)
-    }
-
-    fn datagram(&mut self, datagram: &Datagram<'_>, place: Place, session: &mut Session) {
-        match datagram.tcp {
-            Some(fields) => {
-                let from = Endpoint { address: datagram.from, port: Port::Tcp(datagram.ports.0) };
-                let to = Endpoint { address: datagram.to, port: Port::Tcp(datagram.ports.1) };
-                let side = usize::from(from > to);
-                let ends = if side == 0 { [from, to] } else { [to, from] };
-                let is_reused = self.connections.get(&ends).is_some_and(|known| known.is_reused_by(side, fields));
-                if is_reused && let Some(mut old) = self.connections.remove(&ends) {
-                    old.finish(place, session);
-                }
-                if !self.connections.contains_key(&ends) {
-                    let owners = [self.owner(), self.owner()];
-                    self.connections.insert(ends, Connection::new(ends, owners));
-                }
-                if let Some(connection) = self.connections.get_mut(&ends) {
-                    connection.segment(side, fields, datagram.payload, datagram.missing, place, session);
-                }
-            }
-            None if datagram.ports.1 == roce::PORT => {
-                let (from, to) = (self.host(datagram.from), self.host(datagram.to));
-                let Some(queue) = roce::queue(datagram.payload) else { return };
-                let peers = (
-                    Endpoint { address: datagram.from, port: Port::Unknown },
-                    Endpoint { address: datagram.to, port: Port::Queue(queue) },
-                );
-                let place = Place { peers: Some(peers), from, to, transport: Transport::Roce, ..place };
-                self.roce.packet((datagram.from, datagram.to), datagram.payload, datagram.missing, place, session);
-            }
-            None => {}
-        }
-    }
-
-    fn host(&mut self, address: IpAddr) -> Owner {
-        if let Some(owner) = self.hosts.get(&address) {
-            return *owner;
-        }
-        let owner = self.owner();
-        self.hosts.insert(address, owner);
-        owner
-    }
-
-    fn finish(&mut self, place: Place, session: &mut Session) {
-        for connection in self.connections.values_mut() {
-            connection.finish(place, session);
-        }
-        self.roce.finish(session);
-        session.finish(place);
     }
 }

@@ -3,8 +3,8 @@
 use crc_fast::crc32_iscsi;
 
 use super::{
+    big_endian::u32_at,
     stream::{Frame, StreamPart},
-    word,
 };
 
 const REQUEST_KEY: &[u8] = b"MPA ID Req Frame";
@@ -92,7 +92,7 @@ pub(super) fn is_certain_fpdu(bytes: &[u8]) -> bool {
     let len = bytes.first_chunk::<2>().map_or(0, |len| usize::from(u16::from_be_bytes(*len)));
     let is_complete = bytes.len() >= (2 + len).next_multiple_of(4) + CRC_LEN;
     // The queue of Sends, RDMA Read Requests and Terminates (RFC 5040 §4.2).
-    let has_queue = bytes.get(2).is_some_and(|ddp| ddp & 0x80 == 0) && word(bytes, 8).is_some_and(|queue| queue <= 2);
+    let has_queue = bytes.get(2).is_some_and(|ddp| ddp & 0x80 == 0) && u32_at(bytes, 8).is_some_and(|queue| queue <= 2);
     is_fpdu(bytes) && (is_complete || has_queue)
 }
 

@@ -1,8 +1,8 @@
 //! Record marking of RPC over TCP (RFC 5531 §11).
 
 use super::{
+    big_endian::u32_at,
     stream::{Frame, StreamPart},
-    word,
 };
 
 /// Set in the last fragment of a record.
@@ -31,8 +31,8 @@ pub(super) enum RecordEvent {
 
 /// Returns whether bytes begin with a record mark and an RPC message.
 pub(super) fn is_record(bytes: &[u8]) -> bool {
-    let len = word(bytes, 0).unwrap_or_default() & !LAST;
-    match (word(bytes, 8), word(bytes, 12)) {
+    let len = u32_at(bytes, 0).unwrap_or_default() & !LAST;
+    match (u32_at(bytes, 8), u32_at(bytes, 12)) {
         // The call's RPC version.
         (Some(0), Some(2)) => len >= 40,
         // The reply's status.

@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{memory::Segment, rpc::lacking, session::Place, value::Value};
+use super::{memory::Segment, session::Place, value::Value};
 
 /// The default number of bytes of opaque data to print.
 pub const DEFAULT_BYTES: usize = 32;
@@ -301,7 +301,7 @@ impl Printer {
                 let segments: Vec<String> =
                     chunk.segments.iter().map(|it| format!("{:#010x}:{:#018x}", it.handle, it.offset)).collect();
                 let place = segments.join(", ");
-                match (chunk.bytes.is_empty(), lacking(chunk)) {
+                match (chunk.bytes.is_empty(), chunk.missing()) {
                     (true, _) => format!("reduced, {} bytes, chunk at {place}", chunk.len),
                     (_, 0) => self.opaque(&chunk.bytes, &format!(" from the chunk at {place}")),
                     (_, missing) => {

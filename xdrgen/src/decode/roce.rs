@@ -6,9 +6,8 @@ use std::{
 };
 
 use super::{
-    long,
+    big_endian::{u32_at, u64_at},
     session::{Place, Session},
-    word,
 };
 
 /// The UDP port of RoCE v2.
@@ -114,7 +113,7 @@ pub(super) struct Roce {
 
 /// Returns the queue pair to which a packet is addressed.
 pub(super) fn queue(packet: &[u8]) -> Option<u32> {
-    word(packet, 4).map(|word| word & 0x00ff_ffff)
+    u32_at(packet, 4).map(|word| word & 0x00ff_ffff)
 }
 
 impl Roce {
@@ -127,7 +126,9 @@ impl Roce {
         place: Place,
         session: &mut Session,
     ) {
-        let (Some(first), Some(queue), Some(psn)) = (word(packet, 0), queue(packet), word(packet, 8)) else { return };
+        let (Some(first), Some(queue), Some(psn)) = (u32_at(packet, 0), queue(packet), u32_at(packet, 8)) else {
+            return;
+        };
         let (opcode, psn) = ((first >> 24) as u8, psn & 0x00ff_ffff);
         let pad = (first >> 20 & 3) as usize;
         let Some((kind, part, headers)) = kind_of(opcode) else { return };
@@ -323,5 +324,5 @@ fn kind_of(opcode: u8) -> Option<(Kind, Part, usize)> {
 
 fn remote(packet: &[u8]) -> Option<Remote> {
     let header = packet.get(BTH_LEN..)?;
-    Some(Remote { address: long(header, 0)?, key: word(header, 8)?, len: word(header, 12)? })
+    Some(Remote { address: u64_at(header, 0)?, key: u32_at(header, 8)?, len: u32_at(header, 12)? })
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{
     headers::HeaderKind,
     interpret::Interpreter,
-    memory::{ChunkData, Memory, Owner},
+    memory::{Memory, Owner},
     report::{Message, Named, RpcPart},
     session::{Content, RawMessage, RdmaContent, Session},
     source::Source,
@@ -270,9 +270,4 @@ fn word(value: &Value, path: &[&str]) -> u32 {
 
 fn word_of(number: u64) -> u32 {
     u32::try_from(number).unwrap_or_default()
-}
-
-/// Returns the length of a chunk's contents that the capture lacks, in bytes.
-pub(super) fn lacking(chunk: &ChunkData) -> u64 {
-    chunk.len.saturating_sub(chunk.bytes.len() as u64)
 }

@@ -101,7 +101,7 @@ impl<'a> Layout<'a> {
         while changed {
             changed = false;
             for &id in &order {
-                if !layout.items[id].has_float && fields_of(&spec.items[id]).any(|field| layout.is_float(&field.ty)) {
+                if !layout.items[id].has_float && spec.items[id].fields().any(|field| layout.is_float(&field.ty)) {
                     layout.items[id].has_float = true;
                     changed = true;
                 }
@@ -191,8 +191,8 @@ impl<'a> Layout<'a> {
     pub(crate) fn borrow(&mut self, wanted: impl Fn(&Item) -> bool) {
         let count = self.spec.items.len();
         let holds = |holding: &[bool], id: usize| {
-            fields_of(&self.spec.items[id]).any(|field| {
-                self.is_view(field) || item_of(&field.ty).is_some_and(|of| holding.get(of.0).copied().unwrap_or(false))
+            self.spec.items[id].fields().any(|field| {
+                self.is_view(field) || field.ty.target().is_some_and(|of| holding.get(of.0).copied().unwrap_or(false))
             })
         };
         let mut holding = vec![false; count];
@@ -210,7 +210,7 @@ impl<'a> Layout<'a> {
         let mut chosen: Vec<bool> = (0..count).map(|id| holding[id] && wanted(&self.spec.items[id])).collect();
         let mut stack: Vec<usize> = (0..count).filter(|&id| chosen[id]).collect();
         while let Some(id) = stack.pop() {
-            for of in fields_of(&self.spec.items[id]).filter_map(|field| item_of(&field.ty)) {
+            for of in self.spec.items[id].fields().filter_map(|field| field.ty.target()) {
                 if holding[of.0] && !std::mem::replace(&mut chosen[of.0], true) {
                     stack.push(of.0);
                 }
@@ -383,21 +383,6 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// Returns the fields, arms or target of an item.
-pub(crate) fn fields_of(item: &Item) -> impl Iterator<Item = &Field> {
-    let (fields, union, typedef) = match &item.kind {
-        ItemKind::Struct { fields, .. } => (fields.as_slice(), None, None),
-        ItemKind::Union(union) => (&[][..], Some(union), None),
-        ItemKind::Typedef(field) => (&[][..], None, Some(field)),
-        ItemKind::Const(_) | ItemKind::Enum(_) | ItemKind::Extern(_) => (&[][..], None, None),
-    };
-    let arms = union.into_iter().flat_map(|union| {
-        let arms = union.arms.iter().filter_map(|arm| arm.field.as_ref());
-        arms.chain(union.default.iter().flatten())
-    });
-    fields.iter().chain(arms).chain(typedef)
-}
-
 pub(super) fn padded(len: u32) -> u64 {
     u64::from(len).next_multiple_of(4)
 }
@@ -414,21 +399,9 @@ pub(super) fn dependency_order(spec: &Spec) -> Vec<usize> {
                 order.push(id);
             } else if !std::mem::replace(&mut seen[id], true) {
                 stack.push((id, true));
-                stack.extend(fields_of(&spec.items[id]).filter_map(|field| item_of(&field.ty)).map(|id| (id.0, false)));
+                stack.extend(spec.items[id].fields().filter_map(|field| field.ty.target()).map(|id| (id.0, false)));
             }
         }
     }
     order
-}
-
-/// Returns the item that a type refers to.
-pub(super) fn item_of(ty: &Type) -> Option<ItemId> {
-    match ty {
-        Type::Base(base) | Type::ArrayFixed(base, _) | Type::Array(base, _) | Type::Optional(base) => match base {
-            Base::Item(id) => Some(*id),
-            _ => None,
-        },
-        Type::List(id) | Type::NonEmptyList(id) => Some(*id),
-        Type::OpaqueFixed(_) | Type::Opaque(_) | Type::String(_) => None,
-    }
 }

@@ -5,7 +5,7 @@ use quote::quote;
 
 use super::{
     codec::{Borrowed, CodecItem, WireForm},
-    layout::{Layout, item_of, padded},
+    layout::{Layout, padded},
     names::{NameScope, Std, ident},
 };
 use crate::ir::{Base, ConstValue, Field, ItemId, ItemKind, Type};
@@ -91,7 +91,7 @@ impl<'a> View<'a> {
         if self.borrowed && self.layout.is_view(field) {
             return Some(Borrowed::View);
         }
-        item_of(&field.ty).filter(|id| self.is_borrowed(*id))?;
+        field.ty.target().filter(|id| self.is_borrowed(*id))?;
         Some(match (&field.ty, field.boxed) {
             (Type::Optional(_), true) => Borrowed::OptionalBoxed,
             (Type::Optional(_), false) => Borrowed::Optional,

@@ -5,7 +5,6 @@ use std::collections::{HashMap, HashSet};
 use super::html::Html;
 use crate::{
     ir::{ItemId, ItemKind, Procedure, Program, Spec, Version},
-    resolve::graph_target,
     ulb::parts,
 };
 
@@ -48,17 +47,17 @@ impl<'a> ItemUsers<'a> {
         };
         for (id, item) in spec.items.iter().enumerate() {
             for (_, field) in parts(spec, ItemId(id)) {
-                uses(graph_target(&field.ty), User::Type(ItemId(id)));
+                uses(field.ty.target(), User::Type(ItemId(id)));
             }
             if let ItemKind::Union(union) = &item.kind {
-                uses(graph_target(&union.discriminant.ty), User::Type(ItemId(id)));
+                uses(union.discriminant.ty.target(), User::Type(ItemId(id)));
             }
         }
         for program in &spec.programs {
             for version in &program.versions {
                 for procedure in &version.procedures {
                     for field in procedure.args.iter().chain(&procedure.result) {
-                        uses(graph_target(&field.ty), User::Procedure(program, version, procedure));
+                        uses(field.ty.target(), User::Procedure(program, version, procedure));
                     }
                 }
             }

@@ -170,7 +170,7 @@ fn overview(names: &ItemUsers<'_>, program: &Program, version: &Version, out: &m
 }
 
 fn field_type(names: &ItemUsers<'_>, field: &crate::ir::Field, out: &mut Html) {
-    match crate::resolve::graph_target(&field.ty) {
+    match field.ty.target() {
         Some(id) => names.link(id, names.name(id), out),
         None => {
             let declaration = crate::emit::declaration_text(names.spec, field);

@@ -99,7 +99,7 @@ fn rows(names: &ItemUsers<'_>, field: &Field) -> Vec<Row> {
     let ty = sizes::through_typedefs(spec, &field.ty);
     let mut rows = layout(names, name, ty);
     // Typedefs between the field and its type.
-    if let Some(id) = typedef.filter(|id| target(ty) != Some(*id)) {
+    if let Some(id) = typedef.filter(|id| ty.target() != Some(*id)) {
         for row in &mut rows {
             row.link = row.link.or(Some(id));
         }
@@ -137,19 +137,19 @@ fn layout(names: &ItemUsers<'_>, name: &str, ty: &Type) -> Vec<Row> {
             let label = format!("{name}[0] … {name}[{}]", len.saturating_sub(1));
             let note = format!("{} of {}", plural(u64::from(*len), "element"), base.text(spec));
             let look = if bytes.is_some() { RowStyle::Type } else { RowStyle::Variable };
-            vec![Row { link: target(ty), ..row(look, &label, &note, bytes) }]
+            vec![Row { link: ty.target(), ..row(look, &label, &note, bytes) }]
         }
         Type::Array(base, max) => {
             let note = format!("{} of {}", up_to(*max, "element"), base.text(spec));
             vec![
                 count("number"),
-                Row { link: target(ty), ..row(RowStyle::Variable, &format!("{name}[0] …"), &note, None) },
+                Row { link: ty.target(), ..row(RowStyle::Variable, &format!("{name}[0] …"), &note, None) },
             ]
         }
         Type::Optional(base) => {
             let present = row(RowStyle::Control, &format!("{name} present?"), "bool", Some(4));
             let note = format!("{}, if TRUE", base.text(spec));
-            vec![present, Row { link: target(ty), ..row(RowStyle::Variable, name, &note, None) }]
+            vec![present, Row { link: ty.target(), ..row(RowStyle::Variable, name, &note, None) }]
         }
         Type::List(id) | Type::NonEmptyList(id) => {
             let more = row(RowStyle::Control, "next element?", "bool; FALSE ends the list", Some(4));
@@ -178,10 +178,6 @@ fn value(names: &ItemUsers<'_>, name: &str, base: Base) -> Row {
         (None, _) => format!(", {}", size(facts.min_len, facts.max_len)),
     };
     Row { link: Some(id), ..row(look, name, &format!("{what} {}{size}", names.name(id)), bytes) }
-}
-
-fn target(ty: &Type) -> Option<ItemId> {
-    crate::resolve::graph_target(ty)
 }
 
 /// Formats the range of sizes, in bytes.

@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::{
-    cycle,
-    names::{ItemBody, NameEntry, twice},
+    errors::{cycle, did_you_mean, twice},
+    names::{ItemBody, NameEntry},
 };
 use crate::{
     ast::{DefinitionKind, Dialect, File, Ident, Value, ValueKind},
@@ -307,7 +307,7 @@ impl<'a> Constants<'a> {
         if !self.lost.contains(name) {
             let diagnostic =
                 Diagnostic::new(Code::UnknownConstant, format!("no constant is named `{name}`")).at(at, "not declared");
-            let diagnostic = super::did_you_mean(diagnostic, name, self.by_name.keys().copied(), out);
+            let diagnostic = did_you_mean(diagnostic, name, self.by_name.keys().copied(), out);
             out.push(diagnostic);
         }
         None

@@ -1,9 +1,8 @@
 //! Analysis of the type graph: recursion, types without a finite value, values that need a box, and nesting depth.
 
-use super::lists::fields_of;
 use crate::{
     diag::{Code, Diagnostic},
-    ir::{Base, Field, ItemId, ItemKind, Spec, Type},
+    ir::{Field, ItemId, ItemKind, Spec, Type},
 };
 
 /// Maximum nesting depth of types. Later stages, the generated codecs and the Rust compiler recurse once per level.
@@ -23,19 +22,6 @@ fn levels(field: &Field) -> usize {
         Type::ArrayFixed(..) => 4,
         Type::Optional(_) => 2,
         _ => 1,
-    }
-}
-
-/// Returns the declared type that `ty` refers to.
-pub(crate) fn target(ty: &Type) -> Option<ItemId> {
-    match ty {
-        Type::Base(Base::Item(id))
-        | Type::ArrayFixed(Base::Item(id), _)
-        | Type::Array(Base::Item(id), _)
-        | Type::Optional(Base::Item(id))
-        | Type::List(id)
-        | Type::NonEmptyList(id) => Some(*id),
-        _ => None,
     }
 }
 
@@ -61,7 +47,7 @@ pub(super) fn check(spec: &mut Spec, out: &mut Vec<Diagnostic>) -> Vec<ItemId> {
     let held = Components::new(spec, in_place);
     for id in 0..spec.items.len() {
         let boxed = |field: &mut Field, choice: bool| {
-            let same = target(&field.ty).is_some_and(|target| held.component[target.0] == held.component[id]);
+            let same = field.ty.target().is_some_and(|target| held.component[target.0] == held.component[id]);
             field.boxed = same && (choice || matches!(field.ty, Type::Optional(_))) && in_place(&field.ty);
         };
         match &mut spec.items[id].kind {
@@ -86,8 +72,8 @@ fn finite(spec: &Spec, out: &mut Vec<Diagnostic>) {
     let mut open = vec![0_usize; n];
     let mut holders: Vec<Vec<usize>> = vec![Vec::new(); n];
     for (id, item) in spec.items.iter().enumerate() {
-        let required = fields_of(item).into_iter().filter(|field| requires(&field.ty));
-        let required: Vec<usize> = required.filter_map(|field| target(&field.ty)).map(|id| id.0).collect();
+        let required = item.fields().filter(|field| requires(&field.ty));
+        let required: Vec<usize> = required.filter_map(|field| field.ty.target()).map(|id| id.0).collect();
         open[id] = match &item.kind {
             ItemKind::Union(union) => {
                 let arms = union.arms.len() + usize::from(union.default.is_some());
@@ -114,8 +100,8 @@ fn finite(spec: &Spec, out: &mut Vec<Diagnostic>) {
     for (_, item) in spec.items.iter().enumerate().filter(|(id, _)| open[*id] > 0) {
         let mut diagnostic = Diagnostic::new(Code::Infinite, format!("type `{}` has no finite value", item.name.text))
             .at(&item.name.span, "");
-        let endless = |field: &&Field| requires(&field.ty) && target(&field.ty).is_some_and(|to| open[to.0] > 0);
-        if let Some(field) = fields_of(item).into_iter().find(endless) {
+        let endless = |field: &&Field| requires(&field.ty) && field.ty.target().is_some_and(|to| open[to.0] > 0);
+        if let Some(field) = item.fields().find(endless) {
             diagnostic = diagnostic.also(&field.name.span, format!("every `{}` holds another here", item.name.text));
         }
         out.push(diagnostic.help("make the inner one optional with `*`"));
@@ -127,7 +113,7 @@ fn depth(spec: &Spec, components: &Components, out: &mut Vec<Diagnostic>) {
     let mut depths = vec![0_usize; spec.items.len()];
     for &id in &components.order {
         let item = &spec.items[id.0];
-        let held = fields_of(item).into_iter().filter_map(|field| Some((depths[target(&field.ty)?.0], levels(field))));
+        let held = item.fields().filter_map(|field| Some((depths[field.ty.target()?.0], levels(field))));
         let (mut deepest, mut is_known) = (1, false);
         for (depth, levels) in held {
             deepest = deepest.max(depth + levels);
@@ -163,8 +149,8 @@ impl Components {
             .items
             .iter()
             .map(|item| {
-                let fields = fields_of(item).into_iter().filter(|field| edge(&field.ty));
-                fields.filter_map(|field| target(&field.ty)).map(|id| id.0).collect()
+                let fields = item.fields().filter(|field| edge(&field.ty));
+                fields.filter_map(|field| field.ty.target()).map(|id| id.0).collect()
             })
             .collect();
         let mut index = vec![UNSEEN; n];
@@ -221,7 +207,7 @@ impl Components {
 
     /// Returns whether an item refers to itself, directly or through other items.
     fn cyclic(&self, id: usize, spec: &Spec) -> bool {
-        let to_itself = |field: &Field| target(&field.ty) == Some(ItemId(id));
-        self.size[self.component[id]] > 1 || fields_of(&spec.items[id]).into_iter().any(to_itself)
+        let to_itself = |field: &Field| field.ty.target() == Some(ItemId(id));
+        self.size[self.component[id]] > 1 || spec.items[id].fields().any(to_itself)
     }
 }

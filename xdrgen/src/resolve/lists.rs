@@ -1,39 +1,10 @@
 //! Linked lists (RFC 4506 §4.19), and resolution of plain typedefs.
 
-use super::{cycle, graph};
+use super::errors::cycle;
 use crate::{
     diag::Diagnostic,
     ir::{Base, Field, Item, ItemId, ItemKind, Name, Spec, Type},
 };
-
-/// Returns all fields of an item, including union arms and the field of a typedef.
-pub(crate) fn fields_of(item: &Item) -> Vec<&Field> {
-    match &item.kind {
-        ItemKind::Const(_) | ItemKind::Enum(_) | ItemKind::Extern(_) => Vec::new(),
-        ItemKind::Struct { fields, .. } => fields.iter().collect(),
-        ItemKind::Typedef(field) => vec![field],
-        ItemKind::Union(union) => union
-            .arms
-            .iter()
-            .filter_map(|arm| arm.field.as_ref())
-            .chain(union.default.as_ref().and_then(Option::as_ref))
-            .collect(),
-    }
-}
-
-fn fields_of_mut(item: &mut Item) -> Vec<&mut Field> {
-    match &mut item.kind {
-        ItemKind::Const(_) | ItemKind::Enum(_) | ItemKind::Extern(_) => Vec::new(),
-        ItemKind::Struct { fields, .. } => fields.iter_mut().collect(),
-        ItemKind::Typedef(field) => vec![field],
-        ItemKind::Union(union) => union
-            .arms
-            .iter_mut()
-            .filter_map(|arm| arm.field.as_mut())
-            .chain(union.default.as_mut().and_then(Option::as_mut))
-            .collect(),
-    }
-}
 
 /// Returns the type that a plain typedef stands for.
 fn alias(spec: &Spec, id: ItemId) -> Option<&Type> {
@@ -142,7 +113,7 @@ pub(super) fn find(spec: &mut Spec, marked: impl Fn(ItemId) -> bool) {
         let fields = versions.flat_map(|version| version.procedures).flat_map(|p| p.args.into_iter().chain(p.result));
         fields.collect::<Vec<_>>()
     };
-    let declared = spec.items.iter().flat_map(fields_of).map(|field| field.ty.clone());
+    let declared = spec.items.iter().flat_map(Item::fields).map(|field| field.ty.clone());
     let elements = declared.chain(procedures(spec).into_iter().map(|field| field.ty)).filter_map(|ty| match ty {
         Type::Array(base, _) | Type::ArrayFixed(base, _) => is_node(&nodes, base),
         _ => None,
@@ -168,7 +139,7 @@ pub(super) fn find(spec: &mut Spec, marked: impl Fn(ItemId) -> bool) {
             field.ty = ty;
         }
     };
-    spec.items.iter_mut().flat_map(fields_of_mut).for_each(relist);
+    spec.items.iter_mut().flat_map(Item::fields_mut).for_each(relist);
     for version in spec.programs.iter_mut().flat_map(|program| &mut program.versions) {
         for procedure in &mut version.procedures {
             procedure.args.iter_mut().chain(&mut procedure.result).for_each(relist);
@@ -189,7 +160,7 @@ fn optional_node(spec: &Spec, ends: &TypedefTargets, id: ItemId) -> Option<Base>
     };
     let (None, Type::Base(node)) = (arm(0)?, &arm(1)??.ty) else { return None };
     let ItemKind::Struct { fields, .. } = &spec.items.get(ends.of(*node)?.0)?.kind else { return None };
-    let is_union = |field: &Field| graph::target(&field.ty).and_then(|target| ends.of(Base::Item(target))) == Some(id);
+    let is_union = |field: &Field| field.ty.target().and_then(|target| ends.of(Base::Item(target))) == Some(id);
     let last = matches!(fields.last()?.ty, Type::Base(_)) && fields.last().is_some_and(is_union);
     (last && fields.iter().filter(|field| is_union(field)).count() == 1).then_some(*node)
 }

@@ -1,12 +1,12 @@
 //! Lowering of definitions to items of the IR.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::{
-    AnnotationPlace,
-    constants::Constants,
-    names::{ItemBody, NameEntry, SpecNames, twice},
-    types::{Discriminant, word},
+    errors::twice,
+    names::{ItemBody, NameEntry},
+    place::AnnotationPlace,
+    types::{Discriminant, TypeResolver, word},
 };
 use crate::{
     ast::{Annotation, Declaration, Dialect, EnumBody, File, TypeSpec, UnionBody, Value, ValueKind},
@@ -16,31 +16,19 @@ use crate::{
 };
 
 pub(super) struct Lowering<'a> {
-    pub(super) names: &'a SpecNames<'a>,
-    pub(super) constants: &'a Constants<'a>,
-    pub(super) lost: &'a HashSet<String>,
+    pub(super) types: TypeResolver<'a>,
     pub(super) files: &'a [File],
     pub(super) sources: &'a Sources,
-    pub(super) out: &'a mut Vec<Diagnostic>,
     pub(super) marks: Vec<(AnnotationPlace, Annotation)>,
-    /// Undeclared types that are interpreted as in C.
-    pub(super) dialects: Vec<Dialect>,
 }
 
 impl<'a> Lowering<'a> {
-    pub(super) fn new(
-        names: &'a SpecNames<'a>,
-        constants: &'a Constants<'a>,
-        lost: &'a HashSet<String>,
-        files: &'a [File],
-        sources: &'a Sources,
-        out: &'a mut Vec<Diagnostic>,
-    ) -> Self {
-        Self { names, constants, lost, files, sources, out, marks: Vec::new(), dialects: Vec::new() }
+    pub(super) fn new(types: TypeResolver<'a>, files: &'a [File], sources: &'a Sources) -> Self {
+        Self { types, files, sources, marks: Vec::new() }
     }
 
     pub(super) fn items(&mut self) -> Vec<Item> {
-        let names = self.names;
+        let names = self.types.names;
         names.entries.iter().enumerate().map(|(index, entry)| self.item(ItemId(index), entry)).collect()
     }
 
@@ -102,18 +90,18 @@ impl<'a> Lowering<'a> {
     fn constant(&mut self, ty: Option<&TypeSpec>, value: &Value) -> ConstValue {
         let text = match &value.kind {
             ValueKind::Text(text) => Some(text.as_str()),
-            ValueKind::Name(name) => self.constants.text(name),
+            ValueKind::Name(name) => self.types.constants.text(name),
             _ => None,
         };
         if let Some(text) = text {
             return ConstValue::Str(text.to_owned());
         }
         // An invalid value has already been reported.
-        let Some(number) = self.constants.number(value, &mut Vec::new()) else { return ConstValue::TooLarge };
+        let Some(number) = self.types.constants.number(value, &mut Vec::new()) else { return ConstValue::TooLarge };
         if u64::try_from(number).is_err() && i64::try_from(number).is_err() {
             return ConstValue::TooLarge;
         }
-        let Some(base) = ty.and_then(|ty| self.constant_type(ty)) else { return ConstValue::Int(number) };
+        let Some(base) = ty.and_then(|ty| self.types.constant_type(ty)) else { return ConstValue::Int(number) };
         let fits = match base {
             Base::Bool => (0..=1).contains(&number),
             Base::Int => i32::try_from(number).is_ok(),
@@ -123,7 +111,7 @@ impl<'a> Lowering<'a> {
             Base::Float | Base::Double | Base::Quadruple | Base::Item(_) => return ConstValue::Int(number),
         };
         if !fits {
-            self.out.push(
+            self.types.out.push(
                 Diagnostic::new(Code::OutOfRange, format!("{number} is not a value of the constant's type"))
                     .at(&value.span, "does not fit")
                     .also(&ty.map(|ty| ty.span.clone()).unwrap_or_default(), "its type"),
@@ -134,7 +122,7 @@ impl<'a> Lowering<'a> {
 
     fn enumerators(&mut self, id: ItemId, name: &Name, body: &EnumBody) -> Vec<Enumerator> {
         if body.enumerators.is_empty() {
-            self.out.push(
+            self.types.out.push(
                 Diagnostic::new(Code::WrongType, format!("enum `{}` has no values", name.text))
                     .at(&name.span, "")
                     .note("an enumeration lists at least one (RFC 4506 §6.3)"),
@@ -143,14 +131,14 @@ impl<'a> Lowering<'a> {
         let mut enumerators = Vec::with_capacity(body.enumerators.len());
         for (index, enumerator) in body.enumerators.iter().enumerate() {
             let name = Name { text: enumerator.name.text.clone(), span: enumerator.name.span.clone() };
-            let Some(value) = self.constants.enumerator(id.0, index) else { continue };
+            let Some(value) = self.types.constants.enumerator(id.0, index) else { continue };
             let at = enumerator.value.as_ref().map_or(&name.span, |value| &value.span);
             if i32::try_from(value).is_err() {
-                self.dialects.push(Dialect::new(at, "a value that needs the 32nd bit", "RFC 4506 §4.3"));
+                self.types.dialects.push(Dialect::new(at, "a value that needs the 32nd bit", "RFC 4506 §4.3"));
             }
             match word(value) {
                 Some(value) => enumerators.push(Enumerator { name, short: None, value, doc: enumerator.doc.clone() }),
-                None => self.out.push(
+                None => self.types.out.push(
                     Diagnostic::new(Code::OutOfRange, format!("the value {value} of `{}` is not an `int`", name.text))
                         .at(at, "")
                         .note("enumerations are encoded as signed 32-bit integers (RFC 4506 §4.3)"),
@@ -172,7 +160,7 @@ impl<'a> Lowering<'a> {
             if let Some(name) = &declaration.name
                 && let Some(first) = seen.insert(&name.text, &name.span)
             {
-                self.out.push(twice("field", &name.text, first, &name.span));
+                self.types.out.push(twice("field", &name.text, first, &name.span));
             }
             self.mark(place(index), &declaration.annotations);
             fields.push(self.field(declaration, String::new));
@@ -187,13 +175,13 @@ impl<'a> Lowering<'a> {
             None => Name { text: made(), span: declaration.span.clone() },
         };
         // After an error, the type does not matter.
-        let ty = self.ty(declaration).unwrap_or(Type::Base(Base::Int));
+        let ty = self.types.ty(declaration).unwrap_or(Type::Base(Base::Int));
         Field { name, doc: declaration.doc.clone(), ty, ddp: None, boxed: false }
     }
 
     fn union(&mut self, id: ItemId, name: &Name, body: &UnionBody) -> Union {
         let mut discriminant = self.field(&body.discriminant, String::new);
-        let kind = self.discriminant(body);
+        let kind = self.types.discriminant(body);
         if matches!(kind, Some(Discriminant::UHyper)) {
             // The size of a union depends on this type. The size of a typedef is not yet known here.
             discriminant.ty = Type::Base(Base::UHyper);
@@ -209,12 +197,12 @@ impl<'a> Lowering<'a> {
             if let Some(at) = &arm.default
                 && let Some(first) = default_at.replace(at)
             {
-                self.out.push(twice("arm", "default", first, at));
+                self.types.out.push(twice("arm", "default", first, at));
             }
             if let Some(declared) = arm.declaration.as_ref().and_then(|declaration| declaration.name.as_ref())
                 && let Some(first) = field_names.insert(&declared.text, &declared.span)
             {
-                self.out.push(twice("arm", &declared.text, first, &declared.span));
+                self.types.out.push(twice("arm", &declared.text, first, &declared.span));
             }
             let annotations = arm.declaration.as_ref().map_or(&arm.void_annotations, |found| &found.annotations);
             let field = arm.declaration.as_ref().map(|declaration| self.field(declaration, String::new));
@@ -228,7 +216,7 @@ impl<'a> Lowering<'a> {
             }
         }
         if body.arms.is_empty() {
-            self.out.push(
+            self.types.out.push(
                 Diagnostic::new(Code::WrongType, format!("union `{}` has no arms", name.text))
                     .at(&name.span, "")
                     .note("a union has at least one `case` (RFC 4506 §6.3)"),
@@ -243,7 +231,7 @@ impl<'a> Lowering<'a> {
         case: &'b Value,
         values: &mut HashMap<i64, &'b Span>,
     ) -> Option<Case> {
-        let number = self.constants.number(case, self.out)?;
+        let number = self.types.constants.number(case, self.types.out)?;
         let label = match &case.kind {
             ValueKind::Name(name) => name.rsplit("::").next().unwrap_or(name).to_owned(),
             _ => number.to_string(),
@@ -261,7 +249,7 @@ impl<'a> Lowering<'a> {
         };
         let Some(value) = fits else {
             let which = if label == number.to_string() { String::new() } else { format!(" (which is {number})") };
-            self.out.push(
+            self.types.out.push(
                 Diagnostic::new(Code::BadCase, format!("`{label}`{which} is not a value of {what}"))
                     .at(&case.span, "not a value of the discriminant")
                     .note("each case is a value of the discriminant's type (RFC 4506 §4.15)"),
@@ -270,10 +258,10 @@ impl<'a> Lowering<'a> {
         };
         // An enumerator out of range has already been reported.
         if i128::from(value) != number && !matches!(kind, Some(Discriminant::Enum(..) | Discriminant::UHyper)) {
-            self.dialects.push(Dialect::new(&case.span, "a value that needs the 32nd bit", "RFC 4506 §4.15"));
+            self.types.dialects.push(Dialect::new(&case.span, "a value that needs the 32nd bit", "RFC 4506 §4.15"));
         }
         if let Some(first) = values.insert(value, &case.span) {
-            self.out.push(
+            self.types.out.push(
                 Diagnostic::new(Code::Duplicate, format!("case {label} occurs twice"))
                     .at(&case.span, "again")
                     .also(first, "first here"),

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::errors::twice;
 use crate::{
     ast::{
         Annotation, Declaration, Declarator, Definition, DefinitionKind, EnumBody, File, Ident, Primitive, StructBody,
@@ -230,20 +231,6 @@ impl<'a> SpecNames<'a> {
         self.entries.push(entry);
         id
     }
-}
-
-/// Creates the error for a second declaration.
-pub(super) fn twice(what: &str, name: &str, first: &Span, second: &Span) -> Diagnostic {
-    // RFC 4506 §6.4 (3), (4): a specification has one name space, and so has each struct and union.
-    let note = match what {
-        "type" | "constant" => "names of constants and types are unique within a specification (RFC 4506 §6.4)",
-        "field" | "arm" => "names are unique within a struct or union (RFC 4506 §6.4)",
-        _ => "names of programs, versions and procedures are unique within their program or version (RFC 5531 §12.3)",
-    };
-    Diagnostic::new(Code::Duplicate, format!("{what} `{name}` is declared twice"))
-        .at(second, "declared again")
-        .also(first, "first declared here")
-        .note(note)
 }
 
 fn same(tag: &Option<Ident>, name: &Ident) -> bool {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{AnnotationPlace, lower::Lowering, names::twice};
+use super::{errors::twice, lower::Lowering, place::AnnotationPlace};
 use crate::{
     ast::{self, DefinitionKind, TypeKind, Value},
     diag::{Code, Diagnostic},
@@ -17,7 +17,7 @@ impl Lowering<'_> {
             let DefinitionKind::Program(program) = &definition.kind else { continue };
             let at = programs.len();
             if let Some(first) = names.insert(&program.name.text, &program.name.span) {
-                self.out.push(twice("program", &program.name.text, first, &program.name.span));
+                self.types.out.push(twice("program", &program.name.text, first, &program.name.span));
             }
             self.mark(AnnotationPlace::Program(at), &definition.annotations);
             let mut seen = UsedNumbers::default();
@@ -36,7 +36,7 @@ impl Lowering<'_> {
 
     fn version<'s>(&mut self, at: (usize, usize), version: &'s ast::Version, seen: &mut UsedNumbers<'s>) -> Version {
         let number = self.number(&version.number);
-        seen.check("version", &version.name, number, self.out);
+        seen.check("version", &version.name, number, self.types.out);
         self.mark(AnnotationPlace::Version(at.0, at.1), &version.annotations);
         let mut seen = UsedNumbers::default();
         let procedures = version.procedures.iter().enumerate();
@@ -52,7 +52,7 @@ impl Lowering<'_> {
         seen: &mut UsedNumbers<'s>,
     ) -> Procedure {
         let number = self.number(&procedure.number);
-        seen.check("procedure", &procedure.name, number, self.out);
+        seen.check("procedure", &procedure.name, number, self.types.out);
         self.mark(AnnotationPlace::Procedure(at.0, at.1, at.2), &procedure.annotations);
         let mut used: HashMap<String, Span> = HashMap::new();
         let mut args = Vec::with_capacity(procedure.parameters.len());
@@ -61,7 +61,7 @@ impl Lowering<'_> {
             let mut field = self.field(parameter, || made_name(parameter));
             if let Some(first) = used.get(&field.name.text) {
                 if parameter.name.is_some() {
-                    self.out.push(twice("argument", &field.name.text, first, &field.name.span));
+                    self.types.out.push(twice("argument", &field.name.text, first, &field.name.span));
                 }
                 field.name.text = format!("{}{}", field.name.text, index + 1);
             }
@@ -83,9 +83,9 @@ impl Lowering<'_> {
 
     /// Evaluates the number of a program, version or procedure, which is an unsigned 32-bit number (RFC 5531 §12.3).
     fn number(&mut self, value: &Value) -> u32 {
-        let Some(n) = self.constants.number(value, self.out) else { return 0 };
+        let Some(n) = self.types.constants.number(value, self.types.out) else { return 0 };
         u32::try_from(n).unwrap_or_else(|_| {
-            self.out.push(
+            self.types.out.push(
                 Diagnostic::new(Code::OutOfRange, format!("{n} does not fit 32 bits"))
                     .at(&value.span, "")
                     .note("numbers of programs, versions and procedures are unsigned 32-bit (RFC 5531 §9)"),

@@ -1,7 +1,6 @@
 //! Size facts of types: minimum and maximum encoded size in bytes, with and without eligible items, and the number of
 //! eligible items.
 
-use super::{graph::target, lists::fields_of};
 use crate::ir::{Base, Field, ItemId, ItemKind, Spec, Type, TypeFacts, Union};
 
 /// Encoded size of a `bool`, an `int` or a count (RFC 4506 §4), in bytes.
@@ -39,11 +38,11 @@ fn hold_eligible(spec: &Spec) -> Vec<bool> {
     let mut holders: Vec<Vec<usize>> = vec![Vec::new(); spec.items.len()];
     let mut open = Vec::new();
     for (id, item) in spec.items.iter().enumerate() {
-        for field in fields_of(item) {
+        for field in item.fields() {
             if field.ddp.is_some() {
                 open.push(id);
             }
-            if let Some(target) = target(&field.ty) {
+            if let Some(target) = field.ty.target() {
                 holders[target.0].push(id);
             }
         }

@@ -2,7 +2,11 @@
 
 use std::collections::HashSet;
 
-use super::{lower::Lowering, names::ItemBody};
+use super::{
+    constants::Constants,
+    errors::did_you_mean,
+    names::{ItemBody, SpecNames},
+};
 use crate::{
     ast::{Declaration, Declarator, Dialect, Ident, Primitive, TypeKind, TypeSpec, UnionBody, Value},
     diag::{Code, Diagnostic},
@@ -27,7 +31,27 @@ enum ResolvedSpecifier {
     String,
 }
 
-impl<'a> Lowering<'a> {
+/// Resolves types by name.
+pub(super) struct TypeResolver<'a> {
+    pub(super) names: &'a SpecNames<'a>,
+    pub(super) constants: &'a Constants<'a>,
+    /// Words of definitions that could not be parsed.
+    lost: &'a HashSet<String>,
+    pub(super) out: &'a mut Vec<Diagnostic>,
+    /// Undeclared types that are interpreted as in C, and other uses of dialects.
+    pub(super) dialects: Vec<Dialect>,
+}
+
+impl<'a> TypeResolver<'a> {
+    pub(super) fn new(
+        names: &'a SpecNames<'a>,
+        constants: &'a Constants<'a>,
+        lost: &'a HashSet<String>,
+        out: &'a mut Vec<Diagnostic>,
+    ) -> Self {
+        Self { names, constants, lost, out, dialects: Vec::new() }
+    }
+
     /// Resolves the type of a declaration. Returns `None` after reporting an error.
     pub(super) fn ty(&mut self, declaration: &Declaration) -> Option<Type> {
         let specified = self.specified(&declaration.ty);
@@ -102,7 +126,7 @@ impl<'a> Lowering<'a> {
             if self.constants.get(&name.text).is_some() {
                 diagnostic = diagnostic.note(format!("`{}` is a constant", name.text));
             }
-            let diagnostic = super::did_you_mean(diagnostic, &name.text, self.names.all(), self.out);
+            let diagnostic = did_you_mean(diagnostic, &name.text, self.names.all(), self.out);
             self.out.push(diagnostic);
         }
         None

@@ -19,7 +19,7 @@ use crate::{
     ast::{Expr, Ident, Path, Statement},
     diag::{Code, Diagnostic},
     ir::{Field, ItemId, ItemKind, Spec},
-    resolve::{AnnotationPlace, graph_target},
+    resolve::AnnotationPlace,
 };
 
 type SidecarResult<T> = Result<T, Box<Diagnostic>>;
@@ -132,7 +132,7 @@ impl<'a> Binder<'a> {
             if index > 0 {
                 let field = super::field(self.spec, place);
                 id = field
-                    .and_then(|field| graph_target(&field.ty))
+                    .and_then(|field| field.ty.target())
                     .ok_or_else(|| unknown_part(part, "a type without fields"))?;
             }
             id = self.through(id);
@@ -146,7 +146,7 @@ impl<'a> Binder<'a> {
         // Each step resolves one typedef.
         for _ in 0..self.spec.items.len() {
             match self.spec.items.get(id.0).map(|item| &item.kind) {
-                Some(ItemKind::Typedef(field)) => match graph_target(&field.ty) {
+                Some(ItemKind::Typedef(field)) => match field.ty.target() {
                     Some(next) => id = next,
                     None => break,
                 },
@@ -202,7 +202,7 @@ impl<'a> Binder<'a> {
         let Some(field) = super::field(self.spec, place) else {
             return Err(Box::new(unknown(path, "the procedure has none")));
         };
-        match (rest, graph_target(&field.ty)) {
+        match (rest, field.ty.target()) {
             ([], _) => Ok(place),
             (rest, Some(id)) => self.member(id, rest),
             ([part, ..], None) => Err(unknown_part(part, "a type without fields")),

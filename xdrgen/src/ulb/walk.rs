@@ -3,7 +3,7 @@
 use crate::{
     ir::{Base, Field, ItemId, ItemKind, Spec, Type},
     resolve::{
-        AnnotationPlace, graph_target,
+        AnnotationPlace,
         sizes::{self, through_typedefs},
     },
 };
@@ -71,7 +71,7 @@ pub(super) fn eligible_places(spec: &Spec, place: AnnotationPlace, field: &Field
     while let Some((place, field)) = open.pop() {
         if field.ddp.is_some() {
             found.push(place);
-        } else if let Some(id) = graph_target(&field.ty)
+        } else if let Some(id) = field.ty.target()
             && sizes::base(spec, Base::Item(id)).max_ddp_items != Some(0)
             && !std::mem::replace(&mut seen[id.0], true)
         {
@@ -107,7 +107,7 @@ pub(super) fn culprit<'a>(spec: &'a Spec, field: &'a Field) -> UnboundedItem<'a>
             }
             _ => "",
         };
-        let Some(id) = graph_target(&at.ty) else { return found("it is too large") };
+        let Some(id) = at.ty.target() else { return found("it is too large") };
         if std::mem::replace(&mut seen[id.0], true) {
             return found("its type can contain itself any number of times");
         }

@@ -1,13 +1,4 @@
-//! JSON output of diagnostics for editors: one object per line.
-//!
-//! ```json
-//! {"severity":"error","code":"E0101","message":"no type is named `b`","primary":{"file":"a.x","line":1,"column":12,
-//!  "end_line":1,"end_column":13,"start":11,"end":12,"text":"not declared"},"secondary":[],"notes":[],"helps":[],
-//!  "suggestions":[{"file":"a.x",...,"replacement":"c"}]}
-//! ```
-//!
-//! Lines and columns count from 1, and columns count characters. `start` and `end` are byte offsets and count from 0. Ends
-//! are exclusive. `primary` is null if the problem is outside the sources. A suggestion replaces the text at its position.
+//! Output of diagnostics, for humans and for editors.
 
 use rpcrdma_xdrgen::{
     diag::{Diagnostics, Label, Severity, Suggestion},
@@ -15,8 +6,38 @@ use rpcrdma_xdrgen::{
 };
 use serde_json::{Value, json};
 
-/// Formats `diagnostics`, one JSON object per line.
-pub(super) fn render(diagnostics: &Diagnostics) -> String {
+/// Output format of diagnostics.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum DiagnosticFormat {
+    /// Text for humans.
+    Text {
+        /// Enables colours.
+        colour: bool,
+    },
+    /// JSON for editors.
+    Json,
+}
+
+impl DiagnosticFormat {
+    pub(crate) fn render(self, diagnostics: &Diagnostics) -> String {
+        match self {
+            Self::Text { colour } => diagnostics.render(colour),
+            Self::Json => to_json(diagnostics),
+        }
+    }
+}
+
+/// Formats `diagnostics` as JSON for editors: one object per line.
+///
+/// ```json
+/// {"severity":"error","code":"E0101","message":"no type is named `b`","primary":{"file":"a.x","line":1,"column":12,
+///  "end_line":1,"end_column":13,"start":11,"end":12,"text":"not declared"},"secondary":[],"notes":[],"helps":[],
+///  "suggestions":[{"file":"a.x",...,"replacement":"c"}]}
+/// ```
+///
+/// Lines and columns count from 1, and columns count characters. `start` and `end` are byte offsets and count from 0. Ends
+/// are exclusive. `primary` is null if the problem is outside the sources. A suggestion replaces the text at its position.
+fn to_json(diagnostics: &Diagnostics) -> String {
     let place = |span: &Span, key: &str, text: &str| -> Value {
         let source = diagnostics.sources().get(span.file);
         let place = |at: usize| source.map_or((0, 0), |source| source.line_column(at));

@@ -1,0 +1,14 @@
+//! The error of a command, and its exit codes.
+
+/// The input has errors, which the diagnostics describe.
+pub(crate) const WRONG_INPUT: u8 = 1;
+/// The arguments contradict each other or the input. `clap` exits with the same code.
+pub(crate) const WRONG_USAGE: u8 = 2;
+/// A file cannot be read or written.
+pub(crate) const NO_FILE: u8 = 3;
+
+/// Failure of a command: text that is still to be printed, and the exit code.
+pub(crate) struct CliError {
+    pub(crate) message: String,
+    pub(crate) code: u8,
+}
