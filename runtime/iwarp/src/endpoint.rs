@@ -14,12 +14,10 @@ use super::{
     input::{Gaps, InboundSegment, StagingBuffer},
     mpa::fpdu,
     output::SendBatch,
-    rdmap::{
-        Opcode,
-        terminate::{self, FaultySegment, ProtocolFault, TerminateCode},
-    },
+    rdmap::Opcode,
     receives::ReceiveQueue,
     stag::{InvalidateOutcome, StagTable},
+    terminate::{self, FaultySegment, ProtocolFault, TerminateCode},
     work::WorkQueue,
 };
 use crate::{

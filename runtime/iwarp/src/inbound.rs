@@ -16,11 +16,9 @@ use super::{
     ddp::{self, DdpControl, DdpHeader, queue},
     endpoint::{Endpoint, EndpointPhase, IncomingSend, ReadResponse, progress},
     input::{CONTROL, InboundSegment, PayloadTarget, StagedInput, StagingBuffer},
-    rdmap::{
-        Opcode, READ_REQUEST, ReadRequest, VERSION as RDMAP_VERSION,
-        terminate::{FaultySegment, ProtocolFault, ReceivedTerminate, TerminateCode, TerminateSubject},
-    },
+    rdmap::{Opcode, READ_REQUEST, ReadRequest, VERSION as RDMAP_VERSION},
     read_ahead::{ReadAhead, ReadSlices},
+    terminate::{FaultySegment, ProtocolFault, ReceivedTerminate, TerminateCode, TerminateSubject},
 };
 use crate::{
     memory::MessageBuf,

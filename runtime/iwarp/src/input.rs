@@ -21,7 +21,7 @@ use super::{
         crc::{self, Crc32c},
         fpdu,
     },
-    rdmap::terminate::{FaultySegment, ProtocolFault},
+    terminate::{FaultySegment, ProtocolFault},
 };
 
 /// Size of the staging buffer, in bytes.

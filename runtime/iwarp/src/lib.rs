@@ -5,7 +5,7 @@
 //! | connection set-up: frames, revisions, read depths | 5044 §7.1, 6581 | `setup`, `mpa::frames` |
 //! | MPA: FPDUs, CRC32c, markers | 5044 §4 | `mpa`, `output` (sending), `input` (receiving) |
 //! | DDP: segments, queues, sequence and bounds checks | 5041 | `ddp`, `outbound`, `inbound`, `read_ahead`, `stag` |
-//! | RDMAP: messages, ordering, Terminate | 5040 | `rdmap`, `outbound`, `inbound`, `work`, `receives`, `whole_sends` |
+//! | RDMAP: messages, ordering, Terminate | 5040 | `rdmap`, `terminate`, `outbound`, `inbound`, `work`, `receives`, `whole_sends` |
 //! | teardown and error reporting | 5040 §6.2, §7; 5041 §6.2, §7; 5044 §8 | `endpoint`, `connection` |
 //!
 //! The provider is wire-compatible with Linux's `siw` and with iWARP adapters. [`IwarpConnector`] and [`IwarpListener`] implement the
@@ -55,6 +55,7 @@ mod receives;
 mod setup;
 pub mod socket;
 mod stag;
+mod terminate;
 mod whole_sends;
 mod work;
 

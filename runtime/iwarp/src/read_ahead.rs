@@ -22,10 +22,8 @@ use super::{
     endpoint::Endpoint,
     input::{Gaps, InboundSegment, PayloadTarget, SAFE_AHEAD, SEGMENTS_AHEAD},
     mpa::fpdu,
-    rdmap::{
-        Opcode,
-        terminate::{FaultySegment, ProtocolFault},
-    },
+    rdmap::Opcode,
+    terminate::{FaultySegment, ProtocolFault},
 };
 
 /// Number of RDMA Writes in a row that must have filled their memory before the next one is expected to.

@@ -24,8 +24,8 @@ use super::{
         fpdu,
         frames::{EnhancedData, FrameError, FrameHeader, FrameKind, HEADER, MpaFrame, UNNEGOTIATED},
     },
-    rdmap::terminate::TerminateCode,
     socket,
+    terminate::TerminateCode,
 };
 use crate::provider::{
     ConnectRequest, Connected, Connector, DisconnectReason, Incoming, Listener, QueuePair, SetupError, SetupParams,

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 
-use super::rdmap::terminate::TerminateCode;
+use super::terminate::TerminateCode;
 use crate::{
     memory::PayloadBuf,
     provider::{Access, IoError, MemoryHandle, RegisterableMemory, WrId},

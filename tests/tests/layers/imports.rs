@@ -178,7 +178,7 @@ fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         syn::Meta::List(list) if list.path.is_ident("cfg") => {
             let condition = list.tokens.to_string().replace(' ', "");
-            condition == "test" || condition.starts_with("all(test,")
+            condition == "test" || condition == "any(fuzzing,test)" || condition.starts_with("all(test,")
         }
         _ => false,
     })

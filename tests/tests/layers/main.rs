@@ -17,6 +17,10 @@ const CRATES: &[(&str, &str)] = &[
     ("xdrgen/src/lib.rs", "Layers of the compiler, lowest first:"),
     ("xdrgen/src/cli/main.rs", "Layers of the command, lowest first:"),
     ("macros/src/lib.rs", "Layers of the macros, lowest first:"),
+    ("runtime/xdr/src/lib.rs", "Layers of the codec, lowest first:"),
+    ("runtime/proto/src/lib.rs", "Layers of the protocol, lowest first:"),
+    ("runtime/iwarp/src/lib.rs", "Layers of iWARP, lowest first:"),
+    ("runtime/verbs/src/lib.rs", "Layers of the verbs provider, lowest first:"),
     ("runtime/src/lib.rs", "Layers of the runtime, lowest first:"),
 ];
 

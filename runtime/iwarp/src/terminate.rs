@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::READ_REQUEST;
-use crate::ddp;
+use super::{ddp, rdmap::READ_REQUEST};
 
 /// The layer, type and code of an error (RFC 5040 figure 9, RFC 5041 §7.2, RFC 5044 §8, RFC 6581 §8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,4 @@
-//! RDMAP: opcodes and the RDMA Read Request header (RFC 5040 §4.1, §4.4). Terminate is in [`terminate`].
-
-pub(crate) mod terminate;
+//! RDMAP: opcodes and the RDMA Read Request header (RFC 5040 §4.1, §4.4). Terminate is in `terminate`.
 
 /// The RDMAP version (RFC 5040 §4.1).
 pub(crate) const VERSION: u8 = 1;
