@@ -2,13 +2,12 @@
 
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
-    ops::RangeInclusive,
     time::Duration,
 };
 
 use crate::{
     engine::{
-        Connection, ConnectionSetup, EngineConfig, PrivateData, Role,
+        Connection, ConnectionSetup, EngineConfig, PrivateData, Role, Versions,
         stream::{StreamConfig, StreamConnection},
     },
     provider::SetupParams,
@@ -78,13 +77,7 @@ impl ConnectionConfig {
 
     /// Creates the engine of a new connection that offers these versions of RPC-over-RDMA. `honours` says whether the local queue
     /// pair honours Send with Invalidate.
-    pub(crate) fn engine(
-        &self,
-        role: Role,
-        versions: RangeInclusive<u32>,
-        private_data: &[u8],
-        honours: bool,
-    ) -> Connection {
+    pub(crate) fn engine(&self, role: Role, versions: Versions, private_data: &[u8], honours: bool) -> Connection {
         let local = PrivateData::new(&self.engine, self.remote_invalidation && honours);
         let peer = PrivateData::find_or_default(private_data);
         let mut config = self.engine.clone();

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use net_support::*;
 use rpcrdma::{
     client::{CallOptions, Channel},
+    engine::Versions,
     memory::LandingPool,
     service::Procedure,
 };
@@ -40,7 +41,7 @@ where
 {
     // The counter counts allocations of one thread.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let (running, _state, channel) = runtime.block_on(start_with(transport, Channel::builder().versions(1..=1)));
+    let (running, _state, channel) = runtime.block_on(start_with(transport, Channel::builder().versions(Versions::V1)));
     let landing = LandingPool::new(channel.pool(), 100_000);
     let calls = async |channel: &Channel| {
         for _ in 0..CALLS {

@@ -15,6 +15,7 @@ use std::{
 use net_support::*;
 use rpcrdma::{
     client::Channel,
+    engine::Versions,
     provider::{
         Completion, Connected, Connector, QueuePair, SetupError, SetupParams,
         sim::{SimConfig, SimFabric},
@@ -85,7 +86,7 @@ async fn callers_run_before_busy_polling() {
         let seen = Arc::new(Seen::default());
         let connector = Watching(fabric.connector(), Arc::clone(&seen));
         // In version 1, all messages to a client are replies.
-        let channel = Channel::builder().versions(1..=1).connect_with(connector, addr).await.unwrap();
+        let channel = Channel::builder().versions(Versions::V1).connect_with(connector, addr).await.unwrap();
         let callers = Arc::clone(&seen);
         // Run in a task: tokio polls the future of `block_on` only after many task polls.
         let all = tokio::spawn(async move {

@@ -16,7 +16,7 @@ use net_support::{Running, Transport, eventually, over_each, timed};
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, ChannelBuilder, ConnectError, Reconnect},
     config::ConnectionConfig,
-    engine::{CallFailure, CloseReason},
+    engine::{CallFailure, CloseReason, Versions},
     rpc::{AuthStat, Credential, RpcError},
     security::{AuthenticatedCaller, Authentication, Authenticator, ReceivedCall},
     server::{Context, HandlerError, Server, ServerBuilder},
@@ -280,7 +280,7 @@ async fn client_without_services(transport: Transport) {
     let board = Board::default();
     let builder = Server::builder().callback_timeout(Duration::from_millis(50));
     let server = transport.serve(builder.service(BoardV1Server::new(board.clone()))).await;
-    let client = BoardV1Client::new(server.connect(Channel::builder().versions(1..=1)).await);
+    let client = BoardV1Client::new(server.connect(Channel::builder().versions(Versions::V1)).await);
     let error = client.ask(3).await.unwrap_err();
     assert!(matches!(error, CallError::Rpc { source: RpcError::SystemError, .. }), "{error}");
     assert_eq!(failure(board.0.last()), CallFailure::DeadlineExceeded { sent: true });
@@ -503,7 +503,8 @@ async fn sizes_in_version_2() {
 /// inline.
 async fn sizes(transport: Transport) {
     let inline = !matches!(transport, Transport::Tcp);
-    let Both { client, board, .. } = both(&transport, Server::builder(), Channel::builder().versions(1..=1)).await;
+    let Both { client, board, .. } =
+        both(&transport, Server::builder(), Channel::builder().versions(Versions::V1)).await;
     for len in [0, 1, 1000, 2000, 3900] {
         let text = note((0..len).map(|n| n as u8).collect::<Vec<_>>());
         let shown = client.show(&text).await.unwrap_or_else(|error| panic!("{len}: {error}; {}", board.0.last()));

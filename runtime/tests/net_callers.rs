@@ -18,7 +18,7 @@ use std::{
 use net_support::{Running, Transport, eventually, over_each, timed};
 use rpcrdma::{
     client::{CallError, CallOptions, Channel},
-    engine::CallFailure,
+    engine::{CallFailure, Versions},
     server::{Context, HandlerError, Server},
 };
 use tokio::sync::Semaphore;
@@ -209,7 +209,7 @@ async fn loss_with_a_caller_that_is_not_polled(transport: Transport) {
 async fn deadline_with_a_spent_budget(transport: Transport) {
     let Both { server, .. } = both(&transport).await;
     for spent in 122..=130 {
-        let client = BoardV1Client::new(server.connect(Channel::builder().versions(1..=1)).await);
+        let client = BoardV1Client::new(server.connect(Channel::builder().versions(Versions::V1)).await);
         client.null().await.unwrap();
         let called = tokio::spawn(async move {
             // Let all pending work of the driver finish.

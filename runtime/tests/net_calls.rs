@@ -13,7 +13,7 @@ use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, Reconnect},
     config::ConnectionConfig,
-    engine::{CallFailure, TransportError},
+    engine::{CallFailure, TransportError, Versions},
     memory::LandingPool,
     rpc::RpcError,
     server::Server,
@@ -158,7 +158,7 @@ async fn more_calls_than_credits(transport: Transport) {
     let service = TestService::default();
     let state = std::sync::Arc::clone(&service.0);
     let running = transport.serve(Server::builder().service(service).credits(8)).await;
-    let channel = running.connect(Channel::builder().max_calls(60).versions(1..=1)).await;
+    let channel = running.connect(Channel::builder().max_calls(60).versions(Versions::V1)).await;
     // The first reply grants the rest of the credits.
     call::<Null>(&channel, &()).await.unwrap();
     let mut calls = tokio::task::JoinSet::new();

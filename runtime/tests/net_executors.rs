@@ -16,7 +16,10 @@ use std::{
 
 use iwarp_common::{REPLY, REQUEST, Raw, fpdu, mpa, send};
 use net_support::{Null, Transport, call};
-use rpcrdma::client::{CallError, Channel};
+use rpcrdma::{
+    client::{CallError, Channel},
+    engine::Versions,
+};
 use tokio::{
     net::TcpListener,
     runtime::{Builder, Runtime},
@@ -53,7 +56,7 @@ fn call_elsewhere(channel: Channel) -> Result<(), CallError> {
 
 fn answered(transport: Transport) {
     let runtime = runtime();
-    let builder = Channel::builder().versions(1..=1);
+    let builder = Channel::builder().versions(Versions::V1);
     let (_running, _state, channel) = runtime.block_on(net_support::start_with(transport, builder));
     for _ in 0..3 {
         call_elsewhere(channel.clone()).unwrap();
@@ -93,7 +96,7 @@ fn iwarp_peer_violates_the_protocol() {
             raw.write(&damaged).await;
             tokio::time::sleep(Duration::from_secs(1)).await;
         });
-        Channel::builder().versions(1..=1).connect(&url).await.unwrap()
+        Channel::builder().versions(Versions::V1).connect(&url).await.unwrap()
     });
     let error = call_elsewhere(channel).unwrap_err();
     assert!(matches!(error, CallError::Transport { .. }), "{error}");

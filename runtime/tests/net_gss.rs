@@ -18,7 +18,7 @@ use insecure_test_mechanism::InsecureTestMechanism;
 use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel},
-    engine::{CallFailure, TransportError},
+    engine::{CallFailure, TransportError, Versions},
     gss::{GssAuthenticator, GssSecurity, GssServerConfig},
     rpc::{AuthStat, RpcError},
     security::{
@@ -112,7 +112,7 @@ async fn services(transport: Transport) {
         let authenticator = GssAuthenticator::new(mechanism);
         let (server, state) = serve(&transport, authenticator.clone()).await;
         for version in if is_rdma { 1..=2 } else { 1..=1 } {
-            let builder = Channel::builder().security(alice(level)).versions(version..=version);
+            let builder = Channel::builder().security(alice(level)).versions(Versions::try_from(version).unwrap());
             let channel = server.connect(builder).await;
             for len in [0, 7, 1000, 20_000, 300_000] {
                 call::<Put>(&channel, &Data(pattern(3, len).into())).await.unwrap();
@@ -488,7 +488,8 @@ async fn replaced_contexts_delay_no_call() {
         let mut mechanism = user("alice@TEST");
         mechanism.lifetime = Some(Duration::from_secs(60));
         let security = GssSecurity::new(mechanism.clone(), LEVELS[0]);
-        let channel = server.connect(Channel::builder().security(security).versions(version..=version)).await;
+        let channel =
+            server.connect(Channel::builder().security(security).versions(Versions::try_from(version).unwrap())).await;
         call::<Null>(&channel, &()).await.unwrap();
         tokio::time::advance(Duration::from_secs(50)).await;
         // Time passes only while all tasks wait.

@@ -19,6 +19,7 @@ use net_support::*;
 use proxy::{Direction, Proxy, marked, receive};
 use rpcrdma::{
     client::Channel,
+    engine::Versions,
     gss::{GssAuthenticator, GssSecurity, GssServerConfig},
     rpc::{AuthStat, ReplyHeader, RpcError},
     security::ProtectionLevel,
@@ -65,7 +66,7 @@ async fn one_changed_bit_fails_one_call() {
 async fn one_changed_bit_over_iwarp() {
     for (level, version) in LEVELS.into_iter().flat_map(|level| [(level, 1), (level, 2)]) {
         let (server, state) = serve_over(Transport::Iwarp, GssServerConfig::default()).await;
-        let builder = Channel::builder().security(alice(level)).versions(version..=version);
+        let builder = Channel::builder().security(alice(level)).versions(Versions::try_from(version).unwrap());
         let select = |_, bit| bit % 3 == version as usize;
         assert_eq!(
             tamper::flipped_bits(&server, &state, builder, level, 12, select).await,

@@ -13,7 +13,7 @@ use net_support::{
 use rpcrdma::{
     client::{CallError, CallOptions, Channel},
     config::ConnectionConfig,
-    engine::ReverseDirection,
+    engine::{ReverseDirection, Versions},
     server::{HandlerError, InboundCall, ReplyFuture, Server, Service},
 };
 use tokio::task::{JoinHandle, JoinSet};
@@ -144,7 +144,7 @@ async fn continued_calls_count() {
         let running = Transport::sim().serve(server).await;
         let mut config = ConnectionConfig::default();
         config.engine.max_continued = 1 << 20;
-        let channel = running.connect(Channel::builder().connection(config).versions(2..=2)).await;
+        let channel = running.connect(Channel::builder().connection(config).versions(Versions::V2)).await;
         call::<Null>(&channel, &()).await.unwrap();
         let hold = || {
             let channel = channel.clone();

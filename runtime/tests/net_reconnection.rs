@@ -15,7 +15,7 @@ use std::{
 use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, Reconnect},
-    engine::{CallFailure, CloseReason},
+    engine::{CallFailure, CloseReason, Versions},
     memory::LandingPool,
     server::{Server, ServerBuilder},
 };
@@ -185,7 +185,7 @@ async fn cut_during_gate(state: &State, channel: &Channel, way: &watch::Sender<W
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sent_call_is_not_retried() {
     timed(async {
-        for versions in [1..=1, 2..=2] {
+        for versions in [Versions::V1, Versions::V2] {
             let (_server, state, channel, way) = through_a_way(Server::builder().versions(versions)).await;
             call::<Null>(&channel, &()).await.unwrap();
             let error = cut_during_gate(&state, &channel, &way).await;
@@ -203,7 +203,7 @@ async fn a_sent_call_is_not_retried() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sent_call_is_not_sent_again_in_version_1() {
     timed(async {
-        let (_server, state, channel, way) = through_a_way(Server::builder().versions(1..=1)).await;
+        let (_server, state, channel, way) = through_a_way(Server::builder().versions(Versions::V1)).await;
         let error = cut_during_gate(&state, &channel, &way).await;
         let failure = match &error {
             CallError::Transport { failure, .. } => failure,

@@ -21,7 +21,7 @@ use bytes::Bytes;
 use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel},
-    engine::{CallFailure, ConnectionCounters},
+    engine::{CallFailure, ConnectionCounters, Versions},
     rpc::{AuthFailure, AuthStat, CallHeader, Credential, OpaqueAuth, RpcError},
     security::{
         AuthenticatedCaller, Authentication, Authenticator, CallIdentity, CallSecurity, Protection, ReceivedCall,
@@ -264,7 +264,8 @@ async fn secured_by(
     let service = TestService::default();
     let state = Arc::clone(&service.0);
     let server = transport.serve(Server::builder().service(service).authenticator(guard)).await;
-    let channel = server.connect(Channel::builder().security(context).versions(version..=version)).await;
+    let channel =
+        server.connect(Channel::builder().security(context).versions(Versions::try_from(version).unwrap())).await;
     (server, state, channel)
 }
 
@@ -517,7 +518,7 @@ async fn protected_calls_in_version_2() {
         let service = TestService::default();
         let transport = Transport::sim();
         let server = transport.serve(Server::builder().service(service).authenticator(guard)).await;
-        let channel = server.connect(Channel::builder().security(context).versions(2..=2)).await;
+        let channel = server.connect(Channel::builder().security(context).versions(Versions::V2)).await;
         call::<Put>(&channel, &Data(pattern(3, 20_000).into())).await.unwrap();
         assert!(call::<Get>(&channel, &Range(1, 20_001)).await.unwrap().0 == pattern(1, 20_001));
         // Several Sends each, without registered memory.

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, Reconnect},
+    engine::Versions,
     server::Server,
 };
 
@@ -127,11 +128,11 @@ async fn ends<T>(what: impl std::fmt::Debug, body: impl Future<Output = T>) -> T
 /// Starts a server and a channel, and makes many calls.
 async fn round(transport: &Transport, numbers: &mut Numbers) {
     let credits = numbers.one_of(&[1, 2, 8, 128]);
-    let versions = 1..=numbers.one_of(&[1, 2]);
+    let versions = numbers.one_of(&[Versions::V1, Versions::Both]);
     let (tasks, each) = numbers.one_of(&[(1, 200), (2, 200), (40, 1), (500, 1)]);
     let goes = numbers.below(4) == 0;
     let closes = numbers.below(2) == 0;
-    let plan = (credits, versions.clone(), tasks, goes, closes);
+    let plan = (credits, versions, tasks, goes, closes);
 
     let running = transport.serve(Server::builder().credits(credits).service(TestService::default())).await;
     let builder = Channel::builder().versions(versions).credits(credits).reconnect(Reconnect::on_demand());

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use net_support::*;
 use rpcrdma::{
     client::{CallError, Channel, Reconnect},
-    engine::{CallFailure, CloseReason},
+    engine::{CallFailure, CloseReason, Versions},
     provider::{
         Completion, ConnectRequest, Connected, Incoming, Listener, QueuePair, SetupError, SetupParams,
         sim::{SimConfig, SimFabric},
@@ -98,11 +98,7 @@ impl<L: Listener> Listener for StrictListener<L> {
     }
 }
 
-async fn versions(
-    transport: Transport,
-    client: std::ops::RangeInclusive<u32>,
-    server: std::ops::RangeInclusive<u32>,
-) -> (Running, Channel) {
+async fn versions(transport: Transport, client: Versions, server: Versions) -> (Running, Channel) {
     let running = transport.serve(Server::builder().service(TestService::default()).versions(server)).await;
     let channel = running.connect(Channel::builder().versions(client)).await;
     (running, channel)
@@ -113,10 +109,14 @@ async fn versions(
 async fn highest_common_version() {
     timed(async {
         for transport in [Transport::sim(), Transport::Iwarp] {
-            for (client, server, version) in
-                [(1..=2, 1..=2, 2), (1..=1, 1..=2, 1), (1..=2, 1..=1, 1), (2..=2, 2..=2, 2), (1..=2, 2..=2, 2)]
-            {
-                let both = (client.clone(), server.clone());
+            for (client, server, version) in [
+                (Versions::Both, Versions::Both, 2),
+                (Versions::V1, Versions::Both, 1),
+                (Versions::Both, Versions::V1, 1),
+                (Versions::V2, Versions::V2, 2),
+                (Versions::Both, Versions::V2, 2),
+            ] {
+                let both = (client, server);
                 let (running, channel) = versions(transport.clone(), client, server).await;
                 let data = Data(pattern(1, 100_000).into());
                 let calls = (0..20).map(|_| async { call::<Put>(&channel, &data).await.map(|_| ()) });
@@ -161,7 +161,7 @@ async fn futures_join<F: Future>(calls: impl Iterator<Item = F>) -> Vec<F::Outpu
 #[tokio::test]
 async fn a_server_of_version_1_is_remembered() {
     timed(async {
-        let (running, channel) = versions(Transport::Iwarp, 1..=2, 1..=1).await;
+        let (running, channel) = versions(Transport::Iwarp, Versions::Both, Versions::V1).await;
         call::<Null>(&channel, &()).await.unwrap();
         assert_eq!((channel.info().version, channel.counters().errors_received), (Some(1), 1));
         let again = running.connect(Channel::builder()).await;
@@ -175,7 +175,7 @@ async fn a_server_of_version_1_is_remembered() {
 #[tokio::test]
 async fn no_common_version() {
     timed(async {
-        let (running, channel) = versions(Transport::sim(), 2..=2, 1..=1).await;
+        let (running, channel) = versions(Transport::sim(), Versions::V2, Versions::V1).await;
         let error = call::<Null>(&channel, &()).await.unwrap_err();
         let reason = |error: &CallError| match error {
             CallError::Transport { failure: CallFailure::Closed { reason, sent: false }, .. } => reason.clone(),
@@ -245,7 +245,7 @@ async fn version_in_url() {
         let running = Transport::Iwarp.serve(Server::builder().service(TestService::default())).await;
         for version in [1, 2] {
             let url = format!("iwarp://{}?version={version}", running.addr);
-            let channel = Channel::builder().versions(1..=2).connect(&url).await.unwrap();
+            let channel = Channel::builder().versions(Versions::Both).connect(&url).await.unwrap();
             call::<Null>(&channel, &()).await.unwrap();
             assert_eq!(channel.info().version, Some(version));
         }

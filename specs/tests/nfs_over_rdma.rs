@@ -1,12 +1,12 @@
 //! NFS 4 over iWARP on the loopback interface, with its Upper-Layer Binding: which items travel by RDMA (RFC 8267).
 #![allow(clippy::unwrap_used)]
 
-use std::{ops::RangeInclusive, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel},
-    engine::CallFailure,
+    engine::{CallFailure, Versions},
     server::{Context, HandlerError, Server},
     service::{Procedure, ReplyBounds},
 };
@@ -77,11 +77,11 @@ impl NfsV4 for Files {
 }
 
 async fn client() -> NfsV4Client {
-    client_of(1..=2).await
+    client_of(Versions::Both).await
 }
 
 /// Connects a client that offers these versions of RPC-over-RDMA.
-async fn client_of(versions: RangeInclusive<u32>) -> NfsV4Client {
+async fn client_of(versions: Versions) -> NfsV4Client {
     let server = Server::builder().service(NfsV4Server::new(Files)).listen("iwarp://127.0.0.1:0").bind().await.unwrap();
     let url = server.urls()[0].clone();
     tokio::spawn(server.serve());
@@ -153,7 +153,7 @@ async fn each_write_of_a_compound_has_its_chunk() {
 #[tokio::test]
 async fn repeated_call_with_more_room_succeeds() {
     // Version 1 only: version 2 continues a reply that is longer than expected in further messages.
-    let client = client_of(1..=1).await;
+    let client = client_of(Versions::V1).await;
     let acl = Op::Getattr(Getattr4args { attr_request: Bitmap4(vec![1 << FATTR4_ACL]) });
     let call = compound(vec![acl]);
     let error = client.nfsproc4_compound(&call).await.unwrap_err();

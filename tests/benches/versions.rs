@@ -22,6 +22,7 @@ use criterion::{BenchmarkId, Criterion, Throughput};
 use rpcrdma::{
     client::Channel,
     config::ConnectionConfig,
+    engine::Versions,
     provider::iwarp::{IwarpConfig, IwarpConnector, IwarpListener},
     server::{Context, HandlerError, Server},
 };
@@ -91,9 +92,9 @@ impl Clients {
             for arm in [Arm::V1, Arm::Continued, Arm::Special] {
                 let mut config = ConnectionConfig::default();
                 (config.engine.versions, config.engine.max_continued) = match arm {
-                    Arm::V1 => (1..=1, 0),
-                    Arm::Continued => (2..=2, 1 << 20),
-                    Arm::Special => (2..=2, 0),
+                    Arm::V1 => (Versions::V1, 0),
+                    Arm::Continued => (Versions::V2, 1 << 20),
+                    Arm::Special => (Versions::V2, 0),
                 };
                 let connector = Counting(IwarpConnector::default(), Arc::clone(&tally));
                 let channel = Channel::builder().connection(config).connect_with(connector, addr).await;

@@ -1,6 +1,6 @@
 //! The configuration of a channel.
 
-use std::{fmt, net::SocketAddr, ops::RangeInclusive, sync::Arc, time::Duration};
+use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::task::JoinSet;
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     config::{self, ConnectionConfig},
-    engine::stream::StreamConfig,
+    engine::{Versions, stream::StreamConfig},
     memory::BufferPool,
     metrics::CallMetrics,
     provider::Connector,
@@ -117,13 +117,13 @@ impl ChannelBuilder {
         self
     }
 
-    /// Sets the versions of RPC-over-RDMA to offer: `1..=1`, `2..=2` or `1..=2`, the default.
+    /// Sets the versions of RPC-over-RDMA to offer, both by default.
     ///
     /// With both versions, a connection begins with version 2 and falls back to version 1 if the server does not support version
     /// 2 (RPC-over-RDMA v2 §4.2.3). The channel makes a new connection for that if the server closes the first one. The server's
-    /// version is remembered for 10 minutes. With `1..=1` nothing is negotiated. The `version` option of a [`Url`] takes
+    /// version is remembered for 10 minutes. With [`Versions::V1`] nothing is negotiated. The `version` option of a [`Url`] takes
     /// precedence.
-    pub fn versions(mut self, versions: RangeInclusive<u32>) -> Self {
+    pub fn versions(mut self, versions: Versions) -> Self {
         self.config.connection.engine.versions = versions;
         self
     }
@@ -388,8 +388,8 @@ impl ChannelBuilder {
     /// Parses a URL, and applies its options.
     fn prepare(mut self, url: &str) -> Result<Prepared, ConnectError> {
         let url: Url = url.parse()?;
-        if let Some(version) = url.version() {
-            self.config.connection.engine.versions = version..=version;
+        if let Some(versions) = url.versions() {
+            self.config.connection.engine.versions = versions;
         }
         #[cfg(feature = "tls")]
         let tls = self.tls_to(&url)?;

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::{
     future::Future,
     net::{IpAddr, SocketAddr},
-    ops::RangeInclusive,
     pin::Pin,
     sync::Arc,
 };
@@ -21,7 +20,7 @@ use crate::{
     ErrorChain,
     config::xid_seed,
     driver::{self, DriverConfig, DriverCore, DriverPort, EngineIo, NoInboundCalls},
-    engine::Role,
+    engine::{Role, Versions},
     metrics::{self, ConnectionRole},
     provider::{Connector, IoError, SetupError, iwarp::socket},
     session::{CallHandlers, ChannelConfig, ServedConnection, ServiceRegistry, SetUp},
@@ -160,12 +159,12 @@ async fn connect<C: Connector>(
     pinned: bool,
 ) -> Result<Arc<ChannelLink>, SetupError> {
     let connection = &settings.config.connection;
-    let mut versions = connection.engine.versions.clone();
+    let mut versions = connection.engine.versions;
     // RPC-over-RDMA v2 §4.2.3.2: do not offer again the version that the server does not support.
-    if both_versions(&versions) && pinned {
-        versions = 1..=1;
+    if versions == Versions::Both && pinned {
+        versions = Versions::V1;
     }
-    let negotiates = both_versions(&versions);
+    let negotiates = versions == Versions::Both;
     let params = connection.setup_params();
     // Providers apply the timeout themselves. This one is for providers that do not.
     let connected = tokio::time::timeout(connection.setup_timeout, connector.connect(peer, params))
@@ -226,9 +225,4 @@ fn link<I: EngineIo>(
     }
     let (negotiates, sealed_xid) = (negotiates.into(), xid_seed().into());
     Arc::new(ChannelLink { is_owned: true, port, info, negotiates, sealed_xid })
-}
-
-/// Returns `true` if `versions` contains both versions, so that they have to be negotiated.
-fn both_versions(versions: &RangeInclusive<u32>) -> bool {
-    versions.contains(&1) && versions.contains(&2)
 }

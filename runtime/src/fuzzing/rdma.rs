@@ -5,13 +5,12 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    ops::RangeInclusive,
     task::{Context, Poll},
 };
 
 use super::engine::{Input, Network, World, XID};
 use crate::{
-    engine::{Connection, ConnectionSetup, Engine as _, EngineConfig, PrivateData, Role},
+    engine::{Connection, ConnectionSetup, Engine as _, EngineConfig, PrivateData, Role, Versions},
     memory::MessageBuf,
     provider::{
         Access, Completion, DisconnectReason, MemoryHandle, QueuePair, Region, RegisterError, RegisterableMemory,
@@ -142,15 +141,15 @@ impl Provider {
 /// Panics if the engine violates its contract: a call does not finish exactly once, memory is not released, the memory for a
 /// peer's call exceeds the configured limit, or a message is longer than the peer's receive buffers.
 pub fn engine(bytes: &[u8]) {
-    run(bytes, 1..=1);
+    run(bytes, Versions::V1);
 }
 
 /// Runs an engine like [`engine`], but may negotiate version 2, in which both peers make calls.
 pub fn engine_v2(bytes: &[u8]) {
-    run(bytes, 1..=2);
+    run(bytes, Versions::Both);
 }
 
-fn run(bytes: &[u8], versions: RangeInclusive<u32>) {
+fn run(bytes: &[u8], versions: Versions) {
     let mut input = Input(bytes);
     let Some(mode) = input.byte() else { return };
     let role = if mode & 1 == 0 { Role::Server } else { Role::Client };
@@ -168,7 +167,7 @@ fn run(bytes: &[u8], versions: RangeInclusive<u32>) {
         send_threshold: config.send_size as usize,
         ..Provider::default()
     };
-    let symmetric = config.versions.contains(&2);
+    let symmetric = config.versions.allows_v2();
     let engine = Connection::new(role, config, setup);
     World::run(engine, Provider { symmetric, ..provider }, input);
 }

@@ -92,7 +92,7 @@ impl<L: Listener> ConnectionSource for RdmaSource<L> {
             request.accept(config.setup_params()).await
         });
         let connected = connected.await.map_err(|_| SetupError::TimedOut(config.setup_timeout))??;
-        Ok(SetUp::rdma(config, Role::Server, config.engine.versions.clone(), connected))
+        Ok(SetUp::rdma(config, Role::Server, config.engine.versions, connected))
     }
 }
 

@@ -15,7 +15,7 @@ use super::{
 use crate::tls::TlsServerConfig;
 use crate::{
     config::ConnectionConfig,
-    engine::stream::StreamConfig,
+    engine::{Versions, stream::StreamConfig},
     provider::Listener,
     security::{Authenticator, StandardAuthenticator},
     session::Service,
@@ -282,9 +282,9 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the versions of RPC-over-RDMA that are served: `1..=1`, `2..=2` or `1..=2`, the default. The first message of a
+    /// Sets the versions of RPC-over-RDMA that are served: both by default. The first message of a
     /// connection determines its version.
-    pub fn versions(mut self, versions: std::ops::RangeInclusive<u32>) -> Self {
+    pub fn versions(mut self, versions: Versions) -> Self {
         self.config.engine.versions = versions;
         self
     }

@@ -1,9 +1,6 @@
 //! Connection information.
 
-use std::{
-    net::{Ipv6Addr, SocketAddr},
-    ops::RangeInclusive,
-};
+use std::net::{Ipv6Addr, SocketAddr};
 
 use bytes::Bytes;
 use tokio::net::TcpStream;
@@ -16,7 +13,7 @@ use crate::tls::{TlsOrTcp, TlsSetUp};
 use crate::{
     config::ConnectionConfig,
     driver::{EngineIo, RdmaIo, TcpIo},
-    engine::{PeerLimits, Properties, Role},
+    engine::{PeerLimits, Properties, Role, Versions},
     provider::{Connected, QueuePair, SetupError, iwarp::socket},
     transport::Transport,
 };
@@ -91,12 +88,7 @@ pub(crate) struct SetUp<I: EngineIo> {
 
 impl<Q: QueuePair> SetUp<RdmaIo<Q>> {
     /// Starts RPC-over-RDMA with one of `versions` on a queue pair.
-    pub(crate) fn rdma(
-        config: &ConnectionConfig,
-        role: Role,
-        versions: RangeInclusive<u32>,
-        connected: Connected<Q>,
-    ) -> Self {
+    pub(crate) fn rdma(config: &ConnectionConfig, role: Role, versions: Versions, connected: Connected<Q>) -> Self {
         let Connected { queue_pair, peer_addr, local_addr, private_data, .. } = connected;
         let engine = config.engine(role, versions, &private_data, queue_pair.remote_invalidation());
         let info = ChannelInfo::new(Transport::Rdma, peer_addr, local_addr, private_data);

@@ -8,6 +8,7 @@ use std::{
 };
 
 use super::Transport;
+use crate::engine::Versions;
 
 /// The scheme of a transport URL: an RDMA provider, or TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -107,7 +108,7 @@ const MAX_SHARED_RECEIVES: u32 = 1 << 16;
 /// | `crc=on`, `crc=off` | `iwarp` | Requests the CRC of RFC 5044, or not. Default `on` |
 /// | `busy=MICROSECONDS` | `iwarp`, `rdma` | Time to poll the socket or the device before waiting for an event, at most 1000000. Default 0 |
 /// | `srq=RECEIVES` | `rdma` | Maximum number of Receives that the connections of a server share on a device, for each of its runtimes, at most 65536. 0 means that each connection has its own. Clients and iWARP devices ignore it. Default 0 |
-/// | `version=1`, `version=2` | `iwarp`, `rdma` | The only version of RPC-over-RDMA that a client offers. Default: both |
+/// | `version=1`, `version=2`, `version=both` | `iwarp`, `rdma` | The [versions](Versions) of RPC-over-RDMA that a client offers, in place of those of its configuration |
 /// | `local=ADDRESS` | all | The local IP address of a client, without a port. It selects the network interface or RDMA device. An IPv6 address has no brackets. Servers ignore it. Default: chosen by the system |
 /// | `tls=off`, `tls=opportunistic`, `tls=required` | `tcp` | The [policy](TlsPolicy) for TLS, in place of that of the TLS configuration. All but `off` need the feature `tls` |
 ///
@@ -126,7 +127,7 @@ pub struct Url {
     crc: bool,
     busy_poll: Duration,
     shared_receives: u32,
-    version: Option<u32>,
+    versions: Option<Versions>,
     local: Option<IpAddr>,
     tls: Option<TlsPolicy>,
 }
@@ -171,7 +172,7 @@ pub enum UrlError {
     },
     /// The scheme does not have this option, or the option does not have this value.
     #[error(
-        "`{url}` has the unknown option `{option}`, expected crc=on|off (iwarp), busy=MICROSECONDS and version=1|2 (iwarp, rdma), \
+        "`{url}` has the unknown option `{option}`, expected crc=on|off (iwarp), busy=MICROSECONDS and version=1|2|both (iwarp, rdma), \
          srq=RECEIVES (rdma), \
          local=ADDRESS (all), tls=off|opportunistic|required (tcp)"
     )]
@@ -200,7 +201,7 @@ impl Url {
             crc: true,
             busy_poll: Duration::ZERO,
             shared_receives: 0,
-            version: None,
+            versions: None,
             local: None,
             tls: None,
         }
@@ -248,10 +249,10 @@ impl Url {
         self.shared_receives
     }
 
-    /// Returns the only version of RPC-over-RDMA that a client offers (`version=1|2`), or `None` for both.
+    /// Returns the versions of RPC-over-RDMA that a client offers (`version=1|2|both`), or `None` for those of its configuration.
     #[must_use]
-    pub fn version(&self) -> Option<u32> {
-        self.version
+    pub fn versions(&self) -> Option<Versions> {
+        self.versions
     }
 
     /// Returns the local address of a client (`local=ADDRESS`), or `None` if the system chooses it.
@@ -334,7 +335,7 @@ impl FromStr for Url {
             crc: true,
             busy_poll: Duration::ZERO,
             shared_receives: 0,
-            version: None,
+            versions: None,
             local: None,
             tls: None,
         };
@@ -366,9 +367,9 @@ impl FromStr for Url {
                     parsed.busy_poll = Duration::from_micros(microseconds.parse().unwrap_or(u64::MAX));
                     parsed.busy_poll <= Duration::from_secs(1)
                 }
-                (_, Some(("version", version @ ("1" | "2")))) => {
-                    parsed.version = version.parse().ok();
-                    true
+                (_, Some(("version", versions))) => {
+                    parsed.versions = versions.parse().ok();
+                    parsed.versions.is_some()
                 }
                 _ => false,
             };
@@ -402,8 +403,8 @@ impl fmt::Display for Url {
             write!(f, "{mark}srq={}", self.shared_receives)?;
             mark = '&';
         }
-        if let Some(version) = self.version {
-            write!(f, "{mark}version={version}")?;
+        if let Some(versions) = self.versions {
+            write!(f, "{mark}version={versions}")?;
             mark = '&';
         }
         if let Some(local) = self.local {
@@ -423,13 +424,19 @@ mod tests {
 
     #[test]
     fn versions() {
-        for (text, version) in [
+        for (text, versions) in [
             ("iwarp://[::1]:20049", None),
-            ("iwarp://host:1?version=1", Some(1)),
-            ("iwarp://host:1?crc=off&version=2", Some(2)),
+            ("iwarp://host:1?version=1", Some(Versions::V1)),
+            ("iwarp://host:1?crc=off&version=2", Some(Versions::V2)),
+            ("iwarp://host:1?version=both", Some(Versions::Both)),
         ] {
             let url: Url = text.parse().unwrap();
-            assert_eq!((url.version(), url.to_string().as_str()), (version, text));
+            assert_eq!((url.versions(), url.to_string().as_str()), (versions, text));
+        }
+        for wrong in ["", "0", "3", "1,2", "2..=1", "1..=2", "+1"] {
+            let url = format!("iwarp://host:1?version={wrong}");
+            let option = format!("version={wrong}");
+            assert_eq!(url.parse::<Url>(), Err(UrlError::UnknownOption { url, option }));
         }
     }
 

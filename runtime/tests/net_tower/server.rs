@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use rpcrdma::{
-    engine::MessageFormat,
+    engine::{MessageFormat, Versions},
     rpc::{AuthFailure, AuthStat, Credential},
     server::{Context, Dispatch, DispatchFuture, DispatchRequest, DispatchStatus, HandlerError, Limits},
     service::{ProcedureId, ProcedureInfo, ReplyBounds},
@@ -176,7 +176,7 @@ async fn formats_of_replies_that_are_too_long() {
     for (version, format) in [(1, MessageFormat::Short), (2, MessageFormat::Continued)] {
         let log = Log::default();
         let server = Server::builder().service(TestService::default()).layer(recorder("only", &log));
-        let builder = Channel::builder().versions(version..=version);
+        let builder = Channel::builder().versions(Versions::try_from(version).unwrap());
         let channel = Transport::sim().serve(server).await.connect(builder).await;
         // The caller promises a shorter reply, so the call provides no Reply chunk.
         let options = CallOptions::new().reply_bounds(ReplyBounds { inline: 100, ..ReplyBounds::default() });

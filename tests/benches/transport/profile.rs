@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use rpcrdma::{
     client::{Channel, ChannelBuilder, ServiceCaller},
+    engine::Versions,
     rpc::Credential,
     server::{DuplicateRequests, LimitScope, Limits, ServerBuilder},
     service::ProcedureId,
@@ -109,7 +110,7 @@ impl Profile {
     /// Applies the options to the clients.
     fn client(&self, mut builder: ChannelBuilder) -> ChannelBuilder {
         if self.has("v1") {
-            builder = builder.versions(1..=1);
+            builder = builder.versions(Versions::V1);
         }
         if self.has("sys") {
             let credential = Credential::sys("client.example", 1000, 100, [4, 24]);

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use rpcrdma::{
     client::{Channel, Reconnect},
     config::ConnectionConfig,
+    engine::Versions,
     server::{Context, HandlerError, Server, ServerHandle},
 };
 use tokio::sync::Semaphore;
@@ -115,7 +116,8 @@ impl Served {
 
 pub(crate) async fn connect(addr: SocketAddr) -> Result<Channel, rpcrdma::client::ConnectError> {
     // The violations are of version 1.
-    let builder = Channel::builder().versions(1..=1).call_timeout(Duration::from_secs(10)).reconnect(Reconnect::Never);
+    let builder =
+        Channel::builder().versions(Versions::V1).call_timeout(Duration::from_secs(10)).reconnect(Reconnect::Never);
     builder.connect_timeout(Duration::from_secs(5)).connect(&format!("iwarp://{addr}")).await
 }
 

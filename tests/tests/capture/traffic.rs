@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rpcrdma::{
     client::{Channel, ChannelBuilder},
     config::ConnectionConfig,
-    engine::ConnectionCounters,
+    engine::{ConnectionCounters, Versions},
     server::{Context, HandlerError, Server, ServerHandle},
 };
 use rpcrdma_examples::blobstore::{
@@ -89,7 +89,7 @@ impl Served {
 /// Returns a channel configuration with default values.
 pub(crate) fn defaults() -> ChannelBuilder {
     // Wireshark cannot dissect version 2.
-    Channel::builder().versions(1..=1)
+    Channel::builder().versions(Versions::V1)
 }
 
 /// Returns a channel configuration with short messages and short segments.
@@ -98,7 +98,7 @@ pub(crate) fn segments() -> ChannelBuilder {
     config.engine.max_segment_len = 16_384;
     config.engine.send_size = 1024;
     config.engine.receive_size = 1024;
-    Channel::builder().connection(config).versions(1..=1)
+    Channel::builder().connection(config).versions(Versions::V1)
 }
 
 /// Counters of a connection.

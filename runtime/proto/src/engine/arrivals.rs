@@ -4,6 +4,7 @@ use super::{
     EngineConfig, ReverseDirection, Role, TransportError,
     core::ConnectionCore,
     fetch::{ReadChunkFetch, ReadChunkFetches, overflows},
+    format::max_segments,
     lists::ChunkLists,
     served::{ArrivingCall, NO_CHUNKS},
     shared::EngineShared,
@@ -77,11 +78,9 @@ impl ConnectionCore {
     #[inline(always)]
     fn reply_room(&self, lists: &ChunkLists) -> Result<u64, CallRejection> {
         let rules = &self.shared.rules;
-        let room = self.shared.send_threshold.checked_sub(lists.reply_header_len(rules.prefix));
-        let least = if rules.continuation { 4 } else { 0 };
-        room.filter(|&room| room >= least).ok_or_else(|| {
-            // A segment takes 16 bytes, or 24 in a chunk of its own. 64 bytes remain for the rest of the header.
-            let max = u32::try_from(self.shared.send_threshold.saturating_sub(64) / 24).unwrap_or(u32::MAX);
+        let room = self.shared.send_threshold.checked_sub(lists.reply_header_len(rules.lists_offset));
+        room.filter(|&room| room >= rules.min_last_payload).ok_or_else(|| {
+            let max = max_segments(self.shared.send_threshold);
             (TransportError::Segments { max }, "the segments do not fit in the reply's header")
         })
     }

@@ -47,7 +47,7 @@ const LEAST_RECEIVE: u32 = 4096;
 /// use rpcrdma_proto::{
 ///     engine::{
 ///         Connection, ConnectionSetup, Engine, EngineConfig, EngineEvent, OutgoingCall, OutgoingReply, ReplyResources, Role,
-///         message_buf,
+///         Versions, message_buf,
 ///     },
 ///     memory::Output,
 ///     provider::{QueuePair, sim},
@@ -70,7 +70,7 @@ const LEAST_RECEIVE: u32 = 4096;
 /// let (mut client_qp, mut server_qp, _) = sim::pair(sim::SimConfig::default());
 /// let mut client = Connection::new(Role::Client, EngineConfig::default(), ConnectionSetup::default());
 /// let mut version_1 = EngineConfig::default();
-/// version_1.versions = 1..=1;
+/// version_1.versions = Versions::V1;
 /// let mut server = Connection::new(Role::Server, version_1, ConnectionSetup::default());
 ///
 /// let reply = ReplyResources { max_inline: 12, ..ReplyResources::default() };
@@ -118,8 +118,8 @@ impl Connection {
     #[must_use]
     pub fn new(role: Role, config: EngineConfig, setup: ConnectionSetup) -> Self {
         let mut calls = LocalCalls::new(role == Role::Server, setup.xid_seed);
-        let mut shared = EngineShared::new(config, ConnectionRules::version_1(role));
-        let (wire, negotiation): (Box<dyn Wire>, _) = if shared.config.versions.contains(&2) {
+        let mut shared = EngineShared::new(config, ConnectionRules::without_header(role));
+        let (wire, negotiation): (Box<dyn Wire>, _) = if shared.config.versions.allows_v2() {
             let xid = calls.free_nonzero_xid();
             (Box::new(WireV2::new(role, setup, xid, &mut shared)), Negotiation::Open { refused: 0 })
         } else {
@@ -344,7 +344,7 @@ impl Engine for Connection {
         PeerLimits {
             version: self.version(),
             remote_invalidation: self.setup.local.remote_invalidation && self.setup.peer.remote_invalidation,
-            properties: self.wire.peer_properties().filter(|_| self.version() == Some(2)).copied(),
+            properties: self.wire.peer_properties().copied(),
             send_threshold: u32::try_from(shared.send_threshold).unwrap_or(u32::MAX),
             receive_threshold: u32::try_from(shared.receive_threshold).unwrap_or(u32::MAX),
         }

@@ -12,11 +12,6 @@ pub(super) const CALL: u32 = 0;
 /// RPC `msg_type` of a reply (RFC 5531 §9).
 pub(super) const REPLY: u32 = 1;
 
-/// Returns the big-endian 32-bit word with index `n`.
-pub(super) fn word(bytes: &[u8], n: usize) -> Option<u32> {
-    bytes.get(4 * n..)?.first_chunk().map(|word| u32::from_be_bytes(*word))
-}
-
 /// Room in bytes in front of a message, enough for nearly every header.
 const HEADROOM: usize = 192;
 

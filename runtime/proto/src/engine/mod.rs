@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | `engine` | the [`Engine`] trait |
 //! | `connection` | [`Connection`]: RPC-over-RDMA, independent of the version |
-//! | `negotiation` | version negotiation |
+//! | `versions`, `negotiation` | versions to offer; version negotiation |
 //! | `wire` | the trait that each version implements, in `v1` and `v2` |
 //! | [`v1`] | version 1: header, credits, errors; deviations from the RFC |
 //! | [`v2`] | version 2: header, credits, property exchange, errors |
@@ -22,6 +22,7 @@
 //! | `served`, `arrivals` | calls from the peer, and validation of their chunks |
 //! | `fetch` | RDMA Reads of the Read chunks of the peer's calls |
 //! | `responses` | replies to the peer: results by RDMA Write, the format of the rest |
+//! | `format` | the parts of a header that versions encode alike: the fixed words, the chunk lists |
 //! | `lists`, `chunks` | chunk lists of a header; segments |
 //! | `chunk_items`, `reused` | lists of items that travel in chunks, in memory that later messages reuse |
 //! | `completions`, `work` | completions of work requests; work request identifiers |
@@ -53,6 +54,7 @@ mod expose;
 mod exposure;
 mod extension;
 mod fetch;
+mod format;
 mod host_auth;
 mod incoming;
 mod lists;
@@ -77,6 +79,7 @@ mod tests;
 mod types;
 pub mod v1;
 pub mod v2;
+mod versions;
 mod wire;
 mod work;
 mod xid_table;
@@ -99,3 +102,4 @@ pub use properties::{Properties, ReverseDirection};
 pub use refusal::TransportError;
 pub use stream_error::StreamError;
 pub use types::*;
+pub use versions::{UnknownVersion, Versions};

@@ -1,29 +1,18 @@
 //! Version negotiation (RPC-over-RDMA v2 §4.2.3, RFC 8166 §4.2.2).
 
 use super::{
-    CloseReason, Role,
+    CloseReason, Role, TransportError, Versions,
     core::ConnectionCore,
-    message::{alone, word},
+    format::{FixedWords, PROC_ERROR},
+    message::alone,
+    v1, v2,
     wire::Wire,
     work::PostedFor,
 };
-use crate::{
-    provider::{DisconnectReason, WorkRequest},
-    xdr::Output,
-};
+use crate::provider::{DisconnectReason, WorkRequest};
 
-/// Most messages of unsupported versions that a server answers with an error.
-const MOST_REFUSED: u32 = 8;
-/// Length of the shortest header of either version, in bytes.
-const LEAST_HEADER: usize = 20;
-/// Length of the shortest header of version 1 that is not an error, in bytes.
-const LEAST_HEADER_1: usize = 28;
-/// `rdma_proc`, or `rdma_htype`, of an error; the same in all versions (RFC 8166 §4.2.4).
-const PROC_ERROR: u32 = 4;
-/// `rdma_err` of an unsupported version; the same in all versions (RFC 8166 §4.5.1).
-const ERR_VERS: u32 = 1;
-/// The flag that version 2 sets in an error (RPC-over-RDMA v2 §6.2.2.1).
-const RESPONSE: u32 = 1;
+/// Maximum number of messages of unsupported versions that a server answers with an error.
+const MAX_REFUSED: u32 = 8;
 
 /// The state of version negotiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,13 +57,18 @@ impl Negotiation {
     /// Classifies a message that a client receives.
     // RPC-over-RDMA v2 §4.2.3.2, §7.1.1: use a version that both support, never one that the server lacks.
     fn judge_answer(&mut self, message: &[u8], wire: &dyn Wire, core: &mut ConnectionCore) -> FirstMessage {
-        let Some((low, high)) = wire.other_versions(message) else {
-            if message.len() >= LEAST_HEADER && word(message, 1) == Some(2) {
+        let fixed = FixedWords::peek(message);
+        let refused = fixed.filter(|fixed| fixed.proc == PROC_ERROR && wire.negotiation_xid() == Some(fixed.xid));
+        // RFC 8166 §4.5.1, RPC-over-RDMA v2 §7.1.1: the error has the format of any version.
+        let supported =
+            refused.and_then(|_| v1::supported_versions(message).or_else(|| v2::supported_versions(message)));
+        let Some((low, high)) = supported else {
+            if message.len() >= v2::PREFIX_LEN && fixed.is_some_and(|fixed| fixed.vers == v2::VERSION) {
                 *self = Self::Agreed;
             }
             return FirstMessage::Accept;
         };
-        if core.shared.config.versions.contains(&1) && low <= 1 && high >= 1 {
+        if core.shared.config.versions.allows_v1() && (low..=high).contains(&v1::VERSION) {
             tracing::debug!(low, high, "the server does not support version 2; falling back to version 1");
             core.shared.counters.errors_received += 1;
             *self = Self::FellBack(low, high);
@@ -88,28 +82,29 @@ impl Negotiation {
     fn judge_first(&mut self, message: &[u8], refused: u32, core: &mut ConnectionCore) -> FirstMessage {
         // RPC-over-RDMA v2 §7, RFC 8166 §4.5: a message that is too short is not parsed. The server has sent nothing that an
         // error could refer to.
-        let version = word(message, 1);
-        let least = if version == Some(1) { LEAST_HEADER_1 } else { LEAST_HEADER };
-        if message.len() < least || word(message, 3) == Some(PROC_ERROR) {
+        let min_len = |vers| if vers == v1::VERSION { v1::MIN_LEN } else { v2::PREFIX_LEN };
+        let fixed =
+            FixedWords::peek(message).filter(|fixed| message.len() >= min_len(fixed.vers) && fixed.proc != PROC_ERROR);
+        let Some(fixed) = fixed else {
             core.shared.discard("not a message that starts a connection");
             return FirstMessage::Handled;
-        }
-        match version {
+        };
+        match fixed.vers {
             // RPC-over-RDMA v2 §4.2.3.3: the version of the first message is the version of the connection.
-            Some(2) => {
+            v2::VERSION => {
                 *self = Self::Agreed;
                 FirstMessage::Accept
             }
-            Some(1) if core.shared.config.versions.contains(&1) => {
+            v1::VERSION if core.shared.config.versions.allows_v1() => {
                 *self = Self::Agreed;
                 FirstMessage::UseVersion1 { handled: false }
             }
-            _ if refused >= MOST_REFUSED => {
+            _ if refused >= MAX_REFUSED => {
                 FirstMessage::Close(CloseReason::PeerViolation("no message of a supported version".to_owned()))
             }
             _ => {
                 *self = Self::Open { refused: refused + 1 };
-                refuse_version(message, core);
+                refuse_version(fixed, core);
                 FirstMessage::Handled
             }
         }
@@ -132,16 +127,21 @@ impl Negotiation {
 
 /// Sends an error for a message of an unsupported version.
 // RPC-over-RDMA v2 §7.1.1, RFC 8166 §4.5.1: the error repeats XID and version, and states the supported range.
-fn refuse_version(message: &[u8], core: &mut ConnectionCore) {
-    let (Some(xid), Some(vers)) = (word(message, 0), word(message, 1)) else { return };
+fn refuse_version(FixedWords { xid, vers, .. }: FixedWords, core: &mut ConnectionCore) {
     let shared = &mut core.shared;
-    let (low, high) = (*shared.config.versions.start().max(&1), *shared.config.versions.end().min(&2));
-    let credit = shared.config.credits.clamp(1, 0xffff);
-    let mut bytes = Vec::with_capacity(32);
-    // In version 1 the header has no flags.
-    let flags = (vers != 1).then_some(RESPONSE);
-    let words = [xid, vers, credit, PROC_ERROR].into_iter().chain(flags).chain([ERR_VERS, low, high]);
-    words.for_each(|word| bytes.append_u32(word));
+    let (low, high) = match shared.config.versions {
+        Versions::V1 => (v1::VERSION, v1::VERSION),
+        Versions::V2 => (v2::VERSION, v2::VERSION),
+        Versions::Both => (v1::VERSION, v2::VERSION),
+    };
+    let credits = shared.config.credits.max(1);
+    let bytes = if vers == v1::VERSION {
+        let mut bytes = Vec::new();
+        v1::encode_error(&mut bytes, (xid, vers), credits, TransportError::Version { low, high });
+        bytes
+    } else {
+        v2::encode_version_error(xid, vers, credits, (low, high))
+    };
     let message = alone(&bytes, 0, &shared.config.pool);
     shared.counters.errors_sent += 1;
     shared.counters.bytes_sent += message.len() as u64;

@@ -1,6 +1,6 @@
 //! Chunks that a requester provides for a reply (RFC 8166 §3.4.6, §4.3.2, §4.3.3, §6.2).
 
-use super::{CallFailure, ResultChunk, chunks::segment_count, lists::encoded_len, shared::EngineShared};
+use super::{CallFailure, ResultChunk, chunks::segment_count, format::header_len, shared::EngineShared};
 use crate::xdr::padded_len;
 
 /// The Write list and Reply chunk of a call.
@@ -19,7 +19,7 @@ impl ReplyChunks {
     /// have Write chunks.
     pub(super) fn plan(max_inline: u64, chunks: &[ResultChunk], most: usize, shared: &EngineShared) -> Self {
         let max_segment = shared.max_segment();
-        let header_len = |offer: Self| offer.reply_header_len(chunks, shared);
+        let reply_header_len = |offer: Self| offer.reply_header_len(chunks, shared);
         let mut offer = Self { provided: chunks.len(), reply_chunk: None, max_segment };
         let mut inline = max_inline;
         // Small results arrive inline if they fit, because an RDMA Write costs more than a copy. Only trailing results
@@ -28,7 +28,8 @@ impl ReplyChunks {
             let Some(chunk) = chunks.get(last) else { break };
             let len = usize::try_from(chunk.max_len).map_or(u64::MAX, |len| padded_len(len) as u64);
             let fewer = Self { provided: last, ..offer };
-            let fits = || header_len(fewer).saturating_add(inline).saturating_add(len) <= shared.receive_threshold;
+            let fits =
+                || reply_header_len(fewer).saturating_add(inline).saturating_add(len) <= shared.receive_threshold;
             let allowed = offer.provided <= most;
             let small = chunk.max_len < shared.config.min_reduce as u64 && fits();
             // RFC 8166 §4.3.2.3: a result is inline if its Write chunk is empty or missing.
@@ -40,7 +41,7 @@ impl ReplyChunks {
         }
         // RFC 8166 §4.3.3: provide a Reply chunk whenever the longest possible reply exceeds the threshold. RPC-over-RDMA v2
         // §6.4, appendix A.2: not needed if Message Continuation suffices.
-        let long = header_len(offer).saturating_add(inline) > shared.receive_threshold;
+        let long = reply_header_len(offer).saturating_add(inline) > shared.receive_threshold;
         if long && inline > shared.rules.continued_replies {
             // RFC 8166 §3.5.3: the length of a payload stream is a multiple of four.
             offer.reply_chunk = Some(inline.checked_next_multiple_of(4).unwrap_or(u64::MAX));
@@ -72,7 +73,7 @@ impl ReplyChunks {
 
     /// Returns the length in bytes of the reply's header, which repeats both lists (RFC 8166 §3.4.6, §4.3.3).
     pub(super) fn reply_header_len(self, chunks: &[ResultChunk], shared: &EngineShared) -> u64 {
-        encoded_len(shared.rules.prefix, 0, self.write_segments(chunks), self.reply_segments())
+        header_len(shared.rules.lists_offset, 0, self.write_segments(chunks), self.reply_segments())
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
     CallFailure, ChunkItems, ConnectionCounters, FormatChoice, FormatReason, MessageFormat, ReverseDirection,
     call::{LocalCall, ResendableCall, ResendableMessage},
     chunks::segment_count,
-    lists::encoded_len,
+    format::header_len,
     message::message_buf,
     offer::{ReplyChunks, beyond_memory},
     shared::EngineShared,
@@ -94,7 +94,7 @@ impl LocalCall {
     /// Returns whether a call without eligible items, and its reply, fit in one Send each. Nearly all calls do.
     #[inline(always)]
     fn fits_inline(&self, message: &MessageBuf, shared: &EngineShared) -> bool {
-        let header = encoded_len(shared.rules.prefix, 0, std::iter::empty(), None);
+        let header = header_len(shared.rules.lists_offset, 0, std::iter::empty(), None);
         let fits = |len: u64, threshold| header.saturating_add(len) <= threshold;
         fits(message.len() as u64, shared.send_threshold) && fits(self.max_inline, shared.receive_threshold)
     }
@@ -132,7 +132,7 @@ impl LocalCall {
     }
 
     fn header_len(&self, offer: &ReplyChunks, reads: u64, shared: &EngineShared) -> u64 {
-        encoded_len(shared.rules.prefix, reads, offer.write_segments(&self.chunks), offer.reply_segments())
+        header_len(shared.rules.lists_offset, reads, offer.write_segments(&self.chunks), offer.reply_segments())
     }
 
     fn plan_with(
@@ -169,8 +169,8 @@ impl LocalCall {
             return Err(too_large("the header of its reply would exceed the inline threshold"));
         }
         let no_room = || too_large("its chunks need more segments than fit in a header or than the peer accepts");
-        // The last message of a continued call carries at least four bytes of payload.
-        if !fits(reads, if rules.continuation { 4 } else { 0 }) {
+        // RPC-over-RDMA v2 §6.3.1: the last message of a continued call carries payload.
+        if !fits(reads, rules.min_last_payload) {
             return Err(no_room());
         }
         let long = reads.saturating_add(segment_count(len, max));
@@ -183,7 +183,7 @@ impl LocalCall {
             }
         } else if rules.peer_level == ReverseDirection::Simple {
             // RFC 8167 §4.2, §5.3: limited by the threshold. The peer is responsible for the length of its reply.
-            let max = shared.send_threshold.saturating_sub(encoded_len(rules.prefix, 0, std::iter::empty(), None));
+            let max = shared.send_threshold.saturating_sub(header_len(rules.lists_offset, 0, std::iter::empty(), None));
             return Err(CallFailure::ReverseTooLong { len, max });
         } else if len <= rules.continued_calls {
             // RPC-over-RDMA v2 §6.3.2: continuation is preferred to Special Format.

@@ -30,16 +30,3 @@ pub struct Properties {
     /// Level of support for the reverse direction.
     pub reverse: ReverseDirection,
 }
-
-impl Default for Properties {
-    // RPC-over-RDMA v2 §5.2, table 1.
-    fn default() -> Self {
-        Self {
-            send_size: 4096,
-            receive_size: 4096,
-            segment_len: 1 << 20,
-            segments: 16,
-            reverse: ReverseDirection::None,
-        }
-    }
-}

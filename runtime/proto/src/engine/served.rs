@@ -521,7 +521,7 @@ mod tests {
     /// The completion of a Send ends the replies whose Sends were posted before. Only the reply of a failed Send is lost.
     #[test]
     fn a_completion_ends_earlier_replies() {
-        let mut shared = EngineShared::new(EngineConfig::default(), ConnectionRules::version_1(Role::Server));
+        let mut shared = EngineShared::new(EngineConfig::default(), ConnectionRules::without_header(Role::Server));
         let mut served = ServedCalls::default();
         let slots = answered(&[1, 2, 3, 4], &mut served, &mut shared);
         assert_eq!(served.sent(slots[2], true, &mut shared), 3);
@@ -541,7 +541,7 @@ mod tests {
     /// A reply that needs a chunk, or more than one Send, is not plain.
     #[test]
     fn plain_replies_fit_in_one_send() {
-        let mut shared = EngineShared::new(EngineConfig::default(), ConnectionRules::version_1(Role::Server));
+        let mut shared = EngineShared::new(EngineConfig::default(), ConnectionRules::without_header(Role::Server));
         let mut served = ServedCalls::default();
         for (len, is_plain) in [(4, false), (8, true), (100, true), (101, false)] {
             assert!(served.take_plain(len, message(24), 100, &mut shared));

@@ -13,8 +13,10 @@ use crate::{
 /// Limits of the wire version and of both peers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConnectionRules {
-    /// Length of a header in front of its chunk lists, in bytes.
-    pub(super) prefix: u64,
+    /// Length of a header in front of its chunk lists, in bytes. 0 without headers.
+    pub(super) lists_offset: u64,
+    /// Minimum length in bytes of the payload in the last message of a continued message. 0 without continuation.
+    pub(super) min_last_payload: u64,
     /// Set if a message may be split into several Sends, and if a call that exceeds a limit of the peer is planned again with
     /// fewer chunks.
     pub(super) continuation: bool,
@@ -48,19 +50,19 @@ impl ConnectionRules {
         self.continuation && self.local_level >= ReverseDirection::Continued
     }
 
-    /// Returns the rules of version 1. The chunk lists follow four fixed words (RFC 8166 §4.2), and the peer reports its
-    /// limits only by errors.
+    /// Returns the rules of a connection without headers, credits and continuation, such as a byte stream. The peer has no limits.
     // RFC 8167 §5.3: calls in the reverse direction have no chunks.
-    pub(super) fn version_1(role: Role) -> Self {
+    pub(super) fn without_header(role: Role) -> Self {
         let (peer_level, local_level) = match role {
             Role::Client => (ReverseDirection::General, ReverseDirection::Simple),
             Role::Server => (ReverseDirection::Simple, ReverseDirection::General),
         };
         Self {
-            prefix: 16,
+            lists_offset: 0,
+            min_last_payload: 0,
             continuation: false,
             direction_in_header: false,
-            has_credits: true,
+            has_credits: false,
             long_calls: true,
             continued_calls: 0,
             continued_replies: 0,

@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    ops::RangeInclusive,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -15,6 +14,7 @@ use super::{
     properties::ReverseDirection,
     refusal::TransportError,
     stream_error::StreamError,
+    versions::Versions,
 };
 use crate::{
     memory::{BufferPool, MemoryBudget, MessageBuf, PayloadBuf},
@@ -461,8 +461,8 @@ pub struct EngineConfig {
     /// Version 2: maximum length in bytes of a payload stream that goes in several Sends (Message Continuation) rather than by
     /// RDMA (Special Format), and maximum length of a reply for which no Reply chunk is provided. Default 64 KiB.
     pub max_continued: u32,
-    /// Versions of RPC-over-RDMA to offer and accept, within 1 to 2. A client begins with the highest. Default both.
-    pub versions: RangeInclusive<u32>,
+    /// Versions of RPC-over-RDMA to offer and accept. Default both.
+    pub versions: Versions,
     /// Maximum time for the negotiation of version and properties. Default 10 seconds.
     pub negotiation_timeout: Duration,
     /// Version 2: level of reverse-direction support that a client announces, unless `reverse_credits` is 0. Default
@@ -529,7 +529,7 @@ impl Default for EngineConfig {
             fetch_timeout: Duration::from_secs(60),
             reply_timeout: Duration::from_secs(60),
             max_continued: DEFAULT_CONTINUED,
-            versions: 1..=2,
+            versions: Versions::default(),
             negotiation_timeout: Duration::from_secs(10),
             reverse_direction: ReverseDirection::default(),
             host_auth: None,

@@ -56,8 +56,8 @@ pub(super) trait Wire: fmt::Debug + Send {
         true
     }
 
-    /// Returns the lowest and highest version that the peer supports, if `message` says that it does not support this version.
-    fn other_versions(&self, _message: &[u8]) -> Option<(u32, u32)> {
+    /// Returns the XID of the messages by which a client negotiates, until a message of this version has been received.
+    fn negotiation_xid(&self) -> Option<u32> {
         None
     }
 

@@ -23,7 +23,7 @@ use crate::{
         resend::{FirstAttempt, NotResent},
         secured,
     },
-    engine::{CallFailure, CloseReason},
+    engine::{CallFailure, CloseReason, Versions},
     service::ReplyBounds,
     trace::{self, ObservedCall},
     xdr::{DecodeError, Decoder, XdrEncode},
@@ -234,8 +234,8 @@ impl Channel {
         let CallFailure::Closed { reason: CloseReason::NegotiationFailed { versions, .. }, sent } = failure else {
             return false;
         };
-        let allowed = &self.0.config.connection.engine.versions;
-        let may = allowed.contains(&1) && allowed.contains(&2) && versions.is_none_or(|(low, _)| low <= 1);
+        let may =
+            self.0.config.connection.engine.versions == Versions::Both && versions.is_none_or(|(low, _)| low <= 1);
         if !may || self.0.dial.is_none() || self.is_closed() {
             return false;
         }

@@ -1,60 +1,70 @@
 //! The version 1 header: its lengths, and its decoding and encoding in XDR (RFC 8166 §4).
 
 use super::header::{
-    RdmaBody, RdmaMsg, RpcRdmaError, RpcRdmaErrvers, RpcRdmaHeader, RpcRdmaHeaderNomsg, XdrRdmaSegment, XdrReadList,
-    XdrWriteChunk, XdrWriteList,
+    RdmaBody, RdmaMsg, RpcRdmaErrcode, RpcRdmaError, RpcRdmaErrvers, RpcRdmaHeader, RpcRdmaHeaderNomsg, XdrRdmaSegment,
+    XdrReadList, XdrWriteChunk, XdrWriteList,
 };
 use crate::{
     engine::{
         TransportError,
         chunks::RdmaSegment,
+        format::{FixedWords, PROC_ERROR},
         lists::{ChunkLists, ReadSegment, SinkChunk},
-        message::word,
     },
     provider::MemoryHandle,
+    rpc::peek_words,
     xdr::{DecodeError, Decoder, FlatSink, Output, XdrDecode, XdrEncode},
 };
 
 /// The version number (RFC 8166 §4.2.2).
-pub(super) const VERSION: u32 = 1;
-/// Length of the shortest header in bytes: four fixed words and three absent lists (RFC 8166 §4.5).
-pub(super) const MIN_LEN: usize = 28;
-/// Length of the shortest RDMA_ERROR in bytes: four fixed words and ERR_CHUNK (RFC 8166 §4.1.2).
-pub(super) const MIN_ERROR_LEN: usize = 20;
-/// `rdma_proc` of an error; fixed for all versions (RFC 8166 §4.2.4).
-pub(super) const PROC_ERROR: u32 = 4;
+pub(in crate::engine) const VERSION: u32 = 1;
+/// Offset of `rdma_proc` in bytes (RFC 8166 §4.2).
+const PROC_OFFSET: usize = 12;
+/// Length of a header in front of its chunk lists in bytes: the fixed words (RFC 8166 §4.2).
+pub(super) const LISTS_OFFSET: usize = 16;
+/// Length of the shortest header in bytes: the fixed words and three absent lists (RFC 8166 §4.5).
+pub(in crate::engine) const MIN_LEN: usize = 28;
+/// Length of the shortest RDMA_ERROR in bytes: the fixed words and ERR_CHUNK (RFC 8166 §4.1.2).
+const MIN_ERROR_LEN: usize = 20;
+/// Length of RDMA_ERROR with ERR_VERS in bytes (RFC 8166 §4.1.2).
+const VERSION_ERROR_LEN: usize = 28;
 /// `rdma_proc` of a message whose payload stream follows the header.
 pub(super) const PROC_MSG: u32 = 0;
 /// `rdma_proc` of a message without an inline payload stream.
 pub(super) const PROC_NOMSG: u32 = 1;
 
-/// The words at the same place in every version (RFC 8166 §4.2).
-#[derive(Debug, Clone, Copy)]
-pub(super) struct FixedWords {
-    pub(super) xid: u32,
-    pub(super) vers: u32,
-    pub(super) proc: u32,
+/// Reads the fixed words. Returns `None` for a message shorter than the shortest header, because not even its XID can be trusted
+/// (RFC 8166 §4.5).
+///
+/// The minimum of 28 bytes in the RFC includes three absent chunk lists, which RDMA_ERROR does not have. RDMA_ERROR with
+/// ERR_CHUNK has 20 bytes, so no requester could ever receive one if it applied that minimum.
+pub(super) fn peek(message: &[u8]) -> Option<FixedWords> {
+    let fixed = FixedWords::peek(message)?;
+    let min = if fixed.proc == PROC_ERROR { MIN_ERROR_LEN } else { MIN_LEN };
+    (message.len() >= min).then_some(fixed)
 }
 
-impl FixedWords {
-    /// Reads the fixed words. Returns `None` for a message shorter than the shortest header, because not even its XID
-    /// can be trusted (RFC 8166 §4.5).
-    ///
-    /// The minimum of 28 bytes in the RFC includes three absent chunk lists, which RDMA_ERROR does not have. RDMA_ERROR with
-    /// ERR_CHUNK has 20 bytes, so no requester could ever receive one if it applied that minimum.
-    pub(super) fn peek(message: &[u8]) -> Option<Self> {
-        let fixed = Self { xid: word(message, 0)?, vers: word(message, 1)?, proc: word(message, 3)? };
-        let least = if fixed.proc == PROC_ERROR { MIN_ERROR_LEN } else { MIN_LEN };
-        (message.len() >= least).then_some(fixed)
+/// Returns the lowest and the highest version that a server supports, if `message` is an RDMA_ERROR of this format for a message
+/// of another version.
+// RFC 8166 §4.5.1. A server sends ERR_CHUNK for headers that it cannot parse.
+pub(in crate::engine) fn supported_versions(message: &[u8]) -> Option<(u32, u32)> {
+    let body = message.get(LISTS_OFFSET..)?;
+    let [code] = peek_words(body)?;
+    match message.len() {
+        MIN_ERROR_LEN => (code != RpcRdmaErrcode::ErrVers as u32).then_some((VERSION, VERSION)),
+        VERSION_ERROR_LEN => match RpcRdmaError::decode(&mut Decoder::new(body)).ok()? {
+            RpcRdmaError::ErrVers(range) => Some((range.rdma_vers_low, range.rdma_vers_high)),
+            RpcRdmaError::ErrChunk => None,
+        },
+        _ => None,
     }
 }
 
 /// Decodes a header; also returns its length in bytes.
 pub(super) fn parse(message: &[u8]) -> Result<(RdmaMsg, usize), DecodeError> {
     // Most messages are RDMA_MSG without chunks: this is much cheaper than decoding three absent lists.
-    if message.get(12..MIN_LEN).is_some_and(|bare| bare == [0; MIN_LEN - 12])
-        && let (Some(rdma_xid), Some(rdma_vers), Some(rdma_credit)) =
-            (word(message, 0), word(message, 1), word(message, 2))
+    if message.get(PROC_OFFSET..MIN_LEN).is_some_and(|bare| bare == [0; MIN_LEN - PROC_OFFSET])
+        && let Some([rdma_xid, rdma_vers, rdma_credit]) = peek_words(message)
     {
         let rdma_body = RdmaBody::RdmaMsg(RpcRdmaHeader { rdma_reads: vec![], rdma_writes: vec![], rdma_reply: None });
         return Ok((RdmaMsg { rdma_xid, rdma_vers, rdma_credit, rdma_body }, MIN_LEN));
@@ -83,7 +93,12 @@ pub(super) fn bare_header(xid: u32, credit: u32) -> [u8; MIN_LEN] {
 }
 
 /// Encodes the header of RDMA_ERROR (RFC 8166 §4.5) with XID and version of the refused message.
-pub(super) fn encode_error(out: &mut Vec<u8>, (xid, vers): (u32, u32), credit: u32, refusal: TransportError) {
+pub(in crate::engine) fn encode_error(
+    out: &mut Vec<u8>,
+    (xid, vers): (u32, u32),
+    credit: u32,
+    refusal: TransportError,
+) {
     out.clear();
     [xid, vers, credit, PROC_ERROR].into_iter().for_each(|word| out.append_u32(word));
     let error = match refusal {

@@ -44,4 +44,5 @@ pub mod header {
 mod receive;
 mod wire;
 
+pub(super) use format::{MIN_LEN, VERSION, encode_error, supported_versions};
 pub(super) use wire::WireV1;

@@ -6,7 +6,7 @@
 
 use super::{
     WireV1,
-    format::{self, FixedWords, PROC_ERROR, VERSION},
+    format::{self, VERSION},
     header::{RdmaBody, RpcRdmaError},
 };
 use crate::{
@@ -15,12 +15,14 @@ use crate::{
         answer::check_reply,
         call::CheckedReply,
         core::ConnectionCore,
+        format::{FixedWords, PROC_ERROR},
         lists::ChunkLists,
-        message::{CALL, REPLY, word},
+        message::{CALL, REPLY},
         served::ArrivingCall,
     },
     memory::MessageBuf,
     provider::MemoryHandle,
+    rpc::peek_words,
 };
 
 /// A message, classified by its header.
@@ -41,7 +43,7 @@ impl WireV1 {
         invalidated: Option<MemoryHandle>,
         core: &mut ConnectionCore,
     ) {
-        let fixed = FixedWords::peek(&message);
+        let fixed = format::peek(&message);
         if let Some(handle) = invalidated {
             core.shared.counters.remote_invalidations += 1;
             // RFC 8797 §4.1: a reply may only invalidate a handle of its own call. RFC 8167 §5.3: calls in the reverse
@@ -124,7 +126,6 @@ impl WireV1 {
             return (self.undecodable(fixed, TransportError::BadXdr, "malformed header", core), 0);
         };
         let payload = message.get(len..).unwrap_or_default();
-        let is_same_xid = word(payload, 0) == Some(fixed.xid);
         let arrived = match header.rdma_body {
             RdmaBody::RdmaError(error) => MessageV1::Error(error),
             // RFC 8166 §4.6.2.
@@ -139,11 +140,13 @@ impl WireV1 {
             RdmaBody::RdmaNomsg(body) => MessageV1::Call(body.into(), None),
             // RFC 8167 §4.1, §2.4: `msg_type` determines the direction, and so whose the XID and the credit value are. RFC
             // 8166 §4.2.4, §4.5.2: header and RPC message carry the same XID.
-            RdmaBody::RdmaMsg(body) => match word(payload, 1) {
-                Some(REPLY) if is_same_xid => MessageV1::Reply(body.into(), Some(len)),
-                Some(REPLY) => MessageV1::Discard("a reply whose XID differs from its header's"),
-                Some(CALL) if is_same_xid => MessageV1::Call(body.into(), Some(len)),
-                Some(CALL) => MessageV1::Faulty(TransportError::BadXdr, "a call whose XID differs from its header's"),
+            RdmaBody::RdmaMsg(body) => match peek_words(payload) {
+                Some([xid, REPLY]) if xid == fixed.xid => MessageV1::Reply(body.into(), Some(len)),
+                Some([_, REPLY]) => MessageV1::Discard("a reply whose XID differs from its header's"),
+                Some([xid, CALL]) if xid == fixed.xid => MessageV1::Call(body.into(), Some(len)),
+                Some([_, CALL]) => {
+                    MessageV1::Faulty(TransportError::BadXdr, "a call whose XID differs from its header's")
+                }
                 _ => self.undecodable(fixed, TransportError::BadXdr, "not an RPC message", core),
             },
         };

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::format::{self, MIN_LEN, PROC_MSG, PROC_NOMSG, VERSION};
+use super::format::{self, LISTS_OFFSET, MIN_LEN, PROC_MSG, PROC_NOMSG, VERSION};
 use crate::{
     engine::{
         CallFailure, ConnectionCounters, ConnectionSetup, EngineConfig, MessageFormat, Role, TransportError,
@@ -43,7 +43,11 @@ impl WireV1 {
     /// Starts version 1 on a connection that has `posted` Receives.
     pub(in crate::engine) fn new(role: Role, setup: ConnectionSetup, posted: usize, shared: &mut EngineShared) -> Self {
         let ConnectionSetup { local, peer, .. } = setup;
-        shared.rules = ConnectionRules::version_1(role);
+        shared.rules = ConnectionRules {
+            lists_offset: LISTS_OFFSET as u64,
+            has_credits: true,
+            ..ConnectionRules::without_header(role)
+        };
         shared.set_thresholds((local.send_size, local.receive_size), (peer.send_size, peer.receive_size));
         let EngineConfig { credits, reverse_credits, .. } = shared.config;
         let (requested, grant) = match role {

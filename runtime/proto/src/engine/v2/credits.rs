@@ -4,34 +4,33 @@
 //! peer send, for each of which a Receive is posted ([`ReceiveCredits`]). The credit field of a header contains the credits
 //! *newly* granted by its sender in the low half, and the most credits that its sender ever has outstanding in the high half.
 
+use super::format::{MAX_CREDITS, decode_credits, encode_credits};
 use crate::{engine::credits::SPARE_RECEIVES, provider::QueuePair};
 
 /// Number of credits that the peer gets back however many of its calls are in progress. It may need them for other messages
 /// than calls, for example replies that those calls wait for.
 const RESERVE: u64 = 2;
 
-/// The largest number of credits that fits in a header.
-const MOST: u32 = 0xffff;
-
 /// Messages that may be sent to the peer.
 #[derive(Debug)]
 pub(super) struct SendCredits {
     left: u64,
     /// The most credits that the peer ever has outstanding.
-    most: u32,
+    max: u32,
 }
 
 impl SendCredits {
     // RPC-over-RDMA v2 §4.2.3: a client may send one message before it receives credits, a server none.
     pub(super) fn new(left: u64) -> Self {
-        Self { left, most: 1 }
+        Self { left, max: 1 }
     }
 
     /// Adds the credits in the header of a received message.
     // RPC-over-RDMA v2 §4.2.1.1: two 16-bit values. Newly granted credits add up.
     pub(super) fn add(&mut self, field: u32) {
-        self.left = self.left.saturating_add(u64::from(field & MOST));
-        self.most = (field >> 16).max(1);
+        let (new, max) = decode_credits(field);
+        self.left = self.left.saturating_add(u64::from(new));
+        self.max = max.max(1);
     }
 
     /// Treats a grant of zero as a grant of one.
@@ -55,15 +54,15 @@ impl SendCredits {
     }
 
     /// Returns the most calls to have in flight. The peer never has Receives for more.
-    pub(super) fn most(&self) -> usize {
-        self.most as usize
+    pub(super) fn max(&self) -> usize {
+        self.max as usize
     }
 }
 
 /// Messages that the peer may send, and the Receives posted for them.
 #[derive(Debug)]
 pub(super) struct ReceiveCredits {
-    most: u32,
+    max: u32,
     posted: usize,
     /// Number of credits granted since the connection was set up.
     granted: u64,
@@ -80,12 +79,12 @@ impl ReceiveCredits {
     /// Creates the counts with at most `credits` outstanding, `granted` of which the peer assumes initially, and `posted`
     /// Receives.
     pub(super) fn new(credits: u32, posted: usize, granted: u64) -> Self {
-        Self { most: credits.clamp(1, MOST), posted, granted, received: 0, held: 0, refreshed: None }
+        Self { max: credits.clamp(1, MAX_CREDITS), posted, granted, received: 0, held: 0, refreshed: None }
     }
 
     /// Sets the most credits to have outstanding.
-    pub(super) fn set_most(&mut self, most: u32) {
-        self.most = most.clamp(1, MOST);
+    pub(super) fn set_max(&mut self, max: u32) {
+        self.max = max.clamp(1, MAX_CREDITS);
     }
 
     /// Records that a message used a Receive.
@@ -117,8 +116,8 @@ impl ReceiveCredits {
     }
 
     fn target(&self) -> u64 {
-        let most = u64::from(self.most);
-        most.saturating_sub(self.held as u64).max(RESERVE.min(most))
+        let max = u64::from(self.max);
+        max.saturating_sub(self.held as u64).max(RESERVE.min(max))
     }
 
     fn due(&self) -> u64 {
@@ -142,8 +141,8 @@ impl ReceiveCredits {
         let new = self.due();
         self.granted += new;
         self.top_up(qp);
-        // `new` is at most `most`, which has 16 bits.
-        self.most << 16 | new as u32
+        // `new` is at most `max`.
+        encode_credits(new as u32, self.max)
     }
 
     /// Returns whether the peer may be waiting for credits that only a message without payload can bring. At most one such

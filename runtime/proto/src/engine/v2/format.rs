@@ -6,22 +6,47 @@ use super::header::{
 };
 use crate::{
     engine::{
+        Properties, ReverseDirection,
         chunks::RdmaSegment,
         lists::{ChunkLists, ReadSegment, SinkChunk},
     },
     provider::MemoryHandle,
     rpc::peek_words,
-    xdr::{DecodeError, Decoder, Output, XdrDecode},
+    xdr::{DecodeError, Decoder, Output, XdrDecode, padded_len},
 };
 
 /// The version number (RPC-over-RDMA v2 §6.2.1).
-pub(super) const VERSION: u32 = 2;
+pub(in crate::engine) const VERSION: u32 = 2;
 /// Length of the prefix of every header in bytes (RPC-over-RDMA v2 §6.2.2).
-pub(super) const PREFIX_LEN: usize = 20;
+pub(in crate::engine) const PREFIX_LEN: usize = 20;
 /// Number of bytes in front of the chunk lists: the prefix and `rdma_inv_handle` (RPC-over-RDMA v2 §6.2.3).
-pub(super) const BEFORE_LISTS: u64 = 24;
+pub(super) const LISTS_OFFSET: usize = 24;
 /// Length of a header without chunks in bytes. All messages of a sequence except the last have one.
 pub(super) const BARE_LEN: usize = 36;
+/// The header of a message without chunks after its prefix: no handle to invalidate, three absent lists.
+pub(super) const BARE: [u8; BARE_LEN - PREFIX_LEN] = [0; BARE_LEN - PREFIX_LEN];
+/// Minimum length of the payload of RDMA2_MSG in bytes. Its first word is part of the header type (RPC-over-RDMA v2 §6.3.1).
+pub(super) const MIN_PAYLOAD: u64 = 4;
+/// Unit in bytes of the boundaries between continued messages: a word (RPC-over-RDMA v2 §6.2.2.2).
+const WORD_LEN: usize = 4;
+/// Length of the number of properties in a propset in bytes (RPC-over-RDMA v2 §5.1).
+pub(super) const PROPERTY_COUNT_LEN: usize = 4;
+/// Length of the identifier of a property and of the length of its value in bytes (RPC-over-RDMA v2 §5.1).
+const PROPERTY_HEAD_LEN: usize = 8;
+/// Maximum number of credits in one grant, and of credits outstanding: 16 bits each (RPC-over-RDMA v2 §4.2.1.1).
+pub(super) const MAX_CREDITS: u32 = 0xffff;
+/// Maximum length in bytes of the first message of a client, because the server may support only version 1, and minimum of the
+/// sizes that a peer may announce (RPC-over-RDMA v2 §4.2.3, RFC 8166 §3.3.3).
+pub(super) const MIN_SIZE: u32 = 1024;
+
+/// The properties of a peer that announces none (RPC-over-RDMA v2 §5.2, table 1).
+pub(super) const DEFAULT_PROPERTIES: Properties = Properties {
+    send_size: 4096,
+    receive_size: 4096,
+    segment_len: 1 << 20,
+    segments: 16,
+    reverse: ReverseDirection::None,
+};
 
 /// The prefix of a message (RPC-over-RDMA v2 §6.2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,10 +97,33 @@ impl HeaderPrefix {
     }
 }
 
+/// Returns the credit field of a header that newly grants `new` credits (RPC-over-RDMA v2 §4.2.1.1). `max` is the most credits that
+/// its sender ever has outstanding. Both have 16 bits.
+#[inline]
+pub(super) fn encode_credits(new: u32, max: u32) -> u32 {
+    max << 16 | new
+}
+
+/// Returns the newly granted credits, and the most credits outstanding, of a credit field (RPC-over-RDMA v2 §4.2.1.1).
+#[inline]
+pub(super) fn decode_credits(field: u32) -> (u32, u32) {
+    (field & MAX_CREDITS, field >> 16)
+}
+
+/// Returns the length of a property in a propset in bytes, for a value of `len` bytes (RPC-over-RDMA v2 §5.1).
+pub(super) fn property_len(len: usize) -> usize {
+    PROPERTY_HEAD_LEN + padded_len(len)
+}
+
+/// Returns the maximum length in bytes of a continued message's payload that has at most `len` bytes (RPC-over-RDMA v2 §6.2.2.2).
+pub(super) fn continued_len(len: usize) -> usize {
+    len - len % WORD_LEN
+}
+
 /// Returns `true` if the lists after the prefix are empty and name no handle. Most messages have no chunks.
 #[inline]
 fn has_no_chunks(message: &[u8]) -> bool {
-    message.get(PREFIX_LEN..BARE_LEN).is_some_and(|bare| bare == [0; BARE_LEN - PREFIX_LEN])
+    message.get(PREFIX_LEN..BARE_LEN).is_some_and(|bare| bare == BARE)
 }
 
 /// Returns the first words of the payload, XID and `msg_type`, of a message without chunks that contains an RPC message.

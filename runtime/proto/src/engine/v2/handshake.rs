@@ -5,7 +5,7 @@ use std::{collections::VecDeque, time::Instant};
 use bytes::Bytes;
 
 use super::{
-    format::PREFIX_LEN,
+    format::{DEFAULT_PROPERTIES, MIN_SIZE, PREFIX_LEN, PROPERTY_COUNT_LEN, continued_len, property_len},
     header::{RDMA2_CONNPROP, RDMA2_F_MORE, RDMA2_F_TPMORE, Rpcrdma2Propset, Rpcrdma2Propval},
     outbox::{Outbox, PrefixFields},
     properties::host_auth,
@@ -13,18 +13,14 @@ use super::{
 use crate::{
     engine::{
         EngineConfig, Extension, ExtensionMessage, ExtensionOutcome, HostAuthError, HostAuthStep, HostAuthenticator,
-        Properties, Role, message, shared::EngineShared, work::PostedFor,
+        Properties, Role, shared::EngineShared, work::PostedFor,
     },
     provider::QueuePair,
-    xdr::{FlatSink, XdrEncode, padded_len},
+    xdr::{FlatSink, XdrEncode},
 };
 
-/// Longest first message of a client in bytes, because the server may support only version 1 (RPC-over-RDMA v2 §4.2.3).
-const FIRST_MESSAGE: usize = 1024;
-/// Longest message in bytes until the peer announces its receive size (RPC-over-RDMA v2 §4.2.2).
-const DEFAULT_MESSAGE: usize = 4096;
-/// Longest continued RDMA2_CONNPROP that is reassembled, in bytes.
-pub(super) const MOST: u64 = 256 << 10;
+/// Maximum length in bytes of a continued RDMA2_CONNPROP that is reassembled.
+pub(super) const MAX_LEN: u64 = 256 << 10;
 
 /// The result of handling a message of the exchange.
 #[derive(Debug)]
@@ -156,11 +152,13 @@ impl Handshake {
 
     /// Packs queued properties into messages.
     fn make_messages(&mut self, shared: &EngineShared) {
-        let most = DEFAULT_MESSAGE.min(shared.config.send_size.max(FIRST_MESSAGE as u32) as usize) - PREFIX_LEN;
+        // RPC-over-RDMA v2 §4.2.2: the default applies until the peer announces its receive size.
+        let size = shared.config.send_size.clamp(MIN_SIZE, DEFAULT_PROPERTIES.receive_size);
+        let max = size as usize - PREFIX_LEN;
         let mut first = !self.said;
         while !self.finished && (first || !self.queue.is_empty() || self.authenticated) {
             // RPC-over-RDMA v2 §4.2.3: the first message must fit the Receives of a version 1 server.
-            let room = if first { FIRST_MESSAGE - PREFIX_LEN } else { most };
+            let room = if first { MIN_SIZE as usize - PREFIX_LEN } else { max };
             let body = self.pack(room, first);
             first = false;
             // RPC-over-RDMA v2 §6.2.2.3: the flag is clear only in the last message.
@@ -168,8 +166,8 @@ impl Handshake {
             let more = if self.finished { 0 } else { RDMA2_F_TPMORE };
             // A property too large for one message is continued (RPC-over-RDMA v2 §6.2.2.2, appendix C.5).
             let mut rest = body;
-            while rest.len() > most {
-                self.ready.push_back((more | RDMA2_F_MORE, rest.split_to(most / 4 * 4)));
+            while rest.len() > max {
+                self.ready.push_back((more | RDMA2_F_MORE, rest.split_to(continued_len(max))));
             }
             self.ready.push_back((more, rest));
             self.said = true;
@@ -180,9 +178,9 @@ impl Handshake {
     /// message.
     fn pack(&mut self, room: usize, first: bool) -> Bytes {
         let mut props = Vec::new();
-        let mut len = 4;
+        let mut len = PROPERTY_COUNT_LEN;
         while let Some(next) = self.queue.front() {
-            let more = 8 + padded_len(next.rdma_data.len());
+            let more = property_len(next.rdma_data.len());
             if len + more > room && (first || !props.is_empty()) {
                 break;
             }
@@ -237,24 +235,6 @@ impl Handshake {
     /// Returns whether the peer has sent its last message of the exchange.
     pub(super) fn peer_finished(&self) -> bool {
         self.peer_finished
-    }
-
-    /// Returns the versions that the peer supports if `message` says that version 2 is not among them.
-    // RPC-over-RDMA v2 §4.2.3.2, §7.1.1, RFC 8166 §4.5.1: ERR_VERS of either version, with the XID of the first message.
-    pub(super) fn other_versions(&self, message: &[u8]) -> Option<(u32, u32)> {
-        const PROC_ERROR: u32 = 4;
-        const ERR_VERS: u32 = 1;
-        let word = |n| message::word(message, n);
-        if word(0)? != self.xid || word(3)? != PROC_ERROR {
-            return None;
-        }
-        // A version 1 server sends ERR_CHUNK for headers that it cannot parse.
-        if message.len() == 20 && word(4)? != ERR_VERS {
-            return Some((1, 1));
-        }
-        // The version 1 error has no flags word, so its length distinguishes it.
-        let at = if message.len() == 28 { 4 } else { 5 };
-        (word(at)? == ERR_VERS).then_some((word(at + 1)?, word(at + 2)?))
     }
 }
 

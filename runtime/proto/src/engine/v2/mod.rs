@@ -44,4 +44,6 @@ mod requester;
 mod responder;
 mod wire;
 
+pub(super) use errors::{encode_version_error, supported_versions};
+pub(super) use format::{PREFIX_LEN, VERSION};
 pub(super) use wire::WireV2;

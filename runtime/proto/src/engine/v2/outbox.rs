@@ -2,7 +2,9 @@
 
 use super::{
     credits::{ReceiveCredits, SendCredits},
-    format::{BARE_LEN, HeaderPrefix, PREFIX_LEN, VERSION, bare_header, extension_flags},
+    format::{
+        BARE, BARE_LEN, HeaderPrefix, MIN_PAYLOAD, PREFIX_LEN, VERSION, bare_header, continued_len, extension_flags,
+    },
     header::{RDMA2_F_MORE, RDMA2_MSG, RDMA2_NOMSG},
 };
 use crate::{
@@ -50,9 +52,6 @@ pub(super) struct Outbox {
     pub(super) grants: ReceiveCredits,
     sequence: Option<OutgoingSequence>,
 }
-
-/// The header of a message without chunks after its prefix: no handle to invalidate, three absent lists.
-pub(super) const BARE: [u8; BARE_LEN - PREFIX_LEN] = [0; BARE_LEN - PREFIX_LEN];
 
 impl Outbox {
     pub(super) fn new(budget: SendCredits, grants: ReceiveCredits) -> Self {
@@ -173,8 +172,9 @@ impl Outbox {
                 self.send(qp, shared, fields, &lists, Some(payload), work, invalidate);
                 break;
             }
-            // Leave payload for the last message. Boundaries are multiples of four.
-            let len = threshold.saturating_sub(BARE_LEN).min(left.saturating_sub(4)).max(4) & !3;
+            // Leave payload for the last message.
+            let min = MIN_PAYLOAD as usize;
+            let len = continued_len(threshold.saturating_sub(BARE_LEN).min(left.saturating_sub(min)).max(min));
             let mut message = MessageBuf::new(shared.config.pool.alloc(BARE_LEN + len), BARE_LEN);
             message.append(sequence.payload.get(..len).unwrap_or_default());
             sequence.payload.advance(len);

@@ -2,18 +2,18 @@
 
 use bytes::Bytes;
 
-use super::header::{
-    RDMA2_PROPID_BRS, RDMA2_PROPID_HOSTAUTH, RDMA2_PROPID_RBSIZ, RDMA2_PROPID_RCSIZ, RDMA2_PROPID_RSSIZ,
-    RDMA2_PROPID_SBSIZ, RDMA2_RVRSDIR_CONT, RDMA2_RVRSDIR_GENL, RDMA2_RVRSDIR_NONE, RDMA2_RVRSDIR_SIMPLE,
-    Rpcrdma2PropHostauth, Rpcrdma2Propset, Rpcrdma2Propval,
+use super::{
+    format::{DEFAULT_PROPERTIES, MIN_SIZE},
+    header::{
+        RDMA2_PROPID_BRS, RDMA2_PROPID_HOSTAUTH, RDMA2_PROPID_RBSIZ, RDMA2_PROPID_RCSIZ, RDMA2_PROPID_RSSIZ,
+        RDMA2_PROPID_SBSIZ, RDMA2_RVRSDIR_CONT, RDMA2_RVRSDIR_GENL, RDMA2_RVRSDIR_NONE, RDMA2_RVRSDIR_SIMPLE,
+        Rpcrdma2PropHostauth, Rpcrdma2Propset, Rpcrdma2Propval,
+    },
 };
 use crate::{
     engine::{EngineConfig, Properties, ReverseDirection, Role},
     xdr::{Decoder, FlatSink, XdrDecode, XdrEncode},
 };
-
-/// Least inline threshold in bytes that every implementation supports (RFC 8166 §3.3.3), which the first message relies on.
-const LEAST_SIZE: u32 = 1024;
 
 impl ReverseDirection {
     pub(super) fn code(self) -> u32 {
@@ -50,6 +50,12 @@ pub(super) struct ReceivedProperties {
     pub(super) others: Vec<(u32, Bytes)>,
 }
 
+impl Default for Properties {
+    fn default() -> Self {
+        DEFAULT_PROPERTIES
+    }
+}
+
 impl Properties {
     /// Returns the properties announced locally.
     pub(super) fn local(role: Role, config: &EngineConfig) -> Self {
@@ -59,8 +65,8 @@ impl Properties {
             _ => ReverseDirection::None,
         };
         Self {
-            send_size: config.send_size.max(LEAST_SIZE),
-            receive_size: config.receive_size.max(LEAST_SIZE),
+            send_size: config.send_size.max(MIN_SIZE),
+            receive_size: config.receive_size.max(MIN_SIZE),
             segment_len: u32::MAX,
             segments: config.max_segments,
             reverse,
@@ -114,7 +120,7 @@ impl Properties {
 
 /// Checks a size. A value below the minimum of every implementation (RFC 8166 §3.3.3) is invalid.
 fn size(value: u32) -> Result<u32, BadProperty> {
-    if value < LEAST_SIZE { Err(BadProperty) } else { Ok(value) }
+    if value < MIN_SIZE { Err(BadProperty) } else { Ok(value) }
 }
 
 /// Returns a property with host authentication material (RPC-over-RDMA v2 §5.2.6).

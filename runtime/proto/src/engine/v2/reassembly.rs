@@ -222,7 +222,7 @@ mod tests {
     fn long_sequences_count_against_the_shared_memory() {
         let budget = MemoryBudget::new(100_000);
         let config = EngineConfig { budget: Some(Arc::clone(&budget)), ..EngineConfig::default() };
-        let shared = EngineShared::new(config, ConnectionRules::version_1(Role::Server));
+        let shared = EngineShared::new(config, ConnectionRules::without_header(Role::Server));
         let mut reassembly = Reassembly::default();
         let mut take = |xid, flags| reassembly.take(&prefix(xid, flags), part(&shared), u64::MAX, &shared);
         for held in [0, 0, 90_000 - 65_536, 120_000 - 65_536] {

@@ -2,6 +2,7 @@
 
 use super::{
     WireV2,
+    errors::decode_error,
     format::{self, BARE_LEN, HeaderPrefix, PREFIX_LEN, VERSION, extension_flags, is_base},
     handshake,
     header::{RDMA2_CONNPROP, RDMA2_ERROR, RDMA2_F_MORE, RDMA2_F_TPMORE, RDMA2_MSG, RDMA2_NOMSG},
@@ -149,7 +150,7 @@ impl WireV2 {
         if self.handshake.peer_finished() {
             return refuse(prefix, TransportError::HeaderType, "RDMA2_CONNPROP after the last one", core);
         }
-        let body = match self.reassembly.take(prefix, body, handshake::MOST, &core.shared) {
+        let body = match self.reassembly.take(prefix, body, handshake::MAX_LEN, &core.shared) {
             ReassemblyStep::Whole(body, _) => body,
             step => return not_whole(prefix, step, core),
         };
@@ -250,7 +251,7 @@ impl WireV2 {
 
     /// Handles RDMA2_ERROR (RPC-over-RDMA v2 §7).
     fn handle_error(&mut self, prefix: &HeaderPrefix, message: &[u8], core: &mut ConnectionCore) {
-        let Some(refusal) = message.get(PREFIX_LEN..).and_then(TransportError::decode) else {
+        let Some(refusal) = message.get(PREFIX_LEN..).and_then(decode_error) else {
             return core.shared.discard("malformed RDMA2_ERROR");
         };
         // RPC-over-RDMA v2 §7: an unknown code is silently discarded.

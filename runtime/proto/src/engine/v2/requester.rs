@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use super::{
     WireV2,
-    format::encode_lists,
+    format::{BARE, encode_lists},
     header::{RDMA2_MSG, RDMA2_NOMSG},
-    outbox::{BARE, PrefixFields},
+    outbox::PrefixFields,
 };
 use crate::{
     engine::{

@@ -2,9 +2,10 @@
 
 use super::{
     WireV2,
-    format::{VERSION, encode_lists},
+    errors::encode_error,
+    format::{BARE, VERSION, encode_lists},
     header::{RDMA2_ERROR, RDMA2_F_RESPONSE, RDMA2_MSG, RDMA2_NOMSG},
-    outbox::{BARE, PrefixFields},
+    outbox::PrefixFields,
 };
 use crate::{
     engine::{
@@ -99,6 +100,6 @@ impl WireV2 {
         shared.counters.errors_sent += 1;
         // RPC-over-RDMA v2 §7: XID and version of the refused message. §6.2.2.1: RDMA2_F_RESPONSE is set.
         let fields = PrefixFields { xid, vers, htype: RDMA2_ERROR, flags: RDMA2_F_RESPONSE };
-        self.outbox.send(qp, shared, fields, &refusal.encode(), None, work, None);
+        self.outbox.send(qp, shared, fields, &encode_error(refusal), None, work, None);
     }
 }

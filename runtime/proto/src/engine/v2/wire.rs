@@ -5,7 +5,7 @@ use std::{collections::VecDeque, time::Instant};
 use super::{
     credits::{ReceiveCredits, SendCredits},
     extension::Extensions,
-    format::{BEFORE_LISTS, VERSION, extension_flags, is_base},
+    format::{LISTS_OFFSET, MIN_PAYLOAD, VERSION, extension_flags, is_base},
     handshake::Handshake,
     header::RDMA2_F_RESPONSE,
     outbox::{Outbox, PrefixFields},
@@ -73,16 +73,18 @@ impl WireV2 {
         // RPC-over-RDMA v2 §4.2.2: defaults that apply until properties arrive.
         let defaults = Properties::default();
         shared.rules = ConnectionRules {
-            prefix: BEFORE_LISTS,
+            lists_offset: LISTS_OFFSET as u64,
+            min_last_payload: MIN_PAYLOAD,
             continuation: true,
             direction_in_header: true,
+            has_credits: true,
             continued_calls: u64::from(config.max_continued),
             continued_replies: u64::from(config.max_continued),
             segment_len: defaults.segment_len,
             segments: u64::from(defaults.segments),
             peer_level: ReverseDirection::General,
             local_level,
-            ..ConnectionRules::version_1(role)
+            ..ConnectionRules::without_header(role)
         };
         shared.set_thresholds((local.send_size, local.receive_size), (defaults.send_size, defaults.receive_size));
         Self {
@@ -103,7 +105,7 @@ impl WireV2 {
 
     /// Returns whether another call may be in flight. The peer never has Receives for more than the limit.
     pub(super) fn has_room(&self, core: &ConnectionCore) -> bool {
-        core.calls.in_flight() < self.most_calls.min(self.outbox.budget.most())
+        core.calls.in_flight() < self.most_calls.min(self.outbox.budget.max())
     }
 
     /// Applies the properties of both peers once the exchange is complete.
@@ -242,17 +244,17 @@ impl Wire for WireV2 {
         self.heard
     }
 
-    fn other_versions(&self, message: &[u8]) -> Option<(u32, u32)> {
-        if self.heard { None } else { self.handshake.other_versions(message) }
+    fn negotiation_xid(&self) -> Option<u32> {
+        (!self.heard).then(|| self.handshake.xid())
     }
 
     fn complete_counters(&self, counters: &mut ConnectionCounters) {
-        counters.credits_granted = u32::try_from(self.outbox.budget.most()).unwrap_or(u32::MAX);
+        counters.credits_granted = u32::try_from(self.outbox.budget.max()).unwrap_or(u32::MAX);
     }
 
     // RPC-over-RDMA v2 §4.2.1.1: granted credit values may be adjusted.
     fn set_credits(&mut self, credits: u32) {
-        self.outbox.grants.set_most(credits);
+        self.outbox.grants.set_max(credits);
     }
 
     fn peer_properties(&self) -> Option<&Properties> {

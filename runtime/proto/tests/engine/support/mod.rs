@@ -5,7 +5,6 @@ mod script;
 
 use std::{
     collections::HashMap,
-    ops::RangeInclusive,
     task::{Context, Waker},
     time::{Duration, Instant},
 };
@@ -13,7 +12,7 @@ use std::{
 use rpcrdma_proto::{
     engine::{
         CallFailure, CallId, CloseReason, Connection, ConnectionSetup, Engine as _, EngineConfig, EngineEvent,
-        IncomingCall, IncomingReply, PrivateData, ReplyToken, Role,
+        IncomingCall, IncomingReply, PrivateData, ReplyToken, Role, Versions,
     },
     provider::{
         Completion, QueuePair,
@@ -37,7 +36,7 @@ pub(crate) struct Peer {
 impl Peer {
     /// Creates an engine that supports only version 1.
     pub(crate) fn new(role: Role, config: EngineConfig, setup: ConnectionSetup, qp: SimQueuePair) -> Self {
-        Self::with(Connection::new(role, with_versions(config, 1..=1), setup), qp)
+        Self::with(Connection::new(role, with_versions(config, Versions::V1), setup), qp)
     }
 
     pub(crate) fn with(conn: Connection, qp: SimQueuePair) -> Self {
@@ -65,7 +64,7 @@ impl Peer {
 }
 
 /// Returns the configuration restricted to these versions of RPC-over-RDMA.
-pub(crate) fn with_versions(mut config: EngineConfig, versions: RangeInclusive<u32>) -> EngineConfig {
+pub(crate) fn with_versions(mut config: EngineConfig, versions: Versions) -> EngineConfig {
     config.versions = versions;
     config
 }

@@ -1,9 +1,9 @@
 //! Negotiation of the protocol version (RPC-over-RDMA v2 §4.2.3).
 
 use rpcrdma_proto::engine::Engine as _;
-use std::{ops::RangeInclusive, time::Duration};
+use std::time::Duration;
 
-use rpcrdma_proto::engine::{CallFailure, CloseReason, Connection, EngineConfig, Role};
+use rpcrdma_proto::engine::{CallFailure, CloseReason, Connection, EngineConfig, Role, Versions};
 
 use super::{
     peer_pair::{CLIENT, PeerPair, SERVER, stepped},
@@ -11,13 +11,13 @@ use super::{
 };
 use crate::support::{self, Script, take_call};
 
-fn allows(versions: RangeInclusive<u32>) -> EngineConfig {
+fn allows(versions: Versions) -> EngineConfig {
     let mut config = EngineConfig::default();
     config.versions = versions;
     config
 }
 
-fn duo(client: RangeInclusive<u32>, server: RangeInclusive<u32>) -> PeerPair {
+fn duo(client: Versions, server: Versions) -> PeerPair {
     PeerPair::with(allows(client), allows(server), stepped())
 }
 
@@ -26,12 +26,12 @@ fn duo(client: RangeInclusive<u32>, server: RangeInclusive<u32>) -> PeerPair {
 #[test]
 fn highest_common_version() {
     for (client, server, version) in [
-        (1..=2, 1..=2, 2),
-        (1..=2, 1..=1, 1),
-        (1..=1, 1..=2, 1),
-        (2..=2, 1..=2, 2),
-        (1..=2, 2..=2, 2),
-        (1..=1, 1..=1, 1),
+        (Versions::Both, Versions::Both, 2),
+        (Versions::Both, Versions::V1, 1),
+        (Versions::V1, Versions::Both, 1),
+        (Versions::V2, Versions::Both, 2),
+        (Versions::Both, Versions::V2, 2),
+        (Versions::V1, Versions::V1, 1),
     ] {
         let mut duo = duo(client, server);
         for number in 0..5 {
@@ -52,7 +52,7 @@ fn highest_common_version() {
 /// §7.1.1: without a common version no call is sent, and the close reason has the server's versions.
 #[test]
 fn no_common_version() {
-    let mut duo = duo(2..=2, 1..=1);
+    let mut duo = duo(Versions::V2, Versions::V1);
     let failure = duo.one(CLIENT, Script::default()).unwrap_err();
     let CallFailure::Closed { reason: CloseReason::NegotiationFailed { versions, .. }, sent } = failure else {
         panic!("{failure:?}")
@@ -64,7 +64,7 @@ fn no_common_version() {
 /// §7.1.1, RFC 8166 §4.5.1: a server with only version 2 refuses a version 1 client with a version 1 error.
 #[test]
 fn a_version_1_client_of_a_version_2_server() {
-    let mut duo = duo(1..=1, 2..=2);
+    let mut duo = duo(Versions::V1, Versions::V2);
     let failure = duo.one(CLIENT, Script::default()).unwrap_err();
     assert!(matches!(failure, CallFailure::VersionMismatch { low: 2, high: 2 }), "{failure}");
 }
@@ -200,7 +200,7 @@ fn unsupported_versions_only() {
 /// A client that is limited to version 1 begins with a version 1 call.
 #[test]
 fn pinned_to_version_1() {
-    let mut facing = Facing::with(Role::Client, allows(1..=1));
+    let mut facing = Facing::with(Role::Client, allows(Versions::V1));
     facing.call(&Script::default());
     assert_eq!(facing.raw.next().unwrap()[1], 1);
     let params = Connection::setup_params(&EngineConfig::default(), true);

@@ -8,7 +8,7 @@ use std::{
 use rpcrdma_proto::{
     engine::{
         CallFailure, CallId, Connection, ConnectionSetup, Engine as _, EngineConfig, EngineEvent, IncomingCall,
-        IncomingReply, PrivateData, Role,
+        IncomingReply, PrivateData, Role, Versions,
     },
     provider::sim::{self, SimConfig, SimEnd, SimNetwork},
 };
@@ -53,7 +53,7 @@ pub(super) fn stepped() -> SimConfig {
 
 impl PeerPair {
     pub(super) fn new(client: EngineConfig, server: EngineConfig, sim: SimConfig) -> Self {
-        Self::with(with_versions(client, 2..=2), with_versions(server, 2..=2), sim)
+        Self::with(with_versions(client, Versions::V2), with_versions(server, Versions::V2), sim)
     }
 
     /// Creates a client and a server with the default configuration.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::{collection::vec, prelude::*};
 use rpcrdma_proto::{
-    engine::{CallFailure, CallPolicy, CloseReason, EngineConfig, ReverseDirection, Role, TransportError},
+    engine::{CallFailure, CallPolicy, CloseReason, EngineConfig, ReverseDirection, Role, TransportError, Versions},
     provider::sim::{SimConfig, SimEnd, SimEndConfig, SimFault},
 };
 
@@ -160,9 +160,9 @@ proptest! {
         calls in scripts(),
         order in any::<u64>(),
     ) {
-        let ranges = [1..=1, 1..=2, 2..=2];
+        let selections = [Versions::V1, Versions::Both, Versions::V2];
         let (mut client, mut server) = configs;
-        (client.versions, server.versions) = (ranges[versions.0].clone(), ranges[versions.1].clone());
+        (client.versions, server.versions) = (selections[versions.0], selections[versions.1]);
         // Version 1 does not negotiate these limits, so both peers need those of Linux.
         (client.max_segments, server.max_segments) = (256, 256);
         (client.max_chunks, server.max_chunks) = (16, 16);

@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use rpcrdma_proto::{
-    engine::{CallFailure, Connection, ConnectionSetup, Engine as _, EngineConfig, IncomingReply, PrivateData, Role},
+    engine::{
+        CallFailure, Connection, ConnectionSetup, Engine as _, EngineConfig, IncomingReply, PrivateData, Role, Versions,
+    },
     provider::sim::{self, SimConfig, SimEndConfig, SimNetwork},
 };
 
@@ -35,7 +37,7 @@ pub(super) struct Facing {
 impl Facing {
     /// Creates an engine in this role. No message has been exchanged.
     pub(super) fn silent(role: Role, config: EngineConfig) -> Self {
-        Self::with(role, with_versions(config, 2..=2))
+        Self::with(role, with_versions(config, Versions::V2))
     }
 
     /// Creates an engine that has exchanged properties. The peer announced none.

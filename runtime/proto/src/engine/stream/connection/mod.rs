@@ -139,8 +139,7 @@ impl StreamConnection {
     pub fn new(role: Role, config: EngineConfig, stream: StreamConfig, xid_seed: u32) -> Self {
         let (forward, reverse) = (config.credits.max(1), config.reverse_credits);
         let (calls, held) = if role == Role::Client { (forward, reverse) } else { (reverse, forward) };
-        let mut shared =
-            EngineShared::new(config, ConnectionRules { has_credits: false, ..ConnectionRules::version_1(role) });
+        let mut shared = EngineShared::new(config, ConnectionRules::without_header(role));
         shared.counters.credits_granted = calls;
         Self {
             stream,

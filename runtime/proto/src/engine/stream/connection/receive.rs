@@ -9,12 +9,13 @@ use crate::{
         CallFailure, CloseReason, EngineEvent, IncomingCall, MessageFormat, MessagePayload, ReplyToken, StreamError,
         call::{CheckedReply, LocalCall},
         incoming::CallChunks,
-        message::{CALL, REPLY, word},
+        message::{CALL, REPLY},
         state::ConnectionState,
         stream::record::{LAST, SMALL},
     },
     memory::{BudgetCharge, MessageBuf},
     provider::DisconnectReason,
+    rpc::peek_words,
 };
 
 /// Length of the XID and the message type in bytes, which tell calls from replies (RFC 5531 §9).
@@ -120,7 +121,7 @@ impl StreamConnection {
             return Err(error);
         }
         let Some(head) = self.input.head() else { return Ok(false) };
-        let (Some(xid), Some(REPLY)) = (word(&head, 0), word(&head, 1)) else { return Err(error) };
+        let Some([xid, REPLY]) = peek_words(&head) else { return Err(error) };
         if !self.calls.has_used(xid) {
             return Err(error);
         }
@@ -165,11 +166,11 @@ impl StreamConnection {
         let mut charge = std::mem::take(&mut self.arriving);
         charge.shrink(record.len() as u64);
         // RFC 5531 §9: the XID, then CALL or REPLY. XIDs of calls and of replies are independent.
-        match (word(&record, 0), word(&record, 1)) {
-            (Some(_), Some(CALL)) if self.most_held > 0 => self.handle_call(record, charge),
-            (Some(xid), Some(REPLY)) if self.most_calls > 0 => self.handle_reply(xid, record),
+        match peek_words(&record) {
+            Some([_, CALL]) if self.most_held > 0 => self.handle_call(record, charge),
+            Some([xid, REPLY]) if self.most_calls > 0 => self.handle_reply(xid, record),
             // Calls to a side that serves none, or replies to one that makes none.
-            (Some(_), Some(CALL | REPLY)) => self.shared.discard("direction not in use"),
+            Some([_, CALL | REPLY]) => self.shared.discard("direction not in use"),
             _ => self.shared.fault = Some(StreamError::NotAMessage { len: record.len() }.into()),
         }
     }
@@ -186,7 +187,7 @@ impl StreamConnection {
 
     pub(super) fn hand_over(&mut self, record: Bytes, charge: BudgetCharge) {
         let (_, key) = self.held.insert(ServedStreamCall { bytes: record.len(), answered: false });
-        let xid = word(&record, 0).unwrap_or_default();
+        let [xid] = peek_words(&record).unwrap_or_default();
         let payload = self.payload(record);
         let chunks = CallChunks::new(SmallVec::new(), SmallVec::new(), None, charge, &self.spare_chunks);
         self.shared.events.push_back(EngineEvent::CallArrived(IncomingCall {
