@@ -993,10 +993,7 @@ functions! {
             cq_context: *mut *mut c_void,
         ) -> c_int;
         pub fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint);
-        pub fn ibv_create_srq(
-            pd: *mut ibv_pd,
-            srq_init_attr: *mut ibv_srq_init_attr,
-        ) -> *mut ibv_srq;
+        pub fn ibv_create_srq(pd: *mut ibv_pd, srq_init_attr: *mut ibv_srq_init_attr) -> *mut ibv_srq;
         pub fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int;
         pub fn ibv_modify_qp(
             qp: *mut ibv_qp,
