@@ -109,7 +109,7 @@ fn every_way_to_generate_code_builds_and_runs() {
     write(&place.path().join("by-script/build.rs"), &script);
     assert!(without_std.contains("version = \"0.1\""), "{without_std}");
     let package = place.path().join("by-macro-no-std");
-    let without_std = without_std.replace("version = \"0.1\"", &path("runtime"));
+    let without_std = without_std.replace("version = \"0.1\"", &path("runtime/xdr"));
     let head = "[package]\nname = \"by-macro-no-std\"\nversion = \"0.1.0\"\nedition = \"2024\"\n";
     write(&package.join("Cargo.toml"), &format!("{head}\n{without_std}"));
     write(&package.join("files.x"), &specification);

@@ -78,6 +78,7 @@ impl ProcedureInfo {
 ///
 /// mod counters {
 ///     rpcrdma::xdr! {
+///         #![types_only]
 ///         program COUNTERS { version COUNTERS_V1 { unsigned hyper ADD(unsigned int) = 1; } = 1; } = 0x20000009;
 ///     }
 /// }

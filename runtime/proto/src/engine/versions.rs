@@ -10,7 +10,7 @@ use std::{fmt, str::FromStr};
 /// The text of a selection is `1`, `2` or `both`.
 ///
 /// ```
-/// use rpcrdma::engine::Versions;
+/// use rpcrdma_proto::engine::Versions;
 ///
 /// assert_eq!("2".parse(), Ok(Versions::V2));
 /// assert_eq!(Versions::try_from(1), Ok(Versions::V1));
