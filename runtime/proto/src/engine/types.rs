@@ -439,7 +439,7 @@ pub struct EngineConfig {
     /// Maximum number of segments accepted in a received message. Default 256.
     pub max_segments: u32,
     /// Maximum number of Read chunks, and of Write chunks, accepted in one message. A chunk that conveys a whole message does not
-    /// count. A service that needs more ([`Service::max_chunks`](crate::server::Service::max_chunks)) raises the limit to that
+    /// count. A service that needs more (`Service::max_chunks` of the crate `rpcrdma`) raises the limit to that
     /// number. Default 16.
     pub max_chunks: u32,
     /// Maximum number of bytes that a responder fetches for one call (Read chunks), or that a requester allocates for one reply.
