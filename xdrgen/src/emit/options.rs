@@ -87,8 +87,8 @@ impl Default for EmitOptions {
 }
 
 impl EmitOptions {
-    /// Generates types, codecs and a `Procedure` for each procedure, but no clients and servers. This code does not need the
-    /// feature `std` of the runtime.
+    /// Generates types, codecs and a `Procedure` for each procedure, but no clients and servers. This code needs only
+    /// `rpcrdma-xdr`, which works without the standard library.
     #[must_use]
     pub fn types_only(mut self) -> Self {
         self.client = false;
