@@ -123,6 +123,8 @@ pub mod config;
 mod driver;
 #[cfg(feature = "std")]
 pub mod engine;
+#[cfg(feature = "std")]
+pub mod error;
 #[cfg(any(feature = "fuzzing", test))]
 pub mod fuzzing;
 #[cfg(feature = "std")]

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{
-    CallFailure, CallPolicy, ChunkItems, FormatChoice, MessagePayload, OutgoingCall, ResultChunk,
+    CallFailure, CallPolicy, ChunkItems, FormatChoice, MalformedCall, MessagePayload, OutgoingCall, ResultChunk,
     exposure::CallRegions, message::set_xid, offer::ReplyChunks,
 };
 use crate::{memory::MessageBuf, provider::MemoryHandle, xdr::ReducedItem};
@@ -123,7 +123,7 @@ impl LocalCall {
     pub(super) fn take_message(&mut self, xid: u32) -> Result<Option<MessageBuf>, CallFailure> {
         let Some(mut message) = self.message.take() else { return Ok(None) };
         if !set_xid(&mut message, xid) {
-            return Err(CallFailure::TooLarge("the message is too short for an RPC message".into()));
+            return Err(CallFailure::Malformed(MalformedCall::ShortMessage { len: message.len() }));
         }
         Ok(Some(message))
     }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{
-    CallFailure, ResultChunk,
+    CallFailure, CallLimit, MalformedCall, ResultChunk,
     call::LocalCall,
     chunks::cut,
     exposure::Purpose,
@@ -73,7 +73,7 @@ fn register(
 }
 
 fn memory_len(len: u64) -> Result<usize, CallFailure> {
-    usize::try_from(len).map_err(|_| CallFailure::TooLarge(format!("{len} bytes do not fit in memory")))
+    usize::try_from(len).map_err(|_| CallFailure::TooLarge(CallLimit::AddressSpace { len }))
 }
 
 /// Returns the memory for a result: the caller's if supplied, otherwise from the pool.
@@ -81,10 +81,9 @@ fn landing_memory(chunk: &mut ResultChunk, pool: &BufferPool) -> Result<PayloadB
     let len = memory_len(chunk.max_len)?;
     match chunk.landing.take() {
         None => Ok(pool.alloc(len)),
-        Some(landing) if landing.len() < len => Err(CallFailure::TooLarge(format!(
-            "a landing buffer of {} bytes is too short for {len} bytes",
-            landing.len()
-        ))),
+        Some(landing) if landing.len() < len => {
+            Err(CallFailure::Malformed(MalformedCall::ShortLanding { len: landing.len(), needed: len }))
+        }
         Some(mut landing) => {
             // Expose no more than the result may need.
             landing.truncate(len);

@@ -13,7 +13,7 @@
 //! | [`v1`] | version 1: header, credits, errors; deviations from the RFC |
 //! | [`v2`] | version 2: header, credits, property exchange, errors |
 //! | [`stream`] | RPC over a byte stream: record marking (RFC 5531 §11) |
-//! | `types`, `incoming`, `properties`, `refusal`, `extension`, `host_auth`, `private_data`, `stream_error` | public types |
+//! | `types`, `failure`, `incoming`, `properties`, `refusal`, `extension`, `host_auth`, `private_data`, `stream_error` | public types |
 //! | `core`, `shared` | connection state that all versions share |
 //! | `call`, `calls` | local calls, from start to completion |
 //! | `plan`, `offer` | choice between inline and chunks for a call; chunks for its reply |
@@ -52,6 +52,7 @@ mod engine;
 mod expose;
 mod exposure;
 mod extension;
+mod failure;
 mod fetch;
 mod format;
 mod host_auth;
@@ -90,6 +91,9 @@ pub use counters::ConnectionCounters;
 pub(crate) use deadlines::earliest;
 pub use engine::{Engine, PeerLimits};
 pub use extension::{Extension, ExtensionFactory, ExtensionMessage, ExtensionOutcome, ExtensionProperty, RpcMessage};
+pub use failure::{
+    CallFailure, CallLimit, CloseReason, MalformedCall, MessageFault, NegotiationFailure, ProtocolViolation,
+};
 pub use host_auth::{HostAuth, HostAuthError, HostAuthStep, HostAuthenticator};
 pub use incoming::{IncomingCall, ReplyPlan};
 pub(crate) use message::inline_message_buf;

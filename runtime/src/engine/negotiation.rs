@@ -1,7 +1,7 @@
 //! Version negotiation (RPC-over-RDMA v2 §4.2.3, RFC 8166 §4.2.2).
 
 use super::{
-    CloseReason, Role, TransportError, Versions,
+    CloseReason, NegotiationFailure, ProtocolViolation, Role, TransportError, Versions,
     core::ConnectionCore,
     format::{FixedWords, PROC_ERROR},
     message::alone,
@@ -74,7 +74,7 @@ impl Negotiation {
             *self = Self::FellBack(low, high);
             return FirstMessage::UseVersion1 { handled: true };
         }
-        let why = "the peer supports none of the versions enabled locally".to_owned();
+        let why = NegotiationFailure::NoCommonVersion;
         FirstMessage::Close(CloseReason::NegotiationFailed { why, versions: Some((low, high)) })
     }
 
@@ -100,7 +100,7 @@ impl Negotiation {
                 FirstMessage::UseVersion1 { handled: false }
             }
             _ if refused >= MAX_REFUSED => {
-                FirstMessage::Close(CloseReason::PeerViolation("no message of a supported version".to_owned()))
+                FirstMessage::Close(CloseReason::PeerViolation(ProtocolViolation::UnsupportedVersions))
             }
             _ => {
                 *self = Self::Open { refused: refused + 1 };
@@ -113,12 +113,11 @@ impl Negotiation {
     /// Returns the close reason of a connection that was lost.
     // RPC-over-RDMA v2 §4.2.3.2: a peer without version 2 may drop the connection, with or without an error.
     pub(super) fn lost(self, reason: DisconnectReason, wire: &dyn Wire, role: Role) -> CloseReason {
+        let why = || NegotiationFailure::Disconnected(reason.clone());
         match self {
-            Self::FellBack(low, high) => {
-                CloseReason::NegotiationFailed { why: reason.to_string(), versions: Some((low, high)) }
-            }
+            Self::FellBack(low, high) => CloseReason::NegotiationFailed { why: why(), versions: Some((low, high)) },
             _ if role == Role::Client && !wire.is_heard() => {
-                CloseReason::NegotiationFailed { why: reason.to_string(), versions: None }
+                CloseReason::NegotiationFailed { why: why(), versions: None }
             }
             _ => CloseReason::Disconnected(reason),
         }

@@ -1,6 +1,6 @@
 //! Chunks that a requester provides for a reply (RFC 8166 §3.4.6, §4.3.2, §4.3.3, §6.2).
 
-use super::{CallFailure, ResultChunk, chunks::segment_count, format::header_len, shared::EngineShared};
+use super::{CallFailure, CallLimit, ResultChunk, chunks::segment_count, format::header_len, shared::EngineShared};
 use crate::xdr::padded_len;
 
 /// The Write list and Reply chunk of a call.
@@ -79,8 +79,5 @@ impl ReplyChunks {
 
 /// Returns the failure of a call whose reply would need `takes` bytes of memory, more than the `may` allowed.
 pub(super) fn beyond_memory(takes: u64, may: u64) -> CallFailure {
-    CallFailure::TooLarge(format!(
-        "its reply may need {takes} bytes, more than the {may} allowed (EngineConfig::max_call_len; memory that the \
-         caller provides for results is not counted)"
-    ))
+    CallFailure::TooLarge(CallLimit::ReplyMemory { needed: takes, max: may })
 }

@@ -5,7 +5,8 @@
 //! inline, based on the current thresholds and limits of the peer, and chooses the format and the chunks for the reply.
 
 use super::{
-    CallFailure, ChunkItems, ConnectionCounters, FormatChoice, FormatReason, MessageFormat, ReverseDirection,
+    CallFailure, CallLimit, ChunkItems, ConnectionCounters, FormatChoice, FormatReason, MalformedCall, MessageFormat,
+    ReverseDirection,
     call::{LocalCall, ResendableCall, ResendableMessage},
     chunks::segment_count,
     format::header_len,
@@ -58,7 +59,7 @@ impl LocalCall {
     ) -> Result<MessageFormat, CallFailure> {
         // A Read chunk without bytes conveys nothing, and some responders reject it.
         self.reduced.retain(|item| !item.data.is_empty());
-        check_positions(&self.reduced).map_err(too_large)?;
+        check_positions(&self.reduced)?;
         let rules = &shared.rules;
         // RPC-over-RDMA v2 §4.5.4, §5.2.5, RFC 8167 §5.3: chunks in the reverse direction require full support by the peer.
         let mut allowed = match rules.peer_level {
@@ -166,9 +167,9 @@ impl LocalCall {
             reads.saturating_add(others) <= rules.segments && header.saturating_add(payload) <= shared.send_threshold
         };
         if offer.reply_header_len(&self.chunks, shared) > shared.receive_threshold {
-            return Err(too_large("the header of its reply would exceed the inline threshold"));
+            return Err(CallFailure::TooLarge(CallLimit::ReplyHeader));
         }
-        let no_room = || too_large("its chunks need more segments than fit in a header or than the peer accepts");
+        let no_room = || CallFailure::TooLarge(CallLimit::Segments);
         // RPC-over-RDMA v2 §6.3.1: the last message of a continued call carries payload.
         if !fits(reads, rules.min_last_payload) {
             return Err(no_room());
@@ -231,23 +232,19 @@ pub(super) fn copy(message: &[u8], pool: &BufferPool) -> MessageBuf {
     copy
 }
 
-fn too_large(what: &str) -> CallFailure {
-    CallFailure::TooLarge(what.into())
-}
-
 fn padded(item: &ReducedItem) -> u64 {
     padded_len(item.data.len()) as u64
 }
 
 /// Checks the rules of RFC 8166 §3.4.5 on positions: nonzero multiples of four, ascending, and within 32 bits.
-fn check_positions(reduced: &[ReducedItem]) -> Result<(), &'static str> {
+fn check_positions(reduced: &[ReducedItem]) -> Result<(), CallFailure> {
     let mut next = 4;
     for item in reduced {
         if item.position % 4 != 0 || item.position < next {
-            return Err("its reduced items are not in ascending order at multiples of four");
+            return Err(CallFailure::Malformed(MalformedCall::ItemOrder { position: item.position }));
         }
         if item.position > u64::from(u32::MAX) {
-            return Err("a reduced item lies beyond 4 GiB");
+            return Err(CallFailure::TooLarge(CallLimit::Position { position: item.position }));
         }
         next = item.position.saturating_add(item.data.len() as u64);
     }
@@ -278,7 +275,8 @@ pub(super) fn insert(
         }
         let start = item.position.checked_sub(before).and_then(|at| usize::try_from(at).ok());
         let start = start.filter(|&start| start <= end);
-        let start = start.ok_or_else(|| too_large("a reduced item lies beyond its payload stream"))?;
+        let start =
+            start.ok_or(CallFailure::Malformed(MalformedCall::ItemBeyondMessage { position: item.position }))?;
         let behind = moved_end - (end - start);
         message.copy_within(start..end, behind);
         (moved_end, end) = (behind - padded_len(item.data.len()), start);

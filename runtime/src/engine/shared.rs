@@ -1,9 +1,10 @@
 //! State shared by both directions of a connection.
 
-use std::{collections::VecDeque, time::Instant};
+use std::{collections::VecDeque, fmt, time::Instant};
 
 use super::{
-    CloseReason, ConnectionCounters, EngineConfig, EngineEvent, ReverseDirection, Role, reply_stall::ReplyStallTimer,
+    CloseReason, ConnectionCounters, EngineConfig, EngineEvent, ProtocolViolation, ReverseDirection, Role,
+    reply_stall::ReplyStallTimer,
 };
 use crate::{
     memory::MemoryShare,
@@ -138,8 +139,8 @@ impl EngineShared {
     }
 
     /// Closes the connection because the peer violated the protocol.
-    pub(super) fn violation(&mut self, what: impl Into<String>) {
-        self.fault.get_or_insert_with(|| CloseReason::PeerViolation(what.into()));
+    pub(super) fn violation(&mut self, violation: ProtocolViolation) {
+        self.fault.get_or_insert(CloseReason::PeerViolation(violation));
     }
 
     /// Closes the connection if one of the timeouts in `due` has expired at `now`, because data that the peer delays holds
@@ -165,8 +166,8 @@ impl EngineShared {
     }
 
     /// Counts a message that is discarded.
-    pub(super) fn discard(&mut self, why: &str) {
+    pub(super) fn discard(&mut self, why: impl fmt::Display) {
         self.counters.messages_discarded += 1;
-        tracing::debug!(why, "message discarded");
+        tracing::debug!(%why, "message discarded");
     }
 }

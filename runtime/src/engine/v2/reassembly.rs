@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::format::HeaderPrefix;
 use crate::{
-    engine::{arrivals::always_accepted, shared::EngineShared},
+    engine::{MessageFault, arrivals::always_accepted, shared::EngineShared},
     memory::{BudgetCharge, BufferPool, MessageBuf, Output},
 };
 
@@ -33,10 +33,8 @@ pub(super) enum ReassemblyStep {
     Whole(MessageBuf, bool),
     /// The sequence continues.
     More,
-    /// The message does not belong there and is dropped. A responder sends RDMA2_ERR_INVAL_CONT.
-    Broken(&'static str),
-    /// There is no memory for the sequence, and the message is dropped.
-    NoRoom(&'static str),
+    /// The message is unusable, or there is no memory for its sequence, and it is dropped.
+    Broken(MessageFault),
     /// The message belongs to a broken sequence. The flag is set for its last message.
     Ignored(bool),
     /// The peer broke too many sequences at a time.
@@ -115,14 +113,10 @@ impl Reassembly {
             return ReassemblyStep::More;
         };
         if partial.payload.len() as u64 + payload.len() as u64 > most {
-            return self.breaks(prefix, "a sequence longer than the limit");
+            return self.breaks(prefix, MessageFault::SequenceTooLong { max: most });
         }
         if !partial.charge(payload.len(), shared) {
-            let why = "no memory for a sequence";
-            return match self.breaks(prefix, why) {
-                ReassemblyStep::Broken(why) => ReassemblyStep::NoRoom(why),
-                step => step,
-            };
+            return self.breaks(prefix, MessageFault::NoMemory);
         }
         append(&mut partial.payload, &payload, &shared.config.pool);
         if more {
@@ -135,9 +129,9 @@ impl Reassembly {
 
     /// Handles an unusable message: discards the rest of its sequence, which follows with the same XID. Returns
     /// [`ReassemblyStep::Broken`] unless the sequence was broken before.
-    pub(super) fn spoils(&mut self, prefix: &HeaderPrefix, why: &'static str) -> ReassemblyStep {
+    pub(super) fn spoils(&mut self, prefix: &HeaderPrefix, fault: MessageFault) -> ReassemblyStep {
         let key = prefix.key();
-        let Some(at) = self.broken.iter().position(|&broken| broken == key) else { return self.breaks(prefix, why) };
+        let Some(at) = self.broken.iter().position(|&broken| broken == key) else { return self.breaks(prefix, fault) };
         if !prefix.has_more() {
             self.broken.swap_remove(at);
         }
@@ -145,7 +139,7 @@ impl Reassembly {
     }
 
     /// Handles a message that breaks its sequence: discards the rest of it, which follows with the same XID.
-    pub(super) fn breaks(&mut self, prefix: &HeaderPrefix, why: &'static str) -> ReassemblyStep {
+    pub(super) fn breaks(&mut self, prefix: &HeaderPrefix, fault: MessageFault) -> ReassemblyStep {
         let key = prefix.key();
         if self.current.as_ref().is_some_and(|partial| (partial.xid, partial.response) == key) {
             self.current = None;
@@ -156,7 +150,7 @@ impl Reassembly {
             }
             self.broken.push(key);
         }
-        ReassemblyStep::Broken(why)
+        ReassemblyStep::Broken(fault)
     }
 }
 
@@ -230,7 +224,7 @@ mod tests {
             assert_eq!(budget.held(), held);
         }
         let others = MemoryShare::of(Some(Arc::clone(&budget))).take_now(100_000 - budget.held()).unwrap();
-        assert!(matches!(take(1, RDMA2_F_MORE), ReassemblyStep::NoRoom(_)));
+        assert!(matches!(take(1, RDMA2_F_MORE), ReassemblyStep::Broken(MessageFault::NoMemory)));
         assert_eq!(budget.held(), others.bytes());
         assert!(matches!(take(1, RDMA2_F_MORE), ReassemblyStep::Ignored(false)));
         assert!(matches!(take(1, 0), ReassemblyStep::Ignored(true)));
@@ -246,6 +240,6 @@ mod tests {
         let mut waiting = MemoryShare::of(Some(Arc::clone(&budget)));
         assert!(waiting.take(100_001).is_none());
         (0..2).for_each(|_| assert!(matches!(take(3, RDMA2_F_MORE), ReassemblyStep::More)));
-        assert!(matches!(take(3, RDMA2_F_MORE), ReassemblyStep::NoRoom(_)));
+        assert!(matches!(take(3, RDMA2_F_MORE), ReassemblyStep::Broken(MessageFault::NoMemory)));
     }
 }

@@ -3,7 +3,7 @@
 use super::WireV2;
 use crate::{
     engine::{
-        CallFailure, MessageFormat, MessagePayload, ReverseDirection, TransportError,
+        CallFailure, MessageFault, MessageFormat, MessagePayload, ReverseDirection, TransportError,
         answer::check_reply,
         call::{CallPhase, LocalCall},
         core::ConnectionCore,
@@ -35,10 +35,10 @@ pub(super) fn offers(xid: u32, handle: MemoryHandle, core: &ConnectionCore) -> b
 }
 
 /// Discards an unusable reply and fails its call, which gets no other reply.
-pub(super) fn spoil_reply(xid: u32, why: &'static str, core: &mut ConnectionCore) {
-    core.shared.discard(why);
+pub(super) fn spoil_reply(xid: u32, fault: MessageFault, core: &mut ConnectionCore) {
+    core.shared.discard(fault);
     if let Some(slot) = core.calls.by_xid(xid) {
-        core.calls.answered(slot, Err(CallFailure::BadReply(why.into())), &mut core.shared);
+        core.calls.answered(slot, Err(CallFailure::BadReply(fault)), &mut core.shared);
     }
 }
 
@@ -55,9 +55,7 @@ impl WireV2 {
         let Some((slot, call)) = found else { return core.shared.discard("no call in flight has its XID") };
         let outcome = match payload {
             // RPC-over-RDMA v2 §6.2.2.1, §7.2: discarded. The call fails, because it gets no other reply.
-            Some((message, _)) if message_type(&message, xid) != Some(REPLY) => {
-                Err(CallFailure::BadReply("not an RPC reply with its header's XID".into()))
-            }
+            Some((message, _)) if message_type(&message, xid) != Some(REPLY) => Err(MessageFault::XidMismatch),
             Some((message, false)) if lists.is_empty() && call.is_plain() => {
                 return core.calls.answered_plain(slot, MessagePayload::Inline(message), &mut core.shared);
             }
@@ -66,10 +64,10 @@ impl WireV2 {
                 check_reply(call, message, continued, lists)
             }
         };
-        if let Err(CallFailure::BadReply(why)) = &outcome {
-            core.shared.discard(why);
+        if let Err(fault) = &outcome {
+            core.shared.discard(fault);
         }
-        core.calls.answered(slot, outcome, &mut core.shared);
+        core.calls.answered(slot, outcome.map_err(CallFailure::BadReply), &mut core.shared);
     }
 
     /// Handles a reply without chunks that arrived in one message. `words` are the first of its payload.

@@ -13,8 +13,8 @@ use super::{
 };
 use crate::{
     engine::{
-        CallFailure, CloseReason, ConnectionCounters, ConnectionSetup, ExtensionMessage, Properties, ReverseDirection,
-        Role,
+        CallFailure, CloseReason, ConnectionCounters, ConnectionSetup, ExtensionMessage, NegotiationFailure,
+        Properties, ReverseDirection, Role,
         core::ConnectionCore,
         credits::PostedReceives,
         deadlines::earliest,
@@ -224,7 +224,7 @@ impl Wire for WireV2 {
 
     fn handle_timeout(&mut self, core: &mut ConnectionCore, now: Instant) {
         if self.handshake.due().is_some_and(|due| due <= now) {
-            let why = format!("no reply for {:?}", core.shared.config.negotiation_timeout);
+            let why = NegotiationFailure::TimedOut(core.shared.config.negotiation_timeout);
             core.shared.fault.get_or_insert(CloseReason::NegotiationFailed { why, versions: None });
         }
         core.shared.check_stalled([self.reassembly.due()], now);

@@ -6,7 +6,8 @@ use smallvec::SmallVec;
 use super::{ServedStreamCall, StreamConnection};
 use crate::{
     engine::{
-        CallFailure, CloseReason, EngineEvent, IncomingCall, MessageFormat, MessagePayload, ReplyToken, StreamError,
+        CallFailure, CloseReason, EngineEvent, IncomingCall, MessageFault, MessageFormat, MessagePayload, ReplyToken,
+        StreamError,
         call::{CheckedReply, LocalCall},
         incoming::CallChunks,
         message::{CALL, REPLY},
@@ -127,9 +128,9 @@ impl StreamConnection {
         self.shared.counters.messages_discarded += 1;
         if let Some(slot) = self.calls.by_xid(xid) {
             // RFC 5531 §11: more fragments may follow one that is not the last.
-            let least = if u32::from_be_bytes(marker) & LAST == 0 { "at least " } else { "" };
-            let what = format!("its record is {least}{len} bytes long, more than StreamConfig::max_record ({max})");
-            self.calls.answered(slot, Err(CallFailure::BadReply(what)), &mut self.shared);
+            let is_complete = u32::from_be_bytes(marker) & LAST != 0;
+            let fault = MessageFault::RecordTooLong { len, max, is_complete };
+            self.calls.answered(slot, Err(CallFailure::BadReply(fault)), &mut self.shared);
         }
         Ok(true)
     }
