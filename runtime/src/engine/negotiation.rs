@@ -9,7 +9,7 @@ use super::{
     wire::Wire,
     work::PostedFor,
 };
-use crate::provider::{DisconnectReason, WorkRequest};
+use crate::provider::DisconnectReason;
 
 /// Maximum number of messages of unsupported versions that a server answers with an error.
 const MAX_REFUSED: u32 = 8;
@@ -143,13 +143,6 @@ fn refuse_version(FixedWords { xid, vers, .. }: FixedWords, core: &mut Connectio
     };
     let message = alone(&bytes, 0, &shared.config.pool);
     shared.counters.errors_sent += 1;
-    shared.counters.bytes_sent += message.len() as u64;
-    shared.untaken.begin();
-    shared.out.push_back(WorkRequest::Send {
-        id: PostedFor::ErrorSend.id(),
-        message,
-        invalidate: None,
-        solicited: false,
-        signaled: true,
-    });
+    let request = shared.send(PostedFor::ErrorSend, message, None);
+    shared.out.push_back(request);
 }

@@ -4,11 +4,11 @@ use std::{collections::VecDeque, fmt, time::Instant};
 
 use super::{
     CloseReason, ConnectionCounters, EngineConfig, EngineEvent, ProtocolViolation, ReverseDirection, Role,
-    reply_stall::ReplyStallTimer,
+    reply_stall::ReplyStallTimer, work::PostedFor,
 };
 use crate::{
-    memory::MemoryShare,
-    provider::{QueuePair, WorkRequest},
+    memory::{MemoryShare, MessageBuf},
+    provider::{MemoryHandle, QueuePair, WorkRequest},
 };
 
 /// Limits of the wire version and of both peers.
@@ -131,6 +131,22 @@ impl EngineShared {
         while let Some(request) = self.out.pop_front() {
             qp.post(request);
         }
+    }
+
+    /// Returns the work request that sends a complete message, and counts the message. All Sends of a connection are made here.
+    #[inline(always)]
+    pub(super) fn send(
+        &mut self,
+        work: PostedFor,
+        message: MessageBuf,
+        invalidate: Option<MemoryHandle>,
+    ) -> WorkRequest {
+        self.counters.bytes_sent += message.len() as u64;
+        let signaled = work.is_of_answer();
+        if signaled {
+            self.untaken.begin();
+        }
+        WorkRequest::Send { id: work.id(), message, invalidate, solicited: false, signaled }
     }
 
     /// Returns the longest segment used locally, in bytes.

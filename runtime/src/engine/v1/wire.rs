@@ -17,7 +17,7 @@ use crate::{
         work::PostedFor,
     },
     memory::MessageBuf,
-    provider::{MemoryHandle, QueuePair, WorkRequest},
+    provider::{MemoryHandle, QueuePair},
 };
 
 /// Connection state specific to version 1.
@@ -79,7 +79,7 @@ impl WireV1 {
                 self.answers_in_flight += 1;
                 let work = PostedFor::reply(slot, self.is_last(window, core));
                 attach(&format::bare_header(xid, self.grant), &mut message, &core.shared.config.pool);
-                send(work, message, None, qp, &mut core.shared);
+                qp.post(core.shared.send(work, message, None));
                 continue;
             }
             let Some(response) = core.next_response(VERSION, qp) else { break };
@@ -110,7 +110,7 @@ impl WireV1 {
         // RFC 8166 §3.3.1, RFC 8167 §5.2: every reply grants credits of its direction.
         let message = self.with_header(xid, self.grant, payload, served.reply_lists(slot), shared);
         let invalidate = invalidate.filter(|_| self.invalidate);
-        send(PostedFor::reply(slot, is_last), message, invalidate, qp, shared);
+        qp.post(shared.send(PostedFor::reply(slot, is_last), message, invalidate));
     }
 
     /// Sends RDMA_ERROR (RFC 8166 §4.5). An error never invalidates a handle.
@@ -124,7 +124,8 @@ impl WireV1 {
     ) {
         format::encode_error(&mut self.header, message, self.grant, refusal);
         shared.counters.errors_sent += 1;
-        send(work, alone(&self.header, 0, &shared.config.pool), None, qp, shared);
+        let message = alone(&self.header, 0, &shared.config.pool);
+        qp.post(shared.send(work, message, None));
     }
 
     fn with_header(
@@ -184,24 +185,9 @@ impl WireV1 {
         self.lists = lists;
         self.credits.take();
         calls.sending(slot, xid, shared);
-        send(PostedFor::CallSend { slot }, message, None, qp, shared);
+        qp.post(shared.send(PostedFor::CallSend { slot }, message, None));
         Ok(())
     }
-}
-
-fn send(
-    work: PostedFor,
-    message: MessageBuf,
-    invalidate: Option<MemoryHandle>,
-    qp: &mut dyn QueuePair,
-    shared: &mut EngineShared,
-) {
-    shared.counters.bytes_sent += message.len() as u64;
-    let signaled = work.is_of_answer();
-    if signaled {
-        shared.untaken.begin();
-    }
-    qp.post(WorkRequest::Send { id: work.id(), message, invalidate, solicited: false, signaled });
 }
 
 impl Wire for WireV1 {

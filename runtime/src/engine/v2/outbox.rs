@@ -15,7 +15,7 @@ use crate::{
         work::PostedFor,
     },
     memory::{MessageBuf, Output},
-    provider::{MemoryHandle, QueuePair, WorkRequest},
+    provider::{MemoryHandle, QueuePair},
 };
 
 /// The fields of a prefix other than credits.
@@ -101,7 +101,7 @@ impl Outbox {
                 message
             }
         };
-        post(message, work, invalidate, qp, shared);
+        qp.post(shared.send(work, message, invalidate));
     }
 
     /// Sends an RPC message without chunks, as nearly all are.
@@ -117,7 +117,7 @@ impl Outbox {
         self.budget.take();
         let prefix = self.prefix(PrefixFields::new(xid, RDMA2_MSG, flags), qp);
         attach(&bare_header(prefix), &mut message, &shared.config.pool);
-        post(message, work, None, qp, shared);
+        qp.post(shared.send(work, message, None));
     }
 
     /// Returns a prefix, after posting the Receives for the credits that it grants.
@@ -140,10 +140,34 @@ impl Outbox {
         self.send(qp, shared, PrefixFields::new(xid, message.header_type, flags), &message.body, None, work, None);
     }
 
+    /// Sends an RPC message with this header after the prefix, in several Sends if it `is_continued`.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn send_rpc(
+        &mut self,
+        qp: &mut dyn QueuePair,
+        shared: &mut EngineShared,
+        (xid, flags): (u32, u32),
+        header: &[u8],
+        payload: Option<MessageBuf>,
+        is_continued: bool,
+        work: PostedFor,
+        invalidate: Option<MemoryHandle>,
+    ) {
+        match payload {
+            Some(payload) if is_continued => {
+                self.send_continued(qp, shared, (xid, flags), header, payload, work, invalidate);
+            }
+            payload => {
+                let htype = if payload.is_some() { RDMA2_MSG } else { RDMA2_NOMSG };
+                self.send(qp, shared, PrefixFields::new(xid, htype, flags), header, payload, work, invalidate);
+            }
+        }
+    }
+
     /// Sends an RPC message that is too long for one Send, as far as credits allow. `lists`, `work` and `invalidate` apply to
     /// the last of its messages.
     #[allow(clippy::too_many_arguments)]
-    pub(super) fn send_continued(
+    fn send_continued(
         &mut self,
         qp: &mut dyn QueuePair,
         shared: &mut EngineShared,
@@ -216,28 +240,11 @@ impl Outbox {
         let mut message = alone(&prefix.encode(), BARE.len(), &shared.config.pool);
         message.append(&BARE);
         shared.counters.grants_sent += 1;
-        post(message, PostedFor::AsideSend, None, qp, shared);
+        qp.post(shared.send(PostedFor::AsideSend, message, None));
     }
 
     /// Resets the state when the connection is lost.
     pub(super) fn reset(&mut self) {
         self.sequence = None;
     }
-}
-
-/// Posts a complete message.
-#[inline(always)]
-fn post(
-    message: MessageBuf,
-    work: PostedFor,
-    invalidate: Option<MemoryHandle>,
-    qp: &mut dyn QueuePair,
-    shared: &mut EngineShared,
-) {
-    shared.counters.bytes_sent += message.len() as u64;
-    let signaled = work.is_of_answer();
-    if signaled {
-        shared.untaken.begin();
-    }
-    qp.post(WorkRequest::Send { id: work.id(), message, invalidate, solicited: false, signaled });
 }

@@ -174,7 +174,7 @@ impl Wire for WireV2 {
         }
         // RPC-over-RDMA v2 §4.2.3: the first message of a server is its RDMA2_CONNPROP. Errors may be sent before the
         // exchange is complete. Calls and replies may not.
-        if self.handshake.has_begun() {
+        if self.handshake.has_started() {
             if core.served.waiting() > 0 {
                 self.post_responses(core, qp);
             }
@@ -195,7 +195,7 @@ impl Wire for WireV2 {
             }
         }
         self.outbox.grants.hold(core.served.held());
-        if self.heard && self.handshake.has_begun() {
+        if self.heard && self.handshake.has_started() {
             self.outbox.refresh(qp, &mut core.shared);
         }
         // RPC-over-RDMA v2 §4.2.1: replies use credits as calls do, and a lost peer grants none.
