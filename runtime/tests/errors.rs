@@ -245,7 +245,7 @@ fn causes_of_failures_are_values() {
     for (reason, text) in [
         (
             CloseReason::PeerViolation(violation),
-            "the peer violated RPC-over-RDMA: it invalidated MemoryHandle(7), which no call offered for invalidation",
+            "the peer violated RPC-over-RDMA: it invalidated 0x00000007, which no call offered for invalidation",
         ),
         (
             CloseReason::NegotiationFailed {

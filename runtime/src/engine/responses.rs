@@ -4,6 +4,7 @@
 use super::{
     MessageFormat, TransportError,
     core::ConnectionCore,
+    incoming::reply_format,
     lists::{self, ChunkLists, ResultMisfit, capacity},
     message,
     served::{LEAST_RPC, OutgoingMessage, OutgoingResponse, ServedCall},
@@ -149,18 +150,9 @@ fn fit(
     if len < LEAST_RPC {
         return Err(TransportError::System);
     }
-    let format = if len <= call.max_inline {
-        MessageFormat::Short
-    } else if chunks.reply.as_ref().is_some_and(|chunk| capacity(chunk) >= len) {
-        // RFC 8166 §3.5.3, RPC-over-RDMA v2 §4.4.3: the reduced payload stream does not fit inline.
-        MessageFormat::Long
-    } else if rules.continues() {
-        // RPC-over-RDMA v2 §6.4: the chunks provided are insufficient.
-        MessageFormat::Continued
-    } else {
-        return Err(TransportError::ReplyResource { needed: length(len) });
-    };
-    Ok((results, format))
+    let reply_chunk = || chunks.reply.as_ref().map(capacity);
+    let format = reply_format(len, call.max_inline, reply_chunk, rules.continues());
+    Ok((results, format.ok_or(TransportError::ReplyResource { needed: length(len) })?))
 }
 
 /// Converts a length for a header. Returns 0, which means unknown, if it does not fit.

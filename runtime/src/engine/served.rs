@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::{
     EngineEvent, IncomingCall, MessageFormat, MessagePayload, OutgoingReply, ReplyToken, TransportError,
     fetch::{FetchOutcome, HasReadChunks, ReadChunkFetcher, ReadChunkFetches},
-    incoming::{CallChunks, SpareChunks},
+    incoming::{CallChunks, SpareChunks, reply_format},
     lists::{ChunkLists, SinkChunk, capacity},
     message::{CALL, message_type},
     shared::EngineShared,
@@ -227,7 +227,6 @@ impl ServedCalls {
             format: MessageFormat::Short,
             max_inline,
             chunks: CallChunks::default(),
-            #[cfg(feature = "tower")]
             continues: shared.rules.continues(),
         }));
         true
@@ -294,7 +293,6 @@ impl ServedCalls {
             format,
             max_inline,
             chunks,
-            #[cfg(feature = "tower")]
             continues: shared.rules.continues(),
         }));
         Ok(())
@@ -346,8 +344,14 @@ impl ServedCalls {
             return None;
         };
         let call = self.calls.get(*slot)?;
-        let fits = (LEAST_RPC..=call.max_inline).contains(&(reply.message.len() as u64));
-        if !fits || !reply.reduced.is_empty() || call.chunks.is_some() || call.stage != ServedStage::Answered {
+        let len = reply.message.len() as u64;
+        let fits = reply_format(len, call.max_inline, || None, false) == Some(MessageFormat::Short);
+        if !fits
+            || len < LEAST_RPC
+            || !reply.reduced.is_empty()
+            || call.chunks.is_some()
+            || call.stage != ServedStage::Answered
+        {
             return None;
         }
         let Some(OutgoingMessage::Answer(slot, OutgoingResponse::Reply(reply))) = self.next() else { return None };

@@ -194,7 +194,6 @@ impl StreamConnection {
             format: MessageFormat::Record,
             max_inline: 0,
             chunks,
-            #[cfg(feature = "tower")]
             continues: false,
         }));
     }
