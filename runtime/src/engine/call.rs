@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::{
     CallFailure, CallPolicy, ChunkItems, FormatChoice, MalformedCall, MessagePayload, OutgoingCall, ResultChunk,
-    exposure::CallRegions, message::set_xid, offer::ReplyChunks,
+    call_regions::CallRegions, message::set_xid, reply_chunks::ReplyChunks,
 };
 use crate::{memory::MessageBuf, provider::MemoryHandle, xdr::ReducedItem};
 
@@ -69,7 +69,7 @@ pub(super) struct LocalCall {
     pub(super) reduced: ChunkItems<ReducedItem>,
     pub(super) max_inline: u64,
     pub(super) chunks: ChunkItems<ResultChunk>,
-    pub(super) offer: ReplyChunks,
+    pub(super) reply_chunks: ReplyChunks,
     pub(super) deadline: Option<Instant>,
     pub(super) exposure: CallRegions,
     pub(super) next: CallNext,
@@ -113,7 +113,7 @@ impl LocalCall {
             reduced,
             max_inline: _,
             chunks,
-            offer,
+            reply_chunks,
             deadline: _,
             exposure,
             next,
@@ -126,7 +126,7 @@ impl LocalCall {
             earlier,
         } = self;
         (*phase, *xid, *delivery) = (CallPhase::Queued, 0, CallDelivery::NotSent);
-        (*offer, *choice, *segments) = (ReplyChunks::default(), FormatChoice::default(), 0);
+        (*reply_chunks, *choice, *segments) = (ReplyChunks::default(), FormatChoice::default(), 0);
         (*invalidates, *resends) = (None, 0);
         *message = None;
         *next = CallNext::Remove;

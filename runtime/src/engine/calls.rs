@@ -6,8 +6,8 @@ use super::{
     CallFailure, CallId, ChunkItems, CloseReason, EngineEvent, FormatChoice, FormatReason, IncomingReply,
     MessageFormat, MessagePayload, OutgoingCall,
     call::{CallDelivery, CallNext, CallPhase, CheckedReply, LocalCall},
+    call_regions::Purpose,
     deadlines::{self, Deadlines},
-    exposure::Purpose,
     shared::EngineShared,
     slots::GenerationalSlab,
     xid_table::XidTable,
@@ -282,8 +282,8 @@ impl LocalCalls {
         match call.phase {
             CallPhase::Sent => {
                 shared.counters.read_by_peer_bytes += call.exposure.argument_len();
-                if let Ok(answer) = &outcome {
-                    shared.counters.written_by_peer_bytes += answer.long + answer.writes.iter().sum::<u64>();
+                if let Ok(reply) = &outcome {
+                    shared.counters.written_by_peer_bytes += reply.long + reply.writes.iter().sum::<u64>();
                 }
                 self.finish(slot, outcome, shared);
             }
@@ -435,7 +435,7 @@ impl LocalCalls {
         let Some(call) = self.slots.get_mut(slot) else { return };
         // The caller of a lingering call already has its outcome.
         if let Some(outcome) = outcome {
-            let result = outcome.and_then(|answer| answer.into_reply(call, &shared.config.spare));
+            let result = outcome.and_then(|reply| reply.into_reply(call, &shared.config.spare));
             if result.is_ok() {
                 shared.counters.replies_received += 1;
             }

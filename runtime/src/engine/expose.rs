@@ -5,8 +5,8 @@ use bytes::Bytes;
 use super::{
     CallFailure, CallLimit, MalformedCall, ResultChunk,
     call::LocalCall,
+    call_regions::Purpose,
     chunks::cut,
-    exposure::Purpose,
     lists::{ChunkLists, ReadSegment, SinkChunk},
     shared::EngineShared,
 };
@@ -25,10 +25,10 @@ pub(super) fn expose(
     shared: &mut EngineShared,
 ) -> Result<(), CallFailure> {
     lists.clear();
-    if payload.is_none() && call.reduced.is_empty() && !call.offer.has_chunks() {
+    if payload.is_none() && call.reduced.is_empty() && !call.reply_chunks.has_chunks() {
         return Ok(());
     }
-    let max = call.offer.max_segment;
+    let max = call.reply_chunks.max_segment;
     // RFC 8166 §3.5.3: every segment of a Long call's payload stream has position zero.
     let payload = payload.map(|data| (0, data));
     // The plan of the call has checked that the position fits in a u32.
@@ -40,7 +40,7 @@ pub(super) fn expose(
         lists.reads.extend(cut(region, len, max).map(|segment| ReadSegment { position, segment }));
     }
     // RFC 8166 §3.4.6.2: the chunk has room for the longest result, without padding.
-    for n in 0..call.offer.provided {
+    for n in 0..call.reply_chunks.provided {
         let Some(chunk) = call.chunks.get_mut(n) else { break };
         let len = chunk.max_len;
         if len == 0 {
@@ -52,7 +52,7 @@ pub(super) fn expose(
         let region = register(call, RegisterableMemory::Sink(landing), Purpose::Result(n), qp, shared)?;
         lists.writes.push(cut(region, len, max).collect());
     }
-    if let Some(len) = call.offer.reply_chunk {
+    if let Some(len) = call.reply_chunks.reply_chunk {
         let landing = shared.config.pool.alloc(memory_len(len)?);
         let region = register(call, RegisterableMemory::Sink(landing), Purpose::Reply, qp, shared)?;
         lists.reply = Some(cut(region, len, max).collect());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{host_auth::HostAuthError, refusal::TransportError, stream_error::StreamError};
+use super::{host_auth::HostAuthError, stream_error::StreamError, transport_error::TransportError};
 use crate::provider::{DisconnectReason, IoError, MemoryHandle};
 
 /// Reason why a call received no RPC reply.

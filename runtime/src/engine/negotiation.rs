@@ -42,21 +42,21 @@ pub(super) enum FirstMessage {
 
 impl Negotiation {
     /// Classifies a message by its version.
-    pub(super) fn judge(&mut self, message: &[u8], wire: &dyn Wire, core: &mut ConnectionCore) -> FirstMessage {
+    pub(super) fn classify(&mut self, message: &[u8], wire: &dyn Wire, core: &mut ConnectionCore) -> FirstMessage {
         match (*self, core.role) {
             (Self::Agreed, _) => FirstMessage::Accept,
             (Self::FellBack(..), _) => {
                 *self = Self::Agreed;
                 FirstMessage::Accept
             }
-            (Self::Open { .. }, Role::Client) => self.judge_answer(message, wire, core),
-            (Self::Open { refused }, Role::Server) => self.judge_first(message, refused, core),
+            (Self::Open { .. }, Role::Client) => self.classify_reply(message, wire, core),
+            (Self::Open { refused }, Role::Server) => self.classify_first(message, refused, core),
         }
     }
 
     /// Classifies a message that a client receives.
     // RPC-over-RDMA v2 §4.2.3.2, §7.1.1: use a version that both support, never one that the server lacks.
-    fn judge_answer(&mut self, message: &[u8], wire: &dyn Wire, core: &mut ConnectionCore) -> FirstMessage {
+    fn classify_reply(&mut self, message: &[u8], wire: &dyn Wire, core: &mut ConnectionCore) -> FirstMessage {
         let fixed = FixedWords::peek(message);
         let refused = fixed.filter(|fixed| fixed.proc == PROC_ERROR && wire.negotiation_xid() == Some(fixed.xid));
         // RFC 8166 §4.5.1, RPC-over-RDMA v2 §7.1.1: the error has the format of any version.
@@ -79,7 +79,7 @@ impl Negotiation {
     }
 
     /// Classifies the first message that a server receives.
-    fn judge_first(&mut self, message: &[u8], refused: u32, core: &mut ConnectionCore) -> FirstMessage {
+    fn classify_first(&mut self, message: &[u8], refused: u32, core: &mut ConnectionCore) -> FirstMessage {
         // RPC-over-RDMA v2 §7, RFC 8166 §4.5: a message that is too short is not parsed. The server has sent nothing that an
         // error could refer to.
         let min_len = |vers| if vers == v1::VERSION { v1::MIN_LEN } else { v2::PREFIX_LEN };
@@ -116,7 +116,7 @@ impl Negotiation {
         let why = || NegotiationFailure::Disconnected(reason.clone());
         match self {
             Self::FellBack(low, high) => CloseReason::NegotiationFailed { why: why(), versions: Some((low, high)) },
-            _ if role == Role::Client && !wire.is_heard() => {
+            _ if role == Role::Client && !wire.has_received() => {
                 CloseReason::NegotiationFailed { why: why(), versions: None }
             }
             _ => CloseReason::Disconnected(reason),

@@ -11,7 +11,7 @@ use super::{
     chunks::segment_count,
     format::header_len,
     message::message_buf,
-    offer::{ReplyChunks, beyond_memory},
+    reply_chunks::{ReplyChunks, beyond_memory},
     shared::EngineShared,
 };
 use crate::{
@@ -45,7 +45,7 @@ impl LocalCall {
     ) -> Result<MessageFormat, CallFailure> {
         if self.reduced.is_empty() && self.chunks.is_empty() && self.fits_inline(message, shared) {
             self.choice = FormatChoice { format: MessageFormat::Short, reason: FormatReason::Fits };
-            self.offer = ReplyChunks::default();
+            self.reply_chunks = ReplyChunks::default();
             self.segments = 0;
             return Ok(MessageFormat::Short);
         }
@@ -116,24 +116,29 @@ impl LocalCall {
         allowed: AllowedChunks,
         shared: &mut EngineShared,
     ) -> Result<(), CallFailure> {
-        let least = shared.config.min_reduce;
-        let is_small = |item: &ReducedItem| item.data.len() < least;
+        let min = shared.config.min_reduce;
+        let is_small = |item: &ReducedItem| item.data.len() < min;
         if !self.reduced.iter().any(is_small) {
             return Ok(());
         }
-        let offer = ReplyChunks::plan(self.max_inline, &self.chunks, allowed.writes, shared);
+        let reply_chunks = ReplyChunks::plan(self.max_inline, &self.chunks, allowed.writes, shared);
         let kept = self.reduced.iter().filter(|item| !is_small(item));
-        let reads = kept.map(|item| segment_count(item.data.len() as u64, offer.max_segment)).sum();
+        let reads = kept.map(|item| segment_count(item.data.len() as u64, reply_chunks.max_segment)).sum();
         let inline = self.reduced.iter().filter(|item| is_small(item)).map(padded).sum::<u64>();
-        let len = self.header_len(&offer, reads, shared) + message.len() as u64 + inline;
+        let len = self.header_len(&reply_chunks, reads, shared) + message.len() as u64 + inline;
         if len <= shared.send_threshold {
             insert(message, &mut self.reduced, is_small, &mut shared.counters)?;
         }
         Ok(())
     }
 
-    fn header_len(&self, offer: &ReplyChunks, reads: u64, shared: &EngineShared) -> u64 {
-        header_len(shared.rules.lists_offset, reads, offer.write_segments(&self.chunks), offer.reply_segments())
+    fn header_len(&self, reply_chunks: &ReplyChunks, reads: u64, shared: &EngineShared) -> u64 {
+        header_len(
+            shared.rules.lists_offset,
+            reads,
+            reply_chunks.write_segments(&self.chunks),
+            reply_chunks.reply_segments(),
+        )
     }
 
     fn plan_with(
@@ -146,27 +151,28 @@ impl LocalCall {
             insert(message, &mut self.reduced, |item| item.position >= first, &mut shared.counters)?;
         }
         let rules = shared.rules;
-        let mut offer = ReplyChunks::plan(self.max_inline, &self.chunks, allowed.writes, shared);
+        let mut reply_chunks = ReplyChunks::plan(self.max_inline, &self.chunks, allowed.writes, shared);
         if !allowed.whole {
-            offer.reply_chunk = None;
+            reply_chunks.reply_chunk = None;
         }
-        let (takes, may) = (offer.allocation(&self.chunks), shared.config.max_call_len);
+        let (takes, may) = (reply_chunks.allocation(&self.chunks), shared.config.max_call_len);
         if takes > may {
             if !rules.continuation {
                 return Err(beyond_memory(takes, may));
             }
             // RPC-over-RDMA v2 §4.4.2: a reply that can be continued needs no Reply chunk.
-            offer.reply_chunk = None;
+            reply_chunks.reply_chunk = None;
         }
-        let max = offer.max_segment;
+        let max = reply_chunks.max_segment;
         let len = message.len() as u64;
         let reads: u64 = self.reduced.iter().map(|item| segment_count(item.data.len() as u64, max)).sum();
-        let others = offer.write_segments(&self.chunks).sum::<u64>() + offer.reply_segments().unwrap_or(0);
+        let others =
+            reply_chunks.write_segments(&self.chunks).sum::<u64>() + reply_chunks.reply_segments().unwrap_or(0);
         let fits = |reads: u64, payload: u64| {
-            let header = self.header_len(&offer, reads, shared);
+            let header = self.header_len(&reply_chunks, reads, shared);
             reads.saturating_add(others) <= rules.segments && header.saturating_add(payload) <= shared.send_threshold
         };
-        if offer.reply_header_len(&self.chunks, shared) > shared.receive_threshold {
+        if reply_chunks.reply_header_len(&self.chunks, shared) > shared.receive_threshold {
             return Err(CallFailure::TooLarge(CallLimit::ReplyHeader));
         }
         let no_room = || CallFailure::TooLarge(CallLimit::Segments);
@@ -198,7 +204,7 @@ impl LocalCall {
             return Err(no_room());
         };
         self.segments = others + if self.choice.format == MessageFormat::Long { long } else { reads };
-        self.offer = offer;
+        self.reply_chunks = reply_chunks;
         Ok(self.choice.format)
     }
 
@@ -206,7 +212,7 @@ impl LocalCall {
     #[inline(always)]
     pub(super) fn keep(&mut self, message: impl FnOnce() -> ResendableMessage) {
         self.kept = None;
-        let chunks = self.offer.has_chunks() || !self.reduced.is_empty();
+        let chunks = self.reply_chunks.has_chunks() || !self.reduced.is_empty();
         let other_type = matches!(self.choice.format, MessageFormat::Extension | MessageFormat::Long);
         // RFC 2203 §5.3.3.1: a responder discards a repeated sequence number, and only the caller can seal the call anew.
         if !self.policy.sealed && (chunks || other_type || self.policy.idempotent) {

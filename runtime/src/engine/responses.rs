@@ -7,7 +7,7 @@ use super::{
     incoming::reply_format,
     lists::{self, ChunkLists, ResultMisfit, capacity},
     message,
-    served::{LEAST_RPC, OutgoingMessage, OutgoingResponse, ServedCall},
+    served::{MIN_RPC_LEN, OutgoingMessage, OutgoingResponse, ServedCall},
     shared::ConnectionRules,
     work::PostedFor,
 };
@@ -68,7 +68,7 @@ impl ConnectionCore {
                 OutgoingMessage::Error { xid, vers, refusal } => {
                     return Some(ReadyResponse::Refusal { message: (xid, vers), refusal, work: PostedFor::ErrorSend });
                 }
-                OutgoingMessage::Answer(slot, response) => {
+                OutgoingMessage::Response(slot, response) => {
                     let response = self.prepare(slot, response, version, qp);
                     if response.is_some() {
                         return response;
@@ -88,7 +88,7 @@ impl ConnectionCore {
         qp: &mut dyn QueuePair,
     ) -> Option<ReadyResponse> {
         let Self { served, shared, .. } = self;
-        let call = served.begin_answer(slot)?;
+        let call = served.begin_response(slot)?;
         let (xid, work) = (call.xid, PostedFor::ReplySend { slot });
         let refused = |refusal| Some(ReadyResponse::Refusal { message: (xid, version), refusal, work });
         let mut reply = match response {
@@ -147,7 +147,7 @@ fn fit(
         None => TransportError::WriteResource { chunk: 0, needed: 0 },
     })?;
     let len = reply.message.len() as u64;
-    if len < LEAST_RPC {
+    if len < MIN_RPC_LEN {
         return Err(TransportError::System);
     }
     let reply_chunk = || chunks.reply.as_ref().map(capacity);

@@ -27,17 +27,17 @@ pub(super) struct ConnectionRules {
     pub(super) has_credits: bool,
     /// Set if a call's payload stream may go in a Position-Zero Read chunk.
     pub(super) long_calls: bool,
-    /// Longest payload stream of a call that may go in several Sends, in bytes.
+    /// Maximum length in bytes of a payload stream of a call that may go in several Sends.
     pub(super) continued_calls: u64,
-    /// Longest payload stream of a reply that needs no Reply chunk although it exceeds the threshold, in bytes.
+    /// Maximum length in bytes of a payload stream of a reply that needs no Reply chunk although it exceeds the threshold.
     pub(super) continued_replies: u64,
-    /// Longest segment that the peer accepts, in bytes.
+    /// Maximum length in bytes of a segment that the peer accepts.
     pub(super) segment_len: u32,
-    /// Most segments in one header that the peer accepts.
+    /// Maximum number of segments in one header that the peer accepts.
     pub(super) segments: u64,
-    /// Most Read chunks that the peer accepts.
+    /// Maximum number of Read chunks that the peer accepts.
     pub(super) read_chunks: usize,
-    /// Most Write chunks that the peer accepts.
+    /// Maximum number of Write chunks that the peer accepts.
     pub(super) write_chunks: usize,
     /// Level of support of the peer for local calls. Always full in the forward direction.
     pub(super) peer_level: ReverseDirection,
@@ -89,13 +89,13 @@ pub(super) struct EngineShared {
     pub(super) send_threshold: u64,
     /// Inline threshold of messages received, in bytes (RFC 8166 §3.3.2).
     pub(super) receive_threshold: u64,
-    /// Longest transfer that the provider supports, in bytes. 0 before work is posted for the first time.
+    /// Maximum length in bytes of a transfer that the provider supports. 0 before work is posted for the first time.
     pub(super) max_transfer: u32,
     pub(super) rules: ConnectionRules,
     /// Share of the server's memory budget.
     pub(super) memory: MemoryShare,
     /// Detects that the peer no longer accepts replies.
-    pub(super) untaken: ReplyStallTimer,
+    pub(super) reply_stall: ReplyStallTimer,
     /// Set when the connection must close.
     pub(super) fault: Option<CloseReason>,
 }
@@ -112,7 +112,7 @@ impl EngineShared {
             receive_threshold: 0,
             max_transfer: 0,
             rules,
-            untaken: ReplyStallTimer::default(),
+            reply_stall: ReplyStallTimer::default(),
             fault: None,
         }
     }
@@ -142,9 +142,9 @@ impl EngineShared {
         invalidate: Option<MemoryHandle>,
     ) -> WorkRequest {
         self.counters.bytes_sent += message.len() as u64;
-        let signaled = work.is_of_answer();
+        let signaled = work.is_response();
         if signaled {
-            self.untaken.begin();
+            self.reply_stall.posted();
         }
         WorkRequest::Send { id: work.id(), message, invalidate, solicited: false, signaled }
     }
@@ -169,16 +169,16 @@ impl EngineShared {
 
     /// Closes the connection if the peer has accepted nothing of the replies within `reply_timeout`. `bytes` returns the
     /// total sent so far.
-    pub(super) fn check_untaken(&mut self, bytes: impl FnOnce() -> u64) {
-        if self.untaken.is_over(bytes) {
+    pub(super) fn check_reply_stall(&mut self, bytes: impl FnOnce() -> u64) {
+        if self.reply_stall.is_over(bytes) {
             self.fault.get_or_insert(CloseReason::ReplyStalled(self.config.reply_timeout));
         }
     }
 
     /// Starts the timeout of replies that are in flight, or `waiting` for the peer, unless it is running. `bytes` returns the total
     /// sent so far.
-    pub(super) fn watch_answers(&mut self, waiting: bool, bytes: impl FnOnce() -> u64, now: Instant) {
-        self.untaken.watch(waiting, bytes, now, self.config.reply_timeout);
+    pub(super) fn watch_replies(&mut self, waiting: bool, bytes: impl FnOnce() -> u64, now: Instant) {
+        self.reply_stall.watch(waiting, bytes, now, self.config.reply_timeout);
     }
 
     /// Counts a message that is discarded.

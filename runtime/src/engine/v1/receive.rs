@@ -12,8 +12,8 @@ use super::{
 use crate::{
     engine::{
         CallFailure, MessagePayload, ProtocolViolation, Role, TransportError,
-        answer::check_reply,
         call::CheckedReply,
+        checked_reply::check_reply,
         core::ConnectionCore,
         format::{FixedWords, PROC_ERROR},
         lists::ChunkLists,

@@ -124,13 +124,13 @@ impl Handshake {
     /// Sends the messages that are ready. A server starts after the first message of its client.
     pub(super) fn poll(
         &mut self,
-        heard: bool,
+        has_received: bool,
         now: Instant,
         qp: &mut dyn QueuePair,
         outbox: &mut Outbox,
         shared: &mut EngineShared,
     ) -> Result<(), HostAuthError> {
-        if self.is_done() || (self.role == Role::Server && !heard) {
+        if self.is_done() || (self.role == Role::Server && !has_received) {
             return Ok(());
         }
         if self.due.is_none() {
@@ -141,7 +141,7 @@ impl Handshake {
         while outbox.is_ready() {
             let Some((flags, body)) = self.ready.pop_front() else { break };
             let fields = PrefixFields::new(self.xid, RDMA2_CONNPROP, flags);
-            outbox.send(qp, shared, fields, &body, None, PostedFor::AsideSend, None);
+            outbox.send(qp, shared, fields, &body, None, PostedFor::ControlSend, None);
         }
         Ok(())
     }

@@ -70,8 +70,8 @@ impl Outbox {
     }
 
     /// Returns whether a response is partly sent.
-    pub(super) fn is_answering(&self) -> bool {
-        self.sequence.as_ref().is_some_and(|sequence| sequence.work.is_of_answer())
+    pub(super) fn is_responding(&self) -> bool {
+        self.sequence.as_ref().is_some_and(|sequence| sequence.work.is_response())
     }
 
     /// Sends a message with this header after the prefix and this payload.
@@ -181,12 +181,12 @@ impl Outbox {
         let fields = PrefixFields::new(xid, RDMA2_MSG, flags);
         self.sequence = Some(OutgoingSequence { fields, lists: lists.to_vec(), payload, work, invalidate });
         shared.counters.continued_sent += 1;
-        self.go_on(qp, shared);
+        self.continue_sequence(qp, shared);
     }
 
     /// Sends more of the RPC message that is partly sent.
     // RPC-over-RDMA v2 §6.2.2.2: without credits, the sender waits for them.
-    pub(super) fn go_on(&mut self, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
+    pub(super) fn continue_sequence(&mut self, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
         let threshold = usize::try_from(shared.send_threshold).unwrap_or(usize::MAX);
         while self.budget.available() {
             let Some(mut sequence) = self.sequence.take() else { break };
@@ -206,26 +206,26 @@ impl Outbox {
             let sequence_work = sequence.work;
             self.sequence = Some(sequence);
             // Only the last message frees the slot of the call.
-            let work = if sequence_work.is_of_answer() { PostedFor::ErrorSend } else { PostedFor::AsideSend };
+            let work = if sequence_work.is_response() { PostedFor::ErrorSend } else { PostedFor::ControlSend };
             self.send(qp, shared, fields, &BARE, Some(message), work, None);
         }
     }
 
     /// Returns XID and flags of the RPC message that is partly sent.
-    pub(super) fn half_sent(&self) -> Option<(u32, u32)> {
+    pub(super) fn partly_sent(&self) -> Option<(u32, u32)> {
         self.sequence.as_ref().map(|sequence| (sequence.fields.xid, sequence.fields.flags))
     }
 
     /// Aborts the RPC message that is partly sent, whose chunks are deregistered and must not be used any more.
     // RPC-over-RDMA v2 §6.2.2.2: a different header type within a sequence makes the receiver drop the whole sequence
     // (§7.1.3).
-    pub(super) fn break_off(&mut self, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
+    pub(super) fn abort_sequence(&mut self, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
         if !self.budget.available() {
             return;
         }
         let Some(OutgoingSequence { fields, .. }) = self.sequence.take() else { return };
         let fields = PrefixFields { htype: RDMA2_NOMSG, ..fields };
-        self.send(qp, shared, fields, &BARE, None, PostedFor::AsideSend, None);
+        self.send(qp, shared, fields, &BARE, None, PostedFor::ControlSend, None);
     }
 
     /// Grants credits with a message that uses none, if the peer may be waiting for them.
@@ -240,7 +240,7 @@ impl Outbox {
         let mut message = alone(&prefix.encode(), BARE.len(), &shared.config.pool);
         message.append(&BARE);
         shared.counters.grants_sent += 1;
-        qp.post(shared.send(PostedFor::AsideSend, message, None));
+        qp.post(shared.send(PostedFor::ControlSend, message, None));
     }
 
     /// Resets the state when the connection is lost.

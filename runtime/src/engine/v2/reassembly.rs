@@ -10,8 +10,8 @@ use crate::{
     memory::{BudgetCharge, BufferPool, MessageBuf, Output},
 };
 
-/// Most broken sequences whose remaining messages are still to be discarded. A peer with more violates the protocol.
-const MOST_BROKEN: usize = 8;
+/// Maximum number of broken sequences whose remaining messages are still to be discarded. A peer with more violates the protocol.
+const MAX_BROKEN: usize = 8;
 
 /// A sequence of which a part has arrived.
 #[derive(Debug)]
@@ -83,14 +83,14 @@ impl Reassembly {
         self.current.is_none() && self.broken.is_empty()
     }
 
-    /// Adds the payload of a message that does not [interrupt](Self::interrupted_by) a sequence. `most` limits the total in
+    /// Adds the payload of a message that does not [interrupt](Self::interrupted_by) a sequence. `max` limits the total in
     /// bytes.
     // RPC-over-RDMA v2 §7.1.3: every message with the XID of a broken sequence is discarded.
     pub(super) fn take(
         &mut self,
         prefix: &HeaderPrefix,
         payload: MessageBuf,
-        most: u64,
+        max: u64,
         shared: &EngineShared,
     ) -> ReassemblyStep {
         let (key, more) = (prefix.key(), prefix.has_more());
@@ -112,11 +112,11 @@ impl Reassembly {
             self.current = Some(PartialSequence { xid, htype, response, payload: whole, charge, due: None });
             return ReassemblyStep::More;
         };
-        if partial.payload.len() as u64 + payload.len() as u64 > most {
-            return self.breaks(prefix, MessageFault::SequenceTooLong { max: most });
+        if partial.payload.len() as u64 + payload.len() as u64 > max {
+            return self.break_sequence(prefix, MessageFault::SequenceTooLong { max: max });
         }
         if !partial.charge(payload.len(), shared) {
-            return self.breaks(prefix, MessageFault::NoMemory);
+            return self.break_sequence(prefix, MessageFault::NoMemory);
         }
         append(&mut partial.payload, &payload, &shared.config.pool);
         if more {
@@ -129,9 +129,11 @@ impl Reassembly {
 
     /// Handles an unusable message: discards the rest of its sequence, which follows with the same XID. Returns
     /// [`ReassemblyStep::Broken`] unless the sequence was broken before.
-    pub(super) fn spoils(&mut self, prefix: &HeaderPrefix, fault: MessageFault) -> ReassemblyStep {
+    pub(super) fn reject(&mut self, prefix: &HeaderPrefix, fault: MessageFault) -> ReassemblyStep {
         let key = prefix.key();
-        let Some(at) = self.broken.iter().position(|&broken| broken == key) else { return self.breaks(prefix, fault) };
+        let Some(at) = self.broken.iter().position(|&broken| broken == key) else {
+            return self.break_sequence(prefix, fault);
+        };
         if !prefix.has_more() {
             self.broken.swap_remove(at);
         }
@@ -139,13 +141,13 @@ impl Reassembly {
     }
 
     /// Handles a message that breaks its sequence: discards the rest of it, which follows with the same XID.
-    pub(super) fn breaks(&mut self, prefix: &HeaderPrefix, fault: MessageFault) -> ReassemblyStep {
+    pub(super) fn break_sequence(&mut self, prefix: &HeaderPrefix, fault: MessageFault) -> ReassemblyStep {
         let key = prefix.key();
         if self.current.as_ref().is_some_and(|partial| (partial.xid, partial.response) == key) {
             self.current = None;
         }
         if prefix.has_more() && !self.broken.contains(&key) {
-            if self.broken.len() >= MOST_BROKEN {
+            if self.broken.len() >= MAX_BROKEN {
                 return ReassemblyStep::TooMany;
             }
             self.broken.push(key);
@@ -162,7 +164,7 @@ impl PartialSequence {
         let charge = match missing {
             0 => Some(BudgetCharge::default()),
             // A local call waits for this reply, and may hold the memory needed.
-            _ if self.response => Some(shared.memory.take_anyway(missing)),
+            _ if self.response => Some(shared.memory.overcommit(missing)),
             _ => shared.memory.take_now(missing),
         };
         charge.map(|charge| self.charge.absorb(charge)).is_some()

@@ -9,8 +9,8 @@ use super::{
     handshake,
     header::{RDMA2_CONNPROP, RDMA2_ERROR, RDMA2_F_MORE, RDMA2_F_TPMORE, RDMA2_MSG, RDMA2_NOMSG},
     reassembly::ReassemblyStep,
-    replies::{offers, spoil_reply},
-    wire::MOST_EXTENSION_MESSAGES,
+    replies::{fail_reply, may_invalidate},
+    wire::MAX_EXTENSION_MESSAGES,
 };
 use crate::{
     engine::{
@@ -49,7 +49,7 @@ impl WireV2 {
             return refuse(&prefix, TransportError::Version { low: VERSION, high: VERSION }, "not version 2", core);
         }
         self.outbox.budget.add(prefix.credit);
-        if !std::mem::replace(&mut self.heard, true) && core.role == Role::Server {
+        if !std::mem::replace(&mut self.has_received, true) && core.role == Role::Server {
             // RPC-over-RDMA v2 §4.2.1.1: a grant is never zero. The server needs a credit to start the exchange.
             self.outbox.budget.ensure_one();
         }
@@ -58,7 +58,7 @@ impl WireV2 {
             // RPC-over-RDMA v2 §6.2.4: only the last Send of a reply may invalidate, and only the handle that its call
             // offered.
             let reply = prefix.is_response() && !prefix.has_more() && matches!(prefix.htype, RDMA2_MSG | RDMA2_NOMSG);
-            if !reply || !offers(prefix.xid, handle, core) {
+            if !reply || !may_invalidate(prefix.xid, handle, core) {
                 return core.shared.violation(ProtocolViolation::UnofferedHandle { handle });
             }
         }
@@ -75,10 +75,10 @@ impl WireV2 {
         if let Some((xid, is_response)) = self.reassembly.interrupted_by(&prefix) {
             let fault = MessageFault::Interrupted;
             if is_response && prefix.htype != RDMA2_ERROR {
-                spoil_reply(xid, fault, core);
+                fail_reply(xid, fault, core);
             }
             if prefix.htype != RDMA2_ERROR {
-                return self.broken(&prefix, fault, core);
+                return self.handle_broken(&prefix, fault, core);
             }
         }
         if prefix.htype == RDMA2_ERROR {
@@ -91,9 +91,9 @@ impl WireV2 {
         // RPC-over-RDMA v2 §6.2.2.3.
         if prefix.has_more_properties() && prefix.htype != RDMA2_CONNPROP {
             let fault = MessageFault::MorePropertiesFlag;
-            return match self.spoils(&prefix, fault, core) {
+            return match self.reject(&prefix, fault, core) {
                 // The call gets no other reply.
-                true if prefix.is_response() && !prefix.has_more() => spoil_reply(prefix.xid, fault, core),
+                true if prefix.is_response() && !prefix.has_more() => fail_reply(prefix.xid, fault, core),
                 true if prefix.is_response() => core.shared.discard(fault),
                 true => refuse(&prefix, TransportError::HeaderType, fault, core),
                 false => {}
@@ -101,7 +101,7 @@ impl WireV2 {
         }
         // RPC-over-RDMA v2 §6.2.2.2.
         if prefix.has_more() && !matches!(prefix.htype, RDMA2_MSG | RDMA2_CONNPROP) {
-            return self.broken(&prefix, MessageFault::MoreFlag, core);
+            return self.handle_broken(&prefix, MessageFault::MoreFlag, core);
         }
         match prefix.htype {
             RDMA2_CONNPROP => self.handle_properties(&prefix, message, core),
@@ -139,9 +139,9 @@ impl WireV2 {
     }
 
     /// Handles a message that breaks a sequence.
-    fn broken(&mut self, prefix: &HeaderPrefix, fault: MessageFault, core: &mut ConnectionCore) {
-        let step = self.reassembly.breaks(prefix, fault);
-        not_whole(prefix, step, core);
+    fn handle_broken(&mut self, prefix: &HeaderPrefix, fault: MessageFault, core: &mut ConnectionCore) {
+        let step = self.reassembly.break_sequence(prefix, fault);
+        handle_incomplete(prefix, step, core);
     }
 
     /// Handles RDMA2_CONNPROP (RPC-over-RDMA v2 §6.3.4).
@@ -153,7 +153,7 @@ impl WireV2 {
         }
         let body = match self.reassembly.take(prefix, body, handshake::MAX_LEN, &core.shared) {
             ReassemblyStep::Whole(body, _) => body,
-            step => return not_whole(prefix, step, core),
+            step => return handle_incomplete(prefix, step, core),
         };
         match self.handshake.receive(&body, prefix.has_more_properties(), &mut self.extensions.list) {
             handshake::HandshakeStep::Go(messages) => self.queue_extension(messages, core),
@@ -189,10 +189,10 @@ impl WireV2 {
         message.advance(len);
         // RPC-over-RDMA v2 §6.2.2.2: only the last message of a sequence has chunks.
         if prefix.has_more() && !lists.is_empty() {
-            return self.broken(prefix, MessageFault::EarlyChunks, core);
+            return self.handle_broken(prefix, MessageFault::EarlyChunks, core);
         }
         if prefix.has_more() && !prefix.is_response() && !core.accepts_continued() {
-            return self.broken(prefix, MessageFault::ContinuedReverseCall, core);
+            return self.handle_broken(prefix, MessageFault::ContinuedReverseCall, core);
         }
         let payload = match prefix.htype {
             // RPC-over-RDMA v2 §6.3.1: the first word of the payload is part of the header type.
@@ -202,18 +202,18 @@ impl WireV2 {
             RDMA2_MSG => {
                 let config = &core.shared.config;
                 // The memory that calls hold is bounded, whatever their format.
-                let room = config.max_fetched.saturating_sub(core.served.pulled()).max(always_accepted(config));
-                let most = if prefix.is_response() { config.max_call_len } else { config.max_call_len.min(room) };
-                match self.reassembly.take(prefix, message, most, &core.shared) {
+                let room = config.max_fetched.saturating_sub(core.served.fetched()).max(always_accepted(config));
+                let max = if prefix.is_response() { config.max_call_len } else { config.max_call_len.min(room) };
+                match self.reassembly.take(prefix, message, max, &core.shared) {
                     ReassemblyStep::Whole(message, continued) => Some((message, continued)),
-                    step => return not_whole(prefix, step, core),
+                    step => return handle_incomplete(prefix, step, core),
                 }
             }
             // RPC-over-RDMA v2 §7.2, §6.3.2: without chunks it is a grant of credits, but only with XID 0.
             _ if lists.is_empty() => return self.bad_xdr(prefix, MessageFault::MessageWithoutChunks, core),
             _ => match self.reassembly.take(prefix, message, 0, &core.shared) {
                 ReassemblyStep::Whole(_, _) => None,
-                step => return not_whole(prefix, step, core),
+                step => return handle_incomplete(prefix, step, core),
             },
         };
         if payload.as_ref().is_some_and(|(_, continued)| *continued) {
@@ -230,9 +230,9 @@ impl WireV2 {
     /// Handles a message whose header cannot be parsed.
     // RPC-over-RDMA v2 §7.2.1; a requester only drops it.
     fn bad_xdr(&mut self, prefix: &HeaderPrefix, fault: MessageFault, core: &mut ConnectionCore) {
-        match self.spoils(prefix, fault, core) {
+        match self.reject(prefix, fault, core) {
             true if prefix.is_response() && prefix.has_more() => core.shared.discard(fault),
-            true if prefix.is_response() => spoil_reply(prefix.xid, fault, core),
+            true if prefix.is_response() => fail_reply(prefix.xid, fault, core),
             true => refuse(prefix, TransportError::BadXdr, fault, core),
             false => {}
         }
@@ -240,11 +240,11 @@ impl WireV2 {
 
     /// Ends the sequence of an unusable message, if it belongs to one. Returns whether the message still has to be refused.
     // RPC-over-RDMA v2 §7.1.3: no part of the sequence is reassembled, whatever was wrong.
-    fn spoils(&mut self, prefix: &HeaderPrefix, fault: MessageFault, core: &mut ConnectionCore) -> bool {
-        match self.reassembly.spoils(prefix, fault) {
+    fn reject(&mut self, prefix: &HeaderPrefix, fault: MessageFault, core: &mut ConnectionCore) -> bool {
+        match self.reassembly.reject(prefix, fault) {
             ReassemblyStep::Broken(_) => true,
             step => {
-                not_whole(prefix, step, core);
+                handle_incomplete(prefix, step, core);
                 false
             }
         }
@@ -322,7 +322,7 @@ impl WireV2 {
     /// Queues messages that extensions send in response to the peer's.
     fn queue_extension(&mut self, messages: Vec<ExtensionMessage>, core: &mut ConnectionCore) {
         self.extension_messages.extend(messages.into_iter().filter(|message| !is_base(message.header_type)));
-        if self.extension_messages.len() > MOST_EXTENSION_MESSAGES {
+        if self.extension_messages.len() > MAX_EXTENSION_MESSAGES {
             core.shared.violation(ProtocolViolation::TooManyExtensionMessages);
         }
     }
@@ -335,18 +335,18 @@ fn refuse(prefix: &HeaderPrefix, refusal: TransportError, why: impl fmt::Display
 
 /// Handles a message that does not complete a payload.
 // RPC-over-RDMA v2 §6.2.2.2: dropped; a responder also sends an error.
-fn not_whole(prefix: &HeaderPrefix, step: ReassemblyStep, core: &mut ConnectionCore) {
+fn handle_incomplete(prefix: &HeaderPrefix, step: ReassemblyStep, core: &mut ConnectionCore) {
     match step {
         ReassemblyStep::Whole(..) | ReassemblyStep::More => {}
         // Until the last message of the reply has arrived, the responder may invalidate the handle that the call offered. The
         // call therefore fails, and its memory is deregistered, only now.
         ReassemblyStep::Ignored(true) if prefix.is_response() => {
-            spoil_reply(prefix.xid, MessageFault::BrokenSequence, core)
+            fail_reply(prefix.xid, MessageFault::BrokenSequence, core)
         }
         ReassemblyStep::Ignored(_) => core.shared.discard("the rest of a broken sequence"),
         ReassemblyStep::TooMany => core.shared.violation(ProtocolViolation::TooManyBrokenSequences),
         ReassemblyStep::Broken(fault) if prefix.is_response() && prefix.has_more() => core.shared.discard(fault),
-        ReassemblyStep::Broken(fault) if prefix.is_response() => spoil_reply(prefix.xid, fault, core),
+        ReassemblyStep::Broken(fault) if prefix.is_response() => fail_reply(prefix.xid, fault, core),
         ReassemblyStep::Broken(fault @ MessageFault::NoMemory) => refuse(prefix, TransportError::System, fault, core),
         ReassemblyStep::Broken(fault) => refuse(prefix, TransportError::Continuation, fault, core),
     }

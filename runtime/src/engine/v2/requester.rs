@@ -38,7 +38,7 @@ impl WireV2 {
         let Some(mut message) = call.take_message(xid)? else { return Ok(()) };
         let format = call.plan(&mut message, shared)?;
         let work = PostedFor::CallSend { slot };
-        let is_plain = format == MessageFormat::Short && !call.offer.has_chunks();
+        let is_plain = format == MessageFormat::Short && !call.reply_chunks.has_chunks();
         // RPC-over-RDMA v2 appendix B.2.
         if is_plain && !self.extensions.list.is_empty() {
             let rpc = RpcMessage { xid, is_reply: false, payload: &message };

@@ -6,8 +6,8 @@ use super::{
     CallFailure, ChunkItems, FormatChoice, FormatReason, IncomingReply, MessageFault, MessageFormat, MessagePayload,
     SpareLists,
     call::{CheckedReply, LocalCall},
+    call_regions::Purpose,
     chunks::{RdmaSegment, cut},
-    exposure::Purpose,
     lists::ChunkLists,
     message::{self, REPLY},
 };
@@ -72,13 +72,13 @@ pub(super) fn check_reply(
         return Err(MessageFault::ReadList);
     }
     // RFC 8166 §3.4.6: the reply returns all chunks. Some responders omit the list if they use no chunk.
-    if !writes.is_empty() && writes.len() != call.offer.provided {
-        let provided = call.offer.provided;
+    if !writes.is_empty() && writes.len() != call.reply_chunks.provided {
+        let provided = call.reply_chunks.provided;
         return Err(MessageFault::WriteListLength { returned: writes.len(), provided });
     }
-    let max = call.offer.max_segment;
+    let max = call.reply_chunks.max_segment;
     let mut lens = SmallVec::new();
-    for n in 0..call.offer.provided {
+    for n in 0..call.reply_chunks.provided {
         let region = call.exposure.find(Purpose::Result(n));
         lens.push(match writes.get(n) {
             Some(segments) => returned_len(region, max, segments)?,
