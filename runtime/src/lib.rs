@@ -80,6 +80,7 @@ extern crate self as rpcrdma;
 pub mod client;
 pub mod config;
 mod driver;
+pub mod error;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 pub mod gss;

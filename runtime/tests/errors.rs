@@ -4,8 +4,11 @@ use std::{collections::BTreeSet, error::Error, fs, io, path::Path, time::Duratio
 
 use rpcrdma::{
     client::{CallError, ConnectError},
-    engine::{CallFailure, CloseReason, HostAuthError, StreamError, TransportError},
-    provider::{DisconnectReason, IoError, RegisterError, RegisterableMemory, SetupError},
+    engine::{
+        CallFailure, CallLimit, CloseReason, HostAuthError, MalformedCall, MessageFault, NegotiationFailure,
+        ProtocolViolation, StreamError, TransportError,
+    },
+    provider::{DisconnectReason, IoError, MemoryHandle, RegisterError, RegisterableMemory, SetupError},
     rpc::{AuthFailure, CallHeaderError, ReplyHeaderError, RpcError},
     security::{SecurityError, UnwrapError},
     server::BindError,
@@ -54,10 +57,10 @@ fn close_reasons() -> Vec<(&'static str, CloseReason)> {
         .collect();
     let second = Duration::from_secs(1);
     all.extend([
-        ("CloseReason::PeerViolation", CloseReason::PeerViolation("an unknown header".into())),
+        ("CloseReason::PeerViolation", CloseReason::PeerViolation(ProtocolViolation::TooManyErrors)),
         (
             "CloseReason::NegotiationFailed",
-            CloseReason::NegotiationFailed { why: "silence".into(), versions: Some((1, 1)) },
+            CloseReason::NegotiationFailed { why: NegotiationFailure::NoCommonVersion, versions: Some((1, 1)) },
         ),
         ("CloseReason::HostAuthentication", HostAuthError("an unknown host".into()).into()),
         ("CloseReason::Unresponsive", CloseReason::Unresponsive(second)),
@@ -76,7 +79,9 @@ fn call_failures() -> Vec<(&'static str, CallFailure)> {
         .collect();
     all.extend([
         ("CallFailure::Refused", TransportError::BadXdr.into()),
-        ("CallFailure::BadReply", CallFailure::BadReply("no chunk".into())),
+        ("CallFailure::BadReply", CallFailure::BadReply(MessageFault::ReadList)),
+        ("CallFailure::TooLarge", CallFailure::TooLarge(CallLimit::Segments)),
+        ("CallFailure::Malformed", CallFailure::Malformed(MalformedCall::ShortMessage { len: 7 })),
         ("CallFailure::Registration", CallFailure::Registration(refused().into())),
     ]);
     all
@@ -210,6 +215,58 @@ fn causes_of_calls_have_types() {
 
     let error = CallError::Rpc { procedure: "BLOB.GET", source: RpcError::ProgramUnavailable };
     assert_eq!(error.source().and_then(|cause| cause.downcast_ref()), Some(&RpcError::ProgramUnavailable));
+}
+
+/// The causes of failures are values with fields, which the message of the failure displays.
+#[test]
+fn causes_of_failures_are_values() {
+    for (failure, text) in [
+        (
+            CallFailure::BadReply(MessageFault::SegmentTooLong { len: 9, max: 8 }),
+            "bad reply: a segment is longer than in the call",
+        ),
+        (
+            CallFailure::BadReply(MessageFault::RecordTooLong { len: 9, max: 8, is_complete: false }),
+            "bad reply: its record is at least 9 bytes long, more than StreamConfig::max_record (8)",
+        ),
+        (
+            CallFailure::TooLarge(CallLimit::ReplyMemory { needed: 9, max: 8 }),
+            "the call cannot be sent: its reply may need 9 bytes, more than the 8 allowed (EngineConfig::max_call_len; \
+             memory that the caller provides for results is not counted)",
+        ),
+        (
+            CallFailure::Malformed(MalformedCall::ShortLanding { len: 8, needed: 9 }),
+            "the call cannot be sent: a landing buffer of 8 bytes is too short for 9 bytes",
+        ),
+    ] {
+        assert_eq!(failure.to_string(), text);
+        assert!(failure.source().is_none());
+    }
+    let violation = ProtocolViolation::UnofferedHandle { handle: MemoryHandle(7) };
+    for (reason, text) in [
+        (
+            CloseReason::PeerViolation(violation),
+            "the peer violated RPC-over-RDMA: it invalidated 0x00000007, which no call offered for invalidation",
+        ),
+        (
+            CloseReason::NegotiationFailed {
+                why: NegotiationFailure::PropertiesRefused(TransportError::BadProperty),
+                versions: None,
+            },
+            "version negotiation failed (the peer refused the exchange of properties: malformed transport property \
+             (RDMA2_ERR_BAD_PROPVAL))",
+        ),
+        (
+            CloseReason::NegotiationFailed {
+                why: NegotiationFailure::Disconnected(DisconnectReason::Remote),
+                versions: Some((1, 1)),
+            },
+            "version negotiation failed (closed by the peer); the peer supports versions 1 to 1",
+        ),
+    ] {
+        assert_eq!(reason.to_string(), text);
+        assert!(reason.source().is_none());
+    }
 }
 
 /// An [`IoError`] represents the error inside it and adds no level of its own.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, Reconnect},
-    engine::{CallFailure, CloseReason, StreamError, stream::StreamConfig},
+    engine::{CallFailure, CloseReason, MessageFault, StreamError, stream::StreamConfig},
     rpc::RpcError,
     server::{Server, ServerBuilder},
     transport::Transport as Carried,
@@ -391,8 +391,9 @@ async fn too_long_reply_fails_its_call() {
             let (before, error) = tokio::join!(before, call::<Get>(&channel, &Range(5, 20 << 20)));
             assert_eq!(before.unwrap().0, pattern(5, 90_000));
             let error = error.unwrap_err();
-            let CallError::Transport { failure: CallFailure::BadReply(why), .. } = &error else { panic!("{error}") };
-            assert!(why.contains("more than StreamConfig::max_record (100000)"), "{why}");
+            let CallError::Transport { failure: CallFailure::BadReply(fault), .. } = &error else { panic!("{error}") };
+            assert!(matches!(fault, MessageFault::RecordTooLong { max: 100_000, .. }), "{fault}");
+            assert!(fault.to_string().contains("more than StreamConfig::max_record (100000)"), "{fault}");
             assert!(!error.is_retry_safe() && !error.is_connection_loss());
             assert_eq!(call::<Get>(&channel, &Range(6, 90_000)).await.unwrap().0, pattern(6, 90_000));
             // On the same connection, and without retries.

@@ -5,11 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rpcrdma::{
-    client::{CallError, ConnectError},
-    engine::{CallFailure, CloseReason},
-    provider::{DisconnectReason, SetupError},
-};
+use rpcrdma::error::{CallError, CallFailure, CloseReason, ConnectError, DisconnectReason, SetupError};
 use rpcrdma_specs::nfs3::Nfsstat3;
 
 use super::error::{CopyError, NfsStatus};

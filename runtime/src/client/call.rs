@@ -10,8 +10,8 @@ use smallvec::SmallVec;
 use super::{error::CallError, link::ChannelLink};
 use crate::{
     engine::{
-        CallFailure, CallPolicy, ChunkItems, IncomingReply, MessagePayload, OutgoingCall, ReplyResources, ResultChunk,
-        SpareLists, inline_message_buf,
+        CallFailure, CallPolicy, ChunkItems, IncomingReply, MessageFault, MessagePayload, OutgoingCall, ReplyResources,
+        ResultChunk, SpareLists, inline_message_buf,
     },
     memory::{LandingPool, PayloadBuf},
     rpc::{self, CallHeader, OpaqueAuth, ReplyHeader, ReplyHeaderError},
@@ -369,7 +369,7 @@ pub(super) fn decoder(reply: &IncomingReply, limits: DecodeLimits) -> Decoder<'_
 pub(super) fn decode_header(procedure: &'static str, decoder: &mut Decoder<'_>) -> Result<ReplyHeader, CallError> {
     ReplyHeader::decode(decoder).map_err(|error| match error {
         ReplyHeaderError::Malformed(source) => CallError::from_decode(procedure, source),
-        fault => CallError::Transport { procedure, failure: CallFailure::BadReply(fault.to_string()) },
+        _ => CallError::Transport { procedure, failure: CallFailure::BadReply(MessageFault::NotAReply) },
     })
 }
 

@@ -33,9 +33,9 @@
 //! expect callbacks. The connection stays open as long as the channel exists, and [`Channel::disconnected`] returns when it is
 //! lost.
 
-mod back;
 mod builder;
 mod call;
+mod callback;
 mod channel;
 mod dial;
 #[cfg(feature = "discover")]

@@ -124,7 +124,6 @@ pub enum DispatchStatus {
 pub struct DispatchResponse {
     reply: EncodedReply,
     transport: Transport,
-    continues: bool,
     plan: ReplyPlan,
 }
 
@@ -160,21 +159,12 @@ impl DispatchResponse {
     /// gets a transport error in its place (RFC 8166 §4.5.3), which is a short message.
     #[must_use]
     pub fn format(&self) -> MessageFormat {
-        let len = self.inline_len();
         if self.transport == Transport::Tcp {
-            MessageFormat::Record
-        } else if len > self.plan.max_inline {
-            if self.plan.reply_chunk.is_some_and(|capacity| capacity >= len) {
-                MessageFormat::Long
-            } else if self.continues {
-                MessageFormat::Continued
-            } else {
-                MessageFormat::Short
-            }
-        } else if self.reduced_len() > 0 {
-            MessageFormat::Chunked
-        } else {
-            MessageFormat::Short
+            return MessageFormat::Record;
+        }
+        match self.plan.format(self.inline_len()) {
+            Some(MessageFormat::Short) if self.reduced_len() > 0 => MessageFormat::Chunked,
+            format => format.unwrap_or(MessageFormat::Short),
         }
     }
 }
@@ -218,11 +208,10 @@ impl TowerService<DispatchRequest> for Dispatch {
             return inner.call(request);
         }
         let DispatchRequest { call, service } = request;
-        let (transport, continues) = (call.context().transport(), call.incoming().continues);
-        let plan = call.incoming().reply();
+        let (transport, plan) = (call.context().transport(), call.incoming().reply());
         Box::pin(async move {
             let reply = session::execute(service, call).await;
-            Ok(DispatchResponse { reply, transport, continues, plan })
+            Ok(DispatchResponse { reply, transport, plan })
         })
     }
 }

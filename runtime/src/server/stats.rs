@@ -138,6 +138,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::engine::{NegotiationFailure, ProtocolViolation};
 
     #[test]
     fn close_reasons_are_counted_separately() {
@@ -148,10 +149,10 @@ mod tests {
             CloseReason::Disconnected(DisconnectReason::Local),
             CloseReason::Disconnected(DisconnectReason::Transport("gone".into())),
             CloseReason::Disconnected(DisconnectReason::PeerViolation("wrong".into())),
-            CloseReason::PeerViolation("wrong".into()),
+            CloseReason::PeerViolation(ProtocolViolation::TooManyErrors),
             CloseReason::Disconnected(DisconnectReason::ReportedByPeer("wrong".into())),
             CloseReason::Unresponsive(Duration::from_secs(1)),
-            CloseReason::NegotiationFailed { why: "no".into(), versions: None },
+            CloseReason::NegotiationFailed { why: NegotiationFailure::NoCommonVersion, versions: None },
             CloseReason::Idle(Duration::from_secs(1)),
         ];
         assert_eq!(totals.with([].into_iter()).to_string(), "0 accepted, 0 open, 0 not set up; ended none");

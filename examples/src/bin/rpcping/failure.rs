@@ -2,13 +2,7 @@
 
 use std::io::ErrorKind;
 
-use rpcrdma::{
-    client::{CallError, ConnectError},
-    engine::{CallFailure, CloseReason},
-    provider::{DisconnectReason, SetupError},
-    rpc::RpcError,
-};
-
+use rpcrdma::error::{CallError, CallFailure, CloseReason, ConnectError, DisconnectReason, RpcError, SetupError};
 use rpcrdma_examples::command::{chain, explain_connect_error};
 
 use crate::cli::Cli;

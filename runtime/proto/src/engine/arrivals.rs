@@ -41,14 +41,14 @@ impl ConnectionCore {
             return Err((TransportError::ReadChunks { max: limits.max_chunks }, "too many Read chunks"));
         }
         // RFC 8166 §8.1.4, RPC-over-RDMA v2 §11.1.4: a responder may reject an unreasonable amount of data.
-        let most = limits.max_call_len.min(limits.max_fetched);
-        if fetches.len() > most {
+        let max = limits.max_call_len.min(limits.max_fetched);
+        if fetches.len() > max {
             return Err((TransportError::System, "the Read chunks exceed the memory limit of a call"));
         }
         // The message holds memory while its chunks wait for theirs, so limit it to the length that is always accepted.
         if *continued && let Some(message) = inline.as_ref().filter(|_| fetches.len() > 0) {
             let len = message.len() as u64;
-            if len > always_accepted(limits) || fetches.len() + len > most {
+            if len > always_accepted(limits) || fetches.len() + len > max {
                 return Err((
                     TransportError::System,
                     "a continued message and its Read chunks exceed the memory limit of a call",

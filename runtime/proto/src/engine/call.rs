@@ -6,8 +6,8 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{
-    CallFailure, CallPolicy, ChunkItems, FormatChoice, MessagePayload, OutgoingCall, ResultChunk,
-    exposure::CallRegions, message::set_xid, offer::ReplyChunks,
+    CallFailure, CallPolicy, ChunkItems, FormatChoice, MalformedCall, MessagePayload, OutgoingCall, ResultChunk,
+    call_regions::CallRegions, message::set_xid, reply_chunks::ReplyChunks,
 };
 use crate::{memory::MessageBuf, provider::MemoryHandle, xdr::ReducedItem};
 
@@ -19,7 +19,7 @@ pub(super) enum CallPhase {
     Queued,
     /// The call was sent, and its memory is exposed.
     Sent,
-    /// The outcome is known, and the memory is being invalidated.
+    /// The memory is being invalidated. [`LocalCall::next`] follows.
     Finishing,
     /// The call was given up after it was sent. Its memory stays registered, because the peer may still access it, until the
     /// reply arrives or the grace period ends.
@@ -28,23 +28,51 @@ pub(super) enum CallPhase {
     Abandoned,
 }
 
+/// Knowledge of the peer about a local call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum CallDelivery {
+    /// No part of the call has reached the peer, or the peer certainly did not execute it.
+    #[default]
+    NotSent,
+    /// A part of the call may have reached the peer, which has not replied.
+    Unanswered,
+    /// A part of the call may have reached the peer, which has replied or never will.
+    Answered,
+}
+
+impl CallDelivery {
+    /// Returns `true` if any part of the call may have reached the peer.
+    pub(super) fn is_sent(self) -> bool {
+        self != Self::NotSent
+    }
+}
+
+/// Step that follows once the memory of a call is invalidated.
+#[derive(Debug, Default)]
+pub(super) enum CallNext {
+    /// The call is removed. Its caller has its outcome, if there is one.
+    #[default]
+    Remove,
+    /// The caller gets the outcome.
+    Finish(Result<CheckedReply, CallFailure>),
+    /// The call is sent again.
+    SendAgain,
+}
+
 /// State of a local call. Large, so it is reused in place: [`begin`](Self::begin) and [`end`](Self::end).
 #[derive(Debug, Default)]
 pub(super) struct LocalCall {
     pub(super) phase: CallPhase,
     pub(super) xid: u32,
-    /// True if any part of the call may have reached the peer.
-    pub(super) sent: bool,
-    /// True if the peer has replied, or never will.
-    pub(super) answered: bool,
+    pub(super) delivery: CallDelivery,
     pub(super) message: Option<MessageBuf>,
     pub(super) reduced: ChunkItems<ReducedItem>,
     pub(super) max_inline: u64,
     pub(super) chunks: ChunkItems<ResultChunk>,
-    pub(super) offer: ReplyChunks,
+    pub(super) reply_chunks: ReplyChunks,
     pub(super) deadline: Option<Instant>,
     pub(super) exposure: CallRegions,
-    pub(super) outcome: Option<Result<CheckedReply, CallFailure>>,
+    pub(super) next: CallNext,
     pub(super) policy: CallPolicy,
     /// Format of the call, and the reason for it.
     pub(super) choice: FormatChoice,
@@ -56,8 +84,6 @@ pub(super) struct LocalCall {
     pub(super) kept: Option<ResendableCall>,
     /// Number of resends so far.
     pub(super) resends: u8,
-    /// True if the call will be sent again once its memory is invalidated.
-    pub(super) again: bool,
     /// Failure of an earlier attempt that the peer may have executed.
     pub(super) earlier: Option<CallFailure>,
 }
@@ -82,34 +108,39 @@ impl LocalCall {
         let Self {
             phase,
             xid,
-            sent,
-            answered,
+            delivery,
             message,
             reduced,
             max_inline: _,
             chunks,
-            offer,
+            reply_chunks,
             deadline: _,
             exposure,
-            outcome,
+            next,
             policy: _,
             choice,
             segments,
             invalidates,
             kept,
             resends,
-            again,
             earlier,
         } = self;
-        (*phase, *xid, *sent, *answered) = (CallPhase::Queued, 0, false, false);
-        (*offer, *choice, *segments) = (ReplyChunks::default(), FormatChoice::default(), 0);
-        (*invalidates, *resends, *again) = (None, 0, false);
+        (*phase, *xid, *delivery) = (CallPhase::Queued, 0, CallDelivery::NotSent);
+        (*reply_chunks, *choice, *segments) = (ReplyChunks::default(), FormatChoice::default(), 0);
+        (*invalidates, *resends) = (None, 0);
         *message = None;
-        *outcome = None;
+        *next = CallNext::Remove;
         *kept = None;
         *earlier = None;
         (*reduced, *chunks) = (ChunkItems::new(), ChunkItems::new());
         exposure.clear();
+    }
+
+    /// Records that the peer has replied, or never will.
+    pub(super) fn end_wait(&mut self) {
+        if self.delivery == CallDelivery::Unanswered {
+            self.delivery = CallDelivery::Answered;
+        }
     }
 
     /// Returns whether the call is in flight and exposes no memory, so that a reply without chunks completes it.
@@ -123,7 +154,7 @@ impl LocalCall {
     pub(super) fn take_message(&mut self, xid: u32) -> Result<Option<MessageBuf>, CallFailure> {
         let Some(mut message) = self.message.take() else { return Ok(None) };
         if !set_xid(&mut message, xid) {
-            return Err(CallFailure::TooLarge("the message is too short for an RPC message".into()));
+            return Err(CallFailure::Malformed(MalformedCall::ShortMessage { len: message.len() }));
         }
         Ok(Some(message))
     }

@@ -5,9 +5,9 @@ use std::{collections::VecDeque, time::Instant};
 use super::{
     CallFailure, CallId, ChunkItems, CloseReason, EngineEvent, FormatChoice, FormatReason, IncomingReply,
     MessageFormat, MessagePayload, OutgoingCall,
-    call::{CallPhase, CheckedReply, LocalCall},
+    call::{CallDelivery, CallNext, CallPhase, CheckedReply, LocalCall},
+    call_regions::Purpose,
     deadlines::{self, Deadlines},
-    exposure::Purpose,
     shared::EngineShared,
     slots::GenerationalSlab,
     xid_table::XidTable,
@@ -139,19 +139,18 @@ impl LocalCalls {
                 self.deadlines.insert(grace_over, key, calls.len(), |key| awaits(calls, key));
             }
             (CallPhase::Queued | CallPhase::Sent, _) => {
-                let sent = call.sent;
+                let sent = call.delivery.is_sent();
                 self.finish(slot, Err(failure(sent)), shared);
             }
             // The call has a reply or will be sent again, but its memory is not invalidated yet, for example because the peer
             // does not accept RDMA Reads of it. The caller does not wait for that and does not get the memory back. The engine
             // keeps it until it is invalidated.
             (CallPhase::Finishing, _) => {
-                let failure = match call.outcome.take() {
-                    Some(outcome) => outcome.err().unwrap_or_else(|| failure(true)),
-                    None if call.again => failure(call.sent),
-                    None => return,
+                let failure = match std::mem::take(&mut call.next) {
+                    CallNext::Finish(outcome) => outcome.err().unwrap_or_else(|| failure(true)),
+                    CallNext::SendAgain => failure(call.delivery.is_sent()),
+                    CallNext::Remove => return,
                 };
-                call.again = false;
                 shared.events.push_back(EngineEvent::CallFinished { id: CallId(key), result: Err(failure) });
             }
             _ => {}
@@ -201,7 +200,7 @@ impl LocalCalls {
             if call.deadline.is_none_or(|at| at > now) {
                 return Some(slot);
             }
-            let sent = call.sent;
+            let sent = call.delivery.is_sent();
             self.finish(slot, Err(CallFailure::DeadlineExceeded { sent }), shared);
         }
         None
@@ -245,8 +244,7 @@ impl LocalCalls {
         if let Some(call) = self.slots.get_mut(slot) {
             call.phase = CallPhase::Sent;
             call.xid = xid;
-            call.sent = true;
-            call.answered = false;
+            call.delivery = CallDelivery::Unanswered;
             self.xids.insert(xid, slot);
             shared.counters.calls_queued = shared.counters.calls_queued.saturating_sub(1);
             shared.counters.calls_sent += 1;
@@ -280,12 +278,12 @@ impl LocalCalls {
     ) {
         let Some(call) = self.slots.get_mut(slot) else { return };
         self.xids.remove(call.xid);
-        call.answered = true;
+        call.end_wait();
         match call.phase {
             CallPhase::Sent => {
                 shared.counters.read_by_peer_bytes += call.exposure.argument_len();
-                if let Ok(answer) = &outcome {
-                    shared.counters.written_by_peer_bytes += answer.long + answer.writes.iter().sum::<u64>();
+                if let Ok(reply) = &outcome {
+                    shared.counters.written_by_peer_bytes += reply.long + reply.writes.iter().sum::<u64>();
                 }
                 self.finish(slot, outcome, shared);
             }
@@ -318,10 +316,9 @@ impl LocalCalls {
         let Some(call) = self.slots.get_mut(slot).filter(|call| call.phase == CallPhase::Sent) else { return };
         self.xids.remove(call.xid);
         call.phase = CallPhase::Finishing;
-        call.answered = true;
-        call.again = true;
+        call.next = CallNext::SendAgain;
         call.earlier = executed.or(call.earlier.take());
-        call.sent = call.earlier.is_some();
+        call.delivery = if call.earlier.is_some() { CallDelivery::Answered } else { CallDelivery::NotSent };
         call.resends += 1;
         call.exposure.take_back(slot, &mut shared.out);
         self.complete_if_safe(slot, shared);
@@ -331,7 +328,6 @@ impl LocalCalls {
     fn requeue(&mut self, slot: u32, shared: &mut EngineShared) {
         let key = self.slots.key(slot);
         let Some(call) = self.slots.get_mut(slot) else { return };
-        call.again = false;
         call.phase = CallPhase::Queued;
         let mut exposure = std::mem::take(&mut call.exposure);
         for (n, chunk) in call.chunks.iter_mut().enumerate() {
@@ -418,7 +414,7 @@ impl LocalCalls {
         if call.exposure.is_over() {
             self.complete(slot, Some(outcome), shared);
         } else {
-            call.outcome = Some(outcome);
+            call.next = CallNext::Finish(outcome);
         }
     }
 
@@ -426,11 +422,11 @@ impl LocalCalls {
     fn complete_if_safe(&mut self, slot: u32, shared: &mut EngineShared) {
         let Some(call) = self.slots.get_mut(slot) else { return };
         if call.phase == CallPhase::Finishing && call.exposure.is_over() {
-            if call.again {
-                return self.requeue(slot, shared);
+            match std::mem::take(&mut call.next) {
+                CallNext::SendAgain => self.requeue(slot, shared),
+                CallNext::Finish(outcome) => self.complete(slot, Some(outcome), shared),
+                CallNext::Remove => self.complete(slot, None, shared),
             }
-            let outcome = call.outcome.take();
-            self.complete(slot, outcome, shared);
         }
     }
 
@@ -439,13 +435,13 @@ impl LocalCalls {
         let Some(call) = self.slots.get_mut(slot) else { return };
         // The caller of a lingering call already has its outcome.
         if let Some(outcome) = outcome {
-            let result = outcome.and_then(|answer| answer.into_reply(call, &shared.config.spare));
+            let result = outcome.and_then(|reply| reply.into_reply(call, &shared.config.spare));
             if result.is_ok() {
                 shared.counters.replies_received += 1;
             }
             shared.events.push_back(EngineEvent::CallFinished { id, result });
         }
-        let is_unanswered = call.sent && !call.answered;
+        let is_unanswered = call.delivery == CallDelivery::Unanswered;
         if is_unanswered && shared.rules.has_credits {
             call.phase = CallPhase::Abandoned;
             self.abandoned += 1;
@@ -484,7 +480,7 @@ impl LocalCalls {
 
     /// Fails all queued calls because the connection is closing.
     pub(super) fn fail_queued(&mut self, reason: &CloseReason, shared: &mut EngineShared) {
-        self.end_queued(|call| CallFailure::Closed { reason: reason.clone(), sent: call.sent }, shared);
+        self.end_queued(|call| CallFailure::Closed { reason: reason.clone(), sent: call.delivery.is_sent() }, shared);
     }
 
     /// Fails all queued calls with this failure.
@@ -507,18 +503,18 @@ impl LocalCalls {
         let slots: Vec<u32> = self.slots.indices().collect();
         for slot in slots {
             let Some(call) = self.slots.get_mut(slot) else { continue };
-            call.answered = true;
+            call.end_wait();
             call.exposure.release_stuck(&mut shared.counters);
             match call.phase {
                 CallPhase::Queued | CallPhase::Sent => {
-                    let failure = CallFailure::Closed { reason: reason.clone(), sent: call.sent };
+                    let failure = CallFailure::Closed { reason: reason.clone(), sent: call.delivery.is_sent() };
                     self.finish(slot, Err(failure), shared);
                 }
                 CallPhase::Lingering => self.take_back(slot, shared),
                 CallPhase::Finishing => {
-                    if std::mem::take(&mut call.again) {
-                        let failure = CallFailure::Closed { reason: reason.clone(), sent: call.sent };
-                        call.outcome = Some(Err(failure));
+                    if matches!(call.next, CallNext::SendAgain) {
+                        let failure = CallFailure::Closed { reason: reason.clone(), sent: call.delivery.is_sent() };
+                        call.next = CallNext::Finish(Err(failure));
                     }
                     self.complete_if_safe(slot, shared);
                 }
@@ -535,7 +531,7 @@ fn awaits(calls: &CallSlab, key: u64) -> bool {
     let call = calls.index(key).and_then(|slot| calls.get(slot));
     call.is_some_and(|call| match call.phase {
         CallPhase::Queued | CallPhase::Sent | CallPhase::Lingering => true,
-        CallPhase::Finishing => call.outcome.is_some() || call.again,
+        CallPhase::Finishing => !matches!(call.next, CallNext::Remove),
         CallPhase::Abandoned => false,
     })
 }

@@ -76,7 +76,7 @@ impl SegmentWalk {
 }
 
 /// Posts RDMA Writes of `data` into a remote chunk with enough room, for the call in `slot`.
-pub(super) fn push(
+pub(super) fn post_writes(
     segments: &[RdmaSegment],
     data: Bytes,
     slot: u32,
@@ -88,8 +88,8 @@ pub(super) fn push(
         let start = transfer.at as usize;
         let source = data.slice(start..start + transfer.len as usize);
         shared.counters.rdma_write_bytes += u64::from(transfer.len);
-        shared.untaken.begin();
-        qp.post(WorkRequest::Write { id: PostedFor::Push { slot }.id(), source, remote: transfer.remote });
+        shared.reply_stall.posted();
+        qp.post(WorkRequest::Write { id: PostedFor::ReplyWrite { slot }.id(), source, remote: transfer.remote });
     }
 }
 

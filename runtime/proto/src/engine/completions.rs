@@ -10,20 +10,20 @@ impl ConnectionCore {
         match completion {
             Completion::Sent { id } => return PostedFor::of(id).map_or(0, |work| self.sent(work, true)),
             Completion::Written { id } => {
-                if PostedFor::of(id).is_some_and(PostedFor::is_of_answer) {
-                    shared.untaken.done();
+                if PostedFor::of(id).is_some_and(PostedFor::is_response) {
+                    shared.reply_stall.completed();
                 }
             }
             Completion::Read { id } => {
                 // Completions arrive in order, so work posted after the RDMA Read had to wait for it.
-                shared.untaken.go_on();
-                if let Some(PostedFor::Pull { slot, part }) = PostedFor::of(id) {
+                shared.reply_stall.restart();
+                if let Some(PostedFor::FetchRead { slot, part }) = PostedFor::of(id) {
                     served.read_done(slot, part, shared);
                 }
             }
             Completion::Invalidated { id, memory } => match PostedFor::of(id) {
                 Some(PostedFor::CallInvalidate { slot, part }) => calls.invalidated(slot, part, memory, shared),
-                Some(PostedFor::PullInvalidate { slot, part }) => {
+                Some(PostedFor::FetchInvalidate { slot, part }) => {
                     let is_complete = served.sink_returned(slot, part, Some(memory), shared);
                     if is_complete {
                         self.arrived(slot);
@@ -40,8 +40,8 @@ impl ConnectionCore {
     /// Handles the end of a Send. `ok` is true if it was passed to the transport. Returns the number of responses that have ended.
     #[inline]
     fn sent(&mut self, work: PostedFor, ok: bool) -> usize {
-        if work.is_of_answer() {
-            self.shared.untaken.done();
+        if work.is_response() {
+            self.shared.reply_stall.completed();
         }
         match work {
             PostedFor::ReplySend { slot } | PostedFor::UnsignaledReplySend { slot } => {
@@ -62,15 +62,15 @@ impl ConnectionCore {
             }
             // RFC 8166 §4.5.4, RPC-over-RDMA v2 §7.4: close the connection before the transaction is complete.
             PostedFor::CallInvalidate { slot, part } => self.calls.invalidate_failed(slot, part, &mut self.shared),
-            PostedFor::PullInvalidate { slot, part } => {
+            PostedFor::FetchInvalidate { slot, part } => {
                 let reason = DisconnectReason::Transport("memory could not be invalidated".into());
                 self.shared.fault.get_or_insert(CloseReason::Disconnected(reason));
                 // The call is lost together with its memory.
                 self.served.sink_returned(slot, part, None, &mut self.shared);
             }
-            PostedFor::Push { .. } => self.shared.untaken.done(),
+            PostedFor::ReplyWrite { .. } => self.shared.reply_stall.completed(),
             // The failure ends the connection, which then releases the resources of the call.
-            PostedFor::CallSend { .. } | PostedFor::Pull { .. } | PostedFor::AsideSend => {}
+            PostedFor::CallSend { .. } | PostedFor::FetchRead { .. } | PostedFor::ControlSend => {}
         }
         0
     }

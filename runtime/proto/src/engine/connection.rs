@@ -24,7 +24,7 @@ use crate::{
 
 /// Minimum size of a Receive in bytes, whatever the configuration says. The Linux server sends inline replies of up to 4096
 /// bytes to every client.
-const LEAST_RECEIVE: u32 = 4096;
+const MIN_RECEIVE_SIZE: u32 = 4096;
 
 /// Engine of one RPC-over-RDMA connection.
 ///
@@ -108,7 +108,7 @@ impl Connection {
             private_data: PrivateData::new(config, remote_invalidation).encode(),
             private_data_without_invalidation: PrivateData::new(config, false).encode(),
             receive_count: PostedReceives::initial(config.credits, config.reverse_credits),
-            receive_size: config.receive_size.max(LEAST_RECEIVE) as usize,
+            receive_size: config.receive_size.max(MIN_RECEIVE_SIZE) as usize,
             pool: config.pool.clone(),
             ..SetupParams::default()
         }
@@ -199,7 +199,7 @@ impl Connection {
 
     /// Negotiates the version by a received message. Returns whether the wire version should handle the message.
     fn negotiate(&mut self, message: &MessageBuf) -> bool {
-        match self.negotiation.judge(message, &*self.wire, &mut self.core) {
+        match self.negotiation.classify(message, &*self.wire, &mut self.core) {
             FirstMessage::Handled => false,
             FirstMessage::Accept => true,
             FirstMessage::UseVersion1 { handled } => {
@@ -239,12 +239,12 @@ impl Engine for Connection {
 
     #[inline(always)]
     fn reply(&mut self, token: ReplyToken, reply: OutgoingReply) {
-        self.core.served.answer(token, OutgoingResponse::Reply(reply));
+        self.core.served.set_response(token, OutgoingResponse::Reply(reply));
     }
 
     // RFC 8166 §6.1, RPC-over-RDMA v2 appendix A.1, §7.2.1: only this code says that the header contradicts the message.
     fn reply_error(&mut self, token: ReplyToken, error: TransportError) {
-        self.core.served.answer(token, OutgoingResponse::Refusal(error));
+        self.core.served.set_response(token, OutgoingResponse::Refusal(error));
     }
 
     fn close_with(&mut self, reason: CloseReason) {
@@ -281,7 +281,7 @@ impl Engine for Connection {
             self.wire.handle_timeout(&mut self.core, now);
             let ConnectionCore { shared, served, .. } = &mut self.core;
             shared.check_stalled([served.stalled_at()], now);
-            shared.untaken.handle_timeout(now);
+            shared.reply_stall.handle_timeout(now);
         }
     }
 
@@ -290,7 +290,7 @@ impl Engine for Connection {
         if !matches!(self.state, ConnectionState::Open) {
             return deadline;
         }
-        let of_replies = earliest(self.core.served.stalled_at(), self.core.shared.untaken.due());
+        let of_replies = earliest(self.core.served.stalled_at(), self.core.shared.reply_stall.due());
         earliest(earliest(of_replies, self.wire.poll_timeout()), deadline)
     }
 
@@ -302,7 +302,7 @@ impl Engine for Connection {
         shared.counters.copied_payload_bytes = qp.copied_payload_bytes();
         shared.flush(qp);
         if matches!(self.state, ConnectionState::Open) {
-            shared.check_untaken(|| qp.bytes_sent());
+            shared.check_reply_stall(|| qp.bytes_sent());
         }
         if let Some(fault) = shared.fault.take() {
             self.close_with(fault);

@@ -1,7 +1,9 @@
 //! Connection state that all wire versions share.
 
+use std::fmt;
+
 use super::{
-    Role, TransportError,
+    ProtocolViolation, Role, TransportError,
     calls::LocalCalls,
     message::REPLY,
     served::{OutgoingResponse, ServedCalls},
@@ -35,11 +37,11 @@ impl ConnectionCore {
     }
 
     /// Queues an error for a message that belongs to no known call.
-    pub(super) fn refuse(&mut self, (xid, vers): (u32, u32), refusal: TransportError, why: &'static str) {
-        tracing::debug!(xid, %refusal, why, "message refused");
+    pub(super) fn refuse(&mut self, (xid, vers): (u32, u32), refusal: TransportError, why: impl fmt::Display) {
+        tracing::debug!(xid, %refusal, %why, "message refused");
         // A peer that causes more errors than it has posted Receives could not receive them.
         if self.served.waiting() > 2 * (self.shared.config.credits as usize + 16) {
-            return self.shared.violation("it sent more invalid messages than it can receive errors for");
+            return self.shared.violation(ProtocolViolation::TooManyErrors);
         }
         self.served.push_error(xid, vers, refusal);
     }

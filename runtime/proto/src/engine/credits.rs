@@ -49,7 +49,7 @@ impl Credits {
 #[derive(Debug)]
 pub(super) struct PostedReceives {
     posted: usize,
-    most: usize,
+    max: usize,
 }
 
 impl PostedReceives {
@@ -63,7 +63,7 @@ impl PostedReceives {
 
     /// Creates the counter for these credits. `posted` Receives are posted already.
     pub(super) fn new(credits: u32, reverse: u32, posted: usize) -> Self {
-        Self { posted, most: Self::initial(credits, reverse) }
+        Self { posted, max: Self::initial(credits, reverse) }
     }
 
     /// Returns the number of posted Receives.
@@ -79,7 +79,7 @@ impl PostedReceives {
     /// Posts the missing Receives, except those of `held` messages that are still being processed. A peer that exceeds its
     /// credits thus finds no Receive, and cannot consume more memory.
     pub(super) fn top_up(&mut self, qp: &mut dyn QueuePair, held: usize) {
-        let missing = self.most.saturating_sub(held).saturating_sub(self.posted);
+        let missing = self.max.saturating_sub(held).saturating_sub(self.posted);
         if missing > 0 {
             qp.post_receives(missing);
             self.posted += missing;

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 
 use super::{
-    CallFailure, ResultChunk,
+    CallFailure, CallLimit, MalformedCall, ResultChunk,
     call::LocalCall,
+    call_regions::Purpose,
     chunks::cut,
-    exposure::Purpose,
     lists::{ChunkLists, ReadSegment, SinkChunk},
     shared::EngineShared,
 };
@@ -25,10 +25,10 @@ pub(super) fn expose(
     shared: &mut EngineShared,
 ) -> Result<(), CallFailure> {
     lists.clear();
-    if payload.is_none() && call.reduced.is_empty() && !call.offer.has_chunks() {
+    if payload.is_none() && call.reduced.is_empty() && !call.reply_chunks.has_chunks() {
         return Ok(());
     }
-    let max = call.offer.max_segment;
+    let max = call.reply_chunks.max_segment;
     // RFC 8166 §3.5.3: every segment of a Long call's payload stream has position zero.
     let payload = payload.map(|data| (0, data));
     // The plan of the call has checked that the position fits in a u32.
@@ -40,7 +40,7 @@ pub(super) fn expose(
         lists.reads.extend(cut(region, len, max).map(|segment| ReadSegment { position, segment }));
     }
     // RFC 8166 §3.4.6.2: the chunk has room for the longest result, without padding.
-    for n in 0..call.offer.provided {
+    for n in 0..call.reply_chunks.provided {
         let Some(chunk) = call.chunks.get_mut(n) else { break };
         let len = chunk.max_len;
         if len == 0 {
@@ -52,7 +52,7 @@ pub(super) fn expose(
         let region = register(call, RegisterableMemory::Sink(landing), Purpose::Result(n), qp, shared)?;
         lists.writes.push(cut(region, len, max).collect());
     }
-    if let Some(len) = call.offer.reply_chunk {
+    if let Some(len) = call.reply_chunks.reply_chunk {
         let landing = shared.config.pool.alloc(memory_len(len)?);
         let region = register(call, RegisterableMemory::Sink(landing), Purpose::Reply, qp, shared)?;
         lists.reply = Some(cut(region, len, max).collect());
@@ -73,7 +73,7 @@ fn register(
 }
 
 fn memory_len(len: u64) -> Result<usize, CallFailure> {
-    usize::try_from(len).map_err(|_| CallFailure::TooLarge(format!("{len} bytes do not fit in memory")))
+    usize::try_from(len).map_err(|_| CallFailure::TooLarge(CallLimit::AddressSpace { len }))
 }
 
 /// Returns the memory for a result: the caller's if supplied, otherwise from the pool.
@@ -81,10 +81,9 @@ fn landing_memory(chunk: &mut ResultChunk, pool: &BufferPool) -> Result<PayloadB
     let len = memory_len(chunk.max_len)?;
     match chunk.landing.take() {
         None => Ok(pool.alloc(len)),
-        Some(landing) if landing.len() < len => Err(CallFailure::TooLarge(format!(
-            "a landing buffer of {} bytes is too short for {len} bytes",
-            landing.len()
-        ))),
+        Some(landing) if landing.len() < len => {
+            Err(CallFailure::Malformed(MalformedCall::ShortLanding { len: landing.len(), needed: len }))
+        }
         Some(mut landing) => {
             // Expose no more than the result may need.
             landing.truncate(len);

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Longest RDMA Read in bytes. Each completion shows that the peer is making progress.
-const MOST_READ: u32 = 8 << 20;
+const MAX_READ_LEN: u32 = 8 << 20;
 
 /// A Read chunk of a call from the peer.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(super) struct ReadChunkFetch {
 
 impl ReadChunkFetch {
     pub(super) fn new(position: u32, segment: RdmaSegment) -> Self {
-        let mut pull = Self {
+        let mut fetch = Self {
             position,
             len: 0,
             segments: smallvec![],
@@ -52,8 +52,8 @@ impl ReadChunkFetch {
             returning: false,
             data: None,
         };
-        pull.push(segment);
-        pull
+        fetch.push(segment);
+        fetch
     }
 
     pub(super) fn push(&mut self, segment: RdmaSegment) {
@@ -65,7 +65,7 @@ impl ReadChunkFetch {
     pub(super) fn group(
         reads: impl Iterator<Item = (u32, RdmaSegment)>,
     ) -> Result<SmallVec<[ReadChunkFetch; 1]>, &'static str> {
-        let mut pulls: SmallVec<[ReadChunkFetch; 1]> = SmallVec::new();
+        let mut fetches: SmallVec<[ReadChunkFetch; 1]> = SmallVec::new();
         for (position, segment) in reads {
             // RFC 8166 §3.4.5: the position is a multiple of four.
             if position % 4 != 0 {
@@ -75,22 +75,22 @@ impl ReadChunkFetch {
                 return Err("a segment's end overflows");
             }
             // Segments of one chunk are usually adjacent, and chunks usually in order.
-            match pulls.binary_search_by_key(&position, |pull| pull.position) {
+            match fetches.binary_search_by_key(&position, |fetch| fetch.position) {
                 Ok(at) => {
-                    if let Some(pull) = pulls.get_mut(at) {
-                        pull.push(segment);
+                    if let Some(fetch) = fetches.get_mut(at) {
+                        fetch.push(segment);
                     }
                 }
-                Err(at) => pulls.insert(at, ReadChunkFetch::new(position, segment)),
+                Err(at) => fetches.insert(at, ReadChunkFetch::new(position, segment)),
             }
         }
-        Ok(pulls)
+        Ok(fetches)
     }
 
     /// Checks that the Read chunks fit in the payload stream: an inline one of `inline` bytes for RDMA_MSG, or a
     /// Position-Zero Read chunk for RDMA_NOMSG.
-    pub(super) fn check_positions(pulls: &[ReadChunkFetch], inline: Option<usize>) -> Result<(), &'static str> {
-        let (stream, chunks) = match (pulls, inline) {
+    pub(super) fn check_positions(fetches: &[ReadChunkFetch], inline: Option<usize>) -> Result<(), &'static str> {
+        let (stream, chunks) = match (fetches, inline) {
             // RFC 8166 §3.5.3, §4.5.2: without an inline payload stream, a Position-Zero Read chunk must hold it.
             ([zero, rest @ ..], None) if zero.position == 0 => (zero.len, rest),
             (_, None) => return Err("RDMA_NOMSG without a Position-Zero Read chunk"),
@@ -99,8 +99,8 @@ impl ReadChunkFetch {
         };
         let mut spliced = 0;
         let mut end = 0;
-        for pull in chunks {
-            let position = u64::from(pull.position);
+        for fetch in chunks {
+            let position = u64::from(fetch.position);
             if position < end {
                 return Err("Read chunks overlap");
             }
@@ -108,7 +108,7 @@ impl ReadChunkFetch {
             if position - spliced > stream {
                 return Err("a Read chunk's position is beyond the payload stream");
             }
-            let padded = usize::try_from(pull.len).map_or(u64::MAX, |len| padded_len(len) as u64);
+            let padded = usize::try_from(fetch.len).map_or(u64::MAX, |len| padded_len(len) as u64);
             spliced = spliced.saturating_add(padded);
             end = position.saturating_add(padded);
         }
@@ -124,7 +124,7 @@ impl ReadChunkFetch {
         if let Some(handle) = self.sink.filter(|_| !self.returning) {
             self.returning = true;
             // The segments of a message fit in a Receive, so the number of chunks fits in 16 bits.
-            let id = PostedFor::PullInvalidate { slot, part: part as u16 }.id();
+            let id = PostedFor::FetchInvalidate { slot, part: part as u16 }.id();
             out.push_back(WorkRequest::Invalidate { id, handle });
         }
     }
@@ -142,7 +142,7 @@ enum FetchState {
     #[default]
     Waiting,
     /// RDMA Reads in progress.
-    Pulling,
+    Fetching,
     /// Failed; the sinks are being deregistered.
     Refused,
     /// All data has arrived.
@@ -178,19 +178,19 @@ pub(super) enum FetchOutcome {
 
 /// A call that may have Read chunks.
 pub(super) trait HasReadChunks {
-    fn pulls(&mut self) -> Option<&mut ReadChunkFetches>;
+    fn fetches(&mut self) -> Option<&mut ReadChunkFetches>;
 }
 
 impl ReadChunkFetches {
     pub(super) fn new(chunks: SmallVec<[ReadChunkFetch; 1]>) -> Self {
         // The chunks fit in a header and their lengths have 32 bits, so the sum does not overflow.
-        let len = chunks.iter().map(|pull| pull.len).sum();
+        let len = chunks.iter().map(|fetch| fetch.len).sum();
         Self { chunks, len, pending: 0, state: FetchState::Waiting, charge: BudgetCharge::default(), kept: 0 }
     }
 
     /// Returns the data and position of each chunk, once all have arrived.
     pub(super) fn take(&mut self) -> impl Iterator<Item = (u32, Bytes)> + '_ {
-        self.chunks.iter_mut().map(|pull| (pull.position, pull.data.take().unwrap_or_default()))
+        self.chunks.iter_mut().map(|fetch| (fetch.position, fetch.data.take().unwrap_or_default()))
     }
 
     /// Returns the bytes to release when the call ends: the chunks, and the call's own message if it counts.
@@ -210,7 +210,7 @@ impl ReadChunkFetches {
 
     /// Returns the number of chunks of reduced items: all except the one that holds the payload stream.
     pub(super) fn reduced(&self) -> usize {
-        self.chunks.iter().filter(|pull| pull.position != 0).count()
+        self.chunks.iter().filter(|fetch| fetch.position != 0).count()
     }
 
     /// Returns the total length of the chunks in bytes.
@@ -219,16 +219,16 @@ impl ReadChunkFetches {
     }
 
     fn take_back(&mut self, slot: u32, out: &mut VecDeque<WorkRequest>) {
-        for (part, pull) in self.chunks.iter_mut().enumerate() {
-            pull.take_back(slot, part, out);
+        for (part, fetch) in self.chunks.iter_mut().enumerate() {
+            fetch.take_back(slot, part, out);
         }
     }
 
     /// Handles loss of the connection. Returns whether no sink is registered.
-    pub(super) fn lose(&mut self, slot: u32, out: &mut VecDeque<WorkRequest>) -> bool {
+    pub(super) fn disconnected(&mut self, slot: u32, out: &mut VecDeque<WorkRequest>) -> bool {
         self.state = FetchState::Lost;
         self.take_back(slot, out);
-        self.chunks.iter().all(|pull| !pull.is_registered())
+        self.chunks.iter().all(|fetch| !fetch.is_registered())
     }
 }
 
@@ -244,7 +244,7 @@ pub(super) struct ReadChunkFetcher {
     /// Time at which the RDMA Reads in flight count as stalled.
     stalled: Option<Instant>,
     /// Number of bytes being fetched or held by unanswered calls.
-    pulled: u64,
+    fetched: u64,
     /// Length in bytes of the messages of calls in `waiting`.
     waiting_messages: u64,
     /// Number of sinks registered.
@@ -271,7 +271,7 @@ impl ReadChunkFetcher {
     }
 
     /// Returns whether calls wait to be fetched, or for RDMA Reads to be posted.
-    pub(super) fn is_pulling(&self) -> bool {
+    pub(super) fn has_fetches(&self) -> bool {
         !(self.waiting.is_empty() && self.reading.is_empty())
     }
 
@@ -281,27 +281,27 @@ impl ReadChunkFetcher {
     }
 
     /// Returns the bytes being fetched or held by unanswered calls, including the messages of calls that wait for memory.
-    pub(super) fn pulled(&self) -> u64 {
-        self.pulled.saturating_add(self.waiting_messages)
+    pub(super) fn fetched(&self) -> u64 {
+        self.fetched.saturating_add(self.waiting_messages)
     }
 
     /// Counts a call's own message, which arrived in several Sends and may be as long as fetched data.
     ///
     /// The message is already in memory, so its charge cannot wait. If the call waits to be fetched, the message is charged
     /// with its chunks: calls that hold memory while they wait for more could deadlock.
-    pub(super) fn keep(&mut self, pulls: &mut ReadChunkFetches, bytes: u64, shared: &mut EngineShared) {
-        pulls.kept = bytes;
-        if pulls.len > 0 {
+    pub(super) fn keep(&mut self, fetches: &mut ReadChunkFetches, bytes: u64, shared: &mut EngineShared) {
+        fetches.kept = bytes;
+        if fetches.len > 0 {
             self.waiting_messages = self.waiting_messages.saturating_add(bytes);
             return;
         }
-        pulls.charge = shared.memory.take_anyway(bytes);
-        self.pulled = self.pulled.saturating_add(bytes);
+        fetches.charge = shared.memory.overcommit(bytes);
+        self.fetched = self.fetched.saturating_add(bytes);
     }
 
     /// Releases `len` bytes of a call that is answered.
     pub(super) fn release(&mut self, len: u64) {
-        self.pulled = self.pulled.saturating_sub(len);
+        self.fetched = self.fetched.saturating_sub(len);
     }
 
     /// Resets the state when the connection is lost.
@@ -309,7 +309,7 @@ impl ReadChunkFetcher {
         shared.memory.stop_waiting();
         self.waiting.clear();
         self.reading.clear();
-        (self.reads, self.pulled, self.waiting_messages, self.stalled) = (0, 0, 0, None);
+        (self.reads, self.fetched, self.waiting_messages, self.stalled) = (0, 0, 0, None);
     }
 
     /// Registers sinks for waiting calls while there is memory for them. Returns a call that cannot be served; the caller
@@ -321,41 +321,41 @@ impl ReadChunkFetcher {
         shared: &mut EngineShared,
     ) -> Option<u32> {
         while let Some(&slot) = self.waiting.front() {
-            let Some(pulls) = calls.get_mut(slot).and_then(HasReadChunks::pulls) else {
+            let Some(fetches) = calls.get_mut(slot).and_then(HasReadChunks::fetches) else {
                 self.waiting.pop_front();
                 continue;
             };
             // A single call never exceeds the limit by itself.
-            if self.pulled.saturating_add(pulls.held()) > shared.config.max_fetched {
+            if self.fetched.saturating_add(fetches.held()) > shared.config.max_fetched {
                 // The limit of this connection is reached, so it gives up its place in the queue for shared memory.
                 shared.memory.stop_waiting();
                 break;
             }
             // Nor may it exceed the shared budget. The driver polls again when memory becomes available.
-            let Some(charge) = shared.memory.take(pulls.held()) else { break };
-            pulls.charge = charge;
+            let Some(charge) = shared.memory.take(fetches.held()) else { break };
+            fetches.charge = charge;
             self.waiting.pop_front();
-            self.pulled += pulls.held();
-            self.waiting_messages = self.waiting_messages.saturating_sub(pulls.kept);
-            pulls.state = FetchState::Pulling;
+            self.fetched += fetches.held();
+            self.waiting_messages = self.waiting_messages.saturating_sub(fetches.kept);
+            fetches.state = FetchState::Fetching;
             let mut failed = qp.max_reads() == 0;
-            for pull in pulls.chunks.iter_mut() {
-                let Some(len) = usize::try_from(pull.len).ok().filter(|_| !failed) else {
+            for fetch in fetches.chunks.iter_mut() {
+                let Some(len) = usize::try_from(fetch.len).ok().filter(|_| !failed) else {
                     failed = true;
                     break;
                 };
                 if len == 0 {
-                    pull.all_posted = true;
-                    pull.data = Some(Bytes::new());
+                    fetch.all_posted = true;
+                    fetch.data = Some(Bytes::new());
                     continue;
                 }
                 match qp.register(RegisterableMemory::Sink(shared.config.pool.alloc(len)), Access::ReadSink) {
                     Ok(region) => {
-                        pull.sink = Some(region.handle);
-                        pulls.pending += 1;
+                        fetch.sink = Some(region.handle);
+                        fetches.pending += 1;
                         self.sinks += 1;
                         shared.counters.registrations += 1;
-                        shared.counters.registered_bytes += pull.len;
+                        shared.counters.registered_bytes += fetch.len;
                     }
                     Err(error) => {
                         tracing::debug!(error = %ErrorChain(&error), "no memory for a Read chunk");
@@ -367,9 +367,9 @@ impl ReadChunkFetcher {
                 self.reading.push_back(slot);
                 continue;
             }
-            pulls.state = FetchState::Refused;
-            pulls.take_back(slot, &mut shared.out);
-            if pulls.pending == 0 {
+            fetches.state = FetchState::Refused;
+            fetches.take_back(slot, &mut shared.out);
+            if fetches.pending == 0 {
                 return Some(slot);
             }
         }
@@ -386,26 +386,28 @@ impl ReadChunkFetcher {
     ) {
         while self.reads < qp.max_reads() {
             let Some(&slot) = self.reading.front() else { break };
-            let pulls =
-                calls.get_mut(slot).and_then(HasReadChunks::pulls).filter(|pulls| pulls.state == FetchState::Pulling);
-            let Some(pulls) = pulls else {
+            let fetches = calls
+                .get_mut(slot)
+                .and_then(HasReadChunks::fetches)
+                .filter(|fetches| fetches.state == FetchState::Fetching);
+            let Some(fetches) = fetches else {
                 self.reading.pop_front();
                 continue;
             };
-            let Some((part, pull)) = pulls.chunks.iter_mut().enumerate().find(|(_, pull)| !pull.all_posted) else {
+            let Some((part, fetch)) = fetches.chunks.iter_mut().enumerate().find(|(_, fetch)| !fetch.all_posted) else {
                 self.reading.pop_front();
                 continue;
             };
-            let next = pull.walk.next(&pull.segments, pull.len, shared.max_transfer.min(MOST_READ));
-            let (Some(transfer), Some(sink)) = (next, pull.sink) else {
-                pull.all_posted = true;
+            let next = fetch.walk.next(&fetch.segments, fetch.len, shared.max_transfer.min(MAX_READ_LEN));
+            let (Some(transfer), Some(sink)) = (next, fetch.sink) else {
+                fetch.all_posted = true;
                 continue;
             };
-            pull.reads += 1;
-            pull.all_posted = pull.walk.at() >= pull.len;
+            fetch.reads += 1;
+            fetch.all_posted = fetch.walk.at() >= fetch.len;
             self.reads += 1;
             qp.post(WorkRequest::Read {
-                id: PostedFor::Pull { slot, part: part as u16 }.id(),
+                id: PostedFor::FetchRead { slot, part: part as u16 }.id(),
                 sink,
                 sink_offset: transfer.at,
                 remote: transfer.remote,
@@ -425,11 +427,11 @@ impl ReadChunkFetcher {
     ) {
         self.reads = self.reads.saturating_sub(1);
         self.stalled = None;
-        let Some(pulls) = calls.get_mut(slot).and_then(HasReadChunks::pulls) else { return };
-        let Some(pull) = pulls.chunks.get_mut(usize::from(part)) else { return };
-        pull.reads = pull.reads.saturating_sub(1);
-        if pull.reads == 0 && pull.all_posted {
-            pull.take_back(slot, usize::from(part), &mut shared.out);
+        let Some(fetches) = calls.get_mut(slot).and_then(HasReadChunks::fetches) else { return };
+        let Some(fetch) = fetches.chunks.get_mut(usize::from(part)) else { return };
+        fetch.reads = fetch.reads.saturating_sub(1);
+        if fetch.reads == 0 && fetch.all_posted {
+            fetch.take_back(slot, usize::from(part), &mut shared.out);
         }
     }
 
@@ -443,23 +445,23 @@ impl ReadChunkFetcher {
         memory: Option<RegisterableMemory>,
         counters: &mut ConnectionCounters,
     ) -> Option<FetchOutcome> {
-        let pulls = calls.get_mut(slot)?.pulls()?;
-        let pull = pulls.chunks.get_mut(usize::from(part))?;
-        pull.sink.take()?;
-        counters.registered_bytes = counters.registered_bytes.saturating_sub(pull.len);
+        let fetches = calls.get_mut(slot)?.fetches()?;
+        let fetch = fetches.chunks.get_mut(usize::from(part))?;
+        fetch.sink.take()?;
+        counters.registered_bytes = counters.registered_bytes.saturating_sub(fetch.len);
         self.sinks = self.sinks.saturating_sub(1);
-        pulls.pending = pulls.pending.saturating_sub(1);
+        fetches.pending = fetches.pending.saturating_sub(1);
         match memory {
-            Some(RegisterableMemory::Sink(buf)) => pull.data = Some(buf.freeze()),
+            Some(RegisterableMemory::Sink(buf)) => fetch.data = Some(buf.freeze()),
             // The connection is closing, so the call is not delivered.
-            _ => pulls.state = FetchState::Lost,
+            _ => fetches.state = FetchState::Lost,
         }
-        if pulls.pending > 0 {
+        if fetches.pending > 0 {
             return None;
         }
-        match pulls.state {
-            FetchState::Pulling => {
-                pulls.state = FetchState::Done;
+        match fetches.state {
+            FetchState::Fetching => {
+                fetches.state = FetchState::Done;
                 Some(FetchOutcome::All)
             }
             FetchState::Refused => Some(FetchOutcome::Refused),

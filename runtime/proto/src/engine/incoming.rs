@@ -60,6 +60,7 @@ impl IncomingCall {
             write_chunks: SmallVec::from(self.write_chunks()),
             reply_chunk: self.reply_chunk(),
             max_inline: self.max_inline,
+            continues: self.continues,
         }
     }
 }
@@ -73,6 +74,40 @@ pub struct ReplyPlan {
     pub reply_chunk: Option<u64>,
     /// Maximum length in bytes of a payload stream that fits inline after the transport header.
     pub max_inline: u64,
+    /// `true` if the reply may be continued over several Sends (RPC-over-RDMA v2 §4.4.2).
+    pub continues: bool,
+}
+
+impl ReplyPlan {
+    /// Returns the format of a reply whose payload stream has `len` bytes without the results in Write chunks:
+    /// [`Short`](MessageFormat::Short) if it fits in one Send, with or without such results. `None` means that the reply cannot be
+    /// sent, and the requester gets an error (RFC 8166 §4.5.3, RPC-over-RDMA v2 §7.3.5).
+    #[must_use]
+    pub fn format(&self, len: u64) -> Option<MessageFormat> {
+        reply_format(len, self.max_inline, || self.reply_chunk, self.continues)
+    }
+}
+
+/// Chooses the format of a reply whose payload stream has `len` bytes. `reply_chunk` returns the capacity of the Reply chunk.
+// The only place that decides how a responder sends a reply.
+#[inline(always)]
+pub(super) fn reply_format(
+    len: u64,
+    max_inline: u64,
+    reply_chunk: impl FnOnce() -> Option<u64>,
+    continues: bool,
+) -> Option<MessageFormat> {
+    if len <= max_inline {
+        Some(MessageFormat::Short)
+    } else if reply_chunk().is_some_and(|capacity| capacity >= len) {
+        // RFC 8166 §3.5.3, RPC-over-RDMA v2 §4.4.3: the reduced payload stream does not fit inline.
+        Some(MessageFormat::Long)
+    } else if continues {
+        // RPC-over-RDMA v2 §6.4: the chunks provided are insufficient.
+        Some(MessageFormat::Continued)
+    } else {
+        None
+    }
 }
 
 /// The chunks of a call and its share of the memory budget. Separate, because nearly all calls have neither, and each call is

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::{
     OutgoingReply,
-    chunks::{RdmaSegment, push},
+    chunks::{RdmaSegment, post_writes},
     shared::EngineShared,
 };
 use crate::provider::{MemoryHandle, QueuePair};
@@ -78,7 +78,7 @@ pub(super) fn capacity(chunk: &SinkChunk) -> u64 {
 // use. RFC 8166 §3.4.6.2, RPC-over-RDMA v2 §4.3.6.2: without padding.
 pub(super) fn fill(chunk: &mut SinkChunk, data: Bytes, slot: u32, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
     let mut left = data.len() as u64;
-    push(chunk, data, slot, qp, shared);
+    post_writes(chunk, data, slot, qp, shared);
     for segment in chunk {
         segment.length = u64::from(segment.length).min(left) as u32;
         left -= u64::from(segment.length);

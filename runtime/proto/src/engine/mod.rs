@@ -13,12 +13,12 @@
 //! | [`v1`] | version 1: header, credits, errors; deviations from the RFC |
 //! | [`v2`] | version 2: header, credits, property exchange, errors |
 //! | [`stream`] | RPC over a byte stream: record marking (RFC 5531 §11) |
-//! | `types`, `incoming`, `properties`, `refusal`, `extension`, `host_auth`, `private_data`, `stream_error` | public types |
+//! | `types`, `failure`, `incoming`, `properties`, `transport_error`, `extension`, `host_auth`, `private_data`, `stream_error` | public types |
 //! | `core`, `shared` | connection state that all versions share |
 //! | `call`, `calls` | local calls, from start to completion |
-//! | `plan`, `offer` | choice between inline and chunks for a call; chunks for its reply |
-//! | `expose`, `exposure` | registration and invalidation of the memory that a call exposes |
-//! | `answer` | replies to local calls: validation of their chunks |
+//! | `plan`, `reply_chunks` | choice between inline and chunks for a call; chunks for its reply |
+//! | `expose`, `call_regions` | registration and invalidation of the memory that a call exposes |
+//! | `checked_reply` | replies to local calls: validation of their chunks |
 //! | `served`, `arrivals` | calls from the peer, and validation of their chunks |
 //! | `fetch` | RDMA Reads of the Read chunks of the peer's calls |
 //! | `responses` | replies to the peer: results by RDMA Write, the format of the rest |
@@ -35,10 +35,11 @@
 //! The steps of a call without chunks are always inlined, because each call of a function moves the message once more.
 //! `tests/counts/run` shows the difference.
 
-mod answer;
 mod arrivals;
 mod call;
+mod call_regions;
 mod calls;
+mod checked_reply;
 mod chunk_items;
 mod chunks;
 mod close_cause;
@@ -51,8 +52,8 @@ mod deadlines;
 #[allow(clippy::module_inception)]
 mod engine;
 mod expose;
-mod exposure;
 mod extension;
+mod failure;
 mod fetch;
 mod format;
 mod host_auth;
@@ -60,11 +61,10 @@ mod incoming;
 mod lists;
 mod message;
 mod negotiation;
-mod offer;
 mod plan;
 mod private_data;
 mod properties;
-mod refusal;
+mod reply_chunks;
 mod reply_stall;
 mod responses;
 mod reused;
@@ -76,6 +76,7 @@ pub mod stream;
 mod stream_error;
 #[cfg(test)]
 mod tests;
+mod transport_error;
 mod types;
 pub mod v1;
 pub mod v2;
@@ -92,6 +93,9 @@ pub use counters::ConnectionCounters;
 pub use deadlines::earliest;
 pub use engine::{Engine, PeerLimits};
 pub use extension::{Extension, ExtensionFactory, ExtensionMessage, ExtensionOutcome, ExtensionProperty, RpcMessage};
+pub use failure::{
+    CallFailure, CallLimit, CloseReason, MalformedCall, MessageFault, NegotiationFailure, ProtocolViolation,
+};
 pub use host_auth::{HostAuth, HostAuthError, HostAuthStep, HostAuthenticator};
 pub use incoming::{IncomingCall, ReplyPlan};
 pub use message::message_buf;
@@ -99,7 +103,7 @@ pub use message::message_buf;
 pub use message::{attach, inline_message_buf, set_xid};
 pub use private_data::{ConnectionSetup, PrivateData};
 pub use properties::{Properties, ReverseDirection};
-pub use refusal::TransportError;
 pub use stream_error::StreamError;
+pub use transport_error::TransportError;
 pub use types::*;
 pub use versions::{UnknownVersion, Versions};

@@ -1,7 +1,7 @@
 //! Version negotiation (RPC-over-RDMA v2 §4.2.3, RFC 8166 §4.2.2).
 
 use super::{
-    CloseReason, Role, TransportError, Versions,
+    CloseReason, NegotiationFailure, ProtocolViolation, Role, TransportError, Versions,
     core::ConnectionCore,
     format::{FixedWords, PROC_ERROR},
     message::alone,
@@ -9,7 +9,7 @@ use super::{
     wire::Wire,
     work::PostedFor,
 };
-use crate::provider::{DisconnectReason, WorkRequest};
+use crate::provider::DisconnectReason;
 
 /// Maximum number of messages of unsupported versions that a server answers with an error.
 const MAX_REFUSED: u32 = 8;
@@ -42,21 +42,21 @@ pub(super) enum FirstMessage {
 
 impl Negotiation {
     /// Classifies a message by its version.
-    pub(super) fn judge(&mut self, message: &[u8], wire: &dyn Wire, core: &mut ConnectionCore) -> FirstMessage {
+    pub(super) fn classify(&mut self, message: &[u8], wire: &dyn Wire, core: &mut ConnectionCore) -> FirstMessage {
         match (*self, core.role) {
             (Self::Agreed, _) => FirstMessage::Accept,
             (Self::FellBack(..), _) => {
                 *self = Self::Agreed;
                 FirstMessage::Accept
             }
-            (Self::Open { .. }, Role::Client) => self.judge_answer(message, wire, core),
-            (Self::Open { refused }, Role::Server) => self.judge_first(message, refused, core),
+            (Self::Open { .. }, Role::Client) => self.classify_reply(message, wire, core),
+            (Self::Open { refused }, Role::Server) => self.classify_first(message, refused, core),
         }
     }
 
     /// Classifies a message that a client receives.
     // RPC-over-RDMA v2 §4.2.3.2, §7.1.1: use a version that both support, never one that the server lacks.
-    fn judge_answer(&mut self, message: &[u8], wire: &dyn Wire, core: &mut ConnectionCore) -> FirstMessage {
+    fn classify_reply(&mut self, message: &[u8], wire: &dyn Wire, core: &mut ConnectionCore) -> FirstMessage {
         let fixed = FixedWords::peek(message);
         let refused = fixed.filter(|fixed| fixed.proc == PROC_ERROR && wire.negotiation_xid() == Some(fixed.xid));
         // RFC 8166 §4.5.1, RPC-over-RDMA v2 §7.1.1: the error has the format of any version.
@@ -74,12 +74,12 @@ impl Negotiation {
             *self = Self::FellBack(low, high);
             return FirstMessage::UseVersion1 { handled: true };
         }
-        let why = "the peer supports none of the versions enabled locally".to_owned();
+        let why = NegotiationFailure::NoCommonVersion;
         FirstMessage::Close(CloseReason::NegotiationFailed { why, versions: Some((low, high)) })
     }
 
     /// Classifies the first message that a server receives.
-    fn judge_first(&mut self, message: &[u8], refused: u32, core: &mut ConnectionCore) -> FirstMessage {
+    fn classify_first(&mut self, message: &[u8], refused: u32, core: &mut ConnectionCore) -> FirstMessage {
         // RPC-over-RDMA v2 §7, RFC 8166 §4.5: a message that is too short is not parsed. The server has sent nothing that an
         // error could refer to.
         let min_len = |vers| if vers == v1::VERSION { v1::MIN_LEN } else { v2::PREFIX_LEN };
@@ -100,7 +100,7 @@ impl Negotiation {
                 FirstMessage::UseVersion1 { handled: false }
             }
             _ if refused >= MAX_REFUSED => {
-                FirstMessage::Close(CloseReason::PeerViolation("no message of a supported version".to_owned()))
+                FirstMessage::Close(CloseReason::PeerViolation(ProtocolViolation::UnsupportedVersions))
             }
             _ => {
                 *self = Self::Open { refused: refused + 1 };
@@ -113,12 +113,11 @@ impl Negotiation {
     /// Returns the close reason of a connection that was lost.
     // RPC-over-RDMA v2 §4.2.3.2: a peer without version 2 may drop the connection, with or without an error.
     pub(super) fn lost(self, reason: DisconnectReason, wire: &dyn Wire, role: Role) -> CloseReason {
+        let why = || NegotiationFailure::Disconnected(reason.clone());
         match self {
-            Self::FellBack(low, high) => {
-                CloseReason::NegotiationFailed { why: reason.to_string(), versions: Some((low, high)) }
-            }
-            _ if role == Role::Client && !wire.is_heard() => {
-                CloseReason::NegotiationFailed { why: reason.to_string(), versions: None }
+            Self::FellBack(low, high) => CloseReason::NegotiationFailed { why: why(), versions: Some((low, high)) },
+            _ if role == Role::Client && !wire.has_received() => {
+                CloseReason::NegotiationFailed { why: why(), versions: None }
             }
             _ => CloseReason::Disconnected(reason),
         }
@@ -144,13 +143,6 @@ fn refuse_version(FixedWords { xid, vers, .. }: FixedWords, core: &mut Connectio
     };
     let message = alone(&bytes, 0, &shared.config.pool);
     shared.counters.errors_sent += 1;
-    shared.counters.bytes_sent += message.len() as u64;
-    shared.untaken.begin();
-    shared.out.push_back(WorkRequest::Send {
-        id: PostedFor::ErrorSend.id(),
-        message,
-        invalidate: None,
-        solicited: false,
-        signaled: true,
-    });
+    let request = shared.send(PostedFor::ErrorSend, message, None);
+    shared.out.push_back(request);
 }

@@ -5,12 +5,13 @@
 //! inline, based on the current thresholds and limits of the peer, and chooses the format and the chunks for the reply.
 
 use super::{
-    CallFailure, ChunkItems, ConnectionCounters, FormatChoice, FormatReason, MessageFormat, ReverseDirection,
+    CallFailure, CallLimit, ChunkItems, ConnectionCounters, FormatChoice, FormatReason, MalformedCall, MessageFormat,
+    ReverseDirection,
     call::{LocalCall, ResendableCall, ResendableMessage},
     chunks::segment_count,
     format::header_len,
     message::message_buf,
-    offer::{ReplyChunks, beyond_memory},
+    reply_chunks::{ReplyChunks, beyond_memory},
     shared::EngineShared,
 };
 use crate::{
@@ -44,7 +45,7 @@ impl LocalCall {
     ) -> Result<MessageFormat, CallFailure> {
         if self.reduced.is_empty() && self.chunks.is_empty() && self.fits_inline(message, shared) {
             self.choice = FormatChoice { format: MessageFormat::Short, reason: FormatReason::Fits };
-            self.offer = ReplyChunks::default();
+            self.reply_chunks = ReplyChunks::default();
             self.segments = 0;
             return Ok(MessageFormat::Short);
         }
@@ -58,7 +59,7 @@ impl LocalCall {
     ) -> Result<MessageFormat, CallFailure> {
         // A Read chunk without bytes conveys nothing, and some responders reject it.
         self.reduced.retain(|item| !item.data.is_empty());
-        check_positions(&self.reduced).map_err(too_large)?;
+        check_positions(&self.reduced)?;
         let rules = &shared.rules;
         // RPC-over-RDMA v2 §4.5.4, §5.2.5, RFC 8167 §5.3: chunks in the reverse direction require full support by the peer.
         let mut allowed = match rules.peer_level {
@@ -115,24 +116,29 @@ impl LocalCall {
         allowed: AllowedChunks,
         shared: &mut EngineShared,
     ) -> Result<(), CallFailure> {
-        let least = shared.config.min_reduce;
-        let is_small = |item: &ReducedItem| item.data.len() < least;
+        let min = shared.config.min_reduce;
+        let is_small = |item: &ReducedItem| item.data.len() < min;
         if !self.reduced.iter().any(is_small) {
             return Ok(());
         }
-        let offer = ReplyChunks::plan(self.max_inline, &self.chunks, allowed.writes, shared);
+        let reply_chunks = ReplyChunks::plan(self.max_inline, &self.chunks, allowed.writes, shared);
         let kept = self.reduced.iter().filter(|item| !is_small(item));
-        let reads = kept.map(|item| segment_count(item.data.len() as u64, offer.max_segment)).sum();
+        let reads = kept.map(|item| segment_count(item.data.len() as u64, reply_chunks.max_segment)).sum();
         let inline = self.reduced.iter().filter(|item| is_small(item)).map(padded).sum::<u64>();
-        let len = self.header_len(&offer, reads, shared) + message.len() as u64 + inline;
+        let len = self.header_len(&reply_chunks, reads, shared) + message.len() as u64 + inline;
         if len <= shared.send_threshold {
             insert(message, &mut self.reduced, is_small, &mut shared.counters)?;
         }
         Ok(())
     }
 
-    fn header_len(&self, offer: &ReplyChunks, reads: u64, shared: &EngineShared) -> u64 {
-        header_len(shared.rules.lists_offset, reads, offer.write_segments(&self.chunks), offer.reply_segments())
+    fn header_len(&self, reply_chunks: &ReplyChunks, reads: u64, shared: &EngineShared) -> u64 {
+        header_len(
+            shared.rules.lists_offset,
+            reads,
+            reply_chunks.write_segments(&self.chunks),
+            reply_chunks.reply_segments(),
+        )
     }
 
     fn plan_with(
@@ -145,30 +151,31 @@ impl LocalCall {
             insert(message, &mut self.reduced, |item| item.position >= first, &mut shared.counters)?;
         }
         let rules = shared.rules;
-        let mut offer = ReplyChunks::plan(self.max_inline, &self.chunks, allowed.writes, shared);
+        let mut reply_chunks = ReplyChunks::plan(self.max_inline, &self.chunks, allowed.writes, shared);
         if !allowed.whole {
-            offer.reply_chunk = None;
+            reply_chunks.reply_chunk = None;
         }
-        let (takes, may) = (offer.allocation(&self.chunks), shared.config.max_call_len);
+        let (takes, may) = (reply_chunks.allocation(&self.chunks), shared.config.max_call_len);
         if takes > may {
             if !rules.continuation {
                 return Err(beyond_memory(takes, may));
             }
             // RPC-over-RDMA v2 §4.4.2: a reply that can be continued needs no Reply chunk.
-            offer.reply_chunk = None;
+            reply_chunks.reply_chunk = None;
         }
-        let max = offer.max_segment;
+        let max = reply_chunks.max_segment;
         let len = message.len() as u64;
         let reads: u64 = self.reduced.iter().map(|item| segment_count(item.data.len() as u64, max)).sum();
-        let others = offer.write_segments(&self.chunks).sum::<u64>() + offer.reply_segments().unwrap_or(0);
+        let others =
+            reply_chunks.write_segments(&self.chunks).sum::<u64>() + reply_chunks.reply_segments().unwrap_or(0);
         let fits = |reads: u64, payload: u64| {
-            let header = self.header_len(&offer, reads, shared);
+            let header = self.header_len(&reply_chunks, reads, shared);
             reads.saturating_add(others) <= rules.segments && header.saturating_add(payload) <= shared.send_threshold
         };
-        if offer.reply_header_len(&self.chunks, shared) > shared.receive_threshold {
-            return Err(too_large("the header of its reply would exceed the inline threshold"));
+        if reply_chunks.reply_header_len(&self.chunks, shared) > shared.receive_threshold {
+            return Err(CallFailure::TooLarge(CallLimit::ReplyHeader));
         }
-        let no_room = || too_large("its chunks need more segments than fit in a header or than the peer accepts");
+        let no_room = || CallFailure::TooLarge(CallLimit::Segments);
         // RPC-over-RDMA v2 §6.3.1: the last message of a continued call carries payload.
         if !fits(reads, rules.min_last_payload) {
             return Err(no_room());
@@ -197,7 +204,7 @@ impl LocalCall {
             return Err(no_room());
         };
         self.segments = others + if self.choice.format == MessageFormat::Long { long } else { reads };
-        self.offer = offer;
+        self.reply_chunks = reply_chunks;
         Ok(self.choice.format)
     }
 
@@ -205,7 +212,7 @@ impl LocalCall {
     #[inline(always)]
     pub(super) fn keep(&mut self, message: impl FnOnce() -> ResendableMessage) {
         self.kept = None;
-        let chunks = self.offer.has_chunks() || !self.reduced.is_empty();
+        let chunks = self.reply_chunks.has_chunks() || !self.reduced.is_empty();
         let other_type = matches!(self.choice.format, MessageFormat::Extension | MessageFormat::Long);
         // RFC 2203 §5.3.3.1: a responder discards a repeated sequence number, and only the caller can seal the call anew.
         if !self.policy.sealed && (chunks || other_type || self.policy.idempotent) {
@@ -231,23 +238,19 @@ pub(super) fn copy(message: &[u8], pool: &BufferPool) -> MessageBuf {
     copy
 }
 
-fn too_large(what: &str) -> CallFailure {
-    CallFailure::TooLarge(what.into())
-}
-
 fn padded(item: &ReducedItem) -> u64 {
     padded_len(item.data.len()) as u64
 }
 
 /// Checks the rules of RFC 8166 §3.4.5 on positions: nonzero multiples of four, ascending, and within 32 bits.
-fn check_positions(reduced: &[ReducedItem]) -> Result<(), &'static str> {
+fn check_positions(reduced: &[ReducedItem]) -> Result<(), CallFailure> {
     let mut next = 4;
     for item in reduced {
         if item.position % 4 != 0 || item.position < next {
-            return Err("its reduced items are not in ascending order at multiples of four");
+            return Err(CallFailure::Malformed(MalformedCall::ItemOrder { position: item.position }));
         }
         if item.position > u64::from(u32::MAX) {
-            return Err("a reduced item lies beyond 4 GiB");
+            return Err(CallFailure::TooLarge(CallLimit::Position { position: item.position }));
         }
         next = item.position.saturating_add(item.data.len() as u64);
     }
@@ -278,7 +281,8 @@ pub(super) fn insert(
         }
         let start = item.position.checked_sub(before).and_then(|at| usize::try_from(at).ok());
         let start = start.filter(|&start| start <= end);
-        let start = start.ok_or_else(|| too_large("a reduced item lies beyond its payload stream"))?;
+        let start =
+            start.ok_or(CallFailure::Malformed(MalformedCall::ItemBeyondMessage { position: item.position }))?;
         let behind = moved_end - (end - start);
         message.copy_within(start..end, behind);
         (moved_end, end) = (behind - padded_len(item.data.len()), start);

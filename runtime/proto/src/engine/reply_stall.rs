@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 pub(super) struct ReplyStallTimer {
     /// Number of work requests posted and not completed.
-    under_way: u32,
+    in_flight: u32,
     /// Time at which the replies count as stalled.
     due: Option<Instant>,
     /// Set when that time has passed.
@@ -20,29 +20,29 @@ pub(super) struct ReplyStallTimer {
 
 impl ReplyStallTimer {
     /// Records that a Send or RDMA Write of a reply is posted.
-    pub(super) fn begin(&mut self) {
+    pub(super) fn posted(&mut self) {
         // Only the first one restarts the timeout: posting more shows no progress of the earlier ones.
-        if self.under_way == 0 {
+        if self.in_flight == 0 {
             self.due = None;
         }
-        self.under_way = self.under_way.saturating_add(1);
+        self.in_flight = self.in_flight.saturating_add(1);
     }
 
     /// Records the completion of one of them, successful or not.
-    pub(super) fn done(&mut self) {
-        self.under_way = self.under_way.saturating_sub(1);
+    pub(super) fn completed(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
         self.due = None;
     }
 
     /// Restarts the timeout, because the peer accepted data or granted a credit that replies waited for.
-    pub(super) fn go_on(&mut self) {
+    pub(super) fn restart(&mut self) {
         self.due = None;
     }
 
     /// Starts the timeout of replies, unless it is running. `waiting` says whether replies wait for a credit of the peer.
     /// `bytes` returns the total number of bytes sent so far.
     pub(super) fn watch(&mut self, waiting: bool, bytes: impl FnOnce() -> u64, now: Instant, timeout: Duration) {
-        if self.under_way == 0 && !waiting {
+        if self.in_flight == 0 && !waiting {
             self.due = None;
         } else if self.due.is_none() {
             (self.due, self.bytes) = (now.checked_add(timeout), bytes());
@@ -91,9 +91,9 @@ mod tests {
         let mut stall = ReplyStallTimer::default();
         stall.watch(false, || 0, at(0), LIMIT);
         assert_eq!(stall.due(), None, "nothing is in flight");
-        stall.begin();
+        stall.posted();
         stall.watch(false, || 0, at(0), LIMIT);
-        stall.begin();
+        stall.posted();
         stall.watch(false, || 0, at(59), LIMIT);
         assert_eq!(stall.due(), Some(at(60)));
         assert!(!is_over(&mut stall, 0, at(59)) && is_over(&mut stall, 0, at(60)));
@@ -101,10 +101,10 @@ mod tests {
         assert!(!is_over(&mut stall, 1, at(60)), "a byte has been sent");
         stall.watch(false, || 1, at(60), LIMIT);
         assert_eq!(stall.due(), Some(at(120)));
-        stall.done();
+        stall.completed();
         stall.watch(false, || 1, at(100), LIMIT);
         assert_eq!(stall.due(), Some(at(160)), "one is still in flight");
-        stall.done();
+        stall.completed();
         stall.watch(false, || 1, at(100), LIMIT);
         assert_eq!(stall.due(), None);
     }
@@ -117,7 +117,7 @@ mod tests {
         let mut stall = ReplyStallTimer::default();
         stall.watch(true, || 0, at(0), LIMIT);
         assert_eq!(stall.due(), Some(at(60)));
-        stall.begin();
+        stall.posted();
         stall.watch(true, || 0, at(50), LIMIT);
         assert_eq!(stall.due(), Some(at(110)));
         assert!(is_over(&mut stall, 0, at(110)));

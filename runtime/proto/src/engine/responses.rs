@@ -4,9 +4,10 @@
 use super::{
     MessageFormat, TransportError,
     core::ConnectionCore,
+    incoming::reply_format,
     lists::{self, ChunkLists, ResultMisfit, capacity},
     message,
-    served::{LEAST_RPC, OutgoingMessage, OutgoingResponse, ServedCall},
+    served::{MIN_RPC_LEN, OutgoingMessage, OutgoingResponse, ServedCall},
     shared::ConnectionRules,
     work::PostedFor,
 };
@@ -67,7 +68,7 @@ impl ConnectionCore {
                 OutgoingMessage::Error { xid, vers, refusal } => {
                     return Some(ReadyResponse::Refusal { message: (xid, vers), refusal, work: PostedFor::ErrorSend });
                 }
-                OutgoingMessage::Answer(slot, response) => {
+                OutgoingMessage::Response(slot, response) => {
                     let response = self.prepare(slot, response, version, qp);
                     if response.is_some() {
                         return response;
@@ -87,7 +88,7 @@ impl ConnectionCore {
         qp: &mut dyn QueuePair,
     ) -> Option<ReadyResponse> {
         let Self { served, shared, .. } = self;
-        let call = served.begin_answer(slot)?;
+        let call = served.begin_response(slot)?;
         let (xid, work) = (call.xid, PostedFor::ReplySend { slot });
         let refused = |refusal| Some(ReadyResponse::Refusal { message: (xid, version), refusal, work });
         let mut reply = match response {
@@ -146,21 +147,12 @@ fn fit(
         None => TransportError::WriteResource { chunk: 0, needed: 0 },
     })?;
     let len = reply.message.len() as u64;
-    if len < LEAST_RPC {
+    if len < MIN_RPC_LEN {
         return Err(TransportError::System);
     }
-    let format = if len <= call.max_inline {
-        MessageFormat::Short
-    } else if chunks.reply.as_ref().is_some_and(|chunk| capacity(chunk) >= len) {
-        // RFC 8166 §3.5.3, RPC-over-RDMA v2 §4.4.3: the reduced payload stream does not fit inline.
-        MessageFormat::Long
-    } else if rules.continues() {
-        // RPC-over-RDMA v2 §6.4: the chunks provided are insufficient.
-        MessageFormat::Continued
-    } else {
-        return Err(TransportError::ReplyResource { needed: length(len) });
-    };
-    Ok((results, format))
+    let reply_chunk = || chunks.reply.as_ref().map(capacity);
+    let format = reply_format(len, call.max_inline, reply_chunk, rules.continues());
+    Ok((results, format.ok_or(TransportError::ReplyResource { needed: length(len) })?))
 }
 
 /// Converts a length for a header. Returns 0, which means unknown, if it does not fit.

@@ -12,12 +12,12 @@ pub(super) struct Reused<T: Default>(Option<Box<Stored<T>>>);
 struct Stored<T> {
     value: T,
     /// The list to which the memory returns.
-    home: Option<Arc<SpareMemory<T>>>,
+    list: Option<Arc<SpareMemory<T>>>,
 }
 
 impl<T> Stored<T> {
     fn new(value: T) -> Box<Self> {
-        Box::new(Self { value, home: None })
+        Box::new(Self { value, list: None })
     }
 }
 
@@ -38,7 +38,7 @@ impl<T: Default> Reused<T> {
     #[inline(never)]
     pub(super) fn with(value: T, spare: &Arc<SpareMemory<T>>) -> Self {
         let mut stored = spare.take();
-        *stored = Stored { value, home: Some(Arc::clone(spare)) };
+        *stored = Stored { value, list: Some(Arc::clone(spare)) };
         Self(Some(stored))
     }
 
@@ -90,9 +90,9 @@ impl<T: Default> SpareMemory<T> {
 
     #[cold]
     fn put(mut stored: Box<Stored<T>>) {
-        let Some(home) = stored.home.take() else { return };
+        let Some(list) = stored.list.take() else { return };
         stored.value = T::default();
-        let mut spare = home.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spare = list.0.lock().unwrap_or_else(PoisonError::into_inner);
         if spare.len() < MAX_SPARE {
             spare.push(stored);
         }

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::{
     EngineEvent, IncomingCall, MessageFormat, MessagePayload, OutgoingReply, ReplyToken, TransportError,
     fetch::{FetchOutcome, HasReadChunks, ReadChunkFetcher, ReadChunkFetches},
-    incoming::{CallChunks, SpareChunks},
+    incoming::{CallChunks, SpareChunks, reply_format},
     lists::{ChunkLists, SinkChunk, capacity},
     message::{CALL, message_type},
     shared::EngineShared,
@@ -34,16 +34,16 @@ pub(super) enum OutgoingResponse {
 pub(super) static NO_CHUNKS: ChunkLists = ChunkLists { reads: Vec::new(), writes: Vec::new(), reply: None };
 
 /// Minimum length of an RPC message in bytes: its XID and its type.
-pub(super) const LEAST_RPC: u64 = 8;
+pub(super) const MIN_RPC_LEN: u64 = 8;
 
 /// The response to a call whose Read chunks cannot be fetched (RPC-over-RDMA v2 §11.1.4).
-const NOT_PULLED: OutgoingResponse = OutgoingResponse::Refusal(TransportError::System);
+const NOT_FETCHED: OutgoingResponse = OutgoingResponse::Refusal(TransportError::System);
 
 /// The stage of a call of the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ServedStage {
     /// The Read chunks of the call are being fetched.
-    Pulling,
+    Fetching,
     /// The upper layer is working on it.
     Served,
     /// The response is queued.
@@ -60,7 +60,7 @@ pub(super) struct ServedCall {
     pub(super) xid: u32,
     stage: ServedStage,
     format: MessageFormat,
-    /// Longest payload stream in bytes that fits in one Send.
+    /// Maximum length in bytes of a payload stream that fits in one Send.
     pub(super) max_inline: u64,
     /// `None` for a call without chunks that arrived in one message. Boxed because nearly all calls are of this kind.
     pub(super) chunks: Option<Box<ServedChunks>>,
@@ -75,7 +75,7 @@ pub(super) struct ServedCall {
 pub(super) struct ServedChunks {
     /// The payload stream, if it arrived inline.
     inline: Option<MessageBuf>,
-    pulls: ReadChunkFetches,
+    fetches: ReadChunkFetches,
     /// The Write list and the Reply chunk.
     pub(super) lists: ChunkLists,
     /// The handle of the call that the reply may invalidate.
@@ -83,8 +83,8 @@ pub(super) struct ServedChunks {
 }
 
 impl HasReadChunks for ServedCall {
-    fn pulls(&mut self) -> Option<&mut ReadChunkFetches> {
-        self.chunks.as_deref_mut().map(|chunks| &mut chunks.pulls)
+    fn fetches(&mut self) -> Option<&mut ReadChunkFetches> {
+        self.chunks.as_deref_mut().map(|chunks| &mut chunks.fetches)
     }
 }
 
@@ -105,7 +105,7 @@ impl ServedCall {
 
     /// Returns the bytes to release when the call ends.
     fn held(&self) -> u64 {
-        self.chunks.as_ref().map_or(0, |chunks| chunks.pulls.held())
+        self.chunks.as_ref().map_or(0, |chunks| chunks.fetches.held())
     }
 }
 
@@ -128,7 +128,7 @@ pub(super) struct ArrivingCall {
 #[derive(Debug)]
 pub(super) enum OutgoingMessage {
     /// The response to the call in this slot.
-    Answer(u32, OutgoingResponse),
+    Response(u32, OutgoingResponse),
     /// An error that refers to no known call, with XID and version of the refused message.
     Error { xid: u32, vers: u32, refusal: TransportError },
 }
@@ -144,7 +144,7 @@ pub(super) struct ServedCalls {
     spare_chunks: Arc<SpareChunks>,
     /// XIDs of unanswered calls. The peer chooses them; the number of Receives bounds their count.
     xids: XidTable,
-    puller: ReadChunkFetcher,
+    fetcher: ReadChunkFetcher,
     outgoing: VecDeque<OutgoingMessage>,
     /// Slots of the calls whose responses are in flight, in the order of their last Sends.
     sending: VecDeque<u32>,
@@ -159,13 +159,13 @@ impl ServedCalls {
     }
 
     /// Returns the bytes that calls hold in addition to their Receives.
-    pub(super) fn pulled(&self) -> u64 {
-        self.puller.pulled()
+    pub(super) fn fetched(&self) -> u64 {
+        self.fetcher.fetched()
     }
 
     /// Returns whether no memory is registered for RDMA Reads.
     pub(super) fn is_idle(&self) -> bool {
-        self.puller.is_idle()
+        self.fetcher.is_idle()
     }
 
     /// Returns whether a call with this XID is unanswered.
@@ -178,15 +178,15 @@ impl ServedCalls {
     pub(super) fn take(
         &mut self,
         call: ArrivingCall,
-        pulls: ReadChunkFetches,
+        fetches: ReadChunkFetches,
         max_inline: u64,
         shared: &mut EngineShared,
     ) -> Option<u32> {
         let ArrivingCall { xid, inline, continued, mut lists, invalidate } = call;
-        let waits = pulls.len() > 0;
+        let waits = fetches.len() > 0;
         self.xids.insert(xid, 0);
         // RFC 8166 §3.5, RPC-over-RDMA v2 §4.4.
-        let format = match (&inline, continued, pulls.count()) {
+        let format = match (&inline, continued, fetches.count()) {
             (None, ..) => MessageFormat::Long,
             (_, true, _) => MessageFormat::Continued,
             (_, _, 1..) => MessageFormat::Chunked,
@@ -195,13 +195,13 @@ impl ServedCalls {
         // RFC 8166 §4.3.1, RPC-over-RDMA v2 §4.4.1.1: responders leave the Read list of a reply empty.
         lists.reads.clear();
         let mut chunks = self.spare.pop().unwrap_or_default();
-        *chunks = ServedChunks { inline, pulls, lists, invalidate };
+        *chunks = ServedChunks { inline, fetches, lists, invalidate };
         if let Some(message) = chunks.inline.as_ref().filter(|_| continued) {
-            self.puller.keep(&mut chunks.pulls, message.len() as u64, shared);
+            self.fetcher.keep(&mut chunks.fetches, message.len() as u64, shared);
         }
-        let (slot, _) = self.insert(xid, ServedStage::Pulling, format, max_inline, Some(chunks), shared);
+        let (slot, _) = self.insert(xid, ServedStage::Fetching, format, max_inline, Some(chunks), shared);
         if waits {
-            self.puller.wait(slot);
+            self.fetcher.wait(slot);
         }
         (!waits).then_some(slot)
     }
@@ -267,11 +267,11 @@ impl ServedCalls {
         let token = ReplyToken(self.calls.key(slot));
         let Some(call) = self.calls.get_mut(slot) else { return Ok(()) };
         let Some(chunks) = call.chunks.as_deref_mut() else { return Ok(()) };
-        let mut pulls = chunks.pulls.take();
+        let mut fetches = chunks.fetches.take();
         let payload = match chunks.inline.take() {
             Some(message) => MessagePayload::Inline(message),
             None => {
-                let (_, bytes) = pulls.next().unwrap_or_default();
+                let (_, bytes) = fetches.next().unwrap_or_default();
                 let msg_type = message_type(&bytes, call.xid);
                 if msg_type != Some(CALL) {
                     return Err(msg_type);
@@ -279,8 +279,8 @@ impl ServedCalls {
                 MessagePayload::Long(bytes)
             }
         };
-        let reads: SmallVec<[ReadChunk; 1]> = pulls.map(|(position, data)| ReadChunk { position, data }).collect();
-        let charge = chunks.pulls.take_charge();
+        let reads: SmallVec<[ReadChunk; 1]> = fetches.map(|(position, data)| ReadChunk { position, data }).collect();
+        let charge = chunks.fetches.take_charge();
         call.stage = ServedStage::Served;
         call.announced = true;
         let (xid, format, max_inline) = (call.xid, call.format, call.max_inline);
@@ -300,7 +300,7 @@ impl ServedCalls {
 
     /// Sets the upper layer's response to a call.
     #[inline(always)]
-    pub(super) fn answer(&mut self, token: ReplyToken, response: OutgoingResponse) {
+    pub(super) fn set_response(&mut self, token: ReplyToken, response: OutgoingResponse) {
         // A token of a lost connection, or one used twice, refers to no call.
         let Some(slot) = self.calls.index(token.0) else { return };
         if self.calls.get(slot).is_some_and(|call| call.stage == ServedStage::Served) {
@@ -313,7 +313,7 @@ impl ServedCalls {
     pub(super) fn respond(&mut self, slot: u32, response: OutgoingResponse) {
         if let Some(call) = self.calls.get_mut(slot) {
             call.stage = ServedStage::Answered;
-            self.outgoing.push_back(OutgoingMessage::Answer(slot, response));
+            self.outgoing.push_back(OutgoingMessage::Response(slot, response));
         }
     }
 
@@ -340,16 +340,22 @@ impl ServedCalls {
     /// call, and the reply.
     #[inline(always)]
     pub(super) fn take_plain_reply(&mut self) -> Option<(u32, u32, MessageBuf)> {
-        let Some(OutgoingMessage::Answer(slot, OutgoingResponse::Reply(reply))) = self.outgoing.front() else {
+        let Some(OutgoingMessage::Response(slot, OutgoingResponse::Reply(reply))) = self.outgoing.front() else {
             return None;
         };
         let call = self.calls.get(*slot)?;
-        let fits = (LEAST_RPC..=call.max_inline).contains(&(reply.message.len() as u64));
-        if !fits || !reply.reduced.is_empty() || call.chunks.is_some() || call.stage != ServedStage::Answered {
+        let len = reply.message.len() as u64;
+        let fits = reply_format(len, call.max_inline, || None, false) == Some(MessageFormat::Short);
+        if !fits
+            || len < MIN_RPC_LEN
+            || !reply.reduced.is_empty()
+            || call.chunks.is_some()
+            || call.stage != ServedStage::Answered
+        {
             return None;
         }
-        let Some(OutgoingMessage::Answer(slot, OutgoingResponse::Reply(reply))) = self.next() else { return None };
-        let call = self.begin_answer(slot)?;
+        let Some(OutgoingMessage::Response(slot, OutgoingResponse::Reply(reply))) = self.next() else { return None };
+        let call = self.begin_response(slot)?;
         call.delivered = true;
         Some((slot, call.xid, reply.message))
     }
@@ -357,18 +363,18 @@ impl ServedCalls {
     /// Returns whether the next message to send is the response to a call that has not been lost.
     #[inline]
     pub(super) fn is_next_answered(&self) -> bool {
-        let Some(OutgoingMessage::Answer(slot, _)) = self.outgoing.front() else { return false };
+        let Some(OutgoingMessage::Response(slot, _)) = self.outgoing.front() else { return false };
         self.calls.get(*slot).is_some_and(|call| call.stage == ServedStage::Answered)
     }
 
     /// Returns a call whose response is about to be sent.
     #[inline(always)]
-    pub(super) fn begin_answer(&mut self, slot: u32) -> Option<&mut ServedCall> {
+    pub(super) fn begin_response(&mut self, slot: u32) -> Option<&mut ServedCall> {
         let call = self.calls.get_mut(slot).filter(|call| call.stage == ServedStage::Answered)?;
         call.stage = ServedStage::Sending;
         self.sending.push_back(slot);
         self.xids.remove(call.xid);
-        self.puller.release(call.held());
+        self.fetcher.release(call.held());
         Some(call)
     }
 
@@ -382,7 +388,7 @@ impl ServedCalls {
     pub(super) fn forget(&mut self, slot: u32) {
         if let Some(call) = self.calls.get(slot) {
             self.xids.remove(call.xid);
-            self.puller.release(call.held());
+            self.fetcher.release(call.held());
             self.held = self.held.saturating_sub(1);
             self.remove(slot);
         }
@@ -412,32 +418,32 @@ impl ServedCalls {
         self.remove(slot);
     }
 
-    /// Returns whether there is work for [`pull`](Self::pull).
-    pub(super) fn is_pulling(&self) -> bool {
-        self.puller.is_pulling()
+    /// Returns whether there is work for [`fetch_chunks`](Self::fetch_chunks).
+    pub(super) fn has_fetches(&self) -> bool {
+        self.fetcher.has_fetches()
     }
 
     /// Posts RDMA Reads while there is memory for them. Calls that cannot be fetched are refused.
-    pub(super) fn pull(&mut self, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
-        while let Some(slot) = self.puller.admit(&mut self.calls, qp, shared) {
-            self.respond(slot, NOT_PULLED);
+    pub(super) fn fetch_chunks(&mut self, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
+        while let Some(slot) = self.fetcher.admit(&mut self.calls, qp, shared) {
+            self.respond(slot, NOT_FETCHED);
         }
-        self.puller.post_reads(&mut self.calls, qp, shared);
+        self.fetcher.post_reads(&mut self.calls, qp, shared);
     }
 
     /// Starts the timeout of the RDMA Reads in flight, unless it is running.
-    pub(super) fn watch_pulls(&mut self, now: Instant, shared: &EngineShared) {
-        self.puller.watch(now, shared);
+    pub(super) fn watch_fetches(&mut self, now: Instant, shared: &EngineShared) {
+        self.fetcher.watch(now, shared);
     }
 
     /// Returns the time at which the RDMA Reads in flight count as stalled.
     pub(super) fn stalled_at(&self) -> Option<Instant> {
-        self.puller.stalled_at()
+        self.fetcher.stalled_at()
     }
 
     /// Handles the completion of an RDMA Read, successful or not.
     pub(super) fn read_done(&mut self, slot: u32, part: u16, shared: &mut EngineShared) {
-        self.puller.read_done(&mut self.calls, slot, part, shared);
+        self.fetcher.read_done(&mut self.calls, slot, part, shared);
     }
 
     /// Handles the completion of a sink's deregistration. Returns whether the call is now complete, and the caller then calls
@@ -449,9 +455,9 @@ impl ServedCalls {
         memory: Option<RegisterableMemory>,
         shared: &mut EngineShared,
     ) -> bool {
-        match self.puller.sink_returned(&mut self.calls, slot, part, memory, &mut shared.counters) {
+        match self.fetcher.sink_returned(&mut self.calls, slot, part, memory, &mut shared.counters) {
             Some(FetchOutcome::All) => return true,
-            Some(FetchOutcome::Refused) => self.respond(slot, NOT_PULLED),
+            Some(FetchOutcome::Refused) => self.respond(slot, NOT_FETCHED),
             Some(FetchOutcome::Lost) => self.remove(slot),
             None => {}
         }
@@ -470,14 +476,14 @@ impl ServedCalls {
             call.stage = ServedStage::Lost;
             let is_over = call.chunks.as_deref_mut().is_none_or(|chunks| {
                 chunks.inline = None;
-                chunks.pulls.lose(slot, &mut shared.out)
+                chunks.fetches.disconnected(slot, &mut shared.out)
             });
             if is_over {
                 self.remove(slot);
             }
         }
         self.xids.clear();
-        self.puller.reset(shared);
+        self.fetcher.reset(shared);
         self.outgoing.clear();
         self.sending.clear();
         self.held = 0;
@@ -503,7 +509,7 @@ mod tests {
             assert!(served.take_plain(xid, message(24), 100, shared));
             let Some(EngineEvent::CallArrived(call)) = shared.events.pop_front() else { panic!("no call") };
             let reply = OutgoingReply { message: message(24), reduced: Default::default() };
-            served.answer(call.token, OutgoingResponse::Reply(reply));
+            served.set_response(call.token, OutgoingResponse::Reply(reply));
         }
         let slots: Vec<_> = xids.iter().map(|_| served.take_plain_reply().unwrap().0).collect();
         assert!(!served.is_next_answered());
@@ -547,7 +553,7 @@ mod tests {
             assert!(served.take_plain(len, message(24), 100, &mut shared));
             let Some(EngineEvent::CallArrived(call)) = shared.events.pop_front() else { panic!("no call") };
             let reply = OutgoingReply { message: message(len as usize), reduced: Default::default() };
-            served.answer(call.token, OutgoingResponse::Reply(reply));
+            served.set_response(call.token, OutgoingResponse::Reply(reply));
             assert!(served.is_next_answered());
             assert_eq!(served.take_plain_reply().is_some(), is_plain, "{len} bytes");
             assert_eq!(served.waiting(), usize::from(!is_plain));

@@ -1,13 +1,14 @@
 //! State shared by both directions of a connection.
 
-use std::{collections::VecDeque, time::Instant};
+use std::{collections::VecDeque, fmt, time::Instant};
 
 use super::{
-    CloseReason, ConnectionCounters, EngineConfig, EngineEvent, ReverseDirection, Role, reply_stall::ReplyStallTimer,
+    CloseReason, ConnectionCounters, EngineConfig, EngineEvent, ProtocolViolation, ReverseDirection, Role,
+    reply_stall::ReplyStallTimer, work::PostedFor,
 };
 use crate::{
-    memory::MemoryShare,
-    provider::{QueuePair, WorkRequest},
+    memory::{MemoryShare, MessageBuf},
+    provider::{MemoryHandle, QueuePair, WorkRequest},
 };
 
 /// Limits of the wire version and of both peers.
@@ -26,17 +27,17 @@ pub(super) struct ConnectionRules {
     pub(super) has_credits: bool,
     /// Set if a call's payload stream may go in a Position-Zero Read chunk.
     pub(super) long_calls: bool,
-    /// Longest payload stream of a call that may go in several Sends, in bytes.
+    /// Maximum length in bytes of a payload stream of a call that may go in several Sends.
     pub(super) continued_calls: u64,
-    /// Longest payload stream of a reply that needs no Reply chunk although it exceeds the threshold, in bytes.
+    /// Maximum length in bytes of a payload stream of a reply that needs no Reply chunk although it exceeds the threshold.
     pub(super) continued_replies: u64,
-    /// Longest segment that the peer accepts, in bytes.
+    /// Maximum length in bytes of a segment that the peer accepts.
     pub(super) segment_len: u32,
-    /// Most segments in one header that the peer accepts.
+    /// Maximum number of segments in one header that the peer accepts.
     pub(super) segments: u64,
-    /// Most Read chunks that the peer accepts.
+    /// Maximum number of Read chunks that the peer accepts.
     pub(super) read_chunks: usize,
-    /// Most Write chunks that the peer accepts.
+    /// Maximum number of Write chunks that the peer accepts.
     pub(super) write_chunks: usize,
     /// Level of support of the peer for local calls. Always full in the forward direction.
     pub(super) peer_level: ReverseDirection,
@@ -88,13 +89,13 @@ pub(super) struct EngineShared {
     pub(super) send_threshold: u64,
     /// Inline threshold of messages received, in bytes (RFC 8166 §3.3.2).
     pub(super) receive_threshold: u64,
-    /// Longest transfer that the provider supports, in bytes. 0 before work is posted for the first time.
+    /// Maximum length in bytes of a transfer that the provider supports. 0 before work is posted for the first time.
     pub(super) max_transfer: u32,
     pub(super) rules: ConnectionRules,
     /// Share of the server's memory budget.
     pub(super) memory: MemoryShare,
     /// Detects that the peer no longer accepts replies.
-    pub(super) untaken: ReplyStallTimer,
+    pub(super) reply_stall: ReplyStallTimer,
     /// Set when the connection must close.
     pub(super) fault: Option<CloseReason>,
 }
@@ -111,7 +112,7 @@ impl EngineShared {
             receive_threshold: 0,
             max_transfer: 0,
             rules,
-            untaken: ReplyStallTimer::default(),
+            reply_stall: ReplyStallTimer::default(),
             fault: None,
         }
     }
@@ -132,14 +133,30 @@ impl EngineShared {
         }
     }
 
+    /// Returns the work request that sends a complete message, and counts the message. All Sends of a connection are made here.
+    #[inline(always)]
+    pub(super) fn send(
+        &mut self,
+        work: PostedFor,
+        message: MessageBuf,
+        invalidate: Option<MemoryHandle>,
+    ) -> WorkRequest {
+        self.counters.bytes_sent += message.len() as u64;
+        let signaled = work.is_response();
+        if signaled {
+            self.reply_stall.posted();
+        }
+        WorkRequest::Send { id: work.id(), message, invalidate, solicited: false, signaled }
+    }
+
     /// Returns the longest segment used locally, in bytes.
     pub(super) fn max_segment(&self) -> u32 {
         self.config.max_segment_len.min(self.max_transfer).min(self.rules.segment_len).max(1)
     }
 
     /// Closes the connection because the peer violated the protocol.
-    pub(super) fn violation(&mut self, what: impl Into<String>) {
-        self.fault.get_or_insert_with(|| CloseReason::PeerViolation(what.into()));
+    pub(super) fn violation(&mut self, violation: ProtocolViolation) {
+        self.fault.get_or_insert(CloseReason::PeerViolation(violation));
     }
 
     /// Closes the connection if one of the timeouts in `due` has expired at `now`, because data that the peer delays holds
@@ -152,21 +169,21 @@ impl EngineShared {
 
     /// Closes the connection if the peer has accepted nothing of the replies within `reply_timeout`. `bytes` returns the
     /// total sent so far.
-    pub(super) fn check_untaken(&mut self, bytes: impl FnOnce() -> u64) {
-        if self.untaken.is_over(bytes) {
+    pub(super) fn check_reply_stall(&mut self, bytes: impl FnOnce() -> u64) {
+        if self.reply_stall.is_over(bytes) {
             self.fault.get_or_insert(CloseReason::ReplyStalled(self.config.reply_timeout));
         }
     }
 
     /// Starts the timeout of replies that are in flight, or `waiting` for the peer, unless it is running. `bytes` returns the total
     /// sent so far.
-    pub(super) fn watch_answers(&mut self, waiting: bool, bytes: impl FnOnce() -> u64, now: Instant) {
-        self.untaken.watch(waiting, bytes, now, self.config.reply_timeout);
+    pub(super) fn watch_replies(&mut self, waiting: bool, bytes: impl FnOnce() -> u64, now: Instant) {
+        self.reply_stall.watch(waiting, bytes, now, self.config.reply_timeout);
     }
 
     /// Counts a message that is discarded.
-    pub(super) fn discard(&mut self, why: &str) {
+    pub(super) fn discard(&mut self, why: impl fmt::Display) {
         self.counters.messages_discarded += 1;
-        tracing::debug!(why, "message discarded");
+        tracing::debug!(%why, "message discarded");
     }
 }

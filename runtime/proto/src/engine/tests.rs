@@ -1,7 +1,7 @@
-//! Tests of resources that connections share with others of their server.
+//! Tests of resources that connections share with others of their server, and of the source itself.
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
+use std::{fs, path::Path, sync::Arc};
 
 use super::{Connection, ConnectionSetup, Engine as _, EngineConfig, PrivateData, Role, Versions};
 use crate::memory::{MemoryBudget, MemoryShare};
@@ -21,4 +21,45 @@ fn closing_connection_leaves_the_queue_for_memory() {
         connection.close();
         assert_eq!((budget.waiting(), connection.close_reason().is_some()), (0, true));
     }
+}
+
+/// Returns the integer literals above 2 in the code of a file: not in comments, texts, constants with names, and tests.
+fn numbers(text: &str) -> Vec<(usize, u64)> {
+    let code = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap();
+    let mut found = Vec::new();
+    for (at, line) in code.lines().enumerate() {
+        let line = line.split("//").next().unwrap();
+        if line.trim_start().starts_with("#[") || line.contains("const ") {
+            continue;
+        }
+        let outside_texts: String = line.split('"').step_by(2).collect::<Vec<_>>().join(" ");
+        for token in outside_texts.split(|c: char| !c.is_alphanumeric() && c != '_') {
+            let hex = token.strip_prefix("0x").map(|hex| u64::from_str_radix(&hex.replace('_', ""), 16).ok());
+            let digits = token.trim_end_matches("usize").trim_end_matches("u64").trim_end_matches("u32");
+            let number = hex.unwrap_or_else(|| digits.replace('_', "").parse().ok());
+            found.extend(number.filter(|&number| number > 2).map(|number| (at + 1, number)));
+        }
+    }
+    found
+}
+
+/// Offsets, lengths and codes of a header stand in the `format.rs` of its version, or of the engine. Elsewhere, code that reads
+/// or writes headers contains no number without a name.
+#[test]
+fn layout_numbers_stand_in_format() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/engine");
+    let mut files: Vec<_> =
+        ["arrivals", "connection", "lists", "negotiation", "responses", "wire"].map(|name| folder.join(name)).into();
+    for version in ["v1", "v2"] {
+        let entries = fs::read_dir(folder.join(version)).unwrap();
+        files.extend(entries.map(|entry| entry.unwrap().path().with_extension("")));
+    }
+    assert!(files.len() > 15, "{files:?}");
+    let mut found = Vec::new();
+    for file in files.iter().filter(|file| !file.ends_with("format")) {
+        let text = fs::read_to_string(file.with_extension("rs")).unwrap();
+        found.extend(numbers(&text).into_iter().map(|(line, number)| format!("{}:{line}: {number}", file.display())));
+    }
+    assert_eq!(found, Vec::<String>::new());
+    assert!(!numbers(&fs::read_to_string(folder.join("v1/format.rs")).unwrap().replace("const ", "")).is_empty());
 }

@@ -9,16 +9,14 @@ use std::{
 use super::{
     chunk_items::{ChunkItems, SpareItems},
     extension::ExtensionFactory,
-    host_auth::{HostAuth, HostAuthError},
+    failure::{CallFailure, CloseReason},
+    host_auth::HostAuth,
     incoming::IncomingCall,
     properties::ReverseDirection,
-    refusal::TransportError,
-    stream_error::StreamError,
     versions::Versions,
 };
 use crate::{
     memory::{BufferPool, MemoryBudget, MessageBuf, PayloadBuf},
-    provider::{DisconnectReason, IoError},
     xdr::{ReducedItem, WriteChunk},
 };
 use bytes::Bytes;
@@ -270,151 +268,6 @@ pub enum EngineEvent {
     },
     /// The connection is closed. Every call has finished before this event.
     Closed(CloseReason),
-}
-
-/// Reason why a call received no RPC reply.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CallFailure {
-    /// The connection ended. If the call was `sent`, the responder may have executed it.
-    #[error("connection closed, {}", outcome(*.sent))]
-    Closed {
-        /// Reason why the connection ended.
-        #[source]
-        reason: CloseReason,
-        /// True if any part of the call may have reached the peer. If false, a retry is safe.
-        sent: bool,
-    },
-    /// The deadline passed. If the call was `sent`, the responder may have executed it or may still do so.
-    #[error("deadline passed, {}", outcome(*.sent))]
-    DeadlineExceeded {
-        /// True if any part of the call may have reached the peer.
-        sent: bool,
-    },
-    /// The caller cancelled the call.
-    #[error("cancelled")]
-    Cancelled {
-        /// True if any part of the call may have reached the peer.
-        sent: bool,
-    },
-    /// The responder's transport rejected the call with RDMA_ERROR, ERR_VERS (RFC 8166 §4.5.1).
-    #[error("the responder supports RPC-over-RDMA versions {low} to {high} only")]
-    VersionMismatch {
-        /// Lowest version that the responder supports.
-        low: u32,
-        /// Highest version that the responder supports.
-        high: u32,
-    },
-    /// The responder's transport rejected the call with RDMA_ERROR, ERR_CHUNK (RFC 8166 §4.5.2, §4.5.3). It could not parse the
-    /// header, or the chunks provided were too small or unusable.
-    #[error("the responder reported ERR_CHUNK (RFC 8166 section 4.5): it could not use the header or its chunks")]
-    ChunkError,
-    /// The reply violated the protocol.
-    #[error("bad reply: {0}")]
-    BadReply(String),
-    /// The memory of the call could not be registered.
-    #[error("cannot register memory for the call")]
-    Registration(#[source] IoError),
-    /// The call exceeds a limit of the protocol or the configuration: too many chunks or segments, or an item that is too long.
-    #[error("the call cannot be sent: {0}")]
-    TooLarge(String),
-    /// A call in the reverse direction does not fit in one Send. Version 1 has no chunks in this direction (RFC 8167 §5.3), and a
-    /// peer of version 2 may not support them (RPC-over-RDMA v2 §5.2.5). Nothing was sent.
-    #[error(
-        "a reverse-direction call of {len} bytes does not fit inline, the limit is {max} bytes (RFC 8167 section 5.3)"
-    )]
-    ReverseTooLong {
-        /// Length of the RPC message in bytes.
-        len: u64,
-        /// Maximum length in bytes: the inline threshold minus the transport header.
-        max: u64,
-    },
-    /// Another call in flight has the XID that [`CallPolicy::xid`] requires. Nothing was sent.
-    #[error("another call in flight has XID {xid:#010x}")]
-    XidInUse {
-        /// The XID.
-        xid: u32,
-    },
-    /// The responder's transport rejected the call with RDMA2_ERROR (RPC-over-RDMA v2 §7).
-    #[error("the responder rejected the call")]
-    Refused(#[from] TransportError),
-    /// The peer does not accept calls in the reverse direction (RPC-over-RDMA v2 §5.2.5). Nothing was sent.
-    #[error("the peer does not accept calls in the reverse direction (RPC-over-RDMA v2 section 5.2.5)")]
-    ReverseNotSupported,
-    /// The reverse direction is disabled in the local configuration. Nothing was sent.
-    #[error("the reverse direction is disabled (RFC 8167 section 6), set EngineConfig::reverse_credits above 0")]
-    ReverseDisabled,
-}
-
-/// Returns the part of the message that says whether a call without a reply may have been executed.
-fn outcome(sent: bool) -> &'static str {
-    if sent {
-        "the call was sent and may have been executed, retry only an idempotent procedure"
-    } else {
-        "the call was not sent, a retry is safe"
-    }
-}
-
-impl CallFailure {
-    /// Returns `true` if the responder certainly did not execute the call, so that a retry cannot execute it twice.
-    #[must_use]
-    pub fn is_unexecuted(&self) -> bool {
-        match self {
-            Self::Closed { sent, .. } | Self::DeadlineExceeded { sent } | Self::Cancelled { sent } => !sent,
-            Self::VersionMismatch { .. }
-            | Self::Registration(_)
-            | Self::TooLarge(_)
-            | Self::ReverseTooLong { .. }
-            | Self::XidInUse { .. }
-            | Self::ReverseNotSupported
-            | Self::ReverseDisabled => true,
-            Self::Refused(refusal) => refusal.is_unexecuted(),
-            // A responder also reports ERR_CHUNK when its reply does not fit in the chunks provided.
-            Self::ChunkError | Self::BadReply(_) => false,
-        }
-    }
-}
-
-/// Reason why a connection was closed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CloseReason {
-    /// The provider reported a disconnect.
-    #[error(transparent)]
-    Disconnected(#[from] DisconnectReason),
-    /// The peer violated RPC-over-RDMA.
-    #[error("the peer violated RPC-over-RDMA: {0}")]
-    PeerViolation(String),
-    /// The connection ended, or the peer sent nothing for too long, before version and properties were negotiated
-    /// (RPC-over-RDMA v2 §4.2.3). No call was sent. A peer without support for version 2 may behave this way: try a new
-    /// connection with version 1 only ([`EngineConfig::versions`]).
-    #[error("version negotiation failed ({why}){}", .versions.map_or(String::new(), |(low, high)| format!("; the peer supports versions {low} to {high}")))]
-    NegotiationFailed {
-        /// Description of the failure.
-        why: String,
-        /// Lowest and highest version that the peer supports, if it reported them.
-        versions: Option<(u32, u32)>,
-    },
-    /// Either peer rejected the other (RPC-over-RDMA v2 §5.2.6).
-    #[error(transparent)]
-    HostAuthentication(#[from] HostAuthError),
-    /// Abandoned calls hold every credit, and the peer sent no reply for this time after they were abandoned.
-    #[error("the peer did not reply within {0:?} after the calls were abandoned")]
-    Unresponsive(Duration),
-    /// RDMA Reads from the peer, or the remaining parts of its message, made no progress
-    /// ([`EngineConfig::fetch_timeout`]).
-    #[error("RDMA Reads from the peer, or the rest of its message, made no progress for {0:?}")]
-    ReadStalled(Duration),
-    /// The peer accepted no part of the pending replies, or granted no credit for them
-    /// ([`EngineConfig::reply_timeout`]).
-    #[error("the peer accepted no replies for {0:?}")]
-    ReplyStalled(Duration),
-    /// The peer violated record marking.
-    #[error(transparent)]
-    Stream(#[from] StreamError),
-    /// The peer was silent for too long.
-    #[error("idle for {0:?}")]
-    Idle(Duration),
 }
 
 /// Configuration of an engine, for all versions.

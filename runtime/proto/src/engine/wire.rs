@@ -52,7 +52,7 @@ pub(super) trait Wire: fmt::Debug + Send {
     fn disconnected(&mut self) {}
 
     /// Returns whether a message of this version has been received.
-    fn is_heard(&self) -> bool {
+    fn has_received(&self) -> bool {
         true
     }
 

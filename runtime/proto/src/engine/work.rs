@@ -10,11 +10,11 @@ pub(super) enum PostedFor {
     /// Invalidation of region `part` that was exposed for a call.
     CallInvalidate { slot: u32, part: u16 },
     /// An RDMA Read of a served call's Read chunk `part`.
-    Pull { slot: u32, part: u16 },
+    FetchRead { slot: u32, part: u16 },
     /// Invalidation of the sink of a served call's Read chunk `part`.
-    PullInvalidate { slot: u32, part: u16 },
+    FetchInvalidate { slot: u32, part: u16 },
     /// An RDMA Write of a reply.
-    Push { slot: u32 },
+    ReplyWrite { slot: u32 },
     /// The Send of a reply or of a transport error that refers to a served call.
     ReplySend { slot: u32 },
     /// The Send of a reply behind which another one is posted at once. Only its failure is reported. It has succeeded when a later
@@ -23,7 +23,7 @@ pub(super) enum PostedFor {
     /// The Send of a transport error that refers to no served call, or of a part of a reply other than the last.
     ErrorSend,
     /// The Send of a message that is neither a call nor a response, or of a part of a call other than the last.
-    AsideSend,
+    ControlSend,
 }
 
 impl PostedFor {
@@ -36,12 +36,12 @@ impl PostedFor {
         let (kind, part, slot) = match self {
             Self::CallSend { slot } => (1, 0, slot),
             Self::CallInvalidate { slot, part } => (2, part, slot),
-            Self::Pull { slot, part } => (3, part, slot),
-            Self::PullInvalidate { slot, part } => (4, part, slot),
-            Self::Push { slot } => (5, 0, slot),
+            Self::FetchRead { slot, part } => (3, part, slot),
+            Self::FetchInvalidate { slot, part } => (4, part, slot),
+            Self::ReplyWrite { slot } => (5, 0, slot),
             Self::ReplySend { slot } => (6, 0, slot),
             Self::ErrorSend => (7, 0, 0),
-            Self::AsideSend => (8, 0, 0),
+            Self::ControlSend => (8, 0, 0),
             Self::UnsignaledReplySend { slot } => (9, 0, slot),
         };
         WrId(kind << 48 | u64::from(part) << 32 | u64::from(slot))
@@ -49,8 +49,8 @@ impl PostedFor {
 
     /// Returns whether the work request belongs to a response, including errors for messages that are no calls, and has to be
     /// reported. The completions of other Sends do not matter: the reply shows that a call was sent.
-    pub(super) fn is_of_answer(self) -> bool {
-        matches!(self, Self::Push { .. } | Self::ReplySend { .. } | Self::ErrorSend)
+    pub(super) fn is_response(self) -> bool {
+        matches!(self, Self::ReplyWrite { .. } | Self::ReplySend { .. } | Self::ErrorSend)
     }
 
     pub(super) fn of(id: WrId) -> Option<Self> {
@@ -58,12 +58,12 @@ impl PostedFor {
         Some(match id.0 >> 48 {
             1 => Self::CallSend { slot },
             2 => Self::CallInvalidate { slot, part },
-            3 => Self::Pull { slot, part },
-            4 => Self::PullInvalidate { slot, part },
-            5 => Self::Push { slot },
+            3 => Self::FetchRead { slot, part },
+            4 => Self::FetchInvalidate { slot, part },
+            5 => Self::ReplyWrite { slot },
             6 => Self::ReplySend { slot },
             7 => Self::ErrorSend,
-            8 => Self::AsideSend,
+            8 => Self::ControlSend,
             9 => Self::UnsignaledReplySend { slot },
             _ => return None,
         })
@@ -80,12 +80,12 @@ mod tests {
         for work in [
             PostedFor::CallSend { slot },
             PostedFor::CallInvalidate { slot, part },
-            PostedFor::Pull { slot: 1, part },
-            PostedFor::PullInvalidate { slot, part: 2 },
-            PostedFor::Push { slot },
+            PostedFor::FetchRead { slot: 1, part },
+            PostedFor::FetchInvalidate { slot, part: 2 },
+            PostedFor::ReplyWrite { slot },
             PostedFor::ReplySend { slot: 3 },
             PostedFor::ErrorSend,
-            PostedFor::AsideSend,
+            PostedFor::ControlSend,
             PostedFor::UnsignaledReplySend { slot },
         ] {
             assert_eq!(PostedFor::of(work.id()), Some(work));

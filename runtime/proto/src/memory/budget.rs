@@ -194,7 +194,7 @@ impl MemoryShare {
 
     /// Takes `bytes` for a use that cannot wait, even beyond the limit.
     #[doc(hidden)]
-    pub fn take_anyway(&self, bytes: u64) -> BudgetCharge {
+    pub fn overcommit(&self, bytes: u64) -> BudgetCharge {
         BudgetCharge(self.budget.as_ref().map(|budget| {
             budget.held.fetch_add(bytes, SeqCst);
             (Arc::clone(budget), bytes)
@@ -291,8 +291,8 @@ mod tests {
         a.shrink(10);
         a.shrink(30);
         assert_eq!((budget.held(), a.bytes()), (50, 10));
-        let mut over = share.take_anyway(900);
-        over.absorb(share.take_anyway(100));
+        let mut over = share.overcommit(900);
+        over.absorb(share.overcommit(100));
         over.absorb(BudgetCharge::default());
         drop((a, b));
         assert_eq!(budget.held(), 1000);

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use rpcrdma_proto::{
     engine::{
         CallFailure, CallId, CloseReason, Connection, ConnectionSetup, EngineConfig, EngineEvent, IncomingCall,
-        MessageFormat, OutgoingReply, PrivateData, Role,
+        MessageFault, MessageFormat, OutgoingReply, PrivateData, Role,
     },
     memory::{MessageBuf, Output},
     provider::{
@@ -258,10 +258,10 @@ fn errors_and_invalid_replies() {
     for (words, failure) in [
         (vec![XID, 1, 3, 4, 2], CallFailure::ChunkError),
         (vec![XID, 1, 3, 4, 1, 2, 3], CallFailure::VersionMismatch { low: 2, high: 3 }),
-        (vec![XID, 1, 3, 0, 1, 8, 7, 64, 0, 0, 0, 0, 0, XID, 1, 0], CallFailure::BadReply("it has a Read list".into())),
+        (vec![XID, 1, 3, 0, 1, 8, 7, 64, 0, 0, 0, 0, 0, XID, 1, 0], CallFailure::BadReply(MessageFault::ReadList)),
         (
             vec![XID, 1, 3, 0, 0, 1, 1, 7, 64, 0, 0, 0, 0, XID, 1, 0],
-            CallFailure::BadReply("its Write list and that of the call differ in the number of chunks".into()),
+            CallFailure::BadReply(MessageFault::WriteListLength { returned: 1, provided: 0 }),
         ),
     ] {
         let mut server = facing(Role::Server, config(32, 4));

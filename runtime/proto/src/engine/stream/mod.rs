@@ -37,7 +37,7 @@ pub struct StreamConfig {
     /// dropped, and fails only its call, with [`CallFailure::BadReply`](super::CallFailure::BadReply). Any other longer
     /// record closes the connection.
     pub max_record: u64,
-    /// Most fragments of one record accepted from a peer, empty ones included. Default 16384.
+    /// Maximum number of fragments of one record accepted from a peer, empty ones included. Default 16384.
     pub max_fragments: u32,
     /// Longest time for one record from its first byte to its last, in either direction. It bounds how long a peer that sends
     /// or accepts a byte now and then can hold memory. Default 2 minutes.

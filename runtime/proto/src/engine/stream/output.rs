@@ -12,7 +12,7 @@ use crate::{
     xdr::{ReducedItem, pad_len},
 };
 
-/// Most pieces in one system call.
+/// Maximum number of pieces in one system call.
 const GATHER: usize = 64;
 
 static PADDING: [u8; 3] = [0; 3];

@@ -16,7 +16,7 @@ pub(super) const MAX_FRAGMENT: u32 = LAST - 1;
 pub(super) const SMALL: usize = 4096;
 /// Bytes to read at a time when the length of the next fragment is unknown.
 const READ: usize = 16 << 10;
-/// Most bytes of a fragment to read at a time, unless as many have already arrived.
+/// Maximum number of bytes of a fragment to read at a time, unless as many have already arrived.
 const READ_LARGE: usize = 64 << 10;
 
 #[derive(Debug, Clone, Copy)]
@@ -76,13 +76,13 @@ impl RecordAssembler {
     #[doc(hidden)]
     pub fn room(&mut self) -> Limit<&mut BytesMut> {
         // A long fragment is received exactly to its end, so that its buffer does not hold what follows.
-        let most = if self.dropped.is_some() {
+        let max = if self.dropped.is_some() {
             READ_LARGE
         } else {
             self.missing().min(READ_LARGE.max(self.input.len())).max(READ)
         };
-        self.input.reserve(most);
-        (&mut self.input).limit(most)
+        self.input.reserve(max);
+        (&mut self.input).limit(max)
     }
 
     /// Returns the length in bytes to reserve memory for, once the first marker of the record has arrived.
@@ -100,8 +100,8 @@ impl RecordAssembler {
             self.fragment = self.take_marker()?;
         }
         Ok(self.fragment.map(|fragment| {
-            let begun = self.record.len() + fragment.len;
-            if fragment.last || begun <= SMALL { begun as u64 } else { self.config.max_record }
+            let announced = self.record.len() + fragment.len;
+            if fragment.last || announced <= SMALL { announced as u64 } else { self.config.max_record }
         }))
     }
 
@@ -115,10 +115,10 @@ impl RecordAssembler {
 
     /// Returns the number of bytes that have arrived of the record in progress, without markers, or `None` between records.
     #[must_use]
-    pub fn begun(&self) -> Option<u64> {
-        let begun = self.fragments > 0 || self.fragment.is_some() || !self.input.is_empty();
+    pub fn in_progress(&self) -> Option<u64> {
+        let in_progress = self.fragments > 0 || self.fragment.is_some() || !self.input.is_empty();
         let arrived = self.fragment.map_or(0, |fragment| fragment.len.min(self.input.len()));
-        begun.then_some(self.dropped.unwrap_or(0).saturating_add((self.record.len() + arrived) as u64))
+        in_progress.then_some(self.dropped.unwrap_or(0).saturating_add((self.record.len() + arrived) as u64))
     }
 
     /// Returns the number of records completed.

@@ -104,7 +104,7 @@ fn reduced_items_are_restored_for_any_fragment_size() {
         assembler.extend(&bytes);
         let record = assembler.next_record().unwrap().unwrap();
         assert_eq!(record, whole, "fragments of {fragment_size}");
-        assert_eq!((assembler.begun(), client.counters().bytes_sent), (None, bytes.len() as u64));
+        assert_eq!((assembler.in_progress(), client.counters().bytes_sent), (None, bytes.len() as u64));
     }
 }
 
@@ -416,7 +416,7 @@ fn overlong_reply_fails_only_its_call() {
             // Deadlines of other calls still apply meanwhile.
             client.handle_timeout(now + Duration::from_secs(1));
             assert_eq!(failed(client.poll_event()), (ids[2], CallFailure::DeadlineExceeded { sent: true }));
-            assert!(client.poll_event().is_none() && client.wants_input() && client.input.begun().is_some());
+            assert!(client.poll_event().is_none() && client.wants_input() && client.input.in_progress().is_some());
             feed(
                 &mut client,
                 &[rest, &fragment(true, &long(third, 300)), &fragment(true, &long(second, 100))].concat(),
@@ -426,7 +426,7 @@ fn overlong_reply_fails_only_its_call() {
             // A second overlong reply to the same call is discarded.
             feed(&mut client, &fragment(true, &long(first, 300)));
             assert_eq!((client.close_reason(), client.counters().messages_discarded), (None, 3));
-            assert_eq!((client.counters().calls_abandoned, client.input.begun()), (0, None));
+            assert_eq!((client.counters().calls_abandoned, client.input.in_progress()), (0, None));
         }
     }
 }
@@ -503,8 +503,8 @@ proptest! {
                     }
                 }
             }
-            let begun = assembler.begun();
-            (records, None, begun)
+            let in_progress = assembler.in_progress();
+            (records, None, in_progress)
         };
         prop_assert_eq!(records(&mut std::iter::once(&bytes[..])), records(&mut bytes.chunks(piece)));
     }

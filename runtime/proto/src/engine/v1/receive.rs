@@ -11,9 +11,9 @@ use super::{
 };
 use crate::{
     engine::{
-        CallFailure, MessagePayload, Role, TransportError,
-        answer::check_reply,
+        CallFailure, MessagePayload, ProtocolViolation, Role, TransportError,
         call::CheckedReply,
+        checked_reply::check_reply,
         core::ConnectionCore,
         format::{FixedWords, PROC_ERROR},
         lists::ChunkLists,
@@ -51,9 +51,7 @@ impl WireV1 {
             let slot = fixed.and_then(|fixed| core.calls.by_xid(fixed.xid));
             let call = slot.and_then(|slot| core.calls.get(slot));
             if core.calls_are_reverse() || !call.is_some_and(|call| call.exposure.contains(handle)) {
-                return core
-                    .shared
-                    .violation(format!("it invalidated {handle:?}, which does not belong to the call it replied to"));
+                return core.shared.violation(ProtocolViolation::ForeignHandle { handle });
             }
         }
         // RFC 8166 §4.5: a message shorter than a header is discarded without parsing.
@@ -62,7 +60,7 @@ impl WireV1 {
         match arrived {
             MessageV1::Discard(why) => core.shared.discard(why),
             MessageV1::Call(..) | MessageV1::Faulty(..) if invalidated.is_some() => {
-                core.shared.violation("it invalidated a handle with a call");
+                core.shared.violation(ProtocolViolation::InvalidatingCall);
             }
             // RFC 8167 §6.
             MessageV1::Call(..) | MessageV1::Faulty(..) if !self.accepts_calls(core) => {
@@ -98,7 +96,7 @@ impl WireV1 {
                     message.advance(len);
                     message
                 });
-                let outcome = check_reply(call, inline, false, &lists);
+                let outcome = check_reply(call, inline, false, &lists).map_err(CallFailure::BadReply);
                 self.answered(slot, credit, outcome, core);
             }
             // RFC 8167 §4.1: only a responder sends RDMA_ERROR, so its credit value is a grant.
@@ -177,7 +175,7 @@ impl WireV1 {
             Err(CallFailure::ChunkError | CallFailure::VersionMismatch { .. }) => {
                 core.shared.counters.errors_received += 1;
             }
-            Err(CallFailure::BadReply(why)) => core.shared.discard(why),
+            Err(CallFailure::BadReply(fault)) => core.shared.discard(fault),
             _ => {}
         }
         core.calls.answered(slot, outcome, &mut core.shared);

@@ -17,7 +17,7 @@ use crate::{
         work::PostedFor,
     },
     memory::MessageBuf,
-    provider::{MemoryHandle, QueuePair, WorkRequest},
+    provider::{MemoryHandle, QueuePair},
 };
 
 /// Connection state specific to version 1.
@@ -31,7 +31,7 @@ pub(in crate::engine) struct WireV1 {
     /// Credits granted by every reply.
     grant: u32,
     /// Number of Sends of replies and errors in flight.
-    answers_in_flight: usize,
+    responses_in_flight: usize,
     /// Set if both peers agreed on Send with Invalidate (RFC 8797 §4.1).
     invalidate: bool,
     /// Chunk lists of the call being sent, and the header being encoded. Kept to reuse their memory.
@@ -60,7 +60,7 @@ impl WireV1 {
             credits: Credits::new(requested),
             // RFC 8166 §3.3.1: a grant is never zero.
             grant: grant.max(1),
-            answers_in_flight: 0,
+            responses_in_flight: 0,
             // RFC 8797 §4.1: only if both peers announced support. A client offers no handles in the reverse direction.
             invalidate: role == Role::Server && local.remote_invalidation && peer.remote_invalidation,
             lists: ChunkLists::default(),
@@ -72,20 +72,20 @@ impl WireV1 {
     fn post_responses(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair) {
         // Bounds the responses in flight to a peer that does not receive. Its own Receives are not renewed meanwhile either.
         let window = self.grant as usize + SPARE_RECEIVES;
-        while core.served.waiting() > 0 && self.answers_in_flight < window {
+        while core.served.waiting() > 0 && self.responses_in_flight < window {
             if let Some(PlainReply { slot, xid, mut message }) = core.next_plain_reply() {
                 // RFC 8166 §3.3.1: as for other responses, below.
                 self.receives.top_up(qp, core.served.held());
-                self.answers_in_flight += 1;
+                self.responses_in_flight += 1;
                 let work = PostedFor::reply(slot, self.is_last(window, core));
                 attach(&format::bare_header(xid, self.grant), &mut message, &core.shared.config.pool);
-                send(work, message, None, qp, &mut core.shared);
+                qp.post(core.shared.send(work, message, None));
                 continue;
             }
             let Some(response) = core.next_response(VERSION, qp) else { break };
             // RFC 8166 §3.3.1: the Receive for the credit that a reply grants is posted before the reply is sent.
             self.receives.top_up(qp, core.served.held());
-            self.answers_in_flight += 1;
+            self.responses_in_flight += 1;
             match response {
                 ReadyResponse::Reply(reply) => {
                     let is_last = self.is_last(window, core);
@@ -100,7 +100,7 @@ impl WireV1 {
 
     /// Returns `false` if another response is posted at once after the next message.
     fn is_last(&self, window: usize, core: &ConnectionCore) -> bool {
-        self.answers_in_flight == window || !core.served.is_next_answered()
+        self.responses_in_flight == window || !core.served.is_next_answered()
     }
 
     /// Sends a reply. `is_last` is `false` if another response is posted at once.
@@ -110,7 +110,7 @@ impl WireV1 {
         // RFC 8166 §3.3.1, RFC 8167 §5.2: every reply grants credits of its direction.
         let message = self.with_header(xid, self.grant, payload, served.reply_lists(slot), shared);
         let invalidate = invalidate.filter(|_| self.invalidate);
-        send(PostedFor::reply(slot, is_last), message, invalidate, qp, shared);
+        qp.post(shared.send(PostedFor::reply(slot, is_last), message, invalidate));
     }
 
     /// Sends RDMA_ERROR (RFC 8166 §4.5). An error never invalidates a handle.
@@ -124,7 +124,8 @@ impl WireV1 {
     ) {
         format::encode_error(&mut self.header, message, self.grant, refusal);
         shared.counters.errors_sent += 1;
-        send(work, alone(&self.header, 0, &shared.config.pool), None, qp, shared);
+        let message = alone(&self.header, 0, &shared.config.pool);
+        qp.post(shared.send(work, message, None));
     }
 
     fn with_header(
@@ -184,24 +185,9 @@ impl WireV1 {
         self.lists = lists;
         self.credits.take();
         calls.sending(slot, xid, shared);
-        send(PostedFor::CallSend { slot }, message, None, qp, shared);
+        qp.post(shared.send(PostedFor::CallSend { slot }, message, None));
         Ok(())
     }
-}
-
-fn send(
-    work: PostedFor,
-    message: MessageBuf,
-    invalidate: Option<MemoryHandle>,
-    qp: &mut dyn QueuePair,
-    shared: &mut EngineShared,
-) {
-    shared.counters.bytes_sent += message.len() as u64;
-    let signaled = work.is_of_answer();
-    if signaled {
-        shared.untaken.begin();
-    }
-    qp.post(WorkRequest::Send { id: work.id(), message, invalidate, solicited: false, signaled });
 }
 
 impl Wire for WireV1 {
@@ -222,21 +208,21 @@ impl Wire for WireV1 {
     }
 
     fn responses_ended(&mut self, count: usize) {
-        self.answers_in_flight = self.answers_in_flight.saturating_sub(count);
+        self.responses_in_flight = self.responses_in_flight.saturating_sub(count);
     }
 
     fn poll_work(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair, now: Instant) {
         self.receives.top_up(qp, core.served.held());
         if core.role == Role::Server || self.reverse {
             self.post_responses(core, qp);
-            if core.served.is_pulling() {
-                core.served.pull(qp, &mut core.shared);
+            if core.served.has_fetches() {
+                core.served.fetch_chunks(qp, &mut core.shared);
                 // Sends refusals of calls whose chunks cannot be fetched.
                 self.post_responses(core, qp);
             }
-            core.served.watch_pulls(now, &core.shared);
+            core.served.watch_fetches(now, &core.shared);
             // Waiting responses are always behind Sends in flight.
-            core.shared.watch_answers(false, || qp.bytes_sent(), now);
+            core.shared.watch_replies(false, || qp.bytes_sent(), now);
         }
         if core.role == Role::Client || self.reverse {
             self.post_calls(core, qp, now);
@@ -253,7 +239,7 @@ impl Wire for WireV1 {
     }
 
     fn disconnected(&mut self) {
-        self.answers_in_flight = 0;
+        self.responses_in_flight = 0;
     }
 
     fn complete_counters(&self, counters: &mut ConnectionCounters) {

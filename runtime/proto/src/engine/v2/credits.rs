@@ -2,7 +2,7 @@
 //!
 //! Each peer keeps two independent counts: the messages that it may send ([`SendCredits`]), and the messages that it lets its
 //! peer send, for each of which a Receive is posted ([`ReceiveCredits`]). The credit field of a header contains the credits
-//! *newly* granted by its sender in the low half, and the most credits that its sender ever has outstanding in the high half.
+//! *newly* granted by its sender in the low half, and the maximum number of credits that its sender ever has outstanding in the high half.
 
 use super::format::{MAX_CREDITS, decode_credits, encode_credits};
 use crate::{engine::credits::SPARE_RECEIVES, provider::QueuePair};
@@ -15,7 +15,7 @@ const RESERVE: u64 = 2;
 #[derive(Debug)]
 pub(super) struct SendCredits {
     left: u64,
-    /// The most credits that the peer ever has outstanding.
+    /// Maximum number of credits that the peer ever has outstanding.
     max: u32,
 }
 
@@ -53,7 +53,7 @@ impl SendCredits {
         self.left = self.left.saturating_sub(1);
     }
 
-    /// Returns the most calls to have in flight. The peer never has Receives for more.
+    /// Returns the maximum number of calls to have in flight. The peer never has Receives for more.
     pub(super) fn max(&self) -> usize {
         self.max as usize
     }
@@ -82,7 +82,7 @@ impl ReceiveCredits {
         Self { max: credits.clamp(1, MAX_CREDITS), posted, granted, received: 0, held: 0, refreshed: None }
     }
 
-    /// Sets the most credits to have outstanding.
+    /// Sets the maximum number of credits to have outstanding.
     pub(super) fn set_max(&mut self, max: u32) {
         self.max = max.clamp(1, MAX_CREDITS);
     }

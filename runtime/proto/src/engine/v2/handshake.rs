@@ -32,6 +32,30 @@ pub(super) enum HandshakeStep {
     Refused(HostAuthError),
 }
 
+/// The progress of one peer's messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ExchangeProgress {
+    /// The peer has made no message.
+    NotStarted,
+    /// The peer has made its first message, and others follow.
+    Started,
+    /// The peer has made its last message.
+    Finished,
+}
+
+/// The state of host authentication (RPC-over-RDMA v2 §5.2.6).
+#[derive(Debug)]
+enum AuthenticationState {
+    /// The authenticator has not been started.
+    NotStarted(Box<dyn HostAuthenticator>),
+    /// The authenticator expects material of the peer.
+    InProgress(Box<dyn HostAuthenticator>),
+    /// The authenticator is done, or none is configured.
+    Done,
+    /// The authenticator rejected the peer, and the connection is closed.
+    Rejected,
+}
+
 /// The state of the exchange.
 #[derive(Debug)]
 pub(super) struct Handshake {
@@ -42,18 +66,11 @@ pub(super) struct Handshake {
     queue: VecDeque<Rpcrdma2Propval>,
     /// Messages ready to be sent: flags and body.
     ready: VecDeque<(u32, Bytes)>,
-    /// Set once the authenticator has started.
-    begun: bool,
-    /// Set once the first message has been packed.
-    said: bool,
-    /// Set once the first message has been sent.
-    sent_first: bool,
-    /// Set once the last local message has been packed.
-    finished: bool,
-    /// Set once the peer's last message has arrived.
-    peer_finished: bool,
-    authenticator: Option<Box<dyn HostAuthenticator>>,
-    authenticated: bool,
+    /// Progress of the local messages. The first is sent at once, because a peer always has a credit for it.
+    local: ExchangeProgress,
+    /// Progress of the peer's messages.
+    remote: ExchangeProgress,
+    authentication: AuthenticationState,
     peer: Properties,
     due: Option<Instant>,
 }
@@ -70,13 +87,9 @@ impl Handshake {
             xid,
             queue,
             ready: VecDeque::new(),
-            begun: false,
-            said: false,
-            sent_first: false,
-            finished: false,
-            peer_finished: false,
-            authenticated: authenticator.is_none(),
-            authenticator,
+            local: ExchangeProgress::NotStarted,
+            remote: ExchangeProgress::NotStarted,
+            authentication: authenticator.map_or(AuthenticationState::Done, AuthenticationState::NotStarted),
             peer: Properties::default(),
             due: None,
         }
@@ -85,12 +98,12 @@ impl Handshake {
     /// Returns whether both peers have sent all their properties, so that calls may start.
     // RPC-over-RDMA v2 §6.2.2.3.
     pub(super) fn is_done(&self) -> bool {
-        self.finished && self.peer_finished && self.ready.is_empty()
+        self.local == ExchangeProgress::Finished && self.peer_finished() && self.ready.is_empty()
     }
 
     /// Returns whether the first message of the exchange has been sent.
-    pub(super) fn has_begun(&self) -> bool {
-        self.sent_first
+    pub(super) fn has_started(&self) -> bool {
+        self.local != ExchangeProgress::NotStarted
     }
 
     /// Returns the properties received from the peer so far.
@@ -111,43 +124,48 @@ impl Handshake {
     /// Sends the messages that are ready. A server starts after the first message of its client.
     pub(super) fn poll(
         &mut self,
-        heard: bool,
+        has_received: bool,
         now: Instant,
         qp: &mut dyn QueuePair,
         outbox: &mut Outbox,
         shared: &mut EngineShared,
     ) -> Result<(), HostAuthError> {
-        if self.is_done() || (self.role == Role::Server && !heard) {
+        if self.is_done() || (self.role == Role::Server && !has_received) {
             return Ok(());
         }
         if self.due.is_none() {
             self.due = now.checked_add(shared.config.negotiation_timeout);
         }
-        self.begin()?;
+        self.start_authentication()?;
         self.make_messages(shared);
         while outbox.is_ready() {
             let Some((flags, body)) = self.ready.pop_front() else { break };
             let fields = PrefixFields::new(self.xid, RDMA2_CONNPROP, flags);
-            outbox.send(qp, shared, fields, &body, None, PostedFor::AsideSend, None);
-            self.sent_first = true;
+            outbox.send(qp, shared, fields, &body, None, PostedFor::ControlSend, None);
         }
         Ok(())
     }
 
-    fn begin(&mut self) -> Result<(), HostAuthError> {
-        if self.begun {
-            return Ok(());
-        }
-        self.begun = true;
-        let step = self.authenticator.as_mut().map(|authenticator| authenticator.start()).transpose()?;
-        self.stepped(step);
+    fn start_authentication(&mut self) -> Result<(), HostAuthError> {
+        self.authentication = match std::mem::replace(&mut self.authentication, AuthenticationState::Rejected) {
+            AuthenticationState::NotStarted(mut authenticator) => {
+                let step = authenticator.start()?;
+                self.take_step(step, authenticator)
+            }
+            other => other,
+        };
         Ok(())
     }
 
-    fn stepped(&mut self, step: Option<HostAuthStep>) {
-        let Some(HostAuthStep { send: say, done }) = step else { return };
-        self.queue.extend(say.map(host_auth));
-        self.authenticated |= done;
+    /// Queues the material of a step, and returns the state after it.
+    fn take_step(&mut self, step: HostAuthStep, authenticator: Box<dyn HostAuthenticator>) -> AuthenticationState {
+        let HostAuthStep { send, done } = step;
+        self.queue.extend(send.map(host_auth));
+        if done { AuthenticationState::Done } else { AuthenticationState::InProgress(authenticator) }
+    }
+
+    fn is_authenticated(&self) -> bool {
+        matches!(self.authentication, AuthenticationState::Done)
     }
 
     /// Packs queued properties into messages.
@@ -155,22 +173,22 @@ impl Handshake {
         // RPC-over-RDMA v2 §4.2.2: the default applies until the peer announces its receive size.
         let size = shared.config.send_size.clamp(MIN_SIZE, DEFAULT_PROPERTIES.receive_size);
         let max = size as usize - PREFIX_LEN;
-        let mut first = !self.said;
-        while !self.finished && (first || !self.queue.is_empty() || self.authenticated) {
+        let mut first = self.local == ExchangeProgress::NotStarted;
+        while self.local != ExchangeProgress::Finished && (first || !self.queue.is_empty() || self.is_authenticated()) {
             // RPC-over-RDMA v2 §4.2.3: the first message must fit the Receives of a version 1 server.
             let room = if first { MIN_SIZE as usize - PREFIX_LEN } else { max };
             let body = self.pack(room, first);
             first = false;
             // RPC-over-RDMA v2 §6.2.2.3: the flag is clear only in the last message.
-            self.finished = self.queue.is_empty() && self.authenticated;
-            let more = if self.finished { 0 } else { RDMA2_F_TPMORE };
+            let is_last = self.queue.is_empty() && self.is_authenticated();
+            self.local = if is_last { ExchangeProgress::Finished } else { ExchangeProgress::Started };
+            let more = if is_last { 0 } else { RDMA2_F_TPMORE };
             // A property too large for one message is continued (RPC-over-RDMA v2 §6.2.2.2, appendix C.5).
             let mut rest = body;
             while rest.len() > max {
                 self.ready.push_back((more | RDMA2_F_MORE, rest.split_to(continued_len(max))));
             }
             self.ready.push_back((more, rest));
-            self.said = true;
         }
     }
 
@@ -211,7 +229,7 @@ impl Handshake {
             }
         }
         self.peer = received.properties;
-        self.peer_finished = !more;
+        self.remote = if more { ExchangeProgress::Started } else { ExchangeProgress::Finished };
         match self.authenticate(received.host_auth) {
             Ok(()) => HandshakeStep::Go(messages),
             Err(error) => HandshakeStep::Refused(error),
@@ -219,22 +237,26 @@ impl Handshake {
     }
 
     fn authenticate(&mut self, materials: Vec<Bytes>) -> Result<(), HostAuthError> {
-        self.begin()?;
+        self.start_authentication()?;
+        let mut state = std::mem::replace(&mut self.authentication, AuthenticationState::Rejected);
         for material in materials {
-            let Some(authenticator) = self.authenticator.as_mut().filter(|_| !self.authenticated) else { break };
+            let AuthenticationState::InProgress(mut authenticator) = state else { break };
             let step = authenticator.received(&material)?;
-            self.stepped(Some(step));
+            state = self.take_step(step, authenticator);
         }
-        if let Some(authenticator) = self.authenticator.as_mut().filter(|_| self.peer_finished && !self.authenticated) {
+        if self.peer_finished()
+            && let AuthenticationState::InProgress(authenticator) = &mut state
+        {
             authenticator.peer_finished()?;
-            self.authenticated = true;
+            state = AuthenticationState::Done;
         }
+        self.authentication = state;
         Ok(())
     }
 
     /// Returns whether the peer has sent its last message of the exchange.
     pub(super) fn peer_finished(&self) -> bool {
-        self.peer_finished
+        self.remote == ExchangeProgress::Finished
     }
 }
 

@@ -23,6 +23,22 @@
 //! Both peers are requester and responder (§4.5). RDMA2_F_RESPONSE determines whose call a message belongs to. The XIDs of
 //! the two peers are independent.
 //!
+//! # Another draft
+//!
+//! A draft with another header is a folder beside this one. It differs from a copy of this folder in `header` and
+//! `specs/xdr/rpcrdma2.x` (the XDR), `format` (lengths and encoding), `errors` and `properties` (codes), and in the files of the
+//! rules that changed. Outside of its folder it touches:
+//!
+//! | file | change |
+//! | --- | --- |
+//! | `engine/mod.rs` | the module |
+//! | `engine/versions.rs` | a selection, if the draft has a number of its own |
+//! | `engine/connection.rs` | creation of its `Wire` |
+//! | `engine/negotiation.rs` | recognition of its first message and of its ERR_VERS |
+//! | `engine/format.rs` | only if its fixed words or chunk lists differ |
+//!
+//! A test (`layout_numbers_stand_in_format`) finds numbers of headers elsewhere.
+//!
 //! The project's `DEVIATIONS.md` documents the choices where the draft contradicts itself or leaves something open, with their
 //! reasons.
 

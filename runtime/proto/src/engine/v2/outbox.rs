@@ -15,7 +15,7 @@ use crate::{
         work::PostedFor,
     },
     memory::{MessageBuf, Output},
-    provider::{MemoryHandle, QueuePair, WorkRequest},
+    provider::{MemoryHandle, QueuePair},
 };
 
 /// The fields of a prefix other than credits.
@@ -70,8 +70,8 @@ impl Outbox {
     }
 
     /// Returns whether a response is partly sent.
-    pub(super) fn is_answering(&self) -> bool {
-        self.sequence.as_ref().is_some_and(|sequence| sequence.work.is_of_answer())
+    pub(super) fn is_responding(&self) -> bool {
+        self.sequence.as_ref().is_some_and(|sequence| sequence.work.is_response())
     }
 
     /// Sends a message with this header after the prefix and this payload.
@@ -101,7 +101,7 @@ impl Outbox {
                 message
             }
         };
-        post(message, work, invalidate, qp, shared);
+        qp.post(shared.send(work, message, invalidate));
     }
 
     /// Sends an RPC message without chunks, as nearly all are.
@@ -117,7 +117,7 @@ impl Outbox {
         self.budget.take();
         let prefix = self.prefix(PrefixFields::new(xid, RDMA2_MSG, flags), qp);
         attach(&bare_header(prefix), &mut message, &shared.config.pool);
-        post(message, work, None, qp, shared);
+        qp.post(shared.send(work, message, None));
     }
 
     /// Returns a prefix, after posting the Receives for the credits that it grants.
@@ -140,10 +140,34 @@ impl Outbox {
         self.send(qp, shared, PrefixFields::new(xid, message.header_type, flags), &message.body, None, work, None);
     }
 
+    /// Sends an RPC message with this header after the prefix, in several Sends if it `is_continued`.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn send_rpc(
+        &mut self,
+        qp: &mut dyn QueuePair,
+        shared: &mut EngineShared,
+        (xid, flags): (u32, u32),
+        header: &[u8],
+        payload: Option<MessageBuf>,
+        is_continued: bool,
+        work: PostedFor,
+        invalidate: Option<MemoryHandle>,
+    ) {
+        match payload {
+            Some(payload) if is_continued => {
+                self.send_continued(qp, shared, (xid, flags), header, payload, work, invalidate);
+            }
+            payload => {
+                let htype = if payload.is_some() { RDMA2_MSG } else { RDMA2_NOMSG };
+                self.send(qp, shared, PrefixFields::new(xid, htype, flags), header, payload, work, invalidate);
+            }
+        }
+    }
+
     /// Sends an RPC message that is too long for one Send, as far as credits allow. `lists`, `work` and `invalidate` apply to
     /// the last of its messages.
     #[allow(clippy::too_many_arguments)]
-    pub(super) fn send_continued(
+    fn send_continued(
         &mut self,
         qp: &mut dyn QueuePair,
         shared: &mut EngineShared,
@@ -157,12 +181,12 @@ impl Outbox {
         let fields = PrefixFields::new(xid, RDMA2_MSG, flags);
         self.sequence = Some(OutgoingSequence { fields, lists: lists.to_vec(), payload, work, invalidate });
         shared.counters.continued_sent += 1;
-        self.go_on(qp, shared);
+        self.continue_sequence(qp, shared);
     }
 
     /// Sends more of the RPC message that is partly sent.
     // RPC-over-RDMA v2 §6.2.2.2: without credits, the sender waits for them.
-    pub(super) fn go_on(&mut self, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
+    pub(super) fn continue_sequence(&mut self, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
         let threshold = usize::try_from(shared.send_threshold).unwrap_or(usize::MAX);
         while self.budget.available() {
             let Some(mut sequence) = self.sequence.take() else { break };
@@ -182,26 +206,26 @@ impl Outbox {
             let sequence_work = sequence.work;
             self.sequence = Some(sequence);
             // Only the last message frees the slot of the call.
-            let work = if sequence_work.is_of_answer() { PostedFor::ErrorSend } else { PostedFor::AsideSend };
+            let work = if sequence_work.is_response() { PostedFor::ErrorSend } else { PostedFor::ControlSend };
             self.send(qp, shared, fields, &BARE, Some(message), work, None);
         }
     }
 
     /// Returns XID and flags of the RPC message that is partly sent.
-    pub(super) fn half_sent(&self) -> Option<(u32, u32)> {
+    pub(super) fn partly_sent(&self) -> Option<(u32, u32)> {
         self.sequence.as_ref().map(|sequence| (sequence.fields.xid, sequence.fields.flags))
     }
 
     /// Aborts the RPC message that is partly sent, whose chunks are deregistered and must not be used any more.
     // RPC-over-RDMA v2 §6.2.2.2: a different header type within a sequence makes the receiver drop the whole sequence
     // (§7.1.3).
-    pub(super) fn break_off(&mut self, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
+    pub(super) fn abort_sequence(&mut self, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
         if !self.budget.available() {
             return;
         }
         let Some(OutgoingSequence { fields, .. }) = self.sequence.take() else { return };
         let fields = PrefixFields { htype: RDMA2_NOMSG, ..fields };
-        self.send(qp, shared, fields, &BARE, None, PostedFor::AsideSend, None);
+        self.send(qp, shared, fields, &BARE, None, PostedFor::ControlSend, None);
     }
 
     /// Grants credits with a message that uses none, if the peer may be waiting for them.
@@ -216,28 +240,11 @@ impl Outbox {
         let mut message = alone(&prefix.encode(), BARE.len(), &shared.config.pool);
         message.append(&BARE);
         shared.counters.grants_sent += 1;
-        post(message, PostedFor::AsideSend, None, qp, shared);
+        qp.post(shared.send(PostedFor::ControlSend, message, None));
     }
 
     /// Resets the state when the connection is lost.
     pub(super) fn reset(&mut self) {
         self.sequence = None;
     }
-}
-
-/// Posts a complete message.
-#[inline(always)]
-fn post(
-    message: MessageBuf,
-    work: PostedFor,
-    invalidate: Option<MemoryHandle>,
-    qp: &mut dyn QueuePair,
-    shared: &mut EngineShared,
-) {
-    shared.counters.bytes_sent += message.len() as u64;
-    let signaled = work.is_of_answer();
-    if signaled {
-        shared.untaken.begin();
-    }
-    qp.post(WorkRequest::Send { id: work.id(), message, invalidate, solicited: false, signaled });
 }

@@ -6,12 +6,12 @@ use smallvec::SmallVec;
 
 use super::format::HeaderPrefix;
 use crate::{
-    engine::{arrivals::always_accepted, shared::EngineShared},
+    engine::{MessageFault, arrivals::always_accepted, shared::EngineShared},
     memory::{BudgetCharge, BufferPool, MessageBuf, Output},
 };
 
-/// Most broken sequences whose remaining messages are still to be discarded. A peer with more violates the protocol.
-const MOST_BROKEN: usize = 8;
+/// Maximum number of broken sequences whose remaining messages are still to be discarded. A peer with more violates the protocol.
+const MAX_BROKEN: usize = 8;
 
 /// A sequence of which a part has arrived.
 #[derive(Debug)]
@@ -33,10 +33,8 @@ pub(super) enum ReassemblyStep {
     Whole(MessageBuf, bool),
     /// The sequence continues.
     More,
-    /// The message does not belong there and is dropped. A responder sends RDMA2_ERR_INVAL_CONT.
-    Broken(&'static str),
-    /// There is no memory for the sequence, and the message is dropped.
-    NoRoom(&'static str),
+    /// The message is unusable, or there is no memory for its sequence, and it is dropped.
+    Broken(MessageFault),
     /// The message belongs to a broken sequence. The flag is set for its last message.
     Ignored(bool),
     /// The peer broke too many sequences at a time.
@@ -85,14 +83,14 @@ impl Reassembly {
         self.current.is_none() && self.broken.is_empty()
     }
 
-    /// Adds the payload of a message that does not [interrupt](Self::interrupted_by) a sequence. `most` limits the total in
+    /// Adds the payload of a message that does not [interrupt](Self::interrupted_by) a sequence. `max` limits the total in
     /// bytes.
     // RPC-over-RDMA v2 §7.1.3: every message with the XID of a broken sequence is discarded.
     pub(super) fn take(
         &mut self,
         prefix: &HeaderPrefix,
         payload: MessageBuf,
-        most: u64,
+        max: u64,
         shared: &EngineShared,
     ) -> ReassemblyStep {
         let (key, more) = (prefix.key(), prefix.has_more());
@@ -114,15 +112,11 @@ impl Reassembly {
             self.current = Some(PartialSequence { xid, htype, response, payload: whole, charge, due: None });
             return ReassemblyStep::More;
         };
-        if partial.payload.len() as u64 + payload.len() as u64 > most {
-            return self.breaks(prefix, "a sequence longer than the limit");
+        if partial.payload.len() as u64 + payload.len() as u64 > max {
+            return self.break_sequence(prefix, MessageFault::SequenceTooLong { max });
         }
         if !partial.charge(payload.len(), shared) {
-            let why = "no memory for a sequence";
-            return match self.breaks(prefix, why) {
-                ReassemblyStep::Broken(why) => ReassemblyStep::NoRoom(why),
-                step => step,
-            };
+            return self.break_sequence(prefix, MessageFault::NoMemory);
         }
         append(&mut partial.payload, &payload, &shared.config.pool);
         if more {
@@ -135,9 +129,11 @@ impl Reassembly {
 
     /// Handles an unusable message: discards the rest of its sequence, which follows with the same XID. Returns
     /// [`ReassemblyStep::Broken`] unless the sequence was broken before.
-    pub(super) fn spoils(&mut self, prefix: &HeaderPrefix, why: &'static str) -> ReassemblyStep {
+    pub(super) fn reject(&mut self, prefix: &HeaderPrefix, fault: MessageFault) -> ReassemblyStep {
         let key = prefix.key();
-        let Some(at) = self.broken.iter().position(|&broken| broken == key) else { return self.breaks(prefix, why) };
+        let Some(at) = self.broken.iter().position(|&broken| broken == key) else {
+            return self.break_sequence(prefix, fault);
+        };
         if !prefix.has_more() {
             self.broken.swap_remove(at);
         }
@@ -145,18 +141,18 @@ impl Reassembly {
     }
 
     /// Handles a message that breaks its sequence: discards the rest of it, which follows with the same XID.
-    pub(super) fn breaks(&mut self, prefix: &HeaderPrefix, why: &'static str) -> ReassemblyStep {
+    pub(super) fn break_sequence(&mut self, prefix: &HeaderPrefix, fault: MessageFault) -> ReassemblyStep {
         let key = prefix.key();
         if self.current.as_ref().is_some_and(|partial| (partial.xid, partial.response) == key) {
             self.current = None;
         }
         if prefix.has_more() && !self.broken.contains(&key) {
-            if self.broken.len() >= MOST_BROKEN {
+            if self.broken.len() >= MAX_BROKEN {
                 return ReassemblyStep::TooMany;
             }
             self.broken.push(key);
         }
-        ReassemblyStep::Broken(why)
+        ReassemblyStep::Broken(fault)
     }
 }
 
@@ -168,7 +164,7 @@ impl PartialSequence {
         let charge = match missing {
             0 => Some(BudgetCharge::default()),
             // A local call waits for this reply, and may hold the memory needed.
-            _ if self.response => Some(shared.memory.take_anyway(missing)),
+            _ if self.response => Some(shared.memory.overcommit(missing)),
             _ => shared.memory.take_now(missing),
         };
         charge.map(|charge| self.charge.absorb(charge)).is_some()
@@ -230,7 +226,7 @@ mod tests {
             assert_eq!(budget.held(), held);
         }
         let others = MemoryShare::of(Some(Arc::clone(&budget))).take_now(100_000 - budget.held()).unwrap();
-        assert!(matches!(take(1, RDMA2_F_MORE), ReassemblyStep::NoRoom(_)));
+        assert!(matches!(take(1, RDMA2_F_MORE), ReassemblyStep::Broken(MessageFault::NoMemory)));
         assert_eq!(budget.held(), others.bytes());
         assert!(matches!(take(1, RDMA2_F_MORE), ReassemblyStep::Ignored(false)));
         assert!(matches!(take(1, 0), ReassemblyStep::Ignored(true)));
@@ -246,6 +242,6 @@ mod tests {
         let mut waiting = MemoryShare::of(Some(Arc::clone(&budget)));
         assert!(waiting.take(100_001).is_none());
         (0..2).for_each(|_| assert!(matches!(take(3, RDMA2_F_MORE), ReassemblyStep::More)));
-        assert!(matches!(take(3, RDMA2_F_MORE), ReassemblyStep::NoRoom(_)));
+        assert!(matches!(take(3, RDMA2_F_MORE), ReassemblyStep::Broken(MessageFault::NoMemory)));
     }
 }

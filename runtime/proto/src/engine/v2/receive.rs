@@ -1,5 +1,7 @@
 //! Incoming messages: validation and dispatch (RPC-over-RDMA v2 §6.1, §6.2, §7).
 
+use std::fmt;
+
 use super::{
     WireV2,
     errors::decode_error,
@@ -7,12 +9,13 @@ use super::{
     handshake,
     header::{RDMA2_CONNPROP, RDMA2_ERROR, RDMA2_F_MORE, RDMA2_F_TPMORE, RDMA2_MSG, RDMA2_NOMSG},
     reassembly::ReassemblyStep,
-    replies::{offers, spoil_reply},
-    wire::MOST_EXTENSION_MESSAGES,
+    replies::{fail_reply, may_invalidate},
+    wire::MAX_EXTENSION_MESSAGES,
 };
 use crate::{
     engine::{
-        CloseReason, ExtensionMessage, ExtensionOutcome, ReverseDirection, Role, TransportError,
+        CloseReason, ExtensionMessage, ExtensionOutcome, MessageFault, NegotiationFailure, ProtocolViolation,
+        ReverseDirection, Role, TransportError,
         arrivals::{CallRejection, always_accepted},
         core::ConnectionCore,
         lists::ChunkLists,
@@ -46,7 +49,7 @@ impl WireV2 {
             return refuse(&prefix, TransportError::Version { low: VERSION, high: VERSION }, "not version 2", core);
         }
         self.outbox.budget.add(prefix.credit);
-        if !std::mem::replace(&mut self.heard, true) && core.role == Role::Server {
+        if !std::mem::replace(&mut self.has_received, true) && core.role == Role::Server {
             // RPC-over-RDMA v2 §4.2.1.1: a grant is never zero. The server needs a credit to start the exchange.
             self.outbox.budget.ensure_one();
         }
@@ -55,10 +58,8 @@ impl WireV2 {
             // RPC-over-RDMA v2 §6.2.4: only the last Send of a reply may invalidate, and only the handle that its call
             // offered.
             let reply = prefix.is_response() && !prefix.has_more() && matches!(prefix.htype, RDMA2_MSG | RDMA2_NOMSG);
-            if !reply || !offers(prefix.xid, handle, core) {
-                return core
-                    .shared
-                    .violation(format!("it invalidated {handle:?}, which no call offered for invalidation"));
+            if !reply || !may_invalidate(prefix.xid, handle, core) {
+                return core.shared.violation(ProtocolViolation::UnofferedHandle { handle });
             }
         }
         if let Some(payload) = self.peek_plain(&prefix, &message) {
@@ -72,12 +73,12 @@ impl WireV2 {
         }
         self.outbox.grants.consumed();
         if let Some((xid, is_response)) = self.reassembly.interrupted_by(&prefix) {
-            let why = "a message of another transaction or header type within a sequence";
+            let fault = MessageFault::Interrupted;
             if is_response && prefix.htype != RDMA2_ERROR {
-                spoil_reply(xid, why, core);
+                fail_reply(xid, fault, core);
             }
             if prefix.htype != RDMA2_ERROR {
-                return self.broken(&prefix, why, core);
+                return self.handle_broken(&prefix, fault, core);
             }
         }
         if prefix.htype == RDMA2_ERROR {
@@ -89,18 +90,18 @@ impl WireV2 {
         }
         // RPC-over-RDMA v2 §6.2.2.3.
         if prefix.has_more_properties() && prefix.htype != RDMA2_CONNPROP {
-            let why = "RDMA2_F_TPMORE on a header type other than RDMA2_CONNPROP";
-            return match self.spoils(&prefix, why, core) {
+            let fault = MessageFault::MorePropertiesFlag;
+            return match self.reject(&prefix, fault, core) {
                 // The call gets no other reply.
-                true if prefix.is_response() && !prefix.has_more() => spoil_reply(prefix.xid, why, core),
-                true if prefix.is_response() => core.shared.discard(why),
-                true => refuse(&prefix, TransportError::HeaderType, why, core),
+                true if prefix.is_response() && !prefix.has_more() => fail_reply(prefix.xid, fault, core),
+                true if prefix.is_response() => core.shared.discard(fault),
+                true => refuse(&prefix, TransportError::HeaderType, fault, core),
                 false => {}
             };
         }
         // RPC-over-RDMA v2 §6.2.2.2.
         if prefix.has_more() && !matches!(prefix.htype, RDMA2_MSG | RDMA2_CONNPROP) {
-            return self.broken(&prefix, "RDMA2_F_MORE on a header type that cannot be continued", core);
+            return self.handle_broken(&prefix, MessageFault::MoreFlag, core);
         }
         match prefix.htype {
             RDMA2_CONNPROP => self.handle_properties(&prefix, message, core),
@@ -138,9 +139,9 @@ impl WireV2 {
     }
 
     /// Handles a message that breaks a sequence.
-    fn broken(&mut self, prefix: &HeaderPrefix, why: &'static str, core: &mut ConnectionCore) {
-        let step = self.reassembly.breaks(prefix, why);
-        not_whole(prefix, step, core);
+    fn handle_broken(&mut self, prefix: &HeaderPrefix, fault: MessageFault, core: &mut ConnectionCore) {
+        let step = self.reassembly.break_sequence(prefix, fault);
+        handle_incomplete(prefix, step, core);
     }
 
     /// Handles RDMA2_CONNPROP (RPC-over-RDMA v2 §6.3.4).
@@ -152,7 +153,7 @@ impl WireV2 {
         }
         let body = match self.reassembly.take(prefix, body, handshake::MAX_LEN, &core.shared) {
             ReassemblyStep::Whole(body, _) => body,
-            step => return not_whole(prefix, step, core),
+            step => return handle_incomplete(prefix, step, core),
         };
         match self.handshake.receive(&body, prefix.has_more_properties(), &mut self.extensions.list) {
             handshake::HandshakeStep::Go(messages) => self.queue_extension(messages, core),
@@ -183,36 +184,36 @@ impl WireV2 {
             return;
         }
         let Ok((lists, invalidates, len)) = format::parse_lists(&message) else {
-            return self.bad_xdr(prefix, "malformed chunk lists", core);
+            return self.bad_xdr(prefix, MessageFault::MalformedChunkLists, core);
         };
         message.advance(len);
         // RPC-over-RDMA v2 §6.2.2.2: only the last message of a sequence has chunks.
         if prefix.has_more() && !lists.is_empty() {
-            return self.broken(prefix, "chunks before the last message of a sequence", core);
+            return self.handle_broken(prefix, MessageFault::EarlyChunks, core);
         }
         if prefix.has_more() && !prefix.is_response() && !core.accepts_continued() {
-            return self.broken(prefix, "a continued call in the reverse direction, which is not accepted", core);
+            return self.handle_broken(prefix, MessageFault::ContinuedReverseCall, core);
         }
         let payload = match prefix.htype {
             // RPC-over-RDMA v2 §6.3.1: the first word of the payload is part of the header type.
-            RDMA2_MSG if message.is_empty() => return self.bad_xdr(prefix, "RDMA2_MSG without a payload", core),
+            RDMA2_MSG if message.is_empty() => return self.bad_xdr(prefix, MessageFault::MessageWithoutPayload, core),
             // Nearly all messages are of this kind.
             RDMA2_MSG if !prefix.has_more() && self.reassembly.is_idle() => Some((message, false)),
             RDMA2_MSG => {
                 let config = &core.shared.config;
                 // The memory that calls hold is bounded, whatever their format.
-                let room = config.max_fetched.saturating_sub(core.served.pulled()).max(always_accepted(config));
-                let most = if prefix.is_response() { config.max_call_len } else { config.max_call_len.min(room) };
-                match self.reassembly.take(prefix, message, most, &core.shared) {
+                let room = config.max_fetched.saturating_sub(core.served.fetched()).max(always_accepted(config));
+                let max = if prefix.is_response() { config.max_call_len } else { config.max_call_len.min(room) };
+                match self.reassembly.take(prefix, message, max, &core.shared) {
                     ReassemblyStep::Whole(message, continued) => Some((message, continued)),
-                    step => return not_whole(prefix, step, core),
+                    step => return handle_incomplete(prefix, step, core),
                 }
             }
             // RPC-over-RDMA v2 §7.2, §6.3.2: without chunks it is a grant of credits, but only with XID 0.
-            _ if lists.is_empty() => return self.bad_xdr(prefix, "RDMA2_NOMSG without chunks", core),
+            _ if lists.is_empty() => return self.bad_xdr(prefix, MessageFault::MessageWithoutChunks, core),
             _ => match self.reassembly.take(prefix, message, 0, &core.shared) {
                 ReassemblyStep::Whole(_, _) => None,
-                step => return not_whole(prefix, step, core),
+                step => return handle_incomplete(prefix, step, core),
             },
         };
         if payload.as_ref().is_some_and(|(_, continued)| *continued) {
@@ -228,22 +229,22 @@ impl WireV2 {
 
     /// Handles a message whose header cannot be parsed.
     // RPC-over-RDMA v2 §7.2.1; a requester only drops it.
-    fn bad_xdr(&mut self, prefix: &HeaderPrefix, why: &'static str, core: &mut ConnectionCore) {
-        match self.spoils(prefix, why, core) {
-            true if prefix.is_response() && prefix.has_more() => core.shared.discard(why),
-            true if prefix.is_response() => spoil_reply(prefix.xid, why, core),
-            true => refuse(prefix, TransportError::BadXdr, why, core),
+    fn bad_xdr(&mut self, prefix: &HeaderPrefix, fault: MessageFault, core: &mut ConnectionCore) {
+        match self.reject(prefix, fault, core) {
+            true if prefix.is_response() && prefix.has_more() => core.shared.discard(fault),
+            true if prefix.is_response() => fail_reply(prefix.xid, fault, core),
+            true => refuse(prefix, TransportError::BadXdr, fault, core),
             false => {}
         }
     }
 
     /// Ends the sequence of an unusable message, if it belongs to one. Returns whether the message still has to be refused.
     // RPC-over-RDMA v2 §7.1.3: no part of the sequence is reassembled, whatever was wrong.
-    fn spoils(&mut self, prefix: &HeaderPrefix, why: &'static str, core: &mut ConnectionCore) -> bool {
-        match self.reassembly.spoils(prefix, why) {
+    fn reject(&mut self, prefix: &HeaderPrefix, fault: MessageFault, core: &mut ConnectionCore) -> bool {
+        match self.reassembly.reject(prefix, fault) {
             ReassemblyStep::Broken(_) => true,
             step => {
-                not_whole(prefix, step, core);
+                handle_incomplete(prefix, step, core);
                 false
             }
         }
@@ -275,11 +276,9 @@ impl WireV2 {
         };
         let why = match versions {
             // RPC-over-RDMA v2 §7.1.1, §4.2.3.3: the version is not used again, and a connection has only one version.
-            Some((low, high)) if known && !(low..=high).contains(&VERSION) => {
-                "the peer no longer supports this version".to_owned()
-            }
+            Some((low, high)) if known && !(low..=high).contains(&VERSION) => NegotiationFailure::VersionWithdrawn,
             _ if known => return,
-            _ if of_properties => format!("the peer refused the exchange of properties: {refusal}"),
+            _ if of_properties => NegotiationFailure::PropertiesRefused(refusal),
             _ => return tracing::debug!(xid = prefix.xid, %refusal, "error for no call in flight"),
         };
         core.shared.fault.get_or_insert(CloseReason::NegotiationFailed { why, versions });
@@ -323,35 +322,33 @@ impl WireV2 {
     /// Queues messages that extensions send in response to the peer's.
     fn queue_extension(&mut self, messages: Vec<ExtensionMessage>, core: &mut ConnectionCore) {
         self.extension_messages.extend(messages.into_iter().filter(|message| !is_base(message.header_type)));
-        if self.extension_messages.len() > MOST_EXTENSION_MESSAGES {
-            core.shared.violation("it causes more messages of extensions than it receives");
+        if self.extension_messages.len() > MAX_EXTENSION_MESSAGES {
+            core.shared.violation(ProtocolViolation::TooManyExtensionMessages);
         }
     }
 }
 
 /// Sends RDMA2_ERROR in response to a message.
-fn refuse(prefix: &HeaderPrefix, refusal: TransportError, why: &'static str, core: &mut ConnectionCore) {
+fn refuse(prefix: &HeaderPrefix, refusal: TransportError, why: impl fmt::Display, core: &mut ConnectionCore) {
     core.refuse((prefix.xid, prefix.vers), refusal, why);
 }
 
 /// Handles a message that does not complete a payload.
 // RPC-over-RDMA v2 §6.2.2.2: dropped; a responder also sends an error.
-fn not_whole(prefix: &HeaderPrefix, step: ReassemblyStep, core: &mut ConnectionCore) {
+fn handle_incomplete(prefix: &HeaderPrefix, step: ReassemblyStep, core: &mut ConnectionCore) {
     match step {
         ReassemblyStep::Whole(..) | ReassemblyStep::More => {}
         // Until the last message of the reply has arrived, the responder may invalidate the handle that the call offered. The
         // call therefore fails, and its memory is deregistered, only now.
-        ReassemblyStep::Ignored(true) if prefix.is_response() => spoil_reply(prefix.xid, "a broken sequence", core),
+        ReassemblyStep::Ignored(true) if prefix.is_response() => {
+            fail_reply(prefix.xid, MessageFault::BrokenSequence, core)
+        }
         ReassemblyStep::Ignored(_) => core.shared.discard("the rest of a broken sequence"),
-        ReassemblyStep::TooMany => core.shared.violation("too many broken sequences"),
-        ReassemblyStep::Broken(why) | ReassemblyStep::NoRoom(why) if prefix.is_response() && prefix.has_more() => {
-            core.shared.discard(why)
-        }
-        ReassemblyStep::Broken(why) | ReassemblyStep::NoRoom(why) if prefix.is_response() => {
-            spoil_reply(prefix.xid, why, core)
-        }
-        ReassemblyStep::Broken(why) => refuse(prefix, TransportError::Continuation, why, core),
-        ReassemblyStep::NoRoom(why) => refuse(prefix, TransportError::System, why, core),
+        ReassemblyStep::TooMany => core.shared.violation(ProtocolViolation::TooManyBrokenSequences),
+        ReassemblyStep::Broken(fault) if prefix.is_response() && prefix.has_more() => core.shared.discard(fault),
+        ReassemblyStep::Broken(fault) if prefix.is_response() => fail_reply(prefix.xid, fault, core),
+        ReassemblyStep::Broken(fault @ MessageFault::NoMemory) => refuse(prefix, TransportError::System, fault, core),
+        ReassemblyStep::Broken(fault) => refuse(prefix, TransportError::Continuation, fault, core),
     }
 }
 

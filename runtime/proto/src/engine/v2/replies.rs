@@ -3,9 +3,9 @@
 use super::WireV2;
 use crate::{
     engine::{
-        CallFailure, MessageFormat, MessagePayload, ReverseDirection, TransportError,
-        answer::check_reply,
+        CallFailure, MessageFault, MessageFormat, MessagePayload, ReverseDirection, TransportError,
         call::{CallPhase, LocalCall},
+        checked_reply::check_reply,
         core::ConnectionCore,
         lists::ChunkLists,
         message::{REPLY, message_type},
@@ -16,8 +16,8 @@ use crate::{
     provider::MemoryHandle,
 };
 
-/// Most retries of a call whose chunks the responder rejected.
-const MOST_RESENDS: u8 = 3;
+/// Maximum number of retries of a call whose chunks the responder rejected.
+const MAX_RESENDS: u8 = 3;
 
 /// The consequence of a refusal for its call.
 enum RefusalRecovery {
@@ -29,16 +29,16 @@ enum RefusalRecovery {
 
 /// Returns whether a reply with this XID may invalidate this handle.
 // RPC-over-RDMA v2 §6.2.4: only the handle that the call offered.
-pub(super) fn offers(xid: u32, handle: MemoryHandle, core: &ConnectionCore) -> bool {
+pub(super) fn may_invalidate(xid: u32, handle: MemoryHandle, core: &ConnectionCore) -> bool {
     let call = core.calls.by_xid(xid).and_then(|slot| core.calls.get(slot));
     call.is_some_and(|call| call.invalidates == Some(handle))
 }
 
 /// Discards an unusable reply and fails its call, which gets no other reply.
-pub(super) fn spoil_reply(xid: u32, why: &'static str, core: &mut ConnectionCore) {
-    core.shared.discard(why);
+pub(super) fn fail_reply(xid: u32, fault: MessageFault, core: &mut ConnectionCore) {
+    core.shared.discard(fault);
     if let Some(slot) = core.calls.by_xid(xid) {
-        core.calls.answered(slot, Err(CallFailure::BadReply(why.into())), &mut core.shared);
+        core.calls.answered(slot, Err(CallFailure::BadReply(fault)), &mut core.shared);
     }
 }
 
@@ -55,9 +55,7 @@ impl WireV2 {
         let Some((slot, call)) = found else { return core.shared.discard("no call in flight has its XID") };
         let outcome = match payload {
             // RPC-over-RDMA v2 §6.2.2.1, §7.2: discarded. The call fails, because it gets no other reply.
-            Some((message, _)) if message_type(&message, xid) != Some(REPLY) => {
-                Err(CallFailure::BadReply("not an RPC reply with its header's XID".into()))
-            }
+            Some((message, _)) if message_type(&message, xid) != Some(REPLY) => Err(MessageFault::XidMismatch),
             Some((message, false)) if lists.is_empty() && call.is_plain() => {
                 return core.calls.answered_plain(slot, MessagePayload::Inline(message), &mut core.shared);
             }
@@ -66,10 +64,10 @@ impl WireV2 {
                 check_reply(call, message, continued, lists)
             }
         };
-        if let Err(CallFailure::BadReply(why)) = &outcome {
-            core.shared.discard(why);
+        if let Err(fault) = &outcome {
+            core.shared.discard(fault);
         }
-        core.calls.answered(slot, outcome, &mut core.shared);
+        core.calls.answered(slot, outcome.map_err(CallFailure::BadReply), &mut core.shared);
     }
 
     /// Handles a reply without chunks that arrived in one message. `words` are the first of its payload.
@@ -130,7 +128,7 @@ fn recover(call: &mut LocalCall, refusal: TransportError, shared: &mut EngineSha
         // stated limit is not retried, because it would be refused again.
         TransportError::ReadChunks { max } => (exceeds(reads, max as usize, &mut rules.read_chunks), false),
         TransportError::WriteChunks { max } => {
-            (exceeds(call.offer.provided, max as usize, &mut rules.write_chunks), false)
+            (exceeds(call.reply_chunks.provided, max as usize, &mut rules.write_chunks), false)
         }
         TransportError::Segments { max } => (exceeds(call.segments, u64::from(max), &mut rules.segments), false),
         // RPC-over-RDMA v2 §7.1.2: the responder ignored the unsupported header type. The call is sent in another one.
@@ -139,14 +137,14 @@ fn recover(call: &mut LocalCall, refusal: TransportError, shared: &mut EngineSha
         }
         // RPC-over-RDMA v2 §7.3.4, §6.4: the responder executed the call, and may do so again.
         TransportError::WriteResource { chunk, needed } => {
-            let chunk = (chunk as usize).checked_sub(1).filter(|&n| n < call.offer.provided);
+            let chunk = (chunk as usize).checked_sub(1).filter(|&n| n < call.reply_chunks.provided);
             let chunk = chunk.and_then(|n| call.chunks.get_mut(n));
             let more = chunk.filter(|chunk| u64::from(needed) > chunk.max_len);
             (more.map(|chunk| chunk.max_len = needed.into()).is_some(), true)
         }
         // RPC-over-RDMA v2 §7.3.5, §6.4: the responder cannot continue messages, or not this one.
         TransportError::ReplyResource { needed } => {
-            let more = chunks && u64::from(needed) > call.offer.reply_chunk.unwrap_or(0);
+            let more = chunks && u64::from(needed) > call.reply_chunks.reply_chunk.unwrap_or(0);
             rules.continued_replies = 0;
             call.max_inline = call.max_inline.max(needed.into());
             (more, true)
@@ -155,7 +153,7 @@ fn recover(call: &mut LocalCall, refusal: TransportError, shared: &mut EngineSha
     };
     let allowed = call.phase == CallPhase::Sent
         && call.kept.is_some()
-        && call.resends < MOST_RESENDS
+        && call.resends < MAX_RESENDS
         && (!executed || call.policy.idempotent);
     if again && allowed { RefusalRecovery::Again { executed } } else { RefusalRecovery::Over }
 }

@@ -5,8 +5,6 @@ use std::time::Instant;
 use super::{
     WireV2,
     format::{BARE, encode_lists},
-    header::{RDMA2_MSG, RDMA2_NOMSG},
-    outbox::PrefixFields,
 };
 use crate::{
     engine::{
@@ -40,7 +38,7 @@ impl WireV2 {
         let Some(mut message) = call.take_message(xid)? else { return Ok(()) };
         let format = call.plan(&mut message, shared)?;
         let work = PostedFor::CallSend { slot };
-        let is_plain = format == MessageFormat::Short && !call.offer.has_chunks();
+        let is_plain = format == MessageFormat::Short && !call.reply_chunks.has_chunks();
         // RPC-over-RDMA v2 appendix B.2.
         if is_plain && !self.extensions.list.is_empty() {
             let rpc = RpcMessage { xid, is_reply: false, payload: &message };
@@ -86,15 +84,8 @@ impl WireV2 {
         self.lists = lists;
         calls.sending(slot, xid, shared);
         // RPC-over-RDMA v2 §6.2.2.1, §4.5.1: RDMA2_F_RESPONSE is clear in a call, whatever its direction.
-        match (format, payload) {
-            (MessageFormat::Continued, Some(payload)) => {
-                self.outbox.send_continued(qp, shared, (xid, 0), header, payload, work, None);
-            }
-            (_, payload) => {
-                let htype = if payload.is_some() { RDMA2_MSG } else { RDMA2_NOMSG };
-                self.outbox.send(qp, shared, PrefixFields::new(xid, htype, 0), header, payload, work, None);
-            }
-        }
+        let is_continued = format == MessageFormat::Continued;
+        self.outbox.send_rpc(qp, shared, (xid, 0), header, payload, is_continued, work, None);
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use super::{
     WireV2,
     errors::encode_error,
     format::{BARE, VERSION, encode_lists},
-    header::{RDMA2_ERROR, RDMA2_F_RESPONSE, RDMA2_MSG, RDMA2_NOMSG},
+    header::{RDMA2_ERROR, RDMA2_F_RESPONSE},
     outbox::PrefixFields,
 };
 use crate::{
@@ -77,15 +77,8 @@ impl WireV2 {
             encode_lists(&mut self.header, None, lists);
             &self.header
         };
-        match (format, payload) {
-            (MessageFormat::Continued, Some(payload)) => {
-                self.outbox.send_continued(qp, shared, (xid, flags), header, payload, work, invalidate);
-            }
-            (_, payload) => {
-                let htype = if payload.is_some() { RDMA2_MSG } else { RDMA2_NOMSG };
-                self.outbox.send(qp, shared, PrefixFields::new(xid, htype, flags), header, payload, work, invalidate);
-            }
-        }
+        let is_continued = format == MessageFormat::Continued;
+        self.outbox.send_rpc(qp, shared, (xid, flags), header, payload, is_continued, work, invalidate);
     }
 
     /// Sends RDMA2_ERROR (RPC-over-RDMA v2 §7). An error never invalidates a handle.

@@ -13,8 +13,8 @@ use super::{
 };
 use crate::{
     engine::{
-        CallFailure, CloseReason, ConnectionCounters, ConnectionSetup, ExtensionMessage, Properties, ReverseDirection,
-        Role,
+        CallFailure, CloseReason, ConnectionCounters, ConnectionSetup, ExtensionMessage, NegotiationFailure,
+        Properties, ReverseDirection, Role,
         core::ConnectionCore,
         credits::PostedReceives,
         deadlines::earliest,
@@ -27,8 +27,8 @@ use crate::{
     provider::{MemoryHandle, QueuePair},
 };
 
-/// Most messages of extensions that wait for credits.
-pub(super) const MOST_EXTENSION_MESSAGES: usize = 1024;
+/// Maximum number of messages of extensions that wait for credits.
+pub(super) const MAX_EXTENSION_MESSAGES: usize = 1024;
 
 /// Connection state specific to version 2.
 ///
@@ -40,14 +40,14 @@ pub(in crate::engine) struct WireV2 {
     /// Set once the exchange of properties is complete and calls may be sent.
     agreed: bool,
     /// Set once a message of this version has arrived.
-    pub(super) heard: bool,
+    pub(super) has_received: bool,
     pub(super) reassembly: Reassembly,
     pub(super) extensions: Extensions,
     pub(super) extension_messages: VecDeque<ExtensionMessage>,
     /// Set once the peer has refused RDMA2_MSG.
     pub(super) msg_refused: bool,
-    /// Most local calls in flight.
-    most_calls: usize,
+    /// Maximum number of local calls in flight.
+    max_calls: usize,
     /// Set if calls request Send with Invalidate.
     pub(super) invalidate: bool,
     /// Chunk lists of the call being sent, and the header being encoded. Kept to reuse their memory.
@@ -66,7 +66,7 @@ impl WireV2 {
         let posted = PostedReceives::initial(config.credits, config.reverse_credits);
         let grants = ReceiveCredits::new(config.credits, posted, granted);
         let local = Properties::local(role, config);
-        let (local_level, most_calls) = match role {
+        let (local_level, max_calls) = match role {
             Role::Client => (local.reverse, config.credits),
             Role::Server => (ReverseDirection::General, config.reverse_credits),
         };
@@ -91,12 +91,12 @@ impl WireV2 {
             outbox: Outbox::new(SendCredits::new(budget), grants),
             handshake,
             agreed: false,
-            heard: false,
+            has_received: false,
             reassembly: Reassembly::default(),
             extensions: Extensions { list: extensions, ..Extensions::default() },
             extension_messages: VecDeque::new(),
             msg_refused: false,
-            most_calls: most_calls.max(1) as usize,
+            max_calls: max_calls.max(1) as usize,
             invalidate: setup.local.remote_invalidation,
             lists: ChunkLists::default(),
             header: Vec::new(),
@@ -105,7 +105,7 @@ impl WireV2 {
 
     /// Returns whether another call may be in flight. The peer never has Receives for more than the limit.
     pub(super) fn has_room(&self, core: &ConnectionCore) -> bool {
-        core.calls.in_flight() < self.most_calls.min(self.outbox.budget.max())
+        core.calls.in_flight() < self.max_calls.min(self.outbox.budget.max())
     }
 
     /// Applies the properties of both peers once the exchange is complete.
@@ -133,7 +133,7 @@ impl WireV2 {
             }
             self.extensions.refused.sent(message.xid, message.header_type);
             let fields = PrefixFields::new(message.xid, message.header_type, extension_flags(message.flags));
-            self.outbox.send(qp, &mut core.shared, fields, &message.body, None, PostedFor::AsideSend, None);
+            self.outbox.send(qp, &mut core.shared, fields, &message.body, None, PostedFor::ControlSend, None);
         }
     }
 }
@@ -159,32 +159,32 @@ impl Wire for WireV2 {
         self.outbox.grants.hold(core.served.held());
         self.outbox.grants.top_up(qp);
         if !self.agreed {
-            if let Err(error) = self.handshake.poll(self.heard, now, qp, &mut self.outbox, &mut core.shared) {
+            if let Err(error) = self.handshake.poll(self.has_received, now, qp, &mut self.outbox, &mut core.shared) {
                 core.shared.fault.get_or_insert(error.into());
             }
             if self.handshake.is_done() {
                 self.agree(core);
             }
         }
-        if let Some((xid, flags)) = self.outbox.half_sent() {
+        if let Some((xid, flags)) = self.outbox.partly_sent() {
             if flags & RDMA2_F_RESPONSE == 0 && !core.calls.is_exposed(xid) {
-                self.outbox.break_off(qp, &mut core.shared);
+                self.outbox.abort_sequence(qp, &mut core.shared);
             }
-            self.outbox.go_on(qp, &mut core.shared);
+            self.outbox.continue_sequence(qp, &mut core.shared);
         }
         // RPC-over-RDMA v2 §4.2.3: the first message of a server is its RDMA2_CONNPROP. Errors may be sent before the
         // exchange is complete. Calls and replies may not.
-        if self.handshake.has_begun() {
+        if self.handshake.has_started() {
             if core.served.waiting() > 0 {
                 self.post_responses(core, qp);
             }
-            if core.served.is_pulling() {
-                core.served.pull(qp, &mut core.shared);
+            if core.served.has_fetches() {
+                core.served.fetch_chunks(qp, &mut core.shared);
                 // Sends refusals of calls whose chunks cannot be fetched.
                 self.post_responses(core, qp);
             }
         }
-        core.served.watch_pulls(now, &core.shared);
+        core.served.watch_fetches(now, &core.shared);
         self.reassembly.watch(now, core.shared.config.fetch_timeout);
         if self.agreed {
             if !self.extension_messages.is_empty() {
@@ -195,12 +195,12 @@ impl Wire for WireV2 {
             }
         }
         self.outbox.grants.hold(core.served.held());
-        if self.heard && self.handshake.has_begun() {
+        if self.has_received && self.handshake.has_started() {
             self.outbox.refresh(qp, &mut core.shared);
         }
         // RPC-over-RDMA v2 §4.2.1: replies use credits as calls do, and a lost peer grants none.
-        let waiting = self.outbox.lacks_credit() && (core.served.waiting() > 0 || self.outbox.is_answering());
-        core.shared.watch_answers(waiting, || qp.bytes_sent(), now);
+        let waiting = self.outbox.lacks_credit() && (core.served.waiting() > 0 || self.outbox.is_responding());
+        core.shared.watch_replies(waiting, || qp.bytes_sent(), now);
     }
 
     // RPC-over-RDMA v2 §4.5.3, §5.2.5.
@@ -224,7 +224,7 @@ impl Wire for WireV2 {
 
     fn handle_timeout(&mut self, core: &mut ConnectionCore, now: Instant) {
         if self.handshake.due().is_some_and(|due| due <= now) {
-            let why = format!("no reply for {:?}", core.shared.config.negotiation_timeout);
+            let why = NegotiationFailure::TimedOut(core.shared.config.negotiation_timeout);
             core.shared.fault.get_or_insert(CloseReason::NegotiationFailed { why, versions: None });
         }
         core.shared.check_stalled([self.reassembly.due()], now);
@@ -240,12 +240,12 @@ impl Wire for WireV2 {
         self.extension_messages.clear();
     }
 
-    fn is_heard(&self) -> bool {
-        self.heard
+    fn has_received(&self) -> bool {
+        self.has_received
     }
 
     fn negotiation_xid(&self) -> Option<u32> {
-        (!self.heard).then(|| self.handshake.xid())
+        (!self.has_received).then(|| self.handshake.xid())
     }
 
     fn complete_counters(&self, counters: &mut ConnectionCounters) {
@@ -263,7 +263,7 @@ impl Wire for WireV2 {
 
     fn send_extension(&mut self, message: ExtensionMessage) -> bool {
         let none = is_base(message.header_type) || self.extensions.refused.contains(message.header_type);
-        if none || self.extension_messages.len() >= MOST_EXTENSION_MESSAGES {
+        if none || self.extension_messages.len() >= MAX_EXTENSION_MESSAGES {
             return false;
         }
         self.extension_messages.push_back(message);

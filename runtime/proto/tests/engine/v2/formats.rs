@@ -2,7 +2,9 @@
 
 use rpcrdma_proto::engine::Engine as _;
 use rpcrdma_proto::{
-    engine::{CallFailure, CallPolicy, CloseReason, EngineConfig, FormatChoice, FormatReason, MessageFormat},
+    engine::{
+        CallFailure, CallLimit, CallPolicy, CloseReason, EngineConfig, FormatChoice, FormatReason, MessageFormat,
+    },
     provider::sim::{SimEnd, SimFault},
 };
 
@@ -160,7 +162,8 @@ fn results_beyond_memory() {
     ] {
         let number = script.number;
         let failure = duo.one(CLIENT, script).map(|reply| reply.format).expect_err("call not refused");
-        assert!(matches!(&failure, CallFailure::TooLarge(why) if why.contains("max_call_len")), "{number}: {failure}");
+        assert!(matches!(failure, CallFailure::TooLarge(CallLimit::ReplyMemory { .. })), "{number}: {failure}");
+        assert!(failure.to_string().contains("max_call_len"), "{number}: {failure}");
     }
     assert_eq!(duo.sides[CLIENT].peer.conn.counters().calls_sent, 0);
     // A result of the maximum length gets a chunk.

@@ -41,7 +41,7 @@ use crate::{
         command::{self, CallResult, CommandQueue, DriverCommand, ResultSlot},
         formats,
     },
-    engine::{CallFailure, CloseReason, IncomingReply, MessagePayload, OutgoingCall},
+    engine::{CallFailure, CloseReason, IncomingReply, MessageFault, MessagePayload, OutgoingCall},
     memory::{MessageBuf, Output as _},
     provider::DisconnectReason,
 };
@@ -94,7 +94,7 @@ impl Model {
                     // A call ends once, with its reply or with its cancellation.
                     if let Some(at) = self.in_flight.iter().position(|(_, other)| *other == slot) {
                         self.in_flight.remove(at);
-                        let cancelled = Err(CallFailure::BadReply("cancelled".into()));
+                        let cancelled = Err(CallFailure::BadReply(MessageFault::NotAReply));
                         self.port.deliver(&mut vec![(slot, cancelled)], wakers);
                     }
                 }

@@ -115,12 +115,12 @@ pub struct StreamConnection {
 
     /// Local calls.
     calls: LocalCalls,
-    /// Most local calls in flight. With 0, local calls fail.
-    most_calls: usize,
+    /// Maximum number of local calls in flight. With 0, local calls fail.
+    max_calls: usize,
 
     // Calls of the peer.
-    /// Most calls delivered and not answered. With 0, calls are discarded.
-    most_held: usize,
+    /// Maximum number of calls delivered and not answered. With 0, calls are discarded.
+    max_held: usize,
     /// Calls whose replies have not been sent.
     held: GenerationalSlab<ServedStreamCall>,
     /// Calls that arrived before a reply that a local call waits for. They are delivered as earlier calls are answered.
@@ -151,8 +151,8 @@ impl StreamConnection {
             output: RecordOutput::default(),
             sending: None,
             calls: LocalCalls::new(role == Role::Server, xid_seed),
-            most_calls: calls as usize,
-            most_held: held as usize,
+            max_calls: calls as usize,
+            max_held: held as usize,
             held: GenerationalSlab::default(),
             parked: VecDeque::new(),
             spare_chunks: Arc::default(),
@@ -162,7 +162,7 @@ impl StreamConnection {
     }
 
     /// Marks a call of the peer as answered. Returns `false` if it is unknown or was answered before.
-    fn answer(&mut self, token: ReplyToken) -> bool {
+    fn set_answered(&mut self, token: ReplyToken) -> bool {
         let held = self.held.index(token.0).and_then(|slot| self.held.get_mut(slot));
         held.is_some_and(|held| !std::mem::replace(&mut held.answered, true))
     }
@@ -223,7 +223,7 @@ impl StreamConnection {
 
     /// Returns whether another call may be sent.
     fn has_room(&self) -> bool {
-        self.calls.in_flight() < self.most_calls && self.output.queued < OUTPUT_ENOUGH
+        self.calls.in_flight() < self.max_calls && self.output.queued < OUTPUT_ENOUGH
     }
 
     fn post_call(&mut self, slot: u32) -> Result<(), CallFailure> {
@@ -260,7 +260,7 @@ impl StreamConnection {
     pub fn sent(&mut self, len: usize) {
         self.shared.counters.bytes_sent += len as u64;
         if len > 0 {
-            self.shared.untaken.go_on();
+            self.shared.reply_stall.restart();
         }
         let mut replied: SmallVec<[ReplyToken; 8]> = SmallVec::new();
         self.output.advance(len, |token| replied.push(token));
@@ -278,8 +278,8 @@ fn put_back_small(
     if reduced.is_empty() {
         return Ok(());
     }
-    let least = shared.config.min_reduce;
-    insert(message, reduced, |item| item.data.len() < least, &mut shared.counters)
+    let min = shared.config.min_reduce;
+    insert(message, reduced, |item| item.data.len() < min, &mut shared.counters)
 }
 
 impl Engine for StreamConnection {
@@ -287,7 +287,7 @@ impl Engine for StreamConnection {
 
     fn start_call(&mut self, call: OutgoingCall) -> CallId {
         let id = self.calls.start(call, &mut self.shared);
-        if self.most_calls == 0 {
+        if self.max_calls == 0 {
             self.calls.refuse_queued(&CallFailure::ReverseDisabled, &mut self.shared);
         }
         if let Some(reason) = self.close_reason().cloned() {
@@ -302,7 +302,7 @@ impl Engine for StreamConnection {
 
     fn reply(&mut self, token: ReplyToken, reply: OutgoingReply) {
         let OutgoingReply { mut message, mut reduced } = reply;
-        if !self.answer(token) {
+        if !self.set_answered(token) {
             return;
         }
         if !matches!(self.state, ConnectionState::Open)
@@ -316,7 +316,7 @@ impl Engine for StreamConnection {
     }
 
     fn reply_error(&mut self, token: ReplyToken, _error: TransportError) {
-        if self.answer(token) {
+        if self.set_answered(token) {
             self.release(token, false);
         }
     }
@@ -348,9 +348,9 @@ impl Engine for StreamConnection {
         } else if late(self.sending) {
             self.shared.fault.get_or_insert(StreamError::SendTimedOut { timeout }.into());
         }
-        self.shared.untaken.handle_timeout(now);
+        self.shared.reply_stall.handle_timeout(now);
         let sent = self.shared.counters.bytes_sent;
-        self.shared.check_untaken(|| sent);
+        self.shared.check_reply_stall(|| sent);
     }
 
     fn poll_timeout(&mut self) -> Option<Instant> {
@@ -360,7 +360,7 @@ impl Engine for StreamConnection {
         let deadline = self.calls.next_deadline();
         let records = [self.receiving, self.sending].into_iter().flatten();
         let late = records.filter_map(|record| record.since.checked_add(self.stream.record_timeout));
-        late.chain(deadline).chain(self.shared.untaken.due()).min()
+        late.chain(deadline).chain(self.shared.reply_stall.due()).min()
     }
 
     fn poll_work(&mut self, _port: &mut (), now: Instant) {
@@ -390,12 +390,12 @@ impl Engine for StreamConnection {
             _ => {}
         }
         // The record timeout does not run while the engine itself does not read.
-        let receiving = self.input.begun().filter(|_| self.wants_input()).map(|_| self.input.complete());
+        let receiving = self.input.in_progress().filter(|_| self.wants_input()).map(|_| self.input.complete());
         self.receiving = RecordProgress::follow(self.receiving, receiving, now);
         let sending = (!self.output.is_empty()).then(|| self.output.complete());
         self.sending = RecordProgress::follow(self.sending, sending, now);
         let sent = self.shared.counters.bytes_sent;
-        self.shared.watch_answers(self.output.has_replies(), || sent, now);
+        self.shared.watch_replies(self.output.has_replies(), || sent, now);
     }
 
     fn poll_event(&mut self) -> Option<EngineEvent> {

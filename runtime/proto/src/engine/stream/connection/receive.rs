@@ -6,7 +6,8 @@ use smallvec::SmallVec;
 use super::{ServedStreamCall, StreamConnection};
 use crate::{
     engine::{
-        CallFailure, CloseReason, EngineEvent, IncomingCall, MessageFormat, MessagePayload, ReplyToken, StreamError,
+        CallFailure, CloseReason, EngineEvent, IncomingCall, MessageFault, MessageFormat, MessagePayload, ReplyToken,
+        StreamError,
         call::{CheckedReply, LocalCall},
         incoming::CallChunks,
         message::{CALL, REPLY},
@@ -20,8 +21,8 @@ use crate::{
 
 /// Length of the XID and the message type in bytes, which tell calls from replies (RFC 5531 §9).
 const HEAD: u64 = 8;
-/// Most calls of the peer that are parked. A peer that respects the local credits never reaches this limit.
-const MOST_PARKED: usize = 1024;
+/// Maximum number of calls of the peer that are parked. A peer that respects the local credits never reaches this limit.
+const MAX_PARKED: usize = 1024;
 
 impl StreamConnection {
     /// Returns whether to read from the peer.
@@ -34,9 +35,9 @@ impl StreamConnection {
         match self.state {
             ConnectionState::Open => {
                 let room = if self.calls.in_flight() == 0 {
-                    !self.shared.memory.waits() && self.parked.is_empty() && self.held.len() < self.most_held.max(1)
+                    !self.shared.memory.waits() && self.parked.is_empty() && self.held.len() < self.max_held.max(1)
                 } else {
-                    self.parked.len() < MOST_PARKED
+                    self.parked.len() < MAX_PARKED
                 };
                 let has_memory = self.held_bytes < self.shared.config.max_fetched || self.held.len() == 0;
                 self.shared.fault.is_none() && room && has_memory
@@ -77,15 +78,15 @@ impl StreamConnection {
         self.input.missing()
     }
 
-    /// Handles at most `most` records that have arrived.
-    pub fn handle_records(&mut self, most: usize) {
+    /// Handles at most `max` records that have arrived.
+    pub fn handle_records(&mut self, max: usize) {
         if !matches!(self.state, ConnectionState::Open) {
             // The connection is closing: nothing that arrives now is answered or waited for.
             self.input.clear();
             self.unparsed = false;
             return;
         }
-        for _ in 0..most {
+        for _ in 0..max {
             if !self.wants_input() {
                 return;
             }
@@ -131,9 +132,9 @@ impl StreamConnection {
         self.shared.counters.messages_discarded += 1;
         if let Some(slot) = self.calls.by_xid(xid) {
             // RFC 5531 §11: more fragments may follow one that is not the last.
-            let least = if u32::from_be_bytes(marker) & LAST == 0 { "at least " } else { "" };
-            let what = format!("its record is {least}{len} bytes long, more than StreamConfig::max_record ({max})");
-            self.calls.answered(slot, Err(CallFailure::BadReply(what)), &mut self.shared);
+            let is_complete = u32::from_be_bytes(marker) & LAST != 0;
+            let fault = MessageFault::RecordTooLong { len, max, is_complete };
+            self.calls.answered(slot, Err(CallFailure::BadReply(fault)), &mut self.shared);
         }
         Ok(true)
     }
@@ -150,7 +151,7 @@ impl StreamConnection {
         if self.calls.in_flight() > 0 {
             // The reply that a local call waits for may be behind this record.
             self.shared.memory.stop_waiting();
-            self.arriving = self.shared.memory.take_anyway(bytes);
+            self.arriving = self.shared.memory.overcommit(bytes);
             return Ok(true);
         }
         Ok(self.shared.memory.take(bytes).map(|charge| self.arriving = charge).is_some())
@@ -167,8 +168,8 @@ impl StreamConnection {
         charge.shrink(record.len() as u64);
         // RFC 5531 §9: the XID, then CALL or REPLY. XIDs of calls and of replies are independent.
         match peek_words(&record) {
-            Some([_, CALL]) if self.most_held > 0 => self.handle_call(record, charge),
-            Some([xid, REPLY]) if self.most_calls > 0 => self.handle_reply(xid, record),
+            Some([_, CALL]) if self.max_held > 0 => self.handle_call(record, charge),
+            Some([xid, REPLY]) if self.max_calls > 0 => self.handle_reply(xid, record),
             // Calls to a side that serves none, or replies to one that makes none.
             Some([_, CALL | REPLY]) => self.shared.discard("direction not in use"),
             _ => self.shared.fault = Some(StreamError::NotAMessage { len: record.len() }.into()),
@@ -178,7 +179,7 @@ impl StreamConnection {
     fn handle_call(&mut self, record: Bytes, charge: BudgetCharge) {
         self.shared.counters.calls_received += 1;
         self.held_bytes += record.len() as u64;
-        if self.held.len() < self.most_held {
+        if self.held.len() < self.max_held {
             self.hand_over(record, charge);
         } else {
             self.parked.push_back((record, charge));
@@ -207,8 +208,8 @@ impl StreamConnection {
         if self.calls.get(slot).is_some_and(LocalCall::is_plain) {
             return self.calls.answered_plain(slot, payload, &mut self.shared);
         }
-        let answer = CheckedReply { inline: Some(payload), continued: false, long: 0, writes: SmallVec::new() };
-        self.calls.answered(slot, Ok(answer), &mut self.shared);
+        let reply = CheckedReply { inline: Some(payload), continued: false, long: 0, writes: SmallVec::new() };
+        self.calls.answered(slot, Ok(reply), &mut self.shared);
     }
 
     fn payload(&self, record: Bytes) -> MessagePayload {
@@ -223,7 +224,7 @@ impl StreamConnection {
 
     /// Reports that the peer has closed its side.
     pub fn ended(&mut self) {
-        let reason = match (self.input.expected(), self.input.begun()) {
+        let reason = match (self.input.expected(), self.input.in_progress()) {
             // A record that is too long, of which too little arrived to identify its call.
             (Err(error), _) => error.into(),
             (Ok(_), Some(received)) => StreamError::EndedInRecord { received }.into(),

@@ -3,10 +3,11 @@
 use smallvec::SmallVec;
 
 use super::{
-    CallFailure, ChunkItems, FormatChoice, FormatReason, IncomingReply, MessageFormat, MessagePayload, SpareLists,
+    CallFailure, ChunkItems, FormatChoice, FormatReason, IncomingReply, MessageFault, MessageFormat, MessagePayload,
+    SpareLists,
     call::{CheckedReply, LocalCall},
+    call_regions::Purpose,
     chunks::{RdmaSegment, cut},
-    exposure::Purpose,
     lists::ChunkLists,
     message::{self, REPLY},
 };
@@ -38,7 +39,7 @@ impl CheckedReply {
                 let bytes = landed.unwrap_or_default();
                 // RFC 8166 §4.2.1.
                 if message::message_type(&bytes, call.xid) != Some(REPLY) {
-                    return Err(CallFailure::BadReply("the Reply chunk does not contain a reply to this call".into()));
+                    return Err(CallFailure::BadReply(MessageFault::ReplyChunkContent));
                 }
                 MessagePayload::Long(bytes)
             }
@@ -64,68 +65,68 @@ pub(super) fn check_reply(
     inline: Option<MessageBuf>,
     continued: bool,
     returned: &ChunkLists,
-) -> Result<CheckedReply, CallFailure> {
-    let bad = |what: &str| CallFailure::BadReply(what.into());
+) -> Result<CheckedReply, MessageFault> {
     let ChunkLists { reads, writes, reply } = returned;
     // RFC 8166 §4.3.1: responders leave the Read list empty.
     if !reads.is_empty() {
-        return Err(bad("it has a Read list"));
+        return Err(MessageFault::ReadList);
     }
     // RFC 8166 §3.4.6: the reply returns all chunks. Some responders omit the list if they use no chunk.
-    if !writes.is_empty() && writes.len() != call.offer.provided {
-        return Err(bad("its Write list and that of the call differ in the number of chunks"));
+    if !writes.is_empty() && writes.len() != call.reply_chunks.provided {
+        let provided = call.reply_chunks.provided;
+        return Err(MessageFault::WriteListLength { returned: writes.len(), provided });
     }
-    let max = call.offer.max_segment;
+    let max = call.reply_chunks.max_segment;
     let mut lens = SmallVec::new();
-    for n in 0..call.offer.provided {
+    for n in 0..call.reply_chunks.provided {
         let region = call.exposure.find(Purpose::Result(n));
         lens.push(match writes.get(n) {
-            Some(segments) => returned_len(region, max, segments).map_err(bad)?,
+            Some(segments) => returned_len(region, max, segments)?,
             None => 0,
         });
     }
     let region = call.exposure.find(Purpose::Reply);
     let long = match (reply, region) {
         (None, _) => 0,
-        (Some(_), None) => return Err(bad("it has a Reply chunk, but the call has none")),
-        (Some(segments), _) => returned_len(region, max, segments).map_err(bad)?,
+        (Some(_), None) => return Err(MessageFault::UnexpectedReplyChunk),
+        (Some(segments), _) => returned_len(region, max, segments)?,
     };
     match (&inline, long) {
         // RFC 8166 §4.2.4: the Reply chunk of a reply without an inline payload holds its payload stream.
-        (None, 0) => Err(bad("it has neither an inline payload nor data in the Reply chunk")),
-        (Some(_), 1..) => Err(bad("it has both an inline payload and data in the Reply chunk")),
+        (None, 0) => Err(MessageFault::NoPayload),
+        (Some(_), 1..) => Err(MessageFault::TwoPayloads),
         _ => Ok(CheckedReply { inline: inline.map(MessagePayload::Inline), continued, long, writes: lens }),
     }
 }
 
 /// Returns the number of bytes returned in a chunk. Fails unless its segments are those provided, filled in order.
-fn returned_len(provided: Option<(Region, u64)>, max: u32, returned: &[RdmaSegment]) -> Result<u64, &'static str> {
+fn returned_len(provided: Option<(Region, u64)>, max: u32, returned: &[RdmaSegment]) -> Result<u64, MessageFault> {
     let mut returned = returned.iter();
     let Some((region, len)) = provided else {
         // RFC 8166 §4.3.2.3: an empty Write chunk is returned empty.
-        return if returned.next().is_none() { Ok(0) } else { Err("it has segments in an empty Write chunk") };
+        return if returned.next().is_none() { Ok(0) } else { Err(MessageFault::FilledEmptyChunk) };
     };
     let mut total = 0;
     let mut full = true;
     for provided in cut(region, len, max) {
         // RFC 8166 §3.4.6: the reply repeats the segments of the call, with the lengths that were written.
-        let Some(segment) = returned.next() else { return Err("a chunk has fewer segments than in the call") };
+        let Some(segment) = returned.next() else { return Err(MessageFault::MissingSegment) };
         if segment.length == 0 {
             full = false;
             continue;
         }
         if (segment.handle, segment.offset) != (provided.handle, provided.offset) {
-            return Err("a segment differs from that of the call");
+            return Err(MessageFault::ChangedSegment);
         }
         if segment.length > provided.length {
-            return Err("a segment is longer than in the call");
+            return Err(MessageFault::SegmentTooLong { len: segment.length, max: provided.length });
         }
         // RFC 8166 §3.4.6: segments are filled contiguously and in order.
         if !full {
-            return Err("a segment contains data although an earlier one is not full");
+            return Err(MessageFault::SegmentGap);
         }
         full = segment.length == provided.length;
         total += u64::from(segment.length);
     }
-    if returned.next().is_some() { Err("a chunk has more segments than in the call") } else { Ok(total) }
+    if returned.next().is_some() { Err(MessageFault::ExtraSegment) } else { Ok(total) }
 }

@@ -1,6 +1,6 @@
 //! Chunks that a requester provides for a reply (RFC 8166 §3.4.6, §4.3.2, §4.3.3, §6.2).
 
-use super::{CallFailure, ResultChunk, chunks::segment_count, format::header_len, shared::EngineShared};
+use super::{CallFailure, CallLimit, ResultChunk, chunks::segment_count, format::header_len, shared::EngineShared};
 use crate::xdr::padded_len;
 
 /// The Write list and Reply chunk of a call.
@@ -15,38 +15,38 @@ pub(super) struct ReplyChunks {
 }
 
 impl ReplyChunks {
-    /// Decides what to provide for a reply of `max_inline` bytes and the results in `chunks`, at most `most` of which may
+    /// Decides what to provide for a reply of `max_inline` bytes and the results in `chunks`, at most `max_writes` of which may
     /// have Write chunks.
-    pub(super) fn plan(max_inline: u64, chunks: &[ResultChunk], most: usize, shared: &EngineShared) -> Self {
+    pub(super) fn plan(max_inline: u64, chunks: &[ResultChunk], max_writes: usize, shared: &EngineShared) -> Self {
         let max_segment = shared.max_segment();
-        let reply_header_len = |offer: Self| offer.reply_header_len(chunks, shared);
-        let mut offer = Self { provided: chunks.len(), reply_chunk: None, max_segment };
+        let reply_header_len = |reply_chunks: Self| reply_chunks.reply_header_len(chunks, shared);
+        let mut reply_chunks = Self { provided: chunks.len(), reply_chunk: None, max_segment };
         let mut inline = max_inline;
         // Small results arrive inline if they fit, because an RDMA Write costs more than a copy. Only trailing results
         // qualify, so that no empty Write chunk is needed, which some responders do not understand.
-        while let Some(last) = offer.provided.checked_sub(1) {
+        while let Some(last) = reply_chunks.provided.checked_sub(1) {
             let Some(chunk) = chunks.get(last) else { break };
             let len = usize::try_from(chunk.max_len).map_or(u64::MAX, |len| padded_len(len) as u64);
-            let fewer = Self { provided: last, ..offer };
+            let fewer = Self { provided: last, ..reply_chunks };
             let fits =
                 || reply_header_len(fewer).saturating_add(inline).saturating_add(len) <= shared.receive_threshold;
-            let allowed = offer.provided <= most;
+            let allowed = reply_chunks.provided <= max_writes;
             let small = chunk.max_len < shared.config.min_reduce as u64 && fits();
             // RFC 8166 §4.3.2.3: a result is inline if its Write chunk is empty or missing.
             if allowed && chunk.max_len > 0 && (chunk.landing.is_some() || !small) {
                 break;
             }
             inline = inline.saturating_add(len);
-            offer = fewer;
+            reply_chunks = fewer;
         }
         // RFC 8166 §4.3.3: provide a Reply chunk whenever the longest possible reply exceeds the threshold. RPC-over-RDMA v2
         // §6.4, appendix A.2: not needed if Message Continuation suffices.
-        let long = reply_header_len(offer).saturating_add(inline) > shared.receive_threshold;
+        let long = reply_header_len(reply_chunks).saturating_add(inline) > shared.receive_threshold;
         if long && inline > shared.rules.continued_replies {
             // RFC 8166 §3.5.3: the length of a payload stream is a multiple of four.
-            offer.reply_chunk = Some(inline.checked_next_multiple_of(4).unwrap_or(u64::MAX));
+            reply_chunks.reply_chunk = Some(inline.checked_next_multiple_of(4).unwrap_or(u64::MAX));
         }
-        offer
+        reply_chunks
     }
 
     /// Returns whether the reply gets any chunk.
@@ -79,8 +79,5 @@ impl ReplyChunks {
 
 /// Returns the failure of a call whose reply would need `takes` bytes of memory, more than the `may` allowed.
 pub(super) fn beyond_memory(takes: u64, may: u64) -> CallFailure {
-    CallFailure::TooLarge(format!(
-        "its reply may need {takes} bytes, more than the {may} allowed (EngineConfig::max_call_len; memory that the \
-         caller provides for results is not counted)"
-    ))
+    CallFailure::TooLarge(CallLimit::ReplyMemory { needed: takes, max: may })
 }

@@ -1,0 +1,33 @@
+//! The errors of calls and connections, for code that handles them.
+//!
+//! A call fails with [`CallError`], a connection attempt with [`ConnectError`], and a server that cannot listen with [`BindError`].
+//! Their fields have the other types here. Each message displays one level, and [`source`](std::error::Error::source) is the next.
+//!
+//! ```
+//! use rpcrdma::error::{CallError, CallFailure, CloseReason};
+//!
+//! /// Returns `true` if the peer violated RPC-over-RDMA.
+//! fn is_violation(error: &CallError) -> bool {
+//!     matches!(
+//!         error,
+//!         CallError::Transport {
+//!             failure: CallFailure::BadReply(_) | CallFailure::Closed { reason: CloseReason::PeerViolation(_), .. },
+//!             ..
+//!         }
+//!     )
+//! }
+//! ```
+
+pub use crate::{
+    client::{CallError, ConnectError},
+    engine::{
+        CallFailure, CallLimit, CloseReason, HostAuthError, MalformedCall, MessageFault, NegotiationFailure,
+        ProtocolViolation, StreamError, TransportError, UnknownVersion,
+    },
+    provider::{DisconnectReason, IoError, RegisterError, SetupError},
+    rpc::RpcError,
+    security::SecurityError,
+    server::BindError,
+    transport::UrlError,
+    xdr::{DecodeError, EncodeError},
+};
