@@ -16,13 +16,13 @@ use std::{
 
 use tokio::{sync::Notify, task::AbortHandle};
 
-pub(super) use self::attempts::after;
 use super::{
-    call::{CallOptions, CallTarget},
+    call::{CallOptions, CallParameters, CallTarget},
     dial::Dial,
     error::{CallError, ConnectError},
     link::ChannelLink,
     reconnect::{Backoff, Reconnect},
+    retry::RetryScope,
     secured::ControlConnection,
 };
 use crate::{
@@ -233,8 +233,13 @@ impl Channel {
         let mut options = options;
         async move {
             let bounds = options.bounds(|| P::reply_bounds(args));
-            self.traced(const { &CallTarget::of::<P>() }, &bounds, args, &mut options, &|decoder| {
-                P::Reply::decode(decoder)
+            self.traced(CallParameters {
+                target: const { &CallTarget::of::<P>() },
+                bounds: &bounds,
+                args,
+                options: &mut options,
+                read: &|decoder: &mut Decoder<'_>| P::Reply::decode(decoder),
+                scope: RetryScope::Channel,
             })
             .await
         }
@@ -256,7 +261,15 @@ impl Channel {
         F: Fn(&mut Decoder<'_>) -> Result<T, DecodeError> + Sync,
     {
         let bounds = options.bounds(|| P::reply_bounds(args));
-        self.traced(const { &CallTarget::of::<P>() }, &bounds, args, &mut options, &read).await
+        self.traced(CallParameters {
+            target: const { &CallTarget::of::<P>() },
+            bounds: &bounds,
+            args,
+            options: &mut options,
+            read: &read,
+            scope: RetryScope::Channel,
+        })
+        .await
     }
 
     /// Calls procedure 0 of any program and version. By convention, it has no arguments and no results (RFC 5531 §12.1). Use it
@@ -267,7 +280,15 @@ impl Channel {
     #[doc(alias = "rpcinfo")]
     pub async fn call_null(&self, program: u32, version: u32, mut options: CallOptions) -> Result<(), CallError> {
         let target = CallTarget { program, version, number: 0, name: "NULL", idempotent: true };
-        self.traced(&target, &ReplyBounds::default(), &(), &mut options, &|decoder| decoder.read()).await
+        self.traced(CallParameters {
+            target: &target,
+            bounds: &ReplyBounds::default(),
+            args: &(),
+            options: &mut options,
+            read: &|decoder: &mut Decoder<'_>| decoder.read(),
+            scope: RetryScope::Channel,
+        })
+        .await
     }
 
     /// Returns the deadline of a call that begins now and has none of its own.

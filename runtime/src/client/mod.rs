@@ -46,7 +46,7 @@ mod link;
 mod peers;
 mod pool;
 mod reconnect;
-mod resend;
+mod retry;
 mod secured;
 #[cfg(feature = "tower")]
 mod service;

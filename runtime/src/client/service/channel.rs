@@ -15,10 +15,11 @@ use tower_service::Service;
 
 use super::{
     super::{
-        call::{CallOptions, CallTarget},
+        call::{CallOptions, CallParameters, CallTarget},
         channel::Channel,
         error::CallError,
         pool::ChannelPool,
+        retry::RetryScope,
         silence::{Silence, WatchedCall},
     },
     request::{CallRequest, EncodedArguments},
@@ -61,6 +62,19 @@ fn detach(decoder: &mut Decoder<'_>) -> Result<DetachedMessage, DecodeError> {
     Ok(decoder.detach())
 }
 
+type Detach = fn(&mut Decoder<'_>) -> Result<DetachedMessage, DecodeError>;
+
+/// Returns the parameters of a call whose result is not decoded.
+fn parameters<'a>(
+    target: &'a CallTarget,
+    bounds: &'a ReplyBounds,
+    args: &'a EncodedArguments,
+    options: &'a mut CallOptions,
+    scope: RetryScope,
+) -> CallParameters<'a, EncodedArguments, Detach> {
+    CallParameters { target, bounds, args, options, read: const { &(detach as Detach) }, scope }
+}
+
 /// A channel is always ready: it queues calls, and a call connects again if the connection was lost. See [`Endpoint`] for load
 /// balancing.
 impl Service<CallRequest> for Channel {
@@ -75,7 +89,7 @@ impl Service<CallRequest> for Channel {
     fn call(&mut self, call: CallRequest) -> Calling {
         let channel = self.clone();
         Box::pin(request(call, |target, bounds, args, mut options| async move {
-            channel.traced(&target, &bounds, &args, &mut options, &detach).await
+            channel.traced(parameters(&target, &bounds, &args, &mut options, RetryScope::Channel)).await
         }))
     }
 }
@@ -93,7 +107,7 @@ impl Service<CallRequest> for ChannelPool {
     fn call(&mut self, call: CallRequest) -> Calling {
         let pool = self.clone();
         Box::pin(request(call, |target, bounds, args, mut options| async move {
-            pool.send(&target, &bounds, &args, &mut options, &detach).await
+            pool.send(parameters(&target, &bounds, &args, &mut options, RetryScope::Pool)).await
         }))
     }
 }
@@ -208,12 +222,12 @@ impl Service<CallRequest> for Endpoint {
         polled.map_err(|failure| CallError::Transport { procedure: CONNECTING, failure })
     }
 
-    fn call(&mut self, mut call: CallRequest) -> Calling {
-        call.options.single_attempt = true;
+    fn call(&mut self, call: CallRequest) -> Calling {
         let (channel, silence) = (self.channel.clone(), Arc::clone(&self.silence));
         Box::pin(request(call, |target, bounds, args, mut options| async move {
             let watched = WatchedCall::new(silence);
-            let result = channel.traced(&target, &bounds, &args, &mut options, &detach).await;
+            let parameters = parameters(&target, &bounds, &args, &mut options, RetryScope::Balancer);
+            let result = channel.traced(parameters).await;
             watched.end(&result);
             result
         }))
