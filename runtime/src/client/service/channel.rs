@@ -22,12 +22,13 @@ use super::{
         retry::RetryScope,
         silence::{Silence, WatchedCall},
     },
-    request::{CallRequest, EncodedArguments},
+    request::CallRequest,
     response::CallResponse,
 };
 use crate::{
     engine::CallFailure,
     service::ReplyBounds,
+    session::EncodedValue,
     xdr::{DecodeError, Decoder, DetachedMessage},
 };
 
@@ -40,7 +41,7 @@ const CONNECTING: &str = "connection to an endpoint";
 /// Makes one call of middleware by `call`.
 async fn request<F>(
     request: CallRequest,
-    call: impl FnOnce(CallTarget, ReplyBounds, EncodedArguments, CallOptions) -> F,
+    call: impl FnOnce(CallTarget, ReplyBounds, EncodedValue, CallOptions) -> F,
 ) -> Result<CallResponse, CallError>
 where
     F: Future<Output = Result<DetachedMessage, CallError>>,
@@ -68,10 +69,10 @@ type Detach = fn(&mut Decoder<'_>) -> Result<DetachedMessage, DecodeError>;
 fn parameters<'a>(
     target: &'a CallTarget,
     bounds: &'a ReplyBounds,
-    args: &'a EncodedArguments,
+    args: &'a EncodedValue,
     options: &'a mut CallOptions,
     scope: RetryScope,
-) -> CallParameters<'a, EncodedArguments, Detach> {
+) -> CallParameters<'a, EncodedValue, Detach> {
     CallParameters { target, bounds, args, options, read: const { &(detach as Detach) }, scope }
 }
 
