@@ -62,6 +62,7 @@ pub(super) enum FailureKind {
     /// Another call on the connection has the XID. The call may have any other.
     XidInUse,
     /// Middleware ended the attempt.
+    #[cfg_attr(not(feature = "tower"), allow(dead_code))]
     Middleware,
     /// Any other failure, or the error status of a reply.
     Final,
