@@ -504,7 +504,7 @@ async fn reduced_item_of_a_protected_call_is_refused() {
         let error = call::<Put>(&channel, &Data(vec![7; 5000].into())).await.unwrap_err();
         assert!(matches!(error, CallError::Transport { failure: CallFailure::ChunkError, .. }), "{error}");
         assert_eq!(state.put_bytes.load(Ordering::SeqCst), 0);
-        assert_eq!(channel.closed(), None);
+        assert_eq!(channel.close_reason(), None);
     })
     .await;
 }

@@ -253,7 +253,7 @@ async fn reconnected_channels_are_protected() {
         call::<Null>(&channel, &()).await.unwrap();
         let first = *channel.info().tls.unwrap().channel_binding();
         proxy.cut();
-        channel.disconnected().await;
+        channel.closed().await;
         call::<Null>(&channel, &()).await.unwrap();
         assert_ne!(*channel.info().tls.unwrap().channel_binding(), first);
     })

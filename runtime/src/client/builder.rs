@@ -340,7 +340,7 @@ impl ChannelBuilder {
     /// Creates a channel that connects to `scheme://host:port` with its first call. Use it if the server may be down now, for
     /// example for one of several servers.
     ///
-    /// Until the first connection is made, the addresses in [`Channel::info`] are unspecified, and [`Channel::closed`] returns a
+    /// Until the first connection is made, the addresses in [`Channel::info`] are unspecified, and [`Channel::close_reason`] returns a
     /// reason. A channel with [`Reconnect::Never`] connects until it has succeeded once.
     ///
     /// # Errors

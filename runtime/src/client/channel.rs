@@ -167,16 +167,16 @@ impl Channel {
 
     /// Returns the reason why the current connection was closed, or `None` while it is open.
     #[must_use]
-    pub fn closed(&self) -> Option<CloseReason> {
-        self.current().port.closed()
+    pub fn close_reason(&self) -> Option<CloseReason> {
+        self.current().port.close_reason()
     }
 
     /// Waits until the current connection is closed, and returns the reason. With [`Reconnect::OnDemand`], the default, the next
     /// call makes a new connection. A client that accepts callbacks has to announce itself to the server again.
-    pub async fn disconnected(&self) -> CloseReason {
+    pub async fn closed(&self) -> CloseReason {
         // Holds the port and not the link: waiting must not keep the connection open.
         let port = Arc::clone(&self.current().port);
-        port.wait_closed().await
+        port.closed().await
     }
 
     /// Closes the channel gracefully. Later calls fail, calls in flight finish, and then the connection is closed. The server's
@@ -206,7 +206,7 @@ impl Channel {
             security.close(control.link()).await;
         }
         link.port.send(DriverCommand::Drain);
-        link.port.wait_closed().await;
+        link.port.closed().await;
     }
 
     /// Calls procedure `P`.
@@ -339,6 +339,6 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 impl fmt::Debug for Channel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let link = self.current();
-        f.debug_struct("Channel").field("peer", &link.info.peer_addr).field("closed", &link.port.closed()).finish()
+        f.debug_struct("Channel").field("peer", &link.info.peer_addr).field("close_reason", &link.port.close_reason()).finish()
     }
 }

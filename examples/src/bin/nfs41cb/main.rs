@@ -88,7 +88,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
     let recalled = loop {
         let next = tokio::select! {
             next = timeout(wait, called.recv()) => next.context("the server did not recall the delegation in time")?,
-            reason = channel.disconnected() => return Err(Error::new(reason).context("connection lost while waiting for the recall")),
+            reason = channel.closed() => return Err(Error::new(reason).context("connection lost while waiting for the recall")),
         };
         match next {
             Some(CallbackEvent::Null) => say!("CB_NULL"),

@@ -130,7 +130,7 @@ impl Channel {
             if let (RetryDecision::NewConnection { .. } | RetryDecision::OtherConnection, Some(link)) =
                 (decision, &link)
             {
-                Box::pin(within(deadline, link.port.wait_closed())).await;
+                Box::pin(within(deadline, link.port.closed())).await;
             }
             match decision {
                 RetryDecision::SameConnection => resends -= 1,

@@ -44,7 +44,7 @@ impl Channel {
     pub(super) async fn reconnect(&self) -> Result<Arc<ChannelLink>, LinkError> {
         // The fallback to version 1 is part of connecting, so it happens even with `Reconnect::Never`.
         let back = self.0.pinned.load(Ordering::Relaxed)
-            && matches!(self.closed(), Some(CloseReason::NegotiationFailed { .. }));
+            && matches!(self.close_reason(), Some(CloseReason::NegotiationFailed { .. }));
         let (min_backoff, max_backoff) = match self.0.reconnect {
             Reconnect::OnDemand { min_backoff, max_backoff, .. } => (min_backoff, max_backoff),
             Reconnect::Never if back || self.0.unconnected.load(Ordering::Relaxed) => (Duration::ZERO, Duration::ZERO),
@@ -122,7 +122,7 @@ impl Channel {
     }
 
     fn failure(&self) -> LinkError {
-        let reason = self.closed().unwrap_or(CloseReason::Disconnected(DisconnectReason::Local));
+        let reason = self.close_reason().unwrap_or(CloseReason::Disconnected(DisconnectReason::Local));
         LinkError::Closed(CallFailure::Closed { reason, sent: false })
     }
 }
