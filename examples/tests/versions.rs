@@ -38,7 +38,7 @@ fn files(large: &Path) -> Vec<PathBuf> {
 /// Stores and fetches files with a client of one version, while it watches for changes.
 async fn store_and_fetch(fixture: &Fixture, version: u32, files: &[PathBuf]) -> CallFormats {
     let (watcher, mut changes) = Watcher::new(4);
-    let builder = Channel::builder().versions(version..=version).serve(BlobWatcherV1Server::new(watcher));
+    let builder = Channel::builder().versions(version..=version).service(BlobWatcherV1Server::new(watcher));
     let channel = builder.connect(&fixture.url).await.unwrap();
     let rpc = BlobstoreV1Client::new(channel.clone());
     let prefix = format!("v{version}/");

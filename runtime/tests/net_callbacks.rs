@@ -193,7 +193,7 @@ struct Both {
 
 fn reading(builder: ChannelBuilder) -> (ChannelBuilder, Arc<Reader>) {
     let reader = Arc::new(Reader::default());
-    (builder.serve(ReaderV1Server::new(Reading(Arc::clone(&reader)))), reader)
+    (builder.service(ReaderV1Server::new(Reading(Arc::clone(&reader)))), reader)
 }
 
 async fn both(transport: &Transport, server: ServerBuilder, channel: ChannelBuilder) -> Both {
@@ -527,6 +527,6 @@ async fn sizes(transport: Transport) {
 async fn duplicate_service() {
     let (transport, service) = (Transport::sim(), || ReaderV1Server::new(Reading(Arc::default())));
     let server = transport.serve(Server::builder().service(BoardV1Server::new(Board::default()))).await;
-    let error = server.try_connect(Channel::builder().serve(service()).serve(service())).await.unwrap_err();
+    let error = server.try_connect(Channel::builder().service(service()).service(service())).await.unwrap_err();
     assert!(matches!(error, ConnectError::DuplicateService { program: 0x2000_0502, version: 1 }), "{error}");
 }

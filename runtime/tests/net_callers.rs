@@ -128,7 +128,7 @@ async fn both(transport: &Transport) -> Both {
     let board = Board::default();
     let server = transport.serve(Server::builder().service(BoardV1Server::new(board.clone()))).await;
     let notes = Arc::new(Notes::default());
-    let builder = Channel::builder().serve(ReaderV1Server::new(Reading(Arc::clone(&notes))));
+    let builder = Channel::builder().service(ReaderV1Server::new(Reading(Arc::clone(&notes))));
     let client = BoardV1Client::new(server.connect(builder).await);
     client.null().await.unwrap();
     Both { server, board, client, notes }

@@ -395,7 +395,7 @@ async fn callbacks() {
     timed(async {
         let running = Transport::Iwarp.serve(Server::builder().service(AskerV1Server::new(Asker))).await;
         let answerer = Answerer::default();
-        let builder = Channel::builder().serve(AnswererV1Server::new(answerer.clone()));
+        let builder = Channel::builder().service(AnswererV1Server::new(answerer.clone()));
         let url = format!("iwarp://{}", running.addr);
         let pool = builder.connect_pool([&url, &url]).await.unwrap();
         let client = AskerV1Client::new(pool.clone());

@@ -364,10 +364,10 @@ async fn callbacks() {
         let authority = Authority::new();
         let tls = authority.server().policy(TlsPolicy::Opportunistic).build().unwrap();
         let running = Transport::Tcp.serve(Server::builder().service(RingV1Server::new(Asked)).tls(tls)).await;
-        let client = channel(authority.client()).serve(BellV1Server::new(Chimes));
+        let client = channel(authority.client()).service(BellV1Server::new(Chimes));
         let asked = RingV1Client::new(running.connect(client).await);
         assert_eq!(asked.ask(4).await.unwrap(), 42);
-        let client = Channel::builder().serve(BellV1Server::new(Chimes));
+        let client = Channel::builder().service(BellV1Server::new(Chimes));
         let asked = RingV1Client::new(running.connect(client).await);
         let error = asked.ask(4).await.unwrap_err();
         tls_support::assert_denied(&error, AuthStat::AuthTooweak);

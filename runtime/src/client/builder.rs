@@ -282,7 +282,7 @@ impl ChannelBuilder {
     /// Over RDMA, calls and replies in the reverse direction must fit one inline message, and nothing in them is placed directly
     /// (RFC 8167 §5.3). Handlers run as on a server. When the connection closes, handlers in progress run to their end, and their
     /// replies are dropped. While the channel exists, its connection is not closed for being idle (RFC 8167 §5.4).
-    pub fn serve(mut self, service: impl Service) -> Self {
+    pub fn service(mut self, service: impl Service) -> Self {
         self.services.push(Arc::new(service));
         self
     }

@@ -16,7 +16,7 @@ use crate::{
 pub enum ConnectError {
     /// The URL is invalid.
     Url(UrlError),
-    /// Two services passed to [`ChannelBuilder::serve`](super::ChannelBuilder::serve) have the same program and version.
+    /// Two services passed to [`ChannelBuilder::service`](super::ChannelBuilder::service) have the same program and version.
     DuplicateService {
         /// The program number.
         program: u32,

@@ -27,7 +27,7 @@
 //!
 //! # Both directions
 //!
-//! A channel may serve programs itself ([`ChannelBuilder::serve`]). The server then calls the client back over the same
+//! A channel may serve programs itself ([`ChannelBuilder::service`]). The server then calls the client back over the same
 //! connection (RFC 8167, RFC 5531 §11). The client has to announce in a call that it accepts callbacks. The server's handler
 //! creates a client for them with [`Context::callback`](crate::server::Context::callback). Keep the channel alive while you
 //! expect callbacks. The connection stays open as long as the channel exists, and [`Channel::closed`] returns when it is

@@ -48,7 +48,7 @@ use crate::{
 ///   sent again by its own channel after that has connected again. Other connections may have other local addresses.
 /// - If no connection is open, calls wait for one: until their deadline, or without a deadline for up to 1 s.
 ///
-/// The connections serve the same [callbacks](super::ChannelBuilder::serve). A server calls back over the connection of the call that
+/// The connections serve the same [callbacks](super::ChannelBuilder::service). A server calls back over the connection of the call that
 /// announced the client, so a client that keeps that connection must hold its own [`Channel`].
 ///
 /// ```no_run

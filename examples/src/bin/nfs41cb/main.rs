@@ -56,7 +56,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
     let (callbacks, mut called) = Callbacks::new();
     let callbacks = Arc::new(callbacks);
     let channel = Channel::builder()
-        .serve(NfsCbServer::new(Serving(Arc::clone(&callbacks))))
+        .service(NfsCbServer::new(Serving(Arc::clone(&callbacks))))
         .reverse_credits(SLOTS)
         .credential(Credential::sys("nfs41cb", 0, 0, []).to_opaque()?)
         .call_timeout(Duration::from_secs(cli.call_timeout))
