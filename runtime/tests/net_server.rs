@@ -432,7 +432,7 @@ async fn peer_speaks_another_protocol() {
 #[tokio::test]
 async fn silent_client() {
     let server =
-        Server::builder().service(TestService::default()).max_connections(1).setup_timeout(Duration::from_millis(50));
+        Server::builder().service(TestService::default()).max_connections(1).connect_timeout(Duration::from_millis(50));
     let running = Transport::Iwarp.serve(server).await;
     let mut silent = tokio::net::TcpStream::connect(running.addr).await.unwrap();
     let mut sink = Vec::new();

@@ -150,7 +150,7 @@ impl ChannelBuilder {
 
     /// Sets the timeout of each attempt to connect to one address. Default 10 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.config.connection.setup_timeout = timeout;
+        self.config.connection.connect_timeout = timeout;
         self
     }
 

@@ -88,7 +88,7 @@ impl Dial for UnixDialer {
         Box::pin(async move {
             let settings = Settings { config, callbacks: self.callbacks.as_ref() };
             let failed = |source| ConnectError::Local { path: self.path.clone(), source };
-            let limit = config.connection.setup_timeout;
+            let limit = config.connection.connect_timeout;
             let stream = tokio::time::timeout(limit, UnixStream::connect(&self.path)).await;
             let stream = stream.map_err(|_| failed(SetupError::TimedOut(limit)))?;
             let stream = stream.map_err(|error| failed(error.into()))?;
@@ -168,9 +168,9 @@ async fn connect<C: Connector>(
     let negotiates = both_versions(&versions);
     let params = connection.setup_params();
     // Providers apply the timeout themselves. This one is for providers that do not.
-    let connected = tokio::time::timeout(connection.setup_timeout, connector.connect(peer, params))
+    let connected = tokio::time::timeout(connection.connect_timeout, connector.connect(peer, params))
         .await
-        .map_err(|_| SetupError::TimedOut(connection.setup_timeout))??;
+        .map_err(|_| SetupError::TimedOut(connection.connect_timeout))??;
     let set_up = SetUp::rdma(connection, Role::Client, versions, connected);
     Ok(link(set_up, negotiates, settings))
 }
@@ -201,7 +201,7 @@ async fn connect_tls(
 }
 
 async fn open_tcp(peer: SocketAddr, local: Option<IpAddr>, settings: Settings<'_>) -> Result<TcpStream, SetupError> {
-    let limit = settings.config.connection.setup_timeout;
+    let limit = settings.config.connection.connect_timeout;
     let connected = tokio::time::timeout(limit, socket::connect(peer, local)).await;
     Ok(connected.map_err(|_| SetupError::TimedOut(limit))??)
 }
