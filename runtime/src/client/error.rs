@@ -309,7 +309,7 @@ impl CallError {
             Self::Security { sent, .. } | Self::Middleware { sent, .. } => !sent,
             Self::Transport { failure, .. } => failure.is_unexecuted(),
             // RFC 5531 §9: a server sends every status except SYSTEM_ERR before the procedure runs.
-            Self::Rpc { source, .. } => source.retry_is_safe(),
+            Self::Rpc { source, .. } => source.is_retry_safe(),
             Self::Decode { .. } | Self::DirectPlacement { .. } => false,
         }
     }
