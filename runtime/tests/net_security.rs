@@ -23,11 +23,12 @@ use rpcrdma::{
     client::{CallError, CallOptions, Channel},
     engine::{CallFailure, ConnectionCounters},
     rpc::{
-        AuthFailure, AuthStat, AuthenticatedCaller, Authentication, Authenticator, CallHeader, CallIdentity,
-        CallSecurity, Credential, OpaqueAuth, Protection, ReceivedCall, ReplySecurity, RpcError, Seal, Secured,
-        Security, SecurityError, SecurityFuture, SecurityLink, UnwrapError,
+        AuthFailure, AuthStat, AuthenticatedCaller, Authentication, Authenticator, CallHeader, CallSecurity,
+        Credential, OpaqueAuth, Protection, ReceivedCall, ReplySecurity, RpcError, Seal, Secured, Security,
+        SecurityError, SecurityFuture, SecurityLink, UnwrapError,
     },
     server::Server,
+    service::ProcedureId,
 };
 
 /// An unassigned flavor.
@@ -141,7 +142,7 @@ struct Context {
 impl Security for Context {
     fn secure<'a>(
         &'a self,
-        call: CallIdentity,
+        call: ProcedureId,
         link: SecurityLink<'a>,
     ) -> SecurityFuture<'a, Result<Secured, SecurityError>> {
         assert!(call.program > 0 && link.peer_addr().port() > 0);

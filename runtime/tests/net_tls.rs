@@ -15,10 +15,11 @@ use net_support::*;
 use rpcrdma::{
     client::{Channel, ChannelBuilder, Reconnect},
     rpc::{
-        AuthStat, Authentication, Authenticator, CallIdentity, CallSecurity, OpaqueAuth, ReceivedCall, Seal, Secured,
-        Security, SecurityError, SecurityFuture, SecurityLink, StandardAuthenticator,
+        AuthStat, Authentication, Authenticator, CallSecurity, OpaqueAuth, ReceivedCall, Seal, Secured, Security,
+        SecurityError, SecurityFuture, SecurityLink, StandardAuthenticator,
     },
     server::{Server, ServerBuilder},
+    service::ProcedureId,
     tls::{TlsClientBuilder, TlsPolicy, TlsServerBuilder, TlsServerConfig, TlsSession},
 };
 use tls_support::{Authority, Issued};
@@ -397,7 +398,7 @@ impl CallSecurity for Unsealed {
 impl Security for SeenServers {
     fn secure<'a>(
         &'a self,
-        _call: CallIdentity,
+        _call: ProcedureId,
         link: SecurityLink<'a>,
     ) -> SecurityFuture<'a, Result<Secured, SecurityError>> {
         let names = link.tls().and_then(TlsSession::identity).map(|identity| identity.dns_names.clone());

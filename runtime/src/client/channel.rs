@@ -339,6 +339,9 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 impl fmt::Debug for Channel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let link = self.current();
-        f.debug_struct("Channel").field("peer", &link.info.peer_addr).field("close_reason", &link.port.close_reason()).finish()
+        f.debug_struct("Channel")
+            .field("peer", &link.info.peer_addr)
+            .field("close_reason", &link.port.close_reason())
+            .finish()
     }
 }

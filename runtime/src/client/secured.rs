@@ -21,9 +21,10 @@ use crate::{
     },
     memory::Output as _,
     rpc::{
-        self, CallHeader, CallIdentity, CallSecurity, ControlCall, ControlPort, ControlReply, OpaqueAuth, ReplyHeader,
-        RpcError, Seal, Secured, Security, SecurityError, SecurityFuture, SecurityLink, UnwrapError,
+        self, CallHeader, CallSecurity, ControlCall, ControlPort, ControlReply, OpaqueAuth, ReplyHeader, RpcError,
+        Seal, Secured, Security, SecurityError, SecurityFuture, SecurityLink, UnwrapError,
     },
+    service::ProcedureId,
     session::{self, ChannelConfig},
     xdr::{DecodeError, Decoder, FlatSink, XdrEncode, encode_to_bytes},
 };
@@ -47,7 +48,7 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
     let OutboundCall { observed, deadline, .. } = *call;
     let CallParameters { target: callee, bounds, args, read, .. } = call.parameters;
     let procedure = callee.name;
-    let identity = CallIdentity { program: callee.program, version: callee.version, procedure: callee.number };
+    let identity = ProcedureId::new(callee.program, callee.version, callee.number);
     let unsent = |source| CallError::Security { procedure, sent: false, source };
     let late = CallFailure::DeadlineExceeded { sent: false };
     let port = ControlConnection::new(link, config, deadline);

@@ -36,8 +36,8 @@ pub use error::{AuthFailure, RpcError};
 pub use reply::{ReplyHeader, ReplyHeaderError, max_reply_len, max_reply_verifier};
 #[cfg(feature = "std")]
 pub use security::{
-    BlockingQueue, CallIdentity, CallSecurity, ControlCall, ControlReply, Principal, Protection, ProtectionLevel, Seal,
-    Secured, Security, SecurityError, SecurityFuture, SecurityLink, UnwrapError,
+    BlockingQueue, CallSecurity, ControlCall, ControlReply, Principal, Protection, ProtectionLevel, Seal, Secured,
+    Security, SecurityError, SecurityFuture, SecurityLink, UnwrapError,
 };
 #[cfg(feature = "std")]
 pub(crate) use security::{ControlPort, MAX_BODY_IN_TASK};
