@@ -72,7 +72,7 @@ struct ChannelInner {
     /// Notified when the channel is closed, for calls that wait for the end of a pause.
     closing: Notify,
     /// `true` once a negotiation of versions has failed. The channel then uses only version 1 of RPC-over-RDMA.
-    pinned: AtomicBool,
+    version_1_only: AtomicBool,
     /// `true` until a channel of [`ChannelBuilder::connect_lazy`](super::ChannelBuilder::connect_lazy) has connected.
     unconnected: AtomicBool,
 }
@@ -129,7 +129,7 @@ impl Channel {
             current: Mutex::new(ChannelState { link, closed: false, redialing: None }),
             redial: Arc::default(),
             closing: Notify::new(),
-            pinned: AtomicBool::new(false),
+            version_1_only: AtomicBool::new(false),
             unconnected: AtomicBool::new(false),
         }))
     }

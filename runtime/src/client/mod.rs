@@ -33,9 +33,9 @@
 //! expect callbacks. The connection stays open as long as the channel exists, and [`Channel::closed`] returns when it is
 //! lost.
 
-mod back;
 mod builder;
 mod call;
+mod callback;
 mod channel;
 mod dial;
 #[cfg(feature = "discover")]
@@ -43,7 +43,6 @@ pub mod discover;
 mod error;
 mod invoke;
 mod link;
-mod peers;
 mod pool;
 mod reconnect;
 mod retry;
@@ -51,6 +50,7 @@ mod secured;
 #[cfg(feature = "tower")]
 mod service;
 mod silence;
+mod version_1_servers;
 
 #[cfg(feature = "tower")]
 pub use self::service::{CallRequest, CallResponse, Endpoint, RetryPolicy, ServiceCaller};

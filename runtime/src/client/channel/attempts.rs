@@ -16,12 +16,11 @@ use crate::{
         call::{CallOptions, CallParameters, CallTarget, OutboundCall},
         error::{CallError, ConnectError},
         link::{ChannelLink, time_left, within},
-        peers,
         retry::{
             self, ExchangeError, FailureKind, FirstAttempt, MAX_RESENDS, NotRecognized, Repetition, RetryDecision,
             RetryFacts,
         },
-        secured,
+        secured, version_1_servers,
     },
     engine::{CallFailure, CloseReason},
     trace::{self, ObservedCall},
@@ -226,7 +225,7 @@ impl Channel {
 
     fn remember_version_1(&self, link: &ChannelLink) {
         if self.0.dial.as_ref().is_some_and(|dial| dial.has_common_addresses()) {
-            peers::remember_version_1(link.info.peer_addr);
+            version_1_servers::remember_version_1(link.info.peer_addr);
         }
     }
 
@@ -245,7 +244,7 @@ impl Channel {
         if !may || self.0.dial.is_none() || self.is_closed() {
             return false;
         }
-        if !self.0.pinned.swap(true, Ordering::Relaxed) {
+        if !self.0.version_1_only.swap(true, Ordering::Relaxed) {
             self.remember_version_1(&self.current());
         }
         true

@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// The future of a call.
-type Calling = Pin<Box<dyn Future<Output = Result<CallResponse, CallError>> + Send>>;
+type CallFuture = Pin<Box<dyn Future<Output = Result<CallResponse, CallError>> + Send>>;
 
 /// In place of a procedure's name, for the errors of an [`Endpoint`] that is not ready.
 const CONNECTING: &str = "connection to an endpoint";
@@ -81,13 +81,13 @@ fn parameters<'a>(
 impl Service<CallRequest> for Channel {
     type Response = CallResponse;
     type Error = CallError;
-    type Future = Calling;
+    type Future = CallFuture;
 
     fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, call: CallRequest) -> Calling {
+    fn call(&mut self, call: CallRequest) -> CallFuture {
         let channel = self.clone();
         Box::pin(request(call, |target, bounds, args, mut options| async move {
             channel.traced(parameters(&target, &bounds, &args, &mut options, RetryScope::Channel)).await
@@ -99,13 +99,13 @@ impl Service<CallRequest> for Channel {
 impl Service<CallRequest> for ChannelPool {
     type Response = CallResponse;
     type Error = CallError;
-    type Future = Calling;
+    type Future = CallFuture;
 
     fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, call: CallRequest) -> Calling {
+    fn call(&mut self, call: CallRequest) -> CallFuture {
         let pool = self.clone();
         Box::pin(request(call, |target, bounds, args, mut options| async move {
             pool.send(parameters(&target, &bounds, &args, &mut options, RetryScope::Pool)).await
@@ -157,10 +157,10 @@ pub struct Endpoint {
     channel: Channel,
     silence: Arc<Silence>,
     /// The wait for a connection, or for the end of a silence. The mutex makes the endpoint `Sync`, and is never contended.
-    connecting: Mutex<Option<Connecting>>,
+    connecting: Mutex<Option<ReadyFuture>>,
 }
 
-type Connecting = Pin<Box<dyn Future<Output = Result<(), CallFailure>> + Send>>;
+type ReadyFuture = Pin<Box<dyn Future<Output = Result<(), CallFailure>> + Send>>;
 
 impl Endpoint {
     /// Creates an endpoint for the server of `channel`.
@@ -198,7 +198,7 @@ impl fmt::Debug for Endpoint {
 impl Service<CallRequest> for Endpoint {
     type Response = CallResponse;
     type Error = CallError;
-    type Future = Calling;
+    type Future = CallFuture;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         let connecting = self.connecting.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -223,7 +223,7 @@ impl Service<CallRequest> for Endpoint {
         polled.map_err(|failure| CallError::Transport { procedure: CONNECTING, failure })
     }
 
-    fn call(&mut self, call: CallRequest) -> Calling {
+    fn call(&mut self, call: CallRequest) -> CallFuture {
         let (channel, silence) = (self.channel.clone(), Arc::clone(&self.silence));
         Box::pin(request(call, |target, bounds, args, mut options| async move {
             let watched = WatchedCall::new(silence);
