@@ -39,7 +39,7 @@ fn files(large: &Path) -> Vec<PathBuf> {
 async fn store_and_fetch(fixture: &Fixture, version: u32, files: &[PathBuf]) -> CallFormats {
     let (watcher, mut changes) = Watcher::new(4);
     let builder =
-        Channel::builder().versions(Versions::try_from(version).unwrap()).serve(BlobWatcherV1Server::new(watcher));
+        Channel::builder().versions(Versions::try_from(version).unwrap()).service(BlobWatcherV1Server::new(watcher));
     let channel = builder.connect(&fixture.url).await.unwrap();
     let rpc = BlobstoreV1Client::new(channel.clone());
     let prefix = format!("v{version}/");

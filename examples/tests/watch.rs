@@ -43,7 +43,7 @@ async fn serve(options: StoreOptions) -> Served {
 
 async fn watcher(url: &str, room: usize) -> (BlobstoreV1Client, mpsc::Receiver<BlobChange>) {
     let (watcher, changes) = Watcher::new(room);
-    let channel = Channel::builder().serve(BlobWatcherV1Server::new(watcher)).connect(url).await.unwrap();
+    let channel = Channel::builder().service(BlobWatcherV1Server::new(watcher)).connect(url).await.unwrap();
     (BlobstoreV1Client::new(channel), changes)
 }
 

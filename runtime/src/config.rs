@@ -35,7 +35,7 @@ pub struct ConnectionConfig {
     /// Limits of byte-stream connections (`tcp://`).
     pub stream: StreamConfig,
     /// Timeout of connection set-up. Default 10 s.
-    pub setup_timeout: Duration,
+    pub connect_timeout: Duration,
     /// Time without a call in flight after which a connection is closed. `None`, the default, keeps it open. A connection that a
     /// channel may need for calls in the reverse direction is never idle (RFC 8167 §5.4).
     pub idle_timeout: Option<Duration>,
@@ -55,7 +55,7 @@ impl Default for ConnectionConfig {
         Self {
             engine: EngineConfig::default(),
             stream: StreamConfig::default(),
-            setup_timeout: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(10),
             idle_timeout: None,
             initiator_depth: 16,
             responder_resources: 16,
@@ -71,7 +71,7 @@ impl ConnectionConfig {
         let mut params = Connection::setup_params(&self.engine, self.remote_invalidation);
         params.initiator_depth = self.initiator_depth;
         params.responder_resources = self.responder_resources;
-        params.timeout = self.setup_timeout;
+        params.timeout = self.connect_timeout;
         params
     }
 

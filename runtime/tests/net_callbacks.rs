@@ -194,7 +194,7 @@ struct Both {
 
 fn reading(builder: ChannelBuilder) -> (ChannelBuilder, Arc<Reader>) {
     let reader = Arc::new(Reader::default());
-    (builder.serve(ReaderV1Server::new(Reading(Arc::clone(&reader)))), reader)
+    (builder.service(ReaderV1Server::new(Reading(Arc::clone(&reader)))), reader)
 }
 
 async fn both(transport: &Transport, server: ServerBuilder, channel: ChannelBuilder) -> Both {
@@ -268,7 +268,7 @@ async fn stored_callback_stubs(transport: Transport) {
     let gone = board.0.readers()[1].null().await.unwrap_err();
     assert!(gone.is_connection_loss() && gone.is_retry_safe(), "{gone}");
     assert!(matches!(failure(gone), CallFailure::Closed { sent: false, .. }));
-    assert!(board.0.readers()[1].channel().closed().is_some());
+    assert!(board.0.readers()[1].channel().close_reason().is_some());
     // Dropping the stubs closes no connection.
     board.0.readers.lock().unwrap().clear();
     assert_eq!(client.ask(3).await.unwrap(), 6);
@@ -367,12 +367,12 @@ async fn idle(transport: Transport) {
     let Both { client, board, server, reader } = both(&transport, Server::builder().idle_timeout(idle), channel).await;
     client.watch().await.unwrap();
     tokio::time::sleep(4 * idle).await;
-    assert_eq!(client.channel().closed(), None);
+    assert_eq!(client.channel().close_reason(), None);
     board.0.readers()[0].note(&note(b"still there".as_slice())).await.unwrap();
     assert_eq!(reader.notes.lock().unwrap().len(), 1);
     // The server no longer expects to make callbacks.
     board.0.readers.lock().unwrap().clear();
-    client.channel().disconnected().await;
+    client.channel().closed().await;
     eventually(|| server.handle.connections().is_empty()).await;
 }
 
@@ -420,7 +420,7 @@ async fn shutting_down(transport: Transport) {
     reader.gate.add_permits(1);
     assert_eq!(asked.await.unwrap().unwrap(), 0);
     server.task.await.unwrap();
-    assert!(matches!(client.channel().disconnected().await, CloseReason::Disconnected(_)));
+    assert!(matches!(client.channel().closed().await, CloseReason::Disconnected(_)));
 
     let Both { client, reader, server, board } = with_defaults(&transport).await;
     let asked = tokio::spawn(async move { client.ask(0).await });
@@ -472,7 +472,7 @@ async fn reconnected(transport: Transport) {
     client.null().await.unwrap();
     // The connection becomes idle.
     drop(old);
-    client.channel().disconnected().await;
+    client.channel().closed().await;
     client.watch().await.unwrap();
     assert_eq!(client.post(&note(b"again".as_slice())).await.unwrap(), 1);
     assert_eq!(reader.notes.lock().unwrap().len(), 1);
@@ -529,6 +529,6 @@ async fn sizes(transport: Transport) {
 async fn duplicate_service() {
     let (transport, service) = (Transport::sim(), || ReaderV1Server::new(Reading(Arc::default())));
     let server = transport.serve(Server::builder().service(BoardV1Server::new(Board::default()))).await;
-    let error = server.try_connect(Channel::builder().serve(service()).serve(service())).await.unwrap_err();
+    let error = server.try_connect(Channel::builder().service(service()).service(service())).await.unwrap_err();
     assert!(matches!(error, ConnectError::DuplicateService { program: 0x2000_0502, version: 1 }), "{error}");
 }

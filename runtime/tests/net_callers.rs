@@ -128,7 +128,7 @@ async fn both(transport: &Transport) -> Both {
     let board = Board::default();
     let server = transport.serve(Server::builder().service(BoardV1Server::new(board.clone()))).await;
     let notes = Arc::new(Notes::default());
-    let builder = Channel::builder().serve(ReaderV1Server::new(Reading(Arc::clone(&notes))));
+    let builder = Channel::builder().service(ReaderV1Server::new(Reading(Arc::clone(&notes))));
     let client = BoardV1Client::new(server.connect(builder).await);
     client.null().await.unwrap();
     Both { server, board, client, notes }
@@ -174,7 +174,7 @@ async fn elsewhere<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static)
 
 over_each! {
     callback_to_a_caller_that_is_not_polled loss_with_a_caller_that_is_not_polled deadline_with_a_spent_budget
-    disconnected_keeps_no_wakers callback_by_another_executor callback_by_a_runtime_that_goes_away
+    closed_keeps_no_wakers callback_by_another_executor callback_by_a_runtime_that_goes_away
 }
 
 /// A connection makes progress while the future of a call on it is not polled, as in a `select!` whose other branch was chosen.
@@ -199,7 +199,7 @@ async fn loss_with_a_caller_that_is_not_polled(transport: Transport) {
     let mut held = pin!(client.hold());
     begin(held.as_mut(), &board).await;
     server.handle.shutdown_within(Duration::ZERO);
-    let gone = tokio::time::timeout(Duration::from_secs(10), client.channel().disconnected()).await;
+    let gone = tokio::time::timeout(Duration::from_secs(10), client.channel().closed()).await;
     gone.expect("client did not notice the disconnection");
     assert!(held.await.unwrap_err().is_connection_loss());
 }
@@ -235,7 +235,7 @@ async fn deadline_with_a_spent_budget(transport: Transport) {
 
 /// Dropping the `disconnected` future releases its waker. Otherwise a task that selects on it for each request would be kept as
 /// long as the connection.
-async fn disconnected_keeps_no_wakers(transport: Transport) {
+async fn closed_keeps_no_wakers(transport: Transport) {
     struct Task;
     impl Wake for Task {
         fn wake(self: Arc<Self>) {}
@@ -244,7 +244,7 @@ async fn disconnected_keeps_no_wakers(transport: Transport) {
     let task = Arc::new(Task);
     let waker = Waker::from(Arc::clone(&task));
     {
-        let mut gone = pin!(client.channel().disconnected());
+        let mut gone = pin!(client.channel().closed());
         assert!(gone.as_mut().poll(&mut TaskContext::from_waker(&waker)).is_pending());
         assert!(Arc::strong_count(&task) > 2, "waker not registered");
     }

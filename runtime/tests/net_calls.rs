@@ -294,7 +294,7 @@ async fn dropped_calls(transport: Transport) {
     let gate = channel.call::<Gate>(&1, CallOptions::default());
     let _ = tokio::time::timeout(Duration::from_micros(300), gate).await;
     call::<Null>(&channel, &()).await.unwrap();
-    assert_eq!(channel.closed(), None);
+    assert_eq!(channel.close_reason(), None);
     assert_eq!(channel.counters().calls_queued, 0);
 }
 
@@ -359,7 +359,7 @@ async fn close_in_order(transport: Transport) {
     state.gate.add_permits(1);
     assert_eq!(task.await.unwrap().unwrap(), 5);
     closing.await.unwrap();
-    assert!(channel.closed().is_some());
+    assert!(channel.close_reason().is_some());
     eventually(|| running.handle.connections().is_empty()).await;
 }
 

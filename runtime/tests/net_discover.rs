@@ -313,7 +313,7 @@ async fn the_drain_delay_can_be_cut_short() {
                 node.running.handle.shutdown_within(Duration::ZERO);
             }
             node.running.task.await.unwrap();
-            channel.disconnected().await;
+            channel.closed().await;
         }
     })
     .await;

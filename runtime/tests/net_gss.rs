@@ -222,7 +222,7 @@ async fn one_context_for_several_connections(transport: Transport) {
     for _ in 0..3 {
         call::<Null>(&one, &()).await.unwrap();
         call::<Null>(&two, &()).await.unwrap();
-        one.disconnected().await;
+        one.closed().await;
     }
     assert_eq!((authenticator.contexts(), mechanism.begun.load(Ordering::Relaxed)), (1, 1));
     // A context that others use is not destroyed.
@@ -587,7 +587,7 @@ async fn errors(transport: Transport) {
     call::<Null>(&channel, &()).await.unwrap();
     // A lost connection is not an error of the security.
     server.handle.shutdown_within(Duration::ZERO);
-    channel.disconnected().await;
+    channel.closed().await;
     let late = CallOptions::new().timeout(Duration::from_millis(200));
     let error = channel.call::<Null>(&(), late).await.unwrap_err();
     assert!(!matches!(error, CallError::Security { .. }), "{error:?}");

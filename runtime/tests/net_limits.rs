@@ -180,7 +180,7 @@ async fn a_panic_costs_one_call() {
     }
     state.gate.add_permits(1);
     assert_eq!(other.await.unwrap().unwrap(), 1);
-    assert_eq!((channel.closed(), stats(&server).running), (None, 0));
+    assert_eq!((channel.close_reason(), stats(&server).running), (None, 0));
     let [cache] = server.handle.duplicate_requests()[..] else { panic!("one cache") };
     assert_eq!((cache.entries, cache.in_progress), (1, 0), "only the call that did not panic");
 }

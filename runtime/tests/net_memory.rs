@@ -228,7 +228,7 @@ async fn replies_to_callbacks_do_not_wait() {
         state.wait_begun(1).await;
         let mut config = ConnectionConfig::default();
         config.engine.reverse_direction = ReverseDirection::Continued;
-        let channel = running.connect(Channel::builder().connection(config).serve(TestService::default())).await;
+        let channel = running.connect(Channel::builder().connection(config).service(TestService::default())).await;
         channel.call_null(PROGRAM, 9, CallOptions::default()).await.unwrap();
         state.gate.add_permits(1);
         first.await.unwrap().unwrap();

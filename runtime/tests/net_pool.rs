@@ -93,17 +93,17 @@ async fn a_failing_connection_is_taken_out_and_comes_back() {
         let (_server, _, pool, paths) = pooled(2).await;
         paths[0].go_down();
         let first = pool.channels().next().unwrap();
-        first.disconnected().await;
+        first.closed().await;
         // While the path is down, all calls use the other connection. Even calls that are not idempotent notice nothing.
         for n in 0..50 {
             invoke::<Put>(&pool, Data(Bytes::from(vec![n; 10]))).await.unwrap();
         }
-        assert!(first.closed().is_some() && calls(&pool)[1] == 50, "{:?}", calls(&pool));
+        assert!(first.close_reason().is_some() && calls(&pool)[1] == 50, "{:?}", calls(&pool));
         paths[0].go_up();
         while calls(&pool)[0] == 0 {
             invoke::<Null>(&pool, ()).await.unwrap();
         }
-        assert_eq!(first.closed(), None);
+        assert_eq!(first.close_reason(), None);
     })
     .await;
 }
@@ -211,7 +211,7 @@ async fn avoids_a_silent_connection(gives_up: bool) {
     }
     // At 0, 0.5, 1.3 and 2.6 s, roughly. A slow machine takes longer for the other calls.
     assert!((1..=6).contains(&failed), "{failed}");
-    assert_eq!(pool.first().closed(), None);
+    assert_eq!(pool.first().close_reason(), None);
     // When replies arrive again, the connection is used as before.
     paths[0].go_up();
     let before = calls(&pool)[0];
@@ -244,7 +244,7 @@ async fn a_pool_survives_the_loss_of_all_connections() {
         let (_server, _, pool, paths) = pooled(3).await;
         paths.iter().for_each(Path::go_down);
         for channel in pool.channels() {
-            channel.disconnected().await;
+            channel.closed().await;
         }
         let call = tokio::spawn({
             let pool = pool.clone();
@@ -256,7 +256,7 @@ async fn a_pool_survives_the_loss_of_all_connections() {
         call.await.unwrap().unwrap();
         // Without any connection, the wait ends.
         paths[2].go_down();
-        pool.channels().nth(2).unwrap().disconnected().await;
+        pool.channels().nth(2).unwrap().closed().await;
         let error = invoke::<Put>(&pool, Data(Bytes::new())).await.unwrap_err();
         assert!(error.is_connection_loss(), "{error:?}");
         let options = CallOptions::new().timeout(Duration::from_millis(50));
@@ -280,9 +280,9 @@ async fn one_connection_is_enough_to_begin() {
         let pool = builder().connect_pool(&urls).await.unwrap();
         invoke::<Null>(&pool, ()).await.unwrap();
         let first = pool.channels().next().unwrap();
-        assert!(first.closed().is_some() && first.info().peer_addr.ip().is_unspecified());
+        assert!(first.close_reason().is_some() && first.info().peer_addr.ip().is_unspecified());
         paths[0].go_up();
-        while first.closed().is_some() {
+        while first.close_reason().is_some() {
             invoke::<Null>(&pool, ()).await.unwrap();
         }
         assert_eq!(first.info().peer_addr, paths[0].addr);
@@ -332,13 +332,13 @@ async fn without_reconnection_lost_connections_stay_lost() {
         let builder = Channel::builder().reconnect(Reconnect::Never);
         let pool = builder.connect_pool(paths.iter().map(Path::url)).await.unwrap();
         paths[0].go_down();
-        pool.first().disconnected().await;
+        pool.first().closed().await;
         for _ in 0..4 {
             invoke::<Null>(&pool, ()).await.unwrap();
         }
         paths[1].go_down();
         for channel in pool.channels() {
-            channel.disconnected().await;
+            channel.closed().await;
         }
         let begin = std::time::Instant::now();
         let error = invoke::<Null>(&pool, ()).await.unwrap_err();
@@ -395,7 +395,7 @@ async fn callbacks() {
     timed(async {
         let running = Transport::Iwarp.serve(Server::builder().service(AskerV1Server::new(Asker))).await;
         let answerer = Answerer::default();
-        let builder = Channel::builder().serve(AnswererV1Server::new(answerer.clone()));
+        let builder = Channel::builder().service(AnswererV1Server::new(answerer.clone()));
         let url = format!("iwarp://{}", running.addr);
         let pool = builder.connect_pool([&url, &url]).await.unwrap();
         let client = AskerV1Client::new(pool.clone());
@@ -418,8 +418,8 @@ fn outside_of_a_runtime_a_pool_fails_instead_of_waiting() {
         let (server, _, channel) = start(Transport::sim()).await;
         let other = server.connect(Channel::builder()).await;
         server.handle.shutdown_within(Duration::ZERO);
-        channel.disconnected().await;
-        other.disconnected().await;
+        channel.closed().await;
+        other.closed().await;
         (server, ChannelPool::new([channel, other]))
     });
     let (finished, outcome) = std::sync::mpsc::channel();

@@ -86,7 +86,7 @@ async fn lost() -> (Running, Channel, watch::Sender<Way>, Arc<Seen>) {
     let channel = builder.connect(&format!("iwarp://{addr}")).await.unwrap();
     call::<Null>(&channel, &()).await.unwrap();
     way.send_replace(Way::Cut);
-    channel.disconnected().await;
+    channel.closed().await;
     (server, channel, way, seen)
 }
 
@@ -105,7 +105,7 @@ async fn reconnection_outlives_short_deadlines() {
                 break;
             }
         }
-        assert_eq!((channel.closed(), seen.opened.load(Ordering::SeqCst)), (None, 2));
+        assert_eq!((channel.close_reason(), seen.opened.load(Ordering::SeqCst)), (None, 2));
     })
     .await;
 }
@@ -153,7 +153,7 @@ async fn reconnection_after_another_runtime_ended() {
         tokio::task::spawn_blocking(|| gone.join()).await.unwrap().unwrap();
         way.send_replace(Way::Slow);
         call::<Null>(&channel, &()).await.unwrap();
-        assert_eq!((channel.closed(), seen.opened.load(Ordering::SeqCst)), (None, 3));
+        assert_eq!((channel.close_reason(), seen.opened.load(Ordering::SeqCst)), (None, 3));
     })
     .await;
 }
@@ -176,7 +176,7 @@ async fn cut_during_gate(state: &State, channel: &Channel, way: &watch::Sender<W
     });
     state.wait_begun(1).await;
     way.send_replace(Way::Cut);
-    channel.disconnected().await;
+    channel.closed().await;
     way.send_replace(Way::Slow);
     gate.await.unwrap().unwrap_err()
 }
@@ -230,13 +230,13 @@ async fn an_idempotent_call_is_retried() {
         });
         state.wait_begun(1).await;
         way.send_replace(Way::Cut);
-        channel.disconnected().await;
+        channel.closed().await;
         way.send_replace(Way::Slow);
         assert_eq!(slept.await.unwrap().unwrap(), 300);
         assert_eq!(state.begun.load(Ordering::SeqCst), 2);
 
         way.send_replace(Way::Cut);
-        channel.disconnected().await;
+        channel.closed().await;
         way.send_replace(Way::Slow);
         let landing = LandingPool::new(channel.pool(), 10_000);
         let options = CallOptions::new().landing_from(&landing);
@@ -257,7 +257,7 @@ async fn a_repeatable_call_is_retried() {
         });
         state.wait_begun(1).await;
         way.send_replace(Way::Cut);
-        channel.disconnected().await;
+        channel.closed().await;
         way.send_replace(Way::Slow);
         state.wait_begun(2).await;
         state.gate.add_permits(2);
@@ -272,7 +272,7 @@ async fn stopped(reconnect: Reconnect) -> (Running, Channel) {
     call::<Null>(&channel, &()).await.unwrap();
     running.handle.shutdown_within(Duration::ZERO);
     eventually(|| running.task.is_finished()).await;
-    channel.disconnected().await;
+    channel.closed().await;
     (running, channel)
 }
 
@@ -366,7 +366,7 @@ async fn a_deadline_during_a_retry_does_not_hide_an_earlier_attempt() {
         });
         state.wait_begun(1).await;
         way.send_replace(Way::Cut);
-        channel.disconnected().await;
+        channel.closed().await;
         way.send_replace(Way::Silent);
         let error = slept.await.unwrap().unwrap_err();
         let failure = CallFailure::DeadlineExceeded { sent: true };
@@ -399,16 +399,16 @@ async fn lazy_channels() {
         drop(channel);
         let url = format!("iwarp://{}", running.addr);
         let lazy = Channel::builder().reconnect(Reconnect::Never).connect_lazy(&url).unwrap();
-        assert!(lazy.closed().is_some() && lazy.info().peer_addr.ip().is_unspecified());
+        assert!(lazy.close_reason().is_some() && lazy.info().peer_addr.ip().is_unspecified());
         let error = call::<Null>(&lazy, &()).await.unwrap_err();
         assert!(matches!(error, CallError::Connect { .. }) && error.is_retry_safe(), "{error:?}");
         let server = Server::builder().service(TestService::default()).listen(&url).bind().await.unwrap();
         let handle = server.handle();
         tokio::spawn(server.serve());
         call::<Null>(&lazy, &()).await.unwrap();
-        assert_eq!((lazy.closed(), lazy.info().peer_addr), (None, running.addr));
+        assert_eq!((lazy.close_reason(), lazy.info().peer_addr), (None, running.addr));
         handle.shutdown_within(Duration::ZERO);
-        lazy.disconnected().await;
+        lazy.closed().await;
         let error = call::<Null>(&lazy, &()).await.unwrap_err();
         assert!(matches!(error, CallError::Transport { failure: CallFailure::Closed { .. }, .. }), "{error:?}");
         assert!(Channel::builder().connect_lazy("iwarp://host").is_err());

@@ -24,10 +24,11 @@ use rpcrdma::{
     engine::{CallFailure, ConnectionCounters, Versions},
     rpc::{AuthFailure, AuthStat, CallHeader, Credential, OpaqueAuth, RpcError},
     security::{
-        AuthenticatedCaller, Authentication, Authenticator, CallIdentity, CallSecurity, Protection, ReceivedCall,
-        ReplySecurity, Seal, Secured, Security, SecurityError, SecurityFuture, SecurityLink, UnwrapError,
+        AuthenticatedCaller, Authentication, Authenticator, CallSecurity, Protection, ReceivedCall, ReplySecurity,
+        Seal, Secured, Security, SecurityError, SecurityFuture, SecurityLink, UnwrapError,
     },
     server::Server,
+    service::ProcedureId,
 };
 
 /// An unassigned flavor.
@@ -97,6 +98,8 @@ struct Mic {
     /// The sealed headers, up to the end of the credential.
     sealed: Arc<Mutex<Vec<Bytes>>>,
     protects: bool,
+    /// `true` if the call is to be secured again after a denial and after a failure to seal it.
+    secures_again: bool,
 }
 
 impl Seal for Mic {
@@ -121,6 +124,14 @@ impl CallSecurity for Mic {
         let scrambled = || Arc::new(Scrambled { key: self.key, sequence: self.sequence, fails: false });
         self.protects.then(|| scrambled() as Arc<dyn Protection>)
     }
+
+    fn denied(&self, _failure: AuthFailure) -> bool {
+        self.secures_again
+    }
+
+    fn expired(&self) -> bool {
+        self.secures_again
+    }
 }
 
 /// Sequence number of the call for which `secure` fails.
@@ -134,6 +145,8 @@ struct Context {
     key: u8,
     /// `true` if bodies are left unprotected.
     authentication_only: bool,
+    /// `true` if calls are to be secured again.
+    secures_again: bool,
     sequence: AtomicU32,
     sealed: Arc<Mutex<Vec<Bytes>>>,
 }
@@ -141,7 +154,7 @@ struct Context {
 impl Security for Context {
     fn secure<'a>(
         &'a self,
-        call: CallIdentity,
+        call: ProcedureId,
         link: SecurityLink<'a>,
     ) -> SecurityFuture<'a, Result<Secured, SecurityError>> {
         assert!(call.program > 0 && link.peer_addr().port() > 0);
@@ -153,7 +166,8 @@ impl Security for Context {
                 return Err(SecurityError("the context has expired".into()));
             }
             let (key, protects) = (self.key, !self.authentication_only);
-            let call = Arc::new(Mic { key, sequence, sealed: Arc::clone(&self.sealed), protects });
+            let (sealed, secures_again) = (Arc::clone(&self.sealed), self.secures_again);
+            let call = Arc::new(Mic { key, sequence, sealed, protects, secures_again });
             Ok(Secured { credential: opaque(&sequence.to_be_bytes()), call })
         })
     }
@@ -422,6 +436,24 @@ async fn invalid_bodies_and_verifiers(transport: Transport) {
     assert_eq!(channel.counters().exposed_regions, 0);
 }
 
+/// RFC 2203 §5.3.3.3: a call that is denied, or whose context has expired, is secured again, but not without end.
+async fn calls_are_secured_again(transport: Transport) {
+    let (guard, context) = (keyed(1).0, Context { secures_again: true, ..keyed(2).1 });
+    let (calls, sealed) = (Arc::clone(&guard.let_in), Arc::clone(&context.sealed));
+    let (_server, _state, channel) = secured(&transport, guard, context).await;
+    let error = call::<Null>(&channel, &()).await.unwrap_err();
+    let denied = RpcError::Authentication(AuthStat::RpcsecGssCredproblem.into());
+    assert!(matches!(error, CallError::Rpc { source, .. } if source == denied) && error.is_retry_safe(), "{error}");
+    assert_eq!((sealed.lock().unwrap().len(), calls.load(Ordering::Relaxed)), (4, 0));
+
+    let (guard, context) = (keyed(3).0, Context { secures_again: true, ..keyed(3).1 });
+    context.sequence.store(UNSEALED, Ordering::Relaxed);
+    let (calls, sealed) = (Arc::clone(&guard.let_in), Arc::clone(&context.sealed));
+    let (_server, _state, channel) = secured(&transport, guard, context).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    assert_eq!((sealed.lock().unwrap().len(), calls.load(Ordering::Relaxed)), (2, 1));
+}
+
 /// A panicking handler is a system error (RFC 5531 §9). Its reply has a valid verifier (RFC 2203 §5.3.3.2), so the client does
 /// not take it for a forgery.
 async fn reply_to_a_panic_has_a_verifier(transport: Transport) {
@@ -491,7 +523,7 @@ async fn echo(channel: Channel, data: Bytes) {
 
 over_each!(
     nothing_is_reduced authentication_only verifiers_cover_the_header invalid_bodies_and_verifiers reply_to_a_panic_has_a_verifier
-    unsigned_replies_are_denials unprotected_results_are_not_sent slow_decisions
+    unsigned_replies_are_denials unprotected_results_are_not_sent slow_decisions calls_are_secured_again
 );
 
 /// A client that reduces items of a protected call gets ERR_CHUNK, as for items that are not eligible (RFC 8166 §6.1,
@@ -505,7 +537,7 @@ async fn reduced_item_of_a_protected_call_is_refused() {
         let error = call::<Put>(&channel, &Data(vec![7; 5000].into())).await.unwrap_err();
         assert!(matches!(error, CallError::Transport { failure: CallFailure::ChunkError, .. }), "{error}");
         assert_eq!(state.put_bytes.load(Ordering::SeqCst), 0);
-        assert_eq!(channel.closed(), None);
+        assert_eq!(channel.close_reason(), None);
     })
     .await;
 }

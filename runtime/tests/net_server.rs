@@ -135,7 +135,7 @@ async fn shutdown_with_calls_in_flight(transport: Transport) {
     });
     state.wait_begun(1).await;
     running.handle.shutdown();
-    eventually(|| idle.closed().is_some()).await;
+    eventually(|| idle.close_reason().is_some()).await;
     // Over TCP, the kernel accepts connections until the listener is closed, which may be after `idle` is closed.
     let connect = || running.try_connect(Channel::builder().connect_timeout(Duration::from_millis(500)));
     tokio::time::timeout(Duration::from_secs(10), async { while connect().await.is_ok() {} }).await.unwrap();
@@ -186,7 +186,7 @@ async fn shutdown_after_serve_was_dropped(transport: Transport) {
     });
     state.wait_begun(1).await;
     running.handle.shutdown_within(Duration::from_millis(50));
-    channel.disconnected().await;
+    channel.closed().await;
     assert!(in_flight.await.unwrap().unwrap_err().is_connection_loss());
     eventually(|| running.handle.connections().is_empty()).await;
 }
@@ -254,7 +254,7 @@ async fn server_disconnects(transport: Transport) {
     // Let the reconnection back-off expire.
     tokio::time::sleep(Duration::from_millis(30)).await;
     call::<Null>(&channel, &()).await.unwrap();
-    assert_eq!(channel.closed(), None);
+    assert_eq!(channel.close_reason(), None);
 }
 
 async fn no_reconnect(transport: Transport) {
@@ -264,7 +264,7 @@ async fn no_reconnect(transport: Transport) {
     running.task.await.unwrap();
     let stats = running.handle.stats();
     assert_eq!((stats.accepted, stats.open, stats.ended.by_server), (1, 0, 1), "{stats}");
-    eventually(|| channel.closed().is_some()).await;
+    eventually(|| channel.close_reason().is_some()).await;
     let error = call::<Null>(&channel, &()).await.unwrap_err();
     assert!(error.is_connection_loss() && error.is_retry_safe(), "{error}");
 }
@@ -324,10 +324,10 @@ async fn idle_connections(transport: Transport) {
     });
     state.wait_begun(1).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(channel.closed(), None, "closed while a call is in flight");
+    assert_eq!(channel.close_reason(), None, "closed while a call is in flight");
     state.gate.add_permits(1);
     in_flight.await.unwrap().unwrap();
-    eventually(|| channel.closed().is_some()).await;
+    eventually(|| channel.close_reason().is_some()).await;
     eventually(|| running.handle.connections().is_empty()).await;
 
     let mut config = ConnectionConfig::default();
@@ -335,7 +335,7 @@ async fn idle_connections(transport: Transport) {
     let running = running.transport.serve(Server::builder().service(TestService::default())).await;
     let channel = running.connect(Channel::builder().connection(config)).await;
     call::<Null>(&channel, &()).await.unwrap();
-    eventually(|| channel.closed() == Some(CloseReason::Idle(Duration::from_millis(50)))).await;
+    eventually(|| channel.close_reason() == Some(CloseReason::Idle(Duration::from_millis(50)))).await;
 }
 
 /// The memory of one client's calls is limited, and all calls succeed.
@@ -431,7 +431,7 @@ async fn peer_speaks_another_protocol() {
 #[tokio::test]
 async fn silent_client() {
     let server =
-        Server::builder().service(TestService::default()).max_connections(1).setup_timeout(Duration::from_millis(50));
+        Server::builder().service(TestService::default()).max_connections(1).connect_timeout(Duration::from_millis(50));
     let running = Transport::Iwarp.serve(server).await;
     let mut silent = tokio::net::TcpStream::connect(running.addr).await.unwrap();
     let mut sink = Vec::new();

@@ -128,7 +128,7 @@ async fn several_transports_at_once() {
         assert_eq!(handle.connections().len(), 2);
         handle.shutdown();
         task.await.unwrap();
-        eventually(|| tcp.closed().is_some() && iwarp.closed().is_some()).await;
+        eventually(|| tcp.close_reason().is_some() && iwarp.close_reason().is_some()).await;
     })
     .await;
 }

@@ -16,10 +16,11 @@ use rpcrdma::{
     client::{Channel, ChannelBuilder, Reconnect},
     rpc::{AuthStat, OpaqueAuth},
     security::{
-        Authentication, Authenticator, CallIdentity, CallSecurity, ReceivedCall, Seal, Secured, Security,
-        SecurityError, SecurityFuture, SecurityLink, StandardAuthenticator,
+        Authentication, Authenticator, CallSecurity, ReceivedCall, Seal, Secured, Security, SecurityError,
+        SecurityFuture, SecurityLink, StandardAuthenticator,
     },
     server::{Server, ServerBuilder},
+    service::ProcedureId,
     tls::{TlsClientBuilder, TlsPolicy, TlsServerBuilder, TlsServerConfig, TlsSession},
 };
 use tls_support::{Authority, Issued};
@@ -254,7 +255,7 @@ async fn reconnected_channels_are_protected() {
         call::<Null>(&channel, &()).await.unwrap();
         let first = *channel.info().tls.unwrap().channel_binding();
         proxy.cut();
-        channel.disconnected().await;
+        channel.closed().await;
         call::<Null>(&channel, &()).await.unwrap();
         assert_ne!(*channel.info().tls.unwrap().channel_binding(), first);
     })
@@ -365,10 +366,10 @@ async fn callbacks() {
         let authority = Authority::new();
         let tls = authority.server().policy(TlsPolicy::Opportunistic).build().unwrap();
         let running = Transport::Tcp.serve(Server::builder().service(RingV1Server::new(Asked)).tls(tls)).await;
-        let client = channel(authority.client()).serve(BellV1Server::new(Chimes));
+        let client = channel(authority.client()).service(BellV1Server::new(Chimes));
         let asked = RingV1Client::new(running.connect(client).await);
         assert_eq!(asked.ask(4).await.unwrap(), 42);
-        let client = Channel::builder().serve(BellV1Server::new(Chimes));
+        let client = Channel::builder().service(BellV1Server::new(Chimes));
         let asked = RingV1Client::new(running.connect(client).await);
         let error = asked.ask(4).await.unwrap_err();
         tls_support::assert_denied(&error, AuthStat::AuthTooweak);
@@ -398,7 +399,7 @@ impl CallSecurity for Unsealed {
 impl Security for SeenServers {
     fn secure<'a>(
         &'a self,
-        _call: CallIdentity,
+        _call: ProcedureId,
         link: SecurityLink<'a>,
     ) -> SecurityFuture<'a, Result<Secured, SecurityError>> {
         let names = link.tls().and_then(TlsSession::identity).map(|identity| identity.dns_names.clone());

@@ -259,7 +259,7 @@ async fn calls_are_balanced_over_the_servers_that_live() {
     // The first server dies. Its endpoint is not ready, and gets no call.
     let (first, state, channel) = &servers[0];
     first.handle.shutdown_within(Duration::ZERO);
-    channel.disconnected().await;
+    channel.closed().await;
     let counts = spread(&caller, &servers).await;
     assert_eq!((counts[0], counts.iter().sum::<usize>()), (0, 60), "{counts:?}");
 
@@ -310,7 +310,7 @@ async fn an_endpoint_without_reconnection_fails() {
     let mut endpoint = Endpoint::new(channel.clone());
     endpoint.ready().await.unwrap();
     server.handle.shutdown_within(Duration::ZERO);
-    channel.disconnected().await;
+    channel.closed().await;
     let error = endpoint.ready().await.unwrap_err();
     assert!(error.is_connection_loss() && error.is_retry_safe(), "{error:?}");
 }

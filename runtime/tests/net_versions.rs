@@ -229,7 +229,7 @@ async fn closed_after_the_server_hung_up() {
         let addr = server.local_addrs()[0];
         tokio::spawn(server.serve());
         let channel = Channel::connect_with(fabric.connector(), addr).await.unwrap();
-        let reason = channel.disconnected().await;
+        let reason = channel.closed().await;
         assert!(matches!(reason, CloseReason::NegotiationFailed { .. }), "{reason}");
         channel.close().await;
         let error = tokio::spawn(async move { call::<Null>(&channel, &()).await }).await.unwrap().unwrap_err();

@@ -52,7 +52,7 @@ pub(super) async fn report_changes(
         let change = tokio::select! {
             change = changes.recv() => change,
             // Detect a closed connection even if nothing changes.
-            reason = watcher.channel().disconnected() => return End::Disconnected(reason),
+            reason = watcher.channel().closed() => return End::Disconnected(reason),
         };
         let change = match change {
             Ok(change) => change,

@@ -27,7 +27,7 @@ use crate::{
 };
 #[cfg(feature = "tls")]
 use crate::{
-    tls::{TlsClientConfig, TlsPolicy, TlsTarget},
+    tls::{self, TlsClientConfig, TlsPolicy, TlsTarget, TlsUnavailable},
     transport::Scheme,
 };
 
@@ -151,7 +151,7 @@ impl ChannelBuilder {
 
     /// Sets the timeout of each attempt to connect to one address. Default 10 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.config.connection.setup_timeout = timeout;
+        self.config.connection.connect_timeout = timeout;
         self
     }
 
@@ -283,7 +283,7 @@ impl ChannelBuilder {
     /// Over RDMA, calls and replies in the reverse direction must fit one inline message, and nothing in them is placed directly
     /// (RFC 8167 §5.3). Handlers run as on a server. When the connection closes, handlers in progress run to their end, and their
     /// replies are dropped. While the channel exists, its connection is not closed for being idle (RFC 8167 §5.4).
-    pub fn serve(mut self, service: impl Service) -> Self {
+    pub fn service(mut self, service: impl Service) -> Self {
         self.services.push(Arc::new(service));
         self
     }
@@ -341,7 +341,7 @@ impl ChannelBuilder {
     /// Creates a channel that connects to `scheme://host:port` with its first call. Use it if the server may be down now, for
     /// example for one of several servers.
     ///
-    /// Until the first connection is made, the addresses in [`Channel::info`] are unspecified, and [`Channel::closed`] returns a
+    /// Until the first connection is made, the addresses in [`Channel::info`] are unspecified, and [`Channel::close_reason`] returns a
     /// reason. A channel with [`Reconnect::Never`] connects until it has succeeded once.
     ///
     /// # Errors
@@ -411,14 +411,12 @@ impl ChannelBuilder {
     /// See [`ConnectError`]: two services have the same program and version, or the socket refused the connection.
     #[cfg(unix)]
     pub async fn connect_unix(self, path: impl Into<std::path::PathBuf>) -> Result<Channel, ConnectError> {
+        let path = path.into();
         #[cfg(feature = "tls")]
-        if self.tls.as_ref().is_some_and(|tls| tls.policy() == TlsPolicy::Required) {
-            let server = path.into().display().to_string();
-            return Err(ConnectError::NoTlsTransport { server });
-        }
+        self.tls_policy(None, false, || path.display().to_string())?;
         let reconnect = self.reconnect;
         let (config, callbacks) = self.config()?;
-        Channel::open(Box::new(UnixDialer { path: path.into(), callbacks }), config, reconnect).await
+        Channel::open(Box::new(UnixDialer { path, callbacks }), config, reconnect).await
     }
 
     /// Connects to `addr` through `connector`, a provider chosen by the caller.
@@ -427,9 +425,7 @@ impl ChannelBuilder {
     /// See [`ConnectError`]: two services have the same program and version, or the connection could not be set up.
     pub async fn connect_with<C: Connector>(self, connector: C, addr: SocketAddr) -> Result<Channel, ConnectError> {
         #[cfg(feature = "tls")]
-        if self.tls.as_ref().is_some_and(|tls| tls.policy() == TlsPolicy::Required) {
-            return Err(ConnectError::NoTlsTransport { server: addr.to_string() });
-        }
+        self.tls_policy(None, false, || addr.to_string())?;
         let reconnect = self.reconnect;
         let (config, callbacks) = self.config()?;
         Channel::open(Box::new(Dialer { connector, addr, callbacks }), config, reconnect).await
@@ -452,17 +448,24 @@ fn stamp(credential: &mut OpaqueAuth) {
 impl ChannelBuilder {
     /// Returns the TLS settings for a URL. `None` turns TLS off.
     fn tls_to(&self, url: &Url) -> Result<Option<TlsTarget>, ConnectError> {
-        let configured = self.tls.as_ref().map_or(TlsPolicy::Off, TlsClientConfig::policy);
-        match (url.scheme(), url.tls().unwrap_or(configured), &self.tls) {
-            (_, TlsPolicy::Off, _) => Ok(None),
-            (Scheme::Tcp, policy, Some(config)) => {
-                let name = config.server_name(url.host()).map_err(ConnectError::TlsConfig)?;
-                Ok(Some(TlsTarget { config: config.clone(), policy, name }))
-            }
-            (Scheme::Tcp, _, None) => Err(ConnectError::NoTlsConfig { url: url.to_string() }),
-            (_, TlsPolicy::Required, _) => Err(ConnectError::NoTlsTransport { server: url.to_string() }),
-            (_, TlsPolicy::Opportunistic, _) => Ok(None),
-        }
+        let policy = self.tls_policy(url.tls(), url.scheme() == Scheme::Tcp, || url.to_string())?;
+        let Some(config) = self.tls.as_ref().filter(|_| policy != TlsPolicy::Off) else { return Ok(None) };
+        let name = config.server_name(url.host()).map_err(ConnectError::TlsConfig)?;
+        Ok(Some(TlsTarget { config: config.clone(), policy, name }))
+    }
+
+    /// Returns the TLS policy for a server. `requested` is that of its URL.
+    fn tls_policy(
+        &self,
+        requested: Option<TlsPolicy>,
+        is_tcp: bool,
+        server: impl FnOnce() -> String,
+    ) -> Result<TlsPolicy, ConnectError> {
+        let configured = self.tls.as_ref().map(TlsClientConfig::policy);
+        tls::effective_policy(configured, requested, is_tcp).map_err(|error| match error {
+            TlsUnavailable::NoConfig => ConnectError::NoTlsConfig { url: server() },
+            TlsUnavailable::NoTransport => ConnectError::NoTlsTransport { server: server() },
+        })
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::{error::CallError, link::ChannelLink};
+use super::{error::CallError, link::ChannelLink, retry::RetryScope};
 use crate::{
     engine::{
         CallFailure, CallPolicy, ChunkItems, IncomingReply, MessageFault, MessagePayload, OutgoingCall, ReplyResources,
@@ -45,8 +45,6 @@ pub struct CallOptions {
     /// Boxed because it is rarely set, and would enlarge every call.
     reply_bounds: Option<Box<ReplyBounds>>,
     reply_limit: Option<u64>,
-    /// `true` if the channel makes one attempt only, because its caller retries.
-    pub(super) single_attempt: bool,
 }
 
 /// The memory for one eligible result.
@@ -100,7 +98,6 @@ impl CallOptions {
             repeatable: self.repeatable,
             reply_bounds: self.reply_bounds.clone(),
             reply_limit: self.reply_limit,
-            single_attempt: self.single_attempt,
         })
     }
 
@@ -165,8 +162,7 @@ impl CallOptions {
 
     /// Returns `true` if the call can be retried: each attempt needs memory for its results.
     pub(super) fn can_retry(&self) -> bool {
-        !self.single_attempt
-            && !self.landing.iter().any(|landing| matches!(landing, Landing::Buffer(_) | Landing::Taken))
+        !self.landing.iter().any(|landing| matches!(landing, Landing::Buffer(_) | Landing::Taken))
     }
 
     /// Sets the maximum size of the reply, in place of the bounds that the procedure's binding computes from the arguments (RFC
@@ -273,25 +269,32 @@ impl CallTarget {
     }
 }
 
-/// A call to make, with what all its attempts share.
-pub(super) struct OutboundCall<'a, A, F> {
-    pub(super) observed: &'a ObservedCall<'a>,
+/// The parameters of a call.
+pub(super) struct CallParameters<'a, A, F> {
     pub(super) target: &'a CallTarget,
     pub(super) bounds: &'a ReplyBounds,
     pub(super) args: &'a A,
     pub(super) options: &'a mut CallOptions,
-    /// The deadline in `options`, or that of the channel.
+    /// Decodes the result.
+    pub(super) read: &'a F,
+    /// The connections on which the call may be retried.
+    pub(super) scope: RetryScope,
+}
+
+/// A call to make, with what all its attempts share.
+pub(super) struct OutboundCall<'a, A, F> {
+    pub(super) parameters: CallParameters<'a, A, F>,
+    pub(super) observed: &'a ObservedCall<'a>,
+    /// The deadline in the options, or that of the channel.
     pub(super) deadline: Option<Instant>,
     /// The XID of all attempts, if the server recognizes the call when it is sent again.
     pub(super) xid: Option<u32>,
-    /// Decodes the result.
-    pub(super) read: &'a F,
 }
 
 impl<A, F> OutboundCall<'_, A, F> {
     /// Returns `true` if the server may execute the call twice.
     pub(super) fn is_idempotent(&self) -> bool {
-        self.options.is_idempotent(self.target)
+        self.parameters.options.is_idempotent(self.parameters.target)
     }
 
     /// Returns the restrictions on how the call is sent.
@@ -326,13 +329,13 @@ pub(super) fn encode<A: XdrEncode, F>(
     call: &mut OutboundCall<'_, A, F>,
     secured: Option<&Secured>,
 ) -> Result<(), CallError> {
-    let OutboundCall { target, bounds, args, .. } = *call;
+    let CallParameters { target, bounds, args, ref mut options, .. } = call.parameters;
     let engine = &config.connection.engine;
-    if !bounds.chunks.is_empty() || !call.options.landing.is_empty() {
-        outgoing.reply.chunks = call.options.result_chunks(target.name, bounds, &engine.spare)?;
+    if !bounds.chunks.is_empty() || !options.landing.is_empty() {
+        outgoing.reply.chunks = options.result_chunks(target.name, bounds, &engine.spare)?;
     }
     let credential = match secured {
-        None => call.options.credential.as_ref().unwrap_or(&config.credential),
+        None => options.credential.as_ref().unwrap_or(&config.credential),
         Some(secured) => &secured.credential,
     };
     outgoing.reply.max_inline = rpc::max_reply_len(rpc::max_reply_verifier(credential), bounds.inline);

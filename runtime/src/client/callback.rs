@@ -12,7 +12,7 @@ use crate::{
 impl Channel {
     /// Creates a channel over a connection that it does not own. The channel neither closes the connection nor makes a new one.
     /// While it exists, the connection is not closed for being idle.
-    fn back(port: &Arc<DriverPort>, info: ChannelInfo, config: &Arc<ChannelConfig>) -> Self {
+    fn to_caller(port: &Arc<DriverPort>, info: ChannelInfo, config: &Arc<ChannelConfig>) -> Self {
         port.hold();
         let (negotiates, sealed_xid) = (false.into(), xid_seed().into());
         let link = ChannelLink { is_owned: false, port: Arc::clone(port), info, negotiates, sealed_xid };
@@ -22,7 +22,7 @@ impl Channel {
 
 impl Context {
     /// Returns a client for calls back to the caller, over the connection that this call came by. `C` is the generated client of
-    /// a program that the caller serves ([`ChannelBuilder::serve`](crate::client::ChannelBuilder::serve)), or a [`Channel`].
+    /// a program that the caller serves ([`ChannelBuilder::service`](crate::client::ChannelBuilder::service)), or a [`Channel`].
     ///
     /// The caller must have announced that it accepts such calls, for example by making this call (RFC 8167 §6). A caller that
     /// does not accept them may not reply at all. A server's calls back to a client have the timeout
@@ -37,6 +37,6 @@ impl Context {
     #[must_use]
     pub fn callback<C: From<Channel>>(&self) -> C {
         let ServedConnection { info, port, back } = &*self.connection;
-        C::from(Channel::back(port, info.clone(), back))
+        C::from(Channel::to_caller(port, info.clone(), back))
     }
 }

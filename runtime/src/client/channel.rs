@@ -16,13 +16,13 @@ use std::{
 
 use tokio::{sync::Notify, task::AbortHandle};
 
-pub(super) use self::attempts::after;
 use super::{
-    call::{CallOptions, CallTarget},
+    call::{CallOptions, CallParameters, CallTarget},
     dial::Dial,
     error::{CallError, ConnectError},
     link::ChannelLink,
     reconnect::{Backoff, Reconnect},
+    retry::RetryScope,
     secured::ControlConnection,
 };
 use crate::{
@@ -72,7 +72,7 @@ struct ChannelInner {
     /// Notified when the channel is closed, for calls that wait for the end of a pause.
     closing: Notify,
     /// `true` once a negotiation of versions has failed. The channel then uses only version 1 of RPC-over-RDMA.
-    pinned: AtomicBool,
+    version_1_only: AtomicBool,
     /// `true` until a channel of [`ChannelBuilder::connect_lazy`](super::ChannelBuilder::connect_lazy) has connected.
     unconnected: AtomicBool,
 }
@@ -129,7 +129,7 @@ impl Channel {
             current: Mutex::new(ChannelState { link, closed: false, redialing: None }),
             redial: Arc::default(),
             closing: Notify::new(),
-            pinned: AtomicBool::new(false),
+            version_1_only: AtomicBool::new(false),
             unconnected: AtomicBool::new(false),
         }))
     }
@@ -167,16 +167,16 @@ impl Channel {
 
     /// Returns the reason why the current connection was closed, or `None` while it is open.
     #[must_use]
-    pub fn closed(&self) -> Option<CloseReason> {
-        self.current().port.closed()
+    pub fn close_reason(&self) -> Option<CloseReason> {
+        self.current().port.close_reason()
     }
 
     /// Waits until the current connection is closed, and returns the reason. With [`Reconnect::OnDemand`], the default, the next
     /// call makes a new connection. A client that accepts callbacks has to announce itself to the server again.
-    pub async fn disconnected(&self) -> CloseReason {
+    pub async fn closed(&self) -> CloseReason {
         // Holds the port and not the link: waiting must not keep the connection open.
         let port = Arc::clone(&self.current().port);
-        port.wait_closed().await
+        port.closed().await
     }
 
     /// Closes the channel gracefully. Later calls fail, calls in flight finish, and then the connection is closed. The server's
@@ -206,7 +206,7 @@ impl Channel {
             security.close(control.link()).await;
         }
         link.port.send(DriverCommand::Drain);
-        link.port.wait_closed().await;
+        link.port.closed().await;
     }
 
     /// Calls procedure `P`.
@@ -233,8 +233,13 @@ impl Channel {
         let mut options = options;
         async move {
             let bounds = options.bounds(|| P::reply_bounds(args));
-            self.traced(const { &CallTarget::of::<P>() }, &bounds, args, &mut options, &|decoder| {
-                P::Reply::decode(decoder)
+            self.traced(CallParameters {
+                target: const { &CallTarget::of::<P>() },
+                bounds: &bounds,
+                args,
+                options: &mut options,
+                read: &|decoder: &mut Decoder<'_>| P::Reply::decode(decoder),
+                scope: RetryScope::Channel,
             })
             .await
         }
@@ -256,7 +261,15 @@ impl Channel {
         F: Fn(&mut Decoder<'_>) -> Result<T, DecodeError> + Sync,
     {
         let bounds = options.bounds(|| P::reply_bounds(args));
-        self.traced(const { &CallTarget::of::<P>() }, &bounds, args, &mut options, &read).await
+        self.traced(CallParameters {
+            target: const { &CallTarget::of::<P>() },
+            bounds: &bounds,
+            args,
+            options: &mut options,
+            read: &read,
+            scope: RetryScope::Channel,
+        })
+        .await
     }
 
     /// Calls procedure 0 of any program and version. By convention, it has no arguments and no results (RFC 5531 §12.1). Use it
@@ -267,7 +280,15 @@ impl Channel {
     #[doc(alias = "rpcinfo")]
     pub async fn call_null(&self, program: u32, version: u32, mut options: CallOptions) -> Result<(), CallError> {
         let target = CallTarget { program, version, number: 0, name: "NULL", idempotent: true };
-        self.traced(&target, &ReplyBounds::default(), &(), &mut options, &|decoder| decoder.read()).await
+        self.traced(CallParameters {
+            target: &target,
+            bounds: &ReplyBounds::default(),
+            args: &(),
+            options: &mut options,
+            read: &|decoder: &mut Decoder<'_>| decoder.read(),
+            scope: RetryScope::Channel,
+        })
+        .await
     }
 
     /// Returns the deadline of a call that begins now and has none of its own.
@@ -318,6 +339,9 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 impl fmt::Debug for Channel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let link = self.current();
-        f.debug_struct("Channel").field("peer", &link.info.peer_addr).field("closed", &link.port.closed()).finish()
+        f.debug_struct("Channel")
+            .field("peer", &link.info.peer_addr)
+            .field("close_reason", &link.port.close_reason())
+            .finish()
     }
 }

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 
-use super::{error::ConnectError, link::ChannelLink, peers};
+use super::{error::ConnectError, link::ChannelLink, version_1_servers};
 #[cfg(feature = "tls")]
 use crate::tls;
 use crate::{
@@ -27,13 +27,13 @@ use crate::{
     transport::{Scheme, Url},
 };
 
-pub(super) type Dialing<'a> = Pin<Box<dyn Future<Output = Result<Arc<ChannelLink>, ConnectError>> + Send + 'a>>;
+pub(super) type DialFuture<'a> = Pin<Box<dyn Future<Output = Result<Arc<ChannelLink>, ConnectError>> + Send + 'a>>;
 
 /// Makes connections to one server over any provider.
 pub(super) trait Dial: Send + Sync {
-    /// Makes a connection. With `pinned`, it offers only version 1 of RPC-over-RDMA, unless the channel is configured for version
+    /// Makes a connection. With `version_1_only`, it offers only version 1 of RPC-over-RDMA, unless the channel is configured for version
     /// 2 only.
-    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, pinned: bool) -> Dialing<'a>;
+    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, version_1_only: bool) -> DialFuture<'a>;
 
     /// Returns `true` if an address means the same server on every channel, so that the server's version may be cached. A custom
     /// provider may have its own addresses.
@@ -49,10 +49,10 @@ pub(super) struct Dialer<C> {
 }
 
 impl<C: Connector> Dial for Dialer<C> {
-    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, pinned: bool) -> Dialing<'a> {
+    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, version_1_only: bool) -> DialFuture<'a> {
         Box::pin(async move {
-            let settings = Settings { config, callbacks: self.callbacks.as_ref() };
-            connect(&self.connector, self.addr, settings, pinned)
+            let settings = LinkSettings { config, callbacks: self.callbacks.as_ref() };
+            connect(&self.connector, self.addr, settings, version_1_only)
                 .await
                 .map_err(|source| ConnectError::Setup { peer: self.addr, source })
         })
@@ -83,11 +83,11 @@ pub(super) struct UnixDialer {
 
 #[cfg(unix)]
 impl Dial for UnixDialer {
-    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, _pinned: bool) -> Dialing<'a> {
+    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, _version_1_only: bool) -> DialFuture<'a> {
         Box::pin(async move {
-            let settings = Settings { config, callbacks: self.callbacks.as_ref() };
+            let settings = LinkSettings { config, callbacks: self.callbacks.as_ref() };
             let failed = |source| ConnectError::Local { path: self.path.clone(), source };
-            let limit = config.connection.setup_timeout;
+            let limit = config.connection.connect_timeout;
             let stream = tokio::time::timeout(limit, UnixStream::connect(&self.path)).await;
             let stream = stream.map_err(|_| failed(SetupError::TimedOut(limit)))?;
             let stream = stream.map_err(|error| failed(error.into()))?;
@@ -102,16 +102,16 @@ impl Dial for UnixDialer {
 
 /// The settings of a new connection.
 #[derive(Clone, Copy)]
-struct Settings<'a> {
+struct LinkSettings<'a> {
     config: &'a Arc<ChannelConfig>,
     callbacks: Option<&'a Arc<ServiceRegistry>>,
 }
 
 impl Dial for UrlDialer {
-    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, pinned: bool) -> Dialing<'a> {
+    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, version_1_only: bool) -> DialFuture<'a> {
         Box::pin(async move {
             let unresolved = |source: IoError| ConnectError::Resolve { host: self.url.host().to_owned(), source };
-            let settings = Settings { config, callbacks: self.callbacks.as_ref() };
+            let settings = LinkSettings { config, callbacks: self.callbacks.as_ref() };
             let mut last = None;
             let local = self.url.local();
             let peers = self.url.resolve().await.map_err(|error| unresolved(error.into()))?;
@@ -120,12 +120,24 @@ impl Dial for UrlDialer {
                 let connected = match self.url.scheme() {
                     Scheme::Iwarp => {
                         let connector = crate::transport::iwarp_connector(&self.url);
-                        connect(&connector, peer, settings, pinned || peers::has_version_1_only(peer)).await
+                        connect(
+                            &connector,
+                            peer,
+                            settings,
+                            version_1_only || version_1_servers::has_version_1_only(peer),
+                        )
+                        .await
                     }
                     #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
                     Scheme::Rdma => {
                         let connector = crate::transport::rdma_connector(&self.url);
-                        connect(&connector, peer, settings, pinned || peers::has_version_1_only(peer)).await
+                        connect(
+                            &connector,
+                            peer,
+                            settings,
+                            version_1_only || version_1_servers::has_version_1_only(peer),
+                        )
+                        .await
                     }
                     #[cfg(feature = "tls")]
                     Scheme::Tcp => match &self.tls {
@@ -155,21 +167,21 @@ impl Dial for UrlDialer {
 async fn connect<C: Connector>(
     connector: &C,
     peer: SocketAddr,
-    settings: Settings<'_>,
-    pinned: bool,
+    settings: LinkSettings<'_>,
+    version_1_only: bool,
 ) -> Result<Arc<ChannelLink>, SetupError> {
     let connection = &settings.config.connection;
     let mut versions = connection.engine.versions;
     // RPC-over-RDMA v2 §4.2.3.2: do not offer again the version that the server does not support.
-    if versions == Versions::Both && pinned {
+    if versions == Versions::Both && version_1_only {
         versions = Versions::V1;
     }
     let negotiates = versions == Versions::Both;
     let params = connection.setup_params();
     // Providers apply the timeout themselves. This one is for providers that do not.
-    let connected = tokio::time::timeout(connection.setup_timeout, connector.connect(peer, params))
+    let connected = tokio::time::timeout(connection.connect_timeout, connector.connect(peer, params))
         .await
-        .map_err(|_| SetupError::TimedOut(connection.setup_timeout))??;
+        .map_err(|_| SetupError::TimedOut(connection.connect_timeout))??;
     let set_up = SetUp::rdma(connection, Role::Client, versions, connected);
     Ok(link(set_up, negotiates, settings))
 }
@@ -178,7 +190,7 @@ async fn connect<C: Connector>(
 async fn connect_tcp(
     peer: SocketAddr,
     local: Option<IpAddr>,
-    settings: Settings<'_>,
+    settings: LinkSettings<'_>,
 ) -> Result<Arc<ChannelLink>, SetupError> {
     let stream = open_tcp(peer, local, settings).await?;
     Ok(link(SetUp::tcp(&settings.config.connection, Role::Client, stream)?, false, settings))
@@ -189,7 +201,7 @@ async fn connect_tcp(
 async fn connect_tls(
     peer: SocketAddr,
     local: Option<IpAddr>,
-    settings: Settings<'_>,
+    settings: LinkSettings<'_>,
     target: &tls::TlsTarget,
 ) -> Result<Arc<ChannelLink>, SetupError> {
     let stream = open_tcp(peer, local, settings).await?;
@@ -199,8 +211,12 @@ async fn connect_tls(
     Ok(link(SetUp::tls(&settings.config.connection, Role::Client, addrs, set_up), false, settings))
 }
 
-async fn open_tcp(peer: SocketAddr, local: Option<IpAddr>, settings: Settings<'_>) -> Result<TcpStream, SetupError> {
-    let limit = settings.config.connection.setup_timeout;
+async fn open_tcp(
+    peer: SocketAddr,
+    local: Option<IpAddr>,
+    settings: LinkSettings<'_>,
+) -> Result<TcpStream, SetupError> {
+    let limit = settings.config.connection.connect_timeout;
     let connected = tokio::time::timeout(limit, socket::connect(peer, local)).await;
     Ok(connected.map_err(|_| SetupError::TimedOut(limit))??)
 }
@@ -208,7 +224,7 @@ async fn open_tcp(peer: SocketAddr, local: Option<IpAddr>, settings: Settings<'_
 fn link<I: EngineIo>(
     SetUp { engine, io, info }: SetUp<I>,
     negotiates: bool,
-    Settings { config, callbacks }: Settings<'_>,
+    LinkSettings { config, callbacks }: LinkSettings<'_>,
 ) -> Arc<ChannelLink> {
     let span = tracing::info_span!(target: "rpcrdma", "connection", role = "client", peer = %info.peer_addr);
     let port = Arc::new(DriverPort::new(config.max_calls));

@@ -17,7 +17,7 @@ use crate::{
 pub enum ConnectError {
     /// The URL is invalid.
     Url(UrlError),
-    /// Two services passed to [`ChannelBuilder::serve`](super::ChannelBuilder::serve) have the same program and version.
+    /// Two services passed to [`ChannelBuilder::service`](super::ChannelBuilder::service) have the same program and version.
     DuplicateService {
         /// The program number.
         program: u32,
@@ -310,7 +310,7 @@ impl CallError {
             Self::Security { sent, .. } | Self::Middleware { sent, .. } => !sent,
             Self::Transport { failure, .. } => failure.is_unexecuted(),
             // RFC 5531 §9: a server sends every status except SYSTEM_ERR before the procedure runs.
-            Self::Rpc { source, .. } => source.retry_is_safe(),
+            Self::Rpc { source, .. } => source.is_retry_safe(),
             Self::Decode { .. } | Self::DirectPlacement { .. } => false,
         }
     }

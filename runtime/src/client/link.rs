@@ -7,9 +7,10 @@ use std::{
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     task::Poll,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
+use super::retry::NetworkPath;
 use crate::{
     driver::{DriverCommand, DriverPort, PendingCall},
     engine::{CallFailure, CloseReason, IncomingReply, OutgoingCall},
@@ -52,6 +53,11 @@ impl ChannelLink {
         }
     }
 
+    /// Returns the addresses by which a duplicate request cache recognizes a call on the connection.
+    pub(super) fn path(&self) -> NetworkPath {
+        NetworkPath { local: self.info.local_addr.ip(), peer: self.info.peer_addr }
+    }
+
     /// Waits for a free slot, sends a call, and waits for its reply.
     pub(super) async fn send(
         &self,
@@ -82,6 +88,11 @@ impl Drop for ChannelLink {
             self.port.let_go();
         }
     }
+}
+
+/// Returns the time until `deadline`.
+pub(super) fn time_left(deadline: Option<Instant>) -> Option<Duration> {
+    deadline.map(|deadline| deadline.saturating_duration_since(tokio::time::Instant::now().into_std()))
 }
 
 /// Returns the output of `future`, or `None` if `deadline` passes first.

@@ -27,10 +27,10 @@
 //!
 //! # Both directions
 //!
-//! A channel may serve programs itself ([`ChannelBuilder::serve`]). The server then calls the client back over the same
+//! A channel may serve programs itself ([`ChannelBuilder::service`]). The server then calls the client back over the same
 //! connection (RFC 8167, RFC 5531 §11). The client has to announce in a call that it accepts callbacks. The server's handler
 //! creates a client for them with [`Context::callback`](crate::server::Context::callback). Keep the channel alive while you
-//! expect callbacks. The connection stays open as long as the channel exists, and [`Channel::disconnected`] returns when it is
+//! expect callbacks. The connection stays open as long as the channel exists, and [`Channel::closed`] returns when it is
 //! lost.
 
 mod builder;
@@ -43,15 +43,15 @@ pub mod discover;
 mod error;
 mod invoke;
 mod link;
-mod peers;
 mod pool;
 mod reconnect;
-mod resend;
+mod retry;
 mod seal;
 mod secured;
 #[cfg(feature = "tower")]
 mod service;
 mod silence;
+mod version_1_servers;
 
 #[cfg(feature = "tower")]
 pub use self::service::{CallRequest, CallResponse, Endpoint, RetryPolicy, ServiceCaller};

@@ -6,7 +6,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use tokio::{
@@ -16,11 +16,12 @@ use tokio::{
 };
 
 use super::{
-    call::{CallOptions, CallTarget},
-    channel::{self, Channel},
+    call::{CallOptions, CallParameters, CallTarget},
+    channel::Channel,
     error::CallError,
     invoke::Invoke,
-    link::within,
+    link::{time_left, within},
+    retry::{self, FailureKind, MAX_WAIT, Repetition, RetryDecision, RetryFacts, RetryScope},
     silence::{Silence, WatchedCall},
 };
 use crate::{
@@ -28,7 +29,7 @@ use crate::{
     engine::ConnectionCounters,
     memory::BufferPool,
     metrics,
-    service::{Procedure, ReplyBounds},
+    service::Procedure,
     xdr::{DecodeError, Decoder, XdrDecode, XdrEncode},
 };
 
@@ -43,11 +44,11 @@ use crate::{
 ///   its deadline, or was given up after the shortest pause, and no other call got a reply since that call began.
 /// - A call that fails because its connection was lost is retried on another one, if it was not sent or if its procedure is declared
 ///   `@idempotent`, or if the caller has set [`CallOptions::repeatable`], as often as `Reconnect` allows.
-/// - A call that the server recognizes ([`ChannelBuilder::deduplicated`](super::ChannelBuilder::deduplicated)) is sent again by its own
-///   connection, as by a single channel, after that has connected again. Other connections may have other local addresses.
+/// - A call that was sent, and that the server recognizes ([`ChannelBuilder::deduplicated`](super::ChannelBuilder::deduplicated)), is
+///   sent again by its own channel after that has connected again. Other connections may have other local addresses.
 /// - If no connection is open, calls wait for one: until their deadline, or without a deadline for up to 1 s.
 ///
-/// The connections serve the same [callbacks](super::ChannelBuilder::serve). A server calls back over the connection of the call that
+/// The connections serve the same [callbacks](super::ChannelBuilder::service). A server calls back over the connection of the call that
 /// announced the client, so a client that keeps that connection must hold its own [`Channel`].
 ///
 /// ```no_run
@@ -149,9 +150,6 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// The longest time that a call without a deadline waits for a connection.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
-
 impl ChannelPool {
     /// Creates a pool of channels to one server. The number of retries of a call is that of the first channel.
     ///
@@ -252,50 +250,41 @@ impl ChannelPool {
     /// Makes a call, and retries it on other connections.
     pub(super) async fn send<A: XdrEncode + Sync, R>(
         &self,
-        target: &CallTarget,
-        bounds: &ReplyBounds,
-        args: &A,
-        options: &mut CallOptions,
-        read: &(impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync),
+        parameters: CallParameters<'_, A, impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync>,
     ) -> Result<R, CallError> {
+        let CallParameters { target, bounds, args, options, read, .. } = parameters;
         // The channel retries and waits by the same rules, and knows the error of the last attempt to connect.
-        if let [member] = &*self.0.members {
-            let in_flight = InFlight::new(member);
-            let result = member.channel.traced(target, bounds, args, options, read).await;
-            in_flight.end(&result);
-            return result;
+        let is_single = self.0.members.len() == 1;
+        let scope = if is_single { RetryScope::Channel } else { RetryScope::Pool };
+        if !is_single {
+            options.deadline = options.deadline.or_else(|| self.first().default_deadline());
         }
-        options.deadline = options.deadline.or_else(|| self.first().default_deadline());
+        let deadline = options.deadline;
         let mut retries = if options.can_retry() { self.0.retries } else { 0 };
-        let is_idempotent = options.is_idempotent(target);
+        let repetition = Repetition::new(options.is_idempotent(target), self.first().is_deduplicated(target));
         let mut earlier = None;
         loop {
-            let member = match self.least_loaded() {
-                Some(member) => member,
-                // Waiting and connecting need a tokio runtime. The channel fails the call.
-                None if Handle::try_current().is_err() => &self.0.members[0],
-                None => {
-                    let until = options.deadline.or_else(|| Instant::now().checked_add(LONGEST_WAIT));
-                    match self.member(until).await {
-                        Some(member) => member,
-                        // The channel knows the reason, and reports it as the error of the call.
-                        None => &self.0.members[0],
-                    }
-                }
-            };
-            // The pool retries on other connections. A call that only a duplicate request cache keeps from being executed twice is sent
-            // again by its own channel, which knows when the server recognizes it.
-            options.single_attempt = is_idempotent || !member.channel.is_deduplicated(target);
+            let member = if is_single { &self.0.members[0] } else { self.member_for_call(deadline).await };
             let in_flight = InFlight::new(member);
-            let result = member.channel.traced(target, bounds, args, options, read).await;
+            let parameters = CallParameters { target, bounds, args, options: &mut *options, read, scope };
+            let result = member.channel.traced(parameters).await;
             in_flight.end(&result);
             let error = match result {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
             };
-            let can_retry = error.is_retry_safe() || is_idempotent;
-            if retries == 0 || !error.is_connection_loss() || !can_retry || self.is_over() {
-                return Err(channel::after(earlier, error));
+            let decision = retry::decide(&RetryFacts {
+                failure: FailureKind::of(&error),
+                may_be_executed: earlier.is_some() || !error.is_retry_safe(),
+                repetition,
+                scope,
+                retries,
+                resends: 0,
+                time_left: time_left(deadline),
+                is_closed: self.is_over(),
+            });
+            if decision != RetryDecision::OtherConnection {
+                return Err(retry::final_error(earlier, error));
             }
             if let CallError::Transport { failure, .. } = error
                 && !failure.is_unexecuted()
@@ -305,6 +294,21 @@ impl ChannelPool {
             metrics::retried(target.name);
             retries -= 1;
         }
+    }
+
+    /// Returns the connection for the next attempt of a call. Waits for one until the deadline of the call.
+    async fn member_for_call(&self, deadline: Option<Instant>) -> &Member {
+        if let Some(member) = self.least_loaded() {
+            return member;
+        }
+        // The channel knows the reason why there is no connection, and fails the call.
+        let any = &self.0.members[0];
+        // Waiting and connecting need a tokio runtime.
+        if Handle::try_current().is_err() {
+            return any;
+        }
+        let until = deadline.or_else(|| Instant::now().checked_add(MAX_WAIT));
+        self.member(until).await.unwrap_or(any)
     }
 }
 
@@ -328,7 +332,15 @@ impl Invoke for ChannelPool {
         F: Fn(&mut Decoder<'_>) -> Result<T, DecodeError> + Send + Sync + 'a,
     {
         let bounds = options.bounds(|| P::reply_bounds(args));
-        self.send(const { &CallTarget::of::<P>() }, &bounds, args, &mut options, &read).await
+        self.send(CallParameters {
+            target: const { &CallTarget::of::<P>() },
+            bounds: &bounds,
+            args,
+            options: &mut options,
+            read: &read,
+            scope: RetryScope::Pool,
+        })
+        .await
     }
 }
 

@@ -85,12 +85,12 @@ impl Default for Reconnect {
 /// The pauses between attempts to connect.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
-    failed: Option<Failed>,
+    failed: Option<FailedConnect>,
 }
 
 /// The last attempt to connect.
 #[derive(Debug)]
-struct Failed {
+struct FailedConnect {
     /// When the next attempt may be made.
     next: Instant,
     /// The pause before it, without jitter.
@@ -101,7 +101,7 @@ struct Failed {
 impl Backoff {
     /// Returns an error during a pause, with the time at which it ends.
     pub(super) fn check(&self) -> Result<(), (ConnectError, Instant)> {
-        let Some(Failed { next, error, .. }) = &self.failed else { return Ok(()) };
+        let Some(FailedConnect { next, error, .. }) = &self.failed else { return Ok(()) };
         let retry_in = next.saturating_duration_since(Instant::now());
         if retry_in.is_zero() {
             return Ok(());
@@ -117,7 +117,7 @@ impl Backoff {
         };
         let pause = pause.min(max);
         let next = Instant::now() + jittered(pause).max(min.min(max));
-        self.failed = Some(Failed { next, pause, error });
+        self.failed = Some(FailedConnect { next, pause, error });
         next
     }
 

@@ -8,27 +8,25 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    call::{self, CallTarget, OutboundCall},
+    call::{self, CallParameters, CallTarget, OutboundCall},
     error::CallError,
     link::{ChannelLink, within},
+    retry::ExchangeError,
     seal::{set_verifier, signed_header},
 };
 use crate::{
     ErrorChain,
     engine::{CallFailure, CallPolicy, ChunkItems, IncomingReply, OutgoingCall, ReplyResources, message_buf},
     memory::Output as _,
-    rpc::{self, AuthFailure, CallHeader, OpaqueAuth, ReplyHeader, RpcError},
+    rpc::{self, CallHeader, OpaqueAuth, ReplyHeader, RpcError},
     security::{
-        CallIdentity, CallSecurity, ControlCall, ControlPort, ControlReply, Seal, Security, SecurityError,
-        SecurityFuture, SecurityLink, UnwrapError,
+        CallSecurity, ControlCall, ControlPort, ControlReply, Seal, Secured, Security, SecurityError, SecurityFuture,
+        SecurityLink, UnwrapError,
     },
+    service::ProcedureId,
     session::{self, ChannelConfig},
     xdr::{DecodeError, Decoder, FlatSink, XdrEncode, encode_to_bytes},
 };
-
-/// Number of times that a denied call is secured and sent again. A server that denies it more often does not keep the security
-/// contexts that it creates.
-const MOST_RESENDS: u32 = 3;
 
 /// A secured call in progress. Reports the end of the call when it is dropped.
 struct ActiveCall(Arc<dyn CallSecurity>);
@@ -39,118 +37,90 @@ impl Drop for ActiveCall {
     }
 }
 
-/// Makes one attempt of a call, which includes resends after a denial that the security can remedy. The inner error is the
-/// failure of the connection. An outer error is final.
+/// Makes one attempt of a call.
 pub(super) async fn attempt<A: XdrEncode + Sync, R>(
     security: &dyn Security,
     link: &ChannelLink,
     config: &ChannelConfig,
     call: &mut OutboundCall<'_, A, impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync>,
-) -> Result<Result<R, CallFailure>, CallError> {
-    let OutboundCall { observed, target: callee, bounds, args, deadline, read, .. } = *call;
+) -> Result<R, ExchangeError> {
+    let OutboundCall { observed, deadline, .. } = *call;
+    let CallParameters { target: callee, bounds, args, read, .. } = call.parameters;
     let procedure = callee.name;
-    let identity = CallIdentity { program: callee.program, version: callee.version, procedure: callee.number };
-    let mut resends = 0;
-    loop {
-        if resends > 0 {
-            observed.attempt_failed();
+    let identity = ProcedureId::new(callee.program, callee.version, callee.number);
+    let unsent = |source| CallError::Security { procedure, sent: false, source };
+    let late = CallFailure::DeadlineExceeded { sent: false };
+    let port = ControlConnection::new(link, config, deadline);
+    let secured = match within(deadline, security.secure(identity, port.link())).await {
+        Some(Ok(secured)) => secured,
+        Some(Err(source)) => {
+            return Err(port.failure().map_or_else(|| unsent(source).into(), ExchangeError::Failed));
         }
-        let port = ControlConnection::new(link, config, deadline);
-        let secured = match within(deadline, security.secure(identity, port.link())).await {
-            Some(Ok(secured)) => secured,
-            Some(Err(source)) => match port.failure() {
-                Some(failure) => return Ok(Err(failure)),
-                None => return Err(CallError::Security { procedure, sent: false, source }),
-            },
-            None => return Ok(Err(CallFailure::DeadlineExceeded { sent: false })),
-        };
-        let active = ActiveCall(Arc::clone(&secured.call));
-        let mut outgoing = match secured.call.protection() {
-            None => {
-                let mut outgoing = call::unencoded(config, call);
-                call::encode(&mut outgoing, link, config, call, Some(&secured))?;
-                outgoing
-            }
-            Some(protection) => {
-                let policy = call.policy(true);
-                let body = encode_to_bytes(args).map_err(|source| CallError::Encode { procedure, source })?;
-                // RFC 8166 §8.2.2.3: wrapped results are not reduced, so they need no Write chunks.
-                let results = protection.max_wrapped(bounds.whole());
-                let wrapped = match session::wrap(protection, body).await {
-                    Ok(wrapped) => wrapped,
-                    Err(error) if resends < MOST_RESENDS && session::expired(&secured.call).await => {
-                        tracing::debug!(target: "rpcrdma::call", procedure, %error, "securing the call again");
-                        resends += 1;
-                        continue;
-                    }
-                    Err(source) => return Err(CallError::Security { procedure, sent: false, source }),
-                };
-                protect(config, callee, &wrapped, results, policy, deadline, &secured.credential)?
-            }
-        };
-        let xid = call.xid.unwrap_or_else(|| link.sealed_xid());
-        let seal = Arc::clone(&secured.call) as Arc<dyn Seal>;
-        match within(deadline, sign(&mut outgoing, xid, &seal, config)).await {
-            Some(Ok(())) => {}
-            Some(Err(error)) if resends < MOST_RESENDS && session::expired(&secured.call).await => {
-                tracing::debug!(target: "rpcrdma::call", procedure, %error, "securing the call again");
-                resends += 1;
-                continue;
-            }
-            Some(Err(source)) => return Err(CallError::Security { procedure, sent: false, source }),
-            None => return Ok(Err(CallFailure::DeadlineExceeded { sent: false })),
+        None => return Err(late.into()),
+    };
+    let active = ActiveCall(Arc::clone(&secured.call));
+    let mut outgoing = match secured.call.protection() {
+        None => {
+            let mut outgoing = call::unencoded(config, call);
+            call::encode(&mut outgoing, link, config, call, Some(&secured))?;
+            outgoing
         }
-        observed.sent(&outgoing, link.info.peer_addr);
-        let reply = match link.send(outgoing, deadline).await {
-            Ok(reply) => reply,
-            // Another call of the connection, which is not sealed, happens to have the XID.
-            Err(CallFailure::XidInUse { .. }) if resends < MOST_RESENDS && call.xid.is_none() => {
-                resends += 1;
-                continue;
-            }
-            Err(failure) => return Ok(Err(failure)),
-        };
-        observed.replied(&reply);
-        let limits = config.connection.decode_limits;
-        let body = {
-            let mut decoder = call::decoder(&reply, limits);
-            let header = call::decode_header(procedure, &mut decoder)?;
-            if let Some(failure) = denial(&header)
-                && resends < MOST_RESENDS
-                // The server has not executed the call. If it took a landing buffer of the caller, the next attempt uses the pool.
-                && secured.call.denied(failure)
-            {
-                tracing::debug!(target: "rpcrdma::call", procedure, %failure, "securing the call again");
-                resends += 1;
-                continue;
-            }
-            check(procedure, &active.0, &header).await?;
-            // RFC 2203 §5.3.3.4: only results are protected, so an error status is not.
-            header.outcome.map_err(|source| CallError::Rpc { procedure, source })?;
-            match secured.call.protection() {
-                None => return call::decode_body(procedure, &mut decoder, read).map(Ok),
-                Some(protection) => (protection, Bytes::copy_from_slice(decoder.rest())),
-            }
-        };
-        drop(reply);
-        let (protection, body) = body;
-        let insecure = |error: UnwrapError| {
-            let source = match error {
-                UnwrapError::Refused(source) => source,
-                expired @ UnwrapError::Expired => SecurityError(expired.to_string()),
+        Some(protection) => {
+            let policy = call.policy(true);
+            let body = encode_to_bytes(args).map_err(|source| CallError::Encode { procedure, source })?;
+            // RFC 8166 §8.2.2.3: wrapped results are not reduced, so they need no Write chunks.
+            let results = protection.max_wrapped(bounds.whole());
+            let wrapped = match session::wrap(protection, body).await {
+                Ok(wrapped) => wrapped,
+                Err(source) => return Err(not_secured(&secured, unsent(source)).await),
             };
-            CallError::Security { procedure, sent: true, source }
-        };
-        let body = session::unwrap(protection, body).await.map_err(insecure)?;
-        return call::decode_body(procedure, &mut Decoder::shared(&body).with_limits(limits), read).map(Ok);
+            protect(config, callee, &wrapped, results, policy, deadline, &secured.credential)?
+        }
+    };
+    let xid = call.xid.unwrap_or_else(|| link.sealed_xid());
+    let seal = Arc::clone(&secured.call) as Arc<dyn Seal>;
+    match within(deadline, sign(&mut outgoing, xid, &seal, config)).await {
+        Some(Ok(())) => {}
+        Some(Err(source)) => return Err(not_secured(&secured, unsent(source)).await),
+        None => return Err(late.into()),
     }
+    observed.sent(&outgoing, link.info.peer_addr);
+    let reply = link.send(outgoing, deadline).await?;
+    observed.replied(&reply);
+    let limits = config.connection.decode_limits;
+    let (protection, body) = {
+        let mut decoder = call::decoder(&reply, limits);
+        let header = call::decode_header(procedure, &mut decoder)?;
+        if let Err(source @ RpcError::Authentication(failure)) = header.outcome
+            && secured.call.denied(failure)
+        {
+            return Err(ExchangeError::Denied(CallError::Rpc { procedure, source }));
+        }
+        check(procedure, &active.0, &header).await?;
+        // RFC 2203 §5.3.3.4: only results are protected, so an error status is not.
+        header.outcome.map_err(|source| CallError::Rpc { procedure, source })?;
+        match secured.call.protection() {
+            None => return Ok(call::decode_body(procedure, &mut decoder, read)?),
+            Some(protection) => (protection, Bytes::copy_from_slice(decoder.rest())),
+        }
+    };
+    drop(reply);
+    let insecure = |error: UnwrapError| {
+        let source = match error {
+            UnwrapError::Refused(source) => source,
+            expired @ UnwrapError::Expired => SecurityError(expired.to_string()),
+        };
+        CallError::Security { procedure, sent: true, source }
+    };
+    let body = session::unwrap(protection, body).await.map_err(insecure)?;
+    Ok(call::decode_body(procedure, &mut Decoder::shared(&body).with_limits(limits), read)?)
 }
 
-/// Returns the reason for which the server denied the call.
-fn denial(header: &ReplyHeader) -> Option<AuthFailure> {
-    match header.outcome {
-        Err(RpcError::Authentication(failure)) => Some(failure),
-        _ => None,
+/// Returns the error of a call that could not be secured.
+async fn not_secured(secured: &Secured, error: CallError) -> ExchangeError {
+    match session::expired(&secured.call).await {
+        true => ExchangeError::SecurityExpired(error),
+        false => ExchangeError::Final(error),
     }
 }
 

@@ -64,14 +64,14 @@ impl Silence {
         }
     }
 
-    /// Begins a pause because of a call that began at `begun`, if no call got a reply since `replies` were counted.
-    fn no_reply(&self, begun: Instant, replies: u64) {
+    /// Begins a pause because of a call that began at `start`, if no call got a reply since `replies` were counted.
+    fn no_reply(&self, start: Instant, replies: u64) {
         if self.replies.load(Ordering::Relaxed) != replies {
             return;
         }
         let mut pause = self.pause();
         // Several calls that were in flight when the silence began prolong it only once.
-        if pause.is_some_and(|(end, _)| begun < end) {
+        if pause.is_some_and(|(end, _)| start < end) {
             return;
         }
         let (shortest, longest) = self.pauses;
@@ -90,7 +90,7 @@ impl Silence {
 /// A call in flight, which shows if its connection is silent.
 pub(super) struct WatchedCall<S: Deref<Target = Silence>> {
     silence: S,
-    begun: Instant,
+    start: Instant,
     /// Number of replies when the call began.
     replies: u64,
     /// `true` if the call has ended. Otherwise its caller gave it up.
@@ -100,7 +100,7 @@ pub(super) struct WatchedCall<S: Deref<Target = Silence>> {
 impl<S: Deref<Target = Silence>> WatchedCall<S> {
     pub(super) fn new(silence: S) -> Self {
         let replies = silence.replies.load(Ordering::Relaxed);
-        Self { silence, begun: Instant::now(), replies, has_ended: false }
+        Self { silence, start: Instant::now(), replies, has_ended: false }
     }
 
     /// Ends the call with its result.
@@ -109,7 +109,7 @@ impl<S: Deref<Target = Silence>> WatchedCall<S> {
         let is_late = |failure: &CallFailure| matches!(failure, CallFailure::DeadlineExceeded { sent: true });
         match result {
             Err(CallError::Transport { failure, .. }) if is_late(failure) => {
-                self.silence.no_reply(self.begun, self.replies);
+                self.silence.no_reply(self.start, self.replies);
             }
             Err(CallError::Transport { .. } | CallError::Connect { .. }) => {}
             _ => {
@@ -125,8 +125,8 @@ impl<S: Deref<Target = Silence>> WatchedCall<S> {
 impl<S: Deref<Target = Silence>> Drop for WatchedCall<S> {
     fn drop(&mut self) {
         // A time-out of middleware drops the call. A caller who gives up sooner says nothing about the connection.
-        if !self.has_ended && self.begun.elapsed() >= self.silence.pauses.0 {
-            self.silence.no_reply(self.begun, self.replies);
+        if !self.has_ended && self.start.elapsed() >= self.silence.pauses.0 {
+            self.silence.no_reply(self.start, self.replies);
         }
     }
 }

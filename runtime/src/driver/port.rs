@@ -278,7 +278,7 @@ impl DriverPort {
 
     /// Returns the error of a call that is started on a closed connection.
     fn failure(&self) -> CallFailure {
-        let reason = self.closed().unwrap_or(CloseReason::Disconnected(crate::provider::DisconnectReason::Local));
+        let reason = self.close_reason().unwrap_or(CloseReason::Disconnected(crate::provider::DisconnectReason::Local));
         CallFailure::Closed { reason, sent: false }
     }
 
@@ -460,7 +460,7 @@ impl DriverPort {
     }
 
     /// Returns the reason why the connection was closed, or `None` while it is open.
-    pub(crate) fn closed(&self) -> Option<CloseReason> {
+    pub(crate) fn close_reason(&self) -> Option<CloseReason> {
         self.lock().closed.clone()
     }
 
@@ -470,10 +470,10 @@ impl DriverPort {
     }
 
     /// Waits until the connection is closed, and returns the reason.
-    pub(crate) async fn wait_closed(&self) -> CloseReason {
+    pub(crate) async fn closed(&self) -> CloseReason {
         loop {
             let over = self.over.notified();
-            if let Some(reason) = self.closed() {
+            if let Some(reason) = self.close_reason() {
                 return reason;
             }
             over.await;

@@ -12,9 +12,11 @@ use super::{
     creation::{ContextCreation, CreatedContext, NextStep, failed},
     mechanism::{ClientMechanism, ContextSetup, GssError, SetupStep},
 };
-use crate::security::{
-    CallIdentity, CallSecurity, ControlCall, ProtectionLevel, Secured, Security, SecurityError, SecurityFuture,
-    SecurityLink,
+use crate::{
+    security::{
+        CallSecurity, ControlCall, ProtectionLevel, Secured, Security, SecurityError, SecurityFuture, SecurityLink,
+    },
+    service::ProcedureId,
 };
 
 /// Secures the calls of a channel with RPCSEC_GSS. Clones share the security context.
@@ -92,7 +94,7 @@ impl<M: ClientMechanism> Shared<M> {
     }
 
     /// Returns the context in use. Creates one if there is none (RFC 2203 §5.2).
-    async fn context(&self, call: CallIdentity, link: SecurityLink<'_>) -> Result<Arc<ClientContext>, SecurityError> {
+    async fn context(&self, call: ProcedureId, link: SecurityLink<'_>) -> Result<Arc<ClientContext>, SecurityError> {
         if let Some(context) = self.usable() {
             return Ok(context);
         }
@@ -117,7 +119,7 @@ impl<M: ClientMechanism> Shared<M> {
         Ok(context)
     }
 
-    async fn create(&self, call: CallIdentity, link: SecurityLink<'_>) -> Result<CreatedContext, SecurityError> {
+    async fn create(&self, call: ProcedureId, link: SecurityLink<'_>) -> Result<CreatedContext, SecurityError> {
         let mut creation = ContextCreation::new(call.program, call.version);
         let (mut setup, step) = self.step(None, None).await?;
         let mut next = creation.stepped(step)?;
@@ -203,7 +205,7 @@ impl<M: ClientMechanism> Shared<M> {
 impl<M: ClientMechanism> Security for GssSecurity<M> {
     fn secure<'a>(
         &'a self,
-        call: CallIdentity,
+        call: ProcedureId,
         link: SecurityLink<'a>,
     ) -> SecurityFuture<'a, Result<Secured, SecurityError>> {
         Box::pin(async move {

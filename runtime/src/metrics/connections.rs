@@ -94,7 +94,7 @@ impl Drop for Sampled {
             }
             removed
         };
-        let reason = removed.and_then(|connection| connection.port.closed());
+        let reason = removed.and_then(|connection| connection.port.close_reason());
         counter!(
             describe::CLOSED,
             "rpcrdma.role" => self.role.name(), "rpcrdma.transport" => self.transport,

@@ -30,7 +30,10 @@ use std::{
 use bytes::Bytes;
 use tokio::{runtime::Handle, sync::Semaphore};
 
-use crate::rpc::{AuthFailure, OpaqueAuth, RpcError};
+use crate::{
+    rpc::{AuthFailure, OpaqueAuth, RpcError},
+    service::ProcedureId,
+};
 
 /// An error of a security flavor. The message says what failed and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -256,7 +259,7 @@ pub trait Security: fmt::Debug + Send + Sync + 'static {
     /// Returns an error if there is no security context and none can be created. The call is not sent.
     fn secure<'a>(
         &'a self,
-        call: CallIdentity,
+        call: ProcedureId,
         link: SecurityLink<'a>,
     ) -> SecurityFuture<'a, Result<Secured, SecurityError>>;
 
@@ -266,17 +269,6 @@ pub trait Security: fmt::Debug + Send + Sync + 'static {
         let _ = link;
         Box::pin(std::future::ready(()))
     }
-}
-
-/// The procedure of a call that has to be secured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct CallIdentity {
-    /// Program number.
-    pub program: u32,
-    /// Program version.
-    pub version: u32,
-    /// Procedure number.
-    pub procedure: u32,
 }
 
 /// A call of a security flavor itself: procedure 0 of a program, with arguments (RFC 2203 §5.2.2). It is not reduced (RFC 8166

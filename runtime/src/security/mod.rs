@@ -16,8 +16,8 @@ pub use authenticator::{
     StandardAuthenticator,
 };
 pub use flavor::{
-    BlockingQueue, CallIdentity, CallSecurity, ControlCall, ControlReply, Principal, Protection, ProtectionLevel, Seal,
-    Secured, Security, SecurityError, SecurityFuture, SecurityLink, UnwrapError,
+    BlockingQueue, CallSecurity, ControlCall, ControlReply, Principal, Protection, ProtectionLevel, Seal, Secured,
+    Security, SecurityError, SecurityFuture, SecurityLink, UnwrapError,
 };
 pub(crate) use flavor::{ControlPort, MAX_BODY_IN_TASK};
 #[cfg(feature = "tls")]

@@ -87,11 +87,11 @@ impl<L: Listener> ConnectionSource for RdmaSource<L> {
         config: &ConnectionConfig,
         _shared: &ServerShared,
     ) -> Result<SetUp<Self::Io>, SetupError> {
-        let connected = tokio::time::timeout(config.setup_timeout, async {
-            let request = incoming.request(config.setup_timeout).await?;
+        let connected = tokio::time::timeout(config.connect_timeout, async {
+            let request = incoming.request(config.connect_timeout).await?;
             request.accept(config.setup_params()).await
         });
-        let connected = connected.await.map_err(|_| SetupError::TimedOut(config.setup_timeout))??;
+        let connected = connected.await.map_err(|_| SetupError::TimedOut(config.connect_timeout))??;
         Ok(SetUp::rdma(config, Role::Server, config.engine.versions, connected))
     }
 }
@@ -233,7 +233,7 @@ async fn hand_over<S: ConnectionSource>(
     permit: ConnectionPermit,
 ) -> Result<(), HandOverError> {
     let accepted_in = Handle::current().id();
-    let limit = shared.callbacks.connection.setup_timeout;
+    let limit = shared.callbacks.connection.connect_timeout;
     let (source, shared) = (Arc::clone(source), Arc::clone(shared));
     let begin = move |(incoming, permit): (S::Incoming, ConnectionPermit), share: RuntimeShare| {
         let (source, shared) = (Arc::clone(&source), Arc::clone(&shared));

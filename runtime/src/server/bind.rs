@@ -18,7 +18,7 @@ use super::{
     runtimes::Runtimes,
 };
 #[cfg(feature = "tls")]
-use crate::tls::{TlsPolicy, TlsServerConfig};
+use crate::tls::{self, TlsPolicy, TlsServerConfig};
 use crate::{
     memory::MemoryBudget,
     metrics::CallMetrics,
@@ -172,11 +172,14 @@ impl ServerBuilder {
 impl ServerBuilder {
     /// Returns the acceptor for a `tcp` URL.
     fn tcp_acceptor(&self, url: &Url, source: TcpSource) -> Result<Box<dyn Accept>, BindError> {
-        let configured = self.tls.as_ref().map_or(TlsPolicy::Off, TlsServerConfig::policy);
-        match (url.tls().unwrap_or(configured), &self.tls) {
-            (TlsPolicy::Off, _) => Ok(Box::new(Acceptor(Arc::new(source)))),
-            (policy, Some(config)) => Ok(Box::new(Acceptor(Arc::new(TlsSource::new(source, config.clone(), policy))))),
-            (_, None) => Err(BindError::NoTlsConfig { url: url.to_string() }),
+        let configured = self.tls.as_ref().map(TlsServerConfig::policy);
+        let policy = tls::effective_policy(configured, url.tls(), true)
+            .map_err(|_| BindError::NoTlsConfig { url: url.to_string() })?;
+        match &self.tls {
+            Some(config) if policy != TlsPolicy::Off => {
+                Ok(Box::new(Acceptor(Arc::new(TlsSource::new(source, config.clone(), policy)))))
+            }
+            _ => Ok(Box::new(Acceptor(Arc::new(source)))),
         }
     }
 }

@@ -353,8 +353,8 @@ impl ServerBuilder {
     }
 
     /// Sets the timeout of connection set-up. Default 10 s.
-    pub fn setup_timeout(mut self, timeout: Duration) -> Self {
-        self.config.setup_timeout = timeout;
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.config.connect_timeout = timeout;
         self
     }
 

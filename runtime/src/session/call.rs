@@ -10,7 +10,7 @@ use tracing::Span;
 use super::{
     config::ChannelConfig,
     info::ChannelInfo,
-    recorded::{ArgumentsDigest, RecordedCall, RecordedReply, RecordedResults, RequestKey, client_identity},
+    recorded::{self, ArgumentsDigest, RecordedCall, RecordedReply, RequestKey, client_identity},
     reply::{self, SuccessHeader},
 };
 use crate::{
@@ -414,11 +414,11 @@ impl InboundCall {
 
     #[inline(always)]
     fn encode_result<T: XdrEncode>(&mut self, result: &T) -> Result<EncodedReply, ReplyError> {
-        let Some(recorded) = self.context.recorded.clone() else { return self.encode(result) };
-        let results = RecordedResults::new(result)?;
+        let Some(call) = self.context.recorded.clone() else { return self.encode(result) };
+        let results = recorded::encode_results(result)?;
         let reply = self.encode(&results);
         // Also if the reply is denied a verifier: the call was executed.
-        recorded.record(RecordedReply::success(results));
+        call.record(RecordedReply::of_results(results));
         reply
     }
 

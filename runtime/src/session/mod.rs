@@ -6,6 +6,7 @@
 
 mod call;
 mod config;
+mod encoded_value;
 mod handlers;
 mod info;
 mod recorded;
@@ -16,9 +17,7 @@ mod secured;
 mod service;
 
 #[cfg(test)]
-pub(crate) use self::recorded::{RecordedResults, recorded_key};
-#[cfg(feature = "tower")]
-pub(crate) use self::running::execute;
+pub(crate) use self::recorded::recorded_key;
 pub(crate) use self::{
     call::ServedConnection,
     config::{ChannelConfig, ResendableXids},
@@ -27,6 +26,8 @@ pub(crate) use self::{
     registry::ServiceRegistry,
     secured::{expired, seal, unwrap, verify, wrap},
 };
+#[cfg(feature = "tower")]
+pub(crate) use self::{encoded_value::EncodedValue, running::execute};
 pub use crate::driver::EncodedReply;
 
 pub use self::{

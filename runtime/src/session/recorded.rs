@@ -10,14 +10,12 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use crc_fast::{CrcAlgorithm, Digest};
 use smallvec::SmallVec;
 
+use super::encoded_value::{EncodedItem, EncodedValue};
 use crate::{
     rpc::Credential,
     security::Principal,
     service::Procedure,
-    xdr::{
-        DecodeError, DecodeErrorKind, Decoder, EncodeError, FlatSink, ReadChunk, Sink, XdrEncode, XdrType, pad_len,
-        padded_len,
-    },
+    xdr::{DecodeError, DecodeErrorKind, Decoder, EncodeError, FlatSink, ReadChunk, XdrEncode, pad_len, padded_len},
 };
 
 /// Number of bytes at the start of the arguments that the checksum of a call covers. Inline arguments of the default size are
@@ -26,7 +24,7 @@ const CHECKED: u64 = 4096;
 
 /// Length in bytes up to which recorded items are copied. A longer item is kept by reference, together with the whole buffer that it
 /// is a part of.
-const COPIED: usize = 4096;
+const MAX_COPIED: usize = 4096;
 
 /// The version of [`RequestKey::to_bytes`] and [`RecordedReply::to_bytes`].
 const FORMAT: u32 = 1;
@@ -193,7 +191,7 @@ pub struct RecordedReply(Outcome);
 
 #[derive(Clone, PartialEq, Eq)]
 enum Outcome {
-    Results(RecordedResults),
+    Results(EncodedValue),
     /// SYSTEM_ERR.
     SystemError,
 }
@@ -204,19 +202,28 @@ impl RecordedReply {
     /// # Errors
     /// Returns an error if the result exceeds a bound of its XDR declaration.
     pub fn of<P: Procedure>(result: &P::Reply) -> Result<Self, EncodeError> {
-        RecordedResults::new(result).map(|results| Self(Outcome::Results(results)))
+        Self::success(result)
     }
 
     pub(crate) fn system_error() -> Self {
         Self(Outcome::SystemError)
     }
 
-    pub(crate) fn success(results: RecordedResults) -> Self {
+    /// Records a successful reply with this result.
+    ///
+    /// # Errors
+    /// Returns an error if the result exceeds a bound of its XDR declaration.
+    pub(crate) fn success(result: &(impl XdrEncode + ?Sized)) -> Result<Self, EncodeError> {
+        encode_results(result).map(Self::of_results)
+    }
+
+    /// Creates a successful reply from the value that [`encode_results`] has returned.
+    pub(super) fn of_results(results: EncodedValue) -> Self {
         Self(Outcome::Results(results))
     }
 
     /// Returns the results of a successful reply. `None` stands for SYSTEM_ERR.
-    pub(crate) fn results(&self) -> Option<&RecordedResults> {
+    pub(crate) fn results(&self) -> Option<&EncodedValue> {
         match &self.0 {
             Outcome::Results(results) => Some(results),
             Outcome::SystemError => None,
@@ -254,7 +261,7 @@ impl RecordedReply {
     /// Returns the reply as bytes, for a store. Eligible results are copied.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
-        let Some(RecordedResults { stream, items }) = self.results() else {
+        let Some(EncodedValue { stream, items }) = self.results() else {
             return [[0, 0, 0, 1_u8], [0, 0, 0, 1]].concat().into();
         };
         let mut bytes =
@@ -263,7 +270,7 @@ impl RecordedReply {
         bytes.put_u32(0);
         bytes.put_u32(items.len() as u32);
         for item in items {
-            bytes.put_u32(item.at);
+            bytes.put_u32(item.at as u32);
             bytes.put_u32(item.data.len() as u32);
         }
         for item in items {
@@ -298,16 +305,16 @@ impl RecordedReply {
         for (at, len) in places {
             let from = decoder.consumed();
             decoder.take(padded_len(len as usize))?;
-            items.push(RecordedItem { at, data: bytes.slice(from..from + len as usize) });
+            items.push(EncodedItem { at: at as usize, data: bytes.slice(from..from + len as usize) });
         }
         let stream = bytes.slice(decoder.consumed()..);
-        Ok(Self(Outcome::Results(RecordedResults { stream, items })))
+        Ok(Self(Outcome::Results(EncodedValue { stream, items })))
     }
 
     /// Returns the memory that the reply uses, in bytes.
     pub(crate) fn size(&self) -> u64 {
-        let data = self.results().map_or(0, |RecordedResults { stream, items }| {
-            let spilled = if items.spilled() { items.capacity() * size_of::<RecordedItem>() } else { 0 };
+        let data = self.results().map_or(0, |EncodedValue { stream, items }| {
+            let spilled = if items.spilled() { items.capacity() * size_of::<EncodedItem>() } else { 0 };
             spilled + stream.len() + items.iter().map(|item| item.data.len()).sum::<usize>()
         });
         (size_of::<Self>() + data) as u64
@@ -323,82 +330,9 @@ impl fmt::Debug for RecordedReply {
     }
 }
 
-/// Encoded results without their eligible items. Encoding it again offers the items to the sink again.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RecordedResults {
-    stream: Bytes,
-    items: SmallVec<[RecordedItem; 1]>,
-}
-
-/// An eligible item.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct RecordedItem {
-    /// Position of the item in the stream without eligible items, in bytes.
-    at: u32,
-    data: Bytes,
-}
-
-impl RecordedResults {
-    pub(crate) fn new(result: &(impl XdrEncode + ?Sized)) -> Result<Self, EncodeError> {
-        let mut sink = RecordingSink::default();
-        result.encode(&mut sink)?;
-        // Without the spare capacity, which is not counted.
-        Ok(Self { stream: sink.stream.into_boxed_slice().into(), items: sink.items })
-    }
-}
-
-impl XdrType for RecordedResults {
-    const MIN_LEN: usize = 0;
-    const MAX_LEN: Option<u64> = None;
-    const MAX_INLINE: Option<u64> = None;
-    const MAX_DDP_ITEMS: Option<u32> = None;
-}
-
-impl XdrEncode for RecordedResults {
-    fn encoded_len(&self) -> usize {
-        self.stream.len() + self.items.iter().map(|item| padded_len(item.data.len())).sum::<usize>()
-    }
-
-    fn encode<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError> {
-        let mut from = 0;
-        for RecordedItem { at, data } in &self.items {
-            let at = *at as usize;
-            sink.put(self.stream.get(from..at).unwrap_or_default());
-            from = at;
-            if !sink.reduce(data) {
-                sink.put(data);
-                sink.put_padding(data.len());
-            }
-        }
-        sink.put(self.stream.get(from..).unwrap_or_default());
-        Ok(())
-    }
-}
-
-/// A sink that keeps long eligible items by reference.
-#[derive(Default)]
-struct RecordingSink {
-    stream: Vec<u8>,
-    items: SmallVec<[RecordedItem; 1]>,
-}
-
-impl Sink for RecordingSink {
-    fn put(&mut self, bytes: &[u8]) {
-        self.stream.extend_from_slice(bytes);
-    }
-
-    fn reduce(&mut self, item: &Bytes) -> bool {
-        // A short item would otherwise keep a long buffer, of which only the item is counted.
-        let data = if item.len() <= COPIED { Bytes::copy_from_slice(item) } else { item.clone() };
-        self.items.push(RecordedItem { at: self.stream.len() as u32, data });
-        true
-    }
-
-    fn would_reduce(&self, _len: usize) -> bool {
-        true
-    }
-
-    fn keep(&mut self, _len: usize) {}
+/// Encodes results for a recorded reply.
+pub(super) fn encode_results(result: &(impl XdrEncode + ?Sized)) -> Result<EncodedValue, EncodeError> {
+    EncodedValue::new(result, MAX_COPIED)
 }
 
 /// A call whose reply is recorded.
@@ -443,7 +377,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::xdr::{ReducingSink, UNBOUNDED, put_ddp_opaque};
+    use crate::xdr::{ReducingSink, Sink, UNBOUNDED, XdrType, put_ddp_opaque};
 
     /// `struct { unsigned int n; @ddp opaque a<>; @ddp opaque b<>; unsigned int last; }`
     struct Two(Bytes, Bytes);
@@ -484,7 +418,7 @@ mod tests {
         let contents: [&[u8]; 3] = [b"", b"abcde", b"12345678"];
         for (a, b) in contents.into_iter().flat_map(|a| contents.map(|b| (a, b))) {
             let original = Two(Bytes::from_static(a), Bytes::from_static(b));
-            let recorded = RecordedReply::success(RecordedResults::new(&original).unwrap());
+            let recorded = RecordedReply::success(&original).unwrap();
             let stored = RecordedReply::from_bytes(&recorded.to_bytes()).unwrap();
             assert_eq!(stored, recorded);
             assert_eq!(stored.result_len(), original.encoded_len() as u64);
@@ -513,15 +447,15 @@ mod tests {
         let text = Bytes::from_static(b"hello");
         assert_eq!(RecordedReply::of::<Name>(&text).unwrap().decode::<Name>(), Ok(Some(text)));
         assert_eq!(RecordedReply::system_error().decode::<Name>(), Ok(None));
-        let other = RecordedReply::success(RecordedResults::new(&7_u64).unwrap());
+        let other = RecordedReply::success(&7_u64).unwrap();
         assert!(other.decode::<Name>().is_err());
     }
 
     #[test]
     fn long_eligible_results_are_not_copied() {
         let data = Bytes::from(vec![7; 4097]);
-        let recorded = RecordedResults::new(&Two(data.clone(), Bytes::new())).unwrap();
-        let (_, items) = reduced(&recorded, &[true, true]);
+        let recorded = RecordedReply::success(&Two(data.clone(), Bytes::new())).unwrap();
+        let (_, items) = reduced(recorded.results().unwrap(), &[true, true]);
         assert_eq!(items[0].2.as_ptr(), data.as_ptr());
     }
 
@@ -529,10 +463,10 @@ mod tests {
     #[test]
     fn short_eligible_results_do_not_keep_their_buffers() {
         let buffer = Bytes::from(vec![7; 1 << 20]);
-        let recorded = RecordedResults::new(&Two(buffer.slice(..100), buffer.slice(100..4196))).unwrap();
+        let recorded = RecordedReply::success(&Two(buffer.slice(..100), buffer.slice(100..4196))).unwrap();
         assert!(buffer.is_unique());
-        let size = RecordedReply::success(recorded).size();
-        let items = 2 * size_of::<RecordedItem>();
+        let size = recorded.size();
+        let items = 2 * size_of::<EncodedItem>();
         assert!(size >= (size_of::<RecordedReply>() + items + 100 + 4096) as u64, "{size}");
     }
 
@@ -540,8 +474,8 @@ mod tests {
     fn stored_replies_are_checked() {
         let error = RecordedReply::system_error();
         assert_eq!(RecordedReply::from_bytes(&error.to_bytes()).unwrap(), error);
-        let results = RecordedResults::new(&Two(Bytes::from_static(b"abc"), Bytes::from_static(b"12"))).unwrap();
-        let whole = RecordedReply::success(results).to_bytes();
+        let results = Two(Bytes::from_static(b"abc"), Bytes::from_static(b"12"));
+        let whole = RecordedReply::success(&results).unwrap().to_bytes();
         // The stream at the end has no length of its own, and is 16 bytes long.
         for len in 0..whole.len() - 16 {
             assert!(RecordedReply::from_bytes(&whole.slice(..len)).is_err(), "{len}");

@@ -33,6 +33,7 @@
 //! | --- | --- | --- |
 //! | `config/client`, `config/server` | configurations and their builders | §5, §5.2 |
 //! | `config/files` | PEM files | |
+//! | `policy` | the decision about the use of TLS | |
 //! | `probe` | the AUTH_TLS probe and its reply | §4.1 |
 //! | `connect`, `accept` | the set-up of a connection, on the client and on the server | §4.1, §5, §5.1.1 |
 //! | `stream` | the stream of a connection, with or without TLS | §5.1.1 |
@@ -43,6 +44,7 @@ mod config;
 mod connect;
 #[cfg(any(fuzzing, test))]
 pub(crate) mod fuzz;
+mod policy;
 mod probe;
 mod stream;
 mod tls_error;
@@ -54,6 +56,7 @@ pub use self::tls_error::TlsError;
 pub(crate) use self::{
     accept::accept,
     connect::{TlsTarget, connect},
+    policy::{TlsUnavailable, effective_policy},
     probe::AUTH_TLS,
     stream::{TlsOrTcp, TlsSetUp},
 };

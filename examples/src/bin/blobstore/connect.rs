@@ -53,7 +53,7 @@ impl Connection {
         watcher: Watcher,
     ) -> anyhow::Result<Self> {
         let url = std::iter::once(server.url.as_str());
-        Self::build(Channel::builder().serve(BlobWatcherV1Server::new(watcher)), server, moving, url).await
+        Self::build(Channel::builder().service(BlobWatcherV1Server::new(watcher)), server, moving, url).await
     }
 
     async fn build(

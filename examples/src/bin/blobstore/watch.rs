@@ -40,7 +40,7 @@ pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<()> {
     while args.count.is_none_or(|count| printed < count) {
         let change = tokio::select! {
             change = changes.recv() => change.context("the callback service has stopped")?,
-            reason = connection.channel().disconnected() => return Err(Error::new(reason).context(args.server.url.clone())),
+            reason = connection.channel().closed() => return Err(Error::new(reason).context(args.server.url.clone())),
         };
         printed += 1;
         let line = line(&change);

@@ -56,7 +56,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
     let (callbacks, mut called) = Callbacks::new();
     let callbacks = Arc::new(callbacks);
     let channel = Channel::builder()
-        .serve(NfsCbServer::new(Serving(Arc::clone(&callbacks))))
+        .service(NfsCbServer::new(Serving(Arc::clone(&callbacks))))
         .reverse_credits(SLOTS)
         .credential(Credential::sys("nfs41cb", 0, 0, []).to_opaque()?)
         .call_timeout(Duration::from_secs(cli.call_timeout))
@@ -88,7 +88,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
     let recalled = loop {
         let next = tokio::select! {
             next = timeout(wait, called.recv()) => next.context("the server did not recall the delegation in time")?,
-            reason = channel.disconnected() => return Err(Error::new(reason).context("connection lost while waiting for the recall")),
+            reason = channel.closed() => return Err(Error::new(reason).context("connection lost while waiting for the recall")),
         };
         match next {
             Some(CallbackEvent::Null) => say!("CB_NULL"),

@@ -119,7 +119,7 @@ async fn run(cli: &Cli, report: &mut Report) {
             Err(failure) => {
                 report.failure = Some(failure);
                 // If no call has succeeded, the next one would fail as well.
-                if report.latencies.is_empty() || channel.closed().is_some() {
+                if report.latencies.is_empty() || channel.close_reason().is_some() {
                     return;
                 }
             }

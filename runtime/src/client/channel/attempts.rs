@@ -1,30 +1,28 @@
 //! The attempts of one call.
 
 use std::{
+    fmt,
     future::{Future, poll_fn},
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use tracing::Instrument as _;
 
-use super::{
-    Channel,
-    connecting::LinkError,
-    exchange::{Exchange, ExchangeError},
-};
+use super::{Channel, connecting::LinkError, exchange::Exchange};
 use crate::{
     ErrorChain,
     client::{
-        call::{CallOptions, CallTarget, OutboundCall},
+        call::{CallOptions, CallParameters, CallTarget, OutboundCall},
         error::{CallError, ConnectError},
-        link::{ChannelLink, within},
-        peers,
-        resend::{FirstAttempt, NotResent},
-        secured,
+        link::{ChannelLink, time_left, within},
+        retry::{
+            self, ExchangeError, FailureKind, FirstAttempt, MAX_RESENDS, NotRecognized, Repetition, RetryDecision,
+            RetryFacts,
+        },
+        secured, version_1_servers,
     },
     engine::{CallFailure, CloseReason, Versions},
-    service::ReplyBounds,
     trace::{self, ObservedCall},
     xdr::{DecodeError, Decoder, XdrEncode},
 };
@@ -33,27 +31,22 @@ impl Channel {
     /// Makes a call in its own span.
     pub(in crate::client) fn traced<'a, A: XdrEncode + Sync, R>(
         &'a self,
-        target: &'a CallTarget,
-        bounds: &'a ReplyBounds,
-        args: &'a A,
-        options: &'a mut CallOptions,
-        read: &'a (impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync),
+        parameters: CallParameters<'a, A, impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync>,
     ) -> impl Future<Output = Result<R, CallError>> {
         // Not an `async fn`, which would keep each parameter twice.
         let config = &*self.0.config;
         async move {
-            let CallTarget { program, version, number, name, .. } = *target;
+            let CallTarget { program, version, number, name, idempotent } = *parameters.target;
             let span = trace::called(program, version, number, name);
             let observed = ObservedCall::begin(&span, &config.metrics, name);
             let guard = observed.guard();
-            let deadline = options.deadline.or_else(|| self.default_deadline());
-            let xids = config.resendable.as_ref().filter(|_| !target.idempotent);
-            let xid = xids.and_then(|xids| xids.next(program));
-            let mut call = OutboundCall { observed: &observed, target, bounds, args, options, deadline, xid, read };
-            let begun = self.resend_window(&call).map(|_| tokio::time::Instant::now());
+            let deadline = parameters.options.deadline.or_else(|| self.default_deadline());
+            let xid = config.resendable.as_ref().filter(|_| !idempotent).and_then(|xids| xids.next(program));
+            let mut call = OutboundCall { parameters, observed: &observed, deadline, xid };
+            let start = self.resend_window(&call).map(|_| tokio::time::Instant::now());
             // The usual call waits for nothing but its reply.
             let first = 'usual: {
-                let Some(link) = self.usual_link(call.options) else { break 'usual Err(None) };
+                let Some(link) = self.usual_link(call.parameters.options) else { break 'usual Err(None) };
                 let Some(permit) = link.port.try_reserve() else { break 'usual Err(None) };
                 let mut exchange = Exchange::new(self, &link, permit, &mut call);
                 let made = poll_fn(|cx| observed.span().in_scope(|| exchange.poll(cx))).await;
@@ -67,7 +60,7 @@ impl Channel {
                 }
                 Err(first) => first,
             };
-            let attempts = self.attempts(&mut call, begun, first).instrument(observed.span().clone());
+            let attempts = self.attempts(&mut call, start, first).instrument(observed.span().clone());
             // Boxed because it is rarely needed, and would enlarge the future of every call.
             let result = Box::pin(attempts).await;
             match &result {
@@ -94,121 +87,130 @@ impl Channel {
         Some(xids.window())
     }
 
-    /// Makes the attempts of a call that has not been made yet, or those that follow an attempt which began at `begun` and failed.
+    /// Makes the attempts of a call that has not been made yet, or those that follow an attempt which began at `start` and failed.
     async fn attempts<A: XdrEncode + Sync, R>(
         &self,
         call: &mut OutboundCall<'_, A, impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync>,
-        mut begun: Option<tokio::time::Instant>,
-        mut failed: Option<(ExchangeError, Arc<ChannelLink>)>,
+        mut start: Option<tokio::time::Instant>,
+        usual: Option<(ExchangeError, Arc<ChannelLink>)>,
     ) -> Result<R, CallError> {
-        let OutboundCall { observed, target: callee, deadline, xid, .. } = *call;
-        let mut retries = if call.options.can_retry() { self.0.reconnect.retries() } else { 0 };
-        let is_idempotent = call.is_idempotent();
+        let OutboundCall { observed, deadline, .. } = *call;
+        let CallParameters { target: callee, scope, .. } = call.parameters;
+        let mut retries = if call.parameters.options.can_retry() { self.0.reconnect.retries() } else { 0 };
+        let mut resends = MAX_RESENDS;
+        let repetition = Repetition::new(call.is_idempotent(), call.xid.is_some());
         let window = self.resend_window(call);
-        // The failure of an earlier attempt that the server may have executed. The failure of a later attempt does not change
-        // that.
+        // The failure of an earlier attempt that the server may have executed.
         let mut earlier = None;
         // That attempt, if only a duplicate request cache can keep the call from being executed twice.
         let mut first: Option<Box<FirstAttempt>> = None;
+        let mut attempt = match usual {
+            Some((error, link)) => Err(FailedAttempt { error: AttemptError::Exchange(error), link: Some(link) }),
+            None => self.attempt(call, None).await,
+        };
         loop {
-            let attempt = match failed.take() {
-                Some((error, link)) => Attempt::failed(error, link),
-                None => self.attempt(call, first.as_deref()).await,
+            let FailedAttempt { error, link } = match attempt {
+                Ok(reply) => return Ok(reply),
+                Err(failed) => failed,
             };
-            let (failure, link) = match attempt {
-                Ok(Attempt::Replied(reply)) => return Ok(reply),
-                Ok(Attempt::Failed(failure, link)) => (failure, link),
-                Ok(Attempt::NotConnected(error, retry_at)) => {
-                    if retries == 0 || !self.back_off(retry_at, deadline).await {
-                        return Err(after(earlier, CallError::Connect { procedure: callee.name, error }));
-                    }
-                    observed.retried();
-                    retries -= 1;
-                    if first.is_none() {
-                        begun = window.map(|_| tokio::time::Instant::now());
-                    }
-                    continue;
-                }
-                Ok(Attempt::NotResent(failure, reason)) => {
-                    tracing::debug!(target: "rpcrdma::call", error = %ErrorChain(&failure), %reason, "call failed");
-                    return Err(CallError::Transport { procedure: callee.name, failure });
-                }
-                Err(error) => return Err(after(earlier, error)),
-            };
-            observed.attempt_failed();
-            let lost = matches!(failure, CallFailure::Closed { .. }) && !self.is_closed();
-            if self.goes_back(&failure) {
-                tracing::info!(target: "rpcrdma", error = %ErrorChain(&failure), "falling back to version 1");
-                continue;
-            }
-            let may_resend = is_idempotent || failure.is_unexecuted() || (xid.is_some() && link.is_some());
-            if retries == 0 || !lost || !may_resend {
-                tracing::debug!(target: "rpcrdma::call", error = %ErrorChain(&failure), "call failed");
-                return Err(after(earlier, CallError::Transport { procedure: callee.name, failure }));
-            }
-            if !failure.is_unexecuted() {
-                if let (None, Some(link), Some(begun), Some(window)) = (&first, &link, begun, window) {
-                    first = Some(Box::new(FirstAttempt::new(link, begun, window, failure.clone())));
-                }
-                earlier = Some(failure.clone());
-            } else if first.is_none() {
-                begun = window.map(|_| tokio::time::Instant::now());
-            }
-            tracing::debug!(target: "rpcrdma::call", error = %ErrorChain(&failure), "retrying the call");
-            observed.retried();
-            retries -= 1;
+            let failure = error.kind(call.xid.is_none(), self.falls_back(&error));
+            let may_be_executed = earlier.is_some() || error.may_be_executed();
+            let decision = retry::decide(&RetryFacts {
+                failure,
+                may_be_executed,
+                repetition,
+                scope,
+                retries,
+                resends,
+                time_left: time_left(deadline),
+                is_closed: self.is_closed(),
+            });
             // The driver reports the end of a call before the end of the connection. Until then the connection would be tried again.
-            if let Some(link) = link {
-                Box::pin(within(deadline, link.port.wait_closed())).await;
+            if let (RetryDecision::NewConnection { .. } | RetryDecision::OtherConnection, Some(link)) =
+                (decision, &link)
+            {
+                Box::pin(within(deadline, link.port.closed())).await;
             }
+            match decision {
+                RetryDecision::SameConnection => resends -= 1,
+                RetryDecision::Version1 => {
+                    tracing::info!(target: "rpcrdma", %error, "falling back to version 1");
+                }
+                RetryDecision::NewConnection { pause } if pause.is_zero() || self.back_off(pause).await => {
+                    observed.retried();
+                    (retries, resends) = (retries - 1, MAX_RESENDS);
+                }
+                RetryDecision::NewConnection { .. } | RetryDecision::OtherConnection | RetryDecision::Fail => {
+                    tracing::debug!(target: "rpcrdma::call", %error, "call failed");
+                    return Err(retry::final_error(earlier, error.into_call_error(callee.name)));
+                }
+            }
+            tracing::debug!(target: "rpcrdma::call", %error, ?decision, "attempt failed");
+            observed.attempt_failed();
+            if let AttemptError::Exchange(ExchangeError::Failed(failure)) = error
+                && !failure.is_unexecuted()
+            {
+                if let (None, Some(link), Some(start), Some(window)) = (&first, &link, start, window) {
+                    first = Some(Box::new(FirstAttempt::new(link.path(), start, window, failure.clone())));
+                }
+                earlier = Some(failure);
+            }
+            if first.is_none() {
+                start = window.map(|_| tokio::time::Instant::now());
+            }
+            drop(link);
+            attempt = self.attempt(call, first.as_deref()).await;
         }
     }
 
-    /// Makes one attempt of a call. An `Err` is final: the call must not be retried.
+    /// Makes one attempt of a call.
     async fn attempt<A: XdrEncode + Sync, R>(
         &self,
         call: &mut OutboundCall<'_, A, impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync>,
         first: Option<&FirstAttempt>,
-    ) -> Result<Attempt<R>, CallError> {
+    ) -> Result<R, FailedAttempt> {
         let config = &self.0.config;
         let deadline = call.deadline;
+        let without_link = |error| FailedAttempt { error, link: None };
+        let late = || without_link(CallFailure::DeadlineExceeded { sent: false }.into());
         let link = match self.live() {
             Some(link) => link,
             None => match Box::pin(within(deadline, self.reconnect())).await {
                 Some(Ok(link)) => link,
-                Some(Err(LinkError::Closed(failure))) => return Ok(Attempt::Failed(failure, None)),
-                Some(Err(LinkError::Failed(error, retry_at))) => return Ok(Attempt::NotConnected(error, retry_at)),
-                None => return Ok(Attempt::Failed(CallFailure::DeadlineExceeded { sent: false }, None)),
+                Some(Err(LinkError::Closed(failure))) => return Err(without_link(failure.into())),
+                Some(Err(LinkError::Failed(error, retry_at))) => {
+                    return Err(without_link(AttemptError::NotConnected(error, retry_at)));
+                }
+                None => return Err(late()),
             },
         };
         if let Some(first) = first
-            && let Err(reason) = first.check(&link)
+            && let Err(reason) = first.check(link.path(), tokio::time::Instant::now())
         {
-            return Ok(Attempt::NotResent(first.failure.clone(), reason));
+            return Err(without_link(AttemptError::NotRecognized(first.failure.clone(), reason)));
         }
-        if let Some(security) = call.options.security.as_ref().or(config.security.as_ref()).map(Arc::clone) {
-            let result = Box::pin(secured::attempt(&*security, &link, config, call)).await;
-            if link.negotiates.load(Ordering::Relaxed) && !matches!(result, Ok(Err(_))) {
+        let security = call.parameters.options.security.as_ref().or(config.security.as_ref()).map(Arc::clone);
+        let made = if let Some(security) = security {
+            let made = Box::pin(secured::attempt(&*security, &link, config, call)).await;
+            if link.negotiates.load(Ordering::Relaxed)
+                && !matches!(made, Err(ExchangeError::Failed(_) | ExchangeError::SecurityExpired(_)))
+            {
                 self.note_version(&link);
             }
-            return Ok(match result? {
-                Ok(reply) => Attempt::Replied(reply),
-                Err(failure) => Attempt::Failed(failure, Some(link)),
-            });
-        }
-        let permit = match link.port.try_reserve() {
-            Some(permit) => permit,
-            None => match within(deadline, link.port.reserve()).await {
-                Some(Ok(permit)) => permit,
-                Some(Err(failure)) => return Ok(Attempt::Failed(failure, None)),
-                None => return Ok(Attempt::Failed(CallFailure::DeadlineExceeded { sent: false }, None)),
-            },
+            made
+        } else {
+            let permit = match link.port.try_reserve() {
+                Some(permit) => permit,
+                None => match within(deadline, link.port.reserve()).await {
+                    Some(Ok(permit)) => permit,
+                    Some(Err(failure)) => return Err(without_link(failure.into())),
+                    None => return Err(late()),
+                },
+            };
+            let mut exchange = Exchange::new(self, &link, permit, call);
+            poll_fn(|cx| exchange.poll(cx)).await
         };
-        let mut exchange = Exchange::new(self, &link, permit, call);
-        match poll_fn(|cx| exchange.poll(cx)).await {
-            Ok(reply) => Ok(Attempt::Replied(reply)),
-            Err(error) => Attempt::failed(error, Arc::clone(&link)),
-        }
+        made.map_err(|error| FailedAttempt { error: AttemptError::Exchange(error), link: Some(link) })
     }
 
     /// Reads the version of the connection after its first reply, when the version is final.
@@ -223,15 +225,18 @@ impl Channel {
 
     fn remember_version_1(&self, link: &ChannelLink) {
         if self.0.dial.as_ref().is_some_and(|dial| dial.has_common_addresses()) {
-            peers::remember_version_1(link.info.peer_addr);
+            version_1_servers::remember_version_1(link.info.peer_addr);
         }
     }
 
-    /// Returns `true` if the connection was lost during version negotiation, so that a new connection has to be made with version
-    /// 1 and the call, which was not sent, made again. All later connections of the channel use version 1.
+    /// Returns `true` if version negotiation failed, and the channel may use version 1. All its later connections then do.
     // RPC-over-RDMA v2 §4.2.3.2: a server without version 2 may close the connection during negotiation.
-    fn goes_back(&self, failure: &CallFailure) -> bool {
-        let CallFailure::Closed { reason: CloseReason::NegotiationFailed { versions, .. }, sent } = failure else {
+    fn falls_back(&self, error: &AttemptError) -> bool {
+        let AttemptError::Exchange(ExchangeError::Failed(CallFailure::Closed {
+            reason: CloseReason::NegotiationFailed { versions, .. },
+            ..
+        })) = error
+        else {
             return false;
         };
         let may =
@@ -239,71 +244,102 @@ impl Channel {
         if !may || self.0.dial.is_none() || self.is_closed() {
             return false;
         }
-        if !self.0.pinned.swap(true, Ordering::Relaxed) {
+        if !self.0.version_1_only.swap(true, Ordering::Relaxed) {
             self.remember_version_1(&self.current());
         }
-        !sent
+        true
     }
 
-    /// Waits until the next attempt to connect may be made. Returns `false` if that is too late for the call, or if the channel
-    /// is closed.
-    async fn back_off(&self, until: tokio::time::Instant, deadline: Option<Instant>) -> bool {
+    /// Waits for the end of a pause between attempts to connect. Returns `false` if the channel is closed meanwhile.
+    async fn back_off(&self, pause: Duration) -> bool {
         let mut closing = std::pin::pin!(self.0.closing.notified());
         closing.as_mut().enable();
-        let latest = deadline.map_or_else(|| tokio::time::Instant::now() + LONGEST_WAIT, tokio::time::Instant::from);
-        if self.is_closed() || until >= latest {
+        if self.is_closed() {
             return false;
         }
         tokio::select! {
             () = closing => false,
-            () = tokio::time::sleep_until(until) => true,
+            () = tokio::time::sleep(pause) => true,
         }
     }
 }
 
-/// The longest time that a call without a deadline waits for the end of a pause between attempts to connect.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// An attempt of a call without a result.
+struct FailedAttempt {
+    error: AttemptError,
+    /// The connection of the attempt, if it got one.
+    link: Option<Arc<ChannelLink>>,
+}
 
-/// The outcome of one attempt of a call.
-enum Attempt<R> {
-    Replied(R),
-    /// The call failed on this connection, if it got to one.
-    Failed(CallFailure, Option<Arc<ChannelLink>>),
+/// The reason why an attempt of a call has no result.
+enum AttemptError {
+    /// The exchange with the server has no result, or did not begin.
+    Exchange(ExchangeError),
     /// No connection could be made, and the next attempt is not made before this time.
     NotConnected(ConnectError, tokio::time::Instant),
     /// The call was not sent again, because the server might not recognize it. The failure is that of the first attempt.
-    NotResent(CallFailure, NotResent),
+    NotRecognized(CallFailure, NotRecognized),
 }
 
-impl<R> Attempt<R> {
-    /// Returns the outcome of an exchange on `link` that has no result.
-    fn failed(error: ExchangeError, link: Arc<ChannelLink>) -> Result<Self, CallError> {
-        match error {
-            ExchangeError::Failed(failure) => Ok(Self::Failed(failure, Some(link))),
-            ExchangeError::Final(error) => Err(error),
+/// Displays the causes as well, for logs.
+impl fmt::Display for AttemptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exchange(error) => error.fmt(f),
+            Self::NotConnected(error, _) => ErrorChain(error).fmt(f),
+            Self::NotRecognized(failure, reason) => write!(f, "{}, and {reason}", ErrorChain(failure)),
         }
     }
 }
 
-/// Returns the error to report for a call that ended with `error`. `earlier` is the failure of an earlier attempt that was sent.
-pub(in crate::client) fn after(earlier: Option<CallFailure>, error: CallError) -> CallError {
-    let Some(earlier) = earlier else { return error };
-    match error {
-        CallError::Connect { procedure, .. } | CallError::Security { procedure, sent: false, .. } => {
-            CallError::Transport { procedure, failure: earlier }
+impl From<CallFailure> for AttemptError {
+    fn from(failure: CallFailure) -> Self {
+        Self::Exchange(ExchangeError::Failed(failure))
+    }
+}
+
+impl AttemptError {
+    /// Returns the kind of failure. `has_any_xid` is `true` if the call may have any XID, and `falls_back` if the channel may use
+    /// version 1 after a failed negotiation.
+    fn kind(&self, has_any_xid: bool, falls_back: bool) -> FailureKind {
+        match self {
+            Self::NotConnected(_, retry_at) => {
+                FailureKind::Disconnected { pause: retry_at.saturating_duration_since(tokio::time::Instant::now()) }
+            }
+            Self::Exchange(ExchangeError::Failed(CallFailure::Closed { .. })) if falls_back => {
+                FailureKind::NegotiationFailed
+            }
+            Self::Exchange(ExchangeError::Failed(CallFailure::Closed { .. })) => {
+                FailureKind::Disconnected { pause: Duration::ZERO }
+            }
+            Self::Exchange(ExchangeError::Failed(CallFailure::XidInUse { .. })) if has_any_xid => FailureKind::XidInUse,
+            Self::Exchange(ExchangeError::Denied(_)) => FailureKind::Denied,
+            Self::Exchange(ExchangeError::SecurityExpired(_)) => FailureKind::SecurityExpired,
+            Self::Exchange(ExchangeError::Failed(_) | ExchangeError::Final(_)) | Self::NotRecognized(..) => {
+                FailureKind::Final
+            }
         }
-        // The last attempt was not executed, but the earlier one may have been.
-        CallError::Rpc { procedure, source } if source.retry_is_safe() => {
-            CallError::Transport { procedure, failure: earlier }
+    }
+
+    /// Returns `true` if the server may have executed this attempt.
+    fn may_be_executed(&self) -> bool {
+        match self {
+            Self::Exchange(ExchangeError::Failed(failure)) => !failure.is_unexecuted(),
+            Self::Exchange(ExchangeError::Final(error)) => !error.is_retry_safe(),
+            Self::Exchange(ExchangeError::Denied(_) | ExchangeError::SecurityExpired(_)) => false,
+            Self::NotConnected(..) | Self::NotRecognized(..) => false,
         }
-        CallError::Transport { procedure, failure } => {
-            let failure = match failure {
-                CallFailure::DeadlineExceeded { .. } => CallFailure::DeadlineExceeded { sent: true },
-                failure if failure.is_unexecuted() => earlier,
-                failure => failure,
-            };
-            CallError::Transport { procedure, failure }
+    }
+
+    fn into_call_error(self, procedure: &'static str) -> CallError {
+        match self {
+            Self::Exchange(ExchangeError::Failed(failure)) | Self::NotRecognized(failure, _) => {
+                CallError::Transport { procedure, failure }
+            }
+            Self::Exchange(
+                ExchangeError::Denied(error) | ExchangeError::SecurityExpired(error) | ExchangeError::Final(error),
+            ) => error,
+            Self::NotConnected(error, _) => CallError::Connect { procedure, error },
         }
-        error => error,
     }
 }

@@ -43,11 +43,13 @@ impl Channel {
 
     pub(super) async fn reconnect(&self) -> Result<Arc<ChannelLink>, LinkError> {
         // The fallback to version 1 is part of connecting, so it happens even with `Reconnect::Never`.
-        let back = self.0.pinned.load(Ordering::Relaxed)
-            && matches!(self.closed(), Some(CloseReason::NegotiationFailed { .. }));
+        let falls_back = self.0.version_1_only.load(Ordering::Relaxed)
+            && matches!(self.close_reason(), Some(CloseReason::NegotiationFailed { .. }));
         let (min_backoff, max_backoff) = match self.0.reconnect {
             Reconnect::OnDemand { min_backoff, max_backoff, .. } => (min_backoff, max_backoff),
-            Reconnect::Never if back || self.0.unconnected.load(Ordering::Relaxed) => (Duration::ZERO, Duration::ZERO),
+            Reconnect::Never if falls_back || self.0.unconnected.load(Ordering::Relaxed) => {
+                (Duration::ZERO, Duration::ZERO)
+            }
             Reconnect::Never => return Err(self.failure()),
         };
         let Some(dial) = &self.0.dial else { return Err(self.failure()) };
@@ -67,12 +69,12 @@ impl Channel {
             }
             backoff.check().map_err(|(error, until)| LinkError::Failed(error, until))?;
             let (dial, config, inner) = (Arc::clone(dial), Arc::clone(&self.0.config), Arc::downgrade(&self.0));
-            let pinned = self.0.pinned.load(Ordering::Relaxed);
+            let version_1_only = self.0.version_1_only.load(Ordering::Relaxed);
             // Connecting runs in its own task. If the caller gives up, the next caller gets the connection or the error. The task
             // holds no channel, and is aborted with the last one.
             let redialed = tokio::spawn(
                 async move {
-                    let dialed = dial.dial(&config, pinned).await;
+                    let dialed = dial.dial(&config, version_1_only).await;
                     Some(Self(inner.upgrade()?).redialed(dialed, backoff, min_backoff, max_backoff))
                 }
                 .instrument(Span::none()),
@@ -122,7 +124,7 @@ impl Channel {
     }
 
     fn failure(&self) -> LinkError {
-        let reason = self.closed().unwrap_or(CloseReason::Disconnected(DisconnectReason::Local));
+        let reason = self.close_reason().unwrap_or(CloseReason::Disconnected(DisconnectReason::Local));
         LinkError::Closed(CallFailure::Closed { reason, sent: false })
     }
 }

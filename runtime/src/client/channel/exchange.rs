@@ -11,12 +11,13 @@ use std::{
 use super::Channel;
 use crate::{
     client::{
-        call::{self, OutboundCall},
+        call::{self, CallParameters, OutboundCall},
         error::CallError,
         link::ChannelLink,
+        retry::ExchangeError,
     },
     driver::{PendingCall, SlotPermit},
-    engine::{CallFailure, IncomingReply},
+    engine::IncomingReply,
     xdr::{DecodeError, Decoder, XdrEncode},
 };
 
@@ -34,26 +35,6 @@ enum ExchangeState<'a> {
     Reserved(SlotPermit<'a>),
     InFlight(PendingCall<'a>),
     Over,
-}
-
-/// The reason why an exchange has no result.
-pub(super) enum ExchangeError {
-    /// The exchange failed on its connection.
-    Failed(CallFailure),
-    /// The call cannot be encoded, or its reply is not a result. The call must not be retried.
-    Final(CallError),
-}
-
-impl From<CallFailure> for ExchangeError {
-    fn from(failure: CallFailure) -> Self {
-        Self::Failed(failure)
-    }
-}
-
-impl From<CallError> for ExchangeError {
-    fn from(error: CallError) -> Self {
-        Self::Final(error)
-    }
 }
 
 impl<'a, 'c, A, F> Exchange<'a, 'c, A, F> {
@@ -106,6 +87,7 @@ impl<A: XdrEncode, F> Exchange<'_, '_, A, F> {
             self.channel.note_version(self.link);
         }
         let limits = self.channel.0.config.connection.decode_limits;
-        call::decode(self.call.target.name, reply, limits, self.call.read)
+        let CallParameters { target, read, .. } = self.call.parameters;
+        call::decode(target.name, reply, limits, read)
     }
 }

@@ -89,7 +89,7 @@ impl fmt::Debug for Endpoints {
 }
 
 /// Maximum number of calls that wait for an endpoint.
-const MOST_WAITING: usize = 1024;
+const MAX_WAITING: usize = 1024;
 
 impl ServiceCaller {
     /// Creates a caller that balances its calls over `endpoints`. Each call goes to the endpoint with fewer calls in flight of two
@@ -104,6 +104,6 @@ impl ServiceCaller {
     pub fn balanced(endpoints: Endpoints, retry: RetryPolicy) -> Self {
         let measured = PendingRequestsDiscover::new(endpoints, CompleteOnResponse::default());
         let balance = Balance::<_, CallRequest>::new(measured);
-        Self::new(ServiceBuilder::new().retry(retry).service(Buffer::new(balance, MOST_WAITING)))
+        Self::new(ServiceBuilder::new().retry(retry).service(Buffer::new(balance, MAX_WAITING)))
     }
 }

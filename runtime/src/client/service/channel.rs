@@ -15,23 +15,25 @@ use tower_service::Service;
 
 use super::{
     super::{
-        call::{CallOptions, CallTarget},
+        call::{CallOptions, CallParameters, CallTarget},
         channel::Channel,
         error::CallError,
         pool::ChannelPool,
+        retry::RetryScope,
         silence::{Silence, WatchedCall},
     },
-    request::{CallRequest, EncodedArguments},
+    request::CallRequest,
     response::CallResponse,
 };
 use crate::{
     engine::CallFailure,
     service::ReplyBounds,
+    session::EncodedValue,
     xdr::{DecodeError, Decoder, DetachedMessage},
 };
 
 /// The future of a call.
-type Calling = Pin<Box<dyn Future<Output = Result<CallResponse, CallError>> + Send>>;
+type CallFuture = Pin<Box<dyn Future<Output = Result<CallResponse, CallError>> + Send>>;
 
 /// In place of a procedure's name, for the errors of an [`Endpoint`] that is not ready.
 const CONNECTING: &str = "connection to an endpoint";
@@ -39,7 +41,7 @@ const CONNECTING: &str = "connection to an endpoint";
 /// Makes one call of middleware by `call`.
 async fn request<F>(
     request: CallRequest,
-    call: impl FnOnce(CallTarget, ReplyBounds, EncodedArguments, CallOptions) -> F,
+    call: impl FnOnce(CallTarget, ReplyBounds, EncodedValue, CallOptions) -> F,
 ) -> Result<CallResponse, CallError>
 where
     F: Future<Output = Result<DetachedMessage, CallError>>,
@@ -61,21 +63,34 @@ fn detach(decoder: &mut Decoder<'_>) -> Result<DetachedMessage, DecodeError> {
     Ok(decoder.detach())
 }
 
+type Detach = fn(&mut Decoder<'_>) -> Result<DetachedMessage, DecodeError>;
+
+/// Returns the parameters of a call whose result is not decoded.
+fn parameters<'a>(
+    target: &'a CallTarget,
+    bounds: &'a ReplyBounds,
+    args: &'a EncodedValue,
+    options: &'a mut CallOptions,
+    scope: RetryScope,
+) -> CallParameters<'a, EncodedValue, Detach> {
+    CallParameters { target, bounds, args, options, read: const { &(detach as Detach) }, scope }
+}
+
 /// A channel is always ready: it queues calls, and a call connects again if the connection was lost. See [`Endpoint`] for load
 /// balancing.
 impl Service<CallRequest> for Channel {
     type Response = CallResponse;
     type Error = CallError;
-    type Future = Calling;
+    type Future = CallFuture;
 
     fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, call: CallRequest) -> Calling {
+    fn call(&mut self, call: CallRequest) -> CallFuture {
         let channel = self.clone();
         Box::pin(request(call, |target, bounds, args, mut options| async move {
-            channel.traced(&target, &bounds, &args, &mut options, &detach).await
+            channel.traced(parameters(&target, &bounds, &args, &mut options, RetryScope::Channel)).await
         }))
     }
 }
@@ -84,16 +99,16 @@ impl Service<CallRequest> for Channel {
 impl Service<CallRequest> for ChannelPool {
     type Response = CallResponse;
     type Error = CallError;
-    type Future = Calling;
+    type Future = CallFuture;
 
     fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, call: CallRequest) -> Calling {
+    fn call(&mut self, call: CallRequest) -> CallFuture {
         let pool = self.clone();
         Box::pin(request(call, |target, bounds, args, mut options| async move {
-            pool.send(&target, &bounds, &args, &mut options, &detach).await
+            pool.send(parameters(&target, &bounds, &args, &mut options, RetryScope::Pool)).await
         }))
     }
 }
@@ -142,10 +157,10 @@ pub struct Endpoint {
     channel: Channel,
     silence: Arc<Silence>,
     /// The wait for a connection, or for the end of a silence. The mutex makes the endpoint `Sync`, and is never contended.
-    connecting: Mutex<Option<Connecting>>,
+    connecting: Mutex<Option<ReadyFuture>>,
 }
 
-type Connecting = Pin<Box<dyn Future<Output = Result<(), CallFailure>> + Send>>;
+type ReadyFuture = Pin<Box<dyn Future<Output = Result<(), CallFailure>> + Send>>;
 
 impl Endpoint {
     /// Creates an endpoint for the server of `channel`.
@@ -183,7 +198,7 @@ impl fmt::Debug for Endpoint {
 impl Service<CallRequest> for Endpoint {
     type Response = CallResponse;
     type Error = CallError;
-    type Future = Calling;
+    type Future = CallFuture;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         let connecting = self.connecting.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -208,12 +223,12 @@ impl Service<CallRequest> for Endpoint {
         polled.map_err(|failure| CallError::Transport { procedure: CONNECTING, failure })
     }
 
-    fn call(&mut self, mut call: CallRequest) -> Calling {
-        call.options.single_attempt = true;
+    fn call(&mut self, call: CallRequest) -> CallFuture {
         let (channel, silence) = (self.channel.clone(), Arc::clone(&self.silence));
         Box::pin(request(call, |target, bounds, args, mut options| async move {
             let watched = WatchedCall::new(silence);
-            let result = channel.traced(&target, &bounds, &args, &mut options, &detach).await;
+            let parameters = parameters(&target, &bounds, &args, &mut options, RetryScope::Balancer);
+            let result = channel.traced(parameters).await;
             watched.end(&result);
             result
         }))

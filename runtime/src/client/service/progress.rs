@@ -15,8 +15,8 @@ pub(super) struct Progress(Arc<AtomicU32>);
 impl Progress {
     /// Begins an attempt. Returns `false` if the call was abandoned, and must not be made any more.
     pub(super) fn begin(&self) -> bool {
-        let begun = |attempts| (attempts & ABANDONED == 0).then_some(attempts + 1);
-        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, begun).is_ok()
+        let one_more = |attempts| (attempts & ABANDONED == 0).then_some(attempts + 1);
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok()
     }
 
     /// Records that the server has not executed an attempt.

@@ -6,13 +6,21 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
 use tower::retry::{
     Policy,
     budget::{Budget, TpsBudget},
 };
 
-use super::{super::error::CallError, BoxError, request::CallRequest, response::CallResponse};
+use super::{
+    super::{
+        error::CallError,
+        link::time_left,
+        retry::{self, FailureKind, Repetition, RetryDecision, RetryFacts, RetryScope},
+    },
+    BoxError,
+    request::CallRequest,
+    response::CallResponse,
+};
 use crate::metrics;
 
 /// A policy for `tower::retry` that retries failed calls if that cannot execute a call twice by accident: the procedure is
@@ -77,10 +85,20 @@ impl RetryPolicy {
         self
     }
 
-    /// Decides about one retry of `request`. `is_lost` is `true` if another attempt may succeed.
-    fn retries(&mut self, request: &CallRequest, is_lost: bool) -> Option<Ready<()>> {
-        let in_time = request.deadline().is_none_or(|deadline| Instant::now() < deadline.into());
-        if !(is_lost && in_time && self.retries > 0 && request.is_retry_safe() && self.budget.withdraw()) {
+    /// Begins one retry of `request` if its failed attempt allows that.
+    fn retries(&mut self, request: &CallRequest, failure: FailureKind) -> Option<Ready<()>> {
+        let decision = retry::decide(&RetryFacts {
+            failure,
+            may_be_executed: request.progress.may_be_executed(),
+            // Each server has its own duplicate request cache.
+            repetition: Repetition::new(request.is_idempotent(), false),
+            scope: RetryScope::Balancer,
+            retries: self.retries,
+            resends: 0,
+            time_left: time_left(request.deadline()),
+            is_closed: false,
+        });
+        if decision != RetryDecision::OtherConnection || !self.budget.withdraw() {
             return None;
         }
         self.retries -= 1;
@@ -109,7 +127,7 @@ impl Policy<CallRequest, CallResponse, CallError> for RetryPolicy {
                 self.budget.deposit();
                 None
             }
-            Err(error) => self.retries(request, error.is_connection_loss()),
+            Err(error) => self.retries(request, FailureKind::of(error)),
         }
     }
 
@@ -133,8 +151,8 @@ impl Policy<CallRequest, CallResponse, BoxError> for RetryPolicy {
                 None
             }
             Err(error) => {
-                let is_lost = error.downcast_ref().is_none_or(CallError::is_connection_loss);
-                self.retries(request, is_lost)
+                let failure = error.downcast_ref().map_or(FailureKind::Middleware, FailureKind::of);
+                self.retries(request, failure)
             }
         }
     }

@@ -124,7 +124,7 @@ fn closed() {
     let sent = start(&port);
     assert_eq!(taken(&port), ["start 0"]);
     let unsent = start(&port);
-    let mut over = Box::pin(port.wait_closed());
+    let mut over = Box::pin(port.closed());
     assert!(over.as_mut().poll(&mut cx).is_pending());
     let reason = CloseReason::Disconnected(DisconnectReason::Remote);
     port.close(&reason);

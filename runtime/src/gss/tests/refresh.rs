@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use super::*;
 use crate::{
     gss::{GssSecurity, wire::MAXSEQ},
-    security::{CallIdentity, ControlPort, ProtectionLevel, Secured, Security, SecurityFuture, SecurityLink},
+    security::{ControlPort, ProtectionLevel, Secured, Security, SecurityFuture, SecurityLink},
+    service::ProcedureId,
 };
 
 /// A connection to a [`TestServer`].
@@ -37,7 +38,7 @@ async fn exhausted_contexts_are_replaced_and_destroyed() {
     let link = SecurityLink::new(addr, addr, None, &port);
     let mechanism = client();
     let security = GssSecurity::new(mechanism.clone(), ProtectionLevel::Integrity);
-    let identity = CallIdentity { program: 2, version: 3, procedure: 1 };
+    let identity = ProcedureId::new(2, 3, 1);
     let secure = async || security.secure(identity, link).await.unwrap();
     let of = |secured: &Secured| {
         let credential = GssCredential::decode(&secured.credential.body).unwrap();

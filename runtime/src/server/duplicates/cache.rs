@@ -189,7 +189,7 @@ mod tests {
     use crate::{
         rpc::Credential,
         security::{Principal, ProtectionLevel},
-        session::{RecordedResults, recorded_key},
+        session::recorded_key,
     };
 
     fn key(xid: u32) -> RequestKey {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     fn reply(text: &str) -> RecordedReply {
-        RecordedReply::success(RecordedResults::new(&bytes::Bytes::copy_from_slice(text.as_bytes())).unwrap())
+        RecordedReply::success(&bytes::Bytes::copy_from_slice(text.as_bytes())).unwrap()
     }
 
     fn cache(config: DuplicateRequests) -> Arc<DuplicateRequestCache> {

@@ -109,7 +109,7 @@ async fn limited(
     let connection = limiter.limits.cancels.then(|| Arc::clone(&call.context().connection));
     let gone = async {
         match &connection {
-            Some(connection) => _ = connection.port.wait_closed().await,
+            Some(connection) => _ = connection.port.closed().await,
             None => pending().await,
         }
     };

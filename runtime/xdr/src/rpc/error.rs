@@ -57,7 +57,7 @@ impl RpcError {
     /// Returns whether the server has certainly not executed the procedure, so that a retry cannot execute it twice. This is
     /// unknown only for SYSTEM_ERR without the extension for [`Unavailable`](Self::Unavailable).
     #[must_use]
-    pub fn retry_is_safe(&self) -> bool {
+    pub fn is_retry_safe(&self) -> bool {
         !matches!(self, Self::SystemError | Self::HandlerTimedOut)
     }
 

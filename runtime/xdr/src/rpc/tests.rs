@@ -236,7 +236,7 @@ fn every_error_except_system_err_is_safe_to_retry() {
     for (reply, _) in replies() {
         if let Err(error) = reply.outcome {
             let may_be_executed = matches!(error, RpcError::SystemError | RpcError::HandlerTimedOut);
-            assert_eq!(error.retry_is_safe(), !may_be_executed, "{error}");
+            assert_eq!(error.is_retry_safe(), !may_be_executed, "{error}");
         }
     }
 }

@@ -123,34 +123,33 @@ fn recover(call: &mut LocalCall, refusal: TransportError, shared: &mut EngineSha
     // The peer accepts Reply chunks in this direction.
     let chunks = rules.peer_level == ReverseDirection::General && rules.segment_len > 0 && rules.segments > 0;
     let reads = call.kept.as_ref().map_or(0, |kept| kept.reduced.len());
-    let (again, executed) = match refusal {
+    let again = match refusal {
         // RPC-over-RDMA v2 §7.3.1 to §7.3.3: the responder has not executed the call. A call that already respected the
         // stated limit is not retried, because it would be refused again.
-        TransportError::ReadChunks { max } => (exceeds(reads, max as usize, &mut rules.read_chunks), false),
+        TransportError::ReadChunks { max } => exceeds(reads, max as usize, &mut rules.read_chunks),
         TransportError::WriteChunks { max } => {
-            (exceeds(call.reply_chunks.provided, max as usize, &mut rules.write_chunks), false)
+            exceeds(call.reply_chunks.provided, max as usize, &mut rules.write_chunks)
         }
-        TransportError::Segments { max } => (exceeds(call.segments, u64::from(max), &mut rules.segments), false),
+        TransportError::Segments { max } => exceeds(call.segments, u64::from(max), &mut rules.segments),
         // RPC-over-RDMA v2 §7.1.2: the responder ignored the unsupported header type. The call is sent in another one.
-        TransportError::HeaderType => {
-            (matches!(call.choice.format, MessageFormat::Extension | MessageFormat::Long), false)
-        }
+        TransportError::HeaderType => matches!(call.choice.format, MessageFormat::Extension | MessageFormat::Long),
         // RPC-over-RDMA v2 §7.3.4, §6.4: the responder executed the call, and may do so again.
         TransportError::WriteResource { chunk, needed } => {
             let chunk = (chunk as usize).checked_sub(1).filter(|&n| n < call.reply_chunks.provided);
             let chunk = chunk.and_then(|n| call.chunks.get_mut(n));
             let more = chunk.filter(|chunk| u64::from(needed) > chunk.max_len);
-            (more.map(|chunk| chunk.max_len = needed.into()).is_some(), true)
+            more.map(|chunk| chunk.max_len = needed.into()).is_some()
         }
         // RPC-over-RDMA v2 §7.3.5, §6.4: the responder cannot continue messages, or not this one.
         TransportError::ReplyResource { needed } => {
             let more = chunks && u64::from(needed) > call.reply_chunks.reply_chunk.unwrap_or(0);
             rules.continued_replies = 0;
             call.max_inline = call.max_inline.max(needed.into());
-            (more, true)
+            more
         }
-        _ => (false, true),
+        _ => false,
     };
+    let executed = !refusal.is_unexecuted();
     let allowed = call.phase == CallPhase::Sent
         && call.kept.is_some()
         && call.resends < MAX_RESENDS

@@ -307,7 +307,7 @@ fn waits_for_the_end() {
     check(|| {
         let setup = Setup::new(1, Some(0));
         let port = Arc::clone(&setup.port);
-        let waiting = thread::spawn(move || block_on(port.wait_closed()));
+        let waiting = thread::spawn(move || block_on(port.closed()));
         assert!(block_on(setup.caller().call(0)).is_err());
         assert_eq!(waiting.join().unwrap(), CloseReason::Disconnected(DisconnectReason::Remote));
         setup.end();

@@ -10,20 +10,20 @@ use std::{
 use tokio::time::{Duration, Instant};
 
 /// Lifetime of an entry. Entries expire because servers are upgraded.
-const MEMORY: Duration = Duration::from_secs(600);
+const ENTRY_LIFETIME: Duration = Duration::from_secs(600);
 /// Maximum number of entries. The oldest entry is evicted to make room.
-const MOST: usize = 1024;
+const MAX_ENTRIES: usize = 1024;
 
-static PEERS: LazyLock<Mutex<Version1Servers>> = LazyLock::new(Mutex::default);
+static SERVERS: LazyLock<Mutex<Version1Servers>> = LazyLock::new(Mutex::default);
 
 #[derive(Debug, Default)]
 struct Version1Servers(HashMap<SocketAddr, Instant>);
 
 impl Version1Servers {
     fn remember(&mut self, peer: SocketAddr, now: Instant) {
-        if self.0.len() >= MOST && !self.0.contains_key(&peer) {
-            self.0.retain(|_, since| now.duration_since(*since) < MEMORY);
-            if self.0.len() >= MOST
+        if self.0.len() >= MAX_ENTRIES && !self.0.contains_key(&peer) {
+            self.0.retain(|_, since| now.duration_since(*since) < ENTRY_LIFETIME);
+            if self.0.len() >= MAX_ENTRIES
                 && let Some(oldest) = self.0.iter().min_by_key(|(_, since)| **since).map(|(peer, _)| *peer)
             {
                 self.0.remove(&oldest);
@@ -33,18 +33,18 @@ impl Version1Servers {
     }
 
     fn has_version_1_only(&self, peer: SocketAddr, now: Instant) -> bool {
-        self.0.get(&peer).is_some_and(|since| now.duration_since(*since) < MEMORY)
+        self.0.get(&peer).is_some_and(|since| now.duration_since(*since) < ENTRY_LIFETIME)
     }
 }
 
 /// Records that the server at `peer` supports only version 1.
 pub(super) fn remember_version_1(peer: SocketAddr) {
-    PEERS.lock().unwrap_or_else(PoisonError::into_inner).remember(peer, Instant::now());
+    SERVERS.lock().unwrap_or_else(PoisonError::into_inner).remember(peer, Instant::now());
 }
 
 /// Returns `true` if the server at `peer` is known to support only version 1.
 pub(super) fn has_version_1_only(peer: SocketAddr) -> bool {
-    PEERS.lock().unwrap_or_else(PoisonError::into_inner).has_version_1_only(peer, Instant::now())
+    SERVERS.lock().unwrap_or_else(PoisonError::into_inner).has_version_1_only(peer, Instant::now())
 }
 
 #[cfg(test)]
@@ -56,12 +56,12 @@ mod tests {
         let peer = |n: usize| SocketAddr::from(([10, 0, (n >> 8) as u8, n as u8], 1));
         let mut peers = Version1Servers::default();
         let start = Instant::now();
-        for n in 0..MOST + 10 {
+        for n in 0..MAX_ENTRIES + 10 {
             peers.remember(peer(n), start + Duration::from_millis(n as u64));
         }
-        assert_eq!(peers.0.len(), MOST);
+        assert_eq!(peers.0.len(), MAX_ENTRIES);
         let now = start + Duration::from_secs(10);
         assert!(!peers.has_version_1_only(peer(9), now) && peers.has_version_1_only(peer(10), now));
-        assert!(!peers.has_version_1_only(peer(10), start + 2 * MEMORY));
+        assert!(!peers.has_version_1_only(peer(10), start + 2 * ENTRY_LIFETIME));
     }
 }
