@@ -100,7 +100,7 @@ pub struct Sources {
 
 impl Sources {
     /// Adds a text and returns its index.
-    pub fn add(&mut self, name: impl Into<String>, text: impl Into<Arc<str>>) -> usize {
+    pub(crate) fn add(&mut self, name: impl Into<String>, text: impl Into<Arc<str>>) -> usize {
         self.files.push(Source::new(name.into(), text.into()));
         self.files.len() - 1
     }
@@ -114,12 +114,6 @@ impl Sources {
     /// Returns all sources in order of their index.
     pub fn iter(&self) -> impl Iterator<Item = &Source> {
         self.files.iter()
-    }
-
-    /// Returns the text at `span`. Returns an empty string if `span` is not in these sources.
-    #[must_use]
-    pub fn slice(&self, span: &Span) -> &str {
-        self.get(span.file).and_then(|source| source.text.get(span.range.clone())).unwrap_or_default()
     }
 }
 

@@ -13,8 +13,9 @@ use crate::{
     ast::{DefinitionKind, Dialect, File, Ident, Value, ValueKind},
     const_expr,
     diag::{Code, Diagnostic},
-    ir::{Name, Span},
+    ir::Name,
     parse,
+    source::Span,
 };
 
 /// The origin of a constant's value.

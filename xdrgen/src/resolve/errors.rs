@@ -3,7 +3,8 @@
 use crate::{
     diag::{Code, Diagnostic},
     did_you_mean,
-    ir::{Name, Span},
+    ir::Name,
+    source::Span,
 };
 
 /// Creates the error for a second declaration.

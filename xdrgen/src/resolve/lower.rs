@@ -11,8 +11,8 @@ use super::{
 use crate::{
     ast::{Annotation, Declaration, Dialect, EnumBody, File, TypeSpec, UnionBody, Value, ValueKind},
     diag::{Code, Diagnostic},
-    ir::{Arm, Base, Case, ConstValue, Enumerator, Field, Item, ItemId, ItemKind, Name, Span, Type, TypeFacts, Union},
-    source::{Sources, dedent, without},
+    ir::{Arm, Base, Case, ConstValue, Enumerator, Field, Item, ItemId, ItemKind, Name, Type, TypeFacts, Union},
+    source::{Sources, Span, dedent, without},
 };
 
 pub(super) struct Lowering<'a> {

@@ -9,8 +9,8 @@ use crate::{
         TypeKind, TypeSpec, UnionBody, Value,
     },
     diag::{Code, Diagnostic},
-    ir::{ItemId, Name, Span},
-    source::span,
+    ir::{ItemId, Name},
+    source::{Span, span},
 };
 
 /// A future item of the specification.

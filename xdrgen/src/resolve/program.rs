@@ -6,7 +6,8 @@ use super::{errors::twice, lower::Lowering, place::AnnotationPlace};
 use crate::{
     ast::{self, DefinitionKind, TypeKind, Value},
     diag::{Code, Diagnostic},
-    ir::{Expr, Name, Procedure, Program, ReplyBounds, Span, Version},
+    ir::{Expr, Name, Procedure, Program, ReplyBounds, Version},
+    source::Span,
 };
 
 impl Lowering<'_> {

@@ -6,8 +6,9 @@ use super::{FactKind, StatedFact, expr};
 use crate::{
     ast::{Annotation, Expr, Ident},
     diag::{Code, Diagnostic},
-    ir::{Item, ItemKind, Span, Spec},
+    ir::{Item, ItemKind, Spec},
     resolve::AnnotationPlace,
+    source::Span,
 };
 
 pub(super) fn facts(

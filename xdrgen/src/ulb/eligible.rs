@@ -3,11 +3,12 @@
 use super::walk::{eligible_places, fields_with_places};
 use crate::{
     diag::{Code, Diagnostic},
-    ir::{Base, Field, Item, ItemKind, Span, Spec, Type, TypeFacts},
+    ir::{Base, Field, Item, ItemKind, Spec, Type, TypeFacts},
     resolve::{
         AnnotationPlace,
         sizes::{self, through_typedefs},
     },
+    source::Span,
 };
 
 /// Creates the error for an eligible union, which RFC 8166 §3.4.4.3 does not allow.

@@ -6,8 +6,9 @@ use super::{ProcedureId, procedure};
 use crate::{
     ast::{self, BinaryOp, ExprKind, Ident},
     diag::{Code, Diagnostic},
-    ir::{ArgPath, Base, Expr, Field, ItemId, ItemKind, Procedure, Span, Spec, Type},
+    ir::{ArgPath, Base, Expr, Field, ItemId, ItemKind, Procedure, Spec, Type},
     resolve::sizes::through_typedefs,
+    source::Span,
 };
 
 /// Boxed because a diagnostic is large and errors are rare.
@@ -315,7 +316,7 @@ pub(super) fn size(expr: &Expr, limit: usize) -> usize {
 }
 
 /// Formats an expression of `procedure` in the syntax of annotations.
-#[cfg(feature = "cli")]
+#[cfg(feature = "tools")]
 pub(crate) fn show(spec: &Spec, procedure: &Procedure, expr: &Expr) -> String {
     let binary = |op: &str, a: &Expr, b: &Expr| {
         let side = |side: &Expr| {
@@ -342,7 +343,7 @@ pub(crate) fn show(spec: &Spec, procedure: &Procedure, expr: &Expr) -> String {
     }
 }
 
-#[cfg(feature = "cli")]
+#[cfg(feature = "tools")]
 fn show_path(spec: &Spec, procedure: &Procedure, path: &ArgPath) -> String {
     let mut out = "args".to_owned();
     let Some(mut field) = procedure.args.get(path.arg) else { return out };

@@ -17,13 +17,14 @@ use std::collections::HashMap;
 use crate::{
     ast::{self, Statement},
     diag::{Diagnostic, Severity},
-    ir::{Field, ItemKind, Procedure, Span, Spec, Version},
+    ir::{Field, ItemKind, Procedure, Spec, Version},
     resolve::{AnnotationPlace, Resolved, sizes},
+    source::Span,
 };
 
-#[cfg(feature = "cli")]
+#[cfg(feature = "tools")]
 pub(crate) use expr::show;
-#[cfg(feature = "cli")]
+#[cfg(feature = "tools")]
 pub(crate) use walk::{contents, parts};
 
 /// Maximum number of eligible items in the arguments of a call, and in its result, unless `@limit` states another number.
