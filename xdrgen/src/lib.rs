@@ -112,6 +112,7 @@
 //!
 //! To use types of another file, compile that file as well, or declare them with [`Compiler::extern_type`].
 #![forbid(unsafe_code)]
+#![warn(clippy::too_many_lines)]
 // docs.rs shows the feature that each item requires.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -13,7 +13,7 @@ use super::{
     docs::Docs,
     facts::BoundsSource,
     layout::Layout,
-    names::{Case, NameScope, RustName, Std},
+    names::{LetterCase, NameScope, RustName, Std},
     options::EmitOptions,
     target::{FieldCodec, Generics, Target},
     view::View,
@@ -197,7 +197,7 @@ impl Emitter<'_> {
         fields
             .iter()
             .map(|field| {
-                let name = scope.claim(&field.name.text, Case::Snake);
+                let name = scope.claim(&field.name.text, LetterCase::Snake);
                 let docs = self.field_docs(field, Some(&name));
                 let slot = self.view.slot(field);
                 let (member, ty) = (&name.ident, &slot.ty);
@@ -343,5 +343,5 @@ fn int(value: i64) -> TokenStream {
 /// Returns the fields of a struct with their Rust names.
 pub(crate) fn field_names(fields: &[Field]) -> impl Iterator<Item = (Ident, &Field)> {
     let mut scope = NameScope::default();
-    fields.iter().map(move |field| (scope.claim(&field.name.text, Case::Snake).ident, field))
+    fields.iter().map(move |field| (scope.claim(&field.name.text, LetterCase::Snake).ident, field))
 }
