@@ -24,7 +24,7 @@ pub(crate) struct File {
     /// the sources.
     pub(crate) source: usize,
     /// The parts that conditions exclude, and the preprocessor lines, in order.
-    pub(crate) left_out: Vec<Span>,
+    pub(crate) excluded: Vec<Span>,
     /// The positions of annotations, in order, without those of definitions that could not be parsed.
     pub(crate) annotations: Vec<Span>,
     /// `#define` lines that are not yet classified as constants or types.
@@ -34,11 +34,11 @@ pub(crate) struct File {
     /// `%` lines, without the `%`.
     pub(crate) passed_through: Vec<Ident>,
     /// Words of definitions that could not be parsed. A missing name among them is not reported as another error.
-    pub(crate) lost: HashSet<String>,
+    pub(crate) failed_words: HashSet<String>,
     /// Uses of dialects. They are accepted, and reported in strict mode.
     pub(crate) dialects: Vec<Dialect>,
     /// `true` if parsing stopped early because of too many syntax errors. Missing definitions are then not reported.
-    pub(crate) given_up: bool,
+    pub(crate) stopped_early: bool,
 }
 
 /// A construct that other XDR compilers accept, but RFC 4506 and RFC 5531 do not define.
@@ -107,7 +107,7 @@ pub(crate) enum DefinitionKind {
     /// `union name switch (...) { ... }` or `opaque_union name switch (...) { ... }`
     Union(Ident, UnionBody),
     /// `program name { ... } = value`
-    Program(Program),
+    Program(ProgramNode),
 }
 
 /// A constant or the name of a constant.
@@ -138,7 +138,7 @@ pub(crate) struct Annotation {
     /// The name, without `@`.
     pub(crate) name: Ident,
     /// The arguments, each with its optional name.
-    pub(crate) args: Vec<(Option<Ident>, Expr)>,
+    pub(crate) args: Vec<(Option<Ident>, ExprNode)>,
     /// The source range of the annotation.
     pub(crate) span: Span,
 }
@@ -153,7 +153,7 @@ pub(crate) struct Statement {
     /// The items that the statement applies to.
     pub(crate) paths: Vec<Path>,
     /// The value, with the optional name before it.
-    pub(crate) setting: Option<(Option<Ident>, Expr)>,
+    pub(crate) setting: Option<(Option<Ident>, ExprNode)>,
     /// The source range of the statement.
     pub(crate) span: Span,
 }
@@ -169,14 +169,14 @@ pub(crate) struct Path {
 
 /// An expression over the arguments of a call.
 #[derive(Debug, Clone)]
-pub(crate) struct Expr {
+pub(crate) struct ExprNode {
     /// The kind of expression.
     pub(crate) kind: ExprKind,
     /// The position of the expression in the source.
     pub(crate) span: Span,
 }
 
-/// The kind of an [`Expr`].
+/// The kind of an [`ExprNode`].
 #[derive(Debug, Clone)]
 pub(crate) enum ExprKind {
     /// A number, with its suffix applied.
@@ -184,9 +184,9 @@ pub(crate) enum ExprKind {
     /// The name of a constant, or `args.field`.
     Path(Vec<Ident>),
     /// `min(...)`, `max(...)`, `len(...)`
-    Call(Ident, Vec<Expr>),
+    Call(Ident, Vec<ExprNode>),
     /// An operator with two operands.
-    Binary(BinaryOp, Box<Expr>, Box<Expr>),
+    Binary(BinaryOp, Box<ExprNode>, Box<ExprNode>),
 }
 
 /// An operator.
@@ -303,12 +303,12 @@ impl Primitive {
 #[derive(Debug, Clone)]
 pub(crate) struct EnumBody {
     /// The enumerators.
-    pub(crate) enumerators: Vec<Enumerator>,
+    pub(crate) enumerators: Vec<EnumeratorNode>,
 }
 
 /// An enumerator.
 #[derive(Debug, Clone)]
-pub(crate) struct Enumerator {
+pub(crate) struct EnumeratorNode {
     /// The name of the enumerator.
     pub(crate) name: Ident,
     /// The value, if given. The default is the previous value plus 1, or 0 for the first enumerator.
@@ -330,14 +330,14 @@ pub(crate) struct UnionBody {
     /// The discriminant.
     pub(crate) discriminant: Declaration,
     /// The arms.
-    pub(crate) arms: Vec<Arm>,
+    pub(crate) arms: Vec<ArmNode>,
     /// `true` for an `opaque_union` (xdrzcc).
     pub(crate) opaque: bool,
 }
 
 /// An arm of a union.
 #[derive(Debug, Clone)]
-pub(crate) struct Arm {
+pub(crate) struct ArmNode {
     /// The values of the `case` labels.
     pub(crate) cases: Vec<Value>,
     /// The position of the `default` label, if the arm has one.
@@ -350,18 +350,18 @@ pub(crate) struct Arm {
 
 /// A program.
 #[derive(Debug, Clone)]
-pub(crate) struct Program {
+pub(crate) struct ProgramNode {
     /// The name of the program.
     pub(crate) name: Ident,
     /// The versions, in order of declaration.
-    pub(crate) versions: Vec<Version>,
+    pub(crate) versions: Vec<VersionNode>,
     /// The program number.
     pub(crate) number: Value,
 }
 
 /// A version of a program.
 #[derive(Debug, Clone)]
-pub(crate) struct Version {
+pub(crate) struct VersionNode {
     /// The annotations before the version.
     pub(crate) annotations: Vec<Annotation>,
     /// The comment before the version, without comment marks.
@@ -369,14 +369,14 @@ pub(crate) struct Version {
     /// The name of the version.
     pub(crate) name: Ident,
     /// The procedures, in order of declaration.
-    pub(crate) procedures: Vec<Procedure>,
+    pub(crate) procedures: Vec<ProcedureNode>,
     /// The version number.
     pub(crate) number: Value,
 }
 
 /// A procedure.
 #[derive(Debug, Clone)]
-pub(crate) struct Procedure {
+pub(crate) struct ProcedureNode {
     /// The annotations before the procedure.
     pub(crate) annotations: Vec<Annotation>,
     /// The comment before the procedure, without comment marks.

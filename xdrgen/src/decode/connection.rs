@@ -24,7 +24,7 @@ enum Protocol {
 }
 
 /// The number of bytes at the start of a stream that tell its protocol.
-const ENOUGH: usize = 16;
+const MIN_START: usize = 16;
 
 /// A TCP connection.
 #[derive(Debug)]
@@ -139,7 +139,7 @@ impl Connection {
             Protocol::Iwarp(Box::new([Iwarp::new(is_whole[0]), Iwarp::new(is_whole[1])]))
         } else if record::is_record(&start) {
             Protocol::Rpc([Records::new(is_whole[0]), Records::new(is_whole[1])])
-        } else if is_whole[side] && start.len() >= ENOUGH {
+        } else if is_whole[side] && start.len() >= MIN_START {
             Protocol::Other
         } else if !is_whole[side] || matches!(held[side].last(), Some(StreamPart::Gap(_))) {
             // The next segment may begin with a message.

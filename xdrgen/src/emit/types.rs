@@ -85,7 +85,7 @@ impl Emitter<'_> {
             ItemKind::Struct { fields, .. } => emitter.structure(fields),
             ItemKind::Union(union) => emitter.union(union),
             ItemKind::Typedef(field) => emitter.typedef(field),
-            ItemKind::Extern(path) => emitter.foreign(path),
+            ItemKind::Extern(path) => emitter.extern_type(path),
         }
     }
 }
@@ -158,7 +158,7 @@ impl Emitter<'_> {
     }
 
     /// Emits an alias for an external type, and a check of the front end's assumption about it.
-    fn foreign(&self, path: &str) -> Emitted {
+    fn extern_type(&self, path: &str) -> Emitted {
         let docs = self.docs("type").to_owned();
         let (name, path) = (&self.name.ident, path.parse::<TokenStream>().unwrap_or_default());
         let why = format!(

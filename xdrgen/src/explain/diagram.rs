@@ -16,11 +16,11 @@ const NOTE: i64 = LEFT + WORD + 16;
 const TOP: i64 = 22;
 
 /// The maximum length of the label in a row and of the note beside it, in characters.
-const LABEL: usize = 48;
-const BESIDE: usize = 52;
+const MAX_LABEL: usize = 48;
+const MAX_NOTE: usize = 52;
 
 fn height(row: &Row) -> i64 {
-    match (row.look, row.bytes) {
+    match (row.style, row.bytes) {
         (RowStyle::Case, _) => 26,
         (RowStyle::Variable, _) => 46,
         (RowStyle::Type, _) => 38,
@@ -44,10 +44,10 @@ pub(super) fn draw(names: &ItemUsers<'_>, name: &str, rows: &[Row], out: &mut Ht
     let mut y = TOP;
     for row in rows {
         let height = height(row);
-        if row.look == RowStyle::Case {
+        if row.style == RowStyle::Case {
             offset = *first_case.get_or_insert(offset);
         }
-        if let Some(offset) = offset.filter(|_| row.look != RowStyle::Case) {
+        if let Some(offset) = offset.filter(|_| row.style != RowStyle::Case) {
             text("offset", LEFT - 8, y + 18, &offset.to_string(), out);
         }
         draw_row(names, row, y, height, out);
@@ -58,7 +58,7 @@ pub(super) fn draw(names: &ItemUsers<'_>, name: &str, rows: &[Row], out: &mut Ht
 }
 
 fn draw_row(names: &ItemUsers<'_>, row: &Row, y: i64, height: i64, out: &mut Html) {
-    if row.look == RowStyle::Case {
+    if row.style == RowStyle::Case {
         return draw_case(row, y, out);
     }
     let middle = y + height / 2 + 5;
@@ -67,16 +67,22 @@ fn draw_row(names: &ItemUsers<'_>, row: &Row, y: i64, height: i64, out: &mut Htm
     }
     out.raw("<g><title>").show(format_args!("{}: {}", row.label, row.note)).raw("</title>");
     draw_box(row, y, height, out);
-    text("label", LEFT + WORD / 2, if row.bytes.is_some() { middle } else { middle - 3 }, &cut(&row.label, LABEL), out);
+    text(
+        "label",
+        LEFT + WORD / 2,
+        if row.bytes.is_some() { middle } else { middle - 3 },
+        &cut(&row.label, MAX_LABEL),
+        out,
+    );
     out.raw("</g>");
     if row.link.is_some() {
         out.raw("</a>");
     }
     if row.eligible {
-        text("note", NOTE, middle - 8, &cut(&row.note, BESIDE), out);
+        text("note", NOTE, middle - 8, &cut(&row.note, MAX_NOTE), out);
         text("note moves", NOTE, middle + 8, "DDP-eligible: may move in a chunk", out);
     } else {
-        text("note", NOTE, middle, &cut(&row.note, BESIDE), out);
+        text("note", NOTE, middle, &cut(&row.note, MAX_NOTE), out);
     }
     out.raw("\n");
 }
@@ -96,7 +102,7 @@ fn draw_case(row: &Row, y: i64, out: &mut Html) {
 /// Draws the outline of a row, with marks between its bytes and words.
 fn draw_box(row: &Row, y: i64, height: i64, out: &mut Html) {
     out.raw("<path class=\"");
-    out.raw(match row.look {
+    out.raw(match row.style {
         _ if row.eligible => "eligible",
         RowStyle::Control => "control",
         RowStyle::Type => "type",
@@ -111,7 +117,7 @@ fn draw_box(row: &Row, y: i64, height: i64, out: &mut Html) {
             let x = LEFT + quarter * WORD / 4;
             out.raw("<path class=\"mark\" d=\"M").number(x).raw(" ").number(y + height - 4).raw("v4\"/>");
         }
-        if let Some(words @ 2..=4) = row.bytes.map(|bytes| bytes / 4).filter(|_| row.look != RowStyle::Type) {
+        if let Some(words @ 2..=4) = row.bytes.map(|bytes| bytes / 4).filter(|_| row.style != RowStyle::Type) {
             for word in 1..i64::try_from(words).unwrap_or_default() {
                 let at = y + height * word / i64::try_from(words).unwrap_or(1);
                 out.raw("<path class=\"mark\" d=\"M")

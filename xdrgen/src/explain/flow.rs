@@ -15,7 +15,7 @@ const STEP: i64 = 52;
 const TOP: i64 = 40;
 
 /// The maximum length of the text above and below an arrow, in characters.
-const ABOVE: usize = 84;
+const MAX_TEXT: usize = 84;
 
 /// The operation that moves data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(super) struct Arrow {
     /// The data that moves.
     pub(super) what: String,
     /// The maximum size.
-    pub(super) most: String,
+    pub(super) max: String,
 }
 
 /// Draws the arrows of the procedure `name`, in the order in which they happen.
@@ -78,7 +78,7 @@ fn arrow(arrow: &Arrow, y: i64, out: &mut Html) {
     out.raw("<g class=\"")
         .raw(class)
         .raw("\"><title>")
-        .show(format_args!("{}: {}", arrow.what, arrow.most))
+        .show(format_args!("{}: {}", arrow.what, arrow.max))
         .raw("</title>");
     let right = matches!(arrow.means, TransferMeans::Call | TransferMeans::Read);
     let (from, to, head) = if right { (CALLER + 4, SERVER - 5, -10) } else { (SERVER - 4, CALLER + 5, 10) };
@@ -86,8 +86,8 @@ fn arrow(arrow: &Arrow, y: i64, out: &mut Html) {
     out.raw("<path class=\"head\" d=\"M").number(to).raw(" ").number(y).raw("l").number(head).raw(" -6v12z\"/>");
     start_text("what", MIDDLE, y - 8, out);
     out.raw("<tspan class=\"verb\">").raw(verb).raw("</tspan> ");
-    out.text(&cut(&arrow.what, ABOVE - 12));
+    out.text(&cut(&arrow.what, MAX_TEXT - 12));
     out.raw("</text>");
-    text("most", MIDDLE, y + 17, &cut(&arrow.most, ABOVE), out);
+    text("most", MIDDLE, y + 17, &cut(&arrow.max, MAX_TEXT), out);
     out.raw("</g>\n");
 }

@@ -111,8 +111,8 @@ pub(crate) fn ty(spec: &Spec, ty: &Type) -> TypeFacts {
         Type::Base(base) => self::base(spec, *base),
         Type::OpaqueFixed(len) => fixed(padded(u64::from(*len))),
         Type::Opaque(max) | Type::String(max) => {
-            let most = Some(WORD + padded(u64::from(*max)));
-            TypeFacts { min_len: WORD, max_len: most, max_inline: most, max_ddp_items: Some(0) }
+            let max = Some(WORD + padded(u64::from(*max)));
+            TypeFacts { min_len: WORD, max_len: max, max_inline: max, max_ddp_items: Some(0) }
         }
         Type::ArrayFixed(base, len) => times(self::base(spec, *base), *len),
         Type::Array(base, max) => {
@@ -182,11 +182,11 @@ fn sequence(a: TypeFacts, b: TypeFacts) -> TypeFacts {
 }
 
 fn times(facts: TypeFacts, n: u32) -> TypeFacts {
-    let most = |max: Option<u64>| if n == 0 { Some(0) } else { max.and_then(|max| max.checked_mul(u64::from(n))) };
+    let max = |max: Option<u64>| if n == 0 { Some(0) } else { max.and_then(|max| max.checked_mul(u64::from(n))) };
     TypeFacts {
         min_len: facts.min_len.saturating_mul(u64::from(n)),
-        max_len: most(facts.max_len),
-        max_inline: most(facts.max_inline),
+        max_len: max(facts.max_len),
+        max_inline: max(facts.max_inline),
         max_ddp_items: if n == 0 { Some(0) } else { facts.max_ddp_items.and_then(|items| items.checked_mul(n)) },
     }
 }

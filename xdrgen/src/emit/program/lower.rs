@@ -29,7 +29,7 @@ const RESERVED: [&str; 9] = ["PROGRAM", "VERSION", "PORT", "Ok", "Err", "Some", 
 
 /// A program version, with the Rust names of its module.
 #[derive(Debug)]
-pub(crate) struct Named<'a> {
+pub(crate) struct NamedVersion<'a> {
     program: &'a ir::Program,
     version: &'a ir::Version,
     scope: NameScope,
@@ -54,7 +54,7 @@ struct NamedProcedure<'a> {
 /// would take precedence over the method of a procedure.
 const METHODS: [&str; 9] = ["new", "channel", "clone", "drop", "into", "try_into", "to_owned", "as_ref", "as_mut"];
 
-impl<'a> Named<'a> {
+impl<'a> NamedVersion<'a> {
     /// Assigns Rust names to everything in `version`. Takes the name of the module from `outer`.
     pub(crate) fn new(program: &'a ir::Program, version: &'a ir::Version, outer: &mut NameScope) -> Self {
         let module = outer.claim(&version.name.text, LetterCase::Snake);
@@ -95,10 +95,10 @@ impl<'a> Named<'a> {
 /// complete.
 pub(crate) fn lower<'a>(
     layout: &'a Layout<'a>,
-    names: &'a Named<'_>,
+    names: &'a NamedVersion<'_>,
     range: Option<Range<usize>>,
 ) -> ProgramModule<'a> {
-    let Named { program, version, .. } = names;
+    let NamedVersion { program, version, .. } = names;
     let view = layout.nested_view(&names.scope);
     let mut docs =
         Docs::new(&version.doc, &format!("Program `{}`, version `{}`.", program.name.text, version.name.text));

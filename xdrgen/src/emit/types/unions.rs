@@ -26,7 +26,7 @@ use crate::{
 
 /// The size difference between variants, in bytes, above which generated code allows clippy's warning. Clippy itself has a larger
 /// threshold, but our sizes are estimates.
-const UNEVEN: u64 = 128;
+const MAX_SIZE_DIFFERENCE: u64 = 128;
 
 /// The variants of the Rust `enum` of a union, in order.
 #[derive(Default)]
@@ -49,7 +49,7 @@ impl UnionVariants {
         // Two empty variants, so that there is always a second one.
         let mut sizes = [self.sizes.as_slice(), &[0, 0]].concat();
         sizes.sort_unstable();
-        matches!(sizes[..], [.., second, max] if max.saturating_sub(second) > UNEVEN)
+        matches!(sizes[..], [.., second, max] if max.saturating_sub(second) > MAX_SIZE_DIFFERENCE)
     }
 }
 
