@@ -19,7 +19,7 @@ const ICRC_LEN: usize = 4;
 /// The smallest path MTU, in bytes.
 const MIN_MTU: u32 = 256;
 /// The number of packets after a missing one until it is given up.
-const MAX_HELD: usize = 64;
+const MAX_BUFFERED: usize = 64;
 /// The maximum number of RDMA Reads between two hosts that are remembered.
 const MAX_READS: usize = 1024;
 /// Packet sequence numbers have 24 bits.
@@ -92,7 +92,7 @@ struct Flow {
     next: Option<u64>,
     /// How much greater it may be: the number of packets of a Read Response is known only with the path MTU.
     slack: u64,
-    held: BTreeMap<u64, Request>,
+    buffered: BTreeMap<u64, Request>,
     open: Option<OpenMessage>,
 }
 
@@ -205,16 +205,16 @@ impl Flow {
             // Sent again.
             return;
         }
-        self.held.insert(at, request);
+        self.buffered.insert(at, request);
         self.advance(session);
-        while self.held.len() > MAX_HELD {
+        while self.buffered.len() > MAX_BUFFERED {
             self.skip(session);
         }
     }
 
     /// Handles the packets that are in order.
     fn advance(&mut self, session: &mut Session) {
-        while let Some(entry) = self.held.first_entry() {
+        while let Some(entry) = self.buffered.first_entry() {
             let next = self.next.unwrap_or_default();
             if *entry.key() > next.saturating_add(self.slack) {
                 return;
@@ -234,7 +234,7 @@ impl Flow {
 
     /// Gives up the packets before the first one that is held. Returns `false` if there is none.
     fn skip(&mut self, session: &mut Session) -> bool {
-        let Some((at, request)) = self.held.first_key_value() else { return false };
+        let Some((at, request)) = self.buffered.first_key_value() else { return false };
         let (at, place) = (*at, request.place);
         let lost = at.saturating_sub(self.next.unwrap_or_default());
         if let Some(open) = &mut self.open {

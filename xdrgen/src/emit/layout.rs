@@ -329,7 +329,7 @@ impl<'a> Layout<'a> {
             ItemKind::Union(union) => {
                 let arms = union.arms.iter().filter_map(|arm| arm.field.as_ref());
                 let all = arms.chain(union.default.iter().flatten());
-                all.fold(0, |most, field| most.max(of(field))).saturating_add(8)
+                all.fold(0, |max, field| max.max(of(field))).saturating_add(8)
             }
             ItemKind::Typedef(field) => of(field),
         }

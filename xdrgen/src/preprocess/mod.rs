@@ -294,8 +294,8 @@ fn blanked<'a>(text: &'a str, ranges: &[Range<usize>]) -> Cow<'a, str> {
     let mut from = 0;
     for range in ranges {
         out.push_str(text.get(from..range.start).unwrap_or_default());
-        let gone = text.get(range.clone()).unwrap_or_default();
-        out.extend(gone.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }));
+        let removed = text.get(range.clone()).unwrap_or_default();
+        out.extend(removed.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }));
         from = range.end;
     }
     out.push_str(text.get(from..).unwrap_or_default());

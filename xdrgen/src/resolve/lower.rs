@@ -62,11 +62,11 @@ impl<'a> Lowering<'a> {
         let (annotations, excluded) =
             file.map(|file| (file.annotations.as_slice(), file.excluded.as_slice())).unwrap_or_default();
         // A macro is itself a preprocessor line, which must be kept.
-        let within = |gone: &&Span| gone.range.start > span.range.start && gone.range.end <= span.range.end;
-        let first = excluded.partition_point(|gone| gone.range.end <= span.range.start);
+        let within = |removed: &&Span| removed.range.start > span.range.start && removed.range.end <= span.range.end;
+        let first = excluded.partition_point(|removed| removed.range.end <= span.range.start);
         let excluded = excluded.get(first..).unwrap_or_default().iter();
         let excluded: Vec<&Span> =
-            excluded.take_while(|gone| gone.range.start < span.range.end).filter(within).collect();
+            excluded.take_while(|removed| removed.range.start < span.range.end).filter(within).collect();
         let merged: Vec<Span>;
         let annotations = if excluded.is_empty() {
             annotations

@@ -101,8 +101,8 @@ pub(crate) fn field(spec: &Spec, field: &Field) -> TypeFacts {
     }
     // RFC 8166 §3.4.4.1, §3.4.4.4: the count of a counted item remains in the payload stream. Its contents and their
     // padding are removed.
-    let stays = if counted(spec, &field.ty) { WORD } else { 0 };
-    TypeFacts { min_len: stays, max_len: whole.max_len, max_inline: Some(stays), max_ddp_items: Some(1) }
+    let inline = if counted(spec, &field.ty) { WORD } else { 0 };
+    TypeFacts { min_len: inline, max_len: whole.max_len, max_inline: Some(inline), max_ddp_items: Some(1) }
 }
 
 /// Returns the facts of a type.
