@@ -2,6 +2,7 @@
 //!
 //! Each macro passes its tokens to the `rpcrdma-xdrgen` library and returns the generated code.
 #![forbid(unsafe_code)]
+#![warn(clippy::too_many_lines)]
 
 mod include;
 mod inline;

@@ -6,50 +6,50 @@ use crate::source::Span;
 
 /// A name as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ident {
+pub(crate) struct Ident {
     /// The text of the name.
-    pub text: String,
+    pub(crate) text: String,
     /// The position of the name in the source.
-    pub span: Span,
+    pub(crate) span: Span,
 }
 
 /// One source file.
 #[derive(Debug, Clone, Default)]
-pub struct File {
+pub(crate) struct File {
     /// The definitions, in order, without those that have a syntax error.
-    pub definitions: Vec<Definition>,
+    pub(crate) definitions: Vec<Definition>,
     /// The comment at the start of the file, without comment marks.
-    pub header: Vec<String>,
+    pub(crate) header: Vec<String>,
     /// The index of this file among the sources of the run. Included files precede this file among the trees and follow it among
     /// the sources.
-    pub source: usize,
+    pub(crate) source: usize,
     /// The parts that conditions exclude, and the preprocessor lines, in order.
-    pub left_out: Vec<Span>,
+    pub(crate) excluded: Vec<Span>,
     /// The positions of annotations, in order, without those of definitions that could not be parsed.
-    pub annotations: Vec<Span>,
+    pub(crate) annotations: Vec<Span>,
     /// `#define` lines that are not yet classified as constants or types.
-    pub macros: Vec<Macro>,
+    pub(crate) macros: Vec<Macro>,
     /// Macros for `opaque` or `string`, which are types only together with a declarator.
-    pub spellings: Vec<(String, Primitive)>,
+    pub(crate) spellings: Vec<(String, Primitive)>,
     /// `%` lines, without the `%`.
-    pub passed_through: Vec<Ident>,
+    pub(crate) passed_through: Vec<Ident>,
     /// Words of definitions that could not be parsed. A missing name among them is not reported as another error.
-    pub lost: HashSet<String>,
+    pub(crate) failed_words: HashSet<String>,
     /// Uses of dialects. They are accepted, and reported in strict mode.
-    pub dialects: Vec<Dialect>,
+    pub(crate) dialects: Vec<Dialect>,
     /// `true` if parsing stopped early because of too many syntax errors. Missing definitions are then not reported.
-    pub given_up: bool,
+    pub(crate) stopped_early: bool,
 }
 
 /// A construct that other XDR compilers accept, but RFC 4506 and RFC 5531 do not define.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dialect {
+pub(crate) struct Dialect {
     /// The position of the dialect in the source.
-    pub span: Span,
+    pub(crate) span: Span,
     /// A short description.
-    pub what: &'static str,
+    pub(crate) what: &'static str,
     /// The RFC section that defines the standard syntax.
-    pub rule: &'static str,
+    pub(crate) rule: &'static str,
 }
 
 impl Dialect {
@@ -60,35 +60,35 @@ impl Dialect {
 
 /// `#define NAME text`, which defines a constant or a type.
 #[derive(Debug, Clone)]
-pub struct Macro {
+pub(crate) struct Macro {
     /// The name of the macro.
-    pub name: Ident,
+    pub(crate) name: Ident,
     /// The comment before the macro, without comment marks.
-    pub doc: Vec<String>,
+    pub(crate) doc: Vec<String>,
     /// The source range of the line.
-    pub span: Span,
+    pub(crate) span: Span,
     /// The text as a constant, if it can be one.
-    pub value: Option<Value>,
+    pub(crate) value: Option<Value>,
     /// The text as a type, if it can be one.
-    pub ty: Option<TypeSpec>,
+    pub(crate) ty: Option<TypeSpec>,
 }
 
 /// A definition.
 #[derive(Debug, Clone)]
-pub struct Definition {
+pub(crate) struct Definition {
     /// The annotations before the definition.
-    pub annotations: Vec<Annotation>,
+    pub(crate) annotations: Vec<Annotation>,
     /// The comment before the definition, without comment marks.
-    pub doc: Vec<String>,
+    pub(crate) doc: Vec<String>,
     /// The source range, including annotations and `;`.
-    pub span: Span,
+    pub(crate) span: Span,
     /// The kind of definition, with its contents.
-    pub kind: DefinitionKind,
+    pub(crate) kind: DefinitionKind,
 }
 
 /// The kind of a definition.
 #[derive(Debug, Clone)]
-pub enum DefinitionKind {
+pub(crate) enum DefinitionKind {
     /// `const NAME = value`
     Const {
         /// The name of the constant.
@@ -107,21 +107,21 @@ pub enum DefinitionKind {
     /// `union name switch (...) { ... }` or `opaque_union name switch (...) { ... }`
     Union(Ident, UnionBody),
     /// `program name { ... } = value`
-    Program(Program),
+    Program(ProgramNode),
 }
 
 /// A constant or the name of a constant.
 #[derive(Debug, Clone)]
-pub struct Value {
+pub(crate) struct Value {
     /// The kind of value.
-    pub kind: ValueKind,
+    pub(crate) kind: ValueKind,
     /// The position of the value in the source.
-    pub span: Span,
+    pub(crate) span: Span,
 }
 
 /// The kind of a [`Value`].
 #[derive(Debug, Clone)]
-pub enum ValueKind {
+pub(crate) enum ValueKind {
     /// A number of at most 128 bits.
     Int(i128),
     /// A name.
@@ -134,64 +134,64 @@ pub enum ValueKind {
 
 /// `@name(args)`
 #[derive(Debug, Clone)]
-pub struct Annotation {
+pub(crate) struct Annotation {
     /// The name, without `@`.
-    pub name: Ident,
+    pub(crate) name: Ident,
     /// The arguments, each with its optional name.
-    pub args: Vec<(Option<Ident>, Expr)>,
+    pub(crate) args: Vec<(Option<Ident>, ExprNode)>,
     /// The source range of the annotation.
-    pub span: Span,
+    pub(crate) span: Span,
 }
 
 /// A statement of a `.ulb` file: `keyword [procedure:] path, ... [name] [= expr]`.
 #[derive(Debug, Clone)]
-pub struct Statement {
+pub(crate) struct Statement {
     /// The keyword.
-    pub keyword: Ident,
+    pub(crate) keyword: Ident,
     /// The procedure that the statement applies to, if several procedures share the item.
-    pub procedure: Option<Path>,
+    pub(crate) procedure: Option<Path>,
     /// The items that the statement applies to.
-    pub paths: Vec<Path>,
+    pub(crate) paths: Vec<Path>,
     /// The value, with the optional name before it.
-    pub setting: Option<(Option<Ident>, Expr)>,
+    pub(crate) setting: Option<(Option<Ident>, ExprNode)>,
     /// The source range of the statement.
-    pub span: Span,
+    pub(crate) span: Span,
 }
 
 /// One or more names, separated by dots.
 #[derive(Debug, Clone)]
-pub struct Path {
+pub(crate) struct Path {
     /// The names.
-    pub parts: Vec<Ident>,
+    pub(crate) parts: Vec<Ident>,
     /// The source range of the path.
-    pub span: Span,
+    pub(crate) span: Span,
 }
 
 /// An expression over the arguments of a call.
 #[derive(Debug, Clone)]
-pub struct Expr {
+pub(crate) struct ExprNode {
     /// The kind of expression.
-    pub kind: ExprKind,
+    pub(crate) kind: ExprKind,
     /// The position of the expression in the source.
-    pub span: Span,
+    pub(crate) span: Span,
 }
 
-/// The kind of an [`Expr`].
+/// The kind of an [`ExprNode`].
 #[derive(Debug, Clone)]
-pub enum ExprKind {
+pub(crate) enum ExprKind {
     /// A number, with its suffix applied.
     Int(u64),
     /// The name of a constant, or `args.field`.
     Path(Vec<Ident>),
     /// `min(...)`, `max(...)`, `len(...)`
-    Call(Ident, Vec<Expr>),
+    Call(Ident, Vec<ExprNode>),
     /// An operator with two operands.
-    Binary(BinaryOp, Box<Expr>, Box<Expr>),
+    Binary(BinaryOp, Box<ExprNode>, Box<ExprNode>),
 }
 
 /// An operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BinaryOp {
+pub(crate) enum BinaryOp {
     /// `+`
     Add,
     /// `-`
@@ -204,24 +204,24 @@ pub enum BinaryOp {
 
 /// A type, a name and a declarator. The name of a parameter or result is optional.
 #[derive(Debug, Clone)]
-pub struct Declaration {
+pub(crate) struct Declaration {
     /// The annotations before the declaration.
-    pub annotations: Vec<Annotation>,
+    pub(crate) annotations: Vec<Annotation>,
     /// The comment before the declaration, without comment marks.
-    pub doc: Vec<String>,
+    pub(crate) doc: Vec<String>,
     /// The source range from the type to the declarator, without annotations.
-    pub span: Span,
+    pub(crate) span: Span,
     /// The type of the declaration.
-    pub ty: TypeSpec,
+    pub(crate) ty: TypeSpec,
     /// The name of the declaration.
-    pub name: Option<Ident>,
+    pub(crate) name: Option<Ident>,
     /// The declarator.
-    pub declarator: Declarator,
+    pub(crate) declarator: Declarator,
 }
 
 /// The declarator of a declaration: plain, pointer or array.
 #[derive(Debug, Clone)]
-pub enum Declarator {
+pub(crate) enum Declarator {
     /// `T x`
     Plain,
     /// `T *x`
@@ -234,16 +234,16 @@ pub enum Declarator {
 
 /// A type specifier.
 #[derive(Debug, Clone)]
-pub struct TypeSpec {
+pub(crate) struct TypeSpec {
     /// The kind of type specifier.
-    pub kind: TypeKind,
+    pub(crate) kind: TypeKind,
     /// The position of the type specifier in the source.
-    pub span: Span,
+    pub(crate) span: Span,
 }
 
 /// The kind of a [`TypeSpec`].
 #[derive(Debug, Clone)]
-pub enum TypeKind {
+pub(crate) enum TypeKind {
     /// A basic XDR type.
     Primitive(Primitive),
     /// A declared type: `x`, `struct x`, `enum x`, `union x`.
@@ -258,7 +258,7 @@ pub enum TypeKind {
 
 /// The basic XDR types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Primitive {
+pub(crate) enum Primitive {
     /// `bool`
     Bool,
     /// `int`, and shorter C types, which are encoded as `int`
@@ -301,94 +301,94 @@ impl Primitive {
 
 /// The body of an enumeration.
 #[derive(Debug, Clone)]
-pub struct EnumBody {
+pub(crate) struct EnumBody {
     /// The enumerators.
-    pub enumerators: Vec<Enumerator>,
+    pub(crate) enumerators: Vec<EnumeratorNode>,
 }
 
 /// An enumerator.
 #[derive(Debug, Clone)]
-pub struct Enumerator {
+pub(crate) struct EnumeratorNode {
     /// The name of the enumerator.
-    pub name: Ident,
+    pub(crate) name: Ident,
     /// The value, if given. The default is the previous value plus 1, or 0 for the first enumerator.
-    pub value: Option<Value>,
+    pub(crate) value: Option<Value>,
     /// The comment before the enumerator, without comment marks.
-    pub doc: Vec<String>,
+    pub(crate) doc: Vec<String>,
 }
 
 /// The body of a struct.
 #[derive(Debug, Clone)]
-pub struct StructBody {
+pub(crate) struct StructBody {
     /// The fields, without `void` ones.
-    pub fields: Vec<Declaration>,
+    pub(crate) fields: Vec<Declaration>,
 }
 
 /// The body of a union.
 #[derive(Debug, Clone)]
-pub struct UnionBody {
+pub(crate) struct UnionBody {
     /// The discriminant.
-    pub discriminant: Declaration,
+    pub(crate) discriminant: Declaration,
     /// The arms.
-    pub arms: Vec<Arm>,
+    pub(crate) arms: Vec<ArmNode>,
     /// `true` for an `opaque_union` (xdrzcc).
-    pub opaque: bool,
+    pub(crate) opaque: bool,
 }
 
 /// An arm of a union.
 #[derive(Debug, Clone)]
-pub struct Arm {
+pub(crate) struct ArmNode {
     /// The values of the `case` labels.
-    pub cases: Vec<Value>,
+    pub(crate) cases: Vec<Value>,
     /// The position of the `default` label, if the arm has one.
-    pub default: Option<Span>,
+    pub(crate) default: Option<Span>,
     /// The declaration of the arm. `None` means `void`.
-    pub declaration: Option<Declaration>,
+    pub(crate) declaration: Option<Declaration>,
     /// The annotations before a `void`.
-    pub void_annotations: Vec<Annotation>,
+    pub(crate) void_annotations: Vec<Annotation>,
 }
 
 /// A program.
 #[derive(Debug, Clone)]
-pub struct Program {
+pub(crate) struct ProgramNode {
     /// The name of the program.
-    pub name: Ident,
+    pub(crate) name: Ident,
     /// The versions, in order of declaration.
-    pub versions: Vec<Version>,
+    pub(crate) versions: Vec<VersionNode>,
     /// The program number.
-    pub number: Value,
+    pub(crate) number: Value,
 }
 
 /// A version of a program.
 #[derive(Debug, Clone)]
-pub struct Version {
+pub(crate) struct VersionNode {
     /// The annotations before the version.
-    pub annotations: Vec<Annotation>,
+    pub(crate) annotations: Vec<Annotation>,
     /// The comment before the version, without comment marks.
-    pub doc: Vec<String>,
+    pub(crate) doc: Vec<String>,
     /// The name of the version.
-    pub name: Ident,
+    pub(crate) name: Ident,
     /// The procedures, in order of declaration.
-    pub procedures: Vec<Procedure>,
+    pub(crate) procedures: Vec<ProcedureNode>,
     /// The version number.
-    pub number: Value,
+    pub(crate) number: Value,
 }
 
 /// A procedure.
 #[derive(Debug, Clone)]
-pub struct Procedure {
+pub(crate) struct ProcedureNode {
     /// The annotations before the procedure.
-    pub annotations: Vec<Annotation>,
+    pub(crate) annotations: Vec<Annotation>,
     /// The comment before the procedure, without comment marks.
-    pub doc: Vec<String>,
+    pub(crate) doc: Vec<String>,
     /// The source range, including annotations and `;`.
-    pub span: Span,
+    pub(crate) span: Span,
     /// The name of the procedure.
-    pub name: Ident,
+    pub(crate) name: Ident,
     /// The result. `None` means `void`.
-    pub result: Option<Declaration>,
+    pub(crate) result: Option<Declaration>,
     /// The parameters; empty for `void`.
-    pub parameters: Vec<Declaration>,
+    pub(crate) parameters: Vec<Declaration>,
     /// The procedure number.
-    pub number: Value,
+    pub(crate) number: Value,
 }

@@ -266,7 +266,7 @@ impl Build {
         }
         let place = self.place()?;
         if let Some(note) = self.note(&place) {
-            self.tell(&note);
+            self.print_directives(&note);
             return Ok(place.output);
         }
         let start = SystemTime::now();
@@ -285,7 +285,7 @@ impl Build {
         let mut note = RunRecord { warnings: warnings.collect(), ..RunRecord::default() };
         note.files.clone_from(&compiled.files);
         note.absent.clone_from(&compiled.absent);
-        self.tell(&note);
+        self.print_directives(&note);
         let mut options = self.options.clone();
         if options.source.is_none() {
             let first = self.inputs.first().and_then(|path| path.file_name());
@@ -298,7 +298,7 @@ impl Build {
         }
         if let Some(place) = &place.note {
             // An error here only means that the next run generates the output again.
-            let _ = note.save(place, &self.asked(), &path, start);
+            let _ = note.save(place, &self.settings(), &path, start);
         }
         Ok(path)
     }
@@ -321,16 +321,16 @@ impl Build {
 
     /// Returns the record of an earlier run if nothing has changed since.
     fn note(&self, place: &OutputPlace) -> Option<RunRecord> {
-        RunRecord::load(place.note.as_deref()?, &self.asked(), &place.output)
+        RunRecord::load(place.note.as_deref()?, &self.settings(), &place.output)
     }
 
     /// Returns the settings as text. They include input texts that are not in a file.
-    fn asked(&self) -> String {
+    fn settings(&self) -> String {
         format!("{:?} {:?} {:?}", self.compiler, self.options, self.inputs)
     }
 
     /// Prints the files to watch and the warnings of a run for cargo.
-    fn tell(&self, note: &RunRecord) {
+    fn print_directives(&self, note: &RunRecord) {
         for path in note.files.iter().filter(|path| !self.inputs.contains(path)) {
             println!("cargo:rerun-if-changed={}", path.display());
         }

@@ -12,7 +12,7 @@ use crate::{
     diag::{Code, Diagnostic, Diagnostics, Severity},
     ir::Spec,
     load::{Loader, TextSource},
-    macro_kinds::settle,
+    macro_kinds::classify,
     parse,
     prefix::{self, Stripped},
     resolve::resolve,
@@ -194,13 +194,13 @@ impl Compiler {
             }
         }
         let Loader { mut trees, sources, files, absent, .. } = loader;
-        if trees.iter().any(|tree| tree.given_up) {
+        if trees.iter().any(|tree| tree.stopped_early) {
             return Err(Diagnostics::new(out, Arc::new(sources)));
         }
-        settle(&mut trees, &mut out);
+        classify(&mut trees, &mut out);
         let resolved = resolve(&trees, &self.externs, &sources, &mut out);
         if self.strict {
-            out.extend(trees.iter().flat_map(|tree| &tree.dialects).chain(&resolved.dialects).map(refused));
+            out.extend(trees.iter().flat_map(|tree| &tree.dialects).chain(&resolved.dialects).map(dialect_error));
         }
         let sources = Arc::new(sources);
         if out.iter().any(|diagnostic| diagnostic.severity() == Severity::Error) {
@@ -217,7 +217,7 @@ impl Compiler {
 }
 
 /// Returns the error for a dialect in strict mode.
-fn refused(dialect: &Dialect) -> Diagnostic {
+fn dialect_error(dialect: &Dialect) -> Diagnostic {
     Diagnostic::new(Code::Dialect, format!("{}: a dialect", dialect.what))
         .at(&dialect.span, "")
         .note(format!("not in {}", dialect.rule))

@@ -14,7 +14,7 @@ const MAX_DEPTH: usize = 64;
 const MAX_STEPS: usize = 10_000;
 
 /// Evaluates a condition. Undefined names count as 0. Returns `None` if `text` is not a valid condition.
-pub(crate) fn holds(text: &str, defines: &Defines) -> Option<bool> {
+pub(crate) fn is_true(text: &str, defines: &Defines) -> Option<bool> {
     let value = |name: &str| defines.get(name).map(|text| NameMeaning::Text(text));
     evaluate(text, ExprNames { value: &value, is_condition: true }).map(|value| value != 0)
 }
@@ -122,17 +122,17 @@ impl<'a> ExprReader<'a, '_, '_> {
         if self.depth > MAX_DEPTH {
             return None;
         }
-        let yes = self.aside(condition == 0, Self::choice)?;
+        let yes = self.operand_of(condition == 0, Self::choice)?;
         if !self.take(":") {
             return None;
         }
-        let no = self.aside(condition != 0, Self::choice)?;
+        let no = self.operand_of(condition != 0, Self::choice)?;
         self.depth -= 1;
         Some(if condition != 0 { yes } else { no })
     }
 
     /// Calls `read`. If `idle`, its value is discarded.
-    fn aside(&mut self, idle: bool, read: impl FnOnce(&mut Self) -> Option<i128>) -> Option<i128> {
+    fn operand_of(&mut self, idle: bool, read: impl FnOnce(&mut Self) -> Option<i128>) -> Option<i128> {
         let around = self.idle;
         self.idle |= idle;
         let value = read(self);
@@ -140,15 +140,15 @@ impl<'a> ExprReader<'a, '_, '_> {
         value
     }
 
-    /// Parses operands and the operators that bind more tightly than `least`.
-    fn binary(&mut self, least: u8) -> Option<i128> {
+    /// Parses operands and the operators that bind more tightly than `min_binding`.
+    fn binary(&mut self, min_binding: u8) -> Option<i128> {
         let mut left = self.unary()?;
         loop {
             let found = self.next.and_then(|next| OPERATORS.iter().find(|(token, _)| next.text == *token));
-            let Some(&(token, binds)) = found.filter(|(_, binds)| *binds > least) else { return Some(left) };
+            let Some(&(token, binds)) = found.filter(|(_, binds)| *binds > min_binding) else { return Some(left) };
             self.take(token);
             let decided = matches!((token, left), ("&&", 0)) || (token == "||" && left != 0);
-            let right = self.aside(decided, |reader| reader.binary(binds))?;
+            let right = self.operand_of(decided, |reader| reader.binary(binds))?;
             left = match apply(token, left, right) {
                 None if self.idle => 0,
                 value => value?,

@@ -1,12 +1,12 @@
 //! Suggestions for misspelled names.
 
 /// Maximum length of a word that is compared, in bytes.
-const LONGEST: usize = 64;
+const MAX_WORD_LEN: usize = 64;
 
 /// Returns the known word that is most similar to `word`, if one is similar enough to be a likely misspelling.
 pub(crate) fn of<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // Allow one edit in short words and more in long ones. Every two-letter word is one edit from many others.
-    if !(3..=LONGEST).contains(&word.len()) {
+    if !(3..=MAX_WORD_LEN).contains(&word.len()) {
         return None;
     }
     let similar = known.filter(|other| other.len().abs_diff(word.len()) <= 2 && *other != word);

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-pub use crate::source::Span;
+use crate::source::Span;
 
 /// A name and the position of its declaration.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,14 +10,23 @@
 //! | --- | --- | --- | --- |
 //! | preprocess | `preprocess` | text | text without the parts that conditions exclude; constants; included files |
 //! | scan | `scan` | text | separate definitions and comments, with bounded nesting |
-//! | parse | `parse`, grammars in `parse/*.pest` | definitions | [`ast`] |
-//! | classify macros | `macro_kinds` | [`ast`] of all files | [`ast`] in which each macro is a constant or a type |
-//! | resolve | `resolve` | [`ast`] | [`ir`]: names, constants, lists, recursion |
+//! | parse | `parse`, grammars in `parse/*.pest` | definitions | `ast` |
+//! | classify macros | `macro_kinds` | `ast` of all files | `ast` in which each macro is a constant or a type |
+//! | resolve | `resolve` | `ast` | [`ir`]: names, constants, lists, recursion |
 //! | bind | `ulb` | annotations, `.ulb` files | DDP-eligible items, checks, maximum reply sizes |
 //! | emit | [`mod@emit`] | [`ir`] | Rust |
 //!
-//! [`mod@fmt`] and [`strip`] work on the text alone. All stages share one `lexer`, which agrees with the grammars.
-//! The module `decode` (feature `decode`) decodes messages and captures by the [`ir`].
+//! All stages share one `lexer`, which agrees with the grammars. `derive` starts from Rust types instead, for the macros.
+//!
+//! # Features
+//!
+//! Without features, the crate is the compiler: what build scripts and macros need.
+//!
+//! | feature | adds |
+//! | --- | --- |
+//! | `tools` | `fmt` and `strip`, which work on the text alone; `extract`, which reads the texts of specifications; `explain` and `table`, which document the [`ir`] |
+//! | `decode` | `decode`, which decodes messages and captures by the [`ir`] |
+//! | `cli` (default) | the command `xdrgen`, with both of the others |
 //!
 //! [`diag`] reports errors. A run reports as many errors as possible, each with a code that `ERRORS.md` explains. No input
 //! makes the compiler panic, hang or overflow its stack; `tests/front_robust.rs` tests this.
@@ -103,10 +112,11 @@
 //!
 //! To use types of another file, compile that file as well, or declare them with [`Compiler::extern_type`].
 #![forbid(unsafe_code)]
+#![warn(clippy::too_many_lines)]
 // docs.rs shows the feature that each item requires.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-pub mod ast;
+mod ast;
 mod build_script;
 mod compiler;
 mod const_expr;
@@ -116,9 +126,11 @@ pub mod derive;
 pub mod diag;
 mod did_you_mean;
 pub mod emit;
-#[cfg(feature = "cli")]
+#[cfg(feature = "tools")]
 mod explain;
+#[cfg(feature = "tools")]
 pub mod extract;
+#[cfg(feature = "tools")]
 pub mod fmt;
 pub mod ir;
 mod lexer;
@@ -127,19 +139,21 @@ mod macro_kinds;
 mod parse;
 mod prefix;
 mod preprocess;
-#[cfg(feature = "cli")]
+#[cfg(feature = "tools")]
 mod report;
 mod resolve;
 mod scan;
 pub mod source;
+#[cfg(feature = "tools")]
 mod strip;
 mod ulb;
 
 pub use build_script::{Build, BuildError};
 pub use compiler::{Compiled, Compiler};
-#[cfg(feature = "cli")]
+#[cfg(feature = "tools")]
 pub use explain::explain;
-#[cfg(feature = "cli")]
+#[cfg(feature = "tools")]
 pub use report::table;
+#[cfg(feature = "tools")]
 pub use strip::strip;
 pub use ulb::DEFAULT_LIMIT;

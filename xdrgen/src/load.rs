@@ -52,7 +52,7 @@ impl Loader {
     /// Reads and parses an input, together with the files it includes.
     pub(crate) fn load(&mut self, input: &TextSource, out: &mut Vec<Diagnostic>) {
         if let TextSource::Path(path) = input
-            && !self.begin(path)
+            && !self.mark_read(path)
         {
             return;
         }
@@ -73,7 +73,7 @@ impl Loader {
         self.defines = defines;
         let mut tree = parse::parse(file, &done.text, self.strict, out);
         tree.macros = done.macros;
-        tree.left_out = done.left_out;
+        tree.excluded = done.excluded;
         if self.strict {
             tree.dialects.extend(done.dialects);
         }
@@ -102,8 +102,8 @@ impl Loader {
     }
 
     /// Returns whether this is the first time that the file is read, and marks it as read.
-    fn begin(&mut self, path: &Path) -> bool {
-        self.seen.insert(identity(path))
+    fn mark_read(&mut self, path: &Path) -> bool {
+        self.seen.insert(canonical_path(path))
     }
 
     /// Reads a file that another file includes. `base` is the directory of that file.
@@ -118,7 +118,7 @@ impl Loader {
             self.absent.push(path);
         }
         let Some(path) = found else { return Included::Missing };
-        if self.depth >= MAX_INCLUDES && !self.seen.contains(&identity(&path)) {
+        if self.depth >= MAX_INCLUDES && !self.seen.contains(&canonical_path(&path)) {
             return Included::TooDeep;
         }
         self.depth += 1;
@@ -152,6 +152,6 @@ impl Loader {
 }
 
 /// Returns the canonical path of a file, so that two names of one file compare equal.
-fn identity(path: &Path) -> PathBuf {
+fn canonical_path(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }

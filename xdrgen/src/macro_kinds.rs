@@ -13,10 +13,10 @@ use crate::{
 
 /// Turns the macros of `trees` into constants and typedefs, and corrects typedefs whose names are in the wrong order. A
 /// macro that is neither is ignored with a warning, because it may be intended for other tools.
-pub(crate) fn settle(trees: &mut [File], out: &mut Vec<Diagnostic>) {
+pub(crate) fn classify(trees: &mut [File], out: &mut Vec<Diagnostic>) {
     let known = DeclaredNames::of(trees);
     for tree in trees.iter_mut() {
-        tree.definitions.iter_mut().for_each(|definition| turn(definition, &known, &mut tree.dialects));
+        tree.definitions.iter_mut().for_each(|definition| correct_typedef(definition, &known, &mut tree.dialects));
     }
     if trees.iter().all(|tree| tree.macros.is_empty()) {
         return;
@@ -63,7 +63,7 @@ fn define(tree: &mut File, line: Macro, kind: MacroKind) {
 }
 
 /// Corrects `typedef new old;`. The names are swapped if only the second one is declared as a type.
-fn turn(definition: &mut Definition, known: &DeclaredNames, dialects: &mut Vec<Dialect>) {
+fn correct_typedef(definition: &mut Definition, known: &DeclaredNames, dialects: &mut Vec<Dialect>) {
     let DefinitionKind::Typedef(declaration) = &mut definition.kind else { return };
     let Declaration { name: Some(name), ty: TypeSpec { kind: TypeKind::Named(target), .. }, .. } = declaration else {
         return;

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The maximum number of eligible items to list for one procedure.
-const LISTED: usize = 64;
+const MAX_LISTED: usize = 64;
 
 /// Formats the binding of each program of `spec` as a table, at most `width` characters wide.
 #[must_use]
@@ -93,7 +93,7 @@ fn call(spec: &Spec, procedure: &Procedure) -> String {
     let mut whole = Some(0_u64);
     for argument in &procedure.args {
         let facts = sizes::field(spec, argument);
-        let add = |sum: Option<u64>, most: Option<u64>| sum.zip(most).and_then(|(a, b)| a.checked_add(b));
+        let add = |sum: Option<u64>, max: Option<u64>| sum.zip(max).and_then(|(a, b)| a.checked_add(b));
         inline = add(inline, facts.max_inline);
         whole = add(whole, facts.max_len);
     }
@@ -110,8 +110,8 @@ fn reply(spec: &Spec, procedure: &Procedure) -> String {
 }
 
 /// Formats a bound. A bound that no message can reach is shown as unbounded.
-pub(crate) fn limited(most: Option<u64>) -> String {
-    most.filter(|most| *most <= u64::from(u32::MAX)).map_or("unbounded".to_owned(), bytes)
+pub(crate) fn limited(max: Option<u64>) -> String {
+    max.filter(|max| *max <= u64::from(u32::MAX)).map_or("unbounded".to_owned(), bytes)
 }
 
 /// Formats a number of bytes. Round numbers are also shown in larger units.
@@ -133,12 +133,12 @@ pub(crate) struct Eligible {
     pub(crate) max: Option<u64>,
 }
 
-/// Returns the eligible items within `field`, in order, at most [`LISTED`]. An item of an array is listed once.
+/// Returns the eligible items within `field`, in order, at most [`MAX_LISTED`]. An item of an array is listed once.
 pub(crate) fn eligible_items(spec: &Spec, field: &Field) -> Vec<Eligible> {
     let mut found = Vec::new();
     let mut open = vec![Step { field, path: field.name.text.clone() }];
     while let Some(step) = open.pop() {
-        if found.len() >= LISTED {
+        if found.len() >= MAX_LISTED {
             break;
         }
         if step.field.ddp.is_some() {

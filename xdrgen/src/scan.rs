@@ -41,7 +41,7 @@ pub(crate) struct Scan {
     /// The range of each definition.
     pub(crate) units: Vec<Range<usize>>,
     /// Ranges that the parser must skip because an error in them is already reported.
-    pub(crate) lost: Vec<Range<usize>>,
+    pub(crate) failed: Vec<Range<usize>>,
     /// Tokens that the RFCs do not define.
     pub(crate) dialects: Vec<Dialect>,
     pub(crate) diagnostics: Vec<Diagnostic>,
@@ -137,7 +137,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Returns the next token that is not trivia, and the lexer after it.
-    fn ahead(&self) -> (Option<Token<'a>>, Lexer<'a>) {
+    fn lookahead(&self) -> (Option<Token<'a>>, Lexer<'a>) {
         let mut lexer = self.lexer.clone();
         (next_code(&mut lexer), lexer)
     }
@@ -153,7 +153,7 @@ impl<'a> Scanner<'a> {
     /// Ends the current definition.
     fn finish(&mut self) {
         if let Some(start) = self.start.take() {
-            let list = if self.bad { &mut self.out.lost } else { &mut self.out.units };
+            let list = if self.bad { &mut self.out.failed } else { &mut self.out.units };
             list.push(start..self.end);
         }
         self.defining = false;
@@ -164,7 +164,7 @@ impl<'a> Scanner<'a> {
         self.braces = 0;
     }
 
-    fn complain(&mut self, diagnostic: Diagnostic) {
+    fn report(&mut self, diagnostic: Diagnostic) {
         if !self.bad {
             self.out.diagnostics.push(diagnostic);
         }
@@ -184,7 +184,7 @@ impl<'a> Scanner<'a> {
             Some(next) => diagnostic.also(&span(self.file, next.at..next.at + 1), "expected `}` before this"),
             None => diagnostic,
         };
-        self.complain(diagnostic);
+        self.report(diagnostic);
     }
 
     fn punctuation(&mut self, token: &Token<'a>) {
@@ -212,7 +212,7 @@ impl<'a> Scanner<'a> {
         self.braces += usize::from(token.text == "{");
         if self.open.len() > MAX_NESTING {
             let what = if token.text == "{" { "bodies" } else { "brackets" };
-            self.complain(
+            self.report(
                 Diagnostic::new(Code::TooDeep, format!("{what} nest more than {MAX_NESTING} deep"))
                     .at(&span(self.file, token.at..token.end()), "here")
                     .help("give inner types names of their own"),
@@ -252,7 +252,7 @@ impl<'a> Scanner<'a> {
     /// Reads the xdrpp construct `namespace a::b {`. Its definitions belong to the enclosing scope. Returns whether this
     /// is a namespace.
     fn namespace(&mut self, word: &Token<'_>) -> bool {
-        let (mut next, mut lexer) = self.ahead();
+        let (mut next, mut lexer) = self.lookahead();
         let mut name_end = None;
         while let Some(part) = next.filter(|part| part.kind == TokenKind::Word || part.text == "::") {
             // The name starts with a word and contains no white space.
@@ -279,20 +279,20 @@ impl<'a> Scanner<'a> {
             "const" | "typedef" => true,
             // `program` can be the name of a field. A program has a name and a body.
             "program" => {
-                let (name, mut lexer) = self.ahead();
+                let (name, mut lexer) = self.lookahead();
                 let is_named = name.is_some_and(|name| name.kind == TokenKind::Word);
                 is_named && next_code(&mut lexer).is_some_and(|body| body.text == "{")
             }
             // `opaque_union` can be any name. A union of this kind has a name and a `switch`.
             "opaque_union" => {
-                let (name, mut lexer) = self.ahead();
+                let (name, mut lexer) = self.lookahead();
                 let is_named = name.is_some_and(|name| name.kind == TokenKind::Word);
                 is_named && next_code(&mut lexer).is_some_and(|next| next.text == "switch")
             }
             // Within a body, these words start a type.
             _ => {
                 // A body without a tag is part of another definition: `typedef point struct { ... };`.
-                let is_tagged = !self.ahead().0.is_some_and(|next| matches!(next.text, "{" | "switch"));
+                let is_tagged = !self.lookahead().0.is_some_and(|next| matches!(next.text, "{" | "switch"));
                 self.open.is_empty() && self.last_word != "typedef" && (is_tagged || !self.defining)
             }
         };
@@ -311,7 +311,7 @@ impl<'a> Scanner<'a> {
     /// Reports an unclosed comment, which extends to the end of the text.
     fn open_comment(&mut self, token: &Token<'a>) {
         self.bad = false;
-        self.complain(
+        self.report(
             Diagnostic::new(Code::Unclosed, "this comment is never closed")
                 .at(&span(self.file, token.at..token.at + 2), "opened here"),
         );
@@ -322,7 +322,7 @@ impl<'a> Scanner<'a> {
 
     /// Reports an unclosed string, which extends to the end of the line.
     fn open_string(&mut self, quote: &Token<'a>) {
-        self.complain(
+        self.report(
             Diagnostic::new(Code::Unclosed, "this string is never closed")
                 .at(&span(self.file, quote.at..quote.end()), "opened here")
                 .note("a string ends on its line"),

@@ -100,7 +100,7 @@ pub struct Sources {
 
 impl Sources {
     /// Adds a text and returns its index.
-    pub fn add(&mut self, name: impl Into<String>, text: impl Into<Arc<str>>) -> usize {
+    pub(crate) fn add(&mut self, name: impl Into<String>, text: impl Into<Arc<str>>) -> usize {
         self.files.push(Source::new(name.into(), text.into()));
         self.files.len() - 1
     }
@@ -115,12 +115,6 @@ impl Sources {
     pub fn iter(&self) -> impl Iterator<Item = &Source> {
         self.files.iter()
     }
-
-    /// Returns the text at `span`. Returns an empty string if `span` is not in these sources.
-    #[must_use]
-    pub fn slice(&self, span: &Span) -> &str {
-        self.get(span.file).and_then(|source| source.text.get(span.range.clone())).unwrap_or_default()
-    }
 }
 
 pub(crate) fn span(file: usize, range: Range<usize>) -> Span {
@@ -134,12 +128,12 @@ pub(crate) fn join(first: &Span, last: &Span) -> Span {
 
 /// Converts lone carriage returns (classic Mac OS line terminators) to line feeds. Byte offsets do not change.
 pub(crate) fn unix_lines(text: Arc<str>) -> Arc<str> {
-    let alone = |at: usize| text.as_bytes().get(at + 1) != Some(&b'\n');
-    if !text.match_indices('\r').any(|(at, _)| alone(at)) {
+    let is_lone = |at: usize| text.as_bytes().get(at + 1) != Some(&b'\n');
+    if !text.match_indices('\r').any(|(at, _)| is_lone(at)) {
         return text;
     }
     let mut bytes = text.as_bytes().to_vec();
-    for (at, _) in text.match_indices('\r').filter(|(at, _)| alone(*at)) {
+    for (at, _) in text.match_indices('\r').filter(|(at, _)| is_lone(*at)) {
         bytes[at] = b'\n';
     }
     String::from_utf8(bytes).map_or(Arc::clone(&text), Arc::from)
@@ -156,8 +150,8 @@ pub(crate) fn without(text: &str, range: &Range<usize>, spans: &[Span]) -> Strin
         out.push_str(text.get(from..start).unwrap_or_default());
         let rest = text.get(end..range.end).unwrap_or_default();
         let blank = rest.len() - rest.trim_start_matches([' ', '\t', '\r']).len();
-        let alone = rest[blank..].starts_with('\n') && out.trim_end_matches([' ', '\t']).ends_with('\n');
-        from = if alone {
+        let is_lone = rest[blank..].starts_with('\n') && out.trim_end_matches([' ', '\t']).ends_with('\n');
+        from = if is_lone {
             out.truncate(out.trim_end_matches([' ', '\t']).len());
             end + blank + 1
         } else {

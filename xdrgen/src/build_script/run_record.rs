@@ -26,33 +26,33 @@ pub(super) struct RunRecord {
 }
 
 impl RunRecord {
-    /// Loads the record at `path`. Returns `None` if the settings `asked`, the compiler, a file or `output` has changed since.
-    pub(super) fn load(path: &Path, asked: &str, output: &Path) -> Option<Self> {
+    /// Loads the record at `path`. Returns `None` if the `settings`, the compiler, a file or `output` has changed since.
+    pub(super) fn load(path: &Path, settings: &str, output: &Path) -> Option<Self> {
         let text = fs::read_to_string(path).ok()?;
         let mut lines = text.lines();
         let made = lines.next()?.strip_prefix("made ")?;
-        let mut note = Self::default();
+        let mut record = Self::default();
         for line in lines {
             match line.split_once(' ')? {
-                ("file", path) => note.files.push(path.into()),
-                ("absent", path) => note.absent.push(path.into()),
-                ("warning", text) => note.warnings.push(text.to_owned()),
+                ("file", path) => record.files.push(path.into()),
+                ("absent", path) => record.absent.push(path.into()),
+                ("warning", text) => record.warnings.push(text.to_owned()),
                 _ => return None,
             }
         }
-        (note.digest(asked, output).ok()? == made).then_some(note)
+        (record.digest(settings, output).ok()? == made).then_some(record)
     }
 
     /// Saves the record of a run that began at `start`.
     ///
     /// Fails if a file has changed since `start`, because the compiler may have read the previous contents.
-    pub(super) fn save(&self, path: &Path, asked: &str, output: &Path, start: SystemTime) -> io::Result<()> {
+    pub(super) fn save(&self, path: &Path, settings: &str, output: &Path, start: SystemTime) -> io::Result<()> {
         for file in &self.files {
             if fs::metadata(file)?.modified()? >= start {
                 return Err(io::ErrorKind::ResourceBusy.into());
             }
         }
-        let mut text = format!("made {}\n", self.digest(asked, output)?);
+        let mut text = format!("made {}\n", self.digest(settings, output)?);
         let files = self.files.iter().map(|path| ("file", path));
         for (what, path) in files.chain(self.absent.iter().map(|path| ("absent", path))) {
             // The format cannot represent a path that contains a line break or is not valid UTF-8.
@@ -67,9 +67,9 @@ impl RunRecord {
     }
 
     /// Returns the digest of all inputs and of the output, which a user may have edited.
-    fn digest(&self, asked: &str, output: &Path) -> io::Result<String> {
+    fn digest(&self, settings: &str, output: &Path) -> io::Result<String> {
         let mut hasher = DefaultHasher::new();
-        (env!("CARGO_PKG_VERSION"), asked).hash(&mut hasher);
+        (env!("CARGO_PKG_VERSION"), settings).hash(&mut hasher);
         // The version does not change while the compiler is under development. The executable, the build script, does.
         if let Ok(metadata) = env::current_exe().and_then(fs::metadata) {
             let built = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());

@@ -2,7 +2,7 @@
 
 use rpcrdma_xdrgen::{
     diag::{Diagnostics, Label, Severity, Suggestion},
-    ir::Span,
+    source::Span,
 };
 use serde_json::{Value, json};
 

@@ -1,5 +1,6 @@
 //! The `xdrgen` command.
 #![forbid(unsafe_code)]
+#![warn(clippy::too_many_lines)]
 
 mod args;
 mod commands;

@@ -24,7 +24,7 @@ enum Protocol {
 }
 
 /// The number of bytes at the start of a stream that tell its protocol.
-const ENOUGH: usize = 16;
+const MIN_START: usize = 16;
 
 /// A TCP connection.
 #[derive(Debug)]
@@ -115,8 +115,8 @@ impl Connection {
                     sides[side].part(&part, &mut events);
                     self.records(events, side, at, session);
                 }
-                Protocol::Unknown(held) => {
-                    held[side].push(part);
+                Protocol::Unknown(buffered) => {
+                    buffered[side].push(part);
                     self.detect(side, place, session);
                 }
                 Protocol::Other => {}
@@ -124,12 +124,12 @@ impl Connection {
         }
     }
 
-    /// Detects the protocol from the parts that are held.
+    /// Detects the protocol from the parts that are buffered.
     fn detect(&mut self, side: Side, place: Place, session: &mut Session) {
-        let Protocol::Unknown(held) = &mut self.protocol else { return };
+        let Protocol::Unknown(buffered) = &mut self.protocol else { return };
         let is_whole = [self.streams[0].is_whole, self.streams[1].is_whole];
         let mut start = Vec::new();
-        for part in &held[side] {
+        for part in &buffered[side] {
             match part {
                 StreamPart::Bytes(bytes) => start.extend_from_slice(bytes),
                 StreamPart::Gap(_) => break,
@@ -139,18 +139,18 @@ impl Connection {
             Protocol::Iwarp(Box::new([Iwarp::new(is_whole[0]), Iwarp::new(is_whole[1])]))
         } else if record::is_record(&start) {
             Protocol::Rpc([Records::new(is_whole[0]), Records::new(is_whole[1])])
-        } else if is_whole[side] && start.len() >= ENOUGH {
+        } else if is_whole[side] && start.len() >= MIN_START {
             Protocol::Other
-        } else if !is_whole[side] || matches!(held[side].last(), Some(StreamPart::Gap(_))) {
+        } else if !is_whole[side] || matches!(buffered[side].last(), Some(StreamPart::Gap(_))) {
             // The next segment may begin with a message.
             self.lost[side] = self.lost[side].saturating_add(start.len() as u64);
-            held[side].clear();
+            buffered[side].clear();
             return;
         } else {
             return;
         };
-        let Protocol::Unknown(held) = std::mem::replace(&mut self.protocol, protocol) else { return };
-        for (side, parts) in held.into_iter().enumerate() {
+        let Protocol::Unknown(buffered) = std::mem::replace(&mut self.protocol, protocol) else { return };
+        for (side, parts) in buffered.into_iter().enumerate() {
             self.found(side, self.place(side, place), session);
             self.deliver(side, parts, place, session);
         }

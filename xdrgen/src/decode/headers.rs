@@ -1,7 +1,9 @@
 //! Headers of RPC-over-RDMA messages, decoded by their XDR: version 1 (RFC 8166 §4), version 2
 //! (draft-ietf-nfsv4-rpcrdma-version-two-01 §6).
 
-use super::{big_endian::u32_at, interpret::Interpreter, memory::Segment, source::Source, value::Value};
+use super::{
+    big_endian::u32_at, interpret::Interpreter, memory::Segment, payload_source::PayloadSource, value::DecodedValue,
+};
 use crate::{
     compiler::Compiler,
     ir::{ConstValue, ItemKind, Spec},
@@ -28,7 +30,7 @@ pub(super) struct Header {
     pub(super) kind: HeaderKind,
     /// The name of the message type.
     pub(super) name: String,
-    pub(super) value: Value,
+    pub(super) value: DecodedValue,
     /// `true` if the message answers another one. `None` in version 1, where only the payload shows it.
     pub(super) response: Option<bool>,
     /// `true` if another message continues this one.
@@ -87,10 +89,10 @@ impl HeaderSpecs {
     }
 
     fn parse_v1(&self, message: &[u8]) -> Header {
-        let mut interpreter = Interpreter::new(&self.v1, Source::new(message));
+        let mut interpreter = Interpreter::new(&self.v1, PayloadSource::new(message));
         let mut value = interpreter.named("rdma_msg");
         let name = match value.at(&["rdma_body", "proc"]) {
-            Some(Value::Enum(Some(name), _)) => name.clone(),
+            Some(DecodedValue::Enum(Some(name), _)) => name.clone(),
             _ => String::new(),
         };
         let (kind, body) = match name.as_str() {
@@ -99,7 +101,7 @@ impl HeaderSpecs {
             "RDMA_NOMSG" => (HeaderKind::NoMessage, "rdma_nomsg"),
             _ => (HeaderKind::Other, "rdma_error"),
         };
-        let lists = value.at(&["rdma_body", body]).cloned().unwrap_or(Value::None);
+        let lists = value.at(&["rdma_body", body]).cloned().unwrap_or(DecodedValue::None);
         value.show_hex(HEX);
         let len = message.len() - interpreter.into_source().left();
         Header { version: 1, kind, name, response: None, more: false, ..Header::new(value, &lists, len) }
@@ -107,7 +109,7 @@ impl HeaderSpecs {
 
     fn parse_v2(&self, message: &[u8]) -> Header {
         let spec = &self.v2;
-        let mut interpreter = Interpreter::new(spec, Source::new(message));
+        let mut interpreter = Interpreter::new(spec, PayloadSource::new(message));
         let prefix = interpreter.named("rpcrdma2_hdr_prefix");
         let htype = prefix.number(&["rdma_start", "rdma_htype"]).unwrap_or_default();
         let flags = prefix.number(&["rdma_flags"]).unwrap_or_default();
@@ -122,18 +124,19 @@ impl HeaderSpecs {
         };
         let body = match (body, prefix.error()) {
             (Some(body), None) => interpreter.named(body),
-            _ => Value::Struct(Vec::new()),
+            _ => DecodedValue::Struct(Vec::new()),
         };
         let lists = body.clone();
         let mut fields = Vec::new();
         for part in [prefix, body] {
-            let Value::Struct(part) = part else { continue };
+            let DecodedValue::Struct(part) = part else { continue };
             for (field, value) in part {
                 match (field.as_str(), value) {
-                    ("rdma_start", Value::Struct(start)) => fields.extend(start),
-                    ("rdma_flags", Value::UInt(flags)) => fields.push((field, flag_names(spec, flags))),
-                    ("rdma_err", Value::UInt(code)) => {
-                        fields.push((field, Value::Enum(prefixed(spec, "RDMA2_ERR_", code), code.cast_signed())));
+                    ("rdma_start", DecodedValue::Struct(start)) => fields.extend(start),
+                    ("rdma_flags", DecodedValue::UInt(flags)) => fields.push((field, flag_names(spec, flags))),
+                    ("rdma_err", DecodedValue::UInt(code)) => {
+                        fields
+                            .push((field, DecodedValue::Enum(prefixed(spec, "RDMA2_ERR_", code), code.cast_signed())));
                     }
                     (_, value) => fields.push((field, value)),
                 }
@@ -141,10 +144,10 @@ impl HeaderSpecs {
         }
         for (field, value) in &mut fields {
             if field == "rdma_htype" {
-                *value = Value::Enum(name.clone(), htype.cast_signed());
+                *value = DecodedValue::Enum(name.clone(), htype.cast_signed());
             }
         }
-        let mut value = Value::Struct(fields);
+        let mut value = DecodedValue::Struct(fields);
         value.show_hex(HEX);
         let len = message.len() - interpreter.into_source().left();
         let response = Some(has_flag(spec, flags, "RDMA2_F_RESPONSE"));
@@ -153,17 +156,19 @@ impl HeaderSpecs {
     }
 
     /// Decodes the transport properties of RDMA2_CONNPROP messages (§5).
-    pub(super) fn properties(&self, bytes: &[u8]) -> Value {
+    pub(super) fn properties(&self, bytes: &[u8]) -> DecodedValue {
         let spec = &self.v2;
-        let mut value = Interpreter::new(spec, Source::new(bytes)).named("rpcrdma2_propset");
-        if let Value::Array(properties) = &mut value {
+        let mut value = Interpreter::new(spec, PayloadSource::new(bytes)).named("rpcrdma2_propset");
+        if let DecodedValue::Array(properties) = &mut value {
             for property in properties {
-                let Value::Struct(fields) = property else { continue };
+                let DecodedValue::Struct(fields) = property else { continue };
                 for (_, value) in fields {
                     let word = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_be_bytes);
                     let shown = match &*value {
-                        Value::UInt(id) => Some(Value::Enum(prefixed(spec, "RDMA2_PROPID_", *id), id.cast_signed())),
-                        Value::Opaque(bytes) => word(bytes).map(|word| Value::UInt(word.into())),
+                        DecodedValue::UInt(id) => {
+                            Some(DecodedValue::Enum(prefixed(spec, "RDMA2_PROPID_", *id), id.cast_signed()))
+                        }
+                        DecodedValue::Opaque(bytes) => word(bytes).map(|word| DecodedValue::UInt(word.into())),
                         _ => None,
                     };
                     *value = shown.unwrap_or_else(|| value.clone());
@@ -176,13 +181,13 @@ impl HeaderSpecs {
 
 impl Header {
     /// Reads the chunk lists, whose fields have different names in the two versions.
-    fn new(value: Value, lists: &Value, len: usize) -> Self {
-        let either = |value: &Value, names: [&str; 2]| names.iter().find_map(|name| value.at(&[name]).cloned());
-        let entry = |value: &Value| either(value, ["entry", "rdma_entry"]).unwrap_or(Value::None);
-        let target = |value: &Value| either(value, ["target", "rdma_target"]).unwrap_or(Value::None);
-        let chunk = |value: &Value| target(value).elements().iter().filter_map(segment).collect::<Vec<_>>();
+    fn new(value: DecodedValue, lists: &DecodedValue, len: usize) -> Self {
+        let either = |value: &DecodedValue, names: [&str; 2]| names.iter().find_map(|name| value.at(&[name]).cloned());
+        let entry = |value: &DecodedValue| either(value, ["entry", "rdma_entry"]).unwrap_or(DecodedValue::None);
+        let target = |value: &DecodedValue| either(value, ["target", "rdma_target"]).unwrap_or(DecodedValue::None);
+        let chunk = |value: &DecodedValue| target(value).elements().iter().filter_map(segment).collect::<Vec<_>>();
         let mut reads: Vec<(u32, Vec<Segment>)> = Vec::new();
-        for read in lists.at(&["rdma_reads"]).map(Value::elements).unwrap_or_default() {
+        for read in lists.at(&["rdma_reads"]).map(DecodedValue::elements).unwrap_or_default() {
             let read = entry(read);
             let position = either(&read, ["position", "rdma_position"]).and_then(|position| position.number(&[]));
             let (Some(position), Some(segment)) = (position, segment(&target(&read))) else { continue };
@@ -193,16 +198,16 @@ impl Header {
                 _ => reads.push((position, vec![segment])),
             }
         }
-        let writes = lists.at(&["rdma_writes"]).map(Value::elements).unwrap_or_default();
+        let writes = lists.at(&["rdma_writes"]).map(DecodedValue::elements).unwrap_or_default();
         let writes = writes.iter().map(|write| chunk(&entry(write))).collect();
-        let reply = lists.at(&["rdma_reply"]).filter(|reply| matches!(reply, Value::Struct(_))).map(chunk);
+        let reply = lists.at(&["rdma_reply"]).filter(|reply| matches!(reply, DecodedValue::Struct(_))).map(chunk);
         let xid = value.number(&["rdma_xid"]).and_then(|xid| u32::try_from(xid).ok()).unwrap_or_default();
         let (name, kind) = (String::new(), HeaderKind::Other);
         Self { version: 0, xid, kind, name, value, response: None, more: false, reads, writes, reply, len }
     }
 }
 
-fn segment(value: &Value) -> Option<Segment> {
+fn segment(value: &DecodedValue) -> Option<Segment> {
     let number = |names: [&str; 2]| names.iter().find_map(|name| value.number(&[name]));
     Some(Segment {
         handle: u32::try_from(number(["handle", "rdma_handle"])?).ok()?,
@@ -234,9 +239,13 @@ fn has_flag(spec: &Spec, flags: u64, name: &str) -> bool {
     constant(spec, name).is_some_and(|flag| flags & flag != 0)
 }
 
-fn flag_names(spec: &Spec, flags: u64) -> Value {
+fn flag_names(spec: &Spec, flags: u64) -> DecodedValue {
     let names: Vec<&str> = FLAGS.iter().copied().filter(|name| has_flag(spec, flags, name)).collect();
-    if names.is_empty() { Value::UInt(flags) } else { Value::Enum(Some(names.join("|")), flags.cast_signed()) }
+    if names.is_empty() {
+        DecodedValue::UInt(flags)
+    } else {
+        DecodedValue::Enum(Some(names.join("|")), flags.cast_signed())
+    }
 }
 
 #[cfg(test)]
@@ -265,7 +274,7 @@ mod tests {
         );
         assert_eq!(header.reply, Some(vec![Segment { handle: 12, length: 30, offset: 1 << 32 }]));
         assert_eq!(header.len, bytes.len() - 4);
-        assert_eq!(header.value.at(&["rdma_xid"]), Some(&Value::Hex(5, 8)));
+        assert_eq!(header.value.at(&["rdma_xid"]), Some(&DecodedValue::Hex(5, 8)));
     }
 
     #[test]
@@ -277,13 +286,13 @@ mod tests {
             ("RDMA2_MSG", Some(true), true, 36)
         );
         let flags = Some("RDMA2_F_RESPONSE|RDMA2_F_MORE".to_owned());
-        assert_eq!(header.value.at(&["rdma_flags"]), Some(&Value::Enum(flags, 3)));
+        assert_eq!(header.value.at(&["rdma_flags"]), Some(&DecodedValue::Enum(flags, 3)));
         let header = specs.parse(&words(&[5, 2, 32, 4, 1, 8, 16])).unwrap();
-        let code = Value::Enum(Some("RDMA2_ERR_SEGMENTS".to_owned()), 8);
+        let code = DecodedValue::Enum(Some("RDMA2_ERR_SEGMENTS".to_owned()), 8);
         assert_eq!(header.value.at(&["rdma_err"]), Some(&code));
         assert_eq!(header.value.number(&["rdma_max_segments"]), Some(16));
         let properties = specs.properties(&words(&[1, 2, 4, 4096]));
-        let which = Value::Enum(Some("RDMA2_PROPID_RBSIZ".to_owned()), 2);
+        let which = DecodedValue::Enum(Some("RDMA2_PROPID_RBSIZ".to_owned()), 2);
         assert_eq!(properties.elements()[0].at(&["rdma_which"]), Some(&which));
         assert_eq!(properties.elements()[0].number(&["rdma_data"]), Some(4096));
     }

@@ -1,6 +1,6 @@
 //! Decoding of values by their types, without generated code (RFC 4506).
 
-use super::{memory::ChunkData, source::Source, value::Value};
+use super::{memory::ChunkData, payload_source::PayloadSource, value::DecodedValue};
 use crate::ir::{Base, Field, Item, ItemId, ItemKind, Spec, Type, Union};
 
 /// The maximum nesting of types. Deeper values are hostile.
@@ -10,7 +10,7 @@ const MAX_DEPTH: usize = 200;
 #[derive(Debug)]
 pub(super) struct Interpreter<'s, 'a> {
     spec: &'s Spec,
-    source: Source<'a>,
+    source: PayloadSource<'a>,
     failed: bool,
     depth: usize,
     /// `true` if the specification marks eligible items. Otherwise, Write chunks are matched by their length.
@@ -18,7 +18,7 @@ pub(super) struct Interpreter<'s, 'a> {
 }
 
 impl<'s, 'a> Interpreter<'s, 'a> {
-    pub(super) fn new(spec: &'s Spec, source: Source<'a>) -> Self {
+    pub(super) fn new(spec: &'s Spec, source: PayloadSource<'a>) -> Self {
         let holds_eligible =
             |item: &Item| !matches!(item.kind, ItemKind::Const(_)) && item.facts.max_ddp_items != Some(0);
         let has_eligible = spec.items.iter().any(holds_eligible)
@@ -32,12 +32,12 @@ impl<'s, 'a> Interpreter<'s, 'a> {
     }
 
     /// Returns the rest of the payload stream.
-    pub(super) fn into_source(self) -> Source<'a> {
+    pub(super) fn into_source(self) -> PayloadSource<'a> {
         self.source
     }
 
     /// Decodes the item named `name`.
-    pub(super) fn named(&mut self, name: &str) -> Value {
+    pub(super) fn named(&mut self, name: &str) -> DecodedValue {
         match self.spec.items.iter().position(|item| item.name.text == name) {
             Some(index) => self.item(ItemId(index), false),
             None => self.fail(format!("no type is named `{name}`")),
@@ -45,7 +45,7 @@ impl<'s, 'a> Interpreter<'s, 'a> {
     }
 
     /// Decodes fields in sequence, such as the arguments of a procedure.
-    pub(super) fn fields<'f>(&mut self, fields: impl IntoIterator<Item = &'f Field>) -> Value {
+    pub(super) fn fields<'f>(&mut self, fields: impl IntoIterator<Item = &'f Field>) -> DecodedValue {
         let mut out = Vec::new();
         for field in fields {
             out.push((field.name.text.clone(), self.field(field, false)));
@@ -53,11 +53,11 @@ impl<'s, 'a> Interpreter<'s, 'a> {
                 break;
             }
         }
-        Value::Struct(out)
+        DecodedValue::Struct(out)
     }
 
     /// Decodes a field. A typedef may be marked as eligible instead of the field itself.
-    pub(super) fn field(&mut self, field: &Field, eligible: bool) -> Value {
+    pub(super) fn field(&mut self, field: &Field, eligible: bool) -> DecodedValue {
         let eligible = eligible || field.ddp.is_some();
         if self.depth >= MAX_DEPTH {
             return self.fail(format!("nested more than {MAX_DEPTH} levels deep"));
@@ -68,12 +68,12 @@ impl<'s, 'a> Interpreter<'s, 'a> {
         value
     }
 
-    fn ty(&mut self, ty: &Type, eligible: bool) -> Value {
+    fn ty(&mut self, ty: &Type, eligible: bool) -> DecodedValue {
         match *ty {
             Type::Base(base) => self.base(base, eligible),
-            Type::OpaqueFixed(len) => self.opaque(len, eligible, true, Value::Opaque),
-            Type::Opaque(max) => self.counted(max, eligible, Value::Opaque),
-            Type::String(max) => self.counted(max, eligible, Value::Text),
+            Type::OpaqueFixed(len) => self.opaque(len, eligible, true, DecodedValue::Opaque),
+            Type::Opaque(max) => self.counted(max, eligible, DecodedValue::Opaque),
+            Type::String(max) => self.counted(max, eligible, DecodedValue::Text),
             Type::ArrayFixed(base, len) => self.array(base, len, eligible),
             Type::Array(base, max) => match self.length(max) {
                 Ok(len) => self.array(base, len, eligible),
@@ -81,7 +81,7 @@ impl<'s, 'a> Interpreter<'s, 'a> {
             },
             Type::Optional(base) => match self.flag() {
                 Ok(true) => self.base(base, false),
-                Ok(false) => Value::None,
+                Ok(false) => DecodedValue::None,
                 Err(error) => error,
             },
             Type::List(node) => self.list(node, false),
@@ -89,7 +89,7 @@ impl<'s, 'a> Interpreter<'s, 'a> {
         }
     }
 
-    fn base(&mut self, base: Base, eligible: bool) -> Value {
+    fn base(&mut self, base: Base, eligible: bool) -> DecodedValue {
         let is_typedef = matches!(base, Base::Item(id)
             if self.spec.items.get(id.0).is_some_and(|item| matches!(item.kind, ItemKind::Typedef(_))));
         // All of an eligible item of fixed size moves to the chunk.
@@ -101,21 +101,25 @@ impl<'s, 'a> Interpreter<'s, 'a> {
         }
         match base {
             Base::Bool => match self.flag() {
-                Ok(flag) => Value::Bool(flag),
+                Ok(flag) => DecodedValue::Bool(flag),
                 Err(error) => error,
             },
-            Base::Int => self.word().map_or_else(|error| error, |word| Value::Int(word.cast_signed().into())),
-            Base::UInt => self.word().map_or_else(|error| error, |word| Value::UInt(word.into())),
-            Base::Hyper => self.hyper().map_or_else(|error| error, |hyper| Value::Int(hyper.cast_signed())),
-            Base::UHyper => self.hyper().map_or_else(|error| error, Value::UInt),
-            Base::Float => self.word().map_or_else(|error| error, |word| Value::Double(f32::from_bits(word).into())),
-            Base::Double => self.hyper().map_or_else(|error| error, |hyper| Value::Double(f64::from_bits(hyper))),
-            Base::Quadruple => self.bytes().map_or_else(|error| error, Value::Quadruple),
+            Base::Int => self.word().map_or_else(|error| error, |word| DecodedValue::Int(word.cast_signed().into())),
+            Base::UInt => self.word().map_or_else(|error| error, |word| DecodedValue::UInt(word.into())),
+            Base::Hyper => self.hyper().map_or_else(|error| error, |hyper| DecodedValue::Int(hyper.cast_signed())),
+            Base::UHyper => self.hyper().map_or_else(|error| error, DecodedValue::UInt),
+            Base::Float => {
+                self.word().map_or_else(|error| error, |word| DecodedValue::Double(f32::from_bits(word).into()))
+            }
+            Base::Double => {
+                self.hyper().map_or_else(|error| error, |hyper| DecodedValue::Double(f64::from_bits(hyper)))
+            }
+            Base::Quadruple => self.bytes().map_or_else(|error| error, DecodedValue::Quadruple),
             Base::Item(id) => self.item(id, eligible),
         }
     }
 
-    fn item(&mut self, id: ItemId, eligible: bool) -> Value {
+    fn item(&mut self, id: ItemId, eligible: bool) -> DecodedValue {
         let spec = self.spec;
         let Some(item) = spec.items.get(id.0) else { return self.fail("unknown type".to_owned()) };
         if self.depth >= MAX_DEPTH {
@@ -140,19 +144,19 @@ impl<'s, 'a> Interpreter<'s, 'a> {
         value
     }
 
-    fn enumerator(&mut self, item: &Item, number: i64) -> Value {
-        let ItemKind::Enum(enumerators) = &item.kind else { return Value::Int(number) };
+    fn enumerator(&mut self, item: &Item, number: i64) -> DecodedValue {
+        let ItemKind::Enum(enumerators) = &item.kind else { return DecodedValue::Int(number) };
         let known = enumerators.iter().find(|enumerator| i64::from(enumerator.value) == number);
-        Value::Enum(known.map(|enumerator| enumerator.name.text.clone()), number)
+        DecodedValue::Enum(known.map(|enumerator| enumerator.name.text.clone()), number)
     }
 
-    fn union(&mut self, item: &Item, union: &Union) -> Value {
+    fn union(&mut self, item: &Item, union: &Union) -> DecodedValue {
         let discriminant = self.field(&union.discriminant, false);
         let number = match &discriminant {
-            Value::Bool(flag) => i64::from(*flag),
-            Value::Int(number) | Value::Enum(_, number) => *number,
-            Value::UInt(number) => number.cast_signed(),
-            _ => return Value::Struct(vec![(union.discriminant.name.text.clone(), discriminant)]),
+            DecodedValue::Bool(flag) => i64::from(*flag),
+            DecodedValue::Int(number) | DecodedValue::Enum(_, number) => *number,
+            DecodedValue::UInt(number) => number.cast_signed(),
+            _ => return DecodedValue::Struct(vec![(union.discriminant.name.text.clone(), discriminant)]),
         };
         let mut out = vec![(union.discriminant.name.text.clone(), discriminant)];
         let arm = union.arms.iter().find(|arm| arm.cases.iter().any(|case| case.value == number));
@@ -168,33 +172,33 @@ impl<'s, 'a> Interpreter<'s, 'a> {
         if let Some(field) = field {
             out.push((field.name.text.clone(), self.field(field, false)));
         }
-        Value::Struct(out)
+        DecodedValue::Struct(out)
     }
 
     /// Decodes a list whose nodes are linked by optional pointers (RFC 4506 §4.19).
-    fn list(&mut self, node: ItemId, mut more: bool) -> Value {
+    fn list(&mut self, node: ItemId, mut more: bool) -> DecodedValue {
         let mut nodes = Vec::new();
         loop {
             if !more {
                 match self.flag() {
                     Ok(true) => {}
-                    Ok(false) => return Value::Array(nodes),
+                    Ok(false) => return DecodedValue::Array(nodes),
                     Err(error) => {
                         nodes.push(error);
-                        return Value::Array(nodes);
+                        return DecodedValue::Array(nodes);
                     }
                 }
             }
             more = false;
             nodes.push(self.item(node, false));
             if self.failed {
-                return Value::Array(nodes);
+                return DecodedValue::Array(nodes);
             }
         }
     }
 
     /// Decodes `len` elements. The length is not trusted: memory is allocated for elements that exist only.
-    fn array(&mut self, base: Base, len: u32, eligible: bool) -> Value {
+    fn array(&mut self, base: Base, len: u32, eligible: bool) -> DecodedValue {
         let chunk = if len == 0 && !eligible { None } else { self.source.take_chunk(eligible, None) };
         if let Some(chunk) = chunk {
             return self.in_chunk(chunk, |within| within.array(base, len, false));
@@ -208,22 +212,26 @@ impl<'s, 'a> Interpreter<'s, 'a> {
                 break;
             }
         }
-        Value::Array(elements)
+        DecodedValue::Array(elements)
     }
 
     /// Decodes an item that is in a chunk.
-    fn in_chunk(&mut self, chunk: ChunkData, decode: impl FnOnce(&mut Interpreter<'_, '_>) -> Value) -> Value {
+    fn in_chunk(
+        &mut self,
+        chunk: ChunkData,
+        decode: impl FnOnce(&mut Interpreter<'_, '_>) -> DecodedValue,
+    ) -> DecodedValue {
         if !chunk.is_complete() {
-            return Value::Chunk(chunk);
+            return DecodedValue::Chunk(chunk);
         }
-        let mut within = Interpreter::new(self.spec, Source::new(&chunk.bytes));
+        let mut within = Interpreter::new(self.spec, PayloadSource::new(&chunk.bytes));
         within.depth = self.depth;
         let value = decode(&mut within);
         self.failed |= within.failed;
         value
     }
 
-    fn counted(&mut self, max: u32, eligible: bool, make: fn(Vec<u8>) -> Value) -> Value {
+    fn counted(&mut self, max: u32, eligible: bool, make: fn(Vec<u8>) -> DecodedValue) -> DecodedValue {
         match self.length(max) {
             Ok(len) => self.opaque(len, eligible, false, make),
             Err(error) => error,
@@ -231,7 +239,7 @@ impl<'s, 'a> Interpreter<'s, 'a> {
     }
 
     /// Decodes opaque data of known length, with its padding.
-    fn opaque(&mut self, len: u32, mut eligible: bool, fixed: bool, make: fn(Vec<u8>) -> Value) -> Value {
+    fn opaque(&mut self, len: u32, mut eligible: bool, fixed: bool, make: fn(Vec<u8>) -> DecodedValue) -> DecodedValue {
         let padded = u64::from(len).next_multiple_of(4);
         let len = u64::from(len);
         if !eligible && !self.has_eligible && !fixed {
@@ -246,7 +254,7 @@ impl<'s, 'a> Interpreter<'s, 'a> {
             // A chunk may contain the padding.
             chunk.len = len;
             chunk.bytes.truncate(usize::try_from(len).unwrap_or(usize::MAX));
-            return Value::Chunk(chunk);
+            return DecodedValue::Chunk(chunk);
         }
         let taken = usize::try_from(padded).ok().and_then(|padded| self.source.take(padded));
         match (taken, usize::try_from(len)) {
@@ -258,12 +266,12 @@ impl<'s, 'a> Interpreter<'s, 'a> {
         }
     }
 
-    fn length(&mut self, max: u32) -> Result<u32, Value> {
+    fn length(&mut self, max: u32) -> Result<u32, DecodedValue> {
         let len = self.word()?;
         if len > max { Err(self.fail(format!("length {len} exceeds the maximum of {max}"))) } else { Ok(len) }
     }
 
-    fn flag(&mut self) -> Result<bool, Value> {
+    fn flag(&mut self) -> Result<bool, DecodedValue> {
         match self.word()? {
             0 => Ok(false),
             1 => Ok(true),
@@ -271,24 +279,24 @@ impl<'s, 'a> Interpreter<'s, 'a> {
         }
     }
 
-    fn word(&mut self) -> Result<u32, Value> {
+    fn word(&mut self) -> Result<u32, DecodedValue> {
         self.bytes().map(u32::from_be_bytes)
     }
 
-    fn hyper(&mut self) -> Result<u64, Value> {
+    fn hyper(&mut self) -> Result<u64, DecodedValue> {
         self.bytes().map(u64::from_be_bytes)
     }
 
-    fn bytes<const N: usize>(&mut self) -> Result<[u8; N], Value> {
+    fn bytes<const N: usize>(&mut self) -> Result<[u8; N], DecodedValue> {
         match self.source.take(N).map(<[u8; N]>::try_from) {
             Some(Ok(bytes)) => Ok(bytes),
             _ => Err(self.fail("the message ends here".to_owned())),
         }
     }
 
-    fn fail(&mut self, why: String) -> Value {
+    fn fail(&mut self, why: String) -> DecodedValue {
         self.failed = true;
-        Value::Error(format!("{why} (at byte {})", self.source.position()))
+        DecodedValue::Error(format!("{why} (at byte {})", self.source.position()))
     }
 }
 
@@ -301,8 +309,8 @@ mod tests {
         Compiler::new().source("test.x", text).no_client().compile().unwrap().spec
     }
 
-    fn decode(text: &str, name: &str, bytes: &[u8]) -> Value {
-        Interpreter::new(&spec(text), Source::new(bytes)).named(name)
+    fn decode(text: &str, name: &str, bytes: &[u8]) -> DecodedValue {
+        Interpreter::new(&spec(text), PayloadSource::new(bytes)).named(name)
     }
 
     fn chunk(len: u64, bytes: &[u8]) -> ChunkData {
@@ -327,14 +335,14 @@ mod tests {
         ]
         .concat();
         let value = decode(text, "all", &bytes);
-        assert_eq!(value.at(&["h"]), Some(&Value::Opaque(b"abc".to_vec())));
-        assert_eq!(value.at(&["s"]), Some(&Value::Text(b"hi".to_vec())));
-        assert_eq!(value.at(&["list"]).unwrap().elements()[0].at(&["n"]), Some(&Value::Int(5)));
+        assert_eq!(value.at(&["h"]), Some(&DecodedValue::Opaque(b"abc".to_vec())));
+        assert_eq!(value.at(&["s"]), Some(&DecodedValue::Text(b"hi".to_vec())));
+        assert_eq!(value.at(&["list"]).unwrap().elements()[0].at(&["n"]), Some(&DecodedValue::Int(5)));
         assert_eq!(value.number(&["a", "light"]), Some(9));
-        assert_eq!(value.at(&["b", "c"]), Some(&Value::Enum(Some("BLUE".to_owned()), -2)));
-        assert_eq!(value.at(&["f"]), Some(&Value::Double(1.5)));
-        assert_eq!(value.at(&["none"]), Some(&Value::None));
-        assert_eq!(value.at(&["few"]), Some(&Value::Array(vec![Value::Int(-1)])));
+        assert_eq!(value.at(&["b", "c"]), Some(&DecodedValue::Enum(Some("BLUE".to_owned()), -2)));
+        assert_eq!(value.at(&["f"]), Some(&DecodedValue::Double(1.5)));
+        assert_eq!(value.at(&["none"]), Some(&DecodedValue::None));
+        assert_eq!(value.at(&["few"]), Some(&DecodedValue::Array(vec![DecodedValue::Int(-1)])));
         assert_eq!(value.error(), None);
     }
 
@@ -363,7 +371,7 @@ mod tests {
         assert!(depth < MAX_DEPTH && at.error().unwrap().starts_with("nested more than"), "{depth} {at:?}");
         let empty = "struct none { opaque nothing[0]; }; typedef none many<>;";
         if let Ok(compiled) = Compiler::new().source("empty.x", empty).compile() {
-            let value = Interpreter::new(&compiled.spec, Source::new(&[255; 4])).named("many");
+            let value = Interpreter::new(&compiled.spec, PayloadSource::new(&[255; 4])).named("many");
             assert_eq!(value.elements().len(), 1);
         }
         assert!(decode("typedef int many<>;", "many", &[255; 8]).elements().len() <= 2);
@@ -376,11 +384,11 @@ mod tests {
         let inline = [0, 0, 0, 3, 0, 0, 0, 2, 8, 9, 0, 0, 0, 0, 0, 7];
         // The second chunk is at no item.
         let reads = vec![(4, chunk(3, &[1, 2, 3])), (9, chunk(4, &[]))];
-        let mut interpreter = Interpreter::new(&spec, Source::new(&inline).with_reads(reads));
+        let mut interpreter = Interpreter::new(&spec, PayloadSource::new(&inline).with_reads(reads));
         let value = interpreter.named("a");
-        assert_eq!(value.at(&["x"]), Some(&Value::Chunk(chunk(3, &[1, 2, 3]))));
-        assert_eq!(value.at(&["y"]), Some(&Value::Opaque(vec![8, 9])));
-        assert_eq!(value.at(&["z"]), Some(&Value::Int(7)));
+        assert_eq!(value.at(&["x"]), Some(&DecodedValue::Chunk(chunk(3, &[1, 2, 3]))));
+        assert_eq!(value.at(&["y"]), Some(&DecodedValue::Opaque(vec![8, 9])));
+        assert_eq!(value.at(&["z"]), Some(&DecodedValue::Int(7)));
         let mut source = interpreter.into_source();
         assert_eq!((source.position(), source.unused().len()), (20, 1));
     }
@@ -394,10 +402,10 @@ mod tests {
         // The first is returned unused, the second includes padding that is not part of the item.
         let last = chunk(8, &[0, 0, 0, 4, 0, 0, 0, 5]);
         let writes = vec![chunk(0, &[]), chunk(4, &[6, 7, 0, 0]), chunk(4, &[0, 0, 0, 9]), last];
-        let value = Interpreter::new(&spec, Source::new(&inline).with_writes(writes)).named("a");
-        assert_eq!(value.at(&["x"]), Some(&Value::Opaque(vec![5])));
-        assert_eq!(value.at(&["y"]), Some(&Value::Chunk(chunk(2, &[6, 7]))));
-        assert_eq!(value.at(&["z"]), Some(&Value::Array(vec![Value::Int(9)])));
+        let value = Interpreter::new(&spec, PayloadSource::new(&inline).with_writes(writes)).named("a");
+        assert_eq!(value.at(&["x"]), Some(&DecodedValue::Opaque(vec![5])));
+        assert_eq!(value.at(&["y"]), Some(&DecodedValue::Chunk(chunk(2, &[6, 7]))));
+        assert_eq!(value.at(&["z"]), Some(&DecodedValue::Array(vec![DecodedValue::Int(9)])));
         assert_eq!(value.number(&["f", "q"]), Some(5));
     }
 
@@ -407,7 +415,7 @@ mod tests {
         let inline = [0, 0, 0, 1, 5, 0, 0, 0, 0, 0, 0, 2];
         // The responder did not use the first chunk.
         let writes = vec![chunk(0, &[]), chunk(2, &[6, 7])];
-        let value = Interpreter::new(&spec, Source::new(&inline).with_writes(writes)).named("a");
-        assert_eq!(value.at(&["y"]), Some(&Value::Chunk(chunk(2, &[6, 7]))));
+        let value = Interpreter::new(&spec, PayloadSource::new(&inline).with_writes(writes)).named("a");
+        assert_eq!(value.at(&["y"]), Some(&DecodedValue::Chunk(chunk(2, &[6, 7]))));
     }
 }

@@ -22,7 +22,7 @@ const TERMINATE: u8 = 7;
 
 /// An RDMA Read that was requested: the sink is in the memory of the requester, the source in that of the responder.
 #[derive(Debug, Clone, Copy)]
-struct ReadRequest {
+struct IwarpRead {
     sink: (u32, u64),
     len: u32,
     source: (u32, u64),
@@ -30,7 +30,7 @@ struct ReadRequest {
 
 /// A message that consists of several DDP segments.
 #[derive(Debug, Default)]
-struct Partial {
+struct PartialMessage {
     bytes: Vec<u8>,
     /// Number of bytes that the capture lacks after `bytes`.
     missing: u64,
@@ -43,15 +43,15 @@ struct Partial {
 pub(super) struct Iwarp {
     pub(super) mpa: Mpa,
     /// Sends in progress by their sequence number.
-    sends: BTreeMap<u32, Partial>,
+    sends: BTreeMap<u32, PartialMessage>,
     /// RDMA Reads that this direction requested.
-    reads: VecDeque<ReadRequest>,
+    reads: VecDeque<IwarpRead>,
     /// Bytes in which no FPDU was found.
     lost: u64,
 }
 
 /// A DDP header.
-struct Segment<'a> {
+struct DdpSegment<'a> {
     opcode: u8,
     last: bool,
     /// The steering tag and offset of a tagged segment.
@@ -126,7 +126,7 @@ impl Iwarp {
     }
 
     fn segment(&mut self, bytes: &[u8], missing: u64, peer: Option<&mut Self>, place: Place, session: &mut Session) {
-        let Some(segment) = Segment::parse(bytes) else { return };
+        let Some(segment) = DdpSegment::parse(bytes) else { return };
         match (segment.opcode, segment.target) {
             (WRITE, Some((tag, offset))) => session.memory.place(place.to, tag, offset, segment.payload),
             (READ_RESPONSE, Some(target)) => {
@@ -141,7 +141,7 @@ impl Iwarp {
         }
     }
 
-    fn send(&mut self, segment: &Segment<'_>, missing: u64, place: Place, session: &mut Session) {
+    fn send(&mut self, segment: &DdpSegment<'_>, missing: u64, place: Place, session: &mut Session) {
         let partial = self.sends.entry(segment.sequence).or_default();
         let offset = u64::from(segment.offset);
         if partial.missing == 0 && offset > partial.len {
@@ -169,12 +169,12 @@ impl Iwarp {
         if self.reads.len() == MAX_READS {
             self.reads.pop_front();
         }
-        self.reads.push_back(ReadRequest { sink: (sink_tag, sink), len, source: (source_tag, source) });
+        self.reads.push_back(IwarpRead { sink: (sink_tag, sink), len, source: (source_tag, source) });
     }
 
     /// Places the data of an RDMA Read Response into the memory that it was read from.
     fn response(&mut self, owner: Owner, (tag, offset): (u32, u64), payload: &[u8], session: &mut Session) {
-        let holds = |read: &&ReadRequest| {
+        let holds = |read: &&IwarpRead| {
             let within = offset.checked_sub(read.sink.1);
             read.sink.0 == tag && within.is_some_and(|within| within < u64::from(read.len))
         };
@@ -189,7 +189,7 @@ impl Iwarp {
     }
 }
 
-impl<'a> Segment<'a> {
+impl<'a> DdpSegment<'a> {
     fn parse(bytes: &'a [u8]) -> Option<Self> {
         let (ddp, rdmap) = (*bytes.first()?, *bytes.get(1)?);
         let last = ddp & 0x40 != 0;

@@ -15,7 +15,7 @@
 //! | `session`, `memory` | the messages of a capture; exposed memory and the data that is placed in it |
 //! | `headers` | headers of RPC-over-RDMA messages |
 //! | `rpc` | RPC messages, and the call of each reply |
-//! | `interpret`, `source`, `value` | values by their types, from a payload stream with reduced items |
+//! | `interpret`, `payload_source`, `value` | values by their types, from a payload stream with reduced items |
 //! | `report` | output as text and as JSON |
 //!
 //! The input is not trusted. It may be cut, may begin within a connection, and may be hostile: lengths do not cause allocations,
@@ -32,12 +32,12 @@ mod iwarp;
 mod memory;
 mod mpa;
 mod packet;
+mod payload_source;
 mod record;
 mod report;
 mod roce;
 mod rpc;
 mod session;
-mod source;
 mod stream;
 mod value;
 
@@ -131,11 +131,12 @@ impl Decoder {
         let mut session = Session::new(Arc::clone(&self.headers));
         for packet in &packets.packets {
             let Some(datagram) = packet::datagram(packet) else { continue };
-            let place = Place { frame: packet.frame, time: packet.time, ..NOWHERE };
+            let place = Place { frame: packet.frame, time: packet.time, ..UNKNOWN_PLACE };
             dissector.datagram(&datagram, place, &mut session);
         }
         let last = packets.packets.last();
-        let place = last.map_or(NOWHERE, |packet| Place { frame: packet.frame, time: packet.time, ..NOWHERE });
+        let place =
+            last.map_or(UNKNOWN_PLACE, |packet| Place { frame: packet.frame, time: packet.time, ..UNKNOWN_PLACE });
         dissector.finish(place, &mut session);
         Decoded {
             spec: &self.spec,
@@ -152,7 +153,7 @@ impl Decoder {
         let mut session = Session::new(Arc::clone(&self.headers));
         let mut roce = Roce::default();
         let mut iwarp = Iwarp::fpdus_only();
-        let mut place = NOWHERE;
+        let mut place = UNKNOWN_PLACE;
         for bytes in messages {
             place.frame += 1;
             let format = match format {
@@ -210,7 +211,7 @@ impl Decoded<'_> {
 }
 
 /// The place of messages without packets.
-const NOWHERE: Place =
+const UNKNOWN_PLACE: Place =
     Place { frame: 0, time: None, peers: None, from: Owner(0), to: Owner(0), transport: Transport::Unknown };
 const NO_HOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 

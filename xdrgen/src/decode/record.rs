@@ -17,7 +17,7 @@ pub(super) struct Records {
     record: Vec<u8>,
     missing: u64,
     /// `true` after a gap, until a segment begins with a record.
-    lost: bool,
+    is_lost: bool,
 }
 
 /// A record or a remark.
@@ -44,7 +44,7 @@ pub(super) fn is_record(bytes: &[u8]) -> bool {
 impl Records {
     /// Creates the state for a stream. `is_whole` is `true` if it begins with its first byte.
     pub(super) fn new(is_whole: bool) -> Self {
-        Self { lost: !is_whole, ..Self::default() }
+        Self { is_lost: !is_whole, ..Self::default() }
     }
 
     pub(super) fn part(&mut self, part: &StreamPart, out: &mut Vec<RecordEvent>) {
@@ -55,12 +55,12 @@ impl Records {
     }
 
     fn bytes(&mut self, mut input: &[u8], out: &mut Vec<RecordEvent>) {
-        if self.lost {
+        if self.is_lost {
             if !is_record(input) {
                 out.push(RecordEvent::Lost(input.len() as u64));
                 return;
             }
-            self.lost = false;
+            self.is_lost = false;
         }
         while !input.is_empty() {
             let Some((frame, _)) = &mut self.fragment else {
@@ -88,7 +88,7 @@ impl Records {
         };
         self.end_fragment(out);
         if rest > 0 {
-            self.lost = true;
+            self.is_lost = true;
             self.mark.clear();
             if !self.record.is_empty() {
                 out.push(RecordEvent::Record(std::mem::take(&mut self.record), self.missing.max(1)));

@@ -2,14 +2,14 @@
 
 use std::fmt::{self, Write as _};
 
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Map, Value, json};
 
-use super::{memory::Segment, session::Place, value::Value};
+use super::{memory::Segment, session::Place, value::DecodedValue};
 
 /// The default number of bytes of opaque data to print.
 pub const DEFAULT_BYTES: usize = 32;
 /// The maximum length of a value on one line, in characters.
-const LINE: usize = 100;
+const MAX_LINE: usize = 100;
 
 /// A decoded message, or a remark about a part of a capture that could not be decoded.
 ///
@@ -18,8 +18,8 @@ const LINE: usize = 100;
 pub struct Message {
     pub(super) place: Place,
     /// The version of RPC-over-RDMA, the name of the message type, and the header.
-    pub(super) header: Option<(u64, String, Value)>,
-    pub(super) properties: Option<Value>,
+    pub(super) header: Option<(u64, String, DecodedValue)>,
+    pub(super) properties: Option<DecodedValue>,
     pub(super) rpc: Option<RpcPart>,
     /// The contents of a message of another protocol.
     pub(super) opaque: Option<Vec<u8>>,
@@ -29,7 +29,7 @@ pub struct Message {
 
 /// A number with its name in the specification.
 #[derive(Debug, Clone)]
-pub(super) struct Named {
+pub(super) struct NamedNumber {
     pub(super) number: u32,
     pub(super) name: Option<String>,
 }
@@ -40,16 +40,16 @@ pub(super) struct RpcPart {
     pub(super) xid: u32,
     pub(super) is_call: bool,
     /// Program, version and procedure.
-    pub(super) procedure: Option<[Named; 3]>,
+    pub(super) procedure: Option<[NamedNumber; 3]>,
     /// The flavour and the body.
-    pub(super) credential: Option<(Value, Value)>,
-    pub(super) verifier: Option<(Value, Value)>,
+    pub(super) credential: Option<(DecodedValue, DecodedValue)>,
+    pub(super) verifier: Option<(DecodedValue, DecodedValue)>,
     /// The status of a reply.
-    pub(super) status: Option<Value>,
+    pub(super) status: Option<DecodedValue>,
     /// The arguments or the result.
-    pub(super) body: Option<Value>,
+    pub(super) body: Option<DecodedValue>,
     /// Chunks that belong to no item that could be decoded.
-    pub(super) chunks: Vec<Value>,
+    pub(super) chunks: Vec<DecodedValue>,
 }
 
 impl Message {
@@ -112,12 +112,12 @@ impl Message {
         if !self.notes.is_empty() {
             object.insert("notes".into(), json!(self.notes));
         }
-        Json::Object(object).to_string()
+        Value::Object(object).to_string()
     }
 }
 
 impl RpcPart {
-    fn to_json(&self) -> Json {
+    fn to_json(&self) -> Value {
         let mut object = Map::new();
         object.insert("xid".into(), json!(self.xid));
         object.insert("type".into(), json!(if self.is_call { "call" } else { "reply" }));
@@ -138,24 +138,24 @@ impl RpcPart {
         if !self.chunks.is_empty() {
             object.insert("chunks".into(), self.chunks.iter().map(to_json).collect());
         }
-        Json::Object(object)
+        Value::Object(object)
     }
 }
 
-fn to_json(value: &Value) -> Json {
+fn to_json(value: &DecodedValue) -> Value {
     match value {
-        Value::None => Json::Null,
-        Value::Bool(value) => json!(value),
-        Value::Int(value) | Value::Enum(None, value) => json!(value),
-        Value::UInt(value) | Value::Hex(value, _) => json!(value),
+        DecodedValue::None => Value::Null,
+        DecodedValue::Bool(value) => json!(value),
+        DecodedValue::Int(value) | DecodedValue::Enum(None, value) => json!(value),
+        DecodedValue::UInt(value) | DecodedValue::Hex(value, _) => json!(value),
         // NaN and infinity are not JSON.
-        Value::Double(value) if !value.is_finite() => json!(value.to_string()),
-        Value::Double(value) => json!(value),
-        Value::Quadruple(bytes) => json!(hex(bytes, usize::MAX, "")),
-        Value::Enum(Some(name), _) => json!(name),
-        Value::Opaque(bytes) => json!(hex(bytes, usize::MAX, "")),
-        Value::Text(bytes) => json!(String::from_utf8_lossy(bytes)),
-        Value::Chunk(chunk) => {
+        DecodedValue::Double(value) if !value.is_finite() => json!(value.to_string()),
+        DecodedValue::Double(value) => json!(value),
+        DecodedValue::Quadruple(bytes) => json!(hex(bytes, usize::MAX, "")),
+        DecodedValue::Enum(Some(name), _) => json!(name),
+        DecodedValue::Opaque(bytes) => json!(hex(bytes, usize::MAX, "")),
+        DecodedValue::Text(bytes) => json!(String::from_utf8_lossy(bytes)),
+        DecodedValue::Chunk(chunk) => {
             let segment = |segment: &Segment| json!({ "handle": segment.handle, "length": segment.length, "offset": segment.offset });
             json!({
                 "length": chunk.len,
@@ -164,11 +164,11 @@ fn to_json(value: &Value) -> Json {
                 "chunk": chunk.segments.iter().map(segment).collect::<Vec<_>>(),
             })
         }
-        Value::Struct(fields) => {
-            Json::Object(fields.iter().map(|(name, value)| (name.clone(), to_json(value))).collect())
+        DecodedValue::Struct(fields) => {
+            Value::Object(fields.iter().map(|(name, value)| (name.clone(), to_json(value))).collect())
         }
-        Value::Array(elements) => elements.iter().map(to_json).collect(),
-        Value::Error(why) => json!({ "error": why }),
+        DecodedValue::Array(elements) => elements.iter().map(to_json).collect(),
+        DecodedValue::Error(why) => json!({ "error": why }),
     }
 }
 
@@ -228,16 +228,20 @@ impl Printer {
         self.out.push('\n');
         for (name, auth) in [("credential", &rpc.credential), ("verifier", &rpc.verifier)] {
             // Most messages have no verifier.
-            let Some((flavor, body)) = auth.as_ref().filter(|it| name == "credential" || it.1 != Value::None) else {
+            let Some((flavor, body)) = auth.as_ref().filter(|it| name == "credential" || it.1 != DecodedValue::None)
+            else {
                 continue;
             };
             let flavor = self.line(flavor).unwrap_or_default();
-            let body =
-                if *body == Value::None { String::new() } else { format!(" {}", self.line(body).unwrap_or_default()) };
+            let body = if *body == DecodedValue::None {
+                String::new()
+            } else {
+                format!(" {}", self.line(body).unwrap_or_default())
+            };
             let _ = writeln!(self.out, "    {name}: {flavor}{body}");
         }
         match &rpc.status {
-            Some(Value::Struct(fields)) if fields.len() == 1 => {
+            Some(DecodedValue::Struct(fields)) if fields.len() == 1 => {
                 if let Some((_, status)) = fields.first() {
                     self.field("status", status, 2);
                 }
@@ -254,25 +258,25 @@ impl Printer {
     }
 
     /// Writes the fields of a struct, or any other value.
-    fn fields_of(&mut self, value: &Value, depth: usize) {
+    fn fields_of(&mut self, value: &DecodedValue, depth: usize) {
         match value {
-            Value::Struct(fields) => fields.iter().for_each(|(name, value)| self.field(name, value, depth)),
+            DecodedValue::Struct(fields) => fields.iter().for_each(|(name, value)| self.field(name, value, depth)),
             other => self.field("value", other, depth),
         }
     }
 
-    fn field(&mut self, name: &str, value: &Value, depth: usize) {
+    fn field(&mut self, name: &str, value: &DecodedValue, depth: usize) {
         self.out.extend(std::iter::repeat_n("  ", depth));
         let _ = write!(self.out, "{name}:");
         if let Some(line) =
-            self.line(value).filter(|line| line.chars().count() + 2 * depth + name.len() <= LINE || is_leaf(value))
+            self.line(value).filter(|line| line.chars().count() + 2 * depth + name.len() <= MAX_LINE || is_leaf(value))
         {
             let _ = writeln!(self.out, " {line}");
             return;
         }
         self.out.push('\n');
         match value {
-            Value::Array(elements) => {
+            DecodedValue::Array(elements) => {
                 for (index, element) in elements.iter().enumerate() {
                     self.field(&format!("[{index}]"), element, depth + 1);
                 }
@@ -282,22 +286,22 @@ impl Printer {
     }
 
     /// Formats a value on one line. Returns `None` for values that are surely too long.
-    fn line(&self, value: &Value) -> Option<String> {
+    fn line(&self, value: &DecodedValue) -> Option<String> {
         Some(match value {
-            Value::None => "none".to_owned(),
-            Value::Bool(value) => value.to_string(),
-            Value::Int(value) => value.to_string(),
-            Value::UInt(value) => value.to_string(),
-            Value::Hex(value, digits) => format!("{value:#0width$x}", width = digits + 2),
-            Value::Double(value) => value.to_string(),
-            Value::Quadruple(bytes) => format!("quadruple {}", hex(bytes, usize::MAX, "")),
-            Value::Enum(Some(name), _) => name.clone(),
-            Value::Enum(None, value) => format!("{value} (unknown)"),
-            Value::Opaque(bytes) => self.opaque(bytes, ""),
-            Value::Text(bytes) => {
+            DecodedValue::None => "none".to_owned(),
+            DecodedValue::Bool(value) => value.to_string(),
+            DecodedValue::Int(value) => value.to_string(),
+            DecodedValue::UInt(value) => value.to_string(),
+            DecodedValue::Hex(value, digits) => format!("{value:#0width$x}", width = digits + 2),
+            DecodedValue::Double(value) => value.to_string(),
+            DecodedValue::Quadruple(bytes) => format!("quadruple {}", hex(bytes, usize::MAX, "")),
+            DecodedValue::Enum(Some(name), _) => name.clone(),
+            DecodedValue::Enum(None, value) => format!("{value} (unknown)"),
+            DecodedValue::Opaque(bytes) => self.opaque(bytes, ""),
+            DecodedValue::Text(bytes) => {
                 format!("\"{}\"", bytes.utf8_chunks().map(Escaped).map(|it| it.to_string()).collect::<String>())
             }
-            Value::Chunk(chunk) => {
+            DecodedValue::Chunk(chunk) => {
                 let segments: Vec<String> =
                     chunk.segments.iter().map(|it| format!("{:#010x}:{:#018x}", it.handle, it.offset)).collect();
                 let place = segments.join(", ");
@@ -310,25 +314,25 @@ impl Printer {
                     }
                 }
             }
-            Value::Struct(fields) if fields.len() <= LINE / 4 => {
+            DecodedValue::Struct(fields) if fields.len() <= MAX_LINE / 4 => {
                 let parts: Option<Vec<String>> =
                     fields.iter().map(|(name, value)| Some(format!("{name}: {}", self.line(value)?))).collect();
                 let line = parts?.join(", ");
-                if line.len() > 4 * LINE {
+                if line.len() > 4 * MAX_LINE {
                     return None;
                 }
                 format!("{{ {line} }}")
             }
-            Value::Array(elements) if elements.len() <= LINE / 3 => {
+            DecodedValue::Array(elements) if elements.len() <= MAX_LINE / 3 => {
                 let parts: Option<Vec<String>> = elements.iter().map(|element| self.line(element)).collect();
                 let line = parts?.join(", ");
-                if line.len() > 4 * LINE {
+                if line.len() > 4 * MAX_LINE {
                     return None;
                 }
                 format!("[{line}]")
             }
-            Value::Struct(_) | Value::Array(_) => return None,
-            Value::Error(why) => format!("<{why}>"),
+            DecodedValue::Struct(_) | DecodedValue::Array(_) => return None,
+            DecodedValue::Error(why) => format!("<{why}>"),
         })
     }
 
@@ -345,8 +349,8 @@ impl Printer {
 }
 
 /// Returns whether a value has no parts.
-fn is_leaf(value: &Value) -> bool {
-    !matches!(value, Value::Struct(_) | Value::Array(_))
+fn is_leaf(value: &DecodedValue) -> bool {
+    !matches!(value, DecodedValue::Struct(_) | DecodedValue::Array(_))
 }
 
 /// A part of a string. Control characters and bytes that are not UTF-8 are escaped.
@@ -359,9 +363,9 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-fn hex(bytes: &[u8], most: usize, between: &str) -> String {
+fn hex(bytes: &[u8], max: usize, between: &str) -> String {
     let mut out = String::new();
-    for (index, byte) in bytes.iter().take(most).enumerate() {
+    for (index, byte) in bytes.iter().take(max).enumerate() {
         if index > 0 {
             out.push_str(between);
         }

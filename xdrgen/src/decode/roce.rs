@@ -19,7 +19,7 @@ const ICRC_LEN: usize = 4;
 /// The smallest path MTU, in bytes.
 const MIN_MTU: u32 = 256;
 /// The number of packets after a missing one until it is given up.
-const MAX_HELD: usize = 64;
+const MAX_BUFFERED: usize = 64;
 /// The maximum number of RDMA Reads between two hosts that are remembered.
 const MAX_READS: usize = 1024;
 /// Packet sequence numbers have 24 bits.
@@ -35,14 +35,14 @@ enum Operation {
 
 /// The part of a message that a packet carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum MessagePart {
     First,
     Middle,
     Last,
     Only,
 }
 
-impl Part {
+impl MessagePart {
     fn is_start(self) -> bool {
         matches!(self, Self::First | Self::Only)
     }
@@ -54,7 +54,7 @@ impl Part {
 
 /// Remote memory (RETH): address, key and length.
 #[derive(Debug, Clone, Copy)]
-struct Remote {
+struct RemoteMemory {
     address: u64,
     key: u32,
     len: u32,
@@ -65,8 +65,8 @@ struct Remote {
 struct Request {
     place: Place,
     operation: Operation,
-    part: Part,
-    remote: Option<Remote>,
+    part: MessagePart,
+    remote: Option<RemoteMemory>,
     payload: Vec<u8>,
     /// Number of bytes of the payload that were not captured.
     missing: u64,
@@ -74,10 +74,10 @@ struct Request {
 
 /// A message of which packets are still to come.
 #[derive(Debug)]
-struct Open {
+struct OpenMessage {
     operation: Operation,
     place: Place,
-    remote: Option<Remote>,
+    remote: Option<RemoteMemory>,
     /// The sequence number of the first packet, and the length of its payload, which is the path MTU.
     first: u64,
     mtu: u64,
@@ -92,15 +92,15 @@ struct Flow {
     next: Option<u64>,
     /// How much greater it may be: the number of packets of a Read Response is known only with the path MTU.
     slack: u64,
-    held: BTreeMap<u64, Request>,
-    open: Option<Open>,
+    buffered: BTreeMap<u64, Request>,
+    open: Option<OpenMessage>,
 }
 
 /// An RDMA Read that was requested.
 #[derive(Debug, Clone, Copy)]
-struct ReadRequest {
+struct RoceRead {
     psn: u32,
-    remote: Remote,
+    remote: RemoteMemory,
 }
 
 /// The RoCE traffic of a capture.
@@ -108,7 +108,7 @@ struct ReadRequest {
 pub(super) struct Roce {
     flows: BTreeMap<(IpAddr, IpAddr, u32), Flow>,
     /// RDMA Reads by requester and responder.
-    reads: HashMap<(IpAddr, IpAddr), VecDeque<ReadRequest>>,
+    reads: HashMap<(IpAddr, IpAddr), VecDeque<RoceRead>>,
 }
 
 /// Returns the queue pair to which a packet is addressed.
@@ -131,15 +131,15 @@ impl Roce {
         };
         let (opcode, psn) = ((first >> 24) as u8, psn & 0x00ff_ffff);
         let pad = (first >> 20 & 3) as usize;
-        let Some((kind, part, headers)) = kind_of(opcode) else { return };
+        let Some((kind, part, headers)) = packet_kind(opcode) else { return };
         let body = packet.get(BTH_LEN + headers..).unwrap_or_default();
         // The invariant CRC and the padding end the packet on the wire.
         let wire_len = (body.len() + missing).saturating_sub(ICRC_LEN + pad);
         let payload = &body[..body.len().min(wire_len)];
         let missing = (wire_len - payload.len()) as u64;
         let operation = match kind {
-            Kind::Request(operation) => operation,
-            Kind::ReadResponse => {
+            PacketKind::Request(operation) => operation,
+            PacketKind::ReadResponse => {
                 self.response(hosts, psn, part, payload, wire_len, place, session);
                 return;
             }
@@ -154,7 +154,7 @@ impl Roce {
             if reads.len() == MAX_READS {
                 reads.pop_front();
             }
-            reads.push_back(ReadRequest { psn, remote });
+            reads.push_back(RoceRead { psn, remote });
         }
         let request = Request { place, operation, part, remote, payload: payload.to_vec(), missing };
         self.flows.entry((hosts.0, hosts.1, queue)).or_default().request(psn, request, session);
@@ -166,7 +166,7 @@ impl Roce {
         &mut self,
         hosts: (IpAddr, IpAddr),
         psn: u32,
-        part: Part,
+        part: MessagePart,
         payload: &[u8],
         wire_len: usize,
         place: Place,
@@ -174,14 +174,14 @@ impl Roce {
     ) {
         let Some(reads) = self.reads.get(&(hosts.1, hosts.0)) else { return };
         // A response has the sequence numbers that follow that of its request.
-        let distance = |read: &&ReadRequest| psn.wrapping_sub(read.psn) & 0x00ff_ffff;
-        let plausible = |read: &&ReadRequest| distance(read) < read.remote.len.div_ceil(MIN_MTU).max(1);
+        let distance = |read: &&RoceRead| psn.wrapping_sub(read.psn) & 0x00ff_ffff;
+        let plausible = |read: &&RoceRead| distance(read) < read.remote.len.div_ceil(MIN_MTU).max(1);
         // The newest of those with the same number: a capture may contain several turns of the number, or connections.
         let Some(read) = reads.iter().rev().filter(plausible).min_by_key(distance) else { return };
         let offset = match part {
-            Part::First | Part::Only => 0,
-            Part::Middle => u64::from(distance(&read)) * wire_len as u64,
-            Part::Last => u64::from(read.remote.len).saturating_sub(wire_len as u64),
+            MessagePart::First | MessagePart::Only => 0,
+            MessagePart::Middle => u64::from(distance(&read)) * wire_len as u64,
+            MessagePart::Last => u64::from(read.remote.len).saturating_sub(wire_len as u64),
         };
         session.memory.place(place.from, read.remote.key, read.remote.address.saturating_add(offset), payload);
     }
@@ -205,16 +205,16 @@ impl Flow {
             // Sent again.
             return;
         }
-        self.held.insert(at, request);
+        self.buffered.insert(at, request);
         self.advance(session);
-        while self.held.len() > MAX_HELD {
+        while self.buffered.len() > MAX_BUFFERED {
             self.skip(session);
         }
     }
 
     /// Handles the packets that are in order.
     fn advance(&mut self, session: &mut Session) {
-        while let Some(entry) = self.held.first_entry() {
+        while let Some(entry) = self.buffered.first_entry() {
             let next = self.next.unwrap_or_default();
             if *entry.key() > next.saturating_add(self.slack) {
                 return;
@@ -234,7 +234,7 @@ impl Flow {
 
     /// Gives up the packets before the first one that is held. Returns `false` if there is none.
     fn skip(&mut self, session: &mut Session) -> bool {
-        let Some((at, request)) = self.held.first_key_value() else { return false };
+        let Some((at, request)) = self.buffered.first_key_value() else { return false };
         let (at, place) = (*at, request.place);
         let lost = at.saturating_sub(self.next.unwrap_or_default());
         if let Some(open) = &mut self.open {
@@ -254,16 +254,16 @@ impl Flow {
         if part.is_start() {
             self.close(1, session);
             let mtu = (payload.len() as u64).saturating_add(missing);
-            self.open = Some(Open { operation, place, remote, first: at, mtu, bytes: Vec::new(), missing: 0 });
+            self.open = Some(OpenMessage { operation, place, remote, first: at, mtu, bytes: Vec::new(), missing: 0 });
         }
         let Some(open) = self.open.as_mut().filter(|open| open.operation == operation) else { return };
         open.place = place;
         match open.remote {
             Some(remote) => {
                 let offset = match part {
-                    Part::First | Part::Only => 0,
-                    Part::Middle => (at - open.first).saturating_mul(open.mtu),
-                    Part::Last => u64::from(remote.len).saturating_sub(payload.len() as u64 + missing),
+                    MessagePart::First | MessagePart::Only => 0,
+                    MessagePart::Middle => (at - open.first).saturating_mul(open.mtu),
+                    MessagePart::Last => u64::from(remote.len).saturating_sub(payload.len() as u64 + missing),
                 };
                 session.memory.place(place.to, remote.key, remote.address.saturating_add(offset), &payload);
             }
@@ -286,43 +286,43 @@ impl Flow {
     }
 }
 
-enum Kind {
+enum PacketKind {
     Request(Operation),
     ReadResponse,
 }
 
 /// Returns the meaning of an opcode and the length of the headers after the BTH. `None` for acknowledgements, atomics, and
 /// other transports than the reliable connection.
-fn kind_of(opcode: u8) -> Option<(Kind, Part, usize)> {
-    use {Operation::*, Part::*};
+fn packet_kind(opcode: u8) -> Option<(PacketKind, MessagePart, usize)> {
+    use {MessagePart::*, Operation::*};
     const IMMEDIATE: usize = 4;
     const INVALIDATE: usize = 4;
     const AETH: usize = 4;
     Some(match opcode {
-        0x00 => (Kind::Request(Send), First, 0),
-        0x01 => (Kind::Request(Send), Middle, 0),
-        0x02 => (Kind::Request(Send), Last, 0),
-        0x03 => (Kind::Request(Send), Last, IMMEDIATE),
-        0x04 => (Kind::Request(Send), Only, 0),
-        0x05 => (Kind::Request(Send), Only, IMMEDIATE),
-        0x06 => (Kind::Request(Write), First, RETH_LEN),
-        0x07 => (Kind::Request(Write), Middle, 0),
-        0x08 => (Kind::Request(Write), Last, 0),
-        0x09 => (Kind::Request(Write), Last, IMMEDIATE),
-        0x0a => (Kind::Request(Write), Only, RETH_LEN),
-        0x0b => (Kind::Request(Write), Only, RETH_LEN + IMMEDIATE),
-        0x0c => (Kind::Request(Read), Only, RETH_LEN),
-        0x0d => (Kind::ReadResponse, First, AETH),
-        0x0e => (Kind::ReadResponse, Middle, 0),
-        0x0f => (Kind::ReadResponse, Last, AETH),
-        0x10 => (Kind::ReadResponse, Only, AETH),
-        0x16 => (Kind::Request(Send), Last, INVALIDATE),
-        0x17 => (Kind::Request(Send), Only, INVALIDATE),
+        0x00 => (PacketKind::Request(Send), First, 0),
+        0x01 => (PacketKind::Request(Send), Middle, 0),
+        0x02 => (PacketKind::Request(Send), Last, 0),
+        0x03 => (PacketKind::Request(Send), Last, IMMEDIATE),
+        0x04 => (PacketKind::Request(Send), Only, 0),
+        0x05 => (PacketKind::Request(Send), Only, IMMEDIATE),
+        0x06 => (PacketKind::Request(Write), First, RETH_LEN),
+        0x07 => (PacketKind::Request(Write), Middle, 0),
+        0x08 => (PacketKind::Request(Write), Last, 0),
+        0x09 => (PacketKind::Request(Write), Last, IMMEDIATE),
+        0x0a => (PacketKind::Request(Write), Only, RETH_LEN),
+        0x0b => (PacketKind::Request(Write), Only, RETH_LEN + IMMEDIATE),
+        0x0c => (PacketKind::Request(Read), Only, RETH_LEN),
+        0x0d => (PacketKind::ReadResponse, First, AETH),
+        0x0e => (PacketKind::ReadResponse, Middle, 0),
+        0x0f => (PacketKind::ReadResponse, Last, AETH),
+        0x10 => (PacketKind::ReadResponse, Only, AETH),
+        0x16 => (PacketKind::Request(Send), Last, INVALIDATE),
+        0x17 => (PacketKind::Request(Send), Only, INVALIDATE),
         _ => return None,
     })
 }
 
-fn remote(packet: &[u8]) -> Option<Remote> {
+fn remote(packet: &[u8]) -> Option<RemoteMemory> {
     let header = packet.get(BTH_LEN..)?;
-    Some(Remote { address: u64_at(header, 0)?, key: u32_at(header, 8)?, len: u32_at(header, 12)? })
+    Some(RemoteMemory { address: u64_at(header, 0)?, key: u32_at(header, 8)?, len: u32_at(header, 12)? })
 }

@@ -6,10 +6,10 @@ use super::{
     headers::HeaderKind,
     interpret::Interpreter,
     memory::{Memory, Owner},
-    report::{Message, Named, RpcPart},
+    payload_source::PayloadSource,
+    report::{Message, NamedNumber, RpcPart},
     session::{Content, RawMessage, RdmaContent, Session},
-    source::Source,
-    value::Value,
+    value::DecodedValue,
 };
 use crate::ir::{Field, Procedure, Spec};
 
@@ -46,7 +46,7 @@ impl<'s> RpcDecoder<'s> {
         match &raw.content {
             Content::Remark => message.remark = true,
             Content::Other => message.opaque = Some(raw.inline.clone()),
-            Content::Rpc => self.payload(raw, Source::new(&raw.inline), &mut message),
+            Content::Rpc => self.payload(raw, PayloadSource::new(&raw.inline), &mut message),
             Content::Rdma(rdma) => self.rdma(raw, rdma, &mut message),
         }
         message
@@ -87,10 +87,10 @@ impl<'s> RpcDecoder<'s> {
             }
         }
         let inline = stream.as_ref().map_or(raw.inline.as_slice(), |stream| &stream.bytes);
-        self.payload(raw, Source::new(inline).with_reads(reads).with_writes(writes), message);
+        self.payload(raw, PayloadSource::new(inline).with_reads(reads).with_writes(writes), message);
     }
 
-    fn payload(&mut self, raw: &RawMessage, source: Source<'_>, message: &mut Message) {
+    fn payload(&mut self, raw: &RawMessage, source: PayloadSource<'_>, message: &mut Message) {
         let mut interpreter = Interpreter::new(self.rpc, source);
         let header = interpreter.named("rpc_msg");
         if let Some(why) = header.error() {
@@ -113,7 +113,14 @@ impl<'s> RpcDecoder<'s> {
         }
     }
 
-    fn call(&mut self, raw: &RawMessage, xid: u32, call: &Value, source: Source<'_>, message: &mut Message) {
+    fn call(
+        &mut self,
+        raw: &RawMessage,
+        xid: u32,
+        call: &DecodedValue,
+        source: PayloadSource<'_>,
+        message: &mut Message,
+    ) {
         let (mut part, called) = self.call_header(raw, xid, call);
         let procedure = self.find(called);
         let body = procedure.map(|procedure| procedure.args.iter().collect::<Vec<_>>());
@@ -122,7 +129,7 @@ impl<'s> RpcDecoder<'s> {
     }
 
     /// Decodes and remembers the header of a call. Its end may be cut.
-    fn call_header(&mut self, raw: &RawMessage, xid: u32, call: &Value) -> (RpcPart, Called) {
+    fn call_header(&mut self, raw: &RawMessage, xid: u32, call: &DecodedValue) -> (RpcPart, Called) {
         let is_gss = call.number(&["cred", "flavor"]) == Some(RPCSEC_GSS);
         let called = Called {
             program: word(call, &["prog"]),
@@ -138,7 +145,14 @@ impl<'s> RpcDecoder<'s> {
         (part, called)
     }
 
-    fn reply(&mut self, raw: &RawMessage, xid: u32, reply: &Value, source: Source<'_>, message: &mut Message) {
+    fn reply(
+        &mut self,
+        raw: &RawMessage,
+        xid: u32,
+        reply: &DecodedValue,
+        source: PayloadSource<'_>,
+        message: &mut Message,
+    ) {
         let called = self.calls.get(&(raw.place.to, raw.place.from, xid)).copied();
         let mut part = self.part(xid, false, called);
         if called.is_none() {
@@ -146,7 +160,7 @@ impl<'s> RpcDecoder<'s> {
         }
         if let Some(accepted) = reply.at(&["areply"]) {
             part.verifier = Some(self.auth(accepted, "verf"));
-            part.status = Some(accepted.at(&["reply_data"]).cloned().unwrap_or(Value::None));
+            part.status = Some(accepted.at(&["reply_data"]).cloned().unwrap_or(DecodedValue::None));
             if accepted.number(&["reply_data", "stat"]) == Some(0) {
                 let procedure = called.and_then(|called| self.find(called));
                 let body = procedure.map(|procedure| procedure.result.iter().collect::<Vec<_>>());
@@ -154,8 +168,8 @@ impl<'s> RpcDecoder<'s> {
                 self.body(body, protected, source, &mut part, message);
             }
         } else {
-            let mut status = reply.at(&["rreply"]).cloned().unwrap_or(Value::None);
-            if let Value::Struct(fields) = &mut status {
+            let mut status = reply.at(&["rreply"]).cloned().unwrap_or(DecodedValue::None);
+            if let DecodedValue::Struct(fields) = &mut status {
                 for (_, value) in fields.iter_mut().filter(|(name, _)| name == "auth") {
                     *value = self.enumerator("auth_stat", value.number(&[]).unwrap_or_default());
                 }
@@ -170,7 +184,7 @@ impl<'s> RpcDecoder<'s> {
         &self,
         fields: Option<Vec<&Field>>,
         protected: bool,
-        source: Source<'_>,
+        source: PayloadSource<'_>,
         part: &mut RpcPart,
         message: &mut Message,
     ) {
@@ -178,7 +192,7 @@ impl<'s> RpcDecoder<'s> {
             Some(fields) if !protected => {
                 let mut interpreter = Interpreter::new(self.spec, source);
                 part.body = Some(match fields.as_slice() {
-                    [] => Value::None,
+                    [] => DecodedValue::None,
                     // The name of a single argument or of a result is derived from its type and says nothing new.
                     [field] => interpreter.field(field, false),
                     fields => interpreter.fields(fields.iter().copied()),
@@ -191,7 +205,7 @@ impl<'s> RpcDecoder<'s> {
                 }
                 let mut source = source;
                 let rest = source.rest();
-                part.body = (!rest.is_empty()).then(|| Value::Opaque(rest.to_vec()));
+                part.body = (!rest.is_empty()).then(|| DecodedValue::Opaque(rest.to_vec()));
                 source
             }
         };
@@ -202,7 +216,7 @@ impl<'s> RpcDecoder<'s> {
                 .notes
                 .push(format!("{left} bytes follow the {}", if part.is_call { "arguments" } else { "result" }));
         }
-        part.chunks = source.unused().into_iter().map(Value::Chunk).collect();
+        part.chunks = source.unused().into_iter().map(DecodedValue::Chunk).collect();
     }
 
     fn part(&self, xid: u32, is_call: bool, called: Option<Called>) -> RpcPart {
@@ -211,7 +225,7 @@ impl<'s> RpcDecoder<'s> {
             called.and_then(|called| program?.versions.iter().find(|version| version.number == called.version));
         let procedure = called.and_then(|called| self.find(called));
         let named =
-            |number: u32, name: Option<&crate::ir::Name>| Named { number, name: name.map(|it| it.text.clone()) };
+            |number: u32, name: Option<&crate::ir::Name>| NamedNumber { number, name: name.map(|it| it.text.clone()) };
         RpcPart {
             xid,
             is_call,
@@ -235,22 +249,22 @@ impl<'s> RpcDecoder<'s> {
     }
 
     /// Returns the enumerator with a number. In messages, the open enumerations of authentication are numbers.
-    fn enumerator(&self, enumeration: &str, number: u64) -> Value {
-        Interpreter::new(self.rpc, Source::new(&word_of(number).to_be_bytes())).named(enumeration)
+    fn enumerator(&self, enumeration: &str, number: u64) -> DecodedValue {
+        Interpreter::new(self.rpc, PayloadSource::new(&word_of(number).to_be_bytes())).named(enumeration)
     }
 
     /// Returns the name of the authentication flavour and the decoded body of a credential or verifier.
-    fn auth(&self, within: &Value, field: &str) -> (Value, Value) {
+    fn auth(&self, within: &DecodedValue, field: &str) -> (DecodedValue, DecodedValue) {
         let number = within.number(&[field, "flavor"]).unwrap_or_default();
         let body = within.bytes(&[field, "body"]).unwrap_or_default();
         let name = self.enumerator("auth_flavor", number);
         let body = match number {
             AUTH_SYS if field == "cred" => {
-                let mut interpreter = Interpreter::new(self.rpc, Source::new(body));
+                let mut interpreter = Interpreter::new(self.rpc, PayloadSource::new(body));
                 interpreter.named("authsys_parms")
             }
-            _ if body.is_empty() => Value::None,
-            _ => Value::Opaque(body.to_vec()),
+            _ if body.is_empty() => DecodedValue::None,
+            _ => DecodedValue::Opaque(body.to_vec()),
         };
         (name, body)
     }
@@ -264,7 +278,7 @@ fn is_plain_gss(body: &[u8]) -> bool {
     word(0) == Some(&[0, 0, 0, 1]) && word(1) == Some(&[0; 4]) && word(3) == Some(&[0, 0, 0, 1])
 }
 
-fn word(value: &Value, path: &[&str]) -> u32 {
+fn word(value: &DecodedValue, path: &[&str]) -> u32 {
     word_of(value.number(path).unwrap_or_default())
 }
 

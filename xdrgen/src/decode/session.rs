@@ -5,7 +5,7 @@ use std::{collections::HashMap, fmt, net::IpAddr, sync::Arc};
 use super::{
     headers::{Header, HeaderKind, HeaderSpecs},
     memory::{Chunk, Memory, Owner, Segment},
-    value::Value,
+    value::DecodedValue,
 };
 
 /// The protocol that carries messages.
@@ -79,7 +79,7 @@ pub(super) struct RdmaContent {
     pub(super) writes: Vec<Chunk>,
     /// The Reply chunk of a response.
     pub(super) reply: Option<Chunk>,
-    pub(super) properties: Option<Value>,
+    pub(super) properties: Option<DecodedValue>,
 }
 
 /// The messages and the exposed memory of a capture.

@@ -4,7 +4,7 @@ use super::memory::ChunkData;
 
 /// A decoded XDR value.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Value {
+pub(super) enum DecodedValue {
     /// An absent optional item, or `void`.
     None,
     Bool(bool),
@@ -22,13 +22,13 @@ pub(super) enum Value {
     /// An item that was moved to a chunk.
     Chunk(ChunkData),
     /// A struct or union: the fields in wire order. The first field of a union is its discriminant.
-    Struct(Vec<(String, Value)>),
-    Array(Vec<Value>),
+    Struct(Vec<(String, DecodedValue)>),
+    Array(Vec<DecodedValue>),
     /// The reason why the value could not be decoded. Nothing follows it.
     Error(String),
 }
 
-impl Value {
+impl DecodedValue {
     /// Returns the value at a path of field names.
     pub(super) fn at(&self, path: &[&str]) -> Option<&Self> {
         path.iter().try_fold(self, |value, name| match value {

@@ -58,7 +58,7 @@ fn each(
 }
 
 /// Sets an option. Returns an error if it is already set.
-fn once<T>(place: &mut Option<T>, value: T, meta: &ParseNestedMeta<'_>) -> syn::Result<bool> {
+fn set_once<T>(place: &mut Option<T>, value: T, meta: &ParseNestedMeta<'_>) -> syn::Result<bool> {
     if place.replace(value).is_some() {
         return Err(meta.error("option is given twice"));
     }
@@ -71,13 +71,13 @@ impl ContainerAttributes {
         each(attrs, "`crate = PATH`, `discriminant = TYPE` or `opaque_union`", |name, meta| match name {
             "crate" => {
                 let path = meta.value()?.call(Path::parse_mod_style)?;
-                once(&mut this.runtime, path, meta)
+                set_once(&mut this.runtime, path, meta)
             }
             "discriminant" => {
                 let ty = meta.value()?.parse()?;
-                once(&mut this.discriminant, ty, meta)
+                set_once(&mut this.discriminant, ty, meta)
             }
-            "opaque_union" => once(&mut this.opaque_union, meta.path.span(), meta),
+            "opaque_union" => set_once(&mut this.opaque_union, meta.path.span(), meta),
             _ => Ok(false),
         })?;
         Ok(this)
@@ -104,18 +104,18 @@ impl FieldAttributes {
         each(attrs, known, |name, meta| {
             let span = meta.path.span();
             match name {
-                "ddp" => once(&mut this.ddp, span, meta),
-                "string" => once(&mut this.string, span, meta),
-                "opaque" => once(&mut this.opaque, span, meta),
-                "list" => once(&mut this.list, span, meta),
-                "recursive" => once(&mut this.recursive, span, meta),
+                "ddp" => set_once(&mut this.ddp, span, meta),
+                "string" => set_once(&mut this.string, span, meta),
+                "opaque" => set_once(&mut this.opaque, span, meta),
+                "list" => set_once(&mut this.list, span, meta),
+                "recursive" => set_once(&mut this.recursive, span, meta),
                 "max" => {
                     let value = meta.value()?.parse()?;
-                    once(&mut this.max, value, meta)
+                    set_once(&mut this.max, value, meta)
                 }
                 "len" => {
                     let value = meta.value()?.parse()?;
-                    once(&mut this.len, value, meta)
+                    set_once(&mut this.len, value, meta)
                 }
                 _ => Ok(false),
             }
@@ -136,9 +136,9 @@ impl VariantAttributes {
         each(attrs, "`case = VALUE` or `default`", |name, meta| match name {
             "case" => {
                 let value = meta.value()?.parse()?;
-                once(&mut this.case, value, meta)
+                set_once(&mut this.case, value, meta)
             }
-            "default" => once(&mut this.default, meta.path.span(), meta),
+            "default" => set_once(&mut this.default, meta.path.span(), meta),
             _ => Ok(false),
         })?;
         if let (Some(_), Some(span)) = (&this.case, this.default) {

@@ -12,7 +12,7 @@ use syn::{
 
 use super::error;
 use crate::emit::{
-    names::{Case, Std, convert, ident},
+    names::{LetterCase, Std, convert, ident},
     program::{Packing, Param, ProcedureModel, ProgramModule, Stubs},
 };
 
@@ -86,7 +86,7 @@ pub fn service(arguments: TokenStream, item: TokenStream) -> syn::Result<TokenSt
     let runtime = &arguments.runtime;
     let handler = &item.ident;
     let handler_name = handler.to_string().trim_start_matches("r#").to_owned();
-    let module = ident(&convert(&handler_name, Case::Snake));
+    let module = ident(&convert(&handler_name, LetterCase::Snake));
     let name = arguments.name.clone().unwrap_or_else(|| handler_name.clone());
     let (mut procedures, mut numbers, mut errors) = (Vec::new(), std::collections::HashMap::new(), None);
     for member in &item.items {
@@ -220,7 +220,7 @@ fn lower(function: &TraitItemFn, service: &str, runtime: &Path) -> syn::Result<P
     Ok(ProcedureModel {
         xdr_name: method_name.clone(),
         number: marks.number,
-        marker: ident(&convert(&method_name, Case::Camel)),
+        marker: ident(&convert(&method_name, LetterCase::Camel)),
         method: signature.ident.clone(),
         method_with: format_ident!("{method_name}_with"),
         view: None,

@@ -58,7 +58,7 @@ pub struct Diagnostic {
 impl Diagnostic {
     /// Creates a diagnostic without a position.
     #[must_use]
-    pub fn new(code: Code, message: impl Into<String>) -> Self {
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
         Self {
             code,
             message: message.into(),
@@ -72,35 +72,35 @@ impl Diagnostic {
 
     /// Sets the primary position.
     #[must_use]
-    pub fn at(mut self, span: &Span, text: impl Into<String>) -> Self {
+    pub(crate) fn at(mut self, span: &Span, text: impl Into<String>) -> Self {
         self.primary = Some(Label { span: span.clone(), text: text.into() });
         self
     }
 
     /// Adds a related position.
     #[must_use]
-    pub fn also(mut self, span: &Span, text: impl Into<String>) -> Self {
+    pub(crate) fn also(mut self, span: &Span, text: impl Into<String>) -> Self {
         self.secondary.push(Label { span: span.clone(), text: text.into() });
         self
     }
 
     /// Adds a reason.
     #[must_use]
-    pub fn note(mut self, text: impl Into<String>) -> Self {
+    pub(crate) fn note(mut self, text: impl Into<String>) -> Self {
         self.notes.push(text.into());
         self
     }
 
     /// Adds an instruction for the user.
     #[must_use]
-    pub fn help(mut self, text: impl Into<String>) -> Self {
+    pub(crate) fn help(mut self, text: impl Into<String>) -> Self {
         self.helps.push(text.into());
         self
     }
 
     /// Adds a replacement that an editor can offer.
     #[must_use]
-    pub fn suggest(mut self, span: &Span, replacement: impl Into<String>) -> Self {
+    pub(crate) fn suggest(mut self, span: &Span, replacement: impl Into<String>) -> Self {
         self.suggestions.push(Suggestion { span: span.clone(), replacement: replacement.into() });
         self
     }

@@ -8,7 +8,7 @@ use super::{Diagnostic, Label, Severity};
 use crate::source::{Source, Sources};
 
 /// Maximum number of diagnostics to print. The others are only counted.
-const SHOWN: usize = 50;
+const MAX_PRINTED: usize = 50;
 
 /// Maximum distance from the primary label, in bytes, at which other labels are shown in the source. Labels that are
 /// farther away are described by line and column.
@@ -20,14 +20,14 @@ const LONG_LINE: usize = 2000;
 pub(super) fn render(list: &[Diagnostic], sources: &Sources, colour: bool) -> String {
     let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
     let mut out = String::new();
-    for diagnostic in list.iter().take(SHOWN) {
+    for diagnostic in list.iter().take(MAX_PRINTED) {
         out.push_str(&one(diagnostic, sources, &renderer));
         out.push_str("\n\n");
     }
     let errors = list.iter().filter(|d| d.severity() == Severity::Error).count();
     let warnings = list.len() - errors;
-    if list.len() > SHOWN {
-        out.push_str(&format!("... and {} more\n", list.len() - SHOWN));
+    if list.len() > MAX_PRINTED {
+        out.push_str(&format!("... and {} more\n", list.len() - MAX_PRINTED));
     }
     let mut counts = Vec::new();
     for (n, what) in [(errors, "error"), (warnings, "warning")] {

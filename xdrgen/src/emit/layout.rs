@@ -4,7 +4,7 @@ use std::{cell::OnceCell, collections::HashMap};
 
 use proc_macro2::{Ident, TokenStream};
 
-use super::names::{Case, NameScope, RustName};
+use super::names::{LetterCase, NameScope, RustName};
 use crate::ir::{Arm, Base, Field, Item, ItemId, ItemKind, Spec, Type, TypeFacts, Union};
 
 /// The maximum size of an inline fixed-length array, in bytes. Larger arrays are stored on the heap.
@@ -63,7 +63,7 @@ impl<'a> Layout<'a> {
             .items
             .iter()
             .map(|item| {
-                let case = if matches!(item.kind, ItemKind::Const(_)) { Case::Shouty } else { Case::Camel };
+                let case = if matches!(item.kind, ItemKind::Const(_)) { LetterCase::Shouty } else { LetterCase::Camel };
                 ItemLayout {
                     name: scope.claim(&item.name.text, case),
                     size: 8,
@@ -218,7 +218,7 @@ impl<'a> Layout<'a> {
         }
         for id in (0..count).filter(|&id| chosen[id]) {
             let name = format!("{}_ref", self.spec.items[id].name.text);
-            self.items[id].ref_name = Some(self.scope.claim(&name, Case::Camel));
+            self.items[id].ref_name = Some(self.scope.claim(&name, LetterCase::Camel));
         }
     }
 
@@ -329,7 +329,7 @@ impl<'a> Layout<'a> {
             ItemKind::Union(union) => {
                 let arms = union.arms.iter().filter_map(|arm| arm.field.as_ref());
                 let all = arms.chain(union.default.iter().flatten());
-                all.fold(0, |most, field| most.max(of(field))).saturating_add(8)
+                all.fold(0, |max, field| max.max(of(field))).saturating_add(8)
             }
             ItemKind::Typedef(field) => of(field),
         }

@@ -25,7 +25,7 @@ mod view;
 mod words;
 mod xdr_text;
 
-#[cfg(feature = "cli")]
+#[cfg(feature = "tools")]
 pub(crate) use xdr_text::declaration as declaration_text;
 
 use proc_macro2::TokenStream;

@@ -11,7 +11,7 @@ use quote::quote;
 
 /// The case conventions of Rust names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Case {
+pub(crate) enum LetterCase {
     /// Types, variants, traits: `GetArgs`.
     Camel,
     /// Fields, functions, modules: `get_args`.
@@ -32,15 +32,15 @@ const KEYWORDS: [&str; 53] = [
 const NEVER_RAW: [&str; 5] = ["self", "Self", "super", "crate", "_"];
 
 /// Converts the case of `text`. Does not check keywords and collisions.
-pub(crate) fn convert(text: &str, case: Case) -> String {
+pub(crate) fn convert(text: &str, case: LetterCase) -> String {
     let mut name = match case {
-        Case::Camel => text.to_upper_camel_case(),
-        Case::Snake => text.to_snake_case(),
-        Case::Shouty => text.to_shouty_snake_case(),
+        LetterCase::Camel => text.to_upper_camel_case(),
+        LetterCase::Snake => text.to_snake_case(),
+        LetterCase::Shouty => text.to_shouty_snake_case(),
     };
     // The conversion drops leading and trailing underscores. The rest may be empty or begin with a digit.
     if !name.starts_with(|first: char| first.is_alphabetic()) {
-        name.insert(0, if case == Case::Snake { 'x' } else { 'X' });
+        name.insert(0, if case == LetterCase::Snake { 'x' } else { 'X' });
     }
     name
 }
@@ -83,12 +83,12 @@ impl NameScope {
     }
 
     /// Assigns a name for `text`. Appends a number if the plain name is in use.
-    pub(crate) fn claim(&mut self, text: &str, case: Case) -> RustName {
+    pub(crate) fn claim(&mut self, text: &str, case: LetterCase) -> RustName {
         self.claim_with(text, case, &[])
     }
 
     /// Assigns a name like [`claim`](Self::claim), and reserves the name with each of `suffixes` as well.
-    pub(crate) fn claim_with(&mut self, text: &str, case: Case, suffixes: &[&str]) -> RustName {
+    pub(crate) fn claim_with(&mut self, text: &str, case: LetterCase, suffixes: &[&str]) -> RustName {
         let plain = convert(text, case);
         let free = |name: &str, taken: &HashSet<String>| {
             !taken.contains(name) && suffixes.iter().all(|suffix| !taken.contains(&format!("{name}{suffix}")))

@@ -36,7 +36,7 @@ impl EmitOptions {
     /// Returns a name from `borrowed` that is not a type of `spec`, or a name from `open` that is not a union
     /// without a default arm.
     #[must_use]
-    pub fn unknown_type(&self, spec: &Spec) -> Option<&str> {
+    pub(crate) fn unknown_type(&self, spec: &Spec) -> Option<&str> {
         let can_be_open = |item: &&Item| matches!(&item.kind, ItemKind::Union(union) if union.default.is_none());
         let open = |name: &str| spec.items.iter().filter(can_be_open).any(|item| item.name.text == name);
         self.borrowed.unknown(spec).or_else(|| self.open.iter().map(String::as_str).find(|name| !open(name)))

@@ -17,21 +17,21 @@ use super::{
     format,
     layout::Layout,
     options::{Borrow, EmitError, EmitOptions},
-    program::{self, Named, ProgramModule, Stubs},
+    program::{self, NamedVersion, ProgramModule, Stubs},
     target::codec_block,
     types,
 };
 use crate::ir::{ItemId, Spec};
 
 /// The number of items in a part. It is large enough that the fixed cost of a part does not matter.
-const ITEMS: usize = 24;
+const ITEMS_PER_PART: usize = 24;
 
 /// The number of procedures in a part. A version with more procedures is printed in pieces. The tokens and the syntax tree of a
 /// procedure take about 100 kilobytes, so that all procedures should not be in memory at the same time.
-const PROCEDURES: usize = 64;
+const PROCEDURES_PER_PART: usize = 64;
 
 /// The maximum number of threads. More threads do not reduce the run time.
-const MOST_THREADS: usize = 8;
+const MAX_THREADS: usize = 8;
 
 /// The text of one part.
 #[derive(Debug, Default)]
@@ -55,17 +55,17 @@ enum Part {
 
 /// Returns the parts of a version.
 fn parts_of(index: usize, procedures: usize) -> Vec<Part> {
-    if procedures <= PROCEDURES {
+    if procedures <= PROCEDURES_PER_PART {
         return vec![Part::Version(index, None)];
     }
-    let starts = (0..procedures).step_by(PROCEDURES);
-    starts.map(|start| Part::Version(index, Some(start..procedures.min(start + PROCEDURES)))).collect()
+    let starts = (0..procedures).step_by(PROCEDURES_PER_PART);
+    starts.map(|start| Part::Version(index, Some(start..procedures.min(start + PROCEDURES_PER_PART)))).collect()
 }
 
 /// Returns the body of the generated file.
 pub(super) fn print(spec: &Spec, options: &EmitOptions) -> Result<String, EmitError> {
-    let starts = (0..spec.items.len()).step_by(ITEMS);
-    let items = starts.map(|start| Part::Items(start..spec.items.len().min(start + ITEMS)));
+    let starts = (0..spec.items.len()).step_by(ITEMS_PER_PART);
+    let items = starts.map(|start| Part::Items(start..spec.items.len().min(start + ITEMS_PER_PART)));
     let versions = spec.programs.iter().flat_map(|program| &program.versions).enumerate();
     let versions = versions.flat_map(|(index, version)| parts_of(index, version.procedures.len()));
     let parts: Vec<Part> = items.chain(versions).collect();
@@ -80,7 +80,7 @@ pub(super) fn print(spec: &Spec, options: &EmitOptions) -> Result<String, EmitEr
             done.lock().unwrap_or_else(PoisonError::into_inner).push((index, printed));
         }
     };
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS).min(parts.len());
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS).min(parts.len());
     let portable = SendableOptions::of(options);
     thread::scope(|scope| {
         for _ in 1..threads {
@@ -136,12 +136,12 @@ fn take<'p>(next: &AtomicUsize, parts: &'p [Part]) -> Option<(usize, &'p Part)> 
 }
 
 /// Assigns Rust names to the items and to the version modules.
-pub(super) fn named<'a>(spec: &'a Spec, options: &EmitOptions) -> (Layout<'a>, Vec<Named<'a>>) {
+pub(super) fn named<'a>(spec: &'a Spec, options: &EmitOptions) -> (Layout<'a>, Vec<NamedVersion<'a>>) {
     let runtime = &options.runtime;
     let mut layout = Layout::new(spec, quote!(#runtime), options.absolute_paths);
     let mut versions = Vec::new();
     for program in &spec.programs {
-        versions.extend(program.versions.iter().map(|version| Named::new(program, version, &mut layout.scope)));
+        versions.extend(program.versions.iter().map(|version| NamedVersion::new(program, version, &mut layout.scope)));
     }
     layout.open(&options.open);
     match &options.borrowed {
@@ -202,7 +202,7 @@ impl SendableOptions {
 struct Worker<'a> {
     options: &'a EmitOptions,
     layout: Layout<'a>,
-    versions: Vec<Named<'a>>,
+    versions: Vec<NamedVersion<'a>>,
 }
 
 impl<'a> Worker<'a> {

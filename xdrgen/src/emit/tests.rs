@@ -6,7 +6,7 @@ use super::{
     emit,
     format::comment,
     layout::Layout,
-    names::{Case, NameScope, Std, convert, ident},
+    names::{LetterCase, NameScope, Std, convert, ident},
 };
 use crate::{
     Compiler,
@@ -32,7 +32,7 @@ fn names_follow_rust_case_conventions() {
         ("_3d", "X3d", "x3d", "X3D"),
         ("__", "X", "x", "X"),
     ] {
-        let all = (convert(xdr, Case::Camel), convert(xdr, Case::Snake), convert(xdr, Case::Shouty));
+        let all = (convert(xdr, LetterCase::Camel), convert(xdr, LetterCase::Snake), convert(xdr, LetterCase::Shouty));
         assert_eq!(all, (camel.to_owned(), snake.to_owned(), shouty.to_owned()), "{xdr}");
     }
 }
@@ -54,20 +54,21 @@ fn keywords_become_identifiers() {
 #[test]
 fn names_are_unique_within_a_scope() {
     let mut scope = NameScope::reserving(&["Ok"]);
-    let names = ["foo_bar", "fooBar", "FOO_BAR", "fooBar2", "ok"].map(|name| scope.claim(name, Case::Camel).ident);
+    let names =
+        ["foo_bar", "fooBar", "FOO_BAR", "fooBar2", "ok"].map(|name| scope.claim(name, LetterCase::Camel).ident);
     assert_eq!(names.map(|name| name.to_string()), ["FooBar", "FooBar2", "FooBar3", "FooBar22", "Ok2"]);
     // `claim_with` also requires the name with each suffix to be free.
     let mut scope = NameScope::reserving(&["get_with"]);
-    let name = scope.claim_with("GET", Case::Snake, &["_with"]);
+    let name = scope.claim_with("GET", LetterCase::Snake, &["_with"]);
     assert_eq!(name.ident.to_string(), "get2");
     assert_eq!(name.instead_of.as_deref(), Some("get"));
-    assert_eq!(scope.claim("get2_with", Case::Snake).ident.to_string(), "get2_with2");
+    assert_eq!(scope.claim("get2_with", LetterCase::Snake).ident.to_string(), "get2_with2");
 }
 
 #[test]
 fn shadowed_names_use_absolute_paths() {
     let mut scope = NameScope::default();
-    scope.claim("option", Case::Camel);
+    scope.claim("option", LetterCase::Camel);
     assert_eq!(Std::Prelude(&scope).path("Option").to_string(), ":: core :: option :: Option");
     assert_eq!(Std::Prelude(&scope).path("Result").to_string(), "Result");
     assert_eq!(Std::Absolute.path("Result").to_string(), ":: core :: result :: Result");

@@ -13,7 +13,7 @@ use super::{
     docs::Docs,
     facts::BoundsSource,
     layout::Layout,
-    names::{Case, NameScope, RustName, Std},
+    names::{LetterCase, NameScope, RustName, Std},
     options::EmitOptions,
     target::{FieldCodec, Generics, Target},
     view::View,
@@ -85,7 +85,7 @@ impl Emitter<'_> {
             ItemKind::Struct { fields, .. } => emitter.structure(fields),
             ItemKind::Union(union) => emitter.union(union),
             ItemKind::Typedef(field) => emitter.typedef(field),
-            ItemKind::Extern(path) => emitter.foreign(path),
+            ItemKind::Extern(path) => emitter.extern_type(path),
         }
     }
 }
@@ -158,7 +158,7 @@ impl Emitter<'_> {
     }
 
     /// Emits an alias for an external type, and a check of the front end's assumption about it.
-    fn foreign(&self, path: &str) -> Emitted {
+    fn extern_type(&self, path: &str) -> Emitted {
         let docs = self.docs("type").to_owned();
         let (name, path) = (&self.name.ident, path.parse::<TokenStream>().unwrap_or_default());
         let why = format!(
@@ -197,7 +197,7 @@ impl Emitter<'_> {
         fields
             .iter()
             .map(|field| {
-                let name = scope.claim(&field.name.text, Case::Snake);
+                let name = scope.claim(&field.name.text, LetterCase::Snake);
                 let docs = self.field_docs(field, Some(&name));
                 let slot = self.view.slot(field);
                 let (member, ty) = (&name.ident, &slot.ty);
@@ -343,5 +343,5 @@ fn int(value: i64) -> TokenStream {
 /// Returns the fields of a struct with their Rust names.
 pub(crate) fn field_names(fields: &[Field]) -> impl Iterator<Item = (Ident, &Field)> {
     let mut scope = NameScope::default();
-    fields.iter().map(move |field| (scope.claim(&field.name.text, Case::Snake).ident, field))
+    fields.iter().map(move |field| (scope.claim(&field.name.text, LetterCase::Snake).ident, field))
 }

@@ -16,11 +16,11 @@ const NOTE: i64 = LEFT + WORD + 16;
 const TOP: i64 = 22;
 
 /// The maximum length of the label in a row and of the note beside it, in characters.
-const LABEL: usize = 48;
-const BESIDE: usize = 52;
+const MAX_LABEL: usize = 48;
+const MAX_NOTE: usize = 52;
 
 fn height(row: &Row) -> i64 {
-    match (row.look, row.bytes) {
+    match (row.style, row.bytes) {
         (RowStyle::Case, _) => 26,
         (RowStyle::Variable, _) => 46,
         (RowStyle::Type, _) => 38,
@@ -37,34 +37,18 @@ pub(super) fn draw(names: &ItemUsers<'_>, name: &str, rows: &[Row], out: &mut Ht
     out.raw("\"><title>").text(name).raw(" on the wire</title>\n");
     for byte in 0..4_i64 {
         let x = LEFT + WORD / 8 + byte * WORD / 4;
-        text(
-            "tick",
-            x,
-            TOP - 8,
-            |out| {
-                out.number(byte);
-            },
-            out,
-        );
+        text("tick", x, TOP - 8, &byte.to_string(), out);
     }
     // The byte offset of each row, if known. All cases begin at the same offset.
     let (mut offset, mut first_case) = (Some(0), None);
     let mut y = TOP;
     for row in rows {
         let height = height(row);
-        if row.look == RowStyle::Case {
+        if row.style == RowStyle::Case {
             offset = *first_case.get_or_insert(offset);
         }
-        if let Some(offset) = offset.filter(|_| row.look != RowStyle::Case) {
-            text(
-                "offset",
-                LEFT - 8,
-                y + 18,
-                |out| {
-                    out.show(format_args!("{offset}"));
-                },
-                out,
-            );
+        if let Some(offset) = offset.filter(|_| row.style != RowStyle::Case) {
+            text("offset", LEFT - 8, y + 18, &offset.to_string(), out);
         }
         draw_row(names, row, y, height, out);
         offset = offset.zip(row.bytes).and_then(|(at, bytes)| u64::checked_add(at, bytes));
@@ -74,34 +58,51 @@ pub(super) fn draw(names: &ItemUsers<'_>, name: &str, rows: &[Row], out: &mut Ht
 }
 
 fn draw_row(names: &ItemUsers<'_>, row: &Row, y: i64, height: i64, out: &mut Html) {
-    let middle = y + height / 2 + 5;
-    if row.look == RowStyle::Case {
-        text(
-            "case",
-            LEFT,
-            y + 18,
-            |out| {
-                out.text(&cut(&row.label, 110));
-            },
-            out,
-        );
-        text(
-            "note",
-            LEFT + 8 + 8 * i64::try_from(row.label.chars().count().min(110)).unwrap_or_default(),
-            y + 18,
-            |out| {
-                out.text(&row.note);
-            },
-            out,
-        );
-        return;
+    if row.style == RowStyle::Case {
+        return draw_case(row, y, out);
     }
+    let middle = y + height / 2 + 5;
     if let Some(id) = row.link {
         out.raw("<a href=\"#").text(&item_anchor(names.name(id))).raw("\">");
     }
     out.raw("<g><title>").show(format_args!("{}: {}", row.label, row.note)).raw("</title>");
+    draw_box(row, y, height, out);
+    text(
+        "label",
+        LEFT + WORD / 2,
+        if row.bytes.is_some() { middle } else { middle - 3 },
+        &cut(&row.label, MAX_LABEL),
+        out,
+    );
+    out.raw("</g>");
+    if row.link.is_some() {
+        out.raw("</a>");
+    }
+    if row.eligible {
+        text("note", NOTE, middle - 8, &cut(&row.note, MAX_NOTE), out);
+        text("note moves", NOTE, middle + 8, "DDP-eligible: may move in a chunk", out);
+    } else {
+        text("note", NOTE, middle, &cut(&row.note, MAX_NOTE), out);
+    }
+    out.raw("\n");
+}
+
+/// Draws the label of a case of a union.
+fn draw_case(row: &Row, y: i64, out: &mut Html) {
+    text("case", LEFT, y + 18, &cut(&row.label, 110), out);
+    text(
+        "note",
+        LEFT + 8 + 8 * i64::try_from(row.label.chars().count().min(110)).unwrap_or_default(),
+        y + 18,
+        &row.note,
+        out,
+    );
+}
+
+/// Draws the outline of a row, with marks between its bytes and words.
+fn draw_box(row: &Row, y: i64, height: i64, out: &mut Html) {
     out.raw("<path class=\"");
-    out.raw(match row.look {
+    out.raw(match row.style {
         _ if row.eligible => "eligible",
         RowStyle::Control => "control",
         RowStyle::Type => "type",
@@ -116,7 +117,7 @@ fn draw_row(names: &ItemUsers<'_>, row: &Row, y: i64, height: i64, out: &mut Htm
             let x = LEFT + quarter * WORD / 4;
             out.raw("<path class=\"mark\" d=\"M").number(x).raw(" ").number(y + height - 4).raw("v4\"/>");
         }
-        if let Some(words @ 2..=4) = row.bytes.map(|bytes| bytes / 4).filter(|_| row.look != RowStyle::Type) {
+        if let Some(words @ 2..=4) = row.bytes.map(|bytes| bytes / 4).filter(|_| row.style != RowStyle::Type) {
             for word in 1..i64::try_from(words).unwrap_or_default() {
                 let at = y + height * word / i64::try_from(words).unwrap_or(1);
                 out.raw("<path class=\"mark\" d=\"M")
@@ -136,55 +137,15 @@ fn draw_row(names: &ItemUsers<'_>, row: &Row, y: i64, height: i64, out: &mut Htm
         }
         out.raw("z\"/>");
     }
-    text(
-        "label",
-        LEFT + WORD / 2,
-        if row.bytes.is_some() { middle } else { middle - 3 },
-        |out| {
-            out.text(&cut(&row.label, LABEL));
-        },
-        out,
-    );
-    out.raw("</g>");
-    if row.link.is_some() {
-        out.raw("</a>");
-    }
-    if row.eligible {
-        text(
-            "note",
-            NOTE,
-            middle - 8,
-            |out| {
-                out.text(&cut(&row.note, BESIDE));
-            },
-            out,
-        );
-        text(
-            "note moves",
-            NOTE,
-            middle + 8,
-            |out| {
-                out.raw("DDP-eligible: may move in a chunk");
-            },
-            out,
-        );
-    } else {
-        text(
-            "note",
-            NOTE,
-            middle,
-            |out| {
-                out.text(&cut(&row.note, BESIDE));
-            },
-            out,
-        );
-    }
-    out.raw("\n");
 }
 
 /// Draws text at a position, with a class of the style sheet.
-pub(super) fn text(class: &'static str, x: i64, y: i64, content: impl FnOnce(&mut Html), out: &mut Html) {
+pub(super) fn text(class: &'static str, x: i64, y: i64, content: &str, out: &mut Html) {
+    start_text(class, x, y, out);
+    out.text(content).raw("</text>");
+}
+
+/// Starts an element for text at a position.
+pub(super) fn start_text(class: &'static str, x: i64, y: i64, out: &mut Html) {
     out.raw("<text class=\"").raw(class).raw("\" x=\"").number(x).raw("\" y=\"").number(y).raw("\">");
-    content(out);
-    out.raw("</text>");
 }

@@ -1,7 +1,7 @@
 //! A diagram of a call and its reply, with the data that moves by Send, RDMA Read and RDMA Write.
 
 use super::{
-    diagram::text,
+    diagram::{start_text, text},
     html::{Html, cut},
 };
 
@@ -15,7 +15,7 @@ const STEP: i64 = 52;
 const TOP: i64 = 40;
 
 /// The maximum length of the text above and below an arrow, in characters.
-const ABOVE: usize = 84;
+const MAX_TEXT: usize = 84;
 
 /// The operation that moves data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(super) struct Arrow {
     /// The data that moves.
     pub(super) what: String,
     /// The maximum size.
-    pub(super) most: String,
+    pub(super) max: String,
 }
 
 /// Draws the arrows of the procedure `name`, in the order in which they happen.
@@ -51,15 +51,7 @@ pub(super) fn draw(name: &str, arrows: &[Arrow], out: &mut Html) {
     for (x, end) in [(CALLER, "client"), (SERVER, "server")] {
         out.raw("<path class=\"lifeline\" d=\"M").number(x).raw(" 30V").number(bottom - 6).raw("\"/>");
         out.raw("<rect class=\"end\" rx=\"6\" x=\"").number(x - 52).raw("\" y=\"4\" width=\"104\" height=\"26\"/>");
-        text(
-            "label",
-            x,
-            22,
-            |out| {
-                out.raw(end);
-            },
-            out,
-        );
+        text("label", x, 22, end, out);
     }
     out.raw("\n");
     let mut y = TOP;
@@ -67,15 +59,7 @@ pub(super) fn draw(name: &str, arrows: &[Arrow], out: &mut Html) {
         if at == handler {
             out.raw("<rect class=\"handler\" rx=\"6\" x=\"").number(SERVER - 40).raw("\" y=\"").number(y + 2);
             out.raw("\" width=\"80\" height=\"24\"/>");
-            text(
-                "label",
-                SERVER,
-                y + 19,
-                |out| {
-                    out.raw("handler");
-                },
-                out,
-            );
+            text("label", SERVER, y + 19, "handler", out);
             y += 30;
         }
         y += STEP;
@@ -94,30 +78,16 @@ fn arrow(arrow: &Arrow, y: i64, out: &mut Html) {
     out.raw("<g class=\"")
         .raw(class)
         .raw("\"><title>")
-        .show(format_args!("{}: {}", arrow.what, arrow.most))
+        .show(format_args!("{}: {}", arrow.what, arrow.max))
         .raw("</title>");
     let right = matches!(arrow.means, TransferMeans::Call | TransferMeans::Read);
     let (from, to, head) = if right { (CALLER + 4, SERVER - 5, -10) } else { (SERVER - 4, CALLER + 5, 10) };
     out.raw("<path class=\"shaft\" d=\"M").number(from).raw(" ").number(y).raw("H").number(to + head).raw("\"/>");
     out.raw("<path class=\"head\" d=\"M").number(to).raw(" ").number(y).raw("l").number(head).raw(" -6v12z\"/>");
-    text(
-        "what",
-        MIDDLE,
-        y - 8,
-        |out| {
-            out.raw("<tspan class=\"verb\">").raw(verb).raw("</tspan> ");
-            out.text(&cut(&arrow.what, ABOVE - 12));
-        },
-        out,
-    );
-    text(
-        "most",
-        MIDDLE,
-        y + 17,
-        |out| {
-            out.text(&cut(&arrow.most, ABOVE));
-        },
-        out,
-    );
+    start_text("what", MIDDLE, y - 8, out);
+    out.raw("<tspan class=\"verb\">").raw(verb).raw("</tspan> ");
+    out.text(&cut(&arrow.what, MAX_TEXT - 12));
+    out.raw("</text>");
+    text("most", MIDDLE, y + 17, &cut(&arrow.max, MAX_TEXT), out);
     out.raw("</g>\n");
 }

@@ -148,7 +148,7 @@ fn program(names: &ItemUsers<'_>, program: &Program, out: &mut Html) {
 fn overview(names: &ItemUsers<'_>, program: &Program, version: &Version, out: &mut Html) {
     out.raw("<div class=\"wide\"><table class=\"overview\">\n<thead><tr><th>no.</th><th>procedure</th><th>arguments</th><th>result</th><th>transfer</th></tr></thead>\n<tbody>\n");
     for procedure in &version.procedures {
-        let moves = procedure::moves(names, procedure);
+        let data = procedure::procedure_data(names, procedure);
         out.raw("<tr><td class=\"number\">").show(format_args!("{}", procedure.number)).raw("</td><td><a href=\"#");
         out.text(&procedure_anchor(program, version, procedure))
             .raw("\">")
@@ -163,7 +163,7 @@ fn overview(names: &ItemUsers<'_>, program: &Program, version: &Version, out: &m
             field_type(names, field, out);
         }
         out.raw("</td><td>");
-        procedure::badges(procedure, &moves, out);
+        procedure::badges(procedure, &data, out);
         out.raw("</td></tr>\n");
     }
     out.raw("</tbody></table></div>\n");

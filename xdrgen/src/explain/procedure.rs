@@ -39,12 +39,11 @@ pub(super) struct ProcedureData {
 }
 
 /// Returns the data that `procedure` transfers.
-pub(super) fn moves(names: &ItemUsers<'_>, procedure: &Procedure) -> ProcedureData {
+pub(super) fn procedure_data(names: &ItemUsers<'_>, procedure: &Procedure) -> ProcedureData {
     let spec = names.spec;
     let arguments = procedure.args.iter().flat_map(|argument| eligible_items(spec, argument));
-    let most =
-        |most: Option<u64>| most.map_or("unbounded".to_owned(), |most| format!("at most {}", in_bytes(&bytes(most))));
-    let read: Vec<(String, String)> = arguments.map(|item| (item.path, most(item.max))).collect();
+    let max = |max: Option<u64>| max.map_or("unbounded".to_owned(), |max| format!("at most {}", in_bytes(&bytes(max))));
+    let read: Vec<(String, String)> = arguments.map(|item| (item.path, max(item.max))).collect();
     let bounds = &procedure.bounds;
     let write: Vec<(String, String)> = if bounds.computed {
         let items = procedure.result.iter().flat_map(|result| eligible_items(spec, result));
@@ -56,7 +55,7 @@ pub(super) fn moves(names: &ItemUsers<'_>, procedure: &Procedure) -> ProcedureDa
     let (mut inline, mut whole) = (Some(0_u64), Some(0_u64));
     for argument in &procedure.args {
         let facts = sizes::field(spec, argument);
-        let add = |sum: Option<u64>, most: Option<u64>| sum.zip(most).and_then(|(a, b)| a.checked_add(b));
+        let add = |sum: Option<u64>, max: Option<u64>| sum.zip(max).and_then(|(a, b)| a.checked_add(b));
         (inline, whole) = (add(inline, facts.max_inline), add(whole, facts.max_len));
     }
     let chunks = |items: usize| CHUNK.saturating_mul(u64::try_from(items).unwrap_or(u64::MAX));
@@ -92,14 +91,14 @@ fn digits(amount: &str) -> String {
 }
 
 /// Writes the badges that summarize a procedure.
-pub(super) fn badges(procedure: &Procedure, moves: &ProcedureData, out: &mut Html) {
-    if !moves.read.is_empty() {
+pub(super) fn badges(procedure: &Procedure, data: &ProcedureData, out: &mut Html) {
+    if !data.read.is_empty() {
         out.raw("<span class=\"badge read\">RDMA Read</span> ");
     }
-    if !moves.write.is_empty() {
+    if !data.write.is_empty() {
         out.raw("<span class=\"badge write\">RDMA Write</span> ");
     }
-    if moves.short.1 != Some(true) {
+    if data.short.1 != Some(true) {
         out.raw("<span class=\"badge\" title=\"The reply may not fit a Send, so the call may need a Reply chunk\">Reply chunk</span> ");
     }
     if procedure.idempotent {
@@ -115,53 +114,53 @@ pub(super) fn section(
     procedure: &Procedure,
     out: &mut Html,
 ) {
-    let moves = moves(names, procedure);
+    let data = procedure_data(names, procedure);
     out.raw("<section class=\"entry\" id=\"")
         .text(&procedure_anchor(program, version, procedure))
         .raw("\">\n<h3><span class=\"kind\">procedure ");
     out.show(format_args!("{}", procedure.number)).raw("</span> ").text(&procedure.name.text).raw(" ");
-    badges(procedure, &moves, out);
+    badges(procedure, &data, out);
     out.raw("</h3>\n");
     code::procedure(names, &procedure.name.text, &procedure.text, out);
     prose(names, &procedure.doc, out);
     let mut arrows = vec![Arrow {
         means: TransferMeans::Call,
         what: if procedure.args.is_empty() { "call, no arguments".to_owned() } else { "call, arguments".to_owned() },
-        most: limit(moves.call.0),
+        max: limit(data.call.0),
     }];
     let arrow = |means: TransferMeans| {
-        move |(what, most): &(String, String)| Arrow { means, what: what.clone(), most: most.clone() }
+        move |(what, max): &(String, String)| Arrow { means, what: what.clone(), max: max.clone() }
     };
-    arrows.extend(moves.read.iter().map(arrow(TransferMeans::Read)));
-    arrows.extend(moves.write.iter().map(arrow(TransferMeans::Write)));
+    arrows.extend(data.read.iter().map(arrow(TransferMeans::Read)));
+    arrows.extend(data.write.iter().map(arrow(TransferMeans::Write)));
     arrows.push(Arrow {
         means: TransferMeans::Reply,
         what: if procedure.result.is_none() { "reply, no result".to_owned() } else { "reply, result".to_owned() },
-        most: if procedure.result.is_none() { String::new() } else { moves.reply.0.clone() },
+        max: if procedure.result.is_none() { String::new() } else { data.reply.0.clone() },
     });
     out.raw("<figure>");
     flow::draw(&procedure.name.text, &arrows, out);
     out.raw("</figure>\n<ul class=\"facts\">\n");
-    call(&moves, out);
-    reply(procedure, &moves, out);
+    call(&data, out);
+    reply(procedure, &data, out);
     out.raw("</ul>\n</section>\n");
 }
 
-fn limit(most: Option<u64>) -> String {
-    match limited(most).as_str() {
+fn limit(max: Option<u64>) -> String {
+    match limited(max).as_str() {
         "unbounded" => "unbounded".to_owned(),
         "0" => String::new(),
         amount => format!("at most {}", in_bytes(amount)),
     }
 }
 
-fn call(moves: &ProcedureData, out: &mut Html) {
+fn call(data: &ProcedureData, out: &mut Html) {
     out.raw("<li><b>Call.</b> ");
-    if !moves.read.is_empty() {
+    if !data.read.is_empty() {
         out.raw("The server fetches DDP-eligible arguments by RDMA Read, with one Read chunk for each item. The total size of the arguments is ");
-        out.text(&limit(moves.call.1)).raw(". ");
+        out.text(&limit(data.call.1)).raw(". ");
     }
-    out.raw(match moves.short.0 {
+    out.raw(match data.short.0 {
         true => "The rest of the message always fits one Send, unless the credentials are too large.",
         false => {
             "The rest of the message may not fit a Send. In this case the whole message moves in a Read chunk at position \
@@ -171,13 +170,13 @@ fn call(moves: &ProcedureData, out: &mut Html) {
     out.raw("</li>\n");
 }
 
-fn reply(procedure: &Procedure, moves: &ProcedureData, out: &mut Html) {
+fn reply(procedure: &Procedure, data: &ProcedureData, out: &mut Html) {
     out.raw("<li><b>Reply.</b> ");
-    if !moves.write.is_empty() {
+    if !data.write.is_empty() {
         out.raw("The server places DDP-eligible results by RDMA Write. The client provides one Write chunk for each item. The total size of the result is ");
-        out.text(&limit(moves.reply.1)).raw(". ");
+        out.text(&limit(data.reply.1)).raw(". ");
     }
-    out.raw(match moves.short.1 {
+    out.raw(match data.short.1 {
         Some(true) => "The rest of the message always fits one Send.",
         Some(false) => {
             "The rest of the message may not fit a Send. In this case the call provides a Reply chunk \

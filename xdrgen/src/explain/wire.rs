@@ -24,7 +24,7 @@ pub(super) enum RowStyle {
 /// A row of the diagram.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Row {
-    pub(super) look: RowStyle,
+    pub(super) style: RowStyle,
     /// The text in the row.
     pub(super) label: String,
     /// The text beside the row.
@@ -51,13 +51,13 @@ pub(super) fn item(names: &ItemUsers<'_>, item: &Item) -> Vec<Row> {
     }
 }
 
-fn row(look: RowStyle, label: &str, note: &str, bytes: Option<u64>) -> Row {
-    Row { look, label: label.to_owned(), note: note.to_owned(), link: None, bytes, eligible: false }
+fn row(style: RowStyle, label: &str, note: &str, bytes: Option<u64>) -> Row {
+    Row { style, label: label.to_owned(), note: note.to_owned(), link: None, bytes, eligible: false }
 }
 
 fn union(names: &ItemUsers<'_>, union: &Union) -> Vec<Row> {
     let mut rows = self::rows(names, &union.discriminant);
-    rows.iter_mut().for_each(|row| row.look = RowStyle::Control);
+    rows.iter_mut().for_each(|row| row.style = RowStyle::Control);
     for arm in union.arms.iter().take(MAX_ARMS) {
         let cases: Vec<&str> = arm.cases.iter().map(|case| case.label.as_str()).collect();
         rows.push(row(
@@ -136,8 +136,8 @@ fn layout(names: &ItemUsers<'_>, name: &str, ty: &Type) -> Vec<Row> {
             let bytes = (Some(each.min_len) == each.max_len).then(|| each.min_len.saturating_mul(u64::from(*len)));
             let label = format!("{name}[0] … {name}[{}]", len.saturating_sub(1));
             let note = format!("{} of {}", plural(u64::from(*len), "element"), base.text(spec));
-            let look = if bytes.is_some() { RowStyle::Type } else { RowStyle::Variable };
-            vec![Row { link: ty.target(), ..row(look, &label, &note, bytes) }]
+            let style = if bytes.is_some() { RowStyle::Type } else { RowStyle::Variable };
+            vec![Row { link: ty.target(), ..row(style, &label, &note, bytes) }]
         }
         Type::Array(base, max) => {
             let note = format!("{} of {}", up_to(*max, "element"), base.text(spec));
@@ -166,27 +166,27 @@ fn value(names: &ItemUsers<'_>, name: &str, base: Base) -> Row {
     let bytes = (Some(facts.min_len) == facts.max_len).then_some(facts.min_len);
     let Base::Item(id) = base else { return row(RowStyle::Value, name, base.text(names.spec), bytes) };
     let kind = names.spec.items.get(id.0).map(|item| &item.kind);
-    let (look, what) = match kind {
+    let (style, what) = match kind {
         Some(ItemKind::Enum(_)) => (RowStyle::Value, "enum"),
         Some(ItemKind::Union(_)) => (RowStyle::Type, "union"),
         Some(ItemKind::Extern(_)) => (RowStyle::Type, "external type"),
         _ => (RowStyle::Type, "struct"),
     };
-    let size = match (bytes, look) {
+    let size = match (bytes, style) {
         (_, RowStyle::Value) => String::new(),
         (Some(bytes), _) => format!(", {}", plural(bytes, "byte")),
         (None, _) => format!(", {}", size(facts.min_len, facts.max_len)),
     };
-    Row { link: Some(id), ..row(look, name, &format!("{what} {}{size}", names.name(id)), bytes) }
+    Row { link: Some(id), ..row(style, name, &format!("{what} {}{size}", names.name(id)), bytes) }
 }
 
 /// Formats the range of sizes, in bytes.
-pub(super) fn size(least: u64, most: Option<u64>) -> String {
+pub(super) fn size(min: u64, max: Option<u64>) -> String {
     // A larger bound is shown as unbounded, because no message can reach it.
-    match most.filter(|most| *most <= u64::from(u32::MAX)) {
-        Some(most) if most == least => plural(most, "byte"),
-        Some(most) => format!("{} to {} bytes", grouped(least), grouped(most)),
-        None => format!("{} bytes or more", grouped(least)),
+    match max.filter(|max| *max <= u64::from(u32::MAX)) {
+        Some(max) if max == min => plural(max, "byte"),
+        Some(max) => format!("{} to {} bytes", grouped(min), grouped(max)),
+        None => format!("{} bytes or more", grouped(min)),
     }
 }
 
@@ -222,7 +222,7 @@ mod tests {
         let item = &spec.items[names.find(name).unwrap().0];
         let shown = |row: Row| {
             let bytes = row.bytes.map_or("?".to_owned(), |n| n.to_string());
-            format!("{:?} {bytes} {}{}", row.look, row.label, if row.eligible { " *" } else { "" })
+            format!("{:?} {bytes} {}{}", row.style, row.label, if row.eligible { " *" } else { "" })
         };
         super::item(&names, item).into_iter().map(shown).collect()
     }

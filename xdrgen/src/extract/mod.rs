@@ -8,16 +8,16 @@
 //! If a document has no `///` marks, [`extract`] reads its `<CODE BEGINS>` blocks without page headers and footers. If it
 //! has no such blocks either, the amendments list the sections whose running text contains the declarations.
 
-mod amend;
-mod running;
+mod amendments;
+mod marked_text;
+mod running_text;
 mod split;
-mod text;
 
 use std::fmt::Write as _;
 
-pub use amend::{Amendment, Amendments, Change};
+pub use amendments::{Amendment, Amendments, Change};
+pub use marked_text::{Repair, RepairKind};
 pub use split::ExtractedFile;
-pub use text::{Repair, RepairKind};
 
 /// Options for reading a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -136,8 +136,8 @@ pub fn extract(document: &str, amendments: &Amendments) -> Result<Extraction, Ex
 pub fn extract_with(document: &str, sets: &[Amendments], options: ExtractOptions) -> Result<Extraction, ExtractError> {
     let sections: Vec<String> = sets.iter().flat_map(Amendments::sections).cloned().collect();
     let found = match sections.as_slice() {
-        [] => text::find(document, options)?,
-        sections => running::find(document, sections)?,
+        [] => marked_text::find(document, options)?,
+        sections => running_text::find(document, sections)?,
     };
     let mut code = found.code;
     for set in sets {

@@ -60,7 +60,7 @@ const MAX_ARM: usize = 200;
 struct Planner<'a, 'b> {
     tokens: &'a [FmtToken<'b>],
     forced: &'a [bool],
-    ahead: Lookahead,
+    lookahead: Lookahead,
     state: LayoutState,
     /// States at the start of the open conditions.
     saved: Vec<LayoutState>,
@@ -76,7 +76,7 @@ pub(super) fn plan(tokens: &[FmtToken<'_>], forced: &[bool]) -> Plan {
     let mut planner = Planner {
         tokens,
         forced,
-        ahead: Lookahead::new(tokens),
+        lookahead: Lookahead::new(tokens),
         state: LayoutState::new(),
         saved: Vec::new(),
         blank: true,
@@ -114,7 +114,7 @@ impl Planner<'_, '_> {
 
     fn comment(&mut self, at: usize, token: &FmtToken<'_>) -> Gap {
         self.chain = self.blank;
-        let next = self.ahead.code.get(at).copied().flatten().and_then(|next| self.tokens.get(next));
+        let next = self.lookahead.code.get(at).copied().flatten().and_then(|next| self.tokens.get(next));
         // A comment at the end of a body belongs to the body's contents.
         let next = next.map_or("", |next| next.text);
         let level = match next {
@@ -229,8 +229,8 @@ impl Planner<'_, '_> {
 
     /// Returns whether the body that starts at the brace `open` fits the style for one line.
     fn one_line(&self, open: usize) -> bool {
-        let Some(close) = self.ahead.closing.get(open).copied().flatten() else { return false };
-        let breaks = |at: usize| self.ahead.breaks.get(at).copied().unwrap_or_default();
+        let Some(close) = self.lookahead.closing.get(open).copied().flatten() else { return false };
+        let breaks = |at: usize| self.lookahead.breaks.get(at).copied().unwrap_or_default();
         let forced = self.forced.get(open + 1).copied().unwrap_or(false);
         !forced
             && breaks(open) == breaks(close)

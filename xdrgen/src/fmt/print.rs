@@ -16,13 +16,13 @@ const BESIDE: usize = 2;
 
 /// Maximum width of a line whose trailing comment is aligned with its neighbours, in columns. Comments of longer lines
 /// follow directly.
-const ALIGNED: usize = 56;
+const MAX_ALIGNED_WIDTH: usize = 56;
 
 /// White space that is removed at both ends of a comment's lines.
 const BLANKS: [char; 4] = [' ', '\t', '\r', '\u{0C}'];
 
 /// A line of output.
-struct Line {
+struct OutputLine {
     empty_before: bool,
     indent: usize,
     tokens: Range<usize>,
@@ -35,15 +35,15 @@ struct Line {
     single: bool,
 }
 
-/// Formats `tokens` with a maximum line width of `most` columns where possible.
-pub(super) fn print(tokens: &[FmtToken<'_>], most: usize) -> String {
+/// Formats `tokens` with a maximum line width of `max_width` columns where possible.
+pub(super) fn print(tokens: &[FmtToken<'_>], max_width: usize) -> String {
     let mut forced = vec![false; tokens.len()];
     loop {
         let plan = plan(tokens, &forced);
         let lines = lines(tokens, &plan);
         let mut again = false;
-        for line in lines.iter().filter(|line| line.width.is_some_and(|width| width > most)) {
-            again |= break_line(tokens, &plan, line, most, &mut forced);
+        for line in lines.iter().filter(|line| line.width.is_some_and(|width| width > max_width)) {
+            again |= break_line(tokens, &plan, line, max_width, &mut forced);
         }
         if !again {
             return write(tokens, &plan, &lines);
@@ -51,8 +51,8 @@ pub(super) fn print(tokens: &[FmtToken<'_>], most: usize) -> String {
     }
 }
 
-fn lines(tokens: &[FmtToken<'_>], plan: &Plan) -> Vec<Line> {
-    let mut lines: Vec<Line> = Vec::new();
+fn lines(tokens: &[FmtToken<'_>], plan: &Plan) -> Vec<OutputLine> {
+    let mut lines: Vec<OutputLine> = Vec::new();
     for (at, (token, gap)) in tokens.iter().zip(&plan.gaps).enumerate() {
         let begins = match gap {
             Gap::Line(level) => Some((false, *level)),
@@ -64,7 +64,7 @@ fn lines(tokens: &[FmtToken<'_>], plan: &Plan) -> Vec<Line> {
             // `%` lines and directives start in the first column, as rpcgen requires.
             let at_left = matches!(token.kind, FmtTokenKind::Verbatim | FmtTokenKind::Directive);
             let indent = if at_left { 0 } else { level.min(MAX_NESTING) * INDENT };
-            lines.push(Line { empty_before, indent, tokens: at..at, comments: at, width: None, single: true });
+            lines.push(OutputLine { empty_before, indent, tokens: at..at, comments: at, width: None, single: true });
         }
         if let Some(line) = lines.last_mut() {
             line.tokens.end = at + 1;
@@ -96,7 +96,7 @@ fn width_of(tokens: &[FmtToken<'_>], plan: &Plan, range: Range<usize>, mut colum
 }
 
 /// Marks the positions at which to break a line that is too long. Returns whether there is one.
-fn break_line(tokens: &[FmtToken<'_>], plan: &Plan, line: &Line, most: usize, forced: &mut [bool]) -> bool {
+fn break_line(tokens: &[FmtToken<'_>], plan: &Plan, line: &OutputLine, max_width: usize, forced: &mut [bool]) -> bool {
     let soft = |at: usize| plan.soft.get(at).copied().flatten();
     let first = line.tokens.start + 1;
     let Some(kind) = (first..line.comments).filter_map(soft).min() else { return false };
@@ -117,7 +117,7 @@ fn break_line(tokens: &[FmtToken<'_>], plan: &Plan, line: &Line, most: usize, fo
             let places: Vec<usize> = places.collect();
             let ends = places.iter().skip(1).copied().chain([line.comments]);
             for (place, end) in places.iter().copied().zip(ends) {
-                if width_of(tokens, plan, start..end, indent) > most {
+                if width_of(tokens, plan, start..end, indent) > max_width {
                     force(place);
                     (start, indent) = (place, level * INDENT);
                 }
@@ -127,7 +127,7 @@ fn break_line(tokens: &[FmtToken<'_>], plan: &Plan, line: &Line, most: usize, fo
     broken
 }
 
-fn write(tokens: &[FmtToken<'_>], plan: &Plan, lines: &[Line]) -> String {
+fn write(tokens: &[FmtToken<'_>], plan: &Plan, lines: &[OutputLine]) -> String {
     let mut out = String::new();
     let columns = columns(tokens, lines);
     for (line, comments) in lines.iter().zip(columns) {
@@ -163,11 +163,12 @@ fn write(tokens: &[FmtToken<'_>], plan: &Plan, lines: &[Line]) -> String {
 }
 
 /// Returns the column of the trailing comment of each line. Adjacent lines share a column.
-fn columns(tokens: &[FmtToken<'_>], lines: &[Line]) -> Vec<usize> {
-    let own = |line: &Line| line.width.map_or(0, |width| width + BESIDE);
-    let opens = |line: &Line| line.comments.checked_sub(1).and_then(|at| tokens.get(at)).is_some_and(|t| t.text == "{");
-    let alike = |line: &Line| {
-        let narrow = line.width.is_some_and(|width| width <= ALIGNED);
+fn columns(tokens: &[FmtToken<'_>], lines: &[OutputLine]) -> Vec<usize> {
+    let own = |line: &OutputLine| line.width.map_or(0, |width| width + BESIDE);
+    let opens =
+        |line: &OutputLine| line.comments.checked_sub(1).and_then(|at| tokens.get(at)).is_some_and(|t| t.text == "{");
+    let alike = |line: &OutputLine| {
+        let narrow = line.width.is_some_and(|width| width <= MAX_ALIGNED_WIDTH);
         line.comments < line.tokens.end && line.single && narrow && !opens(line)
     };
     let mut columns = Vec::with_capacity(lines.len());

@@ -32,7 +32,7 @@ impl BracketBody {
 
 /// An open bracket.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Frame {
+pub(super) struct OpenBracket {
     pub(super) body: BracketBody,
     /// Indentation level of the contents. Labels in a union have one level less.
     level: usize,
@@ -41,10 +41,10 @@ pub(super) struct Frame {
     value: bool,
 }
 
-const TOP: Frame = Frame { body: BracketBody::Top, level: 0, one_line: false, value: false };
+const TOP: OpenBracket = OpenBracket { body: BracketBody::Top, level: 0, one_line: false, value: false };
 
 /// Maximum number of open brackets. Only inactive text nests deeper, because the compiler rejects it otherwise.
-const MAX_FRAMES: usize = 128;
+const MAX_OPEN_BRACKETS: usize = 128;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AnnotationState {
@@ -85,11 +85,11 @@ pub(super) enum LayoutAction {
 /// The state before the next token. See the module documentation.
 #[derive(Debug, Clone)]
 pub(super) struct LayoutState {
-    frames: Vec<Frame>,
+    frames: Vec<OpenBracket>,
     /// `true` if the next token starts a statement.
     start: bool,
     /// `true` if the current statement has tokens other than annotations.
-    begun: bool,
+    has_started: bool,
     /// The construct that a `{` in the current statement opens.
     head: Option<BracketBody>,
     /// `true` if an expression is allowed here.
@@ -116,7 +116,7 @@ impl LayoutState {
         Self {
             frames: vec![TOP],
             start: true,
-            begun: false,
+            has_started: false,
             head: None,
             value: false,
             annotation: AnnotationState::None,
@@ -126,7 +126,7 @@ impl LayoutState {
         }
     }
 
-    pub(super) fn frame(&self) -> Frame {
+    pub(super) fn frame(&self) -> OpenBracket {
         self.frames.last().copied().unwrap_or(TOP)
     }
 
@@ -142,7 +142,7 @@ impl LayoutState {
             let label = matches!(text, "case" | "default") && frame.body == BracketBody::Union;
             return frame.level.saturating_sub(usize::from(label));
         }
-        let marked = frame.body.is_braces() && !self.begun && self.annotation != AnnotationState::At;
+        let marked = frame.body.is_braces() && !self.has_started && self.annotation != AnnotationState::At;
         self.level + usize::from(!marked)
     }
 
@@ -187,7 +187,7 @@ impl LayoutState {
             self.level = self.indentation(token.text);
             let label = matches!(token.text, "case" | "default") && frame.body == BracketBody::Union;
             if self.label == LabelState::Ended && !label { LayoutAction::Arm } else { LayoutAction::Statement }
-        } else if self.annotation == AnnotationState::Ended && frame.body.is_braces() && !self.begun {
+        } else if self.annotation == AnnotationState::Ended && frame.body.is_braces() && !self.has_started {
             LayoutAction::Marked
         } else if self.last.first == b',' && frame.body == BracketBody::Round && !frame.value {
             LayoutAction::Argument
@@ -210,7 +210,7 @@ impl LayoutState {
         self.end_statement();
         // No `;` follows the body of a namespace.
         self.start = frame.body == BracketBody::Namespace;
-        self.begun = !self.start;
+        self.has_started = !self.start;
         self.last = LastToken { first: b'}', ..LastToken::default() };
         LayoutAction::Close(frame.one_line)
     }
@@ -220,7 +220,7 @@ impl LayoutState {
             self.frames.pop();
         }
         self.start = true;
-        self.begun = false;
+        self.has_started = false;
         self.head = None;
         self.value = false;
         self.annotation = AnnotationState::None;
@@ -229,10 +229,10 @@ impl LayoutState {
     }
 
     /// Updates the state after a token that is not a separator.
-    fn follow(&mut self, token: &FmtToken<'_>, one_line: bool, frame: Frame) {
+    fn follow(&mut self, token: &FmtToken<'_>, one_line: bool, frame: OpenBracket) {
         let value = self.value || frame.value || self.label == LabelState::Open;
         let joined = self.is_prefix(token, value) || token.text == "::";
-        let first_word = self.start || (!self.begun && self.annotation == AnnotationState::Ended);
+        let first_word = self.start || (!self.has_started && self.annotation == AnnotationState::Ended);
         self.start = false;
         let annotation = match (self.annotation, token.text) {
             (_, "@") => AnnotationState::At,
@@ -249,7 +249,7 @@ impl LayoutState {
             && !in_annotation
             && brackets.clone().all(|f| f.body != BracketBody::Annotation)
         {
-            self.begun = true;
+            self.has_started = true;
         }
         match token.text {
             "struct" => self.head = Some(BracketBody::Struct),
@@ -269,12 +269,12 @@ impl LayoutState {
                 let body = self.head.take().unwrap_or(BracketBody::Struct);
                 // The contents of a namespace have the indentation of the enclosing scope.
                 let level = self.level + usize::from(body != BracketBody::Namespace);
-                self.push(Frame { body, level, one_line, value: false });
+                self.push(OpenBracket { body, level, one_line, value: false });
                 self.end_statement();
             }
-            "(" if opens_annotation => self.push(Frame { body: BracketBody::Annotation, value: true, ..frame }),
-            "(" => self.push(Frame { body: BracketBody::Round, value, ..frame }),
-            "[" | "<" => self.push(Frame { body: BracketBody::Length, value: true, ..frame }),
+            "(" if opens_annotation => self.push(OpenBracket { body: BracketBody::Annotation, value: true, ..frame }),
+            "(" => self.push(OpenBracket { body: BracketBody::Round, value, ..frame }),
+            "[" | "<" => self.push(OpenBracket { body: BracketBody::Length, value: true, ..frame }),
             ")" if matches!(frame.body, BracketBody::Annotation | BracketBody::Round) => drop(self.frames.pop()),
             "]" | ">" if frame.body == BracketBody::Length => drop(self.frames.pop()),
             _ => {}
@@ -288,8 +288,8 @@ impl LayoutState {
         };
     }
 
-    fn push(&mut self, frame: Frame) {
-        if self.frames.len() < MAX_FRAMES {
+    fn push(&mut self, frame: OpenBracket) {
+        if self.frames.len() < MAX_OPEN_BRACKETS {
             self.frames.push(frame);
         }
     }

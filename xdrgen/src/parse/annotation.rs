@@ -4,7 +4,7 @@ use pest::iterators::Pair;
 
 use super::{Builder, Rule};
 use crate::{
-    ast::{Annotation, BinaryOp, Expr, ExprKind},
+    ast::{Annotation, BinaryOp, ExprKind, ExprNode},
     diag::{Code, Diagnostic},
     source::{Span, join},
 };
@@ -39,9 +39,9 @@ impl Builder<'_, '_> {
     }
 
     /// Builds an `expr` or a `term`: operands separated by operators.
-    pub(super) fn expr(&mut self, pair: Pair<'_, Rule>) -> Option<Expr> {
+    pub(super) fn expr(&mut self, pair: Pair<'_, Rule>) -> Option<ExprNode> {
         let at = self.span(&pair);
-        let mut left: Option<Expr> = None;
+        let mut left: Option<ExprNode> = None;
         let mut op = BinaryOp::Add;
         for part in pair.into_inner() {
             let right = match part.as_rule() {
@@ -77,14 +77,14 @@ impl Builder<'_, '_> {
                 None => right,
                 Some(left) => {
                     let span = join(&left.span, &right.span);
-                    Expr { kind: ExprKind::Binary(op, Box::new(left), Box::new(right)), span }
+                    ExprNode { kind: ExprKind::Binary(op, Box::new(left), Box::new(right)), span }
                 }
             });
         }
         left
     }
 
-    fn factor(&mut self, pair: Pair<'_, Rule>) -> Option<Expr> {
+    fn factor(&mut self, pair: Pair<'_, Rule>) -> Option<ExprNode> {
         let span = self.span(&pair);
         for part in pair.into_inner() {
             let kind = match part.as_rule() {
@@ -110,7 +110,7 @@ impl Builder<'_, '_> {
                 }
                 _ => continue,
             };
-            return Some(Expr { kind, span });
+            return Some(ExprNode { kind, span });
         }
         None
     }

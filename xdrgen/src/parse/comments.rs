@@ -92,8 +92,8 @@ impl<'a> Comments<'a> {
             let code = self.text.get(from..end).unwrap_or_default().trim_end_matches(is_blank);
             let Some(last) = code.chars().next_back() else { return from..from };
             end = from + code.len();
-            let begun = self.comments.partition_point(|comment| comment.range.start < end);
-            match begun.checked_sub(1).and_then(|at| self.comments.get(at)) {
+            let started = self.comments.partition_point(|comment| comment.range.start < end);
+            match started.checked_sub(1).and_then(|at| self.comments.get(at)) {
                 Some(comment) if comment.range.end >= end => end = comment.range.start,
                 _ => return end - last.len_utf8()..end,
             }

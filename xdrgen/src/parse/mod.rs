@@ -16,7 +16,7 @@ use pest::{Parser as _, iterators::Pair};
 
 use self::comments::Comments;
 use crate::{
-    ast::{Definition, DefinitionKind, Enumerator, File, Ident, TypeKind, TypeSpec, UnionBody, Value, ValueKind},
+    ast::{Definition, DefinitionKind, EnumeratorNode, File, Ident, TypeKind, TypeSpec, UnionBody, Value, ValueKind},
     const_expr,
     diag::{Code, Diagnostic},
     lexer::is_of_word,
@@ -62,7 +62,7 @@ pub(crate) fn parse(file: usize, text: &str, strict: bool, diagnostics: &mut Vec
             }
         }
     }
-    let mut lost = scan.lost;
+    let mut failed = scan.failed;
     let mut errors = 0;
     for unit in scan.units {
         let slice = text.get(unit.clone()).unwrap_or_default();
@@ -77,23 +77,23 @@ pub(crate) fn parse(file: usize, text: &str, strict: bool, diagnostics: &mut Vec
                 }
                 match pair.and_then(|pair| builder.unit(pair)) {
                     Some(definitions) => tree.definitions.extend(definitions),
-                    None => lost.push(unit),
+                    None => failed.push(unit),
                 }
             }
             Err(error) => {
                 diagnostics.push(syntax_error::describe(file, text, &comments, &unit, &error));
-                lost.push(unit);
+                failed.push(unit);
                 errors += 1;
                 if errors >= MAX_SYNTAX_ERRORS {
-                    tree.given_up = true;
+                    tree.stopped_early = true;
                     break;
                 }
             }
         }
     }
-    for range in lost {
+    for range in failed {
         let words = text.get(range).unwrap_or_default().split(|c| !is_of_word(c));
-        tree.lost.extend(words.filter(|word| !word.is_empty()).map(str::to_owned));
+        tree.failed_words.extend(words.filter(|word| !word.is_empty()).map(str::to_owned));
     }
     tree
 }
@@ -188,7 +188,7 @@ impl Builder<'_, '_> {
         let body = pair.into_inner().find(|inner| inner.as_rule() == Rule::enum_body)?;
         let mut previous: Option<Ident> = None;
         let mut constants = Vec::new();
-        for Enumerator { name, value, doc } in self.enum_body(body)?.enumerators {
+        for EnumeratorNode { name, value, doc } in self.enum_body(body)?.enumerators {
             let span = value.as_ref().map_or_else(|| name.span.clone(), |value| join(&name.span, &value.span));
             let value = value.unwrap_or_else(|| {
                 let kind = match previous.take() {

@@ -3,10 +3,10 @@
 use pest::iterators::Pair;
 
 use super::{Builder, Rule};
-use crate::ast::{Procedure, Program, Version};
+use crate::ast::{ProcedureNode, ProgramNode, VersionNode};
 
 impl Builder<'_, '_> {
-    pub(super) fn program(&mut self, pair: Pair<'_, Rule>) -> Option<Program> {
+    pub(super) fn program(&mut self, pair: Pair<'_, Rule>) -> Option<ProgramNode> {
         let (mut name, mut number) = (None, None);
         let mut versions = Vec::new();
         for part in pair.into_inner() {
@@ -17,10 +17,10 @@ impl Builder<'_, '_> {
                 _ => {}
             }
         }
-        Some(Program { name: name?, versions, number: number? })
+        Some(ProgramNode { name: name?, versions, number: number? })
     }
 
-    fn version(&mut self, pair: Pair<'_, Rule>) -> Option<Version> {
+    fn version(&mut self, pair: Pair<'_, Rule>) -> Option<VersionNode> {
         let doc = self.comments.above(self.range(&pair).start);
         let (mut name, mut number) = (None, None);
         let mut annotations = Vec::new();
@@ -34,10 +34,10 @@ impl Builder<'_, '_> {
                 _ => {}
             }
         }
-        Some(Version { annotations, doc, name: name?, procedures, number: number? })
+        Some(VersionNode { annotations, doc, name: name?, procedures, number: number? })
     }
 
-    fn procedure(&mut self, pair: Pair<'_, Rule>) -> Option<Procedure> {
+    fn procedure(&mut self, pair: Pair<'_, Rule>) -> Option<ProcedureNode> {
         let span = self.span(&pair);
         let doc = self.comments.of(span.range.start, span.range.end);
         let (mut name, mut number, mut result) = (None, None, None);
@@ -56,6 +56,6 @@ impl Builder<'_, '_> {
                 _ => {}
             }
         }
-        Some(Procedure { annotations, doc, span, name: name?, result, parameters, number: number? })
+        Some(ProcedureNode { annotations, doc, span, name: name?, result, parameters, number: number? })
     }
 }

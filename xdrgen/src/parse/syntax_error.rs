@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Maximum number of expected tokens to list.
-const LISTED: usize = 6;
+const MAX_LISTED: usize = 6;
 
 pub(super) fn describe(
     file: usize,
@@ -45,7 +45,7 @@ pub(super) fn describe(
     if missing_semicolon && (other_line || !expected.contains(&"`=`")) {
         expected = vec!["`;`"];
     }
-    expected.truncate(LISTED);
+    expected.truncate(MAX_LISTED);
     let wanted = match expected.as_slice() {
         [] => None,
         [one] => Some((*one).to_owned()),

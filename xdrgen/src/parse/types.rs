@@ -5,8 +5,8 @@ use pest::iterators::Pair;
 use super::{Builder, Rule};
 use crate::{
     ast::{
-        Annotation, Arm, Declaration, Declarator, EnumBody, Enumerator, Primitive, StructBody, TypeKind, TypeSpec,
-        UnionBody, Value,
+        Annotation, ArmNode, Declaration, Declarator, EnumBody, EnumeratorNode, Primitive, StructBody, TypeKind,
+        TypeSpec, UnionBody, Value,
     },
     source::join,
 };
@@ -26,7 +26,7 @@ impl Builder<'_, '_> {
                     _ => {}
                 }
             }
-            enumerators.push(Enumerator { name: name?, value, doc });
+            enumerators.push(EnumeratorNode { name: name?, value, doc });
         }
         Some(EnumBody { enumerators })
     }
@@ -72,7 +72,7 @@ impl Builder<'_, '_> {
         Some(UnionBody { discriminant: discriminant?, arms, opaque: false })
     }
 
-    fn arm(&mut self, pair: Pair<'_, Rule>) -> Option<Arm> {
+    fn arm(&mut self, pair: Pair<'_, Rule>) -> Option<ArmNode> {
         let mut cases: Vec<Value> = Vec::new();
         let mut default = None;
         for label in pair.clone().into_inner().filter(|inner| inner.as_rule() == Rule::label) {
@@ -83,7 +83,7 @@ impl Builder<'_, '_> {
             }
         }
         let (void_annotations, declaration) = self.member(pair)?;
-        Some(Arm { cases, default, declaration, void_annotations })
+        Some(ArmNode { cases, default, declaration, void_annotations })
     }
 
     /// Builds a declaration. `end` is the offset after its `;`, where a comment may follow.

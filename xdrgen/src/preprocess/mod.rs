@@ -39,7 +39,7 @@ pub(crate) struct Preprocessed<'a> {
     pub(crate) macros: Vec<Macro>,
     pub(crate) dialects: Vec<Dialect>,
     /// Directives and inactive lines, in order, without surrounding white space.
-    pub(crate) left_out: Vec<Span>,
+    pub(crate) excluded: Vec<Span>,
 }
 
 /// An open `#if`.
@@ -64,7 +64,7 @@ struct Lines<'a, 'b> {
     blank: Vec<Range<usize>>,
     macros: Vec<Macro>,
     dialects: Vec<Dialect>,
-    left_out: Vec<Span>,
+    excluded: Vec<Span>,
 }
 
 /// Preprocesses `text`, the source with index `file`. Reads and updates `defines`.
@@ -85,11 +85,11 @@ pub(crate) fn run<'a>(
         blank: Vec::new(),
         macros: Vec::new(),
         dialects: Vec::new(),
-        left_out: Vec::new(),
+        excluded: Vec::new(),
     };
     lines.run(include);
-    let Lines { macros, dialects, left_out, blank, .. } = lines;
-    Preprocessed { text: blanked(text, &blank), macros, dialects, left_out }
+    let Lines { macros, dialects, excluded, blank, .. } = lines;
+    Preprocessed { text: blanked(text, &blank), macros, dialects, excluded }
 }
 
 impl Lines<'_, '_> {
@@ -101,7 +101,7 @@ impl Lines<'_, '_> {
             let lines = token.text.get(..directive_lines_len(token.text)).unwrap_or_default();
             let directive = lines.trim_end();
             let place = token.at..token.at + directive.len();
-            self.left_out.push(span(self.file, place.clone()));
+            self.excluded.push(span(self.file, place.clone()));
             at = self.text.len().min(token.at + lines.len() + 1);
             // The scanner skips the first line of a directive only. It would parse continuation lines as XDR.
             let first = token.at + lines.find('\n').map_or(lines.len(), |end| end + 1);
@@ -135,7 +135,7 @@ impl Lines<'_, '_> {
             let code = line.trim();
             if !code.is_empty() {
                 let start = at + line.len() - line.trim_start().len();
-                self.left_out.push(span(self.file, start..start + code.len()));
+                self.excluded.push(span(self.file, start..start + code.len()));
             }
             at += line.len();
         }
@@ -198,7 +198,7 @@ impl Lines<'_, '_> {
         match word {
             "ifdef" => self.defines.contains_key(rest),
             "ifndef" => !self.defines.contains_key(rest),
-            _ => const_expr::holds(rest, self.defines).unwrap_or_else(|| {
+            _ => const_expr::is_true(rest, self.defines).unwrap_or_else(|| {
                 self.report(at, "this condition cannot be evaluated and counts as false");
                 false
             }),
@@ -294,8 +294,8 @@ fn blanked<'a>(text: &'a str, ranges: &[Range<usize>]) -> Cow<'a, str> {
     let mut from = 0;
     for range in ranges {
         out.push_str(text.get(from..range.start).unwrap_or_default());
-        let gone = text.get(range.clone()).unwrap_or_default();
-        out.extend(gone.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }));
+        let removed = text.get(range.clone()).unwrap_or_default();
+        out.extend(removed.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }));
         from = range.end;
     }
     out.push_str(text.get(from..).unwrap_or_default());

@@ -92,8 +92,8 @@ fn unmatched_conditions_are_errors() {
 
 #[test]
 fn conditions_are_c_expressions() {
-    let holds = |text: &str| {
-        const_expr::holds(text, &Defines::from([("V".into(), "(4)".into()), ("LOOP".into(), "LOOP".into())]))
+    let is_true = |text: &str| {
+        const_expr::is_true(text, &Defines::from([("V".into(), "(4)".into()), ("LOOP".into(), "LOOP".into())]))
     };
     for (text, expected) in [
         ("V >= 4 && V < 5", Some(true)),
@@ -118,12 +118,12 @@ fn conditions_are_c_expressions() {
         ("'ab'", None),
         ("'\\q'", None),
     ] {
-        assert_eq!(holds(text), expected, "{text}");
+        assert_eq!(is_true(text), expected, "{text}");
     }
-    assert_eq!(holds(&"(".repeat(100_000)), None);
-    assert_eq!(holds(&"!".repeat(100_000)), None);
-    assert_eq!(holds(&"1 + ".repeat(1000)), None);
-    assert_eq!(holds(&"1 ? 1 : ".repeat(100_000)), None);
+    assert_eq!(is_true(&"(".repeat(100_000)), None);
+    assert_eq!(is_true(&"!".repeat(100_000)), None);
+    assert_eq!(is_true(&"1 + ".repeat(1000)), None);
+    assert_eq!(is_true(&"1 ? 1 : ".repeat(100_000)), None);
 }
 
 #[test]

@@ -6,15 +6,16 @@ use std::{
 };
 
 use super::{
-    errors::{cycle, did_you_mean, twice},
+    errors::{cycle, did_you_mean, duplicate},
     names::{ItemBody, NameEntry},
 };
 use crate::{
     ast::{DefinitionKind, Dialect, File, Ident, Value, ValueKind},
     const_expr,
     diag::{Code, Diagnostic},
-    ir::{Name, Span},
+    ir::Name,
     parse,
+    source::Span,
 };
 
 /// The origin of a constant's value.
@@ -64,7 +65,7 @@ pub(super) struct Constants<'a> {
     /// The node of the first enumerator of each enumeration, by item.
     first_of: HashMap<usize, usize>,
     /// Words in definitions with syntax errors.
-    lost: &'a HashSet<String>,
+    failed_words: &'a HashSet<String>,
     /// Errors about constants, to be reported when a constant is used.
     waiting: RefCell<HashMap<usize, Diagnostic>>,
     /// Names that RFC 4506 does not allow.
@@ -75,7 +76,7 @@ impl<'a> Constants<'a> {
     pub(super) fn collect(
         entries: &'a [NameEntry<'a>],
         files: &'a [File],
-        lost: &'a HashSet<String>,
+        failed_words: &'a HashSet<String>,
         out: &mut Vec<Diagnostic>,
     ) -> Self {
         let mut constants = Self {
@@ -86,7 +87,7 @@ impl<'a> Constants<'a> {
             states: Vec::new(),
             texts: Vec::new(),
             first_of: HashMap::new(),
-            lost,
+            failed_words,
             waiting: RefCell::default(),
             dialects: Vec::new(),
         };
@@ -141,7 +142,7 @@ impl<'a> Constants<'a> {
                     "RFC 4506 §6.4",
                 ));
             }
-            (Some(first), _) => out.push(twice("constant", text, &first.name.span, &name.span)),
+            (Some(first), _) => out.push(duplicate("constant", text, &first.name.span, &name.span)),
             (None, _) => drop(self.by_name.insert(text, node)),
         }
         if let Some(of) = of {
@@ -201,10 +202,10 @@ impl<'a> Constants<'a> {
                     match self.states[other] {
                         VisitState::New => open.push((other, 0)),
                         VisitState::Open => {
-                            let circle = open.iter().map(|(node, _)| *node).skip_while(|node| *node != other);
-                            let circle: Vec<&Name> = circle.map(|node| &self.nodes[node].name).collect();
+                            let names = open.iter().map(|(node, _)| *node).skip_while(|node| *node != other);
+                            let names: Vec<&Name> = names.map(|node| &self.nodes[node].name).collect();
                             out.push(
-                                cycle("constant", "by itself", &circle)
+                                cycle("constant", "by itself", &names)
                                     .note("a constant stands for a number (RFC 4506 §4.17)"),
                             );
                             self.states[other] = VisitState::Done(None);
@@ -297,14 +298,14 @@ impl<'a> Constants<'a> {
     }
 
     /// Resolves a name that is not declared: `TRUE` or `FALSE`. Reports other names as unknown.
-    fn foreign(&self, name: &str, at: &Span, out: &mut Vec<Diagnostic>) -> Option<i128> {
+    fn undeclared(&self, name: &str, at: &Span, out: &mut Vec<Diagnostic>) -> Option<i128> {
         match name {
             // RFC 4506 §4.4: `enum bool { FALSE = 0, TRUE = 1 }`.
             "FALSE" => return Some(0),
             "TRUE" => return Some(1),
             _ => {}
         }
-        if !self.lost.contains(name) {
+        if !self.failed_words.contains(name) {
             let diagnostic =
                 Diagnostic::new(Code::UnknownConstant, format!("no constant is named `{name}`")).at(at, "not declared");
             let diagnostic = did_you_mean(diagnostic, name, self.by_name.keys().copied(), out);
@@ -345,7 +346,7 @@ impl<'a> Constants<'a> {
     }
 
     fn named(&self, name: &str, at: &Span, out: &mut Vec<Diagnostic>) -> Option<i128> {
-        let Some(node) = self.find(name) else { return self.foreign(name, at, out) };
+        let Some(node) = self.find(name) else { return self.undeclared(name, at, out) };
         let unscoped = name.strip_prefix("::").unwrap_or(name);
         if let Some(enums) = self.ambiguous.get(unscoped) {
             out.push(ambiguous(unscoped, enums, at));

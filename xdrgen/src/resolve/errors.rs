@@ -3,11 +3,12 @@
 use crate::{
     diag::{Code, Diagnostic},
     did_you_mean,
-    ir::{Name, Span},
+    ir::Name,
+    source::Span,
 };
 
 /// Creates the error for a second declaration.
-pub(super) fn twice(what: &str, name: &str, first: &Span, second: &Span) -> Diagnostic {
+pub(super) fn duplicate(what: &str, name: &str, first: &Span, second: &Span) -> Diagnostic {
     // RFC 4506 §6.4 (3), (4): a specification has one name space, and so has each struct and union.
     let note = match what {
         "type" | "constant" => "names of constants and types are unique within a specification (RFC 4506 §6.4)",
@@ -21,18 +22,18 @@ pub(super) fn twice(what: &str, name: &str, first: &Span, second: &Span) -> Diag
 }
 
 /// Creates the error for a cycle of names.
-pub(super) fn cycle(what: &str, how: &str, circle: &[&Name]) -> Diagnostic {
+pub(super) fn cycle(what: &str, how: &str, names_in_cycle: &[&Name]) -> Diagnostic {
     /// Maximum number of names to show.
-    const SHOWN: usize = 6;
-    let mut names = circle.iter().copied();
+    const MAX_NAMES: usize = 6;
+    let mut names = names_in_cycle.iter().copied();
     let Some(first) = names.next() else { return Diagnostic::new(Code::Cycle, format!("a {what} is defined {how}")) };
     let mut diagnostic = Diagnostic::new(Code::Cycle, format!("{what} `{}` is defined {how}", first.text));
-    let next = |at: usize| circle.get(at + 1).unwrap_or(&first);
+    let next = |at: usize| names_in_cycle.get(at + 1).unwrap_or(&first);
     diagnostic = diagnostic.at(&first.span, format!("stands for `{}`", next(0).text));
-    for (at, name) in names.enumerate().take(SHOWN - 1) {
+    for (at, name) in names.enumerate().take(MAX_NAMES - 1) {
         diagnostic = diagnostic.also(&name.span, format!("stands for `{}`", next(at + 1).text));
     }
-    match circle.len().saturating_sub(SHOWN) {
+    match names_in_cycle.len().saturating_sub(MAX_NAMES) {
         0 => diagnostic,
         more => diagnostic.note(format!("and {more} more until `{}` again", first.text)),
     }
@@ -43,11 +44,11 @@ pub(super) fn did_you_mean<'a>(
     diagnostic: Diagnostic,
     name: &str,
     known: impl Iterator<Item = &'a str>,
-    said: &[Diagnostic],
+    reported: &[Diagnostic],
 ) -> Diagnostic {
     /// Maximum number of diagnostics with a suggestion. Each suggestion compares with every name.
-    const SUGGESTIONS: usize = 50;
-    if said.len() > SUGGESTIONS {
+    const MAX_SUGGESTIONS: usize = 50;
+    if reported.len() > MAX_SUGGESTIONS {
         return diagnostic;
     }
     match did_you_mean::of(name, known) {

@@ -44,10 +44,13 @@ pub(super) fn check(spec: &mut Spec, out: &mut Vec<Diagnostic>) -> Vec<ItemId> {
         spec.items[id].recursive = recursive;
     }
     depth(spec, &all, out);
-    let held = Components::new(spec, in_place);
+    let in_place_components = Components::new(spec, in_place);
     for id in 0..spec.items.len() {
         let boxed = |field: &mut Field, choice: bool| {
-            let same = field.ty.target().is_some_and(|target| held.component[target.0] == held.component[id]);
+            let same = field
+                .ty
+                .target()
+                .is_some_and(|target| in_place_components.component[target.0] == in_place_components.component[id]);
             field.boxed = same && (choice || matches!(field.ty, Type::Optional(_))) && in_place(&field.ty);
         };
         match &mut spec.items[id].kind {
@@ -113,9 +116,9 @@ fn depth(spec: &Spec, components: &Components, out: &mut Vec<Diagnostic>) {
     let mut depths = vec![0_usize; spec.items.len()];
     for &id in &components.order {
         let item = &spec.items[id.0];
-        let held = item.fields().filter_map(|field| Some((depths[field.ty.target()?.0], levels(field))));
+        let contained = item.fields().filter_map(|field| Some((depths[field.ty.target()?.0], levels(field))));
         let (mut deepest, mut is_known) = (1, false);
-        for (depth, levels) in held {
+        for (depth, levels) in contained {
             deepest = deepest.max(depth + levels);
             // Do not report the types that contain a type that is already reported.
             is_known |= depth > MAX_TYPE_NESTING;

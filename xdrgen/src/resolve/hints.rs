@@ -37,15 +37,15 @@ pub(super) fn complete(files: &[File], sources: &Sources, out: &mut Vec<Diagnost
         let file = diagnostic.primary.as_ref().map(|label| label.span.file);
         let Some(file) = files.iter().find(|tree| Some(tree.source) == file) else { continue };
         let help = if diagnostic.code == Code::UnknownType {
-            of_type(&name, file, sources)
+            type_hint(&name, file, sources)
         } else {
-            of_constant(&name, file, sources)
+            constant_hint(&name, file, sources)
         };
         diagnostic.helps.extend(help);
     }
 }
 
-fn of_type(name: &str, file: &File, sources: &Sources) -> Option<String> {
+fn type_hint(name: &str, file: &File, sources: &Sources) -> Option<String> {
     if let Some((_, definition, header)) = KNOWN.iter().find(|(known, ..)| *known == name) {
         return Some(format!(
             "`{name}` is a type of <{header}>: add `{definition}`, or give a Rust type with `--extern {name}=PATH`"
@@ -54,7 +54,7 @@ fn of_type(name: &str, file: &File, sources: &Sources) -> Option<String> {
     if let Some(value) = defined(name, file) {
         return Some(format!("a `%` line defines it for C: define it with `-D '{name}={value}'`"));
     }
-    beside(name, file, sources).or_else(|| {
+    sibling_hint(name, file, sources).or_else(|| {
         let header = included(file).next()?;
         Some(format!(
             "if `{header}` declares it for C: declare it in XDR, or give a Rust type with `--extern {name}=PATH`"
@@ -62,11 +62,11 @@ fn of_type(name: &str, file: &File, sources: &Sources) -> Option<String> {
     })
 }
 
-fn of_constant(name: &str, file: &File, sources: &Sources) -> Option<String> {
+fn constant_hint(name: &str, file: &File, sources: &Sources) -> Option<String> {
     if let Some(value) = defined(name, file) {
         return Some(format!("a `%` line defines it for C: define it with `-D '{name}={value}'`"));
     }
-    beside(name, file, sources).or_else(|| {
+    sibling_hint(name, file, sources).or_else(|| {
         let header = included(file).next()?;
         Some(format!("if `{header}` defines it for C: give its value with `-D {name}=VALUE`"))
     })
@@ -92,7 +92,7 @@ fn included(file: &File) -> impl Iterator<Item = &str> {
 }
 
 /// Returns a hint if a `.x` file in the same directory declares the name and has the same stem as an included header.
-fn beside(name: &str, file: &File, sources: &Sources) -> Option<String> {
+fn sibling_hint(name: &str, file: &File, sources: &Sources) -> Option<String> {
     let directory = Path::new(sources.get(file.source)?.name()).parent()?;
     included(file).find_map(|header| {
         let path = directory.join(Path::new(header).file_name()?).with_extension("x");

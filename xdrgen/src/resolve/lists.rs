@@ -26,10 +26,10 @@ pub(super) fn aliases_end(spec: &Spec, out: &mut Vec<Diagnostic>) -> bool {
         let mut at = start;
         while let Some(state) = states.get_mut(at).filter(|state| **state != DONE) {
             if *state == OPEN {
-                let circle = chain.iter().skip_while(|link| **link != at).filter_map(|link| spec.items.get(*link));
-                let circle: Vec<&Name> = circle.map(|item| &item.name).collect();
+                let names = chain.iter().skip_while(|link| **link != at).filter_map(|link| spec.items.get(*link));
+                let names: Vec<&Name> = names.map(|item| &item.name).collect();
                 let note = "a typedef names a type that is declared elsewhere (RFC 4506 §4.18)";
-                out.push(cycle("type", "only by itself", &circle).note(note));
+                out.push(cycle("type", "only by itself", &names).note(note));
                 good = false;
                 break;
             }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{
-    errors::twice,
+    errors::duplicate,
     names::{ItemBody, NameEntry},
     place::AnnotationPlace,
     types::{Discriminant, TypeResolver, word},
@@ -11,8 +11,8 @@ use super::{
 use crate::{
     ast::{Annotation, Declaration, Dialect, EnumBody, File, TypeSpec, UnionBody, Value, ValueKind},
     diag::{Code, Diagnostic},
-    ir::{Arm, Base, Case, ConstValue, Enumerator, Field, Item, ItemId, ItemKind, Name, Span, Type, TypeFacts, Union},
-    source::{Sources, dedent, without},
+    ir::{Arm, Base, Case, ConstValue, Enumerator, Field, Item, ItemId, ItemKind, Name, Type, TypeFacts, Union},
+    source::{Sources, Span, dedent, without},
 };
 
 pub(super) struct Lowering<'a> {
@@ -59,19 +59,19 @@ impl<'a> Lowering<'a> {
     pub(super) fn text(&self, span: &Span) -> String {
         let text = self.sources.get(span.file).map(|source| source.text().as_ref()).unwrap_or_default();
         let file = self.files.iter().find(|file| file.source == span.file);
-        let (annotations, left_out) =
-            file.map(|file| (file.annotations.as_slice(), file.left_out.as_slice())).unwrap_or_default();
+        let (annotations, excluded) =
+            file.map(|file| (file.annotations.as_slice(), file.excluded.as_slice())).unwrap_or_default();
         // A macro is itself a preprocessor line, which must be kept.
-        let within = |gone: &&Span| gone.range.start > span.range.start && gone.range.end <= span.range.end;
-        let first = left_out.partition_point(|gone| gone.range.end <= span.range.start);
-        let left_out = left_out.get(first..).unwrap_or_default().iter();
-        let left_out: Vec<&Span> =
-            left_out.take_while(|gone| gone.range.start < span.range.end).filter(within).collect();
+        let within = |removed: &&Span| removed.range.start > span.range.start && removed.range.end <= span.range.end;
+        let first = excluded.partition_point(|removed| removed.range.end <= span.range.start);
+        let excluded = excluded.get(first..).unwrap_or_default().iter();
+        let excluded: Vec<&Span> =
+            excluded.take_while(|removed| removed.range.start < span.range.end).filter(within).collect();
         let merged: Vec<Span>;
-        let annotations = if left_out.is_empty() {
+        let annotations = if excluded.is_empty() {
             annotations
         } else {
-            let mut both: Vec<Span> = annotations.iter().chain(left_out).cloned().collect();
+            let mut both: Vec<Span> = annotations.iter().chain(excluded).cloned().collect();
             both.sort_by_key(|span| span.range.start);
             merged = both;
             &merged
@@ -160,7 +160,7 @@ impl<'a> Lowering<'a> {
             if let Some(name) = &declaration.name
                 && let Some(first) = seen.insert(&name.text, &name.span)
             {
-                self.types.out.push(twice("field", &name.text, first, &name.span));
+                self.types.out.push(duplicate("field", &name.text, first, &name.span));
             }
             self.mark(place(index), &declaration.annotations);
             fields.push(self.field(declaration, String::new));
@@ -197,12 +197,12 @@ impl<'a> Lowering<'a> {
             if let Some(at) = &arm.default
                 && let Some(first) = default_at.replace(at)
             {
-                self.types.out.push(twice("arm", "default", first, at));
+                self.types.out.push(duplicate("arm", "default", first, at));
             }
             if let Some(declared) = arm.declaration.as_ref().and_then(|declaration| declaration.name.as_ref())
                 && let Some(first) = field_names.insert(&declared.text, &declared.span)
             {
-                self.types.out.push(twice("arm", &declared.text, first, &declared.span));
+                self.types.out.push(duplicate("arm", &declared.text, first, &declared.span));
             }
             let annotations = arm.declaration.as_ref().map_or(&arm.void_annotations, |found| &found.annotations);
             let field = arm.declaration.as_ref().map(|declaration| self.field(declaration, String::new));

@@ -46,10 +46,10 @@ pub(crate) fn resolve(
     sources: &Sources,
     out: &mut Vec<Diagnostic>,
 ) -> Resolved {
-    let lost: HashSet<String> = files.iter().flat_map(|file| file.lost.iter().cloned()).collect();
+    let failed_words: HashSet<String> = files.iter().flat_map(|file| file.failed_words.iter().cloned()).collect();
     let names = SpecNames::collect(files, externs, out);
-    let constants = Constants::collect(&names.entries, files, &lost, out);
-    let types = TypeResolver::new(&names, &constants, &lost, out);
+    let constants = Constants::collect(&names.entries, files, &failed_words, out);
+    let types = TypeResolver::new(&names, &constants, &failed_words, out);
     let mut lower = Lowering::new(types, files, sources);
     let items = lower.items();
     let programs = lower.programs();

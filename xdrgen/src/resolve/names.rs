@@ -2,15 +2,15 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::errors::twice;
+use super::errors::duplicate;
 use crate::{
     ast::{
         Annotation, Declaration, Declarator, Definition, DefinitionKind, EnumBody, File, Ident, Primitive, StructBody,
         TypeKind, TypeSpec, UnionBody, Value,
     },
     diag::{Code, Diagnostic},
-    ir::{ItemId, Name, Span},
-    source::span,
+    ir::{ItemId, Name},
+    source::{Span, span},
 };
 
 /// A future item of the specification.
@@ -69,13 +69,13 @@ impl<'a> SpecNames<'a> {
         for definition in definitions() {
             names.definition(definition, &mut to_itself, diagnostics);
         }
-        let mut foreign: Vec<&str> = names.externs.keys().copied().collect();
-        foreign.sort_unstable();
-        for name in foreign.into_iter().filter(|name| !names.types.contains_key(*name)).collect::<Vec<_>>() {
+        let mut unused_externs: Vec<&str> = names.externs.keys().copied().collect();
+        unused_externs.sort_unstable();
+        for name in unused_externs.into_iter().filter(|name| !names.types.contains_key(*name)).collect::<Vec<_>>() {
             // This name is not in any of the sources.
-            let nowhere = span(usize::MAX, 0..0);
-            let ident = Ident { text: name.to_owned(), span: nowhere.clone() };
-            names.push(&ident, (&[], &nowhere, &[], ItemBody::Extern("")), diagnostics);
+            let no_position = span(usize::MAX, 0..0);
+            let ident = Ident { text: name.to_owned(), span: no_position.clone() };
+            names.push(&ident, (&[], &no_position, &[], ItemBody::Extern("")), diagnostics);
         }
         for name in to_itself {
             if !names.types.contains_key(&name.text) && Primitive::predeclared(&name.text).is_none() {
@@ -223,7 +223,7 @@ impl<'a> SpecNames<'a> {
         };
         if !matches!(body, ItemBody::Const(..)) {
             if let Some(first) = self.types.get(&name.text).and_then(|first| self.entries.get(first.0)) {
-                out.push(twice("type", &name.text, &first.name.span, &name.span));
+                out.push(duplicate("type", &name.text, &first.name.span, &name.span));
             } else {
                 self.types.insert(name.text.clone(), id);
             }

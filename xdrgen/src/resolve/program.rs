@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::{errors::twice, lower::Lowering, place::AnnotationPlace};
+use super::{errors::duplicate, lower::Lowering, place::AnnotationPlace};
 use crate::{
     ast::{self, DefinitionKind, TypeKind, Value},
     diag::{Code, Diagnostic},
-    ir::{Expr, Name, Procedure, Program, ReplyBounds, Span, Version},
+    ir::{Expr, Name, Procedure, Program, ReplyBounds, Version},
+    source::Span,
 };
 
 impl Lowering<'_> {
@@ -17,7 +18,7 @@ impl Lowering<'_> {
             let DefinitionKind::Program(program) = &definition.kind else { continue };
             let at = programs.len();
             if let Some(first) = names.insert(&program.name.text, &program.name.span) {
-                self.types.out.push(twice("program", &program.name.text, first, &program.name.span));
+                self.types.out.push(duplicate("program", &program.name.text, first, &program.name.span));
             }
             self.mark(AnnotationPlace::Program(at), &definition.annotations);
             let mut seen = UsedNumbers::default();
@@ -34,7 +35,12 @@ impl Lowering<'_> {
         programs
     }
 
-    fn version<'s>(&mut self, at: (usize, usize), version: &'s ast::Version, seen: &mut UsedNumbers<'s>) -> Version {
+    fn version<'s>(
+        &mut self,
+        at: (usize, usize),
+        version: &'s ast::VersionNode,
+        seen: &mut UsedNumbers<'s>,
+    ) -> Version {
         let number = self.number(&version.number);
         seen.check("version", &version.name, number, self.types.out);
         self.mark(AnnotationPlace::Version(at.0, at.1), &version.annotations);
@@ -48,7 +54,7 @@ impl Lowering<'_> {
     fn procedure<'s>(
         &mut self,
         at: (usize, usize, usize),
-        procedure: &'s ast::Procedure,
+        procedure: &'s ast::ProcedureNode,
         seen: &mut UsedNumbers<'s>,
     ) -> Procedure {
         let number = self.number(&procedure.number);
@@ -61,7 +67,7 @@ impl Lowering<'_> {
             let mut field = self.field(parameter, || made_name(parameter));
             if let Some(first) = used.get(&field.name.text) {
                 if parameter.name.is_some() {
-                    self.types.out.push(twice("argument", &field.name.text, first, &field.name.span));
+                    self.types.out.push(duplicate("argument", &field.name.text, first, &field.name.span));
                 }
                 field.name.text = format!("{}{}", field.name.text, index + 1);
             }
@@ -117,7 +123,7 @@ struct UsedNumbers<'a> {
 impl<'a> UsedNumbers<'a> {
     fn check(&mut self, what: &str, ident: &'a ast::Ident, number: u32, out: &mut Vec<Diagnostic>) {
         if let Some(first) = self.names.insert(&ident.text, &ident.span) {
-            out.push(twice(what, &ident.text, first, &ident.span));
+            out.push(duplicate(what, &ident.text, first, &ident.span));
         }
         if let Some(first) = self.numbers.insert(number, ident) {
             out.push(

@@ -101,8 +101,8 @@ pub(crate) fn field(spec: &Spec, field: &Field) -> TypeFacts {
     }
     // RFC 8166 §3.4.4.1, §3.4.4.4: the count of a counted item remains in the payload stream. Its contents and their
     // padding are removed.
-    let stays = if counted(spec, &field.ty) { WORD } else { 0 };
-    TypeFacts { min_len: stays, max_len: whole.max_len, max_inline: Some(stays), max_ddp_items: Some(1) }
+    let inline = if counted(spec, &field.ty) { WORD } else { 0 };
+    TypeFacts { min_len: inline, max_len: whole.max_len, max_inline: Some(inline), max_ddp_items: Some(1) }
 }
 
 /// Returns the facts of a type.
@@ -111,8 +111,8 @@ pub(crate) fn ty(spec: &Spec, ty: &Type) -> TypeFacts {
         Type::Base(base) => self::base(spec, *base),
         Type::OpaqueFixed(len) => fixed(padded(u64::from(*len))),
         Type::Opaque(max) | Type::String(max) => {
-            let most = Some(WORD + padded(u64::from(*max)));
-            TypeFacts { min_len: WORD, max_len: most, max_inline: most, max_ddp_items: Some(0) }
+            let max = Some(WORD + padded(u64::from(*max)));
+            TypeFacts { min_len: WORD, max_len: max, max_inline: max, max_ddp_items: Some(0) }
         }
         Type::ArrayFixed(base, len) => times(self::base(spec, *base), *len),
         Type::Array(base, max) => {
@@ -182,11 +182,11 @@ fn sequence(a: TypeFacts, b: TypeFacts) -> TypeFacts {
 }
 
 fn times(facts: TypeFacts, n: u32) -> TypeFacts {
-    let most = |max: Option<u64>| if n == 0 { Some(0) } else { max.and_then(|max| max.checked_mul(u64::from(n))) };
+    let max = |max: Option<u64>| if n == 0 { Some(0) } else { max.and_then(|max| max.checked_mul(u64::from(n))) };
     TypeFacts {
         min_len: facts.min_len.saturating_mul(u64::from(n)),
-        max_len: most(facts.max_len),
-        max_inline: most(facts.max_inline),
+        max_len: max(facts.max_len),
+        max_inline: max(facts.max_inline),
         max_ddp_items: if n == 0 { Some(0) } else { facts.max_ddp_items.and_then(|items| items.checked_mul(n)) },
     }
 }

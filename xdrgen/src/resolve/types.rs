@@ -36,7 +36,7 @@ pub(super) struct TypeResolver<'a> {
     pub(super) names: &'a SpecNames<'a>,
     pub(super) constants: &'a Constants<'a>,
     /// Words of definitions that could not be parsed.
-    lost: &'a HashSet<String>,
+    failed_words: &'a HashSet<String>,
     pub(super) out: &'a mut Vec<Diagnostic>,
     /// Undeclared types that are interpreted as in C, and other uses of dialects.
     pub(super) dialects: Vec<Dialect>,
@@ -46,10 +46,10 @@ impl<'a> TypeResolver<'a> {
     pub(super) fn new(
         names: &'a SpecNames<'a>,
         constants: &'a Constants<'a>,
-        lost: &'a HashSet<String>,
+        failed_words: &'a HashSet<String>,
         out: &'a mut Vec<Diagnostic>,
     ) -> Self {
-        Self { names, constants, lost, out, dialects: Vec::new() }
+        Self { names, constants, failed_words, out, dialects: Vec::new() }
     }
 
     /// Resolves the type of a declaration. Returns `None` after reporting an error.
@@ -120,7 +120,7 @@ impl<'a> TypeResolver<'a> {
             self.dialects.push(Dialect::new(&name.span, "an undeclared type", "RFC 4506 §6.3"));
             return Some(of_primitive(primitive));
         }
-        if !self.lost.contains(&name.text) {
+        if !self.failed_words.contains(&name.text) {
             let mut diagnostic = Diagnostic::new(Code::UnknownType, format!("no type is named `{}`", name.text))
                 .at(&name.span, "not declared");
             if self.constants.get(&name.text).is_some() {

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 
 use super::{FactKind, StatedFact, expr};
 use crate::{
-    ast::{Annotation, Expr, Ident},
+    ast::{Annotation, ExprNode, Ident},
     diag::{Code, Diagnostic},
-    ir::{Item, ItemKind, Span, Spec},
+    ir::{Item, ItemKind, Spec},
     resolve::AnnotationPlace,
+    source::Span,
 };
 
 pub(super) fn facts(
@@ -93,7 +94,7 @@ fn bad(span: &Span, message: impl Into<String>) -> Diagnostic {
 
 /// Returns the single argument of an annotation, if there is one. It may be written with one of `names`, and must be
 /// unless `bare` is set.
-fn argument<'a>(annotation: &'a Annotation, names: &[&str], bare: bool) -> AnnotationResult<Option<&'a Expr>> {
+fn argument<'a>(annotation: &'a Annotation, names: &[&str], bare: bool) -> AnnotationResult<Option<&'a ExprNode>> {
     let name = &annotation.name.text;
     let mut args = annotation.args.iter();
     let Some((key, value)) = args.next() else { return Ok(None) };
@@ -115,7 +116,7 @@ fn argument<'a>(annotation: &'a Annotation, names: &[&str], bare: bool) -> Annot
     }
 }
 
-fn required<'a>(annotation: &'a Annotation, names: &[&str]) -> AnnotationResult<&'a Expr> {
+fn required<'a>(annotation: &'a Annotation, names: &[&str]) -> AnnotationResult<&'a ExprNode> {
     argument(annotation, names, true)?.ok_or_else(|| {
         let name = &annotation.name.text;
         Box::new(bad(&annotation.span, format!("`@{name}` needs a number")).help(format!("write `@{name}(...)`")))
@@ -123,7 +124,7 @@ fn required<'a>(annotation: &'a Annotation, names: &[&str]) -> AnnotationResult<
 }
 
 /// Evaluates a TCP or UDP port number (1 to 65535).
-pub(super) fn port(value: &Expr, constants: &HashMap<String, i128>) -> AnnotationResult<u16> {
+pub(super) fn port(value: &ExprNode, constants: &HashMap<String, i128>) -> AnnotationResult<u16> {
     let n = expr::number(value, constants)?;
     u16::try_from(n)
         .ok()
@@ -132,12 +133,12 @@ pub(super) fn port(value: &Expr, constants: &HashMap<String, i128>) -> Annotatio
 }
 
 /// Evaluates a number of chunks.
-pub(super) fn limit(value: &Expr, constants: &HashMap<String, i128>) -> AnnotationResult<u32> {
+pub(super) fn limit(value: &ExprNode, constants: &HashMap<String, i128>) -> AnnotationResult<u32> {
     /// A chunk list of this length already makes the transport header larger than 4 KiB.
-    const MOST: u32 = 255;
+    const MAX_CHUNKS: u32 = 255;
     let n = expr::number(value, constants)?;
     u32::try_from(n)
         .ok()
-        .filter(|limit| *limit <= MOST)
-        .ok_or_else(|| Box::new(bad(&value.span, format!("at most {MOST} chunks can be allowed"))))
+        .filter(|limit| *limit <= MAX_CHUNKS)
+        .ok_or_else(|| Box::new(bad(&value.span, format!("at most {MAX_CHUNKS} chunks can be allowed"))))
 }

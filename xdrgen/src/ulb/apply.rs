@@ -6,8 +6,9 @@ use std::{collections::HashMap, mem::Discriminant};
 use super::{BoundFacts, FactKind, StatedFact, field_mut, procedure_mut};
 use crate::{
     diag::{Code, Diagnostic},
-    ir::{Ddp, Span, Spec},
+    ir::{Ddp, Spec},
     resolve::AnnotationPlace,
+    source::Span,
 };
 
 pub(super) fn apply(spec: &mut Spec, facts: Vec<StatedFact>, out: &mut Vec<Diagnostic>) -> BoundFacts {

@@ -6,7 +6,7 @@ use super::{
     BoundFacts, DEFAULT_LIMIT, ProcedureId, UlbOptions,
     expr::{self, ExprScope},
     procedure, procedure_mut, procedure_name, procedures,
-    walk::{MOST, contents, culprit, eligible_places, fields_with_places, may_hold, parts},
+    walk::{MAX_INLINE, contents, eligible_places, fields_with_places, may_hold, parts, unbounded_item},
 };
 use crate::{
     ast,
@@ -116,22 +116,22 @@ fn without_effect(spec: &Spec, stated: &BoundFacts, reached: &ReachablePlaces, o
 struct ItemCount {
     /// Paths and maximum sizes of the first item, the second item and so on.
     chunks: Vec<(String, Expr)>,
-    least: usize,
+    min: usize,
 }
 
 impl ItemCount {
     /// Returns the items of a value followed by a value of `other`. If items of the first may be missing, the items that
     /// follow take their positions.
     fn then(self, other: Self) -> Self {
-        let most = self.chunks.len();
+        let max_items = self.chunks.len();
         let mut chunks: Vec<Option<(String, Expr)>> = self.chunks.into_iter().map(Some).collect();
-        chunks.resize(most + other.chunks.len(), None);
-        for first in self.least..=most {
+        chunks.resize(max_items + other.chunks.len(), None);
+        for first in self.min..=max_items {
             for (slot, chunk) in chunks.iter_mut().skip(first).zip(&other.chunks) {
                 merge(slot, chunk.clone());
             }
         }
-        Self { chunks: chunks.into_iter().flatten().collect(), least: self.least + other.least }
+        Self { chunks: chunks.into_iter().flatten().collect(), min: self.min + other.min }
     }
 
     /// Returns the items of a value that is one of two alternatives.
@@ -141,18 +141,18 @@ impl ItemCount {
         for (slot, chunk) in chunks.iter_mut().zip(other.chunks) {
             merge(slot, chunk);
         }
-        Self { chunks: chunks.into_iter().flatten().collect(), least: self.least.min(other.least) }
+        Self { chunks: chunks.into_iter().flatten().collect(), min: self.min.min(other.min) }
     }
 }
 
 fn merge(slot: &mut Option<(String, Expr)>, (path, max): (String, Expr)) {
     /// Maximum length of a list of paths in messages, in bytes.
-    const LISTED: usize = 200;
+    const MAX_LISTED: usize = 200;
     *slot = Some(match slot.take() {
         None => (path, max),
-        Some((known, most)) => {
-            let listed = known.len() > LISTED || known.split(" or ").any(|one| one == path);
-            let joined = expr::max(most, max);
+        Some((known, max_items)) => {
+            let listed = known.len() > MAX_LISTED || known.split(" or ").any(|one| one == path);
+            let joined = expr::max(max_items, max);
             // Expressions are walked recursively, so this one must not grow further. `procedure` reports it.
             let joined = if expr::size(&joined, MAX_EXPRESSION) < MAX_EXPRESSION { joined } else { TOO_LONG };
             (if listed { known } else { format!("{known} or {path}") }, joined)
@@ -219,7 +219,7 @@ impl<'a> Bounder<'a> {
     }
 
     /// Returns whether user code computes the maximum. A constant named `computed` takes precedence.
-    fn is_computed(&self, max: &ast::Expr) -> bool {
+    fn is_computed(&self, max: &ast::ExprNode) -> bool {
         matches!(&max.kind, ast::ExprKind::Path(parts) if matches!(parts.as_slice(), [name] if name.text == COMPUTED))
             && !self.scope.constants.contains_key(COMPUTED)
     }
@@ -228,7 +228,7 @@ impl<'a> Bounder<'a> {
     ///
     /// The number and the sizes of the items are known only when a call is made. For example, an NFSv4 COMPOUND contains
     /// any number of operations (RFC 8267 §6.4). This function therefore requires neither a limit nor a maximum.
-    fn computed(&mut self, procedure: &'a Procedure, max: &ast::Expr) -> Option<ReplyBounds> {
+    fn computed(&mut self, procedure: &'a Procedure, max: &ast::ExprNode) -> Option<ReplyBounds> {
         let id = self.scope.procedure;
         if procedure.args.is_empty() {
             self.out.push(
@@ -284,7 +284,7 @@ impl<'a> Bounder<'a> {
     /// Returns the maximum number of bytes that remain in the payload stream.
     fn inline(&mut self, result: Option<&'a Field>) -> Option<Expr> {
         let known = result.map_or(Some(0), |result| sizes::field(self.scope.spec, result).max_inline);
-        let known = known.filter(|most| *most <= MOST);
+        let known = known.filter(|max_items| *max_items <= MAX_INLINE);
         let id = self.scope.procedure;
         if let Some((max, _)) = self.stated.reply_max.get(&id) {
             return match (self.scope.resolve(max), known) {
@@ -301,9 +301,9 @@ impl<'a> Bounder<'a> {
         }
         let procedure = procedure(self.scope.spec, id)?;
         if self.options.no_client {
-            return Some(Expr::Const(MOST));
+            return Some(Expr::Const(MAX_INLINE));
         }
-        let culprit = culprit(self.scope.spec, result?);
+        let unbounded_item = unbounded_item(self.scope.spec, result?);
         let name = procedure_name(self.scope.spec, id);
         let maximum = self.scope.size_argument();
         let (bound, condition) = match &maximum {
@@ -312,7 +312,7 @@ impl<'a> Bounder<'a> {
         };
         let help = format!(
             "write `@reply_max({bound})` before `{}`, {condition}, or bound the type of `{}`",
-            procedure.name.text, culprit.field.name.text,
+            procedure.name.text, unbounded_item.field.name.text,
         );
         let binding = format!(
             "in a .ulb file write `reply_max {name} = {bound};`; `--default-reply-max 65536` (`default_reply_max`) sets a \
@@ -321,9 +321,9 @@ impl<'a> Bounder<'a> {
         self.out.push(
             Diagnostic::new(
                 Code::UnboundedReply,
-                format!("the reply of `{name}` has no maximum: see `{}`", culprit.path),
+                format!("the reply of `{name}` has no maximum: see `{}`", unbounded_item.path),
             )
-            .at(&culprit.field.name.span, culprit.why)
+            .at(&unbounded_item.field.name.span, unbounded_item.why)
             .also(&procedure.name.span, "returned by this procedure")
             .note("a requester provides memory for the largest reply before it calls (RFC 8166 §6.2)")
             .help(help)
@@ -335,13 +335,13 @@ impl<'a> Bounder<'a> {
     fn field(&mut self, place: AnnotationPlace, field: &Field, path: &str) -> Option<ItemCount> {
         if field.ddp.is_some() {
             let max = self.maximum(place, field, path)?;
-            return Some(ItemCount { chunks: vec![(path.to_owned(), max)], least: 1 });
+            return Some(ItemCount { chunks: vec![(path.to_owned(), max)], min: 1 });
         }
         match &field.ty {
             Type::Base(base) => self.base(*base),
-            Type::Optional(base) => Some(ItemCount { least: 0, ..self.base(*base)? }),
+            Type::Optional(base) => Some(ItemCount { min: 0, ..self.base(*base)? }),
             Type::ArrayFixed(base, count) => self.repeated(*base, *count),
-            Type::Array(base, count) => Some(ItemCount { least: 0, ..self.repeated(*base, *count)? }),
+            Type::Array(base, count) => Some(ItemCount { min: 0, ..self.repeated(*base, *count)? }),
             // A list of nodes with eligible items contains any number of them. `limit` has already reported that.
             Type::List(_) | Type::NonEmptyList(_) => Some(ItemCount::default()),
             Type::OpaqueFixed(_) | Type::Opaque(_) | Type::String(_) => Some(ItemCount::default()),
@@ -391,7 +391,7 @@ impl<'a> Bounder<'a> {
                 let all = union.arms.iter().map(|arm| &arm.field).chain(&union.default);
                 let void = all.into_iter().any(Option::is_none);
                 let either = inner.into_iter().reduce(ItemCount::or).unwrap_or_default();
-                ItemCount { least: if void { 0 } else { either.least }, ..either }
+                ItemCount { min: if void { 0 } else { either.min }, ..either }
             }
             _ => inner.into_iter().fold(ItemCount::default(), ItemCount::then),
         })
@@ -404,7 +404,7 @@ impl<'a> Bounder<'a> {
         let stated = self.stated.max_for.get(&(id, place)).or_else(|| self.stated.max.get(&place));
         let by_type = contents(spec, &field.ty);
         let resolved = stated.map(|max| match self.scope.resolve(max)? {
-            Expr::Const(n) if n > MOST => Err(Box::new(
+            Expr::Const(n) if n > MAX_INLINE => Err(Box::new(
                 Diagnostic::new(Code::OutOfRange, format!("{n} is not a valid length"))
                     .at(&max.span, "0 to 4294967295 are possible")
                     .note("the length of an item is a 32-bit number (RFC 4506 §4.10)"),
@@ -422,10 +422,10 @@ impl<'a> Bounder<'a> {
         };
         self.reached.results.insert((id, place), stated.clone());
         match (stated, by_type) {
-            (Some(max), Some(most)) => Some(expr::min(max, Expr::Const(most))),
+            (Some(max), Some(max_items)) => Some(expr::min(max, Expr::Const(max_items))),
             (Some(max), None) => Some(max),
-            (None, Some(most)) => Some(Expr::Const(most)),
-            (None, None) if self.options.no_client => Some(Expr::Const(MOST)),
+            (None, Some(max_items)) => Some(Expr::Const(max_items)),
+            (None, None) if self.options.no_client => Some(Expr::Const(MAX_INLINE)),
             (None, None) => {
                 let name = procedure_name(spec, id);
                 let procedure = procedure(spec, id)?;

@@ -3,11 +3,12 @@
 use super::walk::{eligible_places, fields_with_places};
 use crate::{
     diag::{Code, Diagnostic},
-    ir::{Base, Field, Item, ItemKind, Span, Spec, Type, TypeFacts},
+    ir::{Base, Field, Item, ItemKind, Spec, Type, TypeFacts},
     resolve::{
         AnnotationPlace,
         sizes::{self, through_typedefs},
     },
+    source::Span,
 };
 
 /// Creates the error for an eligible union, which RFC 8166 §3.4.4.3 does not allow.
@@ -59,7 +60,7 @@ pub(super) fn check(spec: &Spec, out: &mut Vec<Diagnostic>) {
     check_opaque_unions(spec, out);
     for (_, owner, field) in fields_with_places(spec) {
         if let Some(ddp) = &field.ddp
-            && let Some(diagnostic) = fault(spec, field)
+            && let Some(diagnostic) = eligibility_error(spec, field)
         {
             let name = match owner {
                 Some(owner) => format!("{owner}.{}", field.name.text),
@@ -106,7 +107,7 @@ enum EligibilityError<'a> {
     Twice(&'a Field),
 }
 
-fn fault<'a>(spec: &'a Spec, field: &'a Field) -> Option<EligibilityError<'a>> {
+fn eligibility_error<'a>(spec: &'a Spec, field: &'a Field) -> Option<EligibilityError<'a>> {
     // Do not resolve typedefs here, because a typedef itself may be marked.
     let facts = sizes::ty(spec, &field.ty);
     if facts.max_ddp_items != Some(0) {

@@ -6,8 +6,9 @@ use super::{ProcedureId, procedure};
 use crate::{
     ast::{self, BinaryOp, ExprKind, Ident},
     diag::{Code, Diagnostic},
-    ir::{ArgPath, Base, Expr, Field, ItemId, ItemKind, Procedure, Span, Spec, Type},
+    ir::{ArgPath, Base, Expr, Field, ItemId, ItemKind, Procedure, Spec, Type},
     resolve::sizes::through_typedefs,
+    source::Span,
 };
 
 /// Boxed because a diagnostic is large and errors are rare.
@@ -26,13 +27,13 @@ pub(super) struct ExprScope<'a> {
 
 impl ExprScope<'_> {
     /// Resolves an expression for this procedure.
-    pub(super) fn resolve(&self, expr: &ast::Expr) -> ExprResult<Expr> {
+    pub(super) fn resolve(&self, expr: &ast::ExprNode) -> ExprResult<Expr> {
         evaluate(expr, self.constants, Some(self))
     }
 
     /// Resolves the path to an item of the arguments. Paths lead through structs only, because items in union arms,
     /// optional types and arrays may be absent.
-    fn path(&self, parts: &[Ident], whole: &ast::Expr, wanted: ExpectedKind) -> ExprResult<Expr> {
+    fn path(&self, parts: &[Ident], whole: &ast::ExprNode, wanted: ExpectedKind) -> ExprResult<Expr> {
         let Some(procedure) = procedure(self.spec, self.procedure) else {
             return Err(Box::new(bad(&whole.span, "no such procedure")));
         };
@@ -63,7 +64,7 @@ impl ExprScope<'_> {
             // An item used as a number stands for its length in bytes. The length of an array is not a number of bytes, so
             // it requires `len`.
             (_, Type::Opaque(_) | Type::String(_)) | (ExpectedKind::Counted, Type::Array(..)) => Expr::Len(path),
-            _ => return Err(note(unfit(field, ty, whole, wanted))),
+            _ => return Err(note(wrong_kind_error(field, ty, whole, wanted))),
         })
     }
 
@@ -113,7 +114,7 @@ impl ExprScope<'_> {
 }
 
 /// Creates the error for an item of the arguments that is not a number.
-fn unfit(field: &Field, ty: &Type, whole: &ast::Expr, wanted: ExpectedKind) -> Diagnostic {
+fn wrong_kind_error(field: &Field, ty: &Type, whole: &ast::ExprNode, wanted: ExpectedKind) -> Diagnostic {
     let what = match wanted {
         ExpectedKind::Integer => "is not an integer",
         ExpectedKind::Counted => "has no count",
@@ -179,7 +180,7 @@ fn constant(name: &Ident, constants: &HashMap<String, i128>) -> ExprResult<u64> 
 }
 
 /// Evaluates an expression that does not depend on a call.
-pub(super) fn number(expr: &ast::Expr, constants: &HashMap<String, i128>) -> ExprResult<u64> {
+pub(super) fn number(expr: &ast::ExprNode, constants: &HashMap<String, i128>) -> ExprResult<u64> {
     match evaluate(expr, constants, None)? {
         Expr::Const(n) => Ok(n),
         _ => Err(Box::new(bad(&expr.span, DEPENDS))),
@@ -190,7 +191,11 @@ pub(super) fn number(expr: &ast::Expr, constants: &HashMap<String, i128>) -> Exp
 const DEPENDS: &str = "this cannot depend on a call's arguments";
 
 /// Evaluates the parts of an expression that do not depend on a call. `scope` gives the arguments of the call.
-fn evaluate(expr: &ast::Expr, constants: &HashMap<String, i128>, scope: Option<&ExprScope<'_>>) -> ExprResult<Expr> {
+fn evaluate(
+    expr: &ast::ExprNode,
+    constants: &HashMap<String, i128>,
+    scope: Option<&ExprScope<'_>>,
+) -> ExprResult<Expr> {
     let scope_needed = || scope.ok_or_else(|| Box::new(bad(&expr.span, DEPENDS)));
     match &expr.kind {
         ExprKind::Int(n) => Ok(Expr::Const(*n)),
@@ -221,7 +226,7 @@ fn evaluate(expr: &ast::Expr, constants: &HashMap<String, i128>, scope: Option<&
             ("min" | "max", _) => {
                 Err(Box::new(bad(&expr.span, format!("`{}` takes two or more arguments", name.text))))
             }
-            ("len", [ast::Expr { kind: ExprKind::Path(parts), span }]) => match parts.as_slice() {
+            ("len", [ast::ExprNode { kind: ExprKind::Path(parts), span }]) => match parts.as_slice() {
                 [first, rest @ ..] if first.text == "args" => scope_needed()?.path(rest, expr, ExpectedKind::Counted),
                 [first, ..] if scope.is_some_and(|scope| scope.has(first)) => {
                     scope_needed()?.path(parts, expr, ExpectedKind::Counted)
@@ -315,7 +320,7 @@ pub(super) fn size(expr: &Expr, limit: usize) -> usize {
 }
 
 /// Formats an expression of `procedure` in the syntax of annotations.
-#[cfg(feature = "cli")]
+#[cfg(feature = "tools")]
 pub(crate) fn show(spec: &Spec, procedure: &Procedure, expr: &Expr) -> String {
     let binary = |op: &str, a: &Expr, b: &Expr| {
         let side = |side: &Expr| {
@@ -342,7 +347,7 @@ pub(crate) fn show(spec: &Spec, procedure: &Procedure, expr: &Expr) -> String {
     }
 }
 
-#[cfg(feature = "cli")]
+#[cfg(feature = "tools")]
 fn show_path(spec: &Spec, procedure: &Procedure, path: &ArgPath) -> String {
     let mut out = "args".to_owned();
     let Some(mut field) = procedure.args.get(path.arg) else { return out };

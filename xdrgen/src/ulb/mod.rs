@@ -9,7 +9,7 @@ mod apply;
 mod bounds;
 mod eligible;
 mod expr;
-mod sidecar;
+mod ulb_file;
 mod walk;
 
 use std::collections::HashMap;
@@ -17,13 +17,14 @@ use std::collections::HashMap;
 use crate::{
     ast::{self, Statement},
     diag::{Diagnostic, Severity},
-    ir::{Field, ItemKind, Procedure, Span, Spec, Version},
+    ir::{Field, ItemKind, Procedure, Spec, Version},
     resolve::{AnnotationPlace, Resolved, sizes},
+    source::Span,
 };
 
-#[cfg(feature = "cli")]
+#[cfg(feature = "tools")]
 pub(crate) use expr::show;
-#[cfg(feature = "cli")]
+#[cfg(feature = "tools")]
 pub(crate) use walk::{contents, parts};
 
 /// Maximum number of eligible items in the arguments of a call, and in its result, unless `@limit` states another number.
@@ -55,11 +56,11 @@ struct StatedFact {
 #[derive(Debug, Clone)]
 enum FactKind {
     /// The item is eligible. May state the maximum size of its contents.
-    Ddp(Option<ast::Expr>),
+    Ddp(Option<ast::ExprNode>),
     /// The maximum size of an eligible item's contents in results of this procedure.
-    DdpFor(ProcedureId, ast::Expr),
+    DdpFor(ProcedureId, ast::ExprNode),
     /// Maximum size of the inline reply body, in bytes.
-    ReplyMax(ast::Expr),
+    ReplyMax(ast::ExprNode),
     Port(u16),
     Idempotent,
     /// Maximum number of eligible items in each direction.
@@ -73,9 +74,9 @@ type ProcedureId = (usize, usize, usize);
 #[derive(Debug, Default)]
 struct BoundFacts {
     /// Maximum sizes of eligible items.
-    max: HashMap<AnnotationPlace, ast::Expr>,
-    max_for: HashMap<(ProcedureId, AnnotationPlace), ast::Expr>,
-    reply_max: HashMap<ProcedureId, (ast::Expr, Span)>,
+    max: HashMap<AnnotationPlace, ast::ExprNode>,
+    max_for: HashMap<(ProcedureId, AnnotationPlace), ast::ExprNode>,
+    reply_max: HashMap<ProcedureId, (ast::ExprNode, Span)>,
     limits: HashMap<AnnotationPlace, (u32, Span)>,
 }
 
@@ -89,7 +90,7 @@ pub(crate) fn bind(
     let Resolved { mut spec, marks, order, constants, .. } = resolved;
     let before = out.len();
     let mut facts = annotation::facts(&spec, &marks, &constants, out);
-    facts.extend(sidecar::facts(&spec, statements, &constants, out));
+    facts.extend(ulb_file::facts(&spec, statements, &constants, out));
     let stated = apply::apply(&mut spec, facts, out);
     sizes::compute(&mut spec, &order);
     eligible::check(&spec, out);

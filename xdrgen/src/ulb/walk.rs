@@ -10,7 +10,7 @@ use crate::{
 
 /// Maximum size of the inline body of a reply, in bytes. Larger values count as unbounded: RDMA lengths are 32-bit numbers
 /// (RFC 8166 §3.4.3), and items declared without a bound exceed them.
-pub(super) const MOST: u64 = u32::MAX as u64;
+pub(super) const MAX_INLINE: u64 = u32::MAX as u64;
 
 /// Returns the fields of an item with their positions.
 pub(crate) fn parts(spec: &Spec, id: ItemId) -> Vec<(AnnotationPlace, &Field)> {
@@ -57,7 +57,7 @@ pub(crate) fn contents(spec: &Spec, ty: &Type) -> Option<u64> {
         Type::OpaqueFixed(len) => Some(u64::from(*len)),
         Type::Array(base, max) => {
             let element = sizes::base(spec, *base).max_len?;
-            element.checked_mul(u64::from(*max)).filter(|most| *most <= MOST)
+            element.checked_mul(u64::from(*max)).filter(|max| *max <= MAX_INLINE)
         }
         other => sizes::ty(spec, other).max_len,
     }
@@ -88,9 +88,9 @@ pub(super) struct UnboundedItem<'a> {
     pub(super) why: &'static str,
 }
 
-/// Finds the item that makes the inline part of `field` exceed [`MOST`].
-pub(super) fn culprit<'a>(spec: &'a Spec, field: &'a Field) -> UnboundedItem<'a> {
-    let exceeds = |field: &Field| sizes::field(spec, field).max_inline.is_none_or(|most| most > MOST);
+/// Finds the item that makes the inline part of `field` exceed [`MAX_INLINE`].
+pub(super) fn unbounded_item<'a>(spec: &'a Spec, field: &'a Field) -> UnboundedItem<'a> {
+    let exceeds = |field: &Field| sizes::field(spec, field).max_inline.is_none_or(|max| max > MAX_INLINE);
     let mut at = field;
     let mut path = field.name.text.clone();
     let mut seen = vec![false; spec.items.len()];
@@ -100,7 +100,7 @@ pub(super) fn culprit<'a>(spec: &'a Spec, field: &'a Field) -> UnboundedItem<'a>
             Type::Opaque(_) | Type::String(_) => return found("it can have any length"),
             Type::List(_) | Type::NonEmptyList(_) => return found("a linked list can have any length"),
             Type::Array(base, _) | Type::ArrayFixed(base, _) => {
-                if sizes::base(spec, *base).max_inline.is_some_and(|most| most <= MOST) {
+                if sizes::base(spec, *base).max_inline.is_some_and(|max| max <= MAX_INLINE) {
                     return found("it can have any number of elements");
                 }
                 "[]"

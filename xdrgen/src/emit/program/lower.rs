@@ -13,7 +13,7 @@ use crate::{
         expr::ArgumentNames,
         facts::{self, BoundsSource},
         layout::Layout,
-        names::{Case, NameScope, RustName, convert, ident},
+        names::{LetterCase, NameScope, RustName, convert, ident},
         target::{FieldCodec, Generics, Target},
         view::View,
         xdr_text,
@@ -29,7 +29,7 @@ const RESERVED: [&str; 9] = ["PROGRAM", "VERSION", "PORT", "Ok", "Err", "Some", 
 
 /// A program version, with the Rust names of its module.
 #[derive(Debug)]
-pub(crate) struct Named<'a> {
+pub(crate) struct NamedVersion<'a> {
     program: &'a ir::Program,
     version: &'a ir::Version,
     scope: NameScope,
@@ -54,24 +54,24 @@ struct NamedProcedure<'a> {
 /// would take precedence over the method of a procedure.
 const METHODS: [&str; 9] = ["new", "channel", "clone", "drop", "into", "try_into", "to_owned", "as_ref", "as_mut"];
 
-impl<'a> Named<'a> {
+impl<'a> NamedVersion<'a> {
     /// Assigns Rust names to everything in `version`. Takes the name of the module from `outer`.
     pub(crate) fn new(program: &'a ir::Program, version: &'a ir::Version, outer: &mut NameScope) -> Self {
-        let module = outer.claim(&version.name.text, Case::Snake);
+        let module = outer.claim(&version.name.text, LetterCase::Snake);
         let mut scope = NameScope::reserving(&RESERVED);
-        let handler = scope.claim_with(&version.name.text, Case::Camel, &["Client", "Server"]).ident;
+        let handler = scope.claim_with(&version.name.text, LetterCase::Camel, &["Client", "Server"]).ident;
         let handler_text = handler.to_string();
         let mut methods = NameScope::reserving(&METHODS);
         let procedures = version
             .procedures
             .iter()
             .map(|procedure| {
-                let method = methods.claim_with(&procedure.name.text, Case::Snake, &["_with", "_view"]);
+                let method = methods.claim_with(&procedure.name.text, LetterCase::Snake, &["_with", "_view"]);
                 let text = method
                     .instead_of
                     .as_ref()
-                    .map_or_else(|| convert(&procedure.name.text, Case::Snake), |_| method.ident.to_string());
-                let marker = scope.claim_with(&procedure.name.text, Case::Camel, &["Args", "Reply"]);
+                    .map_or_else(|| convert(&procedure.name.text, LetterCase::Snake), |_| method.ident.to_string());
+                let marker = scope.claim_with(&procedure.name.text, LetterCase::Camel, &["Args", "Reply"]);
                 let [with, view] = ["with", "view"].map(|suffix| ident(&format!("{text}_{suffix}")));
                 NamedProcedure { procedure, marker, method, with, view }
             })
@@ -95,10 +95,10 @@ impl<'a> Named<'a> {
 /// complete.
 pub(crate) fn lower<'a>(
     layout: &'a Layout<'a>,
-    names: &'a Named<'_>,
+    names: &'a NamedVersion<'_>,
     range: Option<Range<usize>>,
 ) -> ProgramModule<'a> {
-    let Named { program, version, .. } = names;
+    let NamedVersion { program, version, .. } = names;
     let view = layout.nested_view(&names.scope);
     let mut docs =
         Docs::new(&version.doc, &format!("Program `{}`, version `{}`.", program.name.text, version.name.text));
@@ -159,7 +159,7 @@ fn lower_procedure(view: &View<'_>, names: &NamedProcedure<'_>) -> ProcedureMode
         .args
         .iter()
         .map(|arg| {
-            let name = if single { ident("args") } else { scope.claim(&arg.name.text, Case::Snake).ident };
+            let name = if single { ident("args") } else { scope.claim(&arg.name.text, LetterCase::Snake).ident };
             Param { name, ty: view.slot(arg).ty, small: is_small(view, &arg.ty) }
         })
         .collect();
@@ -294,7 +294,7 @@ impl OwnTypes<'_> {
             #[derive(Debug, Clone, PartialEq)]
             pub struct #name { #(#declared),* }
         });
-        let text = convert(&name.to_string(), Case::Camel);
+        let text = convert(&name.to_string(), LetterCase::Camel);
         let target = Target {
             ty: quote!(#name),
             name: &text,

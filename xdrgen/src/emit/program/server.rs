@@ -62,86 +62,14 @@ impl ProgramModule<'_> {
     fn dispatcher(&self) -> TokenStream {
         let (name, handler) = (&self.server, &self.handler);
         let server = self.module("server");
-        let (arc, boxed) = (self.alloc("sync", "Arc"), self.alloc("boxed", "Box"));
+        let arc = self.alloc("sync", "Arc");
         let clone = self.std.path("Clone");
         let docs = format!(" A service that dispatches calls to a [`{handler}`].");
         let service_name = &self.version;
         let visibility = &self.visibility;
         let constant = |name: &str| self.path(&Ident::new(name, Span::call_site()));
         let (program, version) = (constant("PROGRAM"), constant("VERSION"));
-        let arms = self.procedures.iter().map(|procedure| {
-            let method = &procedure.method;
-            let marker = self.path(&procedure.marker);
-            let number = Literal::u32_unsuffixed(procedure.number);
-            let args = match procedure.packing {
-                Packing::Void => TokenStream::new(),
-                Packing::Single => quote!(, args),
-                Packing::Tuple => {
-                    let indices = (0..procedure.params.len()).map(Literal::usize_unsuffixed);
-                    quote!(#(, args.#indices)*)
-                }
-                Packing::Struct => {
-                    let fields = procedure.params.iter().map(|param| &param.name);
-                    quote!(#(, args.#fields)*)
-                }
-            };
-            let pattern = if procedure.packing == Packing::Void { quote!(()) } else { quote!(args) };
-            // Each future has the size that its procedure needs.
-            quote! {
-                #number => #boxed::pin(async move {
-                    match call.decode::<#marker>() {
-                        Ok(#pattern) => {
-                            let result = handler.#method(call.context() #args).await;
-                            call.finish::<#marker>(result)
-                        }
-                        Err(reply) => reply,
-                    }
-                }),
-            }
-        });
-        let max_chunks = self.many_chunks.as_ref().filter(|markers| !markers.is_empty()).map(|markers| {
-            let markers = markers.iter().map(|marker| self.path(marker));
-            let service = self.module("service");
-            quote! {
-                fn max_chunks(&self) -> u32 {
-                    [#(#service::max_chunks::<#markers>()),*].into_iter().fold(0, u32::max)
-                }
-            }
-        });
-        let infos = self.procedures.iter().map(|procedure| {
-            let (marker, service) = (self.path(&procedure.marker), self.module("service"));
-            let number = Literal::u32_unsuffixed(procedure.number);
-            quote!(#number => Some(#service::ProcedureInfo::of::<#marker>()),)
-        });
-        let infos = quote!(#(#infos)*);
-        let name_of_cut = Ident::new(CUT, Span::call_site());
-        let cut = self.is_cut.then(|| quote!(#name_of_cut => {}));
-        let dispatch = if self.procedures.is_empty() {
-            quote!(#boxed::pin(async move { call.procedure_unavailable() }))
-        } else {
-            quote! {
-                let handler = #arc::clone(&self.0);
-                match call.procedure() {
-                    #cut
-                    #(#arms)*
-                    #cut
-                    _ => #boxed::pin(async move { call.procedure_unavailable() }),
-                }
-            }
-        };
-        let procedure = (!self.procedures.is_empty()).then(|| {
-            let (option, service) = (self.std.path("Option"), self.module("service"));
-            quote! {
-                fn procedure(&self, number: u32) -> #option<#service::ProcedureInfo> {
-                    match number {
-                        #cut
-                        #infos
-                        #cut
-                        _ => None,
-                    }
-                }
-            }
-        });
+        let (max_chunks, procedure, dispatch) = (self.max_chunks(), self.procedure_info(), self.dispatch());
         let option = self.std.path("Option");
         quote! {
             #[doc = #docs]
@@ -196,5 +124,97 @@ impl ProgramModule<'_> {
                 }
             }
         }
+    }
+
+    /// Returns the body of `dispatch`, which selects the handler of a call.
+    fn dispatch(&self) -> TokenStream {
+        let (arc, boxed) = (self.alloc("sync", "Arc"), self.alloc("boxed", "Box"));
+        if self.procedures.is_empty() {
+            return quote!(#boxed::pin(async move { call.procedure_unavailable() }));
+        }
+        let arms = self.procedures.iter().map(|procedure| {
+            let method = &procedure.method;
+            let marker = self.path(&procedure.marker);
+            let number = Literal::u32_unsuffixed(procedure.number);
+            let args = match procedure.packing {
+                Packing::Void => TokenStream::new(),
+                Packing::Single => quote!(, args),
+                Packing::Tuple => {
+                    let indices = (0..procedure.params.len()).map(Literal::usize_unsuffixed);
+                    quote!(#(, args.#indices)*)
+                }
+                Packing::Struct => {
+                    let fields = procedure.params.iter().map(|param| &param.name);
+                    quote!(#(, args.#fields)*)
+                }
+            };
+            let pattern = if procedure.packing == Packing::Void { quote!(()) } else { quote!(args) };
+            // Each future has the size that its procedure needs.
+            quote! {
+                #number => #boxed::pin(async move {
+                    match call.decode::<#marker>() {
+                        Ok(#pattern) => {
+                            let result = handler.#method(call.context() #args).await;
+                            call.finish::<#marker>(result)
+                        }
+                        Err(reply) => reply,
+                    }
+                }),
+            }
+        });
+        let cut = self.cut_mark();
+        quote! {
+            let handler = #arc::clone(&self.0);
+            match call.procedure() {
+                #cut
+                #(#arms)*
+                #cut
+                _ => #boxed::pin(async move { call.procedure_unavailable() }),
+            }
+        }
+    }
+
+    /// Returns the method with the maximum number of chunks of a call, if it is not the default.
+    fn max_chunks(&self) -> Option<TokenStream> {
+        self.many_chunks.as_ref().filter(|markers| !markers.is_empty()).map(|markers| {
+            let markers = markers.iter().map(|marker| self.path(marker));
+            let service = self.module("service");
+            quote! {
+                fn max_chunks(&self) -> u32 {
+                    [#(#service::max_chunks::<#markers>()),*].into_iter().fold(0, u32::max)
+                }
+            }
+        })
+    }
+
+    /// Returns the method with the descriptions of the procedures.
+    fn procedure_info(&self) -> Option<TokenStream> {
+        if self.procedures.is_empty() {
+            return None;
+        }
+        let infos = self.procedures.iter().map(|procedure| {
+            let (marker, service) = (self.path(&procedure.marker), self.module("service"));
+            let number = Literal::u32_unsuffixed(procedure.number);
+            quote!(#number => Some(#service::ProcedureInfo::of::<#marker>()),)
+        });
+        let infos = quote!(#(#infos)*);
+        let cut = self.cut_mark();
+        let (option, service) = (self.std.path("Option"), self.module("service"));
+        Some(quote! {
+            fn procedure(&self, number: u32) -> #option<#service::ProcedureInfo> {
+                match number {
+                    #cut
+                    #infos
+                    #cut
+                    _ => None,
+                }
+            }
+        })
+    }
+
+    /// Returns the mark at both ends of a list of procedures that is cut from the text of the module.
+    fn cut_mark(&self) -> Option<TokenStream> {
+        let name_of_cut = Ident::new(CUT, Span::call_site());
+        self.is_cut.then(|| quote!(#name_of_cut => {}))
     }
 }

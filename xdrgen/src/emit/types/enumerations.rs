@@ -8,7 +8,7 @@ use quote::quote;
 use super::{
     super::{
         docs::Docs,
-        names::{Case, NameScope, RustName},
+        names::{LetterCase, NameScope, RustName},
     },
     Emitted, Emitter, int,
 };
@@ -123,7 +123,7 @@ fn named(enumerators: &[Enumerator]) -> Vec<EnumName<'_>> {
     let mut names = Vec::new();
     for enumerator in enumerators {
         let alias_of = variants.get(&enumerator.value).cloned();
-        let case = if alias_of.is_some() { Case::Shouty } else { Case::Camel };
+        let case = if alias_of.is_some() { LetterCase::Shouty } else { LetterCase::Camel };
         let name = scope.claim(text(enumerator), case);
         variants.entry(enumerator.value).or_insert_with(|| name.ident.clone());
         names.push(EnumName { enumerator, name, alias_of });

@@ -10,7 +10,7 @@ use super::{
         codec::CodecItem,
         docs::Docs,
         layout::Layout,
-        names::{Case, NameScope},
+        names::{LetterCase, NameScope},
         target::{ArmCodec, DefaultCodec, EmittedDiscriminant, FieldCodec, UnionCodec},
         view::View,
         xdr_text,
@@ -20,13 +20,38 @@ use super::{
     enumerations, int,
 };
 use crate::{
-    ir::{Base, Enumerator, Field, ItemKind, Type, Union},
+    ir::{Base, Case, Enumerator, Field, ItemKind, Type, Union},
     resolve::sizes,
 };
 
 /// The size difference between variants, in bytes, above which generated code allows clippy's warning. Clippy itself has a larger
 /// threshold, but our sizes are estimates.
-const UNEVEN: u64 = 128;
+const MAX_SIZE_DIFFERENCE: u64 = 128;
+
+/// The variants of the Rust `enum` of a union, in order.
+#[derive(Default)]
+struct UnionVariants {
+    scope: NameScope,
+    /// The declarations of the variants.
+    declarations: Vec<TokenStream>,
+    /// The match arms that return the discriminant of each variant.
+    discriminants: Vec<TokenStream>,
+    arms: Vec<ArmCodec>,
+    /// The values of the discriminant that select an arm.
+    listed: HashSet<i64>,
+    /// The estimated sizes of the fields, in bytes.
+    sizes: Vec<u64>,
+}
+
+impl UnionVariants {
+    /// Returns `true` if the largest variant is much larger than the others.
+    fn are_uneven(&self) -> bool {
+        // Two empty variants, so that there is always a second one.
+        let mut sizes = [self.sizes.as_slice(), &[0, 0]].concat();
+        sizes.sort_unstable();
+        matches!(sizes[..], [.., second, max] if max.saturating_sub(second) > MAX_SIZE_DIFFERENCE)
+    }
+}
 
 impl Emitter<'_> {
     pub(super) fn union(&self, union: &Union) -> Emitted {
@@ -36,87 +61,135 @@ impl Emitter<'_> {
         // The `default` arm of a boolean union is the other case.
         let completed = conversions::boolean(cases.base, union);
         let union = completed.as_ref().unwrap_or(union);
-        let mut scope = NameScope::default();
-        let (mut variants, mut arms, mut values, mut sizes) = (Vec::new(), Vec::new(), Vec::new(), vec![0, 0]);
-        let mut listed = HashSet::new();
+        let mut variants = UnionVariants::default();
         for arm in &union.arms {
             for case in &arm.cases {
-                let variant = scope.claim(&cases.variant(&case.label, case.value), Case::Camel);
-                let pattern = cases.pattern(case.value);
-                listed.insert(case.value);
-                let selector = if case.label == DEFAULT { DEFAULT.to_owned() } else { format!("case {}", case.label) };
-                let mut docs = match &arm.field {
-                    Some(field) => {
-                        let declaration = xdr_text::declaration(self.layout.spec, field);
-                        Docs::new(&field.doc, &format!("`{selector}: {declaration}`"))
-                    }
-                    None => Docs::new(&[], &format!("`{selector}: void`")),
-                };
-                docs.rename(&case.label, &variant);
-                let (docs, variant) = (docs.attributes(), variant.ident);
-                let fields = self.arm(union, arm.field.as_ref());
-                sizes.push(arm.field.as_ref().map_or(0, |field| self.layout.size(field)));
-                let types = fields.iter().map(|field| self.variant_field(&field.slot.ty));
-                if fields.is_empty() {
-                    variants.push(quote!(#docs #variant));
-                    values.push(quote!(Self::#variant => #pattern));
-                } else {
-                    variants.push(quote!(#docs #variant(#(#types),*)));
-                    values.push(quote!(Self::#variant(_) => #pattern));
-                }
-                let number = cases.enumerators.is_some().then(|| int(case.value));
-                arms.push(ArmCodec { variant, case: pattern, number, fields, braced: false });
+                self.case_variant(union, &cases, case, arm.field.as_ref(), &mut variants);
             }
         }
-        let exhaustive = cases.are_all(&listed);
+        let exhaustive = cases.are_all(&variants.listed);
         // A default arm that no value selects has no variant.
-        let default = union.default.as_ref().filter(|_| !exhaustive).map(|field| {
-            let variant = scope.claim("default", Case::Camel);
-            let mut docs = match field {
-                Some(field) => {
-                    let declaration = xdr_text::declaration(self.layout.spec, field);
-                    Docs::new(&field.doc, &format!("`default: {declaration}`"))
-                }
-                None => Docs::new(&[], "`default: void`"),
-            };
-            docs.paragraph("Holds the discriminant, which is none of the cases above.");
-            docs.rename("default", &variant);
-            let (docs, variant, ty) = (docs.attributes(), variant.ident, &cases.ty);
-            let fields = self.arm(union, field.as_ref());
-            sizes.push(field.as_ref().map_or(0, |field| self.layout.size(field)));
-            let types = fields.iter().map(|field| self.variant_field(&field.slot.ty));
-            variants.push(quote!(#docs #variant(#ty #(, #types)*)));
-            let rest = (!fields.is_empty()).then(|| quote!(, _));
-            values.push(quote!(Self::#variant(discriminant #rest) => *discriminant));
-            DefaultCodec { variant, fields }
-        });
+        let default = union.default.as_ref().filter(|_| !exhaustive);
+        let default = default.map(|field| self.default_variant(union, &cases, field.as_ref(), &mut variants));
         // The variant holds a number, because the enumeration has no variant for an unknown value.
         let open = default.is_none() && cases.enumerators.is_some() && self.layout.is_open(self.id);
-        let unknown = open.then(|| {
-            let variant = scope.claim("unknown", Case::Camel);
-            let mut docs = Docs::new(
-                &[],
-                if union.opaque {
-                    "A discriminant that selects no arm. Its data is skipped when decoded, and empty when encoded."
-                } else {
-                    "A discriminant that selects no arm. The length of its data is unknown, so decoding of the message ends \
-                     after it."
-                },
-            );
-            docs.rename("unknown", &variant);
-            let (docs, variant) = (docs.attributes(), variant.ident);
-            variants.push(quote!(#docs #variant(i32)));
-            variant
-        });
-        sizes.sort_unstable();
-        let uneven = matches!(sizes[..], [.., second, most] if most.saturating_sub(second) > UNEVEN)
-            .then(|| quote!(#[allow(clippy::large_enum_variant)]));
-        let (ty, lifetime) = (&cases.ty, self.lifetime());
-        let of = format!(
+        let unknown = open.then(|| unknown_variant(union, &mut variants));
+        let uneven = variants.are_uneven().then(|| quote!(#[allow(clippy::large_enum_variant)]));
+        let conversions = self.conversions(union, &cases, &variants.arms, default.as_ref());
+        let methods = [self.discriminant_method(union, &cases, &variants, unknown.as_ref()), conversions.methods];
+        let (allow, lifetime, declarations) = (self.allow_unused(), self.lifetime(), &variants.declarations);
+        let mut declaration = vec![
+            quote! {
+                #docs
+                #derive
+                #[allow(dead_code, clippy::enum_variant_names)]
+                #uneven
+                pub enum #name #lifetime { #(#declarations),* }
+            },
+            quote! {
+                #allow
+                impl #lifetime #name #lifetime {
+                    #(#methods)*
+                }
+            },
+        ];
+        declaration.extend(conversions.impls);
+        let codec = UnionCodec {
+            discriminant_name: union.discriminant.name.text.clone(),
+            discriminant: if cases.enumerators.is_some() {
+                EmittedDiscriminant::Enum(cases.ty.clone())
+            } else {
+                EmittedDiscriminant::Scalar(cases.ty.clone())
+            },
+            arms: variants.arms,
+            write: quote!(self.discriminant().encode(sink)),
+            default,
+            exhaustive,
+            unknown,
+            opaque: union.opaque,
+        };
+        let target = self.target();
+        let codec = vec![target.impl_type(&self.source()), target.encode_union(&codec), target.decode_union(&codec)];
+        Emitted { declaration, codec }
+    }
+
+    /// Adds the variant of a case.
+    fn case_variant(
+        &self,
+        union: &Union,
+        cases: &Cases<'_>,
+        case: &Case,
+        field: Option<&Field>,
+        variants: &mut UnionVariants,
+    ) {
+        let variant = variants.scope.claim(&cases.variant(&case.label, case.value), LetterCase::Camel);
+        let pattern = cases.pattern(case.value);
+        variants.listed.insert(case.value);
+        let selector = if case.label == DEFAULT { DEFAULT.to_owned() } else { format!("case {}", case.label) };
+        let mut docs = self.arm_docs(&selector, field);
+        docs.rename(&case.label, &variant);
+        let (docs, variant) = (docs.attributes(), variant.ident);
+        let fields = self.arm(union, field);
+        variants.sizes.push(field.map_or(0, |field| self.layout.size(field)));
+        let types = fields.iter().map(|field| self.variant_field(&field.slot.ty));
+        if fields.is_empty() {
+            variants.declarations.push(quote!(#docs #variant));
+            variants.discriminants.push(quote!(Self::#variant => #pattern));
+        } else {
+            variants.declarations.push(quote!(#docs #variant(#(#types),*)));
+            variants.discriminants.push(quote!(Self::#variant(_) => #pattern));
+        }
+        let number = cases.enumerators.is_some().then(|| int(case.value));
+        variants.arms.push(ArmCodec { variant, case: pattern, number, fields, braced: false });
+    }
+
+    /// Adds the variant of the `default` arm.
+    fn default_variant(
+        &self,
+        union: &Union,
+        cases: &Cases<'_>,
+        field: Option<&Field>,
+        variants: &mut UnionVariants,
+    ) -> DefaultCodec {
+        let variant = variants.scope.claim("default", LetterCase::Camel);
+        let mut docs = self.arm_docs("default", field);
+        docs.paragraph("Holds the discriminant, which is none of the cases above.");
+        docs.rename("default", &variant);
+        let (docs, variant, ty) = (docs.attributes(), variant.ident, &cases.ty);
+        let fields = self.arm(union, field);
+        variants.sizes.push(field.map_or(0, |field| self.layout.size(field)));
+        let types = fields.iter().map(|field| self.variant_field(&field.slot.ty));
+        variants.declarations.push(quote!(#docs #variant(#ty #(, #types)*)));
+        let rest = (!fields.is_empty()).then(|| quote!(, _));
+        variants.discriminants.push(quote!(Self::#variant(discriminant #rest) => *discriminant));
+        DefaultCodec { variant, fields }
+    }
+
+    /// Returns the documentation of a variant: its declaration in XDR.
+    fn arm_docs(&self, selector: &str, field: Option<&Field>) -> Docs {
+        match field {
+            Some(field) => {
+                let declaration = xdr_text::declaration(self.layout.spec, field);
+                Docs::new(&field.doc, &format!("`{selector}: {declaration}`"))
+            }
+            None => Docs::new(&[], &format!("`{selector}: void`")),
+        }
+    }
+
+    /// Returns the method `discriminant`.
+    fn discriminant_method(
+        &self,
+        union: &Union,
+        cases: &Cases<'_>,
+        variants: &UnionVariants,
+        unknown: Option<&Ident>,
+    ) -> TokenStream {
+        let docs = format!(
             " Returns the discriminant, `{}`, that selects the arm.",
             xdr_text::declaration(self.layout.spec, &union.discriminant)
         );
-        let (ty, select) = match &unknown {
+        let (ty, values) = (&cases.ty, &variants.discriminants);
+        let (ty, select) = match unknown {
             None => (quote!(#ty), quote!(match self { #(#values),* })),
             Some(unknown) => (
                 quote!(i32),
@@ -129,49 +202,14 @@ impl Emitter<'_> {
                 },
             ),
         };
-        let allow = self.allow_unused();
-        let conversions = self.conversions(union, &cases, &arms, default.as_ref());
-        let methods = &conversions.methods;
-        let mut declaration = vec![
-            quote! {
-                #docs
-                #derive
-                #[allow(dead_code, clippy::enum_variant_names)]
-                #uneven
-                pub enum #name #lifetime { #(#variants),* }
-            },
-            quote! {
-                #allow
-                impl #lifetime #name #lifetime {
-                    #[doc = #of]
-                    #[inline]
-                    #[must_use]
-                    pub fn discriminant(&self) -> #ty {
-                        #select
-                    }
-
-                    #methods
-                }
-            },
-        ];
-        declaration.extend(conversions.impls);
-        let codec = UnionCodec {
-            discriminant_name: union.discriminant.name.text.clone(),
-            discriminant: if cases.enumerators.is_some() {
-                EmittedDiscriminant::Enum(cases.ty.clone())
-            } else {
-                EmittedDiscriminant::Scalar(cases.ty.clone())
-            },
-            arms,
-            write: quote!(self.discriminant().encode(sink)),
-            default,
-            exhaustive,
-            unknown,
-            opaque: union.opaque,
-        };
-        let target = self.target();
-        let codec = vec![target.impl_type(&self.source()), target.encode_union(&codec), target.decode_union(&codec)];
-        Emitted { declaration, codec }
+        quote! {
+            #[doc = #docs]
+            #[inline]
+            #[must_use]
+            pub fn discriminant(&self) -> #ty {
+                #select
+            }
+        }
     }
 
     /// Returns the conversions from and to `Option` or `Result`, if the union is equivalent to one of them.
@@ -226,6 +264,21 @@ impl Emitter<'_> {
         };
         field.map(codec).into_iter().collect()
     }
+}
+
+/// Adds the variant for a discriminant that selects no arm.
+fn unknown_variant(union: &Union, variants: &mut UnionVariants) -> Ident {
+    let variant = variants.scope.claim("unknown", LetterCase::Camel);
+    let text = if union.opaque {
+        "A discriminant that selects no arm. Its data is skipped when decoded, and empty when encoded."
+    } else {
+        "A discriminant that selects no arm. The length of its data is unknown, so decoding of the message ends after it."
+    };
+    let mut docs = Docs::new(&[], text);
+    docs.rename("unknown", &variant);
+    let (docs, variant) = (docs.attributes(), variant.ident);
+    variants.declarations.push(quote!(#docs #variant(i32)));
+    variant
 }
 
 /// The discriminant of a union.

@@ -6,7 +6,7 @@ use super::memory::ChunkData;
 
 /// A payload stream (RFC 8166 §3.4): the bytes of the messages, and the chunks with the items that were moved out of them.
 #[derive(Debug, Default)]
-pub(super) struct Source<'a> {
+pub(super) struct PayloadSource<'a> {
     inline: &'a [u8],
     /// The position in the stream before reduction.
     position: u64,
@@ -18,7 +18,7 @@ pub(super) struct Source<'a> {
     misplaced: Vec<ChunkData>,
 }
 
-impl<'a> Source<'a> {
+impl<'a> PayloadSource<'a> {
     pub(super) fn new(inline: &'a [u8]) -> Self {
         Self { inline, ..Self::default() }
     }

@@ -7,7 +7,7 @@
 
 use super::{
     ExtractError,
-    text::{Found, heading_number, indent_of, without_page_breaks},
+    marked_text::{Found, heading_number, indent_of, without_page_breaks},
 };
 use crate::lexer::{Lexer, TokenKind, word_len};
 

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 
 use super::{FactKind, ProcedureId, StatedFact, annotation, procedure};
 use crate::{
-    ast::{Expr, Ident, Path, Statement},
+    ast::{ExprNode, Ident, Path, Statement},
     diag::{Code, Diagnostic},
     ir::{Field, ItemId, ItemKind, Spec},
     resolve::AnnotationPlace,
@@ -263,7 +263,7 @@ fn split(path: &Path) -> SidecarResult<(&Ident, &[Ident])> {
 }
 
 /// Returns the value that a statement sets. If there is a `name`, it must precede the `=`.
-fn setting<'s>(statement: &'s Statement, name: Option<&str>) -> SidecarResult<&'s Expr> {
+fn setting<'s>(statement: &'s Statement, name: Option<&str>) -> SidecarResult<&'s ExprNode> {
     let keyword = &statement.keyword.text;
     let form = match name {
         Some(name) => format!("`{keyword} PATH {name} = ...;`"),
