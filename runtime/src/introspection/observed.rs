@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     service::ProcedureInfo,
-    session::{InboundCall, ReplyFuture, Service},
+    session::{EncodedReply, InboundCall, ReplyFuture, Service},
 };
 
 /// Number of procedure numbers, from 0, whose calls are counted.
@@ -55,23 +55,10 @@ impl ObservedCalls {
         self.slowest.report(Instant::now())
     }
 
-    fn find(&self, number: u32) -> Option<&ProcedureCalls> {
-        let at = self.procedures.binary_search_by_key(&number, |procedure| procedure.number).ok()?;
-        self.procedures.get(at)
-    }
-}
-
-/// A service whose calls are counted.
-pub(crate) struct ObservedService {
-    service: Arc<dyn Service>,
-    calls: Arc<ObservedCalls>,
-}
-
-impl ObservedService {
-    /// Wraps services, and returns the counts of their calls.
-    pub(crate) fn wrap(services: Vec<Arc<dyn Service>>) -> (Vec<Arc<dyn Service>>, Vec<Arc<ObservedCalls>>) {
+    /// Creates the counts of the calls of services.
+    pub(crate) fn of(services: &[Arc<dyn Service>]) -> Vec<Arc<Self>> {
         let slowest = Arc::new(SlowestCalls::new());
-        let wrap = |service: Arc<dyn Service>| {
+        let calls = |service: &Arc<dyn Service>| {
             let procedure = |number| {
                 let info = service.procedure(number)?;
                 Some(ProcedureCalls {
@@ -84,81 +71,76 @@ impl ObservedService {
                     active: AtomicU32::new(0),
                 })
             };
-            let calls = Arc::new(ObservedCalls {
+            Arc::new(Self {
                 program: service.program(),
                 version: service.version(),
                 name: service.name(),
                 procedures: (0..NUMBERS).filter_map(procedure).collect(),
                 slowest: Arc::clone(&slowest),
-            });
-            let observed = Arc::new(Self { service, calls: Arc::clone(&calls) }) as Arc<dyn Service>;
-            (observed, calls)
+            })
         };
-        services.into_iter().map(wrap).unzip()
-    }
-}
-
-impl Service for ObservedService {
-    fn program(&self) -> u32 {
-        self.service.program()
+        services.iter().map(calls).collect()
     }
 
-    fn version(&self) -> u32 {
-        self.service.version()
-    }
-
-    fn name(&self) -> &'static str {
-        self.service.name()
-    }
-
-    fn max_chunks(&self) -> u32 {
-        self.service.max_chunks()
-    }
-
-    fn procedure(&self, number: u32) -> Option<ProcedureInfo> {
-        self.service.procedure(number)
-    }
-
-    fn dispatch(&self, call: InboundCall) -> ReplyFuture {
+    /// Counts a call that starts.
+    #[inline]
+    pub(crate) fn start(self: &Arc<Self>, call: &InboundCall) -> ActiveCall {
         let context = call.context();
-        let mut active = ActiveCall {
-            service: Arc::clone(&self.calls),
-            procedure: call.procedure(),
+        let procedure = self.procedures.binary_search_by_key(&call.procedure(), |procedure| procedure.number).ok();
+        let active = ActiveCall {
+            calls: Arc::clone(self),
+            number: call.procedure(),
+            procedure,
             peer: context.peer_addr(),
             xid: context.xid(),
-            begun: Instant::now(),
+            started: Instant::now(),
             failed: true,
         };
-        if let Some(procedure) = active.service.find(active.procedure) {
+        if let Some(procedure) = active.procedure() {
             procedure.active.fetch_add(1, Ordering::Relaxed);
         }
-        let reply = self.service.dispatch(call);
-        Box::pin(async move {
-            // Captures the whole struct, so that it is dropped with the future.
-            let active = &mut active;
-            let reply = reply.await;
-            active.failed = !reply.is_success();
-            reply
-        })
+        active
     }
 }
 
 /// A call in progress, which is counted when it is dropped. A call without a reply has failed.
-struct ActiveCall {
-    service: Arc<ObservedCalls>,
-    procedure: u32,
+pub(crate) struct ActiveCall {
+    calls: Arc<ObservedCalls>,
+    /// The procedure number.
+    number: u32,
+    /// Index of the procedure.
+    procedure: Option<usize>,
     peer: SocketAddr,
     xid: u32,
-    begun: Instant,
+    started: Instant,
     failed: bool,
+}
+
+impl ActiveCall {
+    fn procedure(&self) -> Option<&ProcedureCalls> {
+        self.calls.procedures.get(self.procedure?)
+    }
+
+    /// Counts the end of the call.
+    #[inline]
+    pub(crate) fn finish(mut self, reply: &EncodedReply) {
+        self.failed = !reply.is_success();
+    }
+
+    /// Waits for the reply of a call that has been polled.
+    pub(crate) async fn wait(self, rest: ReplyFuture) -> EncodedReply {
+        let reply = rest.await;
+        self.finish(&reply);
+        reply
+    }
 }
 
 impl Drop for ActiveCall {
     fn drop(&mut self) {
         let now = Instant::now();
-        let duration = now.duration_since(self.begun);
+        let duration = now.duration_since(self.started);
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        let found = self.service.find(self.procedure);
+        let found = self.procedure();
         if let Some(procedure) = found {
             procedure.active.fetch_sub(1, Ordering::Relaxed);
             procedure.calls.fetch_add(1, Ordering::Relaxed);
@@ -166,11 +148,11 @@ impl Drop for ActiveCall {
             procedure.total_time.fetch_add(nanos, Ordering::Relaxed);
             procedure.max_time.fetch_max(nanos, Ordering::Relaxed);
         }
-        self.service.slowest.record(nanos, now, || SlowCall {
-            program: self.service.program,
-            version: self.service.version,
-            procedure: self.procedure,
-            name: found.map_or(self.service.name, |procedure| procedure.info.name),
+        self.calls.slowest.record(nanos, now, || SlowCall {
+            program: self.calls.program,
+            version: self.calls.version,
+            procedure: self.number,
+            name: found.map_or(self.calls.name, |procedure| procedure.info.name),
             peer: self.peer,
             xid: self.xid,
             duration,

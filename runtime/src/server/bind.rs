@@ -8,15 +8,20 @@ use std::sync::Arc;
 use super::accept::TlsSource;
 #[cfg(feature = "introspection")]
 use super::introspection::Introspection;
+#[cfg(feature = "tower")]
+use super::layers::Layers;
 use super::{
     accept::{Accept, Acceptor, RdmaSource, TcpSource},
     builder::ServerBuilder,
     duplicates,
     handle::ServerShared,
+    hooks::ServerHooks,
     limits,
     listening::Server,
     runtimes::Runtimes,
 };
+#[cfg(feature = "introspection")]
+use crate::introspection::ObservedCalls;
 #[cfg(feature = "tls")]
 use crate::tls::{TlsPolicy, TlsServerConfig};
 use crate::{
@@ -118,20 +123,28 @@ impl ServerBuilder {
         let introspection = self.introspection.map(Introspection::new);
         #[cfg(feature = "introspection")]
         self.services.extend(introspection.as_ref().map(Introspection::service));
-        #[cfg(feature = "tower")]
-        let services = super::layers::wrap(self.services, self.layers);
-        #[cfg(not(feature = "tower"))]
-        let services = self.services;
         let unknown = |program| BindError::UnknownProgram { program };
+        if let Some(program) = limits::unknown_program(&self.services, &self.limits) {
+            return Err(unknown(program));
+        }
+        let caches = duplicates::caches(&self.services, self.duplicates).map_err(unknown)?;
+        #[cfg(feature = "introspection")]
+        let observed = introspection.as_ref().map(|_| ObservedCalls::of(&self.services)).unwrap_or_default();
         // A saturated server stays inspectable.
         #[cfg(feature = "introspection")]
         let exempt = introspection.as_ref().map(|_| crate::introspection::protocol::introspection_v1::PROGRAM);
         #[cfg(not(feature = "introspection"))]
         let exempt = None;
-        let services = limits::wrap(services, &self.limits, exempt).map_err(unknown)?;
-        let (services, caches) = duplicates::wrap(services, self.duplicates).map_err(unknown)?;
-        #[cfg(feature = "introspection")]
-        let (services, observed) = Introspection::observe(introspection.as_ref(), services);
+        let hooks = ServerHooks {
+            caches: &caches,
+            limiters: &self.limits,
+            exempt,
+            #[cfg(feature = "tower")]
+            layers: Layers::new(self.layers).map(Arc::new),
+            #[cfg(feature = "introspection")]
+            observed: &observed,
+        };
+        let services = self.services.into_iter().map(|service| hooks.of(service));
         let registry = ServiceRegistry::new(services, self.authenticator, self.trace)
             .map_err(|(program, version)| BindError::DuplicateService { program, version })?;
         let budget = MemoryBudget::new(self.max_memory);

@@ -10,7 +10,7 @@ use super::handle::{ServerHandle, ServerShared};
 use crate::{
     engine::ConnectionCounters,
     introspection::{
-        ObservedCalls, ObservedService, SlowCall,
+        ObservedCalls, SlowCall,
         protocol::{
             INSPECT_NAME, INSPECT_PAGE, InspectBinding, InspectCall, InspectCalls, InspectConnection,
             InspectConnections, InspectCounters, InspectProcedure, InspectProcedures, InspectProceduresArgs,
@@ -55,14 +55,6 @@ impl Introspection {
     /// Returns the service as a server dispatches it.
     pub(super) fn service(this: &Arc<Self>) -> Arc<dyn Service> {
         Arc::new(IntrospectionV1Server::from_arc(Arc::clone(this)))
-    }
-
-    /// Wraps the services of the server, so that their calls are counted.
-    pub(super) fn observe(
-        introspection: Option<&Arc<Self>>,
-        services: Vec<Arc<dyn Service>>,
-    ) -> (Vec<Arc<dyn Service>>, Vec<Arc<ObservedCalls>>) {
-        if introspection.is_some() { ObservedService::wrap(services) } else { (services, Vec::new()) }
     }
 
     /// Connects the service with its server, which has been bound.

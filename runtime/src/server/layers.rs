@@ -1,9 +1,10 @@
 //! `tower` layers around the handlers of a server.
 
 use std::{
+    any::Any,
     error::Error,
     fmt,
-    future::{Future, poll_fn},
+    future::{Future, pending, poll_fn},
     pin::Pin,
     sync::Arc,
     task::{Context as TaskContext, Poll},
@@ -16,10 +17,10 @@ use tower_service::Service as TowerService;
 use crate::{
     chain::ErrorChain,
     driver::ReplyOutcome,
-    engine::{MessageFormat, ReplyPlan},
+    engine::MessageFormat,
     rpc::RpcError,
     service::ProcedureInfo,
-    session::{self, Context, EncodedReply, InboundCall, ReplyFuture, Service},
+    session::{Context, EncodedReply, InboundCall, PolledCall, Refusal, RunningHandler, Service},
     transport::Transport,
 };
 
@@ -123,9 +124,30 @@ pub enum DispatchStatus {
 #[must_use]
 pub struct DispatchResponse {
     reply: EncodedReply,
+    room: ReplyRoom,
+}
+
+/// What determines the format of a reply.
+#[derive(Debug, Clone, Copy)]
+struct ReplyRoom {
     transport: Transport,
+    /// `true` if messages may be continued.
     continues: bool,
-    plan: ReplyPlan,
+    max_inline: u64,
+    /// Capacity of the Reply chunk in bytes.
+    reply_chunk: Option<u64>,
+}
+
+impl ReplyRoom {
+    fn of(call: &InboundCall) -> Self {
+        let incoming = call.incoming();
+        Self {
+            transport: call.context().transport(),
+            continues: incoming.continues,
+            max_inline: incoming.max_inline,
+            reply_chunk: incoming.reply_chunk(),
+        }
+    }
 }
 
 impl DispatchResponse {
@@ -160,13 +182,13 @@ impl DispatchResponse {
     /// gets a transport error in its place (RFC 8166 §4.5.3), which is a short message.
     #[must_use]
     pub fn format(&self) -> MessageFormat {
-        let len = self.inline_len();
-        if self.transport == Transport::Tcp {
+        let (len, room) = (self.inline_len(), &self.room);
+        if room.transport == Transport::Tcp {
             MessageFormat::Record
-        } else if len > self.plan.max_inline {
-            if self.plan.reply_chunk.is_some_and(|capacity| capacity >= len) {
+        } else if len > room.max_inline {
+            if room.reply_chunk.is_some_and(|capacity| capacity >= len) {
                 MessageFormat::Long
-            } else if self.continues {
+            } else if room.continues {
                 MessageFormat::Continued
             } else {
                 MessageFormat::Short
@@ -218,12 +240,23 @@ impl TowerService<DispatchRequest> for Dispatch {
             return inner.call(request);
         }
         let DispatchRequest { call, service } = request;
-        let (transport, continues) = (call.context().transport(), call.incoming().continues);
-        let plan = call.incoming().reply();
-        Box::pin(async move {
-            let reply = session::execute(service, call).await;
-            Ok(DispatchResponse { reply, transport, continues, plan })
-        })
+        let room = ReplyRoom::of(&call);
+        Box::pin(LayeredHandler { handler: RunningHandler::dispatch(&*service, call), room })
+    }
+}
+
+/// The future of a handler within layers.
+struct LayeredHandler {
+    handler: RunningHandler,
+    room: ReplyRoom,
+}
+
+impl Future for LayeredHandler {
+    type Output = Result<DispatchResponse, BoxError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        let room = self.room;
+        Pin::new(&mut self.handler).poll(cx).map(|reply| Ok(DispatchResponse { reply, room }))
     }
 }
 
@@ -232,6 +265,17 @@ trait ErasedService: Send + Sync {
     fn poll_ready(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<(), BoxError>>;
     fn call(&mut self, request: DispatchRequest) -> DispatchFuture;
     fn clone_box(&self) -> Box<dyn ErasedService>;
+
+    /// Calls a copy of the service when the copy is ready, and polls it for the first time.
+    fn start(&self, request: DispatchRequest, cx: &mut TaskContext<'_>) -> Started;
+}
+
+/// The outcome of the first poll of a call.
+// Moved once per call; boxing the large variant would cost an allocation.
+#[allow(clippy::large_enum_variant)]
+enum Started {
+    Finished(Result<DispatchResponse, BoxError>),
+    Waiting(DispatchFuture),
 }
 
 impl Clone for Box<dyn ErasedService> {
@@ -255,12 +299,39 @@ where
     }
 
     fn call(&mut self, request: DispatchRequest) -> DispatchFuture {
-        let called = self.0.call(request);
-        Box::pin(async move { called.await.map_err(Into::into) })
+        let mut called = Some(self.0.call(request));
+        // The future of a layer that passes that of the service inside on.
+        match (&mut called as &mut dyn Any).downcast_mut().and_then(Option::take) {
+            Some(called) => called,
+            None => Box::pin(async move {
+                match called {
+                    Some(called) => called.await.map_err(Into::into),
+                    None => pending().await,
+                }
+            }),
+        }
     }
 
     fn clone_box(&self) -> Box<dyn ErasedService> {
         Box::new(Self(self.0.clone()))
+    }
+
+    fn start(&self, request: DispatchRequest, cx: &mut TaskContext<'_>) -> Started {
+        let mut service = Self(self.0.clone());
+        let mut future = match service.poll_ready(cx) {
+            Poll::Ready(Ok(())) => service.call(request),
+            Poll::Ready(Err(error)) => return Started::Finished(Err(error)),
+            Poll::Pending => {
+                return Started::Waiting(Box::pin(async move {
+                    poll_fn(|cx| service.poll_ready(cx)).await?;
+                    service.call(request).await
+                }));
+            }
+        };
+        match future.as_mut().poll(cx) {
+            Poll::Ready(result) => Started::Finished(result),
+            Poll::Pending => Started::Waiting(future),
+        }
     }
 }
 
@@ -277,63 +348,39 @@ where
     Box::new(move |inner| Dispatch(Some(Box::new(Erased(layer.layer(inner))))))
 }
 
-/// Wraps services in layers. Without a layer, returns the services themselves.
-pub(super) fn wrap(services: Vec<Arc<dyn Service>>, layers: Vec<DispatchLayer>) -> Vec<Arc<dyn Service>> {
-    if layers.is_empty() {
-        return services;
+/// The layers of a server.
+pub(super) struct Layers(Box<dyn ErasedService>);
+
+impl Layers {
+    /// Creates the services of the layers, the outermost first. Returns `None` without a layer.
+    pub(super) fn new(layers: Vec<DispatchLayer>) -> Option<Self> {
+        layers.into_iter().rev().fold(Dispatch(None), |inner, layer| layer(inner)).0.map(Self)
     }
-    let stack = layers.into_iter().rev().fold(Dispatch(None), |inner, layer| layer(inner));
-    let wrapped = |service| Arc::new(LayeredService { service, stack: stack.clone() }) as Arc<dyn Service>;
-    services.into_iter().map(wrapped).collect()
+
+    /// Passes a call through the layers to the service. Polls the call for the first time.
+    pub(super) fn start(&self, service: &Arc<dyn Service>, call: InboundCall, cx: &mut TaskContext<'_>) -> PolledCall {
+        let refusal = call.refusal();
+        match self.0.start(DispatchRequest { call, service: Arc::clone(service) }, cx) {
+            Started::Finished(Ok(response)) => PolledCall::Finished(response.reply),
+            Started::Finished(Err(error)) => PolledCall::Finished(failed(&refusal, error)),
+            Started::Waiting(rest) => PolledCall::Waiting(Box::pin(async move {
+                match rest.await {
+                    Ok(response) => response.reply,
+                    Err(error) => failed(&refusal, error),
+                }
+            })),
+        }
+    }
 }
 
-/// A service within the layers of its server.
-struct LayeredService {
-    service: Arc<dyn Service>,
-    stack: Dispatch,
-}
-
-impl Service for LayeredService {
-    fn program(&self) -> u32 {
-        self.service.program()
-    }
-
-    fn version(&self) -> u32 {
-        self.service.version()
-    }
-
-    fn name(&self) -> &'static str {
-        self.service.name()
-    }
-
-    fn max_chunks(&self) -> u32 {
-        self.service.max_chunks()
-    }
-
-    fn procedure(&self, number: u32) -> Option<ProcedureInfo> {
-        self.service.procedure(number)
-    }
-
-    fn dispatch(&self, call: InboundCall) -> ReplyFuture {
-        let (refusal, mut stack) = (call.refusal(), self.stack.clone());
-        let request = DispatchRequest { call, service: Arc::clone(&self.service) };
-        Box::pin(async move {
-            let response = match poll_fn(|cx| stack.poll_ready(cx)).await {
-                Ok(()) => stack.call(request).await,
-                Err(error) => Err(error),
-            };
-            let error = match response {
-                Ok(response) => return response.reply,
-                Err(error) => error,
-            };
-            let error = error.downcast::<RpcError>().map_or_else(
-                |error| {
-                    tracing::warn!(target: "rpcrdma::call", error = %ErrorChain(&*error), "a layer failed a call");
-                    RpcError::SystemError
-                },
-                |error| *error,
-            );
-            refusal.reply(error)
-        })
-    }
+/// Returns the reply to a call that a layer failed.
+fn failed(refusal: &Refusal, error: BoxError) -> EncodedReply {
+    let error = error.downcast::<RpcError>().map_or_else(
+        |error| {
+            tracing::warn!(target: "rpcrdma::call", error = %ErrorChain(&*error), "a layer failed a call");
+            RpcError::SystemError
+        },
+        |error| *error,
+    );
+    refusal.reply(error)
 }

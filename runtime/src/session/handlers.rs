@@ -8,7 +8,7 @@ use std::{
 
 use tokio::task::JoinSet;
 
-use super::{call::ServedConnection, registry::ServiceRegistry, running::BegunHandler, secured};
+use super::{call::ServedConnection, registry::ServiceRegistry, running::StartedHandler, secured};
 use crate::{
     driver::{DriverPort, InboundCalls, ReplyCommand},
     engine::{CloseReason, IncomingCall, ReplyToken},
@@ -73,13 +73,13 @@ impl InboundCalls for CallHandlers {
         };
         match authentication {
             Authentication::Accepted(caller) if caller.protection().is_none() => {
-                let begun = self.registry.route(incoming, head, caller, &self.connection, &mut first_poll());
-                let (handler, metrics) = match begun {
-                    Ok((BegunHandler::Finished(answer), metrics)) => {
+                let started = self.registry.route(incoming, head, caller, &self.connection, &mut first_poll());
+                let (handler, metrics) = match started {
+                    Ok((StartedHandler::Finished(answer), metrics)) => {
                         metrics.finish(&self.connection.back.metrics, &answer);
                         return Some(answer.command);
                     }
-                    Ok((BegunHandler::Running(handler), metrics)) => (handler, metrics),
+                    Ok((StartedHandler::Running(handler), metrics)) => (handler, metrics),
                     Err(answer) => return Some(answer),
                 };
                 let metrics = metrics.wait();

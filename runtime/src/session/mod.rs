@@ -7,6 +7,7 @@
 mod call;
 mod config;
 mod handlers;
+mod hooks;
 mod info;
 mod recorded;
 mod registry;
@@ -18,12 +19,14 @@ mod service;
 #[cfg(test)]
 pub(crate) use self::recorded::{RecordedResults, recorded_key};
 #[cfg(feature = "tower")]
-pub(crate) use self::running::execute;
+pub(crate) use self::running::RunningHandler;
 pub(crate) use self::{
-    call::ServedConnection,
+    call::{Refusal, ServedConnection},
     config::{ChannelConfig, ResendableXids},
     handlers::{CallHandlers, ConnectionObserver},
+    hooks::{CallHooks, HookedService, PolledCall},
     info::SetUp,
+    recorded::RecordedCall,
     registry::ServiceRegistry,
     secured::{expired, seal, unwrap, verify, wrap},
 };

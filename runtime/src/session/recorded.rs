@@ -99,9 +99,9 @@ impl RequestKey {
         bytes
     }
 
-    /// Returns the memory that the key uses, in bytes.
-    pub(crate) fn size(&self) -> u64 {
-        (size_of::<Self>() + if self.client.spilled() { self.client.capacity() } else { 0 }) as u64
+    /// Returns the memory that the key has allocated, in bytes.
+    fn spilled(&self) -> u64 {
+        if self.client.spilled() { self.client.capacity() as u64 } else { 0 }
     }
 }
 
@@ -410,6 +410,11 @@ pub(crate) struct RecordedCall {
 impl RecordedCall {
     pub(crate) fn new(key: RequestKey) -> Self {
         Self { key, reply: Mutex::new(None) }
+    }
+
+    /// Returns the memory that the call uses without a reply, in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        size_of::<Self>() as u64 + self.key.spilled()
     }
 
     /// Records the reply to the call.

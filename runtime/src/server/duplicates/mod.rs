@@ -6,7 +6,10 @@ mod store;
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
-pub(super) use self::{cache::DuplicateRequestCache, service::wrap};
+pub(super) use self::{
+    cache::{Claim, DuplicateRequestCache},
+    service::{Duplicate, ServiceDuplicates, caches},
+};
 pub use self::{
     cache::DuplicateRequestStats,
     store::{ReplyStore, StoreError, StoreFuture},
