@@ -132,7 +132,8 @@ async fn each_connection_has_its_own_service() {
         for waits in [false, true] {
             let builder = Server::builder().service(Counted { waits, ..Counted::default() });
             let running = Transport::sim().serve(hook(builder)).await;
-            let (first, second) = (running.connect(Channel::builder()).await, running.connect(Channel::builder()).await);
+            let (first, second) =
+                (running.connect(Channel::builder()).await, running.connect(Channel::builder()).await);
             let mut counts = Vec::new();
             for channel in [&first, &second, &first, &second] {
                 counts.push(call::<Count>(channel, &()).await.unwrap());

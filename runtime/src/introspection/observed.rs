@@ -15,10 +15,10 @@ use crate::{
 };
 
 /// Number of procedure numbers, from 0, whose calls are counted.
-const NUMBERS: u32 = 1024;
+const COUNTED_NUMBERS: u32 = 1024;
 
 /// Number of calls that are reported as the slowest ones.
-const SLOWEST: usize = 32;
+const MAX_SLOWEST: usize = 32;
 
 /// Time after which the slowest calls are collected anew.
 const WINDOW: Duration = Duration::from_secs(60);
@@ -75,7 +75,7 @@ impl ObservedCalls {
                 program: service.program(),
                 version: service.version(),
                 name: service.name(),
-                procedures: (0..NUMBERS).filter_map(procedure).collect(),
+                procedures: (0..COUNTED_NUMBERS).filter_map(procedure).collect(),
                 slowest: Arc::clone(&slowest),
             })
         };
@@ -84,10 +84,10 @@ impl ObservedCalls {
 
     /// Counts a call that starts.
     #[inline]
-    pub(crate) fn start(self: &Arc<Self>, call: &InboundCall) -> ActiveCall {
+    pub(crate) fn start(self: &Arc<Self>, call: &InboundCall) -> CountedCall {
         let context = call.context();
         let procedure = self.procedures.binary_search_by_key(&call.procedure(), |procedure| procedure.number).ok();
-        let active = ActiveCall {
+        let active = CountedCall {
             calls: Arc::clone(self),
             number: call.procedure(),
             procedure,
@@ -104,7 +104,7 @@ impl ObservedCalls {
 }
 
 /// A call in progress, which is counted when it is dropped. A call without a reply has failed.
-pub(crate) struct ActiveCall {
+pub(crate) struct CountedCall {
     calls: Arc<ObservedCalls>,
     /// The procedure number.
     number: u32,
@@ -116,7 +116,7 @@ pub(crate) struct ActiveCall {
     failed: bool,
 }
 
-impl ActiveCall {
+impl CountedCall {
     fn procedure(&self) -> Option<&ProcedureCalls> {
         self.calls.procedures.get(self.procedure?)
     }
@@ -135,7 +135,7 @@ impl ActiveCall {
     }
 }
 
-impl Drop for ActiveCall {
+impl Drop for CountedCall {
     fn drop(&mut self) {
         let now = Instant::now();
         let duration = now.duration_since(self.started);
@@ -178,10 +178,10 @@ pub(crate) struct SlowCall {
 
 /// The slowest calls of a server in the current window and in the one before.
 struct SlowestCalls {
-    begun: Instant,
+    started: Instant,
     /// Duration in nanoseconds that a call must exceed to be one of the slowest.
     threshold: AtomicU64,
-    /// The end of the current window, in nanoseconds since `begun`.
+    /// The end of the current window, in nanoseconds since `started`.
     window_end: AtomicU64,
     windows: Mutex<[Vec<SlowCall>; 2]>,
 }
@@ -189,7 +189,7 @@ struct SlowestCalls {
 impl SlowestCalls {
     fn new() -> Self {
         Self {
-            begun: Instant::now(),
+            started: Instant::now(),
             threshold: AtomicU64::new(0),
             window_end: AtomicU64::new(WINDOW.as_nanos() as u64),
             windows: Mutex::default(),
@@ -204,21 +204,21 @@ impl SlowestCalls {
         let mut windows = self.windows(now);
         let [current, _] = &mut *windows;
         let at = current.partition_point(|other| other.duration.as_nanos() >= u128::from(nanos));
-        if at < SLOWEST {
-            current.truncate(SLOWEST - 1);
+        if at < MAX_SLOWEST {
+            current.truncate(MAX_SLOWEST - 1);
             current.insert(at, call());
         }
-        if let (SLOWEST, Some(fastest)) = (current.len(), current.last()) {
+        if let (MAX_SLOWEST, Some(fastest)) = (current.len(), current.last()) {
             let threshold = u64::try_from(fastest.duration.as_nanos()).unwrap_or(u64::MAX);
             self.threshold.store(threshold, Ordering::Relaxed);
         }
     }
 
     fn is_over(&self, now: Instant) -> bool {
-        now.duration_since(self.begun).as_nanos() >= u128::from(self.window_end.load(Ordering::Relaxed))
+        now.duration_since(self.started).as_nanos() >= u128::from(self.window_end.load(Ordering::Relaxed))
     }
 
-    /// Returns the windows, after it has begun a new one if that is due.
+    /// Returns the windows, after it has started a new one if that is due.
     fn windows(&self, now: Instant) -> MutexGuard<'_, [Vec<SlowCall>; 2]> {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_over(now) {
@@ -226,7 +226,7 @@ impl SlowestCalls {
             *previous = std::mem::take(current);
             previous.retain(|call| now.duration_since(call.ended) < 2 * WINDOW);
             self.threshold.store(0, Ordering::Relaxed);
-            let end = now.duration_since(self.begun).saturating_add(WINDOW);
+            let end = now.duration_since(self.started).saturating_add(WINDOW);
             self.window_end.store(u64::try_from(end.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
         windows
@@ -237,7 +237,7 @@ impl SlowestCalls {
         let mut calls: Vec<_> = windows.iter().flatten().cloned().collect();
         drop(windows);
         calls.sort_by_key(|call| std::cmp::Reverse(call.duration));
-        calls.truncate(SLOWEST);
+        calls.truncate(MAX_SLOWEST);
         calls
     }
 }
@@ -269,19 +269,19 @@ mod tests {
     fn the_slowest_calls_are_kept_in_order() {
         let slowest = SlowestCalls::new();
         for millis in (1..=100).rev().chain(200..300).chain([50, 1]) {
-            record(&slowest, millis, slowest.begun);
+            record(&slowest, millis, slowest.started);
         }
-        assert_eq!(reported(&slowest, slowest.begun), (268..300).rev().collect::<Vec<_>>());
+        assert_eq!(reported(&slowest, slowest.started), (268..300).rev().collect::<Vec<_>>());
     }
 
     /// Calls of the previous window are reported, and older ones are not, although no faster call is recorded.
     #[test]
     fn windows_end() {
         let slowest = SlowestCalls::new();
-        let at = |seconds| slowest.begun + Duration::from_secs(seconds);
+        let at = |seconds| slowest.started + Duration::from_secs(seconds);
         (1000..1040).for_each(|millis| record(&slowest, millis, at(10)));
         (1..5).for_each(|millis| record(&slowest, millis, at(20)));
-        assert_eq!(reported(&slowest, at(30)).len(), SLOWEST);
+        assert_eq!(reported(&slowest, at(30)).len(), MAX_SLOWEST);
         record(&slowest, 3, at(70));
         assert_eq!(reported(&slowest, at(75)), (1009..1040).rev().chain([1008]).collect::<Vec<_>>());
         record(&slowest, 4, at(140));

@@ -11,7 +11,7 @@ use super::introspection::Introspection;
 #[cfg(feature = "tower")]
 use super::layers::Layers;
 use super::{
-    accept::{Accept, Acceptor, RdmaSource, TcpSource},
+    accept::{Accept, RdmaSource, SourceAcceptor, TcpSource},
     builder::ServerBuilder,
     duplicates,
     handle::ServerShared,
@@ -35,7 +35,7 @@ use crate::{
 
 /// Maximum number of calls back to one client that are in flight or waiting for a credit. Further calls wait before they
 /// allocate memory.
-const MOST_CALLBACKS: usize = 1024;
+const MAX_CALLBACKS: usize = 1024;
 
 /// The error of [`ServerBuilder::bind`].
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +94,7 @@ impl ServerBuilder {
                     Scheme::Iwarp => {
                         let tcp = socket::listen(addr, self.shares_ports).map_err(listen)?;
                         let listener = crate::transport::iwarp_listener(&url, tcp).map_err(listen)?;
-                        Box::new(Acceptor(Arc::new(RdmaSource(listener))))
+                        Box::new(SourceAcceptor(Arc::new(RdmaSource(listener))))
                     }
                     #[cfg(feature = "_verbs")]
                     Scheme::Rdma => {
@@ -105,7 +105,7 @@ impl ServerBuilder {
                             )));
                         }
                         let listener = crate::transport::rdma_listener(&url, addr).map_err(listen)?;
-                        Box::new(Acceptor(Arc::new(RdmaSource(listener))))
+                        Box::new(SourceAcceptor(Arc::new(RdmaSource(listener))))
                     }
                     Scheme::Tcp => {
                         let tcp = socket::listen(addr, self.shares_ports).map_err(listen)?;
@@ -155,7 +155,7 @@ impl ServerBuilder {
         connection.stream.max_record = connection.stream.max_record.min(self.max_memory);
         let callbacks = ChannelConfig {
             connection,
-            max_calls: MOST_CALLBACKS,
+            max_calls: MAX_CALLBACKS,
             call_timeout: Some(self.callback_timeout),
             credential: OpaqueAuth::none(),
             security: None,
@@ -187,8 +187,10 @@ impl ServerBuilder {
     fn tcp_acceptor(&self, url: &Url, source: TcpSource) -> Result<Box<dyn Accept>, BindError> {
         let configured = self.tls.as_ref().map_or(TlsPolicy::Off, TlsServerConfig::policy);
         match (url.tls().unwrap_or(configured), &self.tls) {
-            (TlsPolicy::Off, _) => Ok(Box::new(Acceptor(Arc::new(source)))),
-            (policy, Some(config)) => Ok(Box::new(Acceptor(Arc::new(TlsSource::new(source, config.clone(), policy))))),
+            (TlsPolicy::Off, _) => Ok(Box::new(SourceAcceptor(Arc::new(source)))),
+            (policy, Some(config)) => {
+                Ok(Box::new(SourceAcceptor(Arc::new(TlsSource::new(source, config.clone(), policy)))))
+            }
             (_, None) => Err(BindError::NoTlsConfig { url: url.to_string() }),
         }
     }
@@ -200,6 +202,6 @@ impl ServerBuilder {
     // The same signature as with TLS.
     #[allow(clippy::unnecessary_wraps, clippy::unused_self)]
     fn tcp_acceptor(&self, _url: &Url, source: TcpSource) -> Result<Box<dyn Accept>, BindError> {
-        Ok(Box::new(Acceptor(Arc::new(source))))
+        Ok(Box::new(SourceAcceptor(Arc::new(source))))
     }
 }

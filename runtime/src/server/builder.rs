@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 #[cfg(feature = "introspection")]
 use super::introspection::IntrospectionFilter;
 use super::{
-    accept::{Accept, Acceptor, RdmaSource},
+    accept::{Accept, RdmaSource, SourceAcceptor},
     duplicates::DuplicateRequests,
     limits::{LimitScope, Limiter, Limits},
 };
@@ -252,7 +252,7 @@ impl ServerBuilder {
 
     /// Adds a listener of a provider chosen by the caller.
     pub fn listen_with(mut self, listener: impl Listener) -> Self {
-        self.acceptors.push(Box::new(Acceptor(Arc::new(RdmaSource(listener)))));
+        self.acceptors.push(Box::new(SourceAcceptor(Arc::new(RdmaSource(listener)))));
         self
     }
 

@@ -1,10 +1,6 @@
 //! What a server does with a call before and after its handler.
 
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    task::Context as TaskContext,
-};
+use std::{collections::BTreeMap, sync::Arc, task::Context as TaskContext};
 
 #[cfg(feature = "tower")]
 use super::layers::Layers;

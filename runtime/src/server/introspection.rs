@@ -43,7 +43,7 @@ struct Observed {
     shared: Weak<ServerShared>,
     /// In ascending order of program and version.
     services: Vec<Arc<ObservedCalls>>,
-    begun: Instant,
+    started: Instant,
 }
 
 impl Introspection {
@@ -60,7 +60,7 @@ impl Introspection {
     /// Connects the service with its server, which has been bound.
     pub(super) fn attach(&self, shared: &Arc<ServerShared>, mut services: Vec<Arc<ObservedCalls>>) {
         services.sort_by_key(|service| (service.program, service.version));
-        let observed = Observed { shared: Arc::downgrade(shared), services, begun: Instant::now() };
+        let observed = Observed { shared: Arc::downgrade(shared), services, started: Instant::now() };
         // Called once.
         let _ = self.server.set(observed);
     }
@@ -89,7 +89,7 @@ impl IntrospectionV1 for Introspection {
         let pool = engine.pool.stats();
         Ok(InspectServer {
             implementation: concat!("rpcrdma ", env!("CARGO_PKG_VERSION")).into(),
-            uptime: nanos(observed.begun.elapsed()),
+            uptime: nanos(observed.started.elapsed()),
             draining: !handle.is_ready(),
             credits: engine.credits,
             accepted: stats.accepted,

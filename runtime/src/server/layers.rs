@@ -218,7 +218,7 @@ pub type DispatchFuture = Pin<Box<dyn Future<Output = Result<DispatchResponse, B
 ///
 /// Alone, it is always ready and never fails: the response to a call whose handler fails or panics has an error status.
 #[derive(Clone)]
-pub struct Dispatch(Option<Box<dyn ErasedService>>);
+pub struct Dispatch(Option<Box<dyn ErasedDispatch>>);
 
 impl fmt::Debug for Dispatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -261,10 +261,10 @@ impl Future for LayeredHandler {
 }
 
 /// A service of any type.
-trait ErasedService: Send + Sync {
+trait ErasedDispatch: Send + Sync {
     fn poll_ready(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<(), BoxError>>;
     fn call(&mut self, request: DispatchRequest) -> DispatchFuture;
-    fn clone_box(&self) -> Box<dyn ErasedService>;
+    fn clone_box(&self) -> Box<dyn ErasedDispatch>;
 
     /// Calls a copy of the service when the copy is ready, and polls it for the first time.
     fn start(&self, request: DispatchRequest, cx: &mut TaskContext<'_>) -> Started;
@@ -278,15 +278,15 @@ enum Started {
     Waiting(DispatchFuture),
 }
 
-impl Clone for Box<dyn ErasedService> {
+impl Clone for Box<dyn ErasedDispatch> {
     fn clone(&self) -> Self {
         (**self).clone_box()
     }
 }
 
-struct Erased<S>(S);
+struct LayerService<S>(S);
 
-impl<S> ErasedService for Erased<S>
+impl<S> ErasedDispatch for LayerService<S>
 where
     S: TowerService<DispatchRequest, Response = DispatchResponse, Error: Into<BoxError>, Future: Send + 'static>
         + Clone
@@ -312,7 +312,7 @@ where
         }
     }
 
-    fn clone_box(&self) -> Box<dyn ErasedService> {
+    fn clone_box(&self) -> Box<dyn ErasedDispatch> {
         Box::new(Self(self.0.clone()))
     }
 
@@ -345,11 +345,11 @@ where
         + Sync
         + 'static,
 {
-    Box::new(move |inner| Dispatch(Some(Box::new(Erased(layer.layer(inner))))))
+    Box::new(move |inner| Dispatch(Some(Box::new(LayerService(layer.layer(inner))))))
 }
 
 /// The layers of a server.
-pub(super) struct Layers(Box<dyn ErasedService>);
+pub(super) struct Layers(Box<dyn ErasedDispatch>);
 
 impl Layers {
     /// Creates the services of the layers, the outermost first. Returns `None` without a layer.

@@ -21,11 +21,11 @@ use crate::{
 
 /// Number of bytes at the start of the arguments that the checksum of a call covers. Inline arguments of the default size are
 /// covered completely.
-const CHECKED: u64 = 4096;
+const MAX_CHECKED_LEN: u64 = 4096;
 
 /// Length in bytes up to which recorded items are copied. A longer item is kept by reference, together with the whole buffer that it
 /// is a part of.
-const COPIED: usize = 4096;
+const MAX_COPIED_LEN: usize = 4096;
 
 /// The version of [`RequestKey::to_bytes`] and [`RecordedReply::to_bytes`].
 const FORMAT: u32 = 1;
@@ -123,12 +123,11 @@ pub(crate) fn client_identity(
     principal: Option<&Principal>,
     ignores_stamp: bool,
 ) -> SmallVec<[u8; 48]> {
-    let mut identity = SmallVec::new();
     let mapped = match address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => address,
     };
-    identity.extend_from_slice(&mapped.to_bits().to_be_bytes());
+    let mut identity = SmallVec::from_slice(&mapped.octets());
     match (principal, credential) {
         (Some(principal), _) => {
             identity.push(2);
@@ -160,7 +159,7 @@ impl ArgumentsDigest {
         let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
         let mut len = 0_u64;
         let mut add = |bytes: &[u8]| {
-            let room = usize::try_from(CHECKED.saturating_sub(len)).unwrap_or(usize::MAX);
+            let room = usize::try_from(MAX_CHECKED_LEN.saturating_sub(len)).unwrap_or(usize::MAX);
             digest.update(bytes.get(..room).unwrap_or(bytes));
             len += bytes.len() as u64;
             len
@@ -388,7 +387,7 @@ impl Sink for RecordingSink {
 
     fn reduce(&mut self, item: &Bytes) -> bool {
         // A short item would otherwise keep a long buffer, of which only the item is counted.
-        let data = if item.len() <= COPIED { Bytes::copy_from_slice(item) } else { item.clone() };
+        let data = if item.len() <= MAX_COPIED_LEN { Bytes::copy_from_slice(item) } else { item.clone() };
         self.items.push(RecordedItem { at: self.stream.len() as u32, data });
         true
     }
@@ -450,16 +449,16 @@ mod tests {
     use crate::xdr::{ReducingSink, UNBOUNDED, put_ddp_opaque};
 
     /// `struct { unsigned int n; @ddp opaque a<>; @ddp opaque b<>; unsigned int last; }`
-    struct Two(Bytes, Bytes);
+    struct TwoItems(Bytes, Bytes);
 
-    impl XdrType for Two {
+    impl XdrType for TwoItems {
         const MIN_LEN: usize = 16;
         const MAX_LEN: Option<u64> = None;
         const MAX_INLINE: Option<u64> = Some(16);
         const MAX_DDP_ITEMS: Option<u32> = Some(2);
     }
 
-    impl XdrEncode for Two {
+    impl XdrEncode for TwoItems {
         fn encoded_len(&self) -> usize {
             16 + padded_len(self.0.len()) + padded_len(self.1.len())
         }
@@ -487,7 +486,7 @@ mod tests {
     fn recorded_results_are_reduced_again() {
         let contents: [&[u8]; 3] = [b"", b"abcde", b"12345678"];
         for (a, b) in contents.into_iter().flat_map(|a| contents.map(|b| (a, b))) {
-            let original = Two(Bytes::from_static(a), Bytes::from_static(b));
+            let original = TwoItems(Bytes::from_static(a), Bytes::from_static(b));
             let recorded = RecordedReply::success(RecordedResults::new(&original).unwrap());
             let stored = RecordedReply::from_bytes(&recorded.to_bytes()).unwrap();
             assert_eq!(stored, recorded);
@@ -524,7 +523,7 @@ mod tests {
     #[test]
     fn long_eligible_results_are_not_copied() {
         let data = Bytes::from(vec![7; 4097]);
-        let recorded = RecordedResults::new(&Two(data.clone(), Bytes::new())).unwrap();
+        let recorded = RecordedResults::new(&TwoItems(data.clone(), Bytes::new())).unwrap();
         let (_, items) = reduced(&recorded, &[true, true]);
         assert_eq!(items[0].2.as_ptr(), data.as_ptr());
     }
@@ -533,7 +532,7 @@ mod tests {
     #[test]
     fn short_eligible_results_do_not_keep_their_buffers() {
         let buffer = Bytes::from(vec![7; 1 << 20]);
-        let recorded = RecordedResults::new(&Two(buffer.slice(..100), buffer.slice(100..4196))).unwrap();
+        let recorded = RecordedResults::new(&TwoItems(buffer.slice(..100), buffer.slice(100..4196))).unwrap();
         assert!(buffer.is_unique());
         let size = RecordedReply::success(recorded).size();
         let items = 2 * size_of::<RecordedItem>();
@@ -544,7 +543,7 @@ mod tests {
     fn stored_replies_are_checked() {
         let error = RecordedReply::system_error();
         assert_eq!(RecordedReply::from_bytes(&error.to_bytes()).unwrap(), error);
-        let results = RecordedResults::new(&Two(Bytes::from_static(b"abc"), Bytes::from_static(b"12"))).unwrap();
+        let results = RecordedResults::new(&TwoItems(Bytes::from_static(b"abc"), Bytes::from_static(b"12"))).unwrap();
         let whole = RecordedReply::success(results).to_bytes();
         // The stream at the end has no length of its own, and is 16 bytes long.
         for len in 0..whole.len() - 16 {

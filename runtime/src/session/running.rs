@@ -65,14 +65,14 @@ impl StartedHandler {
         }));
         drop(within);
         match polled {
-            Some(PolledCall::Finished(answer)) => Self::Finished(answered(span.as_deref(), answer)),
+            Some(PolledCall::Finished(reply)) => Self::Finished(answered(span.as_deref(), reply)),
             Some(PolledCall::Waiting(future)) => {
                 let connection = Arc::clone(connection);
                 Self::Running(RunningHandler { future, name: service.name(), xid, security, connection, span })
             }
             None => {
-                let answer = panicked(service.name(), xid, security.as_deref(), connection, started.err().as_deref());
-                Self::Finished(answered(span.as_deref(), answer))
+                let reply = panicked(service.name(), xid, security.as_deref(), connection, started.err().as_deref());
+                Self::Finished(answered(span.as_deref(), reply))
             }
         }
     }
@@ -80,7 +80,7 @@ impl StartedHandler {
     /// Waits for the reply.
     pub(super) async fn finish(self) -> EncodedReply {
         match self {
-            Self::Finished(answer) => answer,
+            Self::Finished(reply) => reply,
             Self::Running(handler) => handler.await,
         }
     }
@@ -96,8 +96,8 @@ impl RunningHandler {
         let dispatched = catch_unwind(AssertUnwindSafe(|| service.dispatch(call)));
         drop(within);
         let future = dispatched.unwrap_or_else(|panic| {
-            let answer = panicked(name, xid, security.as_deref(), &connection, Some(&*panic));
-            Box::pin(std::future::ready(answer))
+            let reply = panicked(name, xid, security.as_deref(), &connection, Some(&*panic));
+            Box::pin(std::future::ready(reply))
         });
         Self { future, name, xid, security, connection, span }
     }
@@ -114,20 +114,20 @@ impl Future for RunningHandler {
         let caught = catch_unwind(AssertUnwindSafe(|| polled = self.future.as_mut().poll(cx)));
         drop(within);
         if let Err(panic) = caught {
-            let answer = panicked(self.name, self.xid, self.security.as_deref(), &self.connection, Some(&*panic));
-            polled = Poll::Ready(answer);
+            let reply = panicked(self.name, self.xid, self.security.as_deref(), &self.connection, Some(&*panic));
+            polled = Poll::Ready(reply);
         }
-        polled.map(|answer| answered(span.as_deref(), answer))
+        polled.map(|reply| answered(span.as_deref(), reply))
     }
 }
 
 /// Records the reply in the span of its call.
 #[inline(always)]
-fn answered(span: Option<&Span>, answer: EncodedReply) -> EncodedReply {
+fn answered(span: Option<&Span>, reply: EncodedReply) -> EncodedReply {
     if let Some(span) = span {
-        trace::answered(span, &answer.command);
+        trace::answered(span, &reply.command);
     }
-    answer
+    reply
 }
 
 fn panicked(

@@ -1,15 +1,18 @@
 //! The recorded replies, and the calls in progress.
 
 use std::{
-    collections::{HashMap, VecDeque, hash_map},
-    hash::{BuildHasher as _, BuildHasherDefault, Hash, Hasher},
+    collections::{VecDeque, hash_map},
+    hash::{BuildHasher as _, Hash, Hasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use tokio::{sync::watch, time::Instant};
 
 use super::{super::keyed_hash::KeyedHash, DuplicateRequests, store::ReplyStore};
-use crate::session::{RecordedCall, RecordedReply, RequestKey};
+use crate::{
+    hash::NumberMap,
+    session::{RecordedCall, RecordedReply, RequestKey},
+};
 
 /// The number of recorded replies of one program, and the number of calls that were recognized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -43,13 +46,14 @@ pub(in crate::server) struct DuplicateRequestCache {
 
 #[derive(Default)]
 struct Table {
-    entries: HashMap<CachedCall, Entry, BuildHasherDefault<KnownHash>>,
-    /// The calls with recorded replies, the oldest first.
-    recorded: VecDeque<(Instant, CachedCall)>,
+    entries: NumberMap<CachedCall, CacheEntry>,
+    /// The calls with recorded replies, the oldest first, and the times at which the replies expire. A time that does not fit is never
+    /// reached.
+    recorded: VecDeque<(Option<Instant>, CachedCall)>,
     stats: DuplicateRequestStats,
 }
 
-/// A call in the table, with the hash of its key, which is computed once.
+/// A call in the table, with the keyed hash of its key, which is computed once.
 #[derive(Clone)]
 struct CachedCall {
     hash: u64,
@@ -70,27 +74,7 @@ impl Hash for CachedCall {
     }
 }
 
-/// The hasher of a number that is a hash itself.
-#[derive(Default)]
-struct KnownHash(u64);
-
-impl Hasher for KnownHash {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
-    }
-
-    #[inline]
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-
-    #[inline]
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-enum Entry {
+enum CacheEntry {
     /// Copies of the call wait until the sender is dropped. `None` if there are none.
     InProgress(Option<watch::Sender<()>>),
     Recorded(RecordedReply),
@@ -134,18 +118,18 @@ impl DuplicateRequestCache {
         let Table { entries, stats, .. } = &mut *table;
         match entries.entry(cached) {
             hash_map::Entry::Occupied(mut known) => match known.get_mut() {
-                Entry::Recorded(reply) => {
+                CacheEntry::Recorded(reply) => {
                     stats.hits += 1;
                     Lookup::Recorded(reply.clone())
                 }
-                Entry::InProgress(end) => {
+                CacheEntry::InProgress(end) => {
                     stats.waits += 1;
                     Lookup::InProgress(end.get_or_insert_with(|| watch::channel(()).0).subscribe())
                 }
             },
             hash_map::Entry::Vacant(vacant) => {
                 let cached = vacant.key().clone();
-                vacant.insert(Entry::InProgress(None));
+                vacant.insert(CacheEntry::InProgress(None));
                 Lookup::New(Claim { cache: Arc::clone(self), cached, is_recorded: false })
             }
         }
@@ -155,14 +139,14 @@ impl DuplicateRequestCache {
 impl Table {
     /// Removes replies that are too old or too many.
     fn expire(&mut self, config: &DuplicateRequests, now: Instant) {
-        while let Some((since, _)) = self.recorded.front() {
-            let is_old = now.saturating_duration_since(*since) >= config.max_age;
+        while let Some((expiry, _)) = self.recorded.front() {
+            let is_old = expiry.is_some_and(|expiry| expiry <= now);
             if !is_old && self.recorded.len() <= config.max_entries && self.stats.bytes <= config.max_bytes {
                 break;
             }
             self.stats.evicted += u64::from(!is_old);
             let Some((_, cached)) = self.recorded.pop_front() else { break };
-            if let Some(Entry::Recorded(reply)) = self.entries.remove(&cached) {
+            if let Some(CacheEntry::Recorded(reply)) = self.entries.remove(&cached) {
                 self.stats.bytes -= size(&cached, &reply);
             }
         }
@@ -170,7 +154,7 @@ impl Table {
 
     /// Records the reply to a call in progress. Returns the sender for which copies of the call wait, or the call itself if its reply is
     /// too long.
-    fn record(&mut self, cached: &CachedCall, reply: RecordedReply, config: &DuplicateRequests) -> Option<Entry> {
+    fn record(&mut self, cached: &CachedCall, reply: RecordedReply, config: &DuplicateRequests) -> Option<CacheEntry> {
         let size = size(cached, &reply);
         if size > config.max_bytes {
             // It would displace all others.
@@ -178,9 +162,9 @@ impl Table {
             return self.entries.remove(cached);
         }
         let entry = self.entries.get_mut(cached)?;
-        let ended = std::mem::replace(entry, Entry::Recorded(reply));
+        let ended = std::mem::replace(entry, CacheEntry::Recorded(reply));
         let now = Instant::now();
-        self.recorded.push_back((now, cached.clone()));
+        self.recorded.push_back((now.checked_add(config.max_age), cached.clone()));
         self.stats.bytes += size;
         self.expire(config, now);
         Some(ended)
@@ -189,7 +173,7 @@ impl Table {
 
 /// Returns the memory of an entry in bytes.
 fn size(cached: &CachedCall, reply: &RecordedReply) -> u64 {
-    cached.call.size() + reply.size() + size_of::<(Instant, CachedCall)>() as u64
+    cached.call.size() + reply.size() + size_of::<(Option<Instant>, CachedCall)>() as u64
 }
 
 /// A call in progress. Dropping it without a reply lets the next copy of the call be executed.

@@ -90,7 +90,11 @@ impl ServiceDuplicates {
     }
 
     /// Waits until a call is new or has a reply, in this run of the server and in the store. The error is the reply.
-    pub(in crate::server) async fn claim(&self, call: &mut InboundCall, duplicate: Duplicate) -> Result<Claim, EncodedReply> {
+    pub(in crate::server) async fn claim(
+        &self,
+        call: &mut InboundCall,
+        duplicate: Duplicate,
+    ) -> Result<Claim, EncodedReply> {
         let mut duplicate = duplicate;
         let claim = loop {
             match duplicate {

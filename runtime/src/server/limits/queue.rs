@@ -8,10 +8,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::{
-    super::keyed_hash::KeyedHash,
-    LimitScope, LimitStats, Limits,
-};
+use super::{super::keyed_hash::KeyedHash, LimitScope, LimitStats, Limits};
 
 /// The identity of a caller.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
