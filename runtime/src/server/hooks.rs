@@ -1,4 +1,4 @@
-//! What a server does with a call before and after its handler.
+//! The hooks of a server around the handlers of its services: introspection, duplicate request cache, limits and layers.
 
 use std::{collections::BTreeMap, sync::Arc, task::Context as TaskContext};
 

@@ -127,7 +127,7 @@ pub struct DispatchResponse {
     room: ReplyRoom,
 }
 
-/// What determines the format of a reply.
+/// The properties of a call that determine the format of its reply.
 #[derive(Debug, Clone, Copy)]
 struct ReplyRoom {
     transport: Transport,

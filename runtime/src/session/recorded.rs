@@ -127,7 +127,7 @@ pub(crate) fn client_identity(
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => address,
     };
-    let mut identity = SmallVec::from_slice(&mapped.octets());
+    let mut identity = SmallVec::from_slice(&mapped.to_bits().to_be_bytes());
     match (principal, credential) {
         (Some(principal), _) => {
             identity.push(2);
@@ -338,7 +338,9 @@ struct RecordedItem {
 
 impl RecordedResults {
     pub(crate) fn new(result: &(impl XdrEncode + ?Sized)) -> Result<Self, EncodeError> {
-        let mut sink = RecordingSink::default();
+        // Exact for a short result without eligible items.
+        let stream = Vec::with_capacity(result.encoded_len().min(MAX_COPIED_LEN));
+        let mut sink = RecordingSink { stream, items: SmallVec::new() };
         result.encode(&mut sink)?;
         // Without the spare capacity, which is not counted.
         Ok(Self { stream: sink.stream.into_boxed_slice().into(), items: sink.items })
@@ -374,7 +376,6 @@ impl XdrEncode for RecordedResults {
 }
 
 /// A sink that keeps long eligible items by reference.
-#[derive(Default)]
 struct RecordingSink {
     stream: Vec<u8>,
     items: SmallVec<[RecordedItem; 1]>,

@@ -34,7 +34,8 @@ use crate::{
 /// An error of middleware becomes [`CallError::Middleware`], which records whether the server may have executed the call. An error
 /// of the channel stays as it is.
 ///
-/// The type of the service is erased, so that every service gives the same type of client. Each call allocates its future for that.
+/// The type of the service is erased, so that every service gives the same type of client. Each call allocates its
+/// future for that, unless the service returns the future of a channel, as layers do that only change requests.
 ///
 /// ```no_run
 /// # mod plane {
@@ -83,8 +84,9 @@ impl fmt::Debug for ServiceCaller {
 
 /// The future of a call over any service.
 enum Calling {
-    /// That of a channel, or of middleware that returns the future of its channel.
+    /// The future of a channel, which some middleware returns unchanged.
     Channel(Pin<Box<dyn Future<Output = Result<CallResponse, CallError>> + Send>>),
+    /// Any other future.
     Any(Pin<Box<dyn Future<Output = Result<CallResponse, BoxError>> + Send>>),
 }
 
