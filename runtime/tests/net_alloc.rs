@@ -3,13 +3,16 @@
 
 mod net_support;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use net_support::*;
 use rpcrdma::{
     client::{CallOptions, Channel},
     engine::Versions,
     memory::LandingPool,
-    service::Procedure,
+    server::{DuplicateRequests, LimitScope, Limits, Server, ServerBuilder},
+    service::{Procedure, ProcedureId},
 };
 
 /// The box around a service's handler future.
@@ -29,6 +32,14 @@ where
     allocations_with::<P>(transport, args, |_| CallOptions::default()).0
 }
 
+/// Returns the number of allocations per call within hooks of the server, after a warm-up.
+fn allocations_within<P: Procedure>(hook: impl FnOnce(ServerBuilder) -> ServerBuilder, args: P::Args) -> f64
+where
+    P::Args: Sync,
+{
+    count::<P>(Transport::Iwarp, hook, args, |_| CallOptions::default()).0
+}
+
 /// Returns the number of allocations per call, after a warm-up, and the eligible bytes that the client has copied. `options` creates
 /// each call's options; it may take landing memory from the pool.
 fn allocations_with<P: Procedure>(
@@ -39,9 +50,25 @@ fn allocations_with<P: Procedure>(
 where
     P::Args: Sync,
 {
+    count::<P>(transport, |server| server, args, options)
+}
+
+fn count<P: Procedure>(
+    transport: Transport,
+    hook: impl FnOnce(ServerBuilder) -> ServerBuilder,
+    args: P::Args,
+    options: impl Fn(&LandingPool) -> CallOptions,
+) -> (f64, u64)
+where
+    P::Args: Sync,
+{
     // The counter counts allocations of one thread.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let (running, _state, channel) = runtime.block_on(start_with(transport, Channel::builder().versions(Versions::V1)));
+    let (running, channel) = runtime.block_on(async {
+        let running = transport.serve(hook(Server::builder().service(TestService::default()))).await;
+        let channel = running.connect(Channel::builder().versions(Versions::V1)).await;
+        (running, channel)
+    });
     let landing = LandingPool::new(channel.pool(), 100_000);
     let calls = async |channel: &Channel| {
         for _ in 0..CALLS {
@@ -71,6 +98,26 @@ fn allocations_of_warm_calls() {
     assert_allocations(allocations::<Put>(Transport::Iwarp, data), HANDLER + OWNER + LIST);
     // The Write list is in the call and in the reply; the result has an owner at client and server.
     assert_allocations(allocations::<Get>(Transport::Iwarp, Range(1, 100_000)), HANDLER + 2 * (OWNER + 2 * LIST));
+}
+
+/// A call that nothing holds up passes through the hooks of a server without a box.
+#[test]
+fn warm_calls_within_hooks() {
+    let limits = Limits::new().concurrency(8).per_caller(8).deadline(Duration::from_secs(3600)).cancel_on_disconnect();
+    let limited = |server: ServerBuilder| server.limits(LimitScope::Server, limits);
+    assert_allocations(allocations_within::<Null>(limited, ()), HANDLER);
+    #[cfg(feature = "introspection")]
+    assert_allocations(allocations_within::<Null>(|server| server.introspection(|_| true), ()), HANDLER);
+    // The innermost service returns a boxed future, and a layer that returns the same future adds none.
+    #[cfg(feature = "tower")]
+    {
+        let identity = |server: ServerBuilder| server.layer(tower::layer::util::Identity::new());
+        assert_allocations(allocations_within::<Null>(identity, ()), HANDLER + 1);
+    }
+    // The entry of the cache, and the recorded result.
+    let settings = DuplicateRequests::new().cover(ProcedureId::of::<Echo>(), true);
+    let cached = |server: ServerBuilder| server.duplicate_requests(PROGRAM, settings);
+    assert_allocations(allocations_within::<Echo>(cached, Bytes::from(pattern(1, 100))), HANDLER + 2 + 2);
 }
 
 /// A result in a buffer of the caller's pool has no owner of its own.

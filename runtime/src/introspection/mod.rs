@@ -31,4 +31,4 @@ pub mod protocol {
     crate::include_xdr!("src/introspection/introspection.x");
 }
 
-pub(crate) use self::observed::{ObservedCalls, ObservedService, SlowCall};
+pub(crate) use self::observed::{ObservedCalls, SlowCall};

@@ -11,14 +11,14 @@ use std::{
 
 use crate::{
     service::ProcedureInfo,
-    session::{InboundCall, ReplyFuture, Service},
+    session::{EncodedReply, InboundCall, ReplyFuture, Service},
 };
 
 /// Number of procedure numbers, from 0, whose calls are counted.
-const NUMBERS: u32 = 1024;
+const COUNTED_NUMBERS: u32 = 1024;
 
 /// Number of calls that are reported as the slowest ones.
-const SLOWEST: usize = 32;
+const MAX_SLOWEST: usize = 32;
 
 /// Time after which the slowest calls are collected anew.
 const WINDOW: Duration = Duration::from_secs(60);
@@ -55,23 +55,10 @@ impl ObservedCalls {
         self.slowest.report(Instant::now())
     }
 
-    fn find(&self, number: u32) -> Option<&ProcedureCalls> {
-        let at = self.procedures.binary_search_by_key(&number, |procedure| procedure.number).ok()?;
-        self.procedures.get(at)
-    }
-}
-
-/// A service whose calls are counted.
-pub(crate) struct ObservedService {
-    service: Arc<dyn Service>,
-    calls: Arc<ObservedCalls>,
-}
-
-impl ObservedService {
-    /// Wraps services, and returns the counts of their calls.
-    pub(crate) fn wrap(services: Vec<Arc<dyn Service>>) -> (Vec<Arc<dyn Service>>, Vec<Arc<ObservedCalls>>) {
+    /// Creates the counts of the calls of services.
+    pub(crate) fn of(services: &[Arc<dyn Service>]) -> Vec<Arc<Self>> {
         let slowest = Arc::new(SlowestCalls::new());
-        let wrap = |service: Arc<dyn Service>| {
+        let calls = |service: &Arc<dyn Service>| {
             let procedure = |number| {
                 let info = service.procedure(number)?;
                 Some(ProcedureCalls {
@@ -84,81 +71,76 @@ impl ObservedService {
                     active: AtomicU32::new(0),
                 })
             };
-            let calls = Arc::new(ObservedCalls {
+            Arc::new(Self {
                 program: service.program(),
                 version: service.version(),
                 name: service.name(),
-                procedures: (0..NUMBERS).filter_map(procedure).collect(),
+                procedures: (0..COUNTED_NUMBERS).filter_map(procedure).collect(),
                 slowest: Arc::clone(&slowest),
-            });
-            let observed = Arc::new(Self { service, calls: Arc::clone(&calls) }) as Arc<dyn Service>;
-            (observed, calls)
+            })
         };
-        services.into_iter().map(wrap).unzip()
-    }
-}
-
-impl Service for ObservedService {
-    fn program(&self) -> u32 {
-        self.service.program()
+        services.iter().map(calls).collect()
     }
 
-    fn version(&self) -> u32 {
-        self.service.version()
-    }
-
-    fn name(&self) -> &'static str {
-        self.service.name()
-    }
-
-    fn max_chunks(&self) -> u32 {
-        self.service.max_chunks()
-    }
-
-    fn procedure(&self, number: u32) -> Option<ProcedureInfo> {
-        self.service.procedure(number)
-    }
-
-    fn dispatch(&self, call: InboundCall) -> ReplyFuture {
+    /// Counts a call that starts.
+    #[inline]
+    pub(crate) fn start(self: &Arc<Self>, call: &InboundCall) -> CountedCall {
         let context = call.context();
-        let mut active = ActiveCall {
-            service: Arc::clone(&self.calls),
-            procedure: call.procedure(),
+        let procedure = self.procedures.binary_search_by_key(&call.procedure(), |procedure| procedure.number).ok();
+        let active = CountedCall {
+            calls: Arc::clone(self),
+            number: call.procedure(),
+            procedure,
             peer: context.peer_addr(),
             xid: context.xid(),
-            begun: Instant::now(),
+            started: Instant::now(),
             failed: true,
         };
-        if let Some(procedure) = active.service.find(active.procedure) {
+        if let Some(procedure) = active.procedure() {
             procedure.active.fetch_add(1, Ordering::Relaxed);
         }
-        let reply = self.service.dispatch(call);
-        Box::pin(async move {
-            // Captures the whole struct, so that it is dropped with the future.
-            let active = &mut active;
-            let reply = reply.await;
-            active.failed = !reply.is_success();
-            reply
-        })
+        active
     }
 }
 
 /// A call in progress, which is counted when it is dropped. A call without a reply has failed.
-struct ActiveCall {
-    service: Arc<ObservedCalls>,
-    procedure: u32,
+pub(crate) struct CountedCall {
+    calls: Arc<ObservedCalls>,
+    /// The procedure number.
+    number: u32,
+    /// Index of the procedure.
+    procedure: Option<usize>,
     peer: SocketAddr,
     xid: u32,
-    begun: Instant,
+    started: Instant,
     failed: bool,
 }
 
-impl Drop for ActiveCall {
+impl CountedCall {
+    fn procedure(&self) -> Option<&ProcedureCalls> {
+        self.calls.procedures.get(self.procedure?)
+    }
+
+    /// Counts the end of the call.
+    #[inline]
+    pub(crate) fn finish(mut self, reply: &EncodedReply) {
+        self.failed = !reply.is_success();
+    }
+
+    /// Waits for the reply of a call that has been polled.
+    pub(crate) async fn wait(self, rest: ReplyFuture) -> EncodedReply {
+        let reply = rest.await;
+        self.finish(&reply);
+        reply
+    }
+}
+
+impl Drop for CountedCall {
     fn drop(&mut self) {
         let now = Instant::now();
-        let duration = now.duration_since(self.begun);
+        let duration = now.duration_since(self.started);
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        let found = self.service.find(self.procedure);
+        let found = self.procedure();
         if let Some(procedure) = found {
             procedure.active.fetch_sub(1, Ordering::Relaxed);
             procedure.calls.fetch_add(1, Ordering::Relaxed);
@@ -166,11 +148,11 @@ impl Drop for ActiveCall {
             procedure.total_time.fetch_add(nanos, Ordering::Relaxed);
             procedure.max_time.fetch_max(nanos, Ordering::Relaxed);
         }
-        self.service.slowest.record(nanos, now, || SlowCall {
-            program: self.service.program,
-            version: self.service.version,
-            procedure: self.procedure,
-            name: found.map_or(self.service.name, |procedure| procedure.info.name),
+        self.calls.slowest.record(nanos, now, || SlowCall {
+            program: self.calls.program,
+            version: self.calls.version,
+            procedure: self.number,
+            name: found.map_or(self.calls.name, |procedure| procedure.info.name),
             peer: self.peer,
             xid: self.xid,
             duration,
@@ -196,10 +178,10 @@ pub(crate) struct SlowCall {
 
 /// The slowest calls of a server in the current window and in the one before.
 struct SlowestCalls {
-    begun: Instant,
+    started: Instant,
     /// Duration in nanoseconds that a call must exceed to be one of the slowest.
     threshold: AtomicU64,
-    /// The end of the current window, in nanoseconds since `begun`.
+    /// The end of the current window, in nanoseconds since `started`.
     window_end: AtomicU64,
     windows: Mutex<[Vec<SlowCall>; 2]>,
 }
@@ -207,7 +189,7 @@ struct SlowestCalls {
 impl SlowestCalls {
     fn new() -> Self {
         Self {
-            begun: Instant::now(),
+            started: Instant::now(),
             threshold: AtomicU64::new(0),
             window_end: AtomicU64::new(WINDOW.as_nanos() as u64),
             windows: Mutex::default(),
@@ -222,21 +204,21 @@ impl SlowestCalls {
         let mut windows = self.windows(now);
         let [current, _] = &mut *windows;
         let at = current.partition_point(|other| other.duration.as_nanos() >= u128::from(nanos));
-        if at < SLOWEST {
-            current.truncate(SLOWEST - 1);
+        if at < MAX_SLOWEST {
+            current.truncate(MAX_SLOWEST - 1);
             current.insert(at, call());
         }
-        if let (SLOWEST, Some(fastest)) = (current.len(), current.last()) {
+        if let (MAX_SLOWEST, Some(fastest)) = (current.len(), current.last()) {
             let threshold = u64::try_from(fastest.duration.as_nanos()).unwrap_or(u64::MAX);
             self.threshold.store(threshold, Ordering::Relaxed);
         }
     }
 
     fn is_over(&self, now: Instant) -> bool {
-        now.duration_since(self.begun).as_nanos() >= u128::from(self.window_end.load(Ordering::Relaxed))
+        now.duration_since(self.started).as_nanos() >= u128::from(self.window_end.load(Ordering::Relaxed))
     }
 
-    /// Returns the windows, after it has begun a new one if that is due.
+    /// Returns the windows, after it has started a new one if that is due.
     fn windows(&self, now: Instant) -> MutexGuard<'_, [Vec<SlowCall>; 2]> {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_over(now) {
@@ -244,7 +226,7 @@ impl SlowestCalls {
             *previous = std::mem::take(current);
             previous.retain(|call| now.duration_since(call.ended) < 2 * WINDOW);
             self.threshold.store(0, Ordering::Relaxed);
-            let end = now.duration_since(self.begun).saturating_add(WINDOW);
+            let end = now.duration_since(self.started).saturating_add(WINDOW);
             self.window_end.store(u64::try_from(end.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
         windows
@@ -255,7 +237,7 @@ impl SlowestCalls {
         let mut calls: Vec<_> = windows.iter().flatten().cloned().collect();
         drop(windows);
         calls.sort_by_key(|call| std::cmp::Reverse(call.duration));
-        calls.truncate(SLOWEST);
+        calls.truncate(MAX_SLOWEST);
         calls
     }
 }
@@ -287,19 +269,19 @@ mod tests {
     fn the_slowest_calls_are_kept_in_order() {
         let slowest = SlowestCalls::new();
         for millis in (1..=100).rev().chain(200..300).chain([50, 1]) {
-            record(&slowest, millis, slowest.begun);
+            record(&slowest, millis, slowest.started);
         }
-        assert_eq!(reported(&slowest, slowest.begun), (268..300).rev().collect::<Vec<_>>());
+        assert_eq!(reported(&slowest, slowest.started), (268..300).rev().collect::<Vec<_>>());
     }
 
     /// Calls of the previous window are reported, and older ones are not, although no faster call is recorded.
     #[test]
     fn windows_end() {
         let slowest = SlowestCalls::new();
-        let at = |seconds| slowest.begun + Duration::from_secs(seconds);
+        let at = |seconds| slowest.started + Duration::from_secs(seconds);
         (1000..1040).for_each(|millis| record(&slowest, millis, at(10)));
         (1..5).for_each(|millis| record(&slowest, millis, at(20)));
-        assert_eq!(reported(&slowest, at(30)).len(), SLOWEST);
+        assert_eq!(reported(&slowest, at(30)).len(), MAX_SLOWEST);
         record(&slowest, 3, at(70));
         assert_eq!(reported(&slowest, at(75)), (1009..1040).rev().chain([1008]).collect::<Vec<_>>());
         record(&slowest, 4, at(140));

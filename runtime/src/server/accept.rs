@@ -181,9 +181,9 @@ impl ConnectionSource for TlsSource {
     }
 }
 
-pub(super) struct Acceptor<S>(pub(super) Arc<S>);
+pub(super) struct SourceAcceptor<S>(pub(super) Arc<S>);
 
-impl<S: ConnectionSource> Accept for Acceptor<S> {
+impl<S: ConnectionSource> Accept for SourceAcceptor<S> {
     fn local_addr(&self) -> SocketAddr {
         self.0.local_addr()
     }

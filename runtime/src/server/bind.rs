@@ -8,15 +8,20 @@ use std::sync::Arc;
 use super::accept::TlsSource;
 #[cfg(feature = "introspection")]
 use super::introspection::Introspection;
+#[cfg(feature = "tower")]
+use super::layers::Layers;
 use super::{
-    accept::{Accept, Acceptor, RdmaSource, TcpSource},
+    accept::{Accept, RdmaSource, SourceAcceptor, TcpSource},
     builder::ServerBuilder,
     duplicates,
     handle::ServerShared,
+    hooks::ServerHooks,
     limits,
     listening::Server,
     runtimes::Runtimes,
 };
+#[cfg(feature = "introspection")]
+use crate::introspection::ObservedCalls;
 #[cfg(feature = "tls")]
 use crate::tls::{self, TlsPolicy, TlsServerConfig};
 use crate::{
@@ -30,7 +35,7 @@ use crate::{
 
 /// Maximum number of calls back to one client that are in flight or waiting for a credit. Further calls wait before they
 /// allocate memory.
-const MOST_CALLBACKS: usize = 1024;
+const MAX_CALLBACKS: usize = 1024;
 
 /// The error of [`ServerBuilder::bind`].
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +94,7 @@ impl ServerBuilder {
                     Scheme::Iwarp => {
                         let tcp = socket::listen(addr, self.shares_ports).map_err(listen)?;
                         let listener = crate::transport::iwarp_listener(&url, tcp).map_err(listen)?;
-                        Box::new(Acceptor(Arc::new(RdmaSource(listener))))
+                        Box::new(SourceAcceptor(Arc::new(RdmaSource(listener))))
                     }
                     #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
                     Scheme::Rdma => {
@@ -100,7 +105,7 @@ impl ServerBuilder {
                             )));
                         }
                         let listener = crate::transport::rdma_listener(&url, addr).map_err(listen)?;
-                        Box::new(Acceptor(Arc::new(RdmaSource(listener))))
+                        Box::new(SourceAcceptor(Arc::new(RdmaSource(listener))))
                     }
                     Scheme::Tcp => {
                         let tcp = socket::listen(addr, self.shares_ports).map_err(listen)?;
@@ -118,20 +123,28 @@ impl ServerBuilder {
         let introspection = self.introspection.map(Introspection::new);
         #[cfg(feature = "introspection")]
         self.services.extend(introspection.as_ref().map(Introspection::service));
-        #[cfg(feature = "tower")]
-        let services = super::layers::wrap(self.services, self.layers);
-        #[cfg(not(feature = "tower"))]
-        let services = self.services;
         let unknown = |program| BindError::UnknownProgram { program };
+        if let Some(program) = limits::unknown_program(&self.services, &self.limits) {
+            return Err(unknown(program));
+        }
+        let caches = duplicates::caches(&self.services, self.duplicates).map_err(unknown)?;
+        #[cfg(feature = "introspection")]
+        let observed = introspection.as_ref().map(|_| ObservedCalls::of(&self.services)).unwrap_or_default();
         // A saturated server stays inspectable.
         #[cfg(feature = "introspection")]
         let exempt = introspection.as_ref().map(|_| crate::introspection::protocol::introspection_v1::PROGRAM);
         #[cfg(not(feature = "introspection"))]
         let exempt = None;
-        let services = limits::wrap(services, &self.limits, exempt).map_err(unknown)?;
-        let (services, caches) = duplicates::wrap(services, self.duplicates).map_err(unknown)?;
-        #[cfg(feature = "introspection")]
-        let (services, observed) = Introspection::observe(introspection.as_ref(), services);
+        let hooks = ServerHooks {
+            caches: &caches,
+            limiters: &self.limits,
+            exempt,
+            #[cfg(feature = "tower")]
+            layers: Layers::new(self.layers).map(Arc::new),
+            #[cfg(feature = "introspection")]
+            observed: &observed,
+        };
+        let services = self.services.into_iter().map(|service| hooks.of(service));
         let registry = ServiceRegistry::new(services, self.authenticator, self.trace)
             .map_err(|(program, version)| BindError::DuplicateService { program, version })?;
         let budget = MemoryBudget::new(self.max_memory);
@@ -142,7 +155,7 @@ impl ServerBuilder {
         connection.stream.max_record = connection.stream.max_record.min(self.max_memory);
         let callbacks = ChannelConfig {
             connection,
-            max_calls: MOST_CALLBACKS,
+            max_calls: MAX_CALLBACKS,
             call_timeout: Some(self.callback_timeout),
             credential: OpaqueAuth::none(),
             security: None,
@@ -177,9 +190,9 @@ impl ServerBuilder {
             .map_err(|_| BindError::NoTlsConfig { url: url.to_string() })?;
         match &self.tls {
             Some(config) if policy != TlsPolicy::Off => {
-                Ok(Box::new(Acceptor(Arc::new(TlsSource::new(source, config.clone(), policy)))))
+                Ok(Box::new(SourceAcceptor(Arc::new(TlsSource::new(source, config.clone(), policy)))))
             }
-            _ => Ok(Box::new(Acceptor(Arc::new(source)))),
+            _ => Ok(Box::new(SourceAcceptor(Arc::new(source)))),
         }
     }
 }
@@ -190,6 +203,6 @@ impl ServerBuilder {
     // The same signature as with TLS.
     #[allow(clippy::unnecessary_wraps, clippy::unused_self)]
     fn tcp_acceptor(&self, _url: &Url, source: TcpSource) -> Result<Box<dyn Accept>, BindError> {
-        Ok(Box::new(Acceptor(Arc::new(source))))
+        Ok(Box::new(SourceAcceptor(Arc::new(source))))
     }
 }

@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 #[cfg(feature = "introspection")]
 use super::introspection::IntrospectionFilter;
 use super::{
-    accept::{Accept, Acceptor, RdmaSource},
+    accept::{Accept, RdmaSource, SourceAcceptor},
     duplicates::DuplicateRequests,
     limits::{LimitScope, Limiter, Limits},
 };
@@ -165,8 +165,8 @@ impl ServerBuilder {
     /// [Limits](Self::limits) of the whole server do not apply to the program, so that a saturated server can be inspected. It can have
     /// limits of its own.
     ///
-    /// The program reveals the addresses of clients, and which procedures they call how often. Each call of the server has the
-    /// additional cost of an allocation and of a few atomic operations.
+    /// The program reveals the addresses of clients, and which procedures they call how often. For each call, the server reads the
+    /// clock twice, and makes a few atomic operations.
     #[cfg(feature = "introspection")]
     pub fn introspection(mut self, allows: impl Fn(&super::Context) -> bool + Send + Sync + 'static) -> Self {
         self.introspection = Some(Box::new(allows));
@@ -252,7 +252,7 @@ impl ServerBuilder {
 
     /// Adds a listener of a provider chosen by the caller.
     pub fn listen_with(mut self, listener: impl Listener) -> Self {
-        self.acceptors.push(Box::new(Acceptor(Arc::new(RdmaSource(listener)))));
+        self.acceptors.push(Box::new(SourceAcceptor(Arc::new(RdmaSource(listener)))));
         self
     }
 

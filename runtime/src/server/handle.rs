@@ -75,7 +75,7 @@ struct ConnectionEntry {
     peer_addr: SocketAddr,
     local_addr: SocketAddr,
     transport: Transport,
-    begun: Instant,
+    started: Instant,
     port: Arc<DriverPort>,
     permit: ConnectionPermit,
 }
@@ -123,7 +123,7 @@ impl ServerShared {
     /// Adds a connection that is set up. Returns `None` if the server is closing its connections.
     pub(super) fn add(&self, info: &ChannelInfo, port: Arc<DriverPort>, permit: ConnectionPermit) -> Option<u64> {
         let mut connections = self.connections();
-        // The shutdown may have begun during the set-up, and have drained or closed the other connections before.
+        // The shutdown may have started during the set-up, and have drained or closed the other connections before.
         if self.draining.load(Ordering::Acquire) {
             return None;
         }
@@ -132,7 +132,7 @@ impl ServerShared {
             peer_addr: info.peer_addr,
             local_addr: info.local_addr,
             transport: info.transport,
-            begun: Instant::now(),
+            started: Instant::now(),
             port,
             permit,
         };
@@ -186,23 +186,23 @@ impl ServerShared {
     /// Waits until there are no connections, for at most `grace`. A later shutdown with a shorter grace period shortens the wait.
     /// Returns `true` if there are none.
     async fn emptied_within(&self, mut grace: Duration) -> bool {
-        let (begun, mut phase) = (tokio::time::Instant::now(), self.phase.subscribe());
+        let (started, mut phase) = (tokio::time::Instant::now(), self.phase.subscribe());
         let mut emptied = std::pin::pin!(self.emptied());
         loop {
             if let ServerPhase::Ending(latest) = *phase.borrow_and_update() {
-                grace = grace.min(begun.elapsed().saturating_add(latest));
+                grace = grace.min(started.elapsed().saturating_add(latest));
             }
             tokio::select! {
                 biased;
                 () = &mut emptied => return true,
-                () = tokio::time::sleep(grace.saturating_sub(begun.elapsed())) => return false,
+                () = tokio::time::sleep(grace.saturating_sub(started.elapsed())) => return false,
                 // `self` owns the sender, so this is never an error.
                 _ = phase.changed() => {}
             }
         }
     }
 
-    /// Waits until the delay of a shutdown that has begun is over, and returns the grace period of the drain. A second shutdown
+    /// Waits until the delay of a shutdown that has started is over, and returns the grace period of the drain. A second shutdown
     /// ends the delay.
     pub(super) async fn delayed(&self, phase: &mut watch::Receiver<ServerPhase>) -> Duration {
         let grace = |phase: ServerPhase| match phase {
@@ -328,7 +328,7 @@ impl ServerHandle {
             transport: entry.transport,
             runtime: entry.permit.runtime.as_ref().map(RuntimeShare::index),
             version: entry.port.limits().version,
-            age: entry.begun.elapsed(),
+            age: entry.started.elapsed(),
             counters: entry.port.counters(),
         };
         self.0.connections().open.iter().map(stats).collect()

@@ -10,7 +10,7 @@ use super::handle::{ServerHandle, ServerShared};
 use crate::{
     engine::ConnectionCounters,
     introspection::{
-        ObservedCalls, ObservedService, SlowCall,
+        ObservedCalls, SlowCall,
         protocol::{
             INSPECT_NAME, INSPECT_PAGE, InspectBinding, InspectCall, InspectCalls, InspectConnection,
             InspectConnections, InspectCounters, InspectProcedure, InspectProcedures, InspectProceduresArgs,
@@ -43,7 +43,7 @@ struct Observed {
     shared: Weak<ServerShared>,
     /// In ascending order of program and version.
     services: Vec<Arc<ObservedCalls>>,
-    begun: Instant,
+    started: Instant,
 }
 
 impl Introspection {
@@ -57,18 +57,10 @@ impl Introspection {
         Arc::new(IntrospectionV1Server::from_arc(Arc::clone(this)))
     }
 
-    /// Wraps the services of the server, so that their calls are counted.
-    pub(super) fn observe(
-        introspection: Option<&Arc<Self>>,
-        services: Vec<Arc<dyn Service>>,
-    ) -> (Vec<Arc<dyn Service>>, Vec<Arc<ObservedCalls>>) {
-        if introspection.is_some() { ObservedService::wrap(services) } else { (services, Vec::new()) }
-    }
-
     /// Connects the service with its server, which has been bound.
     pub(super) fn attach(&self, shared: &Arc<ServerShared>, mut services: Vec<Arc<ObservedCalls>>) {
         services.sort_by_key(|service| (service.program, service.version));
-        let observed = Observed { shared: Arc::downgrade(shared), services, begun: Instant::now() };
+        let observed = Observed { shared: Arc::downgrade(shared), services, started: Instant::now() };
         // Called once.
         let _ = self.server.set(observed);
     }
@@ -97,7 +89,7 @@ impl IntrospectionV1 for Introspection {
         let pool = engine.pool.stats();
         Ok(InspectServer {
             implementation: concat!("rpcrdma ", env!("CARGO_PKG_VERSION")).into(),
-            uptime: nanos(observed.begun.elapsed()),
+            uptime: nanos(observed.started.elapsed()),
             draining: !handle.is_ready(),
             credits: engine.credits,
             accepted: stats.accepted,

@@ -1,9 +1,10 @@
 //! `tower` layers around the handlers of a server.
 
 use std::{
+    any::Any,
     error::Error,
     fmt,
-    future::{Future, poll_fn},
+    future::{Future, pending, poll_fn},
     pin::Pin,
     sync::Arc,
     task::{Context as TaskContext, Poll},
@@ -19,7 +20,7 @@ use crate::{
     engine::{MessageFormat, ReplyPlan},
     rpc::RpcError,
     service::ProcedureInfo,
-    session::{self, Context, EncodedReply, InboundCall, ReplyFuture, Service},
+    session::{Context, EncodedReply, InboundCall, PolledCall, Refusal, RunningHandler, Service},
     transport::Transport,
 };
 
@@ -186,7 +187,7 @@ pub type DispatchFuture = Pin<Box<dyn Future<Output = Result<DispatchResponse, B
 ///
 /// Alone, it is always ready and never fails: the response to a call whose handler fails or panics has an error status.
 #[derive(Clone)]
-pub struct Dispatch(Option<Box<dyn ErasedService>>);
+pub struct Dispatch(Option<Box<dyn ErasedDispatch>>);
 
 impl fmt::Debug for Dispatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -209,29 +210,57 @@ impl TowerService<DispatchRequest> for Dispatch {
         }
         let DispatchRequest { call, service } = request;
         let (transport, plan) = (call.context().transport(), call.incoming().reply());
-        Box::pin(async move {
-            let reply = session::execute(service, call).await;
+        Box::pin(LayeredHandler { handler: RunningHandler::dispatch(&*service, call), transport, plan })
+    }
+}
+
+/// The future of a handler within layers.
+struct LayeredHandler {
+    handler: RunningHandler,
+    transport: Transport,
+    plan: ReplyPlan,
+}
+
+impl Future for LayeredHandler {
+    type Output = Result<DispatchResponse, BoxError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let (transport, plan) = (this.transport, &mut this.plan);
+        Pin::new(&mut this.handler).poll(cx).map(|reply| {
+            let plan = std::mem::take(plan);
             Ok(DispatchResponse { reply, transport, plan })
         })
     }
 }
 
 /// A service of any type.
-trait ErasedService: Send + Sync {
+trait ErasedDispatch: Send + Sync {
     fn poll_ready(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<(), BoxError>>;
     fn call(&mut self, request: DispatchRequest) -> DispatchFuture;
-    fn clone_box(&self) -> Box<dyn ErasedService>;
+    fn clone_box(&self) -> Box<dyn ErasedDispatch>;
+
+    /// Calls a copy of the service when the copy is ready, and polls it for the first time.
+    fn start(&self, request: DispatchRequest, cx: &mut TaskContext<'_>) -> Started;
 }
 
-impl Clone for Box<dyn ErasedService> {
+/// The outcome of the first poll of a call.
+// Moved once per call; boxing the large variant would cost an allocation.
+#[allow(clippy::large_enum_variant)]
+enum Started {
+    Finished(Result<DispatchResponse, BoxError>),
+    Waiting(DispatchFuture),
+}
+
+impl Clone for Box<dyn ErasedDispatch> {
     fn clone(&self) -> Self {
         (**self).clone_box()
     }
 }
 
-struct Erased<S>(S);
+struct LayerService<S>(S);
 
-impl<S> ErasedService for Erased<S>
+impl<S> ErasedDispatch for LayerService<S>
 where
     S: TowerService<DispatchRequest, Response = DispatchResponse, Error: Into<BoxError>, Future: Send + 'static>
         + Clone
@@ -244,12 +273,39 @@ where
     }
 
     fn call(&mut self, request: DispatchRequest) -> DispatchFuture {
-        let called = self.0.call(request);
-        Box::pin(async move { called.await.map_err(Into::into) })
+        let mut called = Some(self.0.call(request));
+        // The future of a layer that passes that of the service inside on.
+        match (&mut called as &mut dyn Any).downcast_mut().and_then(Option::take) {
+            Some(called) => called,
+            None => Box::pin(async move {
+                match called {
+                    Some(called) => called.await.map_err(Into::into),
+                    None => pending().await,
+                }
+            }),
+        }
     }
 
-    fn clone_box(&self) -> Box<dyn ErasedService> {
+    fn clone_box(&self) -> Box<dyn ErasedDispatch> {
         Box::new(Self(self.0.clone()))
+    }
+
+    fn start(&self, request: DispatchRequest, cx: &mut TaskContext<'_>) -> Started {
+        let mut service = Self(self.0.clone());
+        let mut future = match service.poll_ready(cx) {
+            Poll::Ready(Ok(())) => service.call(request),
+            Poll::Ready(Err(error)) => return Started::Finished(Err(error)),
+            Poll::Pending => {
+                return Started::Waiting(Box::pin(async move {
+                    poll_fn(|cx| service.poll_ready(cx)).await?;
+                    service.call(request).await
+                }));
+            }
+        };
+        match future.as_mut().poll(cx) {
+            Poll::Ready(result) => Started::Finished(result),
+            Poll::Pending => Started::Waiting(future),
+        }
     }
 }
 
@@ -263,66 +319,42 @@ where
         + Sync
         + 'static,
 {
-    Box::new(move |inner| Dispatch(Some(Box::new(Erased(layer.layer(inner))))))
+    Box::new(move |inner| Dispatch(Some(Box::new(LayerService(layer.layer(inner))))))
 }
 
-/// Wraps services in layers. Without a layer, returns the services themselves.
-pub(super) fn wrap(services: Vec<Arc<dyn Service>>, layers: Vec<DispatchLayer>) -> Vec<Arc<dyn Service>> {
-    if layers.is_empty() {
-        return services;
+/// The layers of a server.
+pub(super) struct Layers(Box<dyn ErasedDispatch>);
+
+impl Layers {
+    /// Creates the services of the layers, the outermost first. Returns `None` without a layer.
+    pub(super) fn new(layers: Vec<DispatchLayer>) -> Option<Self> {
+        layers.into_iter().rev().fold(Dispatch(None), |inner, layer| layer(inner)).0.map(Self)
     }
-    let stack = layers.into_iter().rev().fold(Dispatch(None), |inner, layer| layer(inner));
-    let wrapped = |service| Arc::new(LayeredService { service, stack: stack.clone() }) as Arc<dyn Service>;
-    services.into_iter().map(wrapped).collect()
+
+    /// Passes a call through the layers to the service. Polls the call for the first time.
+    pub(super) fn start(&self, service: &Arc<dyn Service>, call: InboundCall, cx: &mut TaskContext<'_>) -> PolledCall {
+        let refusal = call.refusal();
+        match self.0.start(DispatchRequest { call, service: Arc::clone(service) }, cx) {
+            Started::Finished(Ok(response)) => PolledCall::Finished(response.reply),
+            Started::Finished(Err(error)) => PolledCall::Finished(failed(&refusal, error)),
+            Started::Waiting(rest) => PolledCall::Waiting(Box::pin(async move {
+                match rest.await {
+                    Ok(response) => response.reply,
+                    Err(error) => failed(&refusal, error),
+                }
+            })),
+        }
+    }
 }
 
-/// A service within the layers of its server.
-struct LayeredService {
-    service: Arc<dyn Service>,
-    stack: Dispatch,
-}
-
-impl Service for LayeredService {
-    fn program(&self) -> u32 {
-        self.service.program()
-    }
-
-    fn version(&self) -> u32 {
-        self.service.version()
-    }
-
-    fn name(&self) -> &'static str {
-        self.service.name()
-    }
-
-    fn max_chunks(&self) -> u32 {
-        self.service.max_chunks()
-    }
-
-    fn procedure(&self, number: u32) -> Option<ProcedureInfo> {
-        self.service.procedure(number)
-    }
-
-    fn dispatch(&self, call: InboundCall) -> ReplyFuture {
-        let (refusal, mut stack) = (call.refusal(), self.stack.clone());
-        let request = DispatchRequest { call, service: Arc::clone(&self.service) };
-        Box::pin(async move {
-            let response = match poll_fn(|cx| stack.poll_ready(cx)).await {
-                Ok(()) => stack.call(request).await,
-                Err(error) => Err(error),
-            };
-            let error = match response {
-                Ok(response) => return response.reply,
-                Err(error) => error,
-            };
-            let error = error.downcast::<RpcError>().map_or_else(
-                |error| {
-                    tracing::warn!(target: "rpcrdma::call", error = %ErrorChain(&*error), "a layer failed a call");
-                    RpcError::SystemError
-                },
-                |error| *error,
-            );
-            refusal.reply(error)
-        })
-    }
+/// Returns the reply to a call that a layer failed.
+fn failed(refusal: &Refusal, error: BoxError) -> EncodedReply {
+    let error = error.downcast::<RpcError>().map_or_else(
+        |error| {
+            tracing::warn!(target: "rpcrdma::call", error = %ErrorChain(&*error), "a layer failed a call");
+            RpcError::SystemError
+        },
+        |error| *error,
+    );
+    refusal.reply(error)
 }

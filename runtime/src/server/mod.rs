@@ -35,8 +35,10 @@ mod bind;
 mod builder;
 mod duplicates;
 mod handle;
+mod hooks;
 #[cfg(feature = "introspection")]
 mod introspection;
+mod keyed_hash;
 #[cfg(feature = "tower")]
 mod layers;
 mod limits;

@@ -141,11 +141,11 @@ impl Runtimes {
         C: Send + 'static,
         F: Future<Output = Result<(), SetupError>> + Send + 'static,
     {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             let share = match self.choose() {
                 Choice::Runtime(share) => share,
-                Choice::AllStalled if begun.elapsed() < limit => {
+                Choice::AllStalled if started.elapsed() < limit => {
                     sleep(RETRY).await;
                     continue;
                 }

@@ -200,6 +200,11 @@ impl Refusal {
         self.xid
     }
 
+    /// Returns the connection of the call.
+    pub(crate) fn connection(&self) -> Arc<ServedConnection> {
+        Arc::clone(&self.connection)
+    }
+
     /// Returns the reply to the failed call.
     pub(crate) fn reply(&self, error: RpcError) -> EncodedReply {
         reply::refusal(self.xid, error, self.security.as_deref(), self.connection.pool())
@@ -319,11 +324,9 @@ impl InboundCall {
         RequestKey::new(incoming.xid, (program, version, self.procedure), arguments, client)
     }
 
-    /// Records the reply to the call under `key`.
-    pub(crate) fn record(&mut self, key: RequestKey) -> Arc<RecordedCall> {
-        let recorded = Arc::new(RecordedCall::new(key));
-        self.context.recorded = Some(Arc::clone(&recorded));
-        recorded
+    /// Records the reply of the handler in `recorded`.
+    pub(crate) fn record(&mut self, recorded: &Arc<RecordedCall>) {
+        self.context.recorded = Some(Arc::clone(recorded));
     }
 
     /// Returns the reply to a call that was executed before.

@@ -5,6 +5,9 @@ use smallvec::SmallVec;
 
 use crate::xdr::{EncodeError, Sink, XdrEncode, XdrType, padded_len};
 
+/// Bound of the space that a value gets before it is encoded, in bytes: eligible items do not need space.
+const MAX_RESERVED_LEN: usize = 4096;
+
 /// An encoded value without its eligible items. It encodes to the same stream for every sink, and offers the sink the same items.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EncodedValue {
@@ -29,7 +32,9 @@ impl EncodedValue {
     /// # Errors
     /// Returns an error if the value exceeds a bound of its XDR declaration.
     pub(crate) fn new(value: &(impl XdrEncode + ?Sized), max_copied: usize) -> Result<Self, EncodeError> {
-        let mut sink = SplittingSink { stream: Vec::new(), items: SmallVec::new(), max_copied };
+        // Exact for a short value without eligible items.
+        let stream = Vec::with_capacity(value.encoded_len().min(MAX_RESERVED_LEN));
+        let mut sink = SplittingSink { stream, items: SmallVec::new(), max_copied };
         value.encode(&mut sink)?;
         // Without the spare capacity, which is not counted.
         Ok(Self { stream: sink.stream.into_boxed_slice().into(), items: sink.items })

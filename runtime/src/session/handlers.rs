@@ -8,7 +8,7 @@ use std::{
 
 use tokio::task::JoinSet;
 
-use super::{call::ServedConnection, registry::ServiceRegistry, running::BegunHandler, secured};
+use super::{call::ServedConnection, registry::ServiceRegistry, running::StartedHandler, secured};
 use crate::{
     driver::{DriverPort, InboundCalls, ReplyCommand},
     engine::{CloseReason, IncomingCall, ReplyToken},
@@ -69,24 +69,24 @@ impl InboundCalls for CallHandlers {
         let token = incoming.token;
         let (head, authentication) = match self.registry.authenticate(&incoming, &self.connection) {
             Ok(authenticated) => authenticated,
-            Err(answer) => return Some(answer),
+            Err(reply) => return Some(reply),
         };
         match authentication {
             Authentication::Accepted(caller) if caller.protection().is_none() => {
-                let begun = self.registry.route(incoming, head, caller, &self.connection, &mut first_poll());
-                let (handler, metrics) = match begun {
-                    Ok((BegunHandler::Finished(answer), metrics)) => {
-                        metrics.finish(&self.connection.back.metrics, &answer);
-                        return Some(answer.command);
+                let started = self.registry.route(incoming, head, caller, &self.connection, &mut first_poll());
+                let (handler, metrics) = match started {
+                    Ok((StartedHandler::Finished(reply), metrics)) => {
+                        metrics.finish(&self.connection.back.metrics, &reply);
+                        return Some(reply.command);
                     }
-                    Ok((BegunHandler::Running(handler), metrics)) => (handler, metrics),
-                    Err(answer) => return Some(answer),
+                    Ok((StartedHandler::Running(handler), metrics)) => (handler, metrics),
+                    Err(reply) => return Some(reply),
                 };
                 let metrics = metrics.wait();
                 let measured = async move {
-                    let answer = handler.await;
-                    metrics.finish(&answer);
-                    answer.command
+                    let reply = handler.await;
+                    metrics.finish(&reply);
+                    reply.command
                 };
                 wait(&mut self.waiting, measured, token, port);
                 None
@@ -95,8 +95,8 @@ impl InboundCalls for CallHandlers {
             authentication => {
                 let (registry, connection) = (Arc::clone(&self.registry), Arc::clone(&self.connection));
                 let mut handler = Box::pin(secured::serve(registry, connection, incoming, head, authentication));
-                if let Poll::Ready(answer) = handler.as_mut().poll(&mut first_poll()) {
-                    return Some(answer);
+                if let Poll::Ready(reply) = handler.as_mut().poll(&mut first_poll()) {
+                    return Some(reply);
                 }
                 wait(&mut self.waiting, handler, token, port);
                 None

@@ -8,6 +8,7 @@ mod call;
 mod config;
 mod encoded_value;
 mod handlers;
+mod hooks;
 mod info;
 mod recorded;
 mod registry;
@@ -16,18 +17,22 @@ mod running;
 mod secured;
 mod service;
 
+#[cfg(feature = "tower")]
+pub(crate) use self::encoded_value::EncodedValue;
 #[cfg(test)]
 pub(crate) use self::recorded::recorded_key;
+#[cfg(feature = "tower")]
+pub(crate) use self::running::RunningHandler;
 pub(crate) use self::{
-    call::ServedConnection,
+    call::{Refusal, ServedConnection},
     config::{ChannelConfig, ResendableXids},
     handlers::{CallHandlers, ConnectionObserver},
+    hooks::{CallHooks, HookedService, PolledCall},
     info::SetUp,
+    recorded::RecordedCall,
     registry::ServiceRegistry,
     secured::{expired, seal, unwrap, verify, wrap},
 };
-#[cfg(feature = "tower")]
-pub(crate) use self::{encoded_value::EncodedValue, running::execute};
 pub use crate::driver::EncodedReply;
 
 pub use self::{

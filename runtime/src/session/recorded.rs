@@ -20,11 +20,11 @@ use crate::{
 
 /// Number of bytes at the start of the arguments that the checksum of a call covers. Inline arguments of the default size are
 /// covered completely.
-const CHECKED: u64 = 4096;
+const MAX_CHECKED_LEN: u64 = 4096;
 
 /// Length in bytes up to which recorded items are copied. A longer item is kept by reference, together with the whole buffer that it
 /// is a part of.
-const MAX_COPIED: usize = 4096;
+const MAX_COPIED_LEN: usize = 4096;
 
 /// The version of [`RequestKey::to_bytes`] and [`RecordedReply::to_bytes`].
 const FORMAT: u32 = 1;
@@ -98,9 +98,9 @@ impl RequestKey {
         bytes
     }
 
-    /// Returns the memory that the key uses, in bytes.
-    pub(crate) fn size(&self) -> u64 {
-        (size_of::<Self>() + if self.client.spilled() { self.client.capacity() } else { 0 }) as u64
+    /// Returns the memory that the key has allocated, in bytes.
+    fn spilled(&self) -> u64 {
+        if self.client.spilled() { self.client.capacity() as u64 } else { 0 }
     }
 }
 
@@ -122,12 +122,11 @@ pub(crate) fn client_identity(
     principal: Option<&Principal>,
     ignores_stamp: bool,
 ) -> SmallVec<[u8; 48]> {
-    let mut identity = SmallVec::new();
     let mapped = match address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => address,
     };
-    identity.extend_from_slice(&mapped.to_bits().to_be_bytes());
+    let mut identity = SmallVec::from_slice(&mapped.to_bits().to_be_bytes());
     match (principal, credential) {
         (Some(principal), _) => {
             identity.push(2);
@@ -159,7 +158,7 @@ impl ArgumentsDigest {
         let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
         let mut len = 0_u64;
         let mut add = |bytes: &[u8]| {
-            let room = usize::try_from(CHECKED.saturating_sub(len)).unwrap_or(usize::MAX);
+            let room = usize::try_from(MAX_CHECKED_LEN.saturating_sub(len)).unwrap_or(usize::MAX);
             digest.update(bytes.get(..room).unwrap_or(bytes));
             len += bytes.len() as u64;
             len
@@ -332,7 +331,7 @@ impl fmt::Debug for RecordedReply {
 
 /// Encodes results for a recorded reply.
 pub(super) fn encode_results(result: &(impl XdrEncode + ?Sized)) -> Result<EncodedValue, EncodeError> {
-    EncodedValue::new(result, MAX_COPIED)
+    EncodedValue::new(result, MAX_COPIED_LEN)
 }
 
 /// A call whose reply is recorded.
@@ -345,6 +344,11 @@ pub(crate) struct RecordedCall {
 impl RecordedCall {
     pub(crate) fn new(key: RequestKey) -> Self {
         Self { key, reply: Mutex::new(None) }
+    }
+
+    /// Returns the memory that the call uses without a reply, in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        size_of::<Self>() as u64 + self.key.spilled()
     }
 
     /// Records the reply to the call.
@@ -380,16 +384,16 @@ mod tests {
     use crate::xdr::{ReducingSink, Sink, UNBOUNDED, XdrType, put_ddp_opaque};
 
     /// `struct { unsigned int n; @ddp opaque a<>; @ddp opaque b<>; unsigned int last; }`
-    struct Two(Bytes, Bytes);
+    struct TwoItems(Bytes, Bytes);
 
-    impl XdrType for Two {
+    impl XdrType for TwoItems {
         const MIN_LEN: usize = 16;
         const MAX_LEN: Option<u64> = None;
         const MAX_INLINE: Option<u64> = Some(16);
         const MAX_DDP_ITEMS: Option<u32> = Some(2);
     }
 
-    impl XdrEncode for Two {
+    impl XdrEncode for TwoItems {
         fn encoded_len(&self) -> usize {
             16 + padded_len(self.0.len()) + padded_len(self.1.len())
         }
@@ -417,7 +421,7 @@ mod tests {
     fn recorded_results_are_reduced_again() {
         let contents: [&[u8]; 3] = [b"", b"abcde", b"12345678"];
         for (a, b) in contents.into_iter().flat_map(|a| contents.map(|b| (a, b))) {
-            let original = Two(Bytes::from_static(a), Bytes::from_static(b));
+            let original = TwoItems(Bytes::from_static(a), Bytes::from_static(b));
             let recorded = RecordedReply::success(&original).unwrap();
             let stored = RecordedReply::from_bytes(&recorded.to_bytes()).unwrap();
             assert_eq!(stored, recorded);
@@ -454,7 +458,7 @@ mod tests {
     #[test]
     fn long_eligible_results_are_not_copied() {
         let data = Bytes::from(vec![7; 4097]);
-        let recorded = RecordedReply::success(&Two(data.clone(), Bytes::new())).unwrap();
+        let recorded = RecordedReply::success(&TwoItems(data.clone(), Bytes::new())).unwrap();
         let (_, items) = reduced(recorded.results().unwrap(), &[true, true]);
         assert_eq!(items[0].2.as_ptr(), data.as_ptr());
     }
@@ -463,7 +467,7 @@ mod tests {
     #[test]
     fn short_eligible_results_do_not_keep_their_buffers() {
         let buffer = Bytes::from(vec![7; 1 << 20]);
-        let recorded = RecordedReply::success(&Two(buffer.slice(..100), buffer.slice(100..4196))).unwrap();
+        let recorded = RecordedReply::success(&TwoItems(buffer.slice(..100), buffer.slice(100..4196))).unwrap();
         assert!(buffer.is_unique());
         let size = recorded.size();
         let items = 2 * size_of::<EncodedItem>();
@@ -474,7 +478,7 @@ mod tests {
     fn stored_replies_are_checked() {
         let error = RecordedReply::system_error();
         assert_eq!(RecordedReply::from_bytes(&error.to_bytes()).unwrap(), error);
-        let results = Two(Bytes::from_static(b"abc"), Bytes::from_static(b"12"));
+        let results = TwoItems(Bytes::from_static(b"abc"), Bytes::from_static(b"12"));
         let whole = RecordedReply::success(&results).unwrap().to_bytes();
         // The stream at the end has no length of its own, and is 16 bytes long.
         for len in 0..whole.len() - 16 {

@@ -9,8 +9,9 @@ use std::{
 
 use super::{
     call::{InboundCall, ServedConnection},
+    hooks::HookedService,
     reply,
-    running::BegunHandler,
+    running::StartedHandler,
     service::Service,
 };
 use crate::{
@@ -34,9 +35,9 @@ pub(crate) struct ServiceRegistry {
     last_credential: Mutex<OpaqueAuth>,
 }
 
-/// A service, and the metrics of its procedures.
+/// A service with its hooks, and the metrics of its procedures.
 struct RegisteredService {
-    service: Arc<dyn Service>,
+    hooked: HookedService,
     metrics: ServiceMetrics,
 }
 
@@ -44,36 +45,36 @@ impl Deref for RegisteredService {
     type Target = dyn Service;
 
     fn deref(&self) -> &(dyn Service + 'static) {
-        &*self.service
+        &*self.hooked.service
     }
 }
 
 impl ServiceRegistry {
     /// Creates a registry. If two services have the same program and version, the error is that pair.
     pub(crate) fn new(
-        mut services: Vec<Arc<dyn Service>>,
+        services: impl IntoIterator<Item: Into<HookedService>>,
         authenticator: Arc<dyn Authenticator>,
         trace: Option<TraceJoin>,
     ) -> Result<Self, (u32, u32)> {
+        let register = |hooked: HookedService| {
+            let metrics = ServiceMetrics::new(|number| procedure_name(&*hooked.service, number));
+            RegisteredService { hooked, metrics }
+        };
+        let mut services: Vec<_> = services.into_iter().map(Into::into).map(register).collect();
         services.sort_by_key(|service| (service.program(), service.version()));
         let twice = services.windows(2).find_map(|pair| match pair {
             [a, b] if (a.program(), a.version()) == (b.program(), b.version()) => Some((a.program(), a.version())),
             _ => None,
         });
         let last_credential = Mutex::new(OpaqueAuth::none());
-        let register = |service: Arc<dyn Service>| {
-            let metrics = ServiceMetrics::new(|number| procedure_name(&*service, number));
-            RegisteredService { service, metrics }
-        };
-        let services = services.into_iter().map(register).collect();
         twice.map_or(Ok(Self { services, authenticator, trace, last_credential }), Err)
     }
 
     /// Returns the services for one connection.
     pub(crate) fn for_connection(&self) -> Self {
-        let services = self.services.iter().map(|RegisteredService { service, metrics }| {
-            let service = service.for_connection().unwrap_or_else(|| Arc::clone(service));
-            RegisteredService { service, metrics: metrics.clone() }
+        let services = self.services.iter().map(|RegisteredService { hooked, metrics }| RegisteredService {
+            hooked: hooked.for_connection(),
+            metrics: metrics.clone(),
         });
         Self {
             services: services.collect(),
@@ -167,7 +168,7 @@ impl ServiceRegistry {
         Ok((CallHead { xid, program, version, procedure, arguments_at }, authentication))
     }
 
-    /// Begins the handler of an accepted call, and returns it with the metrics of the call. An error is the reply to a call that
+    /// Starts the handler of an accepted call, and returns it with the metrics of the call. An error is the reply to a call that
     /// has no handler. Polls the handler for the first time, with `cx`.
     // As for `authenticate`.
     #[allow(clippy::result_large_err)]
@@ -179,7 +180,7 @@ impl ServiceRegistry {
         caller: AuthenticatedCaller,
         connection: &Arc<ServedConnection>,
         cx: &mut Context<'_>,
-    ) -> Result<(BegunHandler, ServerCall), ReplyCommand> {
+    ) -> Result<(StartedHandler, ServerCall), ReplyCommand> {
         match self.find(head.program, head.version) {
             Ok(service) => {
                 let peer = connection.info.peer_addr;
@@ -198,7 +199,7 @@ impl ServiceRegistry {
                 let span = (!span.is_disabled()).then(|| Arc::new(span));
                 let call =
                     InboundCall::new(incoming, head.procedure, head.arguments_at, caller, Arc::clone(connection), span);
-                Ok((BegunHandler::begin(&**service, call, connection, cx), metrics))
+                Ok((StartedHandler::start(&service.hooked, call, connection, cx), metrics))
             }
             Err(error) => Err(head.refuse(error, caller.security.as_deref(), connection)),
         }

@@ -1,6 +1,7 @@
 //! A handler in progress.
 
 use std::{
+    any::Any,
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
@@ -12,13 +13,14 @@ use tracing::Span;
 
 use super::{
     call::{InboundCall, ServedConnection},
+    hooks::{HookedService, PolledCall},
     reply,
-    service::{ReplyFuture, Service},
+    service::ReplyFuture,
 };
 use crate::{driver::EncodedReply, rpc::RpcError, security::ReplySecurity, trace};
 
 /// A handler in progress. The reply of a handler that panics is SYSTEM_ERR.
-pub(super) struct RunningHandler {
+pub(crate) struct RunningHandler {
     future: ReplyFuture,
     /// The name of the service, for the message about a panic.
     name: &'static str,
@@ -32,42 +34,41 @@ pub(super) struct RunningHandler {
 /// A handler that was polled once.
 // Moved once per call; boxing the large variant would cost an allocation.
 #[allow(clippy::large_enum_variant)]
-pub(super) enum BegunHandler {
+pub(super) enum StartedHandler {
     Finished(EncodedReply),
     Running(RunningHandler),
 }
 
-impl BegunHandler {
-    /// Begins the handler of a call, and polls it for the first time.
+impl StartedHandler {
+    /// Starts the handler of a call within the hooks of its service, and polls it for the first time.
     // Inlined, because a call would move the message once more.
     #[inline(always)]
-    pub(super) fn begin(
-        service: &dyn Service,
+    pub(super) fn start(
+        HookedService { service, hooks }: &HookedService,
         call: InboundCall,
         connection: &Arc<ServedConnection>,
         cx: &mut Context<'_>,
     ) -> Self {
         let (xid, span, security) = (call.xid(), call.span.clone(), call.security.clone());
         let within = span.as_deref().map(Span::enter);
-        let mut polled = Poll::Pending;
-        let begun = catch_unwind(AssertUnwindSafe(|| {
-            let mut future = service.dispatch(call);
-            // Assigned inside the closure, because returning a reply through `catch_unwind` moves it once more.
-            polled = future.as_mut().poll(cx);
-            future
+        let mut polled = None;
+        // Assigned inside the closure, because returning a reply through `catch_unwind` moves it once more.
+        let started = catch_unwind(AssertUnwindSafe(|| {
+            polled = Some(match hooks {
+                None => PolledCall::dispatch(&**service, call, cx),
+                Some(hooks) => hooks.start(service, call, cx),
+            });
         }));
         drop(within);
-        match begun {
-            Ok(future) => match polled {
-                Poll::Ready(answer) => Self::Finished(answered(span.as_deref(), answer)),
-                Poll::Pending => {
-                    let connection = Arc::clone(connection);
-                    Self::Running(RunningHandler { future, name: service.name(), xid, security, connection, span })
-                }
-            },
-            Err(panic) => {
-                let answer = panicked(service.name(), xid, security.as_deref(), connection, &*panic);
-                Self::Finished(answered(span.as_deref(), answer))
+        match polled {
+            Some(PolledCall::Finished(reply)) => Self::Finished(answered(span.as_deref(), reply)),
+            Some(PolledCall::Waiting(future)) => {
+                let connection = Arc::clone(connection);
+                Self::Running(RunningHandler { future, name: service.name(), xid, security, connection, span })
+            }
+            None => {
+                let reply = panicked(service.name(), xid, security.as_deref(), connection, started.err().as_deref());
+                Self::Finished(answered(span.as_deref(), reply))
             }
         }
     }
@@ -75,22 +76,27 @@ impl BegunHandler {
     /// Waits for the reply.
     pub(super) async fn finish(self) -> EncodedReply {
         match self {
-            Self::Finished(answer) => answer,
+            Self::Finished(reply) => reply,
             Self::Running(handler) => handler.await,
         }
     }
 }
 
-/// Executes a call within middleware.
 #[cfg(feature = "tower")]
-pub(crate) async fn execute(service: Arc<dyn Service>, call: InboundCall) -> EncodedReply {
-    let connection = Arc::clone(&call.context().connection);
-    let mut call = Some(call);
-    let begun = std::future::poll_fn(|cx| match call.take() {
-        Some(call) => Poll::Ready(BegunHandler::begin(&*service, call, &connection, cx)),
-        None => Poll::Pending,
-    });
-    begun.await.finish().await
+impl RunningHandler {
+    /// Dispatches a call within middleware.
+    pub(crate) fn dispatch(service: &dyn super::service::Service, call: InboundCall) -> Self {
+        let (xid, span, security) = (call.xid(), call.span.clone(), call.security.clone());
+        let (name, connection) = (service.name(), Arc::clone(&call.context().connection));
+        let within = span.as_deref().map(Span::enter);
+        let dispatched = catch_unwind(AssertUnwindSafe(|| service.dispatch(call)));
+        drop(within);
+        let future = dispatched.unwrap_or_else(|panic| {
+            let reply = panicked(name, xid, security.as_deref(), &connection, Some(&*panic));
+            Box::pin(std::future::ready(reply))
+        });
+        Self { future, name, xid, security, connection, span }
+    }
 }
 
 impl Future for RunningHandler {
@@ -100,23 +106,24 @@ impl Future for RunningHandler {
         let span = self.span.clone();
         let within = span.as_deref().map(Span::enter);
         // Unwind safety: after a panic the future is not polled again. Handlers have to guard their shared state themselves.
-        let polled = catch_unwind(AssertUnwindSafe(|| self.future.as_mut().poll(cx)));
+        let mut polled = Poll::Pending;
+        let caught = catch_unwind(AssertUnwindSafe(|| polled = self.future.as_mut().poll(cx)));
         drop(within);
-        let polled = polled.unwrap_or_else(|panic| {
-            let answer = panicked(self.name, self.xid, self.security.as_deref(), &self.connection, &*panic);
-            Poll::Ready(answer)
-        });
-        polled.map(|answer| answered(span.as_deref(), answer))
+        if let Err(panic) = caught {
+            let reply = panicked(self.name, self.xid, self.security.as_deref(), &self.connection, Some(&*panic));
+            polled = Poll::Ready(reply);
+        }
+        polled.map(|reply| answered(span.as_deref(), reply))
     }
 }
 
 /// Records the reply in the span of its call.
 #[inline(always)]
-fn answered(span: Option<&Span>, answer: EncodedReply) -> EncodedReply {
+fn answered(span: Option<&Span>, reply: EncodedReply) -> EncodedReply {
     if let Some(span) = span {
-        trace::answered(span, &answer.command);
+        trace::answered(span, &reply.command);
     }
-    answer
+    reply
 }
 
 fn panicked(
@@ -124,9 +131,12 @@ fn panicked(
     xid: u32,
     security: Option<&dyn ReplySecurity>,
     connection: &ServedConnection,
-    panic: &(dyn std::any::Any + Send),
+    panic: Option<&(dyn Any + Send)>,
 ) -> EncodedReply {
-    let said = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    tracing::error!(target: "rpcrdma::call", service, xid, panic = said, "handler panicked");
+    let message = panic.and_then(|panic| match panic.downcast_ref::<&str>() {
+        Some(message) => Some(*message),
+        None => panic.downcast_ref::<String>().map(String::as_str),
+    });
+    tracing::error!(target: "rpcrdma::call", service, xid, panic = message, "handler panicked");
     reply::refusal(xid, RpcError::SystemError, security, connection.pool())
 }

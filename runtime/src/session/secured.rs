@@ -129,12 +129,12 @@ pub(super) async fn serve(
         head.arguments_at = 0;
     }
     let mut accepted = Some((incoming, caller));
-    let routed = poll_fn(|cx| match accepted.take() {
+    let started = poll_fn(|cx| match accepted.take() {
         Some((incoming, caller)) => Poll::Ready(registry.route(incoming, head, caller, &connection, cx)),
         None => Poll::Pending,
     });
-    let (handler, metrics) = match routed.await {
-        Ok(routed) => routed,
+    let (handler, metrics) = match started.await {
+        Ok(started) => started,
         Err(answer) => return answer,
     };
     let metrics = metrics.wait();

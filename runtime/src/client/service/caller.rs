@@ -1,11 +1,14 @@
 //! The adapter from generated clients to `tower` services.
 
 use std::{
+    any::Any,
     error::Error,
     fmt,
-    future::{Future, poll_fn},
+    future::{Future, pending, poll_fn, ready},
     pin::Pin,
     sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Instant,
 };
 
 use tower_service::Service;
@@ -31,7 +34,8 @@ use crate::{
 /// An error of middleware becomes [`CallError::Middleware`], which records whether the server may have executed the call. An error
 /// of the channel stays as it is.
 ///
-/// The type of the service is erased, so that every service gives the same type of client. Each call allocates its future for that.
+/// The type of the service is erased, so that every service gives the same type of client. Each call allocates its
+/// future for that, unless the service returns the future of a channel, as layers do that only change requests.
 ///
 /// ```no_run
 /// # mod plane {
@@ -55,7 +59,7 @@ use crate::{
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct ServiceCaller(Arc<dyn ErasedService>);
+pub struct ServiceCaller(Arc<dyn ErasedCaller>);
 
 impl ServiceCaller {
     /// Creates a caller that makes its calls through `service`.
@@ -78,16 +82,33 @@ impl fmt::Debug for ServiceCaller {
     }
 }
 
-type Calling = Pin<Box<dyn Future<Output = Result<CallResponse, BoxError>> + Send>>;
+/// The future of a call over any service.
+enum Calling {
+    /// The future of a channel, which some middleware returns unchanged.
+    Channel(Pin<Box<dyn Future<Output = Result<CallResponse, CallError>> + Send>>),
+    /// Any other future.
+    Any(Pin<Box<dyn Future<Output = Result<CallResponse, BoxError>> + Send>>),
+}
+
+impl Future for Calling {
+    type Output = Result<CallResponse, BoxError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Self::Channel(future) => future.as_mut().poll(cx).map_err(Into::into),
+            Self::Any(future) => future.as_mut().poll(cx),
+        }
+    }
+}
 
 /// A service of any type. Without it, the futures of calls would contain `S::Future`, and the compiler could not prove that they
 /// are `Send` in generic code.
-trait ErasedService: Send + Sync {
+trait ErasedCaller: Send + Sync {
     /// Waits until a clone of the service is ready, and calls it.
     fn carry(&self, request: CallRequest) -> Calling;
 }
 
-impl<S> ErasedService for S
+impl<S> ErasedCaller for S
 where
     S: Service<CallRequest, Response = CallResponse, Error: Into<BoxError>, Future: Send>
         + Clone
@@ -97,10 +118,31 @@ where
 {
     fn carry(&self, request: CallRequest) -> Calling {
         let mut service = self.clone();
-        Box::pin(async move {
-            poll_fn(|cx| service.poll_ready(cx)).await.map_err(Into::into)?;
-            service.call(request).await.map_err(Into::into)
-        })
+        // A service that is not ready is asked again below, by the task of the call.
+        match service.poll_ready(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(())) => erase(service.call(request)),
+            Poll::Ready(Err(error)) => Calling::Any(Box::pin(ready(Err(error.into())))),
+            Poll::Pending => Calling::Any(Box::pin(async move {
+                poll_fn(|cx| service.poll_ready(cx)).await.map_err(Into::into)?;
+                service.call(request).await.map_err(Into::into)
+            })),
+        }
+    }
+}
+
+/// Erases the type of a future, which is boxed for that if it is not the future of a channel.
+fn erase<E: Into<BoxError> + 'static>(
+    future: impl Future<Output = Result<CallResponse, E>> + Send + 'static,
+) -> Calling {
+    let mut future = Some(future);
+    match (&mut future as &mut dyn Any).downcast_mut().and_then(Option::take) {
+        Some(future) => Calling::Channel(future),
+        None => Calling::Any(Box::pin(async move {
+            match future {
+                Some(future) => future.await.map_err(Into::into),
+                None => pending().await,
+            }
+        })),
     }
 }
 
@@ -113,11 +155,30 @@ impl Drop for AbandonOnDrop {
     }
 }
 
+/// A call in progress.
+struct CarriedCall {
+    procedure: &'static str,
+    deadline: Option<Instant>,
+    active: AbandonOnDrop,
+    response: Calling,
+}
+
 impl ServiceCaller {
-    async fn send(&self, request: CallRequest) -> Result<CallResponse, CallError> {
+    /// Starts a call of `P`.
+    #[inline]
+    fn start<P: Procedure>(&self, args: &P::Args, options: CallOptions) -> Result<CarriedCall, CallError> {
+        let request = CallRequest::new::<P>(args, options)?;
         let (procedure, deadline) = (request.name(), request.deadline());
         let active = AbandonOnDrop(request.progress.clone());
-        let Some(result) = within(deadline, self.0.carry(request)).await else {
+        Ok(CarriedCall { procedure, deadline, active, response: self.0.carry(request) })
+    }
+}
+
+impl CarriedCall {
+    /// Waits for the response.
+    async fn response(self) -> Result<CallResponse, CallError> {
+        let Self { procedure, deadline, active, response } = self;
+        let Some(result) = within(deadline, response).await else {
             let failure = CallFailure::DeadlineExceeded { sent: active.0.abandon() };
             return Err(CallError::Transport { procedure, failure });
         };
@@ -141,7 +202,7 @@ impl Invoke for ServiceCaller {
     where
         P::Args: Sync,
     {
-        self.send(CallRequest::new::<P>(args, options)?).await?.decode::<P>()
+        self.start::<P>(args, options)?.response().await?.decode::<P>()
     }
 
     async fn invoke_view<'a, P: Procedure, T, F>(
@@ -155,6 +216,6 @@ impl Invoke for ServiceCaller {
         T: Send + 'a,
         F: Fn(&mut Decoder<'_>) -> Result<T, DecodeError> + Send + Sync + 'a,
     {
-        self.send(CallRequest::new::<P>(args, options)?).await?.read(read)
+        self.start::<P>(args, options)?.response().await?.read(read)
     }
 }

@@ -2,13 +2,14 @@
 
 use std::{
     collections::{HashMap, VecDeque, hash_map},
+    hash::{BuildHasher as _, Hash, Hasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use tokio::{sync::watch, time::Instant};
 
-use super::DuplicateRequests;
-use crate::session::{RecordedReply, RequestKey};
+use super::{super::keyed_hash::KeyedHash, DuplicateRequests, store::ReplyStore};
+use crate::session::{RecordedCall, RecordedReply, RequestKey};
 
 /// The number of recorded replies of one program, and the number of calls that were recognized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,25 +37,48 @@ pub struct DuplicateRequestStats {
 /// The duplicate request cache of one program.
 pub(in crate::server) struct DuplicateRequestCache {
     pub(super) config: DuplicateRequests,
+    hash: KeyedHash,
     table: Mutex<Table>,
 }
 
 #[derive(Default)]
 struct Table {
-    entries: HashMap<Arc<RequestKey>, Entry>,
-    /// The keys of recorded replies, the oldest first.
-    recorded: VecDeque<(Instant, Arc<RequestKey>)>,
+    entries: HashMap<CachedCall, CacheEntry, KeyedHash>,
+    /// The calls with recorded replies, the oldest first, and the times at which the replies expire. A time that does not fit is never
+    /// reached.
+    recorded: VecDeque<(Option<Instant>, CachedCall)>,
     stats: DuplicateRequestStats,
 }
 
-enum Entry {
-    /// Closed when the call ends.
-    InProgress(watch::Receiver<()>),
+/// A call in the table, with the keyed hash of its key, which is computed once.
+#[derive(Clone)]
+struct CachedCall {
+    hash: u64,
+    call: Arc<RecordedCall>,
+}
+
+impl PartialEq for CachedCall {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash && self.call.key == other.call.key
+    }
+}
+
+impl Eq for CachedCall {}
+
+impl Hash for CachedCall {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+enum CacheEntry {
+    /// Copies of the call wait until the sender is dropped. `None` if there are none.
+    InProgress(Option<watch::Sender<()>>),
     Recorded(RecordedReply),
 }
 
 /// The state of a call that arrives.
-pub(super) enum Lookup {
+pub(in crate::server) enum Lookup {
     Recorded(RecordedReply),
     /// An earlier copy is in progress. The receiver reports its end as an error.
     InProgress(watch::Receiver<()>),
@@ -64,7 +88,12 @@ pub(super) enum Lookup {
 impl DuplicateRequestCache {
     pub(in crate::server) fn new(program: u32, config: DuplicateRequests) -> Self {
         let stats = DuplicateRequestStats { program, ..DuplicateRequestStats::default() };
-        Self { config, table: Mutex::new(Table { stats, ..Table::default() }) }
+        Self { config, hash: KeyedHash::default(), table: Mutex::new(Table { stats, ..Table::default() }) }
+    }
+
+    /// Returns the program number.
+    pub(super) fn program(&self) -> u32 {
+        self.table().stats.program
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -73,30 +102,32 @@ impl DuplicateRequestCache {
 
     pub(in crate::server) fn stats(&self) -> DuplicateRequestStats {
         let mut table = self.table();
-        table.expire(&self.config);
+        table.expire(&self.config, Instant::now());
         let in_progress = table.entries.len() - table.recorded.len();
         DuplicateRequestStats { entries: table.recorded.len(), in_progress, ..table.stats }
     }
 
     /// Looks a call up. If it is new, it is in progress from now on.
-    pub(super) fn lookup(self: &Arc<Self>, key: &RequestKey) -> Lookup {
+    pub(super) fn lookup(self: &Arc<Self>, key: RequestKey) -> Lookup {
+        let cached = CachedCall { hash: self.hash.hash_one(&key), call: Arc::new(RecordedCall::new(key)) };
         let mut table = self.table();
-        table.expire(&self.config);
+        table.expire(&self.config, Instant::now());
         let Table { entries, stats, .. } = &mut *table;
-        match entries.get(key) {
-            Some(Entry::Recorded(reply)) => {
-                stats.hits += 1;
-                Lookup::Recorded(reply.clone())
-            }
-            Some(Entry::InProgress(end)) => {
-                stats.waits += 1;
-                Lookup::InProgress(end.clone())
-            }
-            None => {
-                let (running, end) = watch::channel(());
-                let key = Arc::new(key.clone());
-                entries.insert(Arc::clone(&key), Entry::InProgress(end));
-                Lookup::New(Claim { cache: Arc::clone(self), key, _running: running })
+        match entries.entry(cached) {
+            hash_map::Entry::Occupied(mut known) => match known.get_mut() {
+                CacheEntry::Recorded(reply) => {
+                    stats.hits += 1;
+                    Lookup::Recorded(reply.clone())
+                }
+                CacheEntry::InProgress(end) => {
+                    stats.waits += 1;
+                    Lookup::InProgress(end.get_or_insert_with(|| watch::channel(()).0).subscribe())
+                }
+            },
+            hash_map::Entry::Vacant(vacant) => {
+                let cached = vacant.key().clone();
+                vacant.insert(CacheEntry::InProgress(None));
+                Lookup::New(Claim { cache: Arc::clone(self), cached, is_recorded: false })
             }
         }
     }
@@ -104,61 +135,65 @@ impl DuplicateRequestCache {
 
 impl Table {
     /// Removes replies that are too old or too many.
-    fn expire(&mut self, config: &DuplicateRequests) {
-        let now = Instant::now();
-        while let Some((since, _)) = self.recorded.front() {
-            let is_old = now.saturating_duration_since(*since) >= config.max_age;
+    fn expire(&mut self, config: &DuplicateRequests, now: Instant) {
+        while let Some((expiry, _)) = self.recorded.front() {
+            let is_old = expiry.is_some_and(|expiry| expiry <= now);
             if !is_old && self.recorded.len() <= config.max_entries && self.stats.bytes <= config.max_bytes {
                 break;
             }
             self.stats.evicted += u64::from(!is_old);
-            let Some((_, key)) = self.recorded.pop_front() else { break };
-            if let Some(Entry::Recorded(reply)) = self.entries.remove(&key) {
-                self.stats.bytes -= size(&key, &reply);
+            let Some((_, cached)) = self.recorded.pop_front() else { break };
+            if let Some(CacheEntry::Recorded(reply)) = self.entries.remove(&cached) {
+                self.stats.bytes -= size(&cached, &reply);
             }
         }
     }
 
-    fn record(&mut self, key: &Arc<RequestKey>, reply: RecordedReply, config: &DuplicateRequests) {
-        let size = size(key, &reply);
+    /// Records the reply to a call in progress. Returns the sender for which copies of the call wait, or the call itself if its reply is
+    /// too long.
+    fn record(&mut self, cached: &CachedCall, reply: RecordedReply, config: &DuplicateRequests) -> Option<CacheEntry> {
+        let size = size(cached, &reply);
         if size > config.max_bytes {
             // It would displace all others.
             self.stats.evicted += 1;
-            return;
+            return self.entries.remove(cached);
         }
-        if let hash_map::Entry::Occupied(mut entry) = self.entries.entry(Arc::clone(key)) {
-            entry.insert(Entry::Recorded(reply));
-            self.recorded.push_back((Instant::now(), Arc::clone(key)));
-            self.stats.bytes += size;
-        }
-        self.expire(config);
-    }
-
-    /// Removes a call in progress.
-    fn release(&mut self, key: &RequestKey) {
-        if matches!(self.entries.get(key), Some(Entry::InProgress(_))) {
-            self.entries.remove(key);
-        }
+        let entry = self.entries.get_mut(cached)?;
+        let ended = std::mem::replace(entry, CacheEntry::Recorded(reply));
+        let now = Instant::now();
+        self.recorded.push_back((now.checked_add(config.max_age), cached.clone()));
+        self.stats.bytes += size;
+        self.expire(config, now);
+        Some(ended)
     }
 }
 
 /// Returns the memory of an entry in bytes.
-fn size(key: &RequestKey, reply: &RecordedReply) -> u64 {
-    key.size() + reply.size() + size_of::<(Instant, Arc<RequestKey>)>() as u64
+fn size(cached: &CachedCall, reply: &RecordedReply) -> u64 {
+    cached.call.size() + reply.size() + size_of::<(Option<Instant>, CachedCall)>() as u64
 }
 
 /// A call in progress. Dropping it without a reply lets the next copy of the call be executed.
-pub(super) struct Claim {
+pub(in crate::server) struct Claim {
     cache: Arc<DuplicateRequestCache>,
-    pub(super) key: Arc<RequestKey>,
-    /// Dropped after the entry was changed, which wakes the copies that wait.
-    _running: watch::Sender<()>,
+    cached: CachedCall,
+    is_recorded: bool,
 }
 
 impl Claim {
+    /// Returns the call, which gets the reply of its handler.
+    pub(super) fn call(&self) -> &Arc<RecordedCall> {
+        &self.cached.call
+    }
+
     /// Counts the call as one to execute.
-    pub(super) fn execute(&self) {
+    pub(super) fn count(&self) {
         self.cache.table().stats.misses += 1;
+    }
+
+    /// Returns the store of replies.
+    pub(in crate::server) fn store(&self) -> Option<&Arc<dyn ReplyStore>> {
+        self.cache.config.store.as_ref()
     }
 
     /// Records the reply to an earlier run of the server.
@@ -168,14 +203,19 @@ impl Claim {
     }
 
     /// Records the reply.
-    pub(super) fn record(self, reply: RecordedReply) {
-        self.cache.table().record(&self.key, reply, &self.cache.config);
+    pub(super) fn record(mut self, reply: RecordedReply) {
+        self.is_recorded = true;
+        // Dropped after the table was unlocked, which wakes the copies that wait.
+        let _ended = self.cache.table().record(&self.cached, reply, &self.cache.config);
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.cache.table().release(&self.key);
+        if !self.is_recorded {
+            // As in `record`.
+            let _ended = self.cache.table().entries.remove(&self.cached);
+        }
     }
 }
 
@@ -205,14 +245,14 @@ mod tests {
     }
 
     fn claim(cache: &Arc<DuplicateRequestCache>, key: &RequestKey) -> Claim {
-        match cache.lookup(key) {
+        match cache.lookup(key.clone()) {
             Lookup::New(claim) => claim,
             _ => panic!("not new"),
         }
     }
 
     fn is_recorded(cache: &Arc<DuplicateRequestCache>, key: &RequestKey, expected: &RecordedReply) -> bool {
-        matches!(cache.lookup(key), Lookup::Recorded(reply) if reply == *expected)
+        matches!(cache.lookup(key.clone()), Lookup::Recorded(reply) if reply == *expected)
     }
 
     #[tokio::test(start_paused = true)]
@@ -223,7 +263,7 @@ mod tests {
         claim(&cache, &key(2)).record(reply("two"));
         assert!(is_recorded(&cache, &key(1), &reply("one")));
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(matches!(cache.lookup(&key(1)), Lookup::New(_)), "a hit does not extend the age");
+        assert!(matches!(cache.lookup(key(1)), Lookup::New(_)), "a hit does not extend the age");
         assert!(is_recorded(&cache, &key(2), &reply("two")));
         let stats = cache.stats();
         assert_eq!((stats.entries, stats.in_progress, stats.hits, stats.evicted), (1, 0, 2, 0));
@@ -236,7 +276,7 @@ mod tests {
             claim(&cache, &key(xid)).record(reply("some"));
         }
         assert!(is_recorded(&cache, &key(2), &reply("some")) && is_recorded(&cache, &key(3), &reply("some")));
-        assert!(matches!(cache.lookup(&key(1)), Lookup::New(_)));
+        assert!(matches!(cache.lookup(key(1)), Lookup::New(_)));
         assert_eq!(cache.stats().evicted, 1);
     }
 
@@ -251,7 +291,7 @@ mod tests {
         assert_eq!(cache.stats().entries, 2);
         // A reply that is longer than the bound displaces no others.
         claim(&cache, &key(11)).record(reply(&"x".repeat(3000)));
-        assert!(matches!(cache.lookup(&key(11)), Lookup::New(_)));
+        assert!(matches!(cache.lookup(key(11)), Lookup::New(_)));
         assert!(is_recorded(&cache, &key(10), &reply(&long)));
         tokio::time::advance(Duration::from_secs(120)).await;
         assert_eq!((cache.stats().bytes, cache.stats().entries), (0, 0));
@@ -263,10 +303,10 @@ mod tests {
         let cache = cache(DuplicateRequests::new().max_entries(1));
         for ends_with_reply in [true, false] {
             let first = claim(&cache, &key(1));
-            let Lookup::InProgress(mut end) = cache.lookup(&key(1)) else { panic!("not in progress") };
+            let Lookup::InProgress(mut end) = cache.lookup(key(1)) else { panic!("not in progress") };
             claim(&cache, &key(2)).record(reply("another"));
             claim(&cache, &key(3)).record(reply("another"));
-            assert!(matches!(cache.lookup(&key(1)), Lookup::InProgress(_)), "calls in progress are never evicted");
+            assert!(matches!(cache.lookup(key(1)), Lookup::InProgress(_)), "calls in progress are never evicted");
             let waiting = tokio::spawn(async move { end.changed().await });
             tokio::task::yield_now().await;
             assert!(!waiting.is_finished());

@@ -6,10 +6,13 @@ mod store;
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
-pub(super) use self::{cache::DuplicateRequestCache, service::wrap};
 pub use self::{
     cache::DuplicateRequestStats,
     store::{ReplyStore, StoreError, StoreFuture},
+};
+pub(super) use self::{
+    cache::{Claim, DuplicateRequestCache},
+    service::{Duplicate, ServiceDuplicates, caches},
 };
 use crate::service::ProcedureId;
 

@@ -1,142 +1,151 @@
-//! Services whose calls pass through a duplicate request cache.
+//! The duplicate request cache of one service.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
+
+use tokio::sync::watch;
 
 use super::{
     DuplicateRequests,
-    cache::{DuplicateRequestCache, Lookup},
+    cache::{Claim, DuplicateRequestCache, Lookup},
 };
 use crate::{
     ErrorChain,
     rpc::RpcError,
-    service::ProcedureInfo,
-    session::{InboundCall, ReplyFuture, Service},
+    service::ProcedureId,
+    session::{EncodedReply, InboundCall, Service},
 };
 
-/// The services of a server, and their caches.
-type Wrapped = (Vec<Arc<dyn Service>>, Vec<Arc<DuplicateRequestCache>>);
-
-/// Wraps the services of some programs in their caches. The error is a program without a service.
-pub(in crate::server) fn wrap(
-    mut services: Vec<Arc<dyn Service>>,
+/// Creates the caches of programs. The error is a program without a service.
+pub(in crate::server) fn caches(
+    services: &[Arc<dyn Service>],
     settings: BTreeMap<u32, DuplicateRequests>,
-) -> Result<Wrapped, u32> {
-    let mut caches = Vec::new();
-    for (program, settings) in settings {
-        let cache = Arc::new(DuplicateRequestCache::new(program, settings));
-        let mut is_known = false;
-        for service in services.iter_mut().filter(|service| service.program() == program) {
-            *service = wrap_service(Arc::clone(service), &cache);
-            is_known = true;
-        }
-        if !is_known {
-            return Err(program);
-        }
-        caches.push(cache);
-    }
-    Ok((services, caches))
-}
-
-fn wrap_service(service: Arc<dyn Service>, cache: &Arc<DuplicateRequestCache>) -> Arc<dyn Service> {
-    let (program, version) = (service.program(), service.version());
-    let mut exceptions = HashSet::new();
-    for (id, &is_covered) in &cache.config.exceptions {
-        let by_default = is_covered_by_default(&*service, id.procedure);
-        if (id.program, id.version) == (program, version) && is_covered != by_default && id.procedure != 0 {
-            exceptions.insert(id.procedure);
-        }
-    }
-    Arc::new(DeduplicatedService { service, cache: Arc::clone(cache), exceptions })
+) -> Result<Vec<Arc<DuplicateRequestCache>>, u32> {
+    let cache = |(program, settings)| {
+        let has_service = services.iter().any(|service| service.program() == program);
+        has_service.then(|| Arc::new(DuplicateRequestCache::new(program, settings))).ok_or(program)
+    };
+    settings.into_iter().map(cache).collect()
 }
 
 fn is_covered_by_default(service: &dyn Service, procedure: u32) -> bool {
     procedure != 0 && !service.procedure(procedure).is_some_and(|info| info.idempotent)
 }
 
-/// A service within a duplicate request cache.
-struct DeduplicatedService {
-    service: Arc<dyn Service>,
+/// The duplicate request cache of one service.
+pub(in crate::server) struct ServiceDuplicates {
+    program: u32,
+    version: u32,
     cache: Arc<DuplicateRequestCache>,
     /// The procedures that do not follow the default.
-    exceptions: HashSet<u32>,
+    exceptions: Vec<u32>,
 }
 
-impl DeduplicatedService {
-    fn covers(&self, procedure: u32) -> bool {
-        is_covered_by_default(&*self.service, procedure) != self.exceptions.contains(&procedure)
-    }
+/// The outcome of the arrival of a call.
+pub(in crate::server) enum Duplicate {
+    /// The call was executed before.
+    Replayed(EncodedReply),
+    /// An earlier copy is in progress. The receiver reports its end as an error.
+    InProgress(watch::Receiver<()>),
+    New(Claim),
 }
 
-impl Service for DeduplicatedService {
-    fn program(&self) -> u32 {
-        self.service.program()
+impl ServiceDuplicates {
+    /// Returns the part of a service in the cache of its program, or `None` if the program has no cache.
+    pub(in crate::server) fn new(service: &dyn Service, caches: &[Arc<DuplicateRequestCache>]) -> Option<Self> {
+        let (program, version) = (service.program(), service.version());
+        let cache = caches.iter().find(|cache| cache.program() == program)?;
+        let is_exception = |(id, is_covered): (&ProcedureId, &bool)| {
+            let by_default = is_covered_by_default(service, id.procedure);
+            let is_exception =
+                (id.program, id.version) == (program, version) && *is_covered != by_default && id.procedure != 0;
+            is_exception.then_some(id.procedure)
+        };
+        let exceptions = cache.config.exceptions.iter().filter_map(is_exception).collect();
+        Some(Self { program, version, cache: Arc::clone(cache), exceptions })
     }
 
-    fn version(&self) -> u32 {
-        self.service.version()
+    /// Returns `true` if calls of a procedure pass through the cache.
+    #[inline]
+    pub(in crate::server) fn covers(&self, service: &dyn Service, procedure: u32) -> bool {
+        is_covered_by_default(service, procedure) != self.exceptions.contains(&procedure)
     }
 
-    fn name(&self) -> &'static str {
-        self.service.name()
+    /// Returns `true` if a store keeps replies, for which calls wait.
+    pub(in crate::server) fn has_store(&self) -> bool {
+        self.cache.config.store.is_some()
     }
 
-    fn max_chunks(&self) -> u32 {
-        self.service.max_chunks()
-    }
-
-    fn procedure(&self, number: u32) -> Option<ProcedureInfo> {
-        self.service.procedure(number)
-    }
-
-    fn dispatch(&self, mut call: InboundCall) -> ReplyFuture {
-        if !self.covers(call.procedure()) {
-            return self.service.dispatch(call);
+    /// Looks a call up. The cache records the reply to a new call.
+    pub(in crate::server) fn arrive(&self, call: &mut InboundCall) -> Duplicate {
+        let key = call.request_key(self.program, self.version, self.cache.config.ignores_stamp);
+        match self.cache.lookup(key) {
+            Lookup::Recorded(reply) => {
+                let (program, xid) = (self.program, call.context().xid());
+                tracing::debug!(target: "rpcrdma::call", program, xid, "call was executed before");
+                Duplicate::Replayed(call.replay(&reply))
+            }
+            Lookup::InProgress(end) => Duplicate::InProgress(end),
+            Lookup::New(claim) => Duplicate::New(claim),
         }
-        let (service, cache) = (Arc::clone(&self.service), Arc::clone(&self.cache));
-        Box::pin(async move {
-            let key = call.request_key(service.program(), service.version(), cache.config.ignores_stamp);
-            let claim = loop {
-                match cache.lookup(&key) {
-                    Lookup::Recorded(reply) => {
-                        tracing::debug!(target: "rpcrdma::call", ?key, "call was executed before");
-                        return call.replay(&reply);
-                    }
-                    // An error means that the earlier call has ended.
-                    Lookup::InProgress(mut end) => while end.changed().await.is_ok() {},
-                    Lookup::New(claim) => break claim,
-                }
-            };
-            if let Some(store) = &cache.config.store {
-                match store.load(&claim.key).await {
-                    Ok(Some(reply)) => {
-                        tracing::debug!(target: "rpcrdma::call", ?key, "call was executed before");
-                        let replayed = call.replay(&reply);
-                        claim.hit(reply);
-                        return replayed;
-                    }
-                    Ok(None) => {}
-                    Err(error) => {
-                        tracing::error!(target: "rpcrdma::call", ?key, error = %ErrorChain(&*error), "store of replies failed");
-                        return call.refuse(RpcError::Unavailable);
-                    }
-                }
+    }
+
+    /// Waits until a call is new or has a reply, in this run of the server and in the store. The error is the reply.
+    pub(in crate::server) async fn claim(
+        &self,
+        call: &mut InboundCall,
+        duplicate: Duplicate,
+    ) -> Result<Claim, EncodedReply> {
+        let mut duplicate = duplicate;
+        let claim = loop {
+            match duplicate {
+                Duplicate::Replayed(reply) => return Err(reply),
+                // An error means that the earlier call has ended.
+                Duplicate::InProgress(mut end) => while end.changed().await.is_ok() {},
+                Duplicate::New(claim) => break claim,
             }
-            claim.execute();
-            let recorded = call.record(key);
-            let reply = service.dispatch(call).await;
-            if let Some(result) = recorded.take() {
-                if let Some(store) = &cache.config.store
-                    && let Err(error) = store.save(&claim.key, &result).await
-                {
-                    let key = &claim.key;
-                    tracing::error!(target: "rpcrdma::call", ?key, error = %ErrorChain(&*error), "store of replies failed");
-                }
-                claim.record(result);
+            duplicate = self.arrive(call);
+        };
+        let Some(store) = &self.cache.config.store else { return Ok(claim) };
+        let key = &claim.call().key;
+        match store.load(key).await {
+            Ok(Some(reply)) => {
+                tracing::debug!(target: "rpcrdma::call", ?key, "call was executed before");
+                let replayed = call.replay(&reply);
+                claim.hit(reply);
+                Err(replayed)
             }
-            reply
-        })
+            Ok(None) => Ok(claim),
+            Err(error) => {
+                tracing::error!(target: "rpcrdma::call", ?key, error = %ErrorChain(&*error), "store of replies failed");
+                Err(call.refuse(RpcError::Unavailable))
+            }
+        }
+    }
+}
+
+impl Claim {
+    /// Counts a call as executed. The cache records the reply of its handler.
+    pub(in crate::server) fn execute(&self, call: &mut InboundCall) {
+        self.count();
+        call.record(self.call());
+    }
+
+    /// Records the reply to the call, if its handler has finished. Does not wait for a store.
+    pub(in crate::server) fn finish(self) {
+        if let Some(reply) = self.call().take() {
+            self.record(reply);
+        }
+    }
+
+    /// Records the reply to the call, if its handler has finished, in the store as well.
+    pub(in crate::server) async fn save(self) {
+        let Some(reply) = self.call().take() else { return };
+        if let Some(store) = self.store() {
+            let key = &self.call().key;
+            if let Err(error) = store.save(key, &reply).await {
+                tracing::error!(target: "rpcrdma::call", ?key, error = %ErrorChain(&*error), "store of replies failed");
+            }
+        }
+        self.record(reply);
     }
 }

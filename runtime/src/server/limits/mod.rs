@@ -5,7 +5,10 @@ mod service;
 
 use std::time::Duration;
 
-pub(super) use self::{queue::Limiter, service::wrap};
+pub(super) use self::{
+    queue::{Arrival, Limiter},
+    service::{LimitedCall, ServiceLimits, unknown_program},
+};
 use crate::service::ProcedureId;
 
 /// The calls that share [`Limits`]. If several scopes contain a call, the most specific one applies, and the others do not count

@@ -8,7 +8,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::{LimitScope, LimitStats, Limits};
+use super::{super::keyed_hash::KeyedHash, LimitScope, LimitStats, Limits};
 
 /// The identity of a caller.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -29,8 +29,8 @@ pub(in crate::server) struct Limiter {
 #[derive(Debug)]
 struct LimiterState {
     stats: LimitStats,
-    /// The callers with calls that run or wait.
-    callers: HashMap<Caller, CallerState>,
+    /// The callers with calls that wait, and with calls that run if these are limited for each caller.
+    callers: HashMap<Caller, CallerState, KeyedHash>,
     /// The callers with waiting calls, in the order of their turns.
     turns: VecDeque<Caller>,
     next_id: u64,
@@ -38,6 +38,7 @@ struct LimiterState {
 
 #[derive(Debug, Default)]
 struct CallerState {
+    /// Number of handlers that run and whose permits name the caller.
     running: usize,
     waiting: VecDeque<Waiter>,
 }
@@ -58,17 +59,22 @@ pub(super) enum CallEnd {
     Cancelled,
 }
 
-/// A call that arrives.
-enum Arrival {
-    Admitted,
-    Waits(u64, oneshot::Receiver<()>),
+/// The outcome of the arrival of a call.
+pub(in crate::server) enum Arrival {
+    /// `None` if nothing limits the number of calls.
+    Admitted(Option<Permit>),
+    Waits(WaitingCall),
     Refused,
 }
 
 impl Limiter {
     pub(in crate::server) fn new(scope: LimitScope, limits: Limits) -> Self {
-        let state =
-            LimiterState { stats: LimitStats::new(scope), callers: HashMap::new(), turns: VecDeque::new(), next_id: 0 };
+        let state = LimiterState {
+            stats: LimitStats::new(scope),
+            callers: HashMap::default(),
+            turns: VecDeque::new(),
+            next_id: 0,
+        };
         Self { limits, state: Mutex::new(state) }
     }
 
@@ -78,11 +84,6 @@ impl Limiter {
 
     pub(in crate::server) fn stats(&self) -> LimitStats {
         self.state().stats
-    }
-
-    /// Returns `true` if calls may have to wait.
-    pub(super) fn is_limited(&self) -> bool {
-        self.limits.concurrency < usize::MAX || self.limits.per_caller < usize::MAX
     }
 
     /// Counts a call whose handler runs. A call that was admitted may be given up before.
@@ -100,36 +101,50 @@ impl Limiter {
         }
     }
 
-    /// Waits until the call may run. Returns `None` if it is refused.
-    pub(super) async fn admit(self: &Arc<Self>, caller: Caller) -> Option<Permit> {
-        let arrival = self.state().arrive(&caller, &self.limits);
-        let is_admitted = match arrival {
-            Arrival::Admitted => true,
-            Arrival::Refused => false,
-            Arrival::Waits(id, admitted) => {
-                let mut waiting = Waiting { limiter: self, caller: &caller, id, admitted, is_over: false };
-                let is_admitted = (&mut waiting.admitted).await.is_ok();
-                waiting.is_over = true;
-                is_admitted
+    /// Admits a call if there is room, and puts it into the queue otherwise. `caller` returns the identity of the caller.
+    pub(super) fn arrive(self: &Arc<Self>, caller: impl FnOnce() -> Caller) -> Arrival {
+        let permit = |caller| Arrival::Admitted(Some(Permit { limiter: Arc::clone(self), caller }));
+        let limits = &self.limits;
+        if limits.concurrency == usize::MAX && limits.per_caller == usize::MAX {
+            return Arrival::Admitted(None);
+        }
+        let mut state = self.state();
+        // If the scope has room, no call waits that could run.
+        if state.stats.running < limits.concurrency && limits.per_caller == usize::MAX {
+            state.stats.running += 1;
+            return permit(None);
+        }
+        let caller = caller();
+        match state.arrive(&caller, limits) {
+            Place::Admitted => permit(Some(caller)),
+            Place::Refused => Arrival::Refused,
+            Place::Waits(id, admitted) => {
+                Arrival::Waits(WaitingCall { limiter: Arc::clone(self), caller, id, admitted, is_over: false })
             }
-        };
-        is_admitted.then(|| Permit { limiter: Arc::clone(self), caller })
+        }
     }
 }
 
+/// The place of a call that arrives.
+enum Place {
+    Admitted,
+    Waits(u64, oneshot::Receiver<()>),
+    Refused,
+}
+
 impl LimiterState {
-    fn arrive(&mut self, caller: &Caller, limits: &Limits) -> Arrival {
+    fn arrive(&mut self, caller: &Caller, limits: &Limits) -> Place {
         let state = self.callers.entry(caller.clone()).or_default();
         // If the scope has room, no call waits that could run.
         if self.stats.running < limits.concurrency && state.running < limits.per_caller {
             state.running += 1;
             self.stats.running += 1;
-            return Arrival::Admitted;
+            return Place::Admitted;
         }
         if self.stats.waiting >= limits.queue && !self.make_room(caller) {
             self.forget_if_idle(caller);
             self.stats.refused += 1;
-            return Arrival::Refused;
+            return Place::Refused;
         }
         let (admitted, waits) = oneshot::channel();
         let id = self.next_id;
@@ -140,7 +155,7 @@ impl LimiterState {
         }
         state.waiting.push_back(Waiter { id, admitted });
         self.stats.waiting += 1;
-        Arrival::Waits(id, waits)
+        Place::Waits(id, waits)
     }
 
     /// Drops the latest call of the caller with the most waiting calls, if it has at least two more than `caller`. Then `caller`
@@ -159,12 +174,14 @@ impl LimiterState {
     }
 
     /// Ends a call that ran, and admits the next ones.
-    fn release(&mut self, caller: &Caller, limits: &Limits) {
+    fn release(&mut self, caller: Option<Caller>, limits: &Limits) {
         self.stats.running -= 1;
-        if let Some(state) = self.callers.get_mut(caller) {
-            state.running -= 1;
+        if let Some(caller) = caller {
+            if let Some(state) = self.callers.get_mut(&caller) {
+                state.running -= 1;
+            }
+            self.forget_if_idle(&caller);
         }
-        self.forget_if_idle(caller);
         self.admit_next(limits);
     }
 
@@ -216,15 +233,24 @@ impl LimiterState {
 }
 
 /// A call in the queue.
-struct Waiting<'a> {
-    limiter: &'a Limiter,
-    caller: &'a Caller,
+pub(in crate::server) struct WaitingCall {
+    limiter: Arc<Limiter>,
+    caller: Caller,
     id: u64,
     admitted: oneshot::Receiver<()>,
     is_over: bool,
 }
 
-impl Drop for Waiting<'_> {
+impl WaitingCall {
+    /// Waits until the call may run. Returns `None` if it is refused.
+    pub(super) async fn admitted(mut self) -> Option<Permit> {
+        let is_admitted = (&mut self.admitted).await.is_ok();
+        self.is_over = true;
+        is_admitted.then(|| Permit { limiter: Arc::clone(&self.limiter), caller: Some(self.caller.clone()) })
+    }
+}
+
+impl Drop for WaitingCall {
     fn drop(&mut self) {
         if self.is_over {
             return;
@@ -232,8 +258,8 @@ impl Drop for Waiting<'_> {
         let mut state = self.limiter.state();
         match self.admitted.try_recv() {
             // Admitted, but the call is given up.
-            Ok(()) => state.release(self.caller, &self.limiter.limits),
-            Err(oneshot::error::TryRecvError::Empty) => state.leave(self.caller, self.id),
+            Ok(()) => state.release(Some(self.caller.clone()), &self.limiter.limits),
+            Err(oneshot::error::TryRecvError::Empty) => state.leave(&self.caller, self.id),
             Err(oneshot::error::TryRecvError::Closed) => {}
         }
     }
@@ -241,14 +267,15 @@ impl Drop for Waiting<'_> {
 
 /// The right of a call to run. Dropping it ends the call.
 #[derive(Debug)]
-pub(super) struct Permit {
+pub(in crate::server) struct Permit {
     limiter: Arc<Limiter>,
-    caller: Caller,
+    /// The caller for whom the call is counted.
+    caller: Option<Caller>,
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.limiter.state().release(&self.caller, &self.limiter.limits);
+        self.limiter.state().release(self.caller.take(), &self.limiter.limits);
     }
 }
 
@@ -272,8 +299,14 @@ mod tests {
 
     /// Begins a call, which joins the queue if it cannot run.
     fn begin(limiter: &Arc<Limiter>, caller: &str) -> (Admission, Poll<Option<Permit>>) {
-        let (limiter, caller) = (Arc::clone(limiter), Caller::Principal(caller.into()));
-        let mut admission: Admission = Box::pin(async move { limiter.admit(caller).await });
+        let arrival = limiter.arrive(|| Caller::Principal(caller.into()));
+        let mut admission: Admission = Box::pin(async move {
+            match arrival {
+                Arrival::Admitted(permit) => permit,
+                Arrival::Waits(waiting) => waiting.admitted().await,
+                Arrival::Refused => None,
+            }
+        });
         let polled = poll(&mut admission);
         (admission, polled)
     }

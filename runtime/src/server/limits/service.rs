@@ -1,179 +1,203 @@
-//! Services whose calls are limited.
+//! The limits of one service.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     future::{Future, pending},
+    pin::{Pin, pin},
     sync::Arc,
+    task::Context as TaskContext,
 };
 
 use tokio::time::{Instant, sleep_until};
 
 use super::{
     LimitScope,
-    queue::{CallEnd, Caller, Limiter},
+    queue::{Arrival, CallEnd, Caller, Limiter, Permit, WaitingCall},
 };
 use crate::{
     driver::ReplyCommand,
     rpc::RpcError,
-    service::{ProcedureId, ProcedureInfo},
-    session::{Context, EncodedReply, InboundCall, ReplyFuture, Service},
+    service::ProcedureId,
+    session::{Context, EncodedReply, InboundCall, PolledCall, Refusal, ReplyFuture, Service},
 };
 
-/// Wraps services in their limits. Those of the whole server do not apply to the program `exempt`. The error is a program without a
-/// service.
-pub(in crate::server) fn wrap(
-    services: Vec<Arc<dyn Service>>,
-    limiters: &BTreeMap<LimitScope, Arc<Limiter>>,
-    exempt: Option<u32>,
-) -> Result<Vec<Arc<dyn Service>>, u32> {
-    for scope in limiters.keys() {
-        let program = match *scope {
-            LimitScope::Server => continue,
-            LimitScope::Program(program) => program,
-            LimitScope::Procedure(procedure) => procedure.program,
-        };
-        if !services.iter().any(|service| service.program() == program) {
-            return Err(program);
-        }
-    }
-    Ok(services.into_iter().map(|service| wrap_service(service, limiters, exempt)).collect())
-}
-
-/// Wraps a service in its limits. Returns the service itself if there are none.
-fn wrap_service(
-    service: Arc<dyn Service>,
-    limiters: &BTreeMap<LimitScope, Arc<Limiter>>,
-    exempt: Option<u32>,
-) -> Arc<dyn Service> {
-    let (program, version) = (service.program(), service.version());
-    let of_server = limiters.get(&LimitScope::Server).filter(|_| exempt != Some(program));
-    let of_service = limiters.get(&LimitScope::Program(program)).or(of_server).cloned();
-    let mut of_procedures = HashMap::new();
-    for (scope, limiter) in limiters {
-        if let LimitScope::Procedure(ProcedureId { program: p, version: v, procedure, .. }) = *scope
-            && (p, v) == (program, version)
-        {
-            of_procedures.insert(procedure, Arc::clone(limiter));
-        }
-    }
-    if of_service.is_none() && of_procedures.is_empty() {
-        return service;
-    }
-    Arc::new(LimitedService { service, of_service, of_procedures })
-}
-
-/// A service within its limits.
-struct LimitedService {
-    service: Arc<dyn Service>,
+/// The limits of one service.
+pub(in crate::server) struct ServiceLimits {
     /// The limits of procedures without their own.
     of_service: Option<Arc<Limiter>>,
-    of_procedures: HashMap<u32, Arc<Limiter>>,
+    /// The limits of procedures, in ascending order of their numbers.
+    of_procedures: Vec<(u32, Arc<Limiter>)>,
 }
 
-impl Service for LimitedService {
-    fn program(&self) -> u32 {
-        self.service.program()
-    }
-
-    fn version(&self) -> u32 {
-        self.service.version()
-    }
-
-    fn name(&self) -> &'static str {
-        self.service.name()
-    }
-
-    fn max_chunks(&self) -> u32 {
-        self.service.max_chunks()
-    }
-
-    fn procedure(&self, number: u32) -> Option<ProcedureInfo> {
-        self.service.procedure(number)
-    }
-
-    fn dispatch(&self, call: InboundCall) -> ReplyFuture {
-        let Some(limiter) = self.of_procedures.get(&call.procedure()).or(self.of_service.as_ref()) else {
-            return self.service.dispatch(call);
+impl ServiceLimits {
+    /// Returns the limits of a service, or `None` if it has none. The limits of the whole server do not apply to the program `exempt`.
+    pub(in crate::server) fn new(
+        service: &dyn Service,
+        limiters: &BTreeMap<LimitScope, Arc<Limiter>>,
+        exempt: Option<u32>,
+    ) -> Option<Self> {
+        let (program, version) = (service.program(), service.version());
+        let of_server = limiters.get(&LimitScope::Server).filter(|_| exempt != Some(program));
+        let of_service = limiters.get(&LimitScope::Program(program)).or(of_server).cloned();
+        let of_procedure = |(scope, limiter): (&LimitScope, &Arc<Limiter>)| match *scope {
+            LimitScope::Procedure(id) if (id.program, id.version) == (program, version) => {
+                Some((id.procedure, Arc::clone(limiter)))
+            }
+            _ => None,
         };
-        Box::pin(limited(Arc::clone(&self.service), Arc::clone(limiter), call))
+        let of_procedures: Vec<_> = limiters.iter().filter_map(of_procedure).collect();
+        (of_service.is_some() || !of_procedures.is_empty()).then_some(Self { of_service, of_procedures })
+    }
+
+    /// Returns the limits of a procedure.
+    #[inline]
+    pub(in crate::server) fn find(&self, procedure: u32) -> Option<&Arc<Limiter>> {
+        match self.of_procedures.binary_search_by_key(&procedure, |(number, _)| *number) {
+            Ok(at) => self.of_procedures.get(at).map(|(_, limiter)| limiter),
+            Err(_) => self.of_service.as_ref(),
+        }
     }
 }
 
-/// Executes a call within its limits.
-async fn limited(
-    service: Arc<dyn Service>,
+/// Returns a program that has limits, but no service.
+pub(in crate::server) fn unknown_program(
+    services: &[Arc<dyn Service>],
+    limiters: &BTreeMap<LimitScope, Arc<Limiter>>,
+) -> Option<u32> {
+    let program = |scope: &LimitScope| match *scope {
+        LimitScope::Server => None,
+        LimitScope::Program(program) | LimitScope::Procedure(ProcedureId { program, .. }) => Some(program),
+    };
+    let is_unknown = |program: &u32| !services.iter().any(|service| service.program() == *program);
+    limiters.keys().filter_map(program).find(is_unknown)
+}
+
+/// A call within its limits.
+pub(in crate::server) struct LimitedCall {
     limiter: Arc<Limiter>,
-    #[cfg_attr(not(feature = "tower"), allow(unused_mut))] mut call: InboundCall,
-) -> EncodedReply {
-    let refusal = call.refusal();
-    let connection = limiter.limits.cancels.then(|| Arc::clone(&call.context().connection));
-    let gone = async {
-        match &connection {
-            Some(connection) => _ = connection.port.closed().await,
-            None => pending().await,
-        }
-    };
-    // A deadline that does not fit is never reached.
-    let deadline = limiter.limits.deadline.and_then(|deadline| Instant::now().checked_add(deadline));
-    #[cfg(feature = "tower")]
-    call.set_deadline(deadline.map(Instant::into_std));
-    let late = async {
-        match deadline {
-            Some(deadline) => sleep_until(deadline).await,
-            None => pending().await,
-        }
-    };
-    let mut ends = std::pin::pin!(async {
-        tokio::select! {
-            () = gone => CallEnd::Cancelled,
-            () = late => CallEnd::TimedOut,
-        }
-    });
-    let permit = if limiter.is_limited() {
-        match until(ends.as_mut(), limiter.admit(caller(call.context()))).await {
+    /// `None` if there is no deadline, or one that does not fit and is never reached.
+    deadline: Option<Instant>,
+    service: &'static str,
+    refusal: Refusal,
+}
+
+impl LimitedCall {
+    /// Starts the time of a call.
+    #[inline]
+    pub(in crate::server) fn new(
+        limiter: &Arc<Limiter>,
+        service: &dyn Service,
+        #[cfg_attr(not(feature = "tower"), allow(unused_mut))] call: &mut InboundCall,
+    ) -> Self {
+        let deadline = limiter.limits.deadline.and_then(|deadline| Instant::now().checked_add(deadline));
+        #[cfg(feature = "tower")]
+        call.set_deadline(deadline.map(Instant::into_std));
+        Self { limiter: Arc::clone(limiter), deadline, service: service.name(), refusal: call.refusal() }
+    }
+
+    /// Admits the call if there is room for it.
+    #[inline]
+    pub(in crate::server) fn arrive(&self, call: &InboundCall) -> Arrival {
+        self.limiter.arrive(|| caller(call.context()))
+    }
+
+    /// Returns the reply to a call that was not executed.
+    pub(in crate::server) fn refused(&self) -> EncodedReply {
+        self.refusal.reply(RpcError::Unavailable)
+    }
+
+    /// Waits until the call is admitted. Then starts its handler, and waits for the reply.
+    pub(in crate::server) async fn wait(
+        self,
+        waiting: WaitingCall,
+        start: impl FnOnce(&mut TaskContext<'_>) -> PolledCall,
+    ) -> EncodedReply {
+        let mut end = pin!(self.end());
+        let permit = match until(end.as_mut(), waiting.admitted()).await {
             // The call before this one may have been cancelled because its deadline passed at the same time.
-            Ok(Some(_)) if deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
-                limiter.count(CallEnd::Refused);
-                return refusal.reply(RpcError::Unavailable);
+            Ok(Some(_)) if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
+                self.limiter.count(CallEnd::Refused);
+                return self.refused();
             }
             Ok(Some(permit)) => Some(permit),
-            Ok(None) => return refusal.reply(RpcError::Unavailable),
+            Ok(None) => return self.refused(),
             Err(CallEnd::Cancelled) => {
-                limiter.count(CallEnd::Cancelled);
+                self.limiter.count(CallEnd::Cancelled);
                 return EncodedReply::without_rpc_reply(ReplyCommand::Discard);
             }
             Err(_) => {
-                limiter.count(CallEnd::Refused);
-                return refusal.reply(RpcError::Unavailable);
+                self.limiter.count(CallEnd::Refused);
+                return self.refused();
+            }
+        };
+        self.execute();
+        self.reply(end, PolledCall::run(start), permit).await
+    }
+
+    /// Counts the call as one whose handler runs.
+    #[inline]
+    pub(in crate::server) fn execute(&self) {
+        self.limiter.execute();
+    }
+
+    /// Waits for the reply of a handler that has been polled.
+    pub(in crate::server) async fn finish(self, permit: Option<Permit>, handler: ReplyFuture) -> EncodedReply {
+        let end = pin!(self.end());
+        self.reply(end, handler, permit).await
+    }
+
+    /// Returns a future that ends when the call is to be given up.
+    fn end(&self) -> impl Future<Output = CallEnd> + Send + use<> {
+        let connection = self.limiter.limits.cancels.then(|| self.refusal.connection());
+        let deadline = self.deadline;
+        let closed = async move {
+            match connection {
+                Some(connection) => _ = connection.port.closed().await,
+                None => pending().await,
+            }
+        };
+        let late = async move {
+            match deadline {
+                Some(deadline) => sleep_until(deadline).await,
+                None => pending().await,
+            }
+        };
+        async {
+            tokio::select! {
+                () = closed => CallEnd::Cancelled,
+                () = late => CallEnd::TimedOut,
             }
         }
-    } else {
-        None
-    };
-    limiter.execute();
-    let result = until(ends, service.dispatch(call)).await;
-    drop(permit);
-    match result {
-        Ok(reply) => reply,
-        Err(end) => {
-            limiter.count(end);
-            let xid = refusal.xid();
-            tracing::info!(target: "rpcrdma::call", service = service.name(), xid, ?end, "handler cancelled");
+    }
+
+    /// Waits for the reply of a handler, or for the end of the call.
+    async fn reply(
+        &self,
+        end: Pin<&mut impl Future<Output = CallEnd>>,
+        handler: impl Future<Output = EncodedReply>,
+        permit: Option<Permit>,
+    ) -> EncodedReply {
+        let result = until(end, handler).await;
+        drop(permit);
+        result.unwrap_or_else(|end| {
+            self.limiter.count(end);
+            let (service, xid) = (self.service, self.refusal.xid());
+            tracing::info!(target: "rpcrdma::call", service, xid, ?end, "handler cancelled");
             if end == CallEnd::Cancelled {
                 EncodedReply::without_rpc_reply(ReplyCommand::Discard)
             } else {
-                refusal.reply(RpcError::HandlerTimedOut)
+                self.refusal.reply(RpcError::HandlerTimedOut)
             }
-        }
+        })
     }
 }
 
 /// Returns the output of `future`, or the reason for which the call ends before. Then the future is dropped.
-async fn until<T>(ends: impl Future<Output = CallEnd>, future: impl Future<Output = T>) -> Result<T, CallEnd> {
+async fn until<T>(end: impl Future<Output = CallEnd>, future: impl Future<Output = T>) -> Result<T, CallEnd> {
     tokio::select! {
         biased;
         output = future => Ok(output),
-        end = ends => Err(end),
+        end = end => Err(end),
     }
 }
 
