@@ -296,7 +296,7 @@ impl ChannelBuilder {
     }
 
     /// Sets the maximum number of the server's calls in progress at a time. At least 1. Default 8. Without a
-    /// [service](Self::serve), the server's calls are discarded (RFC 8167 §6).
+    /// [service](Self::service), the server's calls are discarded (RFC 8167 §6).
     pub fn reverse_credits(mut self, credits: u32) -> Self {
         self.config.connection.engine.reverse_credits = credits.max(1);
         self
