@@ -2,52 +2,74 @@
 
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
+    ops::RangeInclusive,
+    sync::Arc,
     time::Duration,
 };
 
 use crate::{
     engine::{
-        Connection, ConnectionSetup, EngineConfig, PrivateData, Role, Versions,
+        Connection, ConnectionSetup, EngineConfig, ExtensionFactory, HostAuth, PrivateData, ReverseDirection, Role,
+        Versions,
         stream::{StreamConfig, StreamConnection},
     },
+    memory::BufferPool,
     provider::SetupParams,
     xdr::DecodeLimits,
 };
 
-/// The configuration of a connection, at a client or a server. Every field has a default that suits most uses.
+/// Each credit needs a Receive at the peer.
+const MAX_CREDITS: u64 = 65_535;
+
+/// A setting that is out of its range.
+///
+/// Settings are checked when they are used: when a channel connects, a server binds, or an authenticator is created.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{setting} is {value}, but has to be between {min} and {max}")]
+#[non_exhaustive]
+pub struct ConfigError {
+    /// The method that sets it, with its type.
+    pub setting: &'static str,
+    /// The value. Durations are in milliseconds.
+    pub value: u64,
+    /// The least value.
+    pub min: u64,
+    /// The greatest value.
+    pub max: u64,
+}
+
+impl ConfigError {
+    /// Checks a setting.
+    pub(crate) fn check(setting: &'static str, value: u64, range: RangeInclusive<u64>) -> Result<(), Self> {
+        if range.contains(&value) {
+            return Ok(());
+        }
+        Err(Self { setting, value, min: *range.start(), max: *range.end() })
+    }
+}
+
+/// The settings of connections, at a client or a server. Every setting has a default that suits most uses.
 ///
 /// ```
 /// use std::time::Duration;
 ///
 /// use rpcrdma::{Server, config::ConnectionConfig};
 ///
-/// let mut config = ConnectionConfig::default();
-/// config.initiator_depth = 32;
-/// config.idle_timeout = Some(Duration::from_secs(600));
+/// let config = ConnectionConfig::new().min_reduce(8 << 10).idle_timeout(Duration::from_secs(600));
 /// let builder = Server::builder().connection(config);
 /// # drop(builder);
 /// ```
 #[derive(Debug, Clone)]
-#[non_exhaustive]
+#[must_use]
 pub struct ConnectionConfig {
-    /// Settings of RPC-over-RDMA: credits, inline sizes, limits on the peer's requests, and the buffer pool.
-    pub engine: EngineConfig,
-    /// Limits of byte-stream connections (`tcp://`).
-    pub stream: StreamConfig,
-    /// Timeout of connection set-up. Default 10 s.
-    pub connect_timeout: Duration,
-    /// Time without a call in flight after which a connection is closed. `None`, the default, keeps it open. A connection that a
-    /// channel may need for calls in the reverse direction is never idle (RFC 8167 §5.4).
-    pub idle_timeout: Option<Duration>,
-    /// Maximum number of RDMA Reads that the local side has in flight (ORD). Default 16.
-    pub initiator_depth: u32,
-    /// Maximum number of the peer's RDMA Reads that are served at a time (IRD). Default 16.
-    pub responder_resources: u32,
-    /// `true` to announce support for Send with Invalidate (the R flag of RFC 8797 §4), if the provider supports it. Default
-    /// `true`.
-    pub remote_invalidation: bool,
-    /// Limits on the memory and nesting that decoding one message may use.
-    pub decode_limits: DecodeLimits,
+    pub(crate) engine: EngineConfig,
+    pub(crate) stream: StreamConfig,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) idle_timeout: Option<Duration>,
+    initiator_depth: u32,
+    responder_resources: u32,
+    remote_invalidation: bool,
+    pub(crate) decode_limits: DecodeLimits,
 }
 
 impl Default for ConnectionConfig {
@@ -65,7 +87,250 @@ impl Default for ConnectionConfig {
     }
 }
 
+/// Settings of all connections.
 impl ConnectionConfig {
+    /// Returns the default settings.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the timeout of connection set-up, and of the negotiation of version and properties that follows (RPC-over-RDMA v2
+    /// §4.2.3). Longer than zero. Default 10 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self.engine.negotiation_timeout = timeout;
+        self
+    }
+
+    /// Sets the time without a call in flight after which a connection is closed. Longer than zero. Default: never. A connection that
+    /// a channel may need for calls in the reverse direction is never idle (RFC 8167 §5.4).
+    pub fn idle_timeout(mut self, timeout: Duration) -> Self {
+        self.idle_timeout = Some(timeout);
+        self
+    }
+
+    /// Sets the number of calls in flight on a connection: what a server grants, and what a client requests (RFC 8166 §3.3.1). 1 to
+    /// 65535. Default 32.
+    pub fn credits(mut self, credits: u32) -> Self {
+        self.engine.credits = credits;
+        self
+    }
+
+    /// Sets the number of calls in flight in the reverse direction (RFC 8167 §4.1): what a client with a service grants, and what a
+    /// server requests. 1 to 65535 at a client. With 0, a server makes no such calls. Default 8.
+    pub fn reverse_credits(mut self, credits: u32) -> Self {
+        self.engine.reverse_credits = credits;
+        self
+    }
+
+    /// Sets the maximum number of bytes that a responder fetches for one call, or that a requester allocates for one reply. Default
+    /// 64 MiB.
+    ///
+    /// A call whose eligible results may be longer, by the maxima of their types or `@ddp(max = ...)`, fails before it is sent
+    /// ([`CallFailure::TooLarge`](crate::error::CallFailure::TooLarge)). Raise this limit for it, or supply
+    /// [landing memory](crate::CallOptions::landing) for the results, which does not count.
+    pub fn max_call_len(mut self, bytes: u64) -> Self {
+        self.engine.max_call_len = bytes;
+        self
+    }
+
+    /// Sets the maximum number of bytes that the calls of a connection hold in arguments received by RDMA Read or over TCP. Default
+    /// 256 MiB. Calls that do not fit wait.
+    pub fn max_fetched(mut self, bytes: u64) -> Self {
+        self.engine.max_fetched = bytes;
+        self
+    }
+
+    /// Sets the time without progress after which the connection is closed while the peer sends arguments: by its responses to RDMA
+    /// Reads or, in version 2, in a continued message. Longer than zero. Default 60 s.
+    pub fn fetch_timeout(mut self, timeout: Duration) -> Self {
+        self.engine.fetch_timeout = timeout;
+        self
+    }
+
+    /// Sets the time after which the connection is closed if the peer accepts no part of the pending replies. Longer than zero.
+    /// Default 60 s.
+    ///
+    /// Every completed Send or RDMA Write counts as progress, and so do bytes that leave the host. After progress by bytes alone,
+    /// detection may take up to twice this time. In version 2 the time without credit from the peer counts too.
+    pub fn reply_timeout(mut self, timeout: Duration) -> Self {
+        self.engine.reply_timeout = timeout;
+        self
+    }
+
+    /// Sets the pool for message buffers, and for the memory of chunks.
+    pub fn pool(mut self, pool: BufferPool) -> Self {
+        self.engine.pool = pool;
+        self
+    }
+
+    /// Sets the limits on memory and nesting when a message is decoded.
+    pub fn decode_limits(mut self, limits: DecodeLimits) -> Self {
+        self.decode_limits = limits;
+        self
+    }
+}
+
+/// Settings of connections over RDMA.
+impl ConnectionConfig {
+    /// Sets the versions of RPC-over-RDMA to offer and accept. Default both.
+    pub fn versions(mut self, versions: Versions) -> Self {
+        self.engine.versions = versions;
+        self
+    }
+
+    /// Sets the inline thresholds in bytes, rounded down to whole KiB: the length of the longest message that is sent, and
+    /// received, without RDMA (RFC 8166 §3.3.2, RFC 8797 §4.2). 1 KiB to 256 KiB. Default 4 KiB. The smaller of the client's and the
+    /// server's value applies.
+    pub fn inline_size(mut self, bytes: u32) -> Self {
+        self.engine.send_size = bytes;
+        self.engine.receive_size = bytes;
+        self
+    }
+
+    /// Sets the length in bytes from which an eligible item is reduced. Shorter arguments, and results with a smaller maximum
+    /// length, stay inline if they fit. Default 1024.
+    pub fn min_reduce(mut self, bytes: usize) -> Self {
+        self.engine.min_reduce = bytes;
+        self
+    }
+
+    /// Sets the maximum length in bytes of a local segment. A chunk has as many segments as it needs. At least 4096. Default 1 GiB.
+    /// For peers with a lower limit on a segment.
+    pub fn max_segment_len(mut self, bytes: u32) -> Self {
+        self.engine.max_segment_len = bytes;
+        self
+    }
+
+    /// Sets the maximum number of segments accepted in a received message. At least 1. Default 256.
+    pub fn max_segments(mut self, segments: u32) -> Self {
+        self.engine.max_segments = segments;
+        self
+    }
+
+    /// Sets the maximum number of Read chunks, and of Write chunks, accepted in one message. A chunk that conveys a whole message
+    /// does not count. A service that needs [more](crate::server::Service::max_chunks) raises the limit to that number. At least 1.
+    /// Default 16.
+    pub fn max_chunks(mut self, chunks: u32) -> Self {
+        self.engine.max_chunks = chunks;
+        self
+    }
+
+    /// Sets, for version 2, the maximum length in bytes of a payload stream that goes in several Sends (Message Continuation) rather
+    /// than by RDMA (Special Format), and the maximum length of a reply for which no Reply chunk is provided. Default 64 KiB.
+    pub fn max_continued(mut self, bytes: u32) -> Self {
+        self.engine.max_continued = bytes;
+        self
+    }
+
+    /// Sets, for version 2, the level of reverse-direction support that a client with a service announces. Default
+    /// [`ReverseDirection::General`].
+    pub fn reverse_direction(mut self, level: ReverseDirection) -> Self {
+        self.engine.reverse_direction = level;
+        self
+    }
+
+    /// Sets, for version 2, the mutual authentication of the hosts. Default none.
+    pub fn host_auth(mut self, auth: impl HostAuth + 'static) -> Self {
+        self.engine.host_auth = Some(Arc::new(auth));
+        self
+    }
+
+    /// Adds, for version 2, header types, properties and errors of the application. Default none.
+    pub fn extension(mut self, extension: impl ExtensionFactory + 'static) -> Self {
+        self.engine.extensions.push(Arc::new(extension));
+        self
+    }
+
+    /// Sets the time for which the memory of an abandoned call (cancelled, or past its deadline) stays registered, so that the peer
+    /// can still complete its reply. An invalidation while the peer accesses the memory breaks the connection. 0 invalidates
+    /// immediately and accepts that risk. Default 5 s.
+    pub fn abandoned_call_timeout(mut self, timeout: Duration) -> Self {
+        self.engine.abandoned_call_timeout = timeout;
+        self
+    }
+
+    /// Sets the maximum number of RDMA Reads that the local side has in flight (ORD). Default 16.
+    pub fn initiator_depth(mut self, reads: u32) -> Self {
+        self.initiator_depth = reads;
+        self
+    }
+
+    /// Sets the maximum number of the peer's RDMA Reads that are served at a time (IRD). Default 16.
+    pub fn responder_resources(mut self, reads: u32) -> Self {
+        self.responder_resources = reads;
+        self
+    }
+
+    /// Announces support for Send with Invalidate (the R flag of RFC 8797 §4), if the provider has it. Default `true`.
+    pub fn remote_invalidation(mut self, announce: bool) -> Self {
+        self.remote_invalidation = announce;
+        self
+    }
+}
+
+/// Settings of connections over TCP (RFC 5531 §11).
+impl ConnectionConfig {
+    /// Sets the length in bytes of the longest record accepted from the peer, over all its fragments. At least 1. Default 65 MiB:
+    /// 64 MiB of data and the message around it.
+    ///
+    /// Memory is allocated as bytes arrive, never for the length that a fragment announces. A longer reply is read and
+    /// dropped, and fails only its call, with [`CallFailure::BadReply`](crate::error::CallFailure::BadReply). Any other longer
+    /// record closes the connection.
+    pub fn max_record(mut self, bytes: u64) -> Self {
+        self.stream.max_record = bytes;
+        self
+    }
+
+    /// Sets the maximum number of fragments of one record accepted from the peer, empty ones included. At least 1. Default 16384.
+    pub fn max_fragments(mut self, fragments: u32) -> Self {
+        self.stream.max_fragments = fragments;
+        self
+    }
+
+    /// Sets the longest time for one record from its first byte to its last, in either direction. It bounds how long a peer that
+    /// sends or accepts a byte now and then can hold memory. Longer than zero. Default 2 minutes.
+    pub fn record_timeout(mut self, timeout: Duration) -> Self {
+        self.stream.record_timeout = timeout;
+        self
+    }
+
+    /// Sets the length of the longest fragment sent, from 1 to 2^31 - 1 bytes. Default 2^31 - 1: each record is one fragment. For
+    /// peers that accept only short fragments.
+    pub fn fragment_size(mut self, bytes: u32) -> Self {
+        self.stream.fragment_size = bytes;
+        self
+    }
+}
+
+impl ConnectionConfig {
+    /// Checks the settings against their ranges.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let (engine, stream) = (&self.engine, &self.stream);
+        let millis = |time: Duration| u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        let at_least = |min: u64| min..=u64::MAX;
+        for (setting, value, range) in [
+            ("ConnectionConfig::connect_timeout", millis(self.connect_timeout), at_least(1)),
+            ("ConnectionConfig::idle_timeout", self.idle_timeout.map_or(1, millis), at_least(1)),
+            ("ConnectionConfig::credits", engine.credits.into(), 1..=MAX_CREDITS),
+            ("ConnectionConfig::reverse_credits", engine.reverse_credits.into(), 0..=MAX_CREDITS),
+            ("ConnectionConfig::fetch_timeout", millis(engine.fetch_timeout), at_least(1)),
+            ("ConnectionConfig::reply_timeout", millis(engine.reply_timeout), at_least(1)),
+            // RFC 8797 §4.2: the sizes that the private data can express.
+            ("ConnectionConfig::inline_size", engine.receive_size.into(), 1 << 10..=256 << 10),
+            ("ConnectionConfig::max_segment_len", engine.max_segment_len.into(), at_least(4096)),
+            ("ConnectionConfig::max_segments", engine.max_segments.into(), at_least(1)),
+            ("ConnectionConfig::max_chunks", engine.max_chunks.into(), at_least(1)),
+            ("ConnectionConfig::max_record", stream.max_record, at_least(1)),
+            ("ConnectionConfig::max_fragments", stream.max_fragments.into(), at_least(1)),
+            ("ConnectionConfig::record_timeout", millis(stream.record_timeout), at_least(1)),
+            ("ConnectionConfig::fragment_size", stream.fragment_size.into(), 1..=i32::MAX as u64),
+        ] {
+            ConfigError::check(setting, value, range)?;
+        }
+        Ok(())
+    }
+
     /// Returns the parameters of connection set-up.
     pub(crate) fn setup_params(&self) -> SetupParams {
         let mut params = Connection::setup_params(&self.engine, self.remote_invalidation);

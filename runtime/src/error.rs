@@ -20,6 +20,7 @@
 
 pub use crate::{
     client::{CallError, ConnectError},
+    config::ConfigError,
     engine::{
         CallFailure, CallLimit, CloseReason, HostAuthError, MalformedCall, MessageFault, NegotiationFailure,
         ProtocolViolation, StreamError, TransportError, UnknownVersion,

@@ -227,7 +227,7 @@ fn causes_of_failures_are_values() {
         ),
         (
             CallFailure::BadReply(MessageFault::RecordTooLong { len: 9, max: 8, is_complete: false }),
-            "bad reply: its record is at least 9 bytes long, more than StreamConfig::max_record (8)",
+            "bad reply: its record is at least 9 bytes long, more than max_record (8)",
         ),
         (
             CallFailure::TooLarge(CallLimit::ReplyMemory { needed: 9, max: 8 }),

@@ -361,9 +361,7 @@ async fn abandoned_callbacks(transport: Transport) {
 /// RFC 8167 §5.4: neither peer closes an idle connection while callbacks are expected on it.
 async fn idle(transport: Transport) {
     let idle = Duration::from_millis(40);
-    let mut config = ConnectionConfig::default();
-    config.idle_timeout = Some(idle);
-    let channel = Channel::builder().connection(config);
+    let channel = Channel::builder().connection(ConnectionConfig::new().idle_timeout(idle));
     let Both { client, board, server, reader } = both(&transport, Server::builder().idle_timeout(idle), channel).await;
     client.watch().await.unwrap();
     tokio::time::sleep(4 * idle).await;

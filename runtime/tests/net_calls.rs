@@ -302,8 +302,7 @@ async fn dropped_calls(transport: Transport) {
 /// connection (RFC 8166 §8.1.4), so the channel reconnects.
 async fn dropped_calls_invalidated_at_once(transport: Transport) {
     let running = transport.serve(Server::builder().service(TestService::default())).await;
-    let mut config = ConnectionConfig::default();
-    config.engine.abandoned_call_timeout = Duration::ZERO;
+    let config = ConnectionConfig::new().abandoned_call_timeout(Duration::ZERO);
     let channel = running.connect(Channel::builder().connection(config).reconnect(Reconnect::on_demand())).await;
     call::<Null>(&channel, &()).await.unwrap();
     drop_calls(&channel).await;

@@ -43,10 +43,8 @@ fn alice(level: ProtectionLevel) -> GssSecurity<InsecureTestMechanism> {
     GssSecurity::new(user("alice@TEST"), level)
 }
 
-fn gss(configure: impl FnOnce(&mut GssServerConfig)) -> Gss {
-    let mut config = GssServerConfig::default();
-    configure(&mut config);
-    GssAuthenticator::with_config(user("nfs@server"), config)
+fn gss(config: GssServerConfig) -> Gss {
+    GssAuthenticator::with_config(user("nfs@server"), config).unwrap()
 }
 
 /// Starts a server of the test service and of [`WhoAmI`].
@@ -140,7 +138,7 @@ async fn services(transport: Transport) {
 /// RFC 2203 §5.3.3.3: a client creates a new context when the server has dropped the old one. No call fails.
 async fn contexts_are_refreshed(transport: Transport) {
     // Room for one context, and two users.
-    let authenticator = gss(|config| config.max_contexts = 1);
+    let authenticator = gss(GssServerConfig::new().max_contexts(1));
     let (server, _) = serve(&transport, authenticator.clone()).await;
     let (alice, bob) =
         (alice(ProtectionLevel::Authentication), GssSecurity::new(user("bob@TEST"), ProtectionLevel::Privacy));
@@ -212,7 +210,7 @@ async fn refresh_under_traffic(transport: Transport) {
 
 /// One context serves several connections, one after the other and at a time.
 async fn one_context_for_several_connections(transport: Transport) {
-    let authenticator = gss(|_| ());
+    let authenticator = gss(GssServerConfig::new());
     let service = TestService::default();
     let builder = Server::builder().service(service).authenticator(authenticator.clone());
     let server = transport.serve(builder.idle_timeout(Duration::from_millis(50))).await;
@@ -236,7 +234,7 @@ async fn one_context_for_several_connections(transport: Transport) {
 
 /// More concurrent calls than the window allows: none falls below the window, in whatever order the server takes them.
 async fn small_windows(transport: Transport) {
-    let (server, _) = serve(&transport, gss(|config| config.sequence_window = 3)).await;
+    let (server, _) = serve(&transport, gss(GssServerConfig::new().sequence_window(3))).await;
     let channel = connect(&server, alice(ProtectionLevel::Integrity)).await;
     let calls: Vec<_> = (0..60_u32)
         .map(|n| {
@@ -333,7 +331,7 @@ fn signatures_of_busy_contexts() {
     for transport in [Transport::Tcp, Transport::Iwarp] {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let (server, _) = serve(&transport, gss(|_| ()).or(StandardAuthenticator)).await;
+            let (server, _) = serve(&transport, gss(GssServerConfig::new()).or(StandardAuthenticator)).await;
             let channel = server.connect(Channel::builder()).await;
             let mechanism = user("alice@TEST");
             let (krb5, krb5p) = levels(&GssSecurity::new(mechanism.clone(), LEVELS[0]));
@@ -447,7 +445,7 @@ async fn expiry_before_the_body(transport: Transport) {
 
 /// A context that expires between the first step of a call and its signature costs a new context, and no call.
 async fn expiry_before_the_signature(transport: Transport) {
-    let (server, _) = serve(&transport, gss(|_| {})).await;
+    let (server, _) = serve(&transport, gss(GssServerConfig::new())).await;
     for level in LEVELS {
         let mechanism = user("alice@TEST");
         let channel = connect(&server, GssSecurity::new(mechanism.clone(), level)).await;
@@ -483,7 +481,7 @@ impl Authenticator for Withholding {
 async fn replaced_contexts_delay_no_call() {
     for version in 1..=2 {
         let destroyed = Arc::new(AtomicUsize::new(0));
-        let authenticator = Withholding(gss(|_| ()), Arc::clone(&destroyed));
+        let authenticator = Withholding(gss(GssServerConfig::new()), Arc::clone(&destroyed));
         let (server, _) = serve(&Transport::sim(), authenticator).await;
         let mut mechanism = user("alice@TEST");
         mechanism.lifetime = Some(Duration::from_secs(60));
@@ -553,7 +551,7 @@ async fn failures_of_the_server(transport: Transport) {
 
 /// Errors say what failed.
 async fn errors(transport: Transport) {
-    let (server, _) = serve(&transport, gss(|config| config.min_level = ProtectionLevel::Integrity)).await;
+    let (server, _) = serve(&transport, gss(GssServerConfig::new().min_level(ProtectionLevel::Integrity))).await;
     let security = |error: CallError| match error {
         CallError::Security { sent: false, source, .. } => source.0,
         other => panic!("{other:?}"),

@@ -39,7 +39,7 @@ async fn serve(config: GssServerConfig) -> (Running, Arc<State>) {
 async fn serve_over(transport: Transport, config: GssServerConfig) -> (Running, Arc<State>) {
     let service = TestService::default();
     let state = Arc::clone(&service.0);
-    let authenticator = GssAuthenticator::with_config(InsecureTestMechanism::new(KEY, "nfs@server"), config);
+    let authenticator = GssAuthenticator::with_config(InsecureTestMechanism::new(KEY, "nfs@server"), config).unwrap();
     (transport.serve(Server::builder().service(service).authenticator(authenticator)).await, state)
 }
 
@@ -105,11 +105,7 @@ async fn privacy_hides_data() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repeated_calls_are_not_executed() {
     for level in LEVELS {
-        let config = || {
-            let mut config = GssServerConfig::default();
-            config.sequence_window = 4;
-            config
-        };
+        let config = || GssServerConfig::new().sequence_window(4);
         let (server, state) = serve(config()).await;
         let proxy = Proxy::start(server.addr).await;
         let channel = Channel::builder().security(alice(level));
@@ -186,8 +182,7 @@ impl tracing::Subscriber for Collector {
 async fn traces_have_no_secrets() {
     let collector = Collector::default();
     let _guard = tracing::subscriber::set_default(collector.clone());
-    let mut config = GssServerConfig::default();
-    config.max_contexts = 1;
+    let config = GssServerConfig::new().max_contexts(1);
     let (server, _) = serve(config).await;
     let secret = "correct horse battery staple!!!!";
     for level in [ProtectionLevel::Integrity, ProtectionLevel::Privacy] {

@@ -174,9 +174,8 @@ async fn changed_messages() {
 /// The server has room for one context, and two clients. No call fails.
 async fn evicted_contexts() {
     kinit("1h");
-    let mut config = GssServerConfig::default();
-    config.max_contexts = 1;
-    let authenticator = GssAuthenticator::with_config(KerberosServer::new(), config);
+    let config = GssServerConfig::new().max_contexts(1);
+    let authenticator = GssAuthenticator::with_config(KerberosServer::new(), config).unwrap();
     let server = Server::builder().service(TestService::default()).authenticator(authenticator.clone());
     let server = Transport::Iwarp.serve(server).await;
     let one = server.connect(Channel::builder().security(security(LEVELS[1]))).await;

@@ -142,8 +142,7 @@ async fn continued_calls_count() {
         let state = Arc::clone(&service.0);
         let server = Server::builder().service(service).max_fetched(LIMIT).max_memory(2 * LIMIT);
         let running = Transport::sim().serve(server).await;
-        let mut config = ConnectionConfig::default();
-        config.engine.max_continued = 1 << 20;
+        let config = ConnectionConfig::new().max_continued(1 << 20);
         let channel = running.connect(Channel::builder().connection(config).versions(Versions::V2)).await;
         call::<Null>(&channel, &()).await.unwrap();
         let hold = || {
@@ -226,8 +225,7 @@ async fn replies_to_callbacks_do_not_wait() {
         let running = Transport::sim().serve(server).await;
         let first = hold(&connect(&running).await, 100_000);
         state.wait_begun(1).await;
-        let mut config = ConnectionConfig::default();
-        config.engine.reverse_direction = ReverseDirection::Continued;
+        let config = ConnectionConfig::new().reverse_direction(ReverseDirection::Continued);
         let channel = running.connect(Channel::builder().connection(config).service(TestService::default())).await;
         channel.call_null(PROGRAM, 9, CallOptions::default()).await.unwrap();
         state.gate.add_permits(1);

@@ -330,8 +330,7 @@ async fn idle_connections(transport: Transport) {
     eventually(|| channel.close_reason().is_some()).await;
     eventually(|| running.handle.connections().is_empty()).await;
 
-    let mut config = ConnectionConfig::default();
-    config.idle_timeout = Some(Duration::from_millis(50));
+    let config = ConnectionConfig::new().idle_timeout(Duration::from_millis(50));
     let running = running.transport.serve(Server::builder().service(TestService::default())).await;
     let channel = running.connect(Channel::builder().connection(config)).await;
     call::<Null>(&channel, &()).await.unwrap();

@@ -22,8 +22,7 @@ use tokio::{
 };
 
 async fn serve(transport: &Transport, limit: Duration) -> Running {
-    let mut config = ConnectionConfig::default();
-    config.engine.reply_timeout = limit;
+    let config = ConnectionConfig::new().reply_timeout(limit);
     transport.serve(Server::builder().connection(config).service(TestService::default())).await
 }
 
@@ -96,8 +95,7 @@ async fn slow_link(server: SocketAddr, slow: Slow, bytes: usize, pause: Duration
 
 /// A peer that does not respond to RDMA Reads but keeps sending messages does not keep a closing connection open.
 async fn never_quite_ending() {
-    let mut config = ConnectionConfig::default();
-    config.engine.fetch_timeout = Duration::from_millis(200);
+    let config = ConnectionConfig::new().fetch_timeout(Duration::from_millis(200));
     let server = Transport::Iwarp.serve(Server::builder().connection(config).service(TestService::default())).await;
     let mut raw = Raw::connect(server.addr).await;
     raw.write(&mpa(REQUEST, 0x50, 2, &[0, 16, 0, 16])).await;
@@ -135,8 +133,7 @@ async fn slow(transport: Transport) {
 /// An argument that takes longer than the pull timeout succeeds as long as data flows. The acknowledgement of an earlier reply
 /// waits behind it.
 async fn slow_argument() {
-    let mut config = ConnectionConfig::default();
-    (config.engine.fetch_timeout, config.engine.reply_timeout) = (Duration::from_secs(2), Duration::from_secs(2));
+    let config = ConnectionConfig::new().fetch_timeout(Duration::from_secs(2)).reply_timeout(Duration::from_secs(2));
     let server = Transport::Iwarp.serve(Server::builder().connection(config).service(TestService::default())).await;
     let addr = slow_link(server.addr, Slow::Arguments, 256 << 10, Duration::from_millis(20)).await;
     let channel = Channel::connect(&format!("iwarp://{addr}")).await.unwrap();
@@ -158,8 +155,7 @@ async fn away(transport: Transport, slow: Slow) {
     let server = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let mut config = ConnectionConfig::default();
-            (config.engine.fetch_timeout, config.engine.reply_timeout) = (limit, limit);
+            let config = ConnectionConfig::new().fetch_timeout(limit).reply_timeout(limit);
             let server = transport.serve(Server::builder().connection(config).service(TestService::default())).await;
             tell.send(server.addr).unwrap();
             let busy = async {

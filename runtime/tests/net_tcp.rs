@@ -9,7 +9,8 @@ use bytes::Bytes;
 use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, Reconnect},
-    engine::{CallFailure, CloseReason, MessageFault, StreamError, stream::StreamConfig},
+    config::ConnectionConfig,
+    engine::{CallFailure, CloseReason, MessageFault, StreamError},
     rpc::RpcError,
     server::{Server, ServerBuilder},
     transport::Transport as Carried,
@@ -20,12 +21,6 @@ use tokio::{
 };
 
 const LAST: u32 = 1 << 31;
-
-fn limits(change: impl FnOnce(&mut StreamConfig)) -> StreamConfig {
-    let mut config = StreamConfig::default();
-    change(&mut config);
-    config
-}
 
 fn server() -> ServerBuilder {
     Server::builder().service(TestService::default())
@@ -183,8 +178,8 @@ async fn calls_in_fragments() {
 #[tokio::test]
 async fn violations_close_the_connection() {
     timed(async {
-        let stream_limits = limits(|limits| (limits.max_record, limits.max_fragments) = (10_000, 10));
-        let running = Transport::Tcp.serve(server().stream(stream_limits)).await;
+        let stream_limits = ConnectionConfig::new().max_record(10_000).max_fragments(10);
+        let running = Transport::Tcp.serve(server().connection(stream_limits)).await;
         let channel = running.connect(Channel::builder()).await;
         let bad: [(&str, Vec<u8>); 8] = [
             ("longer than allowed", 0xffff_ffff_u32.to_be_bytes().to_vec()),
@@ -223,8 +218,8 @@ async fn violations_close_the_connection() {
 #[tokio::test]
 async fn slow_peers() {
     timed(async {
-        let stream_limits = limits(|limits| limits.record_timeout = Duration::from_millis(300));
-        let (running, mut stream) = serve(server().stream(stream_limits)).await;
+        let stream_limits = ConnectionConfig::new().record_timeout(Duration::from_millis(300));
+        let (running, mut stream) = serve(server().connection(stream_limits)).await;
         let message = record(&call_message(1, 1, &[0, 0, 0, 0]));
         let mut sent = 0;
         for byte in message.iter().cycle() {
@@ -311,8 +306,8 @@ async fn play<F: Future<Output = ()> + Send + 'static>(
 }
 
 async fn connect(addr: SocketAddr) -> Channel {
-    let stream = limits(|limits| limits.max_record = 100_000);
-    Channel::builder().reconnect(Reconnect::Never).stream(stream).connect(&format!("tcp://{addr}")).await.unwrap()
+    let stream = ConnectionConfig::new().max_record(100_000);
+    Channel::builder().reconnect(Reconnect::Never).connection(stream).connect(&format!("tcp://{addr}")).await.unwrap()
 }
 
 fn xid(message: &[u8]) -> u32 {
@@ -382,18 +377,17 @@ async fn invalid_records_of_servers() {
 #[tokio::test]
 async fn too_long_reply_fails_its_call() {
     timed(async {
-        let (small, many) =
-            (limits(|limits| limits.max_record = 100_000), limits(|limits| limits.fragment_size = 1000));
-        for theirs in [StreamConfig::default(), many] {
-            let running = Transport::Tcp.serve(server().stream(theirs)).await;
-            let channel = running.connect(Channel::builder().stream(small)).await;
+        let (small, many) = (ConnectionConfig::new().max_record(100_000), ConnectionConfig::new().fragment_size(1000));
+        for theirs in [ConnectionConfig::new(), many] {
+            let running = Transport::Tcp.serve(server().connection(theirs)).await;
+            let channel = running.connect(Channel::builder().connection(small.clone())).await;
             let before = call::<Get>(&channel, &Range(5, 90_000));
             let (before, error) = tokio::join!(before, call::<Get>(&channel, &Range(5, 20 << 20)));
             assert_eq!(before.unwrap().0, pattern(5, 90_000));
             let error = error.unwrap_err();
             let CallError::Transport { failure: CallFailure::BadReply(fault), .. } = &error else { panic!("{error}") };
             assert!(matches!(fault, MessageFault::RecordTooLong { max: 100_000, .. }), "{fault}");
-            assert!(fault.to_string().contains("more than StreamConfig::max_record (100000)"), "{fault}");
+            assert!(fault.to_string().contains("more than max_record (100000)"), "{fault}");
             assert!(!error.is_retry_safe() && !error.is_connection_loss());
             assert_eq!(call::<Get>(&channel, &Range(6, 90_000)).await.unwrap().0, pattern(6, 90_000));
             // On the same connection, and without retries.
@@ -429,9 +423,9 @@ async fn late_replies() {
 #[tokio::test]
 async fn fragments_both_ways() {
     timed(async {
-        let small = limits(|limits| limits.fragment_size = 1000);
-        let running = Transport::Tcp.serve(server().stream(small)).await;
-        let channel = running.connect(Channel::builder().stream(small)).await;
+        let small = ConnectionConfig::new().fragment_size(1000);
+        let running = Transport::Tcp.serve(server().connection(small.clone())).await;
+        let channel = running.connect(Channel::builder().connection(small.clone())).await;
         for len in [0, 955, 956, 957, 1000, 5000, 1 << 20] {
             let both = call::<Both>(&channel, &Range(1, len)).await.unwrap();
             assert_eq!(both, Two(pattern(1, len).into(), 7, pattern(2, len / 2).into()), "two of {len}");

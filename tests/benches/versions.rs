@@ -90,12 +90,12 @@ impl Clients {
             tokio::spawn(server.serve());
             let mut clients = Vec::new();
             for arm in [Arm::V1, Arm::Continued, Arm::Special] {
-                let mut config = ConnectionConfig::default();
-                (config.engine.versions, config.engine.max_continued) = match arm {
+                let (versions, max_continued) = match arm {
                     Arm::V1 => (Versions::V1, 0),
                     Arm::Continued => (Versions::V2, 1 << 20),
                     Arm::Special => (Versions::V2, 0),
                 };
+                let config = ConnectionConfig::new().versions(versions).max_continued(max_continued);
                 let connector = Counting(IwarpConnector::default(), Arc::clone(&tally));
                 let channel = Channel::builder().connection(config).connect_with(connector, addr).await;
                 clients.push((arm, VersionsV1Client::new(channel.expect("cannot connect"))));

@@ -14,9 +14,8 @@ use super::{
     reconnect::Reconnect,
 };
 use crate::{
-    config::{self, ConnectionConfig},
-    engine::{Versions, stream::StreamConfig},
-    memory::BufferPool,
+    config::{self, ConfigError, ConnectionConfig},
+    engine::Versions,
     metrics::CallMetrics,
     provider::Connector,
     rpc::{Credential, OpaqueAuth},
@@ -113,7 +112,7 @@ impl ChannelBuilder {
     /// Sets the number of concurrent calls to request from the server, in credits. At least 1. Default 32. The server may grant
     /// fewer (RFC 8166 §3.3.1).
     pub fn credits(mut self, credits: u32) -> Self {
-        self.config.connection.engine.credits = credits.max(1);
+        self.config.connection = self.config.connection.credits(credits);
         self
     }
 
@@ -124,7 +123,7 @@ impl ChannelBuilder {
     /// version is remembered for 10 minutes. With [`Versions::V1`] nothing is negotiated. The `version` option of a [`Url`] takes
     /// precedence.
     pub fn versions(mut self, versions: Versions) -> Self {
-        self.config.connection.engine.versions = versions;
+        self.config.connection = self.config.connection.versions(versions);
         self
     }
 
@@ -132,26 +131,13 @@ impl ChannelBuilder {
     /// received, without RDMA (RFC 8166 §3.3.2, RFC 8797). Default 4096. The smaller of the client's and the server's value
     /// applies.
     pub fn inline_size(mut self, bytes: u32) -> Self {
-        self.config.connection.engine.send_size = bytes;
-        self.config.connection.engine.receive_size = bytes;
-        self
-    }
-
-    /// Sets the pool from which message buffers and landing buffers are allocated.
-    pub fn pool(mut self, pool: BufferPool) -> Self {
-        self.config.connection.engine.pool = pool;
-        self
-    }
-
-    /// Sets the limits of a TCP connection: the size of records and fragments, and the time that a record may take.
-    pub fn stream(mut self, config: StreamConfig) -> Self {
-        self.config.connection.stream = config;
+        self.config.connection = self.config.connection.inline_size(bytes);
         self
     }
 
     /// Sets the timeout of each attempt to connect to one address. Default 10 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.config.connection.connect_timeout = timeout;
+        self.config.connection = self.config.connection.connect_timeout(timeout);
         self
     }
 
@@ -180,7 +166,7 @@ impl ChannelBuilder {
     /// Sets the maximum number of calls that are in flight or waiting for a credit. Further calls wait in order, before they
     /// allocate memory. At least 1. Default 4096.
     pub fn max_calls(mut self, calls: usize) -> Self {
-        self.config.max_calls = calls.max(1);
+        self.config.max_calls = calls;
         self
     }
 
@@ -298,13 +284,15 @@ impl ChannelBuilder {
     /// Sets the maximum number of the server's calls in progress at a time. At least 1. Default 8. Without a
     /// [service](Self::service), the server's calls are discarded (RFC 8167 §6).
     pub fn reverse_credits(mut self, credits: u32) -> Self {
-        self.config.connection.engine.reverse_credits = credits.max(1);
+        self.config.connection = self.config.connection.reverse_credits(credits);
         self
     }
 
     /// Returns the configuration of the channel, and the services that its server may call.
     fn config(self) -> Result<(ChannelConfig, Option<Arc<ServiceRegistry>>), ConnectError> {
         let mut config = self.config;
+        config.connection.check()?;
+        ConfigError::check("ChannelBuilder::max_calls", config.max_calls as u64, 1..=u64::MAX)?;
         config.connection.engine = config.connection.engine.for_connection();
         let programs = match self.deduplicated {
             Deduplicated::Programs(programs) => (!programs.is_empty()).then_some(Some(programs)),
@@ -319,6 +307,8 @@ impl ChannelBuilder {
             config.connection.engine.reverse_credits = 0;
             Ok((config, None))
         } else {
+            let credits = config.connection.engine.reverse_credits;
+            ConfigError::check("ChannelBuilder::reverse_credits", credits.into(), 1..=u64::MAX)?;
             // RFC 8167 §5.4: a connection on which the server may make calls SHOULD be maintained.
             config.connection.idle_timeout = None;
             let registry = ServiceRegistry::new(self.services, self.authenticator, None)

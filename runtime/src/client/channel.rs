@@ -213,7 +213,7 @@ impl Channel {
     ///
     /// The call starts when the future is first polled. Dropping the future cancels the call, but the server may still execute
     /// it. The server can access the call's memory until the reply arrives or
-    /// [`EngineConfig::abandoned_call_timeout`](crate::engine::EngineConfig::abandoned_call_timeout) has passed. Then the memory
+    /// [`ConnectionConfig::abandoned_call_timeout`](crate::config::ConnectionConfig::abandoned_call_timeout) has passed. Then the memory
     /// is invalidated.
     ///
     /// Any executor may poll the future. Waiting for a free slot with a deadline, and reconnecting, need a tokio runtime. Outside

@@ -3,6 +3,7 @@
 use std::{error::Error, fmt, net::SocketAddr, sync::Arc, time::Duration};
 
 use crate::{
+    config::ConfigError,
     engine::CallFailure,
     provider::{IoError, SetupError},
     rpc::RpcError,
@@ -17,6 +18,8 @@ use crate::{
 pub enum ConnectError {
     /// The URL is invalid.
     Url(UrlError),
+    /// A setting is out of its range.
+    Config(ConfigError),
     /// Two services passed to [`ChannelBuilder::service`](super::ChannelBuilder::service) have the same program and version.
     DuplicateService {
         /// The program number.
@@ -76,6 +79,7 @@ impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Url(error) => error.fmt(f),
+            Self::Config(error) => error.fmt(f),
             Self::DuplicateService { program, version } => {
                 write!(f, "two services for program {program:#010x} version {version}")
             }
@@ -101,7 +105,7 @@ impl Error for ConnectError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Url(error) => error.source(),
-            Self::DuplicateService { .. } | Self::EmptyPool => None,
+            Self::Config(_) | Self::DuplicateService { .. } | Self::EmptyPool => None,
             Self::Resolve { source, .. } => Some(&**source),
             Self::Setup { source, .. } => Some(source),
             #[cfg(unix)]
@@ -119,6 +123,12 @@ impl Error for ConnectError {
 impl From<UrlError> for ConnectError {
     fn from(error: UrlError) -> Self {
         Self::Url(error)
+    }
+}
+
+impl From<ConfigError> for ConnectError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
     }
 }
 

@@ -14,8 +14,11 @@ use super::{
     mechanism::{GssError, ServerMechanism, major},
     server::{Decision, GssServer, SetupRound},
 };
-use crate::rpc::{AuthStat, CallHeader};
-use crate::security::{Admissions, Authentication, Authenticator, BlockingQueue, ControlReply, ReceivedCall};
+use crate::{
+    config::ConfigError,
+    rpc::{AuthStat, CallHeader},
+    security::{Admissions, Authentication, Authenticator, BlockingQueue, ControlReply, ReceivedCall},
+};
 
 /// Accepts calls with RPCSEC_GSS, and creates the security contexts of their callers. Clones share the contexts.
 ///
@@ -45,12 +48,19 @@ impl<M: ServerMechanism> GssAuthenticator<M> {
     /// Creates an authenticator with the default limits.
     #[must_use]
     pub fn new(mechanism: M) -> Self {
-        Self::with_config(mechanism, GssServerConfig::default())
+        Self::create(mechanism, GssServerConfig::default())
     }
 
     /// Creates an authenticator.
-    #[must_use]
-    pub fn with_config(mechanism: M, config: GssServerConfig) -> Self {
+    ///
+    /// # Errors
+    /// Returns an error if a setting is out of its range.
+    pub fn with_config(mechanism: M, config: GssServerConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        Ok(Self::create(mechanism, config))
+    }
+
+    fn create(mechanism: M, config: GssServerConfig) -> Self {
         let steps = Admissions::new(config.max_setups, config.max_setups_per_address);
         let server = GssServer::new(config);
         Self { shared: Arc::new(Shared { mechanism, server, steps }), others: None }

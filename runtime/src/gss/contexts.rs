@@ -13,40 +13,26 @@ use super::{
     mechanism::{ContextSetup, GssContext, GssError, major},
     window::{Position, SequenceWindow},
 };
-use crate::security::{BlockingQueue, HostAddr, Principal, ProtectionLevel};
+use crate::{
+    config::ConfigError,
+    security::{BlockingQueue, HostAddr, Principal, ProtectionLevel},
+};
 
-/// The limits and the policy of a server with RPCSEC_GSS.
+/// The limits and the policy of a server with RPCSEC_GSS. [`GssAuthenticator::with_config`](super::GssAuthenticator::with_config)
+/// checks them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
+#[must_use]
 pub struct GssServerConfig {
-    /// Maximum number of established contexts, at least 1. When there are more, the context is destroyed that was not used for
-    /// the longest time. Its client creates a new one with the next call (RFC 2203 §5.3.3.3). Default 4096.
-    pub max_contexts: usize,
-    /// Maximum number of established contexts that clients at one address have created, at least 1. When there are more, the one
-    /// of them is destroyed that was not used for the longest time. So one host cannot displace the contexts of all others.
-    /// IPv6 addresses with the same first 64 bits count as one. Default 1024.
-    pub max_contexts_per_address: usize,
-    /// Maximum number of contexts that wait for another token from their clients, at least 1. When there are more, the oldest is
-    /// dropped. Also the maximum number of steps that the mechanism executes at a time. Default 64.
-    pub max_setups: usize,
-    /// The share of one address in [`max_setups`](Self::max_setups), at least 1: of the contexts that wait, and of the steps that
-    /// the mechanism executes at a time. Further requests wait. IPv6 addresses with the same first 64 bits count as one.
-    /// Default 16.
-    pub max_setups_per_address: usize,
-    /// Maximum number of rounds for the creation of a context, at least 1. Default 8.
-    pub max_rounds: u32,
-    /// Time that the creation of a context may take, from the first token to the last. Default 30 s.
-    pub setup_timeout: Duration,
-    /// Length in bytes of the longest token that is accepted. Default 64 KiB.
-    pub max_token: usize,
-    /// Maximum lifetime of a context. A context of a mechanism may expire earlier. Default 24 h.
-    pub max_lifetime: Duration,
-    /// Length of the window of sequence numbers, at least 1: the number of calls that a client may have outstanding on one
-    /// context (RFC 2203 §5.2.3.1). Each context takes one bit of memory for each number. Default 2048.
-    pub sequence_window: u32,
-    /// The weakest protection that is accepted. Calls with a weaker one get AUTH_TOOWEAK. Default
-    /// [`ProtectionLevel::Authentication`].
-    pub min_level: ProtectionLevel,
+    pub(super) max_contexts: usize,
+    pub(super) max_contexts_per_address: usize,
+    pub(super) max_setups: usize,
+    pub(super) max_setups_per_address: usize,
+    pub(super) max_rounds: u32,
+    pub(super) setup_timeout: Duration,
+    pub(super) max_token: usize,
+    pub(super) max_lifetime: Duration,
+    pub(super) sequence_window: u32,
+    pub(super) min_level: ProtectionLevel,
 }
 
 impl Default for GssServerConfig {
@@ -63,6 +49,96 @@ impl Default for GssServerConfig {
             sequence_window: 2048,
             min_level: ProtectionLevel::Authentication,
         }
+    }
+}
+
+impl GssServerConfig {
+    /// Returns the default settings.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the maximum number of established contexts, at least 1. When there are more, the context is destroyed that was not used for
+    /// the longest time. Its client creates a new one with the next call (RFC 2203 §5.3.3.3). Default 4096.
+    pub fn max_contexts(mut self, contexts: usize) -> Self {
+        self.max_contexts = contexts;
+        self
+    }
+
+    /// Sets the maximum number of established contexts that clients at one address have created, at least 1. When there are more, the one
+    /// of them is destroyed that was not used for the longest time. So one host cannot displace the contexts of all others.
+    /// IPv6 addresses with the same first 64 bits count as one. Default 1024.
+    pub fn max_contexts_per_address(mut self, contexts: usize) -> Self {
+        self.max_contexts_per_address = contexts;
+        self
+    }
+
+    /// Sets the maximum number of contexts that wait for another token from their clients, at least 1. When there are more, the oldest is
+    /// dropped. Also the maximum number of steps that the mechanism executes at a time. Default 64.
+    pub fn max_setups(mut self, setups: usize) -> Self {
+        self.max_setups = setups;
+        self
+    }
+
+    /// Sets the share of one address in [`max_setups`](Self::max_setups), at least 1: of the contexts that wait, and of the steps that
+    /// the mechanism executes at a time. Further requests wait. IPv6 addresses with the same first 64 bits count as one.
+    /// Default 16.
+    pub fn max_setups_per_address(mut self, setups: usize) -> Self {
+        self.max_setups_per_address = setups;
+        self
+    }
+
+    /// Sets the maximum number of rounds for the creation of a context, at least 1. Default 8.
+    pub fn max_rounds(mut self, rounds: u32) -> Self {
+        self.max_rounds = rounds;
+        self
+    }
+
+    /// Sets the time that the creation of a context may take, from the first token to the last. Default 30 s.
+    pub fn setup_timeout(mut self, timeout: Duration) -> Self {
+        self.setup_timeout = timeout;
+        self
+    }
+
+    /// Sets the length in bytes of the longest token that is accepted. Default 64 KiB.
+    pub fn max_token(mut self, bytes: usize) -> Self {
+        self.max_token = bytes;
+        self
+    }
+
+    /// Sets the maximum lifetime of a context. A context of a mechanism may expire earlier. Default 24 h.
+    pub fn max_lifetime(mut self, lifetime: Duration) -> Self {
+        self.max_lifetime = lifetime;
+        self
+    }
+
+    /// Sets the length of the window of sequence numbers, at least 1: the number of calls that a client may have outstanding on one
+    /// context (RFC 2203 §5.2.3.1). Each context takes one bit of memory for each number. Default 2048.
+    pub fn sequence_window(mut self, calls: u32) -> Self {
+        self.sequence_window = calls;
+        self
+    }
+
+    /// Sets the weakest protection that is accepted. Calls with a weaker one get AUTH_TOOWEAK. Default
+    /// [`ProtectionLevel::Authentication`].
+    pub fn min_level(mut self, level: ProtectionLevel) -> Self {
+        self.min_level = level;
+        self
+    }
+
+    /// Checks the settings against their ranges.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        for (setting, value) in [
+            ("GssServerConfig::max_contexts", self.max_contexts as u64),
+            ("GssServerConfig::max_contexts_per_address", self.max_contexts_per_address as u64),
+            ("GssServerConfig::max_setups", self.max_setups as u64),
+            ("GssServerConfig::max_setups_per_address", self.max_setups_per_address as u64),
+            ("GssServerConfig::max_rounds", self.max_rounds.into()),
+            ("GssServerConfig::sequence_window", self.sequence_window.into()),
+        ] {
+            ConfigError::check(setting, value, 1..=u64::MAX)?;
+        }
+        Ok(())
     }
 }
 
@@ -254,7 +330,6 @@ fn make_room<T, K: Ord>(
     is_over: impl Fn(&T) -> bool,
     key: impl Fn(&T) -> K,
 ) {
-    let most = most.max(1);
     let is_full = |entries: &HashMap<_, T>| {
         entries.len() >= most && entries.values().filter(|entry| counts(entry)).count() >= most
     };

@@ -149,7 +149,7 @@ impl GssServer {
         now: Instant,
     ) -> Result<ControlReply, GssError> {
         let gss_token: Bytes = step.token.unwrap_or_default().into();
-        let window = self.config.sequence_window.max(1);
+        let window = self.config.sequence_window;
         let (handle, gss_major, verifier) = match step.context {
             Some(context) => {
                 // RFC 2203 §5.2.3.1: the checksum of the window.

@@ -25,6 +25,7 @@ use crate::introspection::ObservedCalls;
 #[cfg(feature = "tls")]
 use crate::tls::{self, TlsPolicy, TlsServerConfig};
 use crate::{
+    config::ConfigError,
     memory::MemoryBudget,
     metrics::CallMetrics,
     provider::iwarp::socket,
@@ -59,6 +60,9 @@ pub enum BindError {
         /// The URL.
         url: String,
     },
+    /// A setting is out of its range.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// No listener was configured.
     #[error("no listener configured: call ServerBuilder::listen or listen_with")]
     NoListener,
@@ -82,9 +86,13 @@ impl ServerBuilder {
     /// Starts listening. Connections wait until [`Server::serve`] accepts them.
     ///
     /// # Errors
-    /// See [`BindError`]: a URL is invalid, the server cannot listen on one, there is no listener, or two services have the same
+    /// See [`BindError`]: a setting is out of its range, a URL is invalid, the server cannot listen on one, there is no listener, or two services have the same
     /// program and version.
     pub async fn bind(mut self) -> Result<Server, BindError> {
+        self.config.check()?;
+        for limiter in self.limits.values() {
+            limiter.limits.check()?;
+        }
         let mut urls = Vec::new();
         for text in &self.urls {
             let url: Url = text.parse()?;

@@ -15,7 +15,7 @@ use super::{
 use crate::tls::TlsServerConfig;
 use crate::{
     config::ConnectionConfig,
-    engine::{Versions, stream::StreamConfig},
+    engine::Versions,
     provider::Listener,
     security::{Authenticator, StandardAuthenticator},
     session::Service,
@@ -278,21 +278,21 @@ impl ServerBuilder {
 
     /// Sets the number of credits: the maximum number of concurrent calls on a connection. At least 1. Default 32.
     pub fn credits(mut self, credits: u32) -> Self {
-        self.config.engine.credits = credits.max(1);
+        self.config = self.config.credits(credits);
         self
     }
 
     /// Sets the versions of RPC-over-RDMA that are served: both by default. The first message of a
     /// connection determines its version.
     pub fn versions(mut self, versions: Versions) -> Self {
-        self.config.engine.versions = versions;
+        self.config = self.config.versions(versions);
         self
     }
 
     /// Sets the maximum number of calls back to the client ([`Context::callback`](super::Context::callback)) in flight on a
     /// connection. The client may grant fewer. Default 8.
     pub fn reverse_credits(mut self, credits: u32) -> Self {
-        self.config.engine.reverse_credits = credits;
+        self.config = self.config.reverse_credits(credits);
         self
     }
 
@@ -307,8 +307,7 @@ impl ServerBuilder {
     /// received, without RDMA (RFC 8166 §3.3.2, RFC 8797). Default 4096. The smaller of the client's and the server's value
     /// applies.
     pub fn inline_size(mut self, bytes: u32) -> Self {
-        self.config.engine.send_size = bytes;
-        self.config.engine.receive_size = bytes;
+        self.config = self.config.inline_size(bytes);
         self
     }
 
@@ -324,7 +323,7 @@ impl ServerBuilder {
     ///
     /// This is the share of [`max_memory`](Self::max_memory) that one client can use.
     pub fn max_fetched(mut self, bytes: u64) -> Self {
-        self.config.engine.max_fetched = bytes;
+        self.config = self.config.max_fetched(bytes);
         self
     }
 
@@ -333,34 +332,26 @@ impl ServerBuilder {
     ///
     /// When the memory is used up, further RDMA Reads and TCP records wait, and connections are served in the order in which they
     /// began to wait. Calls that arrived inline are still executed. No call and no record may be longer than this limit. A
-    /// version 2 message that is continued in several Sends cannot wait: above 64 KiB ([`EngineConfig::max_continued`]) it is
+    /// version 2 message that is continued in several Sends cannot wait: above 64 KiB ([`ConnectionConfig::max_continued`]) it is
     /// refused if there is no room.
     ///
     /// The limit does not include inline messages, which use the Receives of each connection: about [`credits`](Self::credits)
     /// buffers of [`inline_size`](Self::inline_size). It does not include TCP records of up to 4 KiB, nor memory that handlers
     /// allocate for results.
-    ///
-    /// [`EngineConfig::max_continued`]: crate::engine::EngineConfig::max_continued
     pub fn max_memory(mut self, bytes: u64) -> Self {
         self.max_memory = bytes;
         self
     }
 
-    /// Sets the limits of TCP connections: the size of records and fragments, and the time that a record may take.
-    pub fn stream(mut self, config: StreamConfig) -> Self {
-        self.config.stream = config;
-        self
-    }
-
     /// Sets the timeout of connection set-up. Default 10 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.config.connect_timeout = timeout;
+        self.config = self.config.connect_timeout(timeout);
         self
     }
 
     /// Sets the time without a call in flight after which a connection is closed. Default: never.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
-        self.config.idle_timeout = Some(timeout);
+        self.config = self.config.idle_timeout(timeout);
         self
     }
 

@@ -20,7 +20,7 @@ pub trait Service: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
     /// Returns the maximum number of chunks of eligible items that one call needs in either direction. A server accepts calls
-    /// with that many chunks, even if [`EngineConfig::max_chunks`](crate::engine::EngineConfig::max_chunks) is less. Default 0.
+    /// with that many chunks, even if [`ConnectionConfig::max_chunks`](crate::config::ConnectionConfig::max_chunks) is less. Default 0.
     fn max_chunks(&self) -> u32 {
         0
     }

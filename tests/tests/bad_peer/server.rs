@@ -139,8 +139,7 @@ async fn chunks_out_of_bounds() {
 
 #[tokio::test]
 async fn too_many_segments() {
-    let mut config = ConnectionConfig::default();
-    config.engine.max_segments = 16;
+    let config = ConnectionConfig::new().max_segments(16);
     let served = Served::start(config).await;
     let mut raw = client(&served).await;
     let segments = |count| [[1, 44, 1, 4, 0, 0].repeat(count), vec![0; 3]].concat();
@@ -160,8 +159,7 @@ async fn too_many_segments() {
 
 #[tokio::test]
 async fn calls_beyond_the_credits() {
-    let mut config = ConnectionConfig::default();
-    config.engine.credits = 2;
+    let config = ConnectionConfig::new().credits(2);
     let served = Served::start(config).await;
     let raw = client(&served).await;
     // WAIT gets no reply, so the Receives run out: RFC 8166 §3.3.1 does not allow more calls than granted.

@@ -94,10 +94,7 @@ pub(crate) fn defaults() -> ChannelBuilder {
 
 /// Returns a channel configuration with short messages and short segments.
 pub(crate) fn segments() -> ChannelBuilder {
-    let mut config = ConnectionConfig::default();
-    config.engine.max_segment_len = 16_384;
-    config.engine.send_size = 1024;
-    config.engine.receive_size = 1024;
+    let config = ConnectionConfig::new().max_segment_len(16_384).inline_size(1024);
     Channel::builder().connection(config).versions(Versions::V1)
 }
 

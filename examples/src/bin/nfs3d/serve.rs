@@ -12,6 +12,7 @@ use anyhow::{Context as _, bail};
 use rpcrdma::{
     config::ConnectionConfig,
     engine::ConnectionCounters,
+    memory::BufferPool,
     server::{Server, ServerBuilder},
     transport::Url,
 };
@@ -43,9 +44,8 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     let name = cli.export.clone().map_or_else(|| export.path().as_os_str().as_bytes().to_vec(), String::into_bytes);
 
     let service = NfsService::new(Arc::clone(&export));
-    let mut config = ConnectionConfig::default();
-    config.engine.credits = cli.credits;
-    let pool = config.engine.pool.clone();
+    let pool = BufferPool::default();
+    let config = ConnectionConfig::new().credits(cli.credits).pool(pool.clone());
     let nfs = Server::builder()
         .service(NfsV3Server::new(service.clone()))
         .duplicate_requests(nfs3::nfs_v3::PROGRAM, duplicate_requests())

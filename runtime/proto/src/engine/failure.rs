@@ -248,7 +248,7 @@ pub enum MessageFault {
     BrokenSequence,
     /// The record of the reply is longer than the local limit (RFC 5531 §11).
     #[error(
-        "its record is {}{len} bytes long, more than StreamConfig::max_record ({max})",
+        "its record is {}{len} bytes long, more than max_record ({max})",
         if *.is_complete { "" } else { "at least " }
     )]
     RecordTooLong {

@@ -9,7 +9,7 @@ pub(super) use self::{
     queue::{Arrival, Limiter},
     service::{LimitedCall, ServiceLimits, unknown_program},
 };
-use crate::service::ProcedureId;
+use crate::{config::ConfigError, service::ProcedureId};
 
 /// The calls that share [`Limits`]. If several scopes contain a call, the most specific one applies, and the others do not count
 /// the call.
@@ -81,6 +81,12 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Checks the limits against their ranges.
+    pub(in crate::server) fn check(&self) -> Result<(), ConfigError> {
+        ConfigError::check("Limits::concurrency", self.concurrency as u64, 1..=u64::MAX)?;
+        ConfigError::check("Limits::per_caller", self.per_caller as u64, 1..=u64::MAX)
+    }
+
     /// Creates limits that limit nothing.
     pub fn new() -> Self {
         Self::default()
@@ -98,13 +104,13 @@ impl Limits {
 
     /// Sets the maximum number of handlers that run at a time. At least 1. Default: unlimited.
     pub fn concurrency(mut self, handlers: usize) -> Self {
-        self.concurrency = handlers.max(1);
+        self.concurrency = handlers;
         self
     }
 
     /// Sets the maximum number of handlers that run at a time for one caller. At least 1. Default: unlimited.
     pub fn per_caller(mut self, handlers: usize) -> Self {
-        self.per_caller = handlers.max(1);
+        self.per_caller = handlers;
         self
     }
 

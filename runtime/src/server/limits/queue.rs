@@ -22,7 +22,7 @@ pub(super) enum Caller {
 /// The limits of a scope, with the calls that run and wait.
 #[derive(Debug)]
 pub(in crate::server) struct Limiter {
-    pub(super) limits: Limits,
+    pub(in crate::server) limits: Limits,
     state: Mutex<LimiterState>,
 }
 

@@ -1,6 +1,6 @@
 //! ONC RPC version 2 (RFC 5531): headers of calls and replies.
 //!
-//! [`wire`] is generated from `specs/xdr/rpc.x`. The types of this module interpret its messages. On a server,
+//! The messages themselves are generated from `specs/xdr/rpc.x`. The types of this module interpret them. On a server,
 //! [`CallHeader::decode`] returns the call, or an error with the reply that rejects it. On a client, [`ReplyHeader::decode`]
 //! returns success or an [`RpcError`]. Both leave the decoder at the start of the arguments or results.
 
@@ -10,6 +10,7 @@ mod error;
 mod reply;
 mod words;
 
+#[doc(hidden)]
 pub mod wire {
     //! RPC messages (RFC 5531 §9) without arguments and results, generated from `specs/xdr/rpc.x`.
     crate::include_xdr!("xdr/rpc.x");

@@ -9,34 +9,11 @@ use core::{fmt, str::Utf8Error};
 use bytes::Bytes;
 
 use super::{
-    DecodeError, Decoder, EncodeError, NonEmpty, Sink, XdrDecode, XdrString, XdrType,
+    DecodeError, Decoder, EncodeError, NonEmpty, Sink, XdrDecodeRef, XdrString,
     list::{nodes, one_or_more},
     placed::put_ddp_byte_array,
     primitive::{check_exact, check_max, elements, elements_fixed},
 };
-
-/// A type that can be decoded from XDR and may borrow from the encoded bytes.
-///
-/// Every [`XdrDecode`] type implements it without borrowing.
-pub trait XdrDecodeRef<'a>: XdrType + Sized {
-    /// Owned type with the same XDR declaration.
-    type Owned;
-
-    /// Decodes one value.
-    ///
-    /// # Errors
-    /// Returns an error if the bytes are not an encoding of this type. The error names the field.
-    fn decode_ref(decoder: &mut Decoder<'a>) -> Result<Self, DecodeError>;
-}
-
-impl<'a, T: XdrDecode> XdrDecodeRef<'a> for T {
-    type Owned = T;
-
-    #[inline]
-    fn decode_ref(decoder: &mut Decoder<'a>) -> Result<Self, DecodeError> {
-        T::decode(decoder)
-    }
-}
 
 /// An XDR `string` borrowed from a message. [`XdrString`] is the owned form.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]

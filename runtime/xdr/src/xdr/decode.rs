@@ -219,6 +219,7 @@ impl<'a> Decoder<'a> {
     /// Discards the rest of the stream and all chunks. Generated code calls this at an item of unknown contents, such as the
     /// arguments of an operation of a later minor version. Decoding of the enclosing array or list stops there without an
     /// error.
+    #[doc(hidden)]
     pub fn abandon(&mut self) {
         self.end = self.position();
         self.rest = &[];
@@ -229,6 +230,7 @@ impl<'a> Decoder<'a> {
     /// Returns whether [`abandon`](Self::abandon) was called.
     #[inline]
     #[must_use]
+    #[doc(hidden)]
     pub fn is_abandoned(&self) -> bool {
         self.abandoned
     }
@@ -270,6 +272,7 @@ impl<'a> Decoder<'a> {
     /// Returns [`DecodeErrorKind::Truncated`] if too few bytes remain.
     #[inline(always)]
     #[allow(clippy::inline_always)] // See `Words`.
+    #[doc(hidden)]
     pub fn take_words(&mut self, len: usize, parts: &'static [Part]) -> Result<Words<'a>, DecodeError> {
         let Some((bytes, rest)) = self.rest.split_at_checked(len) else {
             return Err(Part::cut_short(parts, len, self.rest.len(), self.position()));
@@ -315,6 +318,7 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// Returns [`DecodeErrorKind::LengthExceedsMaximum`] if the count is more than `max`.
     #[inline]
+    #[doc(hidden)]
     pub fn take_count(&mut self, max: u32) -> Result<u32, DecodeError> {
         let len = self.take_u32()?;
         if len > max {
@@ -380,6 +384,7 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// Returns an error if the chunk does not fit the item, or for the reasons given at [`take_opaque`](Self::take_opaque).
     #[inline]
+    #[doc(hidden)]
     pub fn take_ddp_opaque(&mut self, len: u32) -> Result<Bytes, DecodeError> {
         if self.is_inline() {
             return self.take_opaque(len);
@@ -395,6 +400,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// Returns an error if the chunk does not fit the item, or if a rule of RFC 8166 §6.1 is violated.
+    #[doc(hidden)]
     pub fn take_chunk(&mut self, len: usize) -> Result<Option<Bytes>, DecodeError> {
         Ok(self.next_chunk(len)?.map(|data| data.slice(..len)))
     }
@@ -404,6 +410,7 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// Returns the same errors as [`take_ddp_opaque`](Self::take_ddp_opaque).
     #[inline]
+    #[doc(hidden)]
     pub fn take_ddp_opaque_ref(&mut self, len: u32) -> Result<&'a [u8], DecodeError> {
         if self.is_inline() {
             return self.take_opaque_ref(len);
@@ -438,6 +445,7 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// Returns [`DecodeErrorKind::TooMuchMemory`] if the total exceeds [`DecodeLimits::max_memory`].
     #[inline]
+    #[doc(hidden)]
     pub fn charge(&mut self, bytes: usize) -> Result<(), DecodeError> {
         self.memory = self.memory.saturating_add(bytes);
         if self.memory > self.limits.max_memory {
@@ -449,6 +457,7 @@ impl<'a> Decoder<'a> {
     /// Returns the memory charged so far, in bytes.
     #[inline]
     #[must_use]
+    #[doc(hidden)]
     pub fn memory(&self) -> usize {
         self.memory
     }
@@ -460,6 +469,7 @@ impl<'a> Decoder<'a> {
     /// Returns [`DecodeErrorKind::TooDeep`] if there are more levels than [`DecodeLimits::max_depth`], or if the values of all
     /// levels use too much stack.
     #[inline]
+    #[doc(hidden)]
     pub fn enter(&mut self, bytes: usize) -> Result<(), DecodeError> {
         if self.depth >= self.limits.max_depth {
             return Err(self.error(DecodeErrorKind::TooDeep { max: self.limits.max_depth }));
@@ -474,6 +484,7 @@ impl<'a> Decoder<'a> {
 
     /// Leaves one level of a recursive type whose values have a size of `bytes`.
     #[inline]
+    #[doc(hidden)]
     pub fn leave(&mut self, bytes: usize) {
         self.frames = self.frames.saturating_sub(bytes);
         self.depth = self.depth.saturating_sub(1);
@@ -536,6 +547,7 @@ impl<'a> Decoder<'a> {
     /// Returns an error if decoding has reached or passed a Read chunk that no eligible item consumed (RFC 8166 §6.1). Such a
     /// chunk may be the cause of any other decoding error.
     #[must_use]
+    #[doc(hidden)]
     pub fn stray_chunk(&self) -> Option<DecodeError> {
         let read = self.chunks?.reads.first().filter(|read| u64::from(read.position) <= self.position())?;
         Some(self.error(DecodeErrorKind::StrayChunk { position: read.position }))

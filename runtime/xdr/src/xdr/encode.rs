@@ -65,6 +65,7 @@ impl<'a, O: Output + ?Sized> FlatSink<'a, O> {
 
     /// Returns the number of bytes of eligible items that were copied inline and that reduction would have saved.
     #[must_use]
+    #[doc(hidden)]
     pub fn copied_eligible(&self) -> u64 {
         self.copied_eligible
     }
@@ -147,6 +148,7 @@ impl<'a, O: Output + ?Sized> ReducingSink<'a, O> {
 
     /// Creates a sink for a message whose engine decides which items go inline and reinserts them. It removes every non-empty
     /// eligible item that is kept as `Bytes`, and any other item of at least `min_len` bytes.
+    #[doc(hidden)]
     pub fn for_engine(out: &'a mut O, min_len: usize) -> Self {
         Self::new(out, ReductionPolicy::ByReference(min_len.max(1)))
     }

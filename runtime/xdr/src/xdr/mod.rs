@@ -19,31 +19,49 @@ mod interop_serde;
 mod list;
 mod output;
 mod placed;
+#[doc(hidden)]
 pub mod prelude;
 mod primitive;
 mod string;
 mod words;
 
-pub use arm::{put_arm, put_empty_arm, skip_arm, take_arm, take_empty_arm};
-pub use borrow::*;
-pub use bounds::{EncodingBounds, add, max, times};
+pub use borrow::XdrStr;
 pub use bytes::Bytes;
 pub use chunks::{ReadChunk, WriteChunk};
-#[doc(hidden)]
-pub use decode::DetachedMessage;
 pub use decode::{DecodeLimits, Decoder};
 pub use encode::{FlatSink, ReducedItem, ReducingSink, Sink, encode_to_bytes};
-pub use enumeration::{discriminant, take_discriminant, take_enum, unknown_discriminant};
 pub use error::{DecodeError, DecodeErrorKind, EncodeError, PathSegment, UnknownEnumValue};
+pub use list::NonEmpty;
+pub use output::Output;
+pub use primitive::{Quadruple, UNBOUNDED};
+pub use string::XdrString;
+
+// What only generated code, derived codecs and the other crates of the runtime use.
+#[doc(hidden)]
+pub use arm::{put_arm, put_empty_arm, skip_arm, take_arm, take_empty_arm};
+#[doc(hidden)]
+pub use borrow::*;
+#[doc(hidden)]
+pub use bounds::{EncodingBounds, add, max, times};
+#[doc(hidden)]
+pub use decode::DetachedMessage;
+#[doc(hidden)]
+pub use enumeration::{discriminant, take_discriminant, take_enum, unknown_discriminant};
 #[cfg(feature = "arbitrary")]
+#[doc(hidden)]
 pub use interop_arbitrary::arbitrary_bytes;
 #[cfg(feature = "serde")]
+#[doc(hidden)]
 pub use interop_serde::serde_array;
-pub use list::{NonEmpty, list_len, put_list, take_list};
-pub use output::Output;
+#[doc(hidden)]
+pub use list::{list_len, put_list, take_list};
+#[doc(hidden)]
 pub use placed::*;
+#[doc(hidden)]
 pub use primitive::*;
-pub use string::XdrString;
+#[doc(hidden)]
+pub use string::take_string;
+#[doc(hidden)]
 pub use words::{Part, Words, WordsMut, XdrFixed, put_fixed, put_run};
 
 /// Returns the number of padding bytes after `len` bytes, 0 to 3: the next item starts on a multiple of four (RFC 4506 §3).
@@ -129,6 +147,29 @@ pub trait XdrDecode: XdrType + Sized {
         let value = Self::decode(&mut decoder)?;
         decoder.finish()?;
         Ok(value)
+    }
+}
+
+/// A type that can be decoded from XDR and may borrow from the encoded bytes.
+///
+/// Every [`XdrDecode`] type implements it without borrowing.
+pub trait XdrDecodeRef<'a>: XdrType + Sized {
+    /// Owned type with the same XDR declaration.
+    type Owned;
+
+    /// Decodes one value.
+    ///
+    /// # Errors
+    /// Returns an error if the bytes are not an encoding of this type. The error names the field.
+    fn decode_ref(decoder: &mut Decoder<'a>) -> Result<Self, DecodeError>;
+}
+
+impl<'a, T: XdrDecode> XdrDecodeRef<'a> for T {
+    type Owned = T;
+
+    #[inline]
+    fn decode_ref(decoder: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        T::decode(decoder)
     }
 }
 

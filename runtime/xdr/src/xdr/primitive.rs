@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::{
     DecodeError, DecodeErrorKind, Decoder, EncodeError, EncodingBounds, PathSegment, Sink, Words, WordsMut, XdrDecode,
-    XdrEncode, XdrFixed, XdrString, XdrType, bounds::add, padded_len,
+    XdrEncode, XdrFixed, XdrType, bounds::add, padded_len,
 };
 
 /// The maximum length of a declaration without one, such as `opaque data<>`: 2^32 - 1 (RFC 4506 §4.10).
@@ -210,16 +210,6 @@ pub fn take_byte_vec(decoder: &mut Decoder<'_>, max: u32) -> Result<Vec<u8>, Dec
     let bytes = decoder.take_opaque_ref(len)?;
     decoder.charge(bytes.len())?;
     Ok(bytes.to_vec())
-}
-
-/// Reads `string x<max>`.
-///
-/// # Errors
-/// Returns the same errors as [`take_opaque`].
-#[inline]
-#[doc(alias = "xdr_string")]
-pub fn take_string(decoder: &mut Decoder<'_>, max: u32) -> Result<XdrString, DecodeError> {
-    take_opaque(decoder, max).map(XdrString)
 }
 
 /// Reads a `string x<max>` that must be UTF-8.

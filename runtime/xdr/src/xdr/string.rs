@@ -98,6 +98,16 @@ impl PartialEq<&str> for XdrString {
     }
 }
 
+/// Reads `string x<max>`.
+///
+/// # Errors
+/// Returns the same errors as [`take_opaque`].
+#[inline]
+#[doc(alias = "xdr_string")]
+pub fn take_string(decoder: &mut Decoder<'_>, max: u32) -> Result<XdrString, DecodeError> {
+    take_opaque(decoder, max).map(XdrString)
+}
+
 impl XdrType for XdrString {
     const MIN_LEN: usize = 4;
     const MAX_LEN: Option<u64> = <Bytes as XdrType>::MAX_LEN;

@@ -411,7 +411,7 @@ fn overlong_reply_fails_only_its_call() {
             }
             client.poll_work(&mut (), now);
             let (id, failure) = failed(client.poll_event());
-            let text = format!("bad reply: its record is {len} long, more than StreamConfig::max_record (100)");
+            let text = format!("bad reply: its record is {len} long, more than max_record (100)");
             assert_eq!((id, failure.to_string()), (ids[0], text), "{what}, {piece} bytes at a time");
             // Deadlines of other calls still apply meanwhile.
             client.handle_timeout(now + Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! A conformance suite for providers (feature `conformance`).
+//! A conformance suite for providers .
 //!
 //! To use it in a test file, call `rpcrdma_proto::provider_conformance!(make())`. `make()` returns a future of a connector and
 //! a listener; the connector must be able to reach the listener's address. Each case panics with a description of the
@@ -32,10 +32,16 @@ use crate::{
     memory::{MessageBuf, Output, PayloadBuf},
 };
 
+// The cases, which the macro names.
+#[doc(hidden)]
 pub use connections::*;
+#[doc(hidden)]
 pub use ending::*;
+#[doc(hidden)]
 pub use messages::*;
+#[doc(hidden)]
 pub use rdma::*;
+#[doc(hidden)]
 pub use refusals::*;
 
 /// The time limit of connection set-up in each case.
@@ -88,11 +94,11 @@ pub fn cases<C: Connector, L: Listener>() -> Vec<(&'static str, ConformanceCase<
 }
 
 /// One side of a connection, with its pending completions.
-pub struct TestEnd<Q> {
+struct TestEnd<Q> {
     /// The queue pair, or `None` once it is dropped.
-    pub queue_pair: Option<Q>,
+    queue_pair: Option<Q>,
     /// Completions that no case has consumed, in order.
-    pub completions: VecDeque<Completion>,
+    completions: VecDeque<Completion>,
     next_id: u64,
 }
 
@@ -111,14 +117,14 @@ impl<Q: QueuePair> TestEnd<Q> {
     }
 
     /// Registers memory.
-    pub fn register(&mut self, memory: RegisterableMemory, access: Access) -> Region {
+    fn register(&mut self, memory: RegisterableMemory, access: Access) -> Region {
         let region = self.qp().register(memory, access).expect("registration failed");
         self.flush_registration();
         region
     }
 
     /// Registers memory filled with 0xee.
-    pub fn sink(&mut self, len: usize, access: Access) -> Region {
+    fn sink(&mut self, len: usize, access: Access) -> Region {
         self.register(RegisterableMemory::Sink(vec![0xee; len].into()), access)
     }
 
@@ -129,33 +135,33 @@ impl<Q: QueuePair> TestEnd<Q> {
     }
 
     /// Registers data that the peer may read.
-    pub fn source(&mut self, bytes: impl Into<Bytes>) -> Region {
+    fn source(&mut self, bytes: impl Into<Bytes>) -> Region {
         self.register(RegisterableMemory::Source(bytes.into()), Access::RemoteRead)
     }
 
     /// Posts a Send.
-    pub fn send(&mut self, bytes: &[u8], invalidate: Option<MemoryHandle>) -> WrId {
+    fn send(&mut self, bytes: &[u8], invalidate: Option<MemoryHandle>) -> WrId {
         let (id, message) = (self.id(), message(bytes));
         self.qp().post(WorkRequest::Send { id, message, invalidate, solicited: false, signaled: true });
         id
     }
 
     /// Posts an RDMA Write to a region, at an offset from its start in bytes.
-    pub fn write(&mut self, bytes: impl Into<Bytes>, region: Region, at: u64) -> WrId {
+    fn write(&mut self, bytes: impl Into<Bytes>, region: Region, at: u64) -> WrId {
         let (id, source) = (self.id(), bytes.into());
         self.qp().post(WorkRequest::Write { id, source, remote: remote(region, at) });
         id
     }
 
     /// Posts an RDMA Read from a region, at an offset from its start in bytes.
-    pub fn read(&mut self, sink: Region, sink_offset: u64, from: Region, at: u64, len: u32) -> WrId {
+    fn read(&mut self, sink: Region, sink_offset: u64, from: Region, at: u64, len: u32) -> WrId {
         let id = self.id();
         self.qp().post(WorkRequest::Read { id, sink: sink.handle, sink_offset, remote: remote(from, at), len });
         id
     }
 
     /// Posts an Invalidate.
-    pub fn invalidate(&mut self, handle: MemoryHandle) -> WrId {
+    fn invalidate(&mut self, handle: MemoryHandle) -> WrId {
         let id = self.id();
         self.qp().post(WorkRequest::Invalidate { id, handle });
         id
@@ -174,11 +180,12 @@ impl<Q: QueuePair> TestEnd<Q> {
 
 /// Returns the peer's memory at an offset from a region's start, in bytes.
 #[must_use]
-pub fn remote(region: Region, at: u64) -> RemoteMemory {
+fn remote(region: Region, at: u64) -> RemoteMemory {
     RemoteMemory { handle: region.handle, offset: region.base.wrapping_add(at) }
 }
 
 /// Returns a message with this content.
+#[doc(hidden)]
 #[must_use]
 pub fn message(bytes: &[u8]) -> MessageBuf {
     let mut message = MessageBuf::new(PayloadBuf::from(vec![0; bytes.len()]), 0);
@@ -187,27 +194,28 @@ pub fn message(bytes: &[u8]) -> MessageBuf {
 }
 
 /// Returns test data that depends on position and seed.
+#[doc(hidden)]
 #[must_use]
 pub fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| ((i * 31 + i / 251 + seed * 7) % 256) as u8).collect()
 }
 
 /// Both sides of a connection, driven together.
-pub struct ConnectedPair<A, B> {
+struct ConnectedPair<A, B> {
     /// The side that connected.
-    pub client: TestEnd<A>,
+    client: TestEnd<A>,
     /// The side that accepted.
-    pub server: TestEnd<B>,
+    server: TestEnd<B>,
 }
 
 impl<A: QueuePair, B: QueuePair> ConnectedPair<A, B> {
     /// Returns the client's next completion.
-    pub async fn client(&mut self) -> Completion {
+    async fn client(&mut self) -> Completion {
         self.next(|pair| &mut pair.client.completions).await
     }
 
     /// Returns the server's next completion.
-    pub async fn server(&mut self) -> Completion {
+    async fn server(&mut self) -> Completion {
         self.next(|pair| &mut pair.server.completions).await
     }
 
@@ -285,7 +293,7 @@ fn params() -> SetupParams {
 }
 
 /// Connects the connector to the listener, and returns both sides.
-pub async fn connect<C: Connector, L: Listener>(
+async fn connect<C: Connector, L: Listener>(
     connector: &C,
     listener: &L,
     client: SetupParams,
