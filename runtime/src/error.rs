@@ -21,14 +21,15 @@
 pub use crate::{
     client::{CallError, ConnectError},
     config::ConfigError,
-    engine::{
-        CallFailure, CallLimit, CloseReason, HostAuthError, MalformedCall, MessageFault, NegotiationFailure,
-        ProtocolViolation, StreamError, TransportError, UnknownVersion,
-    },
     provider::{DisconnectReason, IoError, RegisterError, SetupError},
     rpc::RpcError,
     security::SecurityError,
     server::BindError,
     transport::UrlError,
     xdr::{DecodeError, EncodeError},
+};
+
+pub use rpcrdma_proto::engine::{
+    CallFailure, CallLimit, CloseReason, HostAuthError, MalformedCall, MessageFault, NegotiationFailure,
+    ProtocolViolation, StreamError, TransportError, UnknownVersion,
 };

@@ -80,6 +80,7 @@ extern crate self as rpcrdma;
 pub mod client;
 pub mod config;
 mod driver;
+pub mod engine;
 pub mod error;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
@@ -103,7 +104,7 @@ pub mod transport;
 pub use client::{CallError, CallOptions, Channel, ConnectError};
 pub use rpcrdma_macros::service;
 use rpcrdma_proto::ErrorChain;
-pub use rpcrdma_proto::{engine, memory};
+pub use rpcrdma_proto::memory;
 #[doc(hidden)]
 pub use rpcrdma_xdr::{__private, alloc};
 pub use rpcrdma_xdr::{XdrDecode, XdrEncode, include_xdr, rpc, service, xdr};

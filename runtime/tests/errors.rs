@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, error::Error, fs, io, path::Path, time::Duratio
 
 use rpcrdma::{
     client::{CallError, ConnectError},
-    engine::{
+    error::{
         CallFailure, CallLimit, CloseReason, HostAuthError, MalformedCall, MessageFault, NegotiationFailure,
         ProtocolViolation, StreamError, TransportError,
     },

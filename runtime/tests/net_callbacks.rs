@@ -16,7 +16,8 @@ use net_support::{Running, Transport, eventually, over_each, timed};
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, ChannelBuilder, ConnectError, Reconnect},
     config::ConnectionConfig,
-    engine::{CallFailure, CloseReason, Versions},
+    engine::Versions,
+    error::{CallFailure, CloseReason},
     rpc::{AuthStat, Credential, RpcError},
     security::{AuthenticatedCaller, Authentication, Authenticator, ReceivedCall},
     server::{Context, HandlerError, Server, ServerBuilder},

@@ -18,7 +18,8 @@ use std::{
 use net_support::{Running, Transport, eventually, over_each, timed};
 use rpcrdma::{
     client::{CallError, CallOptions, Channel},
-    engine::{CallFailure, Versions},
+    engine::Versions,
+    error::CallFailure,
     server::{Context, HandlerError, Server},
 };
 use tokio::sync::Semaphore;

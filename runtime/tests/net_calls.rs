@@ -13,7 +13,8 @@ use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, Reconnect},
     config::ConnectionConfig,
-    engine::{CallFailure, TransportError, Versions},
+    engine::Versions,
+    error::{CallFailure, TransportError},
     memory::LandingPool,
     rpc::RpcError,
     server::Server,

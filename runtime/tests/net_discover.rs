@@ -17,7 +17,7 @@ use rpcrdma::{
         CallRequest, Invoke, Reconnect, RetryPolicy, ServiceCaller,
         discover::{Endpoints, Servers, ServersSender},
     },
-    engine::CallFailure,
+    error::CallFailure,
     server::ServerBuilder,
 };
 use tower::{

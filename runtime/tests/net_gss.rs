@@ -18,7 +18,8 @@ use insecure_test_mechanism::InsecureTestMechanism;
 use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel},
-    engine::{CallFailure, TransportError, Versions},
+    engine::Versions,
+    error::{CallFailure, TransportError},
     gss::{GssAuthenticator, GssSecurity, GssServerConfig},
     rpc::{AuthStat, RpcError},
     security::{
@@ -45,6 +46,22 @@ fn alice(level: ProtectionLevel) -> GssSecurity<InsecureTestMechanism> {
 
 fn gss(config: GssServerConfig) -> Gss {
     GssAuthenticator::with_config(user("nfs@server"), config).unwrap()
+}
+
+#[test]
+fn settings_are_checked() {
+    let config = GssServerConfig::new;
+    for (config, setting) in [
+        (config().max_contexts(0), "max_contexts"),
+        (config().max_contexts_per_address(0), "max_contexts_per_address"),
+        (config().max_setups(0), "max_setups"),
+        (config().max_setups_per_address(0), "max_setups_per_address"),
+        (config().max_rounds(0), "max_rounds"),
+        (config().sequence_window(0), "sequence_window"),
+    ] {
+        let error = GssAuthenticator::with_config(user("nfs@server"), config).unwrap_err();
+        assert_eq!((error.setting, error.value), (&*format!("GssServerConfig::{setting}"), 0));
+    }
 }
 
 /// Starts a server of the test service and of [`WhoAmI`].

@@ -19,7 +19,7 @@ use path::Path;
 use rpcrdma::{
     CallError, CallOptions, Channel, ConnectError, Context, HandlerError, Server,
     client::{ChannelPool, Invoke, Reconnect},
-    engine::CallFailure,
+    error::CallFailure,
     server::DuplicateRequests,
 };
 

@@ -15,7 +15,8 @@ use std::{
 use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, Reconnect},
-    engine::{CallFailure, CloseReason, Versions},
+    engine::Versions,
+    error::{CallFailure, CloseReason},
     memory::LandingPool,
     server::{Server, ServerBuilder},
 };

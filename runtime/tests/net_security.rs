@@ -21,7 +21,8 @@ use bytes::Bytes;
 use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel},
-    engine::{CallFailure, ConnectionCounters, Versions},
+    engine::{ConnectionCounters, Versions},
+    error::CallFailure,
     rpc::{AuthFailure, AuthStat, CallHeader, Credential, OpaqueAuth, RpcError},
     security::{
         AuthenticatedCaller, Authentication, Authenticator, CallSecurity, Protection, ReceivedCall, ReplySecurity,

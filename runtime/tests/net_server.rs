@@ -13,7 +13,7 @@ use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, ConnectError, Reconnect},
     config::ConnectionConfig,
-    engine::{CallFailure, CloseReason},
+    error::{CallFailure, CloseReason},
     rpc::{AuthStat, Credential, OpaqueAuth, RpcError},
     security::{AuthenticatedCaller, Authentication, Authenticator, ReceivedCall},
     server::{BindError, InboundCall, ReplyFuture, Server, Service},

@@ -10,7 +10,7 @@ use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, Reconnect},
     config::ConnectionConfig,
-    engine::{CallFailure, CloseReason, MessageFault, StreamError},
+    error::{CallFailure, CloseReason, MessageFault, StreamError},
     rpc::RpcError,
     server::{Server, ServerBuilder},
     transport::Transport as Carried,

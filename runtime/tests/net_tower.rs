@@ -21,7 +21,7 @@ use rpcrdma::{
         CallError, CallOptions, CallRequest, CallResponse, Channel, Endpoint, Invoke, Reconnect, RetryPolicy,
         ServiceCaller,
     },
-    engine::CallFailure,
+    error::CallFailure,
     memory::LandingPool,
     rpc::RpcError,
     server::Server,

@@ -18,7 +18,8 @@ use bytes::Bytes;
 use net_support::*;
 use rpcrdma::{
     client::{CallError, Channel, Reconnect},
-    engine::{CallFailure, CloseReason, Versions},
+    engine::Versions,
+    error::{CallFailure, CloseReason},
     provider::{
         Completion, ConnectRequest, Connected, Incoming, Listener, QueuePair, SetupError, SetupParams,
         sim::{SimConfig, SimFabric},

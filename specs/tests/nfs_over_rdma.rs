@@ -6,7 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel},
-    engine::{CallFailure, Versions},
+    engine::Versions,
+    error::CallFailure,
     server::{Context, HandlerError, Server},
     service::{Procedure, ReplyBounds},
 };

@@ -174,3 +174,24 @@ fn toml_parses_and_names_features_that_exist() {
     }
     assert!(count >= 4, "only {count} blocks of TOML were found");
 }
+
+/// The guide names every setting, so that each has a known use.
+#[test]
+fn the_guide_names_every_setting() {
+    let guide: String = pages().iter().map(|page| read(page)).collect();
+    let words: BTreeSet<&str> = guide.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
+    let sources = ["config.rs", "client/builder.rs", "server/builder.rs", "server/limits/mod.rs", "gss/contexts.rs"];
+    let mut settings = 0;
+    for source in sources {
+        let text = read(&root().join("runtime/src").join(source));
+        for after in text.split("pub fn ").skip(1) {
+            let (head, arguments) = after.split_once('(').unwrap();
+            if arguments.starts_with("mut self") {
+                let name = head.split('<').next().unwrap();
+                assert!(words.contains(name), "the guide does not name the setting {name} of runtime/src/{source}");
+                settings += 1;
+            }
+        }
+    }
+    assert!(settings > 70, "found only {settings} settings");
+}

@@ -5,7 +5,7 @@ use std::fmt;
 
 use rpcrdma::{
     client::{CallError, CallOptions},
-    engine::CloseReason,
+    error::CloseReason,
     server::{Context, HandlerError},
 };
 use tokio::sync::{broadcast, mpsc};

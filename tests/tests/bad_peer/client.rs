@@ -4,7 +4,7 @@ use std::{error::Error as _, future::Future};
 
 use rpcrdma::{
     client::{CallError, Channel, ConnectError},
-    engine::{CallFailure, CloseReason},
+    error::{CallFailure, CloseReason},
     provider::{DisconnectReason, SetupError},
 };
 use tokio::{io::AsyncWriteExt as _, net::TcpListener};

@@ -1,0 +1,12 @@
+//! What users see of the engine of RPC-over-RDMA: versions, message formats, counters, and the hooks of version 2.
+//!
+//! The engine itself, for programs that drive connections on their own, is in the crate `rpcrdma-proto`. The errors are in
+//! [`error`](crate::error).
+
+pub use rpcrdma_proto::engine::{
+    ConnectionCounters, Extension, ExtensionFactory, ExtensionMessage, ExtensionOutcome, ExtensionProperty,
+    FormatReason, HostAuth, HostAuthStep, HostAuthenticator, MessageFormat, Properties, ReverseDirection, Versions,
+};
+
+// Internal names.
+pub(crate) use rpcrdma_proto::engine::*;
