@@ -53,10 +53,10 @@ fn main() {
     let mut message = [7; LEN];
     let mut times: Vec<_> = (0..ROUNDS)
         .map(|_| {
-            let begun = Instant::now();
+            let started = Instant::now();
             stream.write_all(&message).unwrap();
             assert!(receive(&mut stream, &mut message));
-            begun.elapsed()
+            started.elapsed()
         })
         .collect();
     drop(stream);

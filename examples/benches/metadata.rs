@@ -114,9 +114,9 @@ async fn main() {
     }
     let count: u32 = count.parse().unwrap();
     files.call(procedure, 0).await;
-    let begun = Instant::now();
+    let started = Instant::now();
     for n in 0..count {
         files.call(procedure, n).await;
     }
-    println!("{procedure} {:.1}", begun.elapsed().as_secs_f64() * 1e6 / f64::from(count));
+    println!("{procedure} {:.1}", started.elapsed().as_secs_f64() * 1e6 / f64::from(count));
 }

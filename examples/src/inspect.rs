@@ -14,7 +14,7 @@ use rpcrdma::{
 use serde_json::{Value, json};
 
 /// Maximum number of entries of each list. A server that reports more is not read further.
-const MOST: usize = 4096;
+const MAX_SHOWN: usize = 4096;
 
 /// The state of a server at one moment.
 #[derive(Debug, Clone)]
@@ -57,7 +57,7 @@ impl Inspector {
             let page = self.client.services_with(services.len() as u32, self.options()).await?;
             let done = page.last || page.services.is_empty();
             services.extend(page.services);
-            if done || services.len() >= MOST {
+            if done || services.len() >= MAX_SHOWN {
                 return Ok(services);
             }
         }
@@ -74,7 +74,7 @@ impl Inspector {
             let last = page.procedures.iter().map(|procedure| procedure.number).max();
             first = last.filter(|&last| !page.last && last >= number).and_then(|last| last.checked_add(1));
             procedures.extend(page.procedures);
-            if procedures.len() >= MOST {
+            if procedures.len() >= MAX_SHOWN {
                 break;
             }
         }
@@ -89,7 +89,7 @@ impl Inspector {
             let last = page.connections.iter().map(|connection| connection.id).max();
             first = last.filter(|&last| !page.last && last >= id).and_then(|last| last.checked_add(1));
             connections.extend(page.connections);
-            if connections.len() >= MOST {
+            if connections.len() >= MAX_SHOWN {
                 break;
             }
         }

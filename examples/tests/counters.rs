@@ -67,9 +67,9 @@ fn main() {
     for (scheme, cache) in
         [("iwarp", Cache::Stored), ("tcp", Cache::Stored), ("iwarp", Cache::InMemory), ("iwarp", Cache::Off)]
     {
-        let begun = Instant::now();
+        let started = Instant::now();
         let outcome = runtime.block_on(run(scheme, cache));
-        println!("{scheme}, cache {cache:?}: {outcome} in {} ms", begun.elapsed().as_millis());
+        println!("{scheme}, cache {cache:?}: {outcome} in {} ms", started.elapsed().as_millis());
         assert!(outcome.acknowledged > 0 && outcome.kills > 0);
         assert_eq!(outcome.lost, 0, "acknowledged additions are durable");
         if cache == Cache::Stored {
@@ -230,10 +230,12 @@ async fn run(scheme: &str, cache: Cache) -> Outcome {
             }
         })
     };
-    let (mut kills, begun) = (0, Instant::now());
+    let (mut kills, started) = (0, Instant::now());
     let is_over = |kills| match cache {
         Cache::Stored => kills == KILLS,
-        Cache::InMemory | Cache::Off => repeated.load(Ordering::Relaxed) > 0 && kills > 0 || begun.elapsed() > LONGEST,
+        Cache::InMemory | Cache::Off => {
+            repeated.load(Ordering::Relaxed) > 0 && kills > 0 || started.elapsed() > LONGEST
+        }
     };
     while !is_over(kills) {
         tokio::time::sleep(Duration::from_millis(200 + kills * 137 % 300)).await;

@@ -331,14 +331,14 @@ fn copy_with_a_stop(mut command: Command, directory: &Path) {
     signal("-STOP");
     thread::sleep(STOP);
     assert_eq!(copying.try_wait().unwrap(), None, "the copy was complete before the stop");
-    let begun = Instant::now();
+    let started = Instant::now();
     signal("-CONT");
     let output = copying.wait_with_output().unwrap();
     let log = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {log}");
     let contexts = log.lines().filter(|line| line.contains("security context created")).count();
     let what = command.get_args().map(|arg| arg.to_string_lossy()).collect::<Vec<_>>().join(" ");
-    println!("{what}: {contexts} security contexts, {:?} after the stop", begun.elapsed());
+    println!("{what}: {contexts} security contexts, {:?} after the stop", started.elapsed());
     assert!(contexts >= 2, "{what}: {log}");
 }
 

@@ -67,9 +67,9 @@ impl Served {
 
     /// The server is ready a moment after it has printed its addresses.
     fn wait_until_ready(&self) {
-        let begun = Instant::now();
+        let started = Instant::now();
         while self.get("/readyz").0 != 200 {
-            assert!(begun.elapsed() < Duration::from_secs(20), "the server does not become ready");
+            assert!(started.elapsed() < Duration::from_secs(20), "the server does not become ready");
         }
     }
 }
@@ -145,9 +145,9 @@ fn health() {
     let client = runtime.block_on(client(&served.url));
     let pid = Pid::from_child(&served.child);
     kill_process(pid, Signal::TERM).unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     while served.get("/readyz").0 == 200 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "/readyz does not fail");
+        assert!(started.elapsed() < Duration::from_secs(20), "/readyz does not fail");
     }
     // The server still accepts calls and connections, until load balancers have noticed.
     assert_eq!(served.get("/readyz"), (503, "not ready\n".to_owned()));
@@ -347,9 +347,9 @@ impl Prometheus {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let begun = Instant::now();
+        let started = Instant::now();
         while TcpStream::connect(&addr).is_err() || http(&addr, "GET", "/-/ready").0 != 200 {
-            assert!(begun.elapsed() < Duration::from_secs(60), "prometheus does not start");
+            assert!(started.elapsed() < Duration::from_secs(60), "prometheus does not start");
             std::thread::sleep(Duration::from_millis(100));
         }
         Self { child, addr, _data: data }
@@ -397,9 +397,9 @@ fn prometheus() {
         prometheus.query(&query).first().copied().unwrap_or(0.0)
     };
     let wait_for = |job: &str, side: &str, count: f64| {
-        let begun = Instant::now();
+        let started = Instant::now();
         while calls(job, side) != count {
-            assert!(begun.elapsed() < Duration::from_secs(20), "{job}: {} calls of {count}", calls(job, side));
+            assert!(started.elapsed() < Duration::from_secs(20), "{job}: {} calls of {count}", calls(job, side));
             std::thread::sleep(Duration::from_millis(200));
         }
     };
@@ -413,8 +413,8 @@ fn prometheus() {
     let mut own = Histogram::<u64>::new(3).unwrap();
     runtime.block_on(async {
         let client = client(&served.url).await;
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(seconds) {
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_secs(seconds) {
             let sent = Instant::now();
             stat(&client).await;
             own.record(sent.elapsed().as_nanos() as u64).unwrap();

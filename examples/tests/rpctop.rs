@@ -166,13 +166,13 @@ impl Live {
 
     /// Checks that the program ends soon, long before its time-out.
     fn ends(&mut self) {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 assert!(status.success(), "{status}");
                 return;
             }
-            assert!(begun.elapsed() < Duration::from_secs(15), "rpctop does not end");
+            assert!(started.elapsed() < Duration::from_secs(15), "rpctop does not end");
             std::thread::sleep(Duration::from_millis(20));
         }
     }

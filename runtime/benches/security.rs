@@ -124,19 +124,19 @@ async fn table(name: &str, transport: &Transport, rounds: usize, calls: u32) {
 
 async fn measure(channel: &Channel, calls: u32) -> Times {
     let data = Data(pattern(1, MIB).into());
-    let begun = Instant::now();
+    let started = Instant::now();
     for _ in 0..calls * 10 {
         call::<Null>(channel, &()).await.unwrap();
     }
-    let null = begun.elapsed() / (calls * 10);
-    let begun = Instant::now();
+    let null = started.elapsed() / (calls * 10);
+    let started = Instant::now();
     for _ in 0..calls {
         call::<Get>(channel, &Range(1, MIB)).await.unwrap();
     }
-    let get = begun.elapsed() / calls;
-    let begun = Instant::now();
+    let get = started.elapsed() / calls;
+    let started = Instant::now();
     for _ in 0..calls {
         call::<Put>(channel, &data).await.unwrap();
     }
-    [null, get, begun.elapsed() / calls].map(|time| time.as_secs_f64() * 1e6)
+    [null, get, started.elapsed() / calls].map(|time| time.as_secs_f64() * 1e6)
 }

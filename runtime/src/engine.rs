@@ -1,4 +1,4 @@
-//! What users see of the engine of RPC-over-RDMA: versions, message formats, counters, and the hooks of version 2.
+//! Versions, message formats, counters and hooks of the engine of RPC-over-RDMA.
 //!
 //! The engine itself, for programs that drive connections on their own, is in the crate `rpcrdma-proto`. The errors are in
 //! [`error`](crate::error).

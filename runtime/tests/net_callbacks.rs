@@ -142,7 +142,7 @@ impl BoardV1 for Board {
 
 struct Reader {
     notes: Mutex<Vec<Bytes>>,
-    begun: AtomicUsize,
+    started: AtomicUsize,
     gate: Semaphore,
     /// Number of times that ANSWER calls the server in turn.
     depth: AtomicU32,
@@ -150,7 +150,12 @@ struct Reader {
 
 impl Default for Reader {
     fn default() -> Self {
-        Self { notes: Mutex::default(), begun: AtomicUsize::new(0), gate: Semaphore::new(0), depth: AtomicU32::new(0) }
+        Self {
+            notes: Mutex::default(),
+            started: AtomicUsize::new(0),
+            gate: Semaphore::new(0),
+            depth: AtomicU32::new(0),
+        }
     }
 }
 
@@ -176,7 +181,7 @@ impl ReaderV1 for Reading {
     }
 
     async fn gate(&self, _cx: &Context) -> Result<(), HandlerError> {
-        self.0.begun.fetch_add(1, Ordering::SeqCst);
+        self.0.started.fetch_add(1, Ordering::SeqCst);
         self.0.gate.acquire().await?.forget();
         Ok(())
     }
@@ -351,7 +356,7 @@ async fn abandoned_callbacks(transport: Transport) {
     let error = back.gate_with(options).await.unwrap_err();
     assert_eq!(failure(error), CallFailure::DeadlineExceeded { sent: true });
     client.forget().await.unwrap();
-    assert_eq!(reader.begun.load(Ordering::SeqCst), 2);
+    assert_eq!(reader.started.load(Ordering::SeqCst), 2);
     assert_eq!(client.ask(4).await.unwrap(), 8);
     // The late replies are discarded.
     reader.gate.add_permits(2);
@@ -384,7 +389,7 @@ async fn closing(transport: Transport) {
         let client = client.clone();
         async move { client.ask(0).await }
     });
-    eventually(|| reader.begun.load(Ordering::SeqCst) == 1).await;
+    eventually(|| reader.started.load(Ordering::SeqCst) == 1).await;
     let later = tokio::spawn({
         let client = client.clone();
         async move { client.large(80_000).await }
@@ -412,7 +417,7 @@ async fn shutting_down(transport: Transport) {
         let client = client.clone();
         async move { client.ask(0).await }
     });
-    eventually(|| reader.begun.load(Ordering::SeqCst) == 1).await;
+    eventually(|| reader.started.load(Ordering::SeqCst) == 1).await;
     server.handle.shutdown();
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert!(!server.task.is_finished());
@@ -423,7 +428,7 @@ async fn shutting_down(transport: Transport) {
 
     let Both { client, reader, server, board } = with_defaults(&transport).await;
     let asked = tokio::spawn(async move { client.ask(0).await });
-    eventually(|| reader.begun.load(Ordering::SeqCst) == 1).await;
+    eventually(|| reader.started.load(Ordering::SeqCst) == 1).await;
     server.handle.shutdown_within(Duration::from_millis(30));
     server.task.await.unwrap();
     assert!(asked.await.unwrap().unwrap_err().is_connection_loss());
@@ -487,11 +492,11 @@ async fn sizes_in_version_2() {
             assert!(client.show(&text).await.unwrap().0.iter().eq(text.0.iter().rev()));
         }
         assert_eq!(client.channel().info().version, Some(2));
-        // The client pulled eligible arguments from the server's memory and wrote results into it.
-        let pulled = client.channel().counters();
+        // The client fetched eligible arguments from the server's memory and wrote results into it.
+        let fetched = client.channel().counters();
         assert!(
-            pulled.rdma_read_bytes >= 3900 + 5000 + 15_999 && pulled.rdma_write_bytes >= pulled.rdma_read_bytes,
-            "{pulled:?}"
+            fetched.rdma_read_bytes >= 3900 + 5000 + 15_999 && fetched.rdma_write_bytes >= fetched.rdma_read_bytes,
+            "{fetched:?}"
         );
         assert_eq!(server.handle.connections()[0].counters.exposed_regions, 0);
     })

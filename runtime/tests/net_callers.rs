@@ -100,7 +100,7 @@ impl BoardV1 for Board {
 /// Numbers of started and finished notes.
 #[derive(Default)]
 struct Notes {
-    begun: AtomicUsize,
+    started: AtomicUsize,
     finished: AtomicUsize,
 }
 
@@ -108,7 +108,7 @@ struct Reading(Arc<Notes>);
 
 impl ReaderV1 for Reading {
     async fn note(&self, _cx: &Context, n: u32) -> Result<u32, HandlerError> {
-        self.0.begun.fetch_add(1, Ordering::SeqCst);
+        self.0.started.fetch_add(1, Ordering::SeqCst);
         if n > 0 {
             tokio::time::sleep(Duration::from_millis(n.into())).await;
         }
@@ -271,7 +271,7 @@ async fn callback_by_a_runtime_that_goes_away(transport: Transport) {
     .await
     .unwrap_err();
     assert!(matches!(error, CallError::Transport { failure: CallFailure::DeadlineExceeded { .. }, .. }), "{error}");
-    eventually(|| notes.begun.load(Ordering::SeqCst) == 1).await;
+    eventually(|| notes.started.load(Ordering::SeqCst) == 1).await;
     eventually(|| notes.finished.load(Ordering::SeqCst) == 1).await;
     client.null().await.unwrap();
 }

@@ -167,9 +167,9 @@ async fn more_calls_than_credits(transport: Transport) {
         let channel = channel.clone();
         calls.spawn(async move { (n, call::<Gate>(&channel, &n).await.unwrap()) });
     }
-    state.wait_begun(8).await;
+    state.wait_started(8).await;
     tokio::time::sleep(Duration::from_millis(20)).await;
-    assert_eq!(state.begun.load(Ordering::SeqCst), 8, "more handlers than credits");
+    assert_eq!(state.started.load(Ordering::SeqCst), 8, "more handlers than credits");
     state.gate.add_permits(100);
     while let Some(done) = calls.join_next().await {
         let (n, result) = done.unwrap();
@@ -277,7 +277,7 @@ async fn call_that_is_not_polled(transport: Transport) {
     let mut held = Box::pin(channel.call::<Gate>(&1, options));
     let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(held.as_mut().poll(cx))).await;
     assert!(polled.is_pending());
-    state.wait_begun(1).await;
+    state.wait_started(1).await;
     call::<Null>(&channel, &()).await.unwrap();
     eventually(|| channel.counters().calls_abandoned == 1).await;
     let error = held.await.unwrap_err();
@@ -347,7 +347,7 @@ async fn close_in_order(transport: Transport) {
         let channel = channel.clone();
         async move { call::<Gate>(&channel, &5).await }
     });
-    state.wait_begun(1).await;
+    state.wait_started(1).await;
     let closing = tokio::spawn({
         let channel = channel.clone();
         async move { channel.close().await }

@@ -58,7 +58,7 @@ impl Node {
     }
 
     fn calls(&self) -> usize {
-        self.state.begun.swap(0, Ordering::SeqCst)
+        self.state.started.swap(0, Ordering::SeqCst)
     }
 }
 
@@ -125,8 +125,8 @@ async fn servers_come_and_go() {
         // A server disappears. It gets no more calls, its call in flight ends in order, and then its connection is closed.
         let last = Arc::clone(&nodes[2].state);
         let mut calls = Vec::new();
-        last.begun.store(0, Ordering::SeqCst);
-        while last.begun.load(Ordering::SeqCst) == 0 {
+        last.started.store(0, Ordering::SeqCst);
+        while last.started.load(Ordering::SeqCst) == 0 {
             let caller = caller.clone();
             calls.push(tokio::spawn(async move { caller.invoke::<Gate>(&7, limited()).await }));
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -158,7 +158,8 @@ async fn idempotent_calls_survive_crashes() {
                     tokio::spawn(async move { caller.invoke::<Sleep>(&300, limited()).await })
                 })
                 .collect();
-            eventually(|| nodes.iter().map(|node| node.state.begun.load(Ordering::SeqCst)).sum::<usize>() >= 12).await;
+            eventually(|| nodes.iter().map(|node| node.state.started.load(Ordering::SeqCst)).sum::<usize>() >= 12)
+                .await;
             nodes[dead].kill().await;
             for call in calls {
                 assert_eq!(call.await.unwrap().unwrap(), 300);
@@ -183,9 +184,9 @@ async fn other_calls_say_if_they_may_have_been_executed() {
             let caller = caller.clone();
             async move { caller.invoke::<Gate>(&1, limited()).await }
         });
-        let begun = |nodes: &[Node]| nodes.iter().position(|node| node.state.begun.load(Ordering::SeqCst) == 1);
-        eventually(|| begun(&nodes).is_some()).await;
-        let first = begun(&nodes).unwrap();
+        let started = |nodes: &[Node]| nodes.iter().position(|node| node.state.started.load(Ordering::SeqCst) == 1);
+        eventually(|| started(&nodes).is_some()).await;
+        let first = started(&nodes).unwrap();
         nodes[first].kill().await;
         let error = call.await.unwrap().unwrap_err();
         assert!(!error.is_retry_safe(), "{error:?}");

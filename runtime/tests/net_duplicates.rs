@@ -69,7 +69,7 @@ const UNAVAILABLE: u32 = 2;
 struct State {
     /// One permit for each call that may go on.
     gate: Semaphore,
-    begun: AtomicU32,
+    started: AtomicU32,
     executed: AtomicU32,
     total: Mutex<u64>,
     keys: Mutex<Vec<RequestKey>>,
@@ -80,12 +80,12 @@ struct Ledger(Arc<State>);
 
 impl Ledger {
     fn new() -> Self {
-        let (gate, begun, executed) = (Semaphore::new(0), AtomicU32::new(0), AtomicU32::new(0));
-        Self(Arc::new(State { gate, begun, executed, total: Mutex::default(), keys: Mutex::default() }))
+        let (gate, started, executed) = (Semaphore::new(0), AtomicU32::new(0), AtomicU32::new(0));
+        Self(Arc::new(State { gate, started, executed, total: Mutex::default(), keys: Mutex::default() }))
     }
 
     async fn gate(&self, cx: &Context) {
-        self.0.begun.fetch_add(1, Ordering::SeqCst);
+        self.0.started.fetch_add(1, Ordering::SeqCst);
         self.0.keys.lock().unwrap().extend(cx.request_key().cloned());
         self.0.gate.acquire().await.unwrap().forget();
         self.0.executed.fetch_add(1, Ordering::SeqCst);
@@ -95,8 +95,8 @@ impl Ledger {
         self.0.executed.load(Ordering::SeqCst)
     }
 
-    async fn wait_begun(&self, n: u32) {
-        eventually(|| self.0.begun.load(Ordering::SeqCst) >= n).await;
+    async fn wait_started(&self, n: u32) {
+        eventually(|| self.0.started.load(Ordering::SeqCst) >= n).await;
     }
 }
 
@@ -176,7 +176,7 @@ impl Setup {
 
     /// Cuts the connection after the call in progress was executed, before its reply gets to the client.
     async fn lose_reply(&self) {
-        self.ledger.wait_begun(1).await;
+        self.ledger.wait_started(1).await;
         self.proxy.hold();
         self.ledger.0.gate.add_permits(1);
         eventually(|| self.ledger.executed() == 1).await;
@@ -293,7 +293,7 @@ async fn late_calls_are_not_sent_again(scheme: &str) {
     let setup = Setup::new(scheme, cached(), client).await;
     let (client, args) = (setup.client(), entry(0));
     let late = async {
-        setup.ledger.wait_begun(1).await;
+        setup.ledger.wait_started(1).await;
         tokio::time::sleep(window).await;
         setup.lose_reply().await;
     };
@@ -340,7 +340,7 @@ async fn copies_wait_for_a_call_in_progress(scheme: &str) {
     let setup = Setup::cached(scheme).await;
     let (client, args) = (setup.client(), entry(0));
     let lose = async {
-        setup.ledger.wait_begun(1).await;
+        setup.ledger.wait_started(1).await;
         for n in 1..=2 {
             setup.proxy.cut();
             eventually(|| setup.hits_and_waits() == (0, n)).await;

@@ -239,14 +239,14 @@ async fn one_context_for_several_connections(transport: Transport) {
         call::<Null>(&two, &()).await.unwrap();
         one.closed().await;
     }
-    assert_eq!((authenticator.contexts(), mechanism.begun.load(Ordering::Relaxed)), (1, 1));
+    assert_eq!((authenticator.contexts(), mechanism.started.load(Ordering::Relaxed)), (1, 1));
     // A context that others use is not destroyed.
     call::<Null>(&one, &()).await.unwrap();
     one.close().await;
     assert_eq!(authenticator.contexts(), 1);
     call::<Null>(&two, &()).await.unwrap();
     drop(security);
-    assert_eq!(mechanism.begun.load(Ordering::Relaxed), 1);
+    assert_eq!(mechanism.started.load(Ordering::Relaxed), 1);
 }
 
 /// More concurrent calls than the window allows: none falls below the window, in whatever order the server takes them.
@@ -281,7 +281,7 @@ async fn slow_mechanism(transport: Transport) {
     let channel = server.connect(Channel::builder()).await;
     let security: Arc<dyn Security> = Arc::new(alice(LEVELS[0]));
     let secured = CallOptions::new().security(Arc::clone(&security));
-    let begun = Instant::now();
+    let started = Instant::now();
     let slow = tokio::spawn({
         let channel = channel.clone();
         async move { channel.call::<Null>(&(), secured).await }
@@ -296,7 +296,7 @@ async fn slow_mechanism(transport: Transport) {
     for _ in 0..10 {
         call::<Null>(&channel, &()).await.unwrap();
     }
-    assert!(begun.elapsed() < Duration::from_millis(1300), "{:?}", begun.elapsed());
+    assert!(started.elapsed() < Duration::from_millis(1300), "{:?}", started.elapsed());
     slow.await.unwrap().unwrap();
 }
 
@@ -387,7 +387,7 @@ fn short_bodies_of_busy_contexts() {
         let channel = server.connect(Channel::builder()).await;
         let (_, krb5p) = levels(&alice(LEVELS[2]));
         let mut calls: Vec<_> = (0..20).map(|_| spawn_call::<Gate>(&channel, &krb5p, 1)).collect();
-        eventually(|| state.begun.load(Ordering::SeqCst) == 20).await;
+        eventually(|| state.started.load(Ordering::SeqCst) == 20).await;
         mechanism.faults.hold.set(true);
         calls.push(spawn_call::<Echo>(&channel, &krb5p, pattern(1, 20_000).into()));
         eventually(|| mechanism.faults.hold.waiting() == 1).await;
@@ -457,7 +457,7 @@ async fn expiry_before_the_body(transport: Transport) {
     acceptor.faults.expired.store(1, Ordering::Relaxed);
     acceptor.faults.hold.set(false);
     assert!(large.await.unwrap().unwrap() == data);
-    assert_eq!(user.begun.load(Ordering::Relaxed), 2);
+    assert_eq!(user.started.load(Ordering::Relaxed), 2);
 }
 
 /// A context that expires between the first step of a call and its signature costs a new context, and no call.
@@ -469,12 +469,12 @@ async fn expiry_before_the_signature(transport: Transport) {
         call::<Null>(&channel, &()).await.unwrap();
         mechanism.faults.expired.store(1, Ordering::Relaxed);
         call::<Null>(&channel, &()).await.unwrap();
-        assert_eq!(mechanism.begun.load(Ordering::Relaxed), 2, "{level:?}");
+        assert_eq!(mechanism.started.load(Ordering::Relaxed), 2, "{level:?}");
         // Contexts that expire at once are not created without end.
         mechanism.faults.expired.store(usize::MAX, Ordering::Relaxed);
         let error = call::<Null>(&channel, &()).await.unwrap_err();
         assert!(matches!(error, CallError::Security { sent: false, .. }), "{error:?}");
-        assert!(mechanism.begun.load(Ordering::Relaxed) <= 6);
+        assert!(mechanism.started.load(Ordering::Relaxed) <= 6);
     }
 }
 
@@ -508,10 +508,10 @@ async fn replaced_contexts_delay_no_call() {
         call::<Null>(&channel, &()).await.unwrap();
         tokio::time::advance(Duration::from_secs(50)).await;
         // Time passes only while all tasks wait.
-        let begun = tokio::time::Instant::now();
+        let started = tokio::time::Instant::now();
         call::<Null>(&channel, &()).await.unwrap();
-        assert!(begun.elapsed() < Duration::from_millis(10), "{:?}", begun.elapsed());
-        assert_eq!(mechanism.begun.load(Ordering::Relaxed), 2);
+        assert!(started.elapsed() < Duration::from_millis(10), "{:?}", started.elapsed());
+        assert_eq!(mechanism.started.load(Ordering::Relaxed), 2);
         eventually(|| destroyed.load(Ordering::Relaxed) == 1).await;
     }
 }
@@ -554,7 +554,7 @@ async fn failures_of_the_server(transport: Transport) {
             acceptor.faults.wrap.store(false, Ordering::Relaxed);
         }
         assert!(call::<Echo>(&channel, &data()).await.unwrap() == data());
-        assert_eq!(initiator.begun.load(Ordering::Relaxed), 1, "the context was replaced");
+        assert_eq!(initiator.started.load(Ordering::Relaxed), 1, "the context was replaced");
         // RFC 2203 §5.3.3.4.1: no reply can be signed. The server finds that out before it executes the call.
         acceptor.faults.get_mic.store(true, Ordering::Relaxed);
         let executed = state.put_bytes.load(Ordering::SeqCst);

@@ -38,7 +38,7 @@ async fn expiry(transport: Transport, level: ProtectionLevel) {
         let user = mechanism("alice@TEST", at_client);
         let channel = server.connect(Channel::builder().security(GssSecurity::new(user.clone(), level))).await;
         copy::copy(&channel, &service, Duration::from_secs(5)).await;
-        let contexts = user.begun.load(Ordering::Relaxed);
+        let contexts = user.started.load(Ordering::Relaxed);
         assert!(contexts >= 4, "{contexts} contexts, so they did not expire");
     }
 }
@@ -61,7 +61,7 @@ async fn restarts(transport: Transport, level: ProtectionLevel) {
     for _ in 0..2 {
         tokio::time::sleep(Duration::from_millis(1000)).await;
         assert!(!copy.is_finished());
-        let contexts = user.begun.load(Ordering::Relaxed);
+        let contexts = user.started.load(Ordering::Relaxed);
         server.handle.shutdown_within(Duration::ZERO);
         eventually(|| server.task.is_finished()).await;
         let scheme = if matches!(transport, Transport::Tcp) { "tcp" } else { "iwarp" };
@@ -70,7 +70,7 @@ async fn restarts(transport: Transport, level: ProtectionLevel) {
         server.task = tokio::spawn(again.serve());
         // A copy of 1 GiB has long calls in flight.
         let noticed = async {
-            while user.begun.load(Ordering::Relaxed) <= contexts {
+            while user.started.load(Ordering::Relaxed) <= contexts {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };

@@ -39,9 +39,9 @@ fn main() -> ExitCode {
 fn run() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let test = |name: &str, body: &mut dyn FnMut()| {
-        let begun = Instant::now();
+        let started = Instant::now();
         body();
-        println!("test {name} ... ok ({} ms)", begun.elapsed().as_millis());
+        println!("test {name} ... ok ({} ms)", started.elapsed().as_millis());
     };
     // As with other tests, an argument selects tests by a part of their names.
     let filters: Vec<_> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
@@ -63,10 +63,10 @@ fn run() {
     let copies = COPIES.iter().filter(|(name, ..)| is_selected(&format!("renewed_tickets_{name}")));
     let copies: Vec<_> = copies.cloned().collect();
     if !copies.is_empty() {
-        let begun = Instant::now();
+        let started = Instant::now();
         runtime.block_on(renewed_tickets(&copies));
         let names: Vec<_> = copies.iter().map(|(name, ..)| *name).collect();
-        println!("test renewed_tickets_{} ... ok ({} ms)", names.join(","), begun.elapsed().as_millis());
+        println!("test renewed_tickets_{} ... ok ({} ms)", names.join(","), started.elapsed().as_millis());
     }
     test("restarted_server_iwarp", &mut || runtime.block_on(restarted_server(Transport::Iwarp, LEVELS[2])));
     test("restarted_server_tcp", &mut || runtime.block_on(restarted_server(Transport::Tcp, LEVELS[1])));

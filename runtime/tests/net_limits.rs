@@ -56,9 +56,9 @@ fn stats(server: &Running) -> LimitStats {
 #[tokio::test(start_paused = true)]
 async fn a_handler_is_cancelled_at_its_deadline() {
     let (server, state, channel) = limited(|server| server.limits(id::<Gate>(), Limits::new().deadline(SECOND))).await;
-    let begun = Instant::now();
+    let started = Instant::now();
     let error = call::<Gate>(&channel, &1).await.unwrap_err();
-    assert!(begun.elapsed() >= SECOND && begun.elapsed() < 2 * SECOND);
+    assert!(started.elapsed() >= SECOND && started.elapsed() < 2 * SECOND);
     assert_eq!((status(&error), error.is_retry_safe()), (RpcError::HandlerTimedOut, false));
     state.gate.add_permits(1);
     assert_eq!(call::<Gate>(&channel, &2).await.unwrap(), 2, "the first handler was dropped");
@@ -78,7 +78,7 @@ async fn a_deadline_passes_in_the_queue() {
     let [first, second] = [first.await, second.await].map(|result| result.unwrap().unwrap_err());
     assert_eq!((status(&first), first.is_retry_safe()), (RpcError::HandlerTimedOut, false));
     assert_eq!((status(&second), second.is_retry_safe()), (RpcError::Unavailable, true));
-    assert_eq!(state.begun.load(Ordering::SeqCst), 1);
+    assert_eq!(state.started.load(Ordering::SeqCst), 1);
     let stats = stats(&server);
     assert_eq!((stats.executed, stats.timed_out, stats.refused, stats.waiting), (1, 1, 1, 0), "each call counts once");
 }
@@ -88,7 +88,7 @@ async fn excess_calls_are_refused() {
     let limits = Limits::new().concurrency(2).queue(1);
     let (server, state, channel) = limited(|server| server.limits(LimitScope::Program(PROGRAM), limits)).await;
     let running = [gate(&channel, 1), gate(&channel, 2)];
-    state.wait_begun(2).await;
+    state.wait_started(2).await;
     let waiting = gate(&channel, 3);
     eventually(|| stats(&server).waiting == 1).await;
     let error = call::<Echo>(&channel, &Bytes::new()).await.unwrap_err();
@@ -146,7 +146,7 @@ async fn handlers_of_lost_clients(transport: Transport) {
         let channel = channel.clone();
         async move { call::<Hold>(&channel, &Data::default()).await }
     });
-    state.wait_begun(2).await;
+    state.wait_started(2).await;
     eventually(|| stats(&running).waiting == 1).await;
     for call in [first, waiting] {
         call.abort();
@@ -174,7 +174,7 @@ async fn a_panic_costs_one_call() {
     })
     .await;
     let other = gate(&channel, 1);
-    state.wait_begun(1).await;
+    state.wait_started(1).await;
     for n in [0, 5, 0, 5] {
         assert_eq!(status(&call::<Panic>(&channel, &n).await.unwrap_err()), RpcError::SystemError);
     }
@@ -194,7 +194,7 @@ async fn the_most_specific_scope_applies() {
     })
     .await;
     let held = gate(&channel, 1);
-    state.wait_begun(1).await;
+    state.wait_started(1).await;
     assert_eq!(status(&call::<Gate>(&channel, &1).await.unwrap_err()), RpcError::Unavailable);
     call::<Echo>(&channel, &Bytes::new()).await.unwrap();
     let counts: Vec<_> =
@@ -217,7 +217,7 @@ async fn layers_refuse_excess_calls() {
     let layer = ServiceBuilder::new().map_err(unavailable).load_shed().concurrency_limit(1).into_inner();
     let (_server, state, channel) = limited(|server| server.layer(layer)).await;
     let first = gate(&channel, 1);
-    state.wait_begun(1).await;
+    state.wait_started(1).await;
     let error = call::<Gate>(&channel, &2).await.unwrap_err();
     assert_eq!((status(&error), error.is_retry_safe()), (RpcError::Unavailable, true));
     state.gate.add_permits(1);

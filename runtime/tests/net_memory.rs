@@ -53,7 +53,7 @@ async fn calls_wait_for_memory_of_other_connections(transport: Transport) {
     let (running, state) = serve(&transport).await;
     let (a, b, c) = (connect(&running).await, connect(&running).await, connect(&running).await);
     let first = hold(&a, LARGE);
-    state.wait_begun(1).await;
+    state.wait_started(1).await;
     let held = running.handle.memory().held;
     assert!((LARGE as u64..LARGE as u64 + 200).contains(&held), "{held}");
     let second = hold(&b, LARGE);
@@ -69,7 +69,7 @@ async fn calls_wait_for_memory_of_other_connections(transport: Transport) {
     state.gate.add_permits(1);
     assert_eq!(first.await.unwrap().unwrap(), LARGE as u64);
     // The waiting call proceeds without other activity on its connection.
-    state.wait_begun(2).await;
+    state.wait_started(2).await;
     assert_eq!(running.handle.memory().waiting, 0);
     state.gate.add_permits(1);
     assert_eq!(second.await.unwrap().unwrap(), LARGE as u64);
@@ -81,7 +81,7 @@ async fn disconnected_clients_release_their_memory(transport: Transport) {
     let (running, state) = serve(&transport).await;
     let (a, b, c) = (connect(&running).await, connect(&running).await, connect(&running).await);
     let first = hold(&a, LARGE);
-    state.wait_begun(1).await;
+    state.wait_started(1).await;
     let (second, third) = (hold(&b, LARGE), hold(&c, LARGE));
     eventually(|| running.handle.memory().waiting == 2).await;
     second.abort();
@@ -134,7 +134,7 @@ async fn many(transport: Transport) {
     all_given_back(&running).await;
 }
 
-/// A call that is received in several Sends (RPC-over-RDMA v2 §4.4.2) counts like one that is pulled.
+/// A call that is received in several Sends (RPC-over-RDMA v2 §4.4.2) counts like one that is fetched.
 #[tokio::test]
 async fn continued_calls_count() {
     timed(async {
@@ -150,7 +150,7 @@ async fn continued_calls_count() {
             tokio::spawn(async move { call::<HoldFlat>(&channel, &vec![7; LARGE].into()).await })
         };
         let first = hold();
-        state.wait_begun(1).await;
+        state.wait_started(1).await;
         assert_eq!(channel.counters().continued_sent, 1);
         let held = running.handle.memory().held;
         assert!((LARGE as u64..LARGE as u64 + 200).contains(&held), "{held}");
@@ -175,12 +175,12 @@ async fn connection_at_its_own_limit_does_not_block_others() {
         let running = Transport::sim().serve(server).await;
         let (a, b, c) = (connect(&running).await, connect(&running).await, connect(&running).await);
         let first = hold(&b, 100_000);
-        state.wait_begun(1).await;
+        state.wait_started(1).await;
         let waits = hold(&a, 80_000);
         eventually(|| running.handle.memory().waiting == 1).await;
         // A continued call does not wait.
         let continued = tokio::spawn(async move { call::<HoldFlat>(&a, &Bytes::from(vec![1; 60_000])).await });
-        state.wait_begun(2).await;
+        state.wait_started(2).await;
         state.gate.add_permits(1);
         first.await.unwrap().unwrap();
         call::<Put>(&c, &Data(vec![1; 20_000].into())).await.unwrap();
@@ -224,7 +224,7 @@ async fn replies_to_callbacks_do_not_wait() {
         let server = Server::builder().service(service).service(CallsBack).max_memory(100_000);
         let running = Transport::sim().serve(server).await;
         let first = hold(&connect(&running).await, 100_000);
-        state.wait_begun(1).await;
+        state.wait_started(1).await;
         let config = ConnectionConfig::new().reverse_direction(ReverseDirection::Continued);
         let channel = running.connect(Channel::builder().connection(config).service(TestService::default())).await;
         channel.call_null(PROGRAM, 9, CallOptions::default()).await.unwrap();

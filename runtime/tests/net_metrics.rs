@@ -209,7 +209,7 @@ async fn cancelled_handlers(transport: Transport, snapshotter: Snapshotter) {
     let running = transport.serve(Server::builder().service(service)).await;
     let channel = running.connect(Channel::builder().reconnect(Reconnect::Never)).await;
     let stop = async {
-        state.wait_begun(1).await;
+        state.wait_started(1).await;
         running.handle.shutdown_within(Duration::ZERO);
     };
     let (failed, ()) = tokio::join!(call::<Gate>(&channel, &7), stop);
@@ -315,7 +315,7 @@ async fn servers(scheme: &str, snapshotter: Snapshotter) {
     let builder = Channel::builder().reconnect(reconnect).deduplicated([PROGRAM]);
     let channel = builder.connect(&format!("{scheme}://{}", proxy.addr)).await.unwrap();
     let lose_reply = async {
-        state.wait_begun(1).await;
+        state.wait_started(1).await;
         let other = Channel::connect(&format!("{scheme}://{}", running.addr)).await.unwrap();
         call::<Null>(&other, &()).await.unwrap_err();
         proxy.hold();
@@ -367,9 +367,9 @@ async fn pools(transport: Transport, snapshotter: Snapshotter) {
     let pool = ChannelPool::new(channels);
     let call = pool.invoke::<Gate>(&7, CallOptions::new().repeatable());
     let lose = async {
-        let begun = |service: &TestService| service.0.begun.load(Ordering::SeqCst) == 1;
-        eventually(|| services.iter().any(begun)).await;
-        let first = services.iter().position(begun).unwrap();
+        let started = |service: &TestService| service.0.started.load(Ordering::SeqCst) == 1;
+        eventually(|| services.iter().any(started)).await;
+        let first = services.iter().position(started).unwrap();
         services[1 - first].0.gate.add_permits(1);
         servers[first].handle.shutdown_within(Duration::ZERO);
     };

@@ -69,7 +69,7 @@ async fn a_call_goes_to_the_connection_with_the_fewest_calls() {
             tokio::spawn(async move { invoke::<Gate>(&pool, n).await })
         })
         .collect();
-    state.wait_begun(7).await;
+    state.wait_started(7).await;
     let mut in_flight: Vec<_> = pool.in_flight().collect();
     in_flight.sort_unstable();
     assert_eq!(in_flight, [2, 2, 3]);
@@ -116,15 +116,15 @@ async fn a_lost_call_is_retried_on_another_connection_if_it_is_idempotent() {
         for n in 1..=4 {
             let pool = pool.clone();
             sleeps.push(tokio::spawn(async move { invoke::<Sleep>(&pool, 1000).await }));
-            state.wait_begun(n).await;
+            state.wait_started(n).await;
         }
-        state.wait_begun(4).await;
+        state.wait_started(4).await;
         // One after the other, so that each connection gets one.
         let mut gates = Vec::new();
         for n in 0..2 {
             let pool = pool.clone();
             gates.push(tokio::spawn(async move { invoke::<Gate>(&pool, n).await }));
-            state.wait_begun(5 + n as usize).await;
+            state.wait_started(5 + n as usize).await;
         }
         assert_eq!(pool.in_flight().collect::<Vec<_>>(), [3, 3]);
         paths[0].go_down();
@@ -160,7 +160,7 @@ async fn a_call_that_the_server_recognizes_is_sent_again() {
             let pool = pool.clone();
             async move { invoke::<Gate>(&pool, 7).await }
         });
-        state.wait_begun(1).await;
+        state.wait_started(1).await;
         let busy = pool.in_flight().position(|calls| calls == 1).unwrap();
         proxies[busy].hold();
         state.gate.add_permits(1);
@@ -170,7 +170,7 @@ async fn a_call_that_the_server_recognizes_is_sent_again() {
         proxies[busy].cut();
         assert_eq!(gate.await.unwrap().unwrap(), 7);
         let stats = running.handle.duplicate_requests();
-        assert_eq!((state.begun.load(Ordering::SeqCst), stats[0].hits), (1, 1));
+        assert_eq!((state.started.load(Ordering::SeqCst), stats[0].hits), (1, 1));
         assert_eq!((proxies[busy].connections(), proxies[1 - busy].connections()), (2, 1));
     })
     .await;
@@ -229,7 +229,7 @@ async fn an_earlier_attempt_is_reported() {
             let pool = pool.clone();
             async move { pool.invoke::<Sleep>(&10_000, CallOptions::new().timeout(Duration::from_millis(400))).await }
         });
-        state.wait_begun(1).await;
+        state.wait_started(1).await;
         paths.iter().for_each(Path::go_down);
         server.handle.shutdown_within(Duration::ZERO);
         let error = sleep.await.unwrap().unwrap_err();

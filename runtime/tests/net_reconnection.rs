@@ -175,7 +175,7 @@ async fn cut_during_gate(state: &State, channel: &Channel, way: &watch::Sender<W
         let channel = channel.clone();
         async move { call::<Gate>(&channel, &1).await }
     });
-    state.wait_begun(1).await;
+    state.wait_started(1).await;
     way.send_replace(Way::Cut);
     channel.closed().await;
     way.send_replace(Way::Slow);
@@ -193,7 +193,7 @@ async fn a_sent_call_is_not_retried() {
             assert!(error.is_connection_loss() && !error.is_retry_safe(), "{error}");
             assert!(error.to_string().contains("may have been executed"), "{error}");
             call::<Null>(&channel, &()).await.unwrap();
-            assert_eq!(state.begun.load(Ordering::SeqCst), 1, "it was sent again");
+            assert_eq!(state.started.load(Ordering::SeqCst), 1, "it was sent again");
         }
     })
     .await;
@@ -214,7 +214,7 @@ async fn a_sent_call_is_not_sent_again_in_version_1() {
             matches!(failure, CallFailure::Closed { reason: CloseReason::NegotiationFailed { .. }, sent: true });
         assert!(negotiating && !error.is_retry_safe(), "{failure:?}");
         call::<Null>(&channel, &()).await.unwrap();
-        assert_eq!((channel.info().version, state.begun.load(Ordering::SeqCst)), (Some(1), 1));
+        assert_eq!((channel.info().version, state.started.load(Ordering::SeqCst)), (Some(1), 1));
     })
     .await;
 }
@@ -229,12 +229,12 @@ async fn an_idempotent_call_is_retried() {
             let channel = channel.clone();
             async move { call::<Sleep>(&channel, &300).await }
         });
-        state.wait_begun(1).await;
+        state.wait_started(1).await;
         way.send_replace(Way::Cut);
         channel.closed().await;
         way.send_replace(Way::Slow);
         assert_eq!(slept.await.unwrap().unwrap(), 300);
-        assert_eq!(state.begun.load(Ordering::SeqCst), 2);
+        assert_eq!(state.started.load(Ordering::SeqCst), 2);
 
         way.send_replace(Way::Cut);
         channel.closed().await;
@@ -256,11 +256,11 @@ async fn a_repeatable_call_is_retried() {
             let channel = channel.clone();
             async move { channel.call::<Gate>(&1, CallOptions::new().repeatable()).await }
         });
-        state.wait_begun(1).await;
+        state.wait_started(1).await;
         way.send_replace(Way::Cut);
         channel.closed().await;
         way.send_replace(Way::Slow);
-        state.wait_begun(2).await;
+        state.wait_started(2).await;
         state.gate.add_permits(2);
         assert_eq!(gate.await.unwrap().unwrap(), 1);
     })
@@ -365,7 +365,7 @@ async fn a_deadline_during_a_retry_does_not_hide_an_earlier_attempt() {
             let channel = channel.clone();
             async move { channel.call::<Sleep>(&20_000, within(1500)).await }
         });
-        state.wait_begun(1).await;
+        state.wait_started(1).await;
         way.send_replace(Way::Cut);
         channel.closed().await;
         way.send_replace(Way::Silent);

@@ -267,7 +267,7 @@ async fn a_shutdown_drains_all_runtimes(transport: Transport) {
     for channel in connect(&running, 6).await {
         calls.spawn(async move { call::<Gate>(&channel, &7).await });
     }
-    service.0.wait_begun(6).await;
+    service.0.wait_started(6).await;
     running.handle.shutdown();
     running.handle.unready().await;
     assert!(!running.task.is_finished());
@@ -286,7 +286,7 @@ async fn a_shutdown_aborts_handlers_of_all_runtimes(transport: Transport) {
     for channel in connect(&running, 4).await {
         calls.spawn(async move { call::<Gate>(&channel, &7).await });
     }
-    service.0.wait_begun(4).await;
+    service.0.wait_started(4).await;
     running.handle.shutdown_within(Duration::from_millis(10));
     ended(running).await;
     while let Some(reply) = calls.join_next().await {

@@ -510,12 +510,12 @@ async fn slow_decisions(transport: Transport) {
     let (_server, _state, channel) = secured(&transport, guard, keyed(3).1).await;
     // Raises the number of credits.
     call::<Null>(&channel, &()).await.unwrap();
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     let all: Vec<_> = (0..8).map(|n| tokio::spawn(echo(channel.clone(), vec![n; 100 << n].into()))).collect();
     for one in all {
         one.await.unwrap();
     }
-    assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
+    assert!(started.elapsed() < Duration::from_millis(1500), "{:?}", started.elapsed());
 }
 
 async fn echo(channel: Channel, data: Bytes) {

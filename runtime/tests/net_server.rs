@@ -133,7 +133,7 @@ async fn shutdown_with_calls_in_flight(transport: Transport) {
         let channel = channel.clone();
         async move { call::<Gate>(&channel, &3).await }
     });
-    state.wait_begun(1).await;
+    state.wait_started(1).await;
     running.handle.shutdown();
     eventually(|| idle.close_reason().is_some()).await;
     // Over TCP, the kernel accepts connections until the listener is closed, which may be after `idle` is closed.
@@ -149,7 +149,7 @@ async fn shutdown_with_calls_in_flight(transport: Transport) {
     assert_eq!(in_flight.await.unwrap().unwrap(), 3);
     assert!(late.await.unwrap().unwrap_err().is_connection_loss());
     running.task.await.unwrap();
-    assert_eq!(state.begun.load(Ordering::SeqCst), 1);
+    assert_eq!(state.started.load(Ordering::SeqCst), 1);
 }
 
 /// Calls that take longer than the grace period are aborted.
@@ -159,7 +159,7 @@ async fn shutdown_after_the_grace_period(transport: Transport) {
         let channel = channel.clone();
         async move { call::<Gate>(&channel, &3).await }
     });
-    state.wait_begun(1).await;
+    state.wait_started(1).await;
     let begin = Instant::now();
     running.handle.shutdown_within(Duration::from_millis(50));
     running.task.await.unwrap();
@@ -184,7 +184,7 @@ async fn shutdown_after_serve_was_dropped(transport: Transport) {
         let channel = channel.clone();
         async move { call::<Gate>(&channel, &3).await }
     });
-    state.wait_begun(1).await;
+    state.wait_started(1).await;
     running.handle.shutdown_within(Duration::from_millis(50));
     channel.closed().await;
     assert!(in_flight.await.unwrap().unwrap_err().is_connection_loss());
@@ -198,7 +198,7 @@ async fn client_disconnects(transport: Transport) {
         let channel = channel.clone();
         async move { call::<Gate>(&channel, &3).await }
     });
-    state.wait_begun(1).await;
+    state.wait_started(1).await;
     in_flight.abort();
     let _ = in_flight.await;
     drop(channel);
@@ -231,7 +231,7 @@ async fn server_disconnects(transport: Transport) {
         let channel = channel.clone();
         async move { call::<Sleep>(&channel, &200).await }
     });
-    state.wait_begun(2).await;
+    state.wait_started(2).await;
     running.handle.shutdown_within(Duration::ZERO);
     running.task.await.unwrap();
     // The call was sent and is not idempotent, so the caller has to decide.
@@ -322,7 +322,7 @@ async fn idle_connections(transport: Transport) {
         let channel = channel.clone();
         async move { call::<Gate>(&channel, &3).await }
     });
-    state.wait_begun(1).await;
+    state.wait_started(1).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(channel.close_reason(), None, "closed while a call is in flight");
     state.gate.add_permits(1);
@@ -338,7 +338,7 @@ async fn idle_connections(transport: Transport) {
 }
 
 /// The memory of one client's calls is limited, and all calls succeed.
-async fn pulled_memory(transport: Transport) {
+async fn fetched_memory(transport: Transport) {
     let service = TestService::default();
     let running = transport.serve(Server::builder().service(service).max_fetched(300_000)).await;
     let channel = running.connect(Channel::builder()).await;
@@ -361,7 +361,7 @@ async fn deadline_while_waiting_for_a_slot(transport: Transport) {
         let channel = channel.clone();
         async move { call::<Gate>(&channel, &1).await }
     });
-    state.wait_begun(1).await;
+    state.wait_started(1).await;
     let options = CallOptions::new().timeout(Duration::from_millis(30));
     let error = channel.call::<Null>(&(), options).await.unwrap_err();
     assert!(
@@ -377,7 +377,7 @@ async fn deadline_while_waiting_for_a_slot(transport: Transport) {
 async fn shutdown_again_sooner(transport: Transport) {
     let (running, state, channel) = start(transport).await;
     let in_flight = tokio::spawn(async move { call::<Gate>(&channel, &3).await });
-    state.wait_begun(1).await;
+    state.wait_started(1).await;
     running.handle.shutdown_within(Duration::from_secs(3600));
     tokio::time::sleep(Duration::from_millis(20)).await;
     running.handle.shutdown_within(Duration::ZERO);
@@ -389,7 +389,7 @@ over! {
     // An RDMA client learns during connection set-up that it was rejected; a TCP client with its first call (`net_tcp.rs`).
     rdma: connection_limit;
     all: programs_and_versions credentials shutdown_with_calls_in_flight shutdown_after_the_grace_period shutdown_again_sooner shutdown_after_serve_was_dropped
-        client_disconnects server_disconnects no_reconnect many_connections idle_connections pulled_memory deadline_while_waiting_for_a_slot;
+        client_disconnects server_disconnects no_reconnect many_connections idle_connections fetched_memory deadline_while_waiting_for_a_slot;
 }
 
 #[tokio::test]

@@ -130,7 +130,7 @@ async fn slow(transport: Transport) {
     assert_eq!((server.handle.stats().accepted, server.handle.stats().open), (1, 1));
 }
 
-/// An argument that takes longer than the pull timeout succeeds as long as data flows. The acknowledgement of an earlier reply
+/// An argument that takes longer than the fetch timeout succeeds as long as data flows. The acknowledgement of an earlier reply
 /// waits behind it.
 async fn slow_argument() {
     let config = ConnectionConfig::new().fetch_timeout(Duration::from_secs(2)).reply_timeout(Duration::from_secs(2));

@@ -22,7 +22,7 @@ use rpcrdma::{
 /// Duration of a storm.
 const LASTS: Duration = Duration::from_secs(2);
 /// Time limit for each operation, generous for a loaded machine.
-const AT_MOST: Duration = Duration::from_secs(20);
+const TIME_LIMIT: Duration = Duration::from_secs(20);
 
 /// A deterministic generator of random numbers (xorshift).
 struct Numbers(u64);
@@ -122,7 +122,7 @@ async fn one(channel: Channel, mut numbers: Numbers) {
 
 /// Awaits a future with a time limit.
 async fn ends<T>(what: impl std::fmt::Debug, body: impl Future<Output = T>) -> T {
-    tokio::time::timeout(AT_MOST, body).await.unwrap_or_else(|_| panic!("timed out: {what:?}"))
+    tokio::time::timeout(TIME_LIMIT, body).await.unwrap_or_else(|_| panic!("timed out: {what:?}"))
 }
 
 /// Starts a server and a channel, and makes many calls.

@@ -284,9 +284,9 @@ async fn concurrent_calls_are_limited() {
         for xid in 0..20_u32 {
             stream.write_all(&record(&call_message(xid, 5, &xid.to_be_bytes()))).await.unwrap();
         }
-        state.wait_begun(4).await;
+        state.wait_started(4).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
-        assert_eq!(state.begun.load(std::sync::atomic::Ordering::SeqCst), 4);
+        assert_eq!(state.started.load(std::sync::atomic::Ordering::SeqCst), 4);
         state.gate.add_permits(20);
         for _ in 0..20 {
             read_record(&mut stream).await;

@@ -66,7 +66,7 @@ async fn a_call_times_out() {
     assert_eq!(invoke::<Echo>(&caller, "in time".into()).await.unwrap(), "in time");
     let error = invoke::<Gate>(&caller, 1).await.unwrap_err();
     assert!(middleware::<Elapsed>(&error).0, "the server may still execute the call");
-    assert_eq!(state.begun.load(Ordering::SeqCst), 1);
+    assert_eq!(state.started.load(Ordering::SeqCst), 1);
 }
 
 /// A call that times out in a queue was not sent, and is not sent later.
@@ -78,7 +78,7 @@ async fn a_queued_call_times_out() {
         let caller = ServiceCaller::new(service.clone());
         async move { invoke::<Gate>(&caller, 1).await }
     });
-    state.wait_begun(1).await;
+    state.wait_started(1).await;
     let hurried = ServiceCaller::new(ServiceBuilder::new().timeout(Duration::from_secs(1)).service(service.clone()));
     assert!(!middleware::<Elapsed>(&invoke::<Gate>(&hurried, 2).await.unwrap_err()).0);
     // The deadline of the call itself includes the time in the queue.
@@ -89,7 +89,7 @@ async fn a_queued_call_times_out() {
     state.gate.add_permits(1);
     assert_eq!(first.await.unwrap().unwrap(), 1);
     assert_eq!(invoke::<Echo>(&ServiceCaller::new(service), "next".into()).await.unwrap(), "next");
-    assert_eq!(state.begun.load(Ordering::SeqCst), 1, "the calls that timed out were not sent");
+    assert_eq!(state.started.load(Ordering::SeqCst), 1, "the calls that timed out were not sent");
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,7 +102,7 @@ async fn concurrent_calls_are_limited() {
             tokio::spawn(async move { invoke::<Gate>(&caller, n).await })
         })
         .collect();
-    state.wait_begun(2).await;
+    state.wait_started(2).await;
     state.gate.add_permits(6);
     for (n, call) in (0..).zip(calls) {
         assert_eq!(call.await.unwrap().unwrap(), n);
@@ -115,11 +115,11 @@ async fn the_rate_of_calls_is_limited() {
     let (_server, _, channel) = start(Transport::sim()).await;
     let service = ServiceBuilder::new().buffer(8).rate_limit(2, Duration::from_secs(1)).service(channel);
     let caller = ServiceCaller::new(service);
-    let begun = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     for _ in 0..5 {
         invoke::<Echo>(&caller, "x".into()).await.unwrap();
     }
-    assert!(begun.elapsed() >= Duration::from_secs(2), "five calls need a third period");
+    assert!(started.elapsed() >= Duration::from_secs(2), "five calls need a third period");
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,7 +130,7 @@ async fn excess_calls_are_shed() {
         let caller = caller.clone();
         async move { invoke::<Gate>(&caller, 1).await }
     });
-    state.wait_begun(1).await;
+    state.wait_started(1).await;
     let error = invoke::<Gate>(&caller, 2).await.unwrap_err();
     assert!(!middleware::<Overloaded>(&error).0, "a call that was shed was not sent");
     state.gate.add_permits(1);
@@ -168,27 +168,27 @@ async fn only_safe_calls_are_retried() {
     state.gate.add_permits(10);
     let with = |fault, policy| ServiceCaller::new(ServiceBuilder::new().retry(policy).service(faulty(&channel, fault)));
     let mut before = 0;
-    let mut begun = || {
-        let now = state.begun.load(Ordering::SeqCst);
+    let mut started = || {
+        let now = state.started.load(Ordering::SeqCst);
         now - std::mem::replace(&mut before, now)
     };
     // Not idempotent: retried only if the first attempt was not sent.
     assert_eq!(invoke::<Gate>(&with(Fault::Before, retries(10)), 1).await.unwrap(), 1);
-    assert_eq!(begun(), 1);
+    assert_eq!(started(), 1);
     let error = invoke::<Gate>(&with(Fault::After, retries(10)), 1).await.unwrap_err();
     assert!(matches!(error, CallError::Middleware { sent: true, .. }), "{error:?}");
-    assert_eq!(begun(), 1, "the call was executed once");
+    assert_eq!(started(), 1, "the call was executed once");
     // Idempotent: retried in both cases.
     assert_eq!(invoke::<Sleep>(&with(Fault::After, retries(10)), 1).await.unwrap(), 1);
-    assert_eq!(begun(), 2);
+    assert_eq!(started(), 2);
     // The caller allows the procedure to be executed twice.
     let options = CallOptions::new().repeatable();
     assert_eq!(with(Fault::After, retries(10)).invoke::<Gate>(&1, options).await.unwrap(), 1);
-    assert_eq!(begun(), 2);
+    assert_eq!(started(), 2);
     // The budget is used up.
     let error = invoke::<Sleep>(&with(Fault::Before, retries(0)), 1).await.unwrap_err();
     assert!(matches!(error, CallError::Middleware { sent: false, .. }) && error.is_retry_safe(), "{error:?}");
-    assert_eq!(begun(), 0);
+    assert_eq!(started(), 0);
 }
 
 /// An error of the last attempt that is safe by itself does not hide an earlier attempt that was sent.
@@ -240,11 +240,11 @@ type BalanceFuture =
 
 /// Makes idempotent calls, and returns how many of them each server executed.
 async fn spread(caller: &impl Invoke, servers: &[(Running, Arc<State>, Channel)]) -> Vec<usize> {
-    servers.iter().for_each(|(_, state, _)| state.begun.store(0, Ordering::SeqCst));
+    servers.iter().for_each(|(_, state, _)| state.started.store(0, Ordering::SeqCst));
     for n in 0..60 {
         assert_eq!(invoke::<Sleep>(caller, 1 + n % 2).await.unwrap(), 1 + n % 2);
     }
-    servers.iter().map(|(_, state, _)| state.begun.load(Ordering::SeqCst)).collect()
+    servers.iter().map(|(_, state, _)| state.started.load(Ordering::SeqCst)).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -284,7 +284,7 @@ async fn calls_of_a_dead_server_move_to_others() {
             tokio::spawn(async move { invoke::<Sleep>(&caller, 5000).await })
         })
         .collect();
-    servers[0].1.wait_begun(1).await;
+    servers[0].1.wait_started(1).await;
     servers[0].0.handle.shutdown_within(Duration::ZERO);
     for call in calls {
         assert_eq!(call.await.unwrap().unwrap(), 5000);

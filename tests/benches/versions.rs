@@ -29,11 +29,11 @@ use rpcrdma::{
 use tokio::runtime::Runtime;
 
 rpcrdma::xdr! {
-    const MOST = 1048576;
+    const MAX_TEXT = 1048576;
 
     struct text_args { unsigned int count; };
     /* Has no eligible items: the text stays in the payload stream. */
-    struct text_res { opaque text<MOST>; };
+    struct text_res { opaque text<MAX_TEXT>; };
 
     program VERSIONS {
         version VERSIONS_V1 {

@@ -19,7 +19,7 @@ use rpcrdma_xdrgen::{
 const LONGEST: usize = 260;
 
 /// Maximum number of lines of all golden files together.
-const MOST: usize = 2400;
+const MAX_LINES: usize = 2400;
 
 /// Returns the sorted paths of the specifications in a subdirectory of `tests`.
 fn specifications(directory: &str) -> Vec<PathBuf> {
@@ -104,7 +104,7 @@ fn generated_code_matches_golden_files() {
         lines += length;
         compare(&path.with_extension("rs"), &text, &mut stale);
     }
-    assert!(lines <= MOST, "the golden files have {lines} lines; move the large ones to `constructs`");
+    assert!(lines <= MAX_LINES, "the golden files have {lines} lines; move the large ones to `constructs`");
     assert!(stale.is_empty(), "these differ from the generated code; UPDATE_GOLDEN=1 updates them: {stale:#?}");
 }
 

@@ -76,7 +76,7 @@ async fn check(args: Args) -> anyhow::Result<ExitCode> {
                         return Ok(ExitCode::from(2));
                     }
                 };
-                let begun = Instant::now();
+                let started = Instant::now();
                 // A failing case panics and prints the reason.
                 let ended = tokio::spawn(case(VerbsConnector::new(config.clone()), listener)).await;
                 let verdict = match ended {
@@ -84,7 +84,7 @@ async fn check(args: Args) -> anyhow::Result<ExitCode> {
                     Err(_) if args.known.iter().any(|known| known == name) => "known",
                     Err(_) => "FAIL",
                 };
-                say!("{verdict} {address} {name} ({} ms)", begun.elapsed().as_millis());
+                say!("{verdict} {address} {name} ({} ms)", started.elapsed().as_millis());
                 match verdict {
                     "pass" => passed += 1,
                     "FAIL" => failed += 1,

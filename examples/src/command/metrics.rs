@@ -34,7 +34,7 @@ use tokio::{
 };
 
 /// Number of HTTP connections at a time. Further ones wait.
-const MOST_CONNECTIONS: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 
 /// Time that a client has for its request, and that a connection may be idle.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
@@ -139,7 +139,7 @@ async fn serve(listener: TcpListener, exporter: Arc<Exporter>) {
             recorded.run_upkeep();
         }
     });
-    let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         // The semaphore is never closed.
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };

@@ -26,7 +26,7 @@ const TIMES: TableDefinition<'_, (u64, &[u8]), ()> = TableDefinition::new("times
 /// The time for which replies are kept. Clients have to stop repeating a call before that.
 const MAX_AGE: Duration = Duration::from_secs(600);
 /// Maximum number of old replies that one addition deletes, so that no call takes long.
-const MOST_DELETED: usize = 16;
+const MAX_DELETED: usize = 16;
 
 /// The error of a [`CounterStore`].
 #[derive(Debug, thiserror::Error)]
@@ -100,7 +100,7 @@ impl CounterStore {
                 times.insert((now, &key[..]), ()).map_err(DatabaseError)?;
                 let mut old = Vec::new();
                 let until = (now.saturating_sub(MAX_AGE.as_secs()), &[][..]);
-                for entry in times.range(..until).map_err(DatabaseError)?.take(MOST_DELETED) {
+                for entry in times.range(..until).map_err(DatabaseError)?.take(MAX_DELETED) {
                     let (entry, _) = entry.map_err(DatabaseError)?;
                     let (time, key) = entry.value();
                     old.push((time, key.to_vec()));

@@ -32,7 +32,7 @@ use super::{
 use crate::command::{Flavor, Flavors};
 
 /// Maximum number of files kept open by [`Export::keep_writable`].
-const MOST_WRITABLE: NonZeroUsize = NonZeroUsize::new(256).unwrap();
+const MAX_WRITABLE: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 
 /// An exported directory tree with its access policy.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Export {
             locks: FileLocks::default(),
             listings: Listings::new(key("cookies")),
             verifier: WriteVerifier::new()?,
-            writable: Mutex::new(LruCache::new(MOST_WRITABLE)),
+            writable: Mutex::new(LruCache::new(MAX_WRITABLE)),
         })
     }
 

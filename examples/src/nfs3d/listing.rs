@@ -39,12 +39,12 @@ use super::{
 };
 
 /// Maximum number of cached listings.
-const MOST_LISTINGS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+const MAX_LISTINGS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 /// Maximum number of entries in all cached listings together. A single listing may exceed it.
-const MOST_ENTRIES: usize = 1 << 20;
+const MAX_ENTRIES: usize = 1 << 20;
 
 /// Size of the largest directory that is read without a blocking thread, in bytes: 400 entries of tmpfs.
-const MOST_PROMPT: u64 = 8000;
+const MAX_PROMPT: u64 = 8000;
 
 /// Reading time beyond which a listing of a changing directory is reused ..
 const SLOW: Duration = Duration::from_millis(10);
@@ -88,7 +88,7 @@ struct ListingEntry {
 
 impl Listings {
     pub(super) fn new(key: [u8; 32]) -> Self {
-        Self { key, kept: Mutex::new(CachedListing { listings: LruCache::new(MOST_LISTINGS), entries: 0 }) }
+        Self { key, kept: Mutex::new(CachedListing { listings: LruCache::new(MAX_LISTINGS), entries: 0 }) }
     }
 
     fn kept(&self) -> MutexGuard<'_, CachedListing> {
@@ -146,7 +146,7 @@ impl Listings {
         if let Some((_, gone)) = kept.listings.push(object.id, Arc::clone(&listing)) {
             kept.entries -= gone.entries.len();
         }
-        while kept.entries > MOST_ENTRIES && kept.listings.len() > 1 {
+        while kept.entries > MAX_ENTRIES && kept.listings.len() > 1 {
             let Some((_, gone)) = kept.listings.pop_lru() else { break };
             kept.entries -= gone.entries.len();
         }
@@ -268,7 +268,7 @@ impl Export {
         if cookie != 0 && *verifier != self.cookie_verifier(directory) {
             return Err(NfsError(Nfsstat3::BadCookie));
         }
-        if directory.stat.0.stx_size > MOST_PROMPT && !prompt::may_wait() {
+        if directory.stat.0.stx_size > MAX_PROMPT && !prompt::may_wait() {
             return Err(NfsError(Nfsstat3::Jukebox));
         }
         let acting = self.identities.assume(who)?;

@@ -33,7 +33,7 @@ use super::{
 use crate::command::Flavor;
 
 /// Maximum number of mounts remembered for DUMP, whose result is informational. Clients that crash never unmount.
-const MOST_MOUNTS: usize = 1024;
+const MAX_MOUNTS: usize = 1024;
 
 /// MOUNT service for one [`Export`].
 #[derive(Debug)]
@@ -131,7 +131,7 @@ impl MountV3 for MountService {
                 let mount = (host(cx), args.as_bytes().to_vec());
                 let mut mounts = self.mounts();
                 mounts.retain(|known| *known != mount);
-                if mounts.len() == MOST_MOUNTS {
+                if mounts.len() == MAX_MOUNTS {
                     mounts.pop_front();
                 }
                 mounts.push_back(mount);

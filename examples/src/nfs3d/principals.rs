@@ -11,7 +11,7 @@ use std::{
 use lru::LruCache;
 
 /// Maximum number of remembered principals.
-const MOST_KNOWN: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
+const MAX_KNOWN: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 /// Time after which a principal is looked up again, so that changed groups take effect.
 const LIFETIME: Duration = Duration::from_secs(300);
 
@@ -54,7 +54,7 @@ pub struct Principals {
 impl Default for Principals {
     /// Maps principals to users of the system only.
     fn default() -> Self {
-        Self { listed: HashMap::new(), lookup: system_user, known: Mutex::new(LruCache::new(MOST_KNOWN)) }
+        Self { listed: HashMap::new(), lookup: system_user, known: Mutex::new(LruCache::new(MAX_KNOWN)) }
     }
 }
 

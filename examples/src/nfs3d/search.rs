@@ -36,7 +36,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The same time in durations of the last search. It limits the share of time spent on searches.
 const PAUSE_IN_SEARCHES: u32 = 10;
 /// Maximum number of files remembered as wanted.
-const MOST_WANTED: NonZeroUsize = NonZeroUsize::new(1 << 12).unwrap();
+const MAX_WANTED: NonZeroUsize = NonZeroUsize::new(1 << 12).unwrap();
 
 #[derive(Debug, Default)]
 pub(super) struct Search {
@@ -59,7 +59,7 @@ struct State {
 
 impl Default for State {
     fn default() -> Self {
-        Self { running: false, ended: 0, last: None, found: false, wanted: LruCache::new(MOST_WANTED) }
+        Self { running: false, ended: 0, last: None, found: false, wanted: LruCache::new(MAX_WANTED) }
     }
 }
 

@@ -35,15 +35,15 @@ use super::{
 };
 
 /// Maximum number of files whose places are recorded, at about 100 bytes each. The least recently used are dropped.
-const MOST_NOTES: NonZeroUsize = NonZeroUsize::new(1 << 20).unwrap();
+const MAX_NOTES: NonZeroUsize = NonZeroUsize::new(1 << 20).unwrap();
 /// Maximum number of places recorded for one file (hard links).
-const MOST_PLACES: usize = 8;
+const MAX_PLACES: usize = 8;
 /// Maximum number of removed files remembered, which are not searched for.
-const MOST_REMOVED: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
+const MAX_REMOVED: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
 /// Maximum length of a path passed to the system at a time, in bytes; less than PATH_MAX.
 const PATH_PIECE: usize = 4000;
 /// Maximum depth of a directory.
-const MOST_DEPTH: usize = 1 << 14;
+const MAX_DEPTH: usize = 1 << 14;
 /// Restrictions on resolving paths.
 const CONFINED: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
@@ -85,8 +85,8 @@ impl Tree {
             root: Object { id, fd: Arc::new(root), stat },
             births,
             speed: speed(file_system),
-            places: Mutex::new(LruCache::new(MOST_NOTES)),
-            removed: Mutex::new(LruCache::new(MOST_REMOVED)),
+            places: Mutex::new(LruCache::new(MAX_NOTES)),
+            removed: Mutex::new(LruCache::new(MAX_REMOVED)),
             names: RwLock::default(),
             search: Search::default(),
         };
@@ -190,7 +190,7 @@ impl Tree {
                 Some(0) => {}
                 Some(at) => places[..=at].rotate_right(1),
                 None => {
-                    places.truncate(MOST_PLACES - 1);
+                    places.truncate(MAX_PLACES - 1);
                     places.insert(0, DirectoryPlace { directory, name: name.into() });
                 }
             }
@@ -274,7 +274,7 @@ impl Tree {
             // A directory has a single place, the last one recorded. Outdated records may form a cycle, which the depth
             // limit breaks.
             let up = notes.get(&at)?.first()?;
-            if names.len() == MOST_DEPTH {
+            if names.len() == MAX_DEPTH {
                 return None;
             }
             names.push(up.name.clone());

@@ -155,7 +155,7 @@ pub struct Copier<'a> {
 }
 
 /// Maximum number of concurrent tasks.
-const MOST_TASKS: usize = 64;
+const MAX_TASKS: usize = 64;
 /// Reason for not copying a device, pipe or socket.
 const SPECIAL: &str = "not a regular file, directory or symbolic link";
 /// Reason for not copying a file that does not report its size. Its copy would be empty.
@@ -181,7 +181,7 @@ impl<'a> Copier<'a> {
         let mut todo = tasks;
         self.written.expect(todo.len());
         todo.reverse();
-        let most = self.nfs.options().jobs.clamp(1, MOST_TASKS);
+        let most = self.nfs.options().jobs.clamp(1, MAX_TASKS);
         let mut in_flight = FuturesUnordered::new();
         loop {
             while in_flight.len() < most

@@ -8,14 +8,14 @@ use rustix::{
 };
 
 /// Maximum number of extents. Holes after the last one are treated as data.
-const MOST: usize = 1 << 16;
+const MAX_EXTENTS: usize = 1 << 16;
 
 /// Returns the regions of a file of `size` bytes that contain data. The rest are holes, as far as the file system
 /// reports them.
 pub(super) fn extents(file: &File, size: u64) -> Vec<Range<u64>> {
     let mut extents = Vec::new();
     let mut at = 0;
-    while at < size && extents.len() < MOST {
+    while at < size && extents.len() < MAX_EXTENTS {
         let start = match seek(file, SeekFrom::Data(at)) {
             Ok(start) => start,
             // No more data.

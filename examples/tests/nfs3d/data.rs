@@ -63,7 +63,7 @@ async fn data_is_placed_directly() {
     nfs.write(&file, 0, &pattern(1 << 20, 1), StableHow::Unstable).await.unwrap();
     nfs.read(&file, 0, 1 << 20).await.unwrap();
     let counters = nfs.client.channel().counters();
-    assert!(counters.read_by_peer_bytes >= 1 << 20, "pulled by RDMA Read: {counters:?}");
+    assert!(counters.read_by_peer_bytes >= 1 << 20, "fetched by RDMA Read: {counters:?}");
     assert!(counters.written_by_peer_bytes >= 1 << 20, "returned by RDMA Write: {counters:?}");
     assert_eq!((counters.copied_eligible_bytes, counters.exposed_regions), (0, 0), "{counters:?}");
     assert_eq!(counters.copied_payload_bytes, 0, "{counters:?}");

@@ -73,10 +73,10 @@ async fn no_call_leaves_the_export_by_a_racing_link() {
             (served.root.clone(), outside.clone(), Arc::clone(&end), Arc::clone(&rounds));
         thread::spawn(move || swap(&root, &outside, &end, &rounds))
     };
-    let begun = Instant::now();
+    let started = Instant::now();
     let (mut worked, mut nth) = (0, 0);
-    while begun.elapsed() < Duration::from_secs(2) || worked == 0 || rounds.load(Ordering::Relaxed) < 10 {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{worked} calls worked in {nth} rounds");
+    while started.elapsed() < Duration::from_secs(2) || worked == 0 || rounds.load(Ordering::Relaxed) < 10 {
+        assert!(started.elapsed() < Duration::from_secs(30), "{worked} calls worked in {nth} rounds");
         worked += use_it(&nfs, &d, &secret, nth).await;
         nth += 1;
     }

@@ -38,7 +38,7 @@ impl Endpoint {
             self.output.mark(SendMark::Sends(last));
         }
         for _ in 0..WRITES {
-            if !self.is_framed() && self.has_unframed() && !self.output.is_begun() {
+            if !self.is_framed() && self.has_unframed() && !self.output.is_started() {
                 self.frame();
             }
             if self.output.is_empty() {
@@ -122,7 +122,7 @@ impl Endpoint {
     pub(super) fn update_framing(&mut self) {
         // RFC 5044 §7.1.2 rule 4.
         let may_frame = self.may_send && self.broken.is_none();
-        let is_next = !self.has_unframed() && !self.output.is_begun();
+        let is_next = !self.has_unframed() && !self.output.is_started();
         self.frames_below = if may_frame && is_next { COPIED_SEND.min(self.max_ulpdu - ddp::UNTAGGED) + 1 } else { 0 };
     }
 

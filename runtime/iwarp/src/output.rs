@@ -60,7 +60,7 @@ pub(crate) struct SendBatch {
     /// The CRC of the current FPDU, up to and including its last payload put by reference.
     crc: Crc32c,
     /// `crc` covers at least one byte.
-    crc_begun: bool,
+    crc_started: bool,
     /// Offset of the staged bytes that `crc` does not cover yet. They are added in one call.
     unchecked: usize,
     /// The staging buffer, of which the first `staged` bytes belong to the batch.
@@ -74,7 +74,7 @@ pub(crate) struct SendBatch {
     framed_unstaged: u64,
     written: u64,
     ulpdu_len: usize,
-    is_begun: bool,
+    is_started: bool,
 }
 
 impl SendBatch {
@@ -84,7 +84,7 @@ impl SendBatch {
             use_crc,
             clock: markers.then(MarkerClock::default),
             crc: Crc32c::default(),
-            crc_begun: false,
+            crc_started: false,
             unchecked: 0,
             stage: Vec::new(),
             staged: 0,
@@ -94,7 +94,7 @@ impl SendBatch {
             framed_unstaged: 0,
             written: 0,
             ulpdu_len: 0,
-            is_begun: false,
+            is_started: false,
         }
     }
 
@@ -104,8 +104,8 @@ impl SendBatch {
     }
 
     /// Returns `true` if a part of the batch has been written. Nothing is added to it until the rest has been written.
-    pub(crate) fn is_begun(&self) -> bool {
-        self.is_begun
+    pub(crate) fn is_started(&self) -> bool {
+        self.is_started
     }
 
     /// Returns `true` if the batch should be written before more is framed.
@@ -127,9 +127,9 @@ impl SendBatch {
     pub(crate) fn begin(&mut self, ulpdu_len: usize, header: &[u8]) {
         self.ulpdu_len = ulpdu_len;
         self.unchecked = self.staged;
-        if self.crc_begun {
+        if self.crc_started {
             self.crc.reset();
-            self.crc_begun = false;
+            self.crc_started = false;
         }
         // ULPDUs have at most 64768 bytes: `Endpoint` clamps the configured size.
         let length = u16::try_from(ulpdu_len).unwrap_or(u16::MAX).to_be_bytes();
@@ -166,7 +166,7 @@ impl SendBatch {
             if self.use_crc {
                 self.crc.update(self.stage.get(self.unchecked..self.staged).unwrap_or_default());
                 self.crc.update(now);
-                self.crc_begun = true;
+                self.crc_started = true;
                 self.unchecked = self.staged;
             }
             if self.tail < self.staged {
@@ -197,7 +197,7 @@ impl SendBatch {
     // RFC 5044 §4.1: the field is present even if CRCs are not used. Its content is then not checked.
     fn finish_crc(&mut self) -> [u8; fpdu::CRC] {
         let unchecked = self.stage.get(self.unchecked..self.staged).unwrap_or_default();
-        match (self.use_crc, self.crc_begun) {
+        match (self.use_crc, self.crc_started) {
             (false, _) => [0; fpdu::CRC],
             (true, false) => crc::of(unchecked),
             (true, true) => {
@@ -271,7 +271,7 @@ impl SendBatch {
             let rest = piece.end - piece.start;
             if len < rest {
                 piece.start += len;
-                self.is_begun = true;
+                self.is_started = true;
                 return;
             }
             len -= rest;
@@ -279,7 +279,7 @@ impl SendBatch {
         }
         self.tail += len;
         if self.tail < self.staged {
-            self.is_begun = true;
+            self.is_started = true;
             return;
         }
         self.framed_unstaged += self.staged as u64;
@@ -304,7 +304,7 @@ impl SendBatch {
     /// Makes the staging buffer free for the next batch.
     fn empty_stage(&mut self) {
         (self.staged, self.tail, self.unchecked) = (0, 0, 0);
-        self.is_begun = false;
+        self.is_started = false;
     }
 
     /// Returns the number of bytes that fit before the next marker. Puts a marker first if one is due.

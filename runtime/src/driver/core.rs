@@ -98,7 +98,7 @@ impl CallSlots {
 pub(crate) struct DriverCore<I: EngineIo, U: InboundCalls> {
     engine: I::Engine,
     io: I,
-    upcalls: U,
+    inbound_calls: U,
     port: Arc<DriverPort>,
     config: DriverConfig,
     calls: CallSlots,
@@ -130,7 +130,7 @@ pub(crate) struct DriverCore<I: EngineIo, U: InboundCalls> {
 struct PollState {
     /// The time of this poll, the same in all of its rounds.
     now: Instant,
-    /// `true` if this poll has woken other tasks. They run after this poll, so the provider must not spin.
+    /// `true` if this poll has woken other tasks. They run after this poll, so the provider must not poll busily.
     has_woken_others: bool,
     /// `true` if a deadline had passed when this poll began.
     is_late: bool,
@@ -139,13 +139,13 @@ struct PollState {
 }
 
 impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
-    pub(crate) fn new(engine: I::Engine, io: I, upcalls: U, port: Arc<DriverPort>, config: DriverConfig) -> Self {
+    pub(crate) fn new(engine: I::Engine, io: I, inbound_calls: U, port: Arc<DriverPort>, config: DriverConfig) -> Self {
         let limits = engine.peer_limits();
         port.set_limits(limits);
         Self {
             engine,
             io,
-            upcalls,
+            inbound_calls,
             port,
             config,
             calls: CallSlots::default(),
@@ -304,7 +304,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
                     }
                     EngineEvent::ReplySent { token, delivered } => {
                         self.answering = self.answering.saturating_sub(1);
-                        self.upcalls.replied(token, delivered);
+                        self.inbound_calls.replied(token, delivered);
                     }
                     EngineEvent::Closed(reason) => return Some(reason),
                 }
@@ -326,7 +326,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         }
         let token = call.token;
         self.answering += 1;
-        match self.upcalls.call(call, &self.port) {
+        match self.inbound_calls.call(call, &self.port) {
             Some(answer) => self.answer(token, answer),
             None => run.has_woken_others = true,
         }
@@ -475,7 +475,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
 
     fn finish(&mut self, reason: &CloseReason) {
         self.deliver_results();
-        self.upcalls.closed(reason);
+        self.inbound_calls.closed(reason);
         self.port.give_back(&mut self.commands);
         self.port.close(reason);
     }

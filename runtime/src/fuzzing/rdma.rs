@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Maximum memory that the engine may allocate for the peer's calls, in bytes.
-const MAX_PULLED: u64 = 1 << 16;
+const MAX_FETCHED: u64 = 1 << 16;
 
 /// A registered region.
 struct Registered {
@@ -51,9 +51,9 @@ impl QueuePair for Provider {
         }
         self.last_handle += 1;
         self.registered.insert(self.last_handle, Registered { memory, access, invalid: false });
-        let pulled = self.registered.values().filter(|region| region.access == Access::ReadSink);
-        let pulled: usize = pulled.map(|region| region.memory.len()).sum();
-        assert!(pulled as u64 <= MAX_PULLED, "{pulled} bytes of sinks exceed the limit");
+        let fetched = self.registered.values().filter(|region| region.access == Access::ReadSink);
+        let fetched: usize = fetched.map(|region| region.memory.len()).sum();
+        assert!(fetched as u64 <= MAX_FETCHED, "{fetched} bytes of sinks exceed the limit");
         Ok(Region { handle: MemoryHandle(self.last_handle), base: 0 })
     }
 
@@ -154,7 +154,7 @@ fn run(bytes: &[u8], versions: Versions) {
     let Some(mode) = input.byte() else { return };
     let role = if mode & 1 == 0 { Role::Server } else { Role::Client };
     let mut config = EngineConfig::default();
-    (config.max_call_len, config.max_fetched) = (MAX_PULLED / 2, MAX_PULLED);
+    (config.max_call_len, config.max_fetched) = (MAX_FETCHED / 2, MAX_FETCHED);
     config.versions = versions;
     config.max_continued = 5000;
     config.credits = 1 + u32::from(mode >> 4);

@@ -27,7 +27,7 @@ use crate::{
 ///
 /// Calls with other flavors get AUTH_TOOWEAK, unless [`or`](Self::or) names an authenticator for them.
 pub struct GssAuthenticator<M> {
-    shared: Arc<Shared<M>>,
+    shared: Arc<AuthenticatorShared<M>>,
     others: Option<Arc<dyn Authenticator>>,
 }
 
@@ -37,7 +37,7 @@ impl<M> Clone for GssAuthenticator<M> {
     }
 }
 
-struct Shared<M> {
+struct AuthenticatorShared<M> {
     mechanism: M,
     server: GssServer,
     /// Limits the number of steps that the mechanism executes at a time.
@@ -63,7 +63,7 @@ impl<M: ServerMechanism> GssAuthenticator<M> {
     fn create(mechanism: M, config: GssServerConfig) -> Self {
         let steps = Admissions::new(config.max_setups, config.max_setups_per_address);
         let server = GssServer::new(config);
-        Self { shared: Arc::new(Shared { mechanism, server, steps }), others: None }
+        Self { shared: Arc::new(AuthenticatorShared { mechanism, server, steps }), others: None }
     }
 
     /// Sets the authenticator of calls with other flavors, for example
@@ -124,7 +124,7 @@ impl CopiedCall {
     }
 }
 
-impl<M: ServerMechanism> Shared<M> {
+impl<M: ServerMechanism> AuthenticatorShared<M> {
     /// Decides on a call whose context is busy.
     async fn receive_later(self: Arc<Self>, call: CopiedCall, queue: BlockingQueue) -> Authentication {
         let decision = queue.run(Handle::current(), false, move || {

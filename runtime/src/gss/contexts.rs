@@ -211,7 +211,7 @@ pub(super) struct PendingSetup {
     pub(super) setup: Box<dyn ContextSetup>,
     /// Number of rounds so far.
     pub(super) rounds: u32,
-    pub(super) begun: Instant,
+    pub(super) started: Instant,
     /// The host that sent the first token.
     pub(super) host: HostAddr,
 }
@@ -307,9 +307,9 @@ impl ContextTable {
         let handle = handle.map_or_else(ContextHandle::random, Ok)?;
         let mut setups = self.setups.lock().unwrap_or_else(PoisonError::into_inner);
         setups.retain(|_, setup| !is_late(setup, config, now));
-        let (host, begun) = (setup.host, |setup: &PendingSetup| setup.begun);
-        make_room(&mut setups, config.max_setups_per_address, |setup| setup.host == host, |_| false, begun);
-        make_room(&mut setups, config.max_setups, |_| true, |_| false, begun);
+        let (host, started) = (setup.host, |setup: &PendingSetup| setup.started);
+        make_room(&mut setups, config.max_setups_per_address, |setup| setup.host == host, |_| false, started);
+        make_room(&mut setups, config.max_setups, |_| true, |_| false, started);
         setups.insert(handle, setup);
         Ok(handle)
     }
@@ -344,5 +344,5 @@ fn make_room<T, K: Ord>(
 }
 
 fn is_late(setup: &PendingSetup, config: &GssServerConfig, now: Instant) -> bool {
-    now.saturating_duration_since(setup.begun) > config.setup_timeout
+    now.saturating_duration_since(setup.started) > config.setup_timeout
 }

@@ -16,10 +16,10 @@ use crate::{
 };
 
 /// Maximum number of rounds. Mechanisms need up to three.
-const MOST_ROUNDS: u32 = 8;
+const MAX_ROUNDS: u32 = 8;
 
 /// Maximum length in bytes of the server's reply, most of which is its token.
-const MOST_RESULTS: u64 = 64 << 10;
+const MAX_RESULTS: u64 = 64 << 10;
 
 /// A context in creation.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl ContextCreation {
 
     /// Returns the request that carries a token (RFC 2203 §5.2.2).
     fn request(&mut self, token: Bytes) -> Result<NextStep, SecurityError> {
-        if self.rounds == MOST_ROUNDS {
+        if self.rounds == MAX_ROUNDS {
             return Err(failed("the mechanism needs too many rounds"));
         }
         self.rounds += 1;
@@ -97,7 +97,7 @@ impl ContextCreation {
             // RFC 2203 §5.2.2: all creation requests have the NULL verifier.
             seal: None,
             arguments: encode_to_bytes(&RpcGssInitArg { gss_token: token }).map_err(encode)?,
-            max_results: MOST_RESULTS,
+            max_results: MAX_RESULTS,
         }))
     }
 

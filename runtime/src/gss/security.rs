@@ -31,7 +31,7 @@ use crate::{
 ///
 /// [`Channel::close`](crate::Channel::close) destroys the context at the server, unless there are other clones of this security.
 pub struct GssSecurity<M> {
-    shared: Arc<Shared<M>>,
+    shared: Arc<GssSecurityShared<M>>,
     level: ProtectionLevel,
 }
 
@@ -41,7 +41,7 @@ impl<M> Clone for GssSecurity<M> {
     }
 }
 
-struct Shared<M> {
+struct GssSecurityShared<M> {
     mechanism: Arc<M>,
     contexts: Mutex<Contexts>,
     /// Locked during the creation of a context. Other calls wait for it.
@@ -64,7 +64,7 @@ impl<M: ClientMechanism> GssSecurity<M> {
     pub fn new(mechanism: M, level: ProtectionLevel) -> Self {
         let contexts = Mutex::default();
         let (creating, step) = (tokio::sync::Mutex::default(), Arc::new(Semaphore::new(1)));
-        let shared = Shared { mechanism: Arc::new(mechanism), contexts, creating, step };
+        let shared = GssSecurityShared { mechanism: Arc::new(mechanism), contexts, creating, step };
         Self { shared: Arc::new(shared), level }
     }
 
@@ -81,13 +81,13 @@ impl<M: ClientMechanism> GssSecurity<M> {
     }
 }
 
-impl<M> Shared<M> {
+impl<M> GssSecurityShared<M> {
     fn contexts(&self) -> std::sync::MutexGuard<'_, Contexts> {
         self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<M: ClientMechanism> Shared<M> {
+impl<M: ClientMechanism> GssSecurityShared<M> {
     fn usable(&self) -> Option<Arc<ClientContext>> {
         let now = Instant::now().into_std();
         self.contexts().current.as_ref().filter(|context| context.is_usable(now)).map(Arc::clone)

@@ -43,7 +43,7 @@ pub(super) struct SetupRound {
     /// The state after the first round.
     pub(super) setup: Option<Box<dyn ContextSetup>>,
     rounds: u32,
-    begun: Instant,
+    started: Instant,
     pub(super) host: HostAddr,
     pub(super) token: Bytes,
 }
@@ -108,16 +108,16 @@ impl GssServer {
         };
         if is_first {
             let host = HostAddr::of(call.peer_addr);
-            return Decision::Round(SetupRound { handle: None, setup: None, rounds: 0, begun: now, host, token });
+            return Decision::Round(SetupRound { handle: None, setup: None, rounds: 0, started: now, host, token });
         }
         let handle = ContextHandle::of(&credential.handle);
         let pending = handle.and_then(|handle| self.contexts.take_setup(handle, &self.config, now));
-        let Some(PendingSetup { setup, rounds, begun, host }) = pending else {
+        let Some(PendingSetup { setup, rounds, started, host }) = pending else {
             // RFC 2203 §5.2.3.2: RPCSEC_GSS_CREDPROBLEM and CTXPROBLEM cannot be returned here.
             let error = GssError::new(major::NO_CONTEXT, "no context in creation has this handle");
             return Decision::Done(Authentication::Answered(refusal(&error)));
         };
-        Decision::Round(SetupRound { handle, setup: Some(setup), rounds, begun, host, token })
+        Decision::Round(SetupRound { handle, setup: Some(setup), rounds, started, host, token })
     }
 
     fn token(&self, arguments: &[u8]) -> Option<Bytes> {
@@ -167,7 +167,7 @@ impl GssServer {
                 if rounds >= self.config.max_rounds {
                     return Err(GssError::new(major::FAILURE, "the creation of the context takes too many rounds"));
                 }
-                let setup = PendingSetup { setup, rounds, begun: round.begun, host: round.host };
+                let setup = PendingSetup { setup, rounds, started: round.started, host: round.host };
                 let handle = self.contexts.wait(round.handle, setup, &self.config, now)?;
                 (handle, major::CONTINUE_NEEDED, OpaqueAuth::none())
             }

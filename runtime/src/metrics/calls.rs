@@ -47,7 +47,7 @@ impl CallMetrics {
     #[inline(always)]
     pub(crate) fn client(&self, name: &'static str) -> ClientCall {
         let (request, response) = (AtomicU64::new(0), AtomicU64::new(0));
-        ClientCall { method: name, begun: self.0.now(), request, response }
+        ClientCall { method: name, started: self.0.now(), request, response }
     }
 
     /// Begins an inbound call of a procedure of `service`. `name` returns the name of the procedure.
@@ -60,7 +60,7 @@ impl CallMetrics {
         name: impl FnOnce() -> Option<&'static str>,
     ) -> ServerCall {
         let request = size(call.payload.byte_len(), call.reads(), |chunk| chunk.data.len());
-        ServerCall { id: service.find(procedure, name), request, begun: self.0.now() }
+        ServerCall { id: service.find(procedure, name), request, started: self.0.now() }
     }
 
     /// Records an inbound call that was refused before its service was found.
@@ -75,7 +75,7 @@ impl CallMetrics {
 pub(crate) struct ClientCall {
     method: &'static str,
     /// Time at which the call began, in ticks.
-    begun: u64,
+    started: u64,
     /// Sizes of the current attempt in bytes, or 0. Atomic, so that the future of a call can be sent to another thread.
     request: AtomicU64,
     response: AtomicU64,
@@ -121,7 +121,7 @@ impl ClientCall {
     /// Ends a successful call.
     #[inline(always)]
     pub(crate) fn succeed(&self, metrics: &CallMetrics) {
-        threads::called(self.method, metrics.0.now().wrapping_sub(self.begun), self.sizes());
+        threads::called(self.method, metrics.0.now().wrapping_sub(self.started), self.sizes());
     }
 
     /// Ends a failed call. `error_type` is the status of the reply if `has_reply` is `true`.
@@ -129,7 +129,7 @@ impl ClientCall {
     #[inline(never)]
     pub(crate) fn fail(&self, error_type: &'static str, has_reply: bool) {
         let id = threads::procedure(Side::Client, self.method);
-        procedures::record_failure(id, self.begun, self.sizes(), error_type, has_reply);
+        procedures::record_failure(id, self.started, self.sizes(), error_type, has_reply);
     }
 }
 
@@ -159,7 +159,7 @@ pub(crate) struct ServerCall {
     /// Size of the call in bytes.
     request: u64,
     /// Time at which the call began, in ticks.
-    begun: u64,
+    started: u64,
 }
 
 impl ServerCall {
@@ -176,28 +176,30 @@ impl ServerCall {
 
     #[inline(always)]
     fn end(&self, now: u64, reply: &EncodedReply) {
-        let Self { id, request, begun } = *self;
+        let Self { id, request, started } = *self;
         if let Some(message) = reply.results() {
             let response = size(message.message.byte_len(), &message.reduced, |item| item.data.len());
-            threads::served(id, now.wrapping_sub(begun), Sizes { request, response });
+            threads::served(id, now.wrapping_sub(started), Sizes { request, response });
         } else {
-            Self::end_rarely(id, request, now, begun, reply);
+            Self::end_rarely(id, request, now, started, reply);
         }
     }
 
     /// Ends a call that has no results, or results that still have to be protected. The latter count with their length before that.
     #[cold]
     #[inline(never)]
-    fn end_rarely(id: ProcedureId, request: u64, now: u64, begun: u64, reply: &EncodedReply) {
+    fn end_rarely(id: ProcedureId, request: u64, now: u64, started: u64, reply: &EncodedReply) {
         let chunks = reply.rpc_reply().map_or(&[][..], |message| &message.reduced);
         let sizes = Sizes { request, response: size(reply.inline_len(), chunks, |item| item.data.len()) };
         match reply.outcome() {
-            ReplyOutcome::Success | ReplyOutcome::Unprotected(_) => threads::served(id, now.wrapping_sub(begun), sizes),
-            ReplyOutcome::Error(error) => procedures::record_failure(id, begun, sizes, error.status(), true),
-            ReplyOutcome::None if reply.is_discarded() => {
-                procedures::record_failure(id, begun, sizes, "discarded", false);
+            ReplyOutcome::Success | ReplyOutcome::Unprotected(_) => {
+                threads::served(id, now.wrapping_sub(started), sizes)
             }
-            ReplyOutcome::None => procedures::record_failure(id, begun, sizes, "ERR_CHUNK", true),
+            ReplyOutcome::Error(error) => procedures::record_failure(id, started, sizes, error.status(), true),
+            ReplyOutcome::None if reply.is_discarded() => {
+                procedures::record_failure(id, started, sizes, "discarded", false);
+            }
+            ReplyOutcome::None => procedures::record_failure(id, started, sizes, "ERR_CHUNK", true),
         }
     }
 }
@@ -215,8 +217,8 @@ impl WaitingServerCall {
 
 impl Drop for WaitingServerCall {
     fn drop(&mut self) {
-        let ServerCall { id, request, begun } = self.0;
-        procedures::record_failure(id, begun, Sizes { request, response: 0 }, CANCELLED, false);
+        let ServerCall { id, request, started } = self.0;
+        procedures::record_failure(id, started, Sizes { request, response: 0 }, CANCELLED, false);
     }
 }
 

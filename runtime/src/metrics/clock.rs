@@ -37,9 +37,9 @@ impl Stopwatch {
     }
 
     /// Returns the time since `begun` in seconds.
-    pub(super) fn elapsed(&self, begun: u64) -> f64 {
+    pub(super) fn elapsed(&self, started: u64) -> f64 {
         // The counters of two processors can differ a little.
-        self.seconds(self.now().saturating_sub(begun) as f64)
+        self.seconds(self.now().saturating_sub(started) as f64)
     }
 }
 
@@ -52,10 +52,10 @@ mod tests {
     fn durations_are_in_seconds() {
         let (clock, mock) = Clock::mock();
         let stopwatch = Stopwatch::new(clock);
-        let begun = stopwatch.now();
+        let started = stopwatch.now();
         mock.increment(1_500_000_000_u64);
-        assert!((stopwatch.elapsed(begun) - 1.5).abs() < 1e-9);
-        assert!(stopwatch.elapsed(begun + 3_000_000_000) == 0.0);
+        assert!((stopwatch.elapsed(started) - 1.5).abs() < 1e-9);
+        assert!(stopwatch.elapsed(started + 3_000_000_000) == 0.0);
 
         let real = Stopwatch::shared();
         for nanos in [1_000_u64, 1_000_000, 10_000_000_000] {

@@ -10,7 +10,7 @@ use metrics::histogram;
 use super::{
     clock::Stopwatch,
     describe,
-    values::{HandedOver, NewValues, ProcedureId, Shard, Sizes},
+    values::{NewValues, ProcedureId, ReportedValues, Shard, Sizes},
 };
 
 /// The value of `rpc.system.name`.
@@ -68,7 +68,7 @@ struct Procedure {
     shards: Vec<&'static Shard>,
     free: Vec<&'static Shard>,
     /// Created with the first shard, because most procedures of most programs are never called.
-    handed_over: Option<HandedOver>,
+    reported_values: Option<ReportedValues>,
 }
 
 impl Procedure {
@@ -79,7 +79,7 @@ impl Procedure {
         }
         let shard: &'static Shard = Box::leak(Box::new(Shard::new(id, method)));
         self.shards.push(shard);
-        self.handed_over.get_or_insert_with(HandedOver::new);
+        self.reported_values.get_or_insert_with(ReportedValues::new);
         shard
     }
 }
@@ -109,7 +109,7 @@ impl Procedures {
             return self.id(side, OTHER);
         }
         let id = ProcedureId(self.all.len() as u32);
-        self.all.push(Procedure { side, method, shards: Vec::new(), free: Vec::new(), handed_over: None });
+        self.all.push(Procedure { side, method, shards: Vec::new(), free: Vec::new(), reported_values: None });
         self.by_name.insert((side, method), id);
         id
     }
@@ -149,7 +149,7 @@ pub(super) fn take(is_wanted: impl Fn(Side, &'static str) -> bool) -> Vec<(Side,
     let mut procedures = procedures();
     let wanted = procedures.all.iter_mut().filter(|procedure| is_wanted(procedure.side, procedure.method));
     let taken = wanted.filter_map(|procedure| {
-        let new = procedure.handed_over.as_mut()?.take(&procedure.shards);
+        let new = procedure.reported_values.as_mut()?.take(&procedure.shards);
         Some((procedure.side, procedure.method, new))
     });
     taken.collect()
@@ -181,7 +181,7 @@ pub(super) fn hand_over() {
 /// Records a failed call, with the sizes of its messages if there were any. Failures are rare, so that they go to the recorder at once.
 #[cold]
 #[inline(never)]
-pub(super) fn record_failure(id: ProcedureId, begun: u64, sizes: Sizes, error_type: &'static str, has_reply: bool) {
+pub(super) fn record_failure(id: ProcedureId, started: u64, sizes: Sizes, error_type: &'static str, has_reply: bool) {
     let (side, method) = name(id);
     let duration = if has_reply {
         histogram!(
@@ -192,7 +192,7 @@ pub(super) fn record_failure(id: ProcedureId, begun: u64, sizes: Sizes, error_ty
     } else {
         histogram!(side.duration(), "rpc.system.name" => SYSTEM, "rpc.method" => method, "error.type" => error_type)
     };
-    duration.record(Stopwatch::shared().elapsed(begun));
+    duration.record(Stopwatch::shared().elapsed(started));
     record_sizes(id, sizes);
 }
 

@@ -10,7 +10,7 @@ use super::{
     calls::ServiceMetrics,
     procedures::{self, OTHER, Side},
     threads,
-    values::{HandedOver, NewValues, ProcedureId, Shard, Sizes},
+    values::{NewValues, ProcedureId, ReportedValues, Shard, Sizes},
 };
 
 const SIZES: Sizes = Sizes { request: 40, response: 24 };
@@ -49,18 +49,18 @@ fn take(side: Side, method: &'static str) -> NewValues {
 /// the number at most.
 #[test]
 fn values_stay_in_their_buckets() {
-    let mut handed = HandedOver::new();
+    let mut reported = ReportedValues::new();
     let shard = shard();
     let edges = (0..50).flat_map(|power| [1 << power, (1 << power) + 1, (2 << power) - 1]);
     for number in (1..3000).chain(edges).chain(numbers(3000)).filter(|number| *number > 0) {
         shard.add_any(number, SIZES);
-        let [(value, 1)] = handed.take(&[&shard]).durations[..] else { panic!("{number} is not one value") };
+        let [(value, 1)] = reported.take(&[&shard]).durations[..] else { panic!("{number} is not one value") };
         assert!((value - number as f64).abs() <= number as f64 * 1e-9, "{number} became {value}");
     }
     let mut all: Vec<_> = numbers(20_000).filter(|number| *number > 0).collect();
     all.iter().for_each(|number| shard.add_any(*number, SIZES));
     all.sort_unstable();
-    let values = sorted(&handed.take(&[&shard]).durations);
+    let values = sorted(&reported.take(&[&shard]).durations);
     assert_eq!(values.len(), all.len());
     for (value, number) in values.into_iter().zip(all) {
         assert!((value - number as f64).abs() <= number as f64 / 32.0, "{number} became {value}");
@@ -71,7 +71,7 @@ fn values_stay_in_their_buckets() {
 /// Counts and sums are those of the calls, whenever they are taken. Nothing is taken twice.
 #[test]
 fn sums_are_exact() {
-    let (shards, mut handed) = ([shard(), shard()], HandedOver::new());
+    let (shards, mut reported) = ([shard(), shard()], ReportedValues::new());
     let refs: Vec<_> = shards.iter().collect();
     let (mut counts, mut sums, mut expected) = ([0; 3], [0.0; 3], [0.0; 3]);
     for (round, number) in numbers(5000).enumerate() {
@@ -82,7 +82,7 @@ fn sums_are_exact() {
             *sum += value as f64;
         }
         if round % 700 == 0 || round == 4999 {
-            let NewValues { durations, requests, responses } = handed.take(&refs);
+            let NewValues { durations, requests, responses } = reported.take(&refs);
             for (index, values) in [durations, requests, responses].iter().enumerate() {
                 let (count, sum) = total(values);
                 counts[index] += count;
@@ -92,20 +92,20 @@ fn sums_are_exact() {
             }
         }
     }
-    let NewValues { durations, requests, responses } = handed.take(&refs);
+    let NewValues { durations, requests, responses } = reported.take(&refs);
     assert!(durations.is_empty() && requests.is_empty() && responses.is_empty());
 }
 
 /// A few pairs of sizes are exact, in any order.
 #[test]
 fn usual_sizes_are_exact() {
-    let (shard, mut handed) = (shard(), HandedOver::new());
+    let (shard, mut reported) = (shard(), ReportedValues::new());
     let pairs = [(40, 24), (1_048_620, 32), (44, 1_048_604), (5_000_000_000, 28)];
     for round in 0..400 {
         let (request, response) = pairs[if round < 200 { round } else { round / 50 } % pairs.len()];
         shard.add_any(1, Sizes { request, response });
     }
-    let NewValues { mut requests, mut responses, .. } = handed.take(&[&shard]);
+    let NewValues { mut requests, mut responses, .. } = reported.take(&[&shard]);
     requests.sort_by(|a, b| a.0.total_cmp(&b.0));
     responses.sort_by(|a, b| a.0.total_cmp(&b.0));
     assert_eq!(requests, [(40.0, 100), (44.0, 100), (1_048_620.0, 100), (5_000_000_000.0, 100)]);
@@ -220,17 +220,17 @@ fn concurrent_calls() {
 /// Percentiles of durations are those of the calls, to within one of the recommended buckets.
 #[test]
 fn percentiles() {
-    let (shard, mut handed) = (shard(), HandedOver::new());
+    let (shard, mut reported) = (shard(), ReportedValues::new());
     // Nanoseconds, from 1 µs to 10 s.
     let mut durations: Vec<_> = numbers(30_000).map(|number| 1000 + number % 10_000_000_000).collect();
     durations.iter().for_each(|duration| shard.add_any(*duration, SIZES));
     durations.sort_unstable();
-    let values = sorted(&handed.take(&[&shard]).durations);
+    let values = sorted(&reported.take(&[&shard]).durations);
     let bucket = |nanos: f64| DURATION_BUCKETS.partition_point(|&bound| bound < nanos * 1e-9);
     for percent in [1, 10, 50, 90, 99] {
         let rank = durations.len() * percent / 100;
-        let (exact, handed) = (bucket(durations[rank] as f64), bucket(values[rank]));
-        assert!(exact.abs_diff(handed) <= 1, "{percent} %: {} and {}", durations[rank], values[rank]);
+        let (exact, reported) = (bucket(durations[rank] as f64), bucket(values[rank]));
+        assert!(exact.abs_diff(reported) <= 1, "{percent} %: {} and {}", durations[rank], values[rank]);
     }
 }
 

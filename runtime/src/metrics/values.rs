@@ -94,14 +94,14 @@ impl Sums {
     }
 }
 
-/// The part of [`Buckets`] that was handed over.
-struct Handed {
+/// The part of [`Buckets`] that was reported over.
+struct Reported {
     sums: Sums,
     /// The part of the sum that the values so far lack.
     rest: f64,
 }
 
-impl Handed {
+impl Reported {
     fn new() -> Self {
         Self { sums: Sums::new(), rest: 0.0 }
     }
@@ -252,11 +252,11 @@ impl Shard {
     }
 }
 
-/// The values of a procedure that were handed over.
-pub(super) struct HandedOver {
-    durations: Handed,
+/// The values of a procedure that were reported over.
+pub(super) struct ReportedValues {
+    durations: Reported,
     pairs: BTreeMap<Sizes, u32>,
-    others: Option<Box<[Handed; 2]>>,
+    others: Option<Box<[Reported; 2]>>,
 }
 
 /// New values of a procedure, each with its count.
@@ -268,9 +268,9 @@ pub(super) struct NewValues {
     pub(super) responses: Vec<(f64, u32)>,
 }
 
-impl HandedOver {
+impl ReportedValues {
     pub(super) fn new() -> Self {
-        Self { durations: Handed::new(), pairs: BTreeMap::new(), others: None }
+        Self { durations: Reported::new(), pairs: BTreeMap::new(), others: None }
     }
 
     /// Returns the values that are new since the last time. `shards` are all shards of the procedure.
@@ -299,7 +299,7 @@ impl HandedOver {
         let others: Vec<_> = shards.iter().filter_map(|shard| shard.others.get()).collect();
         if !others.is_empty() {
             let [requests, responses] =
-                &mut **self.others.get_or_insert_with(|| Box::new([Handed::new(), Handed::new()]));
+                &mut **self.others.get_or_insert_with(|| Box::new([Reported::new(), Reported::new()]));
             let mut sums = [Sums::new(), Sums::new()];
             for buckets in others {
                 sums.iter_mut().zip(&**buckets).for_each(|(sum, buckets)| sum.add(buckets));

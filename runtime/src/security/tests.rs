@@ -65,7 +65,7 @@ fn short_work_does_not_wait_for_large_bodies() {
     let queue = BlockingQueue::new();
     assert!(queue.run_here(true, || queue.try_run(|| ()).is_err()), "the task would wait");
     assert!(queue.run_here(false, || queue.try_run(|| ()).is_ok()));
-    let (begin, begun) = std::sync::mpsc::channel();
+    let (begin, started) = std::sync::mpsc::channel();
     let (end, ended) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         let is_first = queue.try_run(|| {
@@ -73,7 +73,7 @@ fn short_work_does_not_wait_for_large_bodies() {
                 begin.send(()).unwrap();
                 queue.run_here(true, || end.send(()).unwrap());
             });
-            begun.recv().unwrap();
+            started.recv().unwrap();
             (ended.try_recv().is_err() && !large.is_finished(), large)
         });
         let (is_first, large) = is_first.ok().unwrap();

@@ -38,8 +38,8 @@ pub(crate) async fn accept(
 ) -> Result<TlsSetUp, SetupError> {
     let host = HostAddr::of(stream.peer_addr()?);
     match begin(stream, host, config, policy, idle, null).await? {
-        Begun::Plain { stream, received } => Ok(TlsSetUp::plain(stream, received)),
-        Begun::Tls(stream) => {
+        AcceptedStream::Plain { stream, received } => Ok(TlsSetUp::plain(stream, received)),
+        AcceptedStream::Tls(stream) => {
             let secured = TlsSetUp::secured((*stream).into(), config.may_lack_alpn())?;
             tracing::info!(target: "rpcrdma", session = ?secured.session, "TLS session established");
             Ok(secured)
@@ -71,7 +71,7 @@ impl ClientStream for TcpStream {
 }
 
 /// A connection whose client has sent its first call.
-pub(super) enum Begun<S> {
+pub(super) enum AcceptedStream<S> {
     /// The client does not use TLS.
     Plain { stream: S, received: Vec<u8> },
     /// The handshake is complete, and the session was not checked. Boxed because it is much larger.
@@ -86,7 +86,7 @@ pub(super) async fn begin<S: ClientStream>(
     policy: TlsPolicy,
     idle: Option<Duration>,
     null: impl Fn(u32, u32) -> Result<(), RpcError>,
-) -> Result<Begun<S>, SetupError> {
+) -> Result<AcceptedStream<S>, SetupError> {
     let limit = config.handshake_timeout();
     match policy {
         // A client without TLS may keep a connection for as long as it likes before its first call.
@@ -105,7 +105,7 @@ pub(super) async fn begin<S: ClientStream>(
                 return Err(TlsError::NotRequested.into());
             }
             tracing::info!(target: "rpcrdma", "the client does not use TLS");
-            return Ok(Begun::Plain { stream, received: first.raw });
+            return Ok(AcceptedStream::Plain { stream, received: first.raw });
         };
         // RFC 9289 §5.1.1: such data is discarded without a response.
         if stream.has_received() {
@@ -120,7 +120,7 @@ pub(super) async fn begin<S: ClientStream>(
         let _admission = config.handshakes().admit(host).await;
         let stream = TlsAcceptor::from(config.current()).accept(stream).await;
         let stream = stream.map_err(|error| TlsError::Handshake(error.into()))?;
-        Ok(Begun::Tls(Box::new(stream)))
+        Ok(AcceptedStream::Tls(Box::new(stream)))
     })
     .await
 }

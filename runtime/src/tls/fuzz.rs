@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{
     TlsPolicy, TlsServerConfig,
-    accept::{self, Begun, ClientStream},
+    accept::{self, AcceptedStream, ClientStream},
     probe::{self, MAX_REPLY_LEN, PROBE_LEN, ShortRecord},
 };
 use crate::{rpc::ReplyHeader, security::HostAddr, xdr::Decoder};
@@ -81,16 +81,16 @@ pub fn tls_accept(config: &TlsServerConfig, bytes: &[u8]) -> usize {
     let (at_once, sent) = (1 << (choice >> 4), AtomicUsize::new(0));
     let client = ScriptedClient { bytes: first, rest, at_once, sent: &sent };
     let host = HostAddr::of(([127, 0, 0, 1], 1).into());
-    let begun = pin!(accept::begin(client, host, config, policy, None, |_, _| Ok(())));
-    let Poll::Ready(begun) = begun.poll(&mut Context::from_waker(Waker::noop())) else {
+    let started = pin!(accept::begin(client, host, config, policy, None, |_, _| Ok(())));
+    let Poll::Ready(started) = started.poll(&mut Context::from_waker(Waker::noop())) else {
         unreachable!("the stream is always ready, and has an end")
     };
-    match begun {
-        Ok(Begun::Plain { received, .. }) => {
+    match started {
+        Ok(AcceptedStream::Plain { received, .. }) => {
             assert!(policy != TlsPolicy::Required, "a server that requires TLS goes on without it");
             assert!(choice & 1 == 1 && bytes.starts_with(&received), "bytes are kept in order");
         }
-        Ok(Begun::Tls(_)) => unreachable!("a fuzzer does not know the keys of the session"),
+        Ok(AcceptedStream::Tls(_)) => unreachable!("a fuzzer does not know the keys of the session"),
         Err(_) => {}
     }
     sent.load(Ordering::Relaxed)

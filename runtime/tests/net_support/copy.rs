@@ -155,7 +155,7 @@ pub fn blocks() -> u32 {
 /// Copies blocks from the server and back to it, in at least `time` for each direction. No call may fail, and what arrives has
 /// to be right.
 pub async fn copy(channel: &Channel, service: &CopyService, time: Duration) {
-    let (blocks, begun) = (blocks(), Instant::now());
+    let (blocks, started) = (blocks(), Instant::now());
     let expected = service.hashes(blocks);
     let pause = time * CALLS / blocks;
     for is_read in [true, false] {
@@ -188,5 +188,5 @@ pub async fn copy(channel: &Channel, service: &CopyService, time: Duration) {
         let copied = if is_read { &read } else { &service.written };
         assert!(*copied.lock().unwrap() == expected, "the copy differs from the original, read: {is_read}");
     }
-    println!("{blocks} MiB in each direction in {:?}", begun.elapsed());
+    println!("{blocks} MiB in each direction in {:?}", started.elapsed());
 }

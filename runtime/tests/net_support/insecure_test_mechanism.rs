@@ -102,7 +102,7 @@ pub struct InsecureTestMechanism {
     /// Faults of the contexts.
     pub faults: Arc<Faults>,
     /// Number of contexts that were begun.
-    pub begun: Arc<AtomicUsize>,
+    pub started: Arc<AtomicUsize>,
 }
 
 impl InsecureTestMechanism {
@@ -116,13 +116,13 @@ impl InsecureTestMechanism {
             lifetime: None,
             blocks: Duration::ZERO,
             faults: Arc::default(),
-            begun: Arc::default(),
+            started: Arc::default(),
         }
     }
 
     fn context(&self, session: u64, peer: String) -> Arc<dyn GssContext> {
         let until = self.lifetime.map(|lifetime| Instant::now() + lifetime);
-        let number = self.begun.load(Ordering::Relaxed);
+        let number = self.started.load(Ordering::Relaxed);
         let (lock, faults) = (Mutex::default(), Arc::clone(&self.faults));
         Arc::new(TestContext { session: TestKey(session), peer, until, number, lock, faults })
     }
@@ -137,7 +137,7 @@ impl InsecureTestMechanism {
 impl ClientMechanism for InsecureTestMechanism {
     fn begin(&self) -> Result<Box<dyn ContextSetup>, GssError> {
         static NONCE: AtomicU64 = AtomicU64::new(1);
-        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.started.fetch_add(1, Ordering::Relaxed);
         let nonce = NONCE.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(Initiator { mechanism: self.clone(), nonce, round: 0 }))
     }
@@ -145,7 +145,7 @@ impl ClientMechanism for InsecureTestMechanism {
 
 impl ServerMechanism for InsecureTestMechanism {
     fn begin(&self) -> Result<Box<dyn ContextSetup>, GssError> {
-        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.started.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(Acceptor { mechanism: self.clone(), session: 0, peer: String::new(), round: 0 }))
     }
 }

@@ -154,7 +154,7 @@ procedures! {
 #[derive(Debug)]
 pub struct State {
     pub gate: Semaphore,
-    pub begun: AtomicUsize,
+    pub started: AtomicUsize,
     pub finished: AtomicUsize,
     pub most: AtomicUsize,
     pub put_bytes: AtomicU64,
@@ -165,7 +165,7 @@ impl Default for State {
     fn default() -> Self {
         Self {
             gate: Semaphore::new(0),
-            begun: AtomicUsize::new(0),
+            started: AtomicUsize::new(0),
             finished: AtomicUsize::new(0),
             most: AtomicUsize::new(0),
             put_bytes: AtomicU64::new(0),
@@ -175,8 +175,8 @@ impl Default for State {
 }
 
 impl State {
-    pub async fn wait_begun(&self, n: usize) {
-        eventually(|| self.begun.load(Ordering::SeqCst) >= n).await;
+    pub async fn wait_started(&self, n: usize) {
+        eventually(|| self.started.load(Ordering::SeqCst) >= n).await;
     }
 }
 
@@ -206,8 +206,8 @@ pub struct TestService(pub Arc<State>);
 
 impl TestService {
     async fn gate(&self, n: u32) -> u32 {
-        let begun = self.0.begun.fetch_add(1, Ordering::SeqCst) + 1;
-        let now = begun - self.0.finished.load(Ordering::SeqCst);
+        let started = self.0.started.fetch_add(1, Ordering::SeqCst) + 1;
+        let now = started - self.0.finished.load(Ordering::SeqCst);
         self.0.most.fetch_max(now, Ordering::SeqCst);
         self.0.gate.acquire().await.unwrap().forget();
         self.0.finished.fetch_add(1, Ordering::SeqCst);
@@ -301,7 +301,7 @@ impl Service for TestService {
             // Return half of the maximum.
             12 => Box::pin(answer::<Flat, _>(call, |_, range| async move { Ok(pattern(range.0, range.1 / 2).into()) })),
             11 => Box::pin(answer::<Sleep, _>(call, |_, n| async move {
-                this.0.begun.fetch_add(1, Ordering::SeqCst);
+                this.0.started.fetch_add(1, Ordering::SeqCst);
                 tokio::time::sleep(Duration::from_millis(n.into())).await;
                 Ok(n)
             })),

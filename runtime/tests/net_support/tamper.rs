@@ -73,17 +73,17 @@ pub async fn flipped_bits(
     let data = Data(pattern(9, len).into());
     let put = async |timeout| channel.call::<Put>(&data, CallOptions::new().timeout(timeout)).await;
     let patient = Duration::from_secs(20);
-    let begun = Instant::now();
+    let started = Instant::now();
     let sum = put(patient).await.unwrap();
     // Some changed calls get no reply. Others need a new context, as this call did: on a busy machine, both take longer.
-    let brief = (begun.elapsed() * 20).clamp(Duration::from_millis(500), Duration::from_secs(5));
+    let brief = (started.elapsed() * 20).clamp(Duration::from_millis(500), Duration::from_secs(5));
 
     // This call is in progress the whole time.
     let bystander = tokio::spawn({
         let channel = channel.clone();
         async move { channel.call::<Gate>(&5, CallOptions::new().timeout(patient * 10)).await }
     });
-    eventually(|| state.begun.load(std::sync::atomic::Ordering::SeqCst) > 0).await;
+    eventually(|| state.started.load(std::sync::atomic::Ordering::SeqCst) > 0).await;
     proxy.records();
     assert_eq!(put(patient).await.unwrap(), sum);
     let records = proxy.records();

@@ -232,7 +232,7 @@ async fn handlers_are_limited() {
             tokio::spawn(async move { call::<Gate>(&channel, &n).await })
         })
         .collect();
-    state.wait_begun(2).await;
+    state.wait_started(2).await;
     state.gate.add_permits(6);
     for (n, call) in (0..).zip(calls) {
         assert_eq!(call.await.unwrap().unwrap(), n);
@@ -247,7 +247,7 @@ async fn excess_calls_are_refused() {
         let channel = channel.clone();
         async move { call::<Gate>(&channel, &1).await }
     });
-    state.wait_begun(1).await;
+    state.wait_started(1).await;
     assert_eq!(status(&call::<Gate>(&channel, &2).await.unwrap_err()), RpcError::SystemError);
     state.gate.add_permits(1);
     assert_eq!(first.await.unwrap().unwrap(), 1);
@@ -257,11 +257,11 @@ async fn excess_calls_are_refused() {
 async fn the_rate_of_handlers_is_limited() {
     let layer = ServiceBuilder::new().buffer(8).rate_limit(2, Duration::from_secs(1)).into_inner();
     let (_server, _, channel) = layered(layer).await;
-    let begun = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     for _ in 0..5 {
         call::<Echo>(&channel, &"x".into()).await.unwrap();
     }
-    assert!(begun.elapsed() >= Duration::from_secs(2), "five calls need a third period");
+    assert!(started.elapsed() >= Duration::from_secs(2), "five calls need a third period");
 }
 
 /// A layer that does not call the service inside refuses the call with a status of its choice.
@@ -287,7 +287,7 @@ async fn a_layer_refuses_calls() {
     let denied = RpcError::Authentication(AuthStat::AuthTooweak.into());
     assert_eq!(status(&call::<Echo>(&channel, &"x".into()).await.unwrap_err()), denied);
     assert_eq!(status(&call::<Gate>(&channel, &1).await.unwrap_err()), RpcError::ProcedureUnavailable);
-    assert_eq!(state.begun.load(Ordering::SeqCst), 0);
+    assert_eq!(state.started.load(Ordering::SeqCst), 0);
 }
 
 /// A generated client over a service that adds a credential to each call.

@@ -41,7 +41,7 @@ impl PooledRegions {
 
     /// Returns the pool buffer that contains the memory, unless it is too large to be kept registered.
     pub(super) fn pool_buffer(&self, address: *const u8, len: usize) -> Option<PoolBuffer> {
-        self.pool.home(address, len).filter(|buffer| buffer.len <= self.max_bytes)
+        self.pool.find_buffer(address, len).filter(|buffer| buffer.len <= self.max_bytes)
     }
 
     /// Returns the registration of a pool buffer.

@@ -3,7 +3,7 @@
 use rpcrdma_xdrgen::ir::{Base, Field, ItemId, ItemKind, Spec, Type};
 
 /// Maximum elements of an array or list, and bytes of opaque data. It covers zero, one, padding, and several.
-const MOST: u32 = 9;
+const MAX_ITEMS: u32 = 9;
 /// Nesting depth from which optional data is absent.
 const DEEP: u32 = 12;
 
@@ -53,7 +53,7 @@ impl Writer<'_> {
     }
 
     fn count(&mut self, max: u32) -> u32 {
-        if self.depth > DEEP { 0 } else { u32::try_from(self.choices.below(MOST as usize)).unwrap().min(max) }
+        if self.depth > DEEP { 0 } else { u32::try_from(self.choices.below(MAX_ITEMS as usize)).unwrap().min(max) }
     }
 
     fn item(&mut self, id: ItemId) {

@@ -272,10 +272,10 @@ pub(crate) async fn in_flight<'a, C, T, E: std::fmt::Debug, F: Future<Output = R
     call: impl Fn(&'a C) -> F,
 ) {
     // Atomic, so that a task can make the calls.
-    let begun = AtomicUsize::new(0);
-    let (begun, call) = (&begun, &call);
+    let started = AtomicUsize::new(0);
+    let (started, call) = (&started, &call);
     let caller = |client| async move {
-        while begun.fetch_add(1, Ordering::Relaxed) < n {
+        while started.fetch_add(1, Ordering::Relaxed) < n {
             call(client).await.expect("call failed");
         }
     };

@@ -64,12 +64,12 @@ impl Table {
 
     /// Returns whether `text`, the contents of `file`, cites a rule.
     pub(crate) fn is_cited(&self, rule: &Rule, file: &str, text: &str) -> bool {
-        let at_home = self.home.as_ref().is_some_and(|home| file.starts_with(home.as_str()));
+        let is_own = self.home.as_ref().is_some_and(|home| file.starts_with(home.as_str()));
         match rule.same_as.as_ref().and_then(|same| same.split_once(" §")) {
             Some((cite, section)) => citations::cites(text, cite, section),
             None => {
                 citations::cites(text, &self.cite, &rule.section)
-                    || (at_home && citations::cites_bare(text, &rule.section))
+                    || (is_own && citations::cites_bare(text, &rule.section))
             }
         }
     }

@@ -6,7 +6,7 @@ has_at_most() { [ "$(open_files "$1")" -le "$2" ]; } # has_at_most PID FILES
 
 link_down() {
   log "the link goes down for 3 seconds, while Linux reads"
-  read_begun
+  read_started
   without_link 3
   read_goes_on
 }
@@ -16,7 +16,7 @@ link_down_idle() {
   log "the link goes down for 3 seconds, while nothing is in flight"
   without_link 3
   grep -q "the RDMA device's port is down" "$SCRATCH/nfs3d-a.out" || fail "nfs3d does not say that the port was down"
-  read_begun
+  read_started
   read_goes_on
 }
 
@@ -25,7 +25,7 @@ link_down_idle() {
 device_replugged() {
   log "the device is removed, while Linux reads, and comes back"
   other_device_made
-  read_begun
+  read_started
   case $FABRIC in rxe) without_link 3 ;; esac
   device_gone 20 try 15 "$BIN/rpcping" "rdma://$OTHER_ADDR:20063" --program 100003 --version 3 -c 1
   ended_process "${PID[nfs3d-a]}" && fail "nfs3d ended when its device was removed: $(last_words nfs3d-a)"
@@ -34,7 +34,7 @@ device_replugged() {
   grep -q 'listening again' "$SCRATCH/nfs3d-a.out" || fail "nfs3d did not notice the removal, the test shows nothing"
 }
 
-read_begun() {
+read_started() {
   forget
   rm -f back
   start dd dd if="$mnt/written" of=back bs=64k

@@ -66,7 +66,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
     say!("connected {} over {}", channel.info().peer_addr, channel.info().transport);
 
     let mut session = Session::create(channel.clone(), &callbacks).await?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let (opened, delegation) = loop {
         let opened = session.open(&cli.file).await?;
         if let OpenDelegation4::Read(read) = &opened.delegation {
@@ -76,7 +76,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         // A server grants no delegations during its grace period, nor during that of its lock manager.
         let refused = format!("{:?}", opened.delegation);
         session.close(opened).await?;
-        if begun.elapsed() > Duration::from_secs(cli.wait) {
+        if started.elapsed() > Duration::from_secs(cli.wait) {
             bail!("the server granted no read delegation for {}: {refused}", cli.file);
         }
         sleep(Duration::from_secs(1)).await;

@@ -93,7 +93,7 @@ pub(super) fn leave_unused(chunk: &mut SinkChunk) {
 
 /// A result that does not fit the Write chunk that the requester provided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ResultMisfit {
+pub(super) struct ResultMismatch {
     /// Index of the Write chunk, from 0, or `None` if the call has no such chunk.
     pub(super) chunk: Option<usize>,
     /// Length of the result in bytes.
@@ -104,7 +104,7 @@ pub(super) struct ResultMisfit {
 pub(super) fn place(
     writes: &[SinkChunk],
     reply: &mut OutgoingReply,
-) -> Result<SmallVec<[Option<Bytes>; 1]>, ResultMisfit> {
+) -> Result<SmallVec<[Option<Bytes>; 1]>, ResultMismatch> {
     let mut results: SmallVec<[Option<Bytes>; 1]> = writes.iter().map(|_| None).collect();
     if reply.reduced.is_empty() {
         return Ok(results);
@@ -112,10 +112,10 @@ pub(super) fn place(
     for item in reply.reduced.take() {
         let len = item.data.len() as u64;
         let meant = writes.get(item.chunk).zip(results.get_mut(item.chunk));
-        let (chunk, place) = meant.ok_or(ResultMisfit { chunk: None, len })?;
+        let (chunk, place) = meant.ok_or(ResultMismatch { chunk: None, len })?;
         // RFC 8166 §3.4.4.4, RPC-over-RDMA v2 §4.3.4.4: one item a chunk. RFC 8166 §4.3.2.3: none in an empty Write chunk.
         if place.is_some() || len > capacity(chunk) {
-            return Err(ResultMisfit { chunk: Some(item.chunk), len });
+            return Err(ResultMismatch { chunk: Some(item.chunk), len });
         }
         *place = Some(item.data);
     }

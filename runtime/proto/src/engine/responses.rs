@@ -5,7 +5,7 @@ use super::{
     MessageFormat, TransportError,
     core::ConnectionCore,
     incoming::reply_format,
-    lists::{self, ChunkLists, ResultMisfit, capacity},
+    lists::{self, ChunkLists, ResultMismatch, capacity},
     message,
     served::{MIN_RPC_LEN, OutgoingMessage, OutgoingResponse, ServedCall},
     shared::ConnectionRules,
@@ -140,7 +140,7 @@ fn fit(
 ) -> Result<(Results, MessageFormat), TransportError> {
     // RPC-over-RDMA v2 §7.3.4: chunks are counted from 1. 0 means that no chunk of the call applies.
     let chunks = call.lists();
-    let results = lists::place(&chunks.writes, reply).map_err(|ResultMisfit { chunk, len }| match chunk {
+    let results = lists::place(&chunks.writes, reply).map_err(|ResultMismatch { chunk, len }| match chunk {
         Some(chunk) => {
             TransportError::WriteResource { chunk: u32::try_from(chunk + 1).unwrap_or(0), needed: length(len) }
         }

@@ -368,9 +368,9 @@ mod tests {
                             share.wait(&waker);
                             while !share.is_called() {
                                 // Far longer than a turn takes, so that a lost notification fails the test.
-                                let begun = std::time::Instant::now();
+                                let started = std::time::Instant::now();
                                 thread::park_timeout(Duration::from_secs(20));
-                                assert!(begun.elapsed() < Duration::from_secs(15), "the connection was not called");
+                                assert!(started.elapsed() < Duration::from_secs(15), "the connection was not called");
                             }
                         };
                         assert!(budget.held() <= 100);

@@ -40,7 +40,7 @@ impl LandingPool {
     /// `Channel::pool` of the crate `rpcrdma`, so that its provider can keep the buffers registered.
     #[must_use]
     pub fn new(pool: &BufferPool, len: usize) -> Self {
-        Self(Arc::new(ReusableBuffers::new(Arc::clone(pool.homes()), len)))
+        Self(Arc::new(ReusableBuffers::new(Arc::clone(pool.pool_buffers()), len)))
     }
 
     /// Returns a free buffer, or a new one if none is free. Dropping the buffer without using it frees it.
@@ -133,10 +133,10 @@ mod tests {
         let (unused, kept) = (landing.alloc(), landing.alloc().freeze());
         let places = [unused.as_ptr() as usize, kept.as_ptr() as usize];
         drop(unused);
-        assert!(places.iter().all(|&place| pool.homes().find(place, 100).is_some()));
+        assert!(places.iter().all(|&place| pool.pool_buffers().find(place, 100).is_some()));
         drop(landing);
-        assert!(places.iter().all(|&place| pool.homes().find(place, 100).is_none()));
+        assert!(places.iter().all(|&place| pool.pool_buffers().find(place, 100).is_none()));
         assert!(kept.iter().all(|&byte| byte == 0));
-        assert_eq!(pool.homes().freed(), 2);
+        assert_eq!(pool.pool_buffers().freed(), 2);
     }
 }

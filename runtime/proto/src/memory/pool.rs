@@ -364,26 +364,26 @@ impl BufferPool {
         }
     }
 
-    pub(super) fn homes(&self) -> &Arc<PoolBuffers> {
-        &self.0.shared.buffers.homes
+    pub(super) fn pool_buffers(&self) -> &Arc<PoolBuffers> {
+        &self.0.shared.buffers.pool_buffers
     }
 
     /// Returns the buffer of this pool that contains `len` bytes at `address`.
     #[doc(hidden)]
-    pub fn home(&self, address: *const u8, len: usize) -> Option<super::PoolBuffer> {
-        self.homes().find(address as usize, len)
+    pub fn find_buffer(&self, address: *const u8, len: usize) -> Option<super::PoolBuffer> {
+        self.pool_buffers().find(address as usize, len)
     }
 
     /// Returns whether a buffer is still allocated at its address.
     #[doc(hidden)]
-    pub fn is_current(&self, home: super::PoolBuffer) -> bool {
-        self.homes().is_current(home)
+    pub fn is_current(&self, buffer: super::PoolBuffer) -> bool {
+        self.pool_buffers().is_current(buffer)
     }
 
     /// Returns the total number of buffers freed to the system.
     #[doc(hidden)]
     pub fn freed(&self) -> u64 {
-        self.homes().freed()
+        self.pool_buffers().freed()
     }
 }
 

@@ -36,8 +36,8 @@ impl PoolBuffers {
     pub(super) fn add(&self, buffer: &[u8]) {
         let start = buffer.as_ptr() as usize;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let home = PoolBuffer { number, start, len: buffer.len() };
-        self.by_start.write().unwrap_or_else(PoisonError::into_inner).insert(start, home);
+        let added = PoolBuffer { number, start, len: buffer.len() };
+        self.by_start.write().unwrap_or_else(PoisonError::into_inner).insert(start, added);
     }
 
     /// Removes a buffer that is about to be freed to the system.
@@ -49,16 +49,16 @@ impl PoolBuffers {
 
     /// Returns the buffer that contains `len` bytes at `address`.
     pub(super) fn find(&self, address: usize, len: usize) -> Option<PoolBuffer> {
-        let homes = self.by_start.read().unwrap_or_else(PoisonError::into_inner);
-        let (_, home) = homes.range(..=address).next_back()?;
+        let pool_buffers = self.by_start.read().unwrap_or_else(PoisonError::into_inner);
+        let (_, found) = pool_buffers.range(..=address).next_back()?;
         let end = address.checked_add(len)?;
-        (end <= home.start + home.len).then_some(*home)
+        (end <= found.start + found.len).then_some(*found)
     }
 
     /// Returns whether a buffer is still allocated at its address.
-    pub(super) fn is_current(&self, home: PoolBuffer) -> bool {
-        let homes = self.by_start.read().unwrap_or_else(PoisonError::into_inner);
-        homes.get(&home.start) == Some(&home)
+    pub(super) fn is_current(&self, buffer: PoolBuffer) -> bool {
+        let pool_buffers = self.by_start.read().unwrap_or_else(PoisonError::into_inner);
+        pool_buffers.get(&buffer.start) == Some(&buffer)
     }
 
     pub(super) fn freed(&self) -> u64 {
@@ -72,23 +72,23 @@ mod tests {
 
     #[test]
     fn buffers_are_found_and_distinguished() {
-        let homes = PoolBuffers::default();
+        let pool_buffers = PoolBuffers::default();
         let memory = vec![0; 300];
         let (first, second) = (&memory[..100], &memory[150..250]);
-        homes.add(first);
-        homes.add(second);
+        pool_buffers.add(first);
+        pool_buffers.add(second);
         let at = memory.as_ptr() as usize;
-        assert_eq!(homes.find(at, 100).unwrap().number, 0);
-        assert_eq!(homes.find(at + 99, 1).unwrap().number, 0);
-        assert_eq!(homes.find(at + 160, 90).unwrap(), PoolBuffer { number: 1, start: at + 150, len: 100 });
+        assert_eq!(pool_buffers.find(at, 100).unwrap().number, 0);
+        assert_eq!(pool_buffers.find(at + 99, 1).unwrap().number, 0);
+        assert_eq!(pool_buffers.find(at + 160, 90).unwrap(), PoolBuffer { number: 1, start: at + 150, len: 100 });
         for (from, len) in [(99, 2), (100, 1), (149, 2), (160, 91), (250, 1), (0, usize::MAX)] {
-            assert_eq!(homes.find(at + from, len), None, "{from} {len}");
+            assert_eq!(pool_buffers.find(at + from, len), None, "{from} {len}");
         }
-        let old = homes.find(at, 1).unwrap();
-        homes.remove(first);
-        assert!(!homes.is_current(old) && homes.find(at, 1).is_none());
-        homes.add(first);
-        assert!(!homes.is_current(old) && homes.freed() == 1);
-        assert_eq!(homes.find(at, 1).unwrap().number, 2);
+        let old = pool_buffers.find(at, 1).unwrap();
+        pool_buffers.remove(first);
+        assert!(!pool_buffers.is_current(old) && pool_buffers.find(at, 1).is_none());
+        pool_buffers.add(first);
+        assert!(!pool_buffers.is_current(old) && pool_buffers.freed() == 1);
+        assert_eq!(pool_buffers.find(at, 1).unwrap().number, 2);
     }
 }

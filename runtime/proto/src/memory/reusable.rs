@@ -16,7 +16,7 @@ use super::pool_buffers::PoolBuffers;
 /// The buffers of a [`LandingPool`](super::LandingPool).
 pub(super) struct ReusableBuffers {
     /// Registry in which providers look up buffers.
-    homes: Arc<PoolBuffers>,
+    pool_buffers: Arc<PoolBuffers>,
     len: usize,
     buffers: Mutex<Buffers>,
     allocated: AtomicU64,
@@ -34,8 +34,8 @@ struct Buffers {
 }
 
 impl ReusableBuffers {
-    pub(super) fn new(homes: Arc<PoolBuffers>, len: usize) -> Self {
-        Self { homes, len, buffers: Mutex::default(), allocated: AtomicU64::new(0) }
+    pub(super) fn new(pool_buffers: Arc<PoolBuffers>, len: usize) -> Self {
+        Self { pool_buffers, len, buffers: Mutex::default(), allocated: AtomicU64::new(0) }
     }
 
     pub(super) fn buffer_len(&self) -> usize {
@@ -77,7 +77,7 @@ impl ReusableBuffers {
         let mut memory = BytesMut::zeroed(self.len + 1);
         drop(memory.split_off(self.len));
         if self.len > 0 {
-            self.homes.add(&memory);
+            self.pool_buffers.add(&memory);
         }
         Box::new(memory)
     }
@@ -87,8 +87,8 @@ impl ReusableBuffers {
 impl Drop for ReusableBuffers {
     fn drop(&mut self) {
         let Buffers { free, results, boxes: _ } = self.buffers.get_mut().unwrap_or_else(PoisonError::into_inner);
-        free.iter().for_each(|memory| self.homes.remove(memory));
-        results.iter().for_each(|memory| self.homes.remove(memory));
+        free.iter().for_each(|memory| self.pool_buffers.remove(memory));
+        results.iter().for_each(|memory| self.pool_buffers.remove(memory));
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) struct SharedBuffers {
     allocated: AtomicU64,
     /// Total number of buffers freed to the system because `max_kept` was reached.
     dropped: AtomicU64,
-    pub(super) homes: Arc<PoolBuffers>,
+    pub(super) pool_buffers: Arc<PoolBuffers>,
 }
 
 impl Default for SharedBuffers {
@@ -46,7 +46,7 @@ impl Default for SharedBuffers {
             lent: AtomicUsize::new(0),
             allocated: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
-            homes: Arc::default(),
+            pool_buffers: Arc::default(),
         }
     }
 }
@@ -85,7 +85,7 @@ impl SharedBuffers {
     pub(super) fn allocate(&self, class: usize) -> Box<[u8]> {
         self.allocated.fetch_add(1, Ordering::Relaxed);
         let heap = vec![0; class].into_boxed_slice();
-        self.homes.add(&heap);
+        self.pool_buffers.add(&heap);
         heap
     }
 
@@ -112,7 +112,7 @@ impl SharedBuffers {
 
     fn free_to_system(&self, heap: &[u8]) {
         self.dropped.fetch_add(1, Ordering::Relaxed);
-        self.homes.remove(heap);
+        self.pool_buffers.remove(heap);
     }
 
     /// Lends a part of the limit to a magazine. Returns `false` if magazines have too much.

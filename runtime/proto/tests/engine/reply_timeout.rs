@@ -68,11 +68,11 @@ fn stalled_reply_closes_the_connection() {
 #[test]
 fn later_replies_do_not_extend_the_timeout() {
     let (mut facing, limit) = stuck();
-    let begun = facing.now;
+    let started = facing.now;
     facing.now += limit / 2;
     answer(&mut facing, XID + 1);
-    assert_eq!(facing.engine.conn.poll_timeout(), Some(begun + limit));
-    facing.now = begun + limit;
+    assert_eq!(facing.engine.conn.poll_timeout(), Some(started + limit));
+    facing.now = started + limit;
     facing.run();
     assert_eq!(facing.engine.conn.close_reason(), Some(&CloseReason::ReplyStalled(limit)));
 }

@@ -96,7 +96,7 @@ fn unsupported_version() {
     }
 }
 
-/// RFC 8166 §4.5.2, §4.6.1, §8.1.4: malformed calls and excessive chunks get ERR_CHUNK, and nothing is pulled.
+/// RFC 8166 §4.5.2, §4.6.1, §8.1.4: malformed calls and excessive chunks get ERR_CHUNK, and nothing is fetched.
 #[test]
 fn malformed_calls_get_err_chunk() {
     let rpc = [XID, 0, 0, 0];
@@ -291,9 +291,9 @@ fn credits_exceeded() {
     assert!(matches!(facing.engine.events[..], [EngineEvent::Closed(CloseReason::Disconnected(_))]));
 }
 
-/// The memory of pulled calls without a reply is limited. Calls beyond the limit wait, and none is lost.
+/// The memory of fetched calls without a reply is limited. Calls beyond the limit wait, and none is lost.
 #[test]
-fn memory_of_pulled_calls_is_limited() {
+fn memory_of_fetched_calls_is_limited() {
     let mut config = EngineConfig::default();
     config.max_fetched = 100;
     let mut facing = ScriptedPeer::new(Role::Server, config, false);
@@ -305,7 +305,7 @@ fn memory_of_pulled_calls_is_limited() {
     }
     facing.raw.send(&plain(XID + 3, 8, 0, 0), &[]);
     facing.run();
-    // One call is pulled. The call without Read chunks overtakes those that wait.
+    // One call is fetched. The call without Read chunks overtakes those that wait.
     let mut arrived: Vec<_> = std::iter::from_fn(|| take_call(&mut facing.engine)).collect();
     let mut xids: Vec<_> = arrived.iter().map(|call| call.xid - XID).collect();
     xids.sort_unstable();
@@ -337,7 +337,7 @@ fn read_chunk_out_of_bounds() {
     assert_eq!(facing.network.registered(SimEnd::B), 0);
 }
 
-/// An RDMA Read without progress closes the connection at the pull timeout.
+/// An RDMA Read without progress closes the connection at the fetch timeout.
 #[test]
 fn stalled_rdma_read_closes_the_connection() {
     let config = EngineConfig::default();
@@ -375,9 +375,9 @@ fn stalled_rdma_read_closes_the_connection() {
     assert_eq!(facing.network.registered(SimEnd::B), 0);
 }
 
-/// The pull timeout ends with the last RDMA Read.
+/// The fetch timeout ends with the last RDMA Read.
 #[test]
-fn pull_timeout_ends_with_the_rdma_read() {
+fn fetch_timeout_ends_with_the_rdma_read() {
     let mut facing = server();
     let (handle, base) = facing.raw.source(&[1; 64]);
     let [high, low] = split(base);

@@ -53,13 +53,13 @@ async fn exhausted_contexts_are_replaced_and_destroyed() {
     let next = secure().await;
     assert_eq!(of(&next).1, 1);
     assert_ne!(of(&next).0, of(&first).0);
-    assert_eq!(mechanism.begun.load(Ordering::Relaxed), 2);
+    assert_eq!(mechanism.started.load(Ordering::Relaxed), 2);
     assert_eq!(server.server.contexts.counts(), (2, 0), "calls use the old context");
 
     [last, next].iter().for_each(|secured| secured.call.ended());
     security.current().unwrap().set_next(MAXSEQ - 2);
     secure().await.call.ended();
     secure().await.call.ended();
-    assert_eq!(mechanism.begun.load(Ordering::Relaxed), 3);
+    assert_eq!(mechanism.started.load(Ordering::Relaxed), 3);
     assert_eq!(server.server.contexts.counts(), (1, 0), "contexts without calls are destroyed");
 }

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_told_apart() {
+    fn clients_are_distinguished() {
         let sys = |machine: &str, stamp, uid| {
             let mut credential = Credential::sys(machine, uid, 100, []);
             if let Credential::Sys(parms) = &mut credential {

@@ -23,9 +23,9 @@ const PROBED: (u32, u32) = (100_000, 2);
 ///
 /// See the [module](super::super) for an example.
 #[derive(Clone)]
-pub struct TlsClientConfig(Arc<Shared>);
+pub struct TlsClientConfig(Arc<TlsClientShared>);
 
-struct Shared {
+struct TlsClientShared {
     settings: TlsClientBuilder,
     current: RwLock<Arc<ClientConfig>>,
 }
@@ -172,7 +172,7 @@ impl TlsClientBuilder {
     /// Returns an error if there is no authority, or if a file cannot be read or used.
     pub fn build(self) -> Result<TlsClientConfig, TlsConfigError> {
         let current = RwLock::new(self.load()?);
-        Ok(TlsClientConfig(Arc::new(Shared { settings: self, current })))
+        Ok(TlsClientConfig(Arc::new(TlsClientShared { settings: self, current })))
     }
 
     fn load(&self) -> Result<Arc<ClientConfig>, TlsConfigError> {

@@ -29,9 +29,9 @@ const MAX_HANDSHAKES_PER_ADDRESS: usize = 64;
 ///
 /// See the [module](super::super) for an example.
 #[derive(Clone)]
-pub struct TlsServerConfig(Arc<Shared>);
+pub struct TlsServerConfig(Arc<TlsServerShared>);
 
-struct Shared {
+struct TlsServerShared {
     settings: TlsServerBuilder,
     current: RwLock<Arc<ServerConfig>>,
     handshakes: Admissions,
@@ -185,7 +185,7 @@ impl TlsServerBuilder {
     pub fn build(self) -> Result<TlsServerConfig, TlsConfigError> {
         let current = RwLock::new(self.load()?);
         let handshakes = Admissions::new(self.max_handshakes, self.max_handshakes_per_address);
-        Ok(TlsServerConfig(Arc::new(Shared { settings: self, current, handshakes })))
+        Ok(TlsServerConfig(Arc::new(TlsServerShared { settings: self, current, handshakes })))
     }
 
     fn load(&self) -> Result<Arc<ServerConfig>, TlsConfigError> {

@@ -228,9 +228,9 @@ fn too_many_chunks() {
     assert!(take_call(&mut facing.engine).is_some());
 }
 
-/// §11.1.4: more data to pull than the limit gets RDMA2_ERR_SYSTEM.
+/// §11.1.4: more data to fetch than the limit gets RDMA2_ERR_SYSTEM.
 #[test]
-fn too_much_to_pull() {
+fn too_much_to_fetch() {
     let mut facing = server();
     let mut words = reads(NOMSG, 0, &[0]);
     words[9] = u32::MAX;

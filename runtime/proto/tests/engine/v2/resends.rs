@@ -24,7 +24,7 @@ use super::{
 use crate::support::Script;
 
 /// Maximum number of times that a call is sent: once, and three repetitions.
-const MOST_SENDS: u32 = 4;
+const MAX_SENDS: u32 = 4;
 
 /// A responder's reaction to a call.
 #[derive(Debug, Clone, Copy)]
@@ -144,18 +144,18 @@ proptest! {
         }
         facing.run();
         let mut known: HashMap<u32, Known> = HashMap::new();
-        let (mut xids, mut begun, mut waiting) = (HashMap::new(), HashSet::new(), Vec::new());
+        let (mut xids, mut started, mut waiting) = (HashMap::new(), HashSet::new(), Vec::new());
         let (mut moves, mut order) = (moves.into_iter(), order.iter().cycle());
         for turn in 0.. {
             while let Some(words) = facing.next() {
                 // The first message of a sequence has the number of the call; the last one completes it.
                 let (xid, lists) = (words[0], lists_len(&words[5..]));
-                if begun.insert(xid) {
+                if started.insert(xid) {
                     prop_assert!(xids.insert(xid, words[5 + lists + 2]).is_none(), "XID used twice");
                     known.entry(xids[&xid]).or_default().sends += 1;
                 }
                 if words[4] & MORE == 0 {
-                    begun.remove(&xid);
+                    started.remove(&xid);
                     waiting.push(xid);
                 }
             }
@@ -197,7 +197,7 @@ proptest! {
         let fresh = Known::default();
         for (script, id) in scripts.iter().zip(&ids) {
             let call = known.get(&script.number).unwrap_or(&fresh);
-            prop_assert!(call.sends <= MOST_SENDS);
+            prop_assert!(call.sends <= MAX_SENDS);
             prop_assert!(call.executions <= 1 || script.policy.idempotent, "executed {} times", call.executions);
             match finished.remove(id).expect("call not finished") {
                 Ok(_) => prop_assert!(call.replied),
@@ -254,7 +254,7 @@ proptest! {
             for (number, result) in std::mem::take(&mut duo.sides[end].outcomes) {
                 let script = &scripts[end][&number];
                 let served = duo.sides[1 - end].served.get(&number).copied().unwrap_or(0);
-                let most = if script.policy.idempotent { MOST_SENDS } else { 1 };
+                let most = if script.policy.idempotent { MAX_SENDS } else { 1 };
                 prop_assert!(served <= most);
                 match result {
                     Ok(_) => prop_assert!(served >= 1),

@@ -121,7 +121,7 @@ fn sequence_is_accepted_without_free_memory() {
     }
 }
 
-/// Calls with long messages and with chunks to pull do not deadlock over the memory limit.
+/// Calls with long messages and with chunks to fetch do not deadlock over the memory limit.
 #[test]
 fn long_calls_with_chunks_do_not_deadlock() {
     let mut server = EngineConfig::default();
@@ -132,7 +132,7 @@ fn long_calls_with_chunks_do_not_deadlock() {
         let args = vec![50_000];
         duo.call(CLIENT, Script { number, inline: 40_000, args, reduce: true, ..Script::default() });
     }
-    // The server replies slowly: all messages arrive before the first call has been pulled.
+    // The server replies slowly: all messages arrive before the first call has been fetched.
     slow_to_answer(&mut duo);
     for number in 1..=4 {
         let outcome = duo.sides[CLIENT].outcomes.get(&number);

@@ -13,7 +13,7 @@ use super::{
 use crate::support::{Script, join, take_call};
 
 /// The maximum number of credits, 32, in the high half of the field.
-const MOST: u32 = 32 << 16;
+const MAX_LEN: u32 = 32 << 16;
 
 fn client() -> Facing {
     let mut config = EngineConfig::default();
@@ -26,7 +26,7 @@ fn client() -> Facing {
 fn rdma2_connprop() {
     let mut facing = Facing::silent(Role::Client, EngineConfig::default());
     facing.run();
-    let expected = [XID, 2, MOST | 32, CONNPROP, 0, 3, 3, 4, u32::MAX, 4, 4, 256, 5, 4, 3];
+    let expected = [XID, 2, MAX_LEN | 32, CONNPROP, 0, 3, 3, 4, u32::MAX, 4, 4, 256, 5, 4, 3];
     assert_eq!(facing.raw.next().unwrap(), expected);
     assert_eq!(stepped().ends.len(), 2);
 }
@@ -39,7 +39,7 @@ fn rdma2_msg() {
     let words = facing.next().unwrap();
     let xid = XID + 1;
     // The credit that the exchange of properties used is granted again.
-    assert_eq!(words[..12], [xid, 2, MOST | 1, MSG, 0, 0, 0, 0, 0, xid, 0, 9]);
+    assert_eq!(words[..12], [xid, 2, MAX_LEN | 1, MSG, 0, 0, 0, 0, 0, xid, 0, 9]);
     assert_eq!(words.len(), 13);
 
     let mut facing = Facing::new(Role::Server, EngineConfig::default());
@@ -47,7 +47,7 @@ fn rdma2_msg() {
     let call = take_call(&mut facing.engine).unwrap();
     facing.engine.conn.reply(call.token, Script { number: 9, ..Script::default() }.reply(std::iter::empty()));
     facing.run();
-    assert_eq!(facing.next().unwrap(), [5, 2, MOST | 1, MSG, RESPONSE, 0, 0, 0, 0, 5, 1, 9]);
+    assert_eq!(facing.next().unwrap(), [5, 2, MAX_LEN | 1, MSG, RESPONSE, 0, 0, 0, 0, 5, 1, 9]);
 }
 
 /// §6.2.3: a Read chunk of two segments, a Write chunk, and the handle that the reply may invalidate.
@@ -78,7 +78,7 @@ fn rdma2_nomsg() {
     let mut facing = Facing::new(Role::Client, config);
     facing.call(&Script { number: 9, inline: 5000, reply_inline: 6000, ..Script::default() });
     let words = facing.next().unwrap();
-    assert_eq!(words[..5], [XID + 1, 2, MOST | 1, NOMSG, 0]);
+    assert_eq!(words[..5], [XID + 1, 2, MAX_LEN | 1, NOMSG, 0]);
     assert_eq!([words[5], words[6], words[7], words[9]], [words[8], 1, 0, 5012]);
     assert_eq!(words[12..16], [0, 0, 1, 1]);
     assert_eq!((words[17], words.len()), (6012, 20));
@@ -95,7 +95,7 @@ fn rdma2_nomsg() {
     let (bytes, invalidated) = facing.raw.received.pop_front().unwrap();
     assert_eq!(invalidated.map(|handle| handle.0), Some(handle));
     let words: Vec<u32> = bytes.chunks_exact(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect();
-    assert_eq!(words, [5, 2, MOST | 1, NOMSG, RESPONSE, 0, 0, 0, 1, 1, handle, 5012, high, low]);
+    assert_eq!(words, [5, 2, MAX_LEN | 1, NOMSG, RESPONSE, 0, 0, 0, 1, 1, handle, 5012, high, low]);
     assert_eq!(facing.network.registered(SimEnd::A), 1);
     assert_eq!(facing.raw.take_back(handle)[..12], [0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 9]);
 }
@@ -119,9 +119,9 @@ fn rdma2_nomsg_that_grants_credits() {
 fn rdma2_error() {
     let mut facing = Facing::new(Role::Server, EngineConfig::default());
     facing.send(&[5, 2, CREDIT, 77, 0]);
-    assert_eq!(facing.next().unwrap(), [5, 2, MOST | 1, ERROR, RESPONSE, 4]);
+    assert_eq!(facing.next().unwrap(), [5, 2, MAX_LEN | 1, ERROR, RESPONSE, 4]);
     facing.send(&[6, 9, CREDIT, MSG, 0]);
-    assert_eq!(facing.next().unwrap(), [6, 9, MOST | 1, ERROR, RESPONSE, 1, 2, 2]);
+    assert_eq!(facing.next().unwrap(), [6, 9, MAX_LEN | 1, ERROR, RESPONSE, 1, 2, 2]);
 }
 
 /// §6.2.2.2: a continued message has RDMA2_F_MORE in all parts except the last, which has the chunks.
@@ -132,10 +132,10 @@ fn rdma2_msg_continued() {
     facing.call(&script);
     let messages: Vec<_> = std::iter::from_fn(|| facing.next()).collect();
     assert_eq!(messages.len(), 2);
-    assert_eq!(messages[0][..9], [XID + 1, 2, MOST | 1, MSG, MORE, 0, 0, 0, 0]);
+    assert_eq!(messages[0][..9], [XID + 1, 2, MAX_LEN | 1, MSG, MORE, 0, 0, 0, 0]);
     assert_eq!(messages[0].len(), 1024);
     // One Write chunk of two segments.
-    assert_eq!(messages[1][..5], [XID + 1, 2, MOST, MSG, 0]);
+    assert_eq!(messages[1][..5], [XID + 1, 2, MAX_LEN, MSG, 0]);
     assert_eq!(messages[1][6..9], [0, 1, 2]);
     assert_eq!(messages[1][17..19], [0, 0]);
     assert_eq!(messages[0].len() - 9 + messages[1].len() - 19, 8012 / 4);
