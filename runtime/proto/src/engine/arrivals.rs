@@ -1,19 +1,24 @@
 //! Validation of a received call's chunks before it is processed (RFC 8166 §4.5, RPC-over-RDMA v2 §7).
 
+use std::fmt;
+
 use super::{
-    EngineConfig, ReverseDirection, Role, TransportError,
-    core::ConnectionCore,
+    EngineConfig, ProtocolViolation, ReverseDirection, TransportError,
+    config::DEFAULT_CONTINUED,
     fetch::{ReadChunkFetch, ReadChunkFetches, overflows},
     format::max_segments,
     lists::ChunkLists,
-    served::{ArrivingCall, NO_CHUNKS},
+    message::REPLY,
+    served::{ArrivingCall, NO_CHUNKS, OutgoingResponse, ServedCalls},
     shared::EngineShared,
-    types::DEFAULT_CONTINUED,
 };
 use crate::memory::MessageBuf;
 
 /// Reason why a call is discarded whose XID another call has.
 const XID_IN_USE: &str = "a call with its XID is in progress";
+
+/// Number of errors that may be queued in addition to one response for each credit.
+const SPARE_ERRORS: usize = 16;
 
 /// Reason why a call is rejected: the error for its sender, and a text for the log.
 pub(super) type CallRejection = (TransportError, &'static str);
@@ -24,18 +29,18 @@ pub(super) fn always_accepted(config: &EngineConfig) -> u64 {
     u64::from(config.max_continued.max(DEFAULT_CONTINUED))
 }
 
-impl ConnectionCore {
+impl ServedCalls {
     /// Accepts a call, and delivers it to the upper layer if it is complete.
-    pub(super) fn accept(&mut self, call: ArrivingCall) -> Result<(), CallRejection> {
+    pub(super) fn accept(&mut self, call: ArrivingCall, shared: &mut EngineShared) -> Result<(), CallRejection> {
         let ArrivingCall { xid, inline, continued, lists, .. } = &call;
         // Two calls with one XID are not allowed, because their replies could not be told apart.
-        if self.served.has_xid(*xid) {
-            self.shared.discard(XID_IN_USE);
+        if self.has_xid(*xid) {
+            shared.discard(XID_IN_USE);
             return Ok(());
         }
-        check_counts(lists, &self.shared)?;
+        check_counts(lists, shared)?;
         let fetches = check_chunks(lists, inline.as_ref().map(|message| message.len()))?;
-        let limits = &self.shared.config;
+        let limits = &shared.config;
         // RPC-over-RDMA v2 §7.3.1. A chunk that conveys the whole payload stream does not count.
         if fetches.reduced() > limits.max_chunks as usize {
             return Err((TransportError::ReadChunks { max: limits.max_chunks }, "too many Read chunks"));
@@ -55,46 +60,70 @@ impl ConnectionCore {
                 ));
             }
         }
-        let max_inline = self.reply_room(lists)?;
-        if let Some(slot) = self.served.take(call, fetches, max_inline, &mut self.shared) {
-            self.arrived(slot);
+        let max_inline = reply_room(lists, shared)?;
+        if let Some(slot) = self.take(call, fetches, max_inline, shared) {
+            self.arrived(slot, shared);
         }
         Ok(())
     }
 
     /// Accepts a call without chunks that arrived in one message, as nearly all do, and delivers it to the upper layer.
     #[inline(always)]
-    pub(super) fn accept_plain(&mut self, xid: u32, message: MessageBuf) -> Result<(), CallRejection> {
-        let max_inline = self.reply_room(&NO_CHUNKS)?;
-        if !self.served.take_plain(xid, message, max_inline, &mut self.shared) {
-            self.shared.discard(XID_IN_USE);
+    pub(super) fn accept_plain(
+        &mut self,
+        xid: u32,
+        message: MessageBuf,
+        shared: &mut EngineShared,
+    ) -> Result<(), CallRejection> {
+        let max_inline = reply_room(&NO_CHUNKS, shared)?;
+        if !self.take_plain(xid, message, max_inline, shared) {
+            shared.discard(XID_IN_USE);
         }
         Ok(())
     }
 
-    /// Returns the maximum length in bytes of a payload stream in the last or only message of a reply with these chunks.
-    // RFC 8166 §4.3.2.2, §4.3.3, RPC-over-RDMA v2 §4.3.6: the reply repeats the Write list and the Reply chunk. The last message
-    // of a continued reply also carries payload.
-    #[inline(always)]
-    fn reply_room(&self, lists: &ChunkLists) -> Result<u64, CallRejection> {
-        let rules = &self.shared.rules;
-        let room = self.shared.send_threshold.checked_sub(lists.reply_header_len(rules.lists_offset));
-        room.filter(|&room| room >= rules.min_last_payload).ok_or_else(|| {
-            let max = max_segments(self.shared.send_threshold);
-            (TransportError::Segments { max }, "the segments do not fit in the reply's header")
-        })
+    /// Delivers a complete call from the peer to the upper layer.
+    pub(super) fn arrived(&mut self, slot: u32, shared: &mut EngineShared) {
+        match self.announce(slot, shared) {
+            Ok(()) => {}
+            // RFC 8166 §4.5: no error is sent for a reply.
+            Err(Some(REPLY)) if !shared.rules.direction_in_header => {
+                shared.discard("reply in the reverse direction");
+                self.forget(slot);
+            }
+            // RFC 8166 §4.5.2, RPC-over-RDMA v2 §7.2.
+            Err(_) => self.respond(slot, OutgoingResponse::Refusal(TransportError::BadXdr)),
+        }
     }
 
-    /// Returns whether calls from the peer may be continued.
-    // RPC-over-RDMA v2 §5.2.5.
-    pub(super) fn accepts_continued(&self) -> bool {
-        self.shared.rules.local_level >= ReverseDirection::Continued
+    /// Queues an error for a message that belongs to no known call.
+    pub(super) fn refuse(
+        &mut self,
+        (xid, vers): (u32, u32),
+        refusal: TransportError,
+        why: impl fmt::Display,
+        shared: &mut EngineShared,
+    ) {
+        tracing::debug!(xid, %refusal, %why, "message refused");
+        // A peer that causes more errors than it has posted Receives could not receive them.
+        if self.waiting() > 2 * (shared.config.credits as usize + SPARE_ERRORS) {
+            return shared.violation(ProtocolViolation::TooManyErrors);
+        }
+        self.push_error(xid, vers, refusal);
     }
+}
 
-    /// Returns whether local calls go in the reverse direction (RFC 8167).
-    pub(super) fn calls_are_reverse(&self) -> bool {
-        self.role == Role::Server
-    }
+/// Returns the maximum length in bytes of a payload stream in the last or only message of a reply with these chunks.
+// RFC 8166 §4.3.2.2, §4.3.3, RPC-over-RDMA v2 §4.3.6: the reply repeats the Write list and the Reply chunk. The last message
+// of a continued reply also carries payload.
+#[inline(always)]
+fn reply_room(lists: &ChunkLists, shared: &EngineShared) -> Result<u64, CallRejection> {
+    let rules = &shared.rules;
+    let room = shared.send_threshold.checked_sub(lists.reply_header_len(rules.lists_offset));
+    room.filter(|&room| room >= rules.min_last_payload).ok_or_else(|| {
+        let max = max_segments(shared.send_threshold);
+        (TransportError::Segments { max }, "the segments do not fit in the reply's header")
+    })
 }
 
 /// Checks the numbers of chunks and segments against the local limits.

@@ -1,9 +1,6 @@
 //! Segments of chunks: division of local memory into segments, and iteration over the peer's segments.
 
-use bytes::Bytes;
-
-use super::{shared::EngineShared, work::PostedFor};
-use crate::provider::{MemoryHandle, QueuePair, Region, RemoteMemory, WorkRequest};
+use crate::provider::{MemoryHandle, Region, RemoteMemory};
 
 /// An RDMA segment (RFC 8166 §3.4.3), independent of the version of its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,24 +69,6 @@ impl SegmentWalk {
             self.at += u64::from(n);
             return Some(transfer);
         }
-    }
-}
-
-/// Posts RDMA Writes of `data` into a remote chunk with enough room, for the call in `slot`.
-pub(super) fn post_writes(
-    segments: &[RdmaSegment],
-    data: Bytes,
-    slot: u32,
-    qp: &mut dyn QueuePair,
-    shared: &mut EngineShared,
-) {
-    let mut walk = SegmentWalk::default();
-    while let Some(transfer) = walk.next(segments, data.len() as u64, shared.max_transfer) {
-        let start = transfer.at as usize;
-        let source = data.slice(start..start + transfer.len as usize);
-        shared.counters.rdma_write_bytes += u64::from(transfer.len);
-        shared.reply_stall.posted();
-        qp.post(WorkRequest::Write { id: PostedFor::ReplyWrite { slot }.id(), source, remote: transfer.remote });
     }
 }
 

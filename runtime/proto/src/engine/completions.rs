@@ -26,7 +26,7 @@ impl ConnectionCore {
                 Some(PostedFor::FetchInvalidate { slot, part }) => {
                     let is_complete = served.sink_returned(slot, part, Some(memory), shared);
                     if is_complete {
-                        self.arrived(slot);
+                        served.arrived(slot, shared);
                     }
                 }
                 _ => {}

@@ -1,14 +1,6 @@
 //! Connection state that all wire versions share.
 
-use std::fmt;
-
-use super::{
-    ProtocolViolation, Role, TransportError,
-    calls::LocalCalls,
-    message::REPLY,
-    served::{OutgoingResponse, ServedCalls},
-    shared::EngineShared,
-};
+use super::{ReverseDirection, Role, calls::LocalCalls, served::ServedCalls, shared::EngineShared};
 
 /// Calls in both directions and the state they share.
 #[derive(Debug)]
@@ -22,27 +14,14 @@ pub(super) struct ConnectionCore {
 }
 
 impl ConnectionCore {
-    /// Delivers a complete call from the peer to the upper layer.
-    pub(super) fn arrived(&mut self, slot: u32) {
-        match self.served.announce(slot, &mut self.shared) {
-            Ok(()) => {}
-            // RFC 8166 §4.5: no error is sent for a reply.
-            Err(Some(REPLY)) if !self.shared.rules.direction_in_header => {
-                self.shared.discard("reply in the reverse direction");
-                self.served.forget(slot);
-            }
-            // RFC 8166 §4.5.2, RPC-over-RDMA v2 §7.2.
-            Err(_) => self.served.respond(slot, OutgoingResponse::Refusal(TransportError::BadXdr)),
-        }
+    /// Returns whether calls from the peer may be continued.
+    // RPC-over-RDMA v2 §5.2.5.
+    pub(super) fn accepts_continued(&self) -> bool {
+        self.shared.rules.local_level >= ReverseDirection::Continued
     }
 
-    /// Queues an error for a message that belongs to no known call.
-    pub(super) fn refuse(&mut self, (xid, vers): (u32, u32), refusal: TransportError, why: impl fmt::Display) {
-        tracing::debug!(xid, %refusal, %why, "message refused");
-        // A peer that causes more errors than it has posted Receives could not receive them.
-        if self.served.waiting() > 2 * (self.shared.config.credits as usize + 16) {
-            return self.shared.violation(ProtocolViolation::TooManyErrors);
-        }
-        self.served.push_error(xid, vers, refusal);
+    /// Returns whether local calls go in the reverse direction (RFC 8167).
+    pub(super) fn calls_are_reverse(&self) -> bool {
+        self.role == Role::Server
     }
 }

@@ -44,6 +44,7 @@ mod chunk_items;
 mod chunks;
 mod close_cause;
 mod completions;
+mod config;
 mod connection;
 mod core;
 mod counters;
@@ -51,6 +52,7 @@ mod credits;
 mod deadlines;
 #[allow(clippy::module_inception)]
 mod engine;
+mod event;
 mod expose;
 mod extension;
 mod failure;
@@ -67,6 +69,7 @@ mod properties;
 mod reply_chunks;
 mod reply_stall;
 mod responses;
+mod results;
 mod reused;
 mod served;
 mod shared;
@@ -87,11 +90,15 @@ mod xid_table;
 
 pub use chunk_items::ChunkItems;
 pub use close_cause::CloseCause;
+pub use config::EngineConfig;
+#[doc(hidden)]
+pub use config::{DEFAULT_CONTINUED, DEFAULT_MIN_REDUCE, SpareLists};
 pub use connection::Connection;
 pub use counters::ConnectionCounters;
 #[doc(hidden)]
 pub use deadlines::earliest;
 pub use engine::{Engine, PeerLimits};
+pub use event::EngineEvent;
 pub use extension::{Extension, ExtensionFactory, ExtensionMessage, ExtensionOutcome, ExtensionProperty, RpcMessage};
 pub use failure::{
     CallFailure, CallLimit, CloseReason, MalformedCall, MessageFault, NegotiationFailure, ProtocolViolation,
@@ -105,5 +112,8 @@ pub use private_data::{ConnectionSetup, PrivateData};
 pub use properties::{Properties, ReverseDirection};
 pub use stream_error::StreamError;
 pub use transport_error::TransportError;
-pub use types::*;
+pub use types::{
+    CallId, CallPolicy, FormatChoice, FormatReason, IncomingReply, MessageFormat, MessagePayload, OutgoingCall,
+    OutgoingReply, ReplyResources, ReplyToken, ResultChunk, Role,
+};
 pub use versions::{UnknownVersion, Versions};

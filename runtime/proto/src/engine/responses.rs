@@ -3,12 +3,12 @@
 
 use super::{
     MessageFormat, TransportError,
-    core::ConnectionCore,
     incoming::reply_format,
-    lists::{self, ChunkLists, ResultMismatch, capacity},
+    lists::{ChunkLists, capacity},
     message,
-    served::{MIN_RPC_LEN, OutgoingMessage, OutgoingResponse, ServedCall},
-    shared::ConnectionRules,
+    results::{ResultMismatch, fill, leave_unused, place},
+    served::{MIN_RPC_LEN, OutgoingMessage, OutgoingResponse, ServedCall, ServedCalls},
+    shared::{ConnectionRules, EngineShared},
     work::PostedFor,
 };
 use crate::{
@@ -50,26 +50,31 @@ pub(super) struct PlainReply {
     pub(super) message: MessageBuf,
 }
 
-impl ConnectionCore {
+impl ServedCalls {
     /// Removes the next response in order, if it is a plain reply. Nearly all are.
     #[inline(always)]
-    pub(super) fn next_plain_reply(&mut self) -> Option<PlainReply> {
-        let (slot, xid, mut message) = self.served.take_plain_reply()?;
+    pub(super) fn next_plain_reply(&mut self, shared: &mut EngineShared) -> Option<PlainReply> {
+        let (slot, xid, mut message) = self.take_plain_reply()?;
         // RFC 8166 §4.2.1, RPC-over-RDMA v2 §4.5.2: header and RPC message carry the same XID.
         message::set_xid(&mut message, xid);
-        self.shared.counters.replies_sent += 1;
+        shared.counters.replies_sent += 1;
         Some(PlainReply { slot, xid, message })
     }
 
     /// Prepares the next response in order, for a connection of this version.
-    pub(super) fn next_response(&mut self, version: u32, qp: &mut dyn QueuePair) -> Option<ReadyResponse> {
+    pub(super) fn next_response(
+        &mut self,
+        version: u32,
+        qp: &mut dyn QueuePair,
+        shared: &mut EngineShared,
+    ) -> Option<ReadyResponse> {
         loop {
-            match self.served.next()? {
+            match self.next()? {
                 OutgoingMessage::Error { xid, vers, refusal } => {
                     return Some(ReadyResponse::Refusal { message: (xid, vers), refusal, work: PostedFor::ErrorSend });
                 }
                 OutgoingMessage::Response(slot, response) => {
-                    let response = self.prepare(slot, response, version, qp);
+                    let response = self.prepare(slot, response, version, qp, shared);
                     if response.is_some() {
                         return response;
                     }
@@ -86,9 +91,9 @@ impl ConnectionCore {
         response: OutgoingResponse,
         version: u32,
         qp: &mut dyn QueuePair,
+        shared: &mut EngineShared,
     ) -> Option<ReadyResponse> {
-        let Self { served, shared, .. } = self;
-        let call = served.begin_response(slot)?;
+        let call = self.begin_response(slot)?;
         let (xid, work) = (call.xid, PostedFor::ReplySend { slot });
         let refused = |refusal| Some(ReadyResponse::Refusal { message: (xid, version), refusal, work });
         let mut reply = match response {
@@ -116,14 +121,14 @@ impl ConnectionCore {
             reply.invalidate = chunks.invalidate.filter(|_| qp.remote_invalidation());
             let ChunkLists { writes, reply: reply_chunk, .. } = &mut chunks.lists;
             for (chunk, data) in writes.iter_mut().zip(results) {
-                lists::fill(chunk, data.unwrap_or_default(), slot, qp, shared);
+                fill(chunk, data.unwrap_or_default(), slot, qp, shared);
             }
             match reply_chunk {
                 Some(chunk) if format == MessageFormat::Long => {
                     let message = reply.payload.take().map(MessageBuf::freeze);
-                    lists::fill(chunk, message.unwrap_or_default(), slot, qp, shared);
+                    fill(chunk, message.unwrap_or_default(), slot, qp, shared);
                 }
-                unused => unused.iter_mut().for_each(lists::leave_unused),
+                unused => unused.iter_mut().for_each(leave_unused),
             }
         }
         Some(ReadyResponse::Reply(reply))
@@ -140,7 +145,7 @@ fn fit(
 ) -> Result<(Results, MessageFormat), TransportError> {
     // RPC-over-RDMA v2 §7.3.4: chunks are counted from 1. 0 means that no chunk of the call applies.
     let chunks = call.lists();
-    let results = lists::place(&chunks.writes, reply).map_err(|ResultMismatch { chunk, len }| match chunk {
+    let results = place(&chunks.writes, reply).map_err(|ResultMismatch { chunk, len }| match chunk {
         Some(chunk) => {
             TransportError::WriteResource { chunk: u32::try_from(chunk + 1).unwrap_or(0), needed: length(len) }
         }

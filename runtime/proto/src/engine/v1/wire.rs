@@ -73,7 +73,7 @@ impl WireV1 {
         // Bounds the responses in flight to a peer that does not receive. Its own Receives are not renewed meanwhile either.
         let window = self.grant as usize + SPARE_RECEIVES;
         while core.served.waiting() > 0 && self.responses_in_flight < window {
-            if let Some(PlainReply { slot, xid, mut message }) = core.next_plain_reply() {
+            if let Some(PlainReply { slot, xid, mut message }) = core.served.next_plain_reply(&mut core.shared) {
                 // RFC 8166 §3.3.1: as for other responses, below.
                 self.receives.top_up(qp, core.served.held());
                 self.responses_in_flight += 1;
@@ -82,7 +82,7 @@ impl WireV1 {
                 qp.post(core.shared.send(work, message, None));
                 continue;
             }
-            let Some(response) = core.next_response(VERSION, qp) else { break };
+            let Some(response) = core.served.next_response(VERSION, qp, &mut core.shared) else { break };
             // RFC 8166 §3.3.1: the Receive for the credit that a reply grants is posted before the reply is sent.
             self.receives.top_up(qp, core.served.held());
             self.responses_in_flight += 1;
