@@ -12,13 +12,14 @@ use super::{
 use crate::{
     engine::{
         CallFailure, MessagePayload, ProtocolViolation, Role, TransportError,
-        call::CheckedReply,
-        checked_reply::check_reply,
-        core::ConnectionCore,
-        format::{FixedWords, PROC_ERROR},
-        lists::ChunkLists,
-        message::{CALL, REPLY},
-        served::ArrivingCall,
+        common::{
+            format::{FixedWords, PROC_ERROR},
+            lists::ChunkLists,
+            message::{CALL, REPLY},
+        },
+        core::connection_core::ConnectionCore,
+        requester::{call::CheckedReply, checked_reply::check_reply},
+        responder::served::ArrivingCall,
     },
     memory::MessageBuf,
     provider::MemoryHandle,

@@ -6,15 +6,19 @@ use super::format::{self, LISTS_OFFSET, MIN_LEN, PROC_MSG, PROC_NOMSG, VERSION};
 use crate::{
     engine::{
         CallFailure, ConnectionCounters, ConnectionSetup, EngineConfig, MessageFormat, Role, TransportError,
-        core::ConnectionCore,
-        credits::{Credits, PostedReceives, SPARE_RECEIVES},
-        expose::expose,
-        lists::ChunkLists,
-        message::{alone, attach},
-        responses::{PlainReply, ReadyReply, ReadyResponse},
-        shared::{ConnectionRules, EngineShared},
-        wire::Wire,
-        work::PostedFor,
+        common::{
+            lists::ChunkLists,
+            message::{alone, attach},
+            shared::{ConnectionRules, EngineShared},
+            work::PostedFor,
+        },
+        core::{
+            connection_core::ConnectionCore,
+            credits::{Credits, PostedReceives, SPARE_RECEIVES},
+            wire::Wire,
+        },
+        requester::expose::expose,
+        responder::responses::{PlainReply, ReadyReply, ReadyResponse},
     },
     memory::MessageBuf,
     provider::{MemoryHandle, QueuePair},

@@ -16,11 +16,15 @@ use crate::{
     engine::{
         CloseReason, ExtensionMessage, ExtensionOutcome, MessageFault, NegotiationFailure, ProtocolViolation,
         ReverseDirection, Role, TransportError,
-        arrivals::{CallRejection, always_accepted},
-        core::ConnectionCore,
-        lists::ChunkLists,
-        message::{CALL, message_type},
-        served::ArrivingCall,
+        common::{
+            lists::ChunkLists,
+            message::{CALL, message_type},
+        },
+        core::connection_core::ConnectionCore,
+        responder::{
+            arrivals::{CallRejection, always_accepted},
+            served::ArrivingCall,
+        },
     },
     memory::{MessageBuf, Output},
     provider::MemoryHandle,

@@ -10,10 +10,9 @@ use super::{
 use crate::{
     engine::{
         MessageFormat, RpcMessage, TransportError,
-        core::ConnectionCore,
-        responses::{PlainReply, ReadyReply, ReadyResponse},
-        shared::EngineShared,
-        work::PostedFor,
+        common::{shared::EngineShared, work::PostedFor},
+        core::connection_core::ConnectionCore,
+        responder::responses::{PlainReply, ReadyReply, ReadyResponse},
     },
     provider::QueuePair,
 };
