@@ -43,8 +43,8 @@ fn numbers(text: &str) -> Vec<(usize, u64)> {
     found
 }
 
-/// Offsets, lengths and codes of a header stand in the `format.rs` of its version, or of the engine. Elsewhere, code that reads
-/// or writes headers contains no number without a name.
+/// Offsets, lengths and codes of a header stand in the `format.rs` of its version or of `common`. Elsewhere, code that reads or
+/// writes headers contains no number without a name.
 #[test]
 fn layout_numbers_stand_in_format() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/engine");

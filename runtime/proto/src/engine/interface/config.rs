@@ -38,8 +38,8 @@ pub struct EngineConfig {
     pub max_chunks: u32,
     /// Maximum number of bytes that a responder fetches for one call (Read chunks), or that a requester allocates for one reply.
     /// A call whose eligible results may be longer, by the maxima of their types or `@ddp(max = ...)`, fails before it is sent
-    /// ([`CallFailure::TooLarge`](crate::engine::CallFailure::TooLarge)). Raise this limit for it, or supply memory for the results ([`ResultChunk::landing`]), which
-    /// does not count. Default 64 MiB.
+    /// ([`CallFailure::TooLarge`](crate::engine::CallFailure::TooLarge)). Raise this limit for it, or supply memory for the
+    /// results ([`ResultChunk::landing`]), which does not count. Default 64 MiB.
     pub max_call_len: u64,
     /// Maximum number of bytes on the connection that are being fetched, or were fetched for calls that have no reply yet.
     /// Default 256 MiB.

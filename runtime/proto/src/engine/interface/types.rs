@@ -45,7 +45,8 @@ pub struct OutgoingCall {
     pub reduced: ChunkItems<ReducedItem>,
     /// Upper bounds of the reply.
     pub reply: ReplyResources,
-    /// Time at which the call fails with [`CallFailure::DeadlineExceeded`](crate::engine::CallFailure::DeadlineExceeded), if it has no reply by then.
+    /// Time at which the call fails with [`CallFailure::DeadlineExceeded`](crate::engine::CallFailure::DeadlineExceeded), if it
+    /// has no reply by then.
     pub deadline: Option<Instant>,
     /// Restrictions on how the transport may convey or resend the call.
     pub policy: CallPolicy,
@@ -63,7 +64,8 @@ pub struct CallPolicy {
     /// True if the verifier in the message covers the XID and a number that is valid for one call (RFC 2203 §5.3.1, §5.3.3.1). The
     /// engine never sends such a call twice.
     pub sealed: bool,
-    /// True if the caller does not wait for the reply. The call ends with [`CallFailure::Cancelled`](crate::engine::CallFailure::Cancelled) as soon as it is sent.
+    /// True if the caller does not wait for the reply. The call ends with
+    /// [`CallFailure::Cancelled`](crate::engine::CallFailure::Cancelled) as soon as it is sent.
     pub unanswered: bool,
     /// XID of the call, which must not be 0. `None` lets the engine assign one. Set it for a sealed call, and for a call whose
     /// responder recognizes calls that are sent again over another connection.
@@ -159,8 +161,8 @@ pub enum FormatReason {
     Fits,
     /// The message fits in one Send when its eligible items are in chunks.
     Reduced,
-    /// The message is longer than one Send, but within [`EngineConfig::max_continued`](crate::engine::EngineConfig::max_continued), or the requester provided no Reply chunk
-    /// for it.
+    /// The message is longer than one Send, but within
+    /// [`EngineConfig::max_continued`](crate::engine::EngineConfig::max_continued), or the requester provided no Reply chunk for it.
     WithinContinuation,
     /// The message is longer than one Send and exceeds the limit for Message Continuation, or the version has no continuation.
     TooLong,

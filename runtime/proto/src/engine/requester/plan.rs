@@ -107,8 +107,8 @@ impl LocalCall {
         if takes > may { Err(beyond_memory(takes, may)) } else { Ok(()) }
     }
 
-    /// Puts eligible arguments shorter than [`EngineConfig::min_reduce`](crate::engine::EngineConfig::min_reduce) back into the payload
-    /// stream if the call then fits in one Send: a copy costs less than an RDMA Read.
+    /// Puts eligible arguments shorter than [`EngineConfig::min_reduce`](crate::engine::EngineConfig::min_reduce) back into the
+    /// payload stream if the call then fits in one Send: a copy costs less than an RDMA Read.
     fn put_back_small(
         &mut self,
         message: &mut MessageBuf,
