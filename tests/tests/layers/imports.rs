@@ -8,13 +8,18 @@ use std::{
 
 use syn::visit::Visit;
 
-/// A module: the file it is in, its child modules, and the names that it imports or re-exports.
+/// A module: the file it is in, its child modules, and its names.
 #[derive(Debug, Default)]
 struct Module {
     /// The path of the file in the source folder.
     file: String,
     children: BTreeSet<String>,
+    /// Names that it defines or re-exports.
+    exported: BTreeSet<String>,
+    /// Names that it imports or re-exports.
     names: BTreeMap<String, Vec<String>>,
+    /// Modules all of whose names it imports or re-exports.
+    globs: Vec<Vec<String>>,
 }
 
 /// An import in a file, not yet resolved.
@@ -31,8 +36,6 @@ struct Import {
 /// The modules of a crate and the imports in them.
 #[derive(Debug, Default)]
 pub(super) struct Crate {
-    /// The root file: `lib.rs` or `main.rs`.
-    root: String,
     modules: BTreeMap<Vec<String>, Module>,
     imports: Vec<Import>,
 }
@@ -47,15 +50,20 @@ impl Crate {
 
     /// Parses a crate from the texts of its files, by their paths in the source folder.
     pub(super) fn parse(root: &str, files: &BTreeMap<String, String>) -> Self {
-        let mut found = Self { root: root.into(), ..Self::default() };
+        let mut found = Self::default();
         found.read_file(files, root, Vec::new());
         found
     }
 
-    /// Returns the names of the modules that the root declares, without those in the root file itself.
-    pub(super) fn top_modules(&self) -> BTreeSet<&str> {
-        let is_top = |(path, module): &(&Vec<String>, &Module)| path.len() == 1 && module.file != self.root;
-        self.modules.iter().filter(is_top).map(|(path, _)| path[0].as_str()).collect()
+    /// Returns the names of the modules that a module at the top declares, or that the root declares if `parent` is empty.
+    /// Modules in the file of the parent itself are left out.
+    pub(super) fn children(&self, parent: &str) -> BTreeSet<&str> {
+        let parent: Vec<String> = (!parent.is_empty()).then(|| parent.to_owned()).into_iter().collect();
+        let file = &self.modules[&parent].file;
+        let is_child = |(path, module): &(&Vec<String>, &Module)| {
+            path.len() == parent.len() + 1 && path.starts_with(&parent) && module.file != *file
+        };
+        self.modules.iter().filter(is_child).filter_map(|(path, _)| path.last()).map(String::as_str).collect()
     }
 
     fn read_file(&mut self, files: &BTreeMap<String, String>, file: &str, module: Vec<String>) {
@@ -78,11 +86,17 @@ impl Crate {
         for _ in 0..16 {
             let len = (0..=path.len()).rev().find(|&len| self.modules.contains_key(&path[..len]))?;
             let module = &self.modules[&path[..len]];
-            match path.get(len).and_then(|name| module.names.get(name)) {
-                Some(target) if *target != path[..=len] => {
-                    path = target.iter().chain(&path[len + 1..]).cloned().collect();
-                }
-                _ => return Some(&module.file),
+            let Some(name) = path.get(len) else { return Some(&module.file) };
+            let exports =
+                |glob: &&Vec<String>| self.modules.get(*glob).is_some_and(|other| other.exported.contains(name));
+            if let Some(target) = module.names.get(name).filter(|target| **target != path[..=len]) {
+                path = target.iter().chain(&path[len + 1..]).cloned().collect();
+            } else if !module.exported.contains(name)
+                && let Some(glob) = module.globs.iter().find(exports)
+            {
+                path = glob.iter().chain(&path[len..]).cloned().collect();
+            } else {
+                return Some(&module.file);
             }
         }
         None
@@ -160,8 +174,13 @@ impl Reader<'_> {
         };
         let Some(path) = self.absolute(&path, true) else { return };
         let is_reexport = is_public && path.starts_with(&self.module);
-        if let Some(name) = name {
-            self.found.modules.get_mut(&self.module).unwrap().names.insert(name, path.clone());
+        let module = self.found.modules.get_mut(&self.module).unwrap();
+        match name {
+            Some(name) => {
+                module.exported.extend(is_public.then(|| name.clone()));
+                module.names.insert(name, path.clone());
+            }
+            None => module.globs.push(path.clone()),
         }
         self.found.imports.push(Import { module: self.module.clone(), path, is_reexport });
     }
@@ -259,7 +278,20 @@ impl Reader<'_> {
             syn::Item::Mod(item) if !is_test(&item.attrs) => Some(item.ident.to_string()),
             _ => None,
         });
-        self.found.modules.get_mut(&self.module).unwrap().children.extend(children);
+        let exported = items.iter().filter_map(|item| match item {
+            syn::Item::Const(item) => Some(item.ident.to_string()),
+            syn::Item::Enum(item) => Some(item.ident.to_string()),
+            syn::Item::Fn(item) => Some(item.sig.ident.to_string()),
+            syn::Item::Static(item) => Some(item.ident.to_string()),
+            syn::Item::Struct(item) => Some(item.ident.to_string()),
+            syn::Item::Trait(item) => Some(item.ident.to_string()),
+            syn::Item::Type(item) => Some(item.ident.to_string()),
+            syn::Item::Union(item) => Some(item.ident.to_string()),
+            _ => None,
+        });
+        let module = self.found.modules.get_mut(&self.module).unwrap();
+        module.children.extend(children);
+        module.exported.extend(exported);
     }
 }
 

@@ -8,7 +8,11 @@
 mod imports;
 mod rules;
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
 
 use self::{imports::Crate, rules::check};
 
@@ -24,6 +28,9 @@ const CRATES: &[(&str, &str)] = &[
     ("runtime/src/lib.rs", "Layers of the runtime, lowest first:"),
 ];
 
+/// The modules whose child modules have layers too: the root file of the crate, the module, and the text before its list.
+const MODULES: &[(&str, &str, &str)] = &[("runtime/proto/src/lib.rs", "engine", "Layers of the engine, lowest first:")];
+
 /// The folders whose crates have layers.
 const FOLDERS: [&str; 3] = ["xdrgen", "macros", "runtime"];
 
@@ -31,14 +38,14 @@ const FOLDERS: [&str; 3] = ["xdrgen", "macros", "runtime"];
 fn imports_point_down() {
     let repository = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let architecture = fs::read_to_string(repository.join("ARCHITECTURE.md")).unwrap();
-    let mut wrong = Vec::new();
-    for (root, heading) in CRATES {
+    let mut wrong = BTreeSet::new();
+    let crates = CRATES.iter().map(|&(root, heading)| (root, "", heading));
+    for (root, module, heading) in crates.chain(MODULES.iter().copied()) {
         let found = Crate::read(&repository.join(root));
-        wrong.extend(
-            check(&found, &rules::layers(&architecture, heading)).into_iter().map(|rule| format!("{root}: {rule}")),
-        );
+        let rules = check(&found, module, &rules::layers(&architecture, heading));
+        wrong.extend(rules.into_iter().map(|rule| format!("{root}: {rule}")));
     }
-    assert!(wrong.is_empty(), "imports break the layers in ARCHITECTURE.md:\n  {}", wrong.join("\n  "));
+    assert!(wrong.is_empty(), "imports break the layers in ARCHITECTURE.md:\n  {}", Vec::from_iter(wrong).join("\n  "));
 }
 
 #[test]
@@ -82,7 +89,7 @@ fn wrong(files: &[(&str, &str)]) -> Vec<String> {
     }
     let layers =
         rules::layers("Layers, lowest first:\n\n```text\nlow\nmid, side\nhigh\n```\n", "Layers, lowest first:");
-    check(&Crate::parse("lib.rs", &all), &layers)
+    check(&Crate::parse("lib.rs", &all), "", &layers)
 }
 
 #[test]
@@ -119,6 +126,30 @@ fn the_check_finds_imports_that_point_up() {
 }
 
 #[test]
+fn the_check_finds_imports_that_point_up_in_a_module() {
+    let files = |low: &str| {
+        let files = [
+            ("lib.rs", "mod outer; mod other;"),
+            ("other.rs", ""),
+            ("outer/mod.rs", "mod low; mod high; pub use high::file::A;"),
+            ("outer/low.rs", low),
+            ("outer/high/mod.rs", "pub mod file;"),
+            ("outer/high/file.rs", "use crate::outer::low::B; pub struct A;"),
+        ];
+        files.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned())).collect::<BTreeMap<_, _>>()
+    };
+    let list = |list: &str| rules::layers(&format!("Layers:\n```text\n{list}\n```\n"), "Layers:");
+    let check = |low, layers| check(&Crate::parse("lib.rs", &files(low)), "outer", &list(layers));
+    assert_eq!(check("use crate::other::C;", "low\nhigh"), [""; 0]);
+    let up = "outer/low.rs imports outer/high/file.rs: low is in a lower layer than high";
+    for import in ["use super::high::file::A;", "use super::A;", "use crate::outer::A;"] {
+        assert!(check(import, "low\nhigh").contains(&up.to_owned()), "{import}");
+    }
+    assert_eq!(check("", "low"), ["high is in no layer"]);
+    assert_eq!(check("", "low\nhigh\nother"), ["there is no module other"]);
+}
+
+#[test]
 fn the_check_follows_reexports() {
     let files = [
         ("mid/mod.rs", "mod deep; pub use self::deep::A; pub struct B;"),
@@ -127,6 +158,12 @@ fn the_check_follows_reexports() {
     ];
     // An import of a re-exported child item through the parent is not a cycle.
     assert_eq!(wrong(&files), ["low.rs imports mid/deep.rs: low is in a lower layer than mid"]);
+    let globs = [
+        ("mid/mod.rs", "mod deep; mod other; pub use self::deep::*; pub use self::other::*;"),
+        ("mid/deep.rs", "use super::B; pub struct A;"),
+        ("mid/other.rs", "use super::A; pub struct B;"),
+    ];
+    assert_eq!(wrong(&globs), ["files import each other: mid/deep.rs, mid/other.rs"]);
 }
 
 #[test]

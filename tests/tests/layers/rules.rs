@@ -23,15 +23,21 @@ fn top(file: &str) -> &str {
     file.split('/').next().unwrap().trim_end_matches(".rs")
 }
 
+/// Returns the module declared by `parent` that contains a file. `None` outside of the parent.
+fn child<'a>(parent: &str, file: &'a str) -> Option<&'a str> {
+    if parent.is_empty() { Some(top(file)) } else { file.strip_prefix(parent)?.strip_prefix('/').map(top) }
+}
+
 /// Returns the folder that contains a file.
 fn folder(file: &str) -> &str {
     file.rsplit_once('/').map_or(file, |(folder, _)| folder)
 }
 
-/// Returns the violations of the rules in a crate.
-pub(super) fn check(found: &Crate, layers: &BTreeMap<String, usize>) -> Vec<String> {
+/// Returns the violations of the rules in a crate, or in the module `parent` at its top if that is not empty. The layers are those
+/// of the modules that it declares.
+pub(super) fn check(found: &Crate, parent: &str, layers: &BTreeMap<String, usize>) -> Vec<String> {
     let mut wrong = BTreeSet::new();
-    let modules = found.top_modules();
+    let modules = found.children(parent);
     for module in modules.iter().filter(|module| !layers.contains_key(**module)) {
         wrong.insert(format!("{module} is in no layer"));
     }
@@ -39,11 +45,12 @@ pub(super) fn check(found: &Crate, layers: &BTreeMap<String, usize>) -> Vec<Stri
         wrong.insert(format!("there is no module {module}"));
     }
     for (from, to) in found.edges(true).iter().flat_map(|(from, all)| all.iter().map(move |to| (*from, *to))) {
-        // The root declares the modules and re-exports the macros. It is in no layer.
-        if let (Some(low), Some(high)) = (layers.get(top(from)), layers.get(top(to)))
+        // The parent declares the modules and re-exports items. It is in no layer.
+        if let (Some(from_module), Some(to_module)) = (child(parent, from), child(parent, to))
+            && let (Some(low), Some(high)) = (layers.get(from_module), layers.get(to_module))
             && low < high
         {
-            wrong.insert(format!("{from} imports {to}: {} is in a lower layer than {}", top(from), top(to)));
+            wrong.insert(format!("{from} imports {to}: {from_module} is in a lower layer than {to_module}"));
         }
     }
     let files = found.edges(false);

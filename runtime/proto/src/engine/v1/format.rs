@@ -7,9 +7,11 @@ use super::header::{
 use crate::{
     engine::{
         TransportError,
-        chunks::RdmaSegment,
-        format::{FixedWords, PROC_ERROR},
-        lists::{ChunkLists, ReadSegment, SinkChunk},
+        common::{
+            chunks::RdmaSegment,
+            format::{FixedWords, PROC_ERROR},
+            lists::{ChunkLists, ReadSegment, SinkChunk},
+        },
     },
     provider::MemoryHandle,
     rpc::peek_words,

@@ -13,13 +13,13 @@
 //! | §2.4 | `receive` | XIDs of the two directions are independent |
 //! | §4.1 | `wire`, `receive` | credits of the two directions are independent; `msg_type` determines the direction, and so the meaning of the credit value |
 //! | §4.2 | `wire` | the thresholds of the forward direction, swapped |
-//! | §4.3 | `credits`, in the parent module | Receives for both directions |
+//! | §4.3 | `core/credits` | Receives for both directions |
 //! | §5.1, §5.2 | `wire` | fields of calls and replies |
-//! | §5.3 | `plan`, `arrivals`, in the parent module | no chunks: a local call that is too long fails, and a call of the peer with chunks gets ERR_CHUNK |
-//! | §5.4 | `calls`, in the parent module | an unanswered call does not affect the connection |
+//! | §5.3 | `requester/plan`, `responder/arrivals` | no chunks: a local call that is too long fails, and a call of the peer with chunks gets ERR_CHUNK |
+//! | §5.4 | `requester/calls` | an unanswered call does not affect the connection |
 //! | §6 | `wire`, `receive` | calls are discarded without local support |
 //!
-//! The parent module contains what versions share: [module table](super).
+//! The folders beside this one contain what versions share: [table of folders](super).
 //!
 //! # Deviations from the RFCs
 //!

@@ -12,13 +12,14 @@ use super::{
 use crate::{
     engine::{
         CallFailure, MessagePayload, ProtocolViolation, Role, TransportError,
-        call::CheckedReply,
-        checked_reply::check_reply,
-        core::ConnectionCore,
-        format::{FixedWords, PROC_ERROR},
-        lists::ChunkLists,
-        message::{CALL, REPLY},
-        served::ArrivingCall,
+        common::{
+            format::{FixedWords, PROC_ERROR},
+            lists::ChunkLists,
+            message::{CALL, REPLY},
+        },
+        core::connection_core::ConnectionCore,
+        requester::{call::CheckedReply, checked_reply::check_reply},
+        responder::served::ArrivingCall,
     },
     memory::MessageBuf,
     provider::MemoryHandle,
@@ -66,11 +67,13 @@ impl WireV1 {
             MessageV1::Call(..) | MessageV1::Faulty(..) if !self.accepts_calls(core) => {
                 core.shared.discard("call in the reverse direction");
             }
-            MessageV1::Faulty(refusal, why) => core.refuse((fixed.xid, fixed.vers), refusal, why),
+            MessageV1::Faulty(refusal, why) => {
+                core.served.refuse((fixed.xid, fixed.vers), refusal, why, &mut core.shared)
+            }
             MessageV1::Call(lists, Some(header_len)) if lists.is_empty() => {
                 message.advance(header_len);
-                if let Err((refusal, why)) = core.accept_plain(fixed.xid, message) {
-                    core.refuse((fixed.xid, fixed.vers), refusal, why);
+                if let Err((refusal, why)) = core.served.accept_plain(fixed.xid, message, &mut core.shared) {
+                    core.served.refuse((fixed.xid, fixed.vers), refusal, why, &mut core.shared);
                 }
             }
             MessageV1::Call(lists, header_len) => {
@@ -80,8 +83,8 @@ impl WireV1 {
                     message
                 });
                 let call = ArrivingCall { xid: fixed.xid, inline, continued: false, lists, invalidate };
-                if let Err((refusal, why)) = core.accept(call) {
-                    core.refuse((fixed.xid, fixed.vers), refusal, why);
+                if let Err((refusal, why)) = core.served.accept(call, &mut core.shared) {
+                    core.served.refuse((fixed.xid, fixed.vers), refusal, why, &mut core.shared);
                 }
             }
             MessageV1::Reply(lists, header_len) => {

@@ -6,15 +6,19 @@ use super::format::{self, LISTS_OFFSET, MIN_LEN, PROC_MSG, PROC_NOMSG, VERSION};
 use crate::{
     engine::{
         CallFailure, ConnectionCounters, ConnectionSetup, EngineConfig, MessageFormat, Role, TransportError,
-        core::ConnectionCore,
-        credits::{Credits, PostedReceives, SPARE_RECEIVES},
-        expose::expose,
-        lists::ChunkLists,
-        message::{alone, attach},
-        responses::{PlainReply, ReadyReply, ReadyResponse},
-        shared::{ConnectionRules, EngineShared},
-        wire::Wire,
-        work::PostedFor,
+        common::{
+            lists::ChunkLists,
+            message::{alone, attach},
+            shared::{ConnectionRules, EngineShared},
+            work::PostedFor,
+        },
+        core::{
+            connection_core::ConnectionCore,
+            credits::{Credits, PostedReceives, SPARE_RECEIVES},
+            wire::Wire,
+        },
+        requester::expose::expose,
+        responder::responses::{PlainReply, ReadyReply, ReadyResponse},
     },
     memory::MessageBuf,
     provider::{MemoryHandle, QueuePair},
@@ -73,7 +77,7 @@ impl WireV1 {
         // Bounds the responses in flight to a peer that does not receive. Its own Receives are not renewed meanwhile either.
         let window = self.grant as usize + SPARE_RECEIVES;
         while core.served.waiting() > 0 && self.responses_in_flight < window {
-            if let Some(PlainReply { slot, xid, mut message }) = core.next_plain_reply() {
+            if let Some(PlainReply { slot, xid, mut message }) = core.served.next_plain_reply(&mut core.shared) {
                 // RFC 8166 §3.3.1: as for other responses, below.
                 self.receives.top_up(qp, core.served.held());
                 self.responses_in_flight += 1;
@@ -82,7 +86,7 @@ impl WireV1 {
                 qp.post(core.shared.send(work, message, None));
                 continue;
             }
-            let Some(response) = core.next_response(VERSION, qp) else { break };
+            let Some(response) = core.served.next_response(VERSION, qp, &mut core.shared) else { break };
             // RFC 8166 §3.3.1: the Receive for the credit that a reply grants is posted before the reply is sent.
             self.receives.top_up(qp, core.served.held());
             self.responses_in_flight += 1;

@@ -5,7 +5,7 @@
 //! *newly* granted by its sender in the low half, and the maximum number of credits that its sender ever has outstanding in the high half.
 
 use super::format::{MAX_CREDITS, decode_credits, encode_credits};
-use crate::{engine::credits::SPARE_RECEIVES, provider::QueuePair};
+use crate::{engine::core::credits::SPARE_RECEIVES, provider::QueuePair};
 
 /// Number of credits that the peer gets back however many of its calls are in progress. It may need them for other messages
 /// than calls, for example replies that those calls wait for.

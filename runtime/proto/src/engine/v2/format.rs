@@ -7,8 +7,10 @@ use super::header::{
 use crate::{
     engine::{
         Properties, ReverseDirection,
-        chunks::RdmaSegment,
-        lists::{ChunkLists, ReadSegment, SinkChunk},
+        common::{
+            chunks::RdmaSegment,
+            lists::{ChunkLists, ReadSegment, SinkChunk},
+        },
     },
     provider::MemoryHandle,
     rpc::peek_words,

@@ -13,7 +13,8 @@ use super::{
 use crate::{
     engine::{
         EngineConfig, Extension, ExtensionMessage, ExtensionOutcome, HostAuthError, HostAuthStep, HostAuthenticator,
-        Properties, Role, shared::EngineShared, work::PostedFor,
+        Properties, Role,
+        common::{shared::EngineShared, work::PostedFor},
     },
     provider::QueuePair,
     xdr::{FlatSink, XdrEncode},

@@ -16,9 +16,9 @@
 //! | `errors` | RDMA2_ERROR | §6.3.3, §7 |
 //! | `extension` | extensions, and header types that the peer refused | appendix B, §7.1.2 |
 //!
-//! The parent module contains what versions share: format and chunks of a call (`plan`: §4.4, §6.4, §11.2.2.3), checks on
-//! calls of the peer (`arrivals`: §4.5.4, §7.3, §11.1.4), replies (`responses`: §4.3.6, §6.4), host authentication
-//! (`host_auth`: §5.2.6).
+//! The folders beside this one contain what versions share: format and chunks of a call (`requester/plan`: §4.4, §6.4,
+//! §11.2.2.3), checks on calls of the peer (`responder/arrivals`: §4.5.4, §7.3, §11.1.4), replies (`responder/responses`,
+//! `responder/results`: §4.3.6, §6.4), host authentication (`interface/host_auth`: §5.2.6).
 //!
 //! Both peers are requester and responder (§4.5). RDMA2_F_RESPONSE determines whose call a message belongs to. The XIDs of
 //! the two peers are independent.
@@ -32,10 +32,10 @@
 //! | file | change |
 //! | --- | --- |
 //! | `engine/mod.rs` | the module |
-//! | `engine/versions.rs` | a selection, if the draft has a number of its own |
-//! | `engine/connection.rs` | creation of its `Wire` |
-//! | `engine/negotiation.rs` | recognition of its first message and of its ERR_VERS |
-//! | `engine/format.rs` | only if its fixed words or chunk lists differ |
+//! | `engine/interface/versions.rs` | a selection, if the draft has a number of its own |
+//! | `engine/connection/connection.rs` | creation of its `Wire` |
+//! | `engine/connection/negotiation.rs` | recognition of its first message and of its ERR_VERS |
+//! | `engine/common/format.rs` | only if its fixed words or chunk lists differ |
 //!
 //! A test (`layout_numbers_stand_in_format`) finds numbers of headers elsewhere.
 //!

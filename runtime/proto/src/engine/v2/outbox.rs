@@ -10,9 +10,11 @@ use super::{
 use crate::{
     engine::{
         ExtensionMessage,
-        message::{alone, attach},
-        shared::EngineShared,
-        work::PostedFor,
+        common::{
+            message::{alone, attach},
+            shared::EngineShared,
+            work::PostedFor,
+        },
     },
     memory::{MessageBuf, Output},
     provider::{MemoryHandle, QueuePair},

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::format::HeaderPrefix;
 use crate::{
-    engine::{MessageFault, arrivals::always_accepted, shared::EngineShared},
+    engine::{MessageFault, common::shared::EngineShared, responder::arrivals::always_accepted},
     memory::{BudgetCharge, BufferPool, MessageBuf, Output},
 };
 
@@ -191,7 +191,7 @@ mod tests {
     use crate::{
         engine::{
             EngineConfig, Role,
-            shared::ConnectionRules,
+            common::shared::ConnectionRules,
             v2::{
                 format::VERSION,
                 header::{RDMA2_F_MORE, RDMA2_MSG},

@@ -16,11 +16,15 @@ use crate::{
     engine::{
         CloseReason, ExtensionMessage, ExtensionOutcome, MessageFault, NegotiationFailure, ProtocolViolation,
         ReverseDirection, Role, TransportError,
-        arrivals::{CallRejection, always_accepted},
-        core::ConnectionCore,
-        lists::ChunkLists,
-        message::{CALL, message_type},
-        served::ArrivingCall,
+        common::{
+            lists::ChunkLists,
+            message::{CALL, message_type},
+        },
+        core::connection_core::ConnectionCore,
+        responder::{
+            arrivals::{CallRejection, always_accepted},
+            served::ArrivingCall,
+        },
     },
     memory::{MessageBuf, Output},
     provider::MemoryHandle,
@@ -133,7 +137,9 @@ impl WireV2 {
             return self.handle_plain_reply(prefix.xid, words, message, core);
         }
         let accepted = check_call(prefix.xid, words == [prefix.xid, CALL], core);
-        if let Err((refusal, why)) = accepted.and_then(|()| core.accept_plain(prefix.xid, message)) {
+        if let Err((refusal, why)) =
+            accepted.and_then(|()| core.served.accept_plain(prefix.xid, message, &mut core.shared))
+        {
             refuse(prefix, refusal, why, core);
         }
     }
@@ -330,7 +336,7 @@ impl WireV2 {
 
 /// Sends RDMA2_ERROR in response to a message.
 fn refuse(prefix: &HeaderPrefix, refusal: TransportError, why: impl fmt::Display, core: &mut ConnectionCore) {
-    core.refuse((prefix.xid, prefix.vers), refusal, why);
+    core.served.refuse((prefix.xid, prefix.vers), refusal, why, &mut core.shared);
 }
 
 /// Handles a message that does not complete a payload.
@@ -374,12 +380,12 @@ fn accept_call(
 ) -> Result<(), CallRejection> {
     check_call(xid, payload.as_ref().is_none_or(|(message, _)| message_type(message, xid) == Some(CALL)), core)?;
     match payload {
-        Some((message, false)) if lists.is_empty() => core.accept_plain(xid, message),
+        Some((message, false)) if lists.is_empty() => core.served.accept_plain(xid, message, &mut core.shared),
         payload => {
             let (inline, continued) = payload.map_or((None, false), |(message, continued)| (Some(message), continued));
             // RPC-over-RDMA v2 §6.2.4: one of the header's handles; any other is ignored.
             let invalidate = invalidates.filter(|&handle| lists.names(handle));
-            core.accept(ArrivingCall { xid, inline, continued, lists, invalidate })
+            core.served.accept(ArrivingCall { xid, inline, continued, lists, invalidate }, &mut core.shared)
         }
     }
 }

@@ -4,13 +4,17 @@ use super::WireV2;
 use crate::{
     engine::{
         CallFailure, MessageFault, MessageFormat, MessagePayload, ReverseDirection, TransportError,
-        call::{CallPhase, LocalCall},
-        checked_reply::check_reply,
-        core::ConnectionCore,
-        lists::ChunkLists,
-        message::{REPLY, message_type},
-        served::NO_CHUNKS,
-        shared::EngineShared,
+        common::{
+            lists::ChunkLists,
+            message::{REPLY, message_type},
+            shared::EngineShared,
+        },
+        core::connection_core::ConnectionCore,
+        requester::{
+            call::{CallPhase, LocalCall},
+            checked_reply::check_reply,
+        },
+        responder::served::NO_CHUNKS,
     },
     memory::MessageBuf,
     provider::MemoryHandle,

@@ -8,8 +8,10 @@ use super::{
 };
 use crate::{
     engine::{
-        CallFailure, FormatChoice, FormatReason, MessageFormat, RpcMessage, TransportError, call::ResendableMessage,
-        core::ConnectionCore, expose::expose, plan::copy, work::PostedFor,
+        CallFailure, FormatChoice, FormatReason, MessageFormat, RpcMessage, TransportError,
+        common::work::PostedFor,
+        core::connection_core::ConnectionCore,
+        requester::{call::ResendableMessage, expose::expose, plan::copy},
     },
     provider::QueuePair,
 };

@@ -10,10 +10,9 @@ use super::{
 use crate::{
     engine::{
         MessageFormat, RpcMessage, TransportError,
-        core::ConnectionCore,
-        responses::{PlainReply, ReadyReply, ReadyResponse},
-        shared::EngineShared,
-        work::PostedFor,
+        common::{shared::EngineShared, work::PostedFor},
+        core::connection_core::ConnectionCore,
+        responder::responses::{PlainReply, ReadyReply, ReadyResponse},
     },
     provider::QueuePair,
 };
@@ -23,7 +22,7 @@ impl WireV2 {
     pub(super) fn post_responses(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair) {
         while core.served.waiting() > 0 && self.outbox.is_ready() {
             if self.extensions.list.is_empty()
-                && let Some(PlainReply { slot, xid, message }) = core.next_plain_reply()
+                && let Some(PlainReply { slot, xid, message }) = core.served.next_plain_reply(&mut core.shared)
             {
                 self.outbox.grants.hold(core.served.held());
                 let work = PostedFor::reply(slot, self.is_last(core));
@@ -31,7 +30,7 @@ impl WireV2 {
                 self.outbox.send_bare(qp, &mut core.shared, (xid, RDMA2_F_RESPONSE), message, work);
                 continue;
             }
-            let Some(response) = core.next_response(VERSION, qp) else { break };
+            let Some(response) = core.served.next_response(VERSION, qp, &mut core.shared) else { break };
             self.outbox.grants.hold(core.served.held());
             match response {
                 ReadyResponse::Reply(reply) => {

@@ -8,10 +8,12 @@ use crate::{
     engine::{
         CallFailure, CloseReason, EngineEvent, IncomingCall, MessageFault, MessageFormat, MessagePayload, ReplyToken,
         StreamError,
-        call::{CheckedReply, LocalCall},
-        incoming::CallChunks,
-        message::{CALL, REPLY},
-        state::ConnectionState,
+        common::{
+            message::{CALL, REPLY},
+            state::ConnectionState,
+        },
+        interface::incoming::CallChunks,
+        requester::call::{CheckedReply, LocalCall},
         stream::record::{LAST, SMALL},
     },
     memory::{BudgetCharge, MessageBuf},

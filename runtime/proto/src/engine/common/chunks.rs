@@ -1,0 +1,113 @@
+//! Segments of chunks: division of local memory into segments, and iteration over the peer's segments.
+
+use crate::provider::{MemoryHandle, Region, RemoteMemory};
+
+/// An RDMA segment (RFC 8166 §3.4.3), independent of the version of its header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::engine) struct RdmaSegment {
+    pub(in crate::engine) handle: MemoryHandle,
+    /// Length in bytes.
+    pub(in crate::engine) length: u32,
+    pub(in crate::engine) offset: u64,
+}
+
+/// Returns the number of segments that [`cut`] produces.
+pub(in crate::engine) fn segment_count(len: u64, max: u32) -> u64 {
+    len.div_ceil(u64::from(max.max(1)))
+}
+
+/// Divides `len` bytes of registered memory into segments of at most `max` bytes. RFC 8166 §3.4.4 allows any boundaries.
+pub(in crate::engine) fn cut(region: Region, len: u64, max: u32) -> impl Iterator<Item = RdmaSegment> {
+    let max = u64::from(max.max(1));
+    (0..len.div_ceil(max)).map(move |n| {
+        let start = n * max;
+        // The length is at most `max`, which came from a `u32`.
+        let length = (len - start).min(max) as u32;
+        RdmaSegment { handle: region.handle, length, offset: region.base.wrapping_add(start) }
+    })
+}
+
+/// One RDMA Read or Write of a part of a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::engine) struct Transfer {
+    /// Offset in the chunk, in bytes.
+    pub(in crate::engine) at: u64,
+    pub(in crate::engine) remote: RemoteMemory,
+    /// Length in bytes.
+    pub(in crate::engine) len: u32,
+}
+
+/// Iteration over the first bytes of a remote chunk, in transfers that stay within one segment.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::engine) struct SegmentWalk {
+    segment: usize,
+    within: u32,
+    at: u64,
+}
+
+impl SegmentWalk {
+    /// Returns the number of bytes covered so far.
+    pub(in crate::engine) fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// Returns the next transfer of at most `max` bytes within the first `len` bytes of the chunk, or `None` at the end.
+    pub(in crate::engine) fn next(&mut self, segments: &[RdmaSegment], len: u64, max: u32) -> Option<Transfer> {
+        let left = len.checked_sub(self.at).filter(|&left| left > 0)?;
+        loop {
+            let segment = segments.get(self.segment)?;
+            let room = segment.length.saturating_sub(self.within);
+            if room == 0 {
+                self.segment += 1;
+                self.within = 0;
+                continue;
+            }
+            let n = room.min(max.max(1)).min(u32::try_from(left).unwrap_or(u32::MAX));
+            let offset = segment.offset.wrapping_add(u64::from(self.within));
+            let transfer = Transfer { at: self.at, remote: RemoteMemory { handle: segment.handle, offset }, len: n };
+            self.within += n;
+            self.at += u64::from(n);
+            return Some(transfer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(handle: u32, length: u32, offset: u64) -> RdmaSegment {
+        RdmaSegment { handle: MemoryHandle(handle), length, offset }
+    }
+
+    #[test]
+    fn cut_divides_memory() {
+        let region = Region { handle: MemoryHandle(7), base: 1000 };
+        let lengths = |len, max| cut(region, len, max).map(|s| (s.length, s.offset)).collect::<Vec<_>>();
+        assert_eq!(lengths(0, 4), []);
+        assert_eq!(lengths(4, 4), [(4, 1000)]);
+        assert_eq!(lengths(9, 4), [(4, 1000), (4, 1004), (1, 1008)]);
+        assert_eq!([segment_count(0, 4), segment_count(4, 4), segment_count(9, 4)], [0, 1, 3]);
+        assert_eq!(cut(region, 1 << 33, u32::MAX).map(|s| u64::from(s.length)).sum::<u64>(), 1 << 33);
+    }
+
+    /// The walk skips empty segments, divides long ones, and may use the last one in part.
+    #[test]
+    fn walk_skips_empty_segments() {
+        let segments = [segment(1, 0, 5), segment(2, 5, 100), segment(3, 0, 9), segment(4, 10, 200)];
+        let mut walk = SegmentWalk::default();
+        let steps: Vec<_> = std::iter::from_fn(|| walk.next(&segments, 9, 4))
+            .map(|t| (t.at, t.remote.handle.0, t.remote.offset, t.len))
+            .collect();
+        assert_eq!(steps, [(0, 2, 100, 4), (4, 2, 104, 1), (5, 4, 200, 4)]);
+        assert!(SegmentWalk::default().next(&segments, 0, 4).is_none());
+    }
+
+    /// The walk ends early if the chunk is too short.
+    #[test]
+    fn walk_ends_with_the_chunk() {
+        let mut walk = SegmentWalk::default();
+        assert_eq!(walk.next(&[segment(1, 3, 0)], 10, 100).map(|t| t.len), Some(3));
+        assert!(walk.next(&[segment(1, 3, 0)], 10, 100).is_none());
+    }
+}

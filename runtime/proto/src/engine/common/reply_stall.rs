@@ -1,0 +1,125 @@
+//! Detection of a peer that no longer accepts replies. A stopped process or a lost host holds its connection, and the results
+//! of its calls, no longer than [`EngineConfig::reply_timeout`](crate::engine::EngineConfig::reply_timeout).
+
+use std::time::{Duration, Instant};
+
+/// Progress of the Sends and RDMA Writes of replies.
+///
+/// One deadline covers all of them. It is set only when none is set, so that replies that complete in time cost no timer.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct ReplyStallTimer {
+    /// Number of work requests posted and not completed.
+    in_flight: u32,
+    /// Time at which the replies count as stalled.
+    due: Option<Instant>,
+    /// Set when that time has passed.
+    passed: bool,
+    /// Total number of bytes sent when `due` was set.
+    bytes: u64,
+}
+
+impl ReplyStallTimer {
+    /// Records that a Send or RDMA Write of a reply is posted.
+    pub(in crate::engine) fn posted(&mut self) {
+        // Only the first one restarts the timeout: posting more shows no progress of the earlier ones.
+        if self.in_flight == 0 {
+            self.due = None;
+        }
+        self.in_flight = self.in_flight.saturating_add(1);
+    }
+
+    /// Records the completion of one of them, successful or not.
+    pub(in crate::engine) fn completed(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.due = None;
+    }
+
+    /// Restarts the timeout, because the peer accepted data or granted a credit that replies waited for.
+    pub(in crate::engine) fn restart(&mut self) {
+        self.due = None;
+    }
+
+    /// Starts the timeout of replies, unless it is running. `waiting` says whether replies wait for a credit of the peer.
+    /// `bytes` returns the total number of bytes sent so far.
+    pub(super) fn watch(&mut self, waiting: bool, bytes: impl FnOnce() -> u64, now: Instant, timeout: Duration) {
+        if self.in_flight == 0 && !waiting {
+            self.due = None;
+        } else if self.due.is_none() {
+            (self.due, self.bytes) = (now.checked_add(timeout), bytes());
+        }
+    }
+
+    /// Returns the time at which the replies count as stalled.
+    pub(in crate::engine) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    pub(in crate::engine) fn handle_timeout(&mut self, now: Instant) {
+        self.passed = self.due.is_some_and(|due| due <= now);
+    }
+
+    /// Returns whether the timeout had expired at the last [`handle_timeout`](Self::handle_timeout). If bytes have been sent
+    /// since it started, a long reply is making progress, and the timeout restarts.
+    pub(super) fn is_over(&mut self, bytes: impl FnOnce() -> u64) -> bool {
+        if !std::mem::take(&mut self.passed) || self.due.is_none() {
+            return false;
+        }
+        let over = bytes() == self.bytes;
+        if !over {
+            self.due = None;
+        }
+        over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    fn is_over(stall: &mut ReplyStallTimer, bytes: u64, now: Instant) -> bool {
+        stall.handle_timeout(now);
+        stall.is_over(|| bytes)
+    }
+
+    /// Bytes sent and completions restart the timeout. Posting more does not.
+    #[test]
+    fn only_progress_restarts_the_timeout() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut stall = ReplyStallTimer::default();
+        stall.watch(false, || 0, at(0), LIMIT);
+        assert_eq!(stall.due(), None, "nothing is in flight");
+        stall.posted();
+        stall.watch(false, || 0, at(0), LIMIT);
+        stall.posted();
+        stall.watch(false, || 0, at(59), LIMIT);
+        assert_eq!(stall.due(), Some(at(60)));
+        assert!(!is_over(&mut stall, 0, at(59)) && is_over(&mut stall, 0, at(60)));
+        assert!(!stall.is_over(|| 0), "an expired timeout is reported once");
+        assert!(!is_over(&mut stall, 1, at(60)), "a byte has been sent");
+        stall.watch(false, || 1, at(60), LIMIT);
+        assert_eq!(stall.due(), Some(at(120)));
+        stall.completed();
+        stall.watch(false, || 1, at(100), LIMIT);
+        assert_eq!(stall.due(), Some(at(160)), "one is still in flight");
+        stall.completed();
+        stall.watch(false, || 1, at(100), LIMIT);
+        assert_eq!(stall.due(), None);
+    }
+
+    /// Waiting replies have a timeout, and posting them restarts it.
+    #[test]
+    fn waiting_counts() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut stall = ReplyStallTimer::default();
+        stall.watch(true, || 0, at(0), LIMIT);
+        assert_eq!(stall.due(), Some(at(60)));
+        stall.posted();
+        stall.watch(true, || 0, at(50), LIMIT);
+        assert_eq!(stall.due(), Some(at(110)));
+        assert!(is_over(&mut stall, 0, at(110)));
+    }
+}

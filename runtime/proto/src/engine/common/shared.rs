@@ -1,0 +1,187 @@
+//! State shared by both directions of a connection.
+
+use std::{collections::VecDeque, fmt, time::Instant};
+
+use super::{reply_stall::ReplyStallTimer, work::PostedFor};
+use crate::{
+    engine::{CloseReason, ConnectionCounters, EngineConfig, EngineEvent, ProtocolViolation, ReverseDirection, Role},
+    memory::{MemoryShare, MessageBuf},
+    provider::{MemoryHandle, QueuePair, WorkRequest},
+};
+
+/// Limits of the wire version and of both peers.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::engine) struct ConnectionRules {
+    /// Length of a header in front of its chunk lists, in bytes. 0 without headers.
+    pub(in crate::engine) lists_offset: u64,
+    /// Minimum length in bytes of the payload in the last message of a continued message. 0 without continuation.
+    pub(in crate::engine) min_last_payload: u64,
+    /// Set if a message may be split into several Sends, and if a call that exceeds a limit of the peer is planned again with
+    /// fewer chunks.
+    pub(in crate::engine) continuation: bool,
+    /// Set if the header distinguishes calls from replies. Otherwise the RPC message does.
+    pub(in crate::engine) direction_in_header: bool,
+    /// Set if an abandoned call keeps its credit until the peer replies (RFC 8166 §3.3.1). A byte stream has no credits.
+    pub(in crate::engine) has_credits: bool,
+    /// Set if a call's payload stream may go in a Position-Zero Read chunk.
+    pub(in crate::engine) long_calls: bool,
+    /// Maximum length in bytes of a payload stream of a call that may go in several Sends.
+    pub(in crate::engine) continued_calls: u64,
+    /// Maximum length in bytes of a payload stream of a reply that needs no Reply chunk although it exceeds the threshold.
+    pub(in crate::engine) continued_replies: u64,
+    /// Maximum length in bytes of a segment that the peer accepts.
+    pub(in crate::engine) segment_len: u32,
+    /// Maximum number of segments in one header that the peer accepts.
+    pub(in crate::engine) segments: u64,
+    /// Maximum number of Read chunks that the peer accepts.
+    pub(in crate::engine) read_chunks: usize,
+    /// Maximum number of Write chunks that the peer accepts.
+    pub(in crate::engine) write_chunks: usize,
+    /// Level of support of the peer for local calls. Always full in the forward direction.
+    pub(in crate::engine) peer_level: ReverseDirection,
+    /// Level of local support for calls of the peer. Always full in the forward direction.
+    pub(in crate::engine) local_level: ReverseDirection,
+}
+
+impl ConnectionRules {
+    /// Returns `true` if the replies to calls of the peer may be split into several Sends.
+    pub(in crate::engine) fn continues(&self) -> bool {
+        self.continuation && self.local_level >= ReverseDirection::Continued
+    }
+
+    /// Returns the rules of a connection without headers, credits and continuation, such as a byte stream. The peer has no limits.
+    // RFC 8167 §5.3: calls in the reverse direction have no chunks.
+    pub(in crate::engine) fn without_header(role: Role) -> Self {
+        let (peer_level, local_level) = match role {
+            Role::Client => (ReverseDirection::General, ReverseDirection::Simple),
+            Role::Server => (ReverseDirection::Simple, ReverseDirection::General),
+        };
+        Self {
+            lists_offset: 0,
+            min_last_payload: 0,
+            continuation: false,
+            direction_in_header: false,
+            has_credits: false,
+            long_calls: true,
+            continued_calls: 0,
+            continued_replies: 0,
+            segment_len: u32::MAX,
+            segments: u64::MAX,
+            read_chunks: usize::MAX,
+            write_chunks: usize::MAX,
+            peer_level,
+            local_level,
+        }
+    }
+}
+
+/// Connection state shared by requester and responder.
+#[derive(Debug)]
+pub(in crate::engine) struct EngineShared {
+    pub(in crate::engine) config: EngineConfig,
+    pub(in crate::engine) counters: ConnectionCounters,
+    pub(in crate::engine) events: VecDeque<EngineEvent>,
+    /// Work requests that are ready to be posted.
+    pub(in crate::engine) out: VecDeque<WorkRequest>,
+    /// Inline threshold of messages sent, in bytes (RFC 8166 §3.3.2).
+    pub(in crate::engine) send_threshold: u64,
+    /// Inline threshold of messages received, in bytes (RFC 8166 §3.3.2).
+    pub(in crate::engine) receive_threshold: u64,
+    /// Maximum length in bytes of a transfer that the provider supports. 0 before work is posted for the first time.
+    pub(in crate::engine) max_transfer: u32,
+    pub(in crate::engine) rules: ConnectionRules,
+    /// Share of the server's memory budget.
+    pub(in crate::engine) memory: MemoryShare,
+    /// Detects that the peer no longer accepts replies.
+    pub(in crate::engine) reply_stall: ReplyStallTimer,
+    /// Set when the connection must close.
+    pub(in crate::engine) fault: Option<CloseReason>,
+}
+
+impl EngineShared {
+    pub(in crate::engine) fn new(config: EngineConfig, rules: ConnectionRules) -> Self {
+        Self {
+            memory: MemoryShare::of(config.budget.clone()),
+            config,
+            counters: ConnectionCounters { credits_granted: 1, ..ConnectionCounters::default() },
+            events: VecDeque::new(),
+            out: VecDeque::new(),
+            send_threshold: 0,
+            receive_threshold: 0,
+            max_transfer: 0,
+            rules,
+            reply_stall: ReplyStallTimer::default(),
+            fault: None,
+        }
+    }
+
+    /// Sets the inline thresholds in bytes: each is the smaller of one peer's send size and the other's receive size.
+    // RFC 8166 §3.3.2, RFC 8797 §4.2, RPC-over-RDMA v2 §5.2.
+    pub(in crate::engine) fn set_thresholds(&mut self, local: (u32, u32), peer: (u32, u32)) {
+        let ((sends, receives), (peer_sends, peer_receives)) = (local, peer);
+        self.send_threshold = u64::from(sends.min(peer_receives));
+        self.receive_threshold = u64::from(receives.min(peer_sends));
+    }
+
+    /// Posts the work requests that are ready.
+    pub(in crate::engine) fn flush(&mut self, qp: &mut dyn QueuePair) {
+        // The queue is usually empty, and this is cheaper than a drain.
+        while let Some(request) = self.out.pop_front() {
+            qp.post(request);
+        }
+    }
+
+    /// Returns the work request that sends a complete message, and counts the message. All Sends of a connection are made here.
+    #[inline(always)]
+    pub(in crate::engine) fn send(
+        &mut self,
+        work: PostedFor,
+        message: MessageBuf,
+        invalidate: Option<MemoryHandle>,
+    ) -> WorkRequest {
+        self.counters.bytes_sent += message.len() as u64;
+        let signaled = work.is_response();
+        if signaled {
+            self.reply_stall.posted();
+        }
+        WorkRequest::Send { id: work.id(), message, invalidate, solicited: false, signaled }
+    }
+
+    /// Returns the longest segment used locally, in bytes.
+    pub(in crate::engine) fn max_segment(&self) -> u32 {
+        self.config.max_segment_len.min(self.max_transfer).min(self.rules.segment_len).max(1)
+    }
+
+    /// Closes the connection because the peer violated the protocol.
+    pub(in crate::engine) fn violation(&mut self, violation: ProtocolViolation) {
+        self.fault.get_or_insert(CloseReason::PeerViolation(violation));
+    }
+
+    /// Closes the connection if one of the timeouts in `due` has expired at `now`, because data that the peer delays holds
+    /// memory.
+    pub(in crate::engine) fn check_stalled(&mut self, due: impl IntoIterator<Item = Option<Instant>>, now: Instant) {
+        if due.into_iter().flatten().any(|due| due <= now) {
+            self.fault.get_or_insert(CloseReason::ReadStalled(self.config.fetch_timeout));
+        }
+    }
+
+    /// Closes the connection if the peer has accepted nothing of the replies within `reply_timeout`. `bytes` returns the
+    /// total sent so far.
+    pub(in crate::engine) fn check_reply_stall(&mut self, bytes: impl FnOnce() -> u64) {
+        if self.reply_stall.is_over(bytes) {
+            self.fault.get_or_insert(CloseReason::ReplyStalled(self.config.reply_timeout));
+        }
+    }
+
+    /// Starts the timeout of replies that are in flight, or `waiting` for the peer, unless it is running. `bytes` returns the total
+    /// sent so far.
+    pub(in crate::engine) fn watch_replies(&mut self, waiting: bool, bytes: impl FnOnce() -> u64, now: Instant) {
+        self.reply_stall.watch(waiting, bytes, now, self.config.reply_timeout);
+    }
+
+    /// Counts a message that is discarded.
+    pub(in crate::engine) fn discard(&mut self, why: impl fmt::Display) {
+        self.counters.messages_discarded += 1;
+        tracing::debug!(%why, "message discarded");
+    }
+}

@@ -1,0 +1,28 @@
+//! The stages of a connection from set-up to its end.
+
+use crate::engine::CloseReason;
+
+#[derive(Debug)]
+pub(in crate::engine) enum ConnectionState {
+    Open,
+    /// Closing locally, after queued output has been sent.
+    Closing(CloseReason),
+    /// Closed locally: the queue pair has been disconnected, or the write side of the byte stream is closed.
+    Disconnecting(CloseReason),
+    /// The connection is lost, and memory is being deregistered.
+    Gone(CloseReason),
+    /// [`EngineEvent::Closed`](crate::engine::EngineEvent::Closed) has been delivered.
+    Closed(CloseReason),
+}
+
+impl ConnectionState {
+    /// Returns the reason for closing, unless the connection is open.
+    pub(in crate::engine) fn reason(&self) -> Option<&CloseReason> {
+        match self {
+            Self::Open => None,
+            Self::Closing(reason) | Self::Disconnecting(reason) | Self::Gone(reason) | Self::Closed(reason) => {
+                Some(reason)
+            }
+        }
+    }
+}

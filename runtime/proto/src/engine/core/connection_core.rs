@@ -1,0 +1,29 @@
+//! Connection state that all wire versions share.
+
+use crate::engine::{
+    ReverseDirection, Role, common::shared::EngineShared, requester::calls::LocalCalls, responder::served::ServedCalls,
+};
+
+/// Calls in both directions and the state they share.
+#[derive(Debug)]
+pub(in crate::engine) struct ConnectionCore {
+    pub(in crate::engine) role: Role,
+    pub(in crate::engine) shared: EngineShared,
+    /// Local calls.
+    pub(in crate::engine) calls: LocalCalls,
+    /// Calls from the peer.
+    pub(in crate::engine) served: ServedCalls,
+}
+
+impl ConnectionCore {
+    /// Returns whether calls from the peer may be continued.
+    // RPC-over-RDMA v2 §5.2.5.
+    pub(in crate::engine) fn accepts_continued(&self) -> bool {
+        self.shared.rules.local_level >= ReverseDirection::Continued
+    }
+
+    /// Returns whether local calls go in the reverse direction (RFC 8167).
+    pub(in crate::engine) fn calls_are_reverse(&self) -> bool {
+        self.role == Role::Server
+    }
+}

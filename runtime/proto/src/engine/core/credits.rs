@@ -1,0 +1,114 @@
+//! Credits: the number of calls in flight and of posted Receives.
+
+use crate::provider::QueuePair;
+
+/// Number of Receives beyond the credits, for messages that are discarded, such as calls in an unsupported reverse direction
+/// (RFC 8167 §6).
+pub(in crate::engine) const SPARE_RECEIVES: usize = 2;
+
+/// Credits of a requester (RFC 8166 §3.3.1).
+#[derive(Debug)]
+pub(in crate::engine) struct Credits {
+    /// Number of credits to request in every call.
+    pub(in crate::engine) requested: u32,
+    granted: u32,
+    in_flight: u32,
+}
+
+impl Credits {
+    pub(in crate::engine) fn new(requested: u32) -> Self {
+        // RFC 8166 §3.3.3: one credit until the first reply grants more.
+        Self { requested: requested.max(1), granted: 1, in_flight: 0 }
+    }
+
+    /// Returns the latest grant, limited to the number requested.
+    pub(in crate::engine) fn granted(&self) -> u32 {
+        self.granted
+    }
+
+    /// Returns whether a call may be sent.
+    // RFC 8166 §3.3.1: the lower of requested and granted credits, minus the calls in flight.
+    pub(in crate::engine) fn available(&self) -> bool {
+        self.in_flight < self.granted
+    }
+
+    pub(in crate::engine) fn take(&mut self) {
+        self.in_flight += 1;
+    }
+
+    /// Handles a reply with this grant.
+    pub(in crate::engine) fn answered(&mut self, grant: u32) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        // RFC 8166 §3.3.1: a grant of zero is forbidden and would deadlock, so treat it as one. Credits beyond the number
+        // requested are of no use.
+        self.granted = grant.clamp(1, self.requested);
+    }
+}
+
+/// Counter of posted Receives.
+#[derive(Debug)]
+pub(in crate::engine) struct PostedReceives {
+    posted: usize,
+    max: usize,
+}
+
+impl PostedReceives {
+    /// Returns the number of Receives to post before the first message can arrive, for these credits of the forward and the
+    /// reverse direction.
+    // RFC 8167 §4.3.1, §4.3.2: the reverse direction needs additional Receives. A client needs them for the calls it grants
+    // credits for, a server for the replies to its calls.
+    pub(in crate::engine) fn initial(credits: u32, reverse: u32) -> usize {
+        credits.max(1) as usize + reverse as usize + SPARE_RECEIVES
+    }
+
+    /// Creates the counter for these credits. `posted` Receives are posted already.
+    pub(in crate::engine) fn new(credits: u32, reverse: u32, posted: usize) -> Self {
+        Self { posted, max: Self::initial(credits, reverse) }
+    }
+
+    /// Returns the number of posted Receives.
+    pub(in crate::engine) fn posted(&self) -> usize {
+        self.posted
+    }
+
+    /// Counts a Receive that a message has consumed.
+    pub(in crate::engine) fn used(&mut self) {
+        self.posted = self.posted.saturating_sub(1);
+    }
+
+    /// Posts the missing Receives, except those of `held` messages that are still being processed. A peer that exceeds its
+    /// credits thus finds no Receive, and cannot consume more memory.
+    pub(in crate::engine) fn top_up(&mut self, qp: &mut dyn QueuePair, held: usize) {
+        let missing = self.max.saturating_sub(held).saturating_sub(self.posted);
+        if missing > 0 {
+            qp.post_receives(missing);
+            self.posted += missing;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 8166 §3.3.3 and §3.3.1.
+    #[test]
+    fn clamps_grants() {
+        let mut credits = Credits::new(8);
+        assert!(credits.available());
+        credits.take();
+        assert!(!credits.available());
+        credits.answered(4);
+        for _ in 0..4 {
+            assert!(credits.available());
+            credits.take();
+        }
+        assert!(!credits.available());
+        credits.answered(0);
+        assert_eq!(credits.granted(), 1);
+        assert!(!credits.available());
+        credits.answered(u32::MAX);
+        assert_eq!(credits.granted(), 8);
+        assert!(credits.available());
+    }
+}

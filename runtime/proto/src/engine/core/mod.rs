@@ -1,0 +1,13 @@
+//! The state of an RPC-over-RDMA connection that all versions share, and the trait that each version implements.
+//!
+//! | file | content |
+//! | --- | --- |
+//! | `connection_core` | calls in both directions and the state they share |
+//! | `completions` | completions of work requests |
+//! | `credits` | credits of version 1; posted Receives |
+//! | `wire` | the trait that each version implements, in `v1` and `v2` |
+
+mod completions;
+pub(super) mod connection_core;
+pub(super) mod credits;
+pub(super) mod wire;

@@ -1,0 +1,44 @@
+//! The causes for which connections close, for statistics.
+
+use super::failure::CloseReason;
+use crate::provider::DisconnectReason;
+
+/// The cause for which a connection closed. The enumeration is exhaustive, so that statistics count each cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CloseCause {
+    /// The local side closed the connection.
+    Local,
+    /// The peer closed the connection.
+    Remote,
+    /// The network or the provider failed.
+    Transport,
+    /// The peer stopped responding, reading, or accepting replies.
+    Stalled,
+    /// The peer broke a rule of the protocol.
+    PeerViolation,
+    /// The peer reported that the local side broke a rule.
+    ReportedByPeer,
+    /// The peers did not agree on a protocol or on an identity.
+    Negotiation,
+    /// No call was in flight for the idle timeout.
+    Idle,
+}
+
+impl CloseReason {
+    /// Returns the cause, without its details.
+    #[must_use]
+    pub fn cause(&self) -> CloseCause {
+        match self {
+            Self::Disconnected(DisconnectReason::Local) => CloseCause::Local,
+            Self::Disconnected(DisconnectReason::Remote) => CloseCause::Remote,
+            Self::Disconnected(DisconnectReason::Transport(_)) => CloseCause::Transport,
+            Self::Disconnected(DisconnectReason::PeerViolation(_)) | Self::PeerViolation(_) | Self::Stream(_) => {
+                CloseCause::PeerViolation
+            }
+            Self::Disconnected(DisconnectReason::ReportedByPeer(_)) => CloseCause::ReportedByPeer,
+            Self::Unresponsive(_) | Self::ReadStalled(_) | Self::ReplyStalled(_) => CloseCause::Stalled,
+            Self::NegotiationFailed { .. } | Self::HostAuthentication(_) => CloseCause::Negotiation,
+            Self::Idle(_) => CloseCause::Idle,
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Host authentication: peers exchange material before the first call (RPC-over-RDMA v2 §5.2.6, §11.1.1, §11.4).
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use super::types::Role;
+
+/// Authenticates the local host and its peer during the exchange of properties.
+///
+/// The draft leaves the mechanism open, and so does this trait. The peers may exchange any number of messages of any length
+/// before the first call.
+pub trait HostAuthenticator: fmt::Debug + Send {
+    /// Returns the first material to send. The engine calls this method on a client when the connection begins, and on a server
+    /// when the first message of the peer arrives, before it passes that message's material to [`received`](Self::received).
+    ///
+    /// # Errors
+    /// Rejects the connection, which the engine then closes with this error.
+    fn start(&mut self) -> Result<HostAuthStep, HostAuthError>;
+
+    /// Handles material from the peer, and returns the next material to send.
+    ///
+    /// # Errors
+    /// Rejects the connection because authentication of the peer failed.
+    fn received(&mut self, material: &[u8]) -> Result<HostAuthStep, HostAuthError>;
+
+    /// Called when the peer has sent all its material, possibly none, before the local authenticator was done.
+    ///
+    /// # Errors
+    /// Rejects the connection if local policy requires more (RPC-over-RDMA v2 §5.2.6).
+    fn peer_finished(&mut self) -> Result<(), HostAuthError>;
+}
+
+/// Next step of an authentication.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HostAuthStep {
+    /// Material to send, if any.
+    pub send: Option<Bytes>,
+    /// True if the local authenticator is done and expects nothing more from the peer.
+    pub done: bool,
+}
+
+/// Reason why an authenticator rejected the connection.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("host authentication failed: {0}")]
+pub struct HostAuthError(pub String);
+
+/// Creates an authenticator for each connection. Registered in
+/// [`EngineConfig::host_auth`](crate::engine::EngineConfig::host_auth).
+pub trait HostAuth: fmt::Debug + Send + Sync {
+    /// Creates the authenticator of a new connection.
+    fn authenticator(&self, role: Role) -> Box<dyn HostAuthenticator>;
+}
