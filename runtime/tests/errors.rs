@@ -3,15 +3,15 @@
 use std::{collections::BTreeSet, error::Error, fs, io, path::Path, time::Duration};
 
 use rpcrdma::{
+    Server,
     client::{CallError, ConnectError},
     error::{
-        CallFailure, CallLimit, CloseReason, HostAuthError, MalformedCall, MessageFault, NegotiationFailure,
-        ProtocolViolation, StreamError, TransportError,
+        BindError, CallFailure, CallLimit, CloseReason, ConfigError, HostAuthError, MalformedCall, MessageFault,
+        NegotiationFailure, ProtocolViolation, StreamError, TransportError,
     },
     provider::{DisconnectReason, IoError, MemoryHandle, RegisterError, RegisterableMemory, SetupError},
     rpc::{AuthFailure, CallHeaderError, ReplyHeaderError, RpcError},
     security::{SecurityError, UnwrapError},
-    server::BindError,
     transport::{Url, UrlError},
     xdr::{DecodeError, DecodeErrorKind, EncodeError, PathSegment},
 };
@@ -33,6 +33,13 @@ fn decode() -> DecodeError {
 
 fn refused() -> io::Error {
     io::Error::from_raw_os_error(111)
+}
+
+fn config() -> ConfigError {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let bound = runtime.block_on(Server::builder().credits(0).listen("iwarp://127.0.0.1:0").bind());
+    let Err(BindError::Config(error)) = bound.map(|_| ()) else { panic!("zero credits are allowed") };
+    error
 }
 
 /// Returns an I/O error that contains another error, which has a source.
@@ -158,7 +165,11 @@ fn samples() -> Vec<(&'static str, Box<dyn Error>)> {
         .collect();
     let listen = |source| BindError::Listen { url: "tcp://[::]:1".into(), source };
     let auth = AuthFailure(2);
-    all.extend(boxed(vec![("BindError::Url", BindError::Url(url())), ("BindError::Listen", listen(refused()))]));
+    all.extend(boxed(vec![
+        ("BindError::Url", BindError::Url(url())),
+        ("BindError::Config", BindError::Config(config())),
+        ("BindError::Listen", listen(refused())),
+    ]));
     all.extend(boxed(vec![
         ("CallHeaderError::NotACall", CallHeaderError::NotACall(decode())),
         ("CallHeaderError::BadAuth", CallHeaderError::BadAuth { xid: 1, failure: auth, error: decode() }),

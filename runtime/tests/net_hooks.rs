@@ -111,21 +111,20 @@ fn observed(builder: ServerBuilder) -> ServerBuilder {
 type AddHook = fn(ServerBuilder) -> ServerBuilder;
 
 /// Each hook, alone and with all others.
-fn each_hook() -> Vec<(&'static str, AddHook)> {
-    let mut hooks: Vec<(_, AddHook)> = vec![
+fn each_hook() -> &'static [(&'static str, AddHook)] {
+    &[
         ("none", |builder| builder),
         ("cache", cached),
         ("store", stored),
         ("limits", limited),
         ("deadline", timed_out),
-    ];
-    #[cfg(feature = "tower")]
-    hooks.push(("layers", layered));
-    #[cfg(feature = "introspection")]
-    hooks.push(("introspection", observed));
-    #[cfg(all(feature = "tower", feature = "introspection"))]
-    hooks.push(("all", |builder| observed(layered(limited(cached(builder))))));
-    hooks
+        #[cfg(feature = "tower")]
+        ("layers", layered),
+        #[cfg(feature = "introspection")]
+        ("introspection", observed),
+        #[cfg(all(feature = "tower", feature = "introspection"))]
+        ("all", |builder| observed(layered(limited(cached(builder))))),
+    ]
 }
 
 /// A service behind a hook has one state for each connection, also while its calls wait.

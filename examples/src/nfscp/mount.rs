@@ -5,7 +5,7 @@ use std::time::Duration;
 use rpcrdma::{
     client::{CallError, Channel},
     rpc::OpaqueAuth,
-    transport::{Scheme, TlsPolicy},
+    transport::{TlsPolicy, Transport},
 };
 use rpcrdma_specs::{
     mount3::{Dirpath, MNTPATHLEN, Mountres3, Mountstat3, mount_v3, mount_v3::MountV3Client},
@@ -207,7 +207,7 @@ async fn mount_port(url: &NfsUrl, options: &MountOptions) -> Result<u16, CopyErr
     let what = "cannot connect to rpcbind, which knows the port of MOUNT";
     let channel = rpcbind.map_err(|error| CopyError::NoMount { what: what.to_owned(), source: Some(error.into()) })?;
     let peer = channel.info().peer_addr;
-    let netid = Netid::of(Scheme::Tcp, peer.ip());
+    let netid = Netid::of(Transport::Tcp, peer.ip());
     let found = Rpcbind::new(channel).lookup(mount_v3::PROGRAM, mount_v3::VERSION, netid).await?;
     let unknown =
         || CopyError::NoMount { what: format!("rpcbind on {peer} lists no MOUNT version 3 over TCP"), source: None };

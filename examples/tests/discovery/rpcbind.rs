@@ -128,7 +128,7 @@ async fn a_blobstore_behind_rpcbind() {
         ["127.0.0.1"],
         blobstore_v1::PROGRAM,
         1,
-        rpcrdma::transport::Scheme::Iwarp,
+        rpcrdma::transport::Scheme::IWARP,
     );
     let mut servers = service.interval(Duration::from_millis(200)).servers();
     assert_eq!(servers.next().await.unwrap(), BTreeSet::from(["iwarp://127.0.0.1:20100".to_owned()]));

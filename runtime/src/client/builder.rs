@@ -418,7 +418,7 @@ impl ChannelBuilder {
         self.tls_policy(None, false, || addr.to_string())?;
         let reconnect = self.reconnect;
         let (config, callbacks) = self.config()?;
-        Channel::open(Box::new(Dialer { connector, addr, callbacks }), config, reconnect).await
+        Channel::open(Box::new(Dialer { connector: Box::new(connector), addr, callbacks }), config, reconnect).await
     }
 }
 
@@ -438,7 +438,7 @@ fn stamp(credential: &mut OpaqueAuth) {
 impl ChannelBuilder {
     /// Returns the TLS settings for a URL. `None` turns TLS off.
     fn tls_to(&self, url: &Url) -> Result<Option<TlsTarget>, ConnectError> {
-        let policy = self.tls_policy(url.tls(), url.scheme() == Scheme::Tcp, || url.to_string())?;
+        let policy = self.tls_policy(url.tls(), url.scheme() == Scheme::TCP, || url.to_string())?;
         let Some(config) = self.tls.as_ref().filter(|_| policy != TlsPolicy::Off) else { return Ok(None) };
         let name = config.server_name(url.host()).map_err(ConnectError::TlsConfig)?;
         Ok(Some(TlsTarget { config: config.clone(), policy, name }))

@@ -22,9 +22,9 @@ use crate::{
     driver::{self, DriverConfig, DriverCore, DriverPort, EngineIo, NoInboundCalls},
     engine::{Role, Versions},
     metrics::{self, ConnectionRole},
-    provider::{Connector, IoError, SetupError, iwarp::socket},
+    provider::{IoError, SetupError, iwarp::socket},
     session::{CallHandlers, ChannelConfig, ServedConnection, ServiceRegistry, SetUp},
-    transport::{Scheme, Url},
+    transport::{AnyConnector, Scheme, SchemeKind, Url},
 };
 
 pub(super) type DialFuture<'a> = Pin<Box<dyn Future<Output = Result<Arc<ChannelLink>, ConnectError>> + Send + 'a>>;
@@ -35,31 +35,31 @@ pub(super) trait Dial: Send + Sync {
     /// 2 only.
     fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, version_1_only: bool) -> DialFuture<'a>;
 
-    /// Returns `true` if an address means the same server on every channel, so that the server's version may be cached. A custom
-    /// provider may have its own addresses.
-    fn has_common_addresses(&self) -> bool;
+    /// Returns the scheme whose addresses mean the same server on every channel, so that the server's version may be cached. `None`
+    /// if the channel has a connector of its own, which may have its own addresses.
+    fn scheme(&self) -> Option<Scheme>;
 }
 
 /// Connects to one address through a provider chosen by the caller.
-pub(super) struct Dialer<C> {
-    pub(super) connector: C,
+pub(super) struct Dialer {
+    pub(super) connector: Box<dyn AnyConnector>,
     pub(super) addr: SocketAddr,
     /// The services that the server may call.
     pub(super) callbacks: Option<Arc<ServiceRegistry>>,
 }
 
-impl<C: Connector> Dial for Dialer<C> {
+impl Dial for Dialer {
     fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, version_1_only: bool) -> DialFuture<'a> {
         Box::pin(async move {
             let settings = LinkSettings { config, callbacks: self.callbacks.as_ref() };
-            connect(&self.connector, self.addr, settings, version_1_only)
+            connect(&*self.connector, self.addr, settings, version_1_only)
                 .await
                 .map_err(|source| ConnectError::Setup { peer: self.addr, source })
         })
     }
 
-    fn has_common_addresses(&self) -> bool {
-        false
+    fn scheme(&self) -> Option<Scheme> {
+        None
     }
 }
 
@@ -95,8 +95,8 @@ impl Dial for UnixDialer {
         })
     }
 
-    fn has_common_addresses(&self) -> bool {
-        false
+    fn scheme(&self) -> Option<Scheme> {
+        None
     }
 }
 
@@ -113,39 +113,22 @@ impl Dial for UrlDialer {
             let unresolved = |source: IoError| ConnectError::Resolve { host: self.url.host().to_owned(), source };
             let settings = LinkSettings { config, callbacks: self.callbacks.as_ref() };
             let mut last = None;
-            let local = self.url.local();
+            let (scheme, local) = (self.url.scheme(), self.url.local());
             let peers = self.url.resolve().await.map_err(|error| unresolved(error.into()))?;
             // A local address reaches only peers of its own family.
             for peer in peers.into_iter().filter(|peer| local.is_none_or(|local| local.is_ipv4() == peer.is_ipv4())) {
-                let connected = match self.url.scheme() {
-                    Scheme::Iwarp => {
-                        let connector = crate::transport::iwarp_connector(&self.url);
-                        connect(
-                            &connector,
-                            peer,
-                            settings,
-                            version_1_only || version_1_servers::has_version_1_only(peer),
-                        )
-                        .await
-                    }
-                    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
-                    Scheme::Rdma => {
-                        let connector = crate::transport::rdma_connector(&self.url);
-                        connect(
-                            &connector,
-                            peer,
-                            settings,
-                            version_1_only || version_1_servers::has_version_1_only(peer),
-                        )
-                        .await
+                let connected = match scheme.kind() {
+                    SchemeKind::Rdma(provider) => {
+                        let version_1_only = version_1_only || version_1_servers::has_version_1_only(scheme, peer);
+                        connect(&*provider.connector(&self.url), peer, settings, version_1_only).await
                     }
                     #[cfg(feature = "tls")]
-                    Scheme::Tcp => match &self.tls {
+                    SchemeKind::Tcp(_) => match &self.tls {
                         Some(target) => connect_tls(peer, local, settings, target).await,
                         None => connect_tcp(peer, local, settings).await,
                     },
                     #[cfg(not(feature = "tls"))]
-                    Scheme::Tcp => connect_tcp(peer, local, settings).await,
+                    SchemeKind::Tcp(_) => connect_tcp(peer, local, settings).await,
                 };
                 match connected {
                     Ok(link) => return Ok(link),
@@ -159,13 +142,13 @@ impl Dial for UrlDialer {
         })
     }
 
-    fn has_common_addresses(&self) -> bool {
-        true
+    fn scheme(&self) -> Option<Scheme> {
+        Some(self.url.scheme())
     }
 }
 
-async fn connect<C: Connector>(
-    connector: &C,
+async fn connect(
+    connector: &dyn AnyConnector,
     peer: SocketAddr,
     settings: LinkSettings<'_>,
     version_1_only: bool,

@@ -9,6 +9,8 @@ use std::{
 
 use tokio::time::{Duration, Instant};
 
+use crate::transport::Scheme;
+
 /// Lifetime of an entry. Entries expire because servers are upgraded.
 const ENTRY_LIFETIME: Duration = Duration::from_secs(600);
 /// Maximum number of entries. The oldest entry is evicted to make room.
@@ -16,11 +18,14 @@ const MAX_ENTRIES: usize = 1024;
 
 static SERVERS: LazyLock<Mutex<Version1Servers>> = LazyLock::new(Mutex::default);
 
+/// A server. The same address of another scheme may be another server.
+type ServerKey = (Scheme, SocketAddr);
+
 #[derive(Debug, Default)]
-struct Version1Servers(HashMap<SocketAddr, Instant>);
+struct Version1Servers(HashMap<ServerKey, Instant>);
 
 impl Version1Servers {
-    fn remember(&mut self, peer: SocketAddr, now: Instant) {
+    fn remember(&mut self, peer: ServerKey, now: Instant) {
         if self.0.len() >= MAX_ENTRIES && !self.0.contains_key(&peer) {
             self.0.retain(|_, since| now.duration_since(*since) < ENTRY_LIFETIME);
             if self.0.len() >= MAX_ENTRIES
@@ -32,19 +37,19 @@ impl Version1Servers {
         self.0.insert(peer, now);
     }
 
-    fn has_version_1_only(&self, peer: SocketAddr, now: Instant) -> bool {
+    fn has_version_1_only(&self, peer: ServerKey, now: Instant) -> bool {
         self.0.get(&peer).is_some_and(|since| now.duration_since(*since) < ENTRY_LIFETIME)
     }
 }
 
 /// Records that the server at `peer` supports only version 1.
-pub(super) fn remember_version_1(peer: SocketAddr) {
-    SERVERS.lock().unwrap_or_else(PoisonError::into_inner).remember(peer, Instant::now());
+pub(super) fn remember_version_1(scheme: Scheme, peer: SocketAddr) {
+    SERVERS.lock().unwrap_or_else(PoisonError::into_inner).remember((scheme, peer), Instant::now());
 }
 
 /// Returns `true` if the server at `peer` is known to support only version 1.
-pub(super) fn has_version_1_only(peer: SocketAddr) -> bool {
-    SERVERS.lock().unwrap_or_else(PoisonError::into_inner).has_version_1_only(peer, Instant::now())
+pub(super) fn has_version_1_only(scheme: Scheme, peer: SocketAddr) -> bool {
+    SERVERS.lock().unwrap_or_else(PoisonError::into_inner).has_version_1_only((scheme, peer), Instant::now())
 }
 
 #[cfg(test)]
@@ -53,7 +58,7 @@ mod tests {
 
     #[test]
     fn bounded_in_time_and_number() {
-        let peer = |n: usize| SocketAddr::from(([10, 0, (n >> 8) as u8, n as u8], 1));
+        let peer = |n: usize| (Scheme::IWARP, SocketAddr::from(([10, 0, (n >> 8) as u8, n as u8], 1)));
         let mut peers = Version1Servers::default();
         let start = Instant::now();
         for n in 0..MAX_ENTRIES + 10 {
@@ -63,5 +68,6 @@ mod tests {
         let now = start + Duration::from_secs(10);
         assert!(!peers.has_version_1_only(peer(9), now) && peers.has_version_1_only(peer(10), now));
         assert!(!peers.has_version_1_only(peer(10), start + 2 * ENTRY_LIFETIME));
+        assert!(!peers.has_version_1_only((Scheme::TCP, peer(10).1), now));
     }
 }

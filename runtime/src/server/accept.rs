@@ -21,8 +21,9 @@ use crate::{
     driver::{self, DriverConfig, DriverCore, DriverPort, EngineIo, RdmaIo, TcpIo},
     engine::Role,
     metrics::{self, ConnectionRole},
-    provider::{ConnectRequest as _, Incoming as _, Listener, SetupError, iwarp::socket},
+    provider::{SetupError, iwarp::socket},
     session::{CallHandlers, ServedConnection, SetUp},
+    transport::{AnyIncoming, AnyListener},
 };
 
 /// Pause after an error of the listener. Errors such as too many open files would repeat at once.
@@ -61,36 +62,33 @@ pub(super) trait ConnectionSource: Send + Sync + 'static {
 }
 
 /// A source of RPC-over-RDMA connections: a provider's listener.
-pub(super) struct RdmaSource<L>(pub(super) L);
+pub(super) struct RdmaSource(pub(super) Box<dyn AnyListener>);
 
-impl<L: Listener> ConnectionSource for RdmaSource<L> {
-    type Incoming = L::IncomingConnection;
-    type Io = RdmaIo<L::QueuePair>;
+impl ConnectionSource for RdmaSource {
+    type Incoming = Box<dyn AnyIncoming>;
+    type Io = RdmaIo;
 
     fn local_addr(&self) -> SocketAddr {
         self.0.local_addr()
     }
 
-    async fn accept(&self) -> io::Result<(L::IncomingConnection, SocketAddr)> {
+    async fn accept(&self) -> io::Result<(Self::Incoming, SocketAddr)> {
         let incoming = self.0.accept().await?;
         let peer = incoming.peer_addr();
         Ok((incoming, peer))
     }
 
-    fn move_to_current_runtime(incoming: L::IncomingConnection) -> io::Result<L::IncomingConnection> {
+    fn move_to_current_runtime(incoming: Self::Incoming) -> io::Result<Self::Incoming> {
         incoming.move_to_current_runtime()
     }
 
     async fn set_up(
         &self,
-        incoming: L::IncomingConnection,
+        incoming: Self::Incoming,
         config: &ConnectionConfig,
         _shared: &ServerShared,
     ) -> Result<SetUp<Self::Io>, SetupError> {
-        let connected = tokio::time::timeout(config.connect_timeout, async {
-            let request = incoming.request(config.connect_timeout).await?;
-            request.accept(config.setup_params()).await
-        });
+        let connected = tokio::time::timeout(config.connect_timeout, incoming.set_up(config.setup_params()));
         let connected = connected.await.map_err(|_| SetupError::TimedOut(config.connect_timeout))??;
         Ok(SetUp::rdma(config, Role::Server, config.engine.versions, connected))
     }

@@ -1,7 +1,5 @@
 //! The start of a server from its configuration.
 
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
-use std::io;
 use std::sync::Arc;
 
 #[cfg(feature = "tls")]
@@ -31,7 +29,7 @@ use crate::{
     provider::iwarp::socket,
     rpc::OpaqueAuth,
     session::{ChannelConfig, ServiceRegistry},
-    transport::{Scheme, Url, UrlError},
+    transport::{SchemeKind, Url, UrlError},
 };
 
 /// Maximum number of calls back to one client that are in flight or waiting for a credit. Further calls wait before they
@@ -98,24 +96,12 @@ impl ServerBuilder {
             let url: Url = text.parse()?;
             let listen = |source| BindError::Listen { url: text.clone(), source };
             for addr in url.resolve().await.map_err(listen)? {
-                let acceptor: Box<dyn Accept> = match url.scheme() {
-                    Scheme::Iwarp => {
-                        let tcp = socket::listen(addr, self.shares_ports).map_err(listen)?;
-                        let listener = crate::transport::iwarp_listener(&url, tcp).map_err(listen)?;
+                let acceptor: Box<dyn Accept> = match url.scheme().kind() {
+                    SchemeKind::Rdma(provider) => {
+                        let listener = provider.listen(&url, addr, self.shares_ports).map_err(listen)?;
                         Box::new(SourceAcceptor(Arc::new(RdmaSource(listener))))
                     }
-                    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
-                    Scheme::Rdma => {
-                        if self.shares_ports {
-                            return Err(listen(io::Error::new(
-                                io::ErrorKind::Unsupported,
-                                "RDMA devices cannot share a port among listeners",
-                            )));
-                        }
-                        let listener = crate::transport::rdma_listener(&url, addr).map_err(listen)?;
-                        Box::new(SourceAcceptor(Arc::new(RdmaSource(listener))))
-                    }
-                    Scheme::Tcp => {
+                    SchemeKind::Tcp(_) => {
                         let tcp = socket::listen(addr, self.shares_ports).map_err(listen)?;
                         self.tcp_acceptor(&url, TcpSource::new(tcp).map_err(listen)?)?
                     }

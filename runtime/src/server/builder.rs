@@ -252,7 +252,7 @@ impl ServerBuilder {
 
     /// Adds a listener of a provider chosen by the caller.
     pub fn listen_with(mut self, listener: impl Listener) -> Self {
-        self.acceptors.push(Box::new(SourceAcceptor(Arc::new(RdmaSource(listener)))));
+        self.acceptors.push(Box::new(SourceAcceptor(Arc::new(RdmaSource(Box::new(listener))))));
         self
     }
 

@@ -14,8 +14,8 @@ use crate::{
     config::ConnectionConfig,
     driver::{EngineIo, RdmaIo, TcpIo},
     engine::{PeerLimits, Properties, Role, Versions},
-    provider::{Connected, QueuePair, SetupError, iwarp::socket},
-    transport::Transport,
+    provider::{Connected, SetupError, iwarp::socket},
+    transport::{AnyConnected, Transport},
 };
 
 /// The addresses of a connection, and the parameters that both peers agreed on.
@@ -86,9 +86,9 @@ pub(crate) struct SetUp<I: EngineIo> {
     pub(crate) info: ChannelInfo,
 }
 
-impl<Q: QueuePair> SetUp<RdmaIo<Q>> {
+impl SetUp<RdmaIo> {
     /// Starts RPC-over-RDMA with one of `versions` on a queue pair.
-    pub(crate) fn rdma(config: &ConnectionConfig, role: Role, versions: Versions, connected: Connected<Q>) -> Self {
+    pub(crate) fn rdma(config: &ConnectionConfig, role: Role, versions: Versions, connected: AnyConnected) -> Self {
         let Connected { queue_pair, peer_addr, local_addr, private_data, .. } = connected;
         let engine = config.engine(role, versions, &private_data, queue_pair.remote_invalidation());
         let info = ChannelInfo::new(Transport::Rdma, peer_addr, local_addr, private_data);

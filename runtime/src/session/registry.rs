@@ -37,6 +37,8 @@ pub(crate) struct ServiceRegistry {
 
 /// A service with its hooks, and the metrics of its procedures.
 struct RegisteredService {
+    program: u32,
+    version: u32,
     hooked: HookedService,
     metrics: ServiceMetrics,
 }
@@ -58,12 +60,13 @@ impl ServiceRegistry {
     ) -> Result<Self, (u32, u32)> {
         let register = |hooked: HookedService| {
             let metrics = ServiceMetrics::new(|number| procedure_name(&*hooked.service, number));
-            RegisteredService { hooked, metrics }
+            let (program, version) = (hooked.service.program(), hooked.service.version());
+            RegisteredService { program, version, hooked, metrics }
         };
         let mut services: Vec<_> = services.into_iter().map(Into::into).map(register).collect();
-        services.sort_by_key(|service| (service.program(), service.version()));
+        services.sort_by_key(|service| (service.program, service.version));
         let twice = services.windows(2).find_map(|pair| match pair {
-            [a, b] if (a.program(), a.version()) == (b.program(), b.version()) => Some((a.program(), a.version())),
+            [a, b] if (a.program, a.version) == (b.program, b.version) => Some((a.program, a.version)),
             _ => None,
         });
         let last_credential = Mutex::new(OpaqueAuth::none());
@@ -72,9 +75,10 @@ impl ServiceRegistry {
 
     /// Returns the services for one connection.
     pub(crate) fn for_connection(&self) -> Self {
-        let services = self.services.iter().map(|RegisteredService { hooked, metrics }| RegisteredService {
-            hooked: hooked.for_connection(),
-            metrics: metrics.clone(),
+        let services = self.services.iter().map(|service| RegisteredService {
+            hooked: service.hooked.for_connection(),
+            metrics: service.metrics.clone(),
+            ..*service
         });
         Self {
             services: services.collect(),
@@ -91,14 +95,14 @@ impl ServiceRegistry {
 
     /// Returns the service for a program and version, or the error to reply with.
     fn find(&self, program: u32, version: u32) -> Result<&RegisteredService, RpcError> {
-        let mut versions = self.services.iter().filter(|service| service.program() == program).peekable();
-        let low = versions.peek().ok_or(RpcError::ProgramUnavailable)?.version();
+        let mut versions = self.services.iter().filter(|service| service.program == program).peekable();
+        let low = versions.peek().ok_or(RpcError::ProgramUnavailable)?.version;
         let mut high = low;
         for service in versions {
-            if service.version() == version {
+            if service.version == version {
                 return Ok(service);
             }
-            high = service.version();
+            high = service.version;
         }
         // RFC 5531 §9: PROG_MISMATCH carries the lowest and the highest supported version.
         Err(RpcError::ProgramMismatch { low, high })

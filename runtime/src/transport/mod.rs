@@ -1,17 +1,23 @@
-//! Transports, and the URLs that select them.
+//! Transports: the URLs that select them, and the table of their schemes.
+//!
+//! A URL scheme stands for an RDMA provider, or for TCP. `iwarp`, `tcp` and, with RDMA devices, `rdma` are built in.
+//! [`Scheme::register`] adds a provider from outside this crate.
 
+mod built_in;
+mod erased;
+mod scheme;
 mod url;
 
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
-use std::net::SocketAddr;
-use std::{fmt, io};
+use std::fmt;
 
-use tokio::net::TcpListener;
-pub use url::{Scheme, TlsPolicy, UnknownTlsPolicy, Url, UrlError};
-
-use crate::provider::iwarp::{IwarpConfig, IwarpConnector, IwarpListener};
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
-use crate::provider::verbs::{VerbsConfig, VerbsConnector, VerbsListener};
+pub(crate) use self::{
+    erased::{AnyConnected, AnyConnector, AnyIncoming, AnyListener},
+    scheme::SchemeKind,
+};
+pub use self::{
+    scheme::{Scheme, SchemeError, SchemeProvider, UrlOption},
+    url::{TlsPolicy, UnknownTlsPolicy, Url, UrlError},
+};
 
 /// The kind of transport that carries the RPC messages of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,39 +36,4 @@ impl fmt::Display for Transport {
             Self::Tcp => "TCP with record marking",
         })
     }
-}
-
-fn iwarp_config(url: &Url) -> IwarpConfig {
-    let mut config = IwarpConfig::default();
-    (config.crc, config.local, config.busy_poll) = (url.crc(), url.local(), url.busy_poll());
-    config
-}
-
-/// Returns the connector for an `iwarp://` URL.
-pub(crate) fn iwarp_connector(url: &Url) -> IwarpConnector {
-    IwarpConnector::new(iwarp_config(url))
-}
-
-/// Returns a listener on `addr` with the options of an `iwarp://` URL.
-pub(crate) fn iwarp_listener(url: &Url, listener: TcpListener) -> io::Result<IwarpListener> {
-    IwarpListener::from_tcp(listener, iwarp_config(url))
-}
-
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
-fn verbs_config(url: &Url) -> VerbsConfig {
-    let mut config = VerbsConfig::default();
-    (config.busy_poll, config.shared_receives, config.local) = (url.busy_poll(), url.shared_receives(), url.local());
-    config
-}
-
-/// Returns the connector for an `rdma://` URL.
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
-pub(crate) fn rdma_connector(url: &Url) -> VerbsConnector {
-    VerbsConnector::new(verbs_config(url))
-}
-
-/// Returns a listener on `addr` with the options of an `rdma://` URL.
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
-pub(crate) fn rdma_listener(url: &Url, addr: SocketAddr) -> io::Result<VerbsListener> {
-    VerbsListener::bind(addr, verbs_config(url))
 }

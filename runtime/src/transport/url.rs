@@ -4,50 +4,10 @@ use std::{
     fmt,
     net::{IpAddr, SocketAddr},
     str::FromStr,
-    time::Duration,
 };
 
-use super::Transport;
+use super::scheme::{Scheme, UrlOption};
 use crate::engine::Versions;
-
-/// The scheme of a transport URL: an RDMA provider, or TCP.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Scheme {
-    /// `iwarp`: iWARP in user space over TCP.
-    Iwarp,
-    /// `rdma`: an RDMA device, accessed through verbs.
-    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
-    Rdma,
-    /// `tcp`: ONC RPC over TCP with record marking (RFC 5531 §11), without RDMA.
-    Tcp,
-}
-
-impl Scheme {
-    /// The schemes built into this library, for error messages.
-    pub const BUILT_IN: &'static [&'static str] = &[
-        "iwarp",
-        #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
-        "rdma",
-        "tcp",
-    ];
-
-    /// Returns the kind of transport.
-    pub(crate) fn transport(self) -> Transport {
-        if matches!(self, Self::Tcp) { Transport::Tcp } else { Transport::Rdma }
-    }
-
-    /// Returns the scheme as it is written in a URL.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Iwarp => "iwarp",
-            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
-            Self::Rdma => "rdma",
-            Self::Tcp => "tcp",
-        }
-    }
-}
 
 /// The use of TLS on a `tcp` connection (RFC 9289).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -95,13 +55,10 @@ impl FromStr for TlsPolicy {
 #[error("unknown TLS policy `{0}`, expected off, opportunistic or required")]
 pub struct UnknownTlsPolicy(String);
 
-/// Maximum of the option `srq`.
-#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
-const MAX_SHARED_RECEIVES: u32 = 1 << 16;
-
 /// The address of a server, to connect to or to listen on: `scheme://host:port[?option=value[&option=value]]`.
 ///
-/// `host` is a name, an IPv4 address, or an IPv6 address in brackets.
+/// `host` is a name, an IPv4 address, or an IPv6 address in brackets. A URL has each option once at most. A scheme that was
+/// [registered](Scheme::register) has the options of its provider, and `version`.
 ///
 /// | option | scheme | meaning |
 /// | --- | --- | --- |
@@ -116,7 +73,7 @@ const MAX_SHARED_RECEIVES: u32 = 1 << 16;
 /// use rpcrdma::transport::{Scheme, Url};
 ///
 /// let url: Url = "iwarp://[::1]:20049?crc=off".parse()?;
-/// assert_eq!((url.scheme(), url.host(), url.port(), url.crc()), (Scheme::Iwarp, "::1", 20049, false));
+/// assert_eq!((url.scheme(), url.host(), url.port(), url.option("crc")), (Scheme::IWARP, "::1", 20049, Some("off")));
 /// # Ok::<(), rpcrdma::transport::UrlError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,12 +81,8 @@ pub struct Url {
     scheme: Scheme,
     host: String,
     port: u16,
-    crc: bool,
-    busy_poll: Duration,
-    shared_receives: u32,
-    versions: Option<Versions>,
-    local: Option<IpAddr>,
-    tls: Option<TlsPolicy>,
+    /// The options as they were written, each valid.
+    options: Vec<(&'static str, String)>,
 }
 
 /// The error of parsing a transport URL.
@@ -142,8 +95,8 @@ pub enum UrlError {
         /// The text of the URL.
         url: String,
     },
-    /// The scheme is unknown, or not built in.
-    #[error("unknown scheme `{scheme}` in `{url}`, built in: {}{hint}", Scheme::BUILT_IN.join(", "))]
+    /// The scheme is unknown.
+    #[error("unknown scheme `{scheme}` in `{url}`, expected one of {}{hint}", Scheme::names().join(", "))]
     UnknownScheme {
         /// The text of the URL.
         url: String,
@@ -171,16 +124,22 @@ pub enum UrlError {
         url: String,
     },
     /// The scheme does not have this option, or the option does not have this value.
-    #[error(
-        "`{url}` has the unknown option `{option}`, expected crc=on|off (iwarp), busy=MICROSECONDS and version=1|2|both (iwarp, rdma), \
-         srq=RECEIVES (rdma), \
-         local=ADDRESS (all), tls=off|opportunistic|required (tcp)"
-    )]
+    #[error("`{url}` has the unknown option `{option}`, expected {expected}")]
     UnknownOption {
         /// The text of the URL.
         url: String,
         /// The option and its value.
         option: String,
+        /// The options of the scheme and their values.
+        expected: String,
+    },
+    /// The URL has an option twice.
+    #[error("`{url}` has the option `{option}` twice")]
+    RepeatedOption {
+        /// The text of the URL.
+        url: String,
+        /// The name of the option.
+        option: &'static str,
     },
     /// The URL asks for TLS, which is not built in.
     #[error("`{url}` asks for TLS, which is not part of this build (feature `tls`)")]
@@ -194,17 +153,7 @@ impl Url {
     /// Creates the URL of `addr` with `scheme`, without options.
     #[must_use]
     pub fn new(scheme: Scheme, addr: SocketAddr) -> Self {
-        Self {
-            scheme,
-            host: addr.ip().to_string(),
-            port: addr.port(),
-            crc: true,
-            busy_poll: Duration::ZERO,
-            shared_receives: 0,
-            versions: None,
-            local: None,
-            tls: None,
-        }
+        Self { scheme, host: addr.ip().to_string(), port: addr.port(), options: Vec::new() }
     }
 
     /// Returns the same URL with another address.
@@ -230,41 +179,32 @@ impl Url {
         self.port
     }
 
-    /// Returns `true` unless the option `crc=off` disables the CRC of MPA (RFC 5044).
+    /// Returns the value of an option, or `None` if the URL does not have it.
     #[must_use]
-    pub fn crc(&self) -> bool {
-        self.crc
+    pub fn option(&self, name: &str) -> Option<&str> {
+        self.options.iter().find(|(option, _)| *option == name).map(|(_, value)| value.as_str())
     }
 
-    /// Returns the time to poll the socket or the device before waiting for an event (`busy=MICROSECONDS`). Zero without the option.
-    #[must_use]
-    pub fn busy_poll(&self) -> Duration {
-        self.busy_poll
-    }
-
-    /// Returns the maximum number of Receives that the connections of a server share on a device, or 0 if each has its own: the
-    /// option `srq=RECEIVES` of `rdma`.
-    #[must_use]
-    pub fn shared_receives(&self) -> u32 {
-        self.shared_receives
+    fn parsed<T: FromStr>(&self, name: &str) -> Option<T> {
+        self.option(name)?.parse().ok()
     }
 
     /// Returns the versions of RPC-over-RDMA that a client offers (`version=1|2|both`), or `None` for those of its configuration.
     #[must_use]
     pub fn versions(&self) -> Option<Versions> {
-        self.versions
+        self.parsed("version")
     }
 
     /// Returns the local address of a client (`local=ADDRESS`), or `None` if the system chooses it.
     #[must_use]
     pub fn local(&self) -> Option<IpAddr> {
-        self.local
+        self.parsed("local")
     }
 
     /// Returns the policy for TLS (`tls=off|opportunistic|required`), or `None` for that of the TLS configuration.
     #[must_use]
     pub fn tls(&self) -> Option<TlsPolicy> {
-        self.tls
+        self.parsed("tls")
     }
 
     /// Resolves the host with the system's resolver, and returns its addresses. There is at least one.
@@ -286,19 +226,13 @@ impl FromStr for Url {
     fn from_str(text: &str) -> Result<Self, UrlError> {
         let url = || text.to_owned();
         let (scheme, rest) = text.split_once("://").ok_or_else(|| UrlError::NoScheme { url: url() })?;
-        let scheme = match scheme {
-            "iwarp" => Scheme::Iwarp,
-            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
-            "rdma" => Scheme::Rdma,
-            "tcp" => Scheme::Tcp,
-            other => {
-                let hint = match other {
-                    "rdma" => "; verbs are not part of this build (feature `verbs` or `verbs-dlopen`)",
-                    _ => "",
-                };
-                return Err(UrlError::UnknownScheme { url: url(), scheme: other.to_owned(), hint });
-            }
-        };
+        let scheme = Scheme::find(scheme).ok_or_else(|| {
+            let hint = match scheme {
+                "rdma" => "; verbs are not part of this build (feature `verbs` or `verbs-dlopen`)",
+                _ => "",
+            };
+            UrlError::UnknownScheme { url: url(), scheme: scheme.to_owned(), hint }
+        })?;
         let (authority, query) = match rest.split_once('?') {
             Some((authority, query)) => (authority, Some(query)),
             None => (rest, None),
@@ -328,54 +262,22 @@ impl FromStr for Url {
             .filter(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
             .and_then(|port| port.parse().ok())
             .ok_or_else(|| UrlError::BadPort { url: url() })?;
-        let mut parsed = Self {
-            scheme,
-            host: host.to_owned(),
-            port,
-            crc: true,
-            busy_poll: Duration::ZERO,
-            shared_receives: 0,
-            versions: None,
-            local: None,
-            tls: None,
-        };
-        for option in query.into_iter().flat_map(|query| query.split('&')).filter(|option| !option.is_empty()) {
-            let known = match (scheme, option.split_once('=')) {
-                (_, Some(("local", address))) => {
-                    parsed.local = address.parse().ok();
-                    parsed.local.is_some()
-                }
-                (Scheme::Iwarp, Some(("crc", "on"))) => true,
-                (Scheme::Iwarp, Some(("crc", "off"))) => {
-                    parsed.crc = false;
-                    true
-                }
-                #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
-                (Scheme::Rdma, Some(("srq", receives))) => {
-                    parsed.shared_receives = receives.parse().unwrap_or(u32::MAX);
-                    parsed.shared_receives <= MAX_SHARED_RECEIVES
-                }
-                (Scheme::Tcp, Some(("tls", policy))) => {
-                    parsed.tls = policy.parse().ok();
-                    if !cfg!(feature = "tls") && parsed.tls.is_some_and(|policy| policy != TlsPolicy::Off) {
-                        return Err(UrlError::NoTls { url: url() });
-                    }
-                    parsed.tls.is_some()
-                }
-                (Scheme::Tcp, _) => false,
-                (_, Some(("busy", microseconds))) => {
-                    parsed.busy_poll = Duration::from_micros(microseconds.parse().unwrap_or(u64::MAX));
-                    parsed.busy_poll <= Duration::from_secs(1)
-                }
-                (_, Some(("version", versions))) => {
-                    parsed.versions = versions.parse().ok();
-                    parsed.versions.is_some()
-                }
-                _ => false,
-            };
-            if !known {
-                return Err(UrlError::UnknownOption { url: url(), option: option.to_owned() });
+        let mut parsed = Self { scheme, host: host.to_owned(), port, options: Vec::new() };
+        for text in query.into_iter().flat_map(|query| query.split('&')).filter(|option| !option.is_empty()) {
+            let (name, value) = text.split_once('=').unwrap_or((text, ""));
+            let known = scheme.options().find(|option| option.name() == name && option.is_valid(value));
+            let known = known.ok_or_else(|| UrlError::UnknownOption {
+                url: url(),
+                option: text.to_owned(),
+                expected: scheme.options().map(UrlOption::to_string).collect::<Vec<_>>().join(", "),
+            })?;
+            if parsed.option(name).is_some() {
+                return Err(UrlError::RepeatedOption { url: url(), option: known.name() });
             }
+            parsed.options.push((known.name(), value.to_owned()));
+        }
+        if !cfg!(feature = "tls") && parsed.tls().is_some_and(|policy| policy != TlsPolicy::Off) {
+            return Err(UrlError::NoTls { url: url() });
         }
         Ok(parsed)
     }
@@ -390,31 +292,10 @@ impl fmt::Display for Url {
             f.write_str(&self.host)?
         }
         write!(f, ":{}", self.port)?;
-        let mut mark = '?';
-        if !self.crc {
-            write!(f, "{mark}crc=off")?;
-            mark = '&';
+        for (index, (name, value)) in self.options.iter().enumerate() {
+            write!(f, "{}{name}={value}", if index == 0 { '?' } else { '&' })?;
         }
-        if !self.busy_poll.is_zero() {
-            write!(f, "{mark}busy={}", self.busy_poll.as_micros())?;
-            mark = '&';
-        }
-        if self.shared_receives > 0 {
-            write!(f, "{mark}srq={}", self.shared_receives)?;
-            mark = '&';
-        }
-        if let Some(versions) = self.versions {
-            write!(f, "{mark}version={versions}")?;
-            mark = '&';
-        }
-        if let Some(local) = self.local {
-            write!(f, "{mark}local={local}")?;
-            mark = '&';
-        }
-        match self.tls {
-            Some(policy) => write!(f, "{mark}tls={policy}"),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -436,22 +317,26 @@ mod tests {
         for wrong in ["", "0", "3", "1,2", "2..=1", "1..=2", "+1"] {
             let url = format!("iwarp://host:1?version={wrong}");
             let option = format!("version={wrong}");
-            assert_eq!(url.parse::<Url>(), Err(UrlError::UnknownOption { url, option }));
+            let expected = "local=ADDRESS, crc=on|off, busy=MICROSECONDS, version=1|2|both".to_owned();
+            assert_eq!(url.parse::<Url>(), Err(UrlError::UnknownOption { url, option, expected }));
         }
     }
 
     #[test]
     fn good() {
-        for (text, host, port, crc) in [
-            ("iwarp://localhost:20100", "localhost", 20100, true),
-            ("iwarp://127.0.0.1:0", "127.0.0.1", 0, true),
-            ("iwarp://[::1]:20049?crc=off", "::1", 20049, false),
-            ("tcp://[::1]:111", "::1", 111, true),
+        for (text, scheme, host, port, crc) in [
+            ("iwarp://localhost:20100", Scheme::IWARP, "localhost", 20100, None),
+            ("iwarp://127.0.0.1:0?crc=on", Scheme::IWARP, "127.0.0.1", 0, Some("on")),
+            ("iwarp://[::1]:20049?crc=off", Scheme::IWARP, "::1", 20049, Some("off")),
+            ("tcp://[::1]:111", Scheme::TCP, "::1", 111, None),
         ] {
             let url: Url = text.parse().unwrap();
-            assert_eq!((url.host(), url.port(), url.crc()), (host, port, crc), "{text}");
+            assert_eq!((url.scheme(), url.host(), url.port(), url.option("crc")), (scheme, host, port, crc), "{text}");
             assert_eq!(url.to_string(), text);
         }
+        // RFC 3986 §3.1: schemes are the same in upper case, and are written in lower case.
+        let url: Url = "iWARP://host:1".parse().unwrap();
+        assert_eq!((url.scheme(), url.to_string().as_str()), (Scheme::IWARP, "iwarp://host:1"));
     }
 
     #[test]
@@ -483,51 +368,24 @@ mod tests {
     }
 
     #[test]
-    fn busy_polling() {
-        for (text, microseconds) in [
-            ("iwarp://host:1", 0),
-            ("iwarp://host:1?busy=50", 50),
-            ("iwarp://host:1?crc=off&busy=1000000&version=2", 1_000_000),
-        ] {
-            let url: Url = text.parse().unwrap();
-            assert_eq!((url.busy_poll().as_micros(), url.to_string().as_str()), (microseconds, text));
-        }
-    }
-
-    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
-    #[test]
-    fn rdma() {
-        for (text, microseconds, receives) in [
-            ("rdma://10.0.0.1:20049", 0, 0),
-            ("rdma://[fd09::1]:7?busy=50", 50, 0),
-            ("rdma://10.0.0.1:20049?busy=50&srq=65536&version=1", 50, 65_536),
-        ] {
-            let url: Url = text.parse().unwrap();
-            assert_eq!((url.scheme(), url.busy_poll().as_micros()), (Scheme::Rdma, microseconds));
-            assert_eq!(url.shared_receives(), receives);
-            assert_eq!(url.to_string(), text);
-        }
-    }
-
-    #[test]
     fn bad() {
         for (text, said) in [
             ("localhost:20100", "scheme://host:port"),
             #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
             ("rdma://host:1", "verbs are not part of this build"),
             #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
-            ("rdma://host:1?busy=1000001", "busy=MICROSECONDS"),
+            ("rdma://host:1?busy=1000001", "local=ADDRESS, busy=MICROSECONDS, srq=RECEIVES, version=1|2|both"),
             ("iwarp://host:1?busy=1000001", "busy=MICROSECONDS"),
             ("iwarp://host:1?busy=", "busy=MICROSECONDS"),
             ("iwarp://host:1?busy=-1", "busy=MICROSECONDS"),
-            ("tcp://host:1?busy=50", "(iwarp, rdma)"),
+            ("tcp://host:1?busy=50", "local=ADDRESS, tls=off|opportunistic|required"),
             #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
             ("rdma://host:1?srq=65537", "srq=RECEIVES"),
             #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
             ("rdma://host:1?srq=many", "srq=RECEIVES"),
             #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
-            ("rdma://host:1?crc=off", "crc=on|off (iwarp)"),
-            ("quic://host:1", "built in: iwarp"),
+            ("rdma://host:1?crc=off", "unknown option `crc=off`"),
+            ("quic://host:1", "expected one of iwarp, "),
             ("iwarp://:1", "no host"),
             ("iwarp://::1:1", "brackets"),
             ("iwarp://[::1:1", "brackets"),
@@ -536,14 +394,16 @@ mod tests {
             ("iwarp://host:65536", "no port"),
             ("iwarp://host:+1", "no port"),
             ("iwarp://host:1/export", "no path"),
-            ("tcp://host:1?crc=off", "(iwarp)"),
+            ("tcp://host:1?crc=off", "unknown option `crc=off`"),
             ("tcp://host:1?tls=yes", "tls=off|opportunistic|required"),
-            ("iwarp://host:1?tls=required", "(tcp)"),
+            ("iwarp://host:1?tls=required", "unknown option `tls=required`"),
             #[cfg(not(feature = "tls"))]
             ("tcp://host:1?tls=required", "(feature `tls`)"),
             #[cfg(not(feature = "tls"))]
             ("tcp://host:1?tls=opportunistic", "(feature `tls`)"),
             ("iwarp://host:1?crc=maybe", "crc=on|off"),
+            ("iwarp://host:1?crc", "unknown option `crc`"),
+            ("iwarp://host:1?crc=on&busy=1&crc=on", "`crc` twice"),
             ("iwarp://host:1?version=3", "version=1|2"),
             ("iwarp://host:1?local=here", "local=ADDRESS"),
             ("tcp://host:1?local=192.0.2.7:80", "local=ADDRESS"),

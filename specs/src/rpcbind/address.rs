@@ -6,7 +6,7 @@ use std::{
     str::FromStr,
 };
 
-use rpcrdma::transport::Scheme;
+use rpcrdma::transport::Transport;
 
 /// A network identifier (netid): a transport and an address family (RFC 5665 §5.1, RFC 8166 §5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,12 +23,12 @@ pub enum Netid {
 }
 
 impl Netid {
-    /// Returns the netid of a listener with this scheme and address. iWARP in user space is RPC-over-RDMA.
+    /// Returns the netid of a listener with this transport and address. iWARP in user space is RPC-over-RDMA.
     #[must_use]
-    pub fn of(scheme: Scheme, ip: IpAddr) -> Self {
-        match (scheme, ip.is_ipv4()) {
-            (Scheme::Tcp, true) => Self::Tcp,
-            (Scheme::Tcp, false) => Self::Tcp6,
+    pub fn of(transport: Transport, ip: IpAddr) -> Self {
+        match (transport, ip.is_ipv4()) {
+            (Transport::Tcp, true) => Self::Tcp,
+            (Transport::Tcp, false) => Self::Tcp6,
             (_, true) => Self::Rdma,
             (_, false) => Self::Rdma6,
         }
@@ -117,8 +117,8 @@ mod tests {
     #[test]
     fn netids() {
         let [v4, v6]: [IpAddr; 2] = ["192.0.2.1", "::1"].map(|ip| ip.parse().unwrap());
-        let names = [(Scheme::Tcp, v4), (Scheme::Tcp, v6), (Scheme::Iwarp, v4), (Scheme::Iwarp, v6)]
-            .map(|(scheme, ip)| Netid::of(scheme, ip).to_string());
+        let names = [(Transport::Tcp, v4), (Transport::Tcp, v6), (Transport::Rdma, v4), (Transport::Rdma, v6)]
+            .map(|(transport, ip)| Netid::of(transport, ip).to_string());
         assert_eq!(names, ["tcp", "tcp6", "rdma", "rdma6"]);
     }
 }

@@ -80,7 +80,7 @@ fn addresses(url: &str) -> Vec<(Netid, SocketAddr)> {
     if ip == std::net::Ipv6Addr::UNSPECIFIED {
         addresses.push(SocketAddr::new(std::net::Ipv4Addr::UNSPECIFIED.into(), url.port()));
     }
-    addresses.into_iter().map(|addr| (Netid::of(url.scheme(), addr.ip()), addr)).collect()
+    addresses.into_iter().map(|addr| (Netid::of(url.scheme().transport(), addr.ip()), addr)).collect()
 }
 
 impl Registration {

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use rpcrdma::{client::discover::Servers, transport::Scheme};
+use rpcrdma::{
+    client::discover::Servers,
+    transport::{Scheme, Transport},
+};
 use tokio::task::JoinSet;
 
 use super::{Netid, Rpcbind};
@@ -16,7 +19,7 @@ use super::{Netid, Rpcbind};
 /// use rpcrdma::transport::Scheme;
 /// use rpcrdma_specs::rpcbind::RpcbindService;
 ///
-/// let servers = RpcbindService::new(["one.example", "two.example"], 0x2000_0001, 1, Scheme::Iwarp).servers();
+/// let servers = RpcbindService::new(["one.example", "two.example"], 0x2000_0001, 1, Scheme::IWARP).servers();
 /// # drop(servers);
 /// ```
 #[derive(Debug, Clone)]
@@ -109,8 +112,8 @@ impl RpcbindService {
     /// Returns the URLs of the server on a host, or `None` if rpcbind does not answer.
     async fn query(&self, host: &str, port: u16) -> Option<BTreeSet<String>> {
         let rpcbind = Rpcbind::connect_to_port(host, port).await.ok()?;
-        let netids = match self.scheme {
-            Scheme::Tcp => [Netid::Tcp, Netid::Tcp6],
+        let netids = match self.scheme.transport() {
+            Transport::Tcp => [Netid::Tcp, Netid::Tcp6],
             _ => [Netid::Rdma, Netid::Rdma6],
         };
         let mut urls = BTreeSet::new();
@@ -143,7 +146,7 @@ mod tests {
     const SOON: Duration = Duration::from_secs(5);
 
     async fn listeners<const N: usize>() -> ([TcpListener; N], RpcbindService) {
-        let mut service = RpcbindService::new(["127.0.0.1"; N], 0x2000_0001, 1, Scheme::Iwarp);
+        let mut service = RpcbindService::new(["127.0.0.1"; N], 0x2000_0001, 1, Scheme::IWARP);
         let mut listeners = Vec::new();
         for (_, port) in &mut service.hosts {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

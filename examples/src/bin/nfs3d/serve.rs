@@ -102,7 +102,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
 
 fn open(cli: &Cli) -> anyhow::Result<Export> {
     let mount: Url = cli.mount.parse().context("--mount")?;
-    if mount.scheme() != rpcrdma::transport::Scheme::Tcp {
+    if mount.scheme() != rpcrdma::transport::Scheme::TCP {
         bail!("--mount {}: MOUNT is served over TCP only; use tcp://ADDRESS:PORT", cli.mount);
     }
     let root = cli.root.canonicalize().with_context(|| format!("cannot export {}", cli.root.display()))?;

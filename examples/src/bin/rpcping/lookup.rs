@@ -22,7 +22,7 @@ async fn ask(cli: &Cli, url: &Url) -> Result<String, Failure> {
         let Failure { kind, message } = failure::connect_failure(&error);
         Failure { kind, message: format!("the URL has no port, and rpcbind does not answer: {message}") }
     })?;
-    let netids = if url.scheme() == Scheme::Tcp { [Netid::Tcp, Netid::Tcp6] } else { [Netid::Rdma, Netid::Rdma6] };
+    let netids = if url.scheme() == Scheme::TCP { [Netid::Tcp, Netid::Tcp6] } else { [Netid::Rdma, Netid::Rdma6] };
     for netid in netids {
         let found = rpcbind.lookup(program, version, netid).await;
         if let Some(addr) = found.map_err(|error| failure::call_failure(&error, 0, cli))? {

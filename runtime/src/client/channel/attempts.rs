@@ -224,8 +224,8 @@ impl Channel {
     }
 
     fn remember_version_1(&self, link: &ChannelLink) {
-        if self.0.dial.as_ref().is_some_and(|dial| dial.has_common_addresses()) {
-            version_1_servers::remember_version_1(link.info.peer_addr);
+        if let Some(scheme) = self.0.dial.as_ref().and_then(|dial| dial.scheme()) {
+            version_1_servers::remember_version_1(scheme, link.info.peer_addr);
         }
     }
 

@@ -1,0 +1,167 @@
+//! The schemes of this crate, and their options.
+
+use std::{io, net::SocketAddr, time::Duration};
+
+use super::{
+    scheme::{Scheme, SchemeEntry, SchemeKind, SchemeProvider, UrlOption},
+    url::{TlsPolicy, Url},
+};
+use crate::provider::iwarp::{IwarpConfig, IwarpConnector, IwarpListener, socket};
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+use crate::provider::verbs::{VerbsConfig, VerbsConnector, VerbsListener};
+
+impl Scheme {
+    /// `iwarp`: iWARP in user space over TCP.
+    pub const IWARP: Self = Self(&SchemeEntry { name: "iwarp", kind: SchemeKind::Rdma(&IwarpScheme) });
+
+    /// `rdma`: an RDMA device, accessed through verbs.
+    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+    pub const RDMA: Self = Self(&SchemeEntry { name: "rdma", kind: SchemeKind::Rdma(&VerbsScheme) });
+
+    /// `tcp`: ONC RPC over TCP with record marking (RFC 5531 §11), without RDMA.
+    pub const TCP: Self = Self(&SchemeEntry { name: "tcp", kind: SchemeKind::Tcp(&[UrlOption::LOCAL, TLS]) });
+
+    pub(super) const BUILT_IN: &'static [Self] = &[
+        Self::IWARP,
+        #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+        Self::RDMA,
+        Self::TCP,
+    ];
+}
+
+/// The option `tls` of `tcp`.
+const TLS: UrlOption = UrlOption::new("tls", "off|opportunistic|required", |value| value.parse::<TlsPolicy>().is_ok());
+
+/// The option `crc` of `iwarp`.
+const CRC: UrlOption = UrlOption::new("crc", "on|off", |value| matches!(value, "on" | "off"));
+
+/// The option `busy` of `iwarp` and `rdma`.
+const BUSY: UrlOption = UrlOption::new("busy", "MICROSECONDS", |value| microseconds(value).is_some());
+
+/// The option `srq` of `rdma`.
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+const SHARED_RECEIVES: UrlOption = UrlOption::new("srq", "RECEIVES", |value| shared_receives(value).is_some());
+
+/// Maximum of the option `busy`.
+const MAX_BUSY_POLL: Duration = Duration::from_secs(1);
+
+/// Maximum of the option `srq`.
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+const MAX_SHARED_RECEIVES: u32 = 1 << 16;
+
+fn microseconds(value: &str) -> Option<Duration> {
+    value.parse().ok().map(Duration::from_micros).filter(|time| *time <= MAX_BUSY_POLL)
+}
+
+fn busy_poll(url: &Url) -> Duration {
+    url.option("busy").and_then(microseconds).unwrap_or_default()
+}
+
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+fn shared_receives(value: &str) -> Option<u32> {
+    value.parse().ok().filter(|receives| *receives <= MAX_SHARED_RECEIVES)
+}
+
+/// The provider of `iwarp`.
+struct IwarpScheme;
+
+impl IwarpScheme {
+    fn config(url: &Url) -> IwarpConfig {
+        let mut config = IwarpConfig::default();
+        config.crc = url.option("crc") != Some("off");
+        (config.local, config.busy_poll) = (url.local(), busy_poll(url));
+        config
+    }
+
+    fn bind(url: &Url, addr: SocketAddr, shares_port: bool) -> io::Result<IwarpListener> {
+        IwarpListener::from_tcp(socket::listen(addr, shares_port)?, Self::config(url))
+    }
+}
+
+impl SchemeProvider for IwarpScheme {
+    type Connector = IwarpConnector;
+    type Listener = IwarpListener;
+
+    fn options(&self) -> &'static [UrlOption] {
+        &[UrlOption::LOCAL, CRC, BUSY]
+    }
+
+    fn connector(&self, url: &Url) -> IwarpConnector {
+        IwarpConnector::new(Self::config(url))
+    }
+
+    fn listen(&self, url: &Url, addr: SocketAddr) -> io::Result<IwarpListener> {
+        Self::bind(url, addr, false)
+    }
+
+    fn listen_on_shared_port(&self, url: &Url, addr: SocketAddr) -> io::Result<IwarpListener> {
+        Self::bind(url, addr, true)
+    }
+}
+
+/// The provider of `rdma`.
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+struct VerbsScheme;
+
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+impl VerbsScheme {
+    fn config(url: &Url) -> VerbsConfig {
+        let mut config = VerbsConfig::default();
+        config.shared_receives = url.option("srq").and_then(shared_receives).unwrap_or_default();
+        (config.local, config.busy_poll) = (url.local(), busy_poll(url));
+        config
+    }
+}
+
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+impl SchemeProvider for VerbsScheme {
+    type Connector = VerbsConnector;
+    type Listener = VerbsListener;
+
+    fn options(&self) -> &'static [UrlOption] {
+        &[UrlOption::LOCAL, BUSY, SHARED_RECEIVES]
+    }
+
+    fn connector(&self, url: &Url) -> VerbsConnector {
+        VerbsConnector::new(Self::config(url))
+    }
+
+    fn listen(&self, url: &Url, addr: SocketAddr) -> io::Result<VerbsListener> {
+        VerbsListener::bind(addr, Self::config(url))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn iwarp_options_reach_the_configuration() {
+        for (text, crc, microseconds, local) in [
+            ("iwarp://host:1", true, 0, None),
+            ("iwarp://host:1?busy=50", true, 50, None),
+            ("iwarp://host:1?crc=off&busy=1000000&version=2&local=::1", false, 1_000_000, Some("::1")),
+        ] {
+            let config = IwarpScheme::config(&text.parse().unwrap());
+            let local = local.map(|local| local.parse().unwrap());
+            assert_eq!((config.crc, config.busy_poll.as_micros(), config.local), (crc, microseconds, local), "{text}");
+        }
+    }
+
+    #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+    #[test]
+    fn rdma_options_reach_the_configuration() {
+        for (text, microseconds, receives, local) in [
+            ("rdma://10.0.0.1:20049", 0, 0, None),
+            ("rdma://[fd09::1]:7?busy=50", 50, 0, None),
+            ("rdma://10.0.0.1:20049?busy=50&srq=65536&version=1&local=10.0.0.2", 50, 65_536, Some("10.0.0.2")),
+        ] {
+            let url: Url = text.parse().unwrap();
+            let config = VerbsScheme::config(&url);
+            let local = local.map(|local| local.parse().unwrap());
+            assert_eq!((url.scheme(), url.to_string().as_str()), (Scheme::RDMA, text));
+            let found = (config.busy_poll.as_micros(), config.shared_receives, config.local);
+            assert_eq!(found, (microseconds, receives, local), "{text}");
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! The table of URL schemes.
+
+use std::{
+    fmt, io,
+    net::{IpAddr, SocketAddr},
+    sync::{PoisonError, RwLock},
+};
+
+use super::{
+    Transport,
+    erased::{AnyConnector, AnyListener},
+    url::Url,
+};
+use crate::{
+    engine::Versions,
+    provider::{Connector, Listener},
+};
+
+/// The schemes that were registered. None is ever removed, because channels and servers hold it.
+static REGISTERED: RwLock<Vec<Scheme>> = RwLock::new(Vec::new());
+
+/// The scheme of a transport URL: an RDMA provider, or TCP.
+///
+/// The constants are the schemes of this crate. [`register`](Self::register) adds others.
+#[derive(Clone, Copy)]
+pub struct Scheme(pub(super) &'static SchemeEntry);
+
+/// A row of the table.
+pub(super) struct SchemeEntry {
+    pub(super) name: &'static str,
+    pub(super) kind: SchemeKind,
+}
+
+/// The transport of a scheme.
+#[derive(Clone, Copy)]
+pub(crate) enum SchemeKind {
+    /// RPC-over-RDMA over a provider.
+    Rdma(&'static dyn AnyProvider),
+    /// TCP, with these options.
+    Tcp(&'static [UrlOption]),
+}
+
+/// A provider that URLs select by their scheme.
+///
+/// The host and the port of a URL become the [`SocketAddr`] for [`Connector::connect`] and [`listen`](Self::listen). A host name
+/// is resolved by the system's resolver, and each of its addresses is tried. A provider whose addresses are not those of IP can be
+/// reached through numbers in that form, such as the port alone.
+///
+/// ```
+/// use std::{io, net::SocketAddr};
+///
+/// use rpcrdma::{
+///     provider::sim::{SimConnector, SimFabric, SimListener},
+///     transport::{Scheme, SchemeProvider, Url},
+/// };
+///
+/// struct Simulated(SimFabric);
+///
+/// impl SchemeProvider for Simulated {
+///     type Connector = SimConnector;
+///     type Listener = SimListener;
+///
+///     fn connector(&self, _url: &Url) -> SimConnector {
+///         self.0.connector()
+///     }
+///
+///     fn listen(&self, _url: &Url, addr: SocketAddr) -> io::Result<SimListener> {
+///         self.0.listen(addr.port())
+///     }
+/// }
+///
+/// let scheme = Scheme::register("x-sim", Simulated(SimFabric::default()))?;
+/// let url: Url = "x-sim://localhost:7".parse()?;
+/// assert_eq!(url.scheme(), scheme);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait SchemeProvider: Send + Sync + 'static {
+    /// The type of the connectors.
+    type Connector: Connector;
+    /// The type of the listeners.
+    type Listener: Listener;
+
+    /// Returns the options of a URL besides `version`, which every RDMA provider has.
+    fn options(&self) -> &'static [UrlOption] {
+        &[]
+    }
+
+    /// Returns the connector for `url`. Called for each new connection.
+    fn connector(&self, url: &Url) -> Self::Connector;
+
+    /// Listens on `addr`, which is an address of the host of `url`. Port 0 selects a free port.
+    ///
+    /// # Errors
+    /// Returns an error of the operating system or the provider.
+    fn listen(&self, url: &Url, addr: SocketAddr) -> io::Result<Self::Listener>;
+
+    /// Listens on `addr` together with other listeners of the same port, for
+    /// [`ServerBuilder::share_ports`](crate::server::ServerBuilder::share_ports).
+    ///
+    /// # Errors
+    /// Returns an error of the operating system or the provider. By default, [`io::ErrorKind::Unsupported`].
+    fn listen_on_shared_port(&self, url: &Url, _addr: SocketAddr) -> io::Result<Self::Listener> {
+        let message = format!("listeners cannot share a port of the scheme `{}`", url.scheme());
+        Err(io::Error::new(io::ErrorKind::Unsupported, message))
+    }
+}
+
+/// A [`SchemeProvider`] without its types.
+pub(crate) trait AnyProvider: Send + Sync {
+    fn options(&self) -> &'static [UrlOption];
+
+    fn connector(&self, url: &Url) -> Box<dyn AnyConnector>;
+
+    fn listen(&self, url: &Url, addr: SocketAddr, shares_port: bool) -> io::Result<Box<dyn AnyListener>>;
+}
+
+impl<P: SchemeProvider> AnyProvider for P {
+    fn options(&self) -> &'static [UrlOption] {
+        SchemeProvider::options(self)
+    }
+
+    fn connector(&self, url: &Url) -> Box<dyn AnyConnector> {
+        Box::new(SchemeProvider::connector(self, url))
+    }
+
+    fn listen(&self, url: &Url, addr: SocketAddr, shares_port: bool) -> io::Result<Box<dyn AnyListener>> {
+        let listener =
+            if shares_port { self.listen_on_shared_port(url, addr) } else { SchemeProvider::listen(self, url, addr) };
+        Ok(Box::new(listener?))
+    }
+}
+
+/// An option of a URL: `name=value`.
+#[derive(Debug, Clone, Copy)]
+pub struct UrlOption {
+    name: &'static str,
+    values: &'static str,
+    is_valid: fn(&str) -> bool,
+}
+
+impl UrlOption {
+    /// The option `local=ADDRESS`: the IP address from which a client connects, without a port.
+    pub const LOCAL: Self = Self::new("local", "ADDRESS", |value| value.parse::<IpAddr>().is_ok());
+
+    /// The option `version` of every RDMA provider.
+    const VERSION: Self = Self::new("version", "1|2|both", |value| value.parse::<Versions>().is_ok());
+
+    /// Creates an option. `values` describes its values in error messages, as in `on|off` or `MICROSECONDS`. `is_valid` checks a
+    /// value when a URL is parsed.
+    #[must_use]
+    pub const fn new(name: &'static str, values: &'static str, is_valid: fn(&str) -> bool) -> Self {
+        Self { name, values, is_valid }
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    pub(super) fn is_valid(&self, value: &str) -> bool {
+        (self.is_valid)(value)
+    }
+}
+
+impl fmt::Display for UrlOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.name, self.values)
+    }
+}
+
+/// The error of [`Scheme::register`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SchemeError {
+    /// The name is not a scheme (RFC 3986 §3.1).
+    #[error(
+        "`{name}` is not a URL scheme, expected a lower-case letter, then lower-case letters, digits, `+`, `-` or `.`"
+    )]
+    BadName {
+        /// The name.
+        name: &'static str,
+    },
+    /// A scheme of this name exists.
+    #[error("the URL scheme `{name}` is registered already")]
+    Taken {
+        /// The name.
+        name: &'static str,
+    },
+    /// The name of an option has other characters than lower-case letters, digits and `-`, or the scheme has the option twice.
+    #[error(
+        "the option `{option}` of the URL scheme `{name}` is not lower-case letters, digits and `-`, or exists already"
+    )]
+    BadOption {
+        /// The name of the scheme.
+        name: &'static str,
+        /// The name of the option.
+        option: &'static str,
+    },
+}
+
+impl Scheme {
+    /// Adds a scheme to the table of this process. From then on, URLs of the scheme lead to `provider` in channels, pools, service
+    /// discovery and servers. A scheme stays in the table until the process ends.
+    ///
+    /// `name` begins with a letter, followed by letters, digits, `+`, `-` and `.` (RFC 3986 §3.1), all in lower case.
+    ///
+    /// # Errors
+    /// See [`SchemeError`]: the name or an option is malformed, or a scheme of this name exists.
+    pub fn register(name: &'static str, provider: impl SchemeProvider) -> Result<Self, SchemeError> {
+        if !is_scheme(name) {
+            return Err(SchemeError::BadName { name });
+        }
+        let mut options = vec![UrlOption::VERSION.name];
+        for UrlOption { name: option, .. } in SchemeProvider::options(&provider) {
+            let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+            if option.is_empty() || !option.bytes().all(is_allowed) || options.contains(option) {
+                return Err(SchemeError::BadOption { name, option });
+            }
+            options.push(option);
+        }
+        let mut registered = REGISTERED.write().unwrap_or_else(PoisonError::into_inner);
+        // Reserved without the feature as well, so that the name means the same in each program.
+        let is_taken =
+            name == "rdma" || Self::BUILT_IN.iter().chain(&*registered).any(|scheme| scheme.as_str() == name);
+        if is_taken {
+            return Err(SchemeError::Taken { name });
+        }
+        let kind = SchemeKind::Rdma(Box::leak(Box::new(provider)));
+        let scheme = Self(Box::leak(Box::new(SchemeEntry { name, kind })));
+        registered.push(scheme);
+        Ok(scheme)
+    }
+
+    /// Returns the scheme with this name, in lower or upper case (RFC 3986 §3.1).
+    pub(super) fn find(name: &str) -> Option<Self> {
+        let is_it = |scheme: &&Self| scheme.as_str().eq_ignore_ascii_case(name);
+        if let Some(scheme) = Self::BUILT_IN.iter().find(is_it) {
+            return Some(*scheme);
+        }
+        REGISTERED.read().unwrap_or_else(PoisonError::into_inner).iter().find(is_it).copied()
+    }
+
+    /// Returns the names of all schemes, for error messages.
+    pub(super) fn names() -> Vec<&'static str> {
+        let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
+        Self::BUILT_IN.iter().chain(&*registered).map(|scheme| scheme.as_str()).collect()
+    }
+
+    /// Returns the scheme as it is written in a URL.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.0.name
+    }
+
+    /// Returns the kind of transport.
+    #[must_use]
+    pub fn transport(self) -> Transport {
+        match self.0.kind {
+            SchemeKind::Rdma(_) => Transport::Rdma,
+            SchemeKind::Tcp(_) => Transport::Tcp,
+        }
+    }
+
+    pub(crate) fn kind(self) -> SchemeKind {
+        self.0.kind
+    }
+
+    /// Returns the options of a URL with this scheme.
+    pub(super) fn options(self) -> impl Iterator<Item = &'static UrlOption> {
+        const VERSION: &[UrlOption] = &[UrlOption::VERSION];
+        let (own, common) = match self.0.kind {
+            SchemeKind::Rdma(provider) => (provider.options(), VERSION),
+            SchemeKind::Tcp(options) => (options, &[][..]),
+        };
+        own.iter().chain(common)
+    }
+}
+
+/// Returns `true` if `name` is a scheme in its canonical form (RFC 3986 §3.1).
+fn is_scheme(name: &str) -> bool {
+    let rest = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'+' | b'-' | b'.');
+    name.bytes().next().is_some_and(|first| first.is_ascii_lowercase()) && name.bytes().all(rest)
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Scheme").field(&self.as_str()).finish()
+    }
+}
+
+/// No two schemes have the same name.
+impl PartialEq for Scheme {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Scheme {}
+
+impl std::hash::Hash for Scheme {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
+    }
+}

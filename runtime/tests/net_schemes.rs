@@ -1,0 +1,259 @@
+//! A provider from outside this crate that URLs select by a scheme of its own.
+#![allow(missing_docs)]
+
+mod net_support;
+
+use std::{io, net::SocketAddr, sync::LazyLock, time::Duration};
+
+use net_support::*;
+use rpcrdma::{
+    CallOptions, Channel, ConnectError, Server,
+    client::{ChannelBuilder, Invoke as _, Reconnect},
+    engine::Versions,
+    error::{BindError, SetupError},
+    provider::sim::{SimConnector, SimFabric, SimListener},
+    server::ServerBuilder,
+    transport::{Scheme, SchemeError, SchemeProvider, Transport as Kind, Url, UrlError, UrlOption},
+};
+
+/// Two simulated networks. The option `network=b` selects the second.
+struct TwoNetworks([SimFabric; 2]);
+
+impl TwoNetworks {
+    fn of(&self, url: &Url) -> &SimFabric {
+        &self.0[usize::from(url.option("network") == Some("b"))]
+    }
+}
+
+impl SchemeProvider for TwoNetworks {
+    type Connector = SimConnector;
+    type Listener = SimListener;
+
+    fn options(&self) -> &'static [UrlOption] {
+        const NETWORK: UrlOption = UrlOption::new("network", "a|b", |value| matches!(value, "a" | "b"));
+        &[NETWORK]
+    }
+
+    fn connector(&self, url: &Url) -> SimConnector {
+        self.of(url).connector()
+    }
+
+    fn listen(&self, url: &Url, addr: SocketAddr) -> io::Result<SimListener> {
+        self.of(url).listen(addr.port())
+    }
+}
+
+/// The scheme of all tests in this file: a process registers a scheme once.
+static SCHEME: LazyLock<Scheme> =
+    LazyLock::new(|| Scheme::register("x-two.networks+sim", TwoNetworks(Default::default())).unwrap());
+
+/// A scheme with other networks.
+static OTHER_SCHEME: LazyLock<Scheme> =
+    LazyLock::new(|| Scheme::register("x-other-networks", TwoNetworks(Default::default())).unwrap());
+
+fn url(port: u16, options: &str) -> String {
+    format!("{}://127.0.0.1:{port}{options}", *SCHEME)
+}
+
+/// Starts a server, and returns its URL.
+async fn serve_on(url: &str, server: ServerBuilder) -> (Running, String) {
+    let server = server.listen(url).bind().await.unwrap();
+    let url = server.urls()[0].clone();
+    let (addr, handle) = (server.local_addrs()[0], server.handle());
+    (Running { addr, handle, transport: Transport::sim(), task: tokio::spawn(server.serve()) }, url)
+}
+
+async fn serve(url: &str) -> (Running, String) {
+    serve_on(url, Server::builder().service(TestService::default())).await
+}
+
+/// Ends a server, and returns when its connections are closed and its port is free.
+async fn stop(server: Running) {
+    server.handle.shutdown_within(Duration::ZERO);
+    server.task.await.unwrap();
+}
+
+fn builder() -> ChannelBuilder {
+    let [min_backoff, max_backoff] = [5, 20].map(Duration::from_millis);
+    Channel::builder().reconnect(Reconnect::OnDemand { min_backoff, max_backoff, retries: 3 })
+}
+
+#[tokio::test]
+async fn urls_have_the_options_of_the_provider() {
+    assert_eq!((SCHEME.as_str(), SCHEME.transport()), ("x-two.networks+sim", Kind::Rdma));
+    let text = url(7, "?network=b&version=1");
+    let parsed: Url =
+        text.to_uppercase().replace("NETWORK=B", "network=b").replace("VERSION", "version").parse().unwrap();
+    assert_eq!(
+        (parsed.scheme(), parsed.option("network"), parsed.versions()),
+        (*SCHEME, Some("b"), Some(Versions::V1))
+    );
+    assert_eq!(parsed.to_string(), text);
+    for option in ["network=c", "network", "Network=a", "local=127.0.0.1", "busy=1", "tls=off"] {
+        let error = url(7, &format!("?{option}")).parse::<Url>().unwrap_err();
+        let UrlError::UnknownOption { option: said, expected, .. } = &error else { panic!("{error}") };
+        assert_eq!((said.as_str(), expected.as_str()), (option, "network=a|b, version=1|2|both"));
+    }
+}
+
+#[tokio::test]
+async fn servers_listen_and_channels_connect() {
+    timed(async {
+        // Other tests use only ports that a network selects, which are above this.
+        let (server, url) = serve(&url(77, "?network=b")).await;
+        assert_eq!(url, "x-two.networks+sim://127.0.0.1:77?network=b");
+        let channel = Channel::connect(&url).await.unwrap();
+        call::<Null>(&channel, &()).await.unwrap();
+        assert_eq!((channel.info().transport, channel.info().version), (Kind::Rdma, Some(2)));
+        let lazy = Channel::builder().connect_lazy(&format!("{url}&version=1")).unwrap();
+        assert_eq!(lazy.info().transport, Kind::Rdma);
+        call::<Null>(&lazy, &()).await.unwrap();
+        assert_eq!(lazy.info().version, Some(1));
+
+        // The other network has no such server. That does not depend on the address.
+        let other = url.replace("network=b", "network=a");
+        let refused = Channel::connect(&other).await.unwrap_err();
+        let ConnectError::Setup { source: SetupError::Io(error), .. } = refused else { panic!("{refused}") };
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        // A port of one network can be in use there only.
+        let taken = Server::builder().service(TestService::default()).listen(&url).bind().await.unwrap_err();
+        let BindError::Listen { source, .. } = taken else { panic!("{taken}") };
+        assert_eq!(source.kind(), io::ErrorKind::AddrInUse);
+        let (elsewhere, _) = serve(&other).await;
+        stop(elsewhere).await;
+        stop(server).await;
+    })
+    .await;
+}
+
+/// The provider does not implement shared ports.
+#[tokio::test]
+async fn shared_ports_are_refused() {
+    let shared = Server::builder().service(TestService::default()).share_ports(true).listen(url(0, "")).bind().await;
+    let BindError::Listen { source, .. } = shared.unwrap_err() else { panic!("another error") };
+    assert_eq!(source.kind(), io::ErrorKind::Unsupported);
+    assert!(source.to_string().contains("x-two.networks+sim"), "{source}");
+}
+
+#[tokio::test]
+async fn channels_reconnect() {
+    timed(async {
+        let (server, url) = serve(&url(0, "")).await;
+        let channel = builder().connect(&url).await.unwrap();
+        for _ in 0..3 {
+            call::<Null>(&channel, &()).await.unwrap();
+        }
+        stop(server).await;
+        channel.closed().await;
+        call::<Null>(&channel, &()).await.unwrap_err();
+        let (server, _) = serve(&url).await;
+        call::<Null>(&channel, &()).await.unwrap();
+        stop(server).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn pools_use_several_paths() {
+    timed(async {
+        let (a, first) = serve(&url(0, "?network=a")).await;
+        let (b, second) = serve(&url(0, "?network=b")).await;
+        let pool = builder().connect_pool([&first, &second]).await.unwrap();
+        for _ in 0..10 {
+            pool.invoke::<Null>(&(), CallOptions::new()).await.unwrap();
+        }
+        let calls: Vec<_> = pool.channels().map(|channel| channel.counters().replies_received).collect();
+        assert_eq!(calls, [5, 5]);
+        // The pool goes on over the path that is left.
+        stop(a).await;
+        pool.channels().next().unwrap().closed().await;
+        for _ in 0..10 {
+            pool.invoke::<Null>(&(), CallOptions::new()).await.unwrap();
+        }
+        stop(b).await;
+    })
+    .await;
+}
+
+/// A server that supports only version 1 is remembered, with its scheme.
+#[tokio::test]
+async fn versions_are_negotiated() {
+    timed(async {
+        let only_1 = Server::builder().versions(Versions::V1).service(TestService::default());
+        let (server, url) = serve_on(&url(0, "?network=b"), only_1).await;
+        for _ in 0..3 {
+            let channel = builder().connect(&url).await.unwrap();
+            call::<Null>(&channel, &()).await.unwrap();
+            assert_eq!(channel.info().version, Some(1));
+        }
+        // A server of both versions at the same address of another scheme is another server.
+        let port = url.split([':', '?']).nth(2).unwrap();
+        let (elsewhere, other) = serve(&format!("{}://127.0.0.1:{port}", *OTHER_SCHEME)).await;
+        let channel = builder().connect(&other).await.unwrap();
+        call::<Null>(&channel, &()).await.unwrap();
+        assert_eq!(channel.info().version, Some(2));
+        stop(elsewhere).await;
+        stop(server).await;
+    })
+    .await;
+}
+
+#[cfg(feature = "discover")]
+#[tokio::test]
+async fn discovery_finds_servers() {
+    use rpcrdma::client::{
+        RetryPolicy, ServiceCaller,
+        discover::{Endpoints, Servers},
+    };
+
+    timed(async {
+        let (a, first) = serve(&url(0, "?network=a")).await;
+        let (b, second) = serve(&url(0, "?network=b")).await;
+        let (sender, servers) = Servers::channel();
+        sender.set([first.as_str()]);
+        let caller = ServiceCaller::balanced(Endpoints::new(servers, builder()), RetryPolicy::default());
+        caller.invoke::<Null>(&(), CallOptions::new()).await.unwrap();
+        // A server is replaced by one on another network. The first may be used until the list has been read.
+        sender.set([second.as_str()]);
+        while b.handle.stats().open == 0 || a.handle.stats().open > 0 {
+            caller.invoke::<Null>(&(), CallOptions::new()).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        stop(a).await;
+        stop(b).await;
+    })
+    .await;
+}
+
+#[test]
+fn wrong_registrations_are_refused() {
+    struct Repeats;
+    impl SchemeProvider for Repeats {
+        type Connector = SimConnector;
+        type Listener = SimListener;
+        fn options(&self) -> &'static [UrlOption] {
+            &[UrlOption::LOCAL, UrlOption::LOCAL]
+        }
+        fn connector(&self, _url: &Url) -> SimConnector {
+            SimFabric::global().connector()
+        }
+        fn listen(&self, _url: &Url, addr: SocketAddr) -> io::Result<SimListener> {
+            SimFabric::global().listen(addr.port())
+        }
+    }
+
+    let register = |name| Scheme::register(name, TwoNetworks(Default::default()));
+    for name in ["", "1sim", "+sim", "Sim", "si_m", "sim:", "sim/", "sím", "sim ", "-"] {
+        assert_eq!(register(name), Err(SchemeError::BadName { name }));
+    }
+    for name in ["iwarp", "tcp", "rdma", SCHEME.as_str()] {
+        assert_eq!(register(name), Err(SchemeError::Taken { name }));
+    }
+    let option = "local";
+    assert_eq!(Scheme::register("repeats", Repeats), Err(SchemeError::BadOption { name: "repeats", option }));
+    // A refused registration leaves no scheme behind.
+    let unknown = "repeats://host:1".parse::<Url>().unwrap_err();
+    assert!(matches!(&unknown, UrlError::UnknownScheme { scheme, .. } if scheme == "repeats"), "{unknown}");
+    let names = unknown.to_string();
+    assert!(names.contains("iwarp, ") && names.contains("x-two.networks+sim"), "{names}");
+}
