@@ -68,6 +68,12 @@ impl IwarpQueuePair {
         }
     }
 
+    /// Returns `true` if bytes were moved within the time of busy polling.
+    #[inline(never)]
+    fn is_recently_active(&self) -> bool {
+        self.endpoint.is_fully_open() && self.last_active.elapsed() < self.busy_poll
+    }
+
     /// Prepares the socket for busy polling.
     fn begin_busy_poll(&mut self) {
         let is_busy_polling = self.is_busy_polling();
@@ -177,7 +183,7 @@ impl QueuePair for IwarpQueuePair {
     }
 
     fn is_busy_polling(&self) -> bool {
-        !self.busy_poll.is_zero() && self.endpoint.is_fully_open() && self.last_active.elapsed() < self.busy_poll
+        !self.busy_poll.is_zero() && self.is_recently_active()
     }
 
     fn disconnect(&mut self) {

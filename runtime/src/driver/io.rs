@@ -40,27 +40,32 @@ pub(crate) trait EngineIo: Send + 'static {
 }
 
 /// RPC-over-RDMA on a queue pair.
-pub(crate) struct RdmaIo<Q> {
-    queue_pair: Q,
+pub(crate) struct RdmaIo {
+    queue_pair: Box<dyn QueuePair>,
     /// Completions that the engine has not handled.
     completed: Vec<Completion>,
+    /// What the queue pair was told about busy polling.
+    may_busy_poll: Option<bool>,
 }
 
-impl<Q: QueuePair> RdmaIo<Q> {
-    pub(crate) fn new(queue_pair: Q) -> Self {
-        Self { queue_pair, completed: Vec::new() }
+impl RdmaIo {
+    pub(crate) fn new(queue_pair: Box<dyn QueuePair>) -> Self {
+        Self { queue_pair, completed: Vec::new(), may_busy_poll: None }
     }
 }
 
-impl<Q: QueuePair> EngineIo for RdmaIo<Q> {
+impl EngineIo for RdmaIo {
     type Engine = Connection;
 
     fn port(&mut self) -> &mut (dyn QueuePair + 'static) {
-        &mut self.queue_pair
+        &mut *self.queue_pair
     }
 
     fn poll(&mut self, _engine: &mut Connection, cx: &mut Context<'_>, others: bool, is_first: bool) -> Poll<()> {
-        self.queue_pair.set_busy_poll(!others);
+        if self.may_busy_poll != Some(!others) {
+            self.may_busy_poll = Some(!others);
+            self.queue_pair.set_busy_poll(!others);
+        }
         if is_first {
             self.queue_pair.poll(cx, &mut self.completed)
         } else {
@@ -80,6 +85,7 @@ impl<Q: QueuePair> EngineIo for RdmaIo<Q> {
         !self.completed.is_empty()
     }
 
+    #[inline(always)]
     fn handle_input(&mut self, engine: &mut Connection, most: usize) {
         // A drain costs more than a single completion is worth.
         if self.completed.len() > 1 {
