@@ -25,9 +25,10 @@ use rpcrdma::{
     CallOptions, Channel,
     client::{
         Reconnect, RetryPolicy, ServiceCaller,
-        discover::{DnsService, Endpoints, Servers},
+        discover::{Endpoints, Servers},
     },
 };
+use rpcrdma_discover::DnsService;
 use rpcrdma_examples::blobstore::{
     protocol::{BlobName, GetArgs, GetRes, blobstore_v1::BlobstoreV1Client},
     transfer::{BlobClient, TransferOptions},
@@ -404,7 +405,7 @@ async fn three_blobstores_behind_etcd() {
         let options = ["--etcd", &etcd.url, "--etcd-key", &key, "--drain-delay", "1"].map(str::to_owned);
         servers.push(Blobstore::start(number, addr, options.to_vec()).await);
     }
-    let service = rpcrdma::client::discover::EtcdService::new([&etcd.url], "/test/blobs/");
+    let service = rpcrdma_discover::EtcdService::new([&etcd.url], "/test/blobs/");
     let client = client(service.clone().servers().await.unwrap());
 
     let load = Load::start(&client);
@@ -551,7 +552,7 @@ fn start_nfs3d(root: &TempDir, arguments: &[&str]) -> Process {
 async fn nfs_behind_etcd() {
     let Some(etcd) = Etcd::start() else { return };
     let here = tempfile::tempdir().unwrap();
-    let service = rpcrdma::client::discover::EtcdService::new([&etcd.url], "/test/nfs/");
+    let service = rpcrdma_discover::EtcdService::new([&etcd.url], "/test/nfs/");
     let mut listed = service.servers().await.unwrap();
     assert_eq!(listed.next().await.unwrap(), BTreeSet::new());
     let options = ["--etcd", &etcd.url, "--etcd-key", "/test/nfs/one", "--all-squash"];

@@ -25,7 +25,7 @@ pub use crate::{
     rpc::RpcError,
     security::SecurityError,
     server::BindError,
-    transport::UrlError,
+    transport::{SchemeError, UrlError},
     xdr::{DecodeError, EncodeError},
 };
 

@@ -53,15 +53,15 @@
 //! | `rpcrdma-iwarp` | [`provider::iwarp`] |
 //! | `rpcrdma-verbs` | `provider::verbs` |
 //!
+//! `rpcrdma-discover` adds lists of servers from DNS and etcd for [`client`].
+//!
 //! # Features
 //!
 //! | feature | effect |
 //! | --- | --- |
 //! | `serde` | Implements `serde`'s traits for the field types of generated types, so that those can derive them |
 //! | `arbitrary` | Implements `arbitrary::Arbitrary` for the same types. The `arbitrary` crate needs the standard library |
-//! | `discover` | Finds the servers of a service, and balances calls over them. Includes `tower` |
-//! | `discover-dns` | Finds servers in DNS. Includes `discover` |
-//! | `discover-etcd` | Finds and registers servers in etcd. Includes `discover`. Needs protoc and its standard `.proto` files to build |
+//! | `discover` | Balances calls over lists of servers that come and go. Includes `tower`. `rpcrdma-discover` has lists from DNS and etcd |
 //! | `gss` | Adds Kerberos to [`gss`]. Needs MIT Kerberos or Heimdal, their headers and libclang |
 //! | `introspection` | Adds a program to servers that reports their procedures, connections, memory and slowest calls |
 //! | `metrics` | Records metrics of calls and connections through the facade crate `metrics` |

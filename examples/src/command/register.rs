@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
-#[cfg(feature = "discover-etcd")]
-use rpcrdma::client::discover::EtcdService;
 use rpcrdma::server::ServerHandle;
+#[cfg(feature = "discover-etcd")]
+use rpcrdma_discover::EtcdService;
 use rpcrdma_specs::rpcbind::{Registration, Rpcbind};
 use tokio::task::JoinSet;
 

@@ -106,7 +106,7 @@ impl ServerBuilder {
                         self.tcp_acceptor(&url, TcpSource::new(tcp).map_err(listen)?)?
                     }
                 };
-                urls.push(url.at(acceptor.local_addr()).to_string());
+                urls.push(url.with_addr(acceptor.local_addr()).to_string());
                 self.acceptors.push(acceptor);
             }
         }

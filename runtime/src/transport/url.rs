@@ -156,8 +156,9 @@ impl Url {
         Self { scheme, host: addr.ip().to_string(), port: addr.port(), options: Vec::new() }
     }
 
-    /// Returns the same URL with another address.
-    pub(crate) fn at(&self, addr: SocketAddr) -> Self {
+    /// Returns the same URL with the host and the port of `addr`. The options stay.
+    #[must_use]
+    pub fn with_addr(&self, addr: SocketAddr) -> Self {
         Self { host: addr.ip().to_string(), port: addr.port(), ..self.clone() }
     }
 

@@ -26,6 +26,7 @@ const CRATES: &[(&str, &str)] = &[
     ("runtime/iwarp/src/lib.rs", "Layers of iWARP, lowest first:"),
     ("runtime/verbs/src/lib.rs", "Layers of the verbs provider, lowest first:"),
     ("runtime/src/lib.rs", "Layers of the runtime, lowest first:"),
+    ("runtime/discover/src/lib.rs", "Layers of service discovery, lowest first:"),
 ];
 
 /// The modules whose child modules have layers too: the root file of the crate, the module, and the text before its list.

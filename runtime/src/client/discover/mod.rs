@@ -1,7 +1,7 @@
 //! Service discovery (feature `discover`): the servers of a service, which come and go.
 //!
-//! [`Servers`] is the list of the URLs of a service, from a source: a fixed list, DNS (feature `discover-dns`), etcd (feature
-//! `discover-etcd`), or your own.
+//! [`Servers`] is the list of the URLs of a service, from a source: a fixed list, DNS or etcd (both in the crate
+//! `rpcrdma-discover`), or your own.
 //! [`Endpoints`] connects to them, and is a `tower::discover::Discover` for a load balancer. [`ServiceCaller::balanced`] puts the
 //! usual parts together:
 //!
@@ -26,17 +26,9 @@
 //! # Ok(()) }
 //! ```
 
-#[cfg(feature = "discover-dns")]
-mod dns;
 mod endpoints;
-#[cfg(feature = "discover-etcd")]
-mod etcd;
 mod servers;
 
-#[cfg(feature = "discover-dns")]
-pub use self::dns::{DnsError, DnsService};
-#[cfg(feature = "discover-etcd")]
-pub use self::etcd::{EtcdError, EtcdRegistration, EtcdService};
 pub use self::{
     endpoints::Endpoints,
     servers::{Servers, ServersSender},

@@ -15,13 +15,9 @@ use hickory_resolver::{
     net::{NetError, runtime::TokioRuntimeProvider},
     proto::rr::RData,
 };
+use rpcrdma::{client::discover::Servers, error::UrlError, transport::Url};
+use rpcrdma_proto::ErrorChain;
 use tokio::time::Instant;
-
-use super::servers::Servers;
-use crate::{
-    ErrorChain,
-    transport::{Url, UrlError},
-};
 
 /// A service whose servers are listed in DNS.
 ///
@@ -32,7 +28,7 @@ use crate::{
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use rpcrdma::client::discover::DnsService;
+/// use rpcrdma_discover::DnsService;
 ///
 /// // One server for each A and AAAA record.
 /// let servers = DnsService::addresses("iwarp://blobs.example.com:20100")?.servers().await?;
@@ -228,7 +224,7 @@ impl DnsService {
             return Ok(());
         };
         answer.valid_until = answer.valid_until.min(found.valid_until().into());
-        let urls = found.iter().map(|ip| self.url.at(SocketAddr::new(ip, target.1)).to_string()).collect();
+        let urls = found.iter().map(|ip| self.url.with_addr(SocketAddr::new(ip, target.1)).to_string()).collect();
         answer.targets.insert(target, urls);
         Ok(())
     }

@@ -3,10 +3,9 @@
 use std::{collections::BTreeMap, error::Error, fmt, future::Future, sync::Arc, time::Duration};
 
 use etcd_client::{Client, ConnectOptions, EventType, GetOptions, PutOptions, WatchOptions};
+use rpcrdma::client::discover::{Servers, ServersSender};
+use rpcrdma_proto::ErrorChain;
 use tokio::sync::watch;
-
-use super::servers::{Servers, ServersSender};
-use crate::ErrorChain;
 
 /// A service whose servers are registered in etcd: each server has a key with a common prefix, whose value is its URL.
 ///
@@ -17,7 +16,7 @@ use crate::ErrorChain;
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use rpcrdma::client::discover::EtcdService;
+/// use rpcrdma_discover::EtcdService;
 ///
 /// let servers = EtcdService::new(["http://etcd:2379"], "/services/blobs/").servers().await?;
 /// # drop(servers); Ok(()) }

@@ -1,0 +1,17 @@
+//! Service discovery: the servers of a service from DNS (feature `dns`) or etcd (feature `etcd`), as
+//! [`Servers`](rpcrdma::client::discover::Servers) that change while a client runs.
+//!
+//! Endpoints for the servers and the balancing of calls over them are in [`rpcrdma::client::discover`].
+#![forbid(unsafe_code)]
+// docs.rs shows the feature that each item needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(feature = "dns")]
+mod dns;
+#[cfg(feature = "etcd")]
+mod etcd;
+
+#[cfg(feature = "dns")]
+pub use self::dns::{DnsError, DnsService};
+#[cfg(feature = "etcd")]
+pub use self::etcd::{EtcdError, EtcdRegistration, EtcdService};
