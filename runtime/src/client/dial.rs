@@ -113,14 +113,14 @@ impl Dial for UrlDialer {
             let unresolved = |source: IoError| ConnectError::Resolve { host: self.url.host().to_owned(), source };
             let settings = LinkSettings { config, callbacks: self.callbacks.as_ref() };
             let mut last = None;
-            let (scheme, local) = (self.url.scheme(), self.url.local());
+            let (scheme, local) = (self.url.scheme(), self.url.options().local());
             let peers = self.url.resolve().await.map_err(|error| unresolved(error.into()))?;
             // A local address reaches only peers of its own family.
             for peer in peers.into_iter().filter(|peer| local.is_none_or(|local| local.is_ipv4() == peer.is_ipv4())) {
                 let connected = match scheme.kind() {
                     SchemeKind::Rdma(provider) => {
                         let version_1_only = version_1_only || version_1_servers::has_version_1_only(scheme, peer);
-                        connect(&*provider.connector(&self.url), peer, settings, version_1_only).await
+                        connect(&*provider.connector(self.url.options()), peer, settings, version_1_only).await
                     }
                     #[cfg(feature = "tls")]
                     SchemeKind::Tcp(_) => match &self.tls {

@@ -98,7 +98,7 @@ impl ServerBuilder {
             for addr in url.resolve().await.map_err(listen)? {
                 let acceptor: Box<dyn Accept> = match url.scheme().kind() {
                     SchemeKind::Rdma(provider) => {
-                        let listener = provider.listen(&url, addr, self.shares_ports).map_err(listen)?;
+                        let listener = provider.listen(url.options(), addr, self.shares_ports).map_err(listen)?;
                         Box::new(SourceAcceptor(Arc::new(RdmaSource(listener))))
                     }
                     SchemeKind::Tcp(_) => {

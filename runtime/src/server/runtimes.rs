@@ -13,7 +13,7 @@ use tokio::{
     runtime::Handle,
     sync::oneshot,
     task::JoinHandle,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep},
 };
 
 use crate::provider::SetupError;
@@ -21,8 +21,18 @@ use crate::provider::SetupError;
 /// The time that a runtime has to begin with a connection. Then another runtime gets the connection.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Number of timers that make up [`PATIENCE`]. While the whole process stands still, only one of them passes, so that this does not
+/// count as the fault of one runtime.
+const PATIENCE_TIMERS: u32 = 10;
+
 /// The time between looks for a runtime while all of them are busy.
 const RETRY: Duration = Duration::from_millis(50);
+
+async fn patience() {
+    for _ in 0..PATIENCE_TIMERS {
+        sleep(PATIENCE / PATIENCE_TIMERS).await;
+    }
+}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -168,7 +178,11 @@ impl Runtimes {
                 }
             });
             let mut task = AbortOnDrop(Some(task));
-            let in_time = timeout(PATIENCE, has_started).await.is_ok();
+            let in_time = tokio::select! {
+                biased;
+                _ = has_started => true,
+                () = patience() => false,
+            };
             let taken_back = lock(&waiting).take();
             match taken_back {
                 Some(back) => connection = back,

@@ -3,8 +3,9 @@
 use std::{io, net::SocketAddr, time::Duration};
 
 use super::{
-    scheme::{Scheme, SchemeEntry, SchemeKind, SchemeProvider, UrlOption},
-    url::{TlsPolicy, Url},
+    options::{UrlOption, UrlOptions},
+    scheme::{Scheme, SchemeEntry, SchemeKind, SchemeProvider},
+    url::TlsPolicy,
 };
 use crate::provider::iwarp::{IwarpConfig, IwarpConnector, IwarpListener, socket};
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
@@ -53,8 +54,8 @@ fn microseconds(value: &str) -> Option<Duration> {
     value.parse().ok().map(Duration::from_micros).filter(|time| *time <= MAX_BUSY_POLL)
 }
 
-fn busy_poll(url: &Url) -> Duration {
-    url.option("busy").and_then(microseconds).unwrap_or_default()
+fn busy_poll(options: &UrlOptions) -> Duration {
+    options.get("busy").and_then(microseconds).unwrap_or_default()
 }
 
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
@@ -66,15 +67,15 @@ fn shared_receives(value: &str) -> Option<u32> {
 struct IwarpScheme;
 
 impl IwarpScheme {
-    fn config(url: &Url) -> IwarpConfig {
+    fn config(options: &UrlOptions) -> IwarpConfig {
         let mut config = IwarpConfig::default();
-        config.crc = url.option("crc") != Some("off");
-        (config.local, config.busy_poll) = (url.local(), busy_poll(url));
+        config.crc = options.get("crc") != Some("off");
+        (config.local, config.busy_poll) = (options.local(), busy_poll(options));
         config
     }
 
-    fn bind(url: &Url, addr: SocketAddr, shares_port: bool) -> io::Result<IwarpListener> {
-        IwarpListener::from_tcp(socket::listen(addr, shares_port)?, Self::config(url))
+    fn bind(options: &UrlOptions, addr: SocketAddr, shares_port: bool) -> io::Result<IwarpListener> {
+        IwarpListener::from_tcp(socket::listen(addr, shares_port)?, Self::config(options))
     }
 }
 
@@ -86,16 +87,16 @@ impl SchemeProvider for IwarpScheme {
         &[UrlOption::LOCAL, CRC, BUSY]
     }
 
-    fn connector(&self, url: &Url) -> IwarpConnector {
-        IwarpConnector::new(Self::config(url))
+    fn connector(&self, options: &UrlOptions) -> IwarpConnector {
+        IwarpConnector::new(Self::config(options))
     }
 
-    fn listen(&self, url: &Url, addr: SocketAddr) -> io::Result<IwarpListener> {
-        Self::bind(url, addr, false)
+    fn listen(&self, options: &UrlOptions, addr: SocketAddr) -> io::Result<IwarpListener> {
+        Self::bind(options, addr, false)
     }
 
-    fn listen_on_shared_port(&self, url: &Url, addr: SocketAddr) -> io::Result<IwarpListener> {
-        Self::bind(url, addr, true)
+    fn listen_on_shared_port(&self, options: &UrlOptions, addr: SocketAddr) -> io::Result<IwarpListener> {
+        Self::bind(options, addr, true)
     }
 }
 
@@ -105,10 +106,10 @@ struct VerbsScheme;
 
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 impl VerbsScheme {
-    fn config(url: &Url) -> VerbsConfig {
+    fn config(options: &UrlOptions) -> VerbsConfig {
         let mut config = VerbsConfig::default();
-        config.shared_receives = url.option("srq").and_then(shared_receives).unwrap_or_default();
-        (config.local, config.busy_poll) = (url.local(), busy_poll(url));
+        config.shared_receives = options.get("srq").and_then(shared_receives).unwrap_or_default();
+        (config.local, config.busy_poll) = (options.local(), busy_poll(options));
         config
     }
 }
@@ -122,18 +123,19 @@ impl SchemeProvider for VerbsScheme {
         &[UrlOption::LOCAL, BUSY, SHARED_RECEIVES]
     }
 
-    fn connector(&self, url: &Url) -> VerbsConnector {
-        VerbsConnector::new(Self::config(url))
+    fn connector(&self, options: &UrlOptions) -> VerbsConnector {
+        VerbsConnector::new(Self::config(options))
     }
 
-    fn listen(&self, url: &Url, addr: SocketAddr) -> io::Result<VerbsListener> {
-        VerbsListener::bind(addr, Self::config(url))
+    fn listen(&self, options: &UrlOptions, addr: SocketAddr) -> io::Result<VerbsListener> {
+        VerbsListener::bind(addr, Self::config(options))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::Url;
 
     #[test]
     fn iwarp_options_reach_the_configuration() {
@@ -142,7 +144,7 @@ mod tests {
             ("iwarp://host:1?busy=50", true, 50, None),
             ("iwarp://host:1?crc=off&busy=1000000&version=2&local=::1", false, 1_000_000, Some("::1")),
         ] {
-            let config = IwarpScheme::config(&text.parse().unwrap());
+            let config = IwarpScheme::config(text.parse::<Url>().unwrap().options());
             let local = local.map(|local| local.parse().unwrap());
             assert_eq!((config.crc, config.busy_poll.as_micros(), config.local), (crc, microseconds, local), "{text}");
         }
@@ -157,7 +159,7 @@ mod tests {
             ("rdma://10.0.0.1:20049?busy=50&srq=65536&version=1&local=10.0.0.2", 50, 65_536, Some("10.0.0.2")),
         ] {
             let url: Url = text.parse().unwrap();
-            let config = VerbsScheme::config(&url);
+            let config = VerbsScheme::config(url.options());
             let local = local.map(|local| local.parse().unwrap());
             assert_eq!((url.scheme(), url.to_string().as_str()), (Scheme::RDMA, text));
             let found = (config.busy_poll.as_micros(), config.shared_receives, config.local);

@@ -5,6 +5,7 @@
 
 mod built_in;
 mod erased;
+mod options;
 mod scheme;
 mod url;
 
@@ -15,7 +16,8 @@ pub(crate) use self::{
     scheme::SchemeKind,
 };
 pub use self::{
-    scheme::{Scheme, SchemeError, SchemeProvider, UrlOption},
+    options::{UrlOption, UrlOptions},
+    scheme::{Scheme, SchemeError, SchemeProvider},
     url::{TlsPolicy, UnknownTlsPolicy, Url, UrlError},
 };
 

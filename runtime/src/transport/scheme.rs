@@ -2,19 +2,16 @@
 
 use std::{
     fmt, io,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     sync::{PoisonError, RwLock},
 };
 
 use super::{
     Transport,
     erased::{AnyConnector, AnyListener},
-    url::Url,
+    options::{UrlOption, UrlOptions},
 };
-use crate::{
-    engine::Versions,
-    provider::{Connector, Listener},
-};
+use crate::provider::{Connector, Listener};
 
 /// The schemes that were registered. None is ever removed, because channels and servers hold it.
 static REGISTERED: RwLock<Vec<Scheme>> = RwLock::new(Vec::new());
@@ -51,7 +48,7 @@ pub(crate) enum SchemeKind {
 ///
 /// use rpcrdma::{
 ///     provider::sim::{SimConnector, SimFabric, SimListener},
-///     transport::{Scheme, SchemeProvider, Url},
+///     transport::{Scheme, SchemeProvider, Url, UrlOptions},
 /// };
 ///
 /// struct Simulated(SimFabric);
@@ -60,11 +57,11 @@ pub(crate) enum SchemeKind {
 ///     type Connector = SimConnector;
 ///     type Listener = SimListener;
 ///
-///     fn connector(&self, _url: &Url) -> SimConnector {
+///     fn connector(&self, _options: &UrlOptions) -> SimConnector {
 ///         self.0.connector()
 ///     }
 ///
-///     fn listen(&self, _url: &Url, addr: SocketAddr) -> io::Result<SimListener> {
+///     fn listen(&self, _options: &UrlOptions, addr: SocketAddr) -> io::Result<SimListener> {
 ///         self.0.listen(addr.port())
 ///     }
 /// }
@@ -85,23 +82,22 @@ pub trait SchemeProvider: Send + Sync + 'static {
         &[]
     }
 
-    /// Returns the connector for `url`. Called for each new connection.
-    fn connector(&self, url: &Url) -> Self::Connector;
+    /// Returns the connector for a URL with these options. Called for each new connection.
+    fn connector(&self, options: &UrlOptions) -> Self::Connector;
 
-    /// Listens on `addr`, which is an address of the host of `url`. Port 0 selects a free port.
+    /// Listens on `addr`, which is an address of the host of a URL with these options. Port 0 selects a free port.
     ///
     /// # Errors
     /// Returns an error of the operating system or the provider.
-    fn listen(&self, url: &Url, addr: SocketAddr) -> io::Result<Self::Listener>;
+    fn listen(&self, options: &UrlOptions, addr: SocketAddr) -> io::Result<Self::Listener>;
 
     /// Listens on `addr` together with other listeners of the same port, for
     /// [`ServerBuilder::share_ports`](crate::server::ServerBuilder::share_ports).
     ///
     /// # Errors
     /// Returns an error of the operating system or the provider. By default, [`io::ErrorKind::Unsupported`].
-    fn listen_on_shared_port(&self, url: &Url, _addr: SocketAddr) -> io::Result<Self::Listener> {
-        let message = format!("listeners cannot share a port of the scheme `{}`", url.scheme());
-        Err(io::Error::new(io::ErrorKind::Unsupported, message))
+    fn listen_on_shared_port(&self, _options: &UrlOptions, _addr: SocketAddr) -> io::Result<Self::Listener> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "listeners of this URL scheme cannot share a port"))
     }
 }
 
@@ -109,9 +105,9 @@ pub trait SchemeProvider: Send + Sync + 'static {
 pub(crate) trait AnyProvider: Send + Sync {
     fn options(&self) -> &'static [UrlOption];
 
-    fn connector(&self, url: &Url) -> Box<dyn AnyConnector>;
+    fn connector(&self, options: &UrlOptions) -> Box<dyn AnyConnector>;
 
-    fn listen(&self, url: &Url, addr: SocketAddr, shares_port: bool) -> io::Result<Box<dyn AnyListener>>;
+    fn listen(&self, options: &UrlOptions, addr: SocketAddr, shares_port: bool) -> io::Result<Box<dyn AnyListener>>;
 }
 
 impl<P: SchemeProvider> AnyProvider for P {
@@ -119,51 +115,17 @@ impl<P: SchemeProvider> AnyProvider for P {
         SchemeProvider::options(self)
     }
 
-    fn connector(&self, url: &Url) -> Box<dyn AnyConnector> {
-        Box::new(SchemeProvider::connector(self, url))
+    fn connector(&self, options: &UrlOptions) -> Box<dyn AnyConnector> {
+        Box::new(SchemeProvider::connector(self, options))
     }
 
-    fn listen(&self, url: &Url, addr: SocketAddr, shares_port: bool) -> io::Result<Box<dyn AnyListener>> {
-        let listener =
-            if shares_port { self.listen_on_shared_port(url, addr) } else { SchemeProvider::listen(self, url, addr) };
+    fn listen(&self, options: &UrlOptions, addr: SocketAddr, shares_port: bool) -> io::Result<Box<dyn AnyListener>> {
+        let listener = if shares_port {
+            self.listen_on_shared_port(options, addr)
+        } else {
+            SchemeProvider::listen(self, options, addr)
+        };
         Ok(Box::new(listener?))
-    }
-}
-
-/// An option of a URL: `name=value`.
-#[derive(Debug, Clone, Copy)]
-pub struct UrlOption {
-    name: &'static str,
-    values: &'static str,
-    is_valid: fn(&str) -> bool,
-}
-
-impl UrlOption {
-    /// The option `local=ADDRESS`: the IP address from which a client connects, without a port.
-    pub const LOCAL: Self = Self::new("local", "ADDRESS", |value| value.parse::<IpAddr>().is_ok());
-
-    /// The option `version` of every RDMA provider.
-    const VERSION: Self = Self::new("version", "1|2|both", |value| value.parse::<Versions>().is_ok());
-
-    /// Creates an option. `values` describes its values in error messages, as in `on|off` or `MICROSECONDS`. `is_valid` checks a
-    /// value when a URL is parsed.
-    #[must_use]
-    pub const fn new(name: &'static str, values: &'static str, is_valid: fn(&str) -> bool) -> Self {
-        Self { name, values, is_valid }
-    }
-
-    pub(super) fn name(&self) -> &'static str {
-        self.name
-    }
-
-    pub(super) fn is_valid(&self, value: &str) -> bool {
-        (self.is_valid)(value)
-    }
-}
-
-impl fmt::Display for UrlOption {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}", self.name, self.values)
     }
 }
 
@@ -209,10 +171,10 @@ impl Scheme {
         if !is_scheme(name) {
             return Err(SchemeError::BadName { name });
         }
-        let mut options = vec![UrlOption::VERSION.name];
-        for UrlOption { name: option, .. } in SchemeProvider::options(&provider) {
+        let mut options = vec![UrlOption::VERSION.name()];
+        for option in SchemeProvider::options(&provider).iter().map(UrlOption::name) {
             let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-            if option.is_empty() || !option.bytes().all(is_allowed) || options.contains(option) {
+            if option.is_empty() || !option.bytes().all(is_allowed) || options.contains(&option) {
                 return Err(SchemeError::BadOption { name, option });
             }
             options.push(option);

@@ -1,12 +1,11 @@
 //! Transport URLs: `iwarp://host:port`, `iwarp://[::1]:20049?crc=off`, `rdma://host:port`, `tcp://host:port`.
 
-use std::{
-    fmt,
-    net::{IpAddr, SocketAddr},
-    str::FromStr,
-};
+use std::{fmt, net::SocketAddr, str::FromStr};
 
-use super::scheme::{Scheme, UrlOption};
+use super::{
+    options::{UrlOption, UrlOptions},
+    scheme::Scheme,
+};
 use crate::engine::Versions;
 
 /// The use of TLS on a `tcp` connection (RFC 9289).
@@ -73,7 +72,7 @@ pub struct UnknownTlsPolicy(String);
 /// use rpcrdma::transport::{Scheme, Url};
 ///
 /// let url: Url = "iwarp://[::1]:20049?crc=off".parse()?;
-/// assert_eq!((url.scheme(), url.host(), url.port(), url.option("crc")), (Scheme::IWARP, "::1", 20049, Some("off")));
+/// assert_eq!((url.scheme(), url.host(), url.port(), url.options().get("crc")), (Scheme::IWARP, "::1", 20049, Some("off")));
 /// # Ok::<(), rpcrdma::transport::UrlError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,8 +80,7 @@ pub struct Url {
     scheme: Scheme,
     host: String,
     port: u16,
-    /// The options as they were written, each valid.
-    options: Vec<(&'static str, String)>,
+    options: UrlOptions,
 }
 
 /// The error of parsing a transport URL.
@@ -153,7 +151,7 @@ impl Url {
     /// Creates the URL of `addr` with `scheme`, without options.
     #[must_use]
     pub fn new(scheme: Scheme, addr: SocketAddr) -> Self {
-        Self { scheme, host: addr.ip().to_string(), port: addr.port(), options: Vec::new() }
+        Self { scheme, host: addr.ip().to_string(), port: addr.port(), options: UrlOptions::default() }
     }
 
     /// Returns the same URL with the host and the port of `addr`. The options stay.
@@ -180,32 +178,22 @@ impl Url {
         self.port
     }
 
-    /// Returns the value of an option, or `None` if the URL does not have it.
+    /// Returns the options.
     #[must_use]
-    pub fn option(&self, name: &str) -> Option<&str> {
-        self.options.iter().find(|(option, _)| *option == name).map(|(_, value)| value.as_str())
-    }
-
-    fn parsed<T: FromStr>(&self, name: &str) -> Option<T> {
-        self.option(name)?.parse().ok()
+    pub fn options(&self) -> &UrlOptions {
+        &self.options
     }
 
     /// Returns the versions of RPC-over-RDMA that a client offers (`version=1|2|both`), or `None` for those of its configuration.
     #[must_use]
     pub fn versions(&self) -> Option<Versions> {
-        self.parsed("version")
-    }
-
-    /// Returns the local address of a client (`local=ADDRESS`), or `None` if the system chooses it.
-    #[must_use]
-    pub fn local(&self) -> Option<IpAddr> {
-        self.parsed("local")
+        self.options.parsed("version")
     }
 
     /// Returns the policy for TLS (`tls=off|opportunistic|required`), or `None` for that of the TLS configuration.
     #[must_use]
     pub fn tls(&self) -> Option<TlsPolicy> {
-        self.parsed("tls")
+        self.options.parsed("tls")
     }
 
     /// Resolves the host with the system's resolver, and returns its addresses. There is at least one.
@@ -263,7 +251,7 @@ impl FromStr for Url {
             .filter(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
             .and_then(|port| port.parse().ok())
             .ok_or_else(|| UrlError::BadPort { url: url() })?;
-        let mut parsed = Self { scheme, host: host.to_owned(), port, options: Vec::new() };
+        let mut parsed = Self { scheme, host: host.to_owned(), port, options: UrlOptions::default() };
         for text in query.into_iter().flat_map(|query| query.split('&')).filter(|option| !option.is_empty()) {
             let (name, value) = text.split_once('=').unwrap_or((text, ""));
             let known = scheme.options().find(|option| option.name() == name && option.is_valid(value));
@@ -272,10 +260,10 @@ impl FromStr for Url {
                 option: text.to_owned(),
                 expected: scheme.options().map(UrlOption::to_string).collect::<Vec<_>>().join(", "),
             })?;
-            if parsed.option(name).is_some() {
+            if parsed.options.get(name).is_some() {
                 return Err(UrlError::RepeatedOption { url: url(), option: known.name() });
             }
-            parsed.options.push((known.name(), value.to_owned()));
+            parsed.options.add(known, value);
         }
         if !cfg!(feature = "tls") && parsed.tls().is_some_and(|policy| policy != TlsPolicy::Off) {
             return Err(UrlError::NoTls { url: url() });
@@ -292,11 +280,7 @@ impl fmt::Display for Url {
         } else {
             f.write_str(&self.host)?
         }
-        write!(f, ":{}", self.port)?;
-        for (index, (name, value)) in self.options.iter().enumerate() {
-            write!(f, "{}{name}={value}", if index == 0 { '?' } else { '&' })?;
-        }
-        Ok(())
+        write!(f, ":{}{}", self.port, self.options)
     }
 }
 
@@ -332,7 +316,11 @@ mod tests {
             ("tcp://[::1]:111", Scheme::TCP, "::1", 111, None),
         ] {
             let url: Url = text.parse().unwrap();
-            assert_eq!((url.scheme(), url.host(), url.port(), url.option("crc")), (scheme, host, port, crc), "{text}");
+            assert_eq!(
+                (url.scheme(), url.host(), url.port(), url.options().get("crc")),
+                (scheme, host, port, crc),
+                "{text}"
+            );
             assert_eq!(url.to_string(), text);
         }
         // RFC 3986 §3.1: schemes are the same in upper case, and are written in lower case.
@@ -348,7 +336,7 @@ mod tests {
             ("tcp://[::1]:111?local=::1&tls=off", "::1"),
         ] {
             let url: Url = text.parse().unwrap();
-            assert_eq!((url.local(), url.to_string().as_str()), (Some(local.parse().unwrap()), text));
+            assert_eq!((url.options().local(), url.to_string().as_str()), (Some(local.parse().unwrap()), text));
         }
     }
 

@@ -1,0 +1,79 @@
+//! The options of transport URLs: what a scheme declares, and what a URL has.
+
+use std::{fmt, net::IpAddr, str::FromStr};
+
+use crate::engine::Versions;
+
+/// An option of a URL: `name=value`.
+#[derive(Debug, Clone, Copy)]
+pub struct UrlOption {
+    name: &'static str,
+    values: &'static str,
+    is_valid: fn(&str) -> bool,
+}
+
+impl UrlOption {
+    /// The option `local=ADDRESS`: the IP address from which a client connects, without a port.
+    pub const LOCAL: Self = Self::new("local", "ADDRESS", |value| value.parse::<IpAddr>().is_ok());
+
+    /// The option `version` of every RDMA provider.
+    pub(super) const VERSION: Self = Self::new("version", "1|2|both", |value| value.parse::<Versions>().is_ok());
+
+    /// Creates an option. `values` describes its values in error messages, as in `on|off` or `MICROSECONDS`. `is_valid` checks a
+    /// value when a URL is parsed.
+    #[must_use]
+    pub const fn new(name: &'static str, values: &'static str, is_valid: fn(&str) -> bool) -> Self {
+        Self { name, values, is_valid }
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    pub(super) fn is_valid(&self, value: &str) -> bool {
+        (self.is_valid)(value)
+    }
+}
+
+impl fmt::Display for UrlOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.name, self.values)
+    }
+}
+
+/// The options that a URL has. Each was checked when the URL was parsed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct UrlOptions(Vec<(&'static str, String)>);
+
+impl UrlOptions {
+    /// Returns the value of an option as it was written, or `None` if the URL does not have it.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(option, _)| *option == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Returns the local address of a client (`local=ADDRESS`), or `None` if the system chooses it.
+    #[must_use]
+    pub fn local(&self) -> Option<IpAddr> {
+        self.parsed("local")
+    }
+
+    pub(super) fn parsed<T: FromStr>(&self, name: &str) -> Option<T> {
+        self.get(name)?.parse().ok()
+    }
+
+    /// Adds an option. `value` is valid, and there is none of this name.
+    pub(super) fn add(&mut self, option: &UrlOption, value: &str) {
+        self.0.push((option.name, value.to_owned()));
+    }
+}
+
+/// Displays the options as they follow the port in a URL: `?name=value&name=value`, or nothing.
+impl fmt::Display for UrlOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (name, value)) in self.0.iter().enumerate() {
+            write!(f, "{}{name}={value}", if index == 0 { '?' } else { '&' })?;
+        }
+        Ok(())
+    }
+}
