@@ -44,7 +44,7 @@ pub(crate) struct RdmaIo {
     queue_pair: Box<dyn QueuePair>,
     /// Completions that the engine has not handled.
     completed: Vec<Completion>,
-    /// What the queue pair was told about busy polling.
+    /// Last setting of busy polling that the queue pair was given.
     may_busy_poll: Option<bool>,
 }
 
