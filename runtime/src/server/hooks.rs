@@ -86,7 +86,7 @@ impl ServiceHooks {
     }
 
     /// Passes a call through the duplicate request cache, the limits and the layers.
-    #[inline]
+    #[inline(always)]
     fn start_in_cache(
         self: &Arc<Self>,
         service: &Arc<dyn Service>,
@@ -111,7 +111,7 @@ impl ServiceHooks {
     }
 
     /// Passes a call that is executed through the limits and the layers, and records its reply.
-    #[inline]
+    #[inline(always)]
     fn start_claimed(
         self: &Arc<Self>,
         service: &Arc<dyn Service>,
@@ -138,7 +138,7 @@ impl ServiceHooks {
     }
 
     /// Passes a call through the limits and the layers.
-    #[inline]
+    #[inline(always)]
     fn start_in_limits(
         self: &Arc<Self>,
         service: &Arc<dyn Service>,
@@ -168,7 +168,7 @@ impl ServiceHooks {
     }
 
     /// Passes a call through the layers to its service.
-    #[inline]
+    #[inline(always)]
     #[cfg_attr(not(feature = "tower"), allow(clippy::unused_self))]
     fn start_in_layers(&self, service: &Arc<dyn Service>, call: InboundCall, cx: &mut TaskContext<'_>) -> PolledCall {
         #[cfg(feature = "tower")]

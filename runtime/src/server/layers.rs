@@ -332,6 +332,8 @@ impl Layers {
     }
 
     /// Passes a call through the layers to the service. Polls the call for the first time.
+    // Inlined, because a call would move the message once more.
+    #[inline(always)]
     pub(super) fn start(&self, service: &Arc<dyn Service>, call: InboundCall, cx: &mut TaskContext<'_>) -> PolledCall {
         let refusal = call.refusal();
         match self.0.start(DispatchRequest { call, service: Arc::clone(service) }, cx) {

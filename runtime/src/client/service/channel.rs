@@ -15,7 +15,6 @@ use tower_service::Service;
 
 use super::{
     super::{
-        call::{CallOptions, CallParameters, CallTarget},
         channel::Channel,
         error::CallError,
         pool::ChannelPool,
@@ -25,56 +24,13 @@ use super::{
     request::CallRequest,
     response::CallResponse,
 };
-use crate::{
-    engine::CallFailure,
-    service::ReplyBounds,
-    session::EncodedValue,
-    xdr::{DecodeError, Decoder, DetachedMessage},
-};
+use crate::engine::CallFailure;
 
 /// The future of a call.
 type CallFuture = Pin<Box<dyn Future<Output = Result<CallResponse, CallError>> + Send>>;
 
 /// In place of a procedure's name, for the errors of an [`Endpoint`] that is not ready.
 const CONNECTING: &str = "connection to an endpoint";
-
-/// Makes one call of middleware by `call`.
-async fn request<F>(
-    request: CallRequest,
-    call: impl FnOnce(CallTarget, ReplyBounds, EncodedValue, CallOptions) -> F,
-) -> Result<CallResponse, CallError>
-where
-    F: Future<Output = Result<DetachedMessage, CallError>>,
-{
-    let CallRequest { target, arguments, bounds, mut options, progress } = request;
-    if !progress.begin() {
-        let failure = CallFailure::Cancelled { sent: false };
-        return Err(CallError::Transport { procedure: target.name, failure });
-    }
-    let bounds = options.bounds(|| bounds);
-    let result = call(target, bounds, arguments, options).await;
-    if result.as_ref().is_err_and(CallError::is_retry_safe) {
-        progress.unexecuted();
-    }
-    result.map(|message| CallResponse::new(target.name, message))
-}
-
-fn detach(decoder: &mut Decoder<'_>) -> Result<DetachedMessage, DecodeError> {
-    Ok(decoder.detach())
-}
-
-type Detach = fn(&mut Decoder<'_>) -> Result<DetachedMessage, DecodeError>;
-
-/// Returns the parameters of a call whose result is not decoded.
-fn parameters<'a>(
-    target: &'a CallTarget,
-    bounds: &'a ReplyBounds,
-    args: &'a EncodedValue,
-    options: &'a mut CallOptions,
-    scope: RetryScope,
-) -> CallParameters<'a, EncodedValue, Detach> {
-    CallParameters { target, bounds, args, options, read: const { &(detach as Detach) }, scope }
-}
 
 /// A channel is always ready: it queues calls, and a call connects again if the connection was lost. See [`Endpoint`] for load
 /// balancing.
@@ -87,11 +43,13 @@ impl Service<CallRequest> for Channel {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, call: CallRequest) -> CallFuture {
+    fn call(&mut self, mut call: CallRequest) -> CallFuture {
         let channel = self.clone();
-        Box::pin(request(call, |target, bounds, args, mut options| async move {
-            channel.traced(parameters(&target, &bounds, &args, &mut options, RetryScope::Channel)).await
-        }))
+        Box::pin(async move {
+            call.begin()?;
+            let result = channel.traced(call.parameters(RetryScope::Channel)).await;
+            call.end(result)
+        })
     }
 }
 
@@ -105,11 +63,13 @@ impl Service<CallRequest> for ChannelPool {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, call: CallRequest) -> CallFuture {
+    fn call(&mut self, mut call: CallRequest) -> CallFuture {
         let pool = self.clone();
-        Box::pin(request(call, |target, bounds, args, mut options| async move {
-            pool.send(parameters(&target, &bounds, &args, &mut options, RetryScope::Pool)).await
-        }))
+        Box::pin(async move {
+            call.begin()?;
+            let result = pool.send(call.parameters(RetryScope::Pool)).await;
+            call.end(result)
+        })
     }
 }
 
@@ -223,14 +183,14 @@ impl Service<CallRequest> for Endpoint {
         polled.map_err(|failure| CallError::Transport { procedure: CONNECTING, failure })
     }
 
-    fn call(&mut self, call: CallRequest) -> CallFuture {
+    fn call(&mut self, mut call: CallRequest) -> CallFuture {
         let (channel, silence) = (self.channel.clone(), Arc::clone(&self.silence));
-        Box::pin(request(call, |target, bounds, args, mut options| async move {
+        Box::pin(async move {
+            call.begin()?;
             let watched = WatchedCall::new(silence);
-            let parameters = parameters(&target, &bounds, &args, &mut options, RetryScope::Balancer);
-            let result = channel.traced(parameters).await;
+            let result = channel.traced(call.parameters(RetryScope::Balancer)).await;
             watched.end(&result);
-            result
-        }))
+            call.end(result)
+        })
     }
 }

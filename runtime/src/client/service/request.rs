@@ -4,16 +4,25 @@ use std::{fmt, time::Instant};
 
 use super::{
     super::{
-        call::{CallOptions, CallTarget},
+        call::{CallOptions, CallParameters, CallTarget},
         error::CallError,
+        retry::RetryScope,
     },
     progress::Progress,
+    response::CallResponse,
 };
 use crate::{
+    engine::CallFailure,
     service::{Procedure, ReplyBounds},
     session::EncodedValue,
-    xdr::XdrEncode as _,
+    xdr::{DecodeError, Decoder, DetachedMessage, XdrEncode as _},
 };
+
+type Detach = fn(&mut Decoder<'_>) -> Result<DetachedMessage, DecodeError>;
+
+fn detach(decoder: &mut Decoder<'_>) -> Result<DetachedMessage, DecodeError> {
+    Ok(decoder.detach())
+}
 
 /// A call to make: a procedure, its encoded arguments, and the options of the caller. The request of `tower` services that carry
 /// calls.
@@ -121,7 +130,34 @@ impl CallRequest {
     /// Changes the options of the call.
     pub fn map_options(mut self, change: impl FnOnce(CallOptions) -> CallOptions) -> Self {
         self.options = change(self.options);
+        self.bounds = self.options.bounds(|| self.bounds);
         self
+    }
+
+    /// Begins an attempt. Fails if the call was abandoned.
+    #[inline]
+    pub(super) fn begin(&self) -> Result<(), CallError> {
+        if self.progress.begin() {
+            return Ok(());
+        }
+        let failure = CallFailure::Cancelled { sent: false };
+        Err(CallError::Transport { procedure: self.target.name, failure })
+    }
+
+    /// Returns the parameters of an attempt. Its result is not decoded.
+    #[inline]
+    pub(super) fn parameters(&mut self, scope: RetryScope) -> CallParameters<'_, EncodedValue, Detach> {
+        let Self { target, arguments: args, bounds, options, .. } = self;
+        CallParameters { target, bounds, args, options, read: const { &(detach as Detach) }, scope }
+    }
+
+    /// Ends an attempt with its result.
+    #[inline]
+    pub(super) fn end(&self, result: Result<DetachedMessage, CallError>) -> Result<CallResponse, CallError> {
+        if result.as_ref().is_err_and(CallError::is_retry_safe) {
+            self.progress.unexecuted();
+        }
+        result.map(|message| CallResponse::new(self.target.name, message))
     }
 
     /// Returns a copy for another attempt of the same call. Returns `None` if the caller provides a
