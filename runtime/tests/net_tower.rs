@@ -25,7 +25,7 @@ use rpcrdma::{
     memory::LandingPool,
     rpc::RpcError,
     server::Server,
-    service::Procedure,
+    service::{Procedure, ReplyBounds},
 };
 use tower::{
     BoxError, Service, ServiceBuilder, ServiceExt as _,
@@ -364,6 +364,19 @@ async fn a_request_describes_its_call() {
     let response = channel.clone().oneshot(request(CallOptions::new())).await.unwrap();
     assert_eq!((response.reduced_len(), response.inline_len()), (2000, 4));
     assert_eq!(response.decode::<Get>().unwrap().0, pattern(0, 2000));
+
+    // Layers can change the room for the reply.
+    let bounds = |request: &CallRequest| (request.reply_bounds().inline, request.reply_bounds().chunks.to_vec());
+    assert_eq!(bounds(&request(CallOptions::new())), (4, vec![2000]));
+    let limited = request(CallOptions::new()).map_options(|options| options.reply_limit(500));
+    assert_eq!(bounds(&limited), (4, vec![500]));
+    // So small a result needs no Write chunk, so that the server sends all of it inline.
+    assert_eq!(channel.clone().oneshot(limited).await.unwrap().reduced_len(), 0);
+    let more = ReplyBounds { inline: 8, chunks: [3000][..].into() };
+    let widened = request(CallOptions::new()).map_options(|options| options.reply_bounds(more));
+    assert_eq!(bounds(&widened), (8, vec![3000]));
+    assert_eq!(channel.clone().oneshot(widened).await.unwrap().reduced_len(), 2000);
+
     let refused = channel.oneshot(CallRequest::new::<Missing>(&(), CallOptions::new()).unwrap()).await.unwrap_err();
     assert!(matches!(refused, CallError::Rpc { source: RpcError::ProcedureUnavailable, .. }), "{refused:?}");
 }
