@@ -3,8 +3,9 @@
 use std::fmt;
 
 use super::{
-    fetch::{ReadChunkFetch, ReadChunkFetches, overflows},
-    served::{ArrivingCall, NO_CHUNKS, OutgoingResponse, ServedCalls},
+    read_chunks::{ReadChunkFetch, ReadChunkFetches, overflows},
+    served::{ArrivingCall, OutgoingResponse, ServedCalls},
+    served_call::NO_CHUNKS,
 };
 use crate::{
     engine::{

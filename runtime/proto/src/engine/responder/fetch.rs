@@ -4,235 +4,22 @@
 use std::{collections::VecDeque, time::Instant};
 
 use bytes::Bytes;
-use smallvec::{SmallVec, smallvec};
 
+use super::{
+    read_chunks::{FetchOutcome, FetchState, ReadChunkFetches},
+    served_call::ServedCall,
+};
 use crate::{
     chain::ErrorChain,
     engine::{
         ConnectionCounters,
-        common::{
-            chunks::{RdmaSegment, SegmentWalk},
-            shared::EngineShared,
-            slots::GenerationalSlab,
-            work::PostedFor,
-        },
+        common::{shared::EngineShared, slots::GenerationalSlab, work::PostedFor},
     },
-    memory::BudgetCharge,
-    provider::{Access, MemoryHandle, QueuePair, RegisterableMemory, WorkRequest},
-    xdr::padded_len,
+    provider::{Access, QueuePair, RegisterableMemory, WorkRequest},
 };
 
 /// Longest RDMA Read in bytes. Each completion shows that the peer is making progress.
 const MAX_READ_LEN: u32 = 8 << 20;
-
-/// A Read chunk of a call from the peer.
-#[derive(Debug)]
-pub(super) struct ReadChunkFetch {
-    pub(super) position: u32,
-    /// Length in bytes: the sum of the segments' lengths (RFC 8166 §3.4.4).
-    pub(super) len: u64,
-    segments: SmallVec<[RdmaSegment; 2]>,
-    walk: SegmentWalk,
-    /// Number of RDMA Reads posted and not completed.
-    reads: u32,
-    all_posted: bool,
-    sink: Option<MemoryHandle>,
-    returning: bool,
-    pub(super) data: Option<Bytes>,
-}
-
-impl ReadChunkFetch {
-    pub(super) fn new(position: u32, segment: RdmaSegment) -> Self {
-        let mut fetch = Self {
-            position,
-            len: 0,
-            segments: smallvec![],
-            walk: SegmentWalk::default(),
-            reads: 0,
-            all_posted: false,
-            sink: None,
-            returning: false,
-            data: None,
-        };
-        fetch.push(segment);
-        fetch
-    }
-
-    pub(super) fn push(&mut self, segment: RdmaSegment) {
-        self.len += u64::from(segment.length);
-        self.segments.push(segment);
-    }
-
-    /// Groups read segments by position into Read chunks, in ascending order (RFC 8166 §3.4.5, §4.3.1).
-    pub(super) fn group(
-        reads: impl Iterator<Item = (u32, RdmaSegment)>,
-    ) -> Result<SmallVec<[ReadChunkFetch; 1]>, &'static str> {
-        let mut fetches: SmallVec<[ReadChunkFetch; 1]> = SmallVec::new();
-        for (position, segment) in reads {
-            // RFC 8166 §3.4.5: the position is a multiple of four.
-            if position % 4 != 0 {
-                return Err("a Read chunk's position is not a multiple of four");
-            }
-            if overflows(&segment) {
-                return Err("a segment's end overflows");
-            }
-            // Segments of one chunk are usually adjacent, and chunks usually in order.
-            match fetches.binary_search_by_key(&position, |fetch| fetch.position) {
-                Ok(at) => {
-                    if let Some(fetch) = fetches.get_mut(at) {
-                        fetch.push(segment);
-                    }
-                }
-                Err(at) => fetches.insert(at, ReadChunkFetch::new(position, segment)),
-            }
-        }
-        Ok(fetches)
-    }
-
-    /// Checks that the Read chunks fit in the payload stream: an inline one of `inline` bytes for RDMA_MSG, or a
-    /// Position-Zero Read chunk for RDMA_NOMSG.
-    pub(super) fn check_positions(fetches: &[ReadChunkFetch], inline: Option<usize>) -> Result<(), &'static str> {
-        let (stream, chunks) = match (fetches, inline) {
-            // RFC 8166 §3.5.3, §4.5.2: without an inline payload stream, a Position-Zero Read chunk must hold it.
-            ([zero, rest @ ..], None) if zero.position == 0 => (zero.len, rest),
-            (_, None) => return Err("RDMA_NOMSG without a Position-Zero Read chunk"),
-            ([zero, ..], Some(_)) if zero.position == 0 => return Err("RDMA_MSG with a Position-Zero Read chunk"),
-            (chunks, Some(len)) => (len as u64, chunks),
-        };
-        let mut spliced = 0;
-        let mut end = 0;
-        for fetch in chunks {
-            let position = u64::from(fetch.position);
-            if position < end {
-                return Err("Read chunks overlap");
-            }
-            // RFC 8166 §3.4.5: positions count the stream with all chunks and their padding in place.
-            if position - spliced > stream {
-                return Err("a Read chunk's position is beyond the payload stream");
-            }
-            let padded = usize::try_from(fetch.len).map_or(u64::MAX, |len| padded_len(len) as u64);
-            spliced = spliced.saturating_add(padded);
-            end = position.saturating_add(padded);
-        }
-        Ok(())
-    }
-
-    fn is_registered(&self) -> bool {
-        self.sink.is_some()
-    }
-
-    /// Invalidates the sink, unless that was requested before.
-    fn take_back(&mut self, slot: u32, part: usize, out: &mut VecDeque<WorkRequest>) {
-        if let Some(handle) = self.sink.filter(|_| !self.returning) {
-            self.returning = true;
-            // The segments of a message fit in a Receive, so the number of chunks fits in 16 bits.
-            let id = PostedFor::FetchInvalidate { slot, part: part as u16 }.id();
-            out.push_back(WorkRequest::Invalidate { id, handle });
-        }
-    }
-}
-
-/// Returns whether the end of a segment overflows the offset.
-pub(super) fn overflows(segment: &RdmaSegment) -> bool {
-    segment.offset.checked_add(u64::from(segment.length)).is_none()
-}
-
-/// The progress of a call's Read chunks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum FetchState {
-    /// Waiting until there is memory for them.
-    #[default]
-    Waiting,
-    /// RDMA Reads in progress.
-    Fetching,
-    /// Failed; the sinks are being deregistered.
-    Refused,
-    /// All data has arrived.
-    Done,
-    /// The connection is lost; the sinks are being deregistered.
-    Lost,
-}
-
-/// The Read chunks of a call, in ascending order of position.
-#[derive(Debug, Default)]
-pub(super) struct ReadChunkFetches {
-    chunks: SmallVec<[ReadChunkFetch; 1]>,
-    /// Total length in bytes.
-    len: u64,
-    /// Number of sinks still registered.
-    pending: u32,
-    state: FetchState,
-    charge: BudgetCharge,
-    /// Length in bytes of the call's own message, if it counts as fetched data.
-    kept: u64,
-}
-
-/// The result of fetching a call's Read chunks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FetchOutcome {
-    /// All data has arrived.
-    All,
-    /// The chunks cannot be fetched. No sink is registered.
-    Refused,
-    /// The connection and the call are lost. No sink is registered.
-    Lost,
-}
-
-/// A call that may have Read chunks.
-pub(super) trait HasReadChunks {
-    fn fetches(&mut self) -> Option<&mut ReadChunkFetches>;
-}
-
-impl ReadChunkFetches {
-    pub(super) fn new(chunks: SmallVec<[ReadChunkFetch; 1]>) -> Self {
-        // The chunks fit in a header and their lengths have 32 bits, so the sum does not overflow.
-        let len = chunks.iter().map(|fetch| fetch.len).sum();
-        Self { chunks, len, pending: 0, state: FetchState::Waiting, charge: BudgetCharge::default(), kept: 0 }
-    }
-
-    /// Returns the data and position of each chunk, once all have arrived.
-    pub(super) fn take(&mut self) -> impl Iterator<Item = (u32, Bytes)> + '_ {
-        self.chunks.iter_mut().map(|fetch| (fetch.position, fetch.data.take().unwrap_or_default()))
-    }
-
-    /// Returns the bytes to release when the call ends: the chunks, and the call's own message if it counts.
-    pub(super) fn held(&self) -> u64 {
-        self.len + self.kept
-    }
-
-    /// Takes the charge against the memory budget, to pass it on with the data.
-    pub(super) fn take_charge(&mut self) -> BudgetCharge {
-        std::mem::take(&mut self.charge)
-    }
-
-    /// Returns the number of chunks.
-    pub(super) fn count(&self) -> usize {
-        self.chunks.len()
-    }
-
-    /// Returns the number of chunks of reduced items: all except the one that holds the payload stream.
-    pub(super) fn reduced(&self) -> usize {
-        self.chunks.iter().filter(|fetch| fetch.position != 0).count()
-    }
-
-    /// Returns the total length of the chunks in bytes.
-    pub(super) fn len(&self) -> u64 {
-        self.len
-    }
-
-    fn take_back(&mut self, slot: u32, out: &mut VecDeque<WorkRequest>) {
-        for (part, fetch) in self.chunks.iter_mut().enumerate() {
-            fetch.take_back(slot, part, out);
-        }
-    }
-
-    /// Handles loss of the connection. Returns whether no sink is registered.
-    pub(super) fn disconnected(&mut self, slot: u32, out: &mut VecDeque<WorkRequest>) -> bool {
-        self.state = FetchState::Lost;
-        self.take_back(slot, out);
-        self.chunks.iter().all(|fetch| !fetch.is_registered())
-    }
-}
 
 /// Fetches Read chunks within the limits of memory and of RDMA Reads in flight.
 #[derive(Debug, Default)]
@@ -293,7 +80,7 @@ impl ReadChunkFetcher {
     /// with its chunks: calls that hold memory while they wait for more could deadlock.
     pub(super) fn keep(&mut self, fetches: &mut ReadChunkFetches, bytes: u64, shared: &mut EngineShared) {
         fetches.kept = bytes;
-        if fetches.len > 0 {
+        if fetches.len() > 0 {
             self.waiting_messages = self.waiting_messages.saturating_add(bytes);
             return;
         }
@@ -316,14 +103,14 @@ impl ReadChunkFetcher {
 
     /// Registers sinks for waiting calls while there is memory for them. Returns a call that cannot be served; the caller
     /// then calls again, because more calls may be waiting.
-    pub(super) fn admit<C: HasReadChunks>(
+    pub(super) fn admit(
         &mut self,
-        calls: &mut GenerationalSlab<C>,
+        calls: &mut GenerationalSlab<ServedCall>,
         qp: &mut dyn QueuePair,
         shared: &mut EngineShared,
     ) -> Option<u32> {
         while let Some(&slot) = self.waiting.front() {
-            let Some(fetches) = calls.get_mut(slot).and_then(HasReadChunks::fetches) else {
+            let Some(fetches) = calls.get_mut(slot).and_then(ServedCall::fetches) else {
                 self.waiting.pop_front();
                 continue;
             };
@@ -380,9 +167,9 @@ impl ReadChunkFetcher {
 
     /// Posts RDMA Reads, up to the provider's limit of Reads in flight.
     // RFC 8166 §3.3.1: the implementation accounts for limits on RDMA Reads in progress.
-    pub(super) fn post_reads<C: HasReadChunks>(
+    pub(super) fn post_reads(
         &mut self,
-        calls: &mut GenerationalSlab<C>,
+        calls: &mut GenerationalSlab<ServedCall>,
         qp: &mut dyn QueuePair,
         shared: &mut EngineShared,
     ) {
@@ -390,7 +177,7 @@ impl ReadChunkFetcher {
             let Some(&slot) = self.reading.front() else { break };
             let fetches = calls
                 .get_mut(slot)
-                .and_then(HasReadChunks::fetches)
+                .and_then(ServedCall::fetches)
                 .filter(|fetches| fetches.state == FetchState::Fetching);
             let Some(fetches) = fetches else {
                 self.reading.pop_front();
@@ -420,16 +207,16 @@ impl ReadChunkFetcher {
     }
 
     /// Handles the completion of an RDMA Read, successful or not.
-    pub(super) fn read_done<C: HasReadChunks>(
+    pub(super) fn read_done(
         &mut self,
-        calls: &mut GenerationalSlab<C>,
+        calls: &mut GenerationalSlab<ServedCall>,
         slot: u32,
         part: u16,
         shared: &mut EngineShared,
     ) {
         self.reads = self.reads.saturating_sub(1);
         self.stalled = None;
-        let Some(fetches) = calls.get_mut(slot).and_then(HasReadChunks::fetches) else { return };
+        let Some(fetches) = calls.get_mut(slot).and_then(ServedCall::fetches) else { return };
         let Some(fetch) = fetches.chunks.get_mut(usize::from(part)) else { return };
         fetch.reads = fetch.reads.saturating_sub(1);
         if fetch.reads == 0 && fetch.all_posted {
@@ -439,9 +226,9 @@ impl ReadChunkFetcher {
 
     /// Handles the completion of a sink's deregistration. `memory` is `None` if the sink was lost with the connection.
     /// Returns the outcome if this was the last sink of the call.
-    pub(super) fn sink_returned<C: HasReadChunks>(
+    pub(super) fn sink_returned(
         &mut self,
-        calls: &mut GenerationalSlab<C>,
+        calls: &mut GenerationalSlab<ServedCall>,
         slot: u32,
         part: u16,
         memory: Option<RegisterableMemory>,

@@ -3,7 +3,8 @@
 
 use super::{
     results::{ResultMismatch, fill, leave_unused, place},
-    served::{MIN_RPC_LEN, OutgoingMessage, OutgoingResponse, ServedCall, ServedCalls},
+    served::{MIN_RPC_LEN, OutgoingMessage, OutgoingResponse, ServedCalls},
+    served_call::ServedCall,
 };
 use crate::{
     engine::{

@@ -4,12 +4,16 @@ use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use smallvec::SmallVec;
 
-use super::fetch::{FetchOutcome, HasReadChunks, ReadChunkFetcher, ReadChunkFetches};
+use super::{
+    fetch::ReadChunkFetcher,
+    read_chunks::{FetchOutcome, ReadChunkFetches},
+    served_call::{NO_CHUNKS, ServedCall, ServedChunks, ServedStage},
+};
 use crate::{
     engine::{
         EngineEvent, IncomingCall, MessageFormat, MessagePayload, OutgoingReply, ReplyToken, TransportError,
         common::{
-            lists::{ChunkLists, SinkChunk, capacity},
+            lists::ChunkLists,
             message::{CALL, message_type},
             shared::EngineShared,
             slots::GenerationalSlab,
@@ -32,84 +36,11 @@ pub(in crate::engine) enum OutgoingResponse {
     Refusal(TransportError),
 }
 
-/// The chunk lists of a message without chunks.
-pub(in crate::engine) static NO_CHUNKS: ChunkLists = ChunkLists { reads: Vec::new(), writes: Vec::new(), reply: None };
-
 /// Minimum length of an RPC message in bytes: its XID and its type.
 pub(super) const MIN_RPC_LEN: u64 = 8;
 
 /// The response to a call whose Read chunks cannot be fetched (RPC-over-RDMA v2 §11.1.4).
 const NOT_FETCHED: OutgoingResponse = OutgoingResponse::Refusal(TransportError::System);
-
-/// The stage of a call of the peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ServedStage {
-    /// The Read chunks of the call are being fetched.
-    Fetching,
-    /// The upper layer is working on it.
-    Served,
-    /// The response is queued.
-    Answered,
-    /// The last Send of the response is in flight or about to be posted.
-    Sending,
-    /// The connection is lost; the sinks of its Read chunks are being deregistered.
-    Lost,
-}
-
-/// A call of the peer.
-#[derive(Debug)]
-pub(super) struct ServedCall {
-    pub(super) xid: u32,
-    stage: ServedStage,
-    format: MessageFormat,
-    /// Maximum length in bytes of a payload stream that fits in one Send.
-    pub(super) max_inline: u64,
-    /// `None` for a call without chunks that arrived in one message. Boxed because nearly all calls are of this kind.
-    pub(super) chunks: Option<Box<ServedChunks>>,
-    /// Set once the call has been delivered to the upper layer.
-    announced: bool,
-    /// Set if the response sent is the one that the upper layer asked for.
-    pub(super) delivered: bool,
-}
-
-/// The chunks of a call, and its message while the Read chunks are fetched.
-#[derive(Debug, Default)]
-pub(super) struct ServedChunks {
-    /// The payload stream, if it arrived inline.
-    inline: Option<MessageBuf>,
-    fetches: ReadChunkFetches,
-    /// The Write list and the Reply chunk.
-    pub(super) lists: ChunkLists,
-    /// The handle of the call that the reply may invalidate.
-    pub(super) invalidate: Option<MemoryHandle>,
-}
-
-impl HasReadChunks for ServedCall {
-    fn fetches(&mut self) -> Option<&mut ReadChunkFetches> {
-        self.chunks.as_deref_mut().map(|chunks| &mut chunks.fetches)
-    }
-}
-
-impl ServedCall {
-    /// Returns the capacities of the Write chunks and of the Reply chunk.
-    fn capacities(&self) -> (SmallVec<[Option<u64>; 1]>, Option<u64>) {
-        // RFC 8166 §4.3.2.3: an empty Write chunk forces its item inline.
-        let room = |chunk: &SinkChunk| (!chunk.is_empty()).then(|| capacity(chunk));
-        let lists = self.lists();
-        (lists.writes.iter().map(room).collect(), lists.reply.as_ref().map(capacity))
-    }
-
-    /// Returns the Write list and the Reply chunk.
-    #[inline]
-    pub(super) fn lists(&self) -> &ChunkLists {
-        self.chunks.as_ref().map_or(&NO_CHUNKS, |chunks| &chunks.lists)
-    }
-
-    /// Returns the bytes to release when the call ends.
-    fn held(&self) -> u64 {
-        self.chunks.as_ref().map_or(0, |chunks| chunks.fetches.held())
-    }
-}
 
 /// A call whose header has been decoded.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use crate::{
             call::{CallPhase, LocalCall},
             checked_reply::check_reply,
         },
-        responder::served::NO_CHUNKS,
+        responder::served_call::NO_CHUNKS,
     },
     memory::MessageBuf,
     provider::MemoryHandle,

@@ -1,0 +1,220 @@
+//! The Read chunks of a call of the peer (RFC 8166 §3.4.5, RPC-over-RDMA v2 §4.3.5.1). Used by both versions.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use smallvec::{SmallVec, smallvec};
+
+use crate::{
+    engine::common::{
+        chunks::{RdmaSegment, SegmentWalk},
+        work::PostedFor,
+    },
+    memory::BudgetCharge,
+    provider::{MemoryHandle, WorkRequest},
+    xdr::padded_len,
+};
+
+/// A Read chunk of a call from the peer.
+#[derive(Debug)]
+pub(super) struct ReadChunkFetch {
+    pub(super) position: u32,
+    /// Length in bytes: the sum of the segments' lengths (RFC 8166 §3.4.4).
+    pub(super) len: u64,
+    pub(super) segments: SmallVec<[RdmaSegment; 2]>,
+    pub(super) walk: SegmentWalk,
+    /// Number of RDMA Reads posted and not completed.
+    pub(super) reads: u32,
+    pub(super) all_posted: bool,
+    pub(super) sink: Option<MemoryHandle>,
+    returning: bool,
+    pub(super) data: Option<Bytes>,
+}
+
+impl ReadChunkFetch {
+    pub(super) fn new(position: u32, segment: RdmaSegment) -> Self {
+        let mut fetch = Self {
+            position,
+            len: 0,
+            segments: smallvec![],
+            walk: SegmentWalk::default(),
+            reads: 0,
+            all_posted: false,
+            sink: None,
+            returning: false,
+            data: None,
+        };
+        fetch.push(segment);
+        fetch
+    }
+
+    pub(super) fn push(&mut self, segment: RdmaSegment) {
+        self.len += u64::from(segment.length);
+        self.segments.push(segment);
+    }
+
+    /// Groups read segments by position into Read chunks, in ascending order (RFC 8166 §3.4.5, §4.3.1).
+    pub(super) fn group(
+        reads: impl Iterator<Item = (u32, RdmaSegment)>,
+    ) -> Result<SmallVec<[ReadChunkFetch; 1]>, &'static str> {
+        let mut fetches: SmallVec<[ReadChunkFetch; 1]> = SmallVec::new();
+        for (position, segment) in reads {
+            // RFC 8166 §3.4.5: the position is a multiple of four.
+            if position % 4 != 0 {
+                return Err("a Read chunk's position is not a multiple of four");
+            }
+            if overflows(&segment) {
+                return Err("a segment's end overflows");
+            }
+            // Segments of one chunk are usually adjacent, and chunks usually in order.
+            match fetches.binary_search_by_key(&position, |fetch| fetch.position) {
+                Ok(at) => {
+                    if let Some(fetch) = fetches.get_mut(at) {
+                        fetch.push(segment);
+                    }
+                }
+                Err(at) => fetches.insert(at, ReadChunkFetch::new(position, segment)),
+            }
+        }
+        Ok(fetches)
+    }
+
+    /// Checks that the Read chunks fit in the payload stream: an inline one of `inline` bytes for RDMA_MSG, or a
+    /// Position-Zero Read chunk for RDMA_NOMSG.
+    pub(super) fn check_positions(fetches: &[ReadChunkFetch], inline: Option<usize>) -> Result<(), &'static str> {
+        let (stream, chunks) = match (fetches, inline) {
+            // RFC 8166 §3.5.3, §4.5.2: without an inline payload stream, a Position-Zero Read chunk must hold it.
+            ([zero, rest @ ..], None) if zero.position == 0 => (zero.len, rest),
+            (_, None) => return Err("RDMA_NOMSG without a Position-Zero Read chunk"),
+            ([zero, ..], Some(_)) if zero.position == 0 => return Err("RDMA_MSG with a Position-Zero Read chunk"),
+            (chunks, Some(len)) => (len as u64, chunks),
+        };
+        let mut spliced = 0;
+        let mut end = 0;
+        for fetch in chunks {
+            let position = u64::from(fetch.position);
+            if position < end {
+                return Err("Read chunks overlap");
+            }
+            // RFC 8166 §3.4.5: positions count the stream with all chunks and their padding in place.
+            if position - spliced > stream {
+                return Err("a Read chunk's position is beyond the payload stream");
+            }
+            let padded = usize::try_from(fetch.len).map_or(u64::MAX, |len| padded_len(len) as u64);
+            spliced = spliced.saturating_add(padded);
+            end = position.saturating_add(padded);
+        }
+        Ok(())
+    }
+
+    fn is_registered(&self) -> bool {
+        self.sink.is_some()
+    }
+
+    /// Invalidates the sink, unless that was requested before.
+    pub(super) fn take_back(&mut self, slot: u32, part: usize, out: &mut VecDeque<WorkRequest>) {
+        if let Some(handle) = self.sink.filter(|_| !self.returning) {
+            self.returning = true;
+            // The segments of a message fit in a Receive, so the number of chunks fits in 16 bits.
+            let id = PostedFor::FetchInvalidate { slot, part: part as u16 }.id();
+            out.push_back(WorkRequest::Invalidate { id, handle });
+        }
+    }
+}
+
+/// Returns whether the end of a segment overflows the offset.
+pub(super) fn overflows(segment: &RdmaSegment) -> bool {
+    segment.offset.checked_add(u64::from(segment.length)).is_none()
+}
+
+/// The progress of a call's Read chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum FetchState {
+    /// Waiting until there is memory for them.
+    #[default]
+    Waiting,
+    /// RDMA Reads in progress.
+    Fetching,
+    /// Failed; the sinks are being deregistered.
+    Refused,
+    /// All data has arrived.
+    Done,
+    /// The connection is lost; the sinks are being deregistered.
+    Lost,
+}
+
+/// The Read chunks of a call, in ascending order of position.
+#[derive(Debug, Default)]
+pub(super) struct ReadChunkFetches {
+    pub(super) chunks: SmallVec<[ReadChunkFetch; 1]>,
+    /// Total length in bytes.
+    len: u64,
+    /// Number of sinks still registered.
+    pub(super) pending: u32,
+    pub(super) state: FetchState,
+    pub(super) charge: BudgetCharge,
+    /// Length in bytes of the call's own message, if it counts as fetched data.
+    pub(super) kept: u64,
+}
+
+/// The result of fetching a call's Read chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FetchOutcome {
+    /// All data has arrived.
+    All,
+    /// The chunks cannot be fetched. No sink is registered.
+    Refused,
+    /// The connection and the call are lost. No sink is registered.
+    Lost,
+}
+
+impl ReadChunkFetches {
+    pub(super) fn new(chunks: SmallVec<[ReadChunkFetch; 1]>) -> Self {
+        // The chunks fit in a header and their lengths have 32 bits, so the sum does not overflow.
+        let len = chunks.iter().map(|fetch| fetch.len).sum();
+        Self { chunks, len, pending: 0, state: FetchState::Waiting, charge: BudgetCharge::default(), kept: 0 }
+    }
+
+    /// Returns the data and position of each chunk, once all have arrived.
+    pub(super) fn take(&mut self) -> impl Iterator<Item = (u32, Bytes)> + '_ {
+        self.chunks.iter_mut().map(|fetch| (fetch.position, fetch.data.take().unwrap_or_default()))
+    }
+
+    /// Returns the bytes to release when the call ends: the chunks, and the call's own message if it counts.
+    pub(super) fn held(&self) -> u64 {
+        self.len + self.kept
+    }
+
+    /// Takes the charge against the memory budget, to pass it on with the data.
+    pub(super) fn take_charge(&mut self) -> BudgetCharge {
+        std::mem::take(&mut self.charge)
+    }
+
+    /// Returns the number of chunks.
+    pub(super) fn count(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// Returns the number of chunks of reduced items: all except the one that holds the payload stream.
+    pub(super) fn reduced(&self) -> usize {
+        self.chunks.iter().filter(|fetch| fetch.position != 0).count()
+    }
+
+    /// Returns the total length of the chunks in bytes.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(super) fn take_back(&mut self, slot: u32, out: &mut VecDeque<WorkRequest>) {
+        for (part, fetch) in self.chunks.iter_mut().enumerate() {
+            fetch.take_back(slot, part, out);
+        }
+    }
+
+    /// Handles loss of the connection. Returns whether no sink is registered.
+    pub(super) fn disconnected(&mut self, slot: u32, out: &mut VecDeque<WorkRequest>) -> bool {
+        self.state = FetchState::Lost;
+        self.take_back(slot, out);
+        self.chunks.iter().all(|fetch| !fetch.is_registered())
+    }
+}
