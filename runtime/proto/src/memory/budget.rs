@@ -212,12 +212,14 @@ impl MemoryShare {
     }
 
     /// Returns whether the connection is in the queue.
+    #[inline]
     #[doc(hidden)]
     pub fn waits(&self) -> bool {
         self.waits
     }
 
     /// Returns whether the connection is in the queue and memory may be available.
+    #[inline]
     #[doc(hidden)]
     pub fn is_called(&self) -> bool {
         self.waits && self.turn.called.load(SeqCst)

@@ -26,6 +26,7 @@ pub struct MessageBuf {
 
 impl MessageBuf {
     /// Creates an empty message in `memory`, with at most `headroom` bytes of headroom.
+    #[inline]
     #[must_use]
     pub fn new(mut memory: PayloadBuf, headroom: usize) -> Self {
         let start = memory.set_len(headroom);
@@ -33,6 +34,7 @@ impl MessageBuf {
     }
 
     /// Creates a received message from the first `len` bytes of `memory`, or all of it if it is shorter.
+    #[inline]
     #[must_use]
     pub fn received(mut memory: PayloadBuf, len: usize) -> Self {
         memory.truncate(len);
@@ -48,6 +50,7 @@ impl MessageBuf {
     }
 
     /// Empties the message for other contents, with at most `headroom` bytes of headroom.
+    #[inline]
     #[doc(hidden)]
     pub fn reset(&mut self, headroom: usize) {
         self.start = self.memory.set_len(headroom);
@@ -61,12 +64,14 @@ impl MessageBuf {
     }
 
     /// Returns the number of bytes that can be prepended.
+    #[inline]
     #[must_use]
     pub fn headroom(&self) -> usize {
         self.start
     }
 
     /// Returns the number of bytes that can be appended without moving to larger memory.
+    #[inline]
     #[must_use]
     pub fn tailroom(&self) -> usize {
         self.memory.capacity() - self.memory.byte_len()
@@ -92,11 +97,13 @@ impl MessageBuf {
     }
 
     /// Removes up to `len` bytes from the front of the message, such as a transport header that has been decoded.
+    #[inline]
     pub fn advance(&mut self, len: usize) {
         self.start += len.min(self.memory.byte_len() - self.start);
     }
 
     /// Returns the memory and the range of the message in it, in bytes.
+    #[inline]
     #[must_use]
     pub fn into_parts(self) -> (PayloadBuf, std::ops::Range<usize>) {
         let range = self.start..self.memory.byte_len();
