@@ -326,6 +326,43 @@ async fn plaintext_does_not_appear_on_the_network() {
     .await;
 }
 
+/// A list of servers can strengthen the policy of a client, and cannot weaken it.
+#[cfg(feature = "discover")]
+#[tokio::test]
+async fn discovered_urls_only_strengthen_the_policy() {
+    use TlsPolicy::{Off, Opportunistic, Required};
+    use rpcrdma::{
+        CallOptions,
+        client::{
+            Invoke as _, RetryPolicy, ServiceCaller,
+            discover::{Endpoints, Servers},
+        },
+    };
+
+    timed(async {
+        const SECRET: &[u8] = b"a sentence that nobody else may read";
+        let authority = Authority::new();
+        let running = serve(authority.server().policy(Opportunistic)).await;
+        for (configured, listed, is_visible) in [
+            (Required, "?tls=off", false),
+            (Required, "?tls=opportunistic", false),
+            (Required, "", false),
+            (Opportunistic, "?tls=off", false),
+            (Off, "?tls=required", false),
+            (Off, "?tls=off", true),
+            (Off, "", true),
+        ] {
+            let proxy = Proxy::to(running.addr).await;
+            let servers = Servers::fixed([format!("tcp://{}{listed}", proxy.addr)]);
+            let endpoints = Endpoints::new(servers, channel(authority.client().policy(configured)));
+            let caller = ServiceCaller::balanced(endpoints, RetryPolicy::default());
+            let echoed = caller.invoke::<Echo>(&Bytes::from_static(SECRET), CallOptions::new()).await.unwrap();
+            assert_eq!((echoed.as_ref(), proxy.saw(SECRET)), (SECRET, is_visible), "{configured}, {listed}");
+        }
+    })
+    .await;
+}
+
 mod ring {
     rpcrdma::xdr! {
         program RING { version RING_V1 { unsigned int ASK(unsigned int) = 1; } = 1; } = 0x20000601;

@@ -309,21 +309,20 @@ struct Only<A> {
 
 impl<A: Authenticator> Authenticator for Only<A> {
     fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication {
-        match (self.inner.authenticate(call), &self.flavors) {
-            (Authentication::Accepted(caller), Some(flavors)) => {
-                match Flavor::of(&caller.credential, caller.principal.as_deref()) {
-                    Some(flavor) if flavors.contains(flavor) => Authentication::Accepted(caller),
-                    _ => Authentication::Rejected(AuthStat::AuthTooweak.into()),
-                }
-            }
-            (other, _) => other,
-        }
+        let decision = self.inner.authenticate(call);
+        let Some(flavors) = self.flavors.clone() else { return decision };
+        decision.filter(move |caller| match Flavor::of(&caller.credential, caller.principal.as_deref()) {
+            Some(flavor) if flavors.contains(flavor) => Ok(()),
+            _ => Err(AuthStat::AuthTooweak.into()),
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
+    use rpcrdma::security::AuthenticatedCaller;
 
     use super::*;
 
@@ -354,6 +353,50 @@ mod tests {
         assert_eq!(Flavor::of(&Credential::None, None), None);
         assert_eq!(of(ProtectionLevel::Authentication), Some(Flavor::Krb5));
         assert_eq!(of(ProtectionLevel::Privacy), Some(Flavor::Krb5p));
+    }
+
+    /// Accepts all callers as a principal with integrity, at once or later.
+    #[derive(Debug)]
+    struct Principals {
+        is_late: bool,
+    }
+
+    impl Authenticator for Principals {
+        fn authenticate(&self, _call: &ReceivedCall<'_>) -> Authentication {
+            let principal = Principal::new("alice@REALM", ProtectionLevel::Integrity);
+            let caller = AuthenticatedCaller::new(Credential::None).with_principal(principal.into());
+            if self.is_late {
+                return Authentication::Pending(Box::pin(async { Authentication::Accepted(caller) }));
+            }
+            Authentication::Accepted(caller)
+        }
+    }
+
+    /// Decisions that take time are subject to the list as well.
+    #[tokio::test]
+    async fn only_listed_flavors_pass() {
+        let header = rpcrdma::rpc::CallHeader::new(1, 1, 1, 1);
+        for (list, passes) in [(None, true), (Some("krb5p"), false), (Some("krb5i:krb5p"), true), (Some("sys"), false)]
+        {
+            for is_late in [false, true] {
+                let only = Only { flavors: list.map(|list| list.parse().unwrap()), inner: Principals { is_late } };
+                let mut decision = only.authenticate(&ReceivedCall::new(&header, ([127, 0, 0, 1], 1).into()));
+                if let Authentication::Pending(later) = decision {
+                    decision = later.await;
+                }
+                match decision {
+                    Authentication::Accepted(_) => assert!(passes, "{list:?}, {is_late}"),
+                    Authentication::Rejected(failure) => {
+                        assert_eq!(
+                            (failure.stat(), passes),
+                            (Some(AuthStat::AuthTooweak), false),
+                            "{list:?}, {is_late}"
+                        );
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
     }
 
     #[test]

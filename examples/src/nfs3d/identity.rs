@@ -8,9 +8,11 @@
 //! serves other callers must not keep the identity.
 //!
 //! Changing identities requires capabilities. Without them the server can act only as the user it runs as, and refuses
-//! calls by others unless all callers are squashed to that user.
+//! calls by others unless all callers are squashed to that user. A thread that was root loses the capabilities that override
+//! permissions with its user ID. One that was not root keeps them, so a server with such capabilities
+//! [must not start](Identities::check).
 
-use std::marker::PhantomData;
+use std::{fmt, marker::PhantomData};
 
 use rpcrdma::rpc::{AuthFailure, AuthStat, Credential};
 use rpcrdma::security::Principal;
@@ -18,7 +20,7 @@ use rpcrdma_specs::nfs3::Nfsstat3;
 use rustix::{
     io::Errno,
     process::{getegid, geteuid, getgroups},
-    thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid},
+    thread::{CapabilitySet, capabilities, set_thread_groups, set_thread_res_gid, set_thread_res_uid},
 };
 
 pub use rustix::fs::{Gid, Uid};
@@ -77,6 +79,8 @@ pub struct Identities {
     principals: Principals,
     own: ProcessIdentity,
     switching: bool,
+    /// The capabilities that override permissions and that calls would be performed with.
+    overriding: CapabilitySet,
     /// `true` if threads of the runtime may change their identity.
     any_thread: bool,
 }
@@ -112,11 +116,11 @@ impl Identities {
     #[must_use]
     pub fn new(squash: Squash, uid: Option<u32>, gid: Option<u32>) -> Self {
         let own = ProcessIdentity { uid: geteuid(), gid: getegid(), groups: getgroups().unwrap_or_default() };
-        let switching = can_switch(&own);
+        let (switching, overriding) = try_switch(&own);
         let default = |own: u32| if switching { NOBODY } else { own };
         let anonymous =
             (uid.unwrap_or_else(|| default(own.uid.as_raw())), gid.unwrap_or_else(|| default(own.gid.as_raw())));
-        Self { squash, anonymous, principals: Principals::default(), own, switching, any_thread: false }
+        Self { squash, anonymous, principals: Principals::default(), own, switching, overriding, any_thread: false }
     }
 
     /// Sets whether threads of the runtime may act as callers, which is faster. Default `false`: only threads for blocking work
@@ -135,6 +139,14 @@ impl Identities {
     pub fn with_principals(mut self, principals: Principals) -> Self {
         self.principals = principals;
         self
+    }
+
+    /// Checks that the kernel will apply the permissions of files to calls.
+    ///
+    /// # Errors
+    /// The process is not root and has capabilities that override permissions. Calls would be performed with them.
+    pub fn check(&self) -> Result<(), OverridingCapabilities> {
+        if self.overriding.is_empty() { Ok(()) } else { Err(OverridingCapabilities(self.overriding)) }
     }
 
     /// Returns whether calls are performed as their callers. If not, only calls of this process's own user are
@@ -286,15 +298,54 @@ impl Drop for AssumedIdentity<'_> {
     }
 }
 
-/// Returns whether this process can act as other users. Tries it on a new thread, which then ends.
-fn can_switch(own: &ProcessIdentity) -> bool {
-    let own = own.clone();
-    let nobody = Identity { uid: NOBODY, gid: NOBODY, groups: Vec::new() };
-    let tried = std::thread::spawn(move || {
-        set_thread_identity(&nobody, IdentityChanges::ALL)?;
-        own.restore(IdentityChanges::ALL)
+/// The capabilities that override the permissions of files or quotas: those that the kernel takes from a thread whose file system
+/// user ID stops to be that of root (capabilities(7), "Effect of user ID changes on capabilities"), and CAP_SYS_RESOURCE.
+const OVERRIDING: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID)
+    .union(CapabilitySet::LINUX_IMMUTABLE)
+    .union(CapabilitySet::MAC_OVERRIDE)
+    .union(CapabilitySet::MKNOD)
+    .union(CapabilitySet::SYS_RESOURCE);
+
+/// The error of [`Identities::check`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OverridingCapabilities(CapabilitySet);
+
+impl fmt::Display for OverridingCapabilities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("callers would not be subject to the permissions of files, because this process has")?;
+        for (index, (name, _)) in self.0.iter_names().enumerate() {
+            write!(f, "{} CAP_{name}", if index == 0 { "" } else { "," })?;
+        }
+        f.write_str(": run it as root, or only with CAP_SETUID and CAP_SETGID, or without capabilities")
+    }
+}
+
+impl std::error::Error for OverridingCapabilities {}
+
+/// Returns whether this process can act as other users, and the overriding capabilities that calls would be performed with. Tries it
+/// on a new thread, which then ends.
+fn try_switch(own: &ProcessIdentity) -> (bool, CapabilitySet) {
+    // What cannot be found out is taken for the worst.
+    let overriding = || capabilities(None).map_or(OVERRIDING, |sets| sets.effective & OVERRIDING);
+    let tried = std::thread::spawn({
+        let own = own.clone();
+        move || {
+            let nobody = Identity { uid: NOBODY, gid: NOBODY, groups: Vec::new() };
+            set_thread_identity(&nobody, IdentityChanges::ALL)?;
+            let overriding = overriding();
+            own.restore(IdentityChanges::ALL).map(|()| overriding)
+        }
     });
-    matches!(tried.join(), Ok(Ok(())))
+    match tried.join() {
+        Ok(Ok(overriding)) => (true, overriding),
+        // Calls of root are performed as root.
+        _ if own.uid.is_root() => (false, CapabilitySet::empty()),
+        _ => (false, overriding()),
+    }
 }
 
 #[cfg(test)]
@@ -346,6 +397,57 @@ mod tests {
         assert_eq!(of(Squash::Root, "root@EXAMPLE.COM"), (1000, 1001, vec![]));
         assert_eq!(of(Squash::None, "root@EXAMPLE.COM"), (0, 0, vec![]));
         assert_eq!(of(Squash::None, "alice@ELSEWHERE.EXAMPLE"), (1000, 1001, vec![]), "no user");
+    }
+
+    /// Returns the policy of a process with these capabilities that is not root. `None` if this process may not give up root.
+    fn with_capabilities(effective: CapabilitySet) -> Option<Identities> {
+        use rustix::thread::{CapabilitySets, set_capabilities, set_keep_capabilities};
+        if !geteuid().is_root() || !Identities::new(Squash::None, None, None).enforced() {
+            return None;
+        }
+        // The identity and the capabilities are those of the thread, and the policy tries on a thread that inherits them.
+        let thread = std::thread::spawn(move || {
+            let user = Uid::from_raw(4242);
+            set_keep_capabilities(true).unwrap();
+            set_thread_res_uid(Some(user), user, Some(user)).unwrap();
+            set_capabilities(
+                None,
+                CapabilitySets { effective, permitted: effective, inheritable: CapabilitySet::empty() },
+            )
+            .unwrap();
+            Identities::new(Squash::Root, None, None)
+        });
+        Some(thread.join().unwrap())
+    }
+
+    #[test]
+    fn capabilities_that_override_permissions_are_refused() {
+        assert_eq!(
+            Identities::new(Squash::Root, None, None).check(),
+            Ok(()),
+            "the tests run as root or without capabilities"
+        );
+        let switching = CapabilitySet::SETUID | CapabilitySet::SETGID;
+        for (others, enforced, refused) in [
+            (switching, true, CapabilitySet::empty()),
+            (switching | CapabilitySet::NET_BIND_SERVICE, true, CapabilitySet::empty()),
+            (switching | CapabilitySet::DAC_OVERRIDE, true, CapabilitySet::DAC_OVERRIDE),
+            (switching | CapabilitySet::DAC_READ_SEARCH, true, CapabilitySet::DAC_READ_SEARCH),
+            (
+                switching | CapabilitySet::FOWNER | CapabilitySet::CHOWN,
+                true,
+                CapabilitySet::FOWNER | CapabilitySet::CHOWN,
+            ),
+            // Calls of the server's own user would override permissions as well.
+            (CapabilitySet::DAC_OVERRIDE, false, CapabilitySet::DAC_OVERRIDE),
+            (CapabilitySet::empty(), false, CapabilitySet::empty()),
+        ] {
+            let Some(identities) = with_capabilities(others) else { return };
+            let expected = if refused.is_empty() { Ok(()) } else { Err(OverridingCapabilities(refused)) };
+            assert_eq!((identities.enforced(), identities.check()), (enforced, expected), "{others:?}");
+        }
+        let error = OverridingCapabilities(CapabilitySet::CHOWN | CapabilitySet::DAC_OVERRIDE).to_string();
+        assert!(error.contains("has CAP_CHOWN, CAP_DAC_OVERRIDE: run it"), "{error}");
     }
 
     thread_local! {

@@ -5,7 +5,7 @@ use rpcrdma_specs::nfs3::{
     Lookup3args, Lookup3res, Lookup3resfail, Lookup3resok, Nfspath3, Nfsstat3, PostOpAttr, Readlink3args, Readlink3res,
     Readlink3resfail, Readlink3resok,
 };
-use rustix::fs::FileType;
+use rustix::fs::{Access, AtFlags, FileType};
 
 use super::{
     export::Export,
@@ -38,14 +38,18 @@ impl Export {
 
     fn look_up(&self, who: &Identity, directory: Object, name: &Component) -> NfsResult<Object> {
         let directory = directory.directory()?;
+        // Every name takes the permission to search the directory.
+        let acting = self.identities.assume(who)?;
+        if let Component::Entry(name) = name {
+            return self.tree.enter(&directory, name);
+        }
+        rustix::fs::accessat(&directory, c".", Access::EXEC_OK, AtFlags::EACCESS)?;
+        // The parent is found as the server, like the files of handles.
+        drop(acting);
         match name {
-            Component::Current => Ok(directory),
             // Does not lead above the export's root.
             Component::Parent => self.tree.parent(&directory),
-            Component::Entry(name) => {
-                let _acting = self.identities.assume(who)?;
-                self.tree.enter(&directory, name)
-            }
+            Component::Current | Component::Entry(_) => Ok(directory),
         }
     }
 

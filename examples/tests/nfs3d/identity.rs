@@ -82,7 +82,10 @@ async fn created_and_opened_as_the_caller(served: Served) {
     // Directories: search permission, changes, and the sticky bit.
     let d = caller.mkdir(&caller.root, "d", mode(0o700)).await.unwrap().0;
     caller.file(&d, "b").await;
-    assert_eq!(other.lookup(&d, "b").await, Err(denied));
+    // Each name takes the permission to search, those of the directory itself and of its parent as well.
+    for name in ["b", ".", "..", "missing"] {
+        assert_eq!(other.lookup(&d, name).await, Err(denied), "{name}");
+    }
     assert_eq!(other.readdir(&d, 0, Cookieverf3([0; 8]), 4096).await.err(), Some(denied));
     caller.setattr(&d, mode(0o744), Sattrguard3::False).await.unwrap();
     let page = other.readdirplus(&d, 0, Cookieverf3([0; 8]), (4096, 4096)).await.unwrap();
@@ -92,7 +95,9 @@ async fn created_and_opened_as_the_caller(served: Served) {
         (&PostOpAttr::False, &PostOpFh3::False),
         "the caller has no search permission"
     );
+    assert_eq!(other.lookup(&d, "..").await, Err(denied), "a directory that may be read, but not searched");
     caller.setattr(&d, mode(0o1777), Sattrguard3::False).await.unwrap();
+    assert_eq!((other.lookup(&d, "..").await, other.lookup(&d, ".").await), (Ok(caller.root.clone()), Ok(d.clone())));
     other.file(&d, "c").await;
     assert_eq!(other.remove(&d, "b").await.err(), not_owner);
     assert_eq!(other.rename(at(&d, "b"), at(&d, "e")).await.err(), not_owner);

@@ -324,7 +324,7 @@ impl ChannelBuilder {
     /// See [`ConnectError`]: the URL is invalid, two services have the same program and version, or no address of the host
     /// accepted a connection.
     pub async fn connect(self, url: &str) -> Result<Channel, ConnectError> {
-        let Prepared { dialer, config, reconnect, .. } = self.prepare(url)?;
+        let Prepared { dialer, config, reconnect, .. } = self.prepare(url.parse()?)?;
         Channel::open(Box::new(dialer), config, reconnect).await
     }
 
@@ -337,6 +337,23 @@ impl ChannelBuilder {
     /// # Errors
     /// See [`ConnectError`]: the URL is invalid, or two services have the same program and version.
     pub fn connect_lazy(self, url: &str) -> Result<Channel, ConnectError> {
+        let Prepared { dialer, config, reconnect, transport } = self.prepare(url.parse()?)?;
+        Ok(Channel::lazy(Box::new(dialer), transport, config.into(), reconnect))
+    }
+
+    /// Creates a channel as [`connect_lazy`](Self::connect_lazy) does, for a URL that service discovery found. Such a URL can only
+    /// strengthen the TLS policy of the configuration: whoever can change the list must not be able to turn TLS off.
+    #[cfg(feature = "discover")]
+    pub(super) fn connect_discovered(self, url: &str) -> Result<Channel, ConnectError> {
+        let url: Url = url.parse()?;
+        #[cfg(feature = "tls")]
+        let url = match self.tls.as_ref().map(TlsClientConfig::policy) {
+            Some(configured) if url.tls().is_some_and(|listed| listed < configured) => {
+                tracing::warn!(target: "rpcrdma", server = %url, %configured, "a listed URL asks for less TLS than configured");
+                url.with_tls(configured)
+            }
+            _ => url,
+        };
         let Prepared { dialer, config, reconnect, transport } = self.prepare(url)?;
         Ok(Channel::lazy(Box::new(dialer), transport, config.into(), reconnect))
     }
@@ -354,7 +371,8 @@ impl ChannelBuilder {
         self,
         urls: impl IntoIterator<Item = U>,
     ) -> Result<ChannelPool, ConnectError> {
-        let prepared: Result<Vec<_>, _> = urls.into_iter().map(|url| self.clone().prepare(url.as_ref())).collect();
+        let prepared: Result<Vec<_>, _> =
+            urls.into_iter().map(|url| self.clone().prepare(url.as_ref().parse()?)).collect();
         let mut attempts = JoinSet::new();
         for (index, Prepared { dialer, config, reconnect, transport }) in prepared?.into_iter().enumerate() {
             let config = Arc::new(config);
@@ -375,9 +393,8 @@ impl ChannelBuilder {
         Ok(ChannelPool::new(outcomes.into_iter().map(|(_, channel, _)| channel)))
     }
 
-    /// Parses a URL, and applies its options.
-    fn prepare(mut self, url: &str) -> Result<Prepared, ConnectError> {
-        let url: Url = url.parse()?;
+    /// Applies the options of a URL.
+    fn prepare(mut self, url: Url) -> Result<Prepared, ConnectError> {
         if let Some(versions) = url.versions() {
             self.config.connection.engine.versions = versions;
         }

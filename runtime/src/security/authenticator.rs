@@ -123,6 +123,27 @@ pub enum Authentication {
     Pending(AuthenticationFuture),
 }
 
+impl Authentication {
+    /// Denies the call if it would be accepted and `check` returns an error. A decision that takes time is checked when it is made.
+    ///
+    /// Policies around another authenticator use this. One that looks only at [`Accepted`](Self::Accepted) would admit the calls
+    /// whose decision is [`Pending`](Self::Pending). Calls that the authenticator has answered itself are not checked: they set up
+    /// security contexts, and no service sees them.
+    pub fn filter<F>(self, check: F) -> Self
+    where
+        F: FnOnce(&AuthenticatedCaller) -> Result<(), AuthFailure> + Send + 'static,
+    {
+        match self {
+            Self::Accepted(caller) => match check(&caller) {
+                Ok(()) => Self::Accepted(caller),
+                Err(failure) => Self::Rejected(failure),
+            },
+            Self::Pending(decision) => Self::Pending(Box::pin(async move { decision.await.filter(check) })),
+            other => other,
+        }
+    }
+}
+
 impl From<Result<AuthenticatedCaller, AuthFailure>> for Authentication {
     fn from(result: Result<AuthenticatedCaller, AuthFailure>) -> Self {
         match result {
@@ -144,28 +165,29 @@ impl fmt::Debug for Authentication {
     }
 }
 
-/// Decides which calls a server accepts. Implement it for additional authentication flavors and for access policies.
+/// Decides which calls a server accepts. Implement it for additional authentication flavors and for access policies. A policy around
+/// another authenticator uses [`Authentication::filter`].
 ///
 /// ```
+/// use std::sync::Arc;
+///
 /// use rpcrdma::rpc::{AuthStat, Credential};
 /// use rpcrdma::security::{Authentication, Authenticator, ReceivedCall, StandardAuthenticator};
 ///
 /// /// Accepts only some users.
 /// #[derive(Debug)]
-/// struct Only(Vec<u32>);
+/// struct Only(Arc<[u32]>);
 ///
 /// impl Authenticator for Only {
 ///     fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication {
-///         match StandardAuthenticator.authenticate(call) {
-///             Authentication::Accepted(caller) => match &caller.credential {
-///                 Credential::Sys(sys) if self.0.contains(&sys.uid) => Authentication::Accepted(caller),
-///                 _ => Authentication::Rejected(AuthStat::AuthTooweak.into()),
-///             },
-///             other => other,
-///         }
+///         let users = Arc::clone(&self.0);
+///         StandardAuthenticator.authenticate(call).filter(move |caller| match &caller.credential {
+///             Credential::Sys(sys) if users.contains(&sys.uid) => Ok(()),
+///             _ => Err(AuthStat::AuthTooweak.into()),
+///         })
 ///     }
 /// }
-/// # let _ = Only(vec![0]);
+/// # let _ = Only([0].into());
 /// ```
 pub trait Authenticator: fmt::Debug + Send + Sync + 'static {
     /// Checks the credential and verifier of a call before its arguments are decoded.

@@ -1,6 +1,6 @@
 //! The standard authenticator, and the queues of security contexts.
 
-use super::{Authentication, Authenticator, BlockingQueue, ReceivedCall, StandardAuthenticator};
+use super::{AuthenticatedCaller, Authentication, Authenticator, BlockingQueue, ReceivedCall, StandardAuthenticator};
 use crate::rpc::{AuthStat, CallHeader, Credential, OpaqueAuth};
 
 fn encode_words(words: &[u32]) -> Vec<u8> {
@@ -37,6 +37,40 @@ fn standard(call: &CallHeader) -> Result<Credential, Option<AuthStat>> {
         Authentication::Rejected(failure) => Err(failure.stat()),
         other => panic!("{other:?}"),
     }
+}
+
+/// A filter sees each accepted caller, however late the decision is, and nothing else.
+#[tokio::test]
+async fn filters_cannot_be_bypassed() {
+    fn later(decision: Authentication) -> Authentication {
+        Authentication::Pending(Box::pin(async { decision }))
+    }
+    let decisions: [fn() -> Authentication; 3] =
+        [accepted_caller, || later(accepted_caller()), || later(later(accepted_caller()))];
+    for make in decisions {
+        for result in [Ok(()), Err(AuthStat::AuthTooweak.into())] {
+            let mut decision = make().filter({
+                let result = result.clone();
+                move |_| result
+            });
+            while let Authentication::Pending(later) = decision {
+                decision = later.await;
+            }
+            match decision {
+                Authentication::Accepted(_) => assert!(result.is_ok()),
+                Authentication::Rejected(failure) => assert_eq!(Err(failure), result),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    let unseen = |_: &AuthenticatedCaller| panic!("no caller was accepted");
+    assert!(matches!(Authentication::Discarded.filter(unseen), Authentication::Discarded));
+    let rejected = Authentication::Rejected(AuthStat::AuthBadcred.into()).filter(unseen);
+    assert!(matches!(rejected, Authentication::Rejected(failure) if failure.stat() == Some(AuthStat::AuthBadcred)));
+}
+
+fn accepted_caller() -> Authentication {
+    Authentication::Accepted(AuthenticatedCaller::new(Credential::None))
 }
 
 #[test]

@@ -62,6 +62,14 @@ impl UrlOptions {
         self.get(name)?.parse().ok()
     }
 
+    /// Replaces the value of an option that the URL has. `value` is valid.
+    #[cfg(all(feature = "discover", feature = "tls"))]
+    pub(super) fn replace(&mut self, name: &str, value: &str) {
+        if let Some((_, old)) = self.0.iter_mut().find(|(option, _)| *option == name) {
+            value.clone_into(old);
+        }
+    }
+
     /// Adds an option. `value` is valid, and there is none of this name.
     pub(super) fn add(&mut self, option: &UrlOption, value: &str) {
         self.0.push((option.name, value.to_owned()));

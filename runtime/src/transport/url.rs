@@ -8,8 +8,8 @@ use super::{
 };
 use crate::engine::Versions;
 
-/// The use of TLS on a `tcp` connection (RFC 9289).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+/// The use of TLS on a `tcp` connection (RFC 9289), ordered from the weakest to the strongest policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[non_exhaustive]
 pub enum TlsPolicy {
     /// No TLS. A client does not ask for it, and a server does not offer it.
@@ -158,6 +158,13 @@ impl Url {
     #[must_use]
     pub fn with_addr(&self, addr: SocketAddr) -> Self {
         Self { host: addr.ip().to_string(), port: addr.port(), ..self.clone() }
+    }
+
+    /// Returns the same URL with another policy for TLS.
+    #[cfg(all(feature = "discover", feature = "tls"))]
+    pub(crate) fn with_tls(mut self, policy: TlsPolicy) -> Self {
+        self.options.replace("tls", policy.as_str());
+        self
     }
 
     /// Returns the scheme.

@@ -124,6 +124,7 @@ fn open(cli: &Cli) -> anyhow::Result<Export> {
         let text = fs::read_to_string(file).with_context(failed)?;
         identities = identities.with_principals(Principals::parse(&text).with_context(failed)?);
     }
+    identities.check()?;
     if !identities.enforced() && !cli.all_squash {
         tracing::warn!("not running as root: only calls of the server's own user are accepted (see --all-squash)");
     }

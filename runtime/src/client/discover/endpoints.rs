@@ -28,7 +28,7 @@ use crate::ErrorChain;
 ///
 /// A server that appears gets an [`Endpoint`] with a channel that connects when the balancer first polls it. A server that disappears
 /// gets no more calls. Its calls in flight end in order, and then its connection is closed. A URL that is not valid is traced and
-/// skipped.
+/// skipped. The option `tls` of a URL can only strengthen the policy of the channels' TLS configuration.
 ///
 /// Wrap the endpoints in `tower::load::PendingRequestsDiscover` or `tower::load::PeakEwmaDiscover` to measure their load.
 #[must_use]
@@ -52,7 +52,7 @@ impl Endpoints {
             self.changes.push_back(Change::Remove(gone.clone()));
         }
         for url in servers.difference(&self.known) {
-            match self.builder.clone().connect_lazy(url) {
+            match self.builder.clone().connect_discovered(url) {
                 Ok(channel) => {
                     tracing::info!(target: "rpcrdma", server = %url, "server added");
                     self.changes.push_back(Change::Insert(url.clone(), Endpoint::new(channel)));
