@@ -63,6 +63,8 @@ use ledger::{
 const PANIC: u32 = 0;
 const SYSTEM: u32 = 1;
 const UNAVAILABLE: u32 = 2;
+const NO_EFFECT: u32 = 3;
+const SYSTEM_WITHOUT_EFFECT: u32 = 4;
 
 /// State of the service that tests inspect.
 #[derive(Debug)]
@@ -126,6 +128,14 @@ impl LedgerV1 for Ledger {
             _ if self.executed() > 1 => Ok(self.executed()),
             PANIC => panic!("the test's handler panics"),
             SYSTEM => Err(HandlerError::system("disk gone")),
+            NO_EFFECT => {
+                cx.had_no_effect();
+                Ok(0)
+            }
+            SYSTEM_WITHOUT_EFFECT => {
+                cx.had_no_effect();
+                Err(HandlerError::system("disk gone"))
+            }
             _ => Err(HandlerError::Unavailable),
         }
     }
@@ -352,9 +362,10 @@ async fn copies_wait_for_a_call_in_progress(scheme: &str) {
     assert_eq!(setup.handle.duplicate_requests()[0].in_progress, 0);
 }
 
-/// SYSTEM_ERR of a handler is recorded. A panic and an error that says that nothing was executed are not.
+/// SYSTEM_ERR of a handler is recorded. A panic, an error that says that nothing was executed, and replies of handlers that say that
+/// they had no effect are not.
 async fn failures(scheme: &str) {
-    for how in [PANIC, SYSTEM, UNAVAILABLE] {
+    for how in [PANIC, SYSTEM, UNAVAILABLE, NO_EFFECT, SYSTEM_WITHOUT_EFFECT] {
         let setup = Setup::cached(scheme).await;
         let client = setup.client();
         let (result, ()) = tokio::join!(client.fail(how), setup.lose_reply());
@@ -365,6 +376,8 @@ async fn failures(scheme: &str) {
             assert_eq!(setup.ledger.executed(), 1);
         } else {
             assert_eq!((result.unwrap(), setup.ledger.executed()), (2, 2));
+            // That of the second execution.
+            assert_eq!(setup.handle.duplicate_requests()[0].entries, 1);
         }
     }
 }

@@ -9,9 +9,10 @@ use rpcrdma::{
 use rpcrdma_specs::nfs3::{
     Access3args, Access3res, Commit3args, Commit3res, Create3args, Create3res, Fsinfo3args, Fsinfo3res, Fsstat3args,
     Fsstat3res, Getattr3args, Getattr3res, Link3args, Link3res, Lookup3args, Lookup3res, Mkdir3args, Mkdir3res,
-    Mknod3args, Mknod3res, NfsFh3, Pathconf3args, Pathconf3res, Read3args, Read3res, Readdir3args, Readdir3res,
-    Readdirplus3args, Readdirplus3res, Readlink3args, Readlink3res, Remove3args, Remove3res, Rename3args, Rename3res,
-    Rmdir3args, Rmdir3res, Setattr3args, Setattr3res, Symlink3args, Symlink3res, Write3args, Write3res, nfs_v3::NfsV3,
+    Mknod3args, Mknod3res, NfsFh3, Nfsstat3, Pathconf3args, Pathconf3res, Read3args, Read3res, Readdir3args,
+    Readdir3res, Readdirplus3args, Readdirplus3res, Readlink3args, Readlink3res, Remove3args, Remove3res, Rename3args,
+    Rename3res, Rmdir3args, Rmdir3res, Setattr3args, Setattr3res, Symlink3args, Symlink3res, Write3args, Write3res,
+    nfs_v3::NfsV3,
 };
 
 use super::{
@@ -99,6 +100,25 @@ impl NfsService {
     }
 }
 
+/// Returns `true` if a REMOVE, RMDIR or RENAME that fails with `status` has changed nothing. Other failures may be those of making a
+/// change permanent.
+fn precedes_effects(status: Nfsstat3) -> bool {
+    matches!(
+        status,
+        Nfsstat3::Acces
+            | Nfsstat3::Badhandle
+            | Nfsstat3::Exist
+            | Nfsstat3::Isdir
+            | Nfsstat3::Nametoolong
+            | Nfsstat3::Noent
+            | Nfsstat3::Notdir
+            | Nfsstat3::Notempty
+            | Nfsstat3::Perm
+            | Nfsstat3::Stale
+            | Nfsstat3::Xdev
+    )
+}
+
 impl fmt::Debug for NfsService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NfsService").field("root", &self.export.path()).finish_non_exhaustive()
@@ -163,15 +183,36 @@ impl NfsV3 for NfsService {
     }
 
     async fn nfsproc3_remove(&self, cx: &Context, args: Remove3args) -> Result<Remove3res, HandlerError> {
-        self.run(cx, Procedure::Remove, CallWork::Change, move |export, who| export.remove(who, &args)).await
+        let result =
+            self.run(cx, Procedure::Remove, CallWork::Change, move |export, who| export.remove(who, &args)).await?;
+        if let Remove3res::Default(status, _) = &result
+            && precedes_effects(*status)
+        {
+            cx.had_no_effect();
+        }
+        Ok(result)
     }
 
     async fn nfsproc3_rmdir(&self, cx: &Context, args: Rmdir3args) -> Result<Rmdir3res, HandlerError> {
-        self.run(cx, Procedure::Rmdir, CallWork::Change, move |export, who| export.rmdir(who, &args)).await
+        let result =
+            self.run(cx, Procedure::Rmdir, CallWork::Change, move |export, who| export.rmdir(who, &args)).await?;
+        if let Rmdir3res::Default(status, _) = &result
+            && precedes_effects(*status)
+        {
+            cx.had_no_effect();
+        }
+        Ok(result)
     }
 
     async fn nfsproc3_rename(&self, cx: &Context, args: Rename3args) -> Result<Rename3res, HandlerError> {
-        self.run(cx, Procedure::Rename, CallWork::Change, move |export, who| export.rename(who, &args)).await
+        let result =
+            self.run(cx, Procedure::Rename, CallWork::Change, move |export, who| export.rename(who, &args)).await?;
+        if let Rename3res::Default(status, _) = &result
+            && precedes_effects(*status)
+        {
+            cx.had_no_effect();
+        }
+        Ok(result)
     }
 
     async fn nfsproc3_link(&self, cx: &Context, args: Link3args) -> Result<Link3res, HandlerError> {

@@ -39,3 +39,23 @@ async fn a_retransmitted_call_gets_the_original_result() {
     let (ok, gone) = (Nfsstat3::Ok, Nfsstat3::Noent);
     assert_eq!(statuses.await.unwrap(), ([ok, ok, gone, ok], [ok, gone]));
 }
+
+/// Calls that fail before they change anything displace no replies, not even those of their own client.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_without_effect_use_no_room() {
+    let served = Served::new().await;
+    let nfs = served.client().await;
+    nfs.file(&nfs.root, "a").await;
+    let (a, missing, url) = (at(&nfs.root, "a"), at(&nfs.root, "missing"), served.tcp.clone());
+    let statuses = tokio::task::spawn_blocking(move || {
+        let mut server = Raw::connect(&url);
+        let first = remove(&mut server, 1, 0, &a);
+        // More than the cache has room for.
+        let failed = (2..8300).filter(|&xid| remove(&mut server, xid, 0, &missing) == Nfsstat3::Noent).count();
+        (first, failed, remove(&mut server, 1, 0, &a))
+    });
+    assert_eq!(statuses.await.unwrap(), (Nfsstat3::Ok, 8298, Nfsstat3::Ok));
+    let [stats] = served.duplicate_requests()[..] else { panic!("one cache") };
+    // The creation of the file, and its removal.
+    assert_eq!((stats.entries, stats.evicted), (2, 0));
+}

@@ -107,6 +107,11 @@ impl Served {
         self.handles[0].connections().into_iter().map(|connection| connection.counters).collect()
     }
 
+    /// Returns the state of the duplicate request caches.
+    pub(crate) fn duplicate_requests(&self) -> Vec<rpcrdma::server::DuplicateRequestStats> {
+        self.handles[0].duplicate_requests()
+    }
+
     pub(crate) async fn mount(&self, credential: Credential) -> MountV3Client {
         MountV3Client::new(channel(&self.mount, &credential).await)
     }

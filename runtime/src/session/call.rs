@@ -127,6 +127,15 @@ impl Context {
         self.recorded.as_deref().map(|recorded| &recorded.key)
     }
 
+    /// Tells the duplicate request cache, if it covers the call, that the call fails before it has an effect. Call it before the
+    /// handler returns. The cache then keeps no reply, so that clients that only cause errors use no room in it. A copy of the call
+    /// is executed again, which is harmless.
+    pub fn had_no_effect(&self) {
+        if let Some(recorded) = &self.recorded {
+            recorded.had_no_effect();
+        }
+    }
+
     /// Returns the pool to allocate eligible results from: fill the buffer of `pool().alloc(len)`, and freeze it. The memory
     /// returns to the pool once the result was sent.
     #[must_use]

@@ -3,7 +3,10 @@
 use std::{
     fmt,
     net::IpAddr,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use bytes::{BufMut as _, Bytes, BytesMut};
@@ -98,6 +101,18 @@ impl RequestKey {
         bytes
     }
 
+    /// Returns what identifies the client for its share in the room for replies: the group to which it belongs, which is its
+    /// principal or its address, and its identity in the group. A host chooses an IPv6 address freely within a prefix of 64 bits.
+    pub(crate) fn client(&self) -> (&[u8], &[u8]) {
+        let identity = &*self.client;
+        let (address, rest) = identity.split_at_checked(ADDRESS_LEN).unwrap_or((identity, &[]));
+        match rest {
+            [PRINCIPAL, name @ ..] => (name, name),
+            _ if address.starts_with(&V4_MAPPED) => (address, identity),
+            _ => (address.get(..ADDRESS_LEN / 2).unwrap_or(address), identity),
+        }
+    }
+
     /// Returns the memory that the key has allocated, in bytes.
     fn spilled(&self) -> u64 {
         if self.client.spilled() { self.client.capacity() as u64 } else { 0 }
@@ -115,6 +130,13 @@ impl fmt::Debug for RequestKey {
     }
 }
 
+/// Length of an address in the identity of a client, in bytes.
+const ADDRESS_LEN: usize = 16;
+/// The first bytes of an IPv4-mapped IPv6 address (RFC 4291 §2.5.5.2).
+const V4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+/// The byte before the name of a principal in the identity of a client.
+const PRINCIPAL: u8 = 2;
+
 /// Returns the identity of a client as bytes. With `ignores_stamp`, the stamp of AUTH_SYS is not part of it.
 pub(crate) fn client_identity(
     address: IpAddr,
@@ -129,7 +151,7 @@ pub(crate) fn client_identity(
     let mut identity = SmallVec::from_slice(&mapped.to_bits().to_be_bytes());
     match (principal, credential) {
         (Some(principal), _) => {
-            identity.push(2);
+            identity.push(PRINCIPAL);
             identity.extend_from_slice(principal.name.as_bytes());
         }
         (None, Credential::Sys(parms)) => {
@@ -339,11 +361,12 @@ pub(super) fn encode_results(result: &(impl XdrEncode + ?Sized)) -> Result<Encod
 pub(crate) struct RecordedCall {
     pub(crate) key: RequestKey,
     reply: Mutex<Option<RecordedReply>>,
+    had_no_effect: AtomicBool,
 }
 
 impl RecordedCall {
     pub(crate) fn new(key: RequestKey) -> Self {
-        Self { key, reply: Mutex::new(None) }
+        Self { key, reply: Mutex::new(None), had_no_effect: AtomicBool::new(false) }
     }
 
     /// Returns the memory that the call uses without a reply, in bytes.
@@ -351,8 +374,16 @@ impl RecordedCall {
         size_of::<Self>() as u64 + self.key.spilled()
     }
 
-    /// Records the reply to the call.
+    /// Sets that the call has failed before it had an effect.
+    pub(crate) fn had_no_effect(&self) {
+        self.had_no_effect.store(true, Ordering::Relaxed);
+    }
+
+    /// Records the reply to the call, unless the call had no effect.
     pub(crate) fn record(&self, reply: RecordedReply) {
+        if self.had_no_effect.load(Ordering::Relaxed) {
+            return;
+        }
         *self.reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(reply);
     }
 

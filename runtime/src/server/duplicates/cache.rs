@@ -1,14 +1,19 @@
 //! The recorded replies, and the calls in progress.
 
 use std::{
-    collections::{HashMap, VecDeque, hash_map},
+    collections::{HashMap, hash_map},
     hash::{BuildHasher as _, Hash, Hasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use tokio::{sync::watch, time::Instant};
 
-use super::{super::keyed_hash::KeyedHash, DuplicateRequests, store::ReplyStore};
+use super::{
+    super::keyed_hash::KeyedHash,
+    DuplicateRequests,
+    shares::{ClientId, ReplyShares, Room},
+    store::ReplyStore,
+};
 use crate::session::{RecordedCall, RecordedReply, RequestKey};
 
 /// The number of recorded replies of one program, and the number of calls that were recognized.
@@ -44,9 +49,8 @@ pub(in crate::server) struct DuplicateRequestCache {
 #[derive(Default)]
 struct Table {
     entries: HashMap<CachedCall, CacheEntry, KeyedHash>,
-    /// The calls with recorded replies, the oldest first, and the times at which the replies expire. A time that does not fit is never
-    /// reached.
-    recorded: VecDeque<(Option<Instant>, CachedCall)>,
+    /// The calls with recorded replies.
+    recorded: ReplyShares<CachedCall>,
     stats: DuplicateRequestStats,
 }
 
@@ -102,16 +106,17 @@ impl DuplicateRequestCache {
 
     pub(in crate::server) fn stats(&self) -> DuplicateRequestStats {
         let mut table = self.table();
-        table.expire(&self.config, Instant::now());
-        let in_progress = table.entries.len() - table.recorded.len();
-        DuplicateRequestStats { entries: table.recorded.len(), in_progress, ..table.stats }
+        table.expire(Instant::now());
+        let Room { entries, bytes } = table.recorded.room();
+        let entries = usize::try_from(entries).unwrap_or(usize::MAX);
+        DuplicateRequestStats { entries, bytes, in_progress: table.entries.len() - entries, ..table.stats }
     }
 
     /// Looks a call up. If it is new, it is in progress from now on.
     pub(super) fn lookup(self: &Arc<Self>, key: RequestKey) -> Lookup {
         let cached = CachedCall { hash: self.hash.hash_one(&key), call: Arc::new(RecordedCall::new(key)) };
         let mut table = self.table();
-        table.expire(&self.config, Instant::now());
+        table.expire(Instant::now());
         let Table { entries, stats, .. } = &mut *table;
         match entries.entry(cached) {
             hash_map::Entry::Occupied(mut known) => match known.get_mut() {
@@ -134,24 +139,22 @@ impl DuplicateRequestCache {
 }
 
 impl Table {
-    /// Removes replies that are too old or too many.
-    fn expire(&mut self, config: &DuplicateRequests, now: Instant) {
-        while let Some((expiry, _)) = self.recorded.front() {
-            let is_old = expiry.is_some_and(|expiry| expiry <= now);
-            if !is_old && self.recorded.len() <= config.max_entries && self.stats.bytes <= config.max_bytes {
-                break;
-            }
-            self.stats.evicted += u64::from(!is_old);
-            let Some((_, cached)) = self.recorded.pop_front() else { break };
-            if let Some(CacheEntry::Recorded(reply)) = self.entries.remove(&cached) {
-                self.stats.bytes -= size(&cached, &reply);
-            }
+    /// Removes replies that are too old.
+    fn expire(&mut self, now: Instant) {
+        while let Some(cached) = self.recorded.pop_expired(now) {
+            self.entries.remove(&cached);
         }
     }
 
     /// Records the reply to a call in progress. Returns the sender for which copies of the call wait, or the call itself if its reply is
     /// too long.
-    fn record(&mut self, cached: &CachedCall, reply: RecordedReply, config: &DuplicateRequests) -> Option<CacheEntry> {
+    fn record(
+        &mut self,
+        cached: &CachedCall,
+        client: ClientId,
+        reply: RecordedReply,
+        config: &DuplicateRequests,
+    ) -> Option<CacheEntry> {
         let size = size(cached, &reply);
         if size > config.max_bytes {
             // It would displace all others.
@@ -161,16 +164,23 @@ impl Table {
         let entry = self.entries.get_mut(cached)?;
         let ended = std::mem::replace(entry, CacheEntry::Recorded(reply));
         let now = Instant::now();
-        self.recorded.push_back((now.checked_add(config.max_age), cached.clone()));
-        self.stats.bytes += size;
-        self.expire(config, now);
+        self.recorded.push(client, cached.clone(), size, now.checked_add(config.max_age));
+        self.expire(now);
+        for evicted in self.recorded.evict(Room { entries: config.max_entries as u64, bytes: config.max_bytes }) {
+            self.entries.remove(&evicted);
+            self.stats.evicted += 1;
+        }
         Some(ended)
     }
 }
 
+/// The memory of an entry in the table and in its queues, in bytes.
+const REPLY_OVERHEAD: u64 =
+    (size_of::<(CachedCall, CacheEntry)>() + 2 * size_of::<(Option<Instant>, CachedCall)>()) as u64;
+
 /// Returns the memory of an entry in bytes.
 fn size(cached: &CachedCall, reply: &RecordedReply) -> u64 {
-    cached.call.size() + reply.size() + size_of::<(Option<Instant>, CachedCall)>() as u64
+    cached.call.size() + reply.size() + REPLY_OVERHEAD
 }
 
 /// A call in progress. Dropping it without a reply lets the next copy of the call be executed.
@@ -206,7 +216,10 @@ impl Claim {
     pub(super) fn record(mut self, reply: RecordedReply) {
         self.is_recorded = true;
         // Dropped after the table was unlocked, which wakes the copies that wait.
-        let _ended = self.cache.table().record(&self.cached, reply, &self.cache.config);
+        let hash = &self.cache.hash;
+        let (group, identity) = self.cached.call.key.client();
+        let client = ClientId { group: hash.hash_one(group), client: hash.hash_one(identity) };
+        let _ended = self.cache.table().record(&self.cached, client, reply, &self.cache.config);
     }
 }
 
@@ -270,7 +283,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_oldest_reply_is_evicted_first() {
+    async fn the_oldest_reply_of_a_client_is_evicted_first() {
         let cache = cache(DuplicateRequests::new().max_entries(2));
         for xid in 1..=3 {
             claim(&cache, &key(xid)).record(reply("some"));
@@ -295,6 +308,43 @@ mod tests {
         assert!(is_recorded(&cache, &key(10), &reply(&long)));
         tokio::time::advance(Duration::from_secs(120)).await;
         assert_eq!((cache.stats().bytes, cache.stats().entries), (0, 0));
+    }
+
+    /// A client, and an address, can displace only their own replies.
+    #[tokio::test(start_paused = true)]
+    async fn clients_have_shares() {
+        let of = |xid, address: &str, credential: &Credential, principal: Option<&Principal>| {
+            recorded_key(xid, address, credential, principal, false)
+        };
+        let none = Credential::None;
+        let alice = Principal::new("alice@EXAMPLE.COM", ProtectionLevel::Privacy);
+        let victims = [
+            of(1, "10.0.0.9", &none, None),
+            of(1, "10.0.0.1", &Credential::sys("a", 1, 1, []), None),
+            of(1, "10.0.0.1", &none, Some(&alice)),
+            of(1, "2001:db8:1::1", &none, None),
+        ];
+        let cache = cache(DuplicateRequests::new().max_entries(100));
+        for victim in &victims {
+            claim(&cache, victim).record(reply("mine"));
+        }
+        for xid in 0..1000 {
+            claim(&cache, &of(xid, "10.0.0.1", &none, None)).record(reply("flood"));
+            // A host chooses its address freely within a prefix of 64 bits.
+            claim(&cache, &of(1, &format!("2001:db8::{xid:x}"), &none, None)).record(reply("flood"));
+        }
+        for victim in &victims {
+            assert!(is_recorded(&cache, victim, &reply("mine")), "{victim:?}");
+        }
+        assert!(cache.stats().entries <= 100);
+        // Another address has a share, however many identities it claims.
+        for uid in 0..1000 {
+            let credential = Credential::sys("b", uid, 1, []);
+            claim(&cache, &of(1, "10.0.0.7", &credential, None)).record(reply("flood"));
+        }
+        for victim in &victims {
+            assert!(is_recorded(&cache, victim, &reply("mine")), "{victim:?}");
+        }
     }
 
     /// A copy of a call in progress waits. It is executed if the first one ends without a reply.

@@ -2,6 +2,7 @@
 
 mod cache;
 mod service;
+mod shares;
 mod store;
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
@@ -31,8 +32,12 @@ use crate::service::ProcedureId;
 /// pass through it.
 ///
 /// The cache forgets a reply after [`max_age`](Self::max_age), and earlier if there are more replies than
-/// [`max_entries`](Self::max_entries) and [`max_bytes`](Self::max_bytes) allow. The oldest go first. It forgets everything when
-/// the server ends, except what a [`ReplyStore`] keeps.
+/// [`max_entries`](Self::max_entries) and [`max_bytes`](Self::max_bytes) allow. Then the addresses with the most replies lose some,
+/// and of these the clients with the most, the oldest first, so that a client cannot displace the replies of others. A principal has a
+/// share of its own, wherever it is. IPv6 addresses with the same first 64 bits count as one. Up to an eighth of the room is made
+/// free at once. The cache forgets everything when the server ends, except what a [`ReplyStore`] keeps.
+///
+/// A handler that fails before it has an effect can [say so](super::Context::had_no_effect). The cache then keeps no reply.
 ///
 /// ```no_run
 /// # async fn example(service: impl rpcrdma::server::Service) -> Result<(), rpcrdma::server::BindError> {
