@@ -99,7 +99,7 @@ impl CountersV1 for Forgetful {
 
 /// The server's process. Prints its URL, and serves until it is killed.
 async fn serve(path: &Path) {
-    let store = CounterStore::open(path).unwrap();
+    let store = if path.exists() { CounterStore::open(path) } else { CounterStore::create(path) }.unwrap();
     let forgetful = CountersV1Server::new(Forgetful(store.clone()));
     let server = match std::env::var(CACHE).unwrap().as_str() {
         "Stored" => Server::builder()

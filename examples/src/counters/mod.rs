@@ -19,6 +19,7 @@
 //!     store::CounterStore,
 //! };
 //!
+//! // The first run creates the database.
 //! let store = CounterStore::open("counters.redb")?;
 //! let server = Server::builder()
 //!     .service(CountersV1Server::new(Counters::new(store.clone())))
@@ -37,8 +38,9 @@ use rpcrdma::server::{Context, HandlerError};
 
 use self::{
     protocol::{Addition, CounterName, counters_v1::CountersV1},
-    store::CounterStore,
+    store::{CounterError, CounterStore},
 };
+use crate::command::chain;
 
 pub mod store;
 
@@ -63,7 +65,13 @@ impl Counters {
 impl CountersV1 for Counters {
     async fn add(&self, cx: &Context, args: Addition) -> Result<u64, HandlerError> {
         let (store, key) = (self.0.clone(), cx.request_key().cloned());
-        Ok(tokio::task::spawn_blocking(move || store.add(key.as_ref(), &args)).await??)
+        match tokio::task::spawn_blocking(move || store.add(key.as_ref(), &args)).await? {
+            Err(CounterError::NotAdded(error)) => {
+                tracing::error!(error = %chain(&*error), "cannot add to a counter");
+                Err(HandlerError::Unavailable)
+            }
+            added => Ok(added?),
+        }
     }
 
     async fn value(&self, _cx: &Context, name: CounterName) -> Result<u64, HandlerError> {

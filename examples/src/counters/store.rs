@@ -2,8 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    path::Path,
-    sync::Arc,
+    fmt, fs, io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    sync::{Arc, PoisonError, RwLock},
     time::{Duration, SystemTime},
 };
 
@@ -35,6 +37,36 @@ pub enum CounterError {
     /// The database failed.
     #[error("the database of counters failed")]
     Database(#[source] Box<redb::Error>),
+    /// The database failed, and nothing was added. The call can be repeated.
+    #[error("the database of counters failed, nothing was added")]
+    NotAdded(#[source] Box<redb::Error>),
+    /// There is a file already.
+    #[error("{} exists: open it, or create the database elsewhere", .path.display())]
+    Exists {
+        /// The path of the file.
+        path: PathBuf,
+    },
+    /// The file cannot be read or written.
+    #[error("cannot use {}", .path.display())]
+    File {
+        /// The path of the file.
+        path: PathBuf,
+        /// The error of the system.
+        #[source]
+        source: io::Error,
+    },
+    /// The file is empty, shorter than it was, or damaged.
+    #[error(
+        "{} is no complete database ({reason}): its counters and recorded replies are lost. Restore a copy, or remove the file and create \
+         the database anew, which forgets all acknowledged additions",
+        .path.display()
+    )]
+    Unusable {
+        /// The path of the file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
     /// The sum exceeds 64 bits. Nothing was added.
     #[error("the counter overflows")]
     Overflow,
@@ -56,64 +88,122 @@ impl<E: Into<redb::Error>> From<DatabaseError<E>> for CounterError {
 struct DatabaseError<E>(E);
 
 /// Counters and recorded replies in one database file. Clones share it.
+///
+/// After an error of the disk, such as a full one, the database is opened again for the next call.
 #[derive(Debug, Clone)]
-pub struct CounterStore(Arc<Database>);
+pub struct CounterStore(Arc<SharedDatabase>);
+
+/// Opens the database.
+type OpenDatabase = Box<dyn Fn() -> Result<Database, CounterError> + Send + Sync>;
+
+struct SharedDatabase {
+    open: OpenDatabase,
+    state: RwLock<DatabaseState>,
+}
+
+/// The database, which is closed after an error of the disk.
+struct DatabaseState {
+    database: Option<Database>,
+    /// The number of times that it was closed.
+    closed: u64,
+}
+
+impl fmt::Debug for SharedDatabase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedDatabase").finish_non_exhaustive()
+    }
+}
 
 impl CounterStore {
-    /// Opens or creates the database.
+    /// Creates the database, for the first run of a server.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be opened, or if it is no such database.
+    /// Returns [`CounterError::Exists`] if there is a file, and other errors if it cannot be created.
+    pub fn create(path: impl AsRef<Path>) -> Result<Self, CounterError> {
+        let path = path.as_ref();
+        let failed = |source| CounterError::File { path: path.to_owned(), source };
+        if path.try_exists().map_err(failed)? {
+            return Err(CounterError::Exists { path: path.to_owned() });
+        }
+        // The database gets its name when it is complete. What a crash leaves behind before that has no counters.
+        let mut new = path.as_os_str().to_owned();
+        new.push(".new");
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        create_tables(&Database::create(&new).map_err(DatabaseError)?)?;
+        fs::rename(&new, path).map_err(failed)?;
+        Self::open(path)
+    }
+
+    /// Opens the database, and checks all of it.
+    ///
+    /// # Errors
+    /// Returns [`CounterError::Unusable`] if the file is empty, shorter than it was, or damaged, and [`CounterError::File`] if there is
+    /// none.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, CounterError> {
-        let database = Database::create(path).map_err(DatabaseError)?;
-        let transaction = database.begin_write().map_err(DatabaseError)?;
-        transaction.open_table(COUNTERS).map_err(DatabaseError)?;
-        transaction.open_table(REPLIES).map_err(DatabaseError)?;
-        transaction.open_table(TIMES).map_err(DatabaseError)?;
-        transaction.commit().map_err(DatabaseError)?;
-        Ok(Self(Arc::new(database)))
+        let path = path.as_ref().to_owned();
+        Self::opened_by(Box::new(move || open_file(&path)))
+    }
+
+    fn opened_by(open: OpenDatabase) -> Result<Self, CounterError> {
+        let state = RwLock::new(DatabaseState { database: Some(open()?), closed: 0 });
+        Ok(Self(Arc::new(SharedDatabase { open, state })))
+    }
+
+    /// Works with the database, which is opened first if it is closed. Closes it after an error of the disk: redb refuses all further
+    /// work on it.
+    fn with<T>(&self, work: impl FnOnce(&Database) -> Result<T, CounterError>) -> Result<T, CounterError> {
+        let SharedDatabase { open, state } = &*self.0;
+        let read = || state.read().unwrap_or_else(PoisonError::into_inner);
+        let write = || state.write().unwrap_or_else(PoisonError::into_inner);
+        if read().database.is_none() {
+            let mut state = write();
+            if state.database.is_none() {
+                state.database = Some(open()?);
+            }
+        }
+        let (result, closed) = {
+            let state = read();
+            let Some(database) = &state.database else {
+                // Another call has met an error meanwhile.
+                return Err(CounterError::NotAdded(Box::new(redb::Error::PreviousIo)));
+            };
+            (work(database), state.closed)
+        };
+        if let Err(CounterError::Database(error)) = &result
+            && matches!(**error, redb::Error::Io(_) | redb::Error::PreviousIo)
+        {
+            let mut state = write();
+            // Unless another call has closed it since.
+            if state.closed == closed {
+                state.database = None;
+                state.closed += 1;
+            }
+        }
+        result
     }
 
     /// Adds to a counter and records the reply under `key`, in one transaction. Returns the sum. Blocks until both are on disk.
     /// Adds nothing if there is a reply already.
     ///
     /// # Errors
-    /// Returns an error if the database fails, or if the counter overflows. Then nothing was added.
+    /// Returns [`CounterError::Overflow`] if the sum is too large, [`CounterError::NotAdded`] if the database failed and nothing was added,
+    /// and [`CounterError::Database`] if it failed and may have added.
     pub fn add(&self, key: Option<&RequestKey>, args: &Addition) -> Result<u64, CounterError> {
-        let transaction = self.0.begin_write().map_err(DatabaseError)?;
-        // The handler of an earlier copy of the call may have been dropped while this function was running for it.
-        if let Some(sum) =
-            key.map_or(Ok(None), |key| self.reply(key))?.map(|reply| reply.decode::<Add>()).transpose()?
-        {
-            return Ok(sum.unwrap_or_default());
-        }
-        let sum = {
-            let mut counters = transaction.open_table(COUNTERS).map_err(DatabaseError)?;
-            let value = counters.get(args.name.as_bytes()).map_err(DatabaseError)?.map_or(0, |value| value.value());
-            let sum = value.checked_add(args.amount).ok_or(CounterError::Overflow)?;
-            counters.insert(args.name.as_bytes(), sum).map_err(DatabaseError)?;
-            if let Some(key) = key {
-                let mut replies = transaction.open_table(REPLIES).map_err(DatabaseError)?;
-                let mut times = transaction.open_table(TIMES).map_err(DatabaseError)?;
-                let (key, now) = (key.to_bytes(), now());
-                replies.insert(&key[..], &RecordedReply::of::<Add>(&sum)?.to_bytes()[..]).map_err(DatabaseError)?;
-                times.insert((now, &key[..]), ()).map_err(DatabaseError)?;
-                let mut old = Vec::new();
-                let until = (now.saturating_sub(MAX_AGE.as_secs()), &[][..]);
-                for entry in times.range(..until).map_err(DatabaseError)?.take(MAX_DELETED) {
-                    let (entry, _) = entry.map_err(DatabaseError)?;
-                    let (time, key) = entry.value();
-                    old.push((time, key.to_vec()));
-                }
-                for (time, key) in old {
-                    times.remove((time, &key[..])).map_err(DatabaseError)?;
-                    replies.remove(&key[..]).map_err(DatabaseError)?;
+        let added = self.with(|database| add_in(database, key, args));
+        // The transaction may be complete nevertheless. Then it has recorded the reply.
+        match (added, key) {
+            (Err(CounterError::Database(error)), Some(key)) => {
+                match self.with(|database| recorded_sum(database, key)) {
+                    Ok(Some(sum)) => Ok(sum),
+                    Ok(None) => Err(CounterError::NotAdded(error)),
+                    Err(_) => Err(CounterError::Database(error)),
                 }
             }
-            sum
-        };
-        transaction.commit().map_err(DatabaseError)?;
-        Ok(sum)
+            (added, _) => added,
+        }
     }
 
     /// Returns the value of a counter.
@@ -121,9 +211,11 @@ impl CounterStore {
     /// # Errors
     /// Returns an error if the database fails.
     pub fn value(&self, name: &CounterName) -> Result<u64, CounterError> {
-        let transaction = self.0.begin_read().map_err(DatabaseError)?;
-        let counters = transaction.open_table(COUNTERS).map_err(DatabaseError)?;
-        Ok(counters.get(name.as_bytes()).map_err(DatabaseError)?.map_or(0, |value| value.value()))
+        self.with(|database| {
+            let transaction = database.begin_read().map_err(DatabaseError)?;
+            let counters = transaction.open_table(COUNTERS).map_err(DatabaseError)?;
+            Ok(counters.get(name.as_bytes()).map_err(DatabaseError)?.map_or(0, |value| value.value()))
+        })
     }
 
     /// Returns all counters.
@@ -131,31 +223,264 @@ impl CounterStore {
     /// # Errors
     /// Returns an error if the database fails.
     pub fn values(&self) -> Result<BTreeMap<Vec<u8>, u64>, CounterError> {
-        let transaction = self.0.begin_read().map_err(DatabaseError)?;
-        let counters = transaction.open_table(COUNTERS).map_err(DatabaseError)?;
-        let mut values = BTreeMap::new();
-        for entry in counters.iter().map_err(DatabaseError)? {
-            let (name, value) = entry.map_err(DatabaseError)?;
-            values.insert(name.value().to_vec(), value.value());
-        }
-        Ok(values)
+        self.with(|database| {
+            let transaction = database.begin_read().map_err(DatabaseError)?;
+            let counters = transaction.open_table(COUNTERS).map_err(DatabaseError)?;
+            let mut values = BTreeMap::new();
+            for entry in counters.iter().map_err(DatabaseError)? {
+                let (name, value) = entry.map_err(DatabaseError)?;
+                values.insert(name.value().to_vec(), value.value());
+            }
+            Ok(values)
+        })
     }
+}
 
-    fn reply(&self, key: &RequestKey) -> Result<Option<RecordedReply>, CounterError> {
-        let transaction = self.0.begin_read().map_err(DatabaseError)?;
-        let replies = transaction.open_table(REPLIES).map_err(DatabaseError)?;
-        let Some(reply) = replies.get(&key.to_bytes()[..]).map_err(DatabaseError)? else { return Ok(None) };
-        Ok(Some(RecordedReply::from_bytes(&Bytes::copy_from_slice(reply.value()))?))
+/// Opens the database in a file, and checks it.
+fn open_file(path: &Path) -> Result<Database, CounterError> {
+    let failed = |source| CounterError::File { path: path.to_owned(), source };
+    let unusable = |reason: String| CounterError::Unusable { path: path.to_owned(), reason };
+    // redb takes an empty file for a new database.
+    if fs::metadata(path).map_err(failed)?.len() == 0 {
+        return Err(unusable("it is empty".into()));
     }
+    // redb panics on some damaged files.
+    let opened = catch_unwind(AssertUnwindSafe(|| -> Result<Database, redb::Error> {
+        let mut database = Database::open(path)?;
+        database.check_integrity()?;
+        let transaction = database.begin_read()?;
+        transaction.open_table(COUNTERS)?;
+        transaction.open_table(REPLIES)?;
+        transaction.open_table(TIMES)?;
+        drop(transaction);
+        Ok(database)
+    }));
+    match opened {
+        Ok(Ok(database)) => Ok(database),
+        // The disk fails, and not what is on it.
+        Ok(Err(error @ (redb::Error::DatabaseAlreadyOpen | redb::Error::PreviousIo))) => {
+            Err(CounterError::Database(Box::new(error)))
+        }
+        Ok(Err(redb::Error::Io(error)))
+            if !matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData) =>
+        {
+            Err(CounterError::Database(Box::new(redb::Error::Io(error))))
+        }
+        Ok(Err(error)) => Err(unusable(error.to_string())),
+        Err(_) => Err(unusable("it is damaged".into())),
+    }
+}
+
+fn create_tables(database: &Database) -> Result<(), CounterError> {
+    let transaction = database.begin_write().map_err(DatabaseError)?;
+    transaction.open_table(COUNTERS).map_err(DatabaseError)?;
+    transaction.open_table(REPLIES).map_err(DatabaseError)?;
+    transaction.open_table(TIMES).map_err(DatabaseError)?;
+    Ok(transaction.commit().map_err(DatabaseError)?)
+}
+
+/// Adds to a counter and records the reply, unless there is one.
+fn add_in(database: &Database, key: Option<&RequestKey>, args: &Addition) -> Result<u64, CounterError> {
+    let transaction = database.begin_write().map_err(DatabaseError)?;
+    // The handler of an earlier copy of the call may have been dropped while this function was running for it.
+    if let Some(sum) = key.map_or(Ok(None), |key| recorded_sum(database, key))? {
+        return Ok(sum);
+    }
+    let sum = {
+        let mut counters = transaction.open_table(COUNTERS).map_err(DatabaseError)?;
+        let value = counters.get(args.name.as_bytes()).map_err(DatabaseError)?.map_or(0, |value| value.value());
+        let sum = value.checked_add(args.amount).ok_or(CounterError::Overflow)?;
+        counters.insert(args.name.as_bytes(), sum).map_err(DatabaseError)?;
+        if let Some(key) = key {
+            let mut replies = transaction.open_table(REPLIES).map_err(DatabaseError)?;
+            let mut times = transaction.open_table(TIMES).map_err(DatabaseError)?;
+            let (key, now) = (key.to_bytes(), now());
+            replies.insert(&key[..], &RecordedReply::of::<Add>(&sum)?.to_bytes()[..]).map_err(DatabaseError)?;
+            times.insert((now, &key[..]), ()).map_err(DatabaseError)?;
+            let mut old = Vec::new();
+            let until = (now.saturating_sub(MAX_AGE.as_secs()), &[][..]);
+            for entry in times.range(..until).map_err(DatabaseError)?.take(MAX_DELETED) {
+                let (entry, _) = entry.map_err(DatabaseError)?;
+                let (time, key) = entry.value();
+                old.push((time, key.to_vec()));
+            }
+            for (time, key) in old {
+                times.remove((time, &key[..])).map_err(DatabaseError)?;
+                replies.remove(&key[..]).map_err(DatabaseError)?;
+            }
+        }
+        sum
+    };
+    transaction.commit().map_err(DatabaseError)?;
+    Ok(sum)
+}
+
+/// Returns the recorded reply to a call.
+fn recorded(database: &Database, key: &RequestKey) -> Result<Option<RecordedReply>, CounterError> {
+    let transaction = database.begin_read().map_err(DatabaseError)?;
+    let replies = transaction.open_table(REPLIES).map_err(DatabaseError)?;
+    let Some(reply) = replies.get(&key.to_bytes()[..]).map_err(DatabaseError)? else { return Ok(None) };
+    Ok(Some(RecordedReply::from_bytes(&Bytes::copy_from_slice(reply.value()))?))
+}
+
+/// Returns the sum that a call of ADD returned before.
+fn recorded_sum(database: &Database, key: &RequestKey) -> Result<Option<u64>, CounterError> {
+    let sum = recorded(database, key)?.map(|reply| reply.decode::<Add>()).transpose()?;
+    Ok(sum.map(Option::unwrap_or_default))
 }
 
 impl ReplyStore for CounterStore {
     fn load<'a>(&'a self, key: &'a RequestKey) -> StoreFuture<'a, Option<RecordedReply>> {
         // A read finds its page in the cache of the database or of the system, and does not wait for writers.
-        Box::pin(async move { Ok(self.reply(key)?) })
+        Box::pin(async move { Ok(self.with(|database| recorded(database, key))?) })
     }
 }
 
 fn now() -> u64 {
     SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use redb::{StorageBackend, backends::FileBackend};
+    use rpcrdma::{
+        CallError, Channel, Server,
+        rpc::{Credential, RpcError},
+        server::DuplicateRequests,
+    };
+
+    use super::*;
+    use crate::counters::{
+        Counters,
+        protocol::counters_v1::{CountersV1Client, CountersV1Server, PROGRAM},
+    };
+
+    fn addition(name: &str) -> Addition {
+        Addition { name: name.into(), amount: 1 }
+    }
+
+    #[test]
+    fn only_a_complete_database_is_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("counters");
+        assert!(matches!(CounterStore::open(&path), Err(CounterError::File { .. })), "there is none");
+        // What a crash has left behind.
+        fs::write(folder.path().join("counters.new"), b"half").unwrap();
+        let store = CounterStore::create(&path).unwrap();
+        for n in 0..500 {
+            store.add(None, &addition(&n.to_string())).unwrap();
+        }
+        drop(store);
+        assert!(matches!(CounterStore::create(&path), Err(CounterError::Exists { .. })));
+        assert_eq!(CounterStore::open(&path).unwrap().values().unwrap().len(), 500);
+        let whole = fs::read(&path).unwrap();
+        let len = whole.len();
+        for len in [0, 1, 100, 4096, len / 4, len / 2, len - 4096] {
+            fs::write(&path, &whole[..len]).unwrap();
+            let error = CounterStore::open(&path).unwrap_err();
+            assert!(matches!(&error, CounterError::Unusable { .. }), "{len} bytes: {error:?}");
+            assert!(error.to_string().contains("forgets all acknowledged additions"), "{error}");
+            assert_eq!(fs::read(&path).unwrap().len(), len, "the file is left as it is");
+        }
+        let mut zeroed = whole.clone();
+        zeroed[4096..].fill(0);
+        fs::write(&path, &zeroed).unwrap();
+        assert!(matches!(CounterStore::open(&path), Err(CounterError::Unusable { .. })));
+        fs::write(&path, &whole).unwrap();
+        assert_eq!(CounterStore::open(&path).unwrap().values().unwrap().len(), 500);
+    }
+
+    /// A disk that can be full.
+    #[derive(Debug)]
+    struct Disk {
+        file: FileBackend,
+        is_full: Arc<AtomicBool>,
+    }
+
+    impl Disk {
+        fn check(&self) -> io::Result<()> {
+            if self.is_full.load(Ordering::SeqCst) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        }
+    }
+
+    impl StorageBackend for Disk {
+        fn len(&self) -> io::Result<u64> {
+            self.file.len()
+        }
+
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            self.file.read(offset, out)
+        }
+
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.check()?;
+            self.file.set_len(len)
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            self.check()?;
+            self.file.sync_data()
+        }
+
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.check()?;
+            self.file.write(offset, data)
+        }
+
+        fn close(&self) -> io::Result<()> {
+            self.file.close()
+        }
+    }
+
+    /// Calls fail while the disk is full, and succeed again when it is not. No addition is lost or made twice.
+    #[tokio::test]
+    async fn a_full_disk_fails_calls_only_while_it_is_full() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("counters");
+        drop(CounterStore::create(&path).unwrap());
+        let is_full = Arc::new(AtomicBool::new(false));
+        let store = CounterStore::opened_by({
+            let (path, is_full) = (path.clone(), Arc::clone(&is_full));
+            Box::new(move || {
+                let failed = |source| CounterError::File { path: path.clone(), source };
+                let file = fs::OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
+                let file = FileBackend::new(file).map_err(DatabaseError)?;
+                let disk = Disk { file, is_full: Arc::clone(&is_full) };
+                Ok(Database::builder().create_with_backend(disk).map_err(DatabaseError)?)
+            })
+        })
+        .unwrap();
+        let server = Server::builder()
+            .service(CountersV1Server::new(Counters::new(store.clone())))
+            .duplicate_requests(PROGRAM, DuplicateRequests::new().store(store.clone()))
+            .listen("iwarp://127.0.0.1:0")
+            .bind()
+            .await
+            .unwrap();
+        let url = server.urls()[0].clone();
+        tokio::spawn(server.serve());
+        let credential = Credential::sys("client", 1, 1, []).to_opaque().unwrap();
+        let builder = Channel::builder().deduplicated([PROGRAM]).credential(credential);
+        let client = CountersV1Client::new(builder.connect(&url).await.unwrap());
+        let mut acknowledged = 0;
+        for round in 0..3 {
+            for _ in 0..5 {
+                acknowledged += 1;
+                assert_eq!(client.add(&addition("a")).await.unwrap(), acknowledged);
+            }
+            is_full.store(true, Ordering::SeqCst);
+            for _ in 0..5 {
+                let error = client.add(&addition("a")).await.unwrap_err();
+                let CallError::Rpc { source, .. } = &error else { panic!("{error}") };
+                assert!(matches!(source, RpcError::Unavailable | RpcError::SystemError), "round {round}: {error}");
+            }
+            is_full.store(false, Ordering::SeqCst);
+        }
+        assert_eq!(client.value(&"a".into()).await.unwrap(), acknowledged);
+        drop(client);
+    }
 }
