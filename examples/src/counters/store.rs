@@ -64,7 +64,7 @@ pub enum CounterError {
     Unusable {
         /// The path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// Defect of the file, in words.
         reason: String,
     },
     /// The sum exceeds 64 bits. Nothing was added.
