@@ -66,6 +66,8 @@ pub struct ConnectionConfig {
     pub(crate) stream: StreamConfig,
     pub(crate) connect_timeout: Duration,
     pub(crate) idle_timeout: Option<Duration>,
+    /// Time by which a client's first call must arrive. Only for servers.
+    pub(crate) first_call_timeout: Option<Duration>,
     initiator_depth: u32,
     responder_resources: u32,
     remote_invalidation: bool,
@@ -79,6 +81,7 @@ impl Default for ConnectionConfig {
             stream: StreamConfig::default(),
             connect_timeout: Duration::from_secs(10),
             idle_timeout: None,
+            first_call_timeout: None,
             initiator_depth: 16,
             responder_resources: 16,
             remote_invalidation: true,
@@ -102,7 +105,8 @@ impl ConnectionConfig {
         self
     }
 
-    /// Sets the time without a call in flight after which a connection is closed. Longer than zero. Default: never. A connection that
+    /// Sets the time without a call in flight after which a connection is closed. Longer than zero. Default 360 s at
+    /// a server, and never at a client. A connection that
     /// a channel may need for calls in the reverse direction is never idle (RFC 8167 §5.4).
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = Some(timeout);
@@ -312,6 +316,7 @@ impl ConnectionConfig {
         for (setting, value, range) in [
             ("ConnectionConfig::connect_timeout", millis(self.connect_timeout), at_least(1)),
             ("ConnectionConfig::idle_timeout", self.idle_timeout.map_or(1, millis), at_least(1)),
+            ("ServerBuilder::first_call_timeout", self.first_call_timeout.map_or(1, millis), at_least(1)),
             ("ConnectionConfig::credits", engine.credits.into(), 1..=MAX_CREDITS),
             ("ConnectionConfig::reverse_credits", engine.reverse_credits.into(), 0..=MAX_CREDITS),
             ("ConnectionConfig::fetch_timeout", millis(engine.fetch_timeout), at_least(1)),

@@ -75,6 +75,7 @@ fn close_reasons() -> Vec<(&'static str, CloseReason)> {
         ("CloseReason::ReplyStalled", CloseReason::ReplyStalled(second)),
         ("CloseReason::Stream", StreamError::TooManyFragments { max: 5 }.into()),
         ("CloseReason::Idle", CloseReason::Idle(second)),
+        ("CloseReason::NoCall", CloseReason::NoCall(second)),
     ]);
     all
 }

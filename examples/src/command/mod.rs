@@ -1,6 +1,7 @@
 //! Code shared by all commands: logging, command-line options, error messages, shutdown and notifications of the service manager.
 
 mod connect;
+mod connections;
 mod generate;
 #[cfg_attr(not(feature = "introspection"), path = "no_introspection.rs")]
 mod introspection;
@@ -32,6 +33,7 @@ use tracing_subscriber::EnvFilter;
 pub use self::register::{RegisterArgs, Registered};
 pub use self::{
     connect::explain_connect_error,
+    connections::ConnectionArgs,
     introspection::IntrospectionArgs,
     metrics::{Health, MetricsArgs},
     progress::{human_bytes, progress_bar},

@@ -393,7 +393,9 @@ impl SetupFailure {
             Self::Setup(error) => return error,
             Self::TimedOut => return SetupError::TimedOut(limit),
             Self::Silent => format!("it accepted the TCP connection, but sent nothing for {limit:?}"),
-            Self::Closed => format!("it closed the connection and sent nothing (MPA: {tried})"),
+            Self::Closed => format!(
+                "it closed the connection and sent nothing, as a server without room for connections does (MPA: {tried})"
+            ),
             Self::ClosedEarly(len) => format!("it closed the connection after {len} bytes of an MPA frame"),
             Self::OldRevision => "it speaks MPA revision 1 only".to_owned(),
             Self::Protocol(detail) => format!("it {detail}"),

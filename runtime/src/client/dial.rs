@@ -212,7 +212,11 @@ fn link<I: EngineIo>(
     let span = tracing::info_span!(target: "rpcrdma", "connection", role = "client", peer = %info.peer_addr);
     let port = Arc::new(DriverPort::new(config.max_calls));
     // A server may need the reply to a callback before it can reply to the client's call.
-    let driver = DriverConfig { idle_timeout: config.connection.idle_timeout, serves_to_the_end: true };
+    let driver = DriverConfig {
+        idle_timeout: config.connection.idle_timeout,
+        first_call_timeout: None,
+        serves_to_the_end: true,
+    };
     let observer = metrics::connection(ConnectionRole::Client, info.transport, &port, &config.connection.engine);
     match callbacks {
         None => driver::spawn(DriverCore::new(engine, io, NoInboundCalls, Arc::clone(&port), driver), span, observer),

@@ -14,6 +14,7 @@ use super::{
     closing::LocalClose,
     command::{BATCH, CallResult, CommandQueue, DriverCommand, ReplyCommand, ResultSlot},
     formats::CallFormats,
+    idle::IdleCheck,
     inbound_calls::InboundCalls,
     io::EngineIo,
     port::DriverPort,
@@ -37,6 +38,8 @@ const BUSY_SLICE: Duration = Duration::from_micros(50);
 pub(crate) struct DriverConfig {
     /// Time after which an idle connection is closed. `None` keeps it open. A connection that a channel holds is never idle.
     pub(crate) idle_timeout: Option<Duration>,
+    /// Time by which the peer's first call must arrive, or the connection is closed. `None`: no limit.
+    pub(crate) first_call_timeout: Option<Duration>,
     /// `true` to execute the peer's calls while the connection drains, as long as outbound calls are in flight, because their
     /// replies may depend on the peer's calls.
     pub(crate) serves_to_the_end: bool,
@@ -108,7 +111,8 @@ pub(crate) struct DriverCore<I: EngineIo, U: InboundCalls> {
     /// `true` if the engine has received commands, input or timeouts since its work was last posted.
     has_work: bool,
     last_active: Instant,
-    /// The earliest deadline when the last poll ended: the engine's, or the idle timeout. Only polls change it.
+    idle: IdleCheck,
+    /// The earliest deadline when the last poll ended: the engine's, or that of the idle check. Only polls change it.
     due: Option<Instant>,
     timer: Timer,
     catch_up: CatchUp,
@@ -142,6 +146,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
     pub(crate) fn new(engine: I::Engine, io: I, inbound_calls: U, port: Arc<DriverPort>, config: DriverConfig) -> Self {
         let limits = engine.peer_limits();
         port.set_limits(limits);
+        let now = Timer::now();
         Self {
             engine,
             io,
@@ -152,9 +157,10 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             answering: 0,
             closing: LocalClose::Open,
             has_work: true,
-            last_active: Timer::now(),
+            last_active: now,
+            idle: IdleCheck::new(config.idle_timeout, config.first_call_timeout, now),
             // The first poll looks for deadlines that have passed.
-            due: Some(Timer::now()),
+            due: Some(now),
             timer: Timer::default(),
             catch_up: CatchUp::default(),
             is_unpublished: true,
@@ -251,9 +257,9 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         false
     }
 
-    /// Returns the earliest deadline: the engine's, or the idle timeout.
+    /// Returns the earliest deadline: the engine's, or that of the idle check.
     fn earliest_deadline(&mut self) -> Option<Instant> {
-        earliest(self.engine.poll_timeout(), self.idle_at())
+        earliest(self.engine.poll_timeout(), self.idle.next())
     }
 
     /// Returns the earliest deadline that has passed by `now`.
@@ -325,6 +331,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             return;
         }
         let token = call.token;
+        self.idle.called();
         self.answering += 1;
         match self.inbound_calls.call(call, &self.port) {
             Some(answer) => self.answer(token, answer),
@@ -405,12 +412,6 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         self.answering == 0 && self.calls.is_empty()
     }
 
-    /// Returns the time at which the idle timeout passes.
-    fn idle_at(&self) -> Option<Instant> {
-        let idle = self.is_idle() && self.closing == LocalClose::Open && !self.port.is_held();
-        self.config.idle_timeout.filter(|_| idle).and_then(|timeout| self.last_active.checked_add(timeout))
-    }
-
     /// Disconnects if the connection is idle or drained, and treats it as lost if the peer does not close its side in time.
     #[inline]
     fn check_closing(&mut self, run: &PollState) {
@@ -424,10 +425,11 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
     #[cold]
     fn close_if_due(&mut self, run: &PollState) {
         let now = run.now;
-        if let Some(timeout) = self.config.idle_timeout.filter(|_| run.is_late && run.may_expire)
-            && self.idle_at().is_some_and(|at| at <= now)
-        {
-            self.close(CloseReason::Idle(timeout), now);
+        if run.is_late && run.may_expire && self.idle.next().is_some_and(|at| at <= now) {
+            let is_unused = self.is_idle() && self.closing == LocalClose::Open && !self.port.is_held();
+            if let Some(reason) = self.idle.check(is_unused.then_some(self.last_active), now) {
+                self.close(reason, now);
+            }
         }
         if self.closing == LocalClose::Draining && self.is_idle() {
             self.close(CloseReason::Disconnected(DisconnectReason::Local), now);
@@ -458,7 +460,8 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         }
         // The formats change only when a call finishes, which has a result.
         let formats = (!self.results.is_empty()).then_some(&self.formats);
-        self.port.publish_counters(|counters| self.engine.copy_counters(counters), formats);
+        let idle_since = self.is_idle().then_some(self.last_active);
+        self.port.publish(|counters| self.engine.copy_counters(counters), formats, idle_since);
     }
 
     /// Publishes the counters, delivers the results of finished calls, and wakes their callers.

@@ -10,6 +10,7 @@ mod command;
 mod core;
 mod encoded_reply;
 mod formats;
+mod idle;
 mod inbound_calls;
 mod io;
 mod pending;

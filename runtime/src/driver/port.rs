@@ -3,6 +3,7 @@
 use std::{
     sync::OnceLock,
     task::{Context, Poll, Waker},
+    time::Instant,
 };
 
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
@@ -161,13 +162,22 @@ pub(crate) struct DriverPort {
     free_slots: FreeSlots,
     /// The waker of the driver's task. Set at its first poll, and never changed.
     task: OnceLock<Waker>,
-    /// A copy of the engine's counters, so that reading them does not wait for the driver.
-    counters: Mutex<(ConnectionCounters, CallFormats)>,
+    /// A copy of the driver's state, so that reading it does not wait for the driver.
+    published: Mutex<PublishedState>,
     limits: Mutex<PeerLimits>,
     /// Bytes of eligible items that were encoded inline.
     copied_eligible: AtomicU64,
     /// Number of channels that use the connection without owning it. While there are any, the connection is not idle.
     holders: AtomicUsize,
+}
+
+/// The state that a driver publishes.
+#[derive(Debug, Default)]
+struct PublishedState {
+    counters: ConnectionCounters,
+    formats: CallFormats,
+    /// The time since which no call has been in flight. `None` while one is.
+    idle_since: Option<Instant>,
 }
 
 impl DriverPort {
@@ -182,7 +192,7 @@ impl DriverPort {
             over: Notify::new(),
             free_slots: FreeSlots::new(max_calls),
             task: OnceLock::new(),
-            counters: Mutex::default(),
+            published: Mutex::default(),
             limits: Mutex::default(),
             copied_eligible: AtomicU64::new(0),
             holders: AtomicUsize::new(0),
@@ -223,15 +233,37 @@ impl DriverPort {
         }
     }
 
-    /// Publishes the engine's counters, which `copy` copies, and the formats of calls unless they are unchanged.
+    /// Publishes the engine's counters, which `copy` copies, the formats of calls unless they are unchanged, and the time since which
+    /// no call has been in flight.
     #[inline]
-    pub(super) fn publish_counters(&self, copy: impl FnOnce(&mut ConnectionCounters), formats: Option<&CallFormats>) {
-        let mut published = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn publish(
+        &self,
+        copy: impl FnOnce(&mut ConnectionCounters),
+        formats: Option<&CallFormats>,
+        idle_since: Option<Instant>,
+    ) {
+        let mut published = self.published();
         // Copied in place, so that the counters are moved only once.
-        copy(&mut published.0);
+        copy(&mut published.counters);
         if let Some(formats) = formats {
-            published.1.clone_from(formats);
+            published.formats.clone_from(formats);
         }
+        published.idle_since = idle_since;
+    }
+
+    fn published(&self) -> MutexGuard<'_, PublishedState> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the time since which the connection has been idle: no call is in flight, and no channel holds it.
+    pub(crate) fn idle_since(&self) -> Option<Instant> {
+        self.published().idle_since.filter(|_| !self.is_held())
+    }
+
+    /// Publishes the time since which no call has been in flight, for tests without a driver.
+    #[cfg(test)]
+    pub(crate) fn publish_idle(&self, idle_since: Option<Instant>) {
+        self.publish(|_| {}, None, idle_since);
     }
 
     pub(super) fn set_limits(&self, limits: PeerLimits) {
@@ -245,7 +277,7 @@ impl DriverPort {
 
     /// Returns the message formats of completed calls and their replies.
     pub(crate) fn formats(&self) -> CallFormats {
-        self.counters.lock().unwrap_or_else(PoisonError::into_inner).1
+        self.published().formats
     }
 
     pub(crate) fn add_copied_eligible(&self, bytes: u64) {
@@ -256,7 +288,7 @@ impl DriverPort {
 
     /// Returns the counters of the connection.
     pub(crate) fn counters(&self) -> ConnectionCounters {
-        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner).0;
+        let mut counters = self.published().counters;
         counters.copied_eligible_bytes =
             counters.copied_eligible_bytes.saturating_add(self.copied_eligible.load(Ordering::Relaxed));
         counters

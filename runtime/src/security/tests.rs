@@ -49,10 +49,7 @@ async fn filters_cannot_be_bypassed() {
         [accepted_caller, || later(accepted_caller()), || later(later(accepted_caller()))];
     for make in decisions {
         for result in [Ok(()), Err(AuthStat::AuthTooweak.into())] {
-            let mut decision = make().filter({
-                let result = result.clone();
-                move |_| result
-            });
+            let mut decision = make().filter(move |_| result);
             while let Authentication::Pending(later) = decision {
                 decision = later.await;
             }

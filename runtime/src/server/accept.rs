@@ -200,14 +200,20 @@ impl<S: ConnectionSource> Accept for SourceAcceptor<S> {
                 };
                 while setups.try_join_next().is_some() {}
                 // Connections in set-up count as well: a silent peer holds its permit until the set-up times out.
-                let Ok(room) = Arc::clone(&shared.room).try_acquire_owned() else {
-                    tracing::warn!(target: "rpcrdma", %peer, "connection limit reached, rejecting a connection");
-                    shared.setup_failed();
-                    continue;
+                let room = match shared.room.enter(peer.ip().into()) {
+                    Ok(room) => room,
+                    Err(error) => {
+                        if shared.room.should_warn() {
+                            tracing::warn!(target: "rpcrdma", %peer, %error, "connections are refused");
+                        }
+                        shared.setup_failed();
+                        continue;
+                    }
                 };
-                let permit = ConnectionPermit { _room: room, runtime: None };
+                let place = room.place();
+                let permit = ConnectionPermit { room, runtime: None };
                 let (source, shared) = (Arc::clone(&self.0), Arc::clone(&shared));
-                setups.spawn(async move {
+                let task = setups.spawn(async move {
                     let outcome = match &shared.runtimes {
                         None => set_up(&*source, incoming, &shared, permit).await.map_err(HandOverError::SetUp),
                         Some(runtimes) => hand_over(runtimes, &source, incoming, &shared, permit).await,
@@ -217,6 +223,7 @@ impl<S: ConnectionSource> Accept for SourceAcceptor<S> {
                         shared.setup_failed();
                     }
                 });
+                place.is_set_up_by(task);
             }
         })
     }
@@ -263,7 +270,11 @@ async fn set_up<S: ConnectionSource>(
     let listed = ListedConnection::new(id, Arc::clone(shared));
     let handlers =
         CallHandlers::new(Arc::new(shared.registry.for_connection()), Arc::new(connection), Some(Box::new(listed)));
-    let driver = DriverConfig { idle_timeout: config.idle_timeout, serves_to_the_end: false };
+    let driver = DriverConfig {
+        idle_timeout: config.idle_timeout,
+        first_call_timeout: config.first_call_timeout,
+        serves_to_the_end: false,
+    };
     let observer = metrics::connection(ConnectionRole::Server, transport, &port, &config.engine);
     driver::spawn(DriverCore::new(engine, io, handlers, port, driver), span, observer);
     Ok(())

@@ -1,6 +1,6 @@
 //! The start of a server from its configuration.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 #[cfg(feature = "tls")]
 use super::accept::TlsSource;
@@ -16,6 +16,7 @@ use super::{
     hooks::ServerHooks,
     limits,
     listening::Server,
+    room::ConnectionRoom,
     runtimes::Runtimes,
 };
 #[cfg(feature = "introspection")]
@@ -35,6 +36,10 @@ use crate::{
 /// Maximum number of calls back to one client that are in flight or waiting for a credit. Further calls wait before they
 /// allocate memory.
 const MAX_CALLBACKS: usize = 1024;
+/// The default of [`ServerBuilder::idle_timeout`].
+const IDLE_TIMEOUT: Duration = Duration::from_secs(360);
+/// The default of [`ServerBuilder::first_call_timeout`].
+const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The error of [`ServerBuilder::bind`].
 #[derive(Debug, thiserror::Error)]
@@ -143,6 +148,8 @@ impl ServerBuilder {
             .map_err(|(program, version)| BindError::DuplicateService { program, version })?;
         let budget = MemoryBudget::new(self.max_memory);
         let mut connection = self.config;
+        connection.idle_timeout.get_or_insert(IDLE_TIMEOUT);
+        connection.first_call_timeout.get_or_insert(FIRST_CALL_TIMEOUT);
         registry.provide(&mut connection.engine);
         connection.engine.budget = Some(Arc::clone(&budget));
         connection.engine.max_fetched = connection.engine.max_fetched.min(self.max_memory);
@@ -157,8 +164,8 @@ impl ServerBuilder {
             trace: None,
             resendable: None,
         };
-        let mut shared =
-            ServerShared::new(registry, callbacks, budget, self.max_connections, self.grace, self.drain_delay);
+        let room = ConnectionRoom::new(self.max_connections, self.max_connections_per_host);
+        let mut shared = ServerShared::new(registry, callbacks, budget, room, self.grace, self.drain_delay);
         shared.duplicates = caches;
         shared.limiters = self.limits.into_values().collect();
         shared.runtimes = Runtimes::new(self.runtimes);

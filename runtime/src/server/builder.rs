@@ -51,6 +51,7 @@ pub struct ServerBuilder {
     pub(super) config: ConnectionConfig,
     pub(super) callback_timeout: Duration,
     pub(super) max_connections: usize,
+    pub(super) max_connections_per_host: usize,
     pub(super) max_memory: u64,
     pub(super) grace: Duration,
     pub(super) drain_delay: Duration,
@@ -79,6 +80,7 @@ impl Default for ServerBuilder {
             config: ConnectionConfig::default(),
             callback_timeout: Duration::from_secs(30),
             max_connections: 1024,
+            max_connections_per_host: usize::MAX,
             max_memory: 1 << 30,
             grace: Duration::from_secs(30),
             drain_delay: Duration::ZERO,
@@ -311,10 +313,24 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the maximum number of concurrent connections, including those in set-up. Further connections are rejected. Default
-    /// 1024.
+    /// Sets the maximum number of concurrent connections, including those in set-up. Default 1024.
+    ///
+    /// At the limit, a new connection takes the place of the longest idle one of the host that has the most connections, and more than
+    /// the host of the new one would have. If there is none, it takes the place of the connection that has been idle for longest, if
+    /// that is a minute or more. Otherwise it is refused. A connection is idle if no call is in flight, in set-up as well. IPv6
+    /// addresses with the same first 64 bits count as one host.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections;
+        self
+    }
+
+    /// Sets the maximum number of concurrent connections of one host. Default: no limit but that of
+    /// [`max_connections`](Self::max_connections).
+    ///
+    /// At the limit, a new connection takes the place of the host's longest idle one, if that has been idle for a minute or more.
+    /// Otherwise it is refused.
+    pub fn max_connections_per_host(mut self, connections: usize) -> Self {
+        self.max_connections_per_host = connections;
         self
     }
 
@@ -349,9 +365,22 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the time without a call in flight after which a connection is closed. Default: never.
+    /// Sets the time without a call in flight after which a connection is closed. Default 360 s, as of Linux's NFS server.
+    /// [`Duration::MAX`] keeps connections open.
+    ///
+    /// Clients connect again with their next call. Linux's NFS client closes idle connections itself, after 300 s. A connection over which
+    /// a handler may still call the client is not idle (RFC 8167 §5.4).
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.config = self.config.idle_timeout(timeout);
+        self
+    }
+
+    /// Sets the time in which a client must send its first call, once it is connected. Longer than zero. Default 120 s.
+    /// [`Duration::MAX`]: no limit.
+    ///
+    /// A connection without a first call is closed even if other bytes arrive, unless the server calls its client.
+    pub fn first_call_timeout(mut self, timeout: Duration) -> Self {
+        self.config.first_call_timeout = Some(timeout);
         self
     }
 

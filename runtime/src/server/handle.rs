@@ -10,11 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 
 use super::{
     duplicates::{DuplicateRequestCache, DuplicateRequestStats},
     limits::{LimitStats, Limiter},
+    room::{ConnectionRoom, RoomPermit},
     runtimes::{RuntimeShare, Runtimes},
     stats::{EndedTotals, ServerStats},
 };
@@ -45,8 +46,7 @@ pub(super) struct ServerShared {
     pub(super) grace: Duration,
     /// The time between the beginning of a shutdown and that of the drain.
     drain_delay: Duration,
-    /// One permit for each connection that may still be accepted.
-    pub(super) room: Arc<Semaphore>,
+    pub(super) room: Arc<ConnectionRoom>,
     /// The runtimes that serve the connections. `None`: the one that accepts them.
     pub(super) runtimes: Option<Runtimes>,
     pub(super) phase: watch::Sender<ServerPhase>,
@@ -82,7 +82,7 @@ struct ConnectionEntry {
 
 /// The resources that a connection holds from its acceptance until it is removed.
 pub(super) struct ConnectionPermit {
-    pub(super) _room: OwnedSemaphorePermit,
+    pub(super) room: RoomPermit,
     pub(super) runtime: Option<RuntimeShare>,
 }
 
@@ -91,7 +91,7 @@ impl ServerShared {
         registry: ServiceRegistry,
         callbacks: ChannelConfig,
         budget: Arc<MemoryBudget>,
-        max_connections: usize,
+        room: Arc<ConnectionRoom>,
         grace: Duration,
         drain_delay: Duration,
     ) -> Self {
@@ -101,7 +101,7 @@ impl ServerShared {
             callbacks: Arc::new(callbacks),
             grace,
             drain_delay,
-            room: Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS))),
+            room,
             runtimes: None,
             phase: watch::Sender::new(ServerPhase::Serving),
             next_id: AtomicU64::new(0),
@@ -128,6 +128,7 @@ impl ServerShared {
             return None;
         }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        permit.room.opened(&port);
         let entry = ConnectionEntry {
             peer_addr: info.peer_addr,
             local_addr: info.local_addr,

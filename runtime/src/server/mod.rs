@@ -46,6 +46,7 @@ mod listed;
 mod listening;
 #[cfg(feature = "metrics")]
 mod measured;
+mod room;
 mod runtimes;
 mod stats;
 

@@ -33,7 +33,7 @@ pub struct EndedConnections {
     pub by_client: u64,
     /// Closed by the server's shutdown.
     pub by_server: u64,
-    /// Closed because they were idle ([`CloseReason::Idle`]).
+    /// Closed because they were idle ([`CloseReason::Idle`], [`CloseReason::NoCall`]).
     pub idle: u64,
     /// Lost because the transport failed or the client stopped responding.
     pub lost: u64,

@@ -8,8 +8,8 @@ use rpcrdma_examples::command::RegisterArgs;
 use rpcrdma_examples::{
     blobstore::ValidName,
     command::{
-        ClientSec, DrainArgs, IntrospectionArgs, Logging, MetricsArgs, RpcRdmaVersion, ServerSec, TlsClientArgs,
-        TlsServerArgs, parse_size,
+        ClientSec, ConnectionArgs, DrainArgs, IntrospectionArgs, Logging, MetricsArgs, RpcRdmaVersion, ServerSec,
+        TlsClientArgs, TlsServerArgs, parse_size,
     },
 };
 use tokio::runtime::Builder;
@@ -92,6 +92,8 @@ pub(crate) struct ServeArgs {
     pub(crate) rpcrdma: RpcRdmaVersion,
     #[command(flatten)]
     pub(crate) tls: TlsServerArgs,
+    #[command(flatten)]
+    pub(crate) connections: ConnectionArgs,
     #[command(flatten)]
     pub(crate) drain: DrainArgs,
     #[cfg(unix)]

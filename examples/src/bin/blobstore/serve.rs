@@ -34,7 +34,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let (server, threads) = start(&args.root, options, &args.listen, args.rpcrdma, args.threads.runtimes(), {
         let secure = args.sec.authenticator(true)?;
         let tls = args.tls.read()?;
-        move |builder| args.drain.apply(args.introspection.apply(tls.apply(secure(builder))))
+        move |builder| args.connections.apply(args.drain.apply(args.introspection.apply(tls.apply(secure(builder)))))
     })
     .await?;
     #[cfg(unix)]

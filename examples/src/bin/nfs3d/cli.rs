@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use rpcrdma_examples::{
-    command::{DrainArgs, IntrospectionArgs, Logging, MetricsArgs, RegisterArgs, ServerSec, TlsServerArgs, parse_size},
+    command::{
+        ConnectionArgs, DrainArgs, IntrospectionArgs, Logging, MetricsArgs, RegisterArgs, ServerSec, TlsServerArgs,
+        parse_size,
+    },
     nfs3d::DATA_MAX,
 };
 
@@ -55,6 +58,8 @@ pub(crate) struct Cli {
     pub(crate) max_memory: u64,
     #[command(flatten)]
     pub(crate) tls: TlsServerArgs,
+    #[command(flatten)]
+    pub(crate) connections: ConnectionArgs,
     #[command(flatten)]
     pub(crate) drain: DrainArgs,
     #[command(flatten)]

@@ -37,6 +37,9 @@ use rpcrdma_specs::{
 
 use crate::cli::Cli;
 
+/// Maximum number of connections to MOUNT. Clients need one for a moment.
+const MAX_MOUNTING: usize = 64;
+
 /// Serves until a signal stops the server.
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     let health = cli.metrics.start().await?;
@@ -54,11 +57,12 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     // The export decides which flavors are accepted for which call.
     let secure = cli.sec.authenticator(false)?;
     let tls = cli.tls.read()?;
-    let nfs = cli.drain.apply(cli.introspection.apply(tls.apply(secure(nfs))));
+    let nfs = cli.connections.apply(cli.drain.apply(cli.introspection.apply(tls.apply(secure(nfs)))));
     let nfs = cli.listen.iter().fold(nfs, ServerBuilder::listen).bind().await?;
     let mount = MountService::new(Arc::clone(&export), name.clone());
     // MOUNT is served over TCP (RFC 8267 §5.1).
-    let mount = cli.drain.apply(tls.apply(secure(Server::builder().service(MountV3Server::new(mount)))));
+    let mount = Server::builder().service(MountV3Server::new(mount)).max_connections(MAX_MOUNTING);
+    let mount = cli.drain.apply(tls.apply(secure(mount)));
     let mount = mount.listen(&cli.mount).bind().await?;
 
     // Install the signal handlers before printing the URLs: whoever reads them may send a signal at once.

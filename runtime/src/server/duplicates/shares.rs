@@ -40,6 +40,9 @@ pub(super) struct Room {
     pub(super) bytes: u64,
 }
 
+/// The part of the room that a bound is about.
+type Measure = fn(Room) -> u64;
+
 impl Room {
     fn add(&mut self, bytes: u64) {
         self.entries += 1;
@@ -123,8 +126,7 @@ impl<K> ReplyShares<K> {
     /// Removes replies until the bounds hold. The clients with the most replies, or with the longest ones, lose their oldest ones.
     pub(super) fn evict(&mut self, max: Room) -> Vec<K> {
         let mut evicted = Vec::new();
-        let measures: [(fn(Room) -> u64, u64); 2] =
-            [(|room| room.entries, max.entries), (|room| room.bytes, max.bytes)];
+        let measures: [(Measure, u64); 2] = [(|room| room.entries, max.entries), (|room| room.bytes, max.bytes)];
         for (measure, bound) in measures {
             if measure(self.total) > bound {
                 self.shrink(measure, bound - bound / SLACK, &mut evicted);
@@ -133,7 +135,7 @@ impl<K> ReplyShares<K> {
         evicted
     }
 
-    fn shrink(&mut self, measure: fn(Room) -> u64, target: u64, evicted: &mut Vec<K>) {
+    fn shrink(&mut self, measure: Measure, target: u64, evicted: &mut Vec<K>) {
         let share = fair_share(self.groups.values().map(|group| measure(group.room)).collect(), target);
         let mut over = Vec::new();
         for (&id, group) in self.groups.iter().filter(|(_, group)| measure(group.room) > share) {

@@ -20,7 +20,7 @@ pub enum CloseCause {
     ReportedByPeer,
     /// The peers did not agree on a protocol or on an identity.
     Negotiation,
-    /// No call was in flight for the idle timeout.
+    /// No call was in flight for the idle timeout, or the first call did not arrive in time.
     Idle,
 }
 
@@ -38,7 +38,7 @@ impl CloseReason {
             Self::Disconnected(DisconnectReason::ReportedByPeer(_)) => CloseCause::ReportedByPeer,
             Self::Unresponsive(_) | Self::ReadStalled(_) | Self::ReplyStalled(_) => CloseCause::Stalled,
             Self::NegotiationFailed { .. } | Self::HostAuthentication(_) => CloseCause::Negotiation,
-            Self::Idle(_) => CloseCause::Idle,
+            Self::Idle(_) | Self::NoCall(_) => CloseCause::Idle,
         }
     }
 }

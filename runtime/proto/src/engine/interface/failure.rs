@@ -149,9 +149,12 @@ pub enum CloseReason {
     /// The peer violated record marking.
     #[error(transparent)]
     Stream(#[from] StreamError),
-    /// The peer was silent for too long.
+    /// No call was in flight for the idle timeout.
     #[error("idle for {0:?}")]
     Idle(Duration),
+    /// The peer's first call did not arrive in time.
+    #[error("no call arrived within {0:?} of connecting")]
+    NoCall(Duration),
 }
 
 /// Fault in a message of the peer: in a reply, or in a message of version 2 that conveys a part of a call or reply.

@@ -1,0 +1,105 @@
+//! The limits of a server's connections, and the descriptors that they need.
+
+use std::time::Duration;
+
+use clap::{Args, value_parser};
+use rpcrdma::server::ServerBuilder;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::units::parse_seconds;
+
+/// Maximum number of descriptors of a connection. One over RDMA has those of its completion channels.
+const DESCRIPTORS_PER_CONNECTION: u64 = 3;
+/// Number of descriptors that connections leave to the work of the server, such as open files.
+const RESERVED_DESCRIPTORS: u64 = 256;
+
+/// Options for the connections of a server.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct ConnectionArgs {
+    /// Maximum number of connections. At the limit, a new one takes the place of an idle one, first of the host with the most,
+    /// or is refused. Raises the limit of open files (ulimit -n) as far as it may
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = value_parser!(u32).range(1..=1_000_000))]
+    max_connections: u32,
+    /// Maximum number of connections of one host. Default: no other limit
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1_000_000))]
+    max_connections_per_host: Option<u32>,
+    /// Seconds without a call after which a connection is closed; 0: never. Clients connect again with their next call
+    #[arg(long, value_name = "S", default_value = "360", value_parser = clap::builder::ValueParser::new(parse_seconds))]
+    idle_timeout: Duration,
+}
+
+impl ConnectionArgs {
+    /// Sets the limits of a server. Raises the process's limit of descriptors, and allows fewer connections if it does not suffice.
+    pub fn apply(self, server: ServerBuilder) -> ServerBuilder {
+        let wanted = u64::from(self.max_connections);
+        let descriptors = raise_descriptor_limit(wanted * DESCRIPTORS_PER_CONNECTION + RESERVED_DESCRIPTORS);
+        let possible = possible_connections(wanted, descriptors);
+        if possible < wanted {
+            tracing::warn!(
+                descriptors,
+                connections = possible,
+                "the limit of open files allows fewer connections (ulimit -n)"
+            );
+        }
+        let idle = if self.idle_timeout.is_zero() { Duration::MAX } else { self.idle_timeout };
+        let per_host = self.max_connections_per_host.map_or(usize::MAX, |limit| limit as usize);
+        server
+            .max_connections(usize::try_from(possible).unwrap_or(usize::MAX))
+            .max_connections_per_host(per_host)
+            .idle_timeout(idle)
+    }
+}
+
+/// Returns the number of connections for which there are descriptors, of those wanted.
+fn possible_connections(wanted: u64, descriptors: u64) -> u64 {
+    // At least half of the descriptors are for connections, however few there are.
+    let reserved = RESERVED_DESCRIPTORS.min(descriptors / 2);
+    wanted.min(((descriptors - reserved) / DESCRIPTORS_PER_CONNECTION).max(1))
+}
+
+/// Raises the soft limit of open files to `wanted`, as far as the hard limit allows. Returns the limit.
+fn raise_descriptor_limit(wanted: u64) -> u64 {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let Some(current) = current else { return u64::MAX };
+    let raised = maximum.map_or(wanted, |maximum| wanted.min(maximum));
+    if raised <= current {
+        return current;
+    }
+    match setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum }) {
+        Ok(()) => raised,
+        Err(error) => {
+            tracing::debug!(%error, "cannot raise the limit of open files");
+            current
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_are_left_for_work() {
+        for (wanted, descriptors, possible) in [
+            (1024, u64::MAX, 1024),
+            (1024, 1024 * 3 + 256, 1024),
+            (1024, 1024, 256),
+            (1024, 256, 42),
+            (10, 1024, 10),
+            (1024, 4, 1),
+            (1024, 0, 1),
+        ] {
+            assert_eq!(possible_connections(wanted, descriptors), possible, "{descriptors} descriptors");
+        }
+    }
+
+    #[test]
+    fn the_limit_is_raised_within_the_hard_one() {
+        let before = getrlimit(Resource::Nofile);
+        let Some(current) = before.current else { return };
+        assert_eq!(raise_descriptor_limit(current.saturating_sub(1)), current, "never lowered");
+        let raised = raise_descriptor_limit(current + 10);
+        assert_eq!(raised, before.maximum.map_or(current + 10, |maximum| maximum.min(current + 10)));
+        assert_eq!(getrlimit(Resource::Nofile).current, Some(raised));
+    }
+}

@@ -1,0 +1,359 @@
+//! The room for connections, and who leaves when there is no more.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use tokio::task::AbortHandle;
+
+use crate::driver::{DriverCommand, DriverPort};
+
+/// Time for which a connection must have been idle to make room for one of a host that does not have fewer connections.
+const LONG_IDLE: Duration = Duration::from_secs(60);
+
+/// Minimum number of connections that may still be closing after they had to leave. Beyond that, and beyond an eighth of the room,
+/// connections are refused.
+const MIN_LEAVING: usize = 16;
+
+/// Time between two warnings about connections that are refused.
+const WARN_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Returns the current time of the runtime's clock, which tests may pause, as drivers do.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// A host as the owner of connections: an IPv4 address, or the first 64 bits of an IPv6 address, within which a host chooses its address
+/// freely.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum HostKey {
+    V4(u32),
+    V6(u64),
+}
+
+impl From<IpAddr> for HostKey {
+    fn from(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Self::V4(address.to_bits()),
+            IpAddr::V6(address) => Self::V6((address.to_bits() >> 64) as u64),
+        }
+    }
+}
+
+/// The room for the connections of a server.
+pub(super) struct ConnectionRoom {
+    max: usize,
+    max_per_host: usize,
+    state: Mutex<RoomState>,
+}
+
+#[derive(Default)]
+struct RoomState {
+    next_id: u64,
+    hosts: HashMap<HostKey, HashMap<u64, Occupant>>,
+    /// Number of connections that do not have to leave.
+    staying: usize,
+    /// Number of connections that have to leave and are not gone.
+    leaving: usize,
+    warned: Option<Instant>,
+}
+
+struct Occupant {
+    since: Instant,
+    stage: OccupantStage,
+}
+
+enum OccupantStage {
+    /// In set-up, by this task once it has started.
+    SettingUp(Option<AbortHandle>),
+    Open(Arc<DriverPort>),
+    /// Closed by the server to make room.
+    Leaving,
+}
+
+impl Occupant {
+    /// Returns the time since which the connection has been idle. `None` if it is in use.
+    fn idle_since(&self) -> Option<Instant> {
+        match &self.stage {
+            // The peer has not done its part.
+            OccupantStage::SettingUp(task) => task.as_ref().map(|_| self.since),
+            OccupantStage::Open(port) => port.idle_since(),
+            OccupantStage::Leaving => None,
+        }
+    }
+}
+
+/// A connection in the room, from its acceptance until it is removed.
+pub(super) struct RoomPermit {
+    room: Arc<ConnectionRoom>,
+    host: HostKey,
+    id: u64,
+}
+
+/// The reason for which a connection is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NoRoom {
+    #[error("the server has {0} connections, and none of them is idle")]
+    Server(usize),
+    #[error("the host has {0} connections, and none of them is idle")]
+    Host(usize),
+}
+
+impl ConnectionRoom {
+    pub(super) fn new(max: usize, max_per_host: usize) -> Arc<Self> {
+        Arc::new(Self { max, max_per_host, state: Mutex::default() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, RoomState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a connection in. If there is no room, an idle connection leaves for it: of the host that has the most, and more than the
+    /// new one's, or else the one that has been idle for longest, and for a long time.
+    pub(super) fn enter(self: &Arc<Self>, host: HostKey) -> Result<RoomPermit, NoRoom> {
+        let now = now();
+        let mut state = self.state();
+        if state.count(host) >= self.max_per_host {
+            let idle = state.longest_idle([host], now.checked_sub(LONG_IDLE));
+            state.dismiss(idle, self.max).ok_or(NoRoom::Host(self.max_per_host))?;
+        } else if state.staying >= self.max {
+            let idle = state.idle_of_larger_host(host);
+            let hosts: Vec<_> = state.hosts.keys().copied().collect();
+            let idle = idle.or_else(|| state.longest_idle(hosts, now.checked_sub(LONG_IDLE)));
+            state.dismiss(idle, self.max).ok_or(NoRoom::Server(self.max))?;
+        }
+        let id = state.next_id;
+        state.next_id += 1;
+        state.staying += 1;
+        let occupant = Occupant { since: now, stage: OccupantStage::SettingUp(None) };
+        state.hosts.entry(host).or_default().insert(id, occupant);
+        Ok(RoomPermit { room: Arc::clone(self), host, id })
+    }
+
+    /// Returns `true` if a refusal should be logged as a warning: the first one, and one in each minute.
+    pub(super) fn should_warn(&self) -> bool {
+        let now = now();
+        let mut state = self.state();
+        let is_due = state.warned.is_none_or(|warned| now.duration_since(warned) >= WARN_INTERVAL);
+        if is_due {
+            state.warned = Some(now);
+        }
+        is_due
+    }
+}
+
+impl RoomState {
+    /// Returns the number of connections of a host that do not have to leave.
+    fn count(&self, host: HostKey) -> usize {
+        let occupants = self.hosts.get(&host).into_iter().flat_map(HashMap::values);
+        occupants.filter(|occupant| !matches!(occupant.stage, OccupantStage::Leaving)).count()
+    }
+
+    /// Returns the connection that has been idle for longest, of the host with the most connections that has an idle one. The host must
+    /// have more than `host` will have.
+    fn idle_of_larger_host(&self, host: HostKey) -> Option<(HostKey, u64)> {
+        let own = self.count(host) + 1;
+        let mut larger: Vec<_> = self.hosts.keys().map(|&host| (self.count(host), host)).collect();
+        larger.retain(|&(count, _)| count > own);
+        larger.sort_unstable_by_key(|&(count, _)| std::cmp::Reverse(count));
+        larger.into_iter().find_map(|(_, host)| self.longest_idle([host], Some(now())))
+    }
+
+    /// Returns the connection of these hosts that has been idle for longest, and since `latest` or before.
+    fn longest_idle(
+        &self,
+        hosts: impl IntoIterator<Item = HostKey>,
+        latest: Option<Instant>,
+    ) -> Option<(HostKey, u64)> {
+        let latest = latest?;
+        let occupants = hosts.into_iter().flat_map(|host| {
+            let occupants = self.hosts.get(&host).into_iter().flatten();
+            occupants.map(move |(&id, occupant)| (host, id, occupant))
+        });
+        let idle = occupants.filter_map(|(host, id, occupant)| Some((occupant.idle_since()?, host, id)));
+        let longest = idle.filter(|(since, ..)| *since <= latest).min_by_key(|(since, ..)| *since)?;
+        Some((longest.1, longest.2))
+    }
+
+    /// Makes a connection leave. Returns `None` if there is none, or if too many are leaving already.
+    fn dismiss(&mut self, idle: Option<(HostKey, u64)>, max: usize) -> Option<()> {
+        let (host, id) = idle?;
+        if self.leaving >= MIN_LEAVING.max(max / 8) {
+            return None;
+        }
+        let occupant = self.hosts.get_mut(&host)?.get_mut(&id)?;
+        match std::mem::replace(&mut occupant.stage, OccupantStage::Leaving) {
+            OccupantStage::SettingUp(task) => task.iter().for_each(AbortHandle::abort),
+            OccupantStage::Open(port) => port.send(DriverCommand::Disconnect),
+            OccupantStage::Leaving => return None,
+        }
+        tracing::debug!(target: "rpcrdma", ?host, "an idle connection leaves for a new one");
+        self.staying -= 1;
+        self.leaving += 1;
+        Some(())
+    }
+}
+
+impl RoomPermit {
+    fn set_stage(&self, stage: OccupantStage) {
+        let mut state = self.room.state();
+        let occupant = state.hosts.get_mut(&self.host).and_then(|occupants| occupants.get_mut(&self.id));
+        if let Some(occupant) = occupant
+            && !matches!(occupant.stage, OccupantStage::Leaving)
+        {
+            occupant.stage = stage;
+        }
+    }
+
+    /// Returns the place of the connection, for the task that sets it up.
+    pub(super) fn place(&self) -> RoomPlace {
+        RoomPlace { room: Arc::clone(&self.room), host: self.host, id: self.id }
+    }
+
+    /// Records that the connection is set up.
+    pub(super) fn opened(&self, port: &Arc<DriverPort>) {
+        self.set_stage(OccupantStage::Open(Arc::clone(port)));
+    }
+}
+
+impl Drop for RoomPermit {
+    fn drop(&mut self) {
+        let mut state = self.room.state();
+        let RoomState { hosts, staying, leaving, .. } = &mut *state;
+        let Some(occupants) = hosts.get_mut(&self.host) else { return };
+        match occupants.remove(&self.id).map(|occupant| occupant.stage) {
+            Some(OccupantStage::Leaving) => *leaving -= 1,
+            Some(_) => *staying -= 1,
+            None => {}
+        }
+        if occupants.is_empty() {
+            hosts.remove(&self.host);
+        }
+    }
+}
+
+/// The place of a connection in set-up.
+pub(super) struct RoomPlace {
+    room: Arc<ConnectionRoom>,
+    host: HostKey,
+    id: u64,
+}
+
+impl RoomPlace {
+    /// Records the task that sets the connection up, unless it has ended its work before.
+    pub(super) fn is_set_up_by(&self, task: AbortHandle) {
+        let mut state = self.room.state();
+        let occupant = state.hosts.get_mut(&self.host).and_then(|occupants| occupants.get_mut(&self.id));
+        if let Some(Occupant { stage: OccupantStage::SettingUp(by), .. }) = occupant {
+            *by = Some(task);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn host(number: u8) -> HostKey {
+        IpAddr::from([10, 0, 0, number]).into()
+    }
+
+    /// Lets a connection in whose set-up waits for the peer.
+    fn silent(room: &Arc<ConnectionRoom>, number: u8) -> Result<RoomPermit, NoRoom> {
+        let permit = room.enter(host(number))?;
+        permit.place().is_set_up_by(tokio::spawn(std::future::pending::<()>()).abort_handle());
+        Ok(permit)
+    }
+
+    /// Returns the numbers of connections that stay and that leave.
+    fn counts(room: &ConnectionRoom) -> (usize, usize) {
+        let state = room.state();
+        (state.staying, state.leaving)
+    }
+
+    fn stays(permit: &RoomPermit) -> bool {
+        let state = permit.room.state();
+        !matches!(state.hosts[&permit.host][&permit.id].stage, OccupantStage::Leaving)
+    }
+
+    #[test]
+    fn hosts_are_distinguished() {
+        let key = |text: &str| HostKey::from(text.parse::<IpAddr>().unwrap());
+        assert_eq!(key("10.0.0.1"), key("::ffff:10.0.0.1"));
+        assert_ne!(key("10.0.0.1"), key("10.0.0.2"));
+        assert_eq!(key("2001:db8:0:1::1"), key("2001:db8:0:1:ffff::2"));
+        assert_ne!(key("2001:db8:0:1::1"), key("2001:db8:0:2::1"));
+    }
+
+    /// One host that takes all room does not keep others out, and loses the connection that has been silent for longest.
+    #[tokio::test]
+    async fn the_host_with_the_most_connections_makes_room() {
+        let room = ConnectionRoom::new(10, usize::MAX);
+        let mut flood: Vec<_> = (0..10).map(|_| silent(&room, 1).unwrap()).collect();
+        assert_eq!(silent(&room, 1).err(), Some(NoRoom::Server(10)), "its own connections are not idle for long");
+        let others: Vec<_> = (2..=5).map(|number| silent(&room, number).unwrap()).collect();
+        assert_eq!(flood.iter().map(stays).collect::<Vec<_>>(), [[false; 4].as_slice(), &[true; 6]].concat());
+        // The flood does not get the room back.
+        assert_eq!(silent(&room, 1).err(), Some(NoRoom::Server(10)));
+        // Shares get equal, and then nobody makes room any more.
+        let second: Vec<_> = (0..10).map_while(|_| silent(&room, 2).ok()).collect();
+        assert_eq!(second.len(), 2, "3 of host 2, 4 of host 1");
+        assert!(others.iter().chain(&second).all(stays));
+        assert_eq!(flood.iter().filter(|permit| stays(permit)).count(), 4);
+        flood.clear();
+        drop((others, second));
+        assert_eq!((counts(&room), room.state().hosts.len()), ((0, 0), 0));
+    }
+
+    #[tokio::test]
+    async fn a_host_has_a_limit() {
+        let room = ConnectionRoom::new(10, 3);
+        let own: Vec<_> = (0..3).map(|_| silent(&room, 1).unwrap()).collect();
+        assert_eq!(silent(&room, 1).err(), Some(NoRoom::Host(3)));
+        assert!(silent(&room, 2).is_ok());
+        drop(own);
+        assert!(silent(&room, 1).is_ok());
+    }
+
+    /// Connections in use, and those whose set-up is in the hands of the server, stay.
+    #[tokio::test]
+    async fn connections_in_use_stay() {
+        let room = ConnectionRoom::new(3, usize::MAX);
+        let mut accepted: Vec<_> = (0..3).map(|_| room.enter(host(1)).unwrap()).collect();
+        assert_eq!(silent(&room, 2).err(), Some(NoRoom::Server(3)));
+        let port = Arc::new(DriverPort::new(1));
+        accepted[1].opened(&port);
+        assert_eq!(silent(&room, 2).err(), Some(NoRoom::Server(3)), "a call is in flight");
+        port.publish_idle(Some(now()));
+        let other = silent(&room, 2).unwrap();
+        assert_eq!((stays(&accepted[0]), stays(&accepted[1]), stays(&accepted[2])), (true, false, true));
+        // A connection that leaves is no longer recorded as open.
+        accepted[1].opened(&port);
+        assert!(!stays(&accepted[1]));
+        accepted.truncate(1);
+        drop(other);
+        assert_eq!(counts(&room), (1, 0));
+    }
+
+    /// Connections that had to leave and are not gone are bounded.
+    #[tokio::test]
+    async fn few_connections_leave_at_a_time() {
+        let room = ConnectionRoom::new(100, usize::MAX);
+        let flood: Vec<_> = (0..100).map(|_| silent(&room, 1).unwrap()).collect();
+        let others: Vec<_> = (2..200).map_while(|number| silent(&room, number).ok()).collect();
+        assert_eq!((others.len(), counts(&room).1), (16, 16));
+        drop(flood);
+        assert_eq!(counts(&room), (16, 0));
+    }
+
+    #[test]
+    fn warnings_are_rare() {
+        let room = ConnectionRoom::new(1, 1);
+        assert!(room.should_warn() && !room.should_warn());
+    }
+}
