@@ -146,9 +146,18 @@ impl ConnectionConfig {
     }
 
     /// Sets the time without progress after which the connection is closed while the peer sends arguments: by its responses to RDMA
-    /// Reads or, in version 2, in a continued message. Longer than zero. Default 60 s.
+    /// Reads or, in version 2, in a continued message. Longer than zero. Default 60 s. Progress is what [`min_rate`](Self::min_rate) says.
     pub fn fetch_timeout(mut self, timeout: Duration) -> Self {
         self.engine.fetch_timeout = timeout;
+        self
+    }
+
+    /// Sets the lowest rate of a peer that sends arguments or accepts replies, in bytes per second. What arrives moves the deadline of
+    /// [`fetch_timeout`](Self::fetch_timeout) by the time that it may take at this rate, so that a peer cannot keep memory in use with a
+    /// few bytes now and then. Replies of which less leaves the host within [`reply_timeout`](Self::reply_timeout) count as stalled. 0: any
+    /// byte is progress. Default 64 KiB per second.
+    pub fn min_rate(mut self, bytes_per_second: u64) -> Self {
+        self.engine.min_rate = bytes_per_second;
         self
     }
 

@@ -36,7 +36,7 @@ impl Context {
     /// with another call.
     #[must_use]
     pub fn callback<C: From<Channel>>(&self) -> C {
-        let ServedConnection { info, port, back } = &*self.connection;
+        let ServedConnection { info, port, back, .. } = &*self.connection;
         C::from(Channel::to_caller(port, info.clone(), back))
     }
 }

@@ -221,7 +221,7 @@ fn link<I: EngineIo>(
     match callbacks {
         None => driver::spawn(DriverCore::new(engine, io, NoInboundCalls, Arc::clone(&port), driver), span, observer),
         Some(registry) => {
-            let connection = ServedConnection { info: info.clone(), port: Arc::clone(&port), back: Arc::clone(config) };
+            let connection = ServedConnection::new(info.clone(), Arc::clone(&port), Arc::clone(config));
             let handlers = CallHandlers::new(Arc::clone(registry), Arc::new(connection), None);
             driver::spawn(DriverCore::new(engine, io, handlers, Arc::clone(&port), driver), span, observer);
         }

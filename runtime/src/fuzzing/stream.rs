@@ -16,9 +16,9 @@ use crate::{
 };
 
 /// Memory that all connections may hold together, in bytes.
-const MEMORY: u64 = 12_000;
+const MEMORY: u64 = 16_000;
 /// Memory that other connections hold at times, in bytes.
-const OTHERS: u64 = 9000;
+const OTHERS: u64 = 5000;
 
 /// A stream and the memory budget that its connection shares with others.
 struct Stream {
@@ -42,10 +42,10 @@ pub fn tcp_stream(bytes: &[u8]) {
     config.credits = 1 + u32::from(mode >> 5);
     config.reverse_credits = u32::from(mode >> 1 & 3);
     config.max_fetched = 15_000;
-    config.budget = Some(Arc::clone(&budget));
+    config.budget = Some(budget.account(1));
     let most_arrived = if role == Role::Server { config.credits } else { config.reverse_credits } as usize;
     let mut stream = StreamConfig::default();
-    stream.max_record = if mode & 8 == 0 { 10_000 } else { 100 };
+    stream.max_record = if mode & 8 == 0 { budget.max_arguments() } else { 100 };
     stream.max_fragments = 5;
     stream.fragment_size = if mode & 16 == 0 { 40 } else { 10_000 };
     let engine = StreamConnection::new(role, config, stream, XID);
@@ -87,7 +87,7 @@ impl Network for Stream {
                 let others = network.others.take();
                 network.others = others
                     .is_none()
-                    .then(|| MemoryShare::of(Some(Arc::clone(&network.budget))).take_now(OTHERS))
+                    .then(|| MemoryShare::of(Some(network.budget.account(2))).take_now(OTHERS))
                     .flatten();
             }
             // Rarely, because each of these ends the run.

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     driver::DriverPort,
     engine::{CloseCause, CloseReason, ConnectionCounters, EngineConfig},
-    memory::{BufferPool, MemoryBudget},
+    memory::{BufferPool, MemoryAccount, MemoryBudget},
     transport::Transport,
 };
 
@@ -56,7 +56,7 @@ struct OpenConnection {
     kind: usize,
     port: Arc<DriverPort>,
     pool: BufferPool,
-    budget: Option<Arc<MemoryBudget>>,
+    budget: Option<MemoryAccount>,
 }
 
 /// The totals of one kind of connection.
@@ -184,7 +184,7 @@ pub fn sample() {
         if !pools.iter().any(|pool| pool.is_same(&connection.pool)) {
             pools.push(&connection.pool);
         }
-        if let Some(budget) = &connection.budget
+        if let Some(budget) = connection.budget.as_ref().map(MemoryAccount::budget)
             && !budgets.iter().any(|other| Arc::ptr_eq(other, budget))
         {
             budgets.push(budget);

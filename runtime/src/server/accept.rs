@@ -258,12 +258,14 @@ async fn set_up<S: ConnectionSource>(
     shared: &Arc<ServerShared>,
     permit: ConnectionPermit,
 ) -> Result<(), SetupError> {
-    let back = Arc::new(shared.callbacks.for_connection());
+    let mut back = shared.callbacks.for_connection();
+    back.connection.engine.budget = Some(shared.budget.account(permit.room.host().number()));
+    let back = Arc::new(back);
     let config = &back.connection;
     let SetUp { engine, io, info } = source.set_up(incoming, config, shared).await?;
     let (peer_addr, transport) = (info.peer_addr, info.transport);
     let port = Arc::new(DriverPort::new(shared.callbacks.max_calls));
-    let connection = ServedConnection { info, port: Arc::clone(&port), back: Arc::clone(&back) };
+    let connection = ServedConnection::new(info, Arc::clone(&port), Arc::clone(&back));
     let span = tracing::info_span!(target: "rpcrdma", "connection", role = "server", peer = %peer_addr);
     // A server that has ended in the meantime serves no further connection.
     let Some(id) = shared.add(&connection.info, Arc::clone(&port), permit) else { return Ok(()) };

@@ -151,9 +151,8 @@ impl ServerBuilder {
         connection.idle_timeout.get_or_insert(IDLE_TIMEOUT);
         connection.first_call_timeout.get_or_insert(FIRST_CALL_TIMEOUT);
         registry.provide(&mut connection.engine);
-        connection.engine.budget = Some(Arc::clone(&budget));
-        connection.engine.max_fetched = connection.engine.max_fetched.min(self.max_memory);
-        connection.stream.max_record = connection.stream.max_record.min(self.max_memory);
+        connection.engine.max_fetched = connection.engine.max_fetched.min(budget.max_arguments());
+        connection.stream.max_record = connection.stream.max_record.min(budget.max_arguments());
         let callbacks = ChannelConfig {
             connection,
             max_calls: MAX_CALLBACKS,

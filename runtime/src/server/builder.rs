@@ -343,17 +343,22 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the maximum memory, in bytes, that the calls of all connections hold in arguments received by RDMA Read or over TCP.
-    /// Default 1 GiB. The memory is held until the handler has returned.
+    /// Sets the maximum memory, in bytes, that the calls of all connections hold in arguments received by RDMA Read or over TCP, and in
+    /// results for which handlers [reserve](super::Context::reserve_results) memory. Default 1 GiB. Arguments are held until the handler
+    /// has returned, results until the reply has been sent.
     ///
-    /// When the memory is used up, further RDMA Reads and TCP records wait, and connections are served in the order in which they
-    /// began to wait. Calls that arrived inline are still executed. No call and no record may be longer than this limit. A
-    /// version 2 message that is continued in several Sends cannot wait: above 64 KiB ([`ConnectionConfig::max_continued`]) it is
-    /// refused if there is no room.
+    /// Hosts have shares of the memory, and so have the connections of a host; an IPv6 network of 64 bits is one host. While nobody waits,
+    /// a host takes memory until it holds three times what it leaves free, and so does a connection of what is left to its host. Further
+    /// RDMA Reads, TCP records and results wait. Hosts with less than an equal share take turns, and so do the connections of a host. One
+    /// eighth of the limit is for small amounts of those who hold little. A TCP record takes memory once a part of it has arrived.
+    /// Calls that arrived inline are still executed. A version 2 message that is continued in several Sends cannot wait: above 64 KiB
+    /// ([`ConnectionConfig::max_continued`]) it is refused if there is no room.
+    ///
+    /// The arguments of one call, and a record, have at most 21/32 of the limit, and results at most 7/8.
     ///
     /// The limit does not include inline messages, which use the Receives of each connection: about [`credits`](Self::credits)
-    /// buffers of [`inline_size`](Self::inline_size). It does not include TCP records of up to 4 KiB, nor memory that handlers
-    /// allocate for results.
+    /// buffers of [`inline_size`](Self::inline_size). It does not include TCP records of up to 4 KiB, the first 16 KiB of longer ones, nor
+    /// results for which no memory is reserved.
     pub fn max_memory(mut self, bytes: u64) -> Self {
         self.max_memory = bytes;
         self

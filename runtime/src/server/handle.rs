@@ -42,7 +42,7 @@ pub(super) struct ServerShared {
     /// The settings of connections, and of channels to clients.
     pub(super) callbacks: Arc<ChannelConfig>,
     /// The budget for the arguments of the calls of all connections.
-    budget: Arc<MemoryBudget>,
+    pub(super) budget: Arc<MemoryBudget>,
     pub(super) grace: Duration,
     /// The time between the beginning of a shutdown and that of the drain.
     drain_delay: Duration,
@@ -258,7 +258,7 @@ pub struct ConnectionStats {
     pub counters: ConnectionCounters,
 }
 
-/// The memory that a server's calls hold in arguments ([`ServerBuilder::max_memory`](super::ServerBuilder::max_memory)).
+/// The memory that a server's calls hold in arguments and results ([`ServerBuilder::max_memory`](super::ServerBuilder::max_memory)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryStats {
@@ -266,7 +266,7 @@ pub struct MemoryStats {
     pub held: u64,
     /// Maximum of `held`, in bytes.
     pub limit: u64,
-    /// Number of connections with a call that waits for memory now.
+    /// Number of connections and handlers that wait for memory now.
     pub waiting: usize,
 }
 

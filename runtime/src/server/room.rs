@@ -34,6 +34,16 @@ pub(super) enum HostKey {
     V6(u64),
 }
 
+impl HostKey {
+    /// Returns the host as a number, which no other host has.
+    pub(super) fn number(self) -> u128 {
+        match self {
+            Self::V4(address) => u128::from(address),
+            Self::V6(network) => 1 << 64 | u128::from(network),
+        }
+    }
+}
+
 impl From<IpAddr> for HostKey {
     fn from(address: IpAddr) -> Self {
         match address.to_canonical() {
@@ -198,6 +208,11 @@ impl RoomState {
 }
 
 impl RoomPermit {
+    /// Returns the host of the connection.
+    pub(super) fn host(&self) -> HostKey {
+        self.host
+    }
+
     fn set_stage(&self, stage: OccupantStage) {
         let mut state = self.room.state();
         let occupant = state.hosts.get_mut(&self.host).and_then(|occupants| occupants.get_mut(&self.id));

@@ -12,11 +12,15 @@ use super::{
     info::ChannelInfo,
     recorded::{self, ArgumentsDigest, RecordedCall, RecordedReply, RequestKey, client_identity},
     reply::{self, SuccessHeader},
+    reservations::ResultReservations,
 };
 use crate::{
     ErrorChain,
     driver::{DriverPort, EncodedReply, ReplyCommand},
-    engine::{ChunkItems, ConnectionCounters, IncomingCall, MessagePayload, OutgoingReply, message_buf},
+    engine::{
+        ChunkItems, CloseReason, ConnectionCounters, IncomingCall, MessagePayload, OutgoingReply, ReplyToken,
+        message_buf,
+    },
     memory::{BufferPool, MessageBuf},
     rpc::{AuthFailure, Credential, RpcError},
     security::{AuthenticatedCaller, Principal, ReplySecurity},
@@ -35,9 +39,19 @@ pub(crate) struct ServedConnection {
     pub(crate) port: Arc<DriverPort>,
     /// The settings of the connection, and of channels back to the caller.
     pub(crate) back: Arc<ChannelConfig>,
+    reservations: ResultReservations,
 }
 
 impl ServedConnection {
+    pub(crate) fn new(info: ChannelInfo, port: Arc<DriverPort>, back: Arc<ChannelConfig>) -> Self {
+        Self { info, port, back, reservations: ResultReservations::default() }
+    }
+
+    /// Returns the memory that is held for results.
+    pub(super) fn reservations(&self) -> &ResultReservations {
+        &self.reservations
+    }
+
     /// Returns the pool of messages and payload.
     pub(super) fn pool(&self) -> &BufferPool {
         &self.back.connection.engine.pool
@@ -64,6 +78,7 @@ impl ServedConnection {
 #[derive(Clone)]
 pub struct Context {
     pub(crate) connection: Arc<ServedConnection>,
+    token: ReplyToken,
     xid: u32,
     credential: Credential,
     principal: Option<Arc<Principal>>,
@@ -141,6 +156,46 @@ impl Context {
     #[must_use]
     pub fn pool(&self) -> &BufferPool {
         self.connection.pool()
+    }
+
+    /// Waits until the server has `bytes` of memory for the results of this call, within
+    /// [`max_memory`](crate::server::ServerBuilder::max_memory), and takes them until the reply has been sent. Call it once, before the
+    /// results are read into memory; if they turn out to be shorter, call [`shrink_results`](Self::shrink_results). Without such a
+    /// limit, as in the handlers of a client, it returns at once.
+    ///
+    /// Clients that do not read their replies therefore keep no more memory than the limit. Hosts and connections have shares: one that
+    /// holds much waits while others take some. A handler whose client leaves while it waits gets the error
+    /// [`HandlerError::Unavailable`].
+    ///
+    /// # Errors
+    /// Fails if `bytes` exceed seven eighths of the limit, or if the connection is closed.
+    pub async fn reserve_results(&self, bytes: u64) -> Result<(), HandlerError> {
+        let Some(account) = &self.connection.back.connection.engine.budget else { return Ok(()) };
+        let turn = account.take_results(bytes).map_err(|most| {
+            HandlerError::system(format!(
+                "results of {bytes} bytes exceed the {most} that the server may hold: raise ServerBuilder::max_memory"
+            ))
+        })?;
+        let charge = tokio::select! {
+            biased;
+            charge = turn => charge,
+            _ = self.connection.port.closed() => return Err(HandlerError::Unavailable),
+        };
+        match self.connection.reservations().hold(self.token, charge) {
+            true => Ok(()),
+            false => Err(HandlerError::Unavailable),
+        }
+    }
+
+    /// Returns to the server what the call holds for its results [beyond](Self::reserve_results) this many bytes.
+    pub fn shrink_results(&self, bytes: u64) {
+        self.connection.reservations().shrink(self.token, bytes);
+    }
+
+    /// Waits until the connection of the call is closed. A handler that works for long stops when that happens, because nobody gets its
+    /// reply. By default handlers run to their end.
+    pub async fn closed(&self) -> CloseReason {
+        self.connection.port.closed().await
     }
 
     /// Returns the counters of the connection.
@@ -290,7 +345,8 @@ impl InboundCall {
             trace::arrived(span, &incoming);
         }
         let AuthenticatedCaller { credential, principal, security } = caller;
-        let context = Context { connection, xid: incoming.xid, credential, principal, recorded: None };
+        let context =
+            Context { connection, token: incoming.token, xid: incoming.xid, credential, principal, recorded: None };
         let arguments_at = u32::try_from(arguments_at).unwrap_or(u32::MAX);
         Self {
             incoming,

@@ -104,7 +104,8 @@ impl InboundCalls for CallHandlers {
         }
     }
 
-    fn replied(&mut self, _token: ReplyToken, delivered: bool) {
+    fn replied(&mut self, token: ReplyToken, delivered: bool) {
+        self.connection.reservations().release(token);
         if !delivered {
             tracing::info!(target: "rpcrdma::call", peer = %self.connection.info.peer_addr, "reply could not be delivered");
         }
@@ -112,6 +113,7 @@ impl InboundCalls for CallHandlers {
 
     fn closed(&mut self, reason: &CloseReason) {
         tracing::info!(target: "rpcrdma", %reason, "connection closed");
+        self.connection.reservations().close();
         if let Some(observer) = &mut self.observer {
             observer.closed(reason);
         }

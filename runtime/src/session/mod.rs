@@ -13,6 +13,7 @@ mod info;
 mod recorded;
 mod registry;
 mod reply;
+mod reservations;
 mod running;
 mod secured;
 mod service;

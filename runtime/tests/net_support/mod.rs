@@ -159,6 +159,8 @@ pub struct State {
     pub most: AtomicUsize,
     pub put_bytes: AtomicU64,
     pub last_put: std::sync::Mutex<Bytes>,
+    /// Bytes of the results of `Get`.
+    pub got_bytes: AtomicU64,
 }
 
 impl Default for State {
@@ -170,6 +172,7 @@ impl Default for State {
             most: AtomicUsize::new(0),
             put_bytes: AtomicU64::new(0),
             last_put: std::sync::Mutex::default(),
+            got_bytes: AtomicU64::new(0),
         }
     }
 }
@@ -272,7 +275,11 @@ impl Service for TestService {
                 *this.0.last_put.lock().unwrap() = args.0;
                 Ok(sum)
             })),
-            3 => Box::pin(answer::<Get, _>(call, |cx, range| async move { Ok(Data(filled(&cx, range))) })),
+            3 => Box::pin(answer::<Get, _>(call, |cx, range| async move {
+                cx.reserve_results(range.1.into()).await?;
+                this.0.got_bytes.fetch_add(range.1.into(), Ordering::SeqCst);
+                Ok(Data(filled(&cx, range)))
+            })),
             4 => Box::pin(answer::<Both, _>(call, |cx, range| async move {
                 Ok(Two(filled(&cx, range), 7, filled(&cx, Range(range.0 + 1, range.1 / 2))))
             })),

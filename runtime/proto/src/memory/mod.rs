@@ -18,9 +18,7 @@ mod reusable;
 mod shared_buffers;
 
 #[doc(hidden)]
-pub use budget::MemoryShare;
-#[doc(hidden)]
-pub use budget::{BudgetCharge, MemoryBudget};
+pub use budget::{BudgetCharge, MemoryAccount, MemoryBudget, MemoryShare, MemoryTurn};
 pub use landing::LandingPool;
 pub use message::MessageBuf;
 pub use pool::{BufferPool, LandingMemory, PayloadBuf};

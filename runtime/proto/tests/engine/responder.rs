@@ -375,6 +375,40 @@ fn stalled_rdma_read_closes_the_connection() {
     assert_eq!(facing.network.registered(SimEnd::B), 0);
 }
 
+/// RDMA Reads that complete one at a time, with little data, do not keep the connection open.
+#[test]
+fn slow_rdma_reads_close_the_connection() {
+    const SEGMENTS: usize = 64;
+    let config = EngineConfig::default();
+    let (local, limit) = (PrivateData::new(&config, true), config.fetch_timeout);
+    let mut sim = SimConfig::default();
+    sim.stepped = true;
+    let mut facing = ScriptedPeer::with(Role::Server, config, ConnectionSetup { local, peer: local, xid_seed: 0 }, sim);
+    let (handle, base) = facing.raw.source(&[1; 4]);
+    let [high, low] = split(base);
+    let segment = [1, 8, handle, 4, high, low];
+    let words = [&[XID, 1, 8, 0][..], &segment.repeat(SEGMENTS), &NO_CHUNKS, &[XID, 0]].concat();
+    facing.raw.send(&words, &[]);
+    let begin = facing.now;
+    let mut deadlines = Vec::new();
+    while facing.engine.conn.close_reason().is_none() {
+        facing.raw.turn();
+        facing.network.step();
+        facing.engine.turn(facing.now);
+        if facing.engine.conn.counters().rdma_read_bytes > 0 {
+            facing.now += limit / 8;
+            facing.engine.conn.handle_timeout(facing.now);
+            deadlines.extend(facing.engine.conn.poll_timeout());
+        }
+        assert!(facing.now < begin + 2 * limit, "progress of a few bytes moves the deadline: {deadlines:?}");
+    }
+    deadlines.dedup();
+    assert!(deadlines.len() > 2, "the RDMA Reads made progress: {deadlines:?}");
+    assert_eq!(facing.engine.conn.close_reason(), Some(&CloseReason::ReadStalled(limit)));
+    facing.run();
+    assert_eq!(facing.network.registered(SimEnd::B), 0);
+}
+
 /// The fetch timeout ends with the last RDMA Read.
 #[test]
 fn fetch_timeout_ends_with_the_rdma_read() {

@@ -21,6 +21,50 @@ pub fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant>
     }
 }
 
+/// The deadline of a transfer that the peer has to keep going: a time without progress, which grows with the bytes that arrive as if they
+/// came at the lowest rate that is allowed. A peer that is slower reaches its deadline, however often it sends a little.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct TransferDeadline {
+    due: Option<Instant>,
+    /// Bytes that have arrived since the deadline was last moved.
+    arrived: u64,
+}
+
+impl TransferDeadline {
+    /// Notes that `bytes` have arrived.
+    pub(in crate::engine) fn arrived(&mut self, bytes: u64) {
+        self.arrived = self.arrived.saturating_add(bytes);
+    }
+
+    /// Ends the transfer.
+    pub(in crate::engine) fn end(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Starts the deadline unless it is running, or moves it by what has arrived: at most to `timeout` after `now`. `min_rate` is in
+    /// bytes per second.
+    pub(in crate::engine) fn watch(&mut self, now: Instant, timeout: Duration, min_rate: u64) {
+        let longest = after(now, timeout);
+        let arrived = std::mem::take(&mut self.arrived);
+        self.due = match self.due {
+            Some(due) if arrived == 0 => Some(due),
+            Some(due) if min_rate > 0 => Some(after(due, time_at_rate(arrived, min_rate)).min(longest)),
+            _ => Some(longest),
+        };
+    }
+
+    /// Returns the deadline, if the transfer is in progress.
+    pub(in crate::engine) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+}
+
+/// Returns the time that `bytes` take at `rate`, in bytes per second. Longer than zero.
+fn time_at_rate(bytes: u64, rate: u64) -> Duration {
+    let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
 /// Deadlines of calls by key, earliest first. The entry of a finished call remains until its deadline, or until such entries
 /// outnumber the others.
 #[derive(Debug, Default)]
@@ -63,6 +107,38 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    /// A transfer has its timeout, and the time that its bytes take at the lowest rate.
+    #[test]
+    fn slow_transfers_end() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let timeout = Duration::from_secs(60);
+        let mut transfer = TransferDeadline::default();
+        assert_eq!(transfer.due(), None);
+        transfer.watch(start, timeout, 1000);
+        transfer.watch(at(30), timeout, 1000);
+        assert_eq!(transfer.due(), Some(at(60)), "nothing has arrived");
+        // Four bytes every 45 seconds.
+        transfer.arrived(4);
+        transfer.watch(at(45), timeout, 1000);
+        assert!(transfer.due() < Some(at(61)), "{:?}", transfer.due());
+        // As fast as is demanded.
+        transfer.arrived(20_000);
+        transfer.watch(at(50), timeout, 1000);
+        assert!((Some(at(80))..Some(at(81))).contains(&transfer.due()));
+        // A fast transfer does not save time for later.
+        transfer.arrived(u64::MAX);
+        transfer.arrived(1);
+        transfer.watch(at(55), timeout, 1000);
+        assert_eq!(transfer.due(), Some(at(115)));
+        transfer.end();
+        assert_eq!(transfer.due(), None);
+        transfer.watch(at(200), timeout, 0);
+        transfer.arrived(1);
+        transfer.watch(at(259), timeout, 0);
+        assert_eq!(transfer.due(), Some(at(319)), "without a lowest rate");
+    }
 
     #[test]
     fn earliest_first_and_bounded() {

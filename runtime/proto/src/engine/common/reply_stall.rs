@@ -58,13 +58,13 @@ impl ReplyStallTimer {
         self.passed = self.due.is_some_and(|due| due <= now);
     }
 
-    /// Returns whether the timeout had expired at the last [`handle_timeout`](Self::handle_timeout). If bytes have been sent
+    /// Returns whether the timeout had expired at the last [`handle_timeout`](Self::handle_timeout). If `enough` bytes have been sent
     /// since it started, a long reply is making progress, and the timeout restarts.
-    pub(super) fn is_over(&mut self, bytes: impl FnOnce() -> u64) -> bool {
+    pub(super) fn is_over(&mut self, bytes: impl FnOnce() -> u64, enough: u64) -> bool {
         if !std::mem::take(&mut self.passed) || self.due.is_none() {
             return false;
         }
-        let over = bytes() == self.bytes;
+        let over = bytes().saturating_sub(self.bytes) < enough.max(1);
         if !over {
             self.due = None;
         }
@@ -80,7 +80,7 @@ mod tests {
 
     fn is_over(stall: &mut ReplyStallTimer, bytes: u64, now: Instant) -> bool {
         stall.handle_timeout(now);
-        stall.is_over(|| bytes)
+        stall.is_over(|| bytes, 10)
     }
 
     /// Bytes sent and completions restart the timeout. Posting more does not.
@@ -97,9 +97,9 @@ mod tests {
         stall.watch(false, || 0, at(59), LIMIT);
         assert_eq!(stall.due(), Some(at(60)));
         assert!(!is_over(&mut stall, 0, at(59)) && is_over(&mut stall, 0, at(60)));
-        assert!(!stall.is_over(|| 0), "an expired timeout is reported once");
-        assert!(!is_over(&mut stall, 1, at(60)), "a byte has been sent");
-        stall.watch(false, || 1, at(60), LIMIT);
+        assert!(!stall.is_over(|| 0, 10), "an expired timeout is reported once");
+        assert!(!is_over(&mut stall, 10, at(60)), "enough has been sent");
+        stall.watch(false, || 10, at(60), LIMIT);
         assert_eq!(stall.due(), Some(at(120)));
         stall.completed();
         stall.watch(false, || 1, at(100), LIMIT);

@@ -168,7 +168,8 @@ impl EngineShared {
     /// Closes the connection if the peer has accepted nothing of the replies within `reply_timeout`. `bytes` returns the
     /// total sent so far.
     pub(in crate::engine) fn check_reply_stall(&mut self, bytes: impl FnOnce() -> u64) {
-        if self.reply_stall.is_over(bytes) {
+        let enough = self.config.min_rate.saturating_mul(self.config.reply_timeout.as_secs());
+        if self.reply_stall.is_over(bytes, enough) {
             self.fault.get_or_insert(CloseReason::ReplyStalled(self.config.reply_timeout));
         }
     }

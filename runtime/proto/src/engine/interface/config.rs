@@ -7,7 +7,7 @@ use super::{
     types::ResultChunk, versions::Versions,
 };
 use crate::{
-    memory::{BufferPool, MemoryBudget},
+    memory::{BufferPool, MemoryAccount},
     xdr::{ReducedItem, WriteChunk},
 };
 
@@ -47,6 +47,9 @@ pub struct EngineConfig {
     /// Time without progress in RDMA Reads of a peer's Read chunks, or in version 2 in a partially received message, after which
     /// the connection is closed. Both hold memory. Default 60 seconds.
     pub fetch_timeout: Duration,
+    /// Lowest rate in bytes per second at which these transfers, and RDMA Writes of results, count as progress. A transfer of any length
+    /// ends or fails within the timeout and the time that it takes at this rate. 0: any byte is progress. Default 64 KiB per second.
+    pub min_rate: u64,
     /// Time after which the connection is closed if the peer accepts no part of the pending replies. Pending replies hold their
     /// results in memory, and the connection counts against the limits of its server. Every completed Send or RDMA Write counts
     /// as progress, and so do bytes that leave the host. After progress by bytes alone, detection may take up to twice this
@@ -72,9 +75,9 @@ pub struct EngineConfig {
     pub abandoned_call_timeout: Duration,
     /// Pool for message buffers, and for the memory of chunks.
     pub pool: BufferPool,
-    /// Memory budget that all connections of a server share. Without it, only the limits of each connection apply.
+    /// Account of the connection with the memory budget of its server. Without it, only the limits of the connection apply.
     #[doc(hidden)]
-    pub budget: Option<Arc<MemoryBudget>>,
+    pub budget: Option<MemoryAccount>,
     #[doc(hidden)]
     pub spare: SpareLists,
 }
@@ -121,6 +124,7 @@ impl Default for EngineConfig {
             max_call_len: 64 << 20,
             max_fetched: 256 << 20,
             fetch_timeout: Duration::from_secs(60),
+            min_rate: 64 << 10,
             reply_timeout: Duration::from_secs(60),
             max_continued: DEFAULT_CONTINUED,
             versions: Versions::default(),

@@ -138,13 +138,14 @@ pub enum CloseReason {
     /// Abandoned calls hold every credit, and the peer sent no reply for this time after they were abandoned.
     #[error("the peer did not reply within {0:?} after the calls were abandoned")]
     Unresponsive(Duration),
-    /// RDMA Reads from the peer, or the remaining parts of its message, made no progress
+    /// RDMA Reads from the peer, or the remaining parts of its message, made no progress, or were slower than
+    /// [`EngineConfig::min_rate`](crate::engine::EngineConfig::min_rate)
     /// ([`EngineConfig::fetch_timeout`](crate::engine::EngineConfig::fetch_timeout)).
-    #[error("RDMA Reads from the peer, or the rest of its message, made no progress for {0:?}")]
+    #[error("RDMA Reads from the peer, or the rest of its message, made no progress for {0:?} or were too slow")]
     ReadStalled(Duration),
-    /// The peer accepted no part of the pending replies, or granted no credit for them
+    /// The peer accepted no part of the pending replies, or accepted them too slowly, or granted no credit for them
     /// ([`EngineConfig::reply_timeout`](crate::engine::EngineConfig::reply_timeout)).
-    #[error("the peer accepted no replies for {0:?}")]
+    #[error("the peer accepted no replies for {0:?}, or accepted them too slowly")]
     ReplyStalled(Duration),
     /// The peer violated record marking.
     #[error(transparent)]

@@ -13,7 +13,7 @@ use crate::{
     chain::ErrorChain,
     engine::{
         ConnectionCounters,
-        common::{shared::EngineShared, slots::GenerationalSlab, work::PostedFor},
+        common::{deadlines::TransferDeadline, shared::EngineShared, slots::GenerationalSlab, work::PostedFor},
     },
     provider::{Access, QueuePair, RegisterableMemory, WorkRequest},
 };
@@ -28,10 +28,10 @@ pub(super) struct ReadChunkFetcher {
     waiting: VecDeque<u32>,
     /// Calls with RDMA Reads still to be posted.
     reading: VecDeque<u32>,
-    /// Number of RDMA Reads in flight.
-    reads: u32,
-    /// Time at which the RDMA Reads in flight count as stalled.
-    stalled: Option<Instant>,
+    /// Lengths in bytes of the RDMA Reads in flight, which complete in the order in which they were posted.
+    reads: VecDeque<u32>,
+    /// Deadline of the RDMA Reads.
+    deadline: TransferDeadline,
     /// Number of bytes being fetched or held by unanswered calls.
     fetched: u64,
     /// Length in bytes of the messages of calls in `waiting`.
@@ -46,17 +46,18 @@ impl ReadChunkFetcher {
         self.sinks == 0
     }
 
-    /// Starts the timeout of the RDMA Reads in flight, unless it is running.
+    /// Starts or moves the deadline of the RDMA Reads in flight.
     // Their sinks hold memory that all connections share, so no peer may hold it indefinitely.
+    #[inline]
     pub(super) fn watch(&mut self, now: Instant, shared: &EngineShared) {
-        if self.reads > 0 && self.stalled.is_none() {
-            self.stalled = now.checked_add(shared.config.fetch_timeout);
+        if !self.reads.is_empty() {
+            self.deadline.watch(now, shared.config.fetch_timeout, shared.config.min_rate);
         }
     }
 
     /// Returns the time at which the RDMA Reads in flight count as stalled.
     pub(super) fn stalled_at(&self) -> Option<Instant> {
-        self.stalled
+        self.deadline.due()
     }
 
     /// Returns whether calls wait to be fetched, or for RDMA Reads to be posted.
@@ -98,7 +99,9 @@ impl ReadChunkFetcher {
         shared.memory.stop_waiting();
         self.waiting.clear();
         self.reading.clear();
-        (self.reads, self.fetched, self.waiting_messages, self.stalled) = (0, 0, 0, None);
+        (self.fetched, self.waiting_messages) = (0, 0);
+        self.reads.clear();
+        self.deadline.end();
     }
 
     /// Registers sinks for waiting calls while there is memory for them. Returns a call that cannot be served; the caller
@@ -173,7 +176,7 @@ impl ReadChunkFetcher {
         qp: &mut dyn QueuePair,
         shared: &mut EngineShared,
     ) {
-        while self.reads < qp.max_reads() {
+        while (self.reads.len() as u64) < u64::from(qp.max_reads()) {
             let Some(&slot) = self.reading.front() else { break };
             let fetches = calls
                 .get_mut(slot)
@@ -194,7 +197,7 @@ impl ReadChunkFetcher {
             };
             fetch.reads += 1;
             fetch.all_posted = fetch.walk.at() >= fetch.len;
-            self.reads += 1;
+            self.reads.push_back(transfer.len);
             qp.post(WorkRequest::Read {
                 id: PostedFor::FetchRead { slot, part: part as u16 }.id(),
                 sink,
@@ -214,8 +217,11 @@ impl ReadChunkFetcher {
         part: u16,
         shared: &mut EngineShared,
     ) {
-        self.reads = self.reads.saturating_sub(1);
-        self.stalled = None;
+        self.deadline.arrived(self.reads.pop_front().unwrap_or(0).into());
+        // Between two Reads of one call the deadline goes on.
+        if self.reads.is_empty() && self.reading.is_empty() {
+            self.deadline.end();
+        }
         let Some(fetches) = calls.get_mut(slot).and_then(ServedCall::fetches) else { return };
         let Some(fetch) = fetches.chunks.get_mut(usize::from(part)) else { return };
         fetch.reads = fetch.reads.saturating_sub(1);

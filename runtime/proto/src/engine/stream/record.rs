@@ -15,7 +15,7 @@ pub(super) const MAX_FRAGMENT: u32 = LAST - 1;
 /// Length in bytes up to which a record does not count against the memory budget.
 pub(super) const SMALL: usize = 4096;
 /// Bytes to read at a time when the length of the next fragment is unknown.
-const READ: usize = 16 << 10;
+pub(super) const READ: usize = 16 << 10;
 /// Maximum number of bytes of a fragment to read at a time, unless as many have already arrived.
 const READ_LARGE: usize = 64 << 10;
 
@@ -72,15 +72,16 @@ impl RecordAssembler {
         self.input.extend_from_slice(bytes);
     }
 
-    /// Returns the buffer to receive into, limited to the bytes to read at a time.
+    /// Returns the buffer to receive into, limited to the bytes to read at a time, and to `most`.
     #[doc(hidden)]
-    pub fn room(&mut self) -> Limit<&mut BytesMut> {
+    pub fn room(&mut self, most: usize) -> Limit<&mut BytesMut> {
         // A long fragment is received exactly to its end, so that its buffer does not hold what follows.
         let max = if self.dropped.is_some() {
             READ_LARGE
         } else {
             self.missing().min(READ_LARGE.max(self.input.len())).max(READ)
         };
+        let max = max.min(most);
         self.input.reserve(max);
         (&mut self.input).limit(max)
     }

@@ -1,9 +1,6 @@
 //! Tests of record marking and of the engine, without a socket.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
@@ -237,16 +234,16 @@ fn slow_records_time_out() {
 #[test]
 fn fragments_of_small_records_need_no_shared_memory() {
     let budget = MemoryBudget::new(100_000);
-    let other = MemoryShare::of(Some(Arc::clone(&budget))).take_now(96_000).unwrap();
+    let other = MemoryShare::of(Some(budget.account(1))).overcommit(100_000);
     let mut server = engine(Role::Server, |config, stream| {
-        config.budget = Some(Arc::clone(&budget));
+        config.budget = Some(budget.account(2));
         stream.max_record = 50_000;
     });
     let fragment = |last: u32, bytes: &[u8]| [&(last << 31 | bytes.len() as u32).to_be_bytes(), bytes].concat();
     feed(&mut server, &fragment(0, &[0, 0, 0, 1, 0]));
     feed(&mut server, &fragment(0, &[0; 3]));
     feed(&mut server, &fragment(1, &[0; 4000]));
-    assert_eq!((arrived(&mut server).1, budget.held()), (1, 96_000));
+    assert_eq!((arrived(&mut server).1, budget.held()), (1, 100_000));
     feed(&mut server, &fragment(0, &[0, 0, 0, 2, 0, 0, 0, 0]));
     feed(&mut server, &fragment(1, &[0; 5000]));
     assert!(server.poll_event().is_none() && !server.wants_input() && budget.waiting() == 1);
@@ -254,6 +251,36 @@ fn fragments_of_small_records_need_no_shared_memory() {
     server.poll_work(&mut (), Instant::now());
     server.handle_records(usize::MAX);
     assert_eq!((budget.held(), budget.waiting(), arrived(&mut server).1), (5008, 0, 2));
+}
+
+/// A length that is announced takes no memory of the server. Once a part has arrived, all of the record is charged, and reads are short
+/// until then.
+#[test]
+fn announced_records_cost_nothing() {
+    let budget = MemoryBudget::new(1 << 20);
+    let mut server = engine(Role::Server, |config, stream| {
+        config.budget = Some(budget.account(1));
+        stream.max_record = 100_000;
+    });
+    let (record, part) = ([0; 100_000], 8192);
+    feed(&mut server, &(1 << 31 | record.len() as u32).to_be_bytes());
+    assert!(server.wants_input() && server.room().limit() <= 16 << 10);
+    feed(&mut server, &record[..part - 1]);
+    assert_eq!((budget.held(), server.wants_input()), (0, true));
+    feed(&mut server, &record[part - 1..part]);
+    assert_eq!(budget.held(), record.len() as u64);
+    assert!(server.room().limit() > 16 << 10);
+    feed(&mut server, &record[part..]);
+    assert!(matches!(server.poll_event(), Some(EngineEvent::CallArrived(_))));
+    assert_eq!(budget.held(), 0);
+    // A record of many fragments, none of which is long.
+    for fragment in record[..part].chunks(100) {
+        feed(&mut server, &(fragment.len() as u32).to_be_bytes());
+        assert_eq!(budget.held(), 0);
+        feed(&mut server, fragment);
+    }
+    feed(&mut server, &1_u32.to_be_bytes());
+    assert_eq!(budget.held(), 100_000, "the most that it may become");
 }
 
 /// Calls in both directions at once, with the same XIDs. Each side has its own limits.
@@ -469,7 +496,7 @@ fn announced_length_allocates_nothing() {
     let mut assembler = RecordAssembler::new(StreamConfig { max_record: u64::MAX, ..StreamConfig::default() });
     assembler.extend(&0x7fff_ffff_u32.to_be_bytes());
     assert_eq!(assembler.next_record(), Ok(None));
-    let room = assembler.room();
+    let room = assembler.room(usize::MAX);
     assert!(room.get_ref().capacity() <= 256 << 10, "{}", room.get_ref().capacity());
 }
 

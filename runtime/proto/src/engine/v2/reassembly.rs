@@ -1,12 +1,16 @@
 //! Reassembly of continued messages (RPC-over-RDMA v2 §4.4.2, §6.2.2.2).
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use smallvec::SmallVec;
 
 use super::format::HeaderPrefix;
 use crate::{
-    engine::{MessageFault, common::shared::EngineShared, responder::arrivals::always_accepted},
+    engine::{
+        MessageFault,
+        common::{deadlines::TransferDeadline, shared::EngineShared},
+        responder::arrivals::always_accepted,
+    },
     memory::{BudgetCharge, BufferPool, MessageBuf, Output},
 };
 
@@ -22,8 +26,7 @@ struct PartialSequence {
     payload: MessageBuf,
     /// Charge against the memory budget for the length that exceeds what is always accepted.
     charge: BudgetCharge,
-    /// Time at which the sequence counts as stalled.
-    due: Option<Instant>,
+    deadline: TransferDeadline,
 }
 
 /// The result of adding a message.
@@ -49,20 +52,18 @@ pub(super) struct Reassembly {
 }
 
 impl Reassembly {
-    /// Starts the timeout for the next message of the sequence, unless it is running.
+    /// Starts or moves the deadline of the sequence.
     // A partial sequence holds memory, so no peer may hold it indefinitely. The peer always has credits to continue, however
     // many of its calls are in progress.
-    pub(super) fn watch(&mut self, now: Instant, limit: Duration) {
-        if let Some(partial) = &mut self.current
-            && partial.due.is_none()
-        {
-            partial.due = now.checked_add(limit);
+    pub(super) fn watch(&mut self, now: Instant, shared: &EngineShared) {
+        if let Some(partial) = &mut self.current {
+            partial.deadline.watch(now, shared.config.fetch_timeout, shared.config.min_rate);
         }
     }
 
     /// Returns the time at which the sequence counts as stalled.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.current.as_ref().and_then(|partial| partial.due)
+        self.current.as_ref().and_then(|partial| partial.deadline.due())
     }
 
     /// Drops the arriving sequence unless `prefix` belongs to its next message. Returns its XID and RDMA2_F_RESPONSE.
@@ -109,7 +110,8 @@ impl Reassembly {
             whole.append(&payload);
             let HeaderPrefix { xid, htype, .. } = *prefix;
             let (response, charge) = (key.1, BudgetCharge::default());
-            self.current = Some(PartialSequence { xid, htype, response, payload: whole, charge, due: None });
+            let deadline = TransferDeadline::default();
+            self.current = Some(PartialSequence { xid, htype, response, payload: whole, charge, deadline });
             return ReassemblyStep::More;
         };
         if partial.payload.len() as u64 + payload.len() as u64 > max {
@@ -120,7 +122,7 @@ impl Reassembly {
         }
         append(&mut partial.payload, &payload, &shared.config.pool);
         if more {
-            partial.due = None;
+            partial.deadline.arrived(payload.len() as u64);
             self.current = Some(partial);
             return ReassemblyStep::More;
         }
@@ -185,8 +187,6 @@ fn append(whole: &mut MessageBuf, more: &[u8], pool: &BufferPool) {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::sync::Arc;
-
     use super::*;
     use crate::{
         engine::{
@@ -216,8 +216,8 @@ mod tests {
     /// is dropped.
     #[test]
     fn long_sequences_count_against_the_shared_memory() {
-        let budget = MemoryBudget::new(100_000);
-        let config = EngineConfig { budget: Some(Arc::clone(&budget)), ..EngineConfig::default() };
+        let budget = MemoryBudget::new(200_000);
+        let config = EngineConfig { budget: Some(budget.account(1)), ..EngineConfig::default() };
         let shared = EngineShared::new(config, ConnectionRules::without_header(Role::Server));
         let mut reassembly = Reassembly::default();
         let mut take = |xid, flags| reassembly.take(&prefix(xid, flags), part(&shared), u64::MAX, &shared);
@@ -225,7 +225,7 @@ mod tests {
             assert!(matches!(take(1, RDMA2_F_MORE), ReassemblyStep::More));
             assert_eq!(budget.held(), held);
         }
-        let others = MemoryShare::of(Some(Arc::clone(&budget))).take_now(100_000 - budget.held()).unwrap();
+        let others = MemoryShare::of(Some(budget.account(2))).overcommit(200_000);
         assert!(matches!(take(1, RDMA2_F_MORE), ReassemblyStep::Broken(MessageFault::NoMemory)));
         assert_eq!(budget.held(), others.bytes());
         assert!(matches!(take(1, RDMA2_F_MORE), ReassemblyStep::Ignored(false)));
@@ -239,8 +239,10 @@ mod tests {
         assert!(matches!(take(1, 0), ReassemblyStep::Whole(whole, true) if whole.len() == 4 * PART));
         assert_eq!(budget.held(), 0);
         // A sequence does not overtake connections that wait for memory.
-        let mut waiting = MemoryShare::of(Some(Arc::clone(&budget)));
+        let others = MemoryShare::of(Some(budget.account(2))).overcommit(200_000);
+        let mut waiting = MemoryShare::of(Some(budget.account(2)));
         assert!(waiting.take(100_001).is_none());
+        drop(others);
         (0..2).for_each(|_| assert!(matches!(take(3, RDMA2_F_MORE), ReassemblyStep::More)));
         assert!(matches!(take(3, RDMA2_F_MORE), ReassemblyStep::Broken(MessageFault::NoMemory)));
     }

@@ -185,7 +185,7 @@ impl Wire for WireV2 {
             }
         }
         core.served.watch_fetches(now, &core.shared);
-        self.reassembly.watch(now, core.shared.config.fetch_timeout);
+        self.reassembly.watch(now, &core.shared);
         if self.agreed {
             if !self.extension_messages.is_empty() {
                 self.post_extension_messages(core, qp);

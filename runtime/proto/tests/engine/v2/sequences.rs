@@ -145,29 +145,42 @@ fn long_calls_with_chunks_do_not_deadlock() {
     assert!(duo.one(CLIENT, Script { number: 6, ..Script::default() }).is_ok());
 }
 
-/// An incomplete message holds memory, so the connection is closed when its next part does not arrive in time.
+/// An incomplete message holds memory, so the connection is closed when its next part does not arrive in time, or when the parts arrive
+/// too slowly.
 #[test]
 fn incomplete_message_times_out() {
-    let moment = Duration::from_millis(1);
     let config = EngineConfig::default();
     let limit = config.fetch_timeout;
+    let rate = u32::try_from(config.min_rate).unwrap();
     let mut facing = Facing::new(Role::Server, config);
     assert_eq!(facing.engine.conn.poll_timeout(), None);
-    facing.send(&fragment(5, MORE, &[5, 0]));
-    for _ in 0..3 {
-        assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + limit));
-        facing.now += limit - moment;
+    let pass = |facing: &mut Facing, time| {
+        facing.now += time;
         facing.engine.conn.handle_timeout(facing.now);
         facing.run();
-        facing.send(&fragment(5, MORE, &[1]));
+    };
+    // A part moves the deadline by the time that it may take.
+    facing.send(&fragment(5, MORE, &[5, 0]));
+    let mut due = facing.now + limit;
+    for words in [1, 100, 200] {
+        assert_eq!(facing.engine.conn.poll_timeout(), Some(due));
+        pass(&mut facing, limit / 4);
+        facing.send(&fragment(5, MORE, &vec![1; words]));
+        due += Duration::from_secs(4 * words as u64) / rate;
     }
     facing.send(&fragment(5, 0, &[1]));
     assert_eq!(facing.engine.conn.poll_timeout(), None, "timeout after the last part");
     assert!(take_call(&mut facing.engine).is_some());
+    // It is never later than the limit from now.
     facing.send(&fragment(6, MORE, &[6, 0]));
-    facing.now += limit;
-    facing.engine.conn.handle_timeout(facing.now);
-    facing.run();
+    facing.send(&fragment(6, MORE, &[1; 200]));
+    assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + limit));
+    for _ in 0..3 {
+        pass(&mut facing, limit / 4);
+        facing.send(&fragment(6, MORE, &[1]));
+        assert_eq!(facing.engine.conn.close_reason(), None);
+    }
+    pass(&mut facing, limit / 4 + Duration::from_millis(1));
     assert_eq!(facing.engine.conn.close_reason(), Some(&CloseReason::ReadStalled(limit)));
     assert!(facing.raw.disconnected());
 }

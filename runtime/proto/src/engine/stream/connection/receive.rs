@@ -14,7 +14,7 @@ use crate::{
         },
         interface::incoming::CallChunks,
         requester::call::{CheckedReply, LocalCall},
-        stream::record::{LAST, SMALL},
+        stream::record::{LAST, READ, SMALL},
     },
     memory::{BudgetCharge, MessageBuf},
     provider::DisconnectReason,
@@ -25,6 +25,8 @@ use crate::{
 const HEAD: u64 = 8;
 /// Maximum number of calls of the peer that are parked. A peer that respects the local credits never reaches this limit.
 const MAX_PARKED: usize = 1024;
+/// Number of bytes of a record that arrive before memory is reserved for all of it.
+const PROVEN: u64 = READ as u64 / 2;
 
 impl StreamConnection {
     /// Returns whether to read from the peer.
@@ -65,7 +67,9 @@ impl StreamConnection {
     /// Returns the buffer to receive into. Report the bytes received with [`received`](Self::received).
     #[doc(hidden)]
     pub fn room(&mut self) -> Limit<&mut BytesMut> {
-        self.input.room()
+        // Bytes that are not charged yet arrive in small steps.
+        let is_charged = !self.shared.memory.is_limited() || self.arriving.bytes() > 0;
+        self.input.room(if is_charged { usize::MAX } else { READ })
     }
 
     #[doc(hidden)]
@@ -141,13 +145,16 @@ impl StreamConnection {
         Ok(true)
     }
 
-    /// Reserves memory for the record in progress, all of it before most of the record arrives: partial records that wait for
-    /// each other's memory would deadlock. Returns whether reading may continue.
+    /// Reserves memory for the record in progress, all of it once a part has arrived: an announced length costs nothing, and partial
+    /// records that wait for each other's memory would deadlock. Returns whether reading may continue.
     pub(super) fn admit(&mut self) -> Result<bool, StreamError> {
         let Some(bytes) = self.input.expected()? else { return Ok(true) };
         // Small records correspond to inline messages over RDMA. Each connection may have as many as it has credits,
         // independent of other connections.
         if bytes <= self.arriving.bytes().max(SMALL as u64) {
+            return Ok(true);
+        }
+        if self.shared.memory.is_limited() && self.input.in_progress().unwrap_or(0) < bytes.min(PROVEN) {
             return Ok(true);
         }
         if self.calls.in_flight() > 0 {

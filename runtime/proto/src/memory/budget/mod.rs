@@ -1,0 +1,107 @@
+//! A limit on the memory that all connections of a server hold for calls, and the shares of hosts and connections.
+//!
+//! | part of the limit | who takes it |
+//! | --- | --- |
+//! | the main part, seven eighths | everybody. Arguments take at most three quarters of it, so that results never wait for arguments alone |
+//! | the part for small amounts, one eighth | hosts and connections that hold little of it, while others wait for the main part |
+//!
+//! While nobody waits, a host takes memory of the main part until it holds three times what it leaves free, and so does a connection in
+//! what is left to its host. Others therefore always find some. A larger amount waits for its turn. Hosts take turns, and so do the
+//! connections of a host. Only a host that holds nothing, or less than an equal share, has a turn; then memory is kept for it until there is
+//! enough. The rest of the memory goes to the others by the first rule. What is held for arguments and for results counts separately in
+//! these rules.
+//!
+//! | file | contents |
+//! | --- | --- |
+//! | `state` | the rules: who takes memory, and who waits |
+//! | `share` | the access of one connection, and charges |
+
+mod share;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+pub use self::share::{BudgetCharge, MemoryAccount, MemoryShare, MemoryTurn};
+use self::state::{BudgetState, BudgetWakers};
+
+/// The limit and the memory currently held, in bytes.
+#[doc(hidden)]
+pub struct MemoryBudget {
+    limit: u64,
+    state: Mutex<BudgetState>,
+    /// Copies of the state, so that reading them does not wait.
+    held: AtomicU64,
+    waiting: AtomicUsize,
+}
+
+impl MemoryBudget {
+    #[doc(hidden)]
+    pub fn new(limit: u64) -> Arc<Self> {
+        let state = Mutex::new(BudgetState::new(limit));
+        Arc::new(Self { limit, state, held: AtomicU64::new(0), waiting: AtomicUsize::new(0) })
+    }
+
+    /// Returns the limit, in bytes.
+    #[doc(hidden)]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Returns the most that one call may take for its arguments, in bytes.
+    #[doc(hidden)]
+    pub fn max_arguments(&self) -> u64 {
+        state::max_arguments(self.limit)
+    }
+
+    /// Returns the most that one call may take for its results, in bytes.
+    #[doc(hidden)]
+    pub fn max_results(&self) -> u64 {
+        self.limit - self.limit / 8
+    }
+
+    /// Returns the memory currently held, in bytes.
+    #[doc(hidden)]
+    pub fn held(&self) -> u64 {
+        self.held.load(Relaxed)
+    }
+
+    /// Returns the number of calls and connections that wait for memory.
+    #[doc(hidden)]
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Relaxed)
+    }
+
+    /// Opens the account of a connection of `host`. Connections with the same number share what their host may take.
+    #[doc(hidden)]
+    pub fn account(self: &Arc<Self>, host: u128) -> MemoryAccount {
+        MemoryAccount::open(self, host)
+    }
+
+    /// Changes the state, and wakes those who got memory.
+    fn change<R>(&self, change: impl FnOnce(&mut BudgetState, &mut BudgetWakers) -> R) -> R {
+        let mut wakers = BudgetWakers::new();
+        let result = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let result = change(&mut state, &mut wakers);
+            self.held.store(state.held(), Relaxed);
+            self.waiting.store(state.waiting(), Relaxed);
+            result
+        };
+        wakers.into_iter().for_each(std::task::Waker::wake);
+        result
+    }
+}
+
+impl fmt::Debug for MemoryBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryBudget").field("limit", &self.limit).field("held", &self.held()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,292 @@
+//! The access of one connection to a memory budget, and the memory charged to it.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
+
+use super::{
+    MemoryBudget,
+    state::{BudgetParts, BudgetWaiter, MemoryUse},
+};
+
+/// The account of one connection of a host. Clones are the same account.
+#[derive(Clone)]
+#[doc(hidden)]
+pub struct MemoryAccount(Arc<AccountOwner>);
+
+/// Keeps an account open while somebody uses it.
+struct AccountOwner {
+    budget: Arc<MemoryBudget>,
+    host: u128,
+    id: u64,
+}
+
+impl Drop for AccountOwner {
+    fn drop(&mut self) {
+        self.budget.change(|state, _| state.close(self.host, self.id));
+    }
+}
+
+impl MemoryAccount {
+    pub(super) fn open(budget: &Arc<MemoryBudget>, host: u128) -> Self {
+        let id = budget.change(|state, _| state.open(host));
+        Self(Arc::new(AccountOwner { budget: Arc::clone(budget), host, id }))
+    }
+
+    /// Returns the budget.
+    #[doc(hidden)]
+    pub fn budget(&self) -> &Arc<MemoryBudget> {
+        &self.0.budget
+    }
+
+    /// Takes `bytes` for the results of a call. Memory for results of one call, up to a quarter of the limit's main part, never waits
+    /// for arguments alone.
+    ///
+    /// # Errors
+    /// Fails if the budget can never have that much. The error is the most that it can have, in bytes.
+    #[doc(hidden)]
+    pub fn take_results(&self, bytes: u64) -> Result<MemoryTurn, u64> {
+        let most = self.budget().max_results();
+        if bytes > most {
+            return Err(most);
+        }
+        Ok(MemoryTurn { account: self.clone(), bytes, waiter: None })
+    }
+
+    fn charge(&self, parts: BudgetParts) -> BudgetCharge {
+        BudgetCharge(Some(HeldMemory { account: self.clone(), parts }))
+    }
+
+    fn take_now(&self, bytes: u64, usage: MemoryUse) -> Option<BudgetCharge> {
+        let AccountOwner { budget, host, id } = &*self.0;
+        let parts = budget.change(|state, _| state.take_now(*host, *id, bytes, usage))?;
+        Some(self.charge(parts))
+    }
+
+    fn enqueue(&self, bytes: u64, usage: MemoryUse) -> Arc<BudgetWaiter> {
+        let AccountOwner { budget, host, id } = &*self.0;
+        let waiter = BudgetWaiter::new(bytes, usage);
+        budget.change(|state, wakers| state.enqueue(*host, *id, &waiter, wakers));
+        if !waiter.is_granted() {
+            tracing::debug!(bytes, held = budget.held(), limit = budget.limit(), "a call waits for memory");
+        }
+        waiter
+    }
+
+    /// Stops waiting, and returns the memory if it was taken.
+    fn leave(&self, waiter: &Arc<BudgetWaiter>) {
+        let AccountOwner { budget, host, id } = &*self.0;
+        budget.change(|state, wakers| {
+            if waiter.is_granted() {
+                state.give_back(*host, *id, waiter.granted(), wakers);
+            } else {
+                state.leave(*host, *id, waiter, wakers);
+            }
+        });
+    }
+}
+
+impl fmt::Debug for MemoryAccount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryAccount").field("budget", self.budget()).finish_non_exhaustive()
+    }
+}
+
+/// Memory charged to a budget, returned on drop.
+#[derive(Default)]
+#[doc(hidden)]
+pub struct BudgetCharge(Option<HeldMemory>);
+
+struct HeldMemory {
+    account: MemoryAccount,
+    parts: BudgetParts,
+}
+
+impl HeldMemory {
+    fn give_back(&self, parts: BudgetParts) {
+        let AccountOwner { budget, host, id } = &*self.account.0;
+        budget.change(|state, wakers| state.give_back(*host, *id, parts, wakers));
+    }
+}
+
+impl BudgetCharge {
+    /// Returns the charged memory in bytes; 0 without a budget.
+    #[doc(hidden)]
+    pub fn bytes(&self) -> u64 {
+        self.0.as_ref().map_or(0, |held| held.parts.total())
+    }
+
+    /// Merges another charge of the same connection, for the same use, into this one.
+    #[doc(hidden)]
+    pub fn absorb(&mut self, mut other: Self) {
+        match (&mut self.0, other.0.take()) {
+            (Some(held), Some(more)) => {
+                held.parts.add(more.parts);
+            }
+            (none, more) => *none = none.take().or(more),
+        }
+    }
+
+    /// Returns the memory above `bytes` to the budget.
+    #[doc(hidden)]
+    pub fn shrink(&mut self, bytes: u64) {
+        let Some(held) = &mut self.0 else { return };
+        let more = held.parts.total().saturating_sub(bytes);
+        if more > 0 {
+            let returned = held.parts.split(more);
+            held.give_back(returned);
+        }
+    }
+}
+
+impl Drop for BudgetCharge {
+    fn drop(&mut self) {
+        if let Some(held) = &self.0 {
+            held.give_back(held.parts);
+        }
+    }
+}
+
+impl fmt::Debug for BudgetCharge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("BudgetCharge").field(&self.bytes()).finish()
+    }
+}
+
+/// A future that takes memory when it is its turn.
+#[derive(Debug)]
+#[doc(hidden)]
+pub struct MemoryTurn {
+    account: MemoryAccount,
+    bytes: u64,
+    waiter: Option<Arc<BudgetWaiter>>,
+}
+
+impl Future for MemoryTurn {
+    type Output = BudgetCharge;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<BudgetCharge> {
+        if self.waiter.is_none() {
+            if let Some(charge) = self.account.take_now(self.bytes, MemoryUse::Results) {
+                return Poll::Ready(charge);
+            }
+            self.waiter = Some(self.account.enqueue(self.bytes, MemoryUse::Results));
+        }
+        if let Some(waiter) = self.waiter.take_if(|waiter| waiter.is_granted()) {
+            return Poll::Ready(self.account.charge(waiter.granted()));
+        }
+        if let Some(waiter) = &self.waiter {
+            waiter.wait(cx.waker());
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for MemoryTurn {
+    fn drop(&mut self) {
+        if let Some(waiter) = &self.waiter {
+            self.account.leave(waiter);
+        }
+    }
+}
+
+/// One connection's access to a budget, for arguments. Without a budget, nothing is limited.
+#[derive(Debug, Default)]
+#[doc(hidden)]
+pub struct MemoryShare {
+    account: Option<MemoryAccount>,
+    /// The amount that the connection waits for.
+    waiter: Option<Arc<BudgetWaiter>>,
+}
+
+impl MemoryShare {
+    #[doc(hidden)]
+    pub fn of(account: Option<MemoryAccount>) -> Self {
+        Self { account, waiter: None }
+    }
+
+    /// Returns `true` if there is a budget.
+    #[inline]
+    #[doc(hidden)]
+    pub fn is_limited(&self) -> bool {
+        self.account.is_some()
+    }
+
+    /// Takes `bytes`, at most [`MemoryBudget::max_arguments`]. If they are not available, the connection waits for them, and calls this
+    /// again with the same amount once it [is called](Self::is_called).
+    #[doc(hidden)]
+    pub fn take(&mut self, bytes: u64) -> Option<BudgetCharge> {
+        let Some(account) = self.account.clone() else { return Some(BudgetCharge::default()) };
+        // A larger amount would wait for ever.
+        let bytes = bytes.min(account.budget().max_arguments());
+        if self.waiter.as_ref().is_some_and(|waiter| waiter.bytes != bytes) {
+            self.stop_waiting();
+        }
+        if self.waiter.is_none() {
+            if let Some(charge) = account.take_now(bytes, MemoryUse::Arguments) {
+                return Some(charge);
+            }
+            self.waiter = Some(account.enqueue(bytes, MemoryUse::Arguments));
+        }
+        let waiter = self.waiter.take_if(|waiter| waiter.is_granted())?;
+        Some(account.charge(waiter.granted()))
+    }
+
+    /// Takes `bytes` if they are available without waiting.
+    #[doc(hidden)]
+    pub fn take_now(&self, bytes: u64) -> Option<BudgetCharge> {
+        let Some(account) = &self.account else { return Some(BudgetCharge::default()) };
+        account.take_now(bytes, MemoryUse::Arguments)
+    }
+
+    /// Takes `bytes` for a use that cannot wait, even beyond the limit.
+    #[doc(hidden)]
+    pub fn overcommit(&self, bytes: u64) -> BudgetCharge {
+        let Some(account) = &self.account else { return BudgetCharge::default() };
+        let AccountOwner { budget, host, id } = &*account.0;
+        let parts = BudgetParts::main(bytes, MemoryUse::Arguments);
+        budget.change(|state, _| state.add(*host, *id, parts));
+        account.charge(parts)
+    }
+
+    /// Stops waiting.
+    #[doc(hidden)]
+    pub fn stop_waiting(&mut self) {
+        if let Some((waiter, account)) = self.waiter.take().zip(self.account.as_ref()) {
+            account.leave(&waiter);
+        }
+    }
+
+    /// Returns `true` while the connection waits for memory.
+    #[inline]
+    #[doc(hidden)]
+    pub fn waits(&self) -> bool {
+        self.waiter.is_some()
+    }
+
+    /// Returns `true` if the connection waited for memory that was taken for it.
+    #[inline]
+    #[doc(hidden)]
+    pub fn is_called(&self) -> bool {
+        self.waiter.as_ref().is_some_and(|waiter| waiter.is_granted())
+    }
+
+    /// Registers `waker`, to be woken when the connection is called. Has no effect unless it waits.
+    #[inline]
+    #[doc(hidden)]
+    pub fn wait(&self, waker: &Waker) {
+        if let Some(waiter) = &self.waiter {
+            waiter.wait(waker);
+        }
+    }
+}
+
+impl Drop for MemoryShare {
+    fn drop(&mut self) {
+        self.stop_waiting();
+    }
+}

@@ -1,0 +1,399 @@
+//! The rules of a memory budget: who takes memory, and who waits.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    task::Waker,
+};
+
+use smallvec::SmallVec;
+
+/// A holder takes memory of the main part without waiting until it holds this many times what it leaves free.
+const MAIN_RATIO: u64 = 3;
+/// The same for the part for small amounts.
+const SMALL_RATIO: u64 = 1;
+/// Number of hosts, or of connections of one host, that are looked at to find the next turn.
+const MAX_LOOKS: usize = 64;
+
+/// The wakers of those who got memory.
+pub(super) type BudgetWakers = SmallVec<[Waker; 4]>;
+
+/// What memory is taken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MemoryUse {
+    Arguments,
+    Results,
+}
+
+/// Memory taken from the parts of a budget, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct BudgetParts {
+    /// Of the main part, for arguments.
+    arguments: u64,
+    /// Of the main part, for results.
+    results: u64,
+    /// Of the part for small amounts.
+    small: u64,
+}
+
+impl BudgetParts {
+    /// Returns `bytes` of the main part.
+    pub(super) fn main(bytes: u64, usage: MemoryUse) -> Self {
+        match usage {
+            MemoryUse::Arguments => Self { arguments: bytes, ..Self::default() },
+            MemoryUse::Results => Self { results: bytes, ..Self::default() },
+        }
+    }
+
+    fn of(self, usage: MemoryUse) -> u64 {
+        match usage {
+            MemoryUse::Arguments => self.arguments,
+            MemoryUse::Results => self.results,
+        }
+    }
+
+    fn all_main(self) -> u64 {
+        self.arguments.saturating_add(self.results)
+    }
+
+    pub(super) fn total(self) -> u64 {
+        self.all_main().saturating_add(self.small)
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.arguments = self.arguments.saturating_add(other.arguments);
+        self.results = self.results.saturating_add(other.results);
+        self.small = self.small.saturating_add(other.small);
+    }
+
+    fn subtract(&mut self, other: Self) {
+        self.arguments = self.arguments.saturating_sub(other.arguments);
+        self.results = self.results.saturating_sub(other.results);
+        self.small = self.small.saturating_sub(other.small);
+    }
+
+    /// Removes up to `bytes`, and returns them.
+    pub(super) fn split(&mut self, bytes: u64) -> Self {
+        let arguments = self.arguments.min(bytes);
+        let results = self.results.min(bytes - arguments);
+        let small = self.small.min(bytes - arguments - results);
+        let parts = Self { arguments, results, small };
+        self.subtract(parts);
+        parts
+    }
+}
+
+/// An amount that waits for its turn.
+#[derive(Debug)]
+pub(super) struct BudgetWaiter {
+    pub(super) bytes: u64,
+    pub(super) usage: MemoryUse,
+    is_granted: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl BudgetWaiter {
+    pub(super) fn new(bytes: u64, usage: MemoryUse) -> Arc<Self> {
+        Arc::new(Self { bytes, usage, is_granted: AtomicBool::new(false), waker: Mutex::default() })
+    }
+
+    fn waker(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.waker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns what was taken for the waiter.
+    pub(super) fn granted(&self) -> BudgetParts {
+        BudgetParts::main(self.bytes, self.usage)
+    }
+
+    /// Returns `true` if the amount was taken for the waiter.
+    pub(super) fn is_granted(&self) -> bool {
+        self.is_granted.load(SeqCst)
+    }
+
+    /// Registers `waker`, to be woken when the amount is taken. Wakes it if that has happened before.
+    pub(super) fn wait(&self, waker: &Waker) {
+        *self.waker() = Some(waker.clone());
+        if self.is_granted() {
+            waker.wake_by_ref();
+        }
+    }
+
+    fn grant(&self, wakers: &mut BudgetWakers) {
+        self.is_granted.store(true, SeqCst);
+        wakers.extend(self.waker().take());
+    }
+}
+
+#[derive(Debug, Default)]
+struct ConnectionUse {
+    held: BudgetParts,
+    waiters: VecDeque<Arc<BudgetWaiter>>,
+}
+
+#[derive(Debug, Default)]
+struct HostUse {
+    held: BudgetParts,
+    connections: BTreeMap<u64, ConnectionUse>,
+    /// The connections with waiters. The first one is next.
+    turns: VecDeque<u64>,
+}
+
+impl HostUse {
+    fn is_active(&self) -> bool {
+        self.held.all_main() > 0 || !self.turns.is_empty()
+    }
+
+    /// Returns the connection whose turn it is: the next one that holds nothing for the same use, or else the next one.
+    fn next(&self) -> Option<(u64, &ConnectionUse, &BudgetWaiter)> {
+        let ids = self.turns.iter().take(MAX_LOOKS).copied();
+        let mut all = ids.filter_map(|id| {
+            let connection = self.connections.get(&id)?;
+            Some((id, connection, &**connection.waiters.front()?))
+        });
+        let quiet = all.clone().find(|(_, connection, waiter)| connection.held.of(waiter.usage) == 0);
+        quiet.or_else(|| all.next())
+    }
+}
+
+/// The memory that is held, and those who wait for it.
+#[derive(Debug)]
+pub(super) struct BudgetState {
+    main: u64,
+    small: u64,
+    held: BudgetParts,
+    hosts: HashMap<u128, HostUse>,
+    /// The hosts with waiters. The first one is next.
+    turns: VecDeque<u128>,
+    /// Number of hosts that hold memory of the main part or wait for it.
+    active: u64,
+    waiting: usize,
+    next_connection: u64,
+}
+
+/// Returns the most that arguments may take of a budget with this limit, in bytes.
+pub(super) fn max_arguments(limit: u64) -> u64 {
+    let main = limit - limit / 8;
+    main - main / 4
+}
+
+/// Returns how much a holder of `held` bytes may take of `free` bytes, so that it holds at most `ratio` times what it leaves.
+fn room(held: u64, free: u64, ratio: u64) -> u64 {
+    free.saturating_mul(ratio).saturating_sub(held) / (ratio + 1)
+}
+
+impl BudgetState {
+    pub(super) fn new(limit: u64) -> Self {
+        Self {
+            main: limit - limit / 8,
+            small: limit / 8,
+            held: BudgetParts::default(),
+            hosts: HashMap::new(),
+            turns: VecDeque::new(),
+            active: 0,
+            waiting: 0,
+            next_connection: 0,
+        }
+    }
+
+    /// Returns the memory held in bytes.
+    pub(super) fn held(&self) -> u64 {
+        self.held.total()
+    }
+
+    /// Returns the number of waiters.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Adds a connection of `host`, and returns its number.
+    pub(super) fn open(&mut self, host: u128) -> u64 {
+        let id = self.next_connection;
+        self.next_connection += 1;
+        self.hosts.entry(host).or_default().connections.insert(id, ConnectionUse::default());
+        id
+    }
+
+    /// Removes a connection that holds nothing and waits for nothing.
+    pub(super) fn close(&mut self, host: u128, id: u64) {
+        if let Some(of_host) = self.hosts.get_mut(&host) {
+            of_host.connections.remove(&id);
+            if of_host.connections.is_empty() {
+                self.hosts.remove(&host);
+            }
+        }
+    }
+
+    /// Changes the state of a host, and counts it if it becomes active.
+    fn update<R>(&mut self, host: u128, change: impl FnOnce(&mut HostUse) -> R) -> Option<R> {
+        let of_host = self.hosts.get_mut(&host)?;
+        let was_active = of_host.is_active();
+        let result = change(of_host);
+        match (was_active, of_host.is_active()) {
+            (false, true) => self.active += 1,
+            (true, false) => self.active = self.active.saturating_sub(1),
+            _ => {}
+        }
+        Some(result)
+    }
+
+    /// Returns the most that `usage` may take of the main part, in bytes.
+    fn most(&self, usage: MemoryUse) -> u64 {
+        match usage {
+            MemoryUse::Arguments => self.main - self.main / 4,
+            MemoryUse::Results => self.main,
+        }
+    }
+
+    /// Returns how much more `usage` may take of the main part, whether or not it is free, in bytes.
+    fn left(&self, usage: MemoryUse) -> u64 {
+        self.most(usage).saturating_sub(self.held.of(usage))
+    }
+
+    /// Returns what is free of the main part, in bytes.
+    fn free(&self) -> u64 {
+        self.main.saturating_sub(self.held.all_main())
+    }
+
+    /// Returns `true` if a connection may take `bytes` of the main part before those who wait.
+    fn is_moderate(&self, of_host: &HostUse, connection: &ConnectionUse, bytes: u64, usage: MemoryUse) -> bool {
+        let free = self.free().min(self.left(usage));
+        let host_room = room(of_host.held.of(usage), free, MAIN_RATIO);
+        bytes <= room(connection.held.of(usage), host_room, MAIN_RATIO)
+    }
+
+    /// Takes `bytes` without waiting, if the rules permit it.
+    pub(super) fn take_now(&mut self, host: u128, id: u64, bytes: u64, usage: MemoryUse) -> Option<BudgetParts> {
+        let of_host = self.hosts.get(&host)?;
+        let connection = of_host.connections.get(&id)?;
+        let parts = if self.waiting == 0 && self.is_moderate(of_host, connection, bytes, usage) {
+            BudgetParts::main(bytes, usage)
+        } else {
+            let free = self.small.saturating_sub(self.held.small);
+            let host_room = room(of_host.held.small, free, SMALL_RATIO);
+            if bytes > room(connection.held.small, host_room, SMALL_RATIO) {
+                return None;
+            }
+            BudgetParts { small: bytes, ..BudgetParts::default() }
+        };
+        self.add(host, id, parts);
+        Some(parts)
+    }
+
+    /// Takes `parts`, whether or not there is room for them.
+    pub(super) fn add(&mut self, host: u128, id: u64, parts: BudgetParts) {
+        self.held.add(parts);
+        self.update(host, |of_host| {
+            of_host.held.add(parts);
+            if let Some(connection) = of_host.connections.get_mut(&id) {
+                connection.held.add(parts);
+            }
+        });
+    }
+
+    /// Returns `parts` to the budget.
+    pub(super) fn give_back(&mut self, host: u128, id: u64, parts: BudgetParts, wakers: &mut BudgetWakers) {
+        self.held.subtract(parts);
+        self.update(host, |of_host| {
+            of_host.held.subtract(parts);
+            if let Some(connection) = of_host.connections.get_mut(&id) {
+                connection.held.subtract(parts);
+            }
+        });
+        self.assign(wakers);
+    }
+
+    /// Adds a waiter, which may get its memory at once.
+    pub(super) fn enqueue(&mut self, host: u128, id: u64, waiter: &Arc<BudgetWaiter>, wakers: &mut BudgetWakers) {
+        let is_first = self.update(host, |of_host| {
+            let is_first = of_host.turns.is_empty();
+            if let Some(connection) = of_host.connections.get_mut(&id) {
+                connection.waiters.push_back(Arc::clone(waiter));
+                if connection.waiters.len() == 1 {
+                    of_host.turns.push_back(id);
+                }
+            }
+            is_first
+        });
+        if is_first == Some(true) {
+            self.turns.push_back(host);
+        }
+        self.waiting += 1;
+        self.assign(wakers);
+    }
+
+    /// Removes a waiter that no longer waits. One that got its memory has left the queue.
+    pub(super) fn leave(&mut self, host: u128, id: u64, waiter: &Arc<BudgetWaiter>, wakers: &mut BudgetWakers) {
+        let is_last = self.update(host, |of_host| {
+            if let Some(connection) = of_host.connections.get_mut(&id) {
+                connection.waiters.retain(|other| !Arc::ptr_eq(other, waiter));
+                if connection.waiters.is_empty() {
+                    of_host.turns.retain(|&other| other != id);
+                }
+            }
+            of_host.turns.is_empty()
+        });
+        if is_last == Some(true) {
+            self.turns.retain(|&other| other != host);
+        }
+        self.waiting = self.waiting.saturating_sub(1);
+        self.assign(wakers);
+    }
+
+    /// Gives memory to those who wait, as long as the rules permit it.
+    fn assign(&mut self, wakers: &mut BudgetWakers) {
+        while let Some((at, id)) = self.next() {
+            self.grant(at, id, wakers);
+        }
+    }
+
+    /// Returns the place in `turns` and the connection of the next waiter that gets memory.
+    fn next(&self) -> Option<(usize, u64)> {
+        let mut moderate = None;
+        let mut keeps_arguments = false;
+        for (at, host) in self.turns.iter().take(MAX_LOOKS).enumerate() {
+            let Some(of_host) = self.hosts.get(host) else { continue };
+            let Some((id, connection, waiter)) = of_host.next() else { continue };
+            let (bytes, usage) = (waiter.bytes, waiter.usage);
+            if keeps_arguments && usage == MemoryUse::Arguments {
+                continue;
+            }
+            let (held, share) = (of_host.held.of(usage), self.most(usage) / (self.active + 1));
+            if held == 0 || held.saturating_add(bytes) <= share {
+                // What is free is kept for it. Results need not wait for arguments that wait for other arguments.
+                if bytes > self.left(usage) {
+                    keeps_arguments = true;
+                    continue;
+                }
+                return (bytes <= self.free()).then_some((at, id));
+            }
+            if moderate.is_none() && self.is_moderate(of_host, connection, bytes, usage) {
+                moderate = Some((at, id));
+            }
+        }
+        moderate
+    }
+
+    fn grant(&mut self, at: usize, id: u64, wakers: &mut BudgetWakers) {
+        let Some(host) = self.turns.remove(at) else { return };
+        let waiter = self.update(host, |of_host| {
+            of_host.turns.retain(|&other| other != id);
+            let connection = of_host.connections.get_mut(&id)?;
+            let waiter = connection.waiters.pop_front()?;
+            if !connection.waiters.is_empty() {
+                of_host.turns.push_back(id);
+            }
+            Some((waiter, !of_host.turns.is_empty()))
+        });
+        let Some((waiter, has_more)) = waiter.flatten() else { return };
+        if has_more {
+            self.turns.push_back(host);
+        }
+        self.waiting = self.waiting.saturating_sub(1);
+        self.add(host, id, waiter.granted());
+        waiter.grant(wakers);
+    }
+}

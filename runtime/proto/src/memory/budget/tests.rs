@@ -1,0 +1,249 @@
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    sync::{Arc, atomic::AtomicUsize, atomic::Ordering::Relaxed},
+    task::{Context, Poll, Wake, Waker},
+    thread::{self, Thread},
+    time::Duration,
+};
+
+use super::*;
+
+/// A limit whose parts are easy to compute with: 700 for everybody, of which arguments take 525, and 100 for small amounts.
+const LIMIT: u64 = 800;
+
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+fn share(budget: &Arc<MemoryBudget>, host: u128) -> MemoryShare {
+    MemoryShare::of(Some(budget.account(host)))
+}
+
+fn poll(turn: &mut MemoryTurn) -> Poll<BudgetCharge> {
+    std::future::Future::poll(std::pin::Pin::new(turn), &mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn without_a_budget_nothing_is_limited() {
+    let mut share = MemoryShare::default();
+    assert_eq!(share.take(u64::MAX).unwrap().bytes(), 0);
+    assert!(!share.waits());
+}
+
+#[test]
+fn charged_memory_is_returned() {
+    let budget = MemoryBudget::new(LIMIT);
+    let mut share = share(&budget, 1);
+    let (mut a, b) = (share.take(60).unwrap(), share.take(40).unwrap());
+    assert_eq!((budget.held(), a.bytes(), b.bytes()), (100, 60, 40));
+    a.shrink(10);
+    a.shrink(30);
+    assert_eq!((budget.held(), a.bytes()), (50, 10));
+    let mut over = share.overcommit(900);
+    over.absorb(share.overcommit(100));
+    over.absorb(BudgetCharge::default());
+    drop((a, b));
+    assert_eq!((budget.held(), over.bytes()), (1000, 1000));
+    drop(over);
+    assert_eq!(budget.held(), 0);
+}
+
+/// A host and a connection leave a part to others, however much they ask for, and others take it without waiting.
+#[test]
+fn greedy_hosts_and_connections_leave_memory() {
+    for bytes in [1, 10, 50] {
+        let budget = MemoryBudget::new(LIMIT);
+        let hold_all = |shares: &mut [MemoryShare]| {
+            let mut held = Vec::new();
+            while let Some(charge) = shares.iter_mut().find_map(|share| share.take_now(bytes)) {
+                held.push(charge);
+            }
+            held
+        };
+        let mut one = [share(&budget, 1)];
+        let first = hold_all(&mut one);
+        let neighbour = share(&budget, 1);
+        assert_eq!(neighbour.take_now(50).unwrap().bytes(), 50, "a connection of the same host, {bytes}");
+        let mut more: Vec<_> = (0..100).map(|_| share(&budget, 1)).collect();
+        let second = hold_all(&mut more);
+        assert!(budget.held() <= 525 + 50, "{budget:?}");
+        let other = share(&budget, 2);
+        let charge = other.take_now(60).unwrap();
+        assert_eq!(charge.bytes(), 60, "a connection of another host, {bytes}");
+        let mut hosts: Vec<_> = (10..100).map(|host| share(&budget, host)).collect();
+        let third = hold_all(&mut hosts);
+        assert!(budget.held() <= LIMIT, "{budget:?}");
+        drop((first, second, third, charge));
+        assert_eq!((budget.held(), budget.waiting()), (0, 0));
+    }
+}
+
+/// While somebody waits for a large amount, it is kept for it, and small amounts are available.
+#[test]
+fn memory_is_kept_for_a_large_amount() {
+    let budget = MemoryBudget::new(LIMIT);
+    let (mut a, mut b, c, mut d) = (share(&budget, 1), share(&budget, 2), share(&budget, 3), share(&budget, 4));
+    let (first, second) = (a.take(200).unwrap(), a.take(90).unwrap());
+    assert!(b.take(500).is_none() && b.waits());
+    let woken = Arc::<Woken>::default();
+    b.wait(&Waker::from(Arc::clone(&woken)));
+    // 410 are free, but kept. Of the other part, 25 are available.
+    assert!(c.take_now(26).is_none());
+    let small = c.take_now(25).unwrap();
+    assert!(d.take(100).is_none());
+    drop(first);
+    assert!(!b.is_called() && woken.0.load(Relaxed) == 0 && budget.waiting() == 2);
+    drop(second);
+    assert!(b.is_called() && woken.0.load(Relaxed) == 1);
+    let large = b.take(500).unwrap();
+    assert_eq!((large.bytes(), budget.held(), budget.waiting()), (500, 525, 1));
+    drop((large, small));
+    assert_eq!(d.take(100).unwrap().bytes(), 100);
+    assert_eq!(budget.held(), 0);
+}
+
+/// Hosts take turns, and so do the connections of a host, whatever the number of those who wait.
+#[test]
+fn hosts_and_connections_take_turns() {
+    let budget = MemoryBudget::new(LIMIT);
+    let mut busy = share(&budget, 9);
+    let most = busy.overcommit(LIMIT);
+    let greedy = budget.account(1);
+    let mut turns: Vec<_> = (0..20).map(|_| greedy.take_results(100).unwrap()).collect();
+    assert!(turns.iter_mut().all(|turn| poll(turn).is_pending()));
+    let mut neighbour = share(&budget, 1);
+    let mut other = share(&budget, 2);
+    assert!(neighbour.take(100).is_none() && other.take(100).is_none());
+    assert_eq!(budget.waiting(), 22);
+    drop(most);
+    // One after the other: the first of host 1, host 2, the quiet connection of host 1.
+    assert!(neighbour.is_called() && other.is_called());
+    let _held = (neighbour.take(100).unwrap(), other.take(100).unwrap());
+    let granted: Vec<_> = turns.iter_mut().map(poll).filter(Poll::is_ready).collect();
+    assert!((1..=4).contains(&granted.len()), "{}", granted.len());
+    assert!(budget.held() <= 700);
+    drop((turns, granted));
+    assert!(busy.take(100).is_some());
+    assert_eq!((budget.held(), budget.waiting()), (200, 0));
+}
+
+/// Arguments leave a quarter to results. Results that are waited for take it although arguments wait longer.
+#[test]
+fn results_do_not_wait_for_arguments_alone() {
+    let budget = MemoryBudget::new(LIMIT);
+    let mut hosts: Vec<_> = (0..8).map(|host| share(&budget, host)).collect();
+    let held: Vec<_> = hosts.iter_mut().filter_map(|share| share.take(75)).collect();
+    assert_eq!((held.len(), budget.held()), (7, 525));
+    let (waiting, others): (Vec<_>, Vec<_>) = hosts.iter().partition(|share| share.waits());
+    assert_eq!((waiting.len(), others.len()), (1, 7));
+    let mut turn = budget.account(0).take_results(100).unwrap();
+    let Poll::Ready(results) = poll(&mut turn) else { panic!("{budget:?}") };
+    assert_eq!((results.bytes(), budget.held()), (100, 625));
+    assert_eq!(budget.account(0).take_results(701).unwrap_err(), 700);
+    drop((held, results));
+    assert!(hosts.iter().any(MemoryShare::is_called));
+}
+
+/// Calls that hold arguments and wait for results do not wait for one another for ever.
+#[test]
+fn calls_with_arguments_get_results() {
+    let budget = MemoryBudget::new(LIMIT);
+    for results in [10, 90, 175] {
+        let mut calls: Vec<_> = (0..7)
+            .map(|host| {
+                let account = budget.account(host);
+                let arguments = MemoryShare::of(Some(account.clone())).take(75).unwrap();
+                (arguments, account.take_results(results).unwrap())
+            })
+            .collect();
+        let mut more = share(&budget, 8);
+        assert!(more.take(500).is_none());
+        while !calls.is_empty() {
+            let before = calls.len();
+            let mut ready = Vec::new();
+            calls.retain_mut(|(_, turn)| match poll(turn) {
+                Poll::Ready(charge) => {
+                    ready.push(charge);
+                    false
+                }
+                Poll::Pending => true,
+            });
+            assert!(calls.len() < before && budget.held() <= LIMIT, "{budget:?}");
+        }
+        assert_eq!(more.take(500).unwrap().bytes(), 500);
+    }
+    assert_eq!((budget.held(), budget.waiting()), (0, 0));
+}
+
+#[test]
+fn a_dropped_waiter_does_not_block_the_queue() {
+    let budget = MemoryBudget::new(LIMIT);
+    let (mut a, mut b, mut c) = (share(&budget, 1), share(&budget, 2), share(&budget, 3));
+    let most = a.take(300).unwrap();
+    assert!(b.take(500).is_none() && c.take(200).is_none());
+    drop(b);
+    assert!(c.is_called());
+    assert_eq!(c.take(200).unwrap().bytes(), 200);
+    // Another amount than the one that was waited for.
+    assert!(c.take(500).is_none());
+    assert_eq!((c.take(10).unwrap().bytes(), budget.waiting()), (10, 0));
+    // Memory that was taken for a connection that no longer wants it.
+    assert!(c.take(500).is_none());
+    drop(most);
+    assert!(c.is_called() && budget.held() == 500);
+    drop(c);
+    assert_eq!((budget.held(), budget.waiting()), (0, 0));
+    let mut turn = budget.account(4).take_results(700).unwrap();
+    let more = a.take(300).unwrap();
+    assert!(poll(&mut turn).is_pending());
+    drop(more);
+    assert_eq!(budget.held(), 700);
+    drop(turn);
+    assert_eq!((budget.held(), budget.waiting()), (0, 0));
+}
+
+/// Everybody gets memory, and the limit holds, for any interleaving.
+#[test]
+fn threads_take_turns() {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let budget = MemoryBudget::new(LIMIT);
+    let threads: Vec<_> = (0..4_u64)
+        .map(|nth| {
+            let budget = Arc::clone(&budget);
+            thread::spawn(move || {
+                let mut share = share(&budget, u128::from(nth / 2));
+                let waker = Waker::from(Arc::new(Unpark(thread::current())));
+                for round in 0..5000 {
+                    let bytes = (nth * 131 + round * 7) % 526;
+                    let charge = loop {
+                        if let Some(charge) = share.take(bytes) {
+                            break charge;
+                        }
+                        share.wait(&waker);
+                        while !share.is_called() {
+                            // Far longer than a turn takes, so that a lost notification fails the test.
+                            let started = std::time::Instant::now();
+                            thread::park_timeout(Duration::from_secs(20));
+                            assert!(started.elapsed() < Duration::from_secs(15), "the connection was not called");
+                        }
+                    };
+                    assert!(budget.held() <= LIMIT);
+                    drop(charge);
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!((budget.held(), budget.waiting()), (0, 0));
+}
