@@ -10,6 +10,7 @@
 
 mod name;
 pub mod service;
+mod slots;
 pub mod store;
 pub mod transfer;
 pub mod watch;

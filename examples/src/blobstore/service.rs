@@ -1,8 +1,11 @@
 //! The server: implements the protocol's procedures with a [`Store`].
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -10,20 +13,25 @@ use rpcrdma::{
     memory::BufferPool,
     server::{Context, HandlerError},
 };
+use tokio::sync::oneshot;
 
 use super::{
     ValidName,
     protocol::{
-        BLOB_DATA_MAX, BLOB_LIST_MAX, BeginArgs, BeginRes, BlobDigest, BlobName, BlobStat, BlobStatus, CommitArgs,
-        FetchArgs, FetchOk, FetchRes, GetArgs, GetOk, GetRes, ListArgs, ListEntry, ListOk, ListRes, PutArgs, StatRes,
-        WatchArgs, WriteArgs, blobstore_v1::BlobstoreV1,
+        BLOB_ATTACHMENT_MAX, BLOB_DATA_MAX, BLOB_LIST_MAX, BeginArgs, BeginRes, BlobDigest, BlobName, BlobStat,
+        BlobStatus, CommitArgs, FetchArgs, FetchOk, FetchRes, GetArgs, GetOk, GetRes, ListArgs, ListEntry, ListOk,
+        ListRes, PutArgs, StatRes, WatchArgs, WriteArgs, blobstore_v1::BlobstoreV1,
     },
-    store::{Blob, Stat, Store, StoreError},
+    slots::SlotShares,
+    store::{BegunUpload, Blob, Stat, Store, StoreError, UploadId},
     watch,
 };
 
-/// Maximum number of concurrent watchers.
+/// Maximum number of concurrent watchers. One host has at most half of them.
 const MAX_WATCHERS: usize = 1024;
+
+/// Idle time after which an upload ends whose connection is closed. Its client may go on with it over another one until then.
+const ABANDONED_UPLOAD: Duration = Duration::from_secs(30);
 
 /// Service for one [`Store`].
 ///
@@ -33,7 +41,7 @@ const MAX_WATCHERS: usize = 1024;
 #[derive(Debug, Clone)]
 pub struct BlobService {
     store: Arc<Store>,
-    watchers: Arc<AtomicUsize>,
+    watchers: Arc<SlotShares>,
 }
 
 /// Result of a procedure, or the status that explains its failure.
@@ -43,7 +51,7 @@ impl BlobService {
     /// Creates a service for `store`.
     #[must_use]
     pub fn new(store: Arc<Store>) -> Self {
-        Self { store, watchers: Arc::default() }
+        Self { store, watchers: SlotShares::new(MAX_WATCHERS) }
     }
 
     /// Runs `work` on a blocking thread. If it panics, the reply is SYSTEM_ERR.
@@ -73,9 +81,16 @@ impl BlobstoreV1 for BlobService {
         Ok(stat_res(self.blocking(work).await?))
     }
 
-    async fn begin(&self, _cx: &Context, args: BeginArgs) -> Result<BeginRes, HandlerError> {
-        let work = move |store: &Store| Ok(store.begin(parse(&args.name)?, args.size, &args.attachment)?);
-        Ok(self.blocking(work).await?.map_or_else(BeginRes::Default, BeginRes::BlobOk))
+    async fn begin(&self, cx: &Context, args: BeginArgs) -> Result<BeginRes, HandlerError> {
+        let peer = cx.peer_addr();
+        let work = move |store: &Store| Ok(store.begin(peer, parse(&args.name)?, args.size, &args.attachment)?);
+        Ok(match self.blocking(work).await? {
+            Ok(BegunUpload { id, ended }) => {
+                tokio::spawn(end_abandoned(cx.clone(), Arc::clone(&self.store), id, ended));
+                BeginRes::BlobOk(id)
+            }
+            Err(status) => BeginRes::Default(status),
+        })
     }
 
     async fn write(&self, _cx: &Context, args: WriteArgs) -> Result<BlobStatus, HandlerError> {
@@ -83,9 +98,20 @@ impl BlobstoreV1 for BlobService {
         Ok(done(self.blocking(work).await?))
     }
 
-    async fn commit(&self, _cx: &Context, args: CommitArgs) -> Result<StatRes, HandlerError> {
-        let work = move |store: &Store| Ok(store.commit(args.upload, &args.digest.0)?);
-        Ok(stat_res(self.blocking(work).await?))
+    async fn commit(&self, cx: &Context, args: CommitArgs) -> Result<StatRes, HandlerError> {
+        let has_left = Arc::new(AtomicBool::new(false));
+        let is_wanted = {
+            let has_left = Arc::clone(&has_left);
+            move || !has_left.load(Ordering::Relaxed)
+        };
+        let work = move |store: &Store| Ok(store.commit(args.upload, &args.digest.0, is_wanted)?);
+        tokio::select! {
+            committed = self.blocking(work) => Ok(stat_res(committed?)),
+            _ = cx.closed() => {
+                has_left.store(true, Ordering::Relaxed);
+                Err(HandlerError::Unavailable)
+            }
+        }
     }
 
     async fn abort(&self, _cx: &Context, upload: u64) -> Result<BlobStatus, HandlerError> {
@@ -95,6 +121,7 @@ impl BlobstoreV1 for BlobService {
 
     async fn get(&self, cx: &Context, args: GetArgs) -> Result<GetRes, HandlerError> {
         let pool = cx.pool().clone();
+        cx.reserve_results(most_data(args.count)).await?;
         let work = move |store: &Store| {
             let blob = store.get(&parse(&args.name)?)?;
             if args.expect != 0 && args.expect != blob.stat().modified {
@@ -103,11 +130,15 @@ impl BlobstoreV1 for BlobService {
             let data = read_data(&pool, &blob, args.offset, args.count)?;
             Ok(GetOk { eof: args.offset.saturating_add(data.len() as u64) >= blob.stat().size, data })
         };
-        Ok(self.blocking(work).await?.map_or_else(GetRes::Default, GetRes::BlobOk))
+        let got = self.blocking(work).await?;
+        cx.shrink_results(got.as_ref().map_or(0, |ok| ok.data.len() as u64));
+        Ok(got.map_or_else(GetRes::Default, GetRes::BlobOk))
     }
 
     async fn fetch(&self, cx: &Context, args: FetchArgs) -> Result<FetchRes, HandlerError> {
         let pool = cx.pool().clone();
+        let most_attachment = args.attachment_count.min(BLOB_ATTACHMENT_MAX);
+        cx.reserve_results(most_data(args.count) + u64::from(most_attachment)).await?;
         let work = move |store: &Store| {
             let blob = store.get(&parse(&args.name)?)?;
             let attachment_len = blob.stat().attachment_len.min(args.attachment_count);
@@ -117,7 +148,9 @@ impl BlobstoreV1 for BlobService {
                 data: read_data(&pool, &blob, 0, args.count)?,
             })
         };
-        Ok(self.blocking(work).await?.map_or_else(FetchRes::Default, FetchRes::BlobOk))
+        let fetched = self.blocking(work).await?;
+        cx.shrink_results(fetched.as_ref().map_or(0, |ok| (ok.data.len() + ok.attachment.len()) as u64));
+        Ok(fetched.map_or_else(FetchRes::Default, FetchRes::BlobOk))
     }
 
     async fn list(&self, _cx: &Context, args: ListArgs) -> Result<ListRes, HandlerError> {
@@ -137,7 +170,7 @@ impl BlobstoreV1 for BlobService {
 
     async fn watch(&self, cx: &Context, args: WatchArgs) -> Result<BlobStatus, HandlerError> {
         let Ok(prefix) = args.prefix.to_str().map(str::to_owned) else { return Ok(BlobStatus::BlobBadName) };
-        let Some(place) = WatcherSlot::take(&self.watchers) else { return Ok(BlobStatus::BlobBusy) };
+        let Some(place) = self.watchers.take(cx.peer_addr()) else { return Ok(BlobStatus::BlobBusy) };
         let peer = cx.peer_addr();
         // The subscription starts here, so no later change is lost. The first callback may arrive before this call's
         // reply.
@@ -151,21 +184,30 @@ impl BlobstoreV1 for BlobService {
     }
 }
 
-/// A slot of the limited number of watchers, freed on drop.
-struct WatcherSlot(Arc<AtomicUsize>);
-
-impl WatcherSlot {
-    fn take(watchers: &Arc<AtomicUsize>) -> Option<Self> {
-        let more = |n: usize| (n < MAX_WATCHERS).then_some(n + 1);
-        watchers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(Self(Arc::clone(watchers)))
+/// Ends an upload whose connection is closed, once it has been idle for [`ABANDONED_UPLOAD`].
+async fn end_abandoned(cx: Context, store: Arc<Store>, id: UploadId, mut ended: oneshot::Receiver<()>) {
+    tokio::select! {
+        _ = &mut ended => return,
+        _ = cx.closed() => drop(cx),
+    }
+    loop {
+        tokio::select! {
+            _ = &mut ended => return,
+            () = tokio::time::sleep(ABANDONED_UPLOAD) => {}
+        }
+        let store = Arc::clone(&store);
+        // The file is removed on a blocking thread.
+        match tokio::task::spawn_blocking(move || store.end_if_idle(id, ABANDONED_UPLOAD)).await {
+            Ok(true) => {}
+            Ok(false) => return tracing::info!(upload = format_args!("{id:016x}"), "an upload was abandoned"),
+            Err(_) => return,
+        }
     }
 }
 
-impl Drop for WatcherSlot {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+/// Returns the most data of a result for which `count` bytes are requested, in bytes.
+fn most_data(count: u32) -> u64 {
+    count.min(BLOB_DATA_MAX).into()
 }
 
 /// Allocates `len` bytes for a result and fills them with `read`, which returns the number of bytes read.
@@ -202,6 +244,7 @@ impl From<StoreError> for BlobFailure {
             StoreError::BadRange { .. } => BlobStatus::BlobBadRange,
             StoreError::TooLarge { .. } => BlobStatus::BlobTooLarge,
             StoreError::Busy => BlobStatus::BlobBusy,
+            StoreError::Abandoned => BlobStatus::BlobNoSuchUpload,
             StoreError::Io(error) if matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge) => {
                 tracing::warn!(%error, "no space left for a blob");
                 BlobStatus::BlobNoSpace

@@ -6,7 +6,7 @@ use clap::{Args, value_parser};
 use rpcrdma::server::ServerBuilder;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::units::parse_seconds;
+use super::units::{parse_seconds, parse_size};
 
 /// Maximum number of descriptors of a connection. One over RDMA has those of its completion channels.
 const DESCRIPTORS_PER_CONNECTION: u64 = 3;
@@ -26,9 +26,28 @@ pub struct ConnectionArgs {
     /// Seconds without a call after which a connection is closed; 0: never. Clients connect again with their next call
     #[arg(long, value_name = "S", default_value = "360", value_parser = clap::builder::ValueParser::new(parse_seconds))]
     idle_timeout: Duration,
+    /// Limit on the memory for the data of all clients' calls and replies, e.g. 512MiB; the minimum is 2MiB. Calls that exceed the
+    /// share of their host or connection wait
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = clap::builder::ValueParser::new(parse_memory))]
+    max_memory: u64,
+}
+
+/// Parses --max-memory, which must hold the data of at least one call of 1 MiB.
+fn parse_memory(text: &str) -> Result<u64, String> {
+    parse_size(text).and_then(|size| if size < 2 << 20 { Err("the minimum is 2MiB".to_owned()) } else { Ok(size) })
 }
 
 impl ConnectionArgs {
+    /// Checks that the results of one call fit into the memory.
+    ///
+    /// # Errors
+    /// Fails with a message for the user if they do not.
+    pub fn check_memory(&self, largest: u64) -> anyhow::Result<()> {
+        let least = (2 * largest).next_multiple_of(1 << 20);
+        anyhow::ensure!(self.max_memory >= least, "--max-memory: the minimum of this program is {}MiB", least >> 20);
+        Ok(())
+    }
+
     /// Sets the limits of a server. Raises the process's limit of descriptors, and allows fewer connections if it does not suffice.
     pub fn apply(self, server: ServerBuilder) -> ServerBuilder {
         let wanted = u64::from(self.max_connections);
@@ -47,6 +66,7 @@ impl ConnectionArgs {
             .max_connections(usize::try_from(possible).unwrap_or(usize::MAX))
             .max_connections_per_host(per_host)
             .idle_timeout(idle)
+            .max_memory(self.max_memory)
     }
 }
 

@@ -8,6 +8,9 @@
 //!
 //! This order requires reading the whole directory. A listing is cached for the following pages. It is read again for
 //! the first page, and when the directory has changed, unless reading would then take most of the time.
+//!
+//! Calls that wait while a large directory is read share the next listing of it, and few large directories are read at a
+//! time. The memory for listings therefore does not grow with the number of calls.
 
 use std::{
     ffi::CString,
@@ -41,7 +44,9 @@ use super::{
 /// Maximum number of cached listings.
 const MAX_LISTINGS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 /// Maximum number of entries in all cached listings together. A single listing may exceed it.
-const MAX_ENTRIES: usize = 1 << 20;
+const MAX_ENTRIES: usize = 1 << 18;
+/// Number of directories larger than [`MAX_PROMPT`] that are read at a time.
+const READERS: usize = 4;
 
 /// Size of the largest directory that is read without a blocking thread, in bytes: 400 entries of tmpfs.
 const MAX_PROMPT: u64 = 8000;
@@ -62,6 +67,8 @@ const FIRST: u64 = 3;
 pub(super) struct Listings {
     key: [u8; 32],
     kept: Mutex<CachedListing>,
+    /// Held while a large directory is read; the directory determines which.
+    readers: [Mutex<()>; READERS],
 }
 
 #[derive(Debug)]
@@ -88,7 +95,8 @@ struct ListingEntry {
 
 impl Listings {
     pub(super) fn new(key: [u8; 32]) -> Self {
-        Self { key, kept: Mutex::new(CachedListing { listings: LruCache::new(MAX_LISTINGS), entries: 0 }) }
+        let kept = Mutex::new(CachedListing { listings: LruCache::new(MAX_LISTINGS), entries: 0 });
+        Self { key, kept, readers: Default::default() }
     }
 
     fn kept(&self) -> MutexGuard<'_, CachedListing> {
@@ -130,15 +138,32 @@ impl Listings {
         Ok(Listing { changed: (stat.mtime(), stat.ctime()), began, took: began.elapsed(), entries })
     }
 
-    /// Returns the listing for a page that continues from `cookie`.
-    fn of(&self, object: &Object, file: &OwnedFd, cookie: u64) -> NfsResult<Arc<Listing>> {
+    /// Returns the listing in the cache if it serves a page that continues from `cookie`, for a call that was there at `arrived`.
+    fn cached(&self, object: &Object, stat: &Stat, cookie: u64, arrived: Instant) -> Option<Arc<Listing>> {
+        let mut kept = self.kept();
+        let listing = kept.listings.get(&object.id)?;
+        let is_current =
+            || listing.changed == (stat.mtime(), stat.ctime()) || listing.is_reusable(listing.began.elapsed());
+        // A listing that began after the call arrived is as new as one that the call would read.
+        (listing.began >= arrived || (cookie != 0 && is_current())).then(|| Arc::clone(listing))
+    }
+
+    /// Returns the listing for a page that continues from `cookie`, for a call that was there at `arrived`.
+    fn of(&self, object: &Object, file: &OwnedFd, cookie: u64, arrived: Instant) -> NfsResult<Arc<Listing>> {
+        if let Some(listing) = self.cached(object, &Stat::of(file)?, cookie, arrived) {
+            return Ok(listing);
+        }
+        let mut reading = None;
+        if object.stat.0.stx_size > MAX_PROMPT {
+            let reader = &self.readers[(object.id.ino % READERS as u64) as usize];
+            reading = Some(reader.lock().unwrap_or_else(PoisonError::into_inner));
+        }
         // Get the times before reading, so that later changes are detected.
         let stat = Stat::of(file)?;
-        if cookie != 0
-            && let Some(listing) = self.kept().listings.get(&object.id)
-            && (listing.changed == (stat.mtime(), stat.ctime()) || listing.is_reusable(listing.began.elapsed()))
+        if reading.is_some()
+            && let Some(listing) = self.cached(object, &stat, cookie, arrived)
         {
-            return Ok(Arc::clone(listing));
+            return Ok(listing);
         }
         let listing = Arc::new(self.read(file, &stat)?);
         let mut kept = self.kept();
@@ -274,7 +299,7 @@ impl Export {
         let acting = self.identities.assume(who)?;
         let file = self.descriptors.reopen(directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
         drop(acting);
-        let listing = self.listings.of(directory, &file, cookie)?;
+        let listing = self.listings.of(directory, &file, cookie, Instant::now())?;
         Ok((listing, file))
     }
 
@@ -337,7 +362,35 @@ fn too_small(too_small: bool) -> NfsResult<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use rustix::fs::Mode;
+
     use super::*;
+    use crate::nfs3d::{object::ProcSelfFd, tree::Tree};
+
+    /// Calls that waited while a large directory was read share the next listing.
+    #[test]
+    fn waiting_calls_share_a_listing() -> Result<(), Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        (0..2000).try_for_each(|number| fs::write(folder.path().join(format!("a file with number {number}")), b""))?;
+        let root = rustix::fs::open(folder.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+        let tree = Tree::new(root)?;
+        let file = ProcSelfFd::new()?.reopen(tree.root(), OFlags::RDONLY | OFlags::DIRECTORY)?;
+        assert!(tree.root().stat.0.stx_size > MAX_PROMPT);
+        let listings = Listings::new([0; 32]);
+        let of = |arrived| listings.of(tree.root(), &file, 0, arrived).map_err(|_| "refused");
+
+        let together = Instant::now();
+        let first = of(together)?;
+        assert_eq!(first.entries.len(), 2002);
+        let shared: Vec<_> = (0..64).map(|_| of(together)).collect::<Result<_, _>>()?;
+        assert!(shared.iter().all(|listing| Arc::ptr_eq(listing, &first)));
+        fs::write(folder.path().join("new"), b"")?;
+        let later = of(Instant::now())?;
+        assert_eq!(later.entries.len(), 2003, "a call sees what was there when it arrived");
+        Ok(())
+    }
 
     #[test]
     fn slow_listings_are_reused() {

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use rpcrdma::server::{Server, ServerBuilder};
 use rpcrdma_examples::{
     blobstore::{
-        protocol::blobstore_v1::BlobstoreV1Server,
+        protocol::{BLOB_ATTACHMENT_MAX, BLOB_DATA_MAX, blobstore_v1::BlobstoreV1Server},
         service::BlobService,
         store::{Store, StoreOptions},
     },
@@ -29,6 +29,7 @@ use crate::cli::{DemoServerArgs, ServeArgs};
 
 /// Runs `blobstore serve`.
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
+    args.connections.check_memory(u64::from(BLOB_DATA_MAX) + u64::from(BLOB_ATTACHMENT_MAX))?;
     let health = args.metrics.start().await?;
     let options = StoreOptions::default().with_max_blob(args.max_blob);
     let (server, threads) = start(&args.root, options, &args.listen, args.rpcrdma, args.threads.runtimes(), {

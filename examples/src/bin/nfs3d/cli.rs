@@ -3,12 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Parser;
-use rpcrdma_examples::{
-    command::{
-        ConnectionArgs, DrainArgs, IntrospectionArgs, Logging, MetricsArgs, RegisterArgs, ServerSec, TlsServerArgs,
-        parse_size,
-    },
-    nfs3d::DATA_MAX,
+use rpcrdma_examples::command::{
+    ConnectionArgs, DrainArgs, IntrospectionArgs, Logging, MetricsArgs, RegisterArgs, ServerSec, TlsServerArgs,
 };
 
 /// Export a directory tree with NFS version 3, over RDMA and TCP
@@ -52,10 +48,6 @@ pub(crate) struct Cli {
     /// Number of calls that each client connection may have in flight
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) credits: u32,
-    /// Limit on the memory for the data of all clients' calls, mainly WRITEs, e.g. 512MiB; further calls wait. Each
-    /// READ in progress takes up to another MiB for its reply
-    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = memory)]
-    pub(crate) max_memory: u64,
     #[command(flatten)]
     pub(crate) tls: TlsServerArgs,
     #[command(flatten)]
@@ -92,12 +84,6 @@ To mount /srv/data of the host `server` on a Linux client:
 
 iwarp:// is a userspace implementation of iWARP. A Linux client connects to it
 with an iWARP device, such as siw.";
-
-/// Parses --max-memory, which must hold the data of at least one call.
-fn memory(text: &str) -> Result<u64, String> {
-    let least = 2 * u64::from(DATA_MAX);
-    parse_size(text).and_then(|size| if size < least { Err("the minimum is 2MiB".to_owned()) } else { Ok(size) })
-}
 
 fn absolute(path: &str) -> Result<String, String> {
     match path {

@@ -19,7 +19,7 @@ use rpcrdma::{
 use rpcrdma_examples::{
     command::{self, Health, Stop},
     nfs3d::{
-        Export,
+        DATA_MAX, Export,
         identity::{Identities, Squash},
         key::Secret,
         mount::MountService,
@@ -42,6 +42,7 @@ const MAX_MOUNTING: usize = 64;
 
 /// Serves until a signal stops the server.
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
+    cli.connections.check_memory(DATA_MAX.into())?;
     let health = cli.metrics.start().await?;
     let export = Arc::new(open(&cli)?);
     let name = cli.export.clone().map_or_else(|| export.path().as_os_str().as_bytes().to_vec(), String::into_bytes);
@@ -52,8 +53,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     let nfs = Server::builder()
         .service(NfsV3Server::new(service.clone()))
         .duplicate_requests(nfs3::nfs_v3::PROGRAM, duplicate_requests())
-        .connection(config)
-        .max_memory(cli.max_memory);
+        .connection(config);
     // The export decides which flavors are accepted for which call.
     let secure = cli.sec.authenticator(false)?;
     let tls = cli.tls.read()?;

@@ -24,6 +24,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     fs::{self, File, TryLockError},
     io,
+    net::SocketAddr,
     num::NonZeroUsize,
     ops::Bound,
     path::{Path, PathBuf},
@@ -35,14 +36,14 @@ use std::{
 };
 
 use lru::LruCache;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, oneshot};
 
 use self::{
     file::{read_full_at, sync_dir, write_all_at},
     record::RECORD_LEN,
     upload::Upload,
 };
-use super::ValidName;
+use super::{ValidName, slots::SlotShares};
 
 /// BLAKE3 digest of a blob's data.
 pub type Digest = [u8; 32];
@@ -61,7 +62,7 @@ pub struct StoreOptions {
     pub max_blob: u64,
     /// Maximum size of an attachment, in bytes. Default 1 MiB, the protocol's limit.
     pub max_attachment: usize,
-    /// Maximum number of uploads in progress. Default 64.
+    /// Maximum number of uploads in progress, commits included. One host has at most half of them. Default 64.
     pub max_uploads: usize,
     /// Idle time after which an upload may be dropped in favor of a new one. Default 10 minutes.
     pub upload_idle: Duration,
@@ -129,9 +130,12 @@ pub enum StoreError {
         /// The limit, in bytes.
         limit: u64,
     },
-    /// The maximum number of uploads is in progress.
+    /// The maximum number of uploads is in progress, or as many as one host or connection may have.
     #[error("too many uploads in progress; try again later")]
     Busy,
+    /// The client left before its upload was complete.
+    #[error("the client left before its upload was complete")]
+    Abandoned,
     /// Another process uses the directory.
     #[error("{} is in use by another blobstore process", .0.display())]
     InUse(PathBuf),
@@ -207,6 +211,15 @@ pub struct Change {
     pub stat: Option<Stat>,
 }
 
+/// An upload that has begun.
+#[derive(Debug)]
+pub struct BegunUpload {
+    /// Identifier of the upload.
+    pub id: UploadId,
+    /// Completes, with an error, when the upload ends in whatever way.
+    pub ended: oneshot::Receiver<()>,
+}
+
 /// A page of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
@@ -229,6 +242,7 @@ pub struct Store {
     options: StoreOptions,
     catalog: Mutex<Catalog>,
     uploads_in_progress: Mutex<HashMap<UploadId, Arc<Upload>>>,
+    upload_slots: Arc<SlotShares>,
     last_modified: AtomicU64,
     /// Sent to while the catalog is locked, so that changes are in the order in which they happened.
     changes: broadcast::Sender<Change>,
@@ -264,9 +278,10 @@ impl Store {
         Ok(Self {
             blobs,
             uploads,
-            options,
             catalog: Mutex::new(Catalog { index, open }),
             uploads_in_progress: Mutex::default(),
+            upload_slots: SlotShares::new(options.max_uploads),
+            options,
             last_modified: AtomicU64::new(last_modified),
             changes,
             _lock: lock,
@@ -287,27 +302,48 @@ impl Store {
         self.publish(&upload, digest)
     }
 
-    /// Begins an upload of `size` bytes.
+    /// Begins an upload of `size` bytes for the client at `peer`.
     ///
     /// # Errors
     /// Returns [`StoreError::TooLarge`], [`StoreError::Busy`] or a file system error.
-    pub fn begin(&self, name: ValidName, size: u64, attachment: &[u8]) -> Result<UploadId, StoreError> {
+    pub fn begin(
+        &self,
+        peer: SocketAddr,
+        name: ValidName,
+        size: u64,
+        attachment: &[u8],
+    ) -> Result<BegunUpload, StoreError> {
         self.check_size(size, attachment)?;
-        // Dropping an upload removes its file, which must not happen under the lock. Locals drop in reverse order, so
-        // the lock is released first.
-        let (id, upload) = self.create_upload(name, size, attachment)?;
-        let upload = Arc::new(upload);
-        let mut expired = Vec::new();
-        let mut in_flight = lock(&self.uploads_in_progress);
-        if in_flight.len() >= self.options.max_uploads {
-            let idle = self.options.upload_idle.as_secs();
-            expired.extend(in_flight.extract_if(|_, upload| upload.idle_secs() >= idle));
-            if expired.is_empty() {
-                return Err(StoreError::Busy);
-            }
+        let slot = self.upload_slots.take(peer).or_else(|| {
+            self.end_idle_uploads();
+            self.upload_slots.take(peer)
+        });
+        let slot = slot.ok_or(StoreError::Busy)?;
+        let (id, mut upload) = self.create_upload(name, size, attachment)?;
+        let ended = upload.hold(slot);
+        lock(&self.uploads_in_progress).insert(id, Arc::new(upload));
+        Ok(BegunUpload { id, ended })
+    }
+
+    /// Ends all uploads that may be dropped in favor of new ones.
+    fn end_idle_uploads(&self) {
+        let idle = self.options.upload_idle;
+        // Dropping an upload removes its file, which must not happen under the lock.
+        let expired: Vec<_> =
+            lock(&self.uploads_in_progress).extract_if(|_, upload| upload.idle_time() >= idle).collect();
+        drop(expired);
+    }
+
+    /// Ends an upload that has been idle for this long. Returns `true` if it goes on.
+    pub fn end_if_idle(&self, id: UploadId, idle: Duration) -> bool {
+        let mut uploads = lock(&self.uploads_in_progress);
+        if uploads.get(&id).is_some_and(|upload| upload.idle_time() < idle) {
+            return true;
         }
-        in_flight.insert(id, upload);
-        Ok(id)
+        let expired = uploads.remove(&id);
+        drop(uploads);
+        drop(expired);
+        false
     }
 
     /// Writes a range of an upload.
@@ -319,14 +355,16 @@ impl Store {
         upload.write(offset, data)
     }
 
-    /// Completes an upload: checks its digest and publishes the blob. On failure the upload is dropped.
+    /// Completes an upload: checks its digest and publishes the blob, while `is_wanted` returns `true`. On failure the upload is dropped.
+    ///
+    /// Less data than the announced size does not match any digest. So it costs a client as much to have data hashed as to send it.
     ///
     /// # Errors
-    /// Returns [`StoreError::NoSuchUpload`], [`StoreError::BadDigest`] or a file system error.
-    pub fn commit(&self, id: UploadId, digest: &Digest) -> Result<Stat, StoreError> {
+    /// Returns [`StoreError::NoSuchUpload`], [`StoreError::BadDigest`], [`StoreError::Abandoned`] or a file system error.
+    pub fn commit(&self, id: UploadId, digest: &Digest, is_wanted: impl Fn() -> bool) -> Result<Stat, StoreError> {
         let upload = lock(&self.uploads_in_progress).remove(&id).ok_or(StoreError::NoSuchUpload)?;
         upload.seal();
-        if digest_of(&upload.file, upload.size)? != *digest {
+        if upload.written() < upload.size || digest_of(&upload.file, upload.size, is_wanted)? != *digest {
             return Err(StoreError::BadDigest);
         }
         self.publish(&upload, digest)
@@ -493,12 +531,15 @@ fn read_record(path: &Path) -> Result<Option<(ValidName, Stat)>, StoreError> {
     Ok(record::decode(&bytes, meta.len()))
 }
 
-/// Returns the BLAKE3 digest of the first `len` bytes of a file.
-fn digest_of(file: &File, len: u64) -> Result<Digest, StoreError> {
+/// Returns the BLAKE3 digest of the first `len` bytes of a file, unless it is no longer wanted.
+fn digest_of(file: &File, len: u64, is_wanted: impl Fn() -> bool) -> Result<Digest, StoreError> {
     let mut hasher = blake3::Hasher::new();
     let mut step = vec![0; HASH_STEP.min(usize::try_from(len).unwrap_or(HASH_STEP))];
     let mut at = 0;
     while at < len {
+        if !is_wanted() {
+            return Err(StoreError::Abandoned);
+        }
         let want = usize::try_from(len - at).unwrap_or(HASH_STEP).min(HASH_STEP);
         let read = read_full_at(file, &mut step[..want], at)?;
         if read == 0 {

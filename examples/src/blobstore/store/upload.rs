@@ -8,11 +8,13 @@ use std::{
         PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
+use tokio::sync::oneshot;
+
 use super::{StoreError, file::write_all_at};
-use crate::blobstore::ValidName;
+use crate::blobstore::{ValidName, slots::Slot};
 
 /// A file that receives an upload. Dropping it removes the file, unless it was published as a blob.
 #[derive(Debug)]
@@ -26,7 +28,12 @@ pub(super) struct Upload {
     /// and none follows.
     sealed: RwLock<bool>,
     started: Instant,
+    /// Time of the last write, in milliseconds since the start.
     last_used: AtomicU64,
+    /// Sum of the lengths of all writes, in bytes.
+    written: AtomicU64,
+    /// Kept until the upload ends, even while it is committed.
+    held: Option<(Slot, oneshot::Sender<()>)>,
 }
 
 impl Upload {
@@ -44,6 +51,8 @@ impl Upload {
             sealed: RwLock::new(false),
             started: Instant::now(),
             last_used: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            held: None,
         };
         // From here on, dropping `upload` removes the file.
         upload.file.set_len(size)?;
@@ -62,7 +71,20 @@ impl Upload {
         }
         self.touch();
         write_all_at(&self.file, data, offset)?;
+        self.written.fetch_add(data.len() as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Returns the number of bytes written. It is at least the number of different bytes written.
+    pub(super) fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Keeps `slot` until the upload ends. The returned receiver then completes.
+    pub(super) fn hold(&mut self, slot: Slot) -> oneshot::Receiver<()> {
+        let (alive, ended) = oneshot::channel();
+        self.held = Some((slot, alive));
+        ended
     }
 
     /// Waits for writes in progress and rejects later ones.
@@ -71,12 +93,17 @@ impl Upload {
     }
 
     fn touch(&self) {
-        self.last_used.store(self.started.elapsed().as_secs(), Ordering::Relaxed);
+        self.last_used.store(self.age(), Ordering::Relaxed);
     }
 
-    /// Returns the number of seconds since the last write.
-    pub(super) fn idle_secs(&self) -> u64 {
-        self.started.elapsed().as_secs().saturating_sub(self.last_used.load(Ordering::Relaxed))
+    /// Returns the time since the start, in milliseconds.
+    fn age(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the time since the last write.
+    pub(super) fn idle_time(&self) -> Duration {
+        Duration::from_millis(self.age().saturating_sub(self.last_used.load(Ordering::Relaxed)))
     }
 }
 
