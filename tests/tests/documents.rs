@@ -175,6 +175,50 @@ fn toml_parses_and_names_features_that_exist() {
     assert!(count >= 4, "only {count} blocks of TOML were found");
 }
 
+fn sources_in(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let path = entry.path();
+        if path.is_dir() {
+            sources_in(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The guide's table of limits names tests that exist: the file, or the folder of a file `tests.rs`, and the function.
+#[test]
+fn the_table_of_limits_names_tests() {
+    let mut sources = Vec::new();
+    for folder in ["runtime", "examples/src"] {
+        sources_in(&root().join(folder), &mut sources);
+    }
+    let page = read(&root().join("examples/guide/src/limits.md"));
+    let rows: Vec<Vec<&str>> = page
+        .lines()
+        .filter(|line| line.starts_with("| "))
+        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+        .skip(2)
+        .collect();
+    assert!(rows.len() > 15, "only {} rows were found", rows.len());
+    for row in rows {
+        let [resource, .., tests] = row[..] else { panic!("{row:?}") };
+        assert_eq!(row.len(), 6, "{row:?}");
+        let tests: Vec<&str> = tests.split('`').skip(1).step_by(2).collect();
+        assert!(!tests.is_empty(), "{resource}: no test");
+        for test in tests {
+            let (module, function) = test.split_once("::").unwrap();
+            let is_there = sources.iter().any(|path| {
+                let stem = path.file_stem().unwrap();
+                let is_module = stem == module
+                    || (stem == "tests" && path.parent().is_some_and(|folder| folder.file_name().unwrap() == module));
+                is_module && read(path).contains(&format!("fn {function}("))
+            });
+            assert!(is_there, "{resource}: there is no test {test}");
+        }
+    }
+}
+
 /// The guide names every setting, so that each has a known use.
 #[test]
 fn the_guide_names_every_setting() {
