@@ -49,6 +49,7 @@ mod documents {
         Several: "examples/guide/src/several.md",
         Version2: "examples/guide/src/version2.md",
         Security: "examples/guide/src/security.md",
+        Limits: "examples/guide/src/limits.md",
         Devices: "examples/guide/src/devices.md",
         Tuning: "examples/guide/src/tuning.md",
         Observability: "examples/guide/src/observability.md",

@@ -23,7 +23,7 @@ use super::{
         ListRes, PutArgs, StatRes, WatchArgs, WriteArgs, blobstore_v1::BlobstoreV1,
     },
     slots::SlotShares,
-    store::{BegunUpload, Blob, Stat, Store, StoreError, UploadId},
+    store::{Blob, StartedUpload, Stat, Store, StoreError, UploadId},
     watch,
 };
 
@@ -85,7 +85,7 @@ impl BlobstoreV1 for BlobService {
         let peer = cx.peer_addr();
         let work = move |store: &Store| Ok(store.begin(peer, parse(&args.name)?, args.size, &args.attachment)?);
         Ok(match self.blocking(work).await? {
-            Ok(BegunUpload { id, ended }) => {
+            Ok(StartedUpload { id, ended }) => {
                 tokio::spawn(end_abandoned(cx.clone(), Arc::clone(&self.store), id, ended));
                 BeginRes::BlobOk(id)
             }

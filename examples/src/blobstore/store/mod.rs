@@ -213,7 +213,7 @@ pub struct Change {
 
 /// An upload that has begun.
 #[derive(Debug)]
-pub struct BegunUpload {
+pub struct StartedUpload {
     /// Identifier of the upload.
     pub id: UploadId,
     /// Completes, with an error, when the upload ends in whatever way.
@@ -312,7 +312,7 @@ impl Store {
         name: ValidName,
         size: u64,
         attachment: &[u8],
-    ) -> Result<BegunUpload, StoreError> {
+    ) -> Result<StartedUpload, StoreError> {
         self.check_size(size, attachment)?;
         let slot = self.upload_slots.take(peer).or_else(|| {
             self.end_idle_uploads();
@@ -322,7 +322,7 @@ impl Store {
         let (id, mut upload) = self.create_upload(name, size, attachment)?;
         let ended = upload.hold(slot);
         lock(&self.uploads_in_progress).insert(id, Arc::new(upload));
-        Ok(BegunUpload { id, ended })
+        Ok(StartedUpload { id, ended })
     }
 
     /// Ends all uploads that may be dropped in favor of new ones.

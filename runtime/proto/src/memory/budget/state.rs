@@ -21,7 +21,7 @@ const MAX_LOOKS: usize = 64;
 /// The wakers of those who got memory.
 pub(super) type BudgetWakers = SmallVec<[Waker; 4]>;
 
-/// What memory is taken for.
+/// The purpose for which memory is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MemoryUse {
     Arguments,
@@ -31,11 +31,11 @@ pub(super) enum MemoryUse {
 /// Memory taken from the parts of a budget, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct BudgetParts {
-    /// Of the main part, for arguments.
+    /// Bytes of the main part, for arguments.
     arguments: u64,
-    /// Of the main part, for results.
+    /// Bytes of the main part, for results.
     results: u64,
-    /// Of the part for small amounts.
+    /// Bytes of the part for small amounts.
     small: u64,
 }
 
