@@ -85,7 +85,7 @@ async fn a_deadline_passes_in_the_queue() {
 
 #[tokio::test(start_paused = true)]
 async fn excess_calls_are_refused() {
-    let limits = Limits::new().concurrency(2).queue(1);
+    let limits = Limits::new().concurrency(4).queue(1);
     let (server, state, channel) = limited(|server| server.limits(LimitScope::Program(PROGRAM), limits)).await;
     let running = [gate(&channel, 1), gate(&channel, 2)];
     state.wait_started(2).await;
@@ -93,6 +93,9 @@ async fn excess_calls_are_refused() {
     eventually(|| stats(&server).waiting == 1).await;
     let error = call::<Echo>(&channel, &Bytes::new()).await.unwrap_err();
     assert_eq!((status(&error), error.is_retry_safe()), (RpcError::Unavailable, true));
+    // The connection does not get the other handlers.
+    let other = server.connect(Channel::builder()).await;
+    call::<Echo>(&other, &Bytes::new()).await.unwrap();
     state.gate.add_permits(3);
     for call in running.into_iter().chain([waiting]) {
         call.await.unwrap().unwrap();
@@ -169,7 +172,7 @@ over_each! { handlers_of_lost_clients }
 #[tokio::test(start_paused = true)]
 async fn a_panic_costs_one_call() {
     let (server, state, channel) = limited(|server| {
-        let server = server.limits(LimitScope::Server, Limits::new().concurrency(2).queue(0).deadline(60 * SECOND));
+        let server = server.limits(LimitScope::Server, Limits::new().concurrency(3).queue(0).deadline(60 * SECOND));
         server.duplicate_requests(PROGRAM, DuplicateRequests::new())
     })
     .await;

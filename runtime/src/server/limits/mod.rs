@@ -2,6 +2,7 @@
 
 mod queue;
 mod service;
+mod turns;
 
 use std::time::Duration;
 
@@ -36,13 +37,19 @@ impl From<ProcedureId> for LimitScope {
 /// does not execute it, and the client gets [`RpcError::Unavailable`](crate::rpc::RpcError::Unavailable):
 /// [`CallError::is_retry_safe`](crate::client::CallError::is_retry_safe) is `true`.
 ///
-/// The queue is fair: callers take turns, however many calls each of them has in the queue. A full queue drops the latest call of
-/// the caller that has the most calls in it.
+/// No peer takes all handlers. A host takes them until it has three times as many as it leaves free, and a connection until it has twice
+/// as many. So of 16 handlers, one connection runs 10, and one host 12.
 ///
-/// A caller is the [principal](super::Context::principal) that a security flavor has authenticated, or else an IP address. The
-/// credential of AUTH_SYS does not count, because clients can choose it.
+/// The queue is fair: hosts take turns, however many calls each of them has in the queue. So do the [principals] and the connections
+/// without a principal of one host. A full queue drops the latest call of the host, or of the party within the host, that has the most
+/// calls in it.
+///
+/// A host is an IPv4 address, or the first 64 bits of an IPv6 address. A caller is the [principal][principals] that a security flavor has
+/// authenticated, or else a host. The credential of AUTH_SYS does not count, because clients can choose it.
 ///
 /// A waiting call holds a credit of its connection, and its arguments.
+///
+/// [principals]: super::Context::principal
 ///
 /// ```no_run
 /// # async fn example(service: impl rpcrdma::server::Service) -> Result<(), rpcrdma::server::BindError> {
@@ -102,7 +109,8 @@ impl Limits {
         self
     }
 
-    /// Sets the maximum number of handlers that run at a time. At least 1. Default: unlimited.
+    /// Sets the maximum number of handlers that run at a time. At least 1. Default: unlimited. With several handlers, no host and no
+    /// connection takes all of them, as described [above](Self).
     pub fn concurrency(mut self, handlers: usize) -> Self {
         self.concurrency = handlers;
         self

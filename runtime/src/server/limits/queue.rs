@@ -1,22 +1,61 @@
-//! The fair queue of the calls of one scope.
+//! The slots of one scope, and the fair queue of the calls that wait for them.
 
 use std::{
-    collections::{HashMap, VecDeque, hash_map},
-    net::IpAddr,
+    collections::HashMap,
+    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use tokio::sync::oneshot;
 
-use super::{super::keyed_hash::KeyedHash, LimitScope, LimitStats, Limits};
+use super::{
+    super::{keyed_hash::KeyedHash, room::HostKey},
+    LimitScope, LimitStats, Limits,
+    turns::Turns,
+};
 
-/// The identity of a caller.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Caller {
+/// A host takes slots until it has this many times what it leaves free.
+const HOST_RATIO: usize = 3;
+/// The same for a connection.
+const CONNECTION_RATIO: usize = 2;
+
+/// The origin of a call.
+#[derive(Debug, Clone)]
+pub(super) struct CallSource {
+    /// The address of the connection's other side, which no other open connection has.
+    pub(super) peer: SocketAddr,
     /// The name of the caller's principal.
+    pub(super) principal: Option<Arc<str>>,
+}
+
+impl CallSource {
+    fn host(&self) -> HostKey {
+        self.peer.ip().into()
+    }
+
+    fn caller(&self) -> Caller {
+        self.principal.clone().map_or_else(|| Caller::Host(self.host()), Caller::Principal)
+    }
+
+    fn lane(&self) -> Lane {
+        self.principal.clone().map_or(Lane::Connection(self.peer), Lane::Principal)
+    }
+}
+
+/// A party whose running calls [`Limits::per_caller`] counts.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Caller {
     Principal(Arc<str>),
-    /// The address of a caller without a principal.
-    Address(IpAddr),
+    /// The host of callers without a principal.
+    Host(HostKey),
+}
+
+/// A party that takes turns with others of its host.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Lane {
+    Principal(Arc<str>),
+    /// A connection of callers without a principal.
+    Connection(SocketAddr),
 }
 
 /// The limits of a scope, with the calls that run and wait.
@@ -29,26 +68,105 @@ pub(in crate::server) struct Limiter {
 #[derive(Debug)]
 struct LimiterState {
     stats: LimitStats,
-    /// The callers with calls that wait, and with calls that run if these are limited for each caller.
-    callers: HashMap<Caller, CallerState, KeyedHash>,
-    /// The callers with waiting calls, in the order of their turns.
-    turns: VecDeque<Caller>,
+    running: RunningCalls,
+    /// The waiting calls of each host, which take turns.
+    waiting: Turns<HostKey, HostQueue>,
     next_id: u64,
 }
 
+/// The waiting calls of one host.
 #[derive(Debug, Default)]
-struct CallerState {
-    /// Number of handlers that run and whose permits name the caller.
-    running: usize,
-    waiting: VecDeque<Waiter>,
+struct HostQueue {
+    len: usize,
+    lanes: Turns<Lane, Vec<Waiter>>,
 }
 
 /// A call that waits.
 #[derive(Debug)]
 struct Waiter {
     id: u64,
+    source: CallSource,
     /// Dropped if the call is refused.
     admitted: oneshot::Sender<()>,
+}
+
+/// Numbers of calls that run, of each party that has any.
+#[derive(Debug)]
+struct RunningCalls {
+    concurrency: usize,
+    per_caller: usize,
+    total: usize,
+    /// Counted if the number of handlers is limited.
+    hosts: HashMap<HostKey, usize, KeyedHash>,
+    /// Counted if the number of handlers is limited.
+    connections: HashMap<SocketAddr, usize, KeyedHash>,
+    /// Counted if the number of handlers for a caller is limited.
+    callers: HashMap<Caller, usize, KeyedHash>,
+}
+
+impl RunningCalls {
+    fn new(limits: &Limits) -> Self {
+        Self {
+            concurrency: limits.concurrency,
+            per_caller: limits.per_caller,
+            total: 0,
+            hosts: HashMap::default(),
+            connections: HashMap::default(),
+            callers: HashMap::default(),
+        }
+    }
+
+    /// Returns whether a call may run now.
+    fn has_room(&self, source: &CallSource) -> bool {
+        let free = self.concurrency.saturating_sub(self.total);
+        free > 0 && self.host_has_room(source.host(), free) && self.source_has_room(source, free)
+    }
+
+    fn host_has_room(&self, host: HostKey, free: usize) -> bool {
+        self.concurrency == usize::MAX || share_has_room(self.hosts.get(&host), HOST_RATIO, free)
+    }
+
+    fn source_has_room(&self, source: &CallSource, free: usize) -> bool {
+        (self.concurrency == usize::MAX || share_has_room(self.connections.get(&source.peer), CONNECTION_RATIO, free))
+            && (self.per_caller == usize::MAX
+                || self.callers.get(&source.caller()).is_none_or(|running| *running < self.per_caller))
+    }
+
+    fn start(&mut self, source: &CallSource) {
+        self.total += 1;
+        if self.concurrency != usize::MAX {
+            *self.hosts.entry(source.host()).or_default() += 1;
+            *self.connections.entry(source.peer).or_default() += 1;
+        }
+        if self.per_caller != usize::MAX {
+            *self.callers.entry(source.caller()).or_default() += 1;
+        }
+    }
+
+    fn end(&mut self, source: &CallSource) {
+        self.total -= 1;
+        if self.concurrency != usize::MAX {
+            decrement(&mut self.hosts, &source.host());
+            decrement(&mut self.connections, &source.peer);
+        }
+        if self.per_caller != usize::MAX {
+            decrement(&mut self.callers, &source.caller());
+        }
+    }
+}
+
+/// Returns whether a party that has `own` slots may take one of those that are free.
+fn share_has_room(own: Option<&usize>, ratio: usize, free: usize) -> bool {
+    own.is_none_or(|own| *own < ratio * (free - 1))
+}
+
+fn decrement<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize, KeyedHash>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
 }
 
 /// The outcome of a call that was not admitted.
@@ -71,8 +189,8 @@ impl Limiter {
     pub(in crate::server) fn new(scope: LimitScope, limits: Limits) -> Self {
         let state = LimiterState {
             stats: LimitStats::new(scope),
-            callers: HashMap::default(),
-            turns: VecDeque::new(),
+            running: RunningCalls::new(&limits),
+            waiting: Turns::default(),
             next_id: 0,
         };
         Self { limits, state: Mutex::new(state) }
@@ -83,7 +201,8 @@ impl Limiter {
     }
 
     pub(in crate::server) fn stats(&self) -> LimitStats {
-        self.state().stats
+        let state = self.state();
+        LimitStats { running: state.running.total, ..state.stats }
     }
 
     /// Counts a call whose handler runs. A call that was admitted may be given up before.
@@ -101,141 +220,121 @@ impl Limiter {
         }
     }
 
-    /// Admits a call if there is room, and puts it into the queue otherwise. `caller` returns the identity of the caller.
-    pub(super) fn arrive(self: &Arc<Self>, caller: impl FnOnce() -> Caller) -> Arrival {
-        let permit = |caller| Arrival::Admitted(Some(Permit { limiter: Arc::clone(self), caller }));
+    /// Admits a call if there is room, and puts it into the queue otherwise. `source` returns the origin of the call.
+    pub(super) fn arrive(self: &Arc<Self>, source: impl FnOnce() -> CallSource) -> Arrival {
         let limits = &self.limits;
         if limits.concurrency == usize::MAX && limits.per_caller == usize::MAX {
             return Arrival::Admitted(None);
         }
+        let source = source();
         let mut state = self.state();
-        // If the scope has room, no call waits that could run.
-        if state.stats.running < limits.concurrency && limits.per_caller == usize::MAX {
-            state.stats.running += 1;
-            return permit(None);
+        // If there is room for the call, no other call of the same party waits for it.
+        if state.running.has_room(&source) {
+            state.running.start(&source);
+            return Arrival::Admitted(Some(Permit { limiter: Arc::clone(self), source }));
         }
-        let caller = caller();
-        match state.arrive(&caller, limits) {
-            Place::Admitted => permit(Some(caller)),
-            Place::Refused => Arrival::Refused,
-            Place::Waits(id, admitted) => {
-                Arrival::Waits(WaitingCall { limiter: Arc::clone(self), caller, id, admitted, is_over: false })
+        match state.enqueue(source.clone(), limits.queue) {
+            Some((id, admitted)) => {
+                Arrival::Waits(WaitingCall { limiter: Arc::clone(self), source, id, admitted, is_over: false })
+            }
+            None => {
+                state.stats.refused += 1;
+                Arrival::Refused
             }
         }
     }
 }
 
-/// The place of a call that arrives.
-enum Place {
-    Admitted,
-    Waits(u64, oneshot::Receiver<()>),
-    Refused,
-}
-
 impl LimiterState {
-    fn arrive(&mut self, caller: &Caller, limits: &Limits) -> Place {
-        let state = self.callers.entry(caller.clone()).or_default();
-        // If the scope has room, no call waits that could run.
-        if self.stats.running < limits.concurrency && state.running < limits.per_caller {
-            state.running += 1;
-            self.stats.running += 1;
-            return Place::Admitted;
-        }
-        if self.stats.waiting >= limits.queue && !self.make_room(caller) {
-            self.forget_if_idle(caller);
-            self.stats.refused += 1;
-            return Place::Refused;
+    /// Puts a call into the queue. Returns `None` if the queue is full of calls that have the same right.
+    fn enqueue(&mut self, source: CallSource, max: usize) -> Option<(u64, oneshot::Receiver<()>)> {
+        let (host, lane) = (source.host(), source.lane());
+        if self.stats.waiting >= max && !self.make_room(host, &lane) {
+            return None;
         }
         let (admitted, waits) = oneshot::channel();
         let id = self.next_id;
         self.next_id += 1;
-        let state = self.callers.entry(caller.clone()).or_default();
-        if state.waiting.is_empty() {
-            self.turns.push_back(caller.clone());
-        }
-        state.waiting.push_back(Waiter { id, admitted });
         self.stats.waiting += 1;
-        Place::Waits(id, waits)
+        let queue = self.waiting.get_or_insert(host);
+        queue.len += 1;
+        queue.lanes.get_or_insert(lane).push(Waiter { id, source, admitted });
+        Some((id, waits))
     }
 
-    /// Drops the latest call of the caller with the most waiting calls, if it has at least two more than `caller`. Then `caller`
-    /// has not more after its call than the other one.
-    fn make_room(&mut self, caller: &Caller) -> bool {
-        let own = self.callers.get(caller).map_or(0, |state| state.waiting.len());
-        let longest = self.turns.iter().max_by_key(|caller| self.callers.get(*caller).map_or(0, |s| s.waiting.len()));
-        let Some(longest) = longest.cloned() else { return false };
-        let Some(state) = self.callers.get_mut(&longest).filter(|state| state.waiting.len() > own + 1) else {
-            return false;
+    /// Drops the latest waiting call of the host with the most of them, if it has at least two more than `host`, or else the same of
+    /// the connections or principals of `host`. Then the party of the new call has not more after it than the other one.
+    fn make_room(&mut self, host: HostKey, lane: &Lane) -> bool {
+        let own = self.waiting.get(&host).map_or(0, |queue| queue.len);
+        let Some((longest, len)) = self.waiting.largest(|queue| queue.len) else { return false };
+        let (victim, own) = if len > own + 1 {
+            (longest, 0)
+        } else {
+            let lanes = self.waiting.get(&host).map(|queue| &queue.lanes);
+            (host, lanes.and_then(|lanes| lanes.get(lane)).map_or(0, Vec::len) + 1)
         };
-        state.waiting.pop_back();
+        let Some(queue) = self.waiting.get_mut(&victim) else { return false };
+        let Some((longest, len)) = queue.lanes.largest(Vec::len) else { return false };
+        if len <= own {
+            return false;
+        }
+        queue.lanes.get_mut(&longest).and_then(Vec::pop);
+        queue.lanes.remove_if(&longest, Vec::is_empty);
+        queue.len -= 1;
         self.stats.waiting -= 1;
         self.stats.refused += 1;
         true
     }
 
     /// Ends a call that ran, and admits the next ones.
-    fn release(&mut self, caller: Option<Caller>, limits: &Limits) {
-        self.stats.running -= 1;
-        if let Some(caller) = caller {
-            if let Some(state) = self.callers.get_mut(&caller) {
-                state.running -= 1;
-            }
-            self.forget_if_idle(&caller);
-        }
-        self.admit_next(limits);
+    fn release(&mut self, source: &CallSource) {
+        self.running.end(source);
+        while self.admit_next() {}
     }
 
-    /// Admits waiting calls while there is room. Callers take turns.
-    fn admit_next(&mut self, limits: &Limits) {
-        // The callers that had no call that could run.
-        let mut passed = 0;
-        while self.stats.running < limits.concurrency && passed < self.turns.len() {
-            let Some(caller) = self.turns.pop_front() else { return };
-            let Some(state) = self.callers.get_mut(&caller) else { continue };
-            if state.running >= limits.per_caller {
-                passed += 1;
-                self.turns.push_back(caller);
-                continue;
-            }
-            let Some(waiter) = state.waiting.pop_front() else { continue };
-            state.running += 1;
-            self.stats.waiting -= 1;
-            self.stats.running += 1;
-            if !state.waiting.is_empty() {
-                self.turns.push_back(caller);
-            }
-            // A receiver that is dropped returns the permit.
-            let _ = waiter.admitted.send(());
-            passed = 0;
+    /// Admits the next waiting call for which there is room. Hosts take turns, and so do the connections or principals of each.
+    fn admit_next(&mut self) -> bool {
+        let running = &self.running;
+        let free = running.concurrency.saturating_sub(running.total);
+        if free == 0 {
+            return false;
         }
+        let next_of_lane = |_: &Lane, waiters: &mut Vec<Waiter>| {
+            let next = waiters.iter().position(|waiter| running.source_has_room(&waiter.source, free))?;
+            Some(waiters.remove(next))
+        };
+        let next_of_host = |host: &HostKey, queue: &mut HostQueue| {
+            let has_room = running.host_has_room(*host, free);
+            let next = has_room.then(|| queue.lanes.next(next_of_lane, Vec::is_empty)).flatten();
+            queue.len -= usize::from(next.is_some());
+            next
+        };
+        let Some(waiter) = self.waiting.next(next_of_host, |queue| queue.len == 0) else { return false };
+        self.running.start(&waiter.source);
+        self.stats.waiting -= 1;
+        // A receiver that is dropped returns the permit.
+        let _ = waiter.admitted.send(());
+        true
     }
 
     /// Takes a call out of the queue.
-    fn leave(&mut self, caller: &Caller, id: u64) {
-        let Some(state) = self.callers.get_mut(caller) else { return };
-        let before = state.waiting.len();
-        state.waiting.retain(|waiter| waiter.id != id);
-        self.stats.waiting -= before - state.waiting.len();
-        if state.waiting.is_empty() {
-            self.turns.retain(|other| other != caller);
-        }
-        self.forget_if_idle(caller);
-    }
-
-    fn forget_if_idle(&mut self, caller: &Caller) {
-        if let hash_map::Entry::Occupied(entry) = self.callers.entry(caller.clone())
-            && entry.get().running == 0
-            && entry.get().waiting.is_empty()
-        {
-            entry.remove();
-        }
+    fn leave(&mut self, source: &CallSource, id: u64) {
+        let Some(queue) = self.waiting.get_mut(&source.host()) else { return };
+        let Some(waiters) = queue.lanes.get_mut(&source.lane()) else { return };
+        let before = waiters.len();
+        waiters.retain(|waiter| waiter.id != id);
+        let left = before - waiters.len();
+        queue.len -= left;
+        self.stats.waiting -= left;
+        queue.lanes.remove_if(&source.lane(), Vec::is_empty);
+        self.waiting.remove_if(&source.host(), |queue| queue.len == 0);
     }
 }
 
 /// A call in the queue.
 pub(in crate::server) struct WaitingCall {
     limiter: Arc<Limiter>,
-    caller: Caller,
+    source: CallSource,
     id: u64,
     admitted: oneshot::Receiver<()>,
     is_over: bool,
@@ -246,7 +345,7 @@ impl WaitingCall {
     pub(super) async fn admitted(mut self) -> Option<Permit> {
         let is_admitted = (&mut self.admitted).await.is_ok();
         self.is_over = true;
-        is_admitted.then(|| Permit { limiter: Arc::clone(&self.limiter), caller: Some(self.caller.clone()) })
+        is_admitted.then(|| Permit { limiter: Arc::clone(&self.limiter), source: self.source.clone() })
     }
 }
 
@@ -258,8 +357,8 @@ impl Drop for WaitingCall {
         let mut state = self.limiter.state();
         match self.admitted.try_recv() {
             // Admitted, but the call is given up.
-            Ok(()) => state.release(Some(self.caller.clone()), &self.limiter.limits),
-            Err(oneshot::error::TryRecvError::Empty) => state.leave(&self.caller, self.id),
+            Ok(()) => state.release(&self.source),
+            Err(oneshot::error::TryRecvError::Empty) => state.leave(&self.source, self.id),
             Err(oneshot::error::TryRecvError::Closed) => {}
         }
     }
@@ -269,13 +368,12 @@ impl Drop for WaitingCall {
 #[derive(Debug)]
 pub(in crate::server) struct Permit {
     limiter: Arc<Limiter>,
-    /// The caller for whom the call is counted.
-    caller: Option<Caller>,
+    source: CallSource,
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.limiter.state().release(self.caller.take(), &self.limiter.limits);
+        self.limiter.state().release(&self.source);
     }
 }
 
@@ -285,6 +383,7 @@ mod tests {
 
     use std::{
         future::Future,
+        net::Ipv4Addr,
         pin::Pin,
         task::{Context, Poll, Waker},
     };
@@ -298,8 +397,16 @@ mod tests {
     }
 
     /// Begins a call, which joins the queue if it cannot run.
-    fn begin(limiter: &Arc<Limiter>, caller: &str) -> (Admission, Poll<Option<Permit>>) {
-        let arrival = limiter.arrive(|| Caller::Principal(caller.into()));
+    ///
+    /// The source is a letter for the host, a digit for the connection if not 0, and the principal after a colon.
+    fn begin(limiter: &Arc<Limiter>, source: &str) -> (Admission, Poll<Option<Permit>>) {
+        let arrival = limiter.arrive(|| {
+            let (address, principal) =
+                source.split_once(':').map_or((source, None), |(address, name)| (address, Some(name)));
+            let port = address[1..].parse().unwrap_or(0);
+            let peer = (Ipv4Addr::new(10, 0, 0, address.as_bytes()[0]), port).into();
+            CallSource { peer, principal: principal.map(Arc::from) }
+        });
         let mut admission: Admission = Box::pin(async move {
             match arrival {
                 Arrival::Admitted(permit) => permit,
@@ -353,13 +460,17 @@ mod tests {
         drop(running);
         assert_eq!(counts(&limiter), (0, 0, 0));
         let state = limiter.state();
-        assert!(state.callers.is_empty() && state.turns.is_empty());
+        assert!(
+            state.running.hosts.is_empty()
+                && state.running.connections.is_empty()
+                && state.waiting.largest(|queue| queue.len).is_none()
+        );
     }
 
     /// A caller at its own limit does not hold up others.
     #[test]
     fn the_limit_of_a_caller_does_not_affect_others() {
-        let limiter = limiter(Limits::new().concurrency(3).per_caller(2));
+        let limiter = limiter(Limits::new().concurrency(4).per_caller(2));
         let (first, second) = (run(&limiter, "a"), run(&limiter, "a"));
         let mut third = wait(&limiter, "a");
         let b = run(&limiter, "b");
@@ -421,5 +532,87 @@ mod tests {
         assert!(matches!(begin(&limiter, "a").1, Poll::Ready(None)));
         let _other = run(&limiter, "b");
         assert_eq!(counts(&limiter), (2, 0, 1));
+    }
+
+    /// However many calls a connection or a host sends, others run at once.
+    #[test]
+    fn no_peer_takes_all_handlers() {
+        for (handlers, of_connection, of_host) in [(1, 1, 1), (2, 1, 1), (3, 2, 2), (4, 2, 3), (16, 10, 12)] {
+            let limiter = limiter(Limits::new().concurrency(handlers));
+            let mut running = Vec::new();
+            let mut waiting = Vec::new();
+            let mut fill = |source: &str, total: usize| {
+                for n in 0..20 {
+                    match begin(&limiter, source) {
+                        (_, Poll::Ready(permit)) => running.push(permit.unwrap()),
+                        (admission, Poll::Pending) => waiting.push(admission),
+                    }
+                    let of_host = usize::min(n + 1, total);
+                    assert!(counts(&limiter).0 >= of_host, "{handlers} handlers, call {n} of {source}");
+                }
+                assert_eq!(counts(&limiter).0, total, "{handlers} handlers, after {source}");
+            };
+            fill("a1", of_connection);
+            for (principal, connection) in [("a2:x", "a2"), ("a3:y", "a3")] {
+                fill(principal, of_host);
+                fill(connection, of_host);
+            }
+            if handlers > 1 {
+                let total = limiter.stats().running;
+                let _other = run(&limiter, "b");
+                assert_eq!(limiter.stats().running, total + 1);
+            }
+            // All calls run in the end, and no slot is lost.
+            while !running.is_empty() {
+                drop(running.pop());
+                waiting.retain_mut(|admission| match poll(admission) {
+                    Poll::Ready(permit) => {
+                        running.push(permit.unwrap());
+                        false
+                    }
+                    Poll::Pending => true,
+                });
+                assert!(counts(&limiter).0 <= of_host);
+            }
+            assert!(waiting.is_empty());
+            assert_eq!(counts(&limiter), (0, 0, 0));
+        }
+    }
+
+    /// A host with many connections and principals gets no more turns than another one.
+    #[test]
+    fn hosts_take_turns_before_their_connections() {
+        let limiter = limiter(Limits::new().concurrency(1));
+        let mut running = run(&limiter, "z");
+        let sources = ["a1", "a1", "a2:x", "a3:x", "a2:y", "a3", "b1", "b1", "b1", "b1"];
+        let mut waiting: Vec<_> = sources.iter().map(|source| (*source, wait(&limiter, source))).collect();
+        let mut order = Vec::new();
+        while !waiting.is_empty() {
+            drop(running);
+            let next = waiting.iter_mut().enumerate().find_map(|(n, (_, admission))| match poll(admission) {
+                Poll::Ready(permit) => Some((n, permit.unwrap())),
+                Poll::Pending => None,
+            });
+            let (n, permit) = next.unwrap();
+            order.push(waiting.remove(n).0);
+            running = permit;
+        }
+        assert_eq!(order, ["a1", "b1", "a2:x", "b1", "a2:y", "b1", "a3", "b1", "a1", "a3:x"]);
+        drop(running);
+        assert_eq!(counts(&limiter), (0, 0, 0));
+    }
+
+    /// A full queue makes room within a host as it does between hosts.
+    #[test]
+    fn a_full_queue_drops_from_the_longest_of_a_host() {
+        let limiter = limiter(Limits::new().concurrency(1).queue(4));
+        let _running = run(&limiter, "a1");
+        let mut waiting = [wait(&limiter, "a1"), wait(&limiter, "a1"), wait(&limiter, "a1"), wait(&limiter, "b")];
+        let _second = wait(&limiter, "a2");
+        assert!(matches!(poll(&mut waiting[2]), Poll::Ready(None)), "the latest call of the first connection");
+        assert!(matches!(begin(&limiter, "a2").1, Poll::Ready(None)), "now the first has two, and the second one");
+        let _third = wait(&limiter, "b");
+        assert!(matches!(poll(&mut waiting[1]), Poll::Ready(None)), "the host with the most");
+        assert_eq!(counts(&limiter), (1, 4, 3));
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{
     LimitScope,
-    queue::{Arrival, CallEnd, Caller, Limiter, Permit, WaitingCall},
+    queue::{Arrival, CallEnd, CallSource, Limiter, Permit, WaitingCall},
 };
 use crate::{
     driver::ReplyCommand,
@@ -98,7 +98,7 @@ impl LimitedCall {
     /// Admits the call if there is room for it.
     #[inline]
     pub(in crate::server) fn arrive(&self, call: &InboundCall) -> Arrival {
-        self.limiter.arrive(|| caller(call.context()))
+        self.limiter.arrive(|| source(call.context()))
     }
 
     /// Returns the reply to a call that was not executed.
@@ -201,10 +201,8 @@ async fn until<T>(end: impl Future<Output = CallEnd>, future: impl Future<Output
     }
 }
 
-/// Returns the identity of a caller.
-fn caller(context: &Context) -> Caller {
-    match context.principal() {
-        Some(principal) => Caller::Principal(principal.name.as_str().into()),
-        None => Caller::Address(context.peer_addr().ip().to_canonical()),
-    }
+/// Returns the origin of a call.
+fn source(context: &Context) -> CallSource {
+    let principal = context.principal().map(|principal| principal.name.as_str().into());
+    CallSource { peer: context.peer_addr(), principal }
 }
