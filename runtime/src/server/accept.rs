@@ -26,7 +26,7 @@ use crate::{
     transport::{AnyIncoming, AnyListener},
 };
 
-/// Pause after an error of the listener. Errors such as too many open files would repeat at once.
+/// Pause after an error of the listener, which would repeat at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A listener of any provider.
@@ -193,7 +193,12 @@ impl<S: ConnectionSource> Accept for SourceAcceptor<S> {
                 let (incoming, peer) = match self.0.accept().await {
                     Ok(incoming) => incoming,
                     Err(error) => {
-                        tracing::warn!(target: "rpcrdma", error = %ErrorChain(&error), "accept failed");
+                        if has_no_descriptor(&error) {
+                            shared.room.free_descriptor();
+                        }
+                        if shared.room.should_warn() {
+                            tracing::warn!(target: "rpcrdma", error = %ErrorChain(&error), "connections are not accepted");
+                        }
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                         continue;
                     }
@@ -227,6 +232,11 @@ impl<S: ConnectionSource> Accept for SourceAcceptor<S> {
             }
         })
     }
+}
+
+/// Returns whether the process or the system has as many open files as it may have.
+fn has_no_descriptor(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 /// Sets a connection up in one of `runtimes`, which then serves it.

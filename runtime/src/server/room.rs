@@ -130,7 +130,8 @@ impl ConnectionRoom {
             let idle = state.longest_idle([host], now.checked_sub(LONG_IDLE));
             state.dismiss(idle, self.max).ok_or(NoRoom::Host(self.max_per_host))?;
         } else if state.staying >= self.max {
-            let idle = state.idle_of_larger_host(host);
+            let own = state.count(host) + 1;
+            let idle = state.idle_of_larger_host(own);
             let hosts: Vec<_> = state.hosts.keys().copied().collect();
             let idle = idle.or_else(|| state.longest_idle(hosts, now.checked_sub(LONG_IDLE)));
             state.dismiss(idle, self.max).ok_or(NoRoom::Server(self.max))?;
@@ -141,6 +142,14 @@ impl ConnectionRoom {
         let occupant = Occupant { since: now, stage: OccupantStage::SettingUp(None) };
         state.hosts.entry(host).or_default().insert(id, occupant);
         Ok(RoomPermit { room: Arc::clone(self), host, id })
+    }
+
+    /// Makes an idle connection leave, of the host with the most, because the process or the system has no descriptor left.
+    pub(super) fn free_descriptor(&self) {
+        let mut state = self.state();
+        let idle = state.idle_of_larger_host(0);
+        // There is none, or some are leaving already.
+        let _ = state.dismiss(idle, self.max);
     }
 
     /// Returns `true` if a refusal should be logged as a warning: the first one, and one in each minute.
@@ -163,9 +172,8 @@ impl RoomState {
     }
 
     /// Returns the connection that has been idle for longest, of the host with the most connections that has an idle one. The host must
-    /// have more than `host` will have.
-    fn idle_of_larger_host(&self, host: HostKey) -> Option<(HostKey, u64)> {
-        let own = self.count(host) + 1;
+    /// have more than `own` connections.
+    fn idle_of_larger_host(&self, own: usize) -> Option<(HostKey, u64)> {
         let mut larger: Vec<_> = self.hosts.keys().map(|&host| (self.count(host), host)).collect();
         larger.retain(|&(count, _)| count > own);
         larger.sort_unstable_by_key(|&(count, _)| std::cmp::Reverse(count));
