@@ -81,6 +81,12 @@ async fn certificates_that_the_client_refuses() {
         assert!(error.contains("handshake failed") && error.contains("UnknownIssuer"), "{error}");
         let error = refused(&running, channel(authority.client().server_name("other.example"))).await;
         assert!(error.contains("not valid for name"), "{error}");
+        // The name in the URL counts before the host, and that of the configuration before both.
+        let url = |name| format!("tcp://{}?name={name}", running.addr);
+        let error = chain(&channel(authority.client()).connect(&url("other.example")).await.unwrap_err());
+        assert!(error.contains("not valid for name"), "{error}");
+        channel(authority.client().server_name("127.0.0.1")).connect(&url("other.example")).await.unwrap();
+        channel(authority.client()).connect(&url("127.0.0.1")).await.unwrap();
         still_serves(&running, &authority).await;
 
         let Issued { certificate, key } = authority.issue_expired("expired", &["127.0.0.1"]);

@@ -1,7 +1,7 @@
 //! The registration of servers with service discovery.
 
 #[cfg(feature = "discover-etcd")]
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -25,6 +25,26 @@ pub struct RegisterArgs {
     #[cfg(feature = "discover-etcd")]
     #[arg(long, value_name = "KEY", requires = "etcd")]
     pub etcd_key: Option<String>,
+    /// Name of a user of etcd
+    #[cfg(feature = "discover-etcd")]
+    #[arg(long, value_name = "NAME", requires_all = ["etcd", "etcd_password_file"])]
+    pub etcd_user: Option<String>,
+    /// File with the password of the user of etcd. Line breaks at its end do not count
+    #[cfg(feature = "discover-etcd")]
+    #[arg(long, value_name = "FILE", requires = "etcd_user")]
+    pub etcd_password_file: Option<PathBuf>,
+    /// CA certificates for etcd, in PEM. Needed for https URLs
+    #[cfg(feature = "discover-etcd")]
+    #[arg(long, value_name = "FILE", requires = "etcd")]
+    pub etcd_ca: Option<PathBuf>,
+    /// Certificates with which the server proves its identity to etcd, in PEM
+    #[cfg(feature = "discover-etcd")]
+    #[arg(long, value_name = "FILE", requires_all = ["etcd_ca", "etcd_certificate_key"])]
+    pub etcd_certificate: Option<PathBuf>,
+    /// Key of that certificate, in PEM
+    #[cfg(feature = "discover-etcd")]
+    #[arg(long, value_name = "FILE", requires = "etcd_certificate")]
+    pub etcd_certificate_key: Option<PathBuf>,
 }
 
 /// The time for which the registration of a server that crashed stays in etcd.
@@ -58,7 +78,7 @@ impl RegisterArgs {
         let mut registered = self.register_with_rpcbind(programs, urls, handle).await?;
         #[cfg(feature = "discover-etcd")]
         if let (Some(key), Some(url)) = (&self.etcd_key, urls.first()) {
-            let service = EtcdService::new(self.etcd.iter().cloned(), key.as_str());
+            let service = self.etcd_service(key)?;
             let registration = service.register("", url, LEASE).await.context("--etcd")?;
             let handle = handle.clone();
             registered.0.spawn(async move {
@@ -67,6 +87,23 @@ impl RegisterArgs {
             });
         }
         Ok(registered)
+    }
+
+    #[cfg(feature = "discover-etcd")]
+    fn etcd_service(&self, key: &str) -> anyhow::Result<EtcdService> {
+        let mut service = EtcdService::new(self.etcd.iter().cloned(), key);
+        if let (Some(user), Some(path)) = (&self.etcd_user, &self.etcd_password_file) {
+            let password = std::fs::read_to_string(path);
+            let password = password.with_context(|| format!("--etcd-password-file: cannot read {}", path.display()))?;
+            service = service.user(user, password.trim_end_matches(['\r', '\n']));
+        }
+        if let Some(ca) = &self.etcd_ca {
+            service = service.ca(ca);
+        }
+        if let (Some(certificate), Some(key)) = (&self.etcd_certificate, &self.etcd_certificate_key) {
+            service = service.certificate(certificate, key);
+        }
+        Ok(service)
     }
 
     /// Does the same with rpcbind only. This is for further servers of a process, because the key in etcd has one value.

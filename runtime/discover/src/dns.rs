@@ -26,6 +26,10 @@ use tokio::time::Instant;
 /// targets of SRV records cannot be resolved, the servers of these targets stay as they are, and the query is repeated after 30 s. If the
 /// name has no more records, there are no more servers.
 ///
+/// DNS can be forged. With TLS, the certificate of each server must therefore have the name that was asked for: the host, or the domain of
+/// the SRV records, `example.com` for `_blobs._tcp.example.com` (RFC 9525 §6). The name of a target that DNS returned does not count. The URL
+/// of each server has the [option `name`](Url) for that.
+///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// use rpcrdma_discover::DnsService;
@@ -213,6 +217,18 @@ impl DnsService {
         }
     }
 
+    /// Returns the name that the certificates of the servers must have: the host, or the domain of the SRV records.
+    fn certified_name(&self) -> &str {
+        let Some(srv) = &self.srv else { return self.url.host() };
+        let mut labels = srv.splitn(3, '.');
+        match (labels.next(), labels.next(), labels.next()) {
+            (Some(service), Some(protocol), Some(domain)) if service.starts_with('_') && protocol.starts_with('_') => {
+                domain
+            }
+            _ => srv,
+        }
+    }
+
     async fn add_addresses(
         &self,
         resolver: &TokioResolver,
@@ -224,7 +240,8 @@ impl DnsService {
             return Ok(());
         };
         answer.valid_until = answer.valid_until.min(found.valid_until().into());
-        let urls = found.iter().map(|ip| self.url.with_addr(SocketAddr::new(ip, target.1)).to_string()).collect();
+        let url = |ip| self.url.with_found_addr(SocketAddr::new(ip, target.1), self.certified_name()).to_string();
+        let urls = found.iter().map(url).collect();
         answer.targets.insert(target, urls);
         Ok(())
     }
@@ -315,7 +332,7 @@ mod tests {
         let service = DnsService::srv("tcp", "_test._tcp.test.").unwrap();
         let service = service.name_server(name_server(Arc::clone(&failing)).await);
         let resolver = service.resolver().unwrap();
-        let (a, b) = ("tcp://192.0.2.1:1".to_owned(), "tcp://192.0.2.2:2".to_owned());
+        let (a, b) = ("tcp://192.0.2.1:1?name=test".to_owned(), "tcp://192.0.2.2:2?name=test".to_owned());
         let only_a = service.query(&resolver, &Answer::nothing()).await.unwrap();
         assert_eq!(only_a.urls(), BTreeSet::from([a.clone()]));
         assert!(only_a.valid_until <= Instant::now() + PAUSES.1, "the query is repeated before the records expire");
@@ -327,5 +344,25 @@ mod tests {
         assert_eq!(known.urls(), BTreeSet::from([a, b]));
         failing.lock().unwrap().push("a.test.");
         assert!(service.query(&resolver, &known).await.is_err(), "no target could be resolved");
+    }
+
+    /// The URLs of the servers name what was asked for, so that TLS does not trust what DNS answered.
+    #[tokio::test]
+    async fn certificates_have_the_name_that_was_asked_for() {
+        let server = name_server(Arc::default()).await;
+        for (service, urls) in [
+            (DnsService::addresses("tcp://a.test.:7?tls=off"), &["tcp://192.0.2.1:7?tls=off&name=a.test"][..]),
+            (DnsService::addresses("tcp://a.test.:7?name=other"), &["tcp://192.0.2.1:7?name=other"]),
+            (DnsService::addresses("iwarp://a.test.:7"), &["iwarp://192.0.2.1:7"]),
+            (DnsService::addresses("tcp://192.0.2.9:7"), &["tcp://192.0.2.9:7"]),
+            (
+                DnsService::srv("tcp", "_test._tcp.test."),
+                &["tcp://192.0.2.1:1?name=test", "tcp://192.0.2.2:2?name=test"],
+            ),
+        ] {
+            let service = service.unwrap().name_server(server);
+            let answer = service.query(&service.resolver().unwrap(), &Answer::nothing()).await.unwrap();
+            assert_eq!(Vec::from_iter(answer.urls()), urls);
+        }
     }
 }

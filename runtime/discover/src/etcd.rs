@@ -1,8 +1,18 @@
 //! Servers registered in etcd.
 
-use std::{collections::BTreeMap, error::Error, fmt, future::Future, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    error::Error,
+    fmt,
+    future::Future,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
-use etcd_client::{Client, ConnectOptions, EventType, GetOptions, PutOptions, WatchOptions};
+use etcd_client::{
+    Certificate, Client, ConnectOptions, EventType, GetOptions, Identity, PutOptions, TlsOptions, WatchOptions,
+};
 use rpcrdma::client::discover::{Servers, ServersSender};
 use rpcrdma_proto::ErrorChain;
 use tokio::sync::watch;
@@ -18,35 +28,69 @@ use tokio::sync::watch;
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// use rpcrdma_discover::EtcdService;
 ///
-/// let servers = EtcdService::new(["http://etcd:2379"], "/services/blobs/").servers().await?;
+/// let service = EtcdService::new(["https://etcd:2379"], "/services/blobs/");
+/// let service = service.ca("/etc/etcd/ca.pem").user("blobs", std::fs::read_to_string("/etc/blobs/password")?.trim_end());
+/// let servers = service.servers().await?;
 /// # drop(servers); Ok(()) }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[must_use]
 pub struct EtcdService {
     endpoints: Vec<String>,
     prefix: String,
+    user: Option<(String, String)>,
+    ca: Option<PathBuf>,
+    /// The files of the client's certificate and of its key.
+    certificate: Option<(PathBuf, PathBuf)>,
 }
 
-/// The error of a request to etcd.
-#[derive(Debug, Clone)]
-pub struct EtcdError(Arc<dyn Error + Send + Sync>);
-
-impl fmt::Display for EtcdError {
+/// Shows everything but the password.
+impl fmt::Debug for EtcdService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a request to etcd failed")
+        f.debug_struct("EtcdService")
+            .field("endpoints", &self.endpoints)
+            .field("prefix", &self.prefix)
+            .field("user", &self.user.as_ref().map(|(name, _)| name))
+            .field("ca", &self.ca)
+            .field("certificate", &self.certificate)
+            .finish()
     }
 }
 
-impl Error for EtcdError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&*self.0)
+/// The error of a service in etcd.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum EtcdError {
+    /// A request failed.
+    #[error("a request to etcd failed")]
+    Request(#[source] Arc<dyn Error + Send + Sync>),
+    /// A file of the TLS settings cannot be read.
+    #[error("cannot read {} for TLS with etcd", path.display())]
+    File {
+        /// The path of the file.
+        path: PathBuf,
+        /// The error of reading.
+        source: Arc<std::io::Error>,
+    },
+    /// The service has an `https` URL and no CA, or TLS settings and a URL that is not `https`.
+    #[error(
+        "`{url}` does not match the TLS settings: an https URL needs EtcdService::ca, and a CA or certificate needs an https URL"
+    )]
+    Tls {
+        /// The URL of etcd.
+        url: String,
+    },
+}
+
+impl EtcdError {
+    fn request(error: impl Error + Send + Sync + 'static) -> Self {
+        Self::Request(Arc::new(error))
     }
 }
 
 impl From<etcd_client::Error> for EtcdError {
     fn from(error: etcd_client::Error) -> Self {
-        Self(Arc::new(error))
+        Self::request(error)
     }
 }
 
@@ -59,22 +103,60 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 async fn limited<T>(request: impl Future<Output = Result<T, etcd_client::Error>>) -> Result<T, EtcdError> {
     match tokio::time::timeout(TIMEOUT, request).await {
         Ok(result) => Ok(result?),
-        Err(elapsed) => Err(EtcdError(Arc::new(elapsed))),
+        Err(elapsed) => Err(EtcdError::request(elapsed)),
     }
 }
 
 impl EtcdService {
     /// Creates a service with the URLs of etcd, and the prefix of the servers' keys.
     pub fn new<E: Into<String>>(endpoints: impl IntoIterator<Item = E>, prefix: impl Into<String>) -> Self {
-        Self { endpoints: endpoints.into_iter().map(Into::into).collect(), prefix: prefix.into() }
+        let endpoints = endpoints.into_iter().map(Into::into).collect();
+        Self { endpoints, prefix: prefix.into(), user: None, ca: None, certificate: None }
+    }
+
+    /// Sets the name and the password of a user of etcd. Use `https` URLs, because the password is sent to etcd.
+    pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
+        self.user = Some((name.into(), password.into()));
+        self
+    }
+
+    /// Sets the file of the CA certificates, in PEM, one of which must have signed etcd's certificate. `https` URLs need it.
+    ///
+    /// The files of TLS are read for each connection to etcd, so that they can be renewed.
+    pub fn ca(mut self, path: impl Into<PathBuf>) -> Self {
+        self.ca = Some(path.into());
+        self
+    }
+
+    /// Sets the files of the client's certificates and of its key, in PEM.
+    pub fn certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.certificate = Some((certificate.into(), key.into()));
+        self
     }
 
     async fn connect(&self) -> Result<Client, EtcdError> {
         // A watch sends nothing for a long time. Without keep-alive, the loss of etcd would remain unnoticed.
-        let options = ConnectOptions::new()
+        let mut options = ConnectOptions::new()
             .with_connect_timeout(TIMEOUT)
             .with_keep_alive(Duration::from_secs(10), TIMEOUT)
             .with_keep_alive_while_idle(true);
+        if let Some((name, password)) = &self.user {
+            // Tokens expire within minutes if they are not used.
+            options = options.with_user(name, password).with_auto_token_refresh(true);
+        }
+        let is_tls = self.ca.is_some();
+        let is_wrong = |url: &&String| url.starts_with("https:") != is_tls;
+        let url = self.endpoints.first().filter(|_| !is_tls && self.certificate.is_some());
+        if let Some(url) = url.or(self.endpoints.iter().find(is_wrong)) {
+            return Err(EtcdError::Tls { url: url.clone() });
+        }
+        if let Some(ca) = &self.ca {
+            let mut tls = TlsOptions::new().ca_certificate(Certificate::from_pem(read(ca).await?));
+            if let Some((certificate, key)) = &self.certificate {
+                tls = tls.identity(Identity::from_pem(read(certificate).await?, read(key).await?));
+            }
+            options = options.with_tls(tls);
+        }
         limited(Client::connect(&self.endpoints, Some(options))).await
     }
 
@@ -218,7 +300,7 @@ impl Lease {
                 limited(keeper.keep_alive()).await?;
                 match limited(replies.message()).await? {
                     Some(reply) if reply.ttl() > 0 => {}
-                    _ => return Err(EtcdError(Arc::new(LeaseEnded))),
+                    _ => return Err(EtcdError::request(LeaseEnded)),
                 }
                 tokio::time::sleep(Duration::from_secs(ttl.unsigned_abs()) / 3).await;
             }
@@ -226,6 +308,11 @@ impl Lease {
         let Err::<std::convert::Infallible, _>(error) = kept.await;
         error
     }
+}
+
+async fn read(path: &Path) -> Result<Vec<u8>, EtcdError> {
+    let file = tokio::fs::read(path).await;
+    file.map_err(|error| EtcdError::File { path: path.to_owned(), source: Arc::new(error) })
 }
 
 fn url(value: &[u8]) -> String {

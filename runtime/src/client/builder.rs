@@ -457,7 +457,7 @@ impl ChannelBuilder {
     fn tls_to(&self, url: &Url) -> Result<Option<TlsTarget>, ConnectError> {
         let policy = self.tls_policy(url.tls(), url.scheme() == Scheme::TCP, || url.to_string())?;
         let Some(config) = self.tls.as_ref().filter(|_| policy != TlsPolicy::Off) else { return Ok(None) };
-        let name = config.server_name(url.host()).map_err(ConnectError::TlsConfig)?;
+        let name = config.server_name(url.name().unwrap_or(url.host())).map_err(ConnectError::TlsConfig)?;
         Ok(Some(TlsTarget { config: config.clone(), policy, name }))
     }
 

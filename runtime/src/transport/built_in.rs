@@ -20,7 +20,7 @@ impl Scheme {
     pub const RDMA: Self = Self(&SchemeEntry { name: "rdma", kind: SchemeKind::Rdma(&VerbsScheme) });
 
     /// `tcp`: ONC RPC over TCP with record marking (RFC 5531 §11), without RDMA.
-    pub const TCP: Self = Self(&SchemeEntry { name: "tcp", kind: SchemeKind::Tcp(&[UrlOption::LOCAL, TLS]) });
+    pub const TCP: Self = Self(&SchemeEntry { name: "tcp", kind: SchemeKind::Tcp(&[UrlOption::LOCAL, TLS, NAME]) });
 
     pub(super) const BUILT_IN: &'static [Self] = &[
         Self::IWARP,
@@ -31,6 +31,9 @@ impl Scheme {
 }
 
 /// The option `tls` of `tcp`.
+const NAME: UrlOption = UrlOption::new("name", "NAME", |value| {
+    !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte))
+});
 const TLS: UrlOption = UrlOption::new("tls", "off|opportunistic|required", |value| value.parse::<TlsPolicy>().is_ok());
 
 /// The option `crc` of `iwarp`.

@@ -66,6 +66,7 @@ pub struct UnknownTlsPolicy(String);
 /// | `srq=RECEIVES` | `rdma` | Maximum number of Receives that the connections of a server share on a device, for each of its runtimes, at most 65536. 0 means that each connection has its own. Clients and iWARP devices ignore it. Default 0 |
 /// | `version=1`, `version=2`, `version=both` | `iwarp`, `rdma` | The [versions](Versions) of RPC-over-RDMA that a client offers, in place of those of its configuration |
 /// | `local=ADDRESS` | all | The local IP address of a client, without a port. It selects the network interface or RDMA device. An IPv6 address has no brackets. Servers ignore it. Default: chosen by the system |
+/// | `name=NAME` | `tcp` | The DNS name or IP address that the server's certificate must have, in place of the host, for a host that discovery has found. The name of the TLS configuration comes first |
 /// | `tls=off`, `tls=opportunistic`, `tls=required` | `tcp` | The [policy](TlsPolicy) for TLS, in place of that of the TLS configuration. All but `off` need the feature `tls` |
 ///
 /// ```
@@ -160,6 +161,25 @@ impl Url {
         Self { host: addr.ip().to_string(), port: addr.port(), ..self.clone() }
     }
 
+    /// Returns the same URL with an address of the server `name` that a source which cannot be trusted has found: the answer of
+    /// a DNS query, for example. The options stay.
+    ///
+    /// If the scheme has the option `name`, it becomes `name`, so that with TLS the certificate must have the name that was asked for, and
+    /// not the one that was found. An IP address, and a URL that has the option, stay as they are.
+    #[must_use]
+    pub fn with_found_addr(&self, addr: SocketAddr, name: &str) -> Self {
+        let mut found = self.with_addr(addr);
+        let name = name.strip_suffix('.').unwrap_or(name);
+        let option = self.scheme.options().find(|option| option.name() == "name" && option.is_valid(name));
+        if let Some(option) = option
+            && found.name().is_none()
+            && name.parse::<std::net::IpAddr>().is_err()
+        {
+            found.options.add(option, name);
+        }
+        found
+    }
+
     /// Returns the same URL with another policy for TLS.
     #[cfg(all(feature = "discover", feature = "tls"))]
     pub(crate) fn with_tls(mut self, policy: TlsPolicy) -> Self {
@@ -201,6 +221,12 @@ impl Url {
     #[must_use]
     pub fn tls(&self) -> Option<TlsPolicy> {
         self.options.parsed("tls")
+    }
+
+    /// Returns the name that the certificate of the server must have (`name=NAME`), or `None` for the host.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.options.get("name")
     }
 
     /// Resolves the host with the system's resolver, and returns its addresses. There is at least one.

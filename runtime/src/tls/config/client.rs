@@ -139,7 +139,8 @@ impl TlsClientBuilder {
         self
     }
 
-    /// Sets the DNS name or the IP address that the server's certificate must have (RFC 9289 §5.2.1). Default: the host of the URL.
+    /// Sets the DNS name or the IP address that the server's certificate must have (RFC 9289 §5.2.1). Default: the option `name` of the
+    /// URL, or else its host.
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());
         self
