@@ -28,10 +28,10 @@ use super::{
 };
 
 /// Maximum number of concurrent watchers. One host has at most half of them.
-const MAX_WATCHERS: usize = 1024;
+pub const MAX_WATCHERS: usize = 1024;
 
 /// Idle time after which an upload ends whose connection is closed. Its client may go on with it over another one until then.
-const ABANDONED_UPLOAD: Duration = Duration::from_secs(30);
+pub const ABANDONED_UPLOAD: Duration = Duration::from_secs(30);
 
 /// Service for one [`Store`].
 ///

@@ -44,9 +44,9 @@ use super::{
 /// Maximum number of cached listings.
 const MAX_LISTINGS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 /// Maximum number of entries in all cached listings together. A single listing may exceed it.
-const MAX_ENTRIES: usize = 1 << 18;
+pub const MAX_ENTRIES: usize = 1 << 18;
 /// Number of directories larger than [`MAX_PROMPT`] that are read at a time.
-const READERS: usize = 4;
+pub const READERS: usize = 4;
 
 /// Size of the largest directory that is read without a blocking thread, in bytes: 400 entries of tmpfs.
 const MAX_PROMPT: u64 = 8000;

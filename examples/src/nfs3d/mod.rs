@@ -37,6 +37,7 @@ pub mod identity;
 mod io;
 pub mod key;
 mod listing;
+pub use listing::{MAX_ENTRIES, READERS};
 mod locks;
 mod lookup;
 pub mod mount;

@@ -71,7 +71,10 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Ctrl-C stops the server once the calls in progress have completed; a second Ctrl-C stops it at once.\n\nExample:\n  \
+    after_help = "Ctrl-C stops the server once the calls in progress have completed; a second Ctrl-C stops it at once.\n\n\
+                        Limits: the options bound connections, memory and time, and each client host gets a share. Besides, there are at \
+                        most 64 uploads and commits, and 1024 watchers; one host has at most half of them. An upload ends 30 seconds after \
+                        the connection of its client.\n\nExample:\n  \
                         blobstore serve --root /srv/blobs --listen iwarp://127.0.0.1:20100"
 )]
 pub(crate) struct ServeArgs {
@@ -373,12 +376,24 @@ fn size() -> ValueParser {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
+    use rpcrdma_examples::blobstore::{
+        service::{ABANDONED_UPLOAD, MAX_WATCHERS},
+        store::StoreOptions,
+    };
 
     use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_states_the_limits() {
+        let uploads = StoreOptions::default().max_uploads;
+        let help = Cli::command().find_subcommand("serve").unwrap().get_after_help().unwrap().to_string();
+        assert!(help.contains(&format!("most {uploads} uploads and commits, and {MAX_WATCHERS} watchers")), "{help}");
+        assert!(help.contains(&format!("ends {} seconds after", ABANDONED_UPLOAD.as_secs())), "{help}");
     }
 
     #[test]

@@ -67,8 +67,13 @@ pub(crate) struct Cli {
 const AFTER: &str = "\
 The server performs each call as the user in its AUTH_SYS credential, with the
 permissions of this machine. It trusts the user IDs that clients send, unless
---sec allows only Kerberos. Acting as other users requires root. Otherwise the server accepts calls of its own user
-only, or, with --all-squash, performs all calls as its own user.
+--sec allows only Kerberos. Acting as other users requires root.
+Otherwise the server accepts calls of its own user only, or, with --all-squash,
+performs all calls as its own user.
+
+Limits: the options bound connections, calls, memory and time, and each client
+host gets a share. Besides, 262144 entries of directories are kept in memory, or
+one larger directory, and 4 large directories are read at a time.
 
 Ctrl-C stops the server once the calls in progress have completed; a second
 Ctrl-C stops it at once.
@@ -96,12 +101,22 @@ fn absolute(path: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
+    use rpcrdma_examples::nfs3d::{MAX_ENTRIES, READERS};
 
     use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_states_the_limits() {
+        let (entries, readers) = (MAX_ENTRIES, READERS);
+        let help = AFTER.replace('\n', " ");
+        assert!(
+            help.contains(&format!("Besides, {entries} entries of")) && help.contains(&format!("and {readers} large"))
+        );
     }
 
     #[test]
