@@ -45,7 +45,7 @@ use super::{
 const MAX_LISTINGS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 /// Maximum number of entries in all cached listings together. A single listing may exceed it.
 pub const MAX_ENTRIES: usize = 1 << 18;
-/// Number of directories larger than [`MAX_PROMPT`] that are read at a time.
+/// Number of large directories that are read at a time.
 pub const READERS: usize = 4;
 
 /// Size of the largest directory that is read without a blocking thread, in bytes: 400 entries of tmpfs.
