@@ -36,8 +36,18 @@ fn pages() -> Vec<PathBuf> {
 }
 
 fn documents() -> Vec<PathBuf> {
-    let folders =
-        [".", "runtime", "xdrgen", "macros", "specs", "examples", "examples/guide/src", "tests/vm", "tests/peers"];
+    let folders = [
+        ".",
+        "runtime",
+        "xdrgen",
+        "macros",
+        "specs",
+        "examples",
+        "examples/guide/src",
+        "tests/attacks",
+        "tests/vm",
+        "tests/peers",
+    ];
     folders.into_iter().flat_map(markdown_in).collect()
 }
 

@@ -78,7 +78,7 @@ fn possible_connections(wanted: u64, descriptors: u64) -> u64 {
 }
 
 /// Raises the soft limit of open files to `wanted`, as far as the hard limit allows. Returns the limit.
-fn raise_descriptor_limit(wanted: u64) -> u64 {
+pub fn raise_descriptor_limit(wanted: u64) -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let Some(current) = current else { return u64::MAX };
     let raised = maximum.map_or(wanted, |maximum| wanted.min(maximum));

@@ -33,7 +33,7 @@ use tracing_subscriber::EnvFilter;
 pub use self::register::{RegisterArgs, Registered};
 pub use self::{
     connect::explain_connect_error,
-    connections::ConnectionArgs,
+    connections::{ConnectionArgs, raise_descriptor_limit},
     introspection::IntrospectionArgs,
     metrics::{Health, MetricsArgs},
     progress::{human_bytes, progress_bar},

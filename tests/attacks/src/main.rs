@@ -1,0 +1,190 @@
+//! `rpcrdma-attacks`: plays attacks against the example servers. A well-behaved client at another address measures what it notices.
+//! See `README.md`.
+#![forbid(unsafe_code)]
+
+mod connections;
+mod counters;
+mod identity;
+mod memory;
+mod messages;
+mod raw;
+mod raw_iwarp;
+mod replies;
+mod report;
+mod server;
+mod stags;
+mod trial;
+mod uploads;
+mod victim;
+
+use std::{
+    path::PathBuf,
+    pin::Pin,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use clap::{Args, Parser, Subcommand};
+use rpcrdma_examples::command::{self, Logging, unless_stopped};
+use tokio::time::timeout;
+
+use self::{
+    report::{Findings, Verdict, print_head, print_row},
+    trial::{Form, Plan},
+};
+
+/// Maximum duration of one attack, with the start of its server.
+const MAX_DURATION: Duration = Duration::from_secs(240);
+/// Maximum duration of one attack in the short form.
+const MAX_SHORT_DURATION: Duration = Duration::from_secs(60);
+/// Number of descriptors of this program: the connections of the largest attack, and room for files.
+const DESCRIPTORS: u64 = 4096;
+
+/// Play attacks against nfs3d, blobstore and a counters server, each on the loopback interface
+#[derive(Debug, Parser)]
+#[command(name = "rpcrdma-attacks", version, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(flatten)]
+    play: PlayArgs,
+    #[command(flatten)]
+    logging: Logging,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Args)]
+struct PlayArgs {
+    /// Play fewer calls, and do not check latencies. For machines whose speed varies
+    #[arg(long)]
+    short: bool,
+    /// Directory of the programs nfs3d and blobstore. Default: that of this program
+    #[arg(long, value_name = "DIR")]
+    programs: Option<PathBuf>,
+    /// Play only attacks whose name contains this text. May be repeated
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
+    /// List the attacks
+    #[arg(long)]
+    list: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Internal: the counters server that attacks are played against
+    #[command(hide = true)]
+    ServeCounters(counters::ServeArgs),
+}
+
+type Played<'a> = Pin<Box<dyn Future<Output = anyhow::Result<Findings>> + Send + 'a>>;
+
+/// An attack: its name, and a function that plays it.
+struct Attack {
+    name: &'static str,
+    play: for<'a> fn(&'a Plan) -> Played<'a>,
+}
+
+/// Defines [`ATTACKS`].
+macro_rules! attacks {
+    ($($name:literal: $play:path $(, $argument:expr)*;)*) => {
+        &[$(Attack { name: $name, play: |plan| Box::pin($play(plan $(, $argument)*)) }),*]
+    };
+}
+
+/// All attacks, in the order in which they are played.
+const ATTACKS: &[Attack] = attacks! {
+    "nfs3d/tcp: 64 record marks of 65 MiB": memory::announced_records, 0;
+    "nfs3d/tcp: the same, with 16 KiB of each record": memory::announced_records, 16 << 10;
+    "nfs3d/iwarp: 16 Read chunks of 64 MiB, unserved": memory::unserved_chunks, 0;
+    "nfs3d/iwarp: the same, 4 bytes of each served": memory::unserved_chunks, 4;
+    "nfs3d/tcp: 512 results of 1 MiB, unread": memory::unread_results;
+    "blobstore/tcp: 24 connections, 4 MiB GETs, unread": memory::unread_blobs;
+    "nfs3d/tcp: 64 READDIRs of 60000 entries": memory::large_directories;
+    "nfs3d/tcp: idle connections beyond the limit": connections::idle, "tcp";
+    "nfs3d/iwarp: idle connections beyond the limit": connections::idle, "iwarp";
+    "nfs3d/tcp: half-open connections": connections::half_open, "tcp";
+    "nfs3d/iwarp: half of an MPA request": connections::half_open, "iwarp";
+    "nfs3d/iwarp: a byte of an MPA request each second": connections::slow_handshakes;
+    "nfs3d/tcp: 16400 failing calls, then a replay": replies::failing_calls;
+    "nfs3d/tcp: one call on 16 connections at once": replies::replayed_call;
+    "blobstore/tcp: all uploads, commits and watches": uploads::all_slots;
+    "nfs3d/tcp: malformed records": messages::malformed, "tcp";
+    "nfs3d/iwarp: malformed frames and headers": messages::malformed, "iwarp";
+    "nfs3d/tcp: garbage arguments, unknown programs": messages::garbage, "tcp";
+    "nfs3d/iwarp: garbage arguments, unknown programs": messages::garbage, "iwarp";
+    "nfs3d/iwarp: STags of another connection, invented": stags::foreign;
+    "nfs3d: capabilities that override permissions": identity::capabilities;
+    "nfs3d/tcp: LOOKUP .. without search permission": identity::closed_directory;
+    "counters/tcp: one call on 16 connections, SIGKILL": counters::replayed_call;
+    "counters: a damaged store after SIGKILL": counters::damaged_store;
+};
+
+fn main() -> ExitCode {
+    let cli: Cli = command::parse();
+    cli.logging.start();
+    match cli.command {
+        Some(Command::ServeCounters(arguments)) => command::run("rpcrdma-attacks", counters::serve(arguments)),
+        None => command::run("rpcrdma-attacks", unless_stopped(play(cli.play))),
+    }
+}
+
+/// Plays the attacks, and prints a line for each.
+async fn play(arguments: PlayArgs) -> anyhow::Result<ExitCode> {
+    let is_chosen = |attack: &&Attack| {
+        arguments.only.is_empty() || arguments.only.iter().any(|text| attack.name.contains(text.as_str()))
+    };
+    let chosen: Vec<&Attack> = ATTACKS.iter().filter(is_chosen).collect();
+    anyhow::ensure!(!chosen.is_empty(), "no attack has such a name: see --list");
+    if arguments.list {
+        chosen.iter().for_each(|attack| rpcrdma_examples::say!("{}", attack.name));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let descriptors = command::raise_descriptor_limit(DESCRIPTORS);
+    anyhow::ensure!(
+        descriptors >= DESCRIPTORS,
+        "the attacks need {DESCRIPTORS} open files, and the limit is {descriptors}: raise it (ulimit -Hn)"
+    );
+    let programs = match arguments.programs {
+        Some(programs) => programs,
+        None => {
+            let own = std::env::current_exe().context("cannot find this program, use --programs")?;
+            own.parent().context("this program has no directory, use --programs")?.to_owned()
+        }
+    };
+    let (form, limit) = if arguments.short { (Form::Short, MAX_SHORT_DURATION) } else { (Form::Full, MAX_DURATION) };
+    let plan = Plan { programs, form };
+    let (started, mut failed) = (Instant::now(), 0);
+    print_head();
+    for attack in &chosen {
+        let findings = match timeout(limit, (attack.play)(&plan)).await {
+            Ok(played) => played.unwrap_or_else(|error| Findings::failed(format!("{error:#}"))),
+            Err(_) => Findings::failed(format!("the attack was not over after {} s", limit.as_secs())),
+        };
+        failed += usize::from(matches!(findings.verdict(), Verdict::Failed(_)));
+        print_row(attack.name, &findings);
+    }
+    let (count, seconds) = (chosen.len(), started.elapsed().as_secs());
+    rpcrdma_examples::say!("{count} attacks in {seconds} s, {failed} failed");
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn names_are_unique_and_fit_into_their_column() {
+        let names: BTreeSet<&str> = ATTACKS.iter().map(|attack| attack.name).collect();
+        assert_eq!(names.len(), ATTACKS.len());
+        assert!(names.iter().all(|name| name.len() <= report::NAME_WIDTH));
+    }
+}

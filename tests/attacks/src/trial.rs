@@ -1,0 +1,144 @@
+//! The course of an attack: the victim measures alone, then during the attack, and the server's memory is checked at the end.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+
+use crate::{
+    report::Findings,
+    server::ServerProcess,
+    victim::{Latencies, Victim},
+};
+
+/// Number of calls that the victim makes before they are measured.
+const WARM_UP: usize = 8;
+/// Time for an attack to achieve enough.
+const MAX_MEASUREMENT: Duration = Duration::from_secs(30);
+/// The full form allows this multiple of the latency without an attack.
+const ALLOWED_SLOWDOWN: u32 = 3;
+/// The full form allows this latency in any case.
+const ALLOWED_LATENCY: Duration = Duration::from_millis(50);
+
+/// The form of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Fewer calls and connections. Latencies are printed, but not checked.
+    Short,
+    Full,
+}
+
+impl Form {
+    /// Returns the number of calls of the victim before and during an attack.
+    pub(crate) fn calls(self) -> usize {
+        self.either(50, 400)
+    }
+
+    /// Returns one of two values.
+    pub(crate) fn either<T>(self, short: T, full: T) -> T {
+        if self == Self::Short { short } else { full }
+    }
+}
+
+/// The parameters of all attacks.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// Directory of the programs under attack.
+    pub(crate) programs: PathBuf,
+    pub(crate) form: Form,
+}
+
+/// An attack in progress.
+#[derive(Debug)]
+pub(crate) struct Trial {
+    form: Form,
+    alone: Latencies,
+    attacked: Latencies,
+    faults: Vec<String>,
+}
+
+impl Trial {
+    /// Measures the victim's calls before the attack.
+    pub(crate) async fn start(form: Form, victim: &Victim) -> anyhow::Result<Self> {
+        victim.measure(WARM_UP).await?;
+        let alone = victim.measure(form.calls()).await.context("before the attack")?;
+        Ok(Self { form, alone, attacked: Latencies::default(), faults: Vec::new() })
+    }
+
+    /// Measures the victim's calls during the attack.
+    pub(crate) async fn measure(&mut self, victim: &Victim) {
+        self.measure_until(victim, || true).await;
+    }
+
+    /// Measures the victim's calls during the attack, and goes on until the attack has achieved enough.
+    pub(crate) async fn measure_until(&mut self, victim: &Victim, is_enough: impl Fn() -> bool) {
+        let started = Instant::now();
+        loop {
+            match victim.measure(self.form.calls()).await {
+                Ok(latencies) => self.attacked.extend(latencies),
+                Err(error) => return self.fault(format!("{error:#}")),
+            }
+            if is_enough() {
+                return;
+            }
+            if started.elapsed() > MAX_MEASUREMENT {
+                return self.fault("the attack is too slow: it was not played");
+            }
+        }
+    }
+
+    /// Records what must not happen.
+    pub(crate) fn fault(&mut self, fault: impl Into<String>) {
+        self.faults.push(fault.into());
+    }
+
+    /// Records a fault unless `holds`.
+    pub(crate) fn expect(&mut self, holds: bool, fault: impl FnOnce() -> String) {
+        if !holds {
+            self.fault(fault());
+        }
+    }
+
+    /// Checks the latencies, the server and its memory. The attackers have left: the victim makes some more calls.
+    pub(crate) async fn finish(mut self, server: &mut ServerProcess, victim: &Victim, outcome: String) -> Findings {
+        if let Err(error) = victim.measure(WARM_UP).await {
+            self.fault(format!("after the attack: {error:#}"));
+        }
+        if let Err(error) = server.check() {
+            self.fault(format!("{error:#}"));
+        }
+        let memory = server.growth();
+        match &memory {
+            Ok((growth, limit)) if growth > limit => {
+                self.fault(format!("the server's memory grew by {} MiB", growth.div_ceil(1 << 20)));
+            }
+            Ok(_) => {}
+            Err(error) => self.fault(format!("{error:#}")),
+        }
+        let (alone, attacked) = (self.alone.p99(), self.attacked.p99());
+        let allowed = allowed_latency(alone);
+        if self.form == Form::Full && attacked > allowed {
+            self.fault(format!("p99 exceeds {} ms", allowed.as_millis()));
+        }
+        Findings { latency: Some((alone, attacked)), memory: memory.ok(), outcome, faults: self.faults, not_run: None }
+    }
+}
+
+/// Returns the p99 latency that the full form allows during an attack.
+fn allowed_latency(alone: Duration) -> Duration {
+    (alone * ALLOWED_SLOWDOWN).max(ALLOWED_LATENCY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_latencies_may_grow_more() {
+        let millis = Duration::from_millis;
+        assert_eq!(allowed_latency(millis(2)), millis(50));
+        assert_eq!(allowed_latency(millis(100)), millis(300));
+    }
+}
