@@ -141,7 +141,7 @@ impl Victim {
         match self {
             Self::Nfs { client, file } => {
                 let (file, offset) = (file.clone(), (round * LEN % FILE_LEN) as u64);
-                if nth % 2 == 0 {
+                if nth.is_multiple_of(2) {
                     let args = Write3args { file, offset, count: LEN as u32, stable: StableHow::Unstable, data };
                     let written = client.nfsproc3_write(&args).await?;
                     let is_whole = matches!(&written, Write3res::Ok(ok) if ok.count == LEN as u32);
@@ -155,7 +155,7 @@ impl Victim {
             }
             Self::Blobs(client) => {
                 let name = BlobName(format!("victim-{}", round % 16).as_str().into());
-                if nth % 2 == 0 {
+                if nth.is_multiple_of(2) {
                     let digest = BlobDigest(*blake3::hash(&data).as_bytes());
                     let stored = client.put(&PutArgs { name, digest, attachment: Bytes::new(), data }).await?;
                     ensure!(matches!(stored, StatRes::BlobOk(_)), "PUT: {stored:?}");
