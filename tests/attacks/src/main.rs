@@ -99,7 +99,7 @@ const ATTACKS: &[Attack] = attacks! {
     "nfs3d/iwarp: the same, 4 bytes of each served": memory::unserved_chunks, 4;
     "nfs3d/tcp: 512 results of 1 MiB, unread": memory::unread_results;
     "blobstore/tcp: 24 connections, 4 MiB GETs, unread": memory::unread_blobs;
-    "nfs3d/tcp: 64 READDIRs of 60000 entries": memory::large_directories;
+    "nfs3d/tcp: 64 READDIRs of a large directory": memory::large_directories;
     "nfs3d/tcp: idle connections beyond the limit": connections::idle, "tcp";
     "nfs3d/iwarp: idle connections beyond the limit": connections::idle, "iwarp";
     "nfs3d/tcp: half-open connections": connections::half_open, "tcp";

@@ -131,8 +131,8 @@ pub(crate) async fn unread_blobs(plan: &Plan) -> anyhow::Result<Findings> {
     Ok(trial.finish(&mut server.process, &victim, outcome).await)
 }
 
-/// Number of entries in the large directory.
-const ENTRIES: usize = 60_000;
+/// Number of entries in the large directory, in the short and in the full form.
+const ENTRIES: (usize, usize) = (20_000, 60_000);
 /// Number of READDIRs at once, and the connections that they use.
 const LISTINGS: usize = 64;
 const LISTING_CONNECTIONS: usize = 4;
@@ -147,11 +147,12 @@ pub(crate) async fn large_directories(plan: &Plan) -> anyhow::Result<Findings> {
     let victim = Victim::of_nfs(&server, "tcp").await?;
     let root = mount(&server).await?;
     let path = server.root.join("crowd");
+    let entries = plan.form.either(ENTRIES.0, ENTRIES.1);
     let fill = {
         let path = path.clone();
         move || {
             fs::create_dir(&path)?;
-            (0..ENTRIES).try_for_each(|nth| fs::File::create(path.join(format!("entry-{nth:05}"))).map(drop))
+            (0..entries).try_for_each(|nth| fs::File::create(path.join(format!("entry-{nth:05}"))).map(drop))
         }
     };
     spawn_blocking(fill).await?.context("cannot create the entries")?;
