@@ -2,25 +2,12 @@
 
 use std::{
     collections::HashMap,
-    net::{IpAddr, Ipv6Addr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The address of a host, to which limits apply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct HostAddr(IpAddr);
-
-impl HostAddr {
-    pub(crate) fn of(addr: SocketAddr) -> Self {
-        Self(match addr.ip().to_canonical() {
-            // A host often has all addresses with its prefix (RFC 4291 §2.5.4).
-            IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
-            ip @ IpAddr::V4(_) => ip,
-        })
-    }
-}
+use super::HostAddr;
 
 /// Admits work up to a limit in all, and up to another one for each host. Clones share the limits.
 #[derive(Debug, Clone)]
@@ -95,7 +82,7 @@ mod tests {
     use super::*;
 
     fn host(last: u8) -> HostAddr {
-        HostAddr::of(SocketAddr::from(([127, 0, 0, last], 1)))
+        HostAddr::of(([127, 0, 0, last], 1).into())
     }
 
     async fn is_waiting(mut work: Pin<&mut impl Future>) -> bool {

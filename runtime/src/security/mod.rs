@@ -5,12 +5,13 @@
 mod admissions;
 mod authenticator;
 mod flavor;
+mod host_addr;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "tls")]
 mod tls_session;
 
-pub(crate) use admissions::{Admissions, HostAddr};
+pub(crate) use admissions::Admissions;
 pub use authenticator::{
     AuthenticatedCaller, Authentication, AuthenticationFuture, Authenticator, ReceivedCall, ReplySecurity,
     StandardAuthenticator,
@@ -20,5 +21,6 @@ pub use flavor::{
     Security, SecurityError, SecurityFuture, SecurityLink, UnwrapError,
 };
 pub(crate) use flavor::{ControlPort, MAX_BODY_IN_TASK};
+pub(crate) use host_addr::HostAddr;
 #[cfg(feature = "tls")]
 pub use tls_session::{TlsIdentity, TlsSession};

@@ -22,6 +22,7 @@ use crate::{
     engine::Role,
     metrics::{self, ConnectionRole},
     provider::{SetupError, iwarp::socket},
+    security::HostAddr,
     session::{CallHandlers, ServedConnection, SetUp},
     transport::{AnyIncoming, AnyListener},
 };
@@ -205,7 +206,7 @@ impl<S: ConnectionSource> Accept for SourceAcceptor<S> {
                 };
                 while setups.try_join_next().is_some() {}
                 // Connections in set-up count as well: a silent peer holds its permit until the set-up times out.
-                let room = match shared.room.enter(peer.ip().into()) {
+                let room = match shared.room.enter(HostAddr::of(peer)) {
                     Ok(room) => room,
                     Err(error) => {
                         if shared.room.should_warn() {

@@ -2,14 +2,16 @@
 
 use std::{
     collections::HashMap,
-    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use tokio::task::AbortHandle;
 
-use crate::driver::{DriverCommand, DriverPort};
+use crate::{
+    driver::{DriverCommand, DriverPort},
+    security::HostAddr,
+};
 
 /// Time for which a connection must have been idle to make room for one of a host that does not have fewer connections.
 const LONG_IDLE: Duration = Duration::from_secs(60);
@@ -26,33 +28,6 @@ fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// A host as the owner of connections: an IPv4 address, or the first 64 bits of an IPv6 address, within which a host chooses its address
-/// freely.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum HostKey {
-    V4(u32),
-    V6(u64),
-}
-
-impl HostKey {
-    /// Returns the host as a number, which no other host has.
-    pub(super) fn number(self) -> u128 {
-        match self {
-            Self::V4(address) => u128::from(address),
-            Self::V6(network) => 1 << 64 | u128::from(network),
-        }
-    }
-}
-
-impl From<IpAddr> for HostKey {
-    fn from(address: IpAddr) -> Self {
-        match address.to_canonical() {
-            IpAddr::V4(address) => Self::V4(address.to_bits()),
-            IpAddr::V6(address) => Self::V6((address.to_bits() >> 64) as u64),
-        }
-    }
-}
-
 /// The room for the connections of a server.
 pub(super) struct ConnectionRoom {
     max: usize,
@@ -63,7 +38,7 @@ pub(super) struct ConnectionRoom {
 #[derive(Default)]
 struct RoomState {
     next_id: u64,
-    hosts: HashMap<HostKey, HashMap<u64, Occupant>>,
+    hosts: HashMap<HostAddr, HashMap<u64, Occupant>>,
     /// Number of connections that do not have to leave.
     staying: usize,
     /// Number of connections that have to leave and are not gone.
@@ -99,7 +74,7 @@ impl Occupant {
 /// A connection in the room, from its acceptance until it is removed.
 pub(super) struct RoomPermit {
     room: Arc<ConnectionRoom>,
-    host: HostKey,
+    host: HostAddr,
     id: u64,
 }
 
@@ -123,7 +98,7 @@ impl ConnectionRoom {
 
     /// Lets a connection in. If there is no room, an idle connection leaves for it: of the host that has the most, and more than the
     /// new one's, or else the one that has been idle for longest, and for a long time.
-    pub(super) fn enter(self: &Arc<Self>, host: HostKey) -> Result<RoomPermit, NoRoom> {
+    pub(super) fn enter(self: &Arc<Self>, host: HostAddr) -> Result<RoomPermit, NoRoom> {
         let now = now();
         let mut state = self.state();
         if state.count(host) >= self.max_per_host {
@@ -166,14 +141,14 @@ impl ConnectionRoom {
 
 impl RoomState {
     /// Returns the number of connections of a host that do not have to leave.
-    fn count(&self, host: HostKey) -> usize {
+    fn count(&self, host: HostAddr) -> usize {
         let occupants = self.hosts.get(&host).into_iter().flat_map(HashMap::values);
         occupants.filter(|occupant| !matches!(occupant.stage, OccupantStage::Leaving)).count()
     }
 
     /// Returns the connection that has been idle for longest, of the host with the most connections that has an idle one. The host must
     /// have more than `own` connections.
-    fn idle_of_larger_host(&self, own: usize) -> Option<(HostKey, u64)> {
+    fn idle_of_larger_host(&self, own: usize) -> Option<(HostAddr, u64)> {
         let mut larger: Vec<_> = self.hosts.keys().map(|&host| (self.count(host), host)).collect();
         larger.retain(|&(count, _)| count > own);
         larger.sort_unstable_by_key(|&(count, _)| std::cmp::Reverse(count));
@@ -183,9 +158,9 @@ impl RoomState {
     /// Returns the connection of these hosts that has been idle for longest, and since `latest` or before.
     fn longest_idle(
         &self,
-        hosts: impl IntoIterator<Item = HostKey>,
+        hosts: impl IntoIterator<Item = HostAddr>,
         latest: Option<Instant>,
-    ) -> Option<(HostKey, u64)> {
+    ) -> Option<(HostAddr, u64)> {
         let latest = latest?;
         let occupants = hosts.into_iter().flat_map(|host| {
             let occupants = self.hosts.get(&host).into_iter().flatten();
@@ -197,7 +172,7 @@ impl RoomState {
     }
 
     /// Makes a connection leave. Returns `None` if there is none, or if too many are leaving already.
-    fn dismiss(&mut self, idle: Option<(HostKey, u64)>, max: usize) -> Option<()> {
+    fn dismiss(&mut self, idle: Option<(HostAddr, u64)>, max: usize) -> Option<()> {
         let (host, id) = idle?;
         if self.leaving >= MIN_LEAVING.max(max / 8) {
             return None;
@@ -217,7 +192,7 @@ impl RoomState {
 
 impl RoomPermit {
     /// Returns the host of the connection.
-    pub(super) fn host(&self) -> HostKey {
+    pub(super) fn host(&self) -> HostAddr {
         self.host
     }
 
@@ -261,7 +236,7 @@ impl Drop for RoomPermit {
 /// The place of a connection in set-up.
 pub(super) struct RoomPlace {
     room: Arc<ConnectionRoom>,
-    host: HostKey,
+    host: HostAddr,
     id: u64,
 }
 
@@ -282,8 +257,8 @@ mod tests {
 
     use super::*;
 
-    fn host(number: u8) -> HostKey {
-        IpAddr::from([10, 0, 0, number]).into()
+    fn host(number: u8) -> HostAddr {
+        HostAddr::of(([10, 0, 0, number], 1).into())
     }
 
     /// Lets a connection in whose set-up waits for the peer.
@@ -302,15 +277,6 @@ mod tests {
     fn stays(permit: &RoomPermit) -> bool {
         let state = permit.room.state();
         !matches!(state.hosts[&permit.host][&permit.id].stage, OccupantStage::Leaving)
-    }
-
-    #[test]
-    fn hosts_are_distinguished() {
-        let key = |text: &str| HostKey::from(text.parse::<IpAddr>().unwrap());
-        assert_eq!(key("10.0.0.1"), key("::ffff:10.0.0.1"));
-        assert_ne!(key("10.0.0.1"), key("10.0.0.2"));
-        assert_eq!(key("2001:db8:0:1::1"), key("2001:db8:0:1:ffff::2"));
-        assert_ne!(key("2001:db8:0:1::1"), key("2001:db8:0:2::1"));
     }
 
     /// One host that takes all room does not keep others out, and loses the connection that has been silent for longest.

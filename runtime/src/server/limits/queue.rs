@@ -1,5 +1,8 @@
 //! The slots of one scope, and the fair queue of the calls that wait for them.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::HashMap,
     net::SocketAddr,
@@ -8,11 +11,8 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::{
-    super::{keyed_hash::KeyedHash, room::HostKey},
-    LimitScope, LimitStats, Limits,
-    turns::Turns,
-};
+use super::{super::keyed_hash::KeyedHash, LimitScope, LimitStats, Limits, turns::Turns};
+use crate::security::HostAddr;
 
 /// A host takes slots until it has this many times what it leaves free.
 const HOST_RATIO: usize = 3;
@@ -29,8 +29,8 @@ pub(super) struct CallSource {
 }
 
 impl CallSource {
-    fn host(&self) -> HostKey {
-        self.peer.ip().into()
+    fn host(&self) -> HostAddr {
+        HostAddr::of(self.peer)
     }
 
     fn caller(&self) -> Caller {
@@ -47,7 +47,7 @@ impl CallSource {
 enum Caller {
     Principal(Arc<str>),
     /// The host of callers without a principal.
-    Host(HostKey),
+    Host(HostAddr),
 }
 
 /// A party that takes turns with others of its host.
@@ -70,7 +70,7 @@ struct LimiterState {
     stats: LimitStats,
     running: RunningCalls,
     /// The waiting calls of each host, which take turns.
-    waiting: Turns<HostKey, HostQueue>,
+    waiting: Turns<HostAddr, HostQueue>,
     next_id: u64,
 }
 
@@ -97,7 +97,7 @@ struct RunningCalls {
     per_caller: usize,
     total: usize,
     /// Counted if the number of handlers is limited.
-    hosts: HashMap<HostKey, usize, KeyedHash>,
+    hosts: HashMap<HostAddr, usize, KeyedHash>,
     /// Counted if the number of handlers is limited.
     connections: HashMap<SocketAddr, usize, KeyedHash>,
     /// Counted if the number of handlers for a caller is limited.
@@ -122,7 +122,7 @@ impl RunningCalls {
         free > 0 && self.host_has_room(source.host(), free) && self.source_has_room(source, free)
     }
 
-    fn host_has_room(&self, host: HostKey, free: usize) -> bool {
+    fn host_has_room(&self, host: HostAddr, free: usize) -> bool {
         self.concurrency == usize::MAX || share_has_room(self.hosts.get(&host), HOST_RATIO, free)
     }
 
@@ -264,7 +264,7 @@ impl LimiterState {
 
     /// Drops the latest waiting call of the host with the most of them, if it has at least two more than `host`, or else the same of
     /// the connections or principals of `host`. Then the party of the new call has not more after it than the other one.
-    fn make_room(&mut self, host: HostKey, lane: &Lane) -> bool {
+    fn make_room(&mut self, host: HostAddr, lane: &Lane) -> bool {
         let own = self.waiting.get(&host).map_or(0, |queue| queue.len);
         let Some((longest, len)) = self.waiting.largest(|queue| queue.len) else { return false };
         let (victim, own) = if len > own + 1 {
@@ -303,7 +303,7 @@ impl LimiterState {
             let next = waiters.iter().position(|waiter| running.source_has_room(&waiter.source, free))?;
             Some(waiters.remove(next))
         };
-        let next_of_host = |host: &HostKey, queue: &mut HostQueue| {
+        let next_of_host = |host: &HostAddr, queue: &mut HostQueue| {
             let has_room = running.host_has_room(*host, free);
             let next = has_room.then(|| queue.lanes.next(next_of_lane, Vec::is_empty)).flatten();
             queue.len -= usize::from(next.is_some());
@@ -374,245 +374,5 @@ pub(in crate::server) struct Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         self.limiter.state().release(&self.source);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use std::{
-        future::Future,
-        net::Ipv4Addr,
-        pin::Pin,
-        task::{Context, Poll, Waker},
-    };
-
-    use super::*;
-
-    type Admission = Pin<Box<dyn Future<Output = Option<Permit>>>>;
-
-    fn limiter(limits: Limits) -> Arc<Limiter> {
-        Arc::new(Limiter::new(LimitScope::Server, limits))
-    }
-
-    /// Begins a call, which joins the queue if it cannot run.
-    ///
-    /// The source is a letter for the host, a digit for the connection if not 0, and the principal after a colon.
-    fn begin(limiter: &Arc<Limiter>, source: &str) -> (Admission, Poll<Option<Permit>>) {
-        let arrival = limiter.arrive(|| {
-            let (address, principal) =
-                source.split_once(':').map_or((source, None), |(address, name)| (address, Some(name)));
-            let port = address[1..].parse().unwrap_or(0);
-            let peer = (Ipv4Addr::new(10, 0, 0, address.as_bytes()[0]), port).into();
-            CallSource { peer, principal: principal.map(Arc::from) }
-        });
-        let mut admission: Admission = Box::pin(async move {
-            match arrival {
-                Arrival::Admitted(permit) => permit,
-                Arrival::Waits(waiting) => waiting.admitted().await,
-                Arrival::Refused => None,
-            }
-        });
-        let polled = poll(&mut admission);
-        (admission, polled)
-    }
-
-    fn poll(admission: &mut Admission) -> Poll<Option<Permit>> {
-        admission.as_mut().poll(&mut Context::from_waker(Waker::noop()))
-    }
-
-    fn run(limiter: &Arc<Limiter>, caller: &str) -> Permit {
-        let Poll::Ready(Some(permit)) = begin(limiter, caller).1 else { panic!("{caller} does not run") };
-        permit
-    }
-
-    fn wait(limiter: &Arc<Limiter>, caller: &str) -> Admission {
-        let (admission, polled) = begin(limiter, caller);
-        assert!(polled.is_pending(), "{caller} does not wait");
-        admission
-    }
-
-    fn counts(limiter: &Limiter) -> (usize, usize, u64) {
-        let stats = limiter.stats();
-        (stats.running, stats.waiting, stats.refused)
-    }
-
-    /// Callers take turns, although one of them came first with many calls.
-    #[test]
-    fn callers_take_turns() {
-        let limiter = limiter(Limits::new().concurrency(1));
-        let mut running = run(&limiter, "a");
-        let mut waiting: Vec<_> = ["a", "a", "a", "b", "c", "b"].map(|caller| (caller, wait(&limiter, caller))).into();
-        let mut order = Vec::new();
-        while !waiting.is_empty() {
-            drop(running);
-            let next = waiting.iter_mut().enumerate().find_map(|(n, (_, admission))| match poll(admission) {
-                Poll::Ready(permit) => Some((n, permit.unwrap())),
-                Poll::Pending => None,
-            });
-            let (n, permit) = next.unwrap();
-            order.push(waiting.remove(n).0);
-            running = permit;
-            assert_eq!(counts(&limiter), (1, waiting.len(), 0));
-        }
-        assert_eq!(order, ["a", "b", "c", "a", "b", "a"]);
-        drop(running);
-        assert_eq!(counts(&limiter), (0, 0, 0));
-        let state = limiter.state();
-        assert!(
-            state.running.hosts.is_empty()
-                && state.running.connections.is_empty()
-                && state.waiting.largest(|queue| queue.len).is_none()
-        );
-    }
-
-    /// A caller at its own limit does not hold up others.
-    #[test]
-    fn the_limit_of_a_caller_does_not_affect_others() {
-        let limiter = limiter(Limits::new().concurrency(4).per_caller(2));
-        let (first, second) = (run(&limiter, "a"), run(&limiter, "a"));
-        let mut third = wait(&limiter, "a");
-        let b = run(&limiter, "b");
-        let mut other = wait(&limiter, "b");
-        drop(b);
-        let Poll::Ready(Some(_b)) = poll(&mut other) else { panic!("b does not run") };
-        assert!(poll(&mut third).is_pending());
-        drop(first);
-        assert!(matches!(poll(&mut third), Poll::Ready(Some(_))));
-        drop(second);
-    }
-
-    /// A full queue refuses the caller that has most calls in it.
-    #[test]
-    fn a_full_queue_drops_from_the_longest() {
-        let limiter = limiter(Limits::new().concurrency(1).queue(3));
-        let running = run(&limiter, "a");
-        let mut waiting = [wait(&limiter, "a"), wait(&limiter, "a"), wait(&limiter, "a")];
-        assert!(matches!(begin(&limiter, "a").1, Poll::Ready(None)));
-        let mut b = wait(&limiter, "b");
-        assert!(matches!(poll(&mut waiting[2]), Poll::Ready(None)), "the latest call of a");
-        // Now a has two, and b one.
-        assert!(matches!(begin(&limiter, "b").1, Poll::Ready(None)));
-        let mut c = wait(&limiter, "c");
-        assert!(matches!(poll(&mut waiting[1]), Poll::Ready(None)));
-        assert!(matches!(begin(&limiter, "d").1, Poll::Ready(None)), "nobody has two");
-        assert_eq!(counts(&limiter), (1, 3, 5));
-        for next in [&mut waiting[0], &mut b, &mut c] {
-            assert!(poll(next).is_pending());
-        }
-        drop((running, waiting, b, c));
-        assert_eq!(counts(&limiter), (0, 0, 5));
-    }
-
-    /// A call that is given up leaves the queue, and returns the right to run if it had got it.
-    #[test]
-    fn calls_are_given_up() {
-        let limiter = limiter(Limits::new().concurrency(1));
-        let running = run(&limiter, "a");
-        let (first, second, mut third) = (wait(&limiter, "b"), wait(&limiter, "c"), wait(&limiter, "d"));
-        drop(second);
-        assert_eq!(counts(&limiter), (1, 2, 0));
-        // Admits the first, which is dropped before it is polled.
-        drop(running);
-        assert_eq!(counts(&limiter), (1, 1, 0));
-        drop(first);
-        let Poll::Ready(Some(_third)) = poll(&mut third) else { panic!("the third does not run") };
-        assert_eq!(counts(&limiter), (1, 0, 0));
-        // Only a handler that runs counts as executed.
-        assert_eq!(limiter.stats().executed, 0);
-        limiter.execute();
-        assert_eq!(limiter.stats().executed, 1);
-    }
-
-    #[test]
-    fn without_a_queue_calls_are_refused_at_once() {
-        let limiter = limiter(Limits::new().per_caller(1).queue(0));
-        let _running = run(&limiter, "a");
-        assert!(matches!(begin(&limiter, "a").1, Poll::Ready(None)));
-        let _other = run(&limiter, "b");
-        assert_eq!(counts(&limiter), (2, 0, 1));
-    }
-
-    /// However many calls a connection or a host sends, others run at once.
-    #[test]
-    fn no_peer_takes_all_handlers() {
-        for (handlers, of_connection, of_host) in [(1, 1, 1), (2, 1, 1), (3, 2, 2), (4, 2, 3), (16, 10, 12)] {
-            let limiter = limiter(Limits::new().concurrency(handlers));
-            let mut running = Vec::new();
-            let mut waiting = Vec::new();
-            let mut fill = |source: &str, total: usize| {
-                for n in 0..20 {
-                    match begin(&limiter, source) {
-                        (_, Poll::Ready(permit)) => running.push(permit.unwrap()),
-                        (admission, Poll::Pending) => waiting.push(admission),
-                    }
-                    let of_host = usize::min(n + 1, total);
-                    assert!(counts(&limiter).0 >= of_host, "{handlers} handlers, call {n} of {source}");
-                }
-                assert_eq!(counts(&limiter).0, total, "{handlers} handlers, after {source}");
-            };
-            fill("a1", of_connection);
-            for (principal, connection) in [("a2:x", "a2"), ("a3:y", "a3")] {
-                fill(principal, of_host);
-                fill(connection, of_host);
-            }
-            if handlers > 1 {
-                let total = limiter.stats().running;
-                let _other = run(&limiter, "b");
-                assert_eq!(limiter.stats().running, total + 1);
-            }
-            // All calls run in the end, and no slot is lost.
-            while !running.is_empty() {
-                drop(running.pop());
-                waiting.retain_mut(|admission| match poll(admission) {
-                    Poll::Ready(permit) => {
-                        running.push(permit.unwrap());
-                        false
-                    }
-                    Poll::Pending => true,
-                });
-                assert!(counts(&limiter).0 <= of_host);
-            }
-            assert!(waiting.is_empty());
-            assert_eq!(counts(&limiter), (0, 0, 0));
-        }
-    }
-
-    /// A host with many connections and principals gets no more turns than another one.
-    #[test]
-    fn hosts_take_turns_before_their_connections() {
-        let limiter = limiter(Limits::new().concurrency(1));
-        let mut running = run(&limiter, "z");
-        let sources = ["a1", "a1", "a2:x", "a3:x", "a2:y", "a3", "b1", "b1", "b1", "b1"];
-        let mut waiting: Vec<_> = sources.iter().map(|source| (*source, wait(&limiter, source))).collect();
-        let mut order = Vec::new();
-        while !waiting.is_empty() {
-            drop(running);
-            let next = waiting.iter_mut().enumerate().find_map(|(n, (_, admission))| match poll(admission) {
-                Poll::Ready(permit) => Some((n, permit.unwrap())),
-                Poll::Pending => None,
-            });
-            let (n, permit) = next.unwrap();
-            order.push(waiting.remove(n).0);
-            running = permit;
-        }
-        assert_eq!(order, ["a1", "b1", "a2:x", "b1", "a2:y", "b1", "a3", "b1", "a1", "a3:x"]);
-        drop(running);
-        assert_eq!(counts(&limiter), (0, 0, 0));
-    }
-
-    /// A full queue makes room within a host as it does between hosts.
-    #[test]
-    fn a_full_queue_drops_from_the_longest_of_a_host() {
-        let limiter = limiter(Limits::new().concurrency(1).queue(4));
-        let _running = run(&limiter, "a1");
-        let mut waiting = [wait(&limiter, "a1"), wait(&limiter, "a1"), wait(&limiter, "a1"), wait(&limiter, "b")];
-        let _second = wait(&limiter, "a2");
-        assert!(matches!(poll(&mut waiting[2]), Poll::Ready(None)), "the latest call of the first connection");
-        assert!(matches!(begin(&limiter, "a2").1, Poll::Ready(None)), "now the first has two, and the second one");
-        let _third = wait(&limiter, "b");
-        assert!(matches!(poll(&mut waiting[1]), Poll::Ready(None)), "the host with the most");
-        assert_eq!(counts(&limiter), (1, 4, 3));
     }
 }
