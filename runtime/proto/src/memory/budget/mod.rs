@@ -30,7 +30,7 @@ use std::{
 };
 
 pub use self::share::{BudgetCharge, MemoryAccount, MemoryShare, MemoryTurn};
-use self::state::{BudgetState, BudgetWakers};
+use self::state::{BudgetState, BudgetWakers, MemoryUse};
 
 /// The limit and the memory currently held, in bytes.
 #[doc(hidden)]
@@ -58,13 +58,13 @@ impl MemoryBudget {
     /// Returns the most that one call may take for its arguments, in bytes.
     #[doc(hidden)]
     pub fn max_arguments(&self) -> u64 {
-        state::max_arguments(self.limit)
+        state::most(self.limit, MemoryUse::Arguments)
     }
 
     /// Returns the most that one call may take for its results, in bytes.
     #[doc(hidden)]
     pub fn max_results(&self) -> u64 {
-        self.limit - self.limit / 8
+        state::most(self.limit, MemoryUse::Results)
     }
 
     /// Returns the memory currently held, in bytes.

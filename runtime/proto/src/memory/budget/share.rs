@@ -67,6 +67,23 @@ impl MemoryAccount {
         Some(self.charge(parts))
     }
 
+    /// Takes `bytes`, or waits for them with `waiter`, and takes them once they were taken for it.
+    fn take_in_turn(
+        &self,
+        waiter: &mut Option<Arc<BudgetWaiter>>,
+        bytes: u64,
+        usage: MemoryUse,
+    ) -> Option<BudgetCharge> {
+        if waiter.is_none() {
+            if let Some(charge) = self.take_now(bytes, usage) {
+                return Some(charge);
+            }
+            *waiter = Some(self.enqueue(bytes, usage));
+        }
+        let granted = waiter.take_if(|waiter| waiter.is_granted())?;
+        Some(self.charge(granted.granted()))
+    }
+
     fn enqueue(&self, bytes: u64, usage: MemoryUse) -> Arc<BudgetWaiter> {
         let AccountOwner { budget, host, id } = &*self.0;
         let waiter = BudgetWaiter::new(bytes, usage);
@@ -170,16 +187,11 @@ impl Future for MemoryTurn {
     type Output = BudgetCharge;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<BudgetCharge> {
-        if self.waiter.is_none() {
-            if let Some(charge) = self.account.take_now(self.bytes, MemoryUse::Results) {
-                return Poll::Ready(charge);
-            }
-            self.waiter = Some(self.account.enqueue(self.bytes, MemoryUse::Results));
+        let Self { account, bytes, waiter } = &mut *self;
+        if let Some(charge) = account.take_in_turn(waiter, *bytes, MemoryUse::Results) {
+            return Poll::Ready(charge);
         }
-        if let Some(waiter) = self.waiter.take_if(|waiter| waiter.is_granted()) {
-            return Poll::Ready(self.account.charge(waiter.granted()));
-        }
-        if let Some(waiter) = &self.waiter {
+        if let Some(waiter) = waiter {
             waiter.wait(cx.waker());
         }
         Poll::Pending
@@ -226,14 +238,7 @@ impl MemoryShare {
         if self.waiter.as_ref().is_some_and(|waiter| waiter.bytes != bytes) {
             self.stop_waiting();
         }
-        if self.waiter.is_none() {
-            if let Some(charge) = account.take_now(bytes, MemoryUse::Arguments) {
-                return Some(charge);
-            }
-            self.waiter = Some(account.enqueue(bytes, MemoryUse::Arguments));
-        }
-        let waiter = self.waiter.take_if(|waiter| waiter.is_granted())?;
-        Some(account.charge(waiter.granted()))
+        account.take_in_turn(&mut self.waiter, bytes, MemoryUse::Arguments)
     }
 
     /// Takes `bytes` if they are available without waiting.

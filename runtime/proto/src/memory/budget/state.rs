@@ -162,8 +162,7 @@ impl HostUse {
 /// The memory that is held, and those who wait for it.
 #[derive(Debug)]
 pub(super) struct BudgetState {
-    main: u64,
-    small: u64,
+    limit: u64,
     held: BudgetParts,
     hosts: HashMap<u128, HostUse>,
     /// The hosts with waiters. The first one is next.
@@ -174,10 +173,18 @@ pub(super) struct BudgetState {
     next_connection: u64,
 }
 
-/// Returns the most that arguments may take of a budget with this limit, in bytes.
-pub(super) fn max_arguments(limit: u64) -> u64 {
-    let main = limit - limit / 8;
-    main - main / 4
+/// Returns the part for small amounts of a budget with this limit, in bytes.
+fn small_part(limit: u64) -> u64 {
+    limit / 8
+}
+
+/// Returns the most that `usage` may take of the main part of a budget with this limit, in bytes.
+pub(super) fn most(limit: u64, usage: MemoryUse) -> u64 {
+    let main = limit - small_part(limit);
+    match usage {
+        MemoryUse::Arguments => main - main / 4,
+        MemoryUse::Results => main,
+    }
 }
 
 /// Returns how much a holder of `held` bytes may take of `free` bytes, so that it holds at most `ratio` times what it leaves.
@@ -188,8 +195,7 @@ fn room(held: u64, free: u64, ratio: u64) -> u64 {
 impl BudgetState {
     pub(super) fn new(limit: u64) -> Self {
         Self {
-            main: limit - limit / 8,
-            small: limit / 8,
+            limit,
             held: BudgetParts::default(),
             hosts: HashMap::new(),
             turns: VecDeque::new(),
@@ -240,22 +246,14 @@ impl BudgetState {
         Some(result)
     }
 
-    /// Returns the most that `usage` may take of the main part, in bytes.
-    fn most(&self, usage: MemoryUse) -> u64 {
-        match usage {
-            MemoryUse::Arguments => self.main - self.main / 4,
-            MemoryUse::Results => self.main,
-        }
-    }
-
     /// Returns how much more `usage` may take of the main part, whether or not it is free, in bytes.
     fn left(&self, usage: MemoryUse) -> u64 {
-        self.most(usage).saturating_sub(self.held.of(usage))
+        most(self.limit, usage).saturating_sub(self.held.of(usage))
     }
 
     /// Returns what is free of the main part, in bytes.
     fn free(&self) -> u64 {
-        self.main.saturating_sub(self.held.all_main())
+        most(self.limit, MemoryUse::Results).saturating_sub(self.held.all_main())
     }
 
     /// Returns `true` if a connection may take `bytes` of the main part before those who wait.
@@ -272,7 +270,7 @@ impl BudgetState {
         let parts = if self.waiting == 0 && self.is_moderate(of_host, connection, bytes, usage) {
             BudgetParts::main(bytes, usage)
         } else {
-            let free = self.small.saturating_sub(self.held.small);
+            let free = small_part(self.limit).saturating_sub(self.held.small);
             let host_room = room(of_host.held.small, free, SMALL_RATIO);
             if bytes > room(connection.held.small, host_room, SMALL_RATIO) {
                 return None;
@@ -361,7 +359,7 @@ impl BudgetState {
             if keeps_arguments && usage == MemoryUse::Arguments {
                 continue;
             }
-            let (held, share) = (of_host.held.of(usage), self.most(usage) / (self.active + 1));
+            let (held, share) = (of_host.held.of(usage), most(self.limit, usage) / (self.active + 1));
             if held == 0 || held.saturating_add(bytes) <= share {
                 // What is free is kept for it. Results need not wait for arguments that wait for other arguments.
                 if bytes > self.left(usage) {
