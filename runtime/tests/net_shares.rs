@@ -92,6 +92,13 @@ async fn others_are_served(running: &Running) {
     }
 }
 
+/// One attacker holds the share of its host. The others wait for it, and clients get replies.
+async fn one_attacker_holds_memory(running: &Running) {
+    eventually(|| running.handle.memory().waiting == ATTACKERS - 1).await;
+    assert!((1..=LIMIT).contains(&running.handle.memory().held));
+    others_are_served(running).await;
+}
+
 /// Everything is released once the attackers have left.
 async fn all_is_released(running: Running, resources: &Resources) {
     eventually(|| {
@@ -126,9 +133,7 @@ async fn announced_records_hold_a_share() {
         for attacker in &mut attackers {
             attacker.write_all(&[0; 10 << 10]).await.unwrap();
         }
-        eventually(|| running.handle.memory().waiting == ATTACKERS - 1).await;
-        assert!((1..=LIMIT).contains(&running.handle.memory().held));
-        others_are_served(&running).await;
+        one_attacker_holds_memory(&running).await;
         drop(attackers);
         all_is_released(running, &resources).await;
     })
@@ -151,9 +156,7 @@ async fn unserved_read_chunks_hold_a_share() {
             raw.fpdus(&[&send(1, &message)]).await;
             attackers.push(raw);
         }
-        eventually(|| running.handle.memory().waiting == ATTACKERS - 1).await;
-        assert!((1..=LIMIT).contains(&running.handle.memory().held));
-        others_are_served(&running).await;
+        one_attacker_holds_memory(&running).await;
         drop(attackers);
         all_is_released(running, &resources).await;
     })

@@ -271,10 +271,10 @@ fn open_file(path: &Path) -> Result<Database, CounterError> {
     }
 }
 
-/// Starts a transaction for changes.
+/// Starts a transaction for changes, whose commit has two phases.
 ///
-/// Its commit has two phases, which takes one more `fsync`. After a crash, redb takes a damaged commit of one phase for an incomplete one
-/// and returns to the state before it, which would lose an acknowledged addition in silence. A damaged commit of two phases is an error.
+/// Two phases take one more `fsync` than one. After a crash, redb takes a damaged commit of one phase for an incomplete one and returns to
+/// the state before it, which would lose an acknowledged addition in silence. A damaged commit of two phases is an error.
 fn begin_write(database: &Database) -> Result<WriteTransaction, CounterError> {
     let mut transaction = database.begin_write().map_err(DatabaseError)?;
     transaction.set_two_phase_commit(true);

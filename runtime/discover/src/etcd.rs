@@ -145,9 +145,9 @@ impl EtcdService {
             options = options.with_user(name, password).with_auto_token_refresh(true);
         }
         let is_tls = self.ca.is_some();
-        let is_wrong = |url: &&String| url.starts_with("https:") != is_tls;
-        let url = self.endpoints.first().filter(|_| !is_tls && self.certificate.is_some());
-        if let Some(url) = url.or(self.endpoints.iter().find(is_wrong)) {
+        let has_only_certificate = self.certificate.is_some() && !is_tls;
+        let is_wrong = |url: &&String| has_only_certificate || url.starts_with("https:") != is_tls;
+        if let Some(url) = self.endpoints.iter().find(is_wrong) {
             return Err(EtcdError::Tls { url: url.clone() });
         }
         if let Some(ca) = &self.ca {

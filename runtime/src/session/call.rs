@@ -181,10 +181,7 @@ impl Context {
             charge = turn => charge,
             _ = self.connection.port.closed() => return Err(HandlerError::Unavailable),
         };
-        match self.connection.reservations().hold(self.token, charge) {
-            true => Ok(()),
-            false => Err(HandlerError::Unavailable),
-        }
+        if self.connection.reservations().hold(self.token, charge) { Ok(()) } else { Err(HandlerError::Unavailable) }
     }
 
     /// Returns to the server what the call holds for its results [beyond](Self::reserve_results) this many bytes.

@@ -30,10 +30,11 @@ impl Scheme {
     ];
 }
 
-/// The option `tls` of `tcp`.
+/// The option `name` of `tcp`.
 const NAME: UrlOption = UrlOption::new("name", "NAME", |value| {
     !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte))
 });
+/// The option `tls` of `tcp`.
 const TLS: UrlOption = UrlOption::new("tls", "off|opportunistic|required", |value| value.parse::<TlsPolicy>().is_ok());
 
 /// The option `crc` of `iwarp`.
