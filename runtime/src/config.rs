@@ -8,6 +8,7 @@ use std::{
 };
 
 use crate::{
+    driver::KeepaliveConfig,
     engine::{
         Connection, ConnectionSetup, EngineConfig, ExtensionFactory, HostAuth, PrivateData, ReverseDirection, Role,
         Versions,
@@ -66,6 +67,8 @@ pub struct ConnectionConfig {
     pub(crate) stream: StreamConfig,
     pub(crate) connect_timeout: Duration,
     pub(crate) idle_timeout: Option<Duration>,
+    /// The times of probes. Only for clients.
+    pub(crate) keepalive: KeepaliveConfig,
     /// Time by which a client's first call must arrive. Only for servers.
     pub(crate) first_call_timeout: Option<Duration>,
     initiator_depth: u32,
@@ -82,6 +85,7 @@ impl Default for ConnectionConfig {
             connect_timeout: Duration::from_secs(10),
             idle_timeout: None,
             first_call_timeout: None,
+            keepalive: KeepaliveConfig { interval: Duration::from_secs(30), timeout: Duration::from_secs(10) },
             initiator_depth: 16,
             responder_resources: 16,
             remote_invalidation: true,
@@ -110,6 +114,26 @@ impl ConnectionConfig {
     /// a channel may need for calls in the reverse direction is never idle (RFC 8167 §5.4).
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = Some(timeout);
+        self
+    }
+
+    /// Sets, for a client, the longest time without a byte from the server after which the server is probed. Longer than zero;
+    /// [`Duration::MAX`] disables probes. Default 30 s.
+    ///
+    /// A probe is a call of procedure 0. While calls are in flight, the first one is sent after four round trips without a byte from
+    /// the server, but not before 250 ms. The time between probes doubles up to this interval, and up to eight times of it on a
+    /// connection without calls.
+    pub fn keepalive_interval(mut self, interval: Duration) -> Self {
+        self.keepalive.interval = interval;
+        self
+    }
+
+    /// Sets, for a client, the time without a byte from the server after a probe, after which the connection is lost. Its calls fail
+    /// with [`CloseReason::Silent`](crate::error::CloseReason::Silent), or are retried. Longer than zero. Default 10 s.
+    ///
+    /// Calls that hold all credits leave none for a probe over RDMA. A server that falls silent then is noticed when a call is given up.
+    pub fn keepalive_timeout(mut self, timeout: Duration) -> Self {
+        self.keepalive.timeout = timeout;
         self
     }
 
@@ -325,6 +349,8 @@ impl ConnectionConfig {
         for (setting, value, range) in [
             ("ConnectionConfig::connect_timeout", millis(self.connect_timeout), at_least(1)),
             ("ConnectionConfig::idle_timeout", self.idle_timeout.map_or(1, millis), at_least(1)),
+            ("ConnectionConfig::keepalive_interval", millis(self.keepalive.interval), at_least(1)),
+            ("ConnectionConfig::keepalive_timeout", millis(self.keepalive.timeout), at_least(1)),
             ("ServerBuilder::first_call_timeout", self.first_call_timeout.map_or(1, millis), at_least(1)),
             ("ConnectionConfig::credits", engine.credits.into(), 1..=MAX_CREDITS),
             ("ConnectionConfig::reverse_credits", engine.reverse_credits.into(), 0..=MAX_CREDITS),
@@ -343,6 +369,11 @@ impl ConnectionConfig {
             ConfigError::check(setting, value, range)?;
         }
         Ok(())
+    }
+
+    /// Returns the times of a client's probes, unless they are disabled.
+    pub(crate) fn keepalive(&self) -> Option<KeepaliveConfig> {
+        Some(self.keepalive).filter(|keepalive| keepalive.interval < Duration::MAX)
     }
 
     /// Returns the parameters of connection set-up.

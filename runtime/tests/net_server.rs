@@ -293,7 +293,7 @@ async fn many_connections(transport: Transport) {
     for n in 0..40_u32 {
         let running = Arc::clone(&running);
         clients.spawn(async move {
-            let channel = running.connect(Channel::builder()).await;
+            let channel = running.connect(unprobed()).await;
             for m in 0..5 {
                 let got = call::<Get>(&channel, &Range(n + m, 10_000)).await.unwrap();
                 assert_eq!(got.0, pattern(n + m, 10_000));

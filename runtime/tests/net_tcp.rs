@@ -377,7 +377,8 @@ async fn invalid_records_of_servers() {
 #[tokio::test]
 async fn too_long_reply_fails_its_call() {
     timed(async {
-        let (small, many) = (ConnectionConfig::new().max_record(100_000), ConnectionConfig::new().fragment_size(1000));
+        let unprobed = ConnectionConfig::new().keepalive_interval(Duration::MAX);
+        let (small, many) = (unprobed.max_record(100_000), ConnectionConfig::new().fragment_size(1000));
         for theirs in [ConnectionConfig::new(), many] {
             let running = Transport::Tcp.serve(server().connection(theirs)).await;
             let channel = running.connect(Channel::builder().connection(small.clone())).await;

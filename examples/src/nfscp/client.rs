@@ -8,6 +8,7 @@ use std::{
 use bytes::Bytes;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, ChannelPool, Reconnect},
+    config::ConnectionConfig,
     memory::BufferPool,
     rpc::OpaqueAuth,
 };
@@ -135,7 +136,10 @@ impl Nfs {
     /// # Errors
     /// Fails if the server does not respond or does not offer NFS version 3.
     pub async fn connect(url: &str, options: Options) -> Result<Self, CopyError> {
+        // A server may be silent for long while a slow disk blocks all its threads. Linux's client waits for a minute.
+        let connection = ConnectionConfig::new().keepalive_timeout(options.call_timeout);
         let connecting = Channel::builder()
+            .connection(connection)
             .credits(u32::try_from(options.jobs).unwrap_or(u32::MAX).max(8))
             .connect_timeout(options.connect_timeout)
             .call_timeout(options.call_timeout)

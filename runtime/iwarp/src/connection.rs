@@ -203,6 +203,10 @@ impl QueuePair for IwarpQueuePair {
         self.endpoint.output.written()
     }
 
+    fn bytes_received(&self) -> u64 {
+        self.endpoint.received
+    }
+
     fn copied_payload_bytes(&self) -> u64 {
         self.endpoint.copied_payload
     }

@@ -20,6 +20,11 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// The number of unanswered probes after which the connection is lost: 110 seconds after the peer was last heard.
 const KEEPALIVE_PROBES: u32 = 5;
 
+/// The time that sent data may stay unacknowledged before the connection is lost, the same as for an idle one. Without it, Linux gives up
+/// after about 15 minutes.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const USER_TIMEOUT: Duration = Duration::from_secs(110);
+
 /// Sets the options of a socket. The peer's kernel replies to keep-alive probes even if the process is busy.
 ///
 /// # Errors
@@ -32,6 +37,10 @@ pub fn prepare(stream: &TcpStream) -> io::Result<()> {
     if let Err(error) = SockRef::from(stream).set_tcp_keepalive(&keepalive) {
         // The connection works without keep-alive.
         tracing::debug!(%error, "failed to enable TCP keep-alive");
+    }
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if let Err(error) = SockRef::from(stream).set_tcp_user_timeout(Some(USER_TIMEOUT)) {
+        tracing::debug!(%error, "failed to set TCP_USER_TIMEOUT");
     }
     Ok(())
 }
@@ -116,5 +125,7 @@ mod tests {
         assert!(!options(&stream).1, "keep-alive is on by default");
         prepare(&stream).unwrap();
         assert_eq!(options(&stream), WANTED);
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        assert_eq!(SockRef::from(&stream).tcp_user_timeout().unwrap(), Some(USER_TIMEOUT));
     }
 }

@@ -8,10 +8,12 @@ use tokio::task::JoinSet;
 use super::dial::UnixDialer;
 use super::{
     channel::Channel,
-    dial::{Dial as _, Dialer, UrlDialer},
+    dial::{Dial, Dialer, UrlDialer},
     error::ConnectError,
+    paths::{DialedPath, PathsDialer},
     pool::ChannelPool,
     reconnect::Reconnect,
+    target::Target,
 };
 use crate::{
     config::{self, ConfigError, ConnectionConfig},
@@ -96,7 +98,7 @@ impl Default for ChannelBuilder {
 
 /// The parts of a channel that is not connected yet.
 struct Prepared {
-    dialer: UrlDialer,
+    dialer: Box<dyn Dial>,
     config: ChannelConfig,
     reconnect: Reconnect,
     transport: Transport,
@@ -320,15 +322,23 @@ impl ChannelBuilder {
 
     /// Connects to `scheme://host:port`; see [`Url`]. The addresses of the host are tried in order.
     ///
+    /// `target` may also list several URLs of one service, the best first, separated by commas: `rdma://one:20049,tcp://one:2049`.
+    /// `rdma,tcp://one:20100` is short for the same host and port with several schemes. The channel uses the best path that works. It
+    /// begins with the first, and tries each other one 250 ms after the one before it, or as soon as that has failed. If its path is
+    /// not the best, the channel tries the better ones again, after 2 s and then ever more rarely, up to once per minute, and moves to one
+    /// that works. Calls in flight end where they are. A path is never less protected than another one: the strongest TLS policy
+    /// among the URLs and [`tls`](Self::tls) applies to all, and URLs that cannot fulfil it are not used.
+    ///
     /// # Errors
-    /// See [`ConnectError`]: the URL is invalid, two services have the same program and version, or no address of the host
-    /// accepted a connection.
-    pub async fn connect(self, url: &str) -> Result<Channel, ConnectError> {
-        let Prepared { dialer, config, reconnect, .. } = self.prepare(url.parse()?)?;
-        Channel::open(Box::new(dialer), config, reconnect).await
+    /// See [`ConnectError`]: a URL is invalid, two services have the same program and version, or no address of the host
+    /// accepted a connection. Of several URLs, the error is that of the best one.
+    pub async fn connect(self, target: &str) -> Result<Channel, ConnectError> {
+        let Prepared { dialer, config, reconnect, .. } = self.prepare(Target::parse(target)?)?;
+        Channel::open(dialer, config, reconnect).await
     }
 
-    /// Creates a channel that connects to `scheme://host:port` with its first call. Use it if the server may be down now, for
+    /// Creates a channel that connects to `scheme://host:port`, or to one of several URLs as [`connect`](Self::connect) does, with its
+    /// first call. Use it if the server may be down now, for
     /// example for one of several servers.
     ///
     /// Until the first connection is made, the addresses in [`Channel::info`] are unspecified, and [`Channel::close_reason`] returns a
@@ -336,26 +346,23 @@ impl ChannelBuilder {
     ///
     /// # Errors
     /// See [`ConnectError`]: the URL is invalid, or two services have the same program and version.
-    pub fn connect_lazy(self, url: &str) -> Result<Channel, ConnectError> {
-        let Prepared { dialer, config, reconnect, transport } = self.prepare(url.parse()?)?;
-        Ok(Channel::lazy(Box::new(dialer), transport, config.into(), reconnect))
+    pub fn connect_lazy(self, target: &str) -> Result<Channel, ConnectError> {
+        let Prepared { dialer, config, reconnect, transport } = self.prepare(Target::parse(target)?)?;
+        Ok(Channel::lazy(dialer, transport, config.into(), reconnect))
     }
 
     /// Creates a channel as [`connect_lazy`](Self::connect_lazy) does, for a URL that service discovery found. Such a URL can only
     /// strengthen the TLS policy of the configuration: whoever can change the list must not be able to turn TLS off.
     #[cfg(feature = "discover")]
-    pub(super) fn connect_discovered(self, url: &str) -> Result<Channel, ConnectError> {
-        let url: Url = url.parse()?;
+    pub(super) fn connect_discovered(self, target: &str) -> Result<Channel, ConnectError> {
+        let target = Target::parse(target)?;
         #[cfg(feature = "tls")]
-        let url = match self.tls.as_ref().map(TlsClientConfig::policy) {
-            Some(configured) if url.tls().is_some_and(|listed| listed < configured) => {
-                tracing::warn!(target: "rpcrdma", server = %url, %configured, "a listed URL asks for less TLS than configured");
-                url.with_tls(configured)
-            }
-            _ => url,
+        let target = match self.tls.as_ref().map(TlsClientConfig::policy) {
+            Some(configured) => target.with_least_tls(configured),
+            None => target,
         };
-        let Prepared { dialer, config, reconnect, transport } = self.prepare(url)?;
-        Ok(Channel::lazy(Box::new(dialer), transport, config.into(), reconnect))
+        let Prepared { dialer, config, reconnect, transport } = self.prepare(target)?;
+        Ok(Channel::lazy(dialer, transport, config.into(), reconnect))
     }
 
     /// Connects a [`ChannelPool`] with one connection for each of `urls`, which lead to the same server. Repeat a URL for several
@@ -372,14 +379,14 @@ impl ChannelBuilder {
         urls: impl IntoIterator<Item = U>,
     ) -> Result<ChannelPool, ConnectError> {
         let prepared: Result<Vec<_>, _> =
-            urls.into_iter().map(|url| self.clone().prepare(url.as_ref().parse()?)).collect();
+            urls.into_iter().map(|url| self.clone().prepare(Target::parse(url.as_ref())?)).collect();
         let mut attempts = JoinSet::new();
         for (index, Prepared { dialer, config, reconnect, transport }) in prepared?.into_iter().enumerate() {
             let config = Arc::new(config);
             attempts.spawn(async move {
                 let (channel, error) = match dialer.dial(&config, false).await {
-                    Ok(link) => (Channel::over(Some(Box::new(dialer)), link, config, reconnect), None),
-                    Err(error) => (Channel::lazy(Box::new(dialer), transport, config, reconnect), Some(error)),
+                    Ok(link) => (Channel::over(Some(dialer), link, config, reconnect), None),
+                    Err(error) => (Channel::lazy(dialer, transport, config, reconnect), Some(error)),
                 };
                 (index, channel, error)
             });
@@ -393,14 +400,38 @@ impl ChannelBuilder {
         Ok(ChannelPool::new(outcomes.into_iter().map(|(_, channel, _)| channel)))
     }
 
-    /// Applies the options of a URL.
-    fn prepare(mut self, url: Url) -> Result<Prepared, ConnectError> {
+    /// Applies the options of the URLs.
+    fn prepare(self, target: Target) -> Result<Prepared, ConnectError> {
+        #[cfg(feature = "tls")]
+        let target = target.evenly_protected(self.tls.as_ref().map(TlsClientConfig::policy));
+        let (reconnect, mut paths, mut error) = (self.reconnect, Vec::new(), None);
+        for url in target {
+            match self.clone().prepare_path(url) {
+                Ok(path) => paths.push(path),
+                // The other paths may do what this one cannot.
+                #[cfg(feature = "tls")]
+                Err(unprotected @ (ConnectError::NoTlsConfig { .. } | ConnectError::NoTlsTransport { .. })) => {
+                    tracing::warn!(target: "rpcrdma", error = %unprotected, "path not used");
+                    error = error.or(Some(unprotected));
+                }
+                Err(invalid) => return Err(invalid),
+            }
+        }
+        let Some(best) = paths.first() else { return Err(error.take().unwrap_or(ConnectError::EmptyPool)) };
+        let (config, transport) = (ChannelConfig::clone(&best.config), best.dialer.url.scheme().transport());
+        let dialer: Box<dyn Dial> = match <[DialedPath; 1]>::try_from(paths) {
+            Ok([only]) => Box::new(only.dialer),
+            Err(several) => Box::new(PathsDialer::new(several)),
+        };
+        Ok(Prepared { dialer, config, reconnect, transport })
+    }
+
+    fn prepare_path(mut self, url: Url) -> Result<DialedPath, ConnectError> {
         if let Some(versions) = url.versions() {
             self.config.connection.engine.versions = versions;
         }
         #[cfg(feature = "tls")]
         let tls = self.tls_to(&url)?;
-        let (reconnect, transport) = (self.reconnect, url.scheme().transport());
         let (config, callbacks) = self.config()?;
         let dialer = UrlDialer {
             url,
@@ -408,7 +439,7 @@ impl ChannelBuilder {
             #[cfg(feature = "tls")]
             tls,
         };
-        Ok(Prepared { dialer, config, reconnect, transport })
+        Ok(DialedPath { dialer, config: Arc::new(config) })
     }
 
     /// Connects to the local socket (`AF_UNIX`) at `path`, over which ONC RPC uses record marking (RFC 5531 §11), as over TCP. The

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::{channel::Channel, link::ChannelLink, reconnect::Reconnect};
 use crate::{
-    config::xid_seed,
     driver::DriverPort,
     session::{ChannelConfig, ChannelInfo, Context, ServedConnection},
 };
@@ -14,8 +13,7 @@ impl Channel {
     /// While it exists, the connection is not closed for being idle.
     fn to_caller(port: &Arc<DriverPort>, info: ChannelInfo, config: &Arc<ChannelConfig>) -> Self {
         port.hold();
-        let (negotiates, sealed_xid) = (false.into(), xid_seed().into());
-        let link = ChannelLink { is_owned: false, port: Arc::clone(port), info, negotiates, sealed_xid };
+        let link = ChannelLink::new(Arc::clone(port), info, false);
         Self::over(None, Arc::new(link), Arc::clone(config), Reconnect::Never)
     }
 }

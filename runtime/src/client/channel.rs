@@ -21,6 +21,7 @@ use super::{
     dial::Dial,
     error::{CallError, ConnectError},
     link::ChannelLink,
+    paths::UnusedPath,
     reconnect::{Backoff, Reconnect},
     retry::RetryScope,
     secured::ControlConnection,
@@ -83,12 +84,14 @@ struct ChannelState {
     closed: bool,
     /// The task of the latest attempt to reconnect.
     redialing: Option<AbortHandle>,
+    /// The task that looks for a better path.
+    improving: Option<AbortHandle>,
 }
 
 /// Aborts an attempt to reconnect: without a channel, its connection is not needed.
 impl Drop for ChannelState {
     fn drop(&mut self) {
-        self.redialing.iter().for_each(AbortHandle::abort);
+        self.redialing.iter().chain(&self.improving).for_each(AbortHandle::abort);
     }
 }
 
@@ -100,7 +103,9 @@ impl Channel {
     ) -> Result<Self, ConnectError> {
         let config = Arc::new(config);
         let link = dial.dial(&config, false).await?;
-        Ok(Self::over(Some(dial), link, config, reconnect))
+        let channel = Self::over(Some(dial), link, config, reconnect);
+        channel.improve();
+        Ok(channel)
     }
 
     /// Creates a channel that connects with its first call.
@@ -126,7 +131,7 @@ impl Channel {
             dial: dial.map(Arc::from),
             config,
             reconnect,
-            current: Mutex::new(ChannelState { link, closed: false, redialing: None }),
+            current: Mutex::new(ChannelState { link, closed: false, redialing: None, improving: None }),
             redial: Arc::default(),
             closing: Notify::new(),
             version_1_only: AtomicBool::new(false),
@@ -143,6 +148,14 @@ impl Channel {
     pub fn info(&self) -> ChannelInfo {
         let link = self.current();
         link.info.clone().with(link.port.limits())
+    }
+
+    /// Returns the paths that the channel prefers to its current one, the best first, and the reasons why it does not use them. Empty
+    /// unless the channel was made with several URLs ([`ChannelBuilder::connect`](super::ChannelBuilder::connect)).
+    #[must_use]
+    pub fn better_paths(&self) -> Vec<UnusedPath> {
+        let rank = self.current().rank();
+        self.0.dial.as_ref().map_or_else(Vec::new, |dial| dial.better_paths(rank))
     }
 
     /// Returns the message formats of completed calls and their replies on the current connection, with the reasons for their
@@ -193,7 +206,7 @@ impl Channel {
         let link = {
             let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
             current.closed = true;
-            current.redialing.iter().for_each(AbortHandle::abort);
+            current.redialing.iter().chain(&current.improving).for_each(AbortHandle::abort);
             Arc::clone(&current.link)
         };
         self.0.closing.notify_waiters();

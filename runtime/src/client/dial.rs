@@ -3,7 +3,7 @@
 #[cfg(unix)]
 use std::path::PathBuf;
 use std::{
-    future::Future,
+    future::{Future, ready},
     net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::Arc,
@@ -13,12 +13,11 @@ use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 
-use super::{error::ConnectError, link::ChannelLink, version_1_servers};
+use super::{error::ConnectError, link::ChannelLink, paths::UnusedPath, version_1_servers};
 #[cfg(feature = "tls")]
 use crate::tls;
 use crate::{
     ErrorChain,
-    config::xid_seed,
     driver::{self, DriverConfig, DriverCore, DriverPort, EngineIo, NoInboundCalls},
     engine::{Role, Versions},
     metrics::{self, ConnectionRole},
@@ -35,9 +34,15 @@ pub(super) trait Dial: Send + Sync {
     /// 2 only.
     fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, version_1_only: bool) -> DialFuture<'a>;
 
-    /// Returns the scheme whose addresses mean the same server on every channel, so that the server's version may be cached. `None`
-    /// if the channel has a connector of its own, which may have its own addresses.
-    fn scheme(&self) -> Option<Scheme>;
+    /// Makes a connection over a path that is better than the path `rank`.
+    fn dial_better(&self, _rank: usize, _version_1_only: bool) -> DialFuture<'_> {
+        Box::pin(ready(Err(ConnectError::EmptyPool)))
+    }
+
+    /// Returns the paths that are better than the path `rank`, with the reasons why they are not used.
+    fn better_paths(&self, _rank: usize) -> Vec<UnusedPath> {
+        Vec::new()
+    }
 }
 
 /// Connects to one address through a provider chosen by the caller.
@@ -51,15 +56,11 @@ pub(super) struct Dialer {
 impl Dial for Dialer {
     fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, version_1_only: bool) -> DialFuture<'a> {
         Box::pin(async move {
-            let settings = LinkSettings { config, callbacks: self.callbacks.as_ref() };
+            let settings = LinkSettings { config, callbacks: self.callbacks.as_ref(), scheme: None };
             connect(&*self.connector, self.addr, settings, version_1_only)
                 .await
                 .map_err(|source| ConnectError::Setup { peer: self.addr, source })
         })
-    }
-
-    fn scheme(&self) -> Option<Scheme> {
-        None
     }
 }
 
@@ -85,7 +86,7 @@ pub(super) struct UnixDialer {
 impl Dial for UnixDialer {
     fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, _version_1_only: bool) -> DialFuture<'a> {
         Box::pin(async move {
-            let settings = LinkSettings { config, callbacks: self.callbacks.as_ref() };
+            let settings = LinkSettings { config, callbacks: self.callbacks.as_ref(), scheme: None };
             let failed = |source| ConnectError::Local { path: self.path.clone(), source };
             let limit = config.connection.connect_timeout;
             let stream = tokio::time::timeout(limit, UnixStream::connect(&self.path)).await;
@@ -94,10 +95,6 @@ impl Dial for UnixDialer {
             Ok(link(SetUp::unix(&config.connection, Role::Client, stream), false, settings))
         })
     }
-
-    fn scheme(&self) -> Option<Scheme> {
-        None
-    }
 }
 
 /// The settings of a new connection.
@@ -105,15 +102,18 @@ impl Dial for UnixDialer {
 struct LinkSettings<'a> {
     config: &'a Arc<ChannelConfig>,
     callbacks: Option<&'a Arc<ServiceRegistry>>,
+    /// The scheme whose addresses mean the same server on every channel, so that the server's version may be cached. `None` if the
+    /// channel has a connector of its own, which may have its own addresses.
+    scheme: Option<Scheme>,
 }
 
 impl Dial for UrlDialer {
     fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, version_1_only: bool) -> DialFuture<'a> {
         Box::pin(async move {
             let unresolved = |source: IoError| ConnectError::Resolve { host: self.url.host().to_owned(), source };
-            let settings = LinkSettings { config, callbacks: self.callbacks.as_ref() };
-            let mut last = None;
             let (scheme, local) = (self.url.scheme(), self.url.options().local());
+            let settings = LinkSettings { config, callbacks: self.callbacks.as_ref(), scheme: Some(scheme) };
+            let mut last = None;
             let peers = self.url.resolve().await.map_err(|error| unresolved(error.into()))?;
             // A local address reaches only peers of its own family.
             for peer in peers.into_iter().filter(|peer| local.is_none_or(|local| local.is_ipv4() == peer.is_ipv4())) {
@@ -140,10 +140,6 @@ impl Dial for UrlDialer {
             }
             Err(last.unwrap_or_else(|| unresolved(std::io::ErrorKind::NotFound.into())))
         })
-    }
-
-    fn scheme(&self) -> Option<Scheme> {
-        Some(self.url.scheme())
     }
 }
 
@@ -207,7 +203,7 @@ async fn open_tcp(
 fn link<I: EngineIo>(
     SetUp { engine, io, info }: SetUp<I>,
     negotiates: bool,
-    LinkSettings { config, callbacks }: LinkSettings<'_>,
+    LinkSettings { config, callbacks, scheme }: LinkSettings<'_>,
 ) -> Arc<ChannelLink> {
     let span = tracing::info_span!(target: "rpcrdma", "connection", role = "client", peer = %info.peer_addr);
     let port = Arc::new(DriverPort::new(config.max_calls));
@@ -215,6 +211,7 @@ fn link<I: EngineIo>(
     let driver = DriverConfig {
         idle_timeout: config.connection.idle_timeout,
         first_call_timeout: None,
+        keepalive: config.connection.keepalive(),
         serves_to_the_end: true,
     };
     let observer = metrics::connection(ConnectionRole::Client, info.transport, &port, &config.connection.engine);
@@ -226,6 +223,5 @@ fn link<I: EngineIo>(
             driver::spawn(DriverCore::new(engine, io, handlers, Arc::clone(&port), driver), span, observer);
         }
     }
-    let (negotiates, sealed_xid) = (negotiates.into(), xid_seed().into());
-    Arc::new(ChannelLink { is_owned: true, port, info, negotiates, sealed_xid })
+    Arc::new(ChannelLink::new(port, info, negotiates).dialed(scheme))
 }

@@ -4,7 +4,7 @@ use std::{error::Error, fmt, net::SocketAddr, sync::Arc, time::Duration};
 
 use crate::{
     config::ConfigError,
-    engine::CallFailure,
+    engine::{CallFailure, CloseReason},
     provider::{IoError, SetupError},
     rpc::RpcError,
     security::SecurityError,
@@ -66,6 +66,18 @@ pub enum ConnectError {
         /// The error of the attempt.
         source: SetupError,
     },
+    /// The server accepted a connection and closed it before its first reply.
+    Closed {
+        /// Address of the server.
+        peer: SocketAddr,
+        /// The reason why the connection was closed.
+        reason: CloseReason,
+    },
+    /// The attempt was given up, because a connection over another path was made sooner.
+    Overtaken {
+        /// The time since the attempt began.
+        after: Duration,
+    },
     /// The connection was lost, the last attempt to reconnect failed, and the next attempt is not due yet.
     BackOff {
         /// The time until the next attempt.
@@ -96,6 +108,8 @@ impl fmt::Display for ConnectError {
             }
             #[cfg(unix)]
             Self::Local { path, .. } => write!(f, "cannot connect to {}", path.display()),
+            Self::Closed { peer, .. } => write!(f, "{peer} closed the connection before its first reply"),
+            Self::Overtaken { after } => write!(f, "no connection after {after:?}, when another path was connected"),
             Self::BackOff { retry_in, last } => write!(f, "{last}, next attempt in {retry_in:?}"),
         }
     }
@@ -105,7 +119,7 @@ impl Error for ConnectError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Url(error) => error.source(),
-            Self::Config(_) | Self::DuplicateService { .. } | Self::EmptyPool => None,
+            Self::Config(_) | Self::DuplicateService { .. } | Self::EmptyPool | Self::Overtaken { .. } => None,
             Self::Resolve { source, .. } => Some(&**source),
             Self::Setup { source, .. } => Some(source),
             #[cfg(unix)]
@@ -114,6 +128,7 @@ impl Error for ConnectError {
             Self::NoTlsConfig { .. } | Self::NoTlsTransport { .. } => None,
             #[cfg(feature = "tls")]
             Self::TlsConfig(error) => error.source(),
+            Self::Closed { reason, .. } => Some(reason),
             // The message is that of the last attempt, so the cause is as well.
             Self::BackOff { last, .. } => last.source(),
         }

@@ -4,19 +4,20 @@ use std::{
     future::{Future, poll_fn},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
     task::Poll,
     time::{Duration, Instant},
 };
 
-use super::retry::NetworkPath;
+use super::{error::ConnectError, retry::NetworkPath};
 use crate::{
+    config::xid_seed,
     driver::{DriverCommand, DriverPort, PendingCall},
     engine::{CallFailure, CloseReason, IncomingReply, OutgoingCall},
     provider::DisconnectReason,
     session::ChannelInfo,
-    transport::Transport,
+    transport::{Scheme, Transport},
 };
 
 /// The connection of a channel.
@@ -29,19 +30,77 @@ pub(super) struct ChannelLink {
     pub(super) negotiates: AtomicBool,
     /// XID of the next sealed call.
     pub(super) sealed_xid: AtomicU32,
+    /// The place of its path among those of the channel. 0 is the best.
+    rank: AtomicUsize,
+    /// The scheme of its URL, if it has one.
+    pub(super) scheme: Option<Scheme>,
+    opened: tokio::time::Instant,
+    /// `true` once [`fate`](Self::fate) has returned how the connection ended.
+    is_judged: AtomicBool,
+}
+
+/// What the end of a connection says about its server.
+pub(super) enum LinkFate {
+    /// The server had replied to a call.
+    Served,
+    /// The connection was closed before the first reply. It was made at this time.
+    Unserved(ConnectError, tokio::time::Instant),
 }
 
 impl ChannelLink {
+    /// Creates the link of a connection that was just made, and that the channel does not own.
+    pub(super) fn new(port: Arc<DriverPort>, info: ChannelInfo, negotiates: bool) -> Self {
+        Self {
+            is_owned: false,
+            port,
+            info,
+            negotiates: negotiates.into(),
+            sealed_xid: xid_seed().into(),
+            rank: AtomicUsize::new(0),
+            scheme: None,
+            opened: tokio::time::Instant::now(),
+            is_judged: AtomicBool::new(false),
+        }
+    }
+
+    /// Makes the channel the owner of the connection, which it has dialed.
+    pub(super) fn dialed(mut self, scheme: Option<Scheme>) -> Self {
+        (self.is_owned, self.scheme) = (true, scheme);
+        self
+    }
+
+    /// Returns the place of its path among those of the channel. 0 is the best.
+    pub(super) fn rank(&self) -> usize {
+        self.rank.load(Ordering::Relaxed)
+    }
+
+    /// Sets the place of its path.
+    pub(super) fn set_rank(&self, rank: usize) {
+        self.rank.store(rank, Ordering::Relaxed);
+    }
+
     /// Creates the placeholder of a channel that has not connected yet: a connection that is already closed.
     pub(super) fn unconnected(transport: Transport) -> Self {
         let port = Arc::new(DriverPort::new(1));
         port.close(&CloseReason::Disconnected(DisconnectReason::Local));
-        Self {
-            is_owned: true,
-            port,
-            info: ChannelInfo::unconnected(transport),
-            negotiates: false.into(),
-            sealed_xid: 0.into(),
+        Self::new(port, ChannelInfo::unconnected(transport), false).dialed(None)
+    }
+
+    /// Returns what the end of the connection says about the server, if it says anything. Returns it only once.
+    pub(super) fn fate(&self) -> Option<LinkFate> {
+        let reason = self.port.close_reason()?;
+        if self.is_judged.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        if self.port.counters().replies_received > 0 {
+            return Some(LinkFate::Served);
+        }
+        match reason {
+            CloseReason::Disconnected(DisconnectReason::Local)
+            | CloseReason::Idle(_)
+            // The next connection is made with another version.
+            | CloseReason::NegotiationFailed { .. } => None,
+            reason => Some(LinkFate::Unserved(ConnectError::Closed { peer: self.info.peer_addr, reason }, self.opened)),
         }
     }
 

@@ -43,6 +43,7 @@ pub mod discover;
 mod error;
 mod invoke;
 mod link;
+mod paths;
 mod pool;
 mod reconnect;
 mod retry;
@@ -51,6 +52,7 @@ mod secured;
 #[cfg(feature = "tower")]
 mod service;
 mod silence;
+mod target;
 mod version_1_servers;
 
 #[cfg(feature = "tower")]
@@ -61,6 +63,7 @@ pub use self::{
     channel::Channel,
     error::{CallError, ConnectError},
     invoke::Invoke,
+    paths::UnusedPath,
     pool::ChannelPool,
     reconnect::Reconnect,
 };

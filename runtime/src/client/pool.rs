@@ -21,6 +21,7 @@ use super::{
     error::CallError,
     invoke::Invoke,
     link::{time_left, within},
+    reconnect::Reconnect,
     retry::{self, FailureKind, MAX_WAIT, Repetition, RetryDecision, RetryFacts, RetryScope},
     silence::{Silence, WatchedCall},
 };
@@ -73,8 +74,8 @@ pub struct ChannelPool(Arc<PoolInner>);
 
 struct PoolInner {
     members: Box<[Member]>,
-    /// Maximum number of retries of one call.
-    retries: u32,
+    /// The behavior of the first channel.
+    policy: Reconnect,
     /// The member at which the next search begins, so that single calls use all connections in turn.
     next: AtomicUsize,
     /// Notified when a connection was made, or can no longer be made.
@@ -151,7 +152,7 @@ impl Drop for InFlight<'_> {
 }
 
 impl ChannelPool {
-    /// Creates a pool of channels to one server. The number of retries of a call is that of the first channel.
+    /// Creates a pool of channels to one server. Calls are retried as the [`Reconnect`](super::Reconnect) of the first channel says.
     ///
     /// # Panics
     /// Panics if there is no channel.
@@ -159,8 +160,8 @@ impl ChannelPool {
     pub fn new(channels: impl IntoIterator<Item = Channel>) -> Self {
         let members: Box<[_]> = channels.into_iter().map(Member::new).collect();
         assert!(!members.is_empty(), "a pool needs at least one channel");
-        let retries = members[0].channel.reconnect_policy().retries();
-        Self(Arc::new(PoolInner { members, retries, next: AtomicUsize::new(0), changed: Arc::default() }))
+        let policy = members[0].channel.reconnect_policy();
+        Self(Arc::new(PoolInner { members, policy, next: AtomicUsize::new(0), changed: Arc::default() }))
     }
 
     /// Returns the channels, open or not, for example for their counters.
@@ -260,7 +261,9 @@ impl ChannelPool {
             options.deadline = options.deadline.or_else(|| self.first().default_deadline());
         }
         let deadline = options.deadline;
-        let mut retries = if options.can_retry() { self.0.retries } else { 0 };
+        let policy = self.0.policy;
+        let retries = if options.can_retry() { policy.retries(deadline.is_some()) } else { 0 };
+        let mut retried = 0;
         let repetition = Repetition::new(options.is_idempotent(target), self.first().is_deduplicated(target));
         let mut earlier = None;
         loop {
@@ -278,21 +281,25 @@ impl ChannelPool {
                 may_be_executed: earlier.is_some() || !error.is_retry_safe(),
                 repetition,
                 scope,
-                retries,
+                retries: retries - retried,
+                pace: policy.pace(retried),
                 resends: 0,
                 time_left: time_left(deadline),
                 is_closed: self.is_over(),
             });
-            if decision != RetryDecision::OtherConnection {
+            let RetryDecision::OtherConnection { pause } = decision else {
                 return Err(retry::final_error(earlier, error));
-            }
+            };
             if let CallError::Transport { failure, .. } = error
                 && !failure.is_unexecuted()
             {
                 earlier = Some(failure);
             }
             metrics::retried(target.name);
-            retries -= 1;
+            retried += 1;
+            if !pause.is_zero() && Handle::try_current().is_ok() {
+                tokio::time::sleep(pause).await;
+            }
         }
     }
 

@@ -40,21 +40,23 @@ pub enum Reconnect {
     OnDemand {
         /// Pause after the first failed attempt to connect, and the shortest pause. The pause doubles with each further failure in a
         /// row. A random part of up to one half is subtracted from all but the first, so that the clients of a server do not all
-        /// reconnect at the same moment.
+        /// reconnect at the same moment. A connection that is closed before its first reply counts as a failure, and the pause
+        /// begins when it was made.
         min_backoff: Duration,
         /// Longest pause.
         max_backoff: Duration,
-        /// Maximum number of retries of one call. Retries end at the call's deadline.
+        /// Maximum number of retries of one call without a deadline. A call with a deadline is retried until then, unless this is 0.
         ///
-        /// The first retry connects at once, and each later one after the pause. A call fails at once with
-        /// [`ConnectError::BackOff`] if the pause ends after its deadline or, without a deadline, in more than 1 s. A call with
+        /// The first retry connects at once, and each later one after the pause. From the fourth retry on, a pause precedes each
+        /// one, even if the last attempt could connect. A call fails at once with [`ConnectError::BackOff`] if the pause ends after
+        /// its deadline or, without a deadline, in more than 1 s. A call with
         /// [a landing buffer of its own](super::CallOptions::landing) is not retried. With 0, every call fails during a pause.
         retries: u32,
     },
 }
 
 impl Reconnect {
-    /// Returns the default: pauses of 100 ms to 10 s between attempts to connect, and up to 3 retries of a call.
+    /// Returns the default: pauses of 100 ms to 10 s between attempts to connect, and up to 3 retries of a call without a deadline.
     #[must_use]
     pub const fn on_demand() -> Self {
         Self::OnDemand { min_backoff: Duration::from_millis(100), max_backoff: Duration::from_secs(10), retries: 3 }
@@ -68,10 +70,21 @@ impl Reconnect {
         }
     }
 
-    pub(super) fn retries(self) -> u32 {
+    /// Returns the maximum number of retries of one call.
+    pub(super) fn retries(self, has_deadline: bool) -> u32 {
         match self {
-            Self::Never => 0,
+            Self::Never | Self::OnDemand { retries: 0, .. } => 0,
+            Self::OnDemand { .. } if has_deadline => u32::MAX,
             Self::OnDemand { retries, .. } => retries,
+        }
+    }
+
+    /// Returns the pause before the next retry of a call that was retried `retried` times.
+    pub(super) fn pace(self, retried: u32) -> Duration {
+        let (shortest, longest) = self.pauses();
+        match retried.checked_sub(QUICK_RETRIES) {
+            None => Duration::ZERO,
+            Some(slow) => jittered(shortest.saturating_mul(1_u32.checked_shl(slow).unwrap_or(u32::MAX)).min(longest)),
         }
     }
 }
@@ -81,6 +94,9 @@ impl Default for Reconnect {
         Self::on_demand()
     }
 }
+
+/// Number of retries of a call that follow each other without a pause if the connection could be made.
+const QUICK_RETRIES: u32 = 3;
 
 /// The pauses between attempts to connect.
 #[derive(Debug, Default)]
@@ -109,26 +125,26 @@ impl Backoff {
         Err((ConnectError::BackOff { retry_in, last: Box::new(error.clone()) }, *next))
     }
 
-    /// Begins the pause after an attempt that failed, and returns the time at which it ends.
-    pub(super) fn fail(&mut self, error: ConnectError, min: Duration, max: Duration) -> Instant {
+    /// Begins the pause after an attempt that failed at the time `at`, and returns the time at which it ends.
+    pub(super) fn fail(&mut self, error: ConnectError, at: Instant, min: Duration, max: Duration) -> Instant {
         let pause = match &self.failed {
             None => min,
             Some(last) => last.pause.saturating_mul(2).max(min),
         };
         let pause = pause.min(max);
-        let next = Instant::now() + jittered(pause).max(min.min(max));
+        let next = at + jittered(pause).max(min.min(max));
         self.failed = Some(FailedConnect { next, pause, error });
         next
     }
 
-    /// Resets the pauses after a connection was made.
+    /// Resets the pauses after a connection that was of use.
     pub(super) fn succeed(&mut self) {
         self.failed = None;
     }
 }
 
 /// Returns a random duration between half of `pause` and all of it.
-fn jittered(pause: Duration) -> Duration {
+pub(super) fn jittered(pause: Duration) -> Duration {
     // The standard library's hash keys are random, and every `RandomState` has different ones.
     let random = (RandomState::new().build_hasher().finish() >> 32) as u32;
     pause - (pause / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
@@ -151,7 +167,7 @@ mod tests {
         for _ in 0..2 {
             for nominal in [100, 200, 400, 800, 1000, 1000].map(Duration::from_millis) {
                 assert!(backoff.check().is_ok());
-                let next = backoff.fail(error(), min, max);
+                let next = backoff.fail(error(), Instant::now(), min, max);
                 let pause = next - Instant::now();
                 assert!(pause >= min && pause >= nominal / 2 && pause <= nominal, "{pause:?} of {nominal:?}");
                 let (error, until) = backoff.check().unwrap_err();
@@ -169,11 +185,37 @@ mod tests {
         assert!(pauses.iter().any(|pause| *pause != pauses[0]));
     }
 
+    #[test]
+    fn a_call_with_a_deadline_has_no_count_of_retries() {
+        let policy =
+            |retries| Reconnect::OnDemand { min_backoff: Duration::ZERO, max_backoff: Duration::ZERO, retries };
+        for (policy, without, with) in [
+            (Reconnect::Never, 0, 0),
+            (policy(0), 0, 0),
+            (policy(3), 3, u32::MAX),
+            (policy(u32::MAX), u32::MAX, u32::MAX),
+        ] {
+            assert_eq!((policy.retries(false), policy.retries(true)), (without, with), "{policy:?}");
+        }
+    }
+
+    #[test]
+    fn later_retries_are_paced() {
+        let policy = Reconnect::on_demand();
+        for retried in 0..3 {
+            assert_eq!(policy.pace(retried), Duration::ZERO);
+        }
+        for (retried, nominal) in [(3, 100), (4, 200), (9, 6400), (10, 10_000), (40, 10_000), (u32::MAX, 10_000)] {
+            let (pause, nominal) = (policy.pace(retried), Duration::from_millis(nominal));
+            assert!(pause >= nominal / 2 && pause <= nominal, "{pause:?} after {retried} retries");
+        }
+    }
+
     /// A minimum pause above the maximum is cut to the maximum.
     #[tokio::test(start_paused = true)]
     async fn shortest_pause_above_the_longest() {
         let mut backoff = Backoff::default();
-        let next = backoff.fail(error(), Duration::from_secs(5), Duration::from_secs(1));
+        let next = backoff.fail(error(), Instant::now(), Duration::from_secs(5), Duration::from_secs(1));
         assert!(next - Instant::now() <= Duration::from_secs(1));
     }
 }

@@ -157,6 +157,8 @@ pub(super) struct RetryFacts {
     pub(super) scope: RetryScope,
     /// Number of further attempts on other connections.
     pub(super) retries: u32,
+    /// The pause before the next of them, whatever the failure.
+    pub(super) pace: Duration,
     /// Number of further attempts on the same connection.
     pub(super) resends: u32,
     /// Time until the call's deadline. `None` stands for no deadline.
@@ -177,13 +179,14 @@ pub(super) enum RetryDecision {
     Version1,
     /// The channel makes the next attempt on a new connection, after the pause.
     NewConnection { pause: Duration },
-    /// The pool or the balancer makes the next attempt on another of its connections, at once.
-    OtherConnection,
+    /// The pool or the balancer makes the next attempt on another of its connections, after the pause.
+    OtherConnection { pause: Duration },
 }
 
 /// Decides about the next attempt of a call.
 pub(super) fn decide(facts: &RetryFacts) -> RetryDecision {
-    let RetryFacts { failure, may_be_executed, repetition, scope, retries, resends, time_left, is_closed } = *facts;
+    let RetryFacts { failure, may_be_executed, repetition, scope, retries, pace, resends, time_left, is_closed } =
+        *facts;
     let pause = match failure {
         FailureKind::Denied | FailureKind::SecurityExpired | FailureKind::XidInUse if resends > 0 => {
             return RetryDecision::SameConnection;
@@ -196,12 +199,16 @@ pub(super) fn decide(facts: &RetryFacts) -> RetryDecision {
     };
     let decision = match (may_be_executed, repetition, scope) {
         (true, Repetition::Harmful, _) | (true, Repetition::Recognized, RetryScope::Balancer) => RetryDecision::Fail,
-        (true, Repetition::Recognized, _) | (_, _, RetryScope::Channel) => RetryDecision::NewConnection { pause },
-        _ => RetryDecision::OtherConnection,
+        (true, Repetition::Recognized, _) | (_, _, RetryScope::Channel) => {
+            RetryDecision::NewConnection { pause: pause.max(pace) }
+        }
+        // The pause before the lost connection can be made again does not delay an attempt on another one.
+        _ => RetryDecision::OtherConnection { pause: pace },
     };
     let is_in_time = match decision {
         RetryDecision::NewConnection { pause } => pause < time_left.unwrap_or(MAX_WAIT),
-        _ => time_left.is_none_or(|left| !left.is_zero()),
+        RetryDecision::OtherConnection { pause } => time_left.is_none_or(|left| pause < left),
+        _ => true,
     };
     if retries > 0 && !is_closed && is_in_time { decision } else { RetryDecision::Fail }
 }
@@ -313,6 +320,7 @@ mod tests {
             repetition,
             scope,
             retries: 1,
+            pace: Duration::ZERO,
             resends: 1,
             time_left: None,
             is_closed: false,
@@ -332,7 +340,7 @@ mod tests {
             RetryDecision::SameConnection => 's',
             RetryDecision::Version1 => '1',
             RetryDecision::NewConnection { .. } => 'n',
-            RetryDecision::OtherConnection => 'o',
+            RetryDecision::OtherConnection { .. } => 'o',
         }
     }
 

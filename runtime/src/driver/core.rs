@@ -17,13 +17,14 @@ use super::{
     idle::IdleCheck,
     inbound_calls::InboundCalls,
     io::EngineIo,
+    keepalive::{Keepalive, KeepaliveConfig, KeepaliveStep, ProbedProgram},
     port::DriverPort,
     timer::Timer,
 };
 use crate::{
     engine::{
-        CallId, CloseReason, Engine, EngineEvent, FormatChoice, IncomingCall, PeerLimits, ReplyToken, TransportError,
-        earliest,
+        CallFailure, CallId, CloseReason, Engine, EngineEvent, FormatChoice, IncomingCall, PeerLimits, ReplyToken,
+        TransportError, earliest,
     },
     provider::DisconnectReason,
 };
@@ -40,6 +41,8 @@ pub(crate) struct DriverConfig {
     pub(crate) idle_timeout: Option<Duration>,
     /// Time by which the peer's first call must arrive, or the connection is closed. `None`: no limit.
     pub(crate) first_call_timeout: Option<Duration>,
+    /// The times of probes of a peer that says nothing. `None` sends none.
+    pub(crate) keepalive: Option<KeepaliveConfig>,
     /// `true` to execute the peer's calls while the connection drains, as long as outbound calls are in flight, because their
     /// replies may depend on the peer's calls.
     pub(crate) serves_to_the_end: bool,
@@ -107,12 +110,16 @@ pub(crate) struct DriverCore<I: EngineIo, U: InboundCalls> {
     calls: CallSlots,
     /// Number of inbound calls whose replies have not been sent.
     answering: usize,
+    /// `true` if one of these calls uses the connection: it is no probe.
+    answers_use: bool,
     closing: LocalClose,
     /// `true` if the engine has received commands, input or timeouts since its work was last posted.
     has_work: bool,
+    /// Time at which a call last began or ended. Probes do not count.
     last_active: Instant,
     idle: IdleCheck,
-    /// The earliest deadline when the last poll ended: the engine's, or that of the idle check. Only polls change it.
+    keepalive: Keepalive,
+    /// The earliest deadline when the last poll ended: the engine's, or that of a check. Only polls change it.
     due: Option<Instant>,
     timer: Timer,
     catch_up: CatchUp,
@@ -155,10 +162,12 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             config,
             calls: CallSlots::default(),
             answering: 0,
+            answers_use: false,
             closing: LocalClose::Open,
             has_work: true,
             last_active: now,
             idle: IdleCheck::new(config.idle_timeout, config.first_call_timeout, now),
+            keepalive: Keepalive::new(config.keepalive, now),
             // The first poll looks for deadlines that have passed.
             due: Some(now),
             timer: Timer::default(),
@@ -217,6 +226,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
                 Poll::Pending
             };
             if polled.is_pending() && !self.io.has_input(&self.engine) && self.commands.is_empty() {
+                self.retire();
                 self.publish();
                 if !self.busy_poll(cx, &run) {
                     self.arm(now, cx.waker());
@@ -224,7 +234,6 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
                     return Poll::Pending;
                 }
             }
-            self.last_active = now;
             self.has_work = true;
             self.io.handle_input(&mut self.engine, BATCH);
         }
@@ -257,9 +266,9 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         false
     }
 
-    /// Returns the earliest deadline: the engine's, or that of the idle check.
+    /// Returns the earliest deadline: the engine's, or that of a check.
     fn earliest_deadline(&mut self) -> Option<Instant> {
-        earliest(self.engine.poll_timeout(), self.idle.next())
+        earliest(self.engine.poll_timeout(), earliest(self.idle.next(), self.keepalive.next()))
     }
 
     /// Returns the earliest deadline that has passed by `now`.
@@ -275,7 +284,6 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             {
                 return;
             }
-            self.last_active = run.now;
             self.has_work = true;
             self.io.handle_input(&mut self.engine, BATCH);
             self.engine.poll_work(self.io.port(), run.now);
@@ -310,6 +318,10 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
                     }
                     EngineEvent::ReplySent { token, delivered } => {
                         self.answering = self.answering.saturating_sub(1);
+                        if self.answers_use {
+                            self.last_active = run.now;
+                            self.answers_use = self.answering > 0;
+                        }
                         self.inbound_calls.replied(token, delivered);
                     }
                     EngineEvent::Closed(reason) => return Some(reason),
@@ -333,6 +345,10 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         let token = call.token;
         self.idle.called();
         self.answering += 1;
+        if !ProbedProgram::is_probe(call.payload.as_slice()) {
+            self.answers_use = true;
+            self.last_active = run.now;
+        }
         match self.inbound_calls.call(call, &self.port) {
             Some(answer) => self.answer(token, answer),
             None => run.has_woken_others = true,
@@ -356,6 +372,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
                 DriverCommand::Start { slot } => {
                     if let Some(call) = self.commands.next_call() {
                         starts_late |= call.deadline.is_some_and(|deadline| deadline <= now);
+                        self.keepalive.call_started(&call.message, now);
                         let id = self.engine.start_call(call);
                         self.calls.insert(id, slot);
                     }
@@ -390,6 +407,11 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
 
     #[inline(always)]
     fn finish_call(&mut self, id: CallId, result: CallResult, run: &mut PollState) {
+        if self.keepalive.is_probe(id) {
+            self.finish_probe(&result, run.now);
+            return;
+        }
+        self.last_active = run.now;
         if let Ok(reply) = &result {
             self.formats.calls.count(reply.call);
             self.formats.replies.count(FormatChoice { format: reply.format, reason: reply.reason });
@@ -398,6 +420,48 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         if let Some(slot) = self.calls.remove(id) {
             self.results.push((slot, result));
         }
+    }
+
+    /// Handles the end of a probe. It was cancelled if nothing arrived after it.
+    #[cold]
+    fn finish_probe(&mut self, result: &CallResult, now: Instant) {
+        let received = self.bytes_received();
+        self.keepalive.ended(result.is_ok(), received, now);
+        // Calls that hold all credits keep a probe from being sent. Then nothing is known about the peer.
+        if let (Err(CallFailure::Cancelled { sent: true }), Some(KeepaliveConfig { timeout, .. })) =
+            (result, self.config.keepalive)
+        {
+            self.lose(CloseReason::Silent(timeout), now);
+        }
+    }
+
+    /// Returns a number that grows with every byte from the peer.
+    fn bytes_received(&self) -> u64 {
+        self.engine.counters().bytes_received.wrapping_add(self.io.bytes_received())
+    }
+
+    /// Checks if anything has arrived from the peer, and probes it if not.
+    #[cold]
+    fn check_peer(&mut self, now: Instant) {
+        match self.keepalive.check(self.bytes_received(), self.calls.is_empty(), now) {
+            KeepaliveStep::Wait => {}
+            KeepaliveStep::Probe(program) => {
+                let id = self.engine.start_call(program.null_call());
+                self.keepalive.probed(id, now);
+                self.has_work = true;
+            }
+            KeepaliveStep::GiveUp(probe) => {
+                self.engine.cancel_call(probe, now);
+                self.has_work = true;
+            }
+        }
+    }
+
+    /// Ends the connection without the peer.
+    fn lose(&mut self, reason: CloseReason, now: Instant) {
+        self.close(reason, now);
+        self.engine.connection_lost(DisconnectReason::Local);
+        self.has_work = true;
     }
 
     fn close(&mut self, reason: CloseReason, now: Instant) {
@@ -430,6 +494,13 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             if let Some(reason) = self.idle.check(is_unused.then_some(self.last_active), now) {
                 self.close(reason, now);
             }
+        }
+        if run.is_late
+            && run.may_expire
+            && self.keepalive.next().is_some_and(|at| at <= now)
+            && self.engine.close_reason().is_none()
+        {
+            self.check_peer(now);
         }
         if self.closing == LocalClose::Draining && self.is_idle() {
             self.close(CloseReason::Disconnected(DisconnectReason::Local), now);
@@ -464,8 +535,17 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         self.port.publish(|counters| self.engine.copy_counters(counters), formats, idle_since);
     }
 
+    /// Takes no more calls once the connection is being closed. Callers learn of that before they get the results of their calls.
+    #[inline]
+    fn retire(&self) {
+        if let Some(reason) = self.engine.close_reason() {
+            self.port.retire(reason);
+        }
+    }
+
     /// Publishes the counters, delivers the results of finished calls, and wakes their callers.
     fn deliver_results(&mut self) {
+        self.retire();
         self.publish();
         self.port.deliver(&mut self.results, &mut self.wakers);
         // A drain costs more than a single waker is worth.

@@ -32,6 +32,11 @@ pub(crate) trait EngineIo: Send + 'static {
         false
     }
 
+    /// Returns the number of bytes that have arrived, as far as the engine does not count them.
+    fn bytes_received(&self) -> u64 {
+        0
+    }
+
     /// Returns `true` if input has arrived that the engine has not handled.
     fn has_input(&self, engine: &Self::Engine) -> bool;
 
@@ -79,6 +84,10 @@ impl EngineIo for RdmaIo {
 
     fn is_busy_polling(&self) -> bool {
         self.queue_pair.is_busy_polling()
+    }
+
+    fn bytes_received(&self) -> u64 {
+        self.queue_pair.bytes_received()
     }
 
     fn has_input(&self, _engine: &Connection) -> bool {

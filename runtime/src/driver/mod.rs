@@ -13,6 +13,7 @@ mod formats;
 mod idle;
 mod inbound_calls;
 mod io;
+mod keepalive;
 mod pending;
 mod port;
 mod sync;
@@ -30,6 +31,7 @@ pub(crate) use self::{
     encoded_reply::ReplyOutcome,
     inbound_calls::{InboundCalls, NoInboundCalls},
     io::{EngineIo, RdmaIo},
+    keepalive::KeepaliveConfig,
     pending::PendingCall,
     port::{DriverPort, SlotPermit},
     task::spawn,

@@ -32,7 +32,10 @@ struct PortInner {
     commands: CommandQueue,
     slots: Vec<SlotState>,
     free: Option<u32>,
-    closed: Option<CloseReason>,
+    /// Set as soon as the connection takes no more calls.
+    ending: Option<CloseReason>,
+    /// `true` once the connection is closed.
+    is_over: bool,
 }
 
 impl PortInner {
@@ -155,7 +158,7 @@ pub(crate) struct DriverPort {
     /// `true` if commands may be queued. Then the driver was woken, or has not been polled yet. Changed only under the lock of
     /// `inner`.
     has_commands: AtomicBool,
-    /// `true` once the connection is closed. Readable without the lock of `inner`.
+    /// `true` as soon as the connection takes no more calls. Readable without the lock of `inner`.
     closed: AtomicBool,
     /// Notified when the connection is closed.
     over: Notify,
@@ -325,7 +328,7 @@ impl DriverPort {
         caller: &Waker,
     ) -> Result<ResultSlot, CallFailure> {
         let mut inner = self.lock();
-        if inner.closed.is_some() {
+        if inner.ending.is_some() {
             drop(inner);
             return Err(self.failure());
         }
@@ -339,7 +342,7 @@ impl DriverPort {
     /// Queues the reply to a call of the peer.
     pub(crate) fn reply(&self, token: ReplyToken, reply: ReplyCommand) {
         let mut inner = self.lock();
-        if inner.closed.is_some() {
+        if inner.is_over {
             return;
         }
         inner.commands.push_reply(token, reply);
@@ -349,7 +352,7 @@ impl DriverPort {
     /// Queues a command without a call or reply.
     pub(crate) fn send(&self, command: DriverCommand) {
         let mut inner = self.lock();
-        if inner.closed.is_some() {
+        if inner.is_over {
             return;
         }
         inner.commands.push(command);
@@ -460,13 +463,24 @@ impl DriverPort {
         }
     }
 
+    /// Takes no more calls, because the connection is being closed. Calls in flight and replies are not affected.
+    #[cold]
+    pub(super) fn retire(&self, reason: &CloseReason) {
+        let mut inner = self.lock();
+        inner.ending.get_or_insert_with(|| reason.clone());
+        self.closed.store(true, Ordering::Release);
+        drop(inner);
+        self.free_slots.queue.close();
+    }
+
     /// Closes the port. Calls in flight and all later calls fail.
     pub(crate) fn close(&self, reason: &CloseReason) {
         let mut inner = self.lock();
-        if inner.closed.is_some() {
+        if inner.is_over {
             return;
         }
-        inner.closed = Some(reason.clone());
+        inner.is_over = true;
+        inner.ending.get_or_insert_with(|| reason.clone());
         self.closed.store(true, Ordering::Release);
         let commands = std::mem::take(&mut inner.commands);
         let mut wakers = Vec::new();
@@ -491,12 +505,18 @@ impl DriverPort {
         self.over.notify_waiters();
     }
 
-    /// Returns the reason why the connection was closed, or `None` while it is open.
+    /// Returns the reason why the connection takes no more calls, or `None` while it is open.
     pub(crate) fn close_reason(&self) -> Option<CloseReason> {
-        self.lock().closed.clone()
+        self.lock().ending.clone()
     }
 
-    /// Returns `true` if the connection is closed.
+    /// Returns the reason why the connection was closed, once it is closed.
+    fn final_reason(&self) -> Option<CloseReason> {
+        let inner = self.lock();
+        inner.ending.clone().filter(|_| inner.is_over)
+    }
+
+    /// Returns `true` if the connection is closed, or is being closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
@@ -505,7 +525,7 @@ impl DriverPort {
     pub(crate) async fn closed(&self) -> CloseReason {
         loop {
             let over = self.over.notified();
-            if let Some(reason) = self.close_reason() {
+            if let Some(reason) = self.final_reason() {
                 return reason;
             }
             over.await;

@@ -286,6 +286,7 @@ async fn set_up<S: ConnectionSource>(
     let driver = DriverConfig {
         idle_timeout: config.idle_timeout,
         first_call_timeout: config.first_call_timeout,
+        keepalive: None,
         serves_to_the_end: false,
     };
     let observer = metrics::connection(ConnectionRole::Server, transport, &port, &config.engine);

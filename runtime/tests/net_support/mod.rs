@@ -14,6 +14,7 @@ use std::{
 use bytes::Bytes;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, ChannelBuilder, ConnectError},
+    config::ConnectionConfig,
     provider::sim::{SimConfig, SimFabric},
     server::{
         Context, EncodedReply, HandlerError, InboundCall, ReplyFuture, Server, ServerBuilder, ServerHandle, Service,
@@ -376,9 +377,14 @@ impl Running {
     }
 }
 
-/// Starts a server of the test service with default settings. Returns it with its state and a channel to it.
+/// Returns a builder of channels that send no probes, for tests that count calls.
+pub fn unprobed() -> ChannelBuilder {
+    Channel::builder().connection(ConnectionConfig::new().keepalive_interval(Duration::MAX))
+}
+
+/// Starts a server of the test service with default settings. Returns it with its state and a channel to it, which sends no probes.
 pub async fn start(transport: Transport) -> (Running, Arc<State>, Channel) {
-    start_with(transport, Channel::builder()).await
+    start_with(transport, unprobed()).await
 }
 
 /// Like [`start`], with this channel configuration.

@@ -365,6 +365,14 @@ pub trait QueuePair: Send + Unpin + 'static {
         0
     }
 
+    /// Returns the total number of bytes received from the peer.
+    ///
+    /// The number grows with whatever the peer sends, also in the middle of a long message or of an RDMA operation. Providers that
+    /// cannot count bytes return 0; the received messages are then the only signs of life.
+    fn bytes_received(&self) -> u64 {
+        0
+    }
+
     /// Returns the number of payload bytes that this queue pair has copied between its own buffers and registered memory.
     fn copied_payload_bytes(&self) -> u64;
 }

@@ -96,7 +96,10 @@ impl Channel {
     ) -> Result<R, CallError> {
         let OutboundCall { observed, deadline, .. } = *call;
         let CallParameters { target: callee, scope, .. } = call.parameters;
-        let mut retries = if call.parameters.options.can_retry() { self.0.reconnect.retries() } else { 0 };
+        let policy = self.0.reconnect;
+        let can_retry = call.parameters.options.can_retry();
+        let retries = if can_retry { policy.retries(deadline.is_some()) } else { 0 };
+        let mut retried = 0;
         let mut resends = MAX_RESENDS;
         let repetition = Repetition::new(call.is_idempotent(), call.xid.is_some());
         let window = self.resend_window(call);
@@ -120,17 +123,12 @@ impl Channel {
                 may_be_executed,
                 repetition,
                 scope,
-                retries,
+                retries: retries - retried,
+                pace: policy.pace(retried),
                 resends,
                 time_left: time_left(deadline),
                 is_closed: self.is_closed(),
             });
-            // The driver reports the end of a call before the end of the connection. Until then the connection would be tried again.
-            if let (RetryDecision::NewConnection { .. } | RetryDecision::OtherConnection, Some(link)) =
-                (decision, &link)
-            {
-                Box::pin(within(deadline, link.port.closed())).await;
-            }
             match decision {
                 RetryDecision::SameConnection => resends -= 1,
                 RetryDecision::Version1 => {
@@ -138,9 +136,9 @@ impl Channel {
                 }
                 RetryDecision::NewConnection { pause } if pause.is_zero() || self.back_off(pause).await => {
                     observed.retried();
-                    (retries, resends) = (retries - 1, MAX_RESENDS);
+                    (retried, resends) = (retried + 1, MAX_RESENDS);
                 }
-                RetryDecision::NewConnection { .. } | RetryDecision::OtherConnection | RetryDecision::Fail => {
+                RetryDecision::NewConnection { .. } | RetryDecision::OtherConnection { .. } | RetryDecision::Fail => {
                     tracing::debug!(target: "rpcrdma::call", %error, "call failed");
                     return Err(retry::final_error(earlier, error.into_call_error(callee.name)));
                 }
@@ -224,7 +222,7 @@ impl Channel {
     }
 
     fn remember_version_1(&self, link: &ChannelLink) {
-        if let Some(scheme) = self.0.dial.as_ref().and_then(|dial| dial.scheme()) {
+        if let Some(scheme) = link.scheme {
             version_1_servers::remember_version_1(scheme, link.info.peer_addr);
         }
     }

@@ -1,20 +1,20 @@
 //! Connecting again after the connection was lost.
 
 use std::{
-    sync::{Arc, PoisonError, atomic::Ordering},
+    sync::{Arc, PoisonError, Weak, atomic::Ordering},
     time::Duration,
 };
 
 use tokio::{runtime::Handle, sync::OwnedMutexGuard};
 use tracing::{Instrument as _, Span};
 
-use super::Channel;
+use super::{Channel, ChannelInner};
 use crate::{
     ErrorChain,
     client::{
         error::ConnectError,
-        link::ChannelLink,
-        reconnect::{Backoff, Reconnect},
+        link::{ChannelLink, LinkFate},
+        reconnect::{Backoff, Reconnect, jittered},
     },
     engine::{CallFailure, CloseReason},
     metrics::{self, ConnectionRole},
@@ -57,7 +57,7 @@ impl Channel {
         if Handle::try_current().is_err() {
             return Err(self.failure());
         }
-        let backoff = Arc::clone(&self.0.redial).lock_owned().await;
+        let mut backoff = Arc::clone(&self.0.redial).lock_owned().await;
         if let Some(link) = self.live() {
             return Ok(link);
         }
@@ -66,6 +66,14 @@ impl Channel {
             if current.closed {
                 drop(current);
                 return Err(self.failure());
+            }
+            match current.link.fate() {
+                Some(LinkFate::Served) => backoff.succeed(),
+                Some(LinkFate::Unserved(error, opened)) => {
+                    metrics::connection_failed(ConnectionRole::Client);
+                    backoff.fail(error, opened, min_backoff, max_backoff);
+                }
+                None => {}
             }
             backoff.check().map_err(|(error, until)| LinkError::Failed(error, until))?;
             let (dial, config, inner) = (Arc::clone(dial), Arc::clone(&self.0.config), Arc::downgrade(&self.0));
@@ -95,7 +103,6 @@ impl Channel {
     ) -> Result<Arc<ChannelLink>, LinkError> {
         match dialed {
             Ok(link) => {
-                backoff.succeed();
                 let peer = link.info.peer_addr;
                 if self.0.unconnected.swap(false, Ordering::Relaxed) {
                     tracing::info!(target: "rpcrdma", %peer, "connected");
@@ -111,11 +118,12 @@ impl Channel {
                 let old = std::mem::replace(&mut current.link, Arc::clone(&link));
                 drop(current);
                 drop(old);
+                self.improve();
                 Ok(link)
             }
             Err(error) => {
                 metrics::connection_failed(ConnectionRole::Client);
-                let retry_at = backoff.fail(error.clone(), min_backoff, max_backoff);
+                let retry_at = backoff.fail(error.clone(), tokio::time::Instant::now(), min_backoff, max_backoff);
                 let pause = retry_at.saturating_duration_since(tokio::time::Instant::now());
                 tracing::info!(target: "rpcrdma", error = %ErrorChain(&error), ?pause, "cannot reconnect");
                 Err(LinkError::Failed(error, retry_at))
@@ -123,9 +131,60 @@ impl Channel {
         }
     }
 
+    /// Looks for a better path than the current one in a task of its own, if there can be one.
+    pub(super) fn improve(&self) {
+        let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(done) = current.improving.take() {
+            done.abort();
+        }
+        if current.closed || current.link.rank() == 0 {
+            return;
+        }
+        let improving = improve(Arc::downgrade(&self.0), Arc::downgrade(&current.link));
+        current.improving = Some(tokio::spawn(improving.instrument(Span::none())).abort_handle());
+    }
+
     fn failure(&self) -> LinkError {
         let reason = self.close_reason().unwrap_or(CloseReason::Disconnected(DisconnectReason::Local));
         LinkError::Closed(CallFailure::Closed { reason, sent: false })
+    }
+}
+
+/// The pause before the first attempt to use a better path. It doubles with each further one.
+const MIN_IMPROVE_PAUSE: Duration = Duration::from_secs(2);
+/// The longest pause between attempts to use a better path.
+const MAX_IMPROVE_PAUSE: Duration = Duration::from_secs(60);
+
+/// Tries the paths that are better than that of `link`, until the channel uses one of them. Ends with the channel, or with the connection.
+async fn improve(channel: Weak<ChannelInner>, link: Weak<ChannelLink>) {
+    let mut pause = MIN_IMPROVE_PAUSE;
+    loop {
+        tokio::time::sleep(jittered(pause)).await;
+        pause = (pause * 2).min(MAX_IMPROVE_PAUSE);
+        let Some((dial, rank, version_1_only)) = channel.upgrade().zip(link.upgrade()).and_then(|(channel, link)| {
+            let dial = channel.dial.clone().filter(|_| !link.port.is_closed())?;
+            Some((dial, link.rank(), channel.version_1_only.load(Ordering::Relaxed)))
+        }) else {
+            return;
+        };
+        let Ok(better) = dial.dial_better(rank, version_1_only).await else { continue };
+        let (Some(channel), Some(link)) = (channel.upgrade(), link.upgrade()) else { return };
+        let mut current = channel.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.closed || !Arc::ptr_eq(&current.link, &link) {
+            return;
+        }
+        tracing::info!(target: "rpcrdma", peer = %better.info.peer_addr, transport = ?better.info.transport, "moved to a better path");
+        let rank = better.rank();
+        // Calls in flight keep the old connection until they have ended.
+        let old = std::mem::replace(&mut current.link, better);
+        drop(current);
+        drop((old, link));
+        if rank == 0 {
+            return;
+        }
+        // The next one is looked for on behalf of the new connection.
+        Channel(channel).improve();
+        return;
     }
 }
 

@@ -1,7 +1,8 @@
 //! A retry policy for calls over `tower` services.
 
 use std::{
-    future::{Ready, ready},
+    future::{Future, ready},
+    pin::Pin,
     sync::Arc,
     time::Duration,
 };
@@ -15,6 +16,7 @@ use super::{
     super::{
         error::CallError,
         link::time_left,
+        reconnect::Reconnect,
         retry::{self, FailureKind, Repetition, RetryDecision, RetryFacts, RetryScope},
     },
     BoxError,
@@ -22,6 +24,9 @@ use super::{
     response::CallResponse,
 };
 use crate::metrics;
+
+/// The pause before a retry.
+type RetryPause = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A policy for `tower::retry` that retries failed calls if that cannot execute a call twice by accident: the procedure is
 /// `@idempotent`, or no server can have executed an earlier attempt ([`CallRequest::is_retry_safe`]). Over a load balancer, this is
@@ -32,7 +37,7 @@ use crate::metrics;
 ///
 /// - if a server replied, even with an error;
 /// - after the deadline of the call;
-/// - more often than [`max_retries`](Self::max_retries);
+/// - more often than [`max_retries`](Self::max_retries), or 3 times if it has no deadline;
 /// - if the retry budget, which all clones share, is used up. The budget prevents retries from overloading the servers that are left;
 /// - if the call has [a landing buffer of its own](crate::client::CallOptions::landing), which only one attempt can use.
 ///
@@ -67,47 +72,52 @@ use crate::metrics;
 #[derive(Debug, Clone)]
 pub struct RetryPolicy {
     budget: Arc<TpsBudget>,
-    /// `tower` clones the policy for each call, so this counts the retries of one call.
-    retries: u32,
+    max_retries: Option<u32>,
+    /// Number of retries of one call: `tower` clones the policy for each.
+    retried: u32,
 }
 
 impl RetryPolicy {
-    /// Creates a policy with a budget, and up to 3 retries of a call.
+    /// Creates a policy with a budget. A call is retried until its deadline or, without one, up to 3 times.
     #[must_use]
     pub fn new(budget: TpsBudget) -> Self {
-        Self { budget: Arc::new(budget), retries: 3 }
+        Self { budget: Arc::new(budget), max_retries: None, retried: 0 }
     }
 
     /// Sets the maximum number of retries of one call.
     #[must_use]
     pub fn max_retries(mut self, retries: u32) -> Self {
-        self.retries = retries;
+        self.max_retries = Some(retries);
         self
     }
 
     /// Begins one retry of `request` if its failed attempt allows that.
-    fn retries(&mut self, request: &CallRequest, failure: FailureKind) -> Option<Ready<()>> {
+    fn retries(&mut self, request: &CallRequest, failure: FailureKind) -> Option<RetryPause> {
+        let paced = Reconnect::on_demand();
+        let max_retries = self.max_retries.unwrap_or_else(|| paced.retries(request.deadline().is_some()));
         let decision = retry::decide(&RetryFacts {
             failure,
             may_be_executed: request.progress.may_be_executed(),
             // Each server has its own duplicate request cache.
             repetition: Repetition::new(request.is_idempotent(), false),
             scope: RetryScope::Balancer,
-            retries: self.retries,
+            retries: max_retries.saturating_sub(self.retried),
+            pace: paced.pace(self.retried),
             resends: 0,
             time_left: time_left(request.deadline()),
             is_closed: false,
         });
-        if decision != RetryDecision::OtherConnection || !self.budget.withdraw() {
+        let RetryDecision::OtherConnection { pause } = decision else { return None };
+        if !self.budget.withdraw() {
             return None;
         }
-        self.retries -= 1;
+        self.retried += 1;
         metrics::retried(request.name());
-        Some(ready(()))
+        if pause.is_zero() { Some(Box::pin(ready(()))) } else { Some(Box::pin(tokio::time::sleep(pause))) }
     }
 }
 
-/// Up to 3 retries of a call. The budget allows 10 retries per second, and one more for every five calls that succeed.
+/// Retries until the deadline of a call or, without one, up to 3 retries. The budget allows 10 retries per second, and one more for every five calls that succeed.
 impl Default for RetryPolicy {
     fn default() -> Self {
         Self::new(TpsBudget::new(Duration::from_secs(10), 10, 0.2))
@@ -115,7 +125,7 @@ impl Default for RetryPolicy {
 }
 
 impl Policy<CallRequest, CallResponse, CallError> for RetryPolicy {
-    type Future = Ready<()>;
+    type Future = RetryPause;
 
     fn retry(
         &mut self,
@@ -138,7 +148,7 @@ impl Policy<CallRequest, CallResponse, CallError> for RetryPolicy {
 
 /// For services whose errors are boxed, like those of a buffer or a load balancer.
 impl Policy<CallRequest, CallResponse, BoxError> for RetryPolicy {
-    type Future = Ready<()>;
+    type Future = RetryPause;
 
     fn retry(
         &mut self,

@@ -44,6 +44,8 @@ struct Script {
     /// `true` if the next poll finds input. Handling the input clears the engine's deadline.
     input: bool,
     taken: bool,
+    /// The call that ends with the input.
+    received: Option<CallId>,
     /// The engine's deadline. `handled` is set when it was handled.
     due: Option<Instant>,
     handled: bool,
@@ -147,6 +149,8 @@ impl EngineIo for ScriptedIo {
         let mut state = engine.state();
         if std::mem::take(&mut state.input) {
             (state.due, state.taken) = (None, true);
+            let received = state.received.take();
+            state.finished.extend(received);
         }
     }
 }
@@ -261,7 +265,7 @@ async fn a_deadline_is_handled_after_the_catch_up_delay() {
 #[tokio::test(start_paused = true)]
 async fn input_during_a_suspension_ends_idleness() {
     for input in [false, true] {
-        let state = Arc::new(Mutex::new(Script { input, ..Script::default() }));
+        let state = Arc::new(Mutex::new(Script { input, received: Some(CallId(9)), ..Script::default() }));
         let idle = DriverConfig { idle_timeout: Some(SUSPENDED), ..DriverConfig::default() };
         let mut core = Scripted::configured(&state, 1, idle);
         tokio::time::advance(3 * SUSPENDED).await;

@@ -36,7 +36,9 @@ impl CloseReason {
                 CloseCause::PeerViolation
             }
             Self::Disconnected(DisconnectReason::ReportedByPeer(_)) => CloseCause::ReportedByPeer,
-            Self::Unresponsive(_) | Self::ReadStalled(_) | Self::ReplyStalled(_) => CloseCause::Stalled,
+            Self::Unresponsive(_) | Self::Silent(_) | Self::ReadStalled(_) | Self::ReplyStalled(_) => {
+                CloseCause::Stalled
+            }
             Self::NegotiationFailed { .. } | Self::HostAuthentication(_) => CloseCause::Negotiation,
             Self::Idle(_) | Self::NoCall(_) => CloseCause::Idle,
         }

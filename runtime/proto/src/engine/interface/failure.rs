@@ -153,6 +153,9 @@ pub enum CloseReason {
     /// No call was in flight for the idle timeout.
     #[error("idle for {0:?}")]
     Idle(Duration),
+    /// Nothing arrived from the peer for this time after it was asked for a sign of life, although the local side was ready to receive.
+    #[error("the peer is silent: nothing arrived for {0:?} after a probe")]
+    Silent(Duration),
     /// The peer's first call did not arrive in time.
     #[error("no call arrived within {0:?} of connecting")]
     NoCall(Duration),

@@ -1,0 +1,182 @@
+//! Several ways to reach one service, the best first: RDMA, or TCP where RDMA is missing or broken.
+//!
+//! New connections are raced as Happy Eyeballs does (RFC 8305 §5). The attempts begin in the order of preference, each a short time after
+//! the one before it, or as soon as that has failed. The first connection that is made is used. If it is not the best one, the channel
+//! tries the better ones again from time to time.
+
+use std::{
+    fmt,
+    future::poll_fn,
+    sync::{Arc, Mutex, PoisonError},
+    task::Poll,
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep_until};
+
+use super::{
+    dial::{Dial, DialFuture, UrlDialer},
+    error::ConnectError,
+    link::ChannelLink,
+};
+use crate::{ErrorChain, session::ChannelConfig, transport::Url};
+
+/// The time after which the next path is tried as well.
+// RFC 8305 §5: the recommended Connection Attempt Delay.
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+
+/// A way to reach a service that a channel does not use now, and the reason.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct UnusedPath {
+    /// The URL.
+    pub url: Url,
+    /// The error of the last attempt to use it.
+    pub error: ConnectError,
+}
+
+impl fmt::Display for UnusedPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.url, ErrorChain(&self.error))
+    }
+}
+
+/// One way to reach a service.
+pub(super) struct DialedPath {
+    pub(super) dialer: UrlDialer,
+    /// The configuration of its connections: a URL may choose the version of RPC-over-RDMA.
+    pub(super) config: Arc<ChannelConfig>,
+}
+
+/// An attempt to connect.
+struct Attempt<'a> {
+    rank: usize,
+    begun: Instant,
+    dialing: DialFuture<'a>,
+}
+
+/// Connects over the best of several paths that works.
+pub(super) struct PathsDialer {
+    /// The best path is the first. There is at least one.
+    paths: Box<[DialedPath]>,
+    /// The errors of the last attempts, by path.
+    errors: Mutex<Box<[Option<ConnectError>]>>,
+}
+
+impl PathsDialer {
+    pub(super) fn new(paths: Vec<DialedPath>) -> Self {
+        let errors = paths.iter().map(|_| None).collect();
+        Self { paths: paths.into(), errors: Mutex::new(errors) }
+    }
+
+    /// Connects over one of the first `count` paths.
+    async fn race(&self, count: usize, version_1_only: bool) -> Result<Arc<ChannelLink>, ConnectError> {
+        let mut waiting = self.paths.iter().take(count).enumerate();
+        let mut attempts = Vec::new();
+        let mut first_error = None;
+        loop {
+            let Some((rank, path)) = waiting.next() else {
+                // All have begun.
+                let Some((rank, result)) = self.finished(&mut attempts, None).await else { break };
+                match result {
+                    Ok(link) => return Ok(self.used(rank, link, &attempts)),
+                    Err(error) => first_error = self.failed(rank, error, first_error),
+                }
+                continue;
+            };
+            let begun = Instant::now();
+            attempts.push(Attempt { rank, begun, dialing: path.dialer.dial(&path.config, version_1_only) });
+            let next = begun + ATTEMPT_DELAY;
+            match self.finished(&mut attempts, Some(next)).await {
+                Some((rank, Ok(link))) => return Ok(self.used(rank, link, &attempts)),
+                Some((rank, Err(error))) => first_error = self.failed(rank, error, first_error),
+                None => {}
+            }
+        }
+        // Of several errors, that of the best path says most.
+        Err(first_error.map_or(ConnectError::EmptyPool, |(_, error)| error))
+    }
+
+    /// Waits for the end of an attempt, and removes it. Returns `None` if there is none, or at the time `until`.
+    async fn finished(
+        &self,
+        attempts: &mut Vec<Attempt<'_>>,
+        until: Option<Instant>,
+    ) -> Option<(usize, Result<Arc<ChannelLink>, ConnectError>)> {
+        if attempts.is_empty() {
+            return None;
+        }
+        let any = poll_fn(|cx| {
+            // The attempts are in the order of preference.
+            for (index, attempt) in attempts.iter_mut().enumerate() {
+                if let Poll::Ready(result) = attempt.dialing.as_mut().poll(cx) {
+                    return Poll::Ready((index, attempt.rank, result));
+                }
+            }
+            Poll::Pending
+        });
+        let (index, rank, result) = match until {
+            None => any.await,
+            Some(until) => tokio::select! {
+                biased;
+                finished = any => finished,
+                () = sleep_until(until) => return None,
+            },
+        };
+        drop(attempts.remove(index));
+        Some((rank, result))
+    }
+
+    /// Records that the path `rank` is used, and that `others` are given up.
+    fn used(&self, rank: usize, link: Arc<ChannelLink>, others: &[Attempt<'_>]) -> Arc<ChannelLink> {
+        link.set_rank(rank);
+        let mut errors = self.errors();
+        errors[rank] = None;
+        for Attempt { rank, begun, .. } in others {
+            errors[*rank] = Some(ConnectError::Overtaken { after: begun.elapsed() });
+        }
+        drop(errors);
+        if rank > 0 {
+            tracing::warn!(target: "rpcrdma", path = %self.paths[rank].dialer.url, best = %self.paths[0].dialer.url, "connected over a path that is not the best");
+        }
+        link
+    }
+
+    /// Records the error of the path `rank`, and returns the error of the best path.
+    fn failed(
+        &self,
+        rank: usize,
+        error: ConnectError,
+        first: Option<(usize, ConnectError)>,
+    ) -> Option<(usize, ConnectError)> {
+        let url = &self.paths[rank].dialer.url;
+        tracing::debug!(target: "rpcrdma", %url, error = %ErrorChain(&error), "path failed");
+        self.errors()[rank] = Some(error.clone());
+        match first {
+            Some(first) if first.0 < rank => Some(first),
+            _ => Some((rank, error)),
+        }
+    }
+
+    fn errors(&self) -> std::sync::MutexGuard<'_, Box<[Option<ConnectError>]>> {
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Dial for PathsDialer {
+    fn dial<'a>(&'a self, _config: &'a Arc<ChannelConfig>, version_1_only: bool) -> DialFuture<'a> {
+        Box::pin(self.race(self.paths.len(), version_1_only))
+    }
+
+    fn dial_better(&self, rank: usize, version_1_only: bool) -> DialFuture<'_> {
+        Box::pin(self.race(rank.min(self.paths.len()), version_1_only))
+    }
+
+    fn better_paths(&self, rank: usize) -> Vec<UnusedPath> {
+        let errors = self.errors();
+        let better = self.paths.iter().zip(errors.iter()).take(rank);
+        better
+            .filter_map(|(path, error)| Some(UnusedPath { url: path.dialer.url.clone(), error: error.clone()? }))
+            .collect()
+    }
+}

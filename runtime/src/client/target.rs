@@ -1,0 +1,93 @@
+//! The text that names a service: one URL, or several.
+
+#[cfg(feature = "tls")]
+use crate::transport::{Scheme, TlsPolicy};
+use crate::transport::{Url, UrlError};
+
+/// The URLs of one service, the best first.
+#[derive(Debug)]
+pub(super) struct Target(Vec<Url>);
+
+impl Target {
+    /// Parses URLs that are separated by commas. A part without an address is another scheme for the URL that follows.
+    pub(super) fn parse(text: &str) -> Result<Self, UrlError> {
+        let mut urls = Vec::new();
+        let mut schemes = Vec::new();
+        for part in text.split(',') {
+            let Some((_, address)) = part.split_once("://") else {
+                schemes.push(part);
+                continue;
+            };
+            for scheme in schemes.drain(..) {
+                urls.push(format!("{scheme}://{address}").parse()?);
+            }
+            urls.push(part.parse()?);
+        }
+        match schemes.first() {
+            Some(_) => Err(UrlError::NoScheme { url: text.to_owned() }),
+            None => Ok(Self(urls)),
+        }
+    }
+
+    /// Raises the TLS policies of several URLs to the strongest one, which may be `configured`, so that no path is less protected than
+    /// another.
+    #[cfg(feature = "tls")]
+    pub(super) fn evenly_protected(self, configured: Option<TlsPolicy>) -> Self {
+        let strongest = self.0.iter().filter_map(Url::tls).max().max(configured);
+        match strongest {
+            Some(strongest) if self.0.len() > 1 => {
+                let protect = |url: Url| if url.scheme() == Scheme::TCP { url.with_tls(strongest) } else { url };
+                // Other transports have no TLS.
+                let may = |url: &Url| url.scheme() == Scheme::TCP || strongest < TlsPolicy::Required;
+                Self(self.0.into_iter().filter(may).map(protect).collect())
+            }
+            _ => self,
+        }
+    }
+
+    /// Raises policies that are weaker than `configured`.
+    #[cfg(all(feature = "tls", feature = "discover"))]
+    pub(super) fn with_least_tls(self, configured: TlsPolicy) -> Self {
+        let raise = |url: Url| {
+            if url.tls().is_none_or(|listed| listed >= configured) {
+                return url;
+            }
+            tracing::warn!(target: "rpcrdma", server = %url, %configured, "a listed URL asks for less TLS than configured");
+            url.with_tls(configured)
+        };
+        Self(self.0.into_iter().map(raise).collect())
+    }
+}
+
+impl IntoIterator for Target {
+    type Item = Url;
+    type IntoIter = std::vec::IntoIter<Url>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn urls(text: &str) -> Vec<String> {
+        Target::parse(text).unwrap().into_iter().map(|url| url.to_string()).collect()
+    }
+
+    #[test]
+    fn lists() {
+        assert_eq!(urls("iwarp://one:1"), ["iwarp://one:1"]);
+        assert_eq!(urls("iwarp://one:1,tcp://two:2"), ["iwarp://one:1", "tcp://two:2"]);
+        assert_eq!(urls("iwarp,tcp://[::1]:2"), ["iwarp://[::1]:2", "tcp://[::1]:2"]);
+        assert_eq!(urls("tcp://a:1,iwarp,tcp://b:2"), ["tcp://a:1", "iwarp://b:2", "tcp://b:2"]);
+        for bad in
+            ["", ",", "iwarp", "iwarp://one:1,", "iwarp://one:1,tcp", ",tcp://one:1", "iwarp://one:1,,tcp://two:2"]
+        {
+            assert!(Target::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

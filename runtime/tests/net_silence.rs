@@ -1,0 +1,307 @@
+//! Servers that fall silent, refuse, or restart, under a virtual clock: how soon their clients notice, and what their calls do.
+#![allow(missing_docs)]
+
+mod net_support;
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use net_support::*;
+use rpcrdma::{
+    CallError, CallOptions, Channel, Server,
+    client::{ChannelBuilder, ChannelPool, ConnectError, Invoke},
+    config::ConnectionConfig,
+    error::{CallFailure, CloseReason},
+    provider::{
+        ConnectRequest as _, Connected, Connector, Incoming as _, Listener as _, SetupError, SetupParams,
+        sim::{SimConfig, SimConnector, SimEnd, SimFabric, SimNetwork, SimQueuePair},
+    },
+};
+use tokio::time::Instant;
+
+/// The default of `ConnectionConfig::keepalive_timeout`.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The default of `ConnectionConfig::keepalive_interval`.
+const INTERVAL: Duration = Duration::from_secs(30);
+
+/// A connector whose connections can fall silent.
+#[derive(Debug, Clone)]
+struct SilentConnector {
+    inner: SimConnector,
+    networks: Arc<Mutex<Vec<SimNetwork>>>,
+    connects: Arc<AtomicUsize>,
+}
+
+impl SilentConnector {
+    fn new(fabric: &SimFabric) -> Self {
+        Self { inner: fabric.connector(), networks: Arc::default(), connects: Arc::default() }
+    }
+
+    /// Lets nothing through on the connections made so far.
+    fn silence(&self) {
+        for network in &*self.networks.lock().unwrap() {
+            network.stall(SimEnd::A, true);
+            network.stall(SimEnd::B, true);
+        }
+    }
+
+    fn connects(&self) -> usize {
+        self.connects.load(Ordering::SeqCst)
+    }
+}
+
+impl Connector for SilentConnector {
+    type QueuePair = SimQueuePair;
+
+    async fn connect(&self, peer: SocketAddr, params: SetupParams) -> Result<Connected<SimQueuePair>, SetupError> {
+        self.connects.fetch_add(1, Ordering::SeqCst);
+        let connected = self.inner.connect(peer, params).await?;
+        self.networks.lock().unwrap().push(connected.queue_pair.network().clone());
+        Ok(connected)
+    }
+}
+
+/// Starts a server of the test service, and connects to it.
+async fn connected(builder: ChannelBuilder) -> (Arc<State>, SilentConnector, Channel) {
+    let service = TestService::default();
+    let state = Arc::clone(&service.0);
+    let fabric = SimFabric::new(SimConfig::default());
+    let running = Transport::Sim(fabric.clone()).serve(Server::builder().service(service)).await;
+    let connector = SilentConnector::new(&fabric);
+    let channel = builder.connect_with(connector.clone(), running.addr).await.unwrap();
+    (state, connector, channel)
+}
+
+fn spawn_gate(channel: &Channel) -> tokio::task::JoinHandle<Result<u32, CallError>> {
+    let channel = channel.clone();
+    tokio::spawn(async move { call::<Gate>(&channel, &1).await })
+}
+
+fn silent(error: &CallError) -> Option<(Duration, bool)> {
+    match error {
+        CallError::Transport { failure: CallFailure::Closed { reason: CloseReason::Silent(after), sent }, .. } => {
+            Some((*after, *sent))
+        }
+        _ => None,
+    }
+}
+
+/// A call without a deadline ends when its server has fallen silent, soon after the time-out.
+#[tokio::test(start_paused = true)]
+async fn a_call_ends_when_its_server_is_silent() {
+    let (state, connector, channel) = connected(Channel::builder()).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    let gate = spawn_gate(&channel);
+    state.wait_started(1).await;
+    connector.silence();
+    let begun = Instant::now();
+    let error = gate.await.unwrap().unwrap_err();
+    assert_eq!(silent(&error), Some((TIMEOUT, true)), "{error}");
+    let elapsed = begun.elapsed();
+    assert!(elapsed >= TIMEOUT && elapsed < TIMEOUT + Duration::from_secs(1), "{elapsed:?}");
+    // The same channel goes on, over another connection.
+    call::<Null>(&channel, &()).await.unwrap();
+    assert_eq!(connector.connects(), 2);
+}
+
+/// Calls that may be repeated move to a new connection, within the time-out and a few round trips.
+#[tokio::test(start_paused = true)]
+async fn repeatable_calls_move_when_a_server_is_silent() {
+    let (_, connector, channel) = connected(Channel::builder()).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    connector.silence();
+    let begun = Instant::now();
+    let calls: Vec<_> = (0..8_u32)
+        .map(|n| {
+            let channel = channel.clone();
+            tokio::spawn(async move { call::<Sleep>(&channel, &n).await })
+        })
+        .collect();
+    for (n, call) in (0..).zip(calls) {
+        assert_eq!(call.await.unwrap().unwrap(), n);
+    }
+    assert!(begun.elapsed() < TIMEOUT + Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert_eq!(connector.connects(), 2);
+}
+
+/// The other connections of a pool are used meanwhile, and no call fails.
+#[tokio::test(start_paused = true)]
+async fn a_pool_leaves_its_silent_connection() {
+    let service = TestService::default();
+    let fabric = SimFabric::new(SimConfig::default());
+    let running = Transport::Sim(fabric.clone()).serve(Server::builder().service(service)).await;
+    let [quiet, healthy] = [(); 2].map(|()| SilentConnector::new(&fabric));
+    let mut channels = Vec::new();
+    for connector in [&quiet, &healthy] {
+        channels.push(Channel::builder().connect_with(connector.clone(), running.addr).await.unwrap());
+    }
+    let pool = ChannelPool::new(channels);
+    for _ in 0..4 {
+        pool.invoke::<Null>(&(), CallOptions::new()).await.unwrap();
+    }
+    quiet.silence();
+    let begun = Instant::now();
+    let calls: Vec<_> = (0..20_u32)
+        .map(|n| {
+            let pool = pool.clone();
+            tokio::spawn(async move { pool.invoke::<Sleep>(&n, CallOptions::new()).await })
+        })
+        .collect();
+    for (n, call) in (0..).zip(calls) {
+        assert_eq!(call.await.unwrap().unwrap(), n);
+    }
+    assert!(begun.elapsed() < TIMEOUT + Duration::from_secs(1), "{:?}", begun.elapsed());
+    // The lost connection was made again.
+    eventually(|| quiet.connects() == 2).await;
+}
+
+/// An idle connection to a server that has fallen silent is found lost, so that the next call makes a new one at once.
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_is_probed() {
+    let (_, connector, channel) = connected(Channel::builder()).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    connector.silence();
+    let begun = Instant::now();
+    assert_eq!(channel.closed().await, CloseReason::Silent(TIMEOUT));
+    let elapsed = begun.elapsed();
+    assert!(elapsed >= INTERVAL + TIMEOUT && elapsed <= INTERVAL + TIMEOUT + Duration::from_secs(1), "{elapsed:?}");
+    let begun = Instant::now();
+    call::<Null>(&channel, &()).await.unwrap();
+    assert!(begun.elapsed() < Duration::from_millis(10), "{:?}", begun.elapsed());
+}
+
+/// A server that is slow with its replies, but answers probes, keeps its connection. The probes become rare.
+#[tokio::test(start_paused = true)]
+async fn a_slow_server_keeps_its_connection() {
+    let (state, connector, channel) = connected(Channel::builder()).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    let gate = spawn_gate(&channel);
+    state.wait_started(1).await;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let probes = channel.counters().replies_received - 1;
+    // 0.25, 0.5 .. 16 s, and then one in 30 s.
+    assert!((110..=130).contains(&probes), "{probes} probes");
+    state.gate.add_permits(1);
+    assert_eq!(gate.await.unwrap().unwrap(), 1);
+    assert_eq!(connector.connects(), 1);
+}
+
+/// Calls that hold all credits leave none for a probe. That says nothing about the server.
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_cannot_be_sent_proves_nothing() {
+    let connection = ConnectionConfig::new().credits(2);
+    let (state, connector, channel) = connected(Channel::builder().connection(connection)).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    let gates = [(); 2].map(|()| spawn_gate(&channel));
+    state.wait_started(2).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    state.gate.add_permits(2);
+    for gate in gates {
+        assert_eq!(gate.await.unwrap().unwrap(), 1);
+    }
+    assert_eq!(connector.connects(), 1);
+}
+
+/// Without probes, nothing notices the silence.
+#[tokio::test(start_paused = true)]
+async fn probes_can_be_disabled() {
+    let connection = ConnectionConfig::new().keepalive_interval(Duration::MAX);
+    let (state, connector, channel) = connected(Channel::builder().connection(connection)).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    let gate = spawn_gate(&channel);
+    state.wait_started(1).await;
+    connector.silence();
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert!(!gate.is_finished());
+}
+
+/// Probes do not count as use: a server closes a connection that only they use, and does so in time.
+#[tokio::test(start_paused = true)]
+async fn probes_do_not_keep_an_idle_connection() {
+    let (service, timeout) = (TestService::default(), Duration::from_secs(100));
+    let fabric = SimFabric::new(SimConfig::default());
+    let server = Server::builder().service(service).idle_timeout(timeout);
+    let running = Transport::Sim(fabric.clone()).serve(server).await;
+    let channel = running.connect(Channel::builder()).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    call::<Sleep>(&channel, &1).await.unwrap();
+    let begun = Instant::now();
+    channel.closed().await;
+    let elapsed = begun.elapsed();
+    assert!(channel.counters().replies_received >= 4, "probes were sent");
+    assert!(elapsed >= timeout && elapsed < timeout + Duration::from_secs(1), "{elapsed:?}");
+}
+
+/// A client of a server that accepts connections and closes them connects rarely, and its error says what happens.
+#[tokio::test(start_paused = true)]
+async fn connections_that_are_closed_at_once_are_not_made_in_a_loop() {
+    let fabric = SimFabric::new(SimConfig::default());
+    let listener = fabric.listen(0).unwrap();
+    let addr = listener.local_addr();
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&accepted);
+    tokio::spawn(async move {
+        while let Ok(incoming) = listener.accept().await {
+            let request = incoming.request(TIMEOUT).await.unwrap();
+            drop(request.accept(SetupParams::default()).await);
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let config = ConnectionConfig::new().versions(rpcrdma::engine::Versions::V1);
+    let channel = Channel::builder().connection(config).connect_with(fabric.connector(), addr).await.unwrap();
+    let until = Instant::now() + Duration::from_secs(3);
+    let mut last = None;
+    while Instant::now() < until {
+        let calls: Vec<_> = (0..10_u32)
+            .map(|_| {
+                let (channel, options) = (channel.clone(), CallOptions::new().deadline(until.into_std()));
+                tokio::spawn(async move { channel.call::<Null>(&(), options).await })
+            })
+            .collect();
+        for call in calls {
+            last = Some(call.await.unwrap().unwrap_err());
+        }
+        // A call whose next attempt would be too late fails at once.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let accepted = accepted.load(Ordering::SeqCst);
+    assert!((3..=50).contains(&accepted), "{accepted} connections in 3 s");
+    let error = last.unwrap();
+    let text = error.to_string();
+    assert!(text.contains("closed the connection before its first reply"), "{text}");
+}
+
+/// A call that may be repeated, and has time left, outlives the restart of its server.
+#[tokio::test(start_paused = true)]
+async fn a_call_outlives_a_restart_within_its_deadline() {
+    let fabric = SimFabric::new(SimConfig::default());
+    let service = TestService::default();
+    let running = Transport::Sim(fabric.clone()).serve(Server::builder().service(service.clone())).await;
+    let channel = running.connect(Channel::builder()).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    running.handle.shutdown();
+    running.task.await.unwrap();
+    let port = running.addr.port();
+    let restarting = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let server = Server::builder().service(service).listen_with(fabric.listen(port).unwrap()).bind().await.unwrap();
+        server.serve().await;
+    });
+    // Without a deadline, the retries are few.
+    let error = channel.call::<Null>(&(), CallOptions::new()).await.unwrap_err();
+    assert!(
+        matches!(error, CallError::Connect { error: ConnectError::Setup { .. } | ConnectError::BackOff { .. }, .. }),
+        "{error}"
+    );
+    let begun = Instant::now();
+    let options = CallOptions::new().deadline((begun + Duration::from_secs(10)).into_std());
+    channel.call::<Null>(&(), options).await.unwrap();
+    assert!(begun.elapsed() > Duration::from_secs(3), "{:?}", begun.elapsed());
+    restarting.abort();
+}
