@@ -76,6 +76,7 @@ fn close_reasons() -> Vec<(&'static str, CloseReason)> {
         ("CloseReason::Stream", StreamError::TooManyFragments { max: 5 }.into()),
         ("CloseReason::Idle", CloseReason::Idle(second)),
         ("CloseReason::NoCall", CloseReason::NoCall(second)),
+        ("CloseReason::Silent", CloseReason::Silent(second)),
     ]);
     all
 }
@@ -118,6 +119,14 @@ fn connect_errors() -> Vec<(&'static str, ConnectError)> {
         ConnectError::Local { path: "/run/s".into(), source: SetupError::Io(refused().into()) },
     ));
     let retry_in = Duration::from_secs(1);
+    all.extend(
+        close_reasons()
+            .into_iter()
+            .map(|(_, reason)| ("ConnectError::Closed", ConnectError::Closed { peer, reason, sent: true })),
+    );
+    let late = all.clone().into_iter().map(|(_, last)| ConnectError::Late { last: Some(Box::new(last)) });
+    let late: Vec<_> = late.map(|error| ("ConnectError::Late", error)).collect();
+    all.extend(late);
     let waiting = all.clone().into_iter().map(|(_, last)| ConnectError::BackOff { retry_in, last: Box::new(last) });
     let waiting: Vec<_> = waiting.map(|error| ("ConnectError::BackOff", error)).collect();
     all.extend(waiting);

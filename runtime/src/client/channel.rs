@@ -84,6 +84,8 @@ struct ChannelState {
     closed: bool,
     /// The task of the latest attempt to reconnect.
     redialing: Option<AbortHandle>,
+    /// The error of the last attempt to connect. `None` after a success.
+    error: Option<Box<ConnectError>>,
     /// The task that looks for a better path.
     improving: Option<AbortHandle>,
 }
@@ -131,7 +133,7 @@ impl Channel {
             dial: dial.map(Arc::from),
             config,
             reconnect,
-            current: Mutex::new(ChannelState { link, closed: false, redialing: None, improving: None }),
+            current: Mutex::new(ChannelState { link, closed: false, redialing: None, error: None, improving: None }),
             redial: Arc::default(),
             closing: Notify::new(),
             version_1_only: AtomicBool::new(false),
@@ -309,6 +311,11 @@ impl Channel {
         // The clock is read only if there is a timeout.
         let timeout = self.0.config.call_timeout?;
         tokio::time::Instant::now().into_std().checked_add(timeout)
+    }
+
+    /// Returns the error of the last attempt to connect.
+    fn last_connect_error(&self) -> Option<Box<ConnectError>> {
+        self.0.current.lock().unwrap_or_else(PoisonError::into_inner).error.clone()
     }
 
     pub(super) fn reconnect_policy(&self) -> Reconnect {

@@ -1,6 +1,6 @@
 //! The errors of calls and of connecting.
 
-use std::{error::Error, fmt, net::SocketAddr, sync::Arc, time::Duration};
+use std::{error::Error, fmt, io::ErrorKind, net::SocketAddr, sync::Arc, time::Duration};
 
 use crate::{
     config::ConfigError,
@@ -72,6 +72,13 @@ pub enum ConnectError {
         peer: SocketAddr,
         /// The reason why the connection was closed.
         reason: CloseReason,
+        /// `true` if a call was sent. The server may have executed it.
+        sent: bool,
+    },
+    /// The deadline of the call passed during an attempt to connect.
+    Late {
+        /// The error of the attempt before, if there was one. Its source is also the source of this error.
+        last: Option<Box<ConnectError>>,
     },
     /// The attempt was given up, because a connection over another path was made sooner.
     Overtaken {
@@ -87,6 +94,30 @@ pub enum ConnectError {
     },
 }
 
+/// Returns what to do about an error of connection set-up, if its own text does not say it.
+fn hint(error: &SetupError) -> &'static str {
+    match error {
+        SetupError::Io(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            ": start the server, or check the port"
+        }
+        SetupError::Rejected { .. } => ": check the port and what the server demands",
+        SetupError::NotOurProtocol { .. } => ": check the scheme and the port",
+        SetupError::TimedOut(_) => ": check the address and the firewalls",
+        _ => "",
+    }
+}
+
+impl ConnectError {
+    /// Returns `true` if no call can have been sent.
+    fn is_unsent(&self) -> bool {
+        match self {
+            Self::Closed { sent, .. } => !sent,
+            Self::BackOff { last, .. } | Self::Late { last: Some(last) } => last.is_unsent(),
+            _ => true,
+        }
+    }
+}
+
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -96,8 +127,8 @@ impl fmt::Display for ConnectError {
                 write!(f, "two services for program {program:#010x} version {version}")
             }
             Self::EmptyPool => f.write_str("a pool needs at least one URL"),
-            Self::Resolve { host, .. } => write!(f, "cannot resolve {host}"),
-            Self::Setup { peer, .. } => write!(f, "cannot connect to {peer}"),
+            Self::Resolve { host, .. } => write!(f, "cannot resolve {host}: check the name"),
+            Self::Setup { peer, source } => write!(f, "cannot connect to {peer}{}", hint(source)),
             #[cfg(feature = "tls")]
             Self::NoTlsConfig { url } => write!(f, "TLS with {url} needs an authority: call ChannelBuilder::tls"),
             #[cfg(feature = "tls")]
@@ -108,7 +139,20 @@ impl fmt::Display for ConnectError {
             }
             #[cfg(unix)]
             Self::Local { path, .. } => write!(f, "cannot connect to {}", path.display()),
-            Self::Closed { peer, .. } => write!(f, "{peer} closed the connection before its first reply"),
+            Self::Closed { peer, sent, .. } => {
+                write!(
+                    f,
+                    "{peer} closed the connection before its first reply: check the port, the scheme and what the server demands"
+                )?;
+                if *sent {
+                    f.write_str(", and note that the call may have been executed")?;
+                }
+                Ok(())
+            }
+            Self::Late { last: None } => f.write_str(
+                "the deadline passed during the attempt to connect: check the address, or set a longer deadline",
+            ),
+            Self::Late { last: Some(last) } => write!(f, "{last}, and the deadline passed during the next attempt"),
             Self::Overtaken { after } => write!(f, "no connection after {after:?}, when another path was connected"),
             Self::BackOff { retry_in, last } => write!(f, "{last}, next attempt in {retry_in:?}"),
         }
@@ -129,6 +173,7 @@ impl Error for ConnectError {
             #[cfg(feature = "tls")]
             Self::TlsConfig(error) => error.source(),
             Self::Closed { reason, .. } => Some(reason),
+            Self::Late { last } => last.as_ref()?.source(),
             // The message is that of the last attempt, so the cause is as well.
             Self::BackOff { last, .. } => last.source(),
         }
@@ -331,7 +376,8 @@ impl CallError {
     #[must_use]
     pub fn is_retry_safe(&self) -> bool {
         match self {
-            Self::Connect { .. } | Self::Encode { .. } | Self::Landing { .. } => true,
+            Self::Connect { error, .. } => error.is_unsent(),
+            Self::Encode { .. } | Self::Landing { .. } => true,
             Self::Security { sent, .. } | Self::Middleware { sent, .. } => !sent,
             Self::Transport { failure, .. } => failure.is_unexecuted(),
             // RFC 5531 §9: a server sends every status except SYSTEM_ERR before the procedure runs.

@@ -92,15 +92,36 @@ impl ChannelLink {
         if self.is_judged.swap(true, Ordering::Relaxed) {
             return None;
         }
-        if self.port.counters().replies_received > 0 {
+        if self.has_served() {
             return Some(LinkFate::Served);
         }
+        // The connection, and not a call, is what failed.
+        Some(LinkFate::Unserved(self.closed(&reason, false)?, self.opened))
+    }
+
+    /// Returns `true` if the server has replied to a call.
+    fn has_served(&self) -> bool {
+        self.port.counters().replies_received > 0
+    }
+
+    /// Returns the error of a connection that the server has closed, unless the reason is known without it.
+    fn closed(&self, reason: &CloseReason, sent: bool) -> Option<ConnectError> {
         match reason {
             CloseReason::Disconnected(DisconnectReason::Local)
             | CloseReason::Idle(_)
             // The next connection is made with another version.
             | CloseReason::NegotiationFailed { .. } => None,
-            reason => Some(LinkFate::Unserved(ConnectError::Closed { peer: self.info.peer_addr, reason }, self.opened)),
+            reason => Some(ConnectError::Closed { peer: self.info.peer_addr, reason: reason.clone(), sent }),
+        }
+    }
+
+    /// Returns the error of a call that failed because the server closed the connection before its first reply to any call.
+    pub(super) fn unserved(&self, failure: &CallFailure) -> Option<ConnectError> {
+        match failure {
+            CallFailure::Closed { reason: reason @ CloseReason::Disconnected(_), sent } if !self.has_served() => {
+                self.closed(reason, *sent)
+            }
+            _ => None,
         }
     }
 

@@ -9,7 +9,9 @@ use crate::provider::{IoError, SetupError};
 #[non_exhaustive]
 pub enum TlsError {
     /// The server does not offer TLS, or something between client and server has removed the offer (RFC 9289 §6.1.1).
-    #[error("TLS is required, but the server does not offer it: its reply to the AUTH_TLS probe is {reply}")]
+    #[error(
+        "TLS is required, but the server does not offer it, set it up there: its reply to the AUTH_TLS probe is {reply}"
+    )]
     NotOffered {
         /// The outcome of the probe.
         reply: String,
@@ -21,7 +23,7 @@ pub enum TlsError {
     #[error("the peer sent unprotected data between the AUTH_TLS probe and the TLS handshake")]
     SpuriousData,
     /// The TLS library refused the handshake: for example an unknown issuer, an expired certificate, a wrong name.
-    #[error("the TLS handshake failed")]
+    #[error("the TLS handshake failed: check the certificates and authorities of both sides")]
     Handshake(#[source] IoError),
     /// The peer did not negotiate the application protocol (RFC 9289 §5).
     #[error("the peer did not negotiate the application protocol `sunrpc` (ALPN)")]

@@ -63,7 +63,7 @@ impl UrlOptions {
     }
 
     /// Replaces the value of an option that the URL has. `value` is valid.
-    #[cfg(all(feature = "discover", feature = "tls"))]
+    #[cfg(feature = "tls")]
     pub(super) fn replace(&mut self, name: &str, value: &str) {
         if let Some((_, old)) = self.0.iter_mut().find(|(option, _)| *option == name) {
             value.clone_into(old);

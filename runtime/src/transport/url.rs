@@ -181,7 +181,7 @@ impl Url {
     }
 
     /// Returns the same URL with another policy for TLS.
-    #[cfg(all(feature = "discover", feature = "tls"))]
+    #[cfg(feature = "tls")]
     pub(crate) fn with_tls(mut self, policy: TlsPolicy) -> Self {
         self.options.replace("tls", policy.as_str());
         self

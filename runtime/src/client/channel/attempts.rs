@@ -140,7 +140,8 @@ impl Channel {
                 }
                 RetryDecision::NewConnection { .. } | RetryDecision::OtherConnection { .. } | RetryDecision::Fail => {
                     tracing::debug!(target: "rpcrdma::call", %error, "call failed");
-                    return Err(retry::final_error(earlier, error.into_call_error(callee.name)));
+                    let link = link.as_deref();
+                    return Err(retry::final_error(earlier, error.into_call_error(callee.name, link)));
                 }
             }
             tracing::debug!(target: "rpcrdma::call", %error, ?decision, "attempt failed");
@@ -179,7 +180,10 @@ impl Channel {
                 Some(Err(LinkError::Failed(error, retry_at))) => {
                     return Err(without_link(AttemptError::NotConnected(error, retry_at)));
                 }
-                None => return Err(late()),
+                None => {
+                    let error = ConnectError::Late { last: self.last_connect_error() };
+                    return Err(without_link(AttemptError::NotConnected(error, tokio::time::Instant::now())));
+                }
             },
         };
         if let Some(first) = first
@@ -329,7 +333,13 @@ impl AttemptError {
         }
     }
 
-    fn into_call_error(self, procedure: &'static str) -> CallError {
+    /// Returns the error of the call. `link` is the connection of the attempt, if it got one.
+    fn into_call_error(self, procedure: &'static str, link: Option<&ChannelLink>) -> CallError {
+        if let (Self::Exchange(ExchangeError::Failed(failure)), Some(link)) = (&self, link)
+            && let Some(error) = link.unserved(failure)
+        {
+            return CallError::Connect { procedure, error };
+        }
         match self {
             Self::Exchange(ExchangeError::Failed(failure)) | Self::NotRecognized(failure, _) => {
                 CallError::Transport { procedure, failure }

@@ -115,6 +115,7 @@ impl Channel {
                     drop(current);
                     return Err(self.failure());
                 }
+                current.error = None;
                 let old = std::mem::replace(&mut current.link, Arc::clone(&link));
                 drop(current);
                 drop(old);
@@ -123,6 +124,7 @@ impl Channel {
             }
             Err(error) => {
                 metrics::connection_failed(ConnectionRole::Client);
+                self.0.current.lock().unwrap_or_else(PoisonError::into_inner).error = Some(Box::new(error.clone()));
                 let retry_at = backoff.fail(error.clone(), tokio::time::Instant::now(), min_backoff, max_backoff);
                 let pause = retry_at.saturating_duration_since(tokio::time::Instant::now());
                 tracing::info!(target: "rpcrdma", error = %ErrorChain(&error), ?pause, "cannot reconnect");

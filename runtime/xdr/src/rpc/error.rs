@@ -115,7 +115,7 @@ impl fmt::Display for AuthFailure {
             AuthStat::AuthRejectedcred => "the credential is no longer valid (AUTH_REJECTEDCRED)",
             AuthStat::AuthBadverf => "bad verifier (AUTH_BADVERF)",
             AuthStat::AuthRejectedverf => "verifier expired or replayed (AUTH_REJECTEDVERF)",
-            AuthStat::AuthTooweak => "stronger authentication is required (AUTH_TOOWEAK)",
+            AuthStat::AuthTooweak => "stronger authentication is required, such as TLS or Kerberos (AUTH_TOOWEAK)",
             AuthStat::AuthInvalidresp => "bad verifier in the response (AUTH_INVALIDRESP)",
             AuthStat::AuthFailed => "unknown reason (AUTH_FAILED)",
             AuthStat::AuthKerbGeneric => "Kerberos error (AUTH_KERB_GENERIC)",
