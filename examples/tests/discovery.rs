@@ -431,12 +431,57 @@ async fn three_blobstores_behind_etcd() {
     assert!(list.len() == 2 && !list.iter().any(|url| url.contains(&servers[1].addr.to_string())), "{list:?}");
 }
 
+/// Calls are divided by the weights of the SRV records. The server with the higher number of priority gets some only after the others
+/// have crashed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blobstores_behind_srv_records() {
+    let mut records = Vec::new();
+    let addrs = addresses();
+    for (n, (addr, share)) in addrs.iter().zip(["10,3", "10,1", "20,9"]).enumerate() {
+        records.push(format!("--srv-host=_blobs._tcp.test,host{n}.test,{},{share}", addr.port()));
+        records.push(format!("--host-record=host{n}.test,{}", addr.ip()));
+    }
+    let Some(dns) = Dns::start(&records.iter().map(String::as_str).collect::<Vec<_>>()) else { return };
+    let mut servers = Vec::new();
+    for (number, addr) in (0..).zip(addrs) {
+        servers.push(Blobstore::start(number, addr, Vec::new()).await);
+    }
+    let listed = DnsService::srv("iwarp", "_blobs._tcp.test").unwrap().name_server(dns.addr).servers().await.unwrap();
+    let client = client(listed);
+    let get = async || {
+        let args = GetArgs { name: BlobName("who".into()), offset: 0, count: 4096, expect: 0 };
+        let result = client.get_with(&args, CallOptions::new().timeout(Duration::from_secs(10))).await.unwrap();
+        let GetRes::BlobOk(ok) = result else { panic!("{result:?}") };
+        usize::from(ok.data[0])
+    };
+    let mut seen = [false; 2];
+    while seen != [true; 2] {
+        seen[get().await] = true;
+    }
+    let mut counts = [0_usize; 3];
+    for _ in 0..2000 {
+        counts[get().await] += 1;
+    }
+    // 1500 are expected. 160 are more than 8 standard deviations.
+    assert!(counts[0].abs_diff(1500) < 160 && counts[2] == 0, "{counts:?}");
+    servers[0].process().kill();
+    for _ in 0..100 {
+        assert_eq!(get().await, 1);
+    }
+    servers[1].process().kill();
+    for _ in 0..100 {
+        assert_eq!(get().await, 2);
+    }
+    servers[1].run();
+    while get().await != 1 {}
+}
+
 #[tokio::test]
 async fn srv_records() {
     let records = [
-        "--srv-host=_blobs._tcp.test,one.test,20101,10",
-        "--srv-host=_blobs._tcp.test,two.test,20102,10",
-        "--srv-host=_blobs._tcp.test,backup.test,20103,20",
+        "--srv-host=_blobs._tcp.test,one.test,20101,10,60",
+        "--srv-host=_blobs._tcp.test,two.test,20102,10,40",
+        "--srv-host=_blobs._tcp.test,backup.test,20103,20,0",
         "--host-record=one.test,127.0.8.1",
         "--host-record=two.test,127.0.8.2,fd09::2",
         "--host-record=backup.test,127.0.8.3",
@@ -444,8 +489,13 @@ async fn srv_records() {
     let Some(dns) = Dns::start(&records) else { return };
     let servers = |name: &str| DnsService::srv("iwarp?crc=off", name).unwrap().name_server(dns.addr).servers();
     let mut found = servers("_blobs._tcp.test").await.unwrap();
-    let urls =
-        ["iwarp://127.0.8.1:20101?crc=off", "iwarp://127.0.8.2:20102?crc=off", "iwarp://[fd09::2]:20102?crc=off"];
+    // The two addresses of the second server share its weight, and all weights are doubled for that.
+    let urls = [
+        "iwarp://127.0.8.1:20101?crc=off&priority=10&weight=120",
+        "iwarp://127.0.8.2:20102?crc=off&priority=10&weight=40",
+        "iwarp://[fd09::2]:20102?crc=off&priority=10&weight=40",
+        "iwarp://127.0.8.3:20103?crc=off&priority=20&weight=0",
+    ];
     assert_eq!(found.next().await.unwrap(), BTreeSet::from(urls.map(str::to_owned)));
     // A name without records has no servers.
     assert_eq!(servers("_none._tcp.test").await.unwrap().next().await.unwrap(), BTreeSet::new());

@@ -230,7 +230,10 @@ fn causes_of_calls_have_types() {
     let error = ConnectError::BackOff { retry_in: Duration::from_secs(1), last: Box::new(failed) };
     let error = CallError::Connect { procedure: "BLOB.GET", error };
     let messages = chain(&error);
-    assert_eq!(messages[0], "BLOB.GET: cannot connect to 192.0.2.1:20049, next attempt in 1s");
+    assert_eq!(
+        messages[0],
+        "BLOB.GET: cannot connect to 192.0.2.1:20049: start the server, or check the port, next attempt in 1s"
+    );
     assert!(messages[1].starts_with("Connection refused"), "{messages:?}");
     assert!(matches!(error.source().and_then(|cause| cause.downcast_ref()), Some(SetupError::Io(_))));
 

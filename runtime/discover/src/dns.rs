@@ -105,7 +105,9 @@ impl DnsService {
     /// Creates a service with one server for each address of the targets of the SRV records (RFC 2782) of `name`, for example
     /// `_blobs._tcp.example.com`. `scheme` is the scheme of their URLs, and may be followed by options, as in `iwarp?crc=off`.
     ///
-    /// Only the records with the lowest priority number are used. Their weights are ignored, because the load is measured.
+    /// Priority and weight of a record become the options `priority` and `weight` of its URLs, which
+    /// [`ServiceCaller::balanced`](rpcrdma::client::ServiceCaller::balanced) obeys. If a target has several addresses, they share its
+    /// weight. The weights of all records are then multiplied by a number for which the parts are whole.
     ///
     /// # Errors
     /// Returns [`DnsError::Url`] if the scheme or an option is invalid.
@@ -135,7 +137,7 @@ impl DnsService {
             let mut pause = PAUSES.0;
             loop {
                 let now = Instant::now();
-                sender.set(answer.urls());
+                sender.set(self.urls(&answer));
                 let mut next = answer.valid_until.clamp(now + TTLS.0, now + TTLS.1);
                 answer = loop {
                     tokio::select! {
@@ -146,6 +148,7 @@ impl DnsService {
                         Ok(answer) => break answer,
                         Err(error) => {
                             tracing::warn!(target: "rpcrdma", %name, error = %ErrorChain(&error), ?pause, "DNS query failed");
+                            sender.fail(DnsError::Query { name: name.clone(), source: Arc::new(error) });
                             next = Instant::now() + pause;
                             pause = pause.saturating_mul(2).min(PAUSES.1);
                         }
@@ -180,33 +183,37 @@ impl DnsService {
 
     /// Queries DNS. `last` is the answer to the query before.
     async fn query(&self, resolver: &TokioResolver, last: &Answer) -> Result<Answer, NetError> {
-        let mut answer = Answer { targets: BTreeMap::new(), valid_until: Instant::now() + TTLS.1 };
+        let mut answer = Answer { valid_until: Instant::now() + TTLS.1, ..Answer::nothing() };
         let Some(name) = &self.srv else {
-            self.add_addresses(resolver, (self.url.host().to_owned(), self.url.port()), &mut answer).await?;
+            let target = (self.url.host().to_owned(), self.url.port());
+            Self::add_addresses(resolver, &target, &mut answer).await?;
+            answer.records.insert(SrvRecord { target, share: None });
             return Ok(answer);
         };
         let Some(found) = existing(resolver.srv_lookup(name.as_str()).await)? else { return Ok(Answer::nothing()) };
         answer.valid_until = answer.valid_until.min(found.valid_until().into());
-        let mut targets: Vec<_> = found
+        answer.records = found
             .answers()
             .iter()
             .filter_map(|record| match &record.data {
-                RData::SRV(srv) => Some(srv),
+                // RFC 2782: the root as the target means that the service is decidedly not available.
+                RData::SRV(srv) if !srv.target.is_root() => Some(SrvRecord {
+                    target: (srv.target.to_ascii(), srv.port),
+                    share: Some((srv.priority, srv.weight)),
+                }),
                 _ => None,
             })
             .collect();
-        let first = targets.iter().map(|srv| srv.priority).min();
-        targets.retain(|srv| Some(srv.priority) == first);
-        let (mut resolved, mut failed) = (false, None);
-        for srv in targets {
-            let target = (srv.target.to_ascii(), srv.port);
-            let Err(error) = self.add_addresses(resolver, target.clone(), &mut answer).await else {
+        let targets: BTreeSet<Target> = answer.records.iter().map(|record| record.target.clone()).collect();
+        let (mut resolved, mut failed) = (targets.is_empty(), None);
+        for target in targets {
+            let Err(error) = Self::add_addresses(resolver, &target, &mut answer).await else {
                 resolved = true;
                 continue;
             };
             tracing::warn!(target: "rpcrdma", %name, host = %target.0, error = %ErrorChain(&error), "DNS query failed");
-            if let Some(known) = last.targets.get(&target) {
-                answer.targets.insert(target, known.clone());
+            if let Some(known) = last.addresses.get(&target) {
+                answer.addresses.insert(target, known.clone());
             }
             answer.valid_until = answer.valid_until.min(Instant::now() + PAUSES.1);
             failed = Some(error);
@@ -229,43 +236,82 @@ impl DnsService {
         }
     }
 
-    async fn add_addresses(
-        &self,
-        resolver: &TokioResolver,
-        target: Target,
-        answer: &mut Answer,
-    ) -> Result<(), NetError> {
+    async fn add_addresses(resolver: &TokioResolver, target: &Target, answer: &mut Answer) -> Result<(), NetError> {
         let Some(found) = existing(resolver.lookup_ip(target.0.as_str()).await)? else {
             answer.valid_until = Instant::now();
             return Ok(());
         };
         answer.valid_until = answer.valid_until.min(found.valid_until().into());
-        let url = |ip| self.url.with_found_addr(SocketAddr::new(ip, target.1), self.certified_name()).to_string();
-        let urls = found.iter().map(url).collect();
-        answer.targets.insert(target, urls);
+        let addresses = found.iter().map(|ip| SocketAddr::new(ip, target.1)).collect();
+        answer.addresses.insert(target.clone(), addresses);
         Ok(())
+    }
+
+    /// Returns the URLs of the servers.
+    fn urls(&self, answer: &Answer) -> BTreeSet<String> {
+        let addresses = |record: &SrvRecord| answer.addresses.get(&record.target).into_iter().flatten();
+        let counts = answer.records.iter().map(|record| addresses(record).count() as u32);
+        let scale = counts.filter(|count| *count > 0).fold(1, least_common_multiple).min(MAX_SCALE);
+        let urls = answer.records.iter().flat_map(|record| {
+            let count = addresses(record).count() as u32;
+            addresses(record).map(move |addr| {
+                let url = self.url.with_found_addr(*addr, self.certified_name());
+                match record.share {
+                    None => url.to_string(),
+                    Some((priority, weight)) => {
+                        // A weight that is not 0 stays so.
+                        let weight = u32::from(weight) * scale / count.max(1);
+                        let part = weight.max(u32::from(record.has_weight()));
+                        url.with_priority(priority, part).to_string()
+                    }
+                }
+            })
+        });
+        urls.collect()
     }
 }
 
 /// A host and its port.
 type Target = (String, u16);
 
+/// Maximum number by which weights are multiplied: the least common multiple of 1 to 8.
+const MAX_SCALE: u32 = 840;
+
+fn least_common_multiple(a: u32, b: u32) -> u32 {
+    let (mut divisor, mut rest) = (a, b);
+    while rest != 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    (a / divisor.max(1)).saturating_mul(b)
+}
+
+/// A server in DNS.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct SrvRecord {
+    target: Target,
+    /// The priority and the weight of an SRV record.
+    share: Option<(u16, u16)>,
+}
+
+impl SrvRecord {
+    fn has_weight(&self) -> bool {
+        self.share.is_some_and(|(_, weight)| weight > 0)
+    }
+}
+
 /// The servers that DNS lists.
 #[derive(Debug)]
 struct Answer {
-    /// The URLs of the servers of each host.
-    targets: BTreeMap<Target, BTreeSet<String>>,
+    records: BTreeSet<SrvRecord>,
+    /// The addresses of each host.
+    addresses: BTreeMap<Target, BTreeSet<SocketAddr>>,
     valid_until: Instant,
 }
 
 impl Answer {
     /// Returns the answer for a name without records. It is queried again soon.
     fn nothing() -> Self {
-        Self { targets: BTreeMap::new(), valid_until: Instant::now() }
-    }
-
-    fn urls(&self) -> BTreeSet<String> {
-        self.targets.values().flatten().cloned().collect()
+        Self { records: BTreeSet::new(), addresses: BTreeMap::new(), valid_until: Instant::now() }
     }
 }
 
@@ -304,7 +350,7 @@ mod tests {
                 let question = query.queries[0].clone();
                 let (name, kind) = (question.name().to_ascii(), question.query_type());
                 let mut response = Message::response(query.metadata.id, query.metadata.op_code);
-                let target = |port, host: &str| RData::SRV(SRV::new(1, 1, port, Name::from_ascii(host).unwrap()));
+                let target = |port, host: &str| RData::SRV(SRV::new(port, 7, port, Name::from_ascii(host).unwrap()));
                 let records = match (name.as_str(), kind) {
                     (name, _) if failing.lock().unwrap().contains(&name) => {
                         response.metadata.response_code = ResponseCode::ServFail;
@@ -332,16 +378,19 @@ mod tests {
         let service = DnsService::srv("tcp", "_test._tcp.test.").unwrap();
         let service = service.name_server(name_server(Arc::clone(&failing)).await);
         let resolver = service.resolver().unwrap();
-        let (a, b) = ("tcp://192.0.2.1:1?name=test".to_owned(), "tcp://192.0.2.2:2?name=test".to_owned());
+        let (a, b) = (
+            "tcp://192.0.2.1:1?name=test&priority=1&weight=7".to_owned(),
+            "tcp://192.0.2.2:2?name=test&priority=2&weight=7".to_owned(),
+        );
         let only_a = service.query(&resolver, &Answer::nothing()).await.unwrap();
-        assert_eq!(only_a.urls(), BTreeSet::from([a.clone()]));
+        assert_eq!(service.urls(&only_a), BTreeSet::from([a.clone()]));
         assert!(only_a.valid_until <= Instant::now() + PAUSES.1, "the query is repeated before the records expire");
         failing.lock().unwrap().clear();
         let both = service.query(&resolver, &only_a).await.unwrap();
-        assert_eq!(both.urls(), BTreeSet::from([a.clone(), b.clone()]));
+        assert_eq!(service.urls(&both), BTreeSet::from([a.clone(), b.clone()]));
         failing.lock().unwrap().push("b.test.");
         let known = service.query(&resolver, &both).await.unwrap();
-        assert_eq!(known.urls(), BTreeSet::from([a, b]));
+        assert_eq!(service.urls(&known), BTreeSet::from([a, b]));
         failing.lock().unwrap().push("a.test.");
         assert!(service.query(&resolver, &known).await.is_err(), "no target could be resolved");
     }
@@ -357,12 +406,40 @@ mod tests {
             (DnsService::addresses("tcp://192.0.2.9:7"), &["tcp://192.0.2.9:7"]),
             (
                 DnsService::srv("tcp", "_test._tcp.test."),
-                &["tcp://192.0.2.1:1?name=test", "tcp://192.0.2.2:2?name=test"],
+                &["tcp://192.0.2.1:1?name=test&priority=1&weight=7", "tcp://192.0.2.2:2?name=test&priority=2&weight=7"],
             ),
         ] {
             let service = service.unwrap().name_server(server);
             let answer = service.query(&service.resolver().unwrap(), &Answer::nothing()).await.unwrap();
-            assert_eq!(Vec::from_iter(answer.urls()), urls);
+            assert_eq!(Vec::from_iter(service.urls(&answer)), urls);
         }
+    }
+
+    /// The addresses of a target share its weight, and the shares of all targets stay as they are.
+    #[test]
+    fn addresses_share_a_weight() {
+        let service = DnsService::srv("tcp", "_test._tcp.test").unwrap();
+        let urls = |records: &[(&str, u16, u8)]| {
+            let mut answer = Answer::nothing();
+            for (number, &(host, weight, count)) in (1..).zip(records) {
+                let target = (host.to_owned(), number);
+                let addresses = (1..=count).map(|n| SocketAddr::new(Ipv4Addr::new(192, 0, 2, n).into(), number));
+                answer.addresses.insert(target.clone(), addresses.collect());
+                answer.records.insert(SrvRecord { target, share: Some((4, weight)) });
+            }
+            let weight = |url: &String| {
+                let url: Url = url.parse().unwrap();
+                assert_eq!(url.priority(), 4);
+                (url.port(), url.weight())
+            };
+            let mut weights: Vec<_> = service.urls(&answer).iter().map(weight).collect();
+            weights.sort_unstable();
+            weights
+        };
+        assert_eq!(urls(&[("a", 10, 1), ("b", 0, 1)]), [(1, 10), (2, 0)]);
+        assert_eq!(urls(&[("a", 10, 2), ("b", 5, 1), ("c", 0, 3)])[..3], [(1, 30), (1, 30), (2, 30)]);
+        // No sum overflows, and no weight becomes 0.
+        let many = urls(&[("a", u16::MAX, 251), ("b", 1, 250), ("c", u16::MAX, 1)]);
+        assert_eq!((many[0].1, many[251].1, many[501].1), (219_320, 3, 55_049_400));
     }
 }

@@ -17,7 +17,8 @@ use rpcrdma::client::discover::{Servers, ServersSender};
 use rpcrdma_proto::ErrorChain;
 use tokio::sync::watch;
 
-/// A service whose servers are registered in etcd: each server has a key with a common prefix, whose value is its URL.
+/// A service whose servers are registered in etcd: each server has a key with a common prefix, whose value is its URL. The options
+/// `priority` and `weight` of the [URL](rpcrdma::transport::Url) say how a balancer uses the server.
 ///
 /// Clients [watch](Self::servers) the keys. Servers [register](Self::register) themselves with a lease, so that the key of a server
 /// that crashes disappears when its lease ends.
@@ -186,6 +187,7 @@ impl EtcdService {
                         Ok(state) => break state,
                         Err(error) => {
                             tracing::warn!(target: "rpcrdma", prefix = %self.prefix, error = %ErrorChain(&error), ?pause, "cannot read etcd");
+                            sender.fail(error);
                             pause = pause.saturating_mul(2).min(PAUSES.1);
                         }
                     }

@@ -117,7 +117,7 @@ impl Member {
             let (channel, changed) = (self.channel.clone(), Arc::clone(changed));
             let task = runtime.spawn(async move {
                 // An error is final: the channel was closed, or never connects again.
-                let _ = channel.connected().await;
+                let _ = channel.connected(|_| {}).await;
                 changed.notify_waiters();
             });
             *reconnecting = Some(task.abort_handle());

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "tls")]
 use crate::transport::{Scheme, TlsPolicy};
+use std::fmt;
+
 use crate::transport::{Url, UrlError};
 
 /// The URLs of one service, the best first.
@@ -45,6 +47,18 @@ impl Target {
         }
     }
 
+    /// Returns the priority and the weight of the service, which are those of the first URL.
+    #[cfg(feature = "discover")]
+    pub(super) fn share(&self) -> (u16, u32) {
+        self.0.first().map_or((0, 1), |url| (url.priority(), url.weight()))
+    }
+
+    /// Returns the target without priority and weight.
+    #[cfg(feature = "discover")]
+    pub(super) fn without_priority(self) -> Self {
+        Self(self.0.into_iter().map(Url::without_priority).collect())
+    }
+
     /// Raises policies that are weaker than `configured`.
     #[cfg(all(feature = "tls", feature = "discover"))]
     pub(super) fn with_least_tls(self, configured: TlsPolicy) -> Self {
@@ -56,6 +70,18 @@ impl Target {
             url.with_tls(configured)
         };
         Self(self.0.into_iter().map(raise).collect())
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, url) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str(",")?;
+            }
+            url.fmt(f)?;
+        }
+        Ok(())
     }
 }
 
@@ -75,7 +101,11 @@ mod tests {
     use super::*;
 
     fn urls(text: &str) -> Vec<String> {
-        Target::parse(text).unwrap().into_iter().map(|url| url.to_string()).collect()
+        let target = Target::parse(text).unwrap();
+        let shown = target.to_string();
+        let urls: Vec<_> = target.into_iter().map(|url| url.to_string()).collect();
+        assert_eq!(shown, urls.join(","));
+        urls
     }
 
     #[test]

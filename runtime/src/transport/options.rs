@@ -19,6 +19,12 @@ impl UrlOption {
     /// The option `version` of every RDMA provider.
     pub(super) const VERSION: Self = Self::new("version", "1|2|both", |value| value.parse::<Versions>().is_ok());
 
+    /// The options `priority` and `weight` of every scheme.
+    pub(super) const PRIORITY: Self =
+        Self::new("priority", "0..65535", |value| is_number(value) && value.parse::<u16>().is_ok());
+    pub(super) const WEIGHT: Self =
+        Self::new("weight", "NUMBER", |value| is_number(value) && value.parse::<u32>().is_ok());
+
     /// Creates an option. `values` describes its values in error messages, as in `on|off` or `MICROSECONDS`. `is_valid` checks a
     /// value when a URL is parsed.
     #[must_use]
@@ -33,6 +39,11 @@ impl UrlOption {
     pub(super) fn is_valid(&self, value: &str) -> bool {
         (self.is_valid)(value)
     }
+}
+
+/// Returns `true` for digits only, without a sign.
+fn is_number(value: &str) -> bool {
+    value.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 impl fmt::Display for UrlOption {
@@ -68,6 +79,11 @@ impl UrlOptions {
         if let Some((_, old)) = self.0.iter_mut().find(|(option, _)| *option == name) {
             value.clone_into(old);
         }
+    }
+
+    /// Removes an option if the URL has it.
+    pub(super) fn remove(&mut self, name: &str) {
+        self.0.retain(|(option, _)| *option != name);
     }
 
     /// Adds an option. `value` is valid, and there is none of this name.

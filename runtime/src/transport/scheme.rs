@@ -228,10 +228,10 @@ impl Scheme {
 
     /// Returns the options of a URL with this scheme.
     pub(super) fn options(self) -> impl Iterator<Item = &'static UrlOption> {
-        const VERSION: &[UrlOption] = &[UrlOption::VERSION];
+        const COMMON: &[UrlOption] = &[UrlOption::VERSION, UrlOption::PRIORITY, UrlOption::WEIGHT];
         let (own, common) = match self.0.kind {
-            SchemeKind::Rdma(provider) => (provider.options(), VERSION),
-            SchemeKind::Tcp(options) => (options, &[][..]),
+            SchemeKind::Rdma(provider) => (provider.options(), COMMON),
+            SchemeKind::Tcp(options) => (options, &COMMON[1..]),
         };
         own.iter().chain(common)
     }

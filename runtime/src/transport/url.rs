@@ -57,7 +57,7 @@ pub struct UnknownTlsPolicy(String);
 /// The address of a server, to connect to or to listen on: `scheme://host:port[?option=value[&option=value]]`.
 ///
 /// `host` is a name, an IPv4 address, or an IPv6 address in brackets. A URL has each option once at most. A scheme that was
-/// [registered](Scheme::register) has the options of its provider, and `version`.
+/// [registered](Scheme::register) has the options of its provider, `version`, `priority` and `weight`.
 ///
 /// | option | scheme | meaning |
 /// | --- | --- | --- |
@@ -67,6 +67,8 @@ pub struct UnknownTlsPolicy(String);
 /// | `version=1`, `version=2`, `version=both` | `iwarp`, `rdma` | The [versions](Versions) of RPC-over-RDMA that a client offers, in place of those of its configuration |
 /// | `local=ADDRESS` | all | The local IP address of a client, without a port. It selects the network interface or RDMA device. An IPv6 address has no brackets. Servers ignore it. Default: chosen by the system |
 /// | `name=NAME` | `tcp` | The DNS name or IP address that the server's certificate must have, in place of the host, for a host that discovery has found. The name of the TLS configuration comes first |
+/// | `priority=NUMBER` | all | The priority of a server in [service discovery](crate::client), as of an SRV record (RFC 2782): a balancer uses the servers with the lowest number of which one can be reached. At most 65535. A single channel ignores it. Default 0 |
+/// | `weight=NUMBER` | all | The share of the calls that a balancer sends to this server among those of its priority, relative to their weights. With 0, the server gets nearly none if another weight is larger. A single channel ignores it. Default 1 |
 /// | `tls=off`, `tls=opportunistic`, `tls=required` | `tcp` | The [policy](TlsPolicy) for TLS, in place of that of the TLS configuration. All but `off` need the feature `tls` |
 ///
 /// ```
@@ -229,6 +231,34 @@ impl Url {
         self.options.get("name")
     }
 
+    /// Returns the priority of the server in service discovery (`priority=NUMBER`). 0 without the option.
+    #[must_use]
+    pub fn priority(&self) -> u16 {
+        self.options.parsed("priority").unwrap_or(0)
+    }
+
+    /// Returns the weight of the server among those of its priority (`weight=NUMBER`). 1 without the option.
+    #[must_use]
+    pub fn weight(&self) -> u32 {
+        self.options.parsed("weight").unwrap_or(1)
+    }
+
+    /// Returns the same URL with another priority and another weight.
+    #[must_use]
+    pub fn with_priority(mut self, priority: u16, weight: u32) -> Self {
+        self = self.without_priority();
+        self.options.add(&UrlOption::PRIORITY, &priority.to_string());
+        self.options.add(&UrlOption::WEIGHT, &weight.to_string());
+        self
+    }
+
+    /// Returns the same URL without priority and weight: where and how to connect.
+    pub(crate) fn without_priority(mut self) -> Self {
+        self.options.remove("priority");
+        self.options.remove("weight");
+        self
+    }
+
     /// Resolves the host with the system's resolver, and returns its addresses. There is at least one.
     ///
     /// # Errors
@@ -335,7 +365,9 @@ mod tests {
         for wrong in ["", "0", "3", "1,2", "2..=1", "1..=2", "+1"] {
             let url = format!("iwarp://host:1?version={wrong}");
             let option = format!("version={wrong}");
-            let expected = "local=ADDRESS, crc=on|off, busy=MICROSECONDS, version=1|2|both".to_owned();
+            let expected =
+                "local=ADDRESS, crc=on|off, busy=MICROSECONDS, version=1|2|both, priority=0..65535, weight=NUMBER"
+                    .to_owned();
             assert_eq!(url.parse::<Url>(), Err(UrlError::UnknownOption { url, option, expected }));
         }
     }
@@ -371,6 +403,21 @@ mod tests {
             let url: Url = text.parse().unwrap();
             assert_eq!((url.options().local(), url.to_string().as_str()), (Some(local.parse().unwrap()), text));
         }
+    }
+
+    #[test]
+    fn priorities() {
+        for (text, priority, weight) in [
+            ("iwarp://host:1", 0, 1),
+            ("iwarp://host:1?priority=65535&weight=0&crc=off", 65535, 0),
+            ("tcp://[::1]:1?weight=4294967295", 0, u32::MAX),
+        ] {
+            let url: Url = text.parse().unwrap();
+            assert_eq!((url.priority(), url.weight(), url.to_string().as_str()), (priority, weight, text));
+        }
+        let url: Url = "iwarp://host:1?priority=7&crc=off".parse().unwrap();
+        assert_eq!(url.clone().with_priority(1, 2).to_string(), "iwarp://host:1?crc=off&priority=1&weight=2");
+        assert_eq!(url.without_priority().to_string(), "iwarp://host:1?crc=off");
     }
 
     #[test]
@@ -417,6 +464,10 @@ mod tests {
             ("iwarp://host:+1", "no port"),
             ("iwarp://host:1/export", "no path"),
             ("tcp://host:1?crc=off", "unknown option `crc=off`"),
+            ("tcp://host:1?priority=65536", "priority=0..65535"),
+            ("tcp://host:1?priority=-1", "priority=0..65535"),
+            ("iwarp://host:1?weight=+1", "weight=NUMBER"),
+            ("iwarp://host:1?weight=", "weight=NUMBER"),
             ("tcp://host:1?tls=yes", "tls=off|opportunistic|required"),
             ("iwarp://host:1?tls=required", "unknown option `tls=required`"),
             #[cfg(not(feature = "tls"))]

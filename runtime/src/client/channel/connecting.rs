@@ -22,13 +22,17 @@ use crate::{
 };
 
 impl Channel {
-    /// Connects if there is no connection, as often as needed, with pauses. An error is final.
-    pub(in crate::client) async fn connected(&self) -> Result<(), CallFailure> {
+    /// Connects if there is no connection, as often as needed, with pauses. Passes the error of each attempt to `report`. An error is
+    /// final.
+    pub(in crate::client) async fn connected(&self, report: impl Fn(ConnectError)) -> Result<(), CallFailure> {
         loop {
             let retry_at = match self.reconnect().await {
                 Ok(_) => return Ok(()),
                 Err(LinkError::Closed(failure)) => return Err(failure),
-                Err(LinkError::Failed(_, retry_at)) => retry_at,
+                Err(LinkError::Failed(error, retry_at)) => {
+                    report(error);
+                    retry_at
+                }
             };
             let mut closing = std::pin::pin!(self.0.closing.notified());
             closing.as_mut().enable();

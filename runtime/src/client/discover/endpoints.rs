@@ -1,68 +1,290 @@
 //! The endpoints of a service, for a load balancer.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque, hash_map::Entry},
     convert::Infallible,
     fmt,
+    hash::{BuildHasher as _, RandomState},
     pin::Pin,
-    task::{Context, Poll, ready},
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
 };
 
 use futures_core::Stream;
-use tower::{
-    ServiceBuilder,
-    balance::p2c::Balance,
-    buffer::Buffer,
-    discover::Change,
-    load::{CompleteOnResponse, PendingRequestsDiscover},
+use tokio::{
+    runtime::Handle,
+    time::{Instant, Sleep},
 };
+use tower::discover::Change;
 
 use super::{
-    super::{CallRequest, ChannelBuilder, Endpoint, RetryPolicy, ServiceCaller},
-    servers::Servers,
+    super::{ChannelBuilder, Endpoint},
+    health::{EndpointHealth, HealthEvents, HealthState},
+    outage::{ListState, Outage},
+    servers::{Servers, SharedFailure},
+    subset::{self, Standing, Subset},
 };
-use crate::ErrorChain;
+#[cfg(doc)]
+use crate::transport::Url;
+use crate::{ErrorChain, client::target::Target};
+
+/// The default of [`Endpoints::max_open`].
+const MAX_OPEN: usize = 32;
+/// The time after which an endpoint that connects counts as failed, so that others are tried at the same time.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The time for which an endpoint that has failed is tried again while others wait for their turn.
+const TURN: Duration = Duration::from_secs(1);
 
 /// The endpoints of the servers in a [list](Servers), by URL: a stream of `tower::discover::Change`, and therefore a
 /// `tower::discover::Discover`.
 ///
-/// A server that appears gets an [`Endpoint`] with a channel that connects when the balancer first polls it. A server that disappears
+/// A server gets an [`Endpoint`] with a channel that connects when the balancer first polls it. A server that disappears
 /// gets no more calls. Its calls in flight end in order, and then its connection is closed. A URL that is not valid is traced and
 /// skipped. The option `tls` of a URL can only strengthen the policy of the channels' TLS configuration.
+///
+/// Not all servers of the list have endpoints at a time:
+///
+/// - only those of the lowest priority number (option `priority` of a [`Url`]) of which one can be reached, and those of lower numbers
+///   that are tried again;
+/// - at most [`max_open`](Self::max_open). A client chooses them at random, and keeps its choice as long as they can be reached.
+///   Another one takes the place of an endpoint that cannot connect.
 ///
 /// Wrap the endpoints in `tower::load::PendingRequestsDiscover` or `tower::load::PeakEwmaDiscover` to measure their load.
 #[must_use]
 pub struct Endpoints {
-    servers: Servers,
+    /// `None` when the list does not change any more.
+    servers: Option<Servers>,
+    /// The errors of the source of the list.
+    failure: SharedFailure,
     builder: ChannelBuilder,
-    known: BTreeSet<String>,
+    max_open: usize,
+    /// The keys of the random order, which is another one for each client.
+    order: RandomState,
+    /// The servers in the list, in the order of their use. `None` until the list is known.
+    candidates: Option<BTreeMap<Rank, Candidate>>,
+    /// The URLs in the list that are not valid.
+    invalid: BTreeSet<String>,
     changes: VecDeque<Change<String, Endpoint>>,
+    events: Arc<HealthEvents>,
+    /// The next time at which the choice may change. `None` if only an event can change it.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// When the next of the endpoints that have failed may get its turn.
+    next_turn: Instant,
+    /// Number of endpoints that were parked.
+    parked: u64,
+}
+
+/// The place of a server in the order of use.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    priority: u16,
+    /// RFC 2782: a server with weight 0 is hardly used if there are others.
+    has_no_weight: bool,
+    /// Random, but stable for a URL: a client keeps its servers when the list changes.
+    hash: u64,
+    url: Arc<str>,
+}
+
+/// A server in the list.
+#[derive(Debug)]
+struct Candidate {
+    weight: u32,
+    /// `None` if no endpoint is open.
+    health: Option<Arc<EndpointHealth>>,
+    has_failed: bool,
+    /// `true` if the server is not used as long as it stays in the list.
+    is_excluded: bool,
+    parked: u64,
+}
+
+impl Candidate {
+    /// Returns when a server that connects will count as failed.
+    fn slow_at(&self) -> Option<Instant> {
+        let health = self.health.as_ref().filter(|health| health.state() == HealthState::Connecting)?;
+        health.since().checked_add(PATIENCE)
+    }
+
+    /// Updates the state from that of the endpoint.
+    fn look(&mut self, now: Instant) {
+        let Some(health) = &self.health else { return };
+        match health.state() {
+            HealthState::Connecting if self.slow_at().is_some_and(|slow_at| now < slow_at) => {}
+            HealthState::Connecting | HealthState::Failed => self.has_failed = true,
+            HealthState::Usable => self.has_failed = false,
+            HealthState::Ended => self.is_excluded = true,
+        }
+    }
 }
 
 impl Endpoints {
     /// Creates endpoints whose channels are made by `builder`.
     pub fn new(servers: Servers, builder: ChannelBuilder) -> Self {
-        Self { servers, builder, known: BTreeSet::new(), changes: VecDeque::new() }
+        let failure = servers.failure();
+        Self {
+            servers: Some(servers),
+            failure,
+            builder,
+            max_open: MAX_OPEN,
+            order: RandomState::new(),
+            candidates: None,
+            invalid: BTreeSet::new(),
+            changes: VecDeque::new(),
+            events: Arc::default(),
+            timer: None,
+            next_turn: Instant::now(),
+            parked: 0,
+        }
     }
 
-    /// Queues the changes from the known servers to these.
-    fn update(&mut self, servers: BTreeSet<String>) {
-        for gone in self.known.difference(&servers) {
-            tracing::info!(target: "rpcrdma", server = %gone, "server removed");
-            self.changes.push_back(Change::Remove(gone.clone()));
+    /// Sets the maximum number of endpoints that are open at a time. Default 32. At least 2: one takes calls, and one that has failed is
+    /// tried again.
+    ///
+    /// A connection costs memory for its Receives at both ends, and a server has a limit of connections. Without this limit, each
+    /// client would connect to each server. With 32, a client hardly notices that one server is slow or fails, and 1000 servers
+    /// with 1000 clients have about 32 connections each. Raise it for few clients with much load on many servers.
+    pub fn max_open(mut self, endpoints: usize) -> Self {
+        self.max_open = endpoints.max(2);
+        self
+    }
+
+    /// Replaces the list of servers.
+    fn update(&mut self, listed: BTreeSet<String>) {
+        let mut old: HashMap<Arc<str>, Candidate> = HashMap::new();
+        for (rank, candidate) in self.candidates.take().unwrap_or_default() {
+            old.insert(rank.url, candidate);
         }
-        for url in servers.difference(&self.known) {
-            match self.builder.clone().connect_discovered(url) {
-                Ok(channel) => {
-                    tracing::info!(target: "rpcrdma", server = %url, "server added");
-                    self.changes.push_back(Change::Insert(url.clone(), Endpoint::new(channel)));
+        let mut shares: HashMap<Arc<str>, (u16, u32)> = HashMap::new();
+        let mut invalid = BTreeSet::new();
+        for text in listed {
+            match Target::parse(&text) {
+                Ok(target) => {
+                    let share = target.share();
+                    shares.insert(target.without_priority().to_string().into(), share);
                 }
                 Err(error) => {
-                    tracing::warn!(target: "rpcrdma", server = %url, error = %ErrorChain(&error), "server skipped");
+                    if !self.invalid.contains(&text) {
+                        tracing::warn!(target: "rpcrdma", server = %text, error = %ErrorChain(&error), "server skipped");
+                    }
+                    invalid.insert(text);
                 }
             }
         }
-        self.known = servers;
+        self.invalid = invalid;
+        let mut candidates = BTreeMap::new();
+        for (url, (priority, weight)) in shares {
+            let candidate = match old.entry(Arc::clone(&url)) {
+                Entry::Occupied(known) => {
+                    let mut known = known.remove();
+                    known.weight = weight;
+                    known.health.iter().for_each(|health| health.set_share(priority, weight));
+                    known
+                }
+                Entry::Vacant(_) => {
+                    tracing::info!(target: "rpcrdma", server = %url, priority, weight, "server added");
+                    Candidate { weight, health: None, has_failed: false, is_excluded: false, parked: 0 }
+                }
+            };
+            let hash = self.order.hash_one(&*url);
+            candidates.insert(Rank { priority, has_no_weight: weight == 0, hash, url }, candidate);
+        }
+        for (url, gone) in old {
+            tracing::info!(target: "rpcrdma", server = %url, "server removed");
+            if gone.health.is_some() {
+                self.changes.push_back(Change::Remove(url.to_string()));
+            }
+        }
+        self.candidates = Some(candidates);
+    }
+
+    /// Opens and closes endpoints, so that those are open which should be. Sets the timer.
+    fn choose(&mut self) {
+        let now = Instant::now();
+        let mut candidates = self.candidates.take().unwrap_or_default();
+        loop {
+            candidates.values_mut().for_each(|candidate| candidate.look(now));
+            let mut usable: Vec<_> = candidates.iter_mut().filter(|(_, candidate)| !candidate.is_excluded).collect();
+            let standings = |usable: &[(&Rank, &mut Candidate)]| -> Vec<_> {
+                let standing = |(rank, candidate): &(&Rank, &mut Candidate)| Standing {
+                    priority: rank.priority,
+                    is_open: candidate.health.is_some(),
+                    has_failed: candidate.has_failed,
+                    parked: candidate.parked,
+                };
+                usable.iter().map(standing).collect()
+            };
+            let Subset { mut chosen, mut rotated } = subset::choose(&standings(&usable), self.max_open);
+            if let Some(index) = rotated.filter(|_| now >= self.next_turn) {
+                self.next_turn = now + TURN;
+                if usable[index].1.health.is_some() {
+                    self.parked += 1;
+                    usable[index].1.parked = self.parked;
+                    if usable[index].1.health.take().is_some() {
+                        self.changes.push_back(Change::Remove(usable[index].0.url.to_string()));
+                    }
+                    Subset { chosen, rotated } = subset::choose(&standings(&usable), self.max_open);
+                }
+            }
+            let chosen: BTreeSet<_> = chosen.into_iter().collect();
+            let mut is_final = true;
+            for (index, (rank, candidate)) in usable.iter_mut().enumerate() {
+                match (chosen.contains(&index), candidate.health.is_some()) {
+                    (false, true) => {
+                        candidate.health = None;
+                        if candidate.has_failed {
+                            self.parked += 1;
+                            candidate.parked = self.parked;
+                        }
+                        self.changes.push_back(Change::Remove(rank.url.to_string()));
+                    }
+                    (true, false) => is_final &= self.open(rank, candidate),
+                    _ => {}
+                }
+            }
+            if !is_final {
+                continue;
+            }
+            let slow_at = candidates.values().filter_map(Candidate::slow_at).filter(|slow_at| *slow_at > now).min();
+            let next =
+                slow_at.into_iter().chain(rotated.map(|_| self.next_turn.max(now + Duration::from_millis(1)))).min();
+            self.timer =
+                next.filter(|_| Handle::try_current().is_ok()).map(|at| Box::pin(tokio::time::sleep_until(at)));
+            break;
+        }
+        self.candidates = Some(candidates);
+    }
+
+    /// Opens an endpoint. Returns `false` if its URL does not match the settings of the channels.
+    fn open(&mut self, rank: &Rank, candidate: &mut Candidate) -> bool {
+        match self.builder.clone().connect_discovered(&rank.url) {
+            Ok(channel) => {
+                let events = Arc::clone(&self.events);
+                let health = EndpointHealth::new(Arc::clone(&rank.url), rank.priority, candidate.weight, events);
+                let health = Arc::new(health);
+                let endpoint = Endpoint::new(channel).with_health(Arc::clone(&health));
+                candidate.health = Some(health);
+                self.changes.push_back(Change::Insert(rank.url.to_string(), endpoint));
+                true
+            }
+            Err(error) => {
+                tracing::warn!(target: "rpcrdma", server = %rank.url, error = %ErrorChain(&error), "server skipped");
+                self.events.record(&rank.url, error);
+                candidate.is_excluded = true;
+                false
+            }
+        }
+    }
+
+    /// Returns the reason why calls wait, for the callers of a balancer.
+    pub(super) fn outage(&self) -> Outage {
+        Outage::new(Arc::clone(&self.events), Arc::clone(&self.failure))
+    }
+
+    /// Returns what the list contains.
+    pub(super) fn list_state(&self) -> ListState {
+        let Some(candidates) = &self.candidates else { return ListState::default() };
+        let invalid = self.invalid.first().filter(|_| candidates.is_empty());
+        ListState { listed: Some(candidates.len() + self.invalid.len()), invalid: invalid.cloned() }
     }
 }
 
@@ -70,40 +292,42 @@ impl Stream for Endpoints {
     type Item = Result<Change<String, Endpoint>, Infallible>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
         loop {
-            if let Some(change) = self.changes.pop_front() {
+            if let Some(change) = this.changes.pop_front() {
                 return Poll::Ready(Some(Ok(change)));
             }
-            match ready!(Pin::new(&mut self.servers).poll_next(cx)) {
-                Some(servers) => self.update(servers),
-                None => return Poll::Ready(None),
+            let mut is_due = this.events.take(cx);
+            while let Some(servers) = &mut this.servers {
+                match Pin::new(servers).poll_next(cx) {
+                    Poll::Ready(Some(listed)) => {
+                        this.update(listed);
+                        is_due = true;
+                    }
+                    Poll::Ready(None) => this.servers = None,
+                    Poll::Pending => break,
+                }
             }
+            if let Some(timer) = &mut this.timer
+                && timer.as_mut().poll(cx).is_ready()
+            {
+                this.timer = None;
+                is_due = true;
+            }
+            if !is_due {
+                let is_empty = this.candidates.as_ref().is_none_or(BTreeMap::is_empty);
+                return if this.servers.is_none() && is_empty { Poll::Ready(None) } else { Poll::Pending };
+            }
+            this.choose();
         }
     }
 }
 
 impl fmt::Debug for Endpoints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Endpoints").field("known", &self.known).finish_non_exhaustive()
-    }
-}
-
-/// Maximum number of calls that wait for an endpoint.
-const MAX_WAITING: usize = 1024;
-
-impl ServiceCaller {
-    /// Creates a caller that balances its calls over `endpoints`. Each call goes to the endpoint with fewer calls in flight of two
-    /// random ones (power of two choices). `retry` decides about calls that fail.
-    ///
-    /// While no endpoint is connected, calls wait. Use deadlines. Up to 1024 calls wait in a queue, and further ones wait for room in
-    /// it.
-    ///
-    /// # Panics
-    /// Panics outside of a tokio runtime.
-    #[must_use]
-    pub fn balanced(endpoints: Endpoints, retry: RetryPolicy) -> Self {
-        let measured = PendingRequestsDiscover::new(endpoints, CompleteOnResponse::default());
-        let balance = Balance::<_, CallRequest>::new(measured);
-        Self::new(ServiceBuilder::new().retry(retry).service(Buffer::new(balance, MAX_WAITING)))
+        let open = |(rank, candidate): (&Rank, &Candidate)| candidate.health.as_ref().map(|_| Arc::clone(&rank.url));
+        let open: Vec<_> = self.candidates.iter().flatten().filter_map(open).collect();
+        let listed = self.candidates.as_ref().map(BTreeMap::len);
+        f.debug_struct("Endpoints").field("listed", &listed).field("open", &open).finish_non_exhaustive()
     }
 }

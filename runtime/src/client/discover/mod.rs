@@ -2,7 +2,7 @@
 //!
 //! [`Servers`] is the list of the URLs of a service, from a source: a fixed list, DNS or etcd (both in the crate
 //! `rpcrdma-discover`), or your own.
-//! [`Endpoints`] connects to them, and is a `tower::discover::Discover` for a load balancer. [`ServiceCaller::balanced`] puts the
+//! [`Endpoints`] connects to some of them, and is a `tower::discover::Discover` for a load balancer. [`ServiceCaller::balanced`] puts the
 //! usual parts together:
 //!
 //! ```no_run
@@ -26,12 +26,18 @@
 //! # Ok(()) }
 //! ```
 
+mod balancer;
 mod endpoints;
+mod health;
+mod outage;
+mod pick;
 mod servers;
+mod subset;
 
 pub use self::{
     endpoints::Endpoints,
     servers::{Servers, ServersSender},
 };
+pub(in crate::client) use self::{health::EndpointHealth, outage::Outage};
 #[cfg(doc)]
 use super::ServiceCaller;

@@ -2,9 +2,11 @@
 
 use std::{
     collections::BTreeSet,
+    error::Error,
     fmt,
     future::Future,
     pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, ready},
 };
 
@@ -13,11 +15,22 @@ use tokio::sync::watch;
 
 /// The URLs of the servers of a service, which may change. A stream of complete lists: each item replaces the one before. Lists
 /// that were not read in time are skipped.
+///
+/// The options `priority` and `weight` of a [`Url`](crate::transport::Url) are for the balancer.
 #[must_use]
 pub struct Servers {
     /// The wait for the next list. `None` if the list does not change any more.
     next: Option<Next>,
+    failure: SharedFailure,
 }
+
+/// The latest error of the source of a list. `None` if it has listed the servers since.
+pub(super) type SharedFailure = Arc<Mutex<Option<Arc<dyn Error + Send + Sync>>>>;
+
+/// Maximum number of servers in a list.
+const MAX_SERVERS: usize = 10_000;
+/// Maximum length of a URL, in bytes.
+const MAX_URL_LEN: usize = 2048;
 
 /// `None` until the list is known.
 type List = Option<BTreeSet<String>>;
@@ -55,7 +68,14 @@ impl Servers {
     /// ```
     pub fn channel() -> (ServersSender, Self) {
         let (sender, list) = watch::channel(None);
-        (ServersSender(sender), Self { next: Some(next(list)) })
+        let failure = SharedFailure::default();
+        let sender = ServersSender { list: sender, failure: Arc::clone(&failure) };
+        (sender, Self { next: Some(next(list)), failure })
+    }
+
+    /// Returns the latest error of the source, which the source changes.
+    pub(super) fn failure(&self) -> SharedFailure {
+        Arc::clone(&self.failure)
     }
 }
 
@@ -83,27 +103,57 @@ impl fmt::Debug for Servers {
 
 /// Sets the list of [`Servers::channel`].
 #[derive(Debug)]
-pub struct ServersSender(watch::Sender<List>);
+pub struct ServersSender {
+    list: watch::Sender<List>,
+    failure: SharedFailure,
+}
 
 impl ServersSender {
-    /// Replaces the list. A list with the same URLs as before is not announced.
+    /// Replaces the list. A list with the same URLs as before is not announced. The list has up to 10,000 URLs of up to 2048 bytes.
+    /// Further and longer ones are skipped, so that a source that lies cannot take all memory.
     pub fn set<U: Into<String>>(&self, urls: impl IntoIterator<Item = U>) {
-        let urls: List = Some(urls.into_iter().map(Into::into).collect());
-        self.0.send_if_modified(|list| {
+        let mut skipped = 0_usize;
+        let mut listed = BTreeSet::new();
+        for url in urls.into_iter().map(Into::into) {
+            if url.len() <= MAX_URL_LEN && (listed.len() < MAX_SERVERS || listed.contains(&url)) {
+                listed.insert(url);
+            } else {
+                skipped += 1;
+            }
+        }
+        if skipped > 0 {
+            tracing::warn!(
+                target: "rpcrdma", skipped, "service discovery lists more than {MAX_SERVERS} servers, or URLs of more than \
+                 {MAX_URL_LEN} bytes"
+            );
+        }
+        self.set_failure(None);
+        let urls: List = Some(listed);
+        self.list.send_if_modified(|list| {
             let is_new = *list != urls;
             *list = urls;
             is_new
         });
     }
 
+    /// Reports that the servers cannot be listed now. The list stays as it is. While no server can be reached, the errors of calls
+    /// have this error as their cause, until the list is [set](Self::set) again.
+    pub fn fail(&self, error: impl Error + Send + Sync + 'static) {
+        self.set_failure(Some(Arc::new(error)));
+    }
+
+    fn set_failure(&self, failure: Option<Arc<dyn Error + Send + Sync>>) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+    }
+
     /// Returns `true` if the list was dropped.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.0.is_closed()
+        self.list.is_closed()
     }
 
     /// Waits until the list is dropped.
     pub async fn closed(&self) {
-        self.0.closed().await;
+        self.list.closed().await;
     }
 }

@@ -20,6 +20,8 @@ use super::{
     request::CallRequest,
     response::CallResponse,
 };
+#[cfg(feature = "discover")]
+use crate::client::discover::Outage;
 use crate::{
     engine::CallFailure,
     service::Procedure,
@@ -74,6 +76,19 @@ impl ServiceCaller {
     {
         Self(Arc::new(service))
     }
+
+    /// Creates a caller over a balancer, which records in `outage` why calls wait.
+    #[cfg(feature = "discover")]
+    pub(in crate::client) fn over_balancer<S>(service: S, outage: Arc<Outage>) -> Self
+    where
+        S: Service<CallRequest, Response = CallResponse, Error: Into<BoxError>, Future: Send>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+    {
+        Self(Arc::new(BalancedCaller { caller: Box::new(service), outage }))
+    }
 }
 
 impl fmt::Debug for ServiceCaller {
@@ -106,6 +121,29 @@ impl Future for Calling {
 trait ErasedCaller: Send + Sync {
     /// Waits until a clone of the service is ready, and calls it.
     fn carry(&self, request: CallRequest) -> Calling;
+
+    /// Returns the reason why calls wait, if it is known.
+    fn outage(&self) -> Option<Arc<dyn Error + Send + Sync>> {
+        None
+    }
+}
+
+/// A balancer, which knows why calls wait.
+#[cfg(feature = "discover")]
+struct BalancedCaller {
+    caller: Box<dyn ErasedCaller>,
+    outage: Arc<Outage>,
+}
+
+#[cfg(feature = "discover")]
+impl ErasedCaller for BalancedCaller {
+    fn carry(&self, request: CallRequest) -> Calling {
+        self.caller.carry(request)
+    }
+
+    fn outage(&self) -> Option<Arc<dyn Error + Send + Sync>> {
+        self.outage.reason().map(|reason| Arc::new(reason) as _)
+    }
 }
 
 impl<S> ErasedCaller for S
@@ -156,7 +194,8 @@ impl Drop for AbandonOnDrop {
 }
 
 /// A call in progress.
-struct CarriedCall {
+struct CarriedCall<'a> {
+    caller: &'a dyn ErasedCaller,
     procedure: &'static str,
     deadline: Option<Instant>,
     active: AbandonOnDrop,
@@ -166,21 +205,25 @@ struct CarriedCall {
 impl ServiceCaller {
     /// Starts a call of `P`.
     #[inline]
-    fn start<P: Procedure>(&self, args: &P::Args, options: CallOptions) -> Result<CarriedCall, CallError> {
+    fn start<P: Procedure>(&self, args: &P::Args, options: CallOptions) -> Result<CarriedCall<'_>, CallError> {
         let request = CallRequest::new::<P>(args, options)?;
         let (procedure, deadline) = (request.name(), request.deadline());
         let active = AbandonOnDrop(request.progress.clone());
-        Ok(CarriedCall { procedure, deadline, active, response: self.0.carry(request) })
+        let response = self.0.carry(request);
+        Ok(CarriedCall { caller: &*self.0, procedure, deadline, active, response })
     }
 }
 
-impl CarriedCall {
+impl CarriedCall<'_> {
     /// Waits for the response.
     async fn response(self) -> Result<CallResponse, CallError> {
-        let Self { procedure, deadline, active, response } = self;
+        let Self { caller, procedure, deadline, active, response } = self;
         let Some(result) = within(deadline, response).await else {
-            let failure = CallFailure::DeadlineExceeded { sent: active.0.abandon() };
-            return Err(CallError::Transport { procedure, failure });
+            let sent = active.0.abandon();
+            return Err(match caller.outage() {
+                Some(source) => CallError::Middleware { procedure, sent, source },
+                None => CallError::Transport { procedure, failure: CallFailure::DeadlineExceeded { sent } },
+            });
         };
         result.map_err(|error| convert(procedure, error, active.0.abandon()))
     }

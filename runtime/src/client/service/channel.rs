@@ -16,7 +16,7 @@ use tower_service::Service;
 use super::{
     super::{
         channel::Channel,
-        error::CallError,
+        error::{CallError, ConnectError},
         pool::ChannelPool,
         retry::RetryScope,
         silence::{Silence, WatchedCall},
@@ -24,6 +24,8 @@ use super::{
     request::CallRequest,
     response::CallResponse,
 };
+#[cfg(feature = "discover")]
+use crate::client::discover::EndpointHealth;
 use crate::engine::CallFailure;
 
 /// The future of a call.
@@ -116,6 +118,9 @@ impl Service<CallRequest> for ChannelPool {
 pub struct Endpoint {
     channel: Channel,
     silence: Arc<Silence>,
+    /// The state of the endpoint for the list to which it belongs.
+    #[cfg(feature = "discover")]
+    health: Option<Arc<EndpointHealth>>,
     /// The wait for a connection, or for the end of a silence. The mutex makes the endpoint `Sync`, and is never contended.
     connecting: Mutex<Option<ReadyFuture>>,
 }
@@ -127,7 +132,26 @@ impl Endpoint {
     #[must_use]
     pub fn new(channel: Channel) -> Self {
         let silence = Arc::new(Silence::new(channel.reconnect_policy()));
-        Self { channel, silence, connecting: Mutex::default() }
+        Self {
+            channel,
+            silence,
+            #[cfg(feature = "discover")]
+            health: None,
+            connecting: Mutex::default(),
+        }
+    }
+
+    /// Adds the state in which the endpoint records if it takes calls.
+    #[cfg(feature = "discover")]
+    pub(in crate::client) fn with_health(mut self, health: Arc<EndpointHealth>) -> Self {
+        self.health = Some(health);
+        self
+    }
+
+    /// Returns the priority and the weight.
+    #[cfg(feature = "discover")]
+    pub(in crate::client) fn share(&self) -> (u16, u32) {
+        self.health.as_ref().map_or((0, 1), |health| health.share())
     }
 
     /// Returns the channel.
@@ -145,7 +169,13 @@ impl From<Channel> for Endpoint {
 
 impl Clone for Endpoint {
     fn clone(&self) -> Self {
-        Self { channel: self.channel.clone(), silence: Arc::clone(&self.silence), connecting: Mutex::default() }
+        Self {
+            channel: self.channel.clone(),
+            silence: Arc::clone(&self.silence),
+            #[cfg(feature = "discover")]
+            health: self.health.clone(),
+            connecting: Mutex::default(),
+        }
     }
 }
 
@@ -165,20 +195,36 @@ impl Service<CallRequest> for Endpoint {
         if connecting.is_none() {
             let is_silent = self.silence.until(Instant::now()).is_some() && Handle::try_current().is_ok();
             if self.channel.is_connected() && !is_silent {
+                #[cfg(feature = "discover")]
+                self.health.iter().for_each(|health| health.usable());
                 return Poll::Ready(Ok(()));
             }
+            #[cfg(feature = "discover")]
+            self.health.iter().for_each(|health| if is_silent { health.failed(None) } else { health.connecting() });
             let (channel, silence) = (self.channel.clone(), Arc::clone(&self.silence));
+            #[cfg(feature = "discover")]
+            let health = self.health.clone();
+            let report = move |_error: ConnectError| {
+                #[cfg(feature = "discover")]
+                health.iter().for_each(|health| health.failed(Some(_error.clone())));
+            };
             *connecting = Some(Box::pin(async move {
                 if is_silent {
                     silence.passed().await;
                 }
-                channel.connected().await
+                channel.connected(report).await
             }));
         }
         let Some(future) = connecting else { return Poll::Ready(Ok(())) };
         let polled = future.as_mut().poll(cx);
         if polled.is_ready() {
             *connecting = None;
+        }
+        #[cfg(feature = "discover")]
+        match &polled {
+            Poll::Ready(Ok(())) => self.health.iter().for_each(|health| health.usable()),
+            Poll::Ready(Err(_)) => self.health.iter().for_each(|health| health.ended()),
+            Poll::Pending => {}
         }
         polled.map_err(|failure| CallError::Transport { procedure: CONNECTING, failure })
     }

@@ -1,0 +1,168 @@
+//! The state of an endpoint, which tells the list of endpoints to open others instead.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, Ordering},
+    },
+    task::{Context, Waker},
+};
+
+use tokio::time::Instant;
+
+use super::super::error::ConnectError;
+
+/// The state of an endpoint that is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum HealthState {
+    /// The endpoint connects, and no attempt has failed yet.
+    Connecting,
+    /// The endpoint takes calls.
+    Usable,
+    /// The last attempt to connect failed, or the server is silent.
+    Failed,
+    /// The endpoint never connects again.
+    Ended,
+}
+
+/// The state of an endpoint, and its part of the calls.
+pub(in crate::client) struct EndpointHealth {
+    url: Arc<str>,
+    state: AtomicU8,
+    /// When the endpoint began to connect.
+    since: Mutex<Instant>,
+    priority: AtomicU16,
+    weight: AtomicU32,
+    events: Arc<HealthEvents>,
+}
+
+/// The last failure of any endpoint in a list.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LastFailure {
+    pub(super) url: Option<Arc<str>>,
+    /// `None` if the server was silent.
+    pub(super) error: Option<ConnectError>,
+}
+
+/// What the endpoints of a list report to it.
+#[derive(Debug, Default)]
+pub(super) struct HealthEvents {
+    /// `true` if the state of an endpoint has changed since the list looked.
+    has_changed: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+    last_failure: Mutex<LastFailure>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl HealthEvents {
+    /// Returns `true` if the state of an endpoint has changed since the last time. Otherwise the task is woken when it changes.
+    pub(super) fn take(&self, cx: &Context<'_>) -> bool {
+        {
+            let mut waker = lock(&self.waker);
+            if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                *waker = Some(cx.waker().clone());
+            }
+        }
+        self.has_changed.load(Ordering::Acquire) && self.has_changed.swap(false, Ordering::AcqRel)
+    }
+
+    pub(super) fn last_failure(&self) -> LastFailure {
+        lock(&self.last_failure).clone()
+    }
+
+    /// Records the error of a server that gets no endpoint.
+    pub(super) fn record(&self, url: &Arc<str>, error: ConnectError) {
+        *lock(&self.last_failure) = LastFailure { url: Some(Arc::clone(url)), error: Some(error) };
+    }
+
+    fn announce(&self) {
+        self.has_changed.store(true, Ordering::Release);
+        let waker = lock(&self.waker).clone();
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl EndpointHealth {
+    pub(super) fn new(url: Arc<str>, priority: u16, weight: u32, events: Arc<HealthEvents>) -> Self {
+        Self {
+            url,
+            state: AtomicU8::new(HealthState::Connecting as u8),
+            since: Mutex::new(Instant::now()),
+            priority: AtomicU16::new(priority),
+            weight: AtomicU32::new(weight),
+            events,
+        }
+    }
+
+    /// Returns the priority and the weight.
+    pub(in crate::client) fn share(&self) -> (u16, u32) {
+        (self.priority.load(Ordering::Relaxed), self.weight.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_share(&self, priority: u16, weight: u32) {
+        self.priority.store(priority, Ordering::Relaxed);
+        self.weight.store(weight, Ordering::Relaxed);
+    }
+
+    pub(super) fn state(&self) -> HealthState {
+        match self.state.load(Ordering::Acquire) {
+            0 => HealthState::Connecting,
+            1 => HealthState::Usable,
+            2 => HealthState::Failed,
+            _ => HealthState::Ended,
+        }
+    }
+
+    /// Returns the time at which the endpoint began to connect.
+    pub(super) fn since(&self) -> Instant {
+        *lock(&self.since)
+    }
+
+    fn change(&self, state: HealthState) {
+        if self.state.swap(state as u8, Ordering::AcqRel) != state as u8 {
+            self.events.announce();
+        }
+    }
+
+    /// Records that the endpoint takes calls.
+    pub(in crate::client) fn usable(&self) {
+        if self.state.load(Ordering::Relaxed) != HealthState::Usable as u8 {
+            self.change(HealthState::Usable);
+        }
+    }
+
+    /// Records that the endpoint connects.
+    pub(in crate::client) fn connecting(&self) {
+        if self.state() == HealthState::Usable {
+            *lock(&self.since) = Instant::now();
+            self.change(HealthState::Connecting);
+        }
+    }
+
+    /// Records that an attempt to connect failed, or that the server is silent.
+    pub(in crate::client) fn failed(&self, error: Option<ConnectError>) {
+        // The pause after an attempt is not the reason why it failed.
+        let error = error.map(|error| match error {
+            ConnectError::BackOff { last, .. } => *last,
+            error => error,
+        });
+        *lock(&self.events.last_failure) = LastFailure { url: Some(Arc::clone(&self.url)), error };
+        self.change(HealthState::Failed);
+    }
+
+    /// Records that the endpoint never connects again.
+    pub(in crate::client) fn ended(&self) {
+        self.change(HealthState::Ended);
+    }
+}
+
+impl fmt::Debug for EndpointHealth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EndpointHealth").field("url", &self.url).field("state", &self.state()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,170 @@
+//! The choice of the endpoint of a call.
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+
+/// What the choice depends on, for an endpoint that is ready.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Share {
+    pub(super) priority: u16,
+    pub(super) weight: u32,
+    /// Number of calls in flight.
+    pub(super) load: usize,
+}
+
+/// Random numbers by SplitMix64. They need not be secure.
+#[derive(Debug)]
+pub(super) struct Random(u64);
+
+impl Random {
+    /// Creates a source that differs from all others.
+    pub(super) fn new() -> Self {
+        // The standard library's hash keys are random, and every `RandomState` has different ones.
+        Self(RandomState::new().build_hasher().finish())
+    }
+
+    /// Returns a number below `bound`, or 0 if `bound` is 0.
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^= bits >> 31;
+        // The product of two 64-bit numbers, of which the upper half is below the bound.
+        ((u128::from(bits) * u128::from(bound)) >> 64) as u64
+    }
+}
+
+/// Returns the index of the endpoint for a call: among those with the lowest priority, the one with less load for its weight of two that
+/// are drawn by weight (power of two choices). Returns `None` if there is none.
+pub(super) fn pick(shares: &[Share], random: &mut Random) -> Option<usize> {
+    let priority = shares.iter().map(|share| share.priority).min()?;
+    let first = draw(shares, priority, None, random)?;
+    match draw(shares, priority, Some(first), random) {
+        Some(second) if is_better(&shares[second], &shares[first]) => Some(second),
+        _ => Some(first),
+    }
+}
+
+/// Draws an endpoint of `priority` by weight, as RFC 2782 says.
+fn draw(shares: &[Share], priority: u16, except: Option<usize>, random: &mut Random) -> Option<usize> {
+    let drawable = || {
+        let shares = shares.iter().enumerate();
+        shares.filter(|(index, share)| share.priority == priority && Some(*index) != except)
+    };
+    let (mut sum, mut without_weight) = (0_u64, 0);
+    for (_, share) in drawable() {
+        sum += u64::from(share.weight);
+        without_weight += u64::from(share.weight == 0);
+    }
+    // RFC 2782: a number from 0 to the sum of the weights, inclusive. Only 0 selects an endpoint without weight, which should have a
+    // very small chance. Small weights are scaled for that: it is at most 1 %.
+    let scale = if sum == 0 { 1 } else { 100_u64.div_ceil(sum) };
+    let number = if without_weight == 0 { random.below(sum * scale) + 1 } else { random.below(sum * scale + 1) };
+    if number == 0 {
+        let nth = random.below(without_weight) as usize;
+        return drawable().filter(|(_, share)| share.weight == 0).nth(nth).map(|(index, _)| index);
+    }
+    let mut running = 0;
+    let mut reaches = |share: &Share| {
+        running += u64::from(share.weight) * scale;
+        running >= number
+    };
+    drawable().find(|(_, share)| reaches(share)).map(|(index, _)| index)
+}
+
+/// Returns `true` if a call should go to `second`, although `first` was drawn before it.
+fn is_better(second: &Share, first: &Share) -> bool {
+    let (weight_1, weight_2) = match (first.weight, second.weight) {
+        (0, 0) => (1, 1),
+        weights => weights,
+    };
+    // An endpoint with less weight would have more load for it with the call. Otherwise, a few calls at a time would be divided
+    // evenly whatever the weights are.
+    let added = u128::from(weight_2 < weight_1);
+    first.load as u128 * u128::from(weight_2) > (second.load as u128 + added) * u128::from(weight_1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CALLS: usize = 100_000;
+
+    fn shares(weights: &[(u16, u32)]) -> Vec<Share> {
+        weights.iter().map(|&(priority, weight)| Share { priority, weight, load: 0 }).collect()
+    }
+
+    /// Makes calls of which `in_flight` are in flight at a time, and the oldest ends first. Returns the calls of each endpoint.
+    fn count(weights: &[(u16, u32)], in_flight: usize) -> Vec<usize> {
+        let mut shares = shares(weights);
+        let mut random = Random(7);
+        let mut counts = vec![0; shares.len()];
+        let mut calls = std::collections::VecDeque::new();
+        for _ in 0..CALLS {
+            let index = pick(&shares, &mut random).unwrap();
+            counts[index] += 1;
+            shares[index].load += 1;
+            calls.push_back(index);
+            if calls.len() > in_flight {
+                let ended: usize = calls.pop_front().unwrap();
+                shares[ended].load -= 1;
+            }
+        }
+        counts
+    }
+
+    /// Checks that the calls are divided by weight within `percent` of all calls.
+    fn check(weights: &[(u16, u32)], in_flight: usize, percent: f64) {
+        let counts = count(weights, in_flight);
+        let sum: f64 = weights.iter().map(|(_, weight)| f64::from(*weight)).sum();
+        for (count, (_, weight)) in counts.iter().zip(weights) {
+            let off = *count as f64 / CALLS as f64 - f64::from(*weight) / sum;
+            assert!(off.abs() * 100.0 < percent, "{counts:?} for {weights:?} with {in_flight} in flight");
+        }
+    }
+
+    #[test]
+    fn calls_are_divided_by_weight() {
+        for in_flight in [0, 1, 2, 7, 50] {
+            check(&[(0, 1); 4], in_flight, 2.0);
+            check(&[(0, 3), (0, 1)], in_flight, 10.0);
+            check(&[(0, 60), (0, 30), (0, 10)], in_flight, 13.0);
+        }
+        // Each call is alone, and the draw decides.
+        check(&[(9, 60), (9, 30), (9, 10)], 0, 1.0);
+        check(&[(0, u32::MAX), (0, u32::MAX)], 0, 1.0);
+    }
+
+    #[test]
+    fn higher_numbers_of_priority_are_not_used() {
+        let counts = count(&[(5, 1), (2, 1), (2, 0), (9, 100)], 20);
+        assert_eq!((counts[0], counts[3]), (0, 0));
+        assert_eq!(pick(&[], &mut Random(1)), None);
+    }
+
+    /// RFC 2782: a weight of 0 among larger ones has a very small chance, and if all weights are 0, there is no difference.
+    #[test]
+    fn without_weight() {
+        for (weights, expected) in [([50, 0, 150], 498), ([1, 0, 1], 990)] {
+            let counts = count(&weights.map(|weight| (0, weight)), 0);
+            assert!(counts[1].abs_diff(expected) < 200, "{counts:?}");
+        }
+        for in_flight in [0, 10] {
+            let counts = count(&[(0, 0); 4], in_flight);
+            assert!(counts.iter().all(|count| count.abs_diff(CALLS / 4) < 1000), "{counts:?}");
+        }
+        let busy = [Share { priority: 0, weight: 0, load: 1 }, Share { priority: 0, weight: 1, load: 1000 }];
+        assert!((0..100).all(|seed| pick(&busy, &mut Random(seed)) == Some(1)));
+        assert_eq!(pick(&busy[..1], &mut Random(1)), Some(0), "it is the only one");
+    }
+
+    /// Of two endpoints with the same weight, the one with fewer calls in flight is used.
+    #[test]
+    fn load_decides_between_equals() {
+        let two = [Share { priority: 0, weight: 5, load: 3 }, Share { priority: 0, weight: 5, load: 2 }];
+        assert!((0..100).all(|seed| pick(&two, &mut Random(seed)) == Some(1)));
+        // A server that is slow gets fewer calls than its weight.
+        let slow = [Share { priority: 0, weight: 10, load: 40 }, Share { priority: 0, weight: 1, load: 2 }];
+        assert!((0..100).all(|seed| pick(&slow, &mut Random(seed)) == Some(1)));
+    }
+}

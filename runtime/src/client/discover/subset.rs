@@ -1,0 +1,121 @@
+//! The choice of the endpoints that are open.
+
+use std::cmp::Reverse;
+
+/// What the choice depends on, for a server in the list.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Standing {
+    pub(super) priority: u16,
+    pub(super) is_open: bool,
+    /// `true` if the last attempt to connect failed, or takes long.
+    pub(super) has_failed: bool,
+    /// Number of the last time at which the endpoint was closed after a failure, so that another one could be tried. 0 if there was
+    /// none.
+    pub(super) parked: u64,
+}
+
+/// The endpoints that should be open.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Subset {
+    /// Indexes of servers.
+    pub(super) chosen: Vec<usize>,
+    /// The index of the endpoint that makes room for others that have failed, when its time ends. `None` if none is waiting.
+    pub(super) rotated: Option<usize>,
+}
+
+/// Chooses up to `limit` of `servers`, in the order of their priority and their rank.
+///
+/// These are servers of the first priority that has a server which has not failed. Servers that have failed, of this priority and of
+/// those before it, are tried again, so that the client returns to them: in a quarter of the places, or in more if the others do not
+/// need them. They take turns if they are more.
+pub(super) fn choose(servers: &[Standing], limit: usize) -> Subset {
+    let (mut healthy, mut failed) = (Vec::new(), Vec::new());
+    let mut start = 0;
+    for tier in servers.chunk_by(|a, b| a.priority == b.priority) {
+        for (index, server) in (start..).zip(tier) {
+            if server.has_failed { failed.push(index) } else { healthy.push(index) }
+        }
+        start += tier.len();
+        if !healthy.is_empty() {
+            break;
+        }
+    }
+    let room = (limit / 4).max(1).max(limit.saturating_sub(healthy.len()));
+    failed.sort_by_key(|&index| (Reverse(servers[index].is_open), servers[index].parked));
+    let tried_again = failed.len().min(room);
+    let is_waiting = failed.len() > tried_again;
+    failed.truncate(tried_again);
+    healthy.truncate(limit.saturating_sub(tried_again));
+    let rotated = failed.iter().copied().filter(|_| is_waiting).min_by_key(|&index| servers[index].parked);
+    healthy.extend(failed);
+    Subset { chosen: healthy, rotated }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn servers(priorities: &[u16]) -> Vec<Standing> {
+        priorities.iter().map(|&priority| Standing { priority, ..Standing::default() }).collect()
+    }
+
+    fn fail(servers: &mut [Standing], indexes: impl IntoIterator<Item = usize>) {
+        indexes.into_iter().for_each(|index| servers[index].has_failed = true);
+    }
+
+    #[test]
+    fn only_the_first_priority_that_works() {
+        let mut servers = servers(&[1, 1, 5, 5, 9]);
+        assert_eq!(choose(&servers, 8).chosen, [0, 1]);
+        fail(&mut servers, [0]);
+        assert_eq!(choose(&servers, 8).chosen, [1, 0]);
+        fail(&mut servers, [1]);
+        // The failed ones are tried again.
+        assert_eq!(choose(&servers, 8).chosen, [2, 3, 0, 1]);
+        fail(&mut servers, [2, 3]);
+        assert_eq!(choose(&servers, 8).chosen, [4, 0, 1, 2, 3]);
+        fail(&mut servers, [4]);
+        assert_eq!(choose(&servers, 8).chosen, [0, 1, 2, 3, 4]);
+        servers[1].has_failed = false;
+        assert_eq!(choose(&servers, 8).chosen, [1, 0]);
+        assert_eq!(choose(&[], 8), Subset::default());
+    }
+
+    /// The number of open endpoints never exceeds the limit, and healthy ones have three quarters of the places.
+    #[test]
+    fn the_limit_holds() {
+        for limit in [2, 3, 8, 32] {
+            let mut servers = servers(&[0; 100]);
+            for failed in 0..=100_usize {
+                fail(&mut servers, failed.checked_sub(1));
+                let chosen = choose(&servers, limit).chosen;
+                assert_eq!(chosen.len(), limit);
+                let healthy = chosen.iter().filter(|&&index| !servers[index].has_failed).count();
+                assert!(healthy >= (100 - failed).min(limit - (limit / 4).max(1)), "{limit}, {failed}: {healthy}");
+            }
+        }
+    }
+
+    /// Each server that has failed gets its turn.
+    #[test]
+    fn failed_servers_take_turns() {
+        let mut servers = servers(&[0; 40]);
+        fail(&mut servers, 0..30);
+        let mut tried = std::collections::BTreeSet::new();
+        for turn in 1..=60 {
+            let Subset { chosen, rotated } = choose(&servers, 12);
+            assert_eq!(chosen.iter().filter(|&&index| servers[index].has_failed).count(), 3);
+            for (index, server) in servers.iter_mut().enumerate() {
+                server.is_open = chosen.contains(&index);
+            }
+            tried.extend(chosen);
+            let parked = &mut servers[rotated.unwrap()];
+            assert!(parked.has_failed && parked.is_open);
+            (parked.parked, parked.is_open) = (turn, false);
+        }
+        assert_eq!(tried.range(..30).count(), 30);
+        fail(&mut servers, 30..40);
+        servers.truncate(12);
+        assert_eq!(choose(&servers, 12).rotated, None, "none is waiting");
+    }
+}
