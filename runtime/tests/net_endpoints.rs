@@ -19,7 +19,7 @@ use rpcrdma::{
     CallError, CallOptions, Channel, Server,
     client::{
         Invoke as _, Reconnect, RetryPolicy, ServiceCaller,
-        discover::{Endpoints, Servers, ServersSender},
+        discover::{Attempts, Endpoints, Servers, ServersSender},
     },
     provider::sim::{SimConnector, SimFabric, SimListener},
     transport::{Scheme, SchemeProvider, UrlOption, UrlOptions},
@@ -407,6 +407,103 @@ async fn huge_lists() {
         let options = CallOptions::new().timeout(Duration::from_secs(1));
         let error = chain(&caller.invoke::<Null>(&(), options).await.unwrap_err());
         assert!(error.ends_with("service discovery lists no server, check that servers are registered"), "{error}");
+    })
+    .await;
+}
+
+fn over(nodes: &[Node]) -> Endpoints {
+    endpoints(Servers::fixed(nodes.iter().map(|node| node.url.clone())))
+}
+
+/// Makes `count` calls, one after the other, and returns the number of those that failed.
+async fn failures(caller: &ServiceCaller, count: usize) -> usize {
+    let mut failed = 0;
+    for _ in 0..count {
+        failed += usize::from(caller.invoke::<Sleep>(&1, CallOptions::new()).await.is_err());
+    }
+    failed
+}
+
+/// A server whose calls fail at once gets only a few of them, although it always looks idle, and is used again when it works.
+#[tokio::test(start_paused = true)]
+async fn failing_servers_are_ejected() {
+    timed(async {
+        let nodes = nodes("ejected", 3).await;
+        let caller = balanced(over(&nodes));
+        assert_eq!(failures(&caller, 100).await, 0);
+        nodes[0].state.is_broken.store(true, Ordering::SeqCst);
+        nodes.iter().for_each(|node| assert!(node.calls() > 0));
+        // About one second, in which the second attempt may fall.
+        let failed = failures(&caller, 1000).await;
+        assert!((5..=7).contains(&failed) && nodes[0].calls() == failed, "{failed} calls failed");
+        assert!(nodes[1].calls().min(nodes[2].calls()) > 300);
+        nodes[0].state.is_broken.store(false, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(failures(&caller, 300).await, 0);
+        assert!(nodes[0].calls() > 50);
+    })
+    .await;
+}
+
+/// If more than half of the servers fail, calls go to all of them, and fail there.
+#[tokio::test(start_paused = true)]
+async fn not_all_servers_are_ejected() {
+    timed(async {
+        let nodes = nodes("all-ejected", 3).await;
+        let caller = balanced(over(&nodes));
+        assert_eq!(failures(&caller, 10).await, 0);
+        nodes[..2].iter().for_each(|node| node.state.is_broken.store(true, Ordering::SeqCst));
+        failures(&caller, 100).await;
+        nodes.iter().for_each(|node| assert!(node.calls() > 0));
+        failures(&caller, 300).await;
+        assert!(nodes.iter().all(|node| node.calls() > 30));
+    })
+    .await;
+}
+
+/// A second attempt ends a call whose server has become slow.
+#[tokio::test(start_paused = true)]
+async fn slow_calls_are_hedged() {
+    for is_hedged in [true, false] {
+        let nodes = nodes(&format!("hedged-{is_hedged}"), 2).await;
+        let attempts = Attempts::new(RetryPolicy::default());
+        let attempts = if is_hedged { attempts.hedged() } else { attempts };
+        let caller = ServiceCaller::balanced(over(&nodes), attempts);
+        // The latencies of the last ten seconds count.
+        for _ in 0..150 {
+            assert_eq!(failures(&caller, 2).await, 0);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        nodes[0].state.delay.store(10_000, Ordering::SeqCst);
+        let begun = tokio::time::Instant::now();
+        let mut running = tokio::task::JoinSet::new();
+        for _ in 0..10 {
+            let caller = caller.clone();
+            running.spawn(async move { caller.invoke::<Sleep>(&1, CallOptions::new()).await.unwrap() });
+        }
+        running.join_all().await;
+        let elapsed = begun.elapsed();
+        assert_eq!(elapsed < Duration::from_secs(1), is_hedged, "{elapsed:?}");
+        // Calls that are not idempotent are made once.
+        let before = nodes.iter().map(|node| node.state.started.load(Ordering::SeqCst)).sum::<usize>();
+        nodes.iter().for_each(|node| node.state.gate.add_permits(1));
+        caller.invoke::<Gate>(&1, CallOptions::new()).await.unwrap();
+        assert_eq!(nodes.iter().map(|node| node.state.started.load(Ordering::SeqCst)).sum::<usize>(), before + 1);
+    }
+}
+
+/// An attempt that takes too long is given up, and the call is retried at another server.
+#[tokio::test(start_paused = true)]
+async fn attempts_time_out() {
+    timed(async {
+        let nodes = nodes("attempts", 2).await;
+        let attempts = Attempts::new(RetryPolicy::default()).timeout(Duration::from_millis(200));
+        let caller = ServiceCaller::balanced(over(&nodes), attempts);
+        assert_eq!(failures(&caller, 20).await, 0);
+        nodes[0].state.delay.store(60_000, Ordering::SeqCst);
+        let begun = tokio::time::Instant::now();
+        assert_eq!(failures(&caller, 20).await, 0);
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     })
     .await;
 }

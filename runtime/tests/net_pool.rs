@@ -135,8 +135,9 @@ async fn a_lost_call_is_retried_on_another_connection_if_it_is_idempotent() {
         let mut failed = 0;
         for gate in gates {
             if let Err(error) = gate.await.unwrap() {
-                let CallError::Transport { failure, .. } = &error else { panic!("{error:?}") };
-                assert!(matches!(failure, CallFailure::Closed { sent: true, .. }) && !error.is_retry_safe());
+                // The connection had no reply yet.
+                let CallError::Connect { error: closed, .. } = &error else { panic!("{error:?}") };
+                assert!(matches!(closed, ConnectError::Closed { sent: true, .. }) && !error.is_retry_safe());
                 failed += 1;
             }
         }

@@ -354,6 +354,17 @@ impl CallError {
         }
     }
 
+    /// Returns the failure of an attempt that the server may have executed.
+    pub(super) fn into_sent(self) -> Option<CallFailure> {
+        match self {
+            Self::Transport { failure, .. } => Some(failure).filter(|failure| !failure.is_unexecuted()),
+            Self::Connect { error: ConnectError::Closed { reason, sent: true, .. }, .. } => {
+                Some(CallFailure::Closed { reason, sent: true })
+            }
+            _ => None,
+        }
+    }
+
     /// Returns the name of the procedure that was called: `PROGRAM.PROCEDURE`.
     #[must_use]
     pub fn procedure(&self) -> &'static str {

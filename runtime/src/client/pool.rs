@@ -226,7 +226,7 @@ impl ChannelPool {
         let first = next.fetch_add(1, Ordering::Relaxed) % members.len();
         let (before, from) = members.split_at(first);
         let ready = from.iter().chain(before).filter(|member| member.is_ready(changed));
-        let now = Instant::now();
+        let now = tokio::time::Instant::now();
         ready.min_by_key(|member| (member.silence.until(now).is_some(), member.in_flight.load(Ordering::Relaxed)))
     }
 
@@ -290,11 +290,7 @@ impl ChannelPool {
             let RetryDecision::OtherConnection { pause } = decision else {
                 return Err(retry::final_error(earlier, error));
             };
-            if let CallError::Transport { failure, .. } = error
-                && !failure.is_unexecuted()
-            {
-                earlier = Some(failure);
-            }
+            earlier = error.into_sent().or(earlier);
             metrics::retried(target.name);
             retried += 1;
             if !pause.is_zero() && Handle::try_current().is_ok() {

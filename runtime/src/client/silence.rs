@@ -6,11 +6,13 @@ use std::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 #[cfg(feature = "tower")]
 use tokio::sync::Notify;
+
+use tokio::time::Instant;
 
 use super::{error::CallError, reconnect::Reconnect};
 use crate::engine::CallFailure;
@@ -59,7 +61,7 @@ impl Silence {
             let Some(end) = self.until(Instant::now()) else { return };
             tokio::select! {
                 () = ended => {}
-                () = tokio::time::sleep_until(end.into()) => {}
+                () = tokio::time::sleep_until(end) => {}
             }
         }
     }

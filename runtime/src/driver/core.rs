@@ -226,7 +226,6 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
                 Poll::Pending
             };
             if polled.is_pending() && !self.io.has_input(&self.engine) && self.commands.is_empty() {
-                self.retire();
                 self.publish();
                 if !self.busy_poll(cx, &run) {
                     self.arm(now, cx.waker());
@@ -522,6 +521,10 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         if !std::mem::take(&mut self.is_unpublished) {
             return;
         }
+        // Callers learn that the connection takes no more calls before they get the results of theirs.
+        if let Some(reason) = self.engine.close_reason() {
+            self.port.retire(reason);
+        }
         if !self.limits.is_final() {
             let limits = self.engine.peer_limits();
             if limits != self.limits {
@@ -535,17 +538,8 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         self.port.publish(|counters| self.engine.copy_counters(counters), formats, idle_since);
     }
 
-    /// Takes no more calls once the connection is being closed. Callers learn of that before they get the results of their calls.
-    #[inline]
-    fn retire(&self) {
-        if let Some(reason) = self.engine.close_reason() {
-            self.port.retire(reason);
-        }
-    }
-
     /// Publishes the counters, delivers the results of finished calls, and wakes their callers.
     fn deliver_results(&mut self) {
-        self.retire();
         self.publish();
         self.port.deliver(&mut self.results, &mut self.wakers);
         // A drain costs more than a single waker is worth.

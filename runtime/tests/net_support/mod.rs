@@ -6,7 +6,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -162,6 +162,10 @@ pub struct State {
     pub last_put: std::sync::Mutex<Bytes>,
     /// Bytes of the results of `Get`.
     pub got_bytes: AtomicU64,
+    /// `true` to fail all calls of `Sleep`.
+    pub is_broken: AtomicBool,
+    /// Milliseconds by which calls of `Sleep` take longer.
+    pub delay: AtomicU64,
 }
 
 impl Default for State {
@@ -174,6 +178,8 @@ impl Default for State {
             put_bytes: AtomicU64::new(0),
             last_put: std::sync::Mutex::default(),
             got_bytes: AtomicU64::new(0),
+            is_broken: AtomicBool::new(false),
+            delay: AtomicU64::new(0),
         }
     }
 }
@@ -310,7 +316,11 @@ impl Service for TestService {
             12 => Box::pin(answer::<Flat, _>(call, |_, range| async move { Ok(pattern(range.0, range.1 / 2).into()) })),
             11 => Box::pin(answer::<Sleep, _>(call, |_, n| async move {
                 this.0.started.fetch_add(1, Ordering::SeqCst);
-                tokio::time::sleep(Duration::from_millis(n.into())).await;
+                if this.0.is_broken.load(Ordering::SeqCst) {
+                    Err(std::io::Error::other("broken"))?;
+                }
+                let delay = this.0.delay.load(Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(delay + u64::from(n))).await;
                 Ok(n)
             })),
             13 => Box::pin(answer::<Hold, _>(call, |_, args| async move {

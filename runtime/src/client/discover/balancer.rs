@@ -3,16 +3,21 @@
 use std::{
     future::Future,
     pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll, ready},
 };
 
 use futures_core::Stream as _;
-use tower::{ServiceBuilder, buffer::Buffer, discover::Change, ready_cache::ReadyCache};
+use tower::{ServiceBuilder, buffer::Buffer, discover::Change, ready_cache::ReadyCache, timeout::TimeoutLayer};
 use tower_service::Service;
 
 use super::{
-    super::{CallError, CallRequest, CallResponse, Endpoint, RetryPolicy, ServiceCaller},
+    super::{CallError, CallRequest, CallResponse, Endpoint, ServiceCaller},
+    accrual::FailureAccrual,
+    attempts::{Attempts, HedgePolicy},
     endpoints::Endpoints,
     outage::Outage,
     pick::{self, Random, Share},
@@ -22,11 +27,15 @@ use super::{
 const MAX_WAITING: usize = 1024;
 
 impl ServiceCaller {
-    /// Creates a caller that balances its calls over `endpoints`. `retry` decides about calls that fail.
+    /// Creates a caller that balances its calls over `endpoints`. `attempts`, or a [`RetryPolicy`](super::super::RetryPolicy) alone, decides
+    /// about calls that fail or take long.
     ///
     /// Calls go to the endpoints with the lowest priority number of which one is connected. Two of these are drawn by their weights. The
     /// call goes to the one that has fewer calls in flight for its weight (power of two choices). Priority and weight are options of
     /// a [`Url`](crate::transport::Url).
+    ///
+    /// An endpoint with five failures in a row, such as lost connections or SYSTEM_ERR, gets no calls for a second, unless half of the
+    /// connected endpoints are in such a pause. Then one call tries it. The pause doubles with each failure, up to a minute.
     ///
     /// While no endpoint is connected, calls wait. Use deadlines. The error of a call whose deadline passes then says why no server takes
     /// calls. Up to 1024 calls wait in a queue, and further ones wait for room in it.
@@ -34,7 +43,8 @@ impl ServiceCaller {
     /// # Panics
     /// Panics outside of a tokio runtime.
     #[must_use]
-    pub fn balanced(endpoints: Endpoints, retry: RetryPolicy) -> Self {
+    pub fn balanced(endpoints: Endpoints, attempts: impl Into<Attempts>) -> Self {
+        let Attempts { retry, timeout, is_hedged } = attempts.into();
         let outage = Arc::new(endpoints.outage());
         let balancer = Balancer {
             endpoints,
@@ -44,7 +54,15 @@ impl ServiceCaller {
             random: Random::new(),
             outage: Arc::clone(&outage),
         };
-        Self::over_balancer(ServiceBuilder::new().retry(retry).service(Buffer::new(balancer, MAX_WAITING)), outage)
+        let balancer = Buffer::new(balancer, MAX_WAITING);
+        let timed = ServiceBuilder::new().option_layer(timeout.map(TimeoutLayer::new));
+        let retried = ServiceBuilder::new().retry(retry.clone());
+        if is_hedged {
+            let hedged = HedgePolicy(retry).around(timed.service(balancer));
+            // The queue makes it a service that can be cloned.
+            return Self::over_balancer(retried.service(Buffer::new(hedged, MAX_WAITING)), outage);
+        }
+        Self::over_balancer(retried.service(timed.service(balancer)), outage)
     }
 }
 
@@ -78,7 +96,7 @@ impl Service<CallRequest> for Balancer {
         loop {
             self.shares.clear();
             self.shares.extend(self.cache.iter_ready().map(|(_, endpoint)| endpoint.share()));
-            let Some(index) = pick::pick(&self.shares, &mut self.random) else {
+            let Some(index) = pick::pick(&self.shares, None, &mut self.random) else {
                 self.outage.begin(self.endpoints.list_state());
                 return Poll::Pending;
             };
@@ -92,28 +110,38 @@ impl Service<CallRequest> for Balancer {
     }
 
     fn call(&mut self, request: CallRequest) -> CountedCall {
-        match self.chosen.take() {
-            Some(index) => self.cache.call_ready_index(index, request),
-            None => panic!("a balancer was called that is not ready"),
+        let Some(mut index) = self.chosen.take() else { panic!("a balancer was called that is not ready") };
+        let number = |index| self.cache.get_ready_index(index).map_or(0, |(_, endpoint)| endpoint.number);
+        // Another attempt of the same call.
+        if request.last_endpoint() == number(index) {
+            index = pick::pick(&self.shares, Some(index), &mut self.random).unwrap_or(index);
         }
+        request.set_last_endpoint(number(index));
+        self.cache.call_ready_index(index, request)
     }
 }
 
 /// An endpoint and the number of its calls in flight.
 struct CountedEndpoint {
     endpoint: Endpoint,
+    /// A number that no other endpoint has. Not 0.
+    number: u64,
     /// Cloned by each call in flight.
     in_flight: Arc<()>,
+    accrual: Arc<FailureAccrual>,
 }
 
 impl CountedEndpoint {
     fn new(endpoint: Endpoint) -> Self {
-        Self { endpoint, in_flight: Arc::default() }
+        static ENDPOINTS: AtomicU64 = AtomicU64::new(0);
+        let number = ENDPOINTS.fetch_add(1, Ordering::Relaxed) + 1;
+        Self { endpoint, number, in_flight: Arc::default(), accrual: Arc::default() }
     }
 
     fn share(&self) -> Share {
         let (priority, weight) = self.endpoint.share();
-        Share { priority, weight, load: Arc::strong_count(&self.in_flight) - 1 }
+        let load = Arc::strong_count(&self.in_flight) - 1;
+        Share { priority, weight, load, is_ejected: self.accrual.is_ejected() }
     }
 }
 
@@ -127,7 +155,9 @@ impl Service<CallRequest> for CountedEndpoint {
     }
 
     fn call(&mut self, request: CallRequest) -> CountedCall {
-        CountedCall { call: self.endpoint.call(request), _in_flight: Arc::clone(&self.in_flight) }
+        self.accrual.called();
+        let accrual = Some(Arc::clone(&self.accrual));
+        CountedCall { call: self.endpoint.call(request), _in_flight: Arc::clone(&self.in_flight), accrual }
     }
 }
 
@@ -135,12 +165,28 @@ impl Service<CallRequest> for CountedEndpoint {
 struct CountedCall {
     call: <Endpoint as Service<CallRequest>>::Future,
     _in_flight: Arc<()>,
+    /// `None` after the result.
+    accrual: Option<Arc<FailureAccrual>>,
+}
+
+impl Drop for CountedCall {
+    fn drop(&mut self) {
+        if let Some(accrual) = &self.accrual {
+            accrual.given_up();
+        }
+    }
 }
 
 impl Future for CountedCall {
     type Output = Result<CallResponse, CallError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.call.as_mut().poll(cx)
+        let result = ready!(self.call.as_mut().poll(cx));
+        if let Some(accrual) = self.accrual.take()
+            && accrual.ended(&result)
+        {
+            tracing::info!(target: "rpcrdma", "an endpoint is not used for a while, because its calls fail");
+        }
+        Poll::Ready(result)
     }
 }

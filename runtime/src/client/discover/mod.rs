@@ -26,6 +26,8 @@
 //! # Ok(()) }
 //! ```
 
+mod accrual;
+mod attempts;
 mod balancer;
 mod endpoints;
 mod health;
@@ -35,6 +37,7 @@ mod servers;
 mod subset;
 
 pub use self::{
+    attempts::Attempts,
     endpoints::Endpoints,
     servers::{Servers, ServersSender},
 };

@@ -9,6 +9,8 @@ pub(super) struct Share {
     pub(super) weight: u32,
     /// Number of calls in flight.
     pub(super) load: usize,
+    /// `true` if its calls have failed.
+    pub(super) is_ejected: bool,
 }
 
 /// Random numbers by SplitMix64. They need not be secure.
@@ -35,21 +37,35 @@ impl Random {
 }
 
 /// Returns the index of the endpoint for a call: among those with the lowest priority, the one with less load for its weight of two that
-/// are drawn by weight (power of two choices). Returns `None` if there is none.
-pub(super) fn pick(shares: &[Share], random: &mut Random) -> Option<usize> {
-    let priority = shares.iter().map(|share| share.priority).min()?;
-    let first = draw(shares, priority, None, random)?;
-    match draw(shares, priority, Some(first), random) {
+/// are drawn by weight (power of two choices). Endpoints that are ejected do not count, unless they are more than half: then the cause is
+/// probably not theirs. The endpoint `except` counts only if there is no other. Returns `None` if there is none.
+pub(super) fn pick(shares: &[Share], except: Option<usize>, random: &mut Random) -> Option<usize> {
+    let ejected = shares.iter().filter(|share| share.is_ejected).count();
+    let may_eject = 2 * ejected <= shares.len();
+    let counts = |share: &Share| !(may_eject && share.is_ejected);
+    let priority = shares.iter().filter(|share| counts(share)).map(|share| share.priority).min()?;
+    let is_drawable = |share: &Share| share.priority == priority && counts(share);
+    let Some(first) = draw(shares, is_drawable, except, random) else { return except };
+    if except.is_some() {
+        // Load matters less than another server.
+        return Some(first);
+    }
+    match draw(shares, is_drawable, Some(first), random) {
         Some(second) if is_better(&shares[second], &shares[first]) => Some(second),
         _ => Some(first),
     }
 }
 
-/// Draws an endpoint of `priority` by weight, as RFC 2782 says.
-fn draw(shares: &[Share], priority: u16, except: Option<usize>, random: &mut Random) -> Option<usize> {
+/// Draws one of the drawable endpoints by weight, as RFC 2782 says.
+fn draw(
+    shares: &[Share],
+    is_drawable: impl Fn(&Share) -> bool,
+    except: Option<usize>,
+    random: &mut Random,
+) -> Option<usize> {
     let drawable = || {
         let shares = shares.iter().enumerate();
-        shares.filter(|(index, share)| share.priority == priority && Some(*index) != except)
+        shares.filter(|(index, share)| is_drawable(share) && Some(*index) != except)
     };
     let (mut sum, mut without_weight) = (0_u64, 0);
     for (_, share) in drawable() {
@@ -91,7 +107,7 @@ mod tests {
     const CALLS: usize = 100_000;
 
     fn shares(weights: &[(u16, u32)]) -> Vec<Share> {
-        weights.iter().map(|&(priority, weight)| Share { priority, weight, load: 0 }).collect()
+        weights.iter().map(|&(priority, weight)| Share { priority, weight, load: 0, is_ejected: false }).collect()
     }
 
     /// Makes calls of which `in_flight` are in flight at a time, and the oldest ends first. Returns the calls of each endpoint.
@@ -101,7 +117,7 @@ mod tests {
         let mut counts = vec![0; shares.len()];
         let mut calls = std::collections::VecDeque::new();
         for _ in 0..CALLS {
-            let index = pick(&shares, &mut random).unwrap();
+            let index = pick(&shares, None, &mut random).unwrap();
             counts[index] += 1;
             shares[index].load += 1;
             calls.push_back(index);
@@ -139,7 +155,7 @@ mod tests {
     fn higher_numbers_of_priority_are_not_used() {
         let counts = count(&[(5, 1), (2, 1), (2, 0), (9, 100)], 20);
         assert_eq!((counts[0], counts[3]), (0, 0));
-        assert_eq!(pick(&[], &mut Random(1)), None);
+        assert_eq!(pick(&[], None, &mut Random(1)), None);
     }
 
     /// RFC 2782: a weight of 0 among larger ones has a very small chance, and if all weights are 0, there is no difference.
@@ -153,18 +169,47 @@ mod tests {
             let counts = count(&[(0, 0); 4], in_flight);
             assert!(counts.iter().all(|count| count.abs_diff(CALLS / 4) < 1000), "{counts:?}");
         }
-        let busy = [Share { priority: 0, weight: 0, load: 1 }, Share { priority: 0, weight: 1, load: 1000 }];
-        assert!((0..100).all(|seed| pick(&busy, &mut Random(seed)) == Some(1)));
-        assert_eq!(pick(&busy[..1], &mut Random(1)), Some(0), "it is the only one");
+        let busy = [
+            Share { priority: 0, weight: 0, load: 1, is_ejected: false },
+            Share { priority: 0, weight: 1, load: 1000, is_ejected: false },
+        ];
+        assert!((0..100).all(|seed| pick(&busy, None, &mut Random(seed)) == Some(1)));
+        assert_eq!(pick(&busy[..1], None, &mut Random(1)), Some(0), "it is the only one");
     }
 
     /// Of two endpoints with the same weight, the one with fewer calls in flight is used.
     #[test]
     fn load_decides_between_equals() {
-        let two = [Share { priority: 0, weight: 5, load: 3 }, Share { priority: 0, weight: 5, load: 2 }];
-        assert!((0..100).all(|seed| pick(&two, &mut Random(seed)) == Some(1)));
+        let two = [
+            Share { priority: 0, weight: 5, load: 3, is_ejected: false },
+            Share { priority: 0, weight: 5, load: 2, is_ejected: false },
+        ];
+        assert!((0..100).all(|seed| pick(&two, None, &mut Random(seed)) == Some(1)));
         // A server that is slow gets fewer calls than its weight.
-        let slow = [Share { priority: 0, weight: 10, load: 40 }, Share { priority: 0, weight: 1, load: 2 }];
-        assert!((0..100).all(|seed| pick(&slow, &mut Random(seed)) == Some(1)));
+        let slow = [
+            Share { priority: 0, weight: 10, load: 40, is_ejected: false },
+            Share { priority: 0, weight: 1, load: 2, is_ejected: false },
+        ];
+        assert!((0..100).all(|seed| pick(&slow, None, &mut Random(seed)) == Some(1)));
+    }
+
+    /// An ejected endpoint gets no calls, unless more than half are ejected. Those of other priorities may be all that is left.
+    #[test]
+    fn ejected_endpoints_are_passed_over() {
+        let pool = |ejected: &[bool]| -> Vec<_> {
+            ejected.iter().map(|&is_ejected| Share { priority: 0, weight: 1, load: 9, is_ejected }).collect()
+        };
+        let drawn = |shares: &[Share]| -> std::collections::BTreeSet<_> {
+            (0..200).map(|seed| pick(shares, None, &mut Random(seed)).unwrap()).collect()
+        };
+        assert_eq!(drawn(&pool(&[true, false, false, true])), [1, 2].into());
+        assert_eq!(drawn(&pool(&[true, false, true])), [0, 1, 2].into());
+        assert_eq!(drawn(&pool(&[true])), [0].into());
+        let two = pool(&[false, false]);
+        assert!((0..200).all(|seed| pick(&two, Some(0), &mut Random(seed)) == Some(1)));
+        assert_eq!(pick(&two[..1], Some(0), &mut Random(1)), Some(0));
+        let mut standby = pool(&[true, false]);
+        standby[1].priority = 7;
+        assert_eq!(drawn(&standby), [1].into());
     }
 }

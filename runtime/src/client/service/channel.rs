@@ -6,7 +6,6 @@ use std::{
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
-    time::Instant,
 };
 
 use tokio::runtime::Handle;
@@ -193,7 +192,7 @@ impl Service<CallRequest> for Endpoint {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         let connecting = self.connecting.get_mut().unwrap_or_else(PoisonError::into_inner);
         if connecting.is_none() {
-            let is_silent = self.silence.until(Instant::now()).is_some() && Handle::try_current().is_ok();
+            let is_silent = self.silence.until(tokio::time::Instant::now()).is_some() && Handle::try_current().is_ok();
             if self.channel.is_connected() && !is_silent {
                 #[cfg(feature = "discover")]
                 self.health.iter().for_each(|health| health.usable());

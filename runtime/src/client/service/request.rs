@@ -134,6 +134,18 @@ impl CallRequest {
         self
     }
 
+    /// Returns the number of the endpoint that got the last attempt, or 0.
+    #[cfg(feature = "discover")]
+    pub(in crate::client) fn last_endpoint(&self) -> u64 {
+        self.progress.last_endpoint()
+    }
+
+    /// Records the endpoint of an attempt.
+    #[cfg(feature = "discover")]
+    pub(in crate::client) fn set_last_endpoint(&self, number: u64) {
+        self.progress.set_last_endpoint(number);
+    }
+
     /// Begins an attempt. Fails if the call was abandoned.
     #[inline]
     pub(super) fn begin(&self) -> Result<(), CallError> {

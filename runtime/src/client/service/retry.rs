@@ -91,6 +91,16 @@ impl RetryPolicy {
         self
     }
 
+    /// Takes a second attempt of a call that has no result yet from the budget.
+    #[cfg(feature = "discover")]
+    pub(in crate::client) fn may_hedge(&self, request: &CallRequest) -> bool {
+        let may = self.budget.withdraw();
+        if may {
+            metrics::retried(request.name());
+        }
+        may
+    }
+
     /// Begins one retry of `request` if its failed attempt allows that.
     fn retries(&mut self, request: &CallRequest, failure: FailureKind) -> Option<RetryPause> {
         let paced = Reconnect::on_demand();

@@ -1,0 +1,175 @@
+//! The ejection of endpoints whose calls fail fast. They would otherwise look idle, and attract calls.
+
+use std::{
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::super::{CallError, CallResponse, reconnect::jittered};
+use crate::rpc::RpcError;
+
+/// Number of failures in a row after which an endpoint is ejected.
+const MAX_FAILURES: u32 = 5;
+/// Time of the first ejection. It doubles with each further one that no success precedes.
+const MIN_EJECTION: Duration = Duration::from_secs(1);
+/// Longest time of an ejection.
+const MAX_EJECTION: Duration = Duration::from_secs(60);
+
+/// The failures of an endpoint.
+#[derive(Debug, Default)]
+pub(super) struct FailureAccrual {
+    /// Failures in a row.
+    failures: AtomicU32,
+    ejection: Mutex<Option<Ejection>>,
+}
+
+#[derive(Debug)]
+struct Ejection {
+    until: Instant,
+    /// The nominal time of the ejection.
+    time: Duration,
+    /// `true` while one call finds out if the endpoint works again.
+    is_tried: bool,
+}
+
+impl FailureAccrual {
+    fn ejection(&self) -> MutexGuard<'_, Option<Ejection>> {
+        self.ejection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns `true` if other endpoints should get the next call. After the time of the ejection, it is `false` for one call.
+    pub(super) fn is_ejected(&self) -> bool {
+        if self.failures.load(Ordering::Relaxed) < MAX_FAILURES {
+            return false;
+        }
+        self.ejection().as_ref().is_some_and(|ejection| ejection.is_tried || Instant::now() < ejection.until)
+    }
+
+    /// Notes that the endpoint gets a call.
+    pub(super) fn called(&self) {
+        if self.failures.load(Ordering::Relaxed) >= MAX_FAILURES
+            && let Some(ejection) = &mut *self.ejection()
+            && Instant::now() >= ejection.until
+        {
+            ejection.is_tried = true;
+        }
+    }
+
+    /// Notes that a call has ended without an answer to the question if the endpoint works.
+    pub(super) fn given_up(&self) {
+        if self.failures.load(Ordering::Relaxed) >= MAX_FAILURES
+            && let Some(ejection) = &mut *self.ejection()
+        {
+            ejection.is_tried = false;
+        }
+    }
+
+    /// Notes the result of a call. Returns `true` if it ejects the endpoint.
+    pub(super) fn ended(&self, result: &Result<CallResponse, CallError>) -> bool {
+        if !is_failure(result) {
+            // Nearly always.
+            if self.failures.load(Ordering::Relaxed) != 0 {
+                self.failures.store(0, Ordering::Relaxed);
+                *self.ejection() = None;
+            }
+            return false;
+        }
+        let failures = self.failures.load(Ordering::Relaxed).saturating_add(1);
+        self.failures.store(failures, Ordering::Relaxed);
+        if failures < MAX_FAILURES {
+            return false;
+        }
+        let mut current = self.ejection();
+        let now = Instant::now();
+        let time = match &*current {
+            // Calls that were in flight when the endpoint was ejected.
+            Some(ejection) if now < ejection.until => return false,
+            Some(ejection) => ejection.time.saturating_mul(2).min(MAX_EJECTION),
+            None => MIN_EJECTION,
+        };
+        *current = Some(Ejection { until: now + jittered(time), time, is_tried: false });
+        true
+    }
+}
+
+/// Returns `true` if the result says that the server does not work, whatever the call was.
+fn is_failure(result: &Result<CallResponse, CallError>) -> bool {
+    match result {
+        Err(error) if error.is_connection_loss() => true,
+        Err(CallError::Rpc { source, .. }) => is_server_failure(source),
+        Ok(_) | Err(_) => false,
+    }
+}
+
+fn is_server_failure(error: &RpcError) -> bool {
+    matches!(error, RpcError::SystemError | RpcError::Unavailable | RpcError::ProgramUnavailable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed() -> Result<CallResponse, CallError> {
+        Err(CallError::Rpc { procedure: "P", source: RpcError::SystemError })
+    }
+
+    /// The error of a call that says nothing about the server.
+    fn refused() -> Result<CallResponse, CallError> {
+        Err(CallError::Rpc { procedure: "P", source: RpcError::GarbageArguments })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_in_a_row_eject() {
+        let accrual = FailureAccrual::default();
+        for _ in 0..3 {
+            for _ in 1..MAX_FAILURES {
+                assert!(!accrual.ended(&failed()) && !accrual.is_ejected());
+            }
+            accrual.ended(&refused());
+        }
+        for _ in 1..MAX_FAILURES {
+            accrual.ended(&failed());
+        }
+        assert!(accrual.ended(&failed()) && accrual.is_ejected());
+        // Those that were in flight do not prolong it.
+        assert!(!accrual.ended(&failed()));
+        tokio::time::advance(MIN_EJECTION).await;
+        assert!(!accrual.is_ejected());
+    }
+
+    /// One call finds out if the endpoint works again. If not, the next ejection is longer.
+    #[tokio::test(start_paused = true)]
+    async fn one_call_tries_again() {
+        let accrual = FailureAccrual::default();
+        for _ in 0..MAX_FAILURES {
+            accrual.ended(&failed());
+        }
+        for time in [1, 2, 4, 8, 16, 32, 60, 60].map(Duration::from_secs) {
+            accrual.called();
+            assert!(accrual.is_ejected(), "a call does not end the ejection");
+            tokio::time::advance(time / 2 - Duration::from_millis(1)).await;
+            assert!(accrual.is_ejected());
+            tokio::time::advance(time / 2 + Duration::from_millis(1)).await;
+            assert!(!accrual.is_ejected(), "{time:?}");
+            accrual.called();
+            assert!(accrual.is_ejected(), "one call is enough");
+            accrual.given_up();
+            assert!(!accrual.is_ejected());
+            accrual.called();
+            assert!(accrual.ended(&failed()) && accrual.is_ejected());
+        }
+        tokio::time::advance(MAX_EJECTION).await;
+        accrual.called();
+        accrual.ended(&refused());
+        assert!(!accrual.is_ejected());
+        for _ in 1..MAX_FAILURES {
+            accrual.ended(&failed());
+        }
+        assert!(!accrual.is_ejected(), "the count begins anew");
+    }
+}

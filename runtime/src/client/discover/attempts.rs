@@ -1,0 +1,76 @@
+//! The attempts of a call over a balancer.
+
+use std::time::Duration;
+
+use super::super::{CallRequest, RetryPolicy};
+
+/// The share of calls that are faster than the time after which a second attempt begins.
+const HEDGED_PERCENTILE: f32 = 0.95;
+/// Number of calls in a period from which the usual latency is known.
+const MIN_CALLS: u64 = 100;
+/// The length of such a period.
+const LATENCY_PERIOD: Duration = Duration::from_secs(10);
+
+/// How [`ServiceCaller::balanced`](super::super::ServiceCaller::balanced) makes the attempts of a call. A [`RetryPolicy`] can be converted
+/// to it, with neither time-outs nor hedging.
+#[derive(Debug, Clone, Default)]
+#[must_use]
+pub struct Attempts {
+    pub(super) retry: RetryPolicy,
+    pub(super) timeout: Option<Duration>,
+    pub(super) is_hedged: bool,
+}
+
+impl Attempts {
+    /// Creates attempts that follow each other as `retry` decides.
+    pub fn new(retry: RetryPolicy) -> Self {
+        Self { retry, timeout: None, is_hedged: false }
+    }
+
+    /// Sets the time after which an attempt is given up, so that the call is retried at another server if it may be. Default none: a
+    /// silent server is noticed by its channel
+    /// ([`ConnectionConfig::keepalive_timeout`](crate::config::ConnectionConfig::keepalive_timeout)).
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Makes a second attempt of an idempotent call, usually at another server, if it has no result after the time within which 95 % of
+    /// the calls had one. The first result counts. Each second attempt takes one retry from the budget of the policy.
+    ///
+    /// The latencies of a past period of 10 s count, in milliseconds, if it had 100 calls. Each call passes through one more queue.
+    pub fn hedged(mut self) -> Self {
+        self.is_hedged = true;
+        self
+    }
+}
+
+impl From<RetryPolicy> for Attempts {
+    fn from(retry: RetryPolicy) -> Self {
+        Self::new(retry)
+    }
+}
+
+/// Decides about second attempts.
+#[derive(Debug, Clone)]
+pub(super) struct HedgePolicy(pub(super) RetryPolicy);
+
+impl HedgePolicy {
+    /// Puts second attempts in front of a service.
+    pub(super) fn around<S>(self, service: S) -> tower::hedge::Hedge<S, Self>
+    where
+        S: tower_service::Service<CallRequest, Error: Into<tower::BoxError>> + Clone,
+    {
+        tower::hedge::Hedge::new(service, self, MIN_CALLS, HEDGED_PERCENTILE, LATENCY_PERIOD)
+    }
+}
+
+impl tower::hedge::Policy<CallRequest> for HedgePolicy {
+    fn clone_request(&self, request: &CallRequest) -> Option<CallRequest> {
+        request.is_idempotent().then(|| request.try_clone()).flatten()
+    }
+
+    fn can_retry(&self, request: &CallRequest) -> bool {
+        self.0.may_hedge(request)
+    }
+}
