@@ -286,6 +286,52 @@ async fn servers_without_alpn() {
     .await;
 }
 
+/// A server that loses the first ClientHello, as nfs-ganesha does, gets another one on a second connection. It does not get a third.
+#[tokio::test]
+async fn lost_client_hellos() {
+    timed(async {
+        let authority = Authority::new();
+        for lost in [1, 2] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("tcp://{}", listener.local_addr().unwrap());
+            let config = plain_server_config(&authority);
+            let server = tokio::spawn(async move {
+                let mut open = Vec::new();
+                for number in 1..=2 {
+                    let (mut stream, _) = listener.accept().await.unwrap();
+                    let mut probe = [0; 44];
+                    stream.read_exact(&mut probe).await.unwrap();
+                    let mut offer = offer();
+                    offer[4..8].copy_from_slice(&probe[4..8]);
+                    stream.write_all(&offer).await.unwrap();
+                    if number <= lost {
+                        // Kept open, and never answered.
+                        open.push(stream);
+                        continue;
+                    }
+                    let mut stream = TlsAcceptor::from(Arc::clone(&config)).accept(stream).await.unwrap();
+                    let _ = stream.read(&mut [0]).await;
+                }
+                // A third connection would be accepted here.
+                assert!(lost < 2 || tokio::time::timeout(Duration::from_millis(500), listener.accept()).await.is_err());
+            });
+            let tls = authority.client().allow_missing_alpn(true).handshake_timeout(Duration::from_secs(3));
+            match channel(tls).connect(&url).await {
+                Ok(connected) => {
+                    assert_eq!(lost, 1);
+                    drop(connected);
+                }
+                Err(error) => {
+                    assert_eq!(lost, 2);
+                    assert!(chain(&error).contains("within 3s"), "{}", chain(&error));
+                }
+            }
+            server.await.unwrap();
+        }
+    })
+    .await;
+}
+
 /// A man in the middle cannot put a reply behind the offer, so that it seems to be protected.
 #[tokio::test]
 async fn data_behind_the_offer() {

@@ -183,11 +183,19 @@ async fn connect_tls(
     settings: LinkSettings<'_>,
     target: &tls::TlsTarget,
 ) -> Result<Arc<ChannelLink>, SetupError> {
-    let stream = open_tcp(peer, local, settings).await?;
-    socket::prepare(&stream)?;
-    let addrs = (stream.peer_addr()?, stream.local_addr()?);
-    let set_up = tls::connect(stream, target).await?;
-    Ok(link(SetUp::tls(&settings.config.connection, Role::Client, addrs, set_up), false, settings))
+    let mut is_retry = false;
+    loop {
+        let stream = open_tcp(peer, local, settings).await?;
+        socket::prepare(&stream)?;
+        let addrs = (stream.peer_addr()?, stream.local_addr()?);
+        match tls::connect(stream, target, is_retry).await {
+            Err(error) if !is_retry && tls::is_silence(&error, target) => is_retry = true,
+            set_up => {
+                let set_up = SetUp::tls(&settings.config.connection, Role::Client, addrs, set_up?);
+                return Ok(link(set_up, false, settings));
+            }
+        }
+    }
 }
 
 async fn open_tcp(

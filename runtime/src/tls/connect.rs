@@ -1,6 +1,6 @@
 //! The part of a client's connection set-up that starts TLS.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
 use rustls::pki_types::ServerName;
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
@@ -23,8 +23,18 @@ pub(crate) struct TlsTarget {
     pub(crate) name: ServerName<'static>,
 }
 
+/// The time for which a server that has not answered a ClientHello gets no other one on the next connection.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+
 /// Starts TLS on a new connection, if the server offers it. Nothing else has been sent or received on `stream`.
-pub(crate) async fn connect(mut stream: TcpStream, target: &TlsTarget) -> Result<TlsSetUp, SetupError> {
+///
+/// nfs-ganesha loses a ClientHello that arrives too soon after its offer. The first attempt therefore takes a third of the time limit. After
+/// [`is_silence`], the caller makes a second connection with `is_retry`, which waits before it sends the ClientHello.
+pub(crate) async fn connect(
+    mut stream: TcpStream,
+    target: &TlsTarget,
+    is_retry: bool,
+) -> Result<TlsSetUp, SetupError> {
     let limit = target.config.handshake_timeout();
     tokio::time::timeout(limit, async {
         let TlsTarget { config, policy, name } = target;
@@ -44,7 +54,12 @@ pub(crate) async fn connect(mut stream: TcpStream, target: &TlsTarget) -> Result
         }
         // RFC 9289 §4.1: on the same connection.
         let connector = TlsConnector::from(Arc::clone(&config.current()));
-        let stream = connector.connect(name.clone(), stream).await;
+        if is_retry {
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+        let patience = if is_retry { limit } else { limit / 3 };
+        let stream = tokio::time::timeout(patience, connector.connect(name.clone(), stream)).await;
+        let stream = stream.map_err(|_| TlsError::TimedOut(patience))?;
         let stream = stream.map_err(|error| TlsError::Handshake(error.into()))?;
         let secured = TlsSetUp::secured(stream.into(), config.may_lack_alpn())?;
         tracing::info!(target: "rpcrdma", session = ?secured.session, "TLS session established");
@@ -52,6 +67,11 @@ pub(crate) async fn connect(mut stream: TcpStream, target: &TlsTarget) -> Result
     })
     .await
     .map_err(|_| TlsError::TimedOut(limit))?
+}
+
+/// Returns `true` if the server has offered TLS, but not finished the handshake of a first attempt in time.
+pub(crate) fn is_silence(error: &SetupError, target: &TlsTarget) -> bool {
+    matches!(TlsError::find(error), Some(TlsError::TimedOut(after)) if *after < target.config.handshake_timeout())
 }
 
 /// Sends the probe. Returns a description of the reply if it does not offer TLS.
