@@ -208,6 +208,31 @@ async fn a_probe_that_cannot_be_sent_proves_nothing() {
     assert_eq!(connector.connects(), 1);
 }
 
+/// With four credits or more, one is left for a probe, however many calls wait.
+#[tokio::test(start_paused = true)]
+async fn calls_leave_a_credit_for_probes() {
+    for versions in [rpcrdma::engine::Versions::V1, rpcrdma::engine::Versions::V2] {
+        for credits in [4, 32] {
+            let connection = ConnectionConfig::new().credits(credits).versions(versions);
+            let (state, connector, channel) = connected(Channel::builder().connection(connection)).await;
+            call::<Null>(&channel, &()).await.unwrap();
+            let gates: Vec<_> = (0..2 * credits).map(|_| spawn_gate(&channel)).collect();
+            state.wait_started(credits as usize - 1).await;
+            tokio::time::sleep(Duration::from_secs(600)).await;
+            // Probes were answered meanwhile, and no other call took their credit.
+            assert_eq!(state.started.load(Ordering::SeqCst), credits as usize - 1);
+            assert!(channel.counters().replies_received > 10 && connector.connects() == 1);
+            connector.silence();
+            let begun = Instant::now();
+            for gate in gates {
+                let error = gate.await.unwrap().unwrap_err();
+                assert!(silent(&error).is_some(), "{error}");
+            }
+            assert!(begun.elapsed() < INTERVAL + TIMEOUT + Duration::from_secs(1), "{:?}", begun.elapsed());
+        }
+    }
+}
+
 /// Without probes, nothing notices the silence.
 #[tokio::test(start_paused = true)]
 async fn probes_can_be_disabled() {

@@ -296,6 +296,7 @@ impl ChannelBuilder {
         config.connection.check()?;
         ConfigError::check("ChannelBuilder::max_calls", config.max_calls as u64, 1..=u64::MAX)?;
         config.connection.engine = config.connection.engine.for_connection();
+        config.connection.engine.keeps_credit = config.connection.keepalive().is_some();
         let programs = match self.deduplicated {
             Deduplicated::Programs(programs) => (!programs.is_empty()).then_some(Some(programs)),
             Deduplicated::All => Some(None),

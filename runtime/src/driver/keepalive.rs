@@ -58,7 +58,7 @@ impl ProbedProgram {
             reduced: ChunkItems::new(),
             reply: ReplyResources { max_inline: MAX_REPLY, chunks: ChunkItems::new() },
             deadline: None,
-            policy: CallPolicy { idempotent: true, ..CallPolicy::default() },
+            policy: CallPolicy { idempotent: true, urgent: true, ..CallPolicy::default() },
         }
     }
 

@@ -26,10 +26,11 @@ impl Credits {
         self.granted
     }
 
-    /// Returns whether a call may be sent.
+    /// Returns whether a call may be sent that leaves `kept` credits.
     // RFC 8166 §3.3.1: the lower of requested and granted credits, minus the calls in flight.
-    pub(in crate::engine) fn available(&self) -> bool {
-        self.in_flight < self.granted
+    #[inline]
+    pub(in crate::engine) fn available(&self, kept: u32) -> bool {
+        self.in_flight + kept < self.granted
     }
 
     pub(in crate::engine) fn take(&mut self) {
@@ -95,20 +96,20 @@ mod tests {
     #[test]
     fn clamps_grants() {
         let mut credits = Credits::new(8);
-        assert!(credits.available());
+        assert!(credits.available(0));
         credits.take();
-        assert!(!credits.available());
+        assert!(!credits.available(0));
         credits.answered(4);
         for _ in 0..4 {
-            assert!(credits.available());
+            assert!(credits.available(0));
             credits.take();
         }
-        assert!(!credits.available());
+        assert!(!credits.available(0));
         credits.answered(0);
         assert_eq!(credits.granted(), 1);
-        assert!(!credits.available());
+        assert!(!credits.available(0));
         credits.answered(u32::MAX);
         assert_eq!(credits.granted(), 8);
-        assert!(credits.available());
+        assert!(credits.available(0) && credits.available(4) && !credits.available(5));
     }
 }

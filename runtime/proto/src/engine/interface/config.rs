@@ -17,6 +17,11 @@ use crate::{
 pub struct EngineConfig {
     /// Credits of the forward direction: the number that a server grants and that a client requests. Default 32.
     pub credits: u32,
+    /// True to keep one of at least four granted credits for urgent calls ([`CallPolicy::urgent`]), so that a peer can be probed that
+    /// does not answer the other calls. Default false.
+    ///
+    /// [`CallPolicy::urgent`]: crate::engine::CallPolicy::urgent
+    pub keeps_credit: bool,
     /// Credits of the reverse direction, which are counted separately (RFC 8167 §4.1): the number that a client grants to its
     /// server and that a server requests. Each credit needs a Receive. 0 disables the reverse direction: a client discards the
     /// calls of its server (RFC 8167 §6), and a server makes none. Default 8.

@@ -67,6 +67,10 @@ pub struct CallPolicy {
     /// True if the caller does not wait for the reply. The call ends with
     /// [`CallFailure::Cancelled`](crate::engine::CallFailure::Cancelled) as soon as it is sent.
     pub unanswered: bool,
+    /// True if the call goes before calls that wait, and may use the credit that [`EngineConfig::keeps_credit`] keeps.
+    ///
+    /// [`EngineConfig::keeps_credit`]: crate::engine::EngineConfig::keeps_credit
+    pub urgent: bool,
     /// XID of the call, which must not be 0. `None` lets the engine assign one. Set it for a sealed call, and for a call whose
     /// responder recognizes calls that are sent again over another connection.
     pub xid: Option<u32>,

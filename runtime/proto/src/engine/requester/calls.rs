@@ -20,6 +20,9 @@ use crate::{
     provider::{DisconnectReason, RegisterableMemory},
 };
 
+/// Number of granted credits from which one is kept for urgent calls.
+const MIN_GRANT_TO_KEEP: usize = 4;
+
 type CallSlab = GenerationalSlab<Box<LocalCall>>;
 
 /// The local calls of a connection.
@@ -33,6 +36,8 @@ pub(in crate::engine) struct LocalCalls {
     spare: Vec<Box<LocalCall>>,
     /// Keys of calls that wait to be sent. The key of a call that has finished meanwhile matches no slot.
     queue: VecDeque<u64>,
+    /// The last urgent call, unless it was cancelled.
+    urgent: Option<u64>,
     /// Number of calls in [`CallPhase::Lingering`] and [`CallPhase::Abandoned`].
     abandoned: u32,
     /// Slots of the calls in flight, by XID.
@@ -52,6 +57,7 @@ impl LocalCalls {
             slots: CallSlab::default(),
             spare: Vec::new(),
             queue: VecDeque::new(),
+            urgent: None,
             abandoned: 0,
             xids: XidTable::default(),
             xid_seed,
@@ -73,7 +79,7 @@ impl LocalCalls {
 
     #[inline(always)]
     pub(in crate::engine) fn start(&mut self, call: OutgoingCall, shared: &mut EngineShared) -> CallId {
-        let deadline = call.deadline;
+        let (deadline, is_urgent) = (call.deadline, call.policy.urgent);
         let mut state = self.spare.pop().unwrap_or_default();
         state.begin(call);
         let (_, key) = self.slots.insert(state);
@@ -82,7 +88,12 @@ impl LocalCalls {
             // Remove calls that were given up while they waited.
             self.queue.retain(|&key| calls.index(key).is_some());
         }
-        self.queue.push_back(key);
+        if is_urgent {
+            self.urgent = Some(key);
+            self.queue.push_front(key);
+        } else {
+            self.queue.push_back(key);
+        }
         shared.counters.calls_queued += 1;
         if let Some(at) = deadline {
             self.deadlines.insert(at, key, calls.len(), |key| awaits(calls, key));
@@ -91,6 +102,7 @@ impl LocalCalls {
     }
 
     pub(in crate::engine) fn cancel(&mut self, id: CallId, now: Instant, shared: &mut EngineShared) {
+        self.urgent.take_if(|urgent| *urgent == id.0);
         self.give_up(id.0, now, shared, |sent| CallFailure::Cancelled { sent });
     }
 
@@ -195,6 +207,13 @@ impl LocalCalls {
     #[inline]
     pub(in crate::engine) fn has_queued(&self) -> bool {
         !self.queue.is_empty()
+    }
+
+    /// Returns how many of the granted credits the next call must leave.
+    #[inline]
+    pub(in crate::engine) fn kept_credits(&self, granted: usize, shared: &EngineShared) -> usize {
+        let keeps = shared.config.keeps_credit && granted >= MIN_GRANT_TO_KEEP;
+        usize::from(keeps && (self.urgent.is_none() || self.queue.front().copied() != self.urgent))
     }
 
     /// Returns the slot of the next call to send. Fails calls whose deadline has passed.

@@ -159,12 +159,19 @@ impl WireV1 {
     // RFC 8166 §4.2.4: a requester sends no RDMA_ERROR.
     fn post_calls(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair, now: Instant) {
         // A call on a closing connection fails with it, without being sent.
-        while self.credits.available() && qp.is_open() {
+        while self.has_credit(core) && qp.is_open() {
             let Some(slot) = core.calls.next_queued(now, &mut core.shared) else { break };
             let posted = self.post_call(slot, core, qp);
             // RFC 8166 §4.5.4: after a failure, the transaction fails immediately.
             core.calls.posted(slot, posted, now, &mut core.shared);
         }
+    }
+
+    /// Returns whether the next call may be sent.
+    #[inline]
+    fn has_credit(&self, core: &ConnectionCore) -> bool {
+        let granted = self.credits.granted();
+        self.credits.available(core.calls.kept_credits(granted as usize, &core.shared) as u32)
     }
 
     /// Registers the memory of a call for which there is a credit, and sends the call.
@@ -238,8 +245,8 @@ impl Wire for WireV1 {
         (core.role == Role::Server && !self.reverse).then_some(CallFailure::ReverseDisabled)
     }
 
-    fn can_send(&self, _core: &ConnectionCore) -> bool {
-        self.credits.available()
+    fn can_send(&self, core: &ConnectionCore) -> bool {
+        self.has_credit(core)
     }
 
     fn disconnected(&mut self) {

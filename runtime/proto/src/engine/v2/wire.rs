@@ -105,7 +105,8 @@ impl WireV2 {
 
     /// Returns whether another call may be in flight. The peer never has Receives for more than the limit.
     pub(super) fn has_room(&self, core: &ConnectionCore) -> bool {
-        core.calls.in_flight() < self.max_calls.min(self.outbox.budget.max())
+        let granted = self.max_calls.min(self.outbox.budget.max());
+        core.calls.in_flight() + core.calls.kept_credits(granted, &core.shared) < granted
     }
 
     /// Applies the properties of both peers once the exchange is complete.
