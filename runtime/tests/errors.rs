@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, error::Error, fs, io, path::Path, time::Duratio
 
 use rpcrdma::{
     Server,
-    client::{CallError, ConnectError},
+    client::{CallError, ConnectError, Retries},
     error::{
         BindError, CallFailure, CallLimit, CloseReason, ConfigError, HostAuthError, MalformedCall, MessageFault,
         NegotiationFailure, ProtocolViolation, StreamError, TransportError,
@@ -137,10 +137,10 @@ fn call_errors() -> Vec<(&'static str, CallError)> {
     let procedure = "BLOB.GET";
     let mut all: Vec<_> = call_failures()
         .into_iter()
-        .map(|(_, failure)| ("CallError::Transport", CallError::Transport { procedure, failure }))
+        .map(|(_, failure)| ("CallError::Transport", CallError::Transport { procedure, failure, retries: Retries::default() }))
         .collect();
     let unconnected = connect_errors().into_iter();
-    all.extend(unconnected.map(|(_, error)| ("CallError::Connect", CallError::Connect { procedure, error })));
+    all.extend(unconnected.map(|(_, error)| ("CallError::Connect", CallError::Connect { procedure, error, retries: Retries::default() })));
     let insecure = |sent| CallError::Security { procedure, sent, source: SecurityError("no context".into()) };
     let denied = RpcError::Authentication(AuthFailure(1));
     all.extend([
@@ -219,7 +219,7 @@ fn error_chains_are_short_without_repetition() {
 fn causes_of_calls_have_types() {
     let reason = CloseReason::Disconnected(DisconnectReason::Remote);
     let failure = CallFailure::Closed { reason: reason.clone(), sent: false };
-    let error = CallError::Transport { procedure: "BLOB.GET", failure };
+    let error = CallError::Transport { procedure: "BLOB.GET", failure, retries: Retries::default() };
     assert_eq!(
         chain(&error),
         ["BLOB.GET: connection closed, the call was not sent, a retry is safe", "closed by the peer"]
@@ -228,7 +228,7 @@ fn causes_of_calls_have_types() {
 
     let failed = ConnectError::Setup { peer: "192.0.2.1:20049".parse().unwrap(), source: refused().into() };
     let error = ConnectError::BackOff { retry_in: Duration::from_secs(1), last: Box::new(failed) };
-    let error = CallError::Connect { procedure: "BLOB.GET", error };
+    let error = CallError::Connect { procedure: "BLOB.GET", error, retries: Retries::default() };
     let messages = chain(&error);
     assert_eq!(
         messages[0],

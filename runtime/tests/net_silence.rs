@@ -320,6 +320,10 @@ async fn a_call_outlives_a_restart_within_its_deadline() {
     });
     // Without a deadline, the retries are few.
     let error = channel.call::<Null>(&(), CallOptions::new()).await.unwrap_err();
+    let CallError::Connect { retries, .. } = &error else { panic!("{error}") };
+    assert!(retries.count() == 3 && retries.elapsed() >= Duration::from_millis(200), "{retries:?}");
+    let said = error.to_string();
+    assert!(said.contains("start the server, or check the port") && said.contains(", after 3 retries in "), "{said}");
     assert!(
         matches!(error, CallError::Connect { error: ConnectError::Setup { .. } | ConnectError::BackOff { .. }, .. }),
         "{error}"

@@ -2,6 +2,8 @@
 
 use std::{error::Error, fmt, io::ErrorKind, net::SocketAddr, sync::Arc, time::Duration};
 
+use tokio::time::Instant;
+
 use crate::{
     config::ConfigError,
     engine::{CallFailure, CloseReason},
@@ -216,15 +218,19 @@ pub enum CallError {
     Transport {
         /// `PROGRAM.PROCEDURE`.
         procedure: &'static str,
-        /// The failure that ended the call.
+        /// The failure that ended the call, or its last attempt.
         failure: CallFailure,
+        /// How often and for how long the call was retried.
+        retries: Retries,
     },
     /// The connection was lost, and a new one could not be made.
     Connect {
         /// `PROGRAM.PROCEDURE`.
         procedure: &'static str,
-        /// The error of the attempt to connect.
+        /// The error of the last attempt to connect.
         error: ConnectError,
+        /// How often and for how long the call was retried.
+        retries: Retries,
     },
     /// The arguments exceed a bound of their XDR declaration. Nothing was sent.
     Encode {
@@ -286,12 +292,51 @@ pub enum CallError {
     },
 }
 
+/// The retries of a call that failed in the end. Displays nothing if there were none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Retries(Option<Box<RetryCount>>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct RetryCount {
+    count: u32,
+    elapsed: Duration,
+}
+
+impl Retries {
+    /// Returns the record of `count` retries, of which the first followed a failure at `since`.
+    pub(super) fn new(count: u32, since: Instant) -> Self {
+        Self((count > 0).then(|| Box::new(RetryCount { count, elapsed: since.elapsed() })))
+    }
+
+    /// Returns the number of retries.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.0.as_ref().map_or(0, |retries| retries.count)
+    }
+
+    /// Returns the time from the first failure to the last.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.0.as_ref().map_or(Duration::ZERO, |retries| retries.elapsed)
+    }
+}
+
+impl fmt::Display for Retries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_deref() {
+            None => Ok(()),
+            Some(RetryCount { count: 1, elapsed }) => write!(f, ", after one retry in {elapsed:.1?}"),
+            Some(RetryCount { count, elapsed }) => write!(f, ", after {count} retries in {elapsed:.1?}"),
+        }
+    }
+}
+
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.procedure())?;
         match self {
-            Self::Transport { failure, .. } => failure.fmt(f),
-            Self::Connect { error, .. } => error.fmt(f),
+            Self::Transport { failure, retries, .. } => write!(f, "{failure}{retries}"),
+            Self::Connect { error, retries, .. } => write!(f, "{error}{retries}"),
             Self::Encode { .. } => f.write_str("cannot encode the arguments"),
             Self::Landing { index, len, needed, .. } => {
                 write!(f, "landing buffer {index} has {len} bytes, but its eligible result may have {needed}")
@@ -352,6 +397,14 @@ impl CallError {
             Self::Decode { .. } | Self::DirectPlacement { .. } => "reply",
             Self::Middleware { .. } => "middleware",
         }
+    }
+
+    /// Adds the retries of the call to an error of the connection.
+    pub(super) fn retried(mut self, made: Retries) -> Self {
+        if let Self::Transport { retries, .. } | Self::Connect { retries, .. } = &mut self {
+            *retries = made;
+        }
+        self
     }
 
     /// Returns the failure of an attempt that the server may have executed.

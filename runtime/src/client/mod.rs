@@ -61,7 +61,7 @@ pub use self::{
     builder::ChannelBuilder,
     call::CallOptions,
     channel::Channel,
-    error::{CallError, ConnectError},
+    error::{CallError, ConnectError, Retries},
     invoke::Invoke,
     paths::UnusedPath,
     pool::ChannelPool,

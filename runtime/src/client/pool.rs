@@ -18,7 +18,7 @@ use tokio::{
 use super::{
     call::{CallOptions, CallParameters, CallTarget},
     channel::Channel,
-    error::CallError,
+    error::{CallError, Retries},
     invoke::Invoke,
     link::{time_left, within},
     reconnect::Reconnect,
@@ -263,7 +263,7 @@ impl ChannelPool {
         let deadline = options.deadline;
         let policy = self.0.policy;
         let retries = if options.can_retry() { policy.retries(deadline.is_some()) } else { 0 };
-        let mut retried = 0;
+        let (mut retried, mut since) = (0, None);
         let repetition = Repetition::new(options.is_idempotent(target), self.first().is_deduplicated(target));
         let mut earlier = None;
         loop {
@@ -288,8 +288,13 @@ impl ChannelPool {
                 is_closed: self.is_over(),
             });
             let RetryDecision::OtherConnection { pause } = decision else {
-                return Err(retry::final_error(earlier, error));
+                let error = retry::final_error(earlier, error);
+                return Err(match since {
+                    Some(since) => error.retried(Retries::new(retried, since)),
+                    None => error,
+                });
             };
+            since.get_or_insert_with(tokio::time::Instant::now);
             earlier = error.into_sent().or(earlier);
             metrics::retried(target.name);
             retried += 1;

@@ -38,7 +38,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::error::{CallError, ConnectError};
+use super::error::{CallError, ConnectError, Retries};
 use crate::{ErrorChain, engine::CallFailure};
 
 /// Maximum number of attempts of a call on one connection after the first. A server that denies a call more often does not keep the
@@ -220,9 +220,9 @@ pub(super) fn final_error(earlier: Option<CallFailure>, error: CallError) -> Cal
     let procedure = error.procedure();
     match error {
         CallError::Transport { failure: CallFailure::DeadlineExceeded { .. }, .. } => {
-            CallError::Transport { procedure, failure: CallFailure::DeadlineExceeded { sent: true } }
+            CallError::Transport { procedure, failure: CallFailure::DeadlineExceeded { sent: true }, retries: Retries::default() }
         }
-        error if error.is_retry_safe() => CallError::Transport { procedure, failure: earlier },
+        error if error.is_retry_safe() => CallError::Transport { procedure, failure: earlier, retries: Retries::default() },
         error => error,
     }
 }
@@ -424,7 +424,7 @@ mod tests {
     }
 
     fn transport(failure: CallFailure) -> CallError {
-        CallError::Transport { procedure: "P", failure }
+        CallError::Transport { procedure: "P", failure, retries: Retries::default() }
     }
 
     fn rpc(source: RpcError) -> CallError {
@@ -432,7 +432,7 @@ mod tests {
     }
 
     fn connect(error: ConnectError) -> CallError {
-        CallError::Connect { procedure: "P", error }
+        CallError::Connect { procedure: "P", error, retries: Retries::default() }
     }
 
     fn security(sent: bool) -> CallError {

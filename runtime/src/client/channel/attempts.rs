@@ -14,7 +14,7 @@ use crate::{
     ErrorChain,
     client::{
         call::{CallOptions, CallParameters, CallTarget, OutboundCall},
-        error::{CallError, ConnectError},
+        error::{CallError, ConnectError, Retries},
         link::{ChannelLink, time_left, within},
         retry::{
             self, ExchangeError, FailureKind, FirstAttempt, MAX_RESENDS, NotRecognized, Repetition, RetryDecision,
@@ -99,7 +99,7 @@ impl Channel {
         let policy = self.0.reconnect;
         let can_retry = call.parameters.options.can_retry();
         let retries = if can_retry { policy.retries(deadline.is_some()) } else { 0 };
-        let mut retried = 0;
+        let (mut retried, since) = (0, tokio::time::Instant::now());
         let mut resends = MAX_RESENDS;
         let repetition = Repetition::new(call.is_idempotent(), call.xid.is_some());
         let window = self.resend_window(call);
@@ -141,7 +141,8 @@ impl Channel {
                 RetryDecision::NewConnection { .. } | RetryDecision::OtherConnection { .. } | RetryDecision::Fail => {
                     tracing::debug!(target: "rpcrdma::call", %error, "call failed");
                     let link = link.as_deref();
-                    return Err(retry::final_error(earlier, error.into_call_error(callee.name, link)));
+                    let error = retry::final_error(earlier, error.into_call_error(callee.name, link));
+                    return Err(error.retried(Retries::new(retried, since)));
                 }
             }
             tracing::debug!(target: "rpcrdma::call", %error, ?decision, "attempt failed");
@@ -338,16 +339,16 @@ impl AttemptError {
         if let (Self::Exchange(ExchangeError::Failed(failure)), Some(link)) = (&self, link)
             && let Some(error) = link.unserved(failure)
         {
-            return CallError::Connect { procedure, error };
+            return CallError::Connect { procedure, error, retries: Retries::default() };
         }
         match self {
             Self::Exchange(ExchangeError::Failed(failure)) | Self::NotRecognized(failure, _) => {
-                CallError::Transport { procedure, failure }
+                CallError::Transport { procedure, failure, retries: Retries::default() }
             }
             Self::Exchange(
                 ExchangeError::Denied(error) | ExchangeError::SecurityExpired(error) | ExchangeError::Final(error),
             ) => error,
-            Self::NotConnected(error, _) => CallError::Connect { procedure, error },
+            Self::NotConnected(error, _) => CallError::Connect { procedure, error, retries: Retries::default() },
         }
     }
 }

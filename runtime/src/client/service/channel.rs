@@ -15,7 +15,7 @@ use tower_service::Service;
 use super::{
     super::{
         channel::Channel,
-        error::{CallError, ConnectError},
+        error::{CallError, ConnectError, Retries},
         pool::ChannelPool,
         retry::RetryScope,
         silence::{Silence, WatchedCall},
@@ -225,7 +225,7 @@ impl Service<CallRequest> for Endpoint {
             Poll::Ready(Err(_)) => self.health.iter().for_each(|health| health.ended()),
             Poll::Pending => {}
         }
-        polled.map_err(|failure| CallError::Transport { procedure: CONNECTING, failure })
+        polled.map_err(|failure| CallError::Transport { procedure: CONNECTING, failure, retries: Retries::default() })
     }
 
     fn call(&mut self, mut call: CallRequest) -> CallFuture {

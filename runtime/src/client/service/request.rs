@@ -5,7 +5,7 @@ use std::{fmt, time::Instant};
 use super::{
     super::{
         call::{CallOptions, CallParameters, CallTarget},
-        error::CallError,
+        error::{CallError, Retries},
         retry::RetryScope,
     },
     progress::Progress,
@@ -153,7 +153,7 @@ impl CallRequest {
             return Ok(());
         }
         let failure = CallFailure::Cancelled { sent: false };
-        Err(CallError::Transport { procedure: self.target.name, failure })
+        Err(CallError::Transport { procedure: self.target.name, failure, retries: Retries::default() })
     }
 
     /// Returns the parameters of an attempt. Its result is not decoded.

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use tokio::time::Instant;
 use tower::retry::{
     Policy,
     budget::{Budget, TpsBudget},
@@ -14,7 +15,7 @@ use tower::retry::{
 
 use super::{
     super::{
-        error::CallError,
+        error::{CallError, Retries},
         link::time_left,
         reconnect::Reconnect,
         retry::{self, FailureKind, Repetition, RetryDecision, RetryFacts, RetryScope},
@@ -75,13 +76,15 @@ pub struct RetryPolicy {
     max_retries: Option<u32>,
     /// Number of retries of one call: `tower` clones the policy for each.
     retried: u32,
+    /// The time of the first failure of the call.
+    since: Option<Instant>,
 }
 
 impl RetryPolicy {
     /// Creates a policy with a budget. A call is retried until its deadline or, without one, up to 3 times.
     #[must_use]
     pub fn new(budget: TpsBudget) -> Self {
-        Self { budget: Arc::new(budget), max_retries: None, retried: 0 }
+        Self { budget: Arc::new(budget), max_retries: None, retried: 0, since: None }
     }
 
     /// Sets the maximum number of retries of one call.
@@ -89,6 +92,13 @@ impl RetryPolicy {
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.max_retries = Some(retries);
         self
+    }
+
+    /// Adds the retries of the call to its error.
+    fn record(&self, error: &mut CallError) {
+        if let Some(since) = self.since {
+            *error = error.clone().retried(Retries::new(self.retried, since));
+        }
     }
 
     /// Takes a second attempt of a call that has no result yet from the budget.
@@ -122,6 +132,7 @@ impl RetryPolicy {
             return None;
         }
         self.retried += 1;
+        self.since.get_or_insert_with(Instant::now);
         metrics::retried(request.name());
         if pause.is_zero() { Some(Box::pin(ready(()))) } else { Some(Box::pin(tokio::time::sleep(pause))) }
     }
@@ -147,7 +158,13 @@ impl Policy<CallRequest, CallResponse, CallError> for RetryPolicy {
                 self.budget.deposit();
                 None
             }
-            Err(error) => self.retries(request, FailureKind::of(error)),
+            Err(error) => {
+                let retry = self.retries(request, FailureKind::of(error));
+                if retry.is_none() {
+                    self.record(error);
+                }
+                retry
+            }
         }
     }
 
@@ -172,7 +189,11 @@ impl Policy<CallRequest, CallResponse, BoxError> for RetryPolicy {
             }
             Err(error) => {
                 let failure = error.downcast_ref().map_or(FailureKind::Middleware, FailureKind::of);
-                self.retries(request, failure)
+                let retry = self.retries(request, failure);
+                if let (None, Some(error)) = (&retry, error.downcast_mut()) {
+                    self.record(error);
+                }
+                retry
             }
         }
     }
