@@ -48,6 +48,12 @@ impl ConnectionArgs {
         Ok(())
     }
 
+    /// Returns the limit on the memory for the data of all calls, in bytes.
+    #[must_use]
+    pub fn max_memory(&self) -> u64 {
+        self.max_memory
+    }
+
     /// Sets the limits of a server. Raises the process's limit of descriptors, and allows fewer connections if it does not suffice.
     pub fn apply(self, server: ServerBuilder) -> ServerBuilder {
         let wanted = u64::from(self.max_connections);

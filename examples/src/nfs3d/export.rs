@@ -18,6 +18,7 @@ use rustix::{
 };
 
 use super::{
+    file_system::DATA_MAX,
     handle::{FileId, Sealer},
     identity::{Identities, Identity},
     key::Secret,
@@ -41,6 +42,8 @@ pub struct Export {
     pub(super) tree: Arc<Tree>,
     pub(super) sealer: Sealer,
     pub(super) fsid: u64,
+    /// Maximum number of data bytes in a READ or WRITE.
+    pub(super) max_transfer: u32,
     pub(super) identities: Identities,
     flavors: Flavors,
     pub(super) descriptors: ProcSelfFd,
@@ -82,6 +85,7 @@ impl Export {
             sealer: Sealer::new(key("handles")),
             // Derived, as the device number of the file system may change with a restart.
             fsid: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
+            max_transfer: DATA_MAX,
             identities,
             flavors: Flavors::default(),
             descriptors,

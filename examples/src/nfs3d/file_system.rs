@@ -9,8 +9,13 @@ use rustix::fs::StatVfs;
 
 use super::{export::Export, name::NAME_MAX, object::Object, status::NfsResult};
 
-/// Maximum number of data bytes in a READ, WRITE or READDIR reply: the maximum that Linux's client requests.
-pub const DATA_MAX: u32 = 1 << 20;
+/// Maximum number of data bytes in a READ or WRITE: the maximum that the server of Linux 7.3 offers. Linux's client requests up
+/// to 1 MiB.
+pub const DATA_MAX: u32 = 4 << 20;
+/// Minimum that an export may offer instead, in bytes: a page.
+const DATA_MIN: u32 = 4096;
+/// Maximum size of a READDIR or READDIRPLUS reply, in bytes.
+pub(super) const DIRECTORY_MAX: u32 = 1 << 20;
 /// Maximum file size, in bytes: the system's offsets are signed. A file system with a lower limit enforces it itself.
 pub(super) const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 /// Preferred size of a READDIR reply, in bytes.
@@ -19,6 +24,15 @@ const DIRECTORY_PREFERRED: u32 = 64 << 10;
 const LINK_MAX: u32 = 32_000;
 
 impl Export {
+    /// Sets the maximum number of data bytes in a READ or WRITE, which FSINFO offers: a multiple of 4096 of at most `bytes`, and at
+    /// most [`DATA_MAX`], the default. A longer READ or WRITE transfers the first part of its data.
+    #[must_use]
+    pub fn with_max_transfer(mut self, bytes: u64) -> Self {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).clamp(DATA_MIN, DATA_MAX);
+        self.max_transfer = bytes - bytes % DATA_MIN;
+        self
+    }
+
     /// Performs FSSTAT. The available space is that for unprivileged users.
     pub fn fsstat(&self, args: &Fsstat3args) -> Fsstat3res {
         match self.find(&args.fsroot).and_then(|object| Ok((statvfs(&object)?, object))) {
@@ -42,11 +56,11 @@ impl Export {
         match self.find(&args.fsroot) {
             Ok(object) => Fsinfo3res::Ok(Fsinfo3resok {
                 obj_attributes: PostOpAttr::True(object.stat.attributes(self.fsid)),
-                rtmax: DATA_MAX,
-                rtpref: DATA_MAX,
+                rtmax: self.max_transfer,
+                rtpref: self.max_transfer,
                 rtmult: 4096,
-                wtmax: DATA_MAX,
-                wtpref: DATA_MAX,
+                wtmax: self.max_transfer,
+                wtpref: self.max_transfer,
                 wtmult: 4096,
                 dtpref: DIRECTORY_PREFERRED,
                 maxfilesize: FILE_SIZE_MAX,

@@ -17,7 +17,7 @@ use rustix::{
 use super::{
     attributes::NO_WCC,
     export::Export,
-    file_system::{DATA_MAX, FILE_SIZE_MAX},
+    file_system::FILE_SIZE_MAX,
     identity::Identity,
     object::{Object, Stat},
     status::{NfsError, NfsResult},
@@ -52,7 +52,7 @@ impl Export {
         let object = object.regular()?;
         let file = self.open_file(who, &object, OFlags::RDONLY)?;
         // Allocate for the data that exists, not for the requested count.
-        let there = object.stat.0.stx_size.saturating_sub(offset).min(count.min(DATA_MAX).into());
+        let there = object.stat.0.stx_size.saturating_sub(offset).min(count.min(self.max_transfer).into());
         let mut memory = pool.alloc(there as usize);
         let mut len = 0;
         while len < memory.len() {
@@ -102,7 +102,9 @@ impl Export {
             // Write as the caller: for root, the system would keep the set-user-ID and set-group-ID bits, and ignore
             // reserved blocks and quotas.
             let acting = self.identities.assume(who)?;
-            let written = write_all(&file, &args.data, args.offset)?;
+            // The client sends the rest of a longer WRITE again.
+            let data = &args.data[..args.data.len().min(self.max_transfer as usize)];
+            let written = write_all(&file, data, args.offset)?;
             drop(acting);
             Ok((written, file))
         });

@@ -33,7 +33,7 @@ use rustix::{
 
 use super::{
     export::Export,
-    file_system::DATA_MAX,
+    file_system::DIRECTORY_MAX,
     handle::FileId,
     identity::Identity,
     object::{Object, Stat},
@@ -213,7 +213,7 @@ impl Export {
         let (dir_attributes, page) = self.page(&args.dir, |directory| {
             let (listing, file) = self.listing(who, directory, args.cookie, &args.cookieverf)?;
             drop(file);
-            let mut room = ReplyRoom(args.count.min(DATA_MAX) as usize);
+            let mut room = ReplyRoom(args.count.min(DIRECTORY_MAX) as usize);
             let mut entries = Vec::new();
             let mut rest = if room.take(AROUND_ENTRIES) { listing.after(args.cookie).iter() } else { [].iter() };
             let mut eof = true;
@@ -241,7 +241,7 @@ impl Export {
             let (listing, file) = self.listing(who, directory, args.cookie, &args.cookieverf)?;
             // An entry's attributes are those that its LOOKUP by the caller would return.
             let _acting = self.identities.assume(who)?;
-            let mut room = ReplyRoom(args.maxcount.min(DATA_MAX) as usize);
+            let mut room = ReplyRoom(args.maxcount.min(DIRECTORY_MAX) as usize);
             // `dircount` limits names, fileids and cookies only (RFC 1813 §3.3.17). At least one entry is returned, so
             // that the client makes progress.
             let mut names = ReplyRoom(args.dircount as usize);

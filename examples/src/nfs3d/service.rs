@@ -18,7 +18,7 @@ use rpcrdma_specs::nfs3::{
 use super::{
     counters::{Counters, Procedure},
     export::Export,
-    file_system::DATA_MAX,
+    file_system::DIRECTORY_MAX,
     identity::{Caller, Identity},
     prompt::{self, CallWork, SHORT_READ},
 };
@@ -151,7 +151,7 @@ impl NfsV3 for NfsService {
     async fn nfsproc3_read(&self, cx: &Context, args: Read3args) -> Result<Read3res, HandlerError> {
         let pool = cx.pool().clone();
         let kind = if args.count <= SHORT_READ { CallWork::ShortRead } else { CallWork::Transfer };
-        cx.reserve_results(args.count.min(DATA_MAX).into()).await?;
+        cx.reserve_results(args.count.min(self.export.max_transfer).into()).await?;
         let result = self.run(cx, Procedure::Read, kind, move |export, who| export.read(who, &pool, &args)).await?;
         let mut len = 0;
         if let Read3res::Ok(ok) = &result {
@@ -225,7 +225,7 @@ impl NfsV3 for NfsService {
     }
 
     async fn nfsproc3_readdir(&self, cx: &Context, args: Readdir3args) -> Result<Readdir3res, HandlerError> {
-        cx.reserve_results(args.count.min(DATA_MAX).into()).await?;
+        cx.reserve_results(args.count.min(DIRECTORY_MAX).into()).await?;
         self.run(cx, Procedure::Readdir, CallWork::Change, move |export, who| export.readdir(who, &args)).await
     }
 
@@ -234,7 +234,7 @@ impl NfsV3 for NfsService {
         cx: &Context,
         args: Readdirplus3args,
     ) -> Result<Readdirplus3res, HandlerError> {
-        cx.reserve_results(args.maxcount.min(DATA_MAX).into()).await?;
+        cx.reserve_results(args.maxcount.min(DIRECTORY_MAX).into()).await?;
         self.run(cx, Procedure::Readdirplus, CallWork::Change, move |export, who| export.readdirplus(who, &args)).await
     }
 

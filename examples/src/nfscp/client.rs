@@ -1,6 +1,7 @@
 //! NFS version 3 procedures as async methods that return errors for failed statuses, and retry where that may help.
 
 use std::{
+    io,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
@@ -10,7 +11,7 @@ use rpcrdma::{
     client::{CallError, CallOptions, Channel, ChannelPool, Reconnect},
     config::ConnectionConfig,
     memory::BufferPool,
-    rpc::OpaqueAuth,
+    transport::Transport,
 };
 use rpcrdma_specs::nfs3::{
     Commit3args, Cookieverf3, Create3args, Createhow3, Diropargs3, Entryplus3, Fattr3, Filename3, Fsinfo3args,
@@ -21,48 +22,8 @@ use rpcrdma_specs::nfs3::{
 };
 use tokio::sync::Semaphore;
 
-use super::{attributes, error::CopyError, retry::retry, window::Window};
-use crate::command::{ClientTls, Kerberos};
-
-/// Options of a client.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Options {
-    /// Maximum number of READs and WRITEs in flight; the server's credits limit it further. Default 32.
-    pub jobs: usize,
-    /// Number of connections that share the calls. Default 1.
-    pub connections: usize,
-    /// Maximum number of bytes per READ or WRITE; FSINFO limits it further. Default 1 MiB.
-    pub chunk: u32,
-    /// Time limit for connecting. Default 10 s.
-    pub connect_timeout: Duration,
-    /// Time limit of a call. Default 30 s.
-    pub call_timeout: Duration,
-    /// Time limit for retrying calls that lost their connection or got no reply. Default 60 s.
-    pub retry_for: Duration,
-    /// Credential of the calls without Kerberos, usually AUTH_SYS. Default AUTH_NONE.
-    pub credential: OpaqueAuth,
-    /// Kerberos for the calls. Default `None`.
-    pub kerberos: Option<Kerberos>,
-    /// TLS configuration, for TCP.
-    pub tls: ClientTls,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            jobs: 32,
-            connections: 1,
-            chunk: 1 << 20,
-            connect_timeout: Duration::from_secs(10),
-            call_timeout: Duration::from_secs(30),
-            retry_for: Duration::from_secs(60),
-            credential: OpaqueAuth::none(),
-            kerberos: None,
-            tls: ClientTls::default(),
-        }
-    }
-}
+pub use super::options::Options;
+use super::{attributes, error::CopyError, options::TCP_CHUNK, retry::retry, window::Window};
 
 /// A file system object and its attributes.
 #[derive(Debug, Clone)]
@@ -111,6 +72,9 @@ pub struct Nfs {
     options: Options,
     limits: ServerLimits,
     window: Arc<Window>,
+    /// Limits data in flight.
+    in_flight: Arc<Semaphore>,
+    /// Limits data in memory.
     memory: Arc<Semaphore>,
     /// `true` while calls are being retried, which is logged once.
     is_retrying: Arc<AtomicBool>,
@@ -135,7 +99,7 @@ impl Nfs {
     ///
     /// # Errors
     /// Fails if the server does not respond or does not offer NFS version 3.
-    pub async fn connect(url: &str, options: Options) -> Result<Self, CopyError> {
+    pub async fn connect(url: &str, mut options: Options) -> Result<Self, CopyError> {
         // A server may be silent for long while a slow disk blocks all its threads. Linux's client waits for a minute.
         let connection = ConnectionConfig::new().keepalive_timeout(options.call_timeout);
         let connecting = Channel::builder()
@@ -169,14 +133,19 @@ impl Nfs {
                 Err(error) => return Err(error.into()),
             }
         }
-        // Buffers for twice as many calls as are in flight keep the disk busy in the meantime.
-        let memory = Semaphore::new(options.jobs.saturating_mul(2).clamp(2, 1 << 16));
+        if channels.first().info().transport == Transport::Tcp {
+            options.chunk.get_or_insert(TCP_CHUNK);
+        }
+        let in_flight = options.data_in_flight() as usize;
+        // Buffers for twice the data that is in flight keep the disk busy in the meantime.
+        let memory = Semaphore::new(2 * in_flight);
         let window = Window::default();
         Ok(Self {
             rpc: NfsV3Client::new(channels),
             options,
             limits: ServerLimits::default(),
             window: Arc::new(window),
+            in_flight: Arc::new(Semaphore::new(in_flight)),
             memory: Arc::new(memory),
             is_retrying: Arc::default(),
         })
@@ -191,8 +160,8 @@ impl Nfs {
         // If the server gives no limit, use the NFS version 2 transfer size.
         let size = |max: u32, limit: u32| if max == 0 { 8192 } else { max }.min(limit).max(1);
         let limits = ServerLimits {
-            read: size(info.rtmax, self.options.chunk),
-            write: size(info.wtmax, self.options.chunk),
+            read: size(info.rtmax, self.options.chunk()),
+            write: size(info.wtmax, self.options.chunk()),
             list: info.dtpref.clamp(8 << 10, 64 << 10),
             largest: if info.maxfilesize == 0 { u64::MAX } else { info.maxfilesize },
         };
@@ -235,7 +204,8 @@ impl Nfs {
         self.window.most()
     }
 
-    /// Returns the semaphore that limits data in memory. Each piece of data takes one permit.
+    /// Returns the semaphore that limits data in memory. Data of some length takes
+    /// [`Options::permits`].
     pub(super) fn memory(&self) -> &Arc<Semaphore> {
         &self.memory
     }
@@ -251,11 +221,12 @@ impl Nfs {
         retry(procedure, self.options.retry_for, &self.is_retrying, call).await
     }
 
-    /// Makes a call that carries data, once the window admits it.
-    async fn data_call<T, F>(&self, procedure: &'static str, call: impl FnMut() -> F) -> Result<T, CopyError>
+    /// Makes a call that carries `len` bytes of data, once the limits admit it.
+    async fn data_call<T, F>(&self, procedure: &'static str, len: u32, call: impl FnMut() -> F) -> Result<T, CopyError>
     where
         F: Future<Output = Result<Result<T, Nfsstat3>, CallError>>,
     {
+        let _data = self.in_flight.acquire_many(self.options.permits(len)).await.map_err(io::Error::other)?;
         let credits = || self.channels().counters().credits_granted as usize;
         let _place = self.window.enter(|| self.options.jobs.min(credits())).await;
         self.call(procedure, call).await
@@ -341,7 +312,7 @@ impl Nfs {
     pub async fn read(&self, file: &NfsFh3, offset: u64, count: u32) -> Result<(Bytes, bool), CopyError> {
         let args = Read3args { file: file.clone(), offset, count };
         let call = || async { Ok(self.rpc.nfsproc3_read(&args).await?.into_result()) };
-        let ok = self.data_call("READ", call).await?;
+        let ok = self.data_call("READ", count, call).await?;
         if ok.data.len() as u64 != u64::from(ok.count) || ok.count > count {
             let (len, said) = (ok.data.len(), ok.count);
             return Err(CopyError::Protocol(format!(
@@ -366,7 +337,7 @@ impl Nfs {
         let count = u32::try_from(data.len()).unwrap_or(u32::MAX);
         let args = Write3args { file: file.clone(), offset, count, stable, data };
         let call = || async { Ok(self.rpc.nfsproc3_write(&args).await?.into_result()) };
-        let ok = self.data_call("WRITE", call).await?;
+        let ok = self.data_call("WRITE", count, call).await?;
         if ok.count > count || (ok.count == 0 && count > 0) {
             return Err(CopyError::Protocol(format!("WRITE of {count} bytes wrote {}", ok.count)));
         }

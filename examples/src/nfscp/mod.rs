@@ -22,6 +22,7 @@ pub mod error;
 mod extents;
 pub mod location;
 pub mod mount;
+mod options;
 pub mod read;
 pub mod resolve;
 mod retry;

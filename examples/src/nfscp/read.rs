@@ -13,15 +13,15 @@ use super::{
     extents::{chunks_of, write_at},
 };
 
-/// Runs `work` for all `items` concurrently, and passes the results to `done` in order.
+/// Runs `work` for all `items`, offsets and lengths, concurrently, and passes the results to `done` in order.
 ///
-/// Each item takes a permit for one piece of data in memory. Permits are taken in item order, so the first item never
-/// waits for later ones. After a failure no more items are started, but those in progress complete: dropping a call
-/// invalidates its memory, which may break the connection if the server is accessing it.
-pub(super) async fn in_order<T, R, F>(
+/// Each item takes permits for its data in memory. Permits are taken in item order, so the first item never waits for later ones.
+/// After a failure no more items are started, but those in progress complete: dropping a call invalidates its memory, which may break
+/// the connection if the server is accessing it.
+pub(super) async fn in_order<R, F>(
     nfs: &Nfs,
-    items: impl Iterator<Item = T>,
-    work: impl Fn(T, OwnedSemaphorePermit) -> F,
+    items: impl Iterator<Item = (u64, u32)>,
+    work: impl Fn((u64, u32), OwnedSemaphorePermit) -> F,
     mut done: impl AsyncFnMut(R) -> Result<(), CopyError>,
 ) -> Result<(), CopyError>
 where
@@ -32,9 +32,10 @@ where
     let mut in_flight = FuturesOrdered::new();
     let mut outcome = Ok(());
     loop {
-        let room = outcome.is_ok() && in_flight.len() < most && items.peek().is_some();
+        let next = items.peek().map(|(_, len)| nfs.options().permits(*len));
+        let next = next.filter(|_| outcome.is_ok() && in_flight.len() < most);
         tokio::select! {
-            permit = Arc::clone(nfs.memory()).acquire_owned(), if room => {
+            permit = Arc::clone(nfs.memory()).acquire_many_owned(next.unwrap_or(0)), if next.is_some() => {
                 let permit = permit.map_err(io::Error::other)?;
                 if let Some(item) = items.next() {
                     in_flight.push_back(work(item, permit));

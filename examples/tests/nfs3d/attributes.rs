@@ -116,7 +116,7 @@ async fn the_file_system_is_described() {
 
     let args = Fsinfo3args { fsroot: nfs.root.clone() };
     let Fsinfo3res::Ok(info) = nfs.client.nfsproc3_fsinfo(&args).await.unwrap() else { panic!() };
-    assert_eq!((info.rtmax, info.wtmax), (1 << 20, 1 << 20));
+    assert_eq!([info.rtmax, info.rtpref, info.wtmax, info.wtpref], [4 << 20; 4]);
     assert_eq!(info.properties, FSF3_LINK | FSF3_SYMLINK | FSF3_HOMOGENEOUS | FSF3_CANSETTIME);
 
     let args = Pathconf3args { object: nfs.root.clone() };

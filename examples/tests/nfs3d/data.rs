@@ -23,7 +23,7 @@ async fn written_data_is_in_the_file_and_read_back() {
         let path = served.root.join(nth.to_string());
         let file = nfs.file(&nfs.root, nth.to_string()).await;
         let mut want = vec![0; 2_000_003];
-        let pieces = [(0, 1), (1, 4095), (5000, 100_003), (1_000_000, 1 << 20), (999_999, 3), (7, 0)];
+        let pieces = [(0, 1), (1, 4095), (5000, 100_003), (1_000_000, 4 << 20), (999_999, 3), (7, 0)];
         for (seed, (offset, len)) in pieces.into_iter().enumerate() {
             let data = pattern(len, seed as u8);
             let stable = [StableHow::Unstable, StableHow::DataSync, StableHow::FileSync][seed % 3];
@@ -38,7 +38,7 @@ async fn written_data_is_in_the_file_and_read_back() {
         let len = fs::metadata(&path).unwrap().len() as usize;
         want.truncate(len);
         assert!(fs::read(&path).unwrap() == want);
-        for (offset, count) in [(0, 1), (3, 5), (4096, 65_537), (1, 1 << 20), (len as u64 - 1, 10), (len as u64, 1)] {
+        for (offset, count) in [(0, 1), (3, 5), (4096, 65_537), (1, 4 << 20), (len as u64 - 1, 10), (len as u64, 1)] {
             let (data, eof) = nfs.read(&file, offset, count).await.unwrap();
             let there = &want[offset as usize..len.min(offset as usize + count as usize)];
             assert!(data == there, "{count} at {offset}");
@@ -48,10 +48,36 @@ async fn written_data_is_in_the_file_and_read_back() {
         assert_eq!(nfs.read(&file, 0, 0).await, Ok((Bytes::new(), false)));
         // A READ returns at most the maximum that FSINFO announces.
         let (data, eof) = nfs.read(&file, 0, 8 << 20).await.unwrap();
-        assert_eq!((data.len(), eof), (1 << 20, false));
+        assert_eq!((data.len(), eof), (4 << 20, false));
+        // So does a WRITE.
+        let ok = nfs.write(&file, 7, &pattern(6 << 20, 9), StableHow::Unstable).await.unwrap();
+        assert_eq!((ok.count, fs::metadata(&path).unwrap().len()), (4 << 20, len as u64));
+        assert!(fs::read(&path).unwrap()[7..7 + (4 << 20)] == pattern(6 << 20, 9)[..4 << 20]);
     }
     let counters = served.service.counters();
-    assert!(counters.bytes_written() > 2 << 20 && counters.bytes_read() > 4 << 20, "{counters}");
+    assert!(counters.bytes_written() > 16 << 20 && counters.bytes_read() > 16 << 20, "{counters}");
+}
+
+/// An export may offer less.
+#[tokio::test]
+async fn sizes_follow_the_offer() {
+    for (max, offer) in [(100_000, 98_304), (1 << 20, 1 << 20), (5 << 20, 4 << 20), (u64::MAX, 4 << 20), (0, 4096)] {
+        let served = Served::with_max_transfer(max).await;
+        for nfs in both(&served).await {
+            let args = Fsinfo3args { fsroot: nfs.root.clone() };
+            let Fsinfo3res::Ok(info) = nfs.client.nfsproc3_fsinfo(&args).await.unwrap() else { panic!() };
+            assert_eq!([info.rtmax, info.rtpref, info.wtmax, info.wtpref], [offer; 4], "{max}");
+            fs::write(served.root.join("a"), pattern(5 << 20, 1)).unwrap();
+            let file = nfs.lookup(&nfs.root, "a").await.unwrap();
+            let (data, eof) = nfs.read(&file, 3, 32 << 20).await.unwrap();
+            assert_eq!((data.len(), eof), (offer as usize, false), "{max}");
+            let ok = nfs.write(&file, 3, &pattern(5 << 20, 2), StableHow::FileSync).await.unwrap();
+            assert_eq!(ok.count, offer, "{max}");
+            let stored = fs::read(served.root.join("a")).unwrap();
+            assert!(stored[3..][..offer as usize] == pattern(5 << 20, 2)[..offer as usize], "{max}");
+            assert!(stored[3 + offer as usize..] == pattern(5 << 20, 1)[3 + offer as usize..], "{max}");
+        }
+    }
 }
 
 /// File data moves by RDMA, without copies at client or server.
@@ -60,17 +86,17 @@ async fn data_is_placed_directly() {
     let served = Served::new().await;
     let nfs = served.client().await;
     let file = nfs.file(&nfs.root, "a").await;
-    nfs.write(&file, 0, &pattern(1 << 20, 1), StableHow::Unstable).await.unwrap();
-    nfs.read(&file, 0, 1 << 20).await.unwrap();
+    nfs.write(&file, 0, &pattern(4 << 20, 1), StableHow::Unstable).await.unwrap();
+    nfs.read(&file, 0, 4 << 20).await.unwrap();
     let counters = nfs.client.channel().counters();
-    assert!(counters.read_by_peer_bytes >= 1 << 20, "fetched by RDMA Read: {counters:?}");
-    assert!(counters.written_by_peer_bytes >= 1 << 20, "returned by RDMA Write: {counters:?}");
+    assert!(counters.read_by_peer_bytes >= 4 << 20, "fetched by RDMA Read: {counters:?}");
+    assert!(counters.written_by_peer_bytes >= 4 << 20, "returned by RDMA Write: {counters:?}");
     assert_eq!((counters.copied_eligible_bytes, counters.exposed_regions), (0, 0), "{counters:?}");
     assert_eq!(counters.copied_payload_bytes, 0, "{counters:?}");
     // The server's counters would include copies between the file and registered memory.
     let at_server = served.connections();
     let [counters] = at_server.as_slice() else { panic!("{at_server:?}") };
-    assert!(counters.rdma_read_bytes >= 1 << 20 && counters.rdma_write_bytes >= 1 << 20, "{counters:?}");
+    assert!(counters.rdma_read_bytes >= 4 << 20 && counters.rdma_write_bytes >= 4 << 20, "{counters:?}");
     assert_eq!((counters.copied_eligible_bytes, counters.copied_payload_bytes), (0, 0), "{counters:?}");
 }
 

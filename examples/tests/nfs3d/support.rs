@@ -77,11 +77,27 @@ impl Served {
         Self::acting(folder, Identities::new(squash, None, None).with_any_thread(true)).await
     }
 
-    /// Does the same with another policy.
+    /// Serves a directory with a maximum of bytes per READ and WRITE.
+    pub(crate) async fn with_max_transfer(bytes: u64) -> Self {
+        let folder = Arc::new(prepared(TempDir::new().unwrap()));
+        let export = Self::open(&folder, Identities::new(Squash::None, None, None).with_any_thread(true));
+        Self::serve(folder, export.with_max_transfer(bytes)).await
+    }
+
+    /// Serves `root` in `folder` with another policy.
     pub(crate) async fn acting(folder: Arc<TempDir>, identities: Identities) -> Self {
+        let export = Self::open(&folder, identities);
+        Self::serve(folder, export).await
+    }
+
+    fn open(folder: &TempDir, identities: Identities) -> Export {
         let root = folder.path().join("root").canonicalize().unwrap();
         let secret = Secret::keep_in(&folder.path().join("state")).unwrap();
-        let export = Arc::new(Export::open(&root, &secret, identities).unwrap());
+        Export::open(&root, &secret, identities).unwrap()
+    }
+
+    async fn serve(folder: Arc<TempDir>, export: Export) -> Self {
+        let (export, root) = (Arc::new(export), folder.path().join("root").canonicalize().unwrap());
         let service = NfsService::new(Arc::clone(&export));
         let nfs = Server::builder()
             .service(NfsV3Server::new(service.clone()))

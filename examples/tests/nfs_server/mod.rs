@@ -54,7 +54,7 @@ pub(crate) struct Fake {
     inodes: Mutex<HashMap<u64, Inode>>,
     next: AtomicU64,
     verifier: AtomicU64,
-    /// Maximum number of bytes per READ and WRITE, as reported by FSINFO.
+    /// Maximum number of bytes per READ and WRITE, as reported by FSINFO. 0: unknown.
     pub(crate) max: AtomicU32,
     /// Maximum number of bytes that a WRITE stores.
     pub(crate) short: AtomicU32,
@@ -286,6 +286,14 @@ impl Fake {
         Ok((PostOpFh3::True(handle(id)), PostOpAttr::True(self.attributes(id)?)))
     }
 
+    /// Returns the maximum number of bytes per READ and WRITE: that of NFS version 2, if FSINFO reports none.
+    fn max_transfer(&self) -> u32 {
+        match self.max.load(SeqCst) {
+            0 => 8192,
+            max => max,
+        }
+    }
+
     fn write_data(&self, args: &nfs3::Write3args) -> Result<nfs3::Write3resok, Nfsstat3> {
         if Self::countdown(&self.jukebox) {
             return Err(Nfsstat3::Jukebox);
@@ -293,7 +301,7 @@ impl Fake {
         let id = id(&args.file)?;
         let counter = if args.stable == StableHow::Unstable { &self.unstable } else { &self.file_sync };
         counter.fetch_add(1, SeqCst);
-        assert!(args.data.len() <= self.max.load(SeqCst) as usize, "a WRITE exceeds wtmax");
+        assert!(args.data.len() <= self.max_transfer() as usize, "a WRITE exceeds wtmax");
         let verf = nfs3::Writeverf3(self.verifier.load(SeqCst).to_be_bytes());
         let count = args.data.len().min(self.short.load(SeqCst) as usize);
         {

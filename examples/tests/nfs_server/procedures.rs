@@ -100,7 +100,7 @@ impl NfsV3 for Shared {
     async fn nfsproc3_read(&self, cx: &Context, args: nfs3::Read3args) -> Result<nfs3::Read3res, HandlerError> {
         sys(cx)?;
         let calls = self.0.reads.fetch_add(1, SeqCst);
-        assert!(args.count <= self.0.max.load(SeqCst), "a READ exceeds rtmax");
+        assert!(args.count <= self.0.max_transfer(), "a READ exceeds rtmax");
         let inode = id(&args.file).ok().and_then(|id| self.0.inodes.lock().unwrap().get(&id).cloned());
         let Some(Kind::File(data)) = inode.map(|inode| inode.kind) else {
             let failure = nfs3::Read3resfail { file_attributes: PostOpAttr::False };

@@ -5,6 +5,7 @@
 mod itself;
 #[path = "../nfs_server/mod.rs"]
 mod nfs_server;
+mod sizes;
 
 use std::{
     fs,

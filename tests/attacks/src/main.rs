@@ -97,7 +97,8 @@ const ATTACKS: &[Attack] = attacks! {
     "nfs3d/tcp: the same, with 16 KiB of each record": memory::announced_records, 16 << 10;
     "nfs3d/iwarp: 16 Read chunks of 64 MiB, unserved": memory::unserved_chunks, 0;
     "nfs3d/iwarp: the same, 4 bytes of each served": memory::unserved_chunks, 4;
-    "nfs3d/tcp: 512 results of 1 MiB, unread": memory::unread_results;
+    "nfs3d/tcp: 512 results of 1 MiB, unread": memory::unread_results, 1 << 20;
+    "nfs3d/tcp: 512 results of 4 MiB, unread": memory::unread_results, 4 << 20;
     "blobstore/tcp: 24 connections, 4 MiB GETs, unread": memory::unread_blobs;
     "nfs3d/tcp: 64 READDIRs of a large directory": memory::large_directories;
     "nfs3d/tcp: idle connections beyond the limit": connections::idle, "tcp";

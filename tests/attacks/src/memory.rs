@@ -95,15 +95,15 @@ async fn connect_silent(count: usize, to: SocketAddr, calls: &[Vec<u8>]) -> anyh
     Ok(attackers)
 }
 
-/// 8 connections ask for 64 results of 1 MiB each, and read nothing. The server has the least memory that it can be given.
-pub(crate) async fn unread_results(plan: &Plan) -> anyhow::Result<Findings> {
-    let mut server = NfsServer::start(&plan.programs, 2 * MIB, &[]).await?;
+/// 8 connections ask for 64 results of 1 or 4 MiB each, and read nothing. The server has the least memory with which it offers that size.
+pub(crate) async fn unread_results(plan: &Plan, count: u32) -> anyhow::Result<Findings> {
+    let mut server = NfsServer::start(&plan.programs, 2 * u64::from(count), &[]).await?;
     let victim = Victim::of_nfs(&server, "tcp").await?;
     let root = mount(&server).await?;
     let client = NfsV3Client::new(victim::connect(ATTACKER, "tcp", server.tcp, &own_credential()).await?);
     let file = look_up(&client, &root, LARGE_FILE).await?;
     let mut trial = Trial::start(plan.form, &victim).await?;
-    let args = Read3args { file, offset: 0, count: 1 << 20 };
+    let args = Read3args { file, offset: 0, count };
     let calls: Vec<_> =
         (0..64).map(|xid| call::<Nfsproc3Read>(xid, &own_credential(), &args)).collect::<Result<_, _>>()?;
     let attackers = connect_silent(8, server.tcp, &calls).await?;

@@ -160,7 +160,7 @@ pub(crate) struct NfsServer {
 }
 
 /// Size of the prepared files, in bytes.
-pub(crate) const FILE_LEN: usize = 2 << 20;
+pub(crate) const FILE_LEN: usize = 4 << 20;
 /// The file that the victim reads and writes.
 pub(crate) const VICTIM_FILE: &str = "victim";
 /// The file that attackers read.

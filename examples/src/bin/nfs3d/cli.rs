@@ -73,7 +73,8 @@ performs all calls as its own user.
 
 Limits: the options bound connections, calls, memory and time, and each client
 host gets a share. Besides, 262144 entries of directories are kept in memory, or
-one larger directory, and 4 large directories are read at a time.
+one larger directory, and 4 large directories are read at a time. A READ or WRITE
+transfers at most 4 MiB, or half of --max-memory if that is less.
 
 Ctrl-C stops the server once the calls in progress have completed; a second
 Ctrl-C stops it at once.
@@ -101,7 +102,7 @@ fn absolute(path: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
-    use rpcrdma_examples::nfs3d::{MAX_ENTRIES, READERS};
+    use rpcrdma_examples::nfs3d::{DATA_MAX, MAX_ENTRIES, READERS};
 
     use super::*;
 
@@ -117,6 +118,7 @@ mod tests {
         assert!(
             help.contains(&format!("Besides, {entries} entries of")) && help.contains(&format!("and {readers} large"))
         );
+        assert!(help.contains(&format!("WRITE transfers at most {} MiB, or", DATA_MAX >> 20)));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use rpcrdma::{
 use rpcrdma_examples::{
     command::{self, Health, Stop},
     nfs3d::{
-        DATA_MAX, Export,
+        Export,
         identity::{Identities, Squash},
         key::Secret,
         mount::MountService,
@@ -42,7 +42,6 @@ const MAX_MOUNTING: usize = 64;
 
 /// Serves until a signal stops the server.
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
-    cli.connections.check_memory(DATA_MAX.into())?;
     let health = cli.metrics.start().await?;
     let export = Arc::new(open(&cli)?);
     let name = cli.export.clone().map_or_else(|| export.path().as_os_str().as_bytes().to_vec(), String::into_bytes);
@@ -134,6 +133,8 @@ fn open(cli: &Cli) -> anyhow::Result<Export> {
     }
     let export = Export::open(&root, &secret, identities);
     let export = export.with_context(|| format!("cannot export {}", root.display()))?;
+    // The data of a call must fit into the memory beside that of another one.
+    let export = export.with_max_transfer(cli.connections.max_memory() / 2);
     Ok(export.with_flavors(cli.sec.sec.clone().unwrap_or_default()))
 }
 
