@@ -94,7 +94,7 @@ async fn urls_have_the_options_of_the_provider() {
         let UrlError::UnknownOption { option: said, expected, .. } = &error else { panic!("{error}") };
         assert_eq!(
             (said.as_str(), expected.as_str()),
-            (option, "network=a|b, version=1|2|both, priority=0..65535, weight=NUMBER")
+            (option, "network=a|b, version=1|2|both, priority=0-65535, weight=NUMBER")
         );
     }
 }

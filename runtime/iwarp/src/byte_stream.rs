@@ -40,6 +40,11 @@ impl Socket {
         Self { stream, reads_unprompted: false, is_drained: false }
     }
 
+    #[cfg(test)]
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
     /// Sets whether the socket is read even if the runtime has reported no data.
     pub(crate) fn set_reads_unprompted(&mut self, reads_unprompted: bool) {
         self.reads_unprompted = reads_unprompted;

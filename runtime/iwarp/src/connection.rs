@@ -68,6 +68,11 @@ impl IwarpQueuePair {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn stream(&self) -> &TcpStream {
+        self.link.as_ref().unwrap().stream()
+    }
+
     /// Returns `true` if bytes were moved within the time of busy polling.
     #[inline(never)]
     fn is_recently_active(&self) -> bool {

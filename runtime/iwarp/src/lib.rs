@@ -84,6 +84,9 @@ pub struct IwarpConfig {
     /// The time after the last activity of a connection for which its socket is polled, before the connection waits for an event.
     /// Default zero. It shortens the round trip and uses processor time.
     pub busy_poll: Duration,
+    /// The traffic class of the packets of connections (`IP_TOS`, `IPV6_TCLASS`): the DSCP of RFC 2474 in the upper six bits. TCP sets
+    /// the lower two bits itself. Linux only; with a value, connecting and listening fail elsewhere. Default `None`: that of the system.
+    pub traffic_class: Option<u8>,
 }
 
 impl Default for IwarpConfig {
@@ -94,6 +97,7 @@ impl Default for IwarpConfig {
             fall_back_to_revision_1: true,
             local: None,
             busy_poll: Duration::ZERO,
+            traffic_class: None,
         }
     }
 }

@@ -56,9 +56,8 @@ impl IwarpConnector {
         revision: u8,
         deadline: Instant,
     ) -> Result<Connected<IwarpQueuePair>, SetupFailure> {
-        let mut stream = timeout_at(deadline, socket::connect(peer, self.config.local))
-            .await
-            .map_err(|_| SetupFailure::TimedOut)??;
+        let connecting = socket::connect_in_class(peer, self.config.local, self.config.traffic_class);
+        let mut stream = timeout_at(deadline, connecting).await.map_err(|_| SetupFailure::TimedOut)??;
         socket::prepare(&stream)?;
         let request = MpaFrame {
             kind: FrameKind::Request,
@@ -186,6 +185,9 @@ impl IwarpListener {
     /// Returns the error of the operating system if the socket has no local address.
     pub fn from_tcp(listener: TcpListener, config: IwarpConfig) -> io::Result<Self> {
         let local_addr = listener.local_addr()?;
+        // For the packets before the connection is accepted.
+        #[cfg(unix)]
+        socket::set_traffic_class(SockRef::from(&listener), config.traffic_class)?;
         Ok(Self { listener, local_addr, config })
     }
 }
@@ -197,6 +199,8 @@ impl Listener for IwarpListener {
     async fn accept(&self) -> io::Result<Self::IncomingConnection> {
         let (stream, peer_addr) = self.listener.accept().await?;
         socket::prepare(&stream)?;
+        #[cfg(unix)]
+        socket::set_traffic_class(SockRef::from(&stream), self.config.traffic_class)?;
         Ok(IwarpIncoming { stream, peer_addr, config: self.config.clone() })
     }
 
@@ -455,6 +459,40 @@ impl FrameReader {
                 _ if self.is_empty() => return Err(SetupFailure::Closed),
                 _ => return Err(SetupFailure::ClosedEarly(self.bytes.len())),
             }
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// Returns the traffic class of a socket's packets, as the operating system reports it.
+    fn traffic_class(stream: &TcpStream) -> u32 {
+        let socket = SockRef::from(stream);
+        if stream.local_addr().unwrap().is_ipv6() { socket.tclass_v6().unwrap() } else { socket.tos_v4().unwrap() }
+    }
+
+    async fn connected(addr: &str, classes: [Option<u8>; 2]) -> [u32; 2] {
+        let [client, server] = classes.map(|traffic_class| IwarpConfig { traffic_class, ..IwarpConfig::default() });
+        let listener = IwarpListener::bind(addr.parse().unwrap(), server).await.unwrap();
+        let accepting = async {
+            let incoming = listener.accept().await.unwrap();
+            let request = incoming.request(Duration::from_secs(10)).await.unwrap();
+            request.accept(SetupParams::default()).await.unwrap()
+        };
+        let connector = IwarpConnector::new(client);
+        let connecting = connector.connect(listener.local_addr(), SetupParams::default());
+        let (accepted, connected) = tokio::join!(accepting, connecting);
+        [connected.unwrap().queue_pair.stream(), accepted.queue_pair.stream()].map(traffic_class)
+    }
+
+    #[tokio::test]
+    async fn packets_have_the_traffic_class() {
+        for addr in ["127.0.0.1:0", "[::1]:0"] {
+            assert_eq!(connected(addr, [None, None]).await, [0, 0], "{addr}");
+            assert_eq!(connected(addr, [Some(0x68), None]).await, [0x68, 0], "{addr}");
+            assert_eq!(connected(addr, [Some(0xb8), Some(0x28)]).await, [0xb8, 0x28], "{addr}");
         }
     }
 }

@@ -58,10 +58,44 @@ pub fn move_to_current_runtime(stream: TcpStream) -> io::Result<TcpStream> {
 /// # Errors
 /// Returns an error if the connection fails, or `local` is not an address of this machine.
 pub async fn connect(peer: SocketAddr, local: Option<IpAddr>) -> io::Result<TcpStream> {
-    let Some(local) = local else { return TcpStream::connect(peer).await };
+    connect_in_class(peer, local, None).await
+}
+
+/// Connects to `peer` like [`connect`]. All packets have this traffic class, if given.
+pub(crate) async fn connect_in_class(
+    peer: SocketAddr,
+    local: Option<IpAddr>,
+    class: Option<u8>,
+) -> io::Result<TcpStream> {
     let socket = if peer.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    socket.bind(SocketAddr::new(local, 0))?;
+    #[cfg(unix)]
+    set_traffic_class(SockRef::from(&socket), class)?;
+    if let Some(local) = local {
+        socket.bind(SocketAddr::new(local, 0))?;
+    }
     socket.connect(peer).await
+}
+
+/// Sets the traffic class of the packets that a socket sends, if given.
+#[cfg(target_os = "linux")]
+pub(crate) fn set_traffic_class(socket: SockRef<'_>, class: Option<u8>) -> io::Result<()> {
+    let Some(class) = class else { return Ok(()) };
+    if socket.domain()? == socket2::Domain::IPV6 {
+        socket.set_tclass_v6(class.into())?;
+    }
+    // An IPv6 socket sends IPv4 packets to addresses that are mapped.
+    socket.set_tos_v4(class.into())
+}
+
+/// Fails if a traffic class is given, because this system cannot set it for each kind of socket.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn set_traffic_class(_socket: SockRef<'_>, class: Option<u8>) -> io::Result<()> {
+    match class {
+        None => Ok(()),
+        Some(_) => {
+            Err(io::Error::new(io::ErrorKind::Unsupported, "a traffic class can only be set on Linux: leave it out"))
+        }
+    }
 }
 
 /// Listens on `addr`. If `shares_port`, other sockets of the same user may listen on the same port, if they set the option as

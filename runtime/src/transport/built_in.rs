@@ -1,6 +1,6 @@
 //! The schemes of this crate, and their options.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{io, net::SocketAddr, ops::RangeInclusive, time::Duration};
 
 use super::{
     options::{UrlOption, UrlOptions},
@@ -43,6 +43,19 @@ const CRC: UrlOption = UrlOption::new("crc", "on|off", |value| matches!(value, "
 /// The option `busy` of `iwarp` and `rdma`.
 const BUSY: UrlOption = UrlOption::new("busy", "MICROSECONDS", |value| microseconds(value).is_some());
 
+/// The option `tclass` of `iwarp` and `rdma`.
+const TRAFFIC_CLASS: UrlOption = UrlOption::new("tclass", "0-255", |value| number(value, 0..=255).is_some());
+
+/// The options `ack_timeout`, `retries`, `rnr_retries` and `relaxed` of `rdma`.
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+const ACK_TIMEOUT: UrlOption = UrlOption::new("ack_timeout", "1-31", |value| number(value, 1..=31).is_some());
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+const RETRIES: UrlOption = UrlOption::new("retries", "0-7", |value| number(value, 0..=7).is_some());
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+const RNR_RETRIES: UrlOption = UrlOption::new("rnr_retries", "0-7", |value| number(value, 0..=7).is_some());
+#[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+const RELAXED: UrlOption = UrlOption::new("relaxed", "on|off", |value| matches!(value, "on" | "off"));
+
 /// The option `srq` of `rdma`.
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 const SHARED_RECEIVES: UrlOption = UrlOption::new("srq", "RECEIVES", |value| shared_receives(value).is_some());
@@ -56,6 +69,10 @@ const MAX_SHARED_RECEIVES: u32 = 1 << 16;
 
 fn microseconds(value: &str) -> Option<Duration> {
     value.parse().ok().map(Duration::from_micros).filter(|time| *time <= MAX_BUSY_POLL)
+}
+
+fn number(value: &str, bounds: RangeInclusive<u8>) -> Option<u8> {
+    value.parse().ok().filter(|number| bounds.contains(number))
 }
 
 fn busy_poll(options: &UrlOptions) -> Duration {
@@ -74,6 +91,7 @@ impl IwarpScheme {
     fn config(options: &UrlOptions) -> IwarpConfig {
         let mut config = IwarpConfig::default();
         config.crc = options.get("crc") != Some("off");
+        config.traffic_class = options.parsed("tclass");
         (config.local, config.busy_poll) = (options.local(), busy_poll(options));
         config
     }
@@ -88,7 +106,7 @@ impl SchemeProvider for IwarpScheme {
     type Listener = IwarpListener;
 
     fn options(&self) -> &'static [UrlOption] {
-        &[UrlOption::LOCAL, CRC, BUSY]
+        &[UrlOption::LOCAL, CRC, BUSY, TRAFFIC_CLASS]
     }
 
     fn connector(&self, options: &UrlOptions) -> IwarpConnector {
@@ -113,6 +131,11 @@ impl VerbsScheme {
     fn config(options: &UrlOptions) -> VerbsConfig {
         let mut config = VerbsConfig::default();
         config.shared_receives = options.get("srq").and_then(shared_receives).unwrap_or_default();
+        config.traffic_class = options.parsed("tclass");
+        config.ack_timeout = options.parsed("ack_timeout");
+        config.retries = options.parsed("retries").unwrap_or(config.retries);
+        config.rnr_retries = options.parsed("rnr_retries");
+        config.relaxed_ordering = options.get("relaxed") == Some("on");
         (config.local, config.busy_poll) = (options.local(), busy_poll(options));
         config
     }
@@ -124,7 +147,7 @@ impl SchemeProvider for VerbsScheme {
     type Listener = VerbsListener;
 
     fn options(&self) -> &'static [UrlOption] {
-        &[UrlOption::LOCAL, BUSY, SHARED_RECEIVES]
+        &[UrlOption::LOCAL, BUSY, SHARED_RECEIVES, TRAFFIC_CLASS, ACK_TIMEOUT, RETRIES, RNR_RETRIES, RELAXED]
     }
 
     fn connector(&self, options: &UrlOptions) -> VerbsConnector {
@@ -151,7 +174,10 @@ mod tests {
             let config = IwarpScheme::config(text.parse::<Url>().unwrap().options());
             let local = local.map(|local| local.parse().unwrap());
             assert_eq!((config.crc, config.busy_poll.as_micros(), config.local), (crc, microseconds, local), "{text}");
+            assert_eq!(config.traffic_class, None, "{text}");
         }
+        let url: Url = "iwarp://host:1?tclass=104".parse().unwrap();
+        assert_eq!(IwarpScheme::config(url.options()).traffic_class, Some(104));
     }
 
     #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
@@ -168,6 +194,31 @@ mod tests {
             assert_eq!((url.scheme(), url.to_string().as_str()), (Scheme::RDMA, text));
             let found = (config.busy_poll.as_micros(), config.shared_receives, config.local);
             assert_eq!(found, (microseconds, receives, local), "{text}");
+        }
+        let default = VerbsConfig::default();
+        for (text, class, timeout, retries, rnr_retries, relaxed) in [
+            ("rdma://host:1", None, None, default.retries, None, false),
+            (
+                "rdma://host:1?tclass=0&ack_timeout=1&retries=0&rnr_retries=0&relaxed=off",
+                Some(0),
+                Some(1),
+                0,
+                Some(0),
+                false,
+            ),
+            (
+                "rdma://host:1?relaxed=on&rnr_retries=7&retries=3&ack_timeout=31&tclass=255",
+                Some(255),
+                Some(31),
+                3,
+                Some(7),
+                true,
+            ),
+        ] {
+            let config = VerbsScheme::config(text.parse::<Url>().unwrap().options());
+            let found = (config.traffic_class, config.ack_timeout, config.retries, config.rnr_retries);
+            assert_eq!(found, (class, timeout, retries, rnr_retries), "{text}");
+            assert_eq!(config.relaxed_ordering, relaxed, "{text}");
         }
     }
 }

@@ -21,7 +21,7 @@ impl UrlOption {
 
     /// The options `priority` and `weight` of every scheme.
     pub(super) const PRIORITY: Self =
-        Self::new("priority", "0..65535", |value| is_number(value) && value.parse::<u16>().is_ok());
+        Self::new("priority", "0-65535", |value| is_number(value) && value.parse::<u16>().is_ok());
     pub(super) const WEIGHT: Self =
         Self::new("weight", "NUMBER", |value| is_number(value) && value.parse::<u32>().is_ok());
 

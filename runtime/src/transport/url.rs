@@ -64,6 +64,11 @@ pub struct UnknownTlsPolicy(String);
 /// | `crc=on`, `crc=off` | `iwarp` | Requests the CRC of RFC 5044, or not. Default `on` |
 /// | `busy=MICROSECONDS` | `iwarp`, `rdma` | Time to poll the socket or the device before waiting for an event, at most 1000000. Default 0 |
 /// | `srq=RECEIVES` | `rdma` | Maximum number of Receives that the connections of a server share on a device, for each of its runtimes, at most 65536. 0 means that each connection has its own. Clients and iWARP devices ignore it. Default 0 |
+/// | `tclass=N` | `iwarp`, `rdma` | Traffic class of the packets, 0 to 255: the DSCP in the upper six bits. Default: that of the system |
+/// | `ack_timeout=N` | `rdma` | Time that the device waits for an acknowledgment before it repeats packets: 4.096 microseconds times 2 to the power of N, 1 to 31. Default: chosen by the connection manager |
+/// | `retries=N` | `rdma` | Number of times that both devices repeat packets without an acknowledgment, 0 to 7. Servers ignore it. Default 7 |
+/// | `rnr_retries=N` | `rdma` | Number of times that the peer's device repeats a Send that finds no Receive, 0 to 7, where 7 means without limit. Default 7 with `srq`, and otherwise 0 |
+/// | `relaxed=on`, `relaxed=off` | `rdma` | Permits the device to write memory in any order. Default `off` |
 /// | `version=1`, `version=2`, `version=both` | `iwarp`, `rdma` | The [versions](Versions) of RPC-over-RDMA that a client offers, in place of those of its configuration |
 /// | `local=ADDRESS` | all | The local IP address of a client, without a port. It selects the network interface or RDMA device. An IPv6 address has no brackets. Servers ignore it. Default: chosen by the system |
 /// | `name=NAME` | `tcp` | The DNS name or IP address that the server's certificate must have, in place of the host, for a host that discovery has found. The name of the TLS configuration comes first |
@@ -365,9 +370,9 @@ mod tests {
         for wrong in ["", "0", "3", "1,2", "2..=1", "1..=2", "+1"] {
             let url = format!("iwarp://host:1?version={wrong}");
             let option = format!("version={wrong}");
-            let expected =
-                "local=ADDRESS, crc=on|off, busy=MICROSECONDS, version=1|2|both, priority=0..65535, weight=NUMBER"
-                    .to_owned();
+            let expected = "local=ADDRESS, crc=on|off, busy=MICROSECONDS, tclass=0-255, version=1|2|both, priority=0-65535, \
+                            weight=NUMBER"
+                .to_owned();
             assert_eq!(url.parse::<Url>(), Err(UrlError::UnknownOption { url, option, expected }));
         }
     }
@@ -443,7 +448,26 @@ mod tests {
             #[cfg(not(any(feature = "verbs", feature = "verbs-dlopen")))]
             ("rdma://host:1", "verbs are not part of this build"),
             #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
-            ("rdma://host:1?busy=1000001", "local=ADDRESS, busy=MICROSECONDS, srq=RECEIVES, version=1|2|both"),
+            ("rdma://host:1?busy=1000001", "local=ADDRESS, busy=MICROSECONDS, srq=RECEIVES, tclass=0-255, "),
+            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            (
+                "rdma://host:1?tclass=256",
+                "tclass=0-255, ack_timeout=1-31, retries=0-7, rnr_retries=0-7, relaxed=on|off",
+            ),
+            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            ("rdma://host:1?ack_timeout=0", "ack_timeout=1-31"),
+            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            ("rdma://host:1?ack_timeout=32", "ack_timeout=1-31"),
+            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            ("rdma://host:1?retries=8", "retries=0-7"),
+            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            ("rdma://host:1?rnr_retries=8", "rnr_retries=0-7"),
+            #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
+            ("rdma://host:1?relaxed=yes", "relaxed=on|off"),
+            ("iwarp://host:1?tclass=-1", "tclass=0-255"),
+            ("iwarp://host:1?tclass=256", "tclass=0-255"),
+            ("iwarp://host:1?retries=1", "unknown option `retries=1`"),
+            ("tcp://host:1?tclass=1", "unknown option `tclass=1`"),
             ("iwarp://host:1?busy=1000001", "busy=MICROSECONDS"),
             ("iwarp://host:1?busy=", "busy=MICROSECONDS"),
             ("iwarp://host:1?busy=-1", "busy=MICROSECONDS"),
@@ -464,8 +488,8 @@ mod tests {
             ("iwarp://host:+1", "no port"),
             ("iwarp://host:1/export", "no path"),
             ("tcp://host:1?crc=off", "unknown option `crc=off`"),
-            ("tcp://host:1?priority=65536", "priority=0..65535"),
-            ("tcp://host:1?priority=-1", "priority=0..65535"),
+            ("tcp://host:1?priority=65536", "priority=0-65535"),
+            ("tcp://host:1?priority=-1", "priority=0-65535"),
             ("iwarp://host:1?weight=+1", "weight=NUMBER"),
             ("iwarp://host:1?weight=", "weight=NUMBER"),
             ("tcp://host:1?tls=yes", "tls=off|opportunistic|required"),

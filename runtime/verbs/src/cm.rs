@@ -165,14 +165,13 @@ pub(super) struct ConnParam<'a> {
     pub(super) private_data: &'a [u8],
     pub(super) responder_resources: u8,
     pub(super) initiator_depth: u8,
+    /// Number of times that both sides repeat packets without an acknowledgment. The initiator's number counts.
+    pub(super) retries: u8,
     /// Number of times that the peer repeats a Send that found no Receive; 7 means without limit.
     pub(super) rnr_retries: u8,
 }
 
 impl ConnParam<'_> {
-    /// Number of retransmissions to an unresponsive peer: the maximum of the field.
-    const RETRIES: u8 = 7;
-
     /// Returns the C structure, which is valid as long as `self.private_data`.
     fn raw(&self) -> io::Result<ffi::rdma_conn_param> {
         let private_data_len = u8::try_from(self.private_data.len())
@@ -183,7 +182,7 @@ impl ConnParam<'_> {
             responder_resources: self.responder_resources,
             initiator_depth: self.initiator_depth,
             flow_control: 1,
-            retry_count: Self::RETRIES,
+            retry_count: self.retries,
             rnr_retry_count: self.rnr_retries,
             srq: 0,
             qp_num: 0,
@@ -238,11 +237,29 @@ impl CmId {
 
     /// Keeps an IPv6 listener from occupying the IPv4 port as well.
     pub(super) fn set_ipv6_only(&self) -> io::Result<()> {
-        let mut on: std::ffi::c_int = 1;
-        // SAFETY: `on` is readable for the call and has the stated length.
+        let on: std::ffi::c_int = 1;
+        self.set_option(ffi::OPTION_ID_AFONLY, on)
+    }
+
+    /// Sets the traffic class of the packets. Must be called before the route is resolved, or before the identifier listens.
+    pub(super) fn set_traffic_class(&self, class: u8) -> Result<(), VerbsError> {
+        let set = self.set_option(ffi::OPTION_ID_TOS, class);
+        set.map_err(|source| VerbsError::Os { doing: "setting the traffic class (`tclass`)", source })
+    }
+
+    /// Sets the time that the device waits for an acknowledgment: 4.096 microseconds times 2 to the power of `exponent`. Must be
+    /// called before the connection is set up.
+    pub(super) fn set_ack_timeout(&self, exponent: u8) -> Result<(), VerbsError> {
+        let set = self.set_option(ffi::OPTION_ID_ACK_TIMEOUT, exponent);
+        const DOING: &str = "setting the ACK timeout (`ack_timeout`, which needs Linux 5.1)";
+        set.map_err(|source| VerbsError::Os { doing: DOING, source })
+    }
+
+    fn set_option<T>(&self, option: std::ffi::c_int, mut value: T) -> io::Result<()> {
+        // SAFETY: the identifier is live, and `value` is readable for the call and has the stated length.
         check(unsafe {
-            let (value, len) = (ptr::from_mut(&mut on).cast::<c_void>(), size_of_val(&on));
-            ffi::rdma_set_option(self.0.as_ptr(), ffi::OPTION_ID, ffi::OPTION_ID_AFONLY, value, len)
+            let (value, len) = (ptr::from_mut(&mut value).cast::<c_void>(), size_of::<T>());
+            ffi::rdma_set_option(self.0.as_ptr(), ffi::OPTION_ID, option, value, len)
         })
     }
 
@@ -367,10 +384,12 @@ mod tests {
 
     #[test]
     fn private_data_has_a_limit() {
-        let param =
-            |private_data| ConnParam { private_data, responder_resources: 1, initiator_depth: 2, rnr_retries: 0 };
+        let numbers =
+            ConnParam { private_data: &[], responder_resources: 1, initiator_depth: 2, retries: 3, rnr_retries: 4 };
+        let param = |private_data| ConnParam { private_data, ..numbers };
         let raw = param(&[7; 255]).raw().unwrap();
         assert_eq!((raw.private_data_len, raw.responder_resources, raw.initiator_depth), (255, 1, 2));
+        assert_eq!((raw.retry_count, raw.rnr_retry_count), (3, 4));
         assert!(param(&[7; 256]).raw().is_err());
     }
 }

@@ -19,6 +19,7 @@ use std::{
 use tokio::{runtime, task::AbortHandle};
 
 use super::{
+    VerbsConfig,
     device::DeviceLimits,
     error::VerbsError,
     ffi::{self, ibv_wc_status},
@@ -254,15 +255,13 @@ impl Drop for CompletionHub {
 pub(super) struct SharedQueues(Arc<Mutex<Vec<Weak<CompletionHub>>>>);
 
 impl SharedQueues {
-    /// Returns shared queues for a connection on this device. `depth` is the maximum number of posted Receives, and `size` the
-    /// size of each, in bytes.
+    /// Returns shared queues for a connection on this device. `size` is the size of each Receive, in bytes.
     pub(super) fn join(
         &self,
         context: NonNull<ffi::ibv_context>,
         limits: &DeviceLimits,
-        depth: u32,
         size: usize,
-        moderation: Option<(u16, u16)>,
+        config: &VerbsConfig,
     ) -> Result<HubMember, VerbsError> {
         let runtime = runtime::Handle::current().id();
         let mut known = lock(&self.0);
@@ -280,15 +279,15 @@ impl SharedQueues {
         let receives = match receives {
             Some(receives) => receives,
             None => Arc::new(SharedReceives::new(
-                Pd::new(context)?,
-                depth.max(MIN_RECEIVES).min(limits.max_shared_receives),
+                Pd::new(context, config.relaxed_ordering)?,
+                config.shared_receives.max(MIN_RECEIVES).min(limits.max_shared_receives),
                 size,
             )?),
         };
         let needed = u32::try_from(receives.depth()).unwrap_or(u32::MAX).saturating_add(SHARED_SENDS);
         let room = QUEUE_SIZE.max(needed).min(limits.max_completions);
         let mut cq = Cq::new(context, room)?;
-        if let Some((count, microseconds)) = moderation {
+        if let Some((count, microseconds)) = config.moderation {
             cq.moderate(count, microseconds);
         }
         let hub = Arc::new(CompletionHub::new(context, cq, room, receives));

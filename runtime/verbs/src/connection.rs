@@ -118,6 +118,9 @@ impl VerbsQueuePair {
         let (events, id) = (events, id);
         let context = id.context().ok_or_else(VerbsError::none_found)?;
         let limits = DeviceLimits::query(context, id.port())?;
+        if let Some(exponent) = config.ack_timeout.filter(|_| !limits.iwarp) {
+            id.set_ack_timeout(exponent)?;
+        }
         let parts = QueuePairParts::new(context, &limits, params, config, shared)?;
         // The domain is dropped last if the rest fails.
         let QueuePairParts { pd, send_slots, mut queues, sends } = parts;

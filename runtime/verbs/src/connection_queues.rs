@@ -60,8 +60,7 @@ impl QueuePairParts {
             && config.shared_receives > 0
             && limits.max_shared_receives > 0
         {
-            let depth = config.shared_receives;
-            let member = shared.join(context, limits, depth, params.receive_size, config.moderation)?;
+            let member = shared.join(context, limits, params.receive_size, config)?;
             let (send_slots, pd) = (Arc::clone(member.receives().slots()), Arc::clone(member.receives().pd()));
             let (busy, receives_done) = (!config.busy_poll.is_zero(), !limits.reports_last_receive());
             let queues = ConnectionQueues::Shared { member, busy, receives_done };
@@ -72,7 +71,7 @@ impl QueuePairParts {
         let room = receives.saturating_mul(2).max(64).min(limits.max_queue);
         let receives = receives.min(room);
         let sends = SENDS.min(limits.max_queue);
-        let pd = Pd::new(context)?;
+        let pd = Pd::new(context, config.relaxed_ordering)?;
         let mut cq = Cq::new(context, (sends + room).min(limits.max_completions))?;
         if let Some((count, microseconds)) = config.moderation {
             cq.moderate(count, microseconds);

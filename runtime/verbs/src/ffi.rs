@@ -11,6 +11,8 @@ pub(super) use self::bindings::*;
 #[cfg(feature = "verbs")]
 pub(super) use self::rdma_sys::*;
 
-/// `RDMA_OPTION_ID` and `RDMA_OPTION_ID_AFONLY` of `rdma/rdma_cma.h`, which the modules do not define.
+/// `RDMA_OPTION_ID` and some of its options, of `rdma/rdma_cma.h`, which the modules do not define.
 pub(super) const OPTION_ID: std::ffi::c_int = 0;
+pub(super) const OPTION_ID_TOS: std::ffi::c_int = 0;
+pub(super) const OPTION_ID_ACK_TIMEOUT: std::ffi::c_int = 3;
 pub(super) const OPTION_ID_AFONLY: std::ffi::c_int = 2;

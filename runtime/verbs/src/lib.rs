@@ -9,7 +9,7 @@
 //! | C interface, imported in one place | `ffi` |
 //! | devices and their limits | `device` |
 //! | connection manager: identifiers, events; connecting and accepting; listening; local ports | `cm`, `setup`, `listener`, `ports` |
-//! | protection domain, regions, windows, completion queue, queue pair | `objects` |
+//! | protection domain, regions, windows, completion queue, queue pair; optional flags of regions | `objects`; `optional_access` |
 //! | message memory that is registered once; Receives | `slab`, `receives` |
 //! | queues of a connection; queues that connections share | `connection_queues`; `shared_receives`, `completion_hub` |
 //! | pool buffers that are registered once | `regions` |
@@ -88,6 +88,7 @@ mod exposures;
 mod ffi;
 mod listener;
 mod objects;
+mod optional_access;
 mod ports;
 mod posting;
 mod queue;
@@ -100,7 +101,7 @@ mod status;
 mod teardown;
 mod wr;
 
-use std::{net::IpAddr, time::Duration};
+use std::{io, net::IpAddr, time::Duration};
 
 use rpcrdma_proto::{ErrorChain, memory, provider};
 
@@ -138,10 +139,65 @@ pub struct VerbsConfig {
     pub shared_receives: u32,
     /// The local address of connections that a connector makes, which selects the device. Default: chosen by the system.
     pub local: Option<IpAddr>,
+    /// The traffic class of the packets of connections: the DSCP of RFC 2474 in the upper six bits, and the ECN bits. Default
+    /// `None`: that of the system.
+    ///
+    /// On RoCE, the kernel derives the service level from it, by the priorities of the network interface. On InfiniBand, it is the
+    /// quality of service that the subnet manager is asked for, which chooses the service level. There, the value of the client
+    /// counts for both directions, and a listener ignores it. On iWARP, each side sets that of its own packets. Soft iWARP ignores
+    /// it.
+    pub traffic_class: Option<u8>,
+    /// The time that the local device waits for an acknowledgment before it repeats packets: 4.096 microseconds times 2 to the power
+    /// of this number, 1 to 31. Default `None`: chosen by the connection manager. Ignored by iWARP devices.
+    pub ack_timeout: Option<u8>,
+    /// Number of times, 0 to 7, that the devices of both sides repeat packets without an acknowledgment, before the connection is
+    /// lost. Ignored by listeners, because the client's number counts, and by iWARP devices. Default 7.
+    pub retries: u8,
+    /// Number of times, 0 to 7, that the peer's device repeats a Send that finds no Receive, before the connection is lost. 7: without
+    /// limit. Ignored by iWARP devices. Default `None`: 7 if the connection [shares Receives](Self::shared_receives), and
+    /// otherwise 0.
+    ///
+    /// Without shared Receives, every message within the credits finds a Receive. With them, numbers below 7 lose
+    /// connections when many messages arrive at once.
+    pub rnr_retries: Option<u8>,
+    /// Permits the device to write memory in any order (`IBV_ACCESS_RELAXED_ORDERING`), which is faster on some processors. A
+    /// device or system that does not know the flag works as without it. Default `false`.
+    ///
+    /// The provider reads memory only after the completion that follows the writes, which the order of PCI Express guarantees.
+    pub relaxed_ordering: bool,
 }
 
 impl Default for VerbsConfig {
     fn default() -> Self {
-        Self { busy_poll: Duration::ZERO, moderation: None, max_registered: 64 << 20, shared_receives: 0, local: None }
+        Self {
+            busy_poll: Duration::ZERO,
+            moderation: None,
+            max_registered: 64 << 20,
+            shared_receives: 0,
+            local: None,
+            traffic_class: None,
+            ack_timeout: None,
+            retries: 7,
+            rnr_retries: None,
+            relaxed_ordering: false,
+        }
+    }
+}
+
+impl VerbsConfig {
+    /// Checks that the numbers are within their bounds.
+    fn check(&self) -> io::Result<()> {
+        for (name, value, bounds) in [
+            ("ack_timeout", self.ack_timeout, 1..=31),
+            ("retries", Some(self.retries), 0..=7),
+            ("rnr_retries", self.rnr_retries, 0..=7),
+        ] {
+            if let Some(value) = value.filter(|value| !bounds.contains(value)) {
+                let (min, max) = bounds.into_inner();
+                let message = format!("VerbsConfig::{name} is {value}, expected {min} to {max}");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+            }
+        }
+        Ok(())
     }
 }

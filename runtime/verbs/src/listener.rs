@@ -46,10 +46,11 @@ impl VerbsListener {
     /// Returns a [`VerbsError`] inside the I/O error, or the error of the operating system, for example if the address is in
     /// use.
     pub fn bind(addr: SocketAddr, config: VerbsConfig) -> io::Result<Self> {
+        config.check()?;
         let events = CmEvents::new()?;
         let mut attempts = if addr.port() == 0 { PortAttempts::new() } else { PortAttempts::only_one() };
         let id = loop {
-            match listening(&events, addr) {
+            match listening(&events, addr, &config) {
                 Err(error) if attempts.permit_another(error.kind()) => {}
                 listening => break listening?,
             }
@@ -71,7 +72,7 @@ impl VerbsListener {
         let mut reported = String::new();
         loop {
             tokio::time::sleep(RETRY_INTERVAL).await;
-            match listening(&self.events, self.addr) {
+            match listening(&self.events, self.addr, &self.config) {
                 Ok(id) => {
                     self.set_id(Some(id));
                     tracing::info!(target: "rpcrdma", addr = %self.addr, "listening again");
@@ -89,8 +90,11 @@ impl VerbsListener {
     }
 }
 
-fn listening(events: &CmEvents, addr: SocketAddr) -> io::Result<CmId> {
+fn listening(events: &CmEvents, addr: SocketAddr, config: &VerbsConfig) -> io::Result<CmId> {
     let id = CmId::new(events)?;
+    if let Some(class) = config.traffic_class {
+        id.set_traffic_class(class)?;
+    }
     if addr.is_ipv6() {
         id.set_ipv6_only()?;
     }

@@ -13,12 +13,16 @@ use tokio::io::unix::AsyncFd;
 use super::{
     cm::{CmId, register_fd},
     error::VerbsError,
-    ffi::{self, ibv_access_flags as access, ibv_wc},
+    ffi::{self, ibv_access_flags as access, ibv_qp_attr_mask as qp_attribute, ibv_wc},
+    optional_access::OptionalAccess,
 };
 
 /// A protection domain.
 #[derive(Debug)]
-pub(super) struct Pd(NonNull<ffi::ibv_pd>);
+pub(super) struct Pd {
+    pd: NonNull<ffi::ibv_pd>,
+    optional: OptionalAccess,
+}
 
 // SAFETY: libibverbs' objects are not bound to a thread, and the library locks shared state.
 unsafe impl Send for Pd {}
@@ -26,14 +30,16 @@ unsafe impl Send for Pd {}
 unsafe impl Sync for Pd {}
 
 impl Pd {
-    pub(super) fn new(context: NonNull<ffi::ibv_context>) -> Result<Self, VerbsError> {
+    /// Allocates a domain of a device. Its regions ask for relaxed ordering, if `relaxed_ordering`.
+    pub(super) fn new(context: NonNull<ffi::ibv_context>, relaxed_ordering: bool) -> Result<Self, VerbsError> {
         // SAFETY: the context is that of an open device.
         let pd = unsafe { ffi::ibv_alloc_pd(context.as_ptr()) };
-        NonNull::new(pd).map(Self).ok_or_else(|| VerbsError::last("creation of a protection domain"))
+        let pd = NonNull::new(pd).ok_or_else(|| VerbsError::last("creation of a protection domain"))?;
+        Ok(Self { pd, optional: OptionalAccess::new(relaxed_ordering) })
     }
 
     pub(super) fn as_ptr(&self) -> *mut ffi::ibv_pd {
-        self.0.as_ptr()
+        self.pd.as_ptr()
     }
 
     /// Registers memory.
@@ -43,15 +49,19 @@ impl Pd {
     /// may write to it through the region, and nothing may write to it while they may read it.
     pub(super) unsafe fn register(&self, memory: *const u8, len: usize, rights: RegionAccess) -> io::Result<Mr> {
         let address = memory.cast_mut().cast();
-        // SAFETY: the caller guarantees the state of the memory; the domain is live.
-        let mr = unsafe { ffi::ibv_reg_mr(self.0.as_ptr(), address, len, rights.flags() as i32) };
-        NonNull::new(mr).map(Mr).ok_or_else(|| VerbsError::registration(len, io::Error::last_os_error()).into())
+        let mr = self.optional.register(|optional| {
+            let flags = rights.flags() | optional.0;
+            // SAFETY: the caller guarantees the state of the memory; the domain is live.
+            let mr = unsafe { ffi::ibv_reg_mr(self.pd.as_ptr(), address, len, flags as i32) };
+            NonNull::new(mr).map(Mr).ok_or_else(io::Error::last_os_error)
+        });
+        mr.map_err(|source| VerbsError::registration(len, source).into())
     }
 
     /// Allocates an unbound memory window of type 2.
     pub(super) fn window(&self) -> io::Result<Mw> {
         // SAFETY: the domain is live.
-        let window = unsafe { ffi::alloc_window(self.0.as_ptr()) };
+        let window = unsafe { ffi::alloc_window(self.pd.as_ptr()) };
         NonNull::new(window).map(Mw).ok_or_else(io::Error::last_os_error)
     }
 }
@@ -59,7 +69,7 @@ impl Pd {
 impl Drop for Pd {
     fn drop(&mut self) {
         // SAFETY: allocated by libibverbs, freed once, after all that is in it.
-        let code = unsafe { ffi::ibv_dealloc_pd(self.0.as_ptr()) };
+        let code = unsafe { ffi::ibv_dealloc_pd(self.pd.as_ptr()) };
         if code != 0 {
             tracing::warn!(code, "failed to free a protection domain");
         }
@@ -380,6 +390,18 @@ pub(super) enum ReceiveQueueKind {
     Shared(*mut ffi::ibv_srq),
 }
 
+/// The path of a queue pair, as set up by the connection manager. Shown in logs.
+#[derive(Debug)]
+#[expect(dead_code, reason = "read by the derived `Debug`")]
+pub(super) struct PathAttributes {
+    traffic_class: u8,
+    service_level: u8,
+    mtu: u32,
+    ack_timeout: u8,
+    retries: u8,
+    rnr_retries: u8,
+}
+
 /// The queue pair of an identifier.
 #[derive(Debug)]
 pub(super) struct Qp {
@@ -467,14 +489,37 @@ impl Qp {
         }
     }
 
-    /// Returns `true` if the queue pair is in the error state.
-    pub(super) fn is_in_error(&self) -> bool {
+    /// Queries attributes. Returns `None` if the device refuses.
+    fn query(&self, mask: qp_attribute) -> Option<ffi::ibv_qp_attr> {
         // SAFETY: plain integers, for which zeros are valid.
         let (mut attributes, mut init): (ffi::ibv_qp_attr, ffi::ibv_qp_init_attr) = unsafe { std::mem::zeroed() };
-        let mask = ffi::ibv_qp_attr_mask::IBV_QP_STATE.0 as i32;
         // SAFETY: the queue pair is live, and both structures are writable.
-        let code = unsafe { ffi::ibv_query_qp(self.as_ptr(), &raw mut attributes, mask, &raw mut init) };
-        code == 0 && attributes.qp_state == ffi::ibv_qp_state::IBV_QPS_ERR
+        let code = unsafe { ffi::ibv_query_qp(self.as_ptr(), &raw mut attributes, mask.0 as i32, &raw mut init) };
+        (code == 0).then_some(attributes)
+    }
+
+    /// Returns `true` if the queue pair is in the error state.
+    pub(super) fn is_in_error(&self) -> bool {
+        let attributes = self.query(qp_attribute::IBV_QP_STATE);
+        attributes.is_some_and(|attributes| attributes.qp_state == ffi::ibv_qp_state::IBV_QPS_ERR)
+    }
+
+    /// Returns the path of a connected queue pair, or `None` if the device does not report it.
+    pub(super) fn path(&self) -> Option<PathAttributes> {
+        let asked = qp_attribute::IBV_QP_AV
+            | qp_attribute::IBV_QP_PATH_MTU
+            | qp_attribute::IBV_QP_TIMEOUT
+            | qp_attribute::IBV_QP_RETRY_CNT
+            | qp_attribute::IBV_QP_RNR_RETRY;
+        self.query(asked).map(|attributes| PathAttributes {
+            traffic_class: attributes.ah_attr.grh.traffic_class,
+            service_level: attributes.ah_attr.sl,
+            // The codes 1 to 5 are 256 to 4096 bytes.
+            mtu: 128_u32.checked_shl(attributes.path_mtu).unwrap_or(0),
+            ack_timeout: attributes.timeout,
+            retries: attributes.retry_cnt,
+            rnr_retries: attributes.rnr_retry,
+        })
     }
 
     /// Moves the queue pair to the error state, in which it refuses incoming requests and flushes posted ones.

@@ -11,6 +11,7 @@ use super::{
     completion_hub::SharedQueues,
     error::VerbsError,
     ffi::rdma_cm_event_type as cm_event,
+    objects::Qp,
     ports::PortAttempts,
 };
 use crate::provider::{ConnectRequest, Connected, Connector, Incoming, QueuePair as _, SetupError, SetupParams};
@@ -25,8 +26,8 @@ const CONSUMER_REJECTED: i32 = 28;
 /// InfiniBand's reason code for a rejection because nothing listens.
 const NO_LISTENER: i32 = 8;
 
-/// Number of times that a peer repeats a Send that finds no Receive. Credits guarantee a Receive, so only a peer that exceeds
-/// its credits is affected (RFC 8166 §3.3.1). Linux does not retry either.
+/// Number of times that a peer repeats a Send that finds no Receive, unless configured. Credits guarantee a Receive, so only a
+/// peer that exceeds its credits is affected (RFC 8166 §3.3.1). Linux does not retry either.
 const RNR_RETRIES: u8 = 0;
 
 /// The same for shared Receives, which may all be in use for a moment: without limit.
@@ -48,17 +49,22 @@ impl VerbsConnector {
     async fn attempt(&self, peer: SocketAddr, params: &SetupParams) -> Result<Connected<VerbsQueuePair>, SetupError> {
         let milliseconds = i32::try_from(params.timeout.as_millis()).unwrap_or(i32::MAX);
         let no_route = |source| VerbsError::NoRoute { addr: peer, source };
+        self.config.check()?;
         let events = CmEvents::new()?;
         let id = CmId::new(&events)?;
+        if let Some(class) = self.config.traffic_class {
+            id.set_traffic_class(class)?;
+        }
         id.resolve_addr(self.config.local, peer, milliseconds).map_err(no_route)?;
         wait_for_event(&events, cm_event::RDMA_CM_EVENT_ADDR_RESOLVED, peer).await?;
         id.resolve_route(milliseconds).map_err(no_route)?;
         wait_for_event(&events, cm_event::RDMA_CM_EVENT_ROUTE_RESOLVED, peer).await?;
         let mut queue_pair = VerbsQueuePair::new(id, events, params, &self.config, None)?;
-        let offered = offer(params, queue_pair.limits().depths(), None);
+        let offered = offer(params, &self.config, queue_pair.limits().depths(), None);
         let private_data = params.private_data_for(queue_pair.remote_invalidation());
         queue_pair.id().connect(&ConnParam { private_data, ..offered })?;
         let event = wait_for_event(queue_pair.events(), cm_event::RDMA_CM_EVENT_ESTABLISHED, peer).await?;
+        log_path(&queue_pair, peer);
         // The peer may serve fewer than requested.
         queue_pair.max_reads = offered.initiator_depth.min(event.initiator_depth).into();
         queue_pair.set_initiator();
@@ -69,14 +75,24 @@ impl VerbsConnector {
 
 /// Returns the parameters to offer: the numbers of RDMA Reads, served and in flight, that `params`, the device and the
 /// peer's request all permit. `device` and `asked` are pairs of these two numbers.
-fn offer(params: &SetupParams, device: (u8, u8), asked: Option<(u8, u8)>) -> ConnParam<'static> {
+fn offer(params: &SetupParams, config: &VerbsConfig, device: (u8, u8), asked: Option<(u8, u8)>) -> ConnParam<'static> {
     let asked = asked.unwrap_or((u8::MAX, u8::MAX));
     let lowest = |wanted: u32, device: u8, asked: u8| u8::try_from(wanted).unwrap_or(u8::MAX).min(device).min(asked);
     ConnParam {
         private_data: &[],
         responder_resources: lowest(params.responder_resources, device.0, asked.0),
         initiator_depth: lowest(params.initiator_depth, device.1, asked.1),
-        rnr_retries: RNR_RETRIES,
+        retries: config.retries,
+        rnr_retries: config.rnr_retries.unwrap_or(RNR_RETRIES),
+    }
+}
+
+/// Logs what the connection manager has set up, as far as the device reports it.
+fn log_path(queue_pair: &VerbsQueuePair, peer: SocketAddr) {
+    if tracing::enabled!(tracing::Level::DEBUG)
+        && let Some(path) = queue_pair.qp.as_ref().and_then(Qp::path)
+    {
+        tracing::debug!(%peer, device = queue_pair.limits.name, ?path, "connected");
     }
 }
 
@@ -194,15 +210,19 @@ impl ConnectRequest for VerbsRequest {
         drop(channel);
         let mut queue_pair = VerbsQueuePair::new(id, events, &params, &config, Some(&shared))?;
         let asked = (event.responder_resources, event.initiator_depth);
-        let offered = offer(&params, queue_pair.limits().depths(), Some(asked));
+        let offered = offer(&params, &config, queue_pair.limits().depths(), Some(asked));
         queue_pair.max_reads = offered.initiator_depth.into();
         let private_data = params.private_data_for(queue_pair.remote_invalidation());
-        let rnr_retries = if queue_pair.shares_receives() { SHARED_RNR_RETRIES } else { offered.rnr_retries };
+        let rnr_retries = match config.rnr_retries {
+            None if queue_pair.shares_receives() => SHARED_RNR_RETRIES,
+            _ => offered.rnr_retries,
+        };
         queue_pair.id().accept(&ConnParam { private_data, rnr_retries, ..offered })?;
         queue_pair.set_rnr_timer();
         timeout(params.timeout, wait_for_event(queue_pair.events(), cm_event::RDMA_CM_EVENT_ESTABLISHED, peer_addr))
             .await
             .map_err(|_| SetupError::TimedOut(params.timeout))??;
+        log_path(&queue_pair, peer_addr);
         let local_addr = queue_pair.id().local_addr()?;
         Ok(Connected { queue_pair, private_data: event.private_data, local_addr, peer_addr })
     }
@@ -246,13 +266,51 @@ mod tests {
             params
         };
         let offered = |params, device, asked| {
-            let offered = offer(&params, device, asked);
+            let offered = offer(&params, &VerbsConfig::default(), device, asked);
             (offered.responder_resources, offered.initiator_depth)
         };
         assert_eq!(offered(params(16, 8), (128, 128), None), (16, 8));
         assert_eq!(offered(params(1000, 8), (255, 4), None), (255, 4));
         assert_eq!(offered(params(16, 16), (128, 128), Some((4, 2))), (4, 2));
         assert_eq!(offered(params(16, 16), (0, 128), Some((4, 0))), (0, 0));
+    }
+
+    #[test]
+    fn retries() {
+        let offered = |config: &VerbsConfig| {
+            let offered = offer(&SetupParams::default(), config, (1, 1), None);
+            (offered.retries, offered.rnr_retries)
+        };
+        let mut config = VerbsConfig::default();
+        assert_eq!(offered(&config), (7, 0));
+        (config.retries, config.rnr_retries) = (2, Some(5));
+        assert_eq!(offered(&config), (2, 5));
+    }
+
+    /// A value that the fields of the connection manager cannot hold is refused before a device is needed.
+    #[tokio::test]
+    async fn settings_have_bounds() {
+        let set = |change: fn(&mut VerbsConfig)| {
+            let mut config = VerbsConfig::default();
+            change(&mut config);
+            config
+        };
+        for (config, name) in [
+            (set(|config| config.retries = 8), "VerbsConfig::retries is 8, expected 0 to 7"),
+            (set(|config| config.rnr_retries = Some(8)), "VerbsConfig::rnr_retries is 8, expected 0 to 7"),
+            (set(|config| config.ack_timeout = Some(32)), "VerbsConfig::ack_timeout is 32, expected 1 to 31"),
+            (set(|config| config.ack_timeout = Some(0)), "VerbsConfig::ack_timeout is 0, expected 1 to 31"),
+        ] {
+            let error = crate::VerbsListener::bind("127.0.0.1:0".parse().unwrap(), config.clone()).unwrap_err();
+            assert_eq!((error.kind(), error.to_string().as_str()), (io::ErrorKind::InvalidInput, name));
+            let connector = VerbsConnector::new(config);
+            match connector.connect("127.0.0.1:9".parse().unwrap(), SetupParams::default()).await {
+                Err(SetupError::Io(error)) => assert_eq!(error.to_string(), name),
+                other => panic!("{other:?}"),
+            }
+        }
+        let widest = set(|config| (config.ack_timeout, config.retries, config.rnr_retries) = (Some(31), 7, Some(7)));
+        assert!(widest.check().is_ok());
     }
 
     /// Without a device, connecting and listening report an error about RDMA. With a device, listening succeeds.
