@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, value_parser};
-use rpcrdma::server::ServerBuilder;
+use rpcrdma::{memory::BufferPool, server::ServerBuilder};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::units::{parse_seconds, parse_size};
@@ -30,6 +30,11 @@ pub struct ConnectionArgs {
     /// share of their host or connection wait
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = clap::builder::ValueParser::new(parse_memory))]
     max_memory: u64,
+    /// Take the memory for the data of calls from huge pages: those that the system has reserved (vm.nr_hugepages), or else transparent ones.
+    /// For rdma:// URLs
+    #[cfg(all(target_os = "linux", any(feature = "verbs", feature = "verbs-dlopen")))]
+    #[arg(long)]
+    huge_pages: bool,
 }
 
 /// Parses --max-memory, which must hold the data of at least one call of 1 MiB.
@@ -46,6 +51,17 @@ impl ConnectionArgs {
         let least = (2 * largest).next_multiple_of(1 << 20);
         anyhow::ensure!(self.max_memory >= least, "--max-memory: the minimum of this program is {}MiB", least >> 20);
         Ok(())
+    }
+
+    /// Creates the pool of memory for the data of calls.
+    #[must_use]
+    pub fn pool(&self) -> BufferPool {
+        #[cfg(all(target_os = "linux", any(feature = "verbs", feature = "verbs-dlopen")))]
+        if self.huge_pages {
+            let pages = rpcrdma::provider::verbs::HugePages::new();
+            return BufferPool::with_source(BufferPool::DEFAULT_MAX_KEPT, pages);
+        }
+        BufferPool::default()
     }
 
     /// Returns the limit on the memory for the data of all calls, in bytes.

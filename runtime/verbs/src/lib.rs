@@ -12,7 +12,7 @@
 //! | protection domain, regions, windows, completion queue, queue pair; optional flags of regions | `objects`; `optional_access` |
 //! | message memory that is registered once; Receives | `slab`, `receives` |
 //! | queues of a connection; queues that connections share | `connection_queues`; `shared_receives`, `completion_hub` |
-//! | pool buffers that are registered once | `regions` |
+//! | pool buffers that are registered once; huge pages for them | `regions`; `huge_pages` |
 //! | memory exposed to the peer, by handle | `exposures` |
 //! | work requests: order, signaling, chains | `queue`, `wr`, `status` |
 //! | connections: state and completions; posting; closing | `connection`, `posting`, `teardown` |
@@ -86,6 +86,8 @@ mod error;
 mod event_readiness;
 mod exposures;
 mod ffi;
+#[cfg(target_os = "linux")]
+mod huge_pages;
 mod listener;
 mod objects;
 mod optional_access;
@@ -108,6 +110,8 @@ use rpcrdma_proto::{ErrorChain, memory, provider};
 pub use connection::VerbsQueuePair;
 pub use device::{Device, DeviceProtocol, devices};
 pub use error::VerbsError;
+#[cfg(target_os = "linux")]
+pub use huge_pages::HugePages;
 pub use listener::VerbsListener;
 pub use setup::{MAX_PRIVATE_DATA, VerbsConnector, VerbsIncoming, VerbsRequest};
 

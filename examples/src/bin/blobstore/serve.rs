@@ -8,7 +8,10 @@ use std::{
 };
 
 use anyhow::Context as _;
-use rpcrdma::server::{Server, ServerBuilder};
+use rpcrdma::{
+    config::ConnectionConfig,
+    server::{Server, ServerBuilder},
+};
 use rpcrdma_examples::{
     blobstore::{
         protocol::{BLOB_ATTACHMENT_MAX, BLOB_DATA_MAX, blobstore_v1::BlobstoreV1Server},
@@ -35,7 +38,10 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let (server, threads) = start(&args.root, options, &args.listen, args.rpcrdma, args.threads.runtimes(), {
         let secure = args.sec.authenticator(true)?;
         let tls = args.tls.read()?;
-        move |builder| args.connections.apply(args.drain.apply(args.introspection.apply(tls.apply(secure(builder)))))
+        move |builder| {
+            let builder = builder.connection(ConnectionConfig::new().pool(args.connections.pool()));
+            args.connections.apply(args.drain.apply(args.introspection.apply(tls.apply(secure(builder)))))
+        }
     })
     .await?;
     #[cfg(unix)]

@@ -12,7 +12,6 @@ use anyhow::{Context as _, bail};
 use rpcrdma::{
     config::ConnectionConfig,
     engine::ConnectionCounters,
-    memory::BufferPool,
     server::{Server, ServerBuilder},
     transport::Url,
 };
@@ -47,7 +46,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     let name = cli.export.clone().map_or_else(|| export.path().as_os_str().as_bytes().to_vec(), String::into_bytes);
 
     let service = NfsService::new(Arc::clone(&export));
-    let pool = BufferPool::default();
+    let pool = cli.connections.pool();
     let config = ConnectionConfig::new().credits(cli.credits).pool(pool.clone());
     let nfs = Server::builder()
         .service(NfsV3Server::new(service.clone()))

@@ -3,6 +3,7 @@
 //! - [`PayloadBuf`]: writable memory with one owner, such as a landing buffer, the sink of an RDMA Read, or a source that is
 //!   being filled. [`PayloadBuf::freeze`] converts it to [`Bytes`](bytes::Bytes), which return it to its pool when the last
 //!   view is dropped.
+//! - [`BufferSource`]: memory for the large buffers of a pool, other than that of the allocator.
 //! - [`LandingPool`]: landing buffers that a caller reuses from call to call.
 //! - [`MessageBuf`]: a buffer for a message that is sent or received whole.
 //!
@@ -16,6 +17,7 @@ mod pool;
 mod pool_buffers;
 mod reusable;
 mod shared_buffers;
+mod source;
 
 #[doc(hidden)]
 pub use budget::{BudgetCharge, MemoryAccount, MemoryBudget, MemoryShare, MemoryTurn};
@@ -25,6 +27,7 @@ pub use pool::{BufferPool, LandingMemory, PayloadBuf};
 #[doc(hidden)]
 pub use pool_buffers::PoolBuffer;
 pub use shared_buffers::PoolStats;
+pub use source::BufferSource;
 
 pub use crate::xdr::Output;
 

@@ -13,6 +13,7 @@ use super::{
     pool_buffers::PoolBuffers,
     reusable::ReusableBuf,
     shared_buffers::{DEFAULT_MAX_KEPT, PoolStats, SharedBuffers},
+    source::{BufferSource, MIN_SOURCED, SourcedBuffers},
 };
 
 /// User-provided memory for RDMA payload: an anonymous or file mapping, a slab, a device's buffer.
@@ -195,8 +196,10 @@ impl From<Vec<u8>> for PayloadBuf {
 
 impl Drop for PayloadBuf {
     fn drop(&mut self) {
-        if let (Some(pool), PayloadStorage::Heap(heap)) = (self.pool.take(), &mut self.storage) {
-            pool.put_back(std::mem::take(heap));
+        let Some(pool) = self.pool.take() else { return };
+        match &mut self.storage {
+            PayloadStorage::Heap(heap) => pool.put_back(std::mem::take(heap)),
+            storage => pool.put_back_sourced(std::mem::replace(storage, PayloadStorage::Heap(Box::default()))),
         }
     }
 }
@@ -278,6 +281,8 @@ impl Drop for PoolInner {
 #[derive(Default)]
 struct PoolShared {
     buffers: SharedBuffers,
+    /// Large buffers that are not those of the allocator.
+    sourced: Option<SourcedBuffers>,
     /// The pools of connections, for the statistics.
     connections: Mutex<Vec<Weak<PoolInner>>>,
 }
@@ -297,6 +302,15 @@ impl BufferPool {
     pub fn with_max_kept(max_kept: usize) -> Self {
         let shared = Arc::new(PoolShared { buffers: SharedBuffers::with_max_kept(max_kept), ..PoolShared::default() });
         Self(Arc::new(PoolInner { shared, magazine: None }))
+    }
+
+    /// Creates a pool that keeps at most `max_kept` bytes for reuse, and whose buffers of 64 KiB and more have the memory of `source`. The
+    /// allocator provides smaller buffers, those for which the source has no memory, and the buffers of a [`LandingPool`](super::LandingPool).
+    #[must_use]
+    pub fn with_source(max_kept: usize, source: impl BufferSource) -> Self {
+        let buffers = SharedBuffers::with_max_kept(max_kept);
+        let shared = PoolShared { buffers, sourced: Some(SourcedBuffers::new(source)), ..PoolShared::default() };
+        Self(Arc::new(PoolInner { shared: Arc::new(shared), magazine: None }))
     }
 
     /// Returns a handle to this pool for one connection. It keeps small buffers for the connection, within the limit of the pool,
@@ -331,6 +345,11 @@ impl BufferPool {
         let class = class_of(len);
         let PoolInner { shared, magazine } = &*self.0;
         let buffers = &shared.buffers;
+        if class >= MIN_SOURCED
+            && let Some(memory) = shared.sourced.as_ref().and_then(|sourced| sourced.take(class, buffers))
+        {
+            return PayloadBuf { storage: PayloadStorage::Own(memory), len, pool: Some(self.clone()) };
+        }
         let reused = match magazine {
             Some(magazine) => magazine.take(class, buffers),
             None => buffers.take(class),
@@ -347,7 +366,8 @@ impl BufferPool {
         let of_connections = connections.iter().filter_map(|pool| pool.magazine.as_ref()).map(Magazine::kept);
         let (magazines, bytes) =
             of_connections.fold((0, 0), |(buffers, bytes), (more, len)| (buffers + more, bytes + len));
-        shared.buffers.stats(magazines, bytes)
+        let sourced = shared.sourced.as_ref().map_or(0, SourcedBuffers::free_count);
+        shared.buffers.stats(magazines + sourced, bytes)
     }
 
     /// Returns the capacity of the buffers for `len` bytes.
@@ -361,6 +381,14 @@ impl BufferPool {
         match magazine {
             Some(magazine) => magazine.put(heap, &shared.buffers),
             None => shared.buffers.put(heap),
+        }
+    }
+
+    #[cold]
+    fn put_back_sourced(&self, storage: PayloadStorage) {
+        let PoolShared { buffers, sourced, .. } = &*self.0.shared;
+        if let (PayloadStorage::Own(memory), Some(sourced)) = (storage, sourced) {
+            sourced.put(memory, buffers);
         }
     }
 

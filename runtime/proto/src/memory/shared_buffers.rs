@@ -83,10 +83,15 @@ impl SharedBuffers {
 
     /// Allocates a buffer of `class` bytes.
     pub(super) fn allocate(&self, class: usize) -> Box<[u8]> {
-        self.allocated.fetch_add(1, Ordering::Relaxed);
         let heap = vec![0; class].into_boxed_slice();
-        self.pool_buffers.add(&heap);
+        self.add_allocated(&heap);
         heap
+    }
+
+    /// Counts a buffer that was just allocated, so that providers find it.
+    pub(super) fn add_allocated(&self, memory: &[u8]) {
+        self.allocated.fetch_add(1, Ordering::Relaxed);
+        self.pool_buffers.add(memory);
     }
 
     /// Keeps a buffer that is no longer used, or frees it if the limit is reached.
@@ -102,7 +107,7 @@ impl SharedBuffers {
     }
 
     /// Adds to the kept memory, unless that exceeds the limit.
-    fn keep(&self, bytes: usize) -> bool {
+    pub(super) fn keep(&self, bytes: usize) -> bool {
         let is_within = self.kept.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.max_kept;
         if !is_within {
             self.kept.fetch_sub(bytes, Ordering::Relaxed);
@@ -110,7 +115,13 @@ impl SharedBuffers {
         is_within
     }
 
-    fn free_to_system(&self, heap: &[u8]) {
+    /// Takes memory off the kept memory.
+    pub(super) fn end_keep(&self, bytes: usize) {
+        self.kept.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts a buffer that is about to be freed.
+    pub(super) fn free_to_system(&self, heap: &[u8]) {
         self.dropped.fetch_add(1, Ordering::Relaxed);
         self.pool_buffers.remove(heap);
     }
@@ -137,12 +148,13 @@ impl SharedBuffers {
         Some(free.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the statistics. Magazines keep `in_magazines` free buffers of `bytes` bytes in total.
-    pub(super) fn stats(&self, in_magazines: usize, bytes: usize) -> PoolStats {
+    /// Returns the statistics. `elsewhere` is the number of free buffers in magazines and of a source. Those in magazines have
+    /// `bytes` bytes in total.
+    pub(super) fn stats(&self, elsewhere: usize, bytes: usize) -> PoolStats {
         // Counted here, because a counter of the buffers in use would be shared by all connections.
         let free: usize = self.free.iter().map(|free| free.lock().unwrap_or_else(PoisonError::into_inner).len()).sum();
         let allocated = self.allocated.load(Ordering::Relaxed);
-        let gone = self.dropped.load(Ordering::Relaxed).saturating_add((free + in_magazines) as u64);
+        let gone = self.dropped.load(Ordering::Relaxed).saturating_add((free + elsewhere) as u64);
         let lent = self.lent.load(Ordering::Relaxed);
         PoolStats {
             outstanding: usize::try_from(allocated.saturating_sub(gone)).unwrap_or(usize::MAX),
