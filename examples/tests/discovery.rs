@@ -2,6 +2,9 @@
 #![cfg(target_os = "linux")]
 #![allow(missing_docs, clippy::unwrap_used)]
 
+#[cfg(feature = "discover-etcd")]
+#[path = "discovery/etcd.rs"]
+mod etcd;
 #[path = "discovery/rpcbind.rs"]
 mod rpcbind;
 
@@ -85,12 +88,19 @@ struct Blobstore {
     addr: SocketAddr,
     options: Vec<String>,
     process: Option<Process>,
+    /// The file to which the server logs. `None` for the standard error of the test.
+    log: Option<PathBuf>,
 }
 
 impl Blobstore {
     /// Starts a server whose blob `who` contains its number.
     async fn start(number: u8, addr: SocketAddr, options: Vec<String>) -> Self {
-        let mut this = Self { root: tempfile::tempdir().unwrap(), addr, options, process: None };
+        Self::start_with(number, addr, options, None).await
+    }
+
+    /// Starts a server that logs to a file.
+    async fn start_with(number: u8, addr: SocketAddr, options: Vec<String>, log: Option<PathBuf>) -> Self {
+        let mut this = Self { root: tempfile::tempdir().unwrap(), addr, options, process: None, log };
         this.run();
         let channel = Channel::connect(&format!("iwarp://{addr}")).await.unwrap();
         let pool = channel.pool().clone();
@@ -107,6 +117,9 @@ impl Blobstore {
         let mut command = Command::new(env!("CARGO_BIN_EXE_blobstore"));
         command.args(["serve", "--threads", "1", "--root"]).arg(self.root.path());
         command.arg("--listen").arg(format!("iwarp://{}", self.addr)).args(&self.options);
+        if let Some(log) = &self.log {
+            command.stderr(fs::File::options().create(true).append(true).open(log).unwrap());
+        }
         let mut process = Process::start(command.stdout(Stdio::piped()));
         let mut line = String::new();
         BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -184,6 +197,15 @@ impl Load {
         println!("{name}: {} calls, p50 {p50:?}, p99 {p99:?}, max {max:?}", outcome.micros.len());
         assert_eq!(outcome.failures, Vec::<String>::new(), "{name}");
         assert!(outcome.micros.len() > 100);
+    }
+}
+
+/// Waits until a condition becomes true.
+async fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
@@ -354,83 +376,6 @@ async fn three_blobstores_behind_dns() {
     load.finish("rolling restart behind DNS").await;
 }
 
-/// An etcd server on free ports.
-#[cfg(feature = "discover-etcd")]
-struct Etcd {
-    url: String,
-    _process: Process,
-    _folder: TempDir,
-}
-
-#[cfg(feature = "discover-etcd")]
-impl Etcd {
-    fn start() -> Option<Self> {
-        let program = installed("etcd")?;
-        let folder = tempfile::tempdir().unwrap();
-        let [client, peer] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-        let [url, peers] = [client, peer].map(|socket| format!("http://{}", socket.local_addr().unwrap()));
-        let mut command = Command::new(program);
-        command.arg("--data-dir").arg(folder.path().join("data"));
-        command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url, "--listen-peer-urls", &peers]);
-        command.args(["--initial-advertise-peer-urls", &peers, "--initial-cluster", &format!("default={peers}")]);
-        // etcd runs on some processors only if it is told to.
-        command.env("ETCD_UNSUPPORTED_ARCH", env::consts::ARCH.replace("aarch64", "arm64"));
-        let process = Process::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
-        // It listens before it accepts requests, and resets connections meanwhile.
-        let is_healthy = || -> std::io::Result<bool> {
-            let mut stream = std::net::TcpStream::connect(url.trim_start_matches("http://"))?;
-            stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-            stream.write_all(b"GET /health HTTP/1.0\r\nHost: etcd\r\n\r\n")?;
-            let mut answer = String::new();
-            std::io::Read::read_to_string(&mut stream, &mut answer)?;
-            Ok(answer.contains(r#""health":"true""#))
-        };
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !is_healthy().unwrap_or(false) {
-            assert!(Instant::now() < deadline, "etcd does not answer");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        Some(Self { url, _process: process, _folder: folder })
-    }
-}
-
-/// The servers register themselves, and leave etcd before they drain, or when their lease ends.
-#[cfg(feature = "discover-etcd")]
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_blobstores_behind_etcd() {
-    let Some(etcd) = Etcd::start() else { return };
-    let mut servers = Vec::new();
-    for (number, addr) in (0..).zip(addresses()) {
-        let key = format!("/test/blobs/{number}");
-        let options = ["--etcd", &etcd.url, "--etcd-key", &key, "--drain-delay", "1"].map(str::to_owned);
-        servers.push(Blobstore::start(number, addr, options.to_vec()).await);
-    }
-    let service = rpcrdma_discover::EtcdService::new([&etcd.url], "/test/blobs/");
-    let client = client(service.clone().servers().await.unwrap());
-
-    let load = Load::start(&client);
-    wait_until_even(&load).await;
-    crash(&mut servers).await;
-    check_evenness(&load, "after crashes behind etcd").await;
-    load.finish("crashes behind etcd").await;
-
-    let load = Load::start(&client);
-    for server in &mut servers {
-        server.shut_down().await;
-        assert_eq!(connections_to(server.addr), 0);
-        server.run();
-        wait_until_even(&load).await;
-    }
-    load.finish("rolling restart behind etcd").await;
-
-    // A server that crashed for good disappears when its lease ends.
-    let mut listed = service.servers().await.unwrap();
-    assert_eq!(listed.next().await.unwrap().len(), 3);
-    servers[1].process().kill();
-    let list = tokio::time::timeout(Duration::from_secs(30), listed.next()).await.unwrap().unwrap();
-    assert!(list.len() == 2 && !list.iter().any(|url| url.contains(&servers[1].addr.to_string())), "{list:?}");
-}
-
 /// Calls are divided by the weights of the SRV records. The server with the higher number of priority gets some only after the others
 /// have crashed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -594,25 +539,4 @@ fn start_nfs3d(root: &TempDir, arguments: &[&str]) -> Process {
     let mut lines = BufReader::new(process.0.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert!(lines.any(|line| line.starts_with("MOUNT on ")), "nfs3d does not start");
     process
-}
-
-/// The key of `nfs3d` in etcd has the URL of NFS, not that of MOUNT.
-#[cfg(feature = "discover-etcd")]
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nfs_behind_etcd() {
-    let Some(etcd) = Etcd::start() else { return };
-    let here = tempfile::tempdir().unwrap();
-    let service = rpcrdma_discover::EtcdService::new([&etcd.url], "/test/nfs/");
-    let mut listed = service.servers().await.unwrap();
-    assert_eq!(listed.next().await.unwrap(), BTreeSet::new());
-    let options = ["--etcd", &etcd.url, "--etcd-key", "/test/nfs/one", "--all-squash"];
-    let urls = ["--listen", "iwarp://127.0.0.1:0", "--mount", "tcp://127.0.0.1:0"];
-    let mut server = start_nfs3d(&here, &[options.as_slice(), &urls].concat());
-    let mut next = async || tokio::time::timeout(Duration::from_secs(20), listed.next()).await.unwrap().unwrap();
-    let list = next().await;
-    assert!(list.len() == 1 && list.iter().all(|url| url.starts_with("iwarp://127.0.0.1:")), "{list:?}");
-    server.signal(Signal::TERM);
-    assert!(server.0.wait().unwrap().success());
-    // No other value was there in between.
-    assert_eq!(next().await, BTreeSet::new());
 }

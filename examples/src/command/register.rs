@@ -8,16 +8,16 @@ use clap::Args;
 use rpcrdma::server::ServerHandle;
 #[cfg(feature = "discover-etcd")]
 use rpcrdma_discover::EtcdService;
-use rpcrdma_specs::rpcbind::{Registration, Rpcbind};
+use rpcrdma_specs::rpcbind::Registration;
 use tokio::task::JoinSet;
 
 /// Options for the registration of a server.
 #[derive(Debug, Clone, Default, Args)]
 pub struct RegisterArgs {
-    /// Register with rpcbind on this host while the server runs
+    /// Register with rpcbind on this host while the server runs, also after rpcbind has restarted
     #[arg(long)]
     pub rpcbind: bool,
-    /// Register in etcd at this URL while the server runs. May be repeated
+    /// Register in etcd at this URL while the server runs, also after etcd has restarted. May be repeated
     #[cfg(feature = "discover-etcd")]
     #[arg(long, value_name = "URL", requires = "etcd_key")]
     pub etcd: Vec<String>,
@@ -64,10 +64,10 @@ impl Registered {
 
 impl RegisterArgs {
     /// Registers `programs`, which are pairs of a number and a version, at `urls`, until the shutdown of the server of `handle`
-    /// begins.
+    /// begins. While a registry is down, the server is not registered there, and a warning is logged.
     ///
     /// # Errors
-    /// Fails if a registry is unreachable or refuses.
+    /// Fails if a registry refuses, or if the settings are wrong.
     pub async fn register(
         &self,
         programs: &[(u32, u32)],
@@ -109,7 +109,7 @@ impl RegisterArgs {
     /// Does the same with rpcbind only. This is for further servers of a process, because the key in etcd has one value.
     ///
     /// # Errors
-    /// Fails if rpcbind is unreachable or refuses.
+    /// Fails if rpcbind refuses.
     pub async fn register_with_rpcbind(
         &self,
         programs: &[(u32, u32)],
@@ -118,8 +118,7 @@ impl RegisterArgs {
     ) -> anyhow::Result<Registered> {
         let mut registered = JoinSet::new();
         if self.rpcbind {
-            let rpcbind = Rpcbind::local().await.context("--rpcbind: cannot connect to rpcbind")?;
-            let registration = Registration::new(rpcbind, programs, urls).await.context("--rpcbind")?;
+            let registration = Registration::keep(programs, urls).await.context("--rpcbind")?;
             let handle = handle.clone();
             registered.spawn(async move {
                 handle.unready().await;

@@ -14,32 +14,49 @@ use rpcrdma_examples::blobstore::protocol::blobstore_v1;
 use rpcrdma_specs::{mount3::mount_v3, nfs3::nfs_v3};
 use rustix::process::Signal;
 
-use super::{Blobstore, Process, installed, isolated, run, start_nfs3d};
+use super::{Blobstore, Process, eventually, installed, isolated, run, start_nfs3d};
 
 /// rpcbind of this host. It needs port 111 and `/run/rpcbind.sock`, so it runs in namespaces of its own, as root.
 struct RealRpcbind {
+    program: PathBuf,
     rpcinfo: PathBuf,
-    _process: Process,
+    process: Option<Process>,
 }
 
 impl RealRpcbind {
     /// Starts rpcbind in namespaces of the test with this name, in which the test runs again.
     fn start(test: &str) -> Option<Self> {
+        let mut rpcbind = Self::prepare(test)?;
+        rpcbind.run();
+        Some(rpcbind)
+    }
+
+    /// Prepares the namespaces in which rpcbind can run.
+    fn prepare(test: &str) -> Option<Self> {
         let programs = ["rpcbind", "rpcinfo", "unshare", "ip"].map(installed);
-        let [Some(rpcbind), Some(rpcinfo), Some(unshare), Some(ip)] = programs else { return None };
+        let [Some(program), Some(rpcinfo), Some(unshare), Some(ip)] = programs else { return None };
         if !isolated(test, unshare) {
             return None;
         }
         run(&ip, "link set lo up");
         run("mount".as_ref(), "-t tmpfs tmpfs /run");
         fs::create_dir("/run/rpcbind").unwrap();
-        let process = Process::start(Command::new(rpcbind).arg("-f"));
+        Some(Self { program, rpcinfo, process: None })
+    }
+
+    /// Starts the process, and waits until it listens.
+    fn run(&mut self) {
+        self.process = Some(Process::start(Command::new(&self.program).arg("-f")));
         let deadline = Instant::now() + Duration::from_secs(10);
         while !PathBuf::from("/run/rpcbind.sock").exists() || std::net::TcpStream::connect("127.0.0.1:111").is_err() {
             assert!(Instant::now() < deadline, "rpcbind does not listen");
             std::thread::sleep(Duration::from_millis(20));
         }
-        Some(Self { rpcinfo, _process: process })
+    }
+
+    /// Ends the process with SIGKILL.
+    fn kill(&mut self) {
+        self.process.take().unwrap().kill();
     }
 
     /// Returns the version, the netid and the address of each registration of a program.
@@ -144,4 +161,42 @@ async fn a_blobstore_behind_rpcbind() {
     let arguments = ["tcp://127.0.0.1", "--program", &program, "--version", "1", "--count", "1"];
     let output = Command::new(env!("CARGO_BIN_EXE_rpcping")).args(arguments).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
+/// A server starts while rpcbind is down, registers when it is there, and again when it has restarted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn registrations_return_with_rpcbind() {
+    let Some(mut rpcbind) = RealRpcbind::prepare("rpcbind::registrations_return_with_rpcbind") else { return };
+    let registered = ["1 tcp 0.0.0.0.78.133", "1 rdma 127.0.0.1.78.132"];
+    let here = tempfile::tempdir().unwrap();
+    let log = here.path().join("log");
+    let options = ["--listen", "tcp://0.0.0.0:20101", "--rpcbind"].map(str::to_owned);
+    let addr = "127.0.0.1:20100".parse().unwrap();
+    // This uploads a blob.
+    let mut server = Blobstore::start_with(0, addr, options.to_vec(), Some(log.clone())).await;
+    let warnings = || fs::read_to_string(&log).unwrap().matches("cannot register with rpcbind").count();
+    eventually("a warning", || warnings() == 1).await;
+    // Several attempts fail.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    for restart in 0..3 {
+        rpcbind.run();
+        eventually("registered", || rpcbind.listed(blobstore_v1::PROGRAM) == registered).await;
+        if restart == 2 {
+            break;
+        }
+        rpcbind.kill();
+        if restart == 1 {
+            // The second warning.
+            eventually("a warning", || warnings() == 2).await;
+        }
+    }
+    server.shut_down().await;
+    assert_eq!(rpcbind.listed(blobstore_v1::PROGRAM), Vec::<String>::new());
+    let log = fs::read_to_string(&log).unwrap();
+    assert!(log.matches("WARN").count() == warnings() && warnings() <= 3, "{log}");
+    // A server that ends while rpcbind is down does not hang.
+    server.run();
+    eventually("registered", || rpcbind.listed(blobstore_v1::PROGRAM) == registered).await;
+    rpcbind.kill();
+    server.shut_down().await;
 }

@@ -11,7 +11,8 @@ use std::{
 };
 
 use etcd_client::{
-    Certificate, Client, ConnectOptions, EventType, GetOptions, Identity, PutOptions, TlsOptions, WatchOptions,
+    Certificate, Client, Compare, CompareOp, ConnectOptions, EventType, GetOptions, Identity, PutOptions, TlsOptions,
+    Txn, TxnOp, WatchOptions,
 };
 use rpcrdma::client::discover::{Servers, ServersSender};
 use rpcrdma_proto::ErrorChain;
@@ -89,12 +90,29 @@ impl EtcdError {
     }
 }
 
+impl EtcdError {
+    /// Returns `true` if etcd cannot be reached, and may come back. Otherwise another attempt would fail as well.
+    fn is_unreachable(&self) -> bool {
+        let Self::Request(error) = self else { return false };
+        if error.is::<tokio::time::error::Elapsed>() {
+            return true;
+        }
+        let Some(etcd_client::Error::GRpcStatus(status)) = error.downcast_ref() else { return false };
+        // A certificate that is refused has the same status.
+        let mut causes = std::iter::successors(status.source(), |&error| error.source());
+        let is_invalid = |error: &std::io::Error| error.kind() == std::io::ErrorKind::InvalidData;
+        status.code() as i32 == UNAVAILABLE && !causes.any(|error| error.downcast_ref().is_some_and(is_invalid))
+    }
+}
+
 impl From<etcd_client::Error> for EtcdError {
     fn from(error: etcd_client::Error) -> Self {
         Self::request(error)
     }
 }
 
+/// The status of gRPC for a server that cannot be reached, or that cannot answer now.
+const UNAVAILABLE: i32 = 14;
 /// The timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The pauses after failures. They double.
@@ -230,42 +248,73 @@ impl EtcdService {
     }
 
     /// Registers a server: creates the key `PREFIX` + `name` with the value `url` and a lease of `ttl`, at least 3 s, and keeps the
-    /// lease alive. A registration that etcd has lost is made again.
+    /// lease alive. A registration that etcd has lost is made again. If etcd cannot be reached now, this logs a warning, and registers
+    /// the server when it can.
     ///
     /// # Errors
-    /// See [`EtcdError`]: the first registration failed.
+    /// See [`EtcdError`]: etcd refuses the registration, or the settings are wrong.
     pub async fn register(&self, name: &str, url: &str, ttl: Duration) -> Result<EtcdRegistration, EtcdError> {
         let (key, url) = (format!("{}{name}", self.prefix), url.to_owned());
         let ttl = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(3);
         let service = self.clone();
-        let mut lease = service.grant(&key, &url, ttl).await?;
+        let mut lease = match service.grant(&key, &url, ttl).await {
+            Ok(lease) => Some(lease),
+            Err(error) if error.is_unreachable() => {
+                tracing::warn!(
+                    target: "rpcrdma", %key, error = %ErrorChain(&error),
+                    "cannot register in etcd, the server serves without, and registers when etcd is back"
+                );
+                None
+            }
+            Err(error) => return Err(error),
+        };
         let (end, mut ended) = watch::channel(());
         let task = tokio::spawn(async move {
             loop {
-                let lost = tokio::select! {
-                    // An error means that the registration was dropped without being removed. The lease then ends by itself.
-                    removed = ended.changed() => {
-                        if removed.is_ok() {
-                            let _ = limited(lease.client.lease_revoke(lease.id)).await;
+                if let Some(mut lease) = lease {
+                    let lost = tokio::select! {
+                        // An error means that the registration was dropped without being removed. The lease then ends by itself.
+                        removed = ended.changed() => {
+                            if removed.is_ok() {
+                                let _ = limited(lease.client.lease_revoke(lease.id)).await;
+                            }
+                            return;
                         }
-                        return;
-                    }
-                    lost = lease.keep(ttl) => lost,
-                };
-                tracing::warn!(target: "rpcrdma", %key, error = %ErrorChain(&lost), "lost a lease of etcd");
-                loop {
-                    tokio::select! {
-                        _ = ended.changed() => return,
-                        () = tokio::time::sleep(PAUSES.0) => {}
-                    }
-                    if let Ok(granted) = service.grant(&key, &url, ttl).await {
-                        lease = granted;
-                        break;
-                    }
+                        lost = lease.keep(ttl) => lost,
+                    };
+                    tracing::warn!(
+                        target: "rpcrdma", %key, error = %ErrorChain(&lost), "lost a lease of etcd, registering again when etcd is back"
+                    );
                 }
+                lease = loop {
+                    let granted = async {
+                        tokio::time::sleep(PAUSES.0).await;
+                        service.grant(&key, &url, ttl).await
+                    };
+                    tokio::select! {
+                        removed = ended.changed() => {
+                            // etcd may have kept the key while it was down.
+                            if removed.is_ok() {
+                                let _ = service.delete(&key, &url).await;
+                            }
+                            return;
+                        }
+                        granted = granted => if let Ok(granted) = granted {
+                            break Some(granted);
+                        },
+                    }
+                };
+                tracing::info!(target: "rpcrdma", %key, "registered in etcd");
             }
         });
         Ok(EtcdRegistration { end, task })
+    }
+
+    /// Deletes a key whose value is `url`.
+    async fn delete(&self, key: &str, url: &str) -> Result<(), EtcdError> {
+        let is_ours = Compare::value(key, CompareOp::Equal, url);
+        let deletion = Txn::new().when([is_ours]).and_then([TxnOp::delete(key, None)]);
+        limited(self.connect().await?.txn(deletion)).await.map(drop)
     }
 
     async fn grant(&self, key: &str, url: &str, ttl: i64) -> Result<Lease, EtcdError> {

@@ -1,8 +1,14 @@
 //! The registration of a server.
 
+#[cfg(unix)]
+use std::time::Duration;
 use std::{error::Error, fmt, net::SocketAddr};
 
+#[cfg(unix)]
+use rpcrdma::ConnectError;
 use rpcrdma::{CallError, transport::Url};
+#[cfg(unix)]
+use tokio::{sync::oneshot, task::JoinHandle};
 
 use super::{Netid, Rpcbind};
 
@@ -11,10 +17,10 @@ use super::{Netid, Rpcbind};
 /// ```no_run
 /// # async fn example(service: impl rpcrdma::server::Service) -> Result<(), Box<dyn std::error::Error>> {
 /// use rpcrdma::Server;
-/// use rpcrdma_specs::rpcbind::{Registration, Rpcbind};
+/// use rpcrdma_specs::rpcbind::Registration;
 ///
 /// let server = Server::builder().service(service).listen("iwarp://[::]:20100").bind().await?;
-/// let registration = Registration::new(Rpcbind::local().await?, &[(0x2000_0001, 1)], server.urls()).await?;
+/// let registration = Registration::keep(&[(0x2000_0001, 1)], server.urls()).await?;
 /// let handle = server.handle();
 /// tokio::spawn(async move {
 ///     handle.unready().await;
@@ -25,9 +31,33 @@ use super::{Netid, Rpcbind};
 /// ```
 #[derive(Debug)]
 #[must_use = "unregister the server before it ends"]
-pub struct Registration {
+pub struct Registration(RegistrationKind);
+
+#[derive(Debug)]
+enum RegistrationKind {
+    Once(Registered),
+    /// A task repeats the registration when rpcbind has lost it.
+    #[cfg(unix)]
+    Kept {
+        end: oneshot::Sender<()>,
+        task: JoinHandle<()>,
+    },
+}
+
+/// A listener of a version of a program.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    program: u32,
+    version: u32,
+    netid: Netid,
+    addr: SocketAddr,
+}
+
+/// Entries that were registered over a connection to rpcbind.
+#[derive(Debug)]
+struct Registered {
     rpcbind: Rpcbind,
-    entries: Vec<(u32, u32, Netid)>,
+    entries: Vec<Entry>,
 }
 
 /// The error of a registration.
@@ -83,44 +113,198 @@ fn addresses(url: &str) -> Vec<(Netid, SocketAddr)> {
     addresses.into_iter().map(|addr| (Netid::of(url.scheme().transport(), addr.ip()), addr)).collect()
 }
 
+/// Returns what to register for each of `programs` at each of `urls`. For each transport, this is the first URL.
+fn entries(programs: &[(u32, u32)], urls: &[String]) -> Vec<Entry> {
+    let mut listeners: Vec<_> = urls.iter().flat_map(|url| addresses(url)).collect();
+    // The sort is stable, so the first URL of each transport stays.
+    listeners.sort_by_key(|(netid, _)| *netid);
+    listeners.dedup_by_key(|(netid, _)| *netid);
+    let of_program = |&(program, version): &(u32, u32)| {
+        let entry = move |&(netid, addr): &(Netid, SocketAddr)| Entry { program, version, netid, addr };
+        listeners.iter().map(entry).collect::<Vec<_>>()
+    };
+    programs.iter().flat_map(of_program).collect()
+}
+
+impl Registered {
+    /// Registers `entries`. After an error, none of them is registered.
+    async fn new(rpcbind: Rpcbind, entries: &[Entry]) -> Result<Self, RegisterError> {
+        let mut registered = Self { rpcbind, entries: Vec::new() };
+        for entry in entries {
+            if let Err(error) = registered.add(*entry).await {
+                registered.unregister().await;
+                return Err(error);
+            }
+        }
+        Ok(registered)
+    }
+
+    async fn add(&mut self, entry: Entry) -> Result<(), RegisterError> {
+        let Entry { program, version, netid, addr } = entry;
+        self.rpcbind.unregister(program, version, netid).await.map_err(RegisterError::Call)?;
+        if !self.rpcbind.register(program, version, netid, addr).await.map_err(RegisterError::Call)? {
+            return Err(RegisterError::Refused { program, version, netid, addr });
+        }
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    async fn unregister(self) {
+        for Entry { program, version, netid, .. } in self.entries {
+            let _ = self.rpcbind.unregister(program, version, netid).await;
+        }
+    }
+}
+
 impl Registration {
     /// Registers each of `programs`, which are pairs of a number and a version, at each of `urls`
     /// ([`Server::urls`](rpcrdma::server::Server::urls)). For each transport, only the first URL is registered. Registrations that a
     /// predecessor has left are replaced.
     ///
+    /// The registration is lost if rpcbind restarts. [`keep`](Self::keep) repeats it.
+    ///
     /// # Errors
     /// See [`RegisterError`]. Nothing stays registered then.
     pub async fn new(rpcbind: Rpcbind, programs: &[(u32, u32)], urls: &[String]) -> Result<Self, RegisterError> {
-        let mut registration = Self { rpcbind, entries: Vec::new() };
-        let mut listeners: Vec<_> = urls.iter().flat_map(|url| addresses(url)).collect();
-        // The sort is stable, so the first URL of each transport stays.
-        listeners.sort_by_key(|(netid, _)| *netid);
-        listeners.dedup_by_key(|(netid, _)| *netid);
-        for &(program, version) in programs {
-            for &(netid, addr) in &listeners {
-                if let Err(error) = registration.add(program, version, netid, addr).await {
-                    registration.unregister().await;
-                    return Err(error);
-                }
-            }
-        }
-        Ok(registration)
+        let registered = Registered::new(rpcbind, &entries(programs, urls)).await?;
+        Ok(Self(RegistrationKind::Once(registered)))
     }
 
-    async fn add(&mut self, program: u32, version: u32, netid: Netid, addr: SocketAddr) -> Result<(), RegisterError> {
-        self.rpcbind.unregister(program, version, netid).await.map_err(RegisterError::Call)?;
-        if !self.rpcbind.register(program, version, netid, addr).await.map_err(RegisterError::Call)? {
-            return Err(RegisterError::Refused { program, version, netid, addr });
-        }
-        self.entries.push((program, version, netid));
-        Ok(())
+    /// Registers as [`new`](Self::new) does, with rpcbind on this host ([`Rpcbind::local`]), and repeats that when rpcbind has
+    /// restarted. If rpcbind cannot be reached now, this logs a warning, and registers when it can.
+    ///
+    /// # Errors
+    /// Returns [`RegisterError`] if rpcbind can be reached, but does not register the server.
+    ///
+    /// # Panics
+    /// Panics outside of a tokio runtime.
+    #[cfg(unix)]
+    pub async fn keep(programs: &[(u32, u32)], urls: &[String]) -> Result<Self, RegisterError> {
+        let entries = entries(programs, urls);
+        let registered = match register_locally(&entries).await {
+            Ok(registered) => Some(registered),
+            Err(KeepError::Register(error)) => return Err(error),
+            Err(KeepError::Unreachable(error)) => {
+                warn_of(&*error);
+                None
+            }
+        };
+        let (end, ended) = oneshot::channel();
+        let task = tokio::spawn(keep(entries, registered, ended));
+        Ok(Self(RegistrationKind::Kept { end, task }))
     }
 
     /// Removes the registrations. Errors are ignored, because rpcbind may have ended before the server.
     pub async fn unregister(self) {
-        for (program, version, netid) in self.entries {
-            let _ = self.rpcbind.unregister(program, version, netid).await;
+        match self.0 {
+            RegistrationKind::Once(registered) => registered.unregister().await,
+            #[cfg(unix)]
+            RegistrationKind::Kept { end, task } => {
+                let _ = end.send(());
+                let _ = task.await;
+            }
         }
+    }
+}
+
+/// The pauses before rpcbind is asked again. They double.
+#[cfg(unix)]
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+
+/// The reason why the registration could not be made now.
+#[cfg(unix)]
+enum KeepError {
+    /// rpcbind is not there. It may come back.
+    Unreachable(Box<dyn Error + Send + Sync>),
+    Register(RegisterError),
+}
+
+#[cfg(unix)]
+impl From<ConnectError> for KeepError {
+    fn from(error: ConnectError) -> Self {
+        Self::Unreachable(error.into())
+    }
+}
+
+#[cfg(unix)]
+impl From<RegisterError> for KeepError {
+    fn from(error: RegisterError) -> Self {
+        match error {
+            RegisterError::Call(error @ (CallError::Connect { .. } | CallError::Transport { .. })) => {
+                Self::Unreachable(error.into())
+            }
+            error => Self::Register(error),
+        }
+    }
+}
+
+#[cfg(unix)]
+async fn register_locally(entries: &[Entry]) -> Result<Registered, KeepError> {
+    Ok(Registered::new(Rpcbind::local().await?, entries).await?)
+}
+
+#[cfg(unix)]
+fn warn_of(error: &(dyn Error + 'static)) {
+    tracing::warn!(
+        target: "rpcrdma", error,
+        "cannot register with rpcbind, the server serves without, and registers when rpcbind is back"
+    );
+}
+
+/// Connects to rpcbind again, and registers what it does not list. A connection that rpcbind closed while it was idle changes
+/// nothing else.
+#[cfg(unix)]
+async fn restore(entries: &[Entry]) -> Result<Registered, KeepError> {
+    let rpcbind = Rpcbind::local().await?;
+    for entry in entries {
+        let found = rpcbind.lookup(entry.program, entry.version, entry.netid).await.map_err(RegisterError::Call)?;
+        if found.map(|found| found.port()) != Some(entry.addr.port()) {
+            let registered = Registered::new(rpcbind, entries).await?;
+            tracing::info!(target: "rpcrdma", "registered with rpcbind again");
+            return Ok(registered);
+        }
+    }
+    Ok(Registered { rpcbind, entries: entries.to_vec() })
+}
+
+/// Keeps `entries` registered until `ended` is told.
+#[cfg(unix)]
+async fn keep(entries: Vec<Entry>, mut registered: Option<Registered>, mut ended: oneshot::Receiver<()>) {
+    let (mut pause, mut has_warned) = (PAUSES.0, registered.is_none());
+    loop {
+        if let Some(current) = &registered {
+            tokio::select! {
+                // An error means that the registration was dropped.
+                _ = &mut ended => break,
+                () = current.rpcbind.closed() => {}
+            }
+        }
+        tokio::select! {
+            _ = &mut ended => break,
+            () = tokio::time::sleep(pause) => {}
+        }
+        // Not cancelled in the middle, so that nothing stays registered that is not known.
+        match restore(&entries).await {
+            Ok(restored) => {
+                registered = Some(restored);
+                (pause, has_warned) = (PAUSES.0, false);
+            }
+            Err(error) => {
+                registered = None;
+                let error: Box<dyn Error + Send + Sync> = match error {
+                    KeepError::Unreachable(error) => error,
+                    KeepError::Register(error) => error.into(),
+                };
+                if !std::mem::replace(&mut has_warned, true) {
+                    warn_of(&*error);
+                }
+                pause = pause.saturating_mul(2).min(PAUSES.1);
+            }
+        }
+    }
+    // rpcbind may have been restarted with the registrations that it had before.
+    if let Ok(rpcbind) = Rpcbind::local().await {
+        Registered { rpcbind, entries }.unregister().await;
     }
 }
 

@@ -62,6 +62,12 @@ impl Rpcbind {
         builder.connect_unix(SOCKET).await.map(Self::new)
     }
 
+    /// Waits until the connection to rpcbind is closed.
+    #[cfg(unix)]
+    pub(super) async fn closed(&self) {
+        self.channel.closed().await;
+    }
+
     /// Creates a client over a channel to rpcbind.
     #[must_use]
     pub fn new(channel: Channel) -> Self {
