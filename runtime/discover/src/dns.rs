@@ -334,6 +334,11 @@ mod tests {
         op::{Message, ResponseCode},
         rr::{Name, Record, RecordType, rdata::SRV},
     };
+    use rpcrdma::{
+        CallOptions, Channel,
+        client::{Invoke as _, RetryPolicy, ServiceCaller, discover::Endpoints},
+        service::{Procedure, ReplyBounds},
+    };
     use tokio::net::UdpSocket;
 
     use super::*;
@@ -413,6 +418,48 @@ mod tests {
             let answer = service.query(&service.resolver().unwrap(), &Answer::nothing()).await.unwrap();
             assert_eq!(Vec::from_iter(service.urls(&answer)), urls);
         }
+    }
+
+    /// A call without arguments and results.
+    struct Null;
+
+    impl Procedure for Null {
+        const PROGRAM: u32 = 0x2000_0777;
+        const VERSION: u32 = 1;
+        const NUMBER: u32 = 0;
+        const NAME: &'static str = "TEST_V1.NULL";
+        const IDEMPOTENT: bool = true;
+        type Args = ();
+        type Reply = ();
+        fn reply_bounds(_args: &()) -> ReplyBounds {
+            ReplyBounds::default()
+        }
+    }
+
+    /// Makes calls until the causes of their errors contain `text`.
+    async fn fails_with(servers: Servers, text: &str) {
+        let endpoints = Endpoints::new(servers, Channel::builder());
+        let caller = ServiceCaller::balanced(endpoints, RetryPolicy::default());
+        let begin = Instant::now();
+        loop {
+            let options = CallOptions::new().timeout(Duration::from_millis(200));
+            let error = caller.invoke::<Null>(&(), options).await.unwrap_err();
+            let error = ErrorChain(&error).to_string();
+            if error.contains(text) {
+                return;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(60), "{error}");
+        }
+    }
+
+    /// The error of a call has that of DNS.
+    #[tokio::test]
+    async fn errors_of_calls_have_the_error_of_dns() {
+        let failing = Arc::default();
+        let service = DnsService::srv("tcp", "_none._tcp.test.").unwrap();
+        let servers = service.name_server(name_server(Arc::clone(&failing)).await).servers().await.unwrap();
+        failing.lock().unwrap().push("_none._tcp.test.");
+        fails_with(servers, "cannot query DNS for _none._tcp.test.").await;
     }
 
     /// The addresses of a target share its weight, and the shares of all targets stay as they are.

@@ -14,6 +14,14 @@ use std::{
 use etcd_client::{Certificate, Client, ConnectOptions, PermissionType, TlsOptions};
 use futures_util::StreamExt as _;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rpcrdma::{
+    CallOptions, Channel,
+    client::{
+        Invoke as _, RetryPolicy, ServiceCaller,
+        discover::{Endpoints, Servers},
+    },
+    service::{Procedure, ReplyBounds},
+};
 use rpcrdma_discover::{EtcdError, EtcdService};
 
 const PREFIX: &str = "/test/blobs/";
@@ -116,6 +124,46 @@ impl Etcd {
 fn chain(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |&error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// A call without arguments and results.
+struct Null;
+
+impl Procedure for Null {
+    const PROGRAM: u32 = 0x2000_0777;
+    const VERSION: u32 = 1;
+    const NUMBER: u32 = 0;
+    const NAME: &'static str = "TEST_V1.NULL";
+    const IDEMPOTENT: bool = true;
+    type Args = ();
+    type Reply = ();
+    fn reply_bounds(_args: &()) -> ReplyBounds {
+        ReplyBounds::default()
+    }
+}
+
+/// Makes calls until the causes of their errors contain `text`.
+async fn fails_with(servers: Servers, text: &str) {
+    let endpoints = Endpoints::new(servers, Channel::builder());
+    let caller = ServiceCaller::balanced(endpoints, RetryPolicy::default());
+    let begin = Instant::now();
+    loop {
+        let options = CallOptions::new().timeout(Duration::from_millis(200));
+        let error = chain(&caller.invoke::<Null>(&(), options).await.unwrap_err());
+        if error.contains(text) {
+            return;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{error}");
+    }
+}
+
+/// The error of a call says that etcd is down.
+#[tokio::test]
+async fn errors_of_calls_have_the_error_of_etcd() {
+    let Some(mut etcd) = Etcd::start(false).await else { return };
+    let servers = etcd.service().servers().await.unwrap();
+    etcd.process.kill().unwrap();
+    fails_with(servers, "service discovery listed no server before it failed").await;
 }
 
 async fn refused(service: EtcdService) -> String {
