@@ -53,7 +53,7 @@
 //! | `rpcrdma-iwarp` | [`provider::iwarp`] |
 //! | `rpcrdma-verbs` | `provider::verbs` |
 //!
-//! `rpcrdma-discover` adds lists of servers from DNS and etcd for [`client`].
+//! `rpcrdma-discover` adds lists of servers from DNS, etcd and Kubernetes for [`client`].
 //!
 //! # Features
 //!
@@ -61,7 +61,7 @@
 //! | --- | --- |
 //! | `serde` | Implements `serde`'s traits for the field types of generated types, so that those can derive them |
 //! | `arbitrary` | Implements `arbitrary::Arbitrary` for the same types. The `arbitrary` crate needs the standard library |
-//! | `discover` | Balances calls over lists of servers that come and go. Includes `tower`. `rpcrdma-discover` has lists from DNS and etcd |
+//! | `discover` | Balances calls over lists of servers that come and go. Includes `tower`. `rpcrdma-discover` has lists from DNS, etcd and Kubernetes |
 //! | `gss` | Adds Kerberos to [`gss`]. Needs MIT Kerberos or Heimdal, their headers and libclang |
 //! | `introspection` | Adds a program to servers that reports their procedures, connections, memory and slowest calls |
 //! | `metrics` | Records metrics of calls and connections through the facade crate `metrics` |

@@ -1,5 +1,5 @@
-//! Service discovery: the servers of a service from DNS (feature `dns`) or etcd (feature `etcd`), as
-//! [`Servers`](rpcrdma::client::discover::Servers) that change while a client runs.
+//! Service discovery: the servers of a service from DNS (feature `dns`), etcd (feature `etcd`) or Kubernetes (feature
+//! `kubernetes`), as [`Servers`](rpcrdma::client::discover::Servers) that change while a client runs.
 //!
 //! Endpoints for the servers and the balancing of calls over them are in [`rpcrdma::client::discover`].
 #![forbid(unsafe_code)]
@@ -10,8 +10,12 @@
 mod dns;
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(feature = "kubernetes")]
+mod kubernetes;
 
 #[cfg(feature = "dns")]
 pub use self::dns::{DnsError, DnsService};
 #[cfg(feature = "etcd")]
 pub use self::etcd::{EtcdError, EtcdRegistration, EtcdService};
+#[cfg(feature = "kubernetes")]
+pub use self::kubernetes::{KubernetesError, KubernetesService};

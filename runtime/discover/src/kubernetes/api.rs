@@ -1,0 +1,243 @@
+//! Lists and watches of the Kubernetes API.
+
+use std::time::Duration;
+
+use http_body_util::BodyExt as _;
+use kube::{
+    Client,
+    api::{ListParams, Request, WatchParams},
+    client::Body,
+};
+use serde::{Deserialize, de::DeserializeOwned};
+
+use super::{
+    KubernetesError,
+    slices::{EndpointSlice, Metadata},
+};
+
+/// The time limit of a list, and of the beginning of a watch.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// The time after which the API server ends a watch, in seconds. Another one follows.
+const WATCH_SECONDS: u32 = 240;
+/// The time after which a watch that the API server has not ended is given up: the connection is lost.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 30);
+/// Number of EndpointSlices in a page of a list.
+const PAGE: u32 = 50;
+/// Maximum number of pages.
+const MAX_PAGES: usize = 100;
+/// Maximum length of a page of a list, in bytes.
+const MAX_PAGE_LEN: usize = 32 << 20;
+/// Maximum length of an event, in bytes. An object in etcd has at most 1.5 MiB.
+const MAX_EVENT_LEN: usize = 4 << 20;
+/// Maximum length of a message in an error, in characters.
+const MAX_MESSAGE_LEN: usize = 300;
+
+/// The EndpointSlices of a Service in the Kubernetes API.
+pub(super) struct Api {
+    client: Client,
+    path: String,
+    selector: String,
+    service: String,
+}
+
+/// A page of a list.
+#[derive(Deserialize)]
+struct Page {
+    metadata: Metadata,
+    items: Option<Vec<EndpointSlice>>,
+}
+
+/// The type of an event of a watch, which decides what its object is.
+#[derive(Deserialize)]
+struct EventType {
+    r#type: String,
+}
+
+/// An event of a watch.
+#[derive(Deserialize)]
+struct Event<T> {
+    object: T,
+}
+
+/// The reason why a request failed.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    code: Option<u16>,
+    message: Option<String>,
+}
+
+impl Status {
+    fn refused(self, code: u16) -> KubernetesError {
+        let message = self.message.unwrap_or_default();
+        let message = message.chars().filter(|c| !c.is_control()).take(MAX_MESSAGE_LEN).collect();
+        KubernetesError::Refused { code: self.code.unwrap_or(code), message }
+    }
+}
+
+/// A change of the EndpointSlices, with the version of the resources after it.
+pub(super) enum Change {
+    Set(EndpointSlice, String),
+    /// The name of a slice.
+    Removed(String, String),
+    /// Nothing has changed.
+    Bookmark(String),
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, KubernetesError> {
+    serde_json::from_slice(bytes).map_err(KubernetesError::request)
+}
+
+impl Api {
+    pub(super) fn new(client: Client, namespace: &str, service: &str) -> Self {
+        Self {
+            client,
+            path: format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"),
+            selector: format!("kubernetes.io/service-name={service}"),
+            service: format!("{namespace}/{service}"),
+        }
+    }
+
+    /// Returns `NAMESPACE/SERVICE`.
+    pub(super) fn service(&self) -> &str {
+        &self.service
+    }
+
+    /// Reads all slices, page by page. Returns the version of the resources.
+    pub(super) async fn list(&self, mut found: impl FnMut(EndpointSlice)) -> Result<String, KubernetesError> {
+        let mut next: Option<String> = None;
+        for _ in 0..MAX_PAGES {
+            let is_first = next.is_none();
+            let mut params = ListParams::default().labels(&self.selector).limit(PAGE);
+            params.continue_token = next;
+            let request = Request::new(&self.path).list(&params).map_err(KubernetesError::request)?;
+            let page = limited(async {
+                let body = self.begin(request.map(Body::from)).await?;
+                parse::<Page>(&body.all(MAX_PAGE_LEN).await?)
+            });
+            let page = match page.await {
+                // The server does not have the next page any more. The first one begins a newer list.
+                Err(KubernetesError::Refused { code: 410, .. }) if !is_first => {
+                    next = None;
+                    continue;
+                }
+                page => page?,
+            };
+            page.items.into_iter().flatten().for_each(&mut found);
+            next = page.metadata.next.filter(|token| !token.is_empty());
+            if next.is_none() {
+                return Ok(page.metadata.resource_version);
+            }
+        }
+        Err(KubernetesError::request(format!("the list of EndpointSlices has more than {MAX_PAGES} pages")))
+    }
+
+    /// Begins a watch of the changes after a version of the resources.
+    pub(super) async fn watch(&self, version: &str) -> Result<Watch, KubernetesError> {
+        let params = WatchParams::default().labels(&self.selector).timeout(WATCH_SECONDS);
+        let request = Request::new(&self.path).watch(&params, version).map_err(KubernetesError::request)?;
+        let reader = limited(self.begin(request.map(Body::from))).await?;
+        Ok(Watch { reader, deadline: tokio::time::Instant::now() + WATCH_TIMEOUT })
+    }
+
+    /// Sends a request, and returns the body of the response.
+    async fn begin(&self, request: http::Request<Body>) -> Result<BodyReader, KubernetesError> {
+        let response = self.client.send(request).await.map_err(KubernetesError::request)?;
+        let code = response.status();
+        let reader = BodyReader { body: response.into_body(), buffer: Vec::new(), searched: 0 };
+        if code.is_success() {
+            return Ok(reader);
+        }
+        // The reason is text for people, and may be missing.
+        let status = match reader.all(MAX_EVENT_LEN).await {
+            Ok(body) => parse::<Status>(&body).unwrap_or_default(),
+            Err(_) => Status::default(),
+        };
+        Err(Status { code: None, ..status }.refused(code.as_u16()))
+    }
+}
+
+/// Limits the time of a request.
+async fn limited<T>(request: impl Future<Output = Result<T, KubernetesError>>) -> Result<T, KubernetesError> {
+    tokio::time::timeout(TIMEOUT, request).await.map_err(KubernetesError::request)?
+}
+
+/// The body of a response.
+struct BodyReader {
+    body: Body,
+    buffer: Vec<u8>,
+    /// Number of bytes at the beginning of the buffer that contain no end of a line.
+    searched: usize,
+}
+
+impl BodyReader {
+    /// Reads more. Returns `false` at the end.
+    async fn more(&mut self) -> Result<bool, KubernetesError> {
+        let Some(frame) = self.body.frame().await else { return Ok(false) };
+        if let Some(data) = frame.map_err(KubernetesError::request)?.data_ref() {
+            self.buffer.extend_from_slice(data);
+        }
+        Ok(true)
+    }
+
+    /// Reads the whole body.
+    async fn all(mut self, max: usize) -> Result<Vec<u8>, KubernetesError> {
+        while self.more().await? {
+            if self.buffer.len() > max {
+                return Err(KubernetesError::request(format!("the answer has more than {max} bytes")));
+            }
+        }
+        Ok(self.buffer)
+    }
+
+    /// Reads a line. Returns `None` at the end of the body and after the connection was lost. A line without an end is dropped: the
+    /// next watch repeats it.
+    async fn line(&mut self) -> Result<Option<Vec<u8>>, KubernetesError> {
+        loop {
+            if let Some(end) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
+                let rest = self.buffer.split_off(self.searched + end + 1);
+                self.searched = 0;
+                return Ok(Some(std::mem::replace(&mut self.buffer, rest)));
+            }
+            self.searched = self.buffer.len();
+            if self.searched > MAX_EVENT_LEN {
+                return Err(KubernetesError::request(format!("an event has more than {MAX_EVENT_LEN} bytes")));
+            }
+            if !matches!(self.more().await, Ok(true)) {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// A watch of the EndpointSlices of a Service.
+pub(super) struct Watch {
+    reader: BodyReader,
+    deadline: tokio::time::Instant,
+}
+
+impl Watch {
+    /// Waits for the next change. Returns `None` if the watch has ended, so that another one may continue.
+    pub(super) async fn next(&mut self) -> Result<Option<Change>, KubernetesError> {
+        loop {
+            let Ok(line) = tokio::time::timeout_at(self.deadline, self.reader.line()).await else { return Ok(None) };
+            let Some(line) = line? else { return Ok(None) };
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            let EventType { r#type } = parse(&line)?;
+            if r#type == "ERROR" {
+                let Event::<Status> { object } = parse(&line)?;
+                return Err(object.refused(500));
+            }
+            let Event::<EndpointSlice> { object } = parse(&line)?;
+            let version = object.metadata.resource_version.clone();
+            return match r#type.as_str() {
+                "ADDED" | "MODIFIED" => Ok(Some(Change::Set(object, version))),
+                "DELETED" => Ok(Some(Change::Removed(object.metadata.name, version))),
+                "BOOKMARK" => Ok(Some(Change::Bookmark(version))),
+                _ => continue,
+            };
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Servers listed in the EndpointSlices of Kubernetes.
+
+mod api;
+mod slices;
+
+use std::{error::Error, sync::Arc, time::Duration};
+
+use kube::Client;
+use rpcrdma::{
+    client::discover::{Servers, ServersSender},
+    error::UrlError,
+};
+use rpcrdma_proto::ErrorChain;
+use tokio::time::Instant;
+
+use self::{
+    api::{Api, Change},
+    slices::{PortChoice, Slices},
+};
+
+/// A service whose servers are the pods of a Service of Kubernetes.
+///
+/// The client reads the EndpointSlices of the Service, `discovery.k8s.io/v1`, and watches them. A pod is listed while it is ready and not
+/// terminating. It has one URL: the address of its slice, and the port that was chosen by [`port`](Self::port), or by these rules:
+///
+/// - The field `appProtocol` of a port, or its name up to the first `-`, is a URL scheme: `iwarp`, `rdma-files` or `tcp`. Other ports,
+///   for example of metrics, are not used.
+/// - Of several such ports, `rdma` comes first, then `iwarp`, and `tcp` last.
+///
+/// A pod with addresses of both families is listed with its IPv4 address.
+///
+/// With TLS, the certificate of each server must have the name `SERVICE.NAMESPACE.svc`. The URL of each server has the
+/// [option `name`](rpcrdma::transport::Url) for that, unless [`port`](Self::port) sets it.
+///
+/// If the API server is unreachable, the servers stay as they are, and the client tries again after 1 s to 30 s. The account of the
+/// client needs the verbs `list` and `watch` for `endpointslices` in the API group `discovery.k8s.io`.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use rpcrdma_discover::KubernetesService;
+///
+/// let servers = KubernetesService::new("blobs")?.servers().await?;
+/// # drop(servers); Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct KubernetesService {
+    service: String,
+    namespace: Option<String>,
+    port: PortChoice,
+    client: Option<Client>,
+}
+
+/// The error of a service in Kubernetes.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum KubernetesError {
+    /// The URL scheme of a port, or an option after it, is invalid.
+    #[error(transparent)]
+    Url(UrlError),
+    /// The name of a Service or a namespace is invalid.
+    #[error("`{name}` is not a name of Kubernetes, expected lower case letters, digits, `-` and `.`")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// There is no configuration of a client.
+    #[error("cannot configure the Kubernetes client, run in a pod with a service account or set KUBECONFIG")]
+    Config(#[source] Arc<dyn Error + Send + Sync>),
+    /// A request to the API server failed, or its answer cannot be read.
+    #[error("cannot read the EndpointSlices from the Kubernetes API server")]
+    Request(#[source] Arc<dyn Error + Send + Sync>),
+    /// The API server refused a request.
+    #[error("the Kubernetes API server did not show EndpointSlices: status {code}, {message}{}", advice(*code))]
+    Refused {
+        /// The HTTP status.
+        code: u16,
+        /// The message of the API server. It may be empty.
+        message: String,
+    },
+}
+
+fn advice(code: u16) -> &'static str {
+    match code {
+        401 | 403 => ", grant the account the verbs list and watch for endpointslices in discovery.k8s.io",
+        _ => "",
+    }
+}
+
+impl KubernetesError {
+    fn request(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Request(error.into().into())
+    }
+}
+
+/// The pauses after failures. They double.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+impl std::fmt::Debug for KubernetesService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KubernetesService")
+            .field("service", &self.service)
+            .field("namespace", &self.namespace)
+            .field("port", &self.port)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns an error if `name` could change the path of a request.
+fn check(name: &str) -> Result<(), KubernetesError> {
+    let is_valid = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    if name.is_empty() || name.len() > 253 || name.starts_with('.') || !name.bytes().all(is_valid) {
+        return Err(KubernetesError::Name { name: name.to_owned() });
+    }
+    Ok(())
+}
+
+impl KubernetesService {
+    /// Creates a service with the name of a Service of Kubernetes, which may be headless.
+    ///
+    /// # Errors
+    /// Returns [`KubernetesError::Name`] if the name is invalid.
+    pub fn new(service: impl Into<String>) -> Result<Self, KubernetesError> {
+        let service = service.into();
+        check(&service)?;
+        Ok(Self { service, namespace: None, port: PortChoice::ByScheme, client: None })
+    }
+
+    /// Sets the namespace of the Service. Default: that of the client's configuration, which in a pod is its own.
+    ///
+    /// # Errors
+    /// Returns [`KubernetesError::Name`] if the name is invalid.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Result<Self, KubernetesError> {
+        let namespace = namespace.into();
+        check(&namespace)?;
+        self.namespace = Some(namespace);
+        Ok(self)
+    }
+
+    /// Selects the port with this name. `scheme` is the scheme of the URLs, and may be followed by options, as in `iwarp?crc=off`.
+    ///
+    /// # Errors
+    /// Returns [`KubernetesError::Url`] if the scheme or an option is invalid.
+    pub fn port(mut self, name: impl Into<String>, scheme: &str) -> Result<Self, KubernetesError> {
+        let (scheme, options) = scheme.split_once('?').unwrap_or((scheme, ""));
+        let url = format!("{scheme}://pod:0?{options}").parse().map_err(KubernetesError::Url)?;
+        self.port = PortChoice::Named { name: name.into(), url };
+        Ok(self)
+    }
+
+    /// Sets a client with a configuration of its own. Default: the configuration in `KUBECONFIG` or `~/.kube/config`, or else that of
+    /// the pod.
+    pub fn client(mut self, client: Client) -> Self {
+        self.client = Some(client);
+        self
+    }
+
+    /// Reads the EndpointSlices, and watches them as long as the list is used.
+    ///
+    /// # Errors
+    /// See [`KubernetesError`]: there is no configuration, or the first request failed. A Service that does not exist is not an error.
+    pub async fn servers(self) -> Result<Servers, KubernetesError> {
+        let client = match self.client {
+            Some(client) => client,
+            None => Client::try_default().await.map_err(|error| KubernetesError::Config(Arc::new(error)))?,
+        };
+        let namespace = self.namespace.unwrap_or_else(|| client.default_namespace().to_owned());
+        check(&namespace)?;
+        let certified = format!("{}.{namespace}.svc", self.service);
+        let api = Api::new(client, &namespace, &self.service);
+        let slices = Slices::new(self.port, certified);
+        let (sender, servers) = Servers::channel();
+        let mut follower = Follower { api, slices, version: String::new() };
+        follower.list(&sender).await?;
+        tokio::spawn(async move {
+            tokio::select! {
+                () = sender.closed() => {}
+                () = follower.follow(&sender) => {}
+            }
+        });
+        Ok(servers)
+    }
+}
+
+/// The task that follows the EndpointSlices of a Service.
+struct Follower {
+    api: Api,
+    slices: Slices,
+    /// The version of the resources up to which all changes are known.
+    version: String,
+}
+
+impl Follower {
+    /// Reads all EndpointSlices.
+    async fn list(&mut self, sender: &ServersSender) -> Result<(), KubernetesError> {
+        let mut slices = self.slices.empty();
+        self.version = self.api.list(|slice| slices.set(slice)).await?;
+        self.slices = slices;
+        sender.set(self.slices.urls());
+        Ok(())
+    }
+
+    /// Applies changes until the list is dropped.
+    async fn follow(&mut self, sender: &ServersSender) {
+        let service = self.api.service().to_owned();
+        let mut pause = PAUSES.0;
+        loop {
+            let begin = Instant::now();
+            let ended = self.watch(sender).await;
+            // A watch that ended in order goes on where it ended. Otherwise the changes in between may be unknown.
+            let mut lists = false;
+            match ended {
+                Ok(()) => pause = PAUSES.0,
+                Err(WatchEnd::Gone) => lists = true,
+                Err(WatchEnd::Failed(error)) => {
+                    tracing::warn!(target: "rpcrdma", %service, error = %ErrorChain(&error), ?pause, "lost the watch of Kubernetes");
+                    sender.fail(error);
+                    lists = true;
+                    tokio::time::sleep(pause).await;
+                    pause = pause.saturating_mul(2).min(PAUSES.1);
+                }
+            }
+            // No more than one request in a second, whatever the server does.
+            tokio::time::sleep_until(begin + PAUSES.0).await;
+            if lists {
+                pause = self.list_again(sender, pause).await;
+            }
+        }
+    }
+
+    /// Reads all EndpointSlices, as often as needed. Returns the pause after the next failure.
+    async fn list_again(&mut self, sender: &ServersSender, mut pause: Duration) -> Duration {
+        let service = self.api.service().to_owned();
+        while let Err(error) = self.list(sender).await {
+            tracing::warn!(target: "rpcrdma", %service, error = %ErrorChain(&error), ?pause, "cannot list Kubernetes");
+            sender.fail(error);
+            tokio::time::sleep(pause).await;
+            pause = pause.saturating_mul(2).min(PAUSES.1);
+        }
+        pause
+    }
+
+    /// Applies the changes of one watch until it ends.
+    async fn watch(&mut self, sender: &ServersSender) -> Result<(), WatchEnd> {
+        let mut watch = self.api.watch(&self.version).await?;
+        while let Some(change) = watch.next().await? {
+            match change {
+                Change::Set(slice, version) => {
+                    self.slices.set(slice);
+                    self.version = version;
+                    sender.set(self.slices.urls());
+                }
+                Change::Removed(name, version) => {
+                    self.slices.remove(&name);
+                    self.version = version;
+                    sender.set(self.slices.urls());
+                }
+                Change::Bookmark(version) => self.version = version,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The reason why a watch cannot go on.
+enum WatchEnd {
+    /// The API server does not know the changes since the version any more.
+    Gone,
+    Failed(KubernetesError),
+}
+
+impl From<KubernetesError> for WatchEnd {
+    fn from(error: KubernetesError) -> Self {
+        match error {
+            KubernetesError::Refused { code: 410, .. } => Self::Gone,
+            error => Self::Failed(error),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! EndpointSlices, and the servers in them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, SocketAddr},
+};
+
+use rpcrdma::transport::Url;
+use serde::Deserialize;
+
+/// Maximum number of EndpointSlices of a Service. Each has up to 1000 endpoints, and 100 by default.
+const MAX_SLICES: usize = 1000;
+/// Maximum number of servers in one EndpointSlice, as in Kubernetes.
+const MAX_ENDPOINTS: usize = 1000;
+/// Maximum length of the name and of the identifier of an object.
+const MAX_NAME: usize = 253;
+
+/// An EndpointSlice, as far as it is used. Lists of the API may be `null`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct EndpointSlice {
+    pub(super) metadata: Metadata,
+    endpoints: Option<Vec<PodEndpoint>>,
+    ports: Option<Vec<SlicePort>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Metadata {
+    pub(super) name: String,
+    pub(super) resource_version: String,
+    #[serde(rename = "continue")]
+    pub(super) next: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PodEndpoint {
+    addresses: Option<Vec<String>>,
+    conditions: Option<Conditions>,
+    target_ref: Option<TargetRef>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Conditions {
+    ready: Option<bool>,
+    terminating: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct TargetRef {
+    uid: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct SlicePort {
+    name: Option<String>,
+    port: Option<u32>,
+    app_protocol: Option<String>,
+}
+
+/// The choice of the port of a pod.
+#[derive(Debug, Clone)]
+pub(super) enum PortChoice {
+    /// The first port whose protocol or name is a URL scheme.
+    ByScheme,
+    /// The port with this name. The URL has the scheme and the options of the servers.
+    Named { name: String, url: Url },
+}
+
+impl PortChoice {
+    /// Returns the URL of a port, with any host, and its preference. Lower numbers come first.
+    fn url(&self, port: &SlicePort) -> Option<(u8, Url)> {
+        match self {
+            Self::Named { name, url } => (port.name.as_deref().unwrap_or("") == name).then(|| (0, url.clone())),
+            Self::ByScheme => {
+                let name = port.name.as_deref().unwrap_or("");
+                let name = name.split_once('-').map_or(name, |(scheme, _)| scheme);
+                let url = |scheme: &str| {
+                    let preference = match scheme {
+                        "rdma" => 0,
+                        "iwarp" => 1,
+                        "tcp" => 3,
+                        _ => 2,
+                    };
+                    format!("{scheme}://pod:0").parse().ok().map(|url| (preference, url))
+                };
+                port.app_protocol.as_deref().and_then(url).or_else(|| url(name))
+            }
+        }
+    }
+}
+
+/// A server in an EndpointSlice.
+#[derive(Debug)]
+struct PodServer {
+    /// The identifier of the pod, which is the same in the slices of both address families.
+    uid: Option<String>,
+    addr: SocketAddr,
+    url: Url,
+}
+
+/// The EndpointSlices of a Service, by name.
+#[derive(Debug)]
+pub(super) struct Slices {
+    port: PortChoice,
+    /// The name that the servers' certificates must have.
+    certified: String,
+    servers: BTreeMap<String, Vec<PodServer>>,
+}
+
+impl Slices {
+    pub(super) fn new(port: PortChoice, certified: String) -> Self {
+        Self { port, certified, servers: BTreeMap::new() }
+    }
+
+    /// Returns the slices of the same Service before any is known.
+    pub(super) fn empty(&self) -> Self {
+        Self::new(self.port.clone(), self.certified.clone())
+    }
+
+    /// Adds or replaces a slice.
+    pub(super) fn set(&mut self, slice: EndpointSlice) {
+        let name = &slice.metadata.name;
+        if name.len() > MAX_NAME || (self.servers.len() >= MAX_SLICES && !self.servers.contains_key(name)) {
+            tracing::warn!(target: "rpcrdma", "skipped an EndpointSlice: its name is too long, or there are more than {MAX_SLICES}");
+            return;
+        }
+        let servers = self.servers_of(&slice);
+        self.servers.insert(slice.metadata.name, servers);
+    }
+
+    pub(super) fn remove(&mut self, name: &str) {
+        self.servers.remove(name);
+    }
+
+    /// Returns the servers in a slice. What is not valid is skipped.
+    fn servers_of(&self, slice: &EndpointSlice) -> Vec<PodServer> {
+        let ports = slice.ports.iter().flatten().filter_map(|port| {
+            let number = u16::try_from(port.port?).ok().filter(|number| *number > 0)?;
+            let (preference, url) = self.port.url(port)?;
+            Some((preference, number, url))
+        });
+        let Some((_, port, url)) = ports.min_by_key(|(preference, number, _)| (*preference, *number)) else {
+            return Vec::new();
+        };
+        let is_used = |endpoint: &&PodEndpoint| {
+            // An unknown state counts as ready.
+            let (ready, terminating) = endpoint.conditions.as_ref().map_or((None, None), |c| (c.ready, c.terminating));
+            ready != Some(false) && terminating != Some(true)
+        };
+        let server = |endpoint: &PodEndpoint| {
+            // All addresses of an endpoint lead to the same server, and clients use the first one.
+            let ip: IpAddr = endpoint.addresses.iter().flatten().next()?.parse().ok()?;
+            let uid = endpoint.target_ref.as_ref().and_then(|target| target.uid.clone());
+            let uid = uid.filter(|uid| (1..=MAX_NAME).contains(&uid.len()));
+            Some(PodServer { uid, addr: SocketAddr::new(ip, port), url: url.clone() })
+        };
+        let used = slice.endpoints.iter().flatten().filter(is_used);
+        used.filter_map(server).take(MAX_ENDPOINTS).collect()
+    }
+
+    /// Returns the URLs of all servers.
+    pub(super) fn urls(&self) -> BTreeSet<String> {
+        let servers = || self.servers.values().flatten();
+        let with_ipv4: BTreeSet<_> =
+            servers().filter(|server| server.addr.is_ipv4()).filter_map(|server| server.uid.as_deref()).collect();
+        let has_other = |server: &&PodServer| {
+            server.addr.is_ipv6() && server.uid.as_deref().is_some_and(|uid| with_ipv4.contains(uid))
+        };
+        let url = |server: &PodServer| server.url.with_found_addr(server.addr, &self.certified).to_string();
+        servers().filter(|server| !has_other(server)).map(url).collect()
+    }
+}
