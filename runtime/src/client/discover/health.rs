@@ -46,7 +46,7 @@ pub(super) struct LastFailure {
     pub(super) error: Option<ConnectError>,
 }
 
-/// What the endpoints of a list report to it.
+/// Reports of the endpoints to their list.
 #[derive(Debug, Default)]
 pub(super) struct HealthEvents {
     /// `true` if the state of an endpoint has changed since the list looked.

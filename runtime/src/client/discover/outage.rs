@@ -75,7 +75,7 @@ pub(in crate::client) struct Outage {
     discovery: SharedFailure,
 }
 
-/// What a list contains.
+/// The content of a list of servers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ListState {
     /// Number of servers, or `None` if it is unknown.

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 
-/// What the choice depends on, for an endpoint that is ready.
+/// The facts about a ready endpoint that decide the choice.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Share {
     pub(super) priority: u16,
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(pick(&busy[..1], None, &mut Random(1)), Some(0), "it is the only one");
     }
 
-    /// Of two endpoints with the same weight, the one with fewer calls in flight is used.
+    /// The load decides between two endpoints with the same weight.
     #[test]
     fn load_decides_between_equals() {
         let two = [

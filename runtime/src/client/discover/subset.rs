@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-/// What the choice depends on, for a server in the list.
+/// The facts about a listed server that decide the choice.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Standing {
     pub(super) priority: u16,
