@@ -137,10 +137,14 @@ fn call_errors() -> Vec<(&'static str, CallError)> {
     let procedure = "BLOB.GET";
     let mut all: Vec<_> = call_failures()
         .into_iter()
-        .map(|(_, failure)| ("CallError::Transport", CallError::Transport { procedure, failure, retries: Retries::default() }))
+        .map(|(_, failure)| {
+            ("CallError::Transport", CallError::Transport { procedure, failure, retries: Retries::default() })
+        })
         .collect();
     let unconnected = connect_errors().into_iter();
-    all.extend(unconnected.map(|(_, error)| ("CallError::Connect", CallError::Connect { procedure, error, retries: Retries::default() })));
+    all.extend(unconnected.map(|(_, error)| {
+        ("CallError::Connect", CallError::Connect { procedure, error, retries: Retries::default() })
+    }));
     let insecure = |sent| CallError::Security { procedure, sent, source: SecurityError("no context".into()) };
     let denied = RpcError::Authentication(AuthFailure(1));
     all.extend([

@@ -42,7 +42,7 @@ pub enum CopyError {
         /// Retry period.
         patience: Duration,
         /// Error of the last attempt.
-        source: CallError,
+        source: Box<CallError>,
     },
     /// Connecting failed.
     #[error(transparent)]

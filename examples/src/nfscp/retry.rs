@@ -33,12 +33,12 @@ fn final_error(error: CopyError, patience: Duration) -> CopyError {
     match error {
         CopyError::Call(error) if !patience.is_zero() => {
             let source = match error {
-                CallError::Connect { procedure, error: ConnectError::BackOff { last, .. } } => {
-                    CallError::Connect { procedure, error: *last }
+                CallError::Connect { procedure, error: ConnectError::BackOff { last, .. }, retries } => {
+                    CallError::Connect { procedure, error: *last, retries }
                 }
                 error => error,
             };
-            CopyError::Unresponsive { patience, source }
+            CopyError::Unresponsive { patience, source: Box::new(source) }
         }
         error => error,
     }

@@ -7,7 +7,11 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::{error::{CallError, Retries}, link::ChannelLink, retry::RetryScope};
+use super::{
+    error::{CallError, Retries},
+    link::ChannelLink,
+    retry::RetryScope,
+};
 use crate::{
     engine::{
         CallFailure, CallPolicy, ChunkItems, IncomingReply, MessageFault, MessagePayload, OutgoingCall, ReplyResources,
@@ -372,7 +376,11 @@ pub(super) fn decoder(reply: &IncomingReply, limits: DecodeLimits) -> Decoder<'_
 pub(super) fn decode_header(procedure: &'static str, decoder: &mut Decoder<'_>) -> Result<ReplyHeader, CallError> {
     ReplyHeader::decode(decoder).map_err(|error| match error {
         ReplyHeaderError::Malformed(source) => CallError::from_decode(procedure, source),
-        _ => CallError::Transport { procedure, failure: CallFailure::BadReply(MessageFault::NotAReply), retries: Retries::default() },
+        _ => CallError::Transport {
+            procedure,
+            failure: CallFailure::BadReply(MessageFault::NotAReply),
+            retries: Retries::default(),
+        },
     })
 }
 

@@ -219,10 +219,14 @@ pub(super) fn final_error(earlier: Option<CallFailure>, error: CallError) -> Cal
     let Some(earlier) = earlier else { return error };
     let procedure = error.procedure();
     match error {
-        CallError::Transport { failure: CallFailure::DeadlineExceeded { .. }, .. } => {
-            CallError::Transport { procedure, failure: CallFailure::DeadlineExceeded { sent: true }, retries: Retries::default() }
+        CallError::Transport { failure: CallFailure::DeadlineExceeded { .. }, .. } => CallError::Transport {
+            procedure,
+            failure: CallFailure::DeadlineExceeded { sent: true },
+            retries: Retries::default(),
+        },
+        error if error.is_retry_safe() => {
+            CallError::Transport { procedure, failure: earlier, retries: Retries::default() }
         }
-        error if error.is_retry_safe() => CallError::Transport { procedure, failure: earlier, retries: Retries::default() },
         error => error,
     }
 }

@@ -125,6 +125,7 @@ impl<N: Network> World<N> {
                 protected: shape & 0x40 != 0,
                 sealed: shape & 0x80 != 0,
                 unanswered: result == 7,
+                urgent: result == 6,
                 xid: None,
             },
         };

@@ -30,11 +30,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 ///
 /// nfs-ganesha loses a ClientHello that arrives too soon after its offer. The first attempt therefore takes a third of the time limit. After
 /// [`is_silence`], the caller makes a second connection with `is_retry`, which waits before it sends the ClientHello.
-pub(crate) async fn connect(
-    mut stream: TcpStream,
-    target: &TlsTarget,
-    is_retry: bool,
-) -> Result<TlsSetUp, SetupError> {
+pub(crate) async fn connect(mut stream: TcpStream, target: &TlsTarget, is_retry: bool) -> Result<TlsSetUp, SetupError> {
     let limit = target.config.handshake_timeout();
     tokio::time::timeout(limit, async {
         let TlsTarget { config, policy, name } = target;

@@ -370,9 +370,10 @@ mod tests {
         for wrong in ["", "0", "3", "1,2", "2..=1", "1..=2", "+1"] {
             let url = format!("iwarp://host:1?version={wrong}");
             let option = format!("version={wrong}");
-            let expected = "local=ADDRESS, crc=on|off, busy=MICROSECONDS, tclass=0-255, version=1|2|both, priority=0-65535, \
+            let expected =
+                "local=ADDRESS, crc=on|off, busy=MICROSECONDS, tclass=0-255, version=1|2|both, priority=0-65535, \
                             weight=NUMBER"
-                .to_owned();
+                    .to_owned();
             assert_eq!(url.parse::<Url>(), Err(UrlError::UnknownOption { url, option, expected }));
         }
     }

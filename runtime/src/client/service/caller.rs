@@ -14,7 +14,12 @@ use std::{
 use tower_service::Service;
 
 use super::{
-    super::{call::CallOptions, error::{CallError, Retries}, invoke::Invoke, link::within},
+    super::{
+        call::CallOptions,
+        error::{CallError, Retries},
+        invoke::Invoke,
+        link::within,
+    },
     BoxError,
     progress::Progress,
     request::CallRequest,
@@ -222,7 +227,11 @@ impl CarriedCall<'_> {
             let sent = active.0.abandon();
             return Err(match caller.outage() {
                 Some(source) => CallError::Middleware { procedure, sent, source },
-                None => CallError::Transport { procedure, failure: CallFailure::DeadlineExceeded { sent }, retries: Retries::default() },
+                None => CallError::Transport {
+                    procedure,
+                    failure: CallFailure::DeadlineExceeded { sent },
+                    retries: Retries::default(),
+                },
             });
         };
         result.map_err(|error| convert(procedure, error, active.0.abandon()))

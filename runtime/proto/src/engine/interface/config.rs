@@ -119,6 +119,7 @@ impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             credits: 32,
+            keeps_credit: false,
             reverse_credits: 8,
             send_size: 4096,
             receive_size: 4096,
