@@ -8,8 +8,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::units::{parse_seconds, parse_size};
 
-/// Maximum number of descriptors of a connection. One over RDMA has those of its completion channels.
-const DESCRIPTORS_PER_CONNECTION: u64 = 3;
+/// Number of descriptors of a connection over a socket.
+const SOCKET_DESCRIPTORS: u64 = 1;
+/// Maximum number of descriptors of a connection over an RDMA device, with those of its completion channels.
+const DEVICE_DESCRIPTORS: u64 = 3;
 /// Number of descriptors that connections leave to the work of the server, such as open files.
 const RESERVED_DESCRIPTORS: u64 = 256;
 
@@ -70,11 +72,14 @@ impl ConnectionArgs {
         self.max_memory
     }
 
-    /// Sets the limits of a server. Raises the process's limit of descriptors, and allows fewer connections if it does not suffice.
-    pub fn apply(self, server: ServerBuilder) -> ServerBuilder {
+    /// Sets the limits of a server that listens on `urls`. Raises the process's limit of descriptors, and allows fewer connections if it
+    /// does not suffice.
+    pub fn apply(self, server: ServerBuilder, urls: &[String]) -> ServerBuilder {
         let wanted = u64::from(self.max_connections);
-        let descriptors = raise_descriptor_limit(wanted * DESCRIPTORS_PER_CONNECTION + RESERVED_DESCRIPTORS);
-        let possible = possible_connections(wanted, descriptors);
+        let uses_devices = urls.iter().any(|url| url.starts_with("rdma:"));
+        let each = if uses_devices { DEVICE_DESCRIPTORS } else { SOCKET_DESCRIPTORS };
+        let descriptors = raise_descriptor_limit(wanted * each + RESERVED_DESCRIPTORS);
+        let possible = possible_connections(wanted, each, descriptors);
         if possible < wanted {
             tracing::warn!(
                 descriptors,
@@ -92,11 +97,11 @@ impl ConnectionArgs {
     }
 }
 
-/// Returns the number of connections for which there are descriptors, of those wanted.
-fn possible_connections(wanted: u64, descriptors: u64) -> u64 {
+/// Returns the number of connections for which there are descriptors, of those wanted. Each needs `each`.
+fn possible_connections(wanted: u64, each: u64, descriptors: u64) -> u64 {
     // At least half of the descriptors are for connections, however few there are.
     let reserved = RESERVED_DESCRIPTORS.min(descriptors / 2);
-    wanted.min(((descriptors - reserved) / DESCRIPTORS_PER_CONNECTION).max(1))
+    wanted.min(((descriptors - reserved) / each).max(1))
 }
 
 /// Raises the soft limit of open files to `wanted`, as far as the hard limit allows. Returns the limit.
@@ -131,8 +136,9 @@ mod tests {
             (1024, 4, 1),
             (1024, 0, 1),
         ] {
-            assert_eq!(possible_connections(wanted, descriptors), possible, "{descriptors} descriptors");
+            assert_eq!(possible_connections(wanted, 3, descriptors), possible, "{descriptors} descriptors");
         }
+        assert_eq!(possible_connections(10_000, 1, 20_000), 10_000);
     }
 
     #[test]

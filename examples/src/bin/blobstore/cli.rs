@@ -297,7 +297,7 @@ pub(crate) struct ManyArgs {
     /// Server URL, e.g. iwarp://localhost:20100
     pub(crate) url: String,
     /// Number of connections
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=8192))]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=16384))]
     pub(crate) connections: u16,
     /// Number of rounds
     #[arg(long, value_name = "N", default_value_t = 2)]

@@ -9,7 +9,7 @@ use rpcrdma_examples::{
         BLOB_DATA_MAX, BlobDigest, BlobName, BlobStatus, GetArgs, GetRes, PutArgs, StatRes,
         blobstore_v1::BlobstoreV1Client,
     },
-    say,
+    command, say,
 };
 use tokio::time::sleep;
 
@@ -26,6 +26,7 @@ pub(crate) async fn run(args: ManyArgs) -> anyhow::Result<()> {
     if args.size > u64::from(BLOB_DATA_MAX) {
         bail!("--size must be at most {}, the limit of one call", show::human_bytes(BLOB_DATA_MAX.into()));
     }
+    command::raise_descriptor_limit(2 * u64::from(args.connections) + 256);
     let connecting = (0..args.connections).map(|number| connect(&args, number));
     let connections: Vec<_> = stream::iter(connecting).buffered(AT_A_TIME).try_collect().await?;
     say!("{} connections are open", connections.len());

@@ -38,9 +38,11 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let (server, threads) = start(&args.root, options, &args.listen, args.rpcrdma, args.threads.runtimes(), {
         let secure = args.sec.authenticator(true)?;
         let tls = args.tls.read()?;
+        let listen = args.listen.clone();
         move |builder| {
             let builder = builder.connection(ConnectionConfig::new().pool(args.connections.pool()));
-            args.connections.apply(args.drain.apply(args.introspection.apply(tls.apply(secure(builder)))))
+            let builder = args.drain.apply(args.introspection.apply(tls.apply(secure(builder))));
+            args.connections.apply(builder, &listen)
         }
     })
     .await?;

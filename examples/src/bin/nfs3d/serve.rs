@@ -55,7 +55,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     // The export decides which flavors are accepted for which call.
     let secure = cli.sec.authenticator(false)?;
     let tls = cli.tls.read()?;
-    let nfs = cli.connections.apply(cli.drain.apply(cli.introspection.apply(tls.apply(secure(nfs)))));
+    let nfs = cli.connections.apply(cli.drain.apply(cli.introspection.apply(tls.apply(secure(nfs)))), &cli.listen);
     let nfs = cli.listen.iter().fold(nfs, ServerBuilder::listen).bind().await?;
     let mount = MountService::new(Arc::clone(&export), name.clone());
     // MOUNT is served over TCP (RFC 8267 §5.1).
