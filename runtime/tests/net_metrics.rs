@@ -501,3 +501,16 @@ fn retry_policies() {
         assert_eq!(Values::take(&snapshotter).one("rpcrdma.client.call.retries", "rpc.method=TEST_V2.Gate"), 1.0);
     });
 }
+
+/// A path that cannot be used is counted by its scheme.
+#[test]
+fn paths() {
+    metered(|snapshotter| async move {
+        let running = Transport::Tcp.serve(Server::builder().service(TestService::default())).await;
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let channel = Channel::connect(&format!("iwarp://{closed},tcp://{}", running.addr)).await.unwrap();
+        call::<Null>(&channel, &()).await.unwrap();
+        let values = Values::take(&snapshotter);
+        assert_eq!(values.one("rpcrdma.client.paths.failed", "rpcrdma.scheme=iwarp"), 1.0);
+    });
+}

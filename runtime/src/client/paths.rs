@@ -19,7 +19,7 @@ use super::{
     error::ConnectError,
     link::ChannelLink,
 };
-use crate::{ErrorChain, session::ChannelConfig, transport::Url};
+use crate::{ErrorChain, metrics, session::ChannelConfig, transport::Url};
 
 /// The time after which the next path is tried as well.
 // RFC 8305 §5: the recommended Connection Attempt Delay.
@@ -151,6 +151,7 @@ impl PathsDialer {
     ) -> Option<(usize, ConnectError)> {
         let url = &self.paths[rank].dialer.url;
         tracing::debug!(target: "rpcrdma", %url, error = %ErrorChain(&error), "path failed");
+        metrics::path_failed(url.scheme().as_str());
         self.errors()[rank] = Some(error.clone());
         match first {
             Some(first) if first.0 < rank => Some(first),

@@ -149,6 +149,11 @@ pub(crate) fn reconnected() {
     counter!(describe::RECONNECTS).increment(1);
 }
 
+/// Counts a failed attempt to use one of several paths to a service.
+pub(crate) fn path_failed(scheme: &'static str) {
+    counter!(describe::PATHS_FAILED, "rpcrdma.scheme" => scheme).increment(1);
+}
+
 /// The functions that record the state of other parts of the process.
 static SOURCES: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
 

@@ -10,6 +10,7 @@ pub(super) const CLIENT_RESPONSE: &str = "rpc.client.response.size";
 pub(super) const SERVER_RESPONSE: &str = "rpc.server.response.size";
 pub(super) const RETRIES: &str = "rpcrdma.client.call.retries";
 pub(super) const RECONNECTS: &str = "rpcrdma.client.reconnects";
+pub(super) const PATHS_FAILED: &str = "rpcrdma.client.paths.failed";
 pub(super) const OPEN: &str = "rpcrdma.connections.open";
 pub(super) const OPENED: &str = "rpcrdma.connections.opened";
 pub(super) const CLOSED: &str = "rpcrdma.connections.closed";
@@ -51,6 +52,7 @@ pub(super) fn describe() {
     let counters = [
         (RETRIES, Unit::Count, "Calls that a channel, a pool or a retry policy tried again"),
         (RECONNECTS, Unit::Count, "Connections that replaced a lost one"),
+        (PATHS_FAILED, Unit::Count, "Attempts to use one of several paths to a service that failed, by scheme"),
         (OPENED, Unit::Count, "Connections that were set up"),
         (CLOSED, Unit::Count, "Closed connections by reason"),
         (FAILED, Unit::Count, "Connections that could not be set up"),

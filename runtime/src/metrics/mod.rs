@@ -78,6 +78,7 @@
 //! | `rpcrdma.connections.closed` | counter | closed connections, with the attribute `rpcrdma.close.reason` |
 //! | `rpcrdma.connections.failed` | counter | attempts of servers to set a connection up, and of clients to connect again, that failed; attribute `rpcrdma.role` only |
 //! | `rpcrdma.client.reconnects` | counter | connections that replaced a lost one; no attributes |
+//! | `rpcrdma.client.paths.failed` | counter | attempts to use one of several paths to a service ([`ChannelBuilder::connect`](crate::client::ChannelBuilder::connect)) that failed; attribute `rpcrdma.scheme` only |
 //! | `rpcrdma.credits.granted` | gauge | sum of the latest credit grants of the peers |
 //! | `rpcrdma.calls.queued` | gauge | calls that wait for a credit |
 //! | `rpcrdma.calls.abandoned` | gauge | cancelled or timed-out calls that hold a credit |
@@ -127,7 +128,7 @@ mod values;
 pub use self::connections::sample;
 pub(crate) use self::{
     calls::{CallMetrics, CancelGuard, ClientCall, ServerCall, ServiceMetrics, retried},
-    connections::{add_source, connection, connection_failed, reconnected},
+    connections::{add_source, connection, connection_failed, path_failed, reconnected},
 };
 
 /// Recommended upper bounds of the buckets of durations, in seconds: from 10 µs to 10 s, with three bounds per power of ten.

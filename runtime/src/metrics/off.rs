@@ -122,4 +122,7 @@ pub(crate) fn connection_failed(_role: ConnectionRole) {}
 pub(crate) fn reconnected() {}
 
 #[inline]
+pub(crate) fn path_failed(_scheme: &'static str) {}
+
+#[inline]
 pub(crate) fn retried(_method: &'static str) {}
