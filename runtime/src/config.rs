@@ -131,7 +131,7 @@ impl ConnectionConfig {
     /// Sets, for a client, the time without a byte from the server after a probe, after which the connection is lost. Its calls fail
     /// with [`CloseReason::Silent`](crate::error::CloseReason::Silent), or are retried. Longer than zero. Default 10 s.
     ///
-    /// Of four or more credits that a server grants, one is kept for probes. With fewer, calls that hold all credits leave none for a
+    /// Of eight or more credits that a server grants, one is kept for probes. With fewer, calls that hold all credits leave none for a
     /// probe. A server that falls silent then is noticed when a call is given up.
     pub fn keepalive_timeout(mut self, timeout: Duration) -> Self {
         self.keepalive.timeout = timeout;
@@ -139,7 +139,7 @@ impl ConnectionConfig {
     }
 
     /// Sets the number of calls in flight on a connection: what a server grants, and what a client requests (RFC 8166 §3.3.1). 1 to
-    /// 65535. Default 32.
+    /// 65535. Default 32. A client keeps one of eight or more for [probes](Self::keepalive_interval).
     pub fn credits(mut self, credits: u32) -> Self {
         self.engine.credits = credits;
         self

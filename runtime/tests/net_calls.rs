@@ -159,7 +159,7 @@ async fn more_calls_than_credits(transport: Transport) {
     let service = TestService::default();
     let state = std::sync::Arc::clone(&service.0);
     let running = transport.serve(Server::builder().service(service).credits(8)).await;
-    let channel = running.connect(Channel::builder().max_calls(60).versions(Versions::V1)).await;
+    let channel = running.connect(unprobed().max_calls(60).versions(Versions::V1)).await;
     // The first reply grants the rest of the credits.
     call::<Null>(&channel, &()).await.unwrap();
     let mut calls = tokio::task::JoinSet::new();

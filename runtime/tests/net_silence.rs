@@ -208,11 +208,11 @@ async fn a_probe_that_cannot_be_sent_proves_nothing() {
     assert_eq!(connector.connects(), 1);
 }
 
-/// With four credits or more, one is left for a probe, however many calls wait.
+/// With eight credits or more, one is left for a probe, however many calls wait.
 #[tokio::test(start_paused = true)]
 async fn calls_leave_a_credit_for_probes() {
     for versions in [rpcrdma::engine::Versions::V1, rpcrdma::engine::Versions::V2] {
-        for credits in [4, 32] {
+        for credits in [8, 32] {
             let connection = ConnectionConfig::new().credits(credits).versions(versions);
             let (state, connector, channel) = connected(Channel::builder().connection(connection)).await;
             call::<Null>(&channel, &()).await.unwrap();

@@ -17,7 +17,7 @@ use crate::{
 pub struct EngineConfig {
     /// Credits of the forward direction: the number that a server grants and that a client requests. Default 32.
     pub credits: u32,
-    /// True to keep one of at least four granted credits for urgent calls ([`CallPolicy::urgent`]), so that a peer can be probed that
+    /// True to keep one of at least eight granted credits for urgent calls ([`CallPolicy::urgent`]), so that a peer can be probed that
     /// does not answer the other calls. Default false.
     ///
     /// [`CallPolicy::urgent`]: crate::engine::CallPolicy::urgent

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Number of granted credits from which one is kept for urgent calls.
-const MIN_GRANT_TO_KEEP: usize = 4;
+const MIN_GRANT_TO_KEEP: usize = 8;
 
 type CallSlab = GenerationalSlab<Box<LocalCall>>;
 
