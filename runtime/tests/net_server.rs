@@ -155,6 +155,7 @@ async fn shutdown_with_calls_in_flight(transport: Transport) {
 /// Calls that take longer than the grace period are aborted.
 async fn shutdown_after_the_grace_period(transport: Transport) {
     let (running, state, channel) = start(transport).await;
+    call::<Null>(&channel, &()).await.unwrap();
     let in_flight = tokio::spawn({
         let channel = channel.clone();
         async move { call::<Gate>(&channel, &3).await }

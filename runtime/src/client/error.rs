@@ -387,7 +387,8 @@ impl CallError {
     /// Returns the kind of error as a short fixed word, for traces and metrics. An error status has its own name.
     pub(super) fn kind(&self) -> &'static str {
         match self {
-            Self::Transport { failure: CallFailure::DeadlineExceeded { .. }, .. } => "deadline",
+            Self::Transport { failure: CallFailure::DeadlineExceeded { .. }, .. }
+            | Self::Connect { error: ConnectError::Late { .. }, .. } => "deadline",
             Self::Transport { failure: CallFailure::Closed { .. }, .. } => "closed",
             Self::Transport { .. } => "transport",
             Self::Connect { .. } => "connect",

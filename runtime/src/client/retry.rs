@@ -219,7 +219,8 @@ pub(super) fn final_error(earlier: Option<CallFailure>, error: CallError) -> Cal
     let Some(earlier) = earlier else { return error };
     let procedure = error.procedure();
     match error {
-        CallError::Transport { failure: CallFailure::DeadlineExceeded { .. }, .. } => CallError::Transport {
+        CallError::Transport { failure: CallFailure::DeadlineExceeded { .. }, .. }
+        | CallError::Connect { error: ConnectError::Late { .. }, .. } => CallError::Transport {
             procedure,
             failure: CallFailure::DeadlineExceeded { sent: true },
             retries: Retries::default(),
@@ -478,6 +479,7 @@ mod tests {
             (security(false), transport(closed(true))),
             (rpc(denied), transport(closed(true))),
             (late(false), late(true)),
+            (connect(ConnectError::Late { last: None }), late(true)),
             (late(true), late(true)),
             (rpc(RpcError::SystemError), rpc(RpcError::SystemError)),
             (security(true), security(true)),
