@@ -430,6 +430,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         if let (Err(CallFailure::Cancelled { sent: true }), Some(KeepaliveConfig { timeout, .. })) =
             (result, self.config.keepalive)
         {
+            self.keepalive.end();
             self.lose(CloseReason::Silent(timeout), now);
         }
     }
@@ -494,12 +495,12 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
                 self.close(reason, now);
             }
         }
-        if run.is_late
-            && run.may_expire
-            && self.keepalive.next().is_some_and(|at| at <= now)
-            && self.engine.close_reason().is_none()
-        {
-            self.check_peer(now);
+        if run.is_late && run.may_expire && self.keepalive.next().is_some_and(|at| at <= now) {
+            if self.engine.close_reason().is_some() {
+                self.keepalive.end();
+            } else {
+                self.check_peer(now);
+            }
         }
         if self.closing == LocalClose::Draining && self.is_idle() {
             self.close(CloseReason::Disconnected(DisconnectReason::Local), now);

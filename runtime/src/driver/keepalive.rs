@@ -169,6 +169,11 @@ impl Keepalive {
         self.next = now.checked_add(self.quiet.min(config.interval));
     }
 
+    /// Ends the checks, because the connection is being closed.
+    pub(super) fn end(&mut self) {
+        (self.config, self.probe, self.next, self.is_used) = (None, None, None, true);
+    }
+
     /// Returns `true` if a call is a probe.
     #[inline]
     pub(super) fn is_probe(&self, id: CallId) -> bool {
