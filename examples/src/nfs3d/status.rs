@@ -3,6 +3,8 @@
 use rpcrdma_specs::nfs3::Nfsstat3;
 use rustix::io::Errno;
 
+use super::prompt;
+
 /// A status other than NFS3_OK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NfsError(pub Nfsstat3);
@@ -34,6 +36,8 @@ impl From<Errno> for NfsError {
             Errno::NOTSUP => Nfsstat3::Notsupp,
             // A file that is being executed, or a mount point.
             Errno::TXTBSY | Errno::BUSY => Nfsstat3::Acces,
+            // A name that is not in the kernel's cache, or a lock that is held: a blocking thread repeats the call.
+            Errno::AGAIN if prompt::is_attempt() => Nfsstat3::Jukebox,
             // A temporary shortage of resources: the client retries.
             Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE | Errno::NOBUFS => {
                 tracing::warn!(%error, "temporary shortage of resources, asking the client to retry");
@@ -59,7 +63,40 @@ impl From<Nfsstat3> for NfsError {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        io,
+        sync::{Arc, Mutex},
+    };
+
     use super::*;
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// An attempt asks the kernel for what is in its caches. That something is not there is no shortage.
+    #[test]
+    fn an_attempt_warns_of_nothing() {
+        let warnings = |convert: fn()| {
+            let log = Log::default();
+            let writer = log.clone();
+            let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+            tracing::subscriber::with_default(subscriber, convert);
+            String::from_utf8(log.0.lock().unwrap().clone()).unwrap()
+        };
+        let convert = || assert_eq!(NfsError::from(Errno::AGAIN).0, Nfsstat3::Jukebox);
+        assert!(warnings(convert).contains("temporary shortage"));
+        assert_eq!(warnings(|| assert!(prompt::attempt(|| NfsError::from(Errno::AGAIN)).is_some())), "");
+    }
 
     #[test]
     fn errors_keep_their_meaning() {
