@@ -308,6 +308,22 @@ async fn connections_that_are_closed_at_once_are_not_made_in_a_loop() {
     assert!(text.contains("closed the connection before its first reply"), "{text}");
 }
 
+/// A client and a server that do not fit together are not tried until the deadline.
+#[tokio::test(start_paused = true)]
+async fn permanent_failures_end_a_call_soon() {
+    let fabric = SimFabric::new(SimConfig::default());
+    let server = Server::builder().service(TestService::default()).versions(rpcrdma::engine::Versions::V1);
+    let running = Transport::Sim(fabric.clone()).serve(server).await;
+    let channel = running.connect(Channel::builder().versions(rpcrdma::engine::Versions::V2)).await;
+    let begun = Instant::now();
+    let options = CallOptions::new().deadline((begun + Duration::from_secs(60)).into_std());
+    let error = channel.call::<Null>(&(), options).await.unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(!error.to_string().contains(", after"), "{error}");
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(cause.contains("version negotiation failed"), "{cause}");
+}
+
 /// A call that may be repeated, and has time left, outlives the restart of its server.
 #[tokio::test(start_paused = true)]
 async fn a_call_outlives_a_restart_within_its_deadline() {

@@ -19,9 +19,8 @@ use tokio::{sync::Notify, task::AbortHandle};
 use super::{
     call::{CallOptions, CallParameters, CallTarget},
     dial::Dial,
-    error::{CallError, ConnectError},
+    error::{CallError, ConnectError, UnusedPath},
     link::ChannelLink,
-    paths::UnusedPath,
     reconnect::{Backoff, Reconnect},
     retry::RetryScope,
     secured::ControlConnection,

@@ -13,7 +13,11 @@ use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 
-use super::{error::ConnectError, link::ChannelLink, paths::UnusedPath, version_1_servers};
+use super::{
+    error::{ConnectError, UnusedPath},
+    link::ChannelLink,
+    version_1_servers,
+};
 #[cfg(feature = "tls")]
 use crate::tls;
 use crate::{

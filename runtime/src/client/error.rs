@@ -5,12 +5,13 @@ use std::{error::Error, fmt, io::ErrorKind, net::SocketAddr, sync::Arc, time::Du
 use tokio::time::Instant;
 
 use crate::{
+    ErrorChain,
     config::ConfigError,
     engine::{CallFailure, CloseReason},
     provider::{IoError, SetupError},
     rpc::RpcError,
     security::SecurityError,
-    transport::UrlError,
+    transport::{Url, UrlError},
     xdr::{DecodeError, DecodeErrorKind, EncodeError},
 };
 
@@ -96,6 +97,22 @@ pub enum ConnectError {
     },
 }
 
+/// A way to reach a service that a channel does not use now, and the reason.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct UnusedPath {
+    /// The URL.
+    pub url: Url,
+    /// The error of the last attempt to use it.
+    pub error: ConnectError,
+}
+
+impl fmt::Display for UnusedPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.url, ErrorChain(&self.error))
+    }
+}
+
 /// Returns what to do about an error of connection set-up, if its own text does not say it.
 fn hint(error: &SetupError) -> &'static str {
     match error {
@@ -110,6 +127,26 @@ fn hint(error: &SetupError) -> &'static str {
 }
 
 impl ConnectError {
+    /// Returns `true` if another attempt fails in the same way, unless somebody changes the configuration.
+    pub(super) fn is_permanent(&self) -> bool {
+        match self {
+            Self::Url(_) | Self::Config(_) | Self::DuplicateService { .. } | Self::EmptyPool => true,
+            #[cfg(feature = "tls")]
+            Self::NoTlsConfig { .. } | Self::NoTlsTransport { .. } | Self::TlsConfig(_) => true,
+            #[cfg(feature = "tls")]
+            Self::Setup { source, .. } => crate::tls::TlsError::find(source)
+                .is_some_and(|error| !matches!(error, crate::tls::TlsError::TimedOut(_))),
+            Self::Closed { reason, .. } => {
+                matches!(
+                    reason,
+                    CloseReason::NegotiationFailed { versions: Some(_), .. } | CloseReason::HostAuthentication(_)
+                )
+            }
+            Self::BackOff { last, .. } | Self::Late { last: Some(last) } => last.is_permanent(),
+            _ => false,
+        }
+    }
+
     /// Returns `true` if no call can have been sent.
     fn is_unsent(&self) -> bool {
         match self {

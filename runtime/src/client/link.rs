@@ -36,10 +36,10 @@ pub(super) struct ChannelLink {
     pub(super) scheme: Option<Scheme>,
     opened: tokio::time::Instant,
     /// `true` once [`fate`](Self::fate) has returned how the connection ended.
-    is_judged: AtomicBool,
+    is_fate_known: AtomicBool,
 }
 
-/// What the end of a connection says about its server.
+/// The behavior of a server, as the end of a connection shows it.
 pub(super) enum LinkFate {
     /// The server had replied to a call.
     Served,
@@ -59,7 +59,7 @@ impl ChannelLink {
             rank: AtomicUsize::new(0),
             scheme: None,
             opened: tokio::time::Instant::now(),
-            is_judged: AtomicBool::new(false),
+            is_fate_known: AtomicBool::new(false),
         }
     }
 
@@ -89,7 +89,7 @@ impl ChannelLink {
     /// Returns what the end of the connection says about the server, if it says anything. Returns it only once.
     pub(super) fn fate(&self) -> Option<LinkFate> {
         let reason = self.port.close_reason()?;
-        if self.is_judged.swap(true, Ordering::Relaxed) {
+        if self.is_fate_known.swap(true, Ordering::Relaxed) {
             return None;
         }
         if self.has_served() {
@@ -109,8 +109,7 @@ impl ChannelLink {
         match reason {
             CloseReason::Disconnected(DisconnectReason::Local)
             | CloseReason::Idle(_)
-            // The next connection is made with another version.
-            | CloseReason::NegotiationFailed { .. } => None,
+            | CloseReason::NegotiationFailed { versions: Some(_), .. } => None,
             reason => Some(ConnectError::Closed { peer: self.info.peer_addr, reason: reason.clone(), sent }),
         }
     }
@@ -118,9 +117,10 @@ impl ChannelLink {
     /// Returns the error of a call that failed because the server closed the connection before its first reply to any call.
     pub(super) fn unserved(&self, failure: &CallFailure) -> Option<ConnectError> {
         match failure {
-            CallFailure::Closed { reason: reason @ CloseReason::Disconnected(_), sent } if !self.has_served() => {
-                self.closed(reason, *sent)
-            }
+            CallFailure::Closed {
+                reason: reason @ CloseReason::Disconnected(DisconnectReason::Remote | DisconnectReason::Transport(_)),
+                sent,
+            } if !self.has_served() => self.closed(reason, *sent),
             _ => None,
         }
     }

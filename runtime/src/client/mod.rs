@@ -61,9 +61,8 @@ pub use self::{
     builder::ChannelBuilder,
     call::CallOptions,
     channel::Channel,
-    error::{CallError, ConnectError, Retries},
+    error::{CallError, ConnectError, Retries, UnusedPath},
     invoke::Invoke,
-    paths::UnusedPath,
     pool::ChannelPool,
     reconnect::Reconnect,
 };

@@ -5,7 +5,6 @@
 //! tries the better ones again from time to time.
 
 use std::{
-    fmt,
     future::poll_fn,
     sync::{Arc, Mutex, PoisonError},
     task::Poll,
@@ -16,30 +15,14 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{
     dial::{Dial, DialFuture, UrlDialer},
-    error::ConnectError,
+    error::{ConnectError, UnusedPath},
     link::ChannelLink,
 };
-use crate::{ErrorChain, metrics, session::ChannelConfig, transport::Url};
+use crate::{ErrorChain, metrics, session::ChannelConfig};
 
 /// The time after which the next path is tried as well.
 // RFC 8305 §5: the recommended Connection Attempt Delay.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
-
-/// A way to reach a service that a channel does not use now, and the reason.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct UnusedPath {
-    /// The URL.
-    pub url: Url,
-    /// The error of the last attempt to use it.
-    pub error: ConnectError,
-}
-
-impl fmt::Display for UnusedPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.url, ErrorChain(&self.error))
-    }
-}
 
 /// One way to reach a service.
 pub(super) struct DialedPath {

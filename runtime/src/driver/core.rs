@@ -119,6 +119,8 @@ pub(crate) struct DriverCore<I: EngineIo, U: InboundCalls> {
     last_active: Instant,
     idle: IdleCheck,
     keepalive: Keepalive,
+    /// The earlier time of the two checks.
+    next_check: Option<Instant>,
     /// The earliest deadline when the last poll ended: the engine's, or that of a check. Only polls change it.
     due: Option<Instant>,
     timer: Timer,
@@ -154,7 +156,9 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         let limits = engine.peer_limits();
         port.set_limits(limits);
         let now = Timer::now();
+        let idle = IdleCheck::new(config.idle_timeout, config.first_call_timeout, now);
         Self {
+            next_check: idle.next(),
             engine,
             io,
             inbound_calls,
@@ -166,7 +170,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             closing: LocalClose::Open,
             has_work: true,
             last_active: now,
-            idle: IdleCheck::new(config.idle_timeout, config.first_call_timeout, now),
+            idle,
             keepalive: Keepalive::new(config.keepalive, now),
             // The first poll looks for deadlines that have passed.
             due: Some(now),
@@ -267,7 +271,12 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
 
     /// Returns the earliest deadline: the engine's, or that of a check.
     fn earliest_deadline(&mut self) -> Option<Instant> {
-        earliest(self.engine.poll_timeout(), earliest(self.idle.next(), self.keepalive.next()))
+        earliest(self.engine.poll_timeout(), self.next_check)
+    }
+
+    /// Sets the time of the next check after one of them has changed.
+    fn set_check(&mut self) {
+        self.next_check = earliest(self.idle.next(), self.keepalive.next());
     }
 
     /// Returns the earliest deadline that has passed by `now`.
@@ -371,7 +380,10 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
                 DriverCommand::Start { slot } => {
                     if let Some(call) = self.commands.next_call() {
                         starts_late |= call.deadline.is_some_and(|deadline| deadline <= now);
-                        self.keepalive.call_started(&call.message, now);
+                        if self.keepalive.notes_call() {
+                            self.keepalive.call_started(&call.message, now);
+                            self.set_check();
+                        }
                         let id = self.engine.start_call(call);
                         self.calls.insert(id, slot);
                     }
@@ -433,6 +445,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             self.keepalive.end();
             self.lose(CloseReason::Silent(timeout), now);
         }
+        self.set_check();
     }
 
     /// Returns a number that grows with every byte from the peer.
@@ -502,6 +515,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
                 self.check_peer(now);
             }
         }
+        self.set_check();
         if self.closing == LocalClose::Draining && self.is_idle() {
             self.close(CloseReason::Disconnected(DisconnectReason::Local), now);
         }

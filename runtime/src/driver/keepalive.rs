@@ -69,7 +69,7 @@ impl ProbedProgram {
     }
 }
 
-/// What a check asks for.
+/// The consequence of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeepaliveStep {
     Wait,
@@ -132,16 +132,15 @@ impl Keepalive {
         self.next
     }
 
-    /// Notes that a call is started. `message` is the encoded call.
+    /// Returns `true` if the next call is to be [noted](Self::call_started).
     #[inline]
-    pub(super) fn call_started(&mut self, message: &[u8], now: Instant) {
-        if !self.is_used {
-            self.first_since_check(message, now);
-        }
+    pub(super) fn notes_call(&self) -> bool {
+        !self.is_used
     }
 
+    /// Notes the first call that is started since the last check. `message` is the encoded call.
     #[cold]
-    fn first_since_check(&mut self, message: &[u8], now: Instant) {
+    pub(super) fn call_started(&mut self, message: &[u8], now: Instant) {
         let Some(config) = self.config else { return };
         self.is_used = true;
         self.program = self.program.or_else(|| ProbedProgram::of(message));
@@ -258,6 +257,7 @@ mod tests {
         let mut unused = Keepalive::new(Some(CONFIG), begin);
         assert_eq!((unused.next(), unused.check(0, true, begin + secs(100))), (None, KeepaliveStep::Wait));
         let mut without = Keepalive::new(None, begin);
+        assert!(!without.notes_call());
         without.call_started(&call().message, begin);
         assert_eq!((without.next(), without.check(0, false, begin + secs(100))), (None, KeepaliveStep::Wait));
     }
@@ -316,8 +316,9 @@ mod tests {
         let mut keepalive = in_use(begin);
         assert_eq!(keepalive.check(1, true, begin + secs(1)), KeepaliveStep::Wait);
         assert_eq!(keepalive.next(), Some(begin + secs(31)));
+        assert!(keepalive.notes_call());
         keepalive.call_started(&call().message, begin + secs(20));
-        keepalive.call_started(&call().message, begin + secs(21));
+        assert!(!keepalive.notes_call());
         assert_eq!(keepalive.next(), Some(begin + secs(20) + MIN_QUIET));
         // The peer has said nothing for 20 s, because it was not asked.
         assert_eq!(keepalive.check(1, false, begin + secs(20) + MIN_QUIET / 2), KeepaliveStep::Wait);

@@ -47,6 +47,7 @@ pub(crate) fn connect_failure(error: &ConnectError) -> Failure {
         ConnectError::Setup { source: SetupError::NotOurProtocol { .. } | SetupError::Rejected { .. }, .. } => {
             Kind::NotRpc
         }
+        ConnectError::Closed { .. } => Kind::NotRpc,
         ConnectError::Setup { source: SetupError::Io(source), .. }
             if matches!(source.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) =>
         {

@@ -11,7 +11,7 @@ use kube::{
 use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{
-    KubernetesError,
+    error::KubernetesError,
     slices::{EndpointSlice, Metadata},
 };
 

@@ -1,18 +1,17 @@
 //! Servers listed in the EndpointSlices of Kubernetes.
 
 mod api;
+mod error;
 mod slices;
 
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use kube::Client;
-use rpcrdma::{
-    client::discover::{Servers, ServersSender},
-    error::UrlError,
-};
+use rpcrdma::client::discover::{Servers, ServersSender};
 use rpcrdma_proto::ErrorChain;
 use tokio::time::Instant;
 
+pub use self::error::KubernetesError;
 use self::{
     api::{Api, Change},
     slices::{PortChoice, Slices},
@@ -49,48 +48,6 @@ pub struct KubernetesService {
     namespace: Option<String>,
     port: PortChoice,
     client: Option<Client>,
-}
-
-/// The error of a service in Kubernetes.
-#[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum KubernetesError {
-    /// The URL scheme of a port, or an option after it, is invalid.
-    #[error(transparent)]
-    Url(UrlError),
-    /// The name of a Service or a namespace is invalid.
-    #[error("`{name}` is not a name of Kubernetes, expected lower case letters, digits, `-` and `.`")]
-    Name {
-        /// The name.
-        name: String,
-    },
-    /// There is no configuration of a client.
-    #[error("cannot configure the Kubernetes client, run in a pod with a service account or set KUBECONFIG")]
-    Config(#[source] Arc<dyn Error + Send + Sync>),
-    /// A request to the API server failed, or its answer cannot be read.
-    #[error("cannot read the EndpointSlices from the Kubernetes API server")]
-    Request(#[source] Arc<dyn Error + Send + Sync>),
-    /// The API server refused a request.
-    #[error("the Kubernetes API server did not show EndpointSlices: status {code}, {message}{}", advice(*code))]
-    Refused {
-        /// The HTTP status.
-        code: u16,
-        /// The message of the API server. It may be empty.
-        message: String,
-    },
-}
-
-fn advice(code: u16) -> &'static str {
-    match code {
-        401 | 403 => ", grant the account the verbs list and watch for endpointslices in discovery.k8s.io",
-        _ => "",
-    }
-}
-
-impl KubernetesError {
-    fn request(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self::Request(error.into().into())
-    }
 }
 
 /// The pauses after failures. They double.

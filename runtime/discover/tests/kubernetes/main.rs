@@ -223,7 +223,7 @@ async fn ports() {
 
 /// If the API server does not know the changes any more, the client lists again. What was removed meanwhile disappears.
 #[tokio::test]
-async fn gone() {
+async fn lists_again_after_status_410() {
     let mut api = ApiServer::start().await;
     let first = [slice("blobs-a", "90", &[ready("10.0.0.1", "1")]), slice("blobs-b", "91", &[ready("10.0.0.2", "2")])];
     let mut servers = follow(&mut api, blobs(), &first).await;

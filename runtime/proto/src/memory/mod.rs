@@ -11,6 +11,7 @@
 
 mod budget;
 mod landing;
+mod landing_memory;
 mod magazine;
 mod message;
 mod pool;
@@ -22,8 +23,9 @@ mod source;
 #[doc(hidden)]
 pub use budget::{BudgetCharge, MemoryAccount, MemoryBudget, MemoryShare, MemoryTurn};
 pub use landing::LandingPool;
+pub use landing_memory::LandingMemory;
 pub use message::MessageBuf;
-pub use pool::{BufferPool, LandingMemory, PayloadBuf};
+pub use pool::{BufferPool, PayloadBuf};
 #[doc(hidden)]
 pub use pool_buffers::PoolBuffer;
 pub use shared_buffers::PoolStats;

@@ -9,20 +9,13 @@ use std::{
 use bytes::Bytes;
 
 use super::{
+    landing_memory::LandingMemory,
     magazine::Magazine,
     pool_buffers::PoolBuffers,
     reusable::ReusableBuf,
     shared_buffers::{DEFAULT_MAX_KEPT, PoolStats, SharedBuffers},
     source::{BufferSource, MIN_SOURCED, SourcedBuffers},
 };
-
-/// User-provided memory for RDMA payload: an anonymous or file mapping, a slab, a device's buffer.
-pub trait LandingMemory: Send + Sync + 'static {
-    /// Returns the memory. The range must be the same in every call.
-    fn as_slice(&self) -> &[u8];
-    /// Returns the memory. The range must be the same in every call.
-    fn as_mut_slice(&mut self) -> &mut [u8];
-}
 
 // Small, because every message has one, and each message is moved several times.
 enum PayloadStorage {

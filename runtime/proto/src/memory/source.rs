@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{pool::LandingMemory, shared_buffers::SharedBuffers};
+use super::{landing_memory::LandingMemory, shared_buffers::SharedBuffers};
 
 /// A source of memory for the large buffers of a [`BufferPool`](super::BufferPool), for example huge pages.
 ///

@@ -118,12 +118,14 @@ impl Channel {
             };
             let failure = error.kind(call.xid.is_none(), self.falls_back(&error));
             let may_be_executed = earlier.is_some() || error.may_be_executed();
+            // Time does not help.
+            let most = if error.is_permanent() { 0 } else { retries };
             let decision = retry::decide(&RetryFacts {
                 failure,
                 may_be_executed,
                 repetition,
                 scope,
-                retries: retries - retried,
+                retries: most.saturating_sub(retried),
                 pace: policy.pace(retried),
                 resends,
                 time_left: time_left(deadline),
@@ -331,6 +333,18 @@ impl AttemptError {
             Self::Exchange(ExchangeError::Final(error)) => !error.is_retry_safe(),
             Self::Exchange(ExchangeError::Denied(_) | ExchangeError::SecurityExpired(_)) => false,
             Self::NotConnected(..) | Self::NotRecognized(..) => false,
+        }
+    }
+
+    /// Returns `true` if client and server do not fit together, whatever their state is.
+    fn is_permanent(&self) -> bool {
+        match self {
+            Self::Exchange(ExchangeError::Failed(CallFailure::Closed { reason, .. })) => matches!(
+                reason,
+                CloseReason::NegotiationFailed { versions: Some(_), .. } | CloseReason::HostAuthentication(_)
+            ),
+            Self::NotConnected(error, _) => error.is_permanent(),
+            _ => false,
         }
     }
 

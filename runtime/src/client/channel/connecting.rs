@@ -71,7 +71,8 @@ impl Channel {
                 drop(current);
                 return Err(self.failure());
             }
-            match current.link.fate() {
+            // A connection that is made again with another version does not count as failed.
+            match current.link.fate().filter(|_| !falls_back) {
                 Some(LinkFate::Served) => backoff.succeed(),
                 Some(LinkFate::Unserved(error, opened)) => {
                     metrics::connection_failed(ConnectionRole::Client);

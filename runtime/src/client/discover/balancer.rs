@@ -15,11 +15,11 @@ use tower::{ServiceBuilder, buffer::Buffer, discover::Change, ready_cache::Ready
 use tower_service::Service;
 
 use super::{
+    super::service::outage::Outage,
     super::{CallError, CallRequest, CallResponse, Endpoint, ServiceCaller},
     accrual::FailureAccrual,
     attempts::{Attempts, HedgePolicy},
     endpoints::Endpoints,
-    outage::Outage,
     pick::{self, Random, Share},
 };
 

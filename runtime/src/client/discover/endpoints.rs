@@ -19,10 +19,12 @@ use tokio::{
 use tower::discover::Change;
 
 use super::{
+    super::service::{
+        health::{EndpointHealth, HealthEvents, HealthState},
+        outage::{ListState, Outage, SharedFailure},
+    },
     super::{ChannelBuilder, Endpoint},
-    health::{EndpointHealth, HealthEvents, HealthState},
-    outage::{ListState, Outage},
-    servers::{Servers, SharedFailure},
+    servers::Servers,
     subset::{self, Standing, Subset},
 };
 #[cfg(doc)]

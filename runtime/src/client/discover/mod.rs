@@ -30,8 +30,6 @@ mod accrual;
 mod attempts;
 mod balancer;
 mod endpoints;
-mod health;
-mod outage;
 mod pick;
 mod servers;
 mod subset;
@@ -41,6 +39,5 @@ pub use self::{
     endpoints::Endpoints,
     servers::{Servers, ServersSender},
 };
-pub(in crate::client) use self::{health::EndpointHealth, outage::Outage};
 #[cfg(doc)]
 use super::ServiceCaller;

@@ -6,12 +6,14 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, PoisonError},
     task::{Context, Poll, ready},
 };
 
 use futures_core::Stream;
 use tokio::sync::watch;
+
+use super::super::service::outage::SharedFailure;
 
 /// The URLs of the servers of a service, which may change. A stream of complete lists: each item replaces the one before. Lists
 /// that were not read in time are skipped.
@@ -23,9 +25,6 @@ pub struct Servers {
     next: Option<Next>,
     failure: SharedFailure,
 }
-
-/// The latest error of the source of a list. `None` if it has listed the servers since.
-pub(super) type SharedFailure = Arc<Mutex<Option<Arc<dyn Error + Send + Sync>>>>;
 
 /// Maximum number of servers in a list.
 const MAX_SERVERS: usize = 10_000;

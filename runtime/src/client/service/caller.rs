@@ -13,6 +13,8 @@ use std::{
 
 use tower_service::Service;
 
+#[cfg(feature = "discover")]
+use super::outage::Outage;
 use super::{
     super::{
         call::CallOptions,
@@ -25,8 +27,6 @@ use super::{
     request::CallRequest,
     response::CallResponse,
 };
-#[cfg(feature = "discover")]
-use crate::client::discover::Outage;
 use crate::{
     engine::CallFailure,
     service::Procedure,

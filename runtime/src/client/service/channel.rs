@@ -12,6 +12,8 @@ use tokio::runtime::Handle;
 
 use tower_service::Service;
 
+#[cfg(feature = "discover")]
+use super::health::EndpointHealth;
 use super::{
     super::{
         channel::Channel,
@@ -23,8 +25,6 @@ use super::{
     request::CallRequest,
     response::CallResponse,
 };
-#[cfg(feature = "discover")]
-use crate::client::discover::EndpointHealth;
 use crate::engine::CallFailure;
 
 /// The future of a call.

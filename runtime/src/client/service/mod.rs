@@ -5,6 +5,10 @@
 
 mod caller;
 mod channel;
+#[cfg(feature = "discover")]
+pub(super) mod health;
+#[cfg(feature = "discover")]
+pub(super) mod outage;
 mod progress;
 mod request;
 mod response;

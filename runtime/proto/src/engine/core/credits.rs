@@ -110,6 +110,6 @@ mod tests {
         assert!(!credits.available(0));
         credits.answered(u32::MAX);
         assert_eq!(credits.granted(), 8);
-        assert!(credits.available(0) && credits.available(4) && !credits.available(5));
+        assert!(credits.available(0) && credits.available(5) && !credits.available(6));
     }
 }

@@ -16,7 +16,7 @@ use super::super::error::ConnectError;
 /// The state of an endpoint that is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum HealthState {
+pub(in crate::client) enum HealthState {
     /// The endpoint connects, and no attempt has failed yet.
     Connecting,
     /// The endpoint takes calls.
@@ -40,15 +40,15 @@ pub(in crate::client) struct EndpointHealth {
 
 /// The last failure of any endpoint in a list.
 #[derive(Debug, Clone, Default)]
-pub(super) struct LastFailure {
-    pub(super) url: Option<Arc<str>>,
+pub(in crate::client) struct LastFailure {
+    pub(in crate::client) url: Option<Arc<str>>,
     /// `None` if the server was silent.
-    pub(super) error: Option<ConnectError>,
+    pub(in crate::client) error: Option<ConnectError>,
 }
 
 /// Reports of the endpoints to their list.
 #[derive(Debug, Default)]
-pub(super) struct HealthEvents {
+pub(in crate::client) struct HealthEvents {
     /// `true` if the state of an endpoint has changed since the list looked.
     has_changed: AtomicBool,
     waker: Mutex<Option<Waker>>,
@@ -61,7 +61,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl HealthEvents {
     /// Returns `true` if the state of an endpoint has changed since the last time. Otherwise the task is woken when it changes.
-    pub(super) fn take(&self, cx: &Context<'_>) -> bool {
+    pub(in crate::client) fn take(&self, cx: &Context<'_>) -> bool {
         {
             let mut waker = lock(&self.waker);
             if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
@@ -71,12 +71,12 @@ impl HealthEvents {
         self.has_changed.load(Ordering::Acquire) && self.has_changed.swap(false, Ordering::AcqRel)
     }
 
-    pub(super) fn last_failure(&self) -> LastFailure {
+    pub(in crate::client) fn last_failure(&self) -> LastFailure {
         lock(&self.last_failure).clone()
     }
 
     /// Records the error of a server that gets no endpoint.
-    pub(super) fn record(&self, url: &Arc<str>, error: ConnectError) {
+    pub(in crate::client) fn record(&self, url: &Arc<str>, error: ConnectError) {
         *lock(&self.last_failure) = LastFailure { url: Some(Arc::clone(url)), error: Some(error) };
     }
 
@@ -88,7 +88,7 @@ impl HealthEvents {
 }
 
 impl EndpointHealth {
-    pub(super) fn new(url: Arc<str>, priority: u16, weight: u32, events: Arc<HealthEvents>) -> Self {
+    pub(in crate::client) fn new(url: Arc<str>, priority: u16, weight: u32, events: Arc<HealthEvents>) -> Self {
         Self {
             url,
             state: AtomicU8::new(HealthState::Connecting as u8),
@@ -104,12 +104,12 @@ impl EndpointHealth {
         (self.priority.load(Ordering::Relaxed), self.weight.load(Ordering::Relaxed))
     }
 
-    pub(super) fn set_share(&self, priority: u16, weight: u32) {
+    pub(in crate::client) fn set_share(&self, priority: u16, weight: u32) {
         self.priority.store(priority, Ordering::Relaxed);
         self.weight.store(weight, Ordering::Relaxed);
     }
 
-    pub(super) fn state(&self) -> HealthState {
+    pub(in crate::client) fn state(&self) -> HealthState {
         match self.state.load(Ordering::Acquire) {
             0 => HealthState::Connecting,
             1 => HealthState::Usable,
@@ -119,7 +119,7 @@ impl EndpointHealth {
     }
 
     /// Returns the time at which the endpoint began to connect.
-    pub(super) fn since(&self) -> Instant {
+    pub(in crate::client) fn since(&self) -> Instant {
         *lock(&self.since)
     }
 

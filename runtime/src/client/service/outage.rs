@@ -9,11 +9,11 @@ use std::{
     },
 };
 
-use super::{
-    health::{HealthEvents, LastFailure},
-    servers::SharedFailure,
-};
+use super::health::{HealthEvents, LastFailure};
 use crate::client::{ConnectError, target::Target};
+
+/// The latest error of the source of a list. `None` if it has listed the servers since.
+pub(in crate::client) type SharedFailure = Arc<Mutex<Option<Arc<dyn Error + Send + Sync>>>>;
 
 /// No server of a balancer takes calls.
 #[derive(Debug, Clone)]
@@ -77,26 +77,26 @@ pub(in crate::client) struct Outage {
 
 /// The content of a list of servers.
 #[derive(Debug, Clone, Default)]
-pub(super) struct ListState {
+pub(in crate::client) struct ListState {
     /// Number of servers, or `None` if it is unknown.
-    pub(super) listed: Option<usize>,
+    pub(in crate::client) listed: Option<usize>,
     /// The first URL of a list without any valid one.
-    pub(super) invalid: Option<String>,
+    pub(in crate::client) invalid: Option<String>,
 }
 
 impl Outage {
-    pub(super) fn new(events: Arc<HealthEvents>, discovery: SharedFailure) -> Self {
+    pub(in crate::client) fn new(events: Arc<HealthEvents>, discovery: SharedFailure) -> Self {
         Self { is_waiting: AtomicBool::new(false), list: Mutex::default(), events, discovery }
     }
 
     /// Records that calls wait for a server.
-    pub(super) fn begin(&self, list: ListState) {
+    pub(in crate::client) fn begin(&self, list: ListState) {
         *self.list.lock().unwrap_or_else(PoisonError::into_inner) = list;
         self.is_waiting.store(true, Ordering::Release);
     }
 
     /// Records that a server takes calls.
-    pub(super) fn end(&self) {
+    pub(in crate::client) fn end(&self) {
         if self.is_waiting.load(Ordering::Relaxed) {
             self.is_waiting.store(false, Ordering::Release);
         }

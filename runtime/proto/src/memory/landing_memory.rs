@@ -1,0 +1,9 @@
+//! Memory that users provide.
+
+/// User-provided memory for RDMA payload: an anonymous or file mapping, a slab, a device's buffer.
+pub trait LandingMemory: Send + Sync + 'static {
+    /// Returns the memory. The range must be the same in every call.
+    fn as_slice(&self) -> &[u8];
+    /// Returns the memory. The range must be the same in every call.
+    fn as_mut_slice(&mut self) -> &mut [u8];
+}
