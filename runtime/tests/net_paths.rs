@@ -15,6 +15,7 @@ use std::{
 use net_support::*;
 use rpcrdma::{
     CallOptions, Channel, ConnectError, Server,
+    client::Invoke,
     error::SetupError,
     provider::{
         Connected, Connector, SetupParams,
@@ -178,6 +179,20 @@ async fn the_channel_returns_to_the_best_path() {
     call::<Null>(&channel, &()).await.unwrap();
     state.gate.add_permits(1);
     assert_eq!(gate.await.unwrap().unwrap(), 7);
+}
+
+/// A connection of a pool whose first path was not the best moves to it, too.
+#[tokio::test(start_paused = true)]
+async fn a_pool_moves_to_the_best_path() {
+    let ([best, other], target, _) = serve().await;
+    PATHS.set(best, PathState::Refused);
+    let pool = Channel::builder().connect_pool([&target]).await.unwrap();
+    pool.invoke::<Null>(&(), CallOptions::new()).await.unwrap();
+    assert_eq!(port(pool.first()), other);
+    PATHS.set(best, PathState::Up);
+    let took = moved_to(pool.first(), best).await;
+    assert!(took <= Duration::from_secs(60), "{took:?}");
+    pool.invoke::<Null>(&(), CallOptions::new()).await.unwrap();
 }
 
 /// Calls that may be repeated survive a path that falls silent. Others fail, and are not made again over the other path.

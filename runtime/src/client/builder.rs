@@ -386,7 +386,7 @@ impl ChannelBuilder {
             let config = Arc::new(config);
             attempts.spawn(async move {
                 let (channel, error) = match dialer.dial(&config, false).await {
-                    Ok(link) => (Channel::over(Some(dialer), link, config, reconnect), None),
+                    Ok(link) => (Channel::dialed(dialer, link, config, reconnect), None),
                     Err(error) => (Channel::lazy(dialer, transport, config, reconnect), Some(error)),
                 };
                 (index, channel, error)

@@ -104,9 +104,19 @@ impl Channel {
     ) -> Result<Self, ConnectError> {
         let config = Arc::new(config);
         let link = dial.dial(&config, false).await?;
+        Ok(Self::dialed(dial, link, config, reconnect))
+    }
+
+    /// Creates a channel over the first connection of `dial`. If its path is not the best, the channel looks for a better one.
+    pub(super) fn dialed(
+        dial: Box<dyn Dial>,
+        link: Arc<ChannelLink>,
+        config: Arc<ChannelConfig>,
+        reconnect: Reconnect,
+    ) -> Self {
         let channel = Self::over(Some(dial), link, config, reconnect);
         channel.improve();
-        Ok(channel)
+        channel
     }
 
     /// Creates a channel that connects with its first call.
