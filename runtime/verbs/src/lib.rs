@@ -96,6 +96,7 @@ mod posting;
 mod queue;
 mod receives;
 mod regions;
+mod removed_devices;
 mod setup;
 mod shared_receives;
 mod slab;

@@ -14,6 +14,7 @@ use super::{
     error::VerbsError,
     ffi::rdma_cm_event_type as cm_event,
     ports::PortAttempts,
+    removed_devices::close_removed_devices,
     setup::VerbsIncoming,
 };
 use crate::ErrorChain;
@@ -121,6 +122,7 @@ impl Listener for VerbsListener {
                 tracing::warn!(target: "rpcrdma", addr = %self.addr, "the RDMA device listened on was removed");
                 // The removal completes once nobody uses the device.
                 self.set_id(None);
+                close_removed_devices();
             }
             // The connection may have ended before it was accepted.
             let Some(id) = event.request.take() else { continue };

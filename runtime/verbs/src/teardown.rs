@@ -13,6 +13,7 @@ use super::{
     device_events::DeviceEvent,
     ffi::rdma_cm_event_type as cm_event,
     queue::{PostedKind, VerbsOp},
+    removed_devices::close_removed_devices,
 };
 use crate::provider::{Completion, DisconnectReason, QueuePair as _};
 
@@ -112,6 +113,7 @@ impl VerbsQueuePair {
                         }
                     }
                     cm_event::RDMA_CM_EVENT_DEVICE_REMOVAL => {
+                        close_removed_devices();
                         DisconnectReason::Transport(format!("RDMA device {} was removed", self.limits.name).into())
                     }
                     _ => continue,

@@ -1043,6 +1043,8 @@ functions! {
         pub fn rdma_get_cm_event(channel: *mut rdma_event_channel, event: *mut *mut rdma_cm_event)
         -> c_int;
         pub fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int;
+        pub fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context;
+        pub fn rdma_free_devices(list: *mut *mut ibv_context);
         pub fn rdma_set_option(
             id: *mut rdma_cm_id,
             level: c_int,

@@ -1,0 +1,71 @@
+//! Closing of removed devices.
+//!
+//! librdmacm opens a device for all connections of the process, and keeps it open after the last one. It closes a removed device only when it
+//! compares its list of devices with that of the system, as it does when a connection needs a device that it does not know. Meanwhile, the
+//! removal of a soft RoCE or soft iWARP device waits. Drivers of adapters disconnect the process instead.
+
+use std::{
+    ptr,
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use super::ffi;
+
+/// Time between comparisons.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Number of comparisons after the report of a removal. The system lists the device until it has informed all users of it.
+const COMPARISONS: u32 = 10;
+
+/// The comparisons to come.
+#[derive(Debug)]
+struct Closing {
+    remaining: u32,
+    /// `true` while there is a thread that makes them.
+    is_running: bool,
+}
+
+static CLOSING: Mutex<Closing> = Mutex::new(Closing { remaining: 0, is_running: false });
+
+fn closing() -> MutexGuard<'static, Closing> {
+    CLOSING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes librdmacm close the devices that were removed, once nothing in this process uses them. Call it when the connection manager has
+/// reported a removal.
+pub(super) fn close_removed_devices() {
+    let mut closing = closing();
+    closing.remaining = COMPARISONS;
+    if closing.is_running {
+        return;
+    }
+    // Not a task: the runtime may end first, and opening a device takes time.
+    let thread = thread::Builder::new().name("rdma-devices".into()).spawn(compare_devices);
+    match thread {
+        Ok(_) => closing.is_running = true,
+        Err(error) => tracing::debug!(%error, "failed to start a thread that closes removed devices"),
+    }
+}
+
+fn compare_devices() {
+    loop {
+        thread::sleep(PAUSE);
+        {
+            let mut closing = closing();
+            if closing.remaining == 0 {
+                closing.is_running = false;
+                return;
+            }
+            closing.remaining -= 1;
+        }
+        // SAFETY: the libraries are loaded, because a connection exists or existed. The number of devices may be null.
+        let devices = unsafe { ffi::rdma_get_devices(ptr::null_mut()) };
+        // The library fails if there is no device, and then keeps the removed one open.
+        if !devices.is_null() {
+            // SAFETY: returned by `rdma_get_devices`, and freed once.
+            unsafe { ffi::rdma_free_devices(devices) };
+        }
+    }
+}
