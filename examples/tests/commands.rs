@@ -344,6 +344,42 @@ fn bench_server_serves_benchmarks_and_downloads() {
     assert_eq!(fs::metadata(&copy).unwrap().len(), 4 << 20);
 }
 
+/// A client under load shows over which paths its calls go, and why not over a better one. It fails if a call has failed.
+#[test]
+fn load_shows_the_paths() {
+    let dir = tempfile::tempdir().unwrap();
+    let serve = |root| Serve::spawn(blobstore().args(["serve", "--listen", "tcp://127.0.0.1:0", "--root"]).arg(root));
+    let server = serve(dir.path());
+    // Nothing listens on port 1.
+    let load = ["load", &format!("iwarp://127.0.0.1:1,{}", server.url), "--path", &server.url, "--interval", "0.1"];
+    let start = |options: &[&str]| {
+        let mut child =
+            blobstore().args(load).args(options).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        (child, lines)
+    };
+    let (mut child, mut lines) = start(&[]);
+    lines.find(|line| line.contains("1  not used: iwarp://127.0.0.1:1: ") && line.contains("refused")).unwrap();
+    lines.find(|line| line.contains("  2  ") && line.contains("TCP from 127.0.0.1:")).unwrap();
+    signal(&child, "-INT");
+    let rest: Vec<_> = lines.collect();
+    assert_eq!(exit_code(&mut child), Some(0), "{rest:?}");
+    let calls = |connection: usize| {
+        let line = rest.iter().find(|line| line.starts_with(&format!("connection {connection}: "))).unwrap();
+        line.split_whitespace().nth(2).unwrap().parse::<u64>().unwrap()
+    };
+    assert!(calls(1) > 0 && calls(2) > 0, "{rest:?}");
+    assert!(rest.iter().any(|line| line.contains("calls succeeded, 0 failed")), "{rest:?}");
+    assert_eq!(printed(&["ls", &server.url]), "");
+
+    let (mut child, mut lines) = start(&["--timeout", "0.5"]);
+    lines.find(|line| line.contains("TCP from")).unwrap();
+    drop(server);
+    lines.find(|line| line.contains("call failed: ")).unwrap();
+    signal(&child, "-INT");
+    assert_eq!(exit_code(&mut child), Some(1));
+}
+
 /// A benchmark over many connections from several threads, to a server with a runtime per thread, or with one for all. SIGTERM
 /// stops all of the server's threads.
 #[test]

@@ -351,7 +351,7 @@ fn ok(status: BlobStatus) -> Result<(), TransferError> {
     }
 }
 
-fn temporary_name() -> BlobName {
+pub(crate) fn temporary_name() -> BlobName {
     // The name is random, so that concurrent benchmarks do not collide. Without randomness they only disturb each
     // other.
     let name = format!("bench/{:016x}", getrandom::u64().unwrap_or_default());

@@ -58,6 +58,8 @@ pub(crate) enum Command {
     Watch(WatchArgs),
     /// Measure latency and throughput
     Bench(BenchArgs),
+    /// Keep calls in flight, and show what each connection does while network paths fail and come back
+    Load(LoadArgs),
     /// Check a server with many connections
     Many(ManyArgs),
     /// Serve benchmarks from memory, without files, to measure the transport alone
@@ -290,6 +292,35 @@ pub(crate) struct BenchArgs {
 
 #[derive(Debug, Args)]
 #[command(
+    after_help = "Every interval, a line for each connection shows its calls, its bytes and its path, and why a better path is not used. \
+                  The command fails if a call has failed.\n\nExamples:\n  \
+                  blobstore load rdma://server:20100,tcp://server:20101\n  \
+                  blobstore load rdma://10.1.0.1:20100 --path rdma://10.2.0.1:20100 --seconds 60"
+)]
+pub(crate) struct LoadArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    #[command(flatten)]
+    pub(crate) pool: PoolArgs,
+    /// Bytes of data per GET, at most 4MiB
+    #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = size())]
+    pub(crate) size: u64,
+    /// Number of GETs in flight on all connections together
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) depth: u16,
+    /// Duration in seconds. Default: until Ctrl-C
+    #[arg(long, value_name = "S", value_parser = seconds())]
+    pub(crate) seconds: Option<f64>,
+    /// Time between reports, in seconds
+    #[arg(long, value_name = "S", default_value = "1", value_parser = duration())]
+    pub(crate) interval: Duration,
+    /// Time limit of a call, in seconds. A call is retried until then
+    #[arg(long, value_name = "S", default_value = "60", value_parser = duration())]
+    pub(crate) timeout: Duration,
+}
+
+#[derive(Debug, Args)]
+#[command(
     after_help = "Each connection stores, fetches and deletes a blob of its own in each round, all connections at a time.\n\nExample:\n  \
                         blobstore many rdma://192.168.1.7:20100 --connections 1000"
 )]
@@ -359,6 +390,13 @@ fn seconds() -> ValueParser {
     ValueParser::new(|text: &str| match text.parse::<f64>() {
         Ok(seconds) if (0.01..=3600.0).contains(&seconds) => Ok(seconds),
         _ => Err("expected a number of seconds from 0.01 to 3600".to_owned()),
+    })
+}
+
+fn duration() -> ValueParser {
+    ValueParser::new(|text: &str| match text.parse::<f64>() {
+        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("expected a number of seconds from 0.1 to 3600".to_owned()),
     })
 }
 

@@ -7,6 +7,7 @@ mod cli;
 mod connect;
 mod demo;
 mod files;
+mod load;
 mod many;
 mod serve;
 mod show;
@@ -26,7 +27,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => args.threads.runtime(),
         Command::BenchServer(args) => args.threads().runtime(),
         // A single thread avoids the latency of passing results between threads.
-        Command::Bench(_) | Command::Many(_) => Builder::new_current_thread(),
+        Command::Bench(_) | Command::Load(_) | Command::Many(_) => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
     };
     command::run_on(&mut runtime, "blobstore", run(cli.command))
@@ -34,9 +35,10 @@ fn main() -> ExitCode {
 
 async fn run(command: Command) -> anyhow::Result<()> {
     match command {
-        // Servers handle signals themselves.
+        // These handle signals themselves.
         Command::Serve(args) => serve::run(args).await,
         Command::BenchServer(args) => bench_server::run(args).await,
+        Command::Load(args) => load::run(args).await,
         Command::DemoServer(args) => serve::run_for_demo(args).await,
         Command::Put(args) => unless_stopped(files::put(args)).await,
         Command::Get(args) => unless_stopped(files::get(args)).await,
