@@ -1,0 +1,47 @@
+# about: a pool shares calls and bytes among two RDMA devices; one is removed under load, no idempotent call fails, and it is used again
+# fabric: rxe siw
+# programs: blobstore
+# timeout: 400
+. /suite/guest/load.sh
+other_device_made
+start server "$BIN/blobstore" -v serve --root "$SCRATCH/store" --listen "rdma://$ADDR:20100" --listen "rdma://$OTHER_ADDR:20100"
+eventually 10 grep -q "rdma://$OTHER_ADDR:20100" "$SCRATCH/server.out" || fail "blobstore does not listen: $(last_words server)"
+pool=("rdma://$ADDR:20100?local=$ADDR" --path "rdma://$OTHER_ADDR:20100?local=$OTHER_ADDR")
+
+# are_close WHAT ONE OTHER: fails if the numbers differ by more than 20 %
+are_close() {
+  log "$1: $2 and $3"
+  awk -v a="$2" -v b="$3" 'BEGIN { exit !(a > 0 && b > 0 && a <= 1.2 * b && b <= 1.2 * a) }' ||
+    fail "$1 of the two rails differ by more than 20 %: $2 and $3"
+}
+# total CONNECTION: prints its calls and its bytes
+total() {
+  awk -v number="$1:" 'BEGIN { unit["B"] = 1; unit["KiB"] = 1024; unit["MiB"] = 1024 ^ 2; unit["GiB"] = 1024 ^ 3 }
+    $1 == "connection" && $2 == number { printf "%d %.0f\n", $3, $5 * unit[$6] }' try.out
+}
+# packets DEVICE: prints how many packets the device has sent. Soft iWARP does not count them.
+packets() { cat "/sys/class/infiniband/$1/ports/1/hw_counters/sent_pkts"; }
+
+log "two rails"
+[ "$FABRIC" = siw ] || before=("$(packets "$DEVICE")" "$(packets "${FABRIC}1")")
+try 60 "$BIN/blobstore" load "${pool[@]}" --seconds 10
+read -r calls bytes <<<"$(total 1)"
+read -r other_calls other_bytes <<<"$(total 2)"
+are_close calls "$calls" "$other_calls"
+are_close bytes "$bytes" "$other_bytes"
+[ "$FABRIC" = siw ] ||
+  are_close "packets of the devices" $(($(packets "$DEVICE") - before[0])) $(($(packets "${FABRIC}1") - before[1]))
+
+log "one of them is removed under load"
+load_started "${pool[@]}"
+goes_on 60 1 "RDMA from $ADDR:"
+goes_on 60 2 "RDMA from $OTHER_ADDR:"
+rail_removed "${FABRIC}1"
+goes_on 60 1 "RDMA from $ADDR:"
+grep -q 's  *2 .*not connected' "$SCRATCH/load.out" || fail "connection 2 was not lost, the case shows nothing"
+
+log "and is back"
+rdma link add "${FABRIC}1" type "$FABRIC" netdev dm1
+goes_on 120 2 "RDMA from $OTHER_ADDR:"
+goes_on 60 1 "RDMA from $ADDR:"
+load_finished
