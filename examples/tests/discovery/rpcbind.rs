@@ -178,6 +178,7 @@ async fn registrations_return_with_rpcbind() {
     eventually("a warning", || warnings() == 1).await;
     // Several attempts fail.
     tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(warnings(), 1);
     for restart in 0..3 {
         rpcbind.run();
         eventually("registered", || rpcbind.listed(blobstore_v1::PROGRAM) == registered).await;

@@ -192,18 +192,14 @@ impl DnsService {
         };
         let Some(found) = existing(resolver.srv_lookup(name.as_str()).await)? else { return Ok(Answer::nothing()) };
         answer.valid_until = answer.valid_until.min(found.valid_until().into());
-        answer.records = found
-            .answers()
-            .iter()
-            .filter_map(|record| match &record.data {
-                // RFC 2782: the root as the target means that the service is decidedly not available.
-                RData::SRV(srv) if !srv.target.is_root() => Some(SrvRecord {
-                    target: (srv.target.to_ascii(), srv.port),
-                    share: Some((srv.priority, srv.weight)),
-                }),
-                _ => None,
-            })
-            .collect();
+        let records = found.answers().iter().filter_map(|record| match &record.data {
+            // RFC 2782: the root as the target means that the service is decidedly not available.
+            RData::SRV(srv) if !srv.target.is_root() => {
+                Some(SrvRecord { target: (srv.target.to_ascii(), srv.port), share: Some((srv.priority, srv.weight)) })
+            }
+            _ => None,
+        });
+        answer.records = first_of(records.collect());
         let targets: BTreeSet<Target> = answer.records.iter().map(|record| record.target.clone()).collect();
         let (mut resolved, mut failed) = (targets.is_empty(), None);
         for target in targets {
@@ -274,6 +270,8 @@ impl DnsService {
 /// A host and its port.
 type Target = (String, u16);
 
+/// Maximum number of SRV records that are used.
+const MAX_TARGETS: usize = 1000;
 /// Maximum number by which weights are multiplied: the least common multiple of 1 to 8.
 const MAX_SCALE: u32 = 840;
 
@@ -297,6 +295,16 @@ impl SrvRecord {
     fn has_weight(&self) -> bool {
         self.share.is_some_and(|(_, weight)| weight > 0)
     }
+}
+
+/// Returns the records of the first priorities, up to the maximum: each target costs queries.
+fn first_of(mut records: Vec<SrvRecord>) -> BTreeSet<SrvRecord> {
+    records.sort_by_key(|record| record.share);
+    if records.len() > MAX_TARGETS {
+        tracing::warn!(target: "rpcrdma", records = records.len(), "DNS lists more than {MAX_TARGETS} SRV records, the last ones are skipped");
+        records.truncate(MAX_TARGETS);
+    }
+    records.into_iter().collect()
 }
 
 /// The servers that DNS lists.
@@ -450,6 +458,13 @@ mod tests {
             }
             assert!(begin.elapsed() < Duration::from_secs(60), "{error}");
         }
+    }
+
+    #[test]
+    fn the_number_of_records_has_a_bound() {
+        let record = |n: u16| SrvRecord { target: (format!("{n}.test"), n), share: Some((9999 - n, 1)) };
+        let used = first_of((0..3000).map(record).collect());
+        assert!(used.len() == MAX_TARGETS && used.iter().all(|record| record.target.1 >= 2000), "{used:?}");
     }
 
     /// The error of a call has that of DNS.

@@ -113,6 +113,9 @@ impl From<etcd_client::Error> for EtcdError {
 
 /// The status of gRPC for a server that cannot be reached, or that cannot answer now.
 const UNAVAILABLE: i32 = 14;
+/// The bounds of a list of servers.
+const MAX_SERVERS: usize = 10_000;
+const MAX_URL_LEN: usize = 2048;
 /// The timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The pauses after failures. They double.
@@ -220,7 +223,8 @@ impl EtcdService {
     async fn read(&self, sender: &ServersSender) -> Result<Known, EtcdError> {
         let mut client = self.connect().await?;
         let found = limited(client.get(self.prefix.as_str(), Some(GetOptions::new().with_prefix()))).await?;
-        let servers: BTreeMap<_, _> = found.kvs().iter().map(|kv| (kv.key().to_vec(), url(kv.value()))).collect();
+        let mut servers = BTreeMap::new();
+        found.kvs().iter().for_each(|kv| put(&mut servers, kv.key(), kv.value()));
         sender.set(servers.values().cloned());
         let revision = found.header().map_or(0, |header| header.revision());
         Ok(Known { client, servers, revision })
@@ -238,9 +242,9 @@ impl EtcdService {
             for event in changes.events() {
                 let Some(kv) = event.kv() else { continue };
                 match event.event_type() {
-                    EventType::Put => servers.insert(kv.key().to_vec(), url(kv.value())),
-                    EventType::Delete => servers.remove(kv.key()),
-                };
+                    EventType::Put => put(servers, kv.key(), kv.value()),
+                    EventType::Delete => drop(servers.remove(kv.key())),
+                }
             }
             sender.set(servers.values().cloned());
         }
@@ -366,8 +370,14 @@ async fn read(path: &Path) -> Result<Vec<u8>, EtcdError> {
     file.map_err(|error| EtcdError::File { path: path.to_owned(), source: Arc::new(error) })
 }
 
-fn url(value: &[u8]) -> String {
-    String::from_utf8_lossy(value).into_owned()
+/// Adds or replaces a server. A list has a bound, and each URL as well: what is beyond is skipped.
+fn put(servers: &mut BTreeMap<Vec<u8>, String>, key: &[u8], value: &[u8]) {
+    servers.remove(key);
+    if servers.len() < MAX_SERVERS && value.len() <= MAX_URL_LEN {
+        servers.insert(key.to_vec(), String::from_utf8_lossy(value).into_owned());
+    } else {
+        tracing::warn!(target: "rpcrdma", "skipped a key of etcd: more than {MAX_SERVERS} keys, or {MAX_URL_LEN} bytes of a URL");
+    }
 }
 
 /// The registration of a server in etcd, made by [`EtcdService::register`].
@@ -386,5 +396,24 @@ impl EtcdRegistration {
     pub async fn unregister(self) {
         self.end.send_replace(());
         let _ = self.task.await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_have_bounds() {
+        let mut servers = BTreeMap::new();
+        for n in 0..2 * MAX_SERVERS {
+            put(&mut servers, &n.to_be_bytes(), b"tcp://[::1]:1");
+        }
+        assert_eq!(servers.len(), MAX_SERVERS);
+        // A known key stays, unless its URL is too long.
+        put(&mut servers, &7_usize.to_be_bytes(), b"tcp://[::1]:2");
+        assert_eq!((servers.len(), servers[&7_usize.to_be_bytes()[..]].as_str()), (MAX_SERVERS, "tcp://[::1]:2"));
+        put(&mut servers, &7_usize.to_be_bytes(), &[b'x'; MAX_URL_LEN + 1]);
+        assert_eq!(servers.len(), MAX_SERVERS - 1);
     }
 }

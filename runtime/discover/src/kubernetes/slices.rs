@@ -12,6 +12,8 @@ use serde::Deserialize;
 const MAX_SLICES: usize = 1000;
 /// Maximum number of servers in one EndpointSlice, as in Kubernetes.
 const MAX_ENDPOINTS: usize = 1000;
+/// Maximum number of servers in all EndpointSlices of a Service, that of a list of servers.
+const MAX_SERVERS: usize = 10_000;
 /// Maximum length of the name and of the identifier of an object.
 const MAX_NAME: usize = 253;
 
@@ -129,7 +131,13 @@ impl Slices {
             tracing::warn!(target: "rpcrdma", "skipped an EndpointSlice: its name is too long, or there are more than {MAX_SLICES}");
             return;
         }
-        let servers = self.servers_of(&slice);
+        self.servers.remove(name);
+        let mut servers = self.servers_of(&slice);
+        let room = MAX_SERVERS.saturating_sub(self.servers.values().map(Vec::len).sum());
+        if servers.len() > room {
+            tracing::warn!(target: "rpcrdma", "the EndpointSlices have more than {MAX_SERVERS} servers, the others are skipped");
+            servers.truncate(room);
+        }
         self.servers.insert(slice.metadata.name, servers);
     }
 
@@ -173,5 +181,39 @@ impl Slices {
         };
         let url = |server: &PodServer| server.url.with_found_addr(server.addr, &self.certified).to_string();
         servers().filter(|server| !has_other(server)).map(url).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// The memory for servers has a bound, whatever the number of slices is.
+    #[test]
+    fn the_number_of_servers_has_a_bound() {
+        let slice = |n: usize, count: usize| -> EndpointSlice {
+            let endpoint = |m: usize| format!(r#"{{"addresses":["10.{n}.{}.{}"]}}"#, m / 256, m % 256);
+            let endpoints = (0..count).map(endpoint).collect::<Vec<_>>().join(",");
+            let text = format!(
+                r#"{{"metadata":{{"name":"{n}"}},"ports":[{{"name":"tcp","port":1}}],"endpoints":[{endpoints}]}}"#
+            );
+            serde_json::from_str(&text).unwrap()
+        };
+        let mut slices = Slices::new(PortChoice::ByScheme, "a.b.svc".to_owned());
+        let count = |slices: &Slices| slices.servers.values().map(Vec::len).sum::<usize>();
+        for n in 0..12 {
+            slices.set(slice(n, 1001));
+        }
+        assert_eq!(count(&slices), MAX_SERVERS);
+        // A slice that is replaced makes room for its successor.
+        slices.set(slice(0, 900));
+        slices.set(slice(11, 1000));
+        assert_eq!((count(&slices), slices.servers["11"].len()), (MAX_SERVERS, 100));
+        for n in 0..2 * MAX_SLICES {
+            slices.set(slice(n, 0));
+        }
+        assert_eq!(slices.servers.len(), MAX_SLICES);
     }
 }
