@@ -15,7 +15,7 @@ use std::{
 use net_support::*;
 use rpcrdma::{
     CallError, CallOptions, Channel, Server,
-    client::{ChannelBuilder, ChannelPool, ConnectError, Invoke},
+    client::{ChannelBuilder, ChannelPool, ConnectError, Invoke, Reconnect},
     config::ConnectionConfig,
     error::{CallFailure, CloseReason},
     provider::{
@@ -236,6 +236,25 @@ async fn calls_leave_a_credit_for_probes() {
             assert_eq!(lost, credits - 1);
             assert!(begun.elapsed() < INTERVAL + TIMEOUT + Duration::from_secs(1), "{:?}", begun.elapsed());
         }
+    }
+}
+
+/// Calls over TCP leave room for a probe as well, however many of them wait.
+#[tokio::test]
+async fn calls_over_tcp_leave_room_for_probes() {
+    // The kernel accepts connections and data for a server that never reads them.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let connection = ConnectionConfig::new()
+        .credits(8)
+        .keepalive_interval(Duration::from_millis(200))
+        .keepalive_timeout(Duration::from_millis(300));
+    let builder = Channel::builder().connection(connection).reconnect(Reconnect::Never);
+    let channel = builder.connect(&format!("tcp://{}", listener.local_addr().unwrap())).await.unwrap();
+    let gates: Vec<_> = (0..16).map(|_| spawn_gate(&channel)).collect();
+    for gate in gates {
+        let error = tokio::time::timeout(TIMEOUT, gate).await.expect("nothing notices the silence");
+        let error = error.unwrap().unwrap_err();
+        assert!(silent(&error).is_some(), "{error}");
     }
 }
 

@@ -224,7 +224,8 @@ impl StreamConnection {
 
     /// Returns whether another call may be sent.
     fn has_room(&self) -> bool {
-        self.calls.in_flight() < self.max_calls && self.output.queued < OUTPUT_ENOUGH
+        let kept = self.calls.kept_credits(self.max_calls, &self.shared);
+        self.calls.in_flight() + kept < self.max_calls && self.output.queued < OUTPUT_ENOUGH
     }
 
     fn post_call(&mut self, slot: u32) -> Result<(), CallFailure> {
