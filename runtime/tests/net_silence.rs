@@ -23,7 +23,7 @@ use rpcrdma::{
         sim::{SimConfig, SimConnector, SimEnd, SimFabric, SimNetwork, SimQueuePair},
     },
 };
-use tokio::time::Instant;
+use tokio::{io::AsyncReadExt as _, time::Instant};
 
 /// The default of `ConnectionConfig::keepalive_timeout`.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -159,6 +159,55 @@ async fn a_pool_leaves_its_silent_connection() {
     assert!(begun.elapsed() < TIMEOUT + Duration::from_secs(1), "{:?}", begun.elapsed());
     // The lost connection was made again.
     eventually(|| quiet.connects() == 2).await;
+}
+
+/// Accepts connections and reads the calls on them without a reply. Sends the number of the connection for each call but probes.
+async fn never_reply(listener: tokio::net::TcpListener, calls: tokio::sync::mpsc::UnboundedSender<usize>) {
+    for number in 0.. {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let calls = calls.clone();
+        tokio::spawn(async move {
+            // RFC 5531 §11: the length of a record. The highest bit marks the last fragment.
+            while let Ok(mark) = stream.read_u32().await {
+                let mut record = vec![0; (mark & 0x7fff_ffff) as usize];
+                if stream.read_exact(&mut record).await.is_ok() && record[20..24] != [0; 4] {
+                    let _ = calls.send(number);
+                }
+            }
+        });
+    }
+}
+
+/// A connection of a pool gets one call until its server has replied, so that a silent path delays few calls.
+#[tokio::test]
+async fn a_pool_tries_a_new_connection_with_one_call() {
+    let service = TestService::default();
+    let running = Transport::Tcp.serve(Server::builder().service(service)).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let urls = [listener.local_addr().unwrap(), running.addr].map(|addr| format!("tcp://{addr}"));
+    let (sender, mut calls) = tokio::sync::mpsc::unbounded_channel();
+    let silent = tokio::spawn(never_reply(listener, sender));
+    let config = ConnectionConfig::new().keepalive_timeout(Duration::from_millis(300));
+    let pool = Channel::builder().connection(config).connect_pool(urls).await.unwrap();
+    let mut callers = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let pool = pool.clone();
+        callers.spawn(async move {
+            loop {
+                pool.invoke::<Sleep>(&20, CallOptions::new()).await.unwrap();
+            }
+        });
+    }
+    // The connection is given up, and the pool makes another one, again and again.
+    let mut last = None;
+    while last != Some(2) {
+        let number = tokio::time::timeout(4 * TIMEOUT, calls.recv()).await.expect("the path is not tried again");
+        // At first, no server has replied, and calls go to both.
+        assert!(number == Some(0) || number != last, "a second call on one connection");
+        last = number;
+    }
+    callers.abort_all();
+    silent.abort();
 }
 
 /// An idle connection to a server that has fallen silent is found lost, so that the next call makes a new one at once.

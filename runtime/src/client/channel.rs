@@ -354,6 +354,11 @@ impl Channel {
         !current.closed && !current.link.port.is_closed()
     }
 
+    /// Returns `true` if the server has replied to a call on the current connection.
+    pub(super) fn has_served(&self) -> bool {
+        self.0.current.lock().unwrap_or_else(PoisonError::into_inner).link.has_served()
+    }
+
     /// Returns `true` if the channel may connect if it has no connection.
     pub(super) fn can_connect(&self) -> bool {
         let may = self.0.reconnect != Reconnect::Never || self.0.unconnected.load(Ordering::Relaxed);

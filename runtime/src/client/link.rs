@@ -35,6 +35,8 @@ pub(super) struct ChannelLink {
     /// The scheme of its URL, if it has one.
     pub(super) scheme: Option<Scheme>,
     opened: tokio::time::Instant,
+    /// `true` once [`has_served`](Self::has_served) has returned `true`.
+    has_served: AtomicBool,
     /// `true` once [`fate`](Self::fate) has returned how the connection ended.
     is_fate_known: AtomicBool,
 }
@@ -59,6 +61,7 @@ impl ChannelLink {
             rank: AtomicUsize::new(0),
             scheme: None,
             opened: tokio::time::Instant::now(),
+            has_served: AtomicBool::new(false),
             is_fate_known: AtomicBool::new(false),
         }
     }
@@ -100,8 +103,14 @@ impl ChannelLink {
     }
 
     /// Returns `true` if the server has replied to a call.
-    fn has_served(&self) -> bool {
-        self.port.counters().replies_received > 0
+    pub(super) fn has_served(&self) -> bool {
+        // The counters are behind a lock.
+        if self.has_served.load(Ordering::Relaxed) {
+            return true;
+        }
+        let has_served = self.port.counters().replies_received > 0;
+        self.has_served.store(has_served, Ordering::Relaxed);
+        has_served
     }
 
     /// Returns the error of a connection that the server has closed, unless the reason is known without it.

@@ -41,6 +41,7 @@ use crate::{
 ///
 /// - A connection that is lost gets no calls. The pool connects it again when the next call is made, with the pauses of the channel's
 ///   [`Reconnect`](super::Reconnect).
+/// - A new connection gets one call until its server has replied, unless there is no other one.
 /// - A connection that is open but silent gets no calls for such a pause, unless there is no other one. It is silent if a call reached
 ///   its deadline, or was given up after the shortest pause, and no other call got a reply since that call began.
 /// - A call that fails because its connection was lost is retried on another one, if it was not sent or if its procedure is declared
@@ -220,14 +221,18 @@ impl ChannelPool {
         !self.channels().any(|channel| channel.is_connected() || channel.can_connect())
     }
 
-    /// Returns the open connection with the fewest calls in flight.
+    /// Returns the open connection with the fewest calls in flight. One whose server has not replied yet gets a single call, unless there
+    /// is no other one.
     fn least_loaded(&self) -> Option<&Member> {
         let PoolInner { members, next, changed, .. } = &*self.0;
         let first = next.fetch_add(1, Ordering::Relaxed) % members.len();
         let (before, from) = members.split_at(first);
         let ready = from.iter().chain(before).filter(|member| member.is_ready(changed));
         let now = tokio::time::Instant::now();
-        ready.min_by_key(|member| (member.silence.until(now).is_some(), member.in_flight.load(Ordering::Relaxed)))
+        ready.min_by_key(|member| {
+            let in_flight = member.in_flight.load(Ordering::Relaxed);
+            (member.silence.until(now).is_some(), in_flight > 0 && !member.channel.has_served(), in_flight)
+        })
     }
 
     /// Waits for an open connection. Returns `None` if none can be made any more, or if the wait is over.
