@@ -45,6 +45,7 @@ fn documents() -> Vec<PathBuf> {
         "examples",
         "examples/guide/src",
         "tests/attacks",
+        "tests/outages",
         "tests/vm",
         "tests/peers",
     ];

@@ -1,0 +1,184 @@
+//! `rpcrdma-outages`: plays outages of servers and networks over processes, with clients that must go on. See `README.md`.
+#![forbid(unsafe_code)]
+
+mod calls;
+mod holes;
+mod network;
+mod paths;
+mod process;
+mod refusals;
+mod report;
+mod service;
+mod silence;
+mod trial;
+
+use std::{
+    pin::Pin,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use clap::{Args, Parser, Subcommand};
+use rpcrdma_examples::{
+    command::{self, Logging, unless_stopped},
+    say,
+};
+use tokio::time::timeout;
+
+use self::{
+    holes::Dropped,
+    network::Network,
+    report::{Findings, Verdict, print_head, print_row},
+    trial::{Form, Plan},
+};
+
+/// Maximum duration of one scenario in the short form.
+const MAX_SHORT_DURATION: Duration = Duration::from_secs(90);
+/// Maximum duration of one scenario in the long form.
+const MAX_LONG_DURATION: Duration = Duration::from_secs(300);
+
+/// Play outages of servers and networks, with clients that must go on
+#[derive(Debug, Parser)]
+#[command(name = "rpcrdma-outages", version, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(flatten)]
+    play: PlayArgs,
+    #[command(flatten)]
+    logging: Logging,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Args)]
+struct PlayArgs {
+    /// Play longer outages, with the default settings of the client
+    #[arg(long)]
+    long: bool,
+    /// Play only scenarios whose name contains this text. May be repeated
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
+    /// List the scenarios
+    #[arg(long)]
+    list: bool,
+    /// Internal: this program has a network namespace of its own
+    #[arg(long, hide = true)]
+    isolated: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Internal: a server
+    #[command(hide = true)]
+    Serve(service::ServeArgs),
+    /// Internal: a proxy
+    #[command(hide = true)]
+    Proxy(service::ProxyArgs),
+}
+
+type Played<'a> = Pin<Box<dyn Future<Output = anyhow::Result<Findings>> + Send + 'a>>;
+
+/// A scenario: its name, and a function that plays it.
+struct Scenario {
+    name: &'static str,
+    play: for<'a> fn(&'a Plan) -> Played<'a>,
+}
+
+/// Defines [`SCENARIOS`].
+macro_rules! scenarios {
+    ($($name:literal: $play:path $(, $argument:expr)*;)*) => {
+        &[$(Scenario { name: $name, play: |plan| Box::pin($play(plan $(, $argument)*)) }),*]
+    };
+}
+
+/// All scenarios, in the order in which they are played.
+const SCENARIOS: &[Scenario] = scenarios! {
+    "one server, SIGSTOP (tcp)": silence::one_server, "tcp";
+    "one server, SIGSTOP (iwarp)": silence::one_server, "iwarp";
+    "pool of 3 paths, SIGSTOP of a proxy (tcp)": silence::pool, "tcp";
+    "pool of 3 paths, SIGSTOP of a proxy (iwarp)": silence::pool, "iwarp";
+    "balancer of 3 servers, SIGKILL and SIGSTOP (tcp)": silence::balancer, "tcp";
+    "balancer of 3, SIGKILL and SIGSTOP (iwarp)": silence::balancer, "iwarp";
+    "server accepts and closes (tcp)": refusals::closing, "tcp";
+    "server accepts and closes (iwarp)": refusals::closing, "iwarp";
+    "server at its connection limit (tcp)": refusals::at_limit, "tcp";
+    "server at its connection limit (iwarp)": refusals::at_limit, "iwarp";
+    "proxy whose server is down (tcp)": refusals::proxy_without_server, "tcp";
+    "balancer of a refusing server and another (tcp)": refusals::balancer, "tcp";
+    "balancer of a refusing server and another (iwarp)": refusals::balancer, "iwarp";
+    "server restarts within 1 s (tcp)": silence::restart, "tcp";
+    "server restarts within 1 s (iwarp)": silence::restart, "iwarp";
+    "packets to the server dropped (tcp)": holes::hole, "tcp", Dropped::ToServer;
+    "packets from the server dropped (iwarp)": holes::hole, "iwarp", Dropped::FromServer;
+    "packets dropped both ways (tcp)": holes::hole, "tcp", Dropped::Both;
+    "packets dropped both ways (iwarp)": holes::hole, "iwarp", Dropped::Both;
+    "delay of 200 ms each way, by a proxy (tcp)": holes::delayed_by_proxy, "tcp";
+    "delay of 200 ms each way, by a proxy (iwarp)": holes::delayed_by_proxy, "iwarp";
+    "delay of 200 ms each way, by netem (iwarp)": holes::delayed_by_network, "iwarp";
+    "iwarp,tcp: packets of iWARP dropped": paths::fall_back, "drop";
+    "iwarp,tcp: packets of iWARP rejected": paths::fall_back, "reject with tcp reset";
+};
+
+fn main() -> ExitCode {
+    let cli: Cli = command::parse();
+    cli.logging.start();
+    match cli.command {
+        Some(Command::Serve(arguments)) => command::run("rpcrdma-outages", service::serve(arguments)),
+        Some(Command::Proxy(arguments)) => command::run("rpcrdma-outages", service::proxy(arguments)),
+        None => {
+            // Does not return if it succeeds.
+            let reason = if cli.play.isolated || cli.play.list { String::new() } else { network::isolate() };
+            command::run("rpcrdma-outages", unless_stopped(play(cli.play, reason)))
+        }
+    }
+}
+
+/// Plays the scenarios, and prints a line for each. `reason` says why there is no network namespace.
+async fn play(arguments: PlayArgs, reason: String) -> anyhow::Result<ExitCode> {
+    let is_chosen = |scenario: &&Scenario| {
+        arguments.only.is_empty() || arguments.only.iter().any(|text| scenario.name.contains(text.as_str()))
+    };
+    let chosen: Vec<&Scenario> = SCENARIOS.iter().filter(is_chosen).collect();
+    anyhow::ensure!(!chosen.is_empty(), "no scenario has such a name: see --list");
+    if arguments.list {
+        chosen.iter().for_each(|scenario| say!("{}", scenario.name));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let network = Network::new(arguments.isolated, reason)?;
+    let (form, limit) =
+        if arguments.long { (Form::Long, MAX_LONG_DURATION) } else { (Form::Short, MAX_SHORT_DURATION) };
+    let plan = Plan { form, network };
+    let (started, mut failed) = (Instant::now(), 0);
+    print_head();
+    for scenario in &chosen {
+        let findings = match timeout(limit, (scenario.play)(&plan)).await {
+            Ok(played) => played.unwrap_or_else(|error| Findings::failed(format!("{error:#}"))),
+            Err(_) => Findings::failed(format!("the scenario was not over after {} s", limit.as_secs())),
+        };
+        failed += usize::from(matches!(findings.verdict(), Verdict::Failed(_)));
+        print_row(scenario.name, &findings);
+    }
+    let (count, seconds) = (chosen.len(), started.elapsed().as_secs());
+    say!("{count} scenarios in {seconds} s, {failed} failed");
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn names_are_unique_and_fit_into_their_column() {
+        let names: BTreeSet<&str> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
+        assert_eq!(names.len(), SCENARIOS.len());
+        assert!(names.iter().all(|name| name.len() <= report::NAME_WIDTH));
+    }
+}

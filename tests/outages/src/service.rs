@@ -1,0 +1,233 @@
+//! The processes of a scenario: a server that records what it executes, and a proxy. This program starts itself as either.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write as _},
+    net::{IpAddr, SocketAddr},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use rpcrdma::{
+    Server,
+    server::{Context, HandlerError},
+};
+use rpcrdma_examples::say;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpSocket, TcpStream},
+    sync::mpsc,
+    time::{Instant, sleep, sleep_until},
+};
+
+use self::protocol::{
+    AnsweredBy,
+    outages_v1::{OutagesV1, OutagesV1Server},
+};
+
+pub(crate) mod protocol {
+    //! The protocol of the server.
+    #![allow(missing_docs, clippy::all, reason = "generated code")]
+    rpcrdma::xdr! {
+        /* The server that executed a call, and the address from which the call came. */
+        struct answered_by {
+            unsigned int server;
+            unsigned int peer;
+        };
+
+        program OUTAGES {
+            version OUTAGES_V1 {
+                @idempotent void NULL(void) = 0;
+
+                @idempotent answered_by READ(void) = 1;
+
+                /* Records the identifier of the call. */
+                void RECORD(unsigned hyper) = 2;
+            } = 1;
+        } = 0x20000026;
+    }
+}
+
+/// The duration of a call at the server. Long enough for calls of many callers to be in flight at once.
+const WORK: Duration = Duration::from_millis(5);
+/// Length of the backlog of a proxy.
+const BACKLOG: u32 = 1024;
+/// Number of pieces of data that a proxy holds for each direction of a connection.
+const PIECES: usize = 1024;
+
+/// Options of the server.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServeArgs {
+    /// URL to listen on
+    #[arg(long, required = true)]
+    listen: Vec<String>,
+    /// Number that replies contain
+    #[arg(long)]
+    number: u32,
+    /// File to which executed calls are appended
+    #[arg(long)]
+    record: PathBuf,
+    /// Maximum number of connections
+    #[arg(long, default_value_t = 1024)]
+    max_connections: usize,
+}
+
+/// Options of the proxy.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ProxyArgs {
+    /// Address of the server
+    #[arg(long)]
+    to: SocketAddr,
+    /// Local address of the connections to the server
+    #[arg(long)]
+    local: IpAddr,
+    /// Delay of all data in each direction, in milliseconds
+    #[arg(long, default_value_t = 0)]
+    delay: u64,
+}
+
+struct Recorder {
+    number: u32,
+    record: File,
+}
+
+impl OutagesV1 for Recorder {
+    async fn read(&self, cx: &Context) -> Result<AnsweredBy, HandlerError> {
+        sleep(WORK).await;
+        let peer = match cx.peer_addr().ip() {
+            IpAddr::V4(peer) => peer.to_bits(),
+            IpAddr::V6(_) => 0,
+        };
+        Ok(AnsweredBy { server: self.number, peer })
+    }
+
+    async fn record(&self, _cx: &Context, id: u64) -> Result<(), HandlerError> {
+        // One write to a file that is opened for appending is atomic. It is short enough for an async thread.
+        (&self.record).write_all(&id.to_be_bytes())?;
+        sleep(WORK).await;
+        Ok(())
+    }
+}
+
+/// Returns the identifiers of the calls that servers have recorded in a file.
+pub(crate) fn recorded(path: &Path) -> anyhow::Result<Vec<u64>> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(bytes.as_chunks().0.iter().map(|id| u64::from_be_bytes(*id)).collect()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error).context("cannot read the record of calls"),
+    }
+}
+
+/// Ends this process when its parent ends, also if the parent is killed.
+fn end_with_parent() -> anyhow::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+        .context("cannot tie this process to its parent")
+}
+
+/// Serves until the process is killed.
+pub(crate) async fn serve(arguments: ServeArgs) -> anyhow::Result<()> {
+    end_with_parent()?;
+    let ServeArgs { listen, number, record, max_connections } = arguments;
+    let record =
+        OpenOptions::new().append(true).create(true).open(record).context("cannot open the record of calls")?;
+    let service = OutagesV1Server::new(Recorder { number, record });
+    let mut server = Server::builder().service(service).max_connections(max_connections);
+    for url in listen {
+        server = server.listen(&url);
+    }
+    let server = server.bind().await?;
+    for url in server.urls() {
+        say!("listening on {url}");
+    }
+    server.serve().await;
+    Ok(())
+}
+
+/// Forwards connections until the process is killed. Prints a line for each.
+pub(crate) async fn proxy(arguments: ProxyArgs) -> anyhow::Result<()> {
+    end_with_parent()?;
+    let socket = TcpSocket::new_v4()?;
+    socket.bind("127.0.0.1:0".parse()?)?;
+    let listener = socket.listen(BACKLOG)?;
+    say!("listening on tcp://{}", listener.local_addr()?);
+    let arguments = Arc::new(arguments);
+    loop {
+        let (client, _) = listener.accept().await?;
+        say!("accepted");
+        let arguments = Arc::clone(&arguments);
+        tokio::spawn(async move {
+            // A client whose server cannot be reached sees a connection that is accepted and then closed.
+            let _ = forward(client, &arguments).await;
+        });
+    }
+}
+
+async fn forward(client: TcpStream, arguments: &ProxyArgs) -> io::Result<()> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((arguments.local, 0).into())?;
+    let server = socket.connect(arguments.to).await?;
+    let delay = Duration::from_millis(arguments.delay);
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    // A connection that one end has closed is closed at the other end too, and not half-closed.
+    tokio::select! {
+        ended = copy(from_client, to_server, delay) => ended,
+        ended = copy(from_server, to_client, delay) => ended,
+    }
+}
+
+/// Copies data in one direction, each piece `delay` after it arrived.
+async fn copy(
+    mut from: impl tokio::io::AsyncRead + Unpin,
+    mut to: impl tokio::io::AsyncWrite + Unpin,
+    delay: Duration,
+) -> io::Result<()> {
+    let (sender, mut pieces) = mpsc::channel::<(Instant, Vec<u8>)>(PIECES);
+    let read = async move {
+        loop {
+            let mut piece = Vec::with_capacity(16 << 10);
+            if from.read_buf(&mut piece).await? == 0 || sender.send((Instant::now() + delay, piece)).await.is_err() {
+                return Ok(());
+            }
+        }
+    };
+    let write = async move {
+        while let Some((due, piece)) = pieces.recv().await {
+            sleep_until(due).await;
+            to.write_all(&piece).await?;
+        }
+        Ok(())
+    };
+    tokio::try_join!(read, write).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn data_is_copied_after_the_delay() {
+        let (mut client, proxy) = tokio::io::duplex(64);
+        let (other, mut server) = tokio::io::duplex(64);
+        let copying = tokio::spawn(copy(proxy, other, Duration::from_millis(50)));
+        let begun = Instant::now();
+        client.write_all(b"hello").await.unwrap();
+        drop(client);
+        let mut text = String::new();
+        server.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "hello");
+        assert!(begun.elapsed() >= Duration::from_millis(50));
+        copying.await.unwrap().unwrap();
+    }
+
+    #[test]
+    fn records_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("record");
+        assert_eq!(recorded(&path).unwrap(), []);
+        std::fs::write(&path, [7_u64.to_be_bytes(), 8_u64.to_be_bytes()].concat()).unwrap();
+        assert_eq!(recorded(&path).unwrap(), [7, 8]);
+    }
+}

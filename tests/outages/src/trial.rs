@@ -1,0 +1,197 @@
+//! The course of a scenario: its processes, its settings, and what is checked in every scenario.
+
+use std::{
+    ffi::OsString,
+    net::SocketAddr,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use rpcrdma::{Channel, client::ChannelBuilder, config::ConnectionConfig};
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+use crate::{
+    calls::{Callers, Calls, Kind, Load},
+    network::Network,
+    process::Process,
+    report::Findings,
+    service::recorded,
+};
+
+/// Time for something to happen that does not depend on the settings of the client, on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Time in which calls flow before an outage, and after it.
+pub(crate) const HEALTHY: Duration = Duration::from_millis(500);
+/// Time for stopped servers to execute the calls that they got before.
+const LATE_CALLS: Duration = Duration::from_millis(100);
+
+/// The form of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Short outages, and a client that notices them soon.
+    Short,
+    /// Longer outages, and the default settings of the client.
+    Long,
+}
+
+/// The parameters of all scenarios.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) form: Form,
+    pub(crate) network: Network,
+}
+
+impl Plan {
+    /// Returns one of two values.
+    pub(crate) fn either<T>(&self, short: T, long: T) -> T {
+        if self.form == Form::Short { short } else { long }
+    }
+
+    /// Returns the keep-alive timeout of the client.
+    pub(crate) fn keepalive_timeout(&self) -> Duration {
+        Duration::from_secs(self.either(1, 10))
+    }
+
+    /// Returns the duration of an outage that every client notices.
+    pub(crate) fn silence(&self) -> Duration {
+        Duration::from_millis(self.either(2500, 15_000))
+    }
+
+    /// Returns the builder of all channels.
+    pub(crate) fn builder(&self) -> ChannelBuilder {
+        let config = ConnectionConfig::new();
+        Channel::builder().connection(match self.form {
+            Form::Long => config,
+            Form::Short => config
+                .keepalive_interval(Duration::from_secs(3))
+                .keepalive_timeout(self.keepalive_timeout())
+                .connect_timeout(Duration::from_secs(1)),
+        })
+    }
+
+    /// Returns more callers than a connection has credits.
+    pub(crate) fn callers(&self) -> Callers {
+        let timeout = Duration::from_secs(self.either(20, 60));
+        Callers { deadline: 40, no_deadline: 16, not_idempotent: 8, timeout }
+    }
+
+    /// Returns the largest number of calls that may not be repeated and fail in a silence: those that are in flight when it begins, and
+    /// those of each connection that is made during it.
+    pub(crate) fn max_lost(&self, silence: Duration) -> usize {
+        let connections = silence.as_millis() / self.keepalive_timeout().as_millis();
+        self.callers().not_idempotent * (connections as usize + 2)
+    }
+
+    /// Returns the time in which a call leaves a silent server, on a busy machine. It is expected in the keep-alive timeout and 0.3 s.
+    pub(crate) fn max_move(&self) -> Duration {
+        self.keepalive_timeout() * 2 + Duration::from_secs(4)
+    }
+}
+
+/// A scenario in progress.
+#[derive(Debug)]
+pub(crate) struct Trial<'a> {
+    pub(crate) plan: &'a Plan,
+    folder: TempDir,
+    connects_before: Option<u64>,
+    findings: Findings,
+}
+
+impl<'a> Trial<'a> {
+    /// Begins a scenario. The result is expected to be as the text says.
+    pub(crate) fn start(plan: &'a Plan, expected: impl Into<String>) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir().context("cannot create a directory for servers")?;
+        let findings = Findings { expected: expected.into(), ..Findings::default() };
+        Ok(Self { plan, folder, connects_before: plan.network.connects(), findings })
+    }
+
+    fn record(&self) -> PathBuf {
+        self.folder.path().join("record")
+    }
+
+    /// Starts a server on free ports of 127.0.0.1, one for each scheme.
+    pub(crate) async fn server(&self, number: u32, schemes: &[&str], options: &[&str]) -> anyhow::Result<Process> {
+        let mut arguments: Vec<OsString> =
+            ["serve", "--number", &number.to_string(), "--record"].map(Into::into).into();
+        arguments.push(self.record().into());
+        arguments.extend(options.iter().map(Into::into));
+        let urls: Vec<String> = schemes.iter().map(|scheme| format!("{scheme}://127.0.0.1:0")).collect();
+        let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+        Process::start(arguments, &urls, urls.len()).await
+    }
+
+    /// Starts a proxy of a server, which sees the connections come from 127.0.0.`local`.
+    pub(crate) async fn proxy(&self, to: SocketAddr, local: u8, delay: Duration) -> anyhow::Result<Process> {
+        let local = format!("127.0.0.{local}");
+        let delay = delay.as_millis().to_string();
+        let arguments = ["proxy", "--to", &to.to_string(), "--local", &local, "--delay", &delay].map(OsString::from);
+        Process::start(arguments.into(), &[], 1).await
+    }
+
+    /// Records what must not happen.
+    pub(crate) fn fault(&mut self, fault: impl Into<String>) {
+        self.findings.faults.push(fault.into());
+    }
+
+    /// Records a fault unless `holds`.
+    pub(crate) fn expect(&mut self, holds: bool, fault: impl FnOnce() -> String) {
+        if !holds {
+            self.fault(fault());
+        }
+    }
+
+    /// Returns the number of connects so far, as far as it is counted.
+    pub(crate) fn connects(&self) -> Option<u64> {
+        Some(self.plan.network.connects()? - self.connects_before?)
+    }
+
+    /// Waits for a successful call after the end of the outage.
+    pub(crate) async fn healed(&mut self, load: &Load, at: Instant) {
+        self.findings.healed = load.answered(at, PATIENCE).await;
+        let is_healed = self.findings.healed.is_some();
+        self.expect(is_healed, || format!("no call succeeds {} s after the outage", PATIENCE.as_secs()));
+    }
+
+    /// Ends calls. Checks that at most `max_lost` of those that may not be repeated have failed, and none of the kinds in `unfailing`.
+    pub(crate) async fn finish_calls(
+        &mut self,
+        load: Load,
+        max_lost: usize,
+        unfailing: &[Kind],
+    ) -> anyhow::Result<Calls> {
+        let calls = load.finish().await?;
+        for kind in unfailing {
+            let failed = calls.failed(*kind);
+            self.expect(failed == 0, || format!("{failed} calls failed ({kind:?})"));
+        }
+        let lost = calls.failed(Kind::NotIdempotent);
+        self.expect(lost <= max_lost, || format!("{lost} calls that are not idempotent failed, more than {max_lost}"));
+        Ok(calls)
+    }
+
+    /// Adds calls to the table.
+    pub(crate) fn add(&mut self, calls: Calls) {
+        self.findings.calls.extend(calls);
+    }
+
+    /// Adds to the description of what happened.
+    pub(crate) fn note(&mut self, note: impl AsRef<str>) {
+        if !self.findings.outcome.is_empty() {
+            self.findings.outcome.push_str(", ");
+        }
+        self.findings.outcome.push_str(note.as_ref());
+    }
+
+    /// Ends the scenario. `connects` is the number of connects, if it was counted in another way.
+    pub(crate) async fn finish(mut self, connects: Option<u64>) -> anyhow::Result<Findings> {
+        self.findings.connects = connects.or_else(|| self.connects());
+        sleep(LATE_CALLS).await;
+        let recorded = recorded(&self.record())?;
+        if let Some(fault) = self.findings.calls.compare(&recorded) {
+            self.fault(fault);
+        }
+        Ok(self.findings)
+    }
+}
