@@ -2,7 +2,8 @@
 //!
 //! librdmacm opens a device for all connections of the process, and keeps it open after the last one. It closes a removed device only when it
 //! compares its list of devices with that of the system, as it does when a connection needs a device that it does not know. Meanwhile, the
-//! removal of a soft RoCE or soft iWARP device waits. Drivers of adapters disconnect the process instead.
+//! removal of a soft RoCE or soft iWARP device waits. Drivers of adapters disconnect the process instead. The comparison also opens all
+//! devices of the system, so it is made only after a removal.
 
 use std::{
     ptr,
