@@ -33,6 +33,11 @@ goes_on() {
   log "connection $2: $(last_report "$2")"
 }
 
+# is_lost CONNECTION: succeeds if a report since the mark says that there is no connection
+is_lost() {
+  tail -n +$((MARK + 1)) "$SCRATCH/load.out" | awk -v number="$1" '$3 == number && $6 == "not" { found = 1 } END { exit !found }'
+}
+
 # load_finished: ends the client, none of whose calls has failed
 load_finished() {
   kill -INT "${PID[load]}"
