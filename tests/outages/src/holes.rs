@@ -37,7 +37,7 @@ pub(crate) async fn hole(plan: &Plan, scheme: &'static str, dropped: Dropped) ->
     if dropped != Dropped::ToServer {
         filter.sent_by(port, "drop")?;
     }
-    sleep(plan.silence()).await;
+    trial.last_until_noticed().await;
     filter.heal()?;
     trial.healed(&load, Instant::now()).await;
     sleep(HEALTHY).await;

@@ -25,7 +25,7 @@ pub(crate) async fn one_server(plan: &Plan, scheme: &'static str) -> anyhow::Res
     let load = Load::start(&channel, plan.callers());
     sleep(HEALTHY).await;
     server.stop()?;
-    sleep(plan.silence()).await;
+    trial.last_until_noticed().await;
     server.resume()?;
     trial.healed(&load, Instant::now()).await;
     sleep(HEALTHY).await;

@@ -147,6 +147,23 @@ impl<'a> Trial<'a> {
         Some(self.plan.network.connects()? - self.connects_before?)
     }
 
+    /// Lets the outage that has just begun last, until the client makes another connection, and not shorter than
+    /// [`Plan::silence`].
+    pub(crate) async fn last_until_noticed(&mut self) {
+        let (begun, before) = (Instant::now(), self.connects());
+        while before.is_some() && self.connects() == before {
+            if begun.elapsed() > PATIENCE {
+                self.fault(format!("the client does not notice the silence in {} s", PATIENCE.as_secs()));
+                break;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        if before.is_some() {
+            self.note(format!("noticed after {:.1} s", begun.elapsed().as_secs_f64()));
+        }
+        sleep(self.plan.silence().saturating_sub(begun.elapsed())).await;
+    }
+
     /// Waits for a successful call after the end of the outage.
     pub(crate) async fn healed(&mut self, load: &Load, at: Instant) {
         self.findings.healed = load.answered(at, PATIENCE).await;
