@@ -5,6 +5,7 @@
 
 # load_started ARGUMENTS..: starts a client
 load_started() {
+  : >"$SCRATCH/load.out"
   start load "$BIN/blobstore" load "$@" --interval 0.5
   MARK=0
 }
