@@ -131,8 +131,8 @@ impl ConnectionConfig {
     /// Sets, for a client, the time without a byte from the server after a probe, after which the connection is lost. Its calls fail
     /// with [`CloseReason::Silent`](crate::error::CloseReason::Silent), or are retried. Longer than zero. Default 10 s.
     ///
-    /// With version 1, a new connection has one credit, which its first call takes. A server that is silent from then on is noticed when the
-    /// call is given up. Of eight or more credits that a server grants, one is kept for probes. With fewer, calls that hold all credits leave none for a
+    /// After such a loss, the next connection is used once its server has answered a call. The first connection of version 1 has one
+    /// credit, which its first call takes: a server that is silent from then on is noticed when the call is given up. Of eight or more credits that a server grants, one is kept for probes. With fewer, calls that hold all credits leave none for a
     /// probe. A server that falls silent then is noticed when a call is given up.
     pub fn keepalive_timeout(mut self, timeout: Duration) -> Self {
         self.keepalive.timeout = timeout;

@@ -7,7 +7,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -36,11 +36,18 @@ struct SilentConnector {
     inner: SimConnector,
     networks: Arc<Mutex<Vec<SimNetwork>>>,
     connects: Arc<AtomicUsize>,
+    /// `true` if new connections are silent as well.
+    stays_silent: Arc<AtomicBool>,
 }
 
 impl SilentConnector {
     fn new(fabric: &SimFabric) -> Self {
-        Self { inner: fabric.connector(), networks: Arc::default(), connects: Arc::default() }
+        Self {
+            inner: fabric.connector(),
+            networks: Arc::default(),
+            connects: Arc::default(),
+            stays_silent: Arc::default(),
+        }
     }
 
     /// Lets nothing through on the connections made so far.
@@ -63,6 +70,9 @@ impl Connector for SilentConnector {
         self.connects.fetch_add(1, Ordering::SeqCst);
         let connected = self.inner.connect(peer, params).await?;
         self.networks.lock().unwrap().push(connected.queue_pair.network().clone());
+        if self.stays_silent.load(Ordering::SeqCst) {
+            self.silence();
+        }
         Ok(connected)
     }
 }
@@ -130,6 +140,27 @@ async fn repeatable_calls_move_when_a_server_is_silent() {
     assert_eq!(connector.connects(), 2);
 }
 
+/// A connection that is made while the server is silent is given up as well, even if a probe would find no credit.
+#[tokio::test(start_paused = true)]
+async fn a_new_connection_to_a_silent_server_is_given_up() {
+    for versions in [rpcrdma::engine::Versions::V1, rpcrdma::engine::Versions::V2] {
+        let connection = ConnectionConfig::new().versions(versions);
+        let (_, connector, channel) = connected(Channel::builder().connection(connection)).await;
+        call::<Null>(&channel, &()).await.unwrap();
+        connector.silence();
+        connector.stays_silent.store(true, Ordering::SeqCst);
+        let begun = Instant::now();
+        let waiting = tokio::spawn({
+            let channel = channel.clone();
+            async move { call::<Sleep>(&channel, &1).await }
+        });
+        tokio::time::sleep(Duration::from_secs(25)).await;
+        connector.stays_silent.store(false, Ordering::SeqCst);
+        assert_eq!(waiting.await.unwrap().unwrap(), 1);
+        assert!(begun.elapsed() < Duration::from_secs(35), "{:?}", begun.elapsed());
+    }
+}
+
 /// The other connections of a pool are used meanwhile, and no call fails.
 #[tokio::test(start_paused = true)]
 async fn a_pool_leaves_its_silent_connection() {
@@ -161,31 +192,33 @@ async fn a_pool_leaves_its_silent_connection() {
     eventually(|| quiet.connects() == 2).await;
 }
 
-/// Accepts connections and reads the calls on them without a reply. Sends the number of the connection for each call but probes.
-async fn never_reply(listener: tokio::net::TcpListener, calls: tokio::sync::mpsc::UnboundedSender<usize>) {
+/// Accepts connections and reads the calls on them without a reply. Sends the number of each connection, with `true` for a call that
+/// is no probe.
+async fn never_reply(listener: tokio::net::TcpListener, seen: tokio::sync::mpsc::UnboundedSender<(usize, bool)>) {
     for number in 0.. {
         let (mut stream, _) = listener.accept().await.unwrap();
-        let calls = calls.clone();
+        let _ = seen.send((number, false));
+        let seen = seen.clone();
         tokio::spawn(async move {
             // RFC 5531 §11: the length of a record. The highest bit marks the last fragment.
             while let Ok(mark) = stream.read_u32().await {
                 let mut record = vec![0; (mark & 0x7fff_ffff) as usize];
                 if stream.read_exact(&mut record).await.is_ok() && record[20..24] != [0; 4] {
-                    let _ = calls.send(number);
+                    let _ = seen.send((number, true));
                 }
             }
         });
     }
 }
 
-/// A connection of a pool gets one call until its server has replied, so that a silent path delays few calls.
+/// A path that was silent gets no call again before it has answered, so that it delays few calls.
 #[tokio::test]
-async fn a_pool_tries_a_new_connection_with_one_call() {
+async fn a_pool_calls_a_silent_path_only_once_it_answers() {
     let service = TestService::default();
     let running = Transport::Tcp.serve(Server::builder().service(service)).await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let urls = [listener.local_addr().unwrap(), running.addr].map(|addr| format!("tcp://{addr}"));
-    let (sender, mut calls) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut seen) = tokio::sync::mpsc::unbounded_channel();
     let silent = tokio::spawn(never_reply(listener, sender));
     let config = ConnectionConfig::new().keepalive_timeout(Duration::from_millis(300));
     let pool = Channel::builder().connection(config).connect_pool(urls).await.unwrap();
@@ -199,12 +232,13 @@ async fn a_pool_tries_a_new_connection_with_one_call() {
         });
     }
     // The connection is given up, and the pool makes another one, again and again.
-    let mut last = None;
-    while last != Some(2) {
-        let number = tokio::time::timeout(4 * TIMEOUT, calls.recv()).await.expect("the path is not tried again");
-        // At first, no server has replied, and calls go to both.
-        assert!(number == Some(0) || number != last, "a second call on one connection");
-        last = number;
+    loop {
+        let (number, is_call) =
+            tokio::time::timeout(4 * TIMEOUT, seen.recv()).await.expect("the path is not tried again").unwrap();
+        assert!(!is_call || number == 0, "a call on connection {number}, which has not answered");
+        if number == 3 {
+            break;
+        }
     }
     callers.abort_all();
     silent.abort();

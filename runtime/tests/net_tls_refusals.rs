@@ -286,7 +286,8 @@ async fn servers_without_alpn() {
     .await;
 }
 
-/// A server that loses the first ClientHello, as nfs-ganesha does, gets another one on a second connection. It does not get a third.
+/// A server that loses the first ClientHello, as nfs-ganesha does, gets another one on a second connection, which has a time limit. It
+/// does not get a third.
 #[tokio::test]
 async fn lost_client_hellos() {
     timed(async {
@@ -314,6 +315,8 @@ async fn lost_client_hellos() {
                 }
                 // A third connection would be accepted here.
                 assert!(lost < 2 || tokio::time::timeout(Duration::from_millis(500), listener.accept()).await.is_err());
+                // Not closed before the client has given up.
+                open
             });
             let tls = authority.client().allow_missing_alpn(true).handshake_timeout(Duration::from_secs(3));
             match channel(tls).connect(&url).await {
@@ -326,7 +329,7 @@ async fn lost_client_hellos() {
                     assert!(chain(&error).contains("within 3s"), "{}", chain(&error));
                 }
             }
-            server.await.unwrap();
+            drop(server.await.unwrap());
         }
     })
     .await;
@@ -396,7 +399,7 @@ async fn stripped_offers() {
     .await;
 }
 
-/// Handshakes that do not finish have a time limit, on both sides, and a limited number. Others wait.
+/// Handshakes that do not finish have a time limit and a limited number at the server. Others wait.
 #[tokio::test]
 async fn handshakes_that_never_finish() {
     timed(async {
@@ -416,16 +419,6 @@ async fn handshakes_that_never_finish() {
         eventually(|| running.handle.stats().setup_failed == 3).await;
         assert_eq!(rest(silent).await, b"");
         assert_eq!(rest(probing).await, offer());
-
-        let scripted = scripted(|mut stream, offer| async move {
-            stream.write_all(&offer).await.unwrap();
-            let _ = stream.read_to_end(&mut Vec::new()).await;
-        });
-        let (url, server) = scripted.await;
-        let builder = channel(authority.client().handshake_timeout(limit));
-        let error = chain(&builder.connect(&url).await.unwrap_err());
-        assert!(error.contains("did not finish within 700ms"), "{error}");
-        server.await.unwrap();
     })
     .await;
 }

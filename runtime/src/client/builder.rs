@@ -328,7 +328,7 @@ impl ChannelBuilder {
     /// begins with the first, and tries each other one 250 ms after the one before it, or as soon as that has failed. If its path is
     /// not the best, the channel tries the better ones again, after 2 s and then ever more rarely, up to once per minute, and moves to one
     /// that works. Calls in flight end where they are. A path is never less protected than another one: the strongest TLS policy
-    /// among the URLs and [`tls`](Self::tls) applies to all, and URLs that cannot fulfil it are not used.
+    /// among the URLs and the TLS configuration applies to all, and URLs that cannot fulfil it are not used.
     ///
     /// # Errors
     /// See [`ConnectError`]: a URL is invalid, two services have the same program and version, or no address of the host

@@ -13,7 +13,7 @@ use std::{
 use super::{error::ConnectError, retry::NetworkPath};
 use crate::{
     config::xid_seed,
-    driver::{DriverCommand, DriverPort, PendingCall},
+    driver::{DriverCommand, DriverPort, PendingCall, ProbedProgram},
     engine::{CallFailure, CloseReason, IncomingReply, OutgoingCall},
     provider::DisconnectReason,
     session::ChannelInfo,
@@ -70,6 +70,20 @@ impl ChannelLink {
     pub(super) fn dialed(mut self, scheme: Option<Scheme>) -> Self {
         (self.is_owned, self.scheme) = (true, scheme);
         self
+    }
+
+    /// Waits until the server has answered a call, whatever it answers. Fails if it does not within `timeout`.
+    pub(super) async fn answered(self: Arc<Self>, timeout: Duration) -> Result<Arc<Self>, ConnectError> {
+        // A program that no server has is refused, which is an answer too.
+        let mut call = ProbedProgram::default().null_call();
+        call.deadline = tokio::time::Instant::now().into_std().checked_add(timeout);
+        let deadline = call.deadline;
+        let reason = match self.send(call, deadline).await {
+            Err(CallFailure::DeadlineExceeded { .. }) => CloseReason::Silent(timeout),
+            Err(CallFailure::Closed { reason, .. }) => reason,
+            _ => return Ok(self),
+        };
+        Err(ConnectError::Closed { peer: self.info.peer_addr, reason, sent: false })
     }
 
     /// Returns the place of its path among those of the channel. 0 is the best.

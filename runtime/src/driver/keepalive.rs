@@ -30,10 +30,10 @@ pub(crate) struct KeepaliveConfig {
 }
 
 /// The program that the local side calls on the connection. Its procedure 0 is called as a probe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ProbedProgram {
-    pub(super) program: u32,
-    pub(super) version: u32,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct ProbedProgram {
+    program: u32,
+    version: u32,
 }
 
 impl ProbedProgram {
@@ -45,7 +45,7 @@ impl ProbedProgram {
     }
 
     /// Returns a call of the program's procedure 0, without a credential.
-    pub(super) fn null_call(self) -> OutgoingCall {
+    pub(crate) fn null_call(self) -> OutgoingCall {
         // RFC 5531 §9, after the XID: CALL, RPC version 2, program, version, procedure, and credential and verifier of AUTH_NONE.
         let mut header = [0; 40];
         header[8..12].copy_from_slice(&2_u32.to_be_bytes());

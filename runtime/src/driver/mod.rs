@@ -31,7 +31,7 @@ pub(crate) use self::{
     encoded_reply::ReplyOutcome,
     inbound_calls::{InboundCalls, NoInboundCalls},
     io::{EngineIo, RdmaIo},
-    keepalive::KeepaliveConfig,
+    keepalive::{KeepaliveConfig, ProbedProgram},
     pending::PendingCall,
     port::{DriverPort, SlotPermit},
     task::spawn,

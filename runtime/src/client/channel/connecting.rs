@@ -83,11 +83,17 @@ impl Channel {
             backoff.check().map_err(|(error, until)| LinkError::Failed(error, until))?;
             let (dial, config, inner) = (Arc::clone(dial), Arc::clone(&self.0.config), Arc::downgrade(&self.0));
             let version_1_only = self.0.version_1_only.load(Ordering::Relaxed);
+            // The system may accept connections for a server that does not run. A new connection of version 1 has one credit, so its first
+            // call could not be followed by a probe.
+            let was_silent = matches!(current.link.port.close_reason(), Some(CloseReason::Silent(_)));
             // Connecting runs in its own task. If the caller gives up, the next caller gets the connection or the error. The task
             // holds no channel, and is aborted with the last one.
             let redialed = tokio::spawn(
                 async move {
-                    let dialed = dial.dial(&config, version_1_only).await;
+                    let dialed = match dial.dial(&config, version_1_only).await {
+                        Ok(link) if was_silent => link.answered(config.connection.keepalive.timeout).await,
+                        dialed => dialed,
+                    };
                     Some(Self(inner.upgrade()?).redialed(dialed, backoff, min_backoff, max_backoff))
                 }
                 .instrument(Span::none()),
