@@ -234,7 +234,7 @@ fn files_are_copied_with_every_flavor() {
                 let placed = report["connection"][placed].as_u64().unwrap();
                 // Nothing is reduced with krb5i and krb5p (RFC 8166 §8.2.2.3), and there are no chunks over TCP.
                 let is_placed = sec == "krb5" && url == &iwarp;
-                assert!(if is_placed { placed >= 3 } else { placed == 0 }, "{there}: {report:#}");
+                assert!(if is_placed { placed >= 1 } else { placed == 0 }, "{there}: {report:#}");
             }
             assert!(fs::read(&back).unwrap() == contents, "{there}");
             let stored = server.path("export").join(format!("{sec}-{number}"));
