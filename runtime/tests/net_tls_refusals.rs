@@ -9,7 +9,7 @@ use std::{error::Error, net::SocketAddr, sync::Arc, time::Duration};
 
 use net_support::*;
 use rpcrdma::{
-    client::{Channel, ChannelBuilder, ConnectError, Reconnect},
+    client::{CallOptions, Channel, ChannelBuilder, ConnectError, Reconnect},
     rpc::AuthStat,
     server::Server,
     tls::{
@@ -123,6 +123,13 @@ async fn certificates_that_the_server_refuses() {
             };
             println!("{client:?}: {refusal}");
             eventually(|| running.handle.stats().setup_failed == number).await;
+        }
+        // The refusal is final, however much time the call has.
+        let patient = Channel::builder().tls(authority.client().build().unwrap());
+        if let Ok(channel) = running.try_connect(patient).await {
+            let options = CallOptions::new().timeout(Duration::from_secs(600));
+            let refusal = chain(&channel.call::<Null>(&(), options).await.unwrap_err());
+            assert!(refusal.contains("CertificateRequired"), "{refusal}");
         }
         assert_eq!(running.handle.stats().accepted, 0);
         let issued = authority.issue("client", &["client.example"]);

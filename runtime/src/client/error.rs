@@ -126,6 +126,16 @@ fn hint(error: &SetupError) -> &'static str {
     }
 }
 
+/// Returns `true` if the peer closes the next connection for the same reason, unless somebody changes the configuration.
+pub(super) fn is_permanent(reason: &CloseReason) -> bool {
+    match reason {
+        CloseReason::NegotiationFailed { versions: Some(_), .. } | CloseReason::HostAuthentication(_) => true,
+        #[cfg(feature = "tls")]
+        CloseReason::Disconnected(crate::provider::DisconnectReason::Transport(error)) => crate::tls::is_alert(error),
+        _ => false,
+    }
+}
+
 impl ConnectError {
     /// Returns `true` if another attempt fails in the same way, unless somebody changes the configuration.
     pub(super) fn is_permanent(&self) -> bool {
@@ -136,12 +146,7 @@ impl ConnectError {
             #[cfg(feature = "tls")]
             Self::Setup { source, .. } => crate::tls::TlsError::find(source)
                 .is_some_and(|error| !matches!(error, crate::tls::TlsError::TimedOut(_))),
-            Self::Closed { reason, .. } => {
-                matches!(
-                    reason,
-                    CloseReason::NegotiationFailed { versions: Some(_), .. } | CloseReason::HostAuthentication(_)
-                )
-            }
+            Self::Closed { reason, .. } => is_permanent(reason),
             Self::BackOff { last, .. } | Self::Late { last: Some(last) } => last.is_permanent(),
             _ => false,
         }

@@ -11,7 +11,11 @@ use super::{
     probe::{self, MAX_REPLY_LEN, ShortRecord},
     stream::TlsSetUp,
 };
-use crate::{provider::SetupError, rpc::ReplyHeader, xdr::Decoder};
+use crate::{
+    provider::{IoError, SetupError},
+    rpc::ReplyHeader,
+    xdr::Decoder,
+};
 
 /// A client's TLS settings for one URL.
 #[derive(Debug, Clone)]
@@ -63,6 +67,12 @@ pub(crate) async fn connect(mut stream: TcpStream, target: &TlsTarget, is_retry:
     })
     .await
     .map_err(|_| TlsError::TimedOut(limit))?
+}
+
+/// Returns `true` if the peer has refused the session by an alert: in TLS 1.3, a server does that after the client's handshake.
+pub(crate) fn is_alert(error: &IoError) -> bool {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    matches!(cause, Some(rustls::Error::AlertReceived(_)))
 }
 
 /// Returns `true` if the server has offered TLS, but not finished the handshake of a first attempt in time.

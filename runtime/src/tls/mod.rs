@@ -55,7 +55,7 @@ pub use self::config::{TlsClientBuilder, TlsClientConfig, TlsConfigError, TlsSer
 pub use self::tls_error::TlsError;
 pub(crate) use self::{
     accept::accept,
-    connect::{TlsTarget, connect, is_silence},
+    connect::{TlsTarget, connect, is_alert, is_silence},
     policy::{TlsUnavailable, effective_policy},
     probe::AUTH_TLS,
     stream::{TlsOrTcp, TlsSetUp},

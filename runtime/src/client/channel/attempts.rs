@@ -14,7 +14,7 @@ use crate::{
     ErrorChain,
     client::{
         call::{CallOptions, CallParameters, CallTarget, OutboundCall},
-        error::{CallError, ConnectError, Retries},
+        error::{self, CallError, ConnectError, Retries},
         link::{ChannelLink, time_left, within},
         retry::{
             self, ExchangeError, FailureKind, FirstAttempt, MAX_RESENDS, NotRecognized, Repetition, RetryDecision,
@@ -339,10 +339,7 @@ impl AttemptError {
     /// Returns `true` if client and server do not fit together, whatever their state is.
     fn is_permanent(&self) -> bool {
         match self {
-            Self::Exchange(ExchangeError::Failed(CallFailure::Closed { reason, .. })) => matches!(
-                reason,
-                CloseReason::NegotiationFailed { versions: Some(_), .. } | CloseReason::HostAuthentication(_)
-            ),
+            Self::Exchange(ExchangeError::Failed(CallFailure::Closed { reason, .. })) => error::is_permanent(reason),
             Self::NotConnected(error, _) => error.is_permanent(),
             _ => false,
         }
