@@ -33,6 +33,8 @@ enum PathState {
     Refused,
     /// Nothing gets through.
     Silent,
+    /// Connections are made, and then nothing gets through.
+    Mute,
 }
 
 /// A network with paths to its ports, which the tests control by the number of the port.
@@ -50,7 +52,9 @@ impl Paths {
             match state {
                 PathState::Up => {}
                 PathState::Refused => network.cut(),
-                PathState::Silent => [SimEnd::A, SimEnd::B].into_iter().for_each(|end| network.stall(end, true)),
+                PathState::Silent | PathState::Mute => {
+                    [SimEnd::A, SimEnd::B].into_iter().for_each(|end| network.stall(end, true))
+                }
             }
         }
     }
@@ -65,12 +69,16 @@ impl Connector for PathConnector {
     async fn connect(&self, peer: SocketAddr, params: SetupParams) -> Result<Connected<SimQueuePair>, SetupError> {
         let state = self.0.states.lock().unwrap().get(&peer.port()).copied();
         match state.unwrap_or(PathState::Up) {
-            PathState::Up => {}
+            PathState::Up | PathState::Mute => {}
             PathState::Refused => return Err(SetupError::Io(io::ErrorKind::ConnectionRefused.into())),
             PathState::Silent => pending().await,
         }
         let connected = self.1.connect(peer, params).await?;
-        self.0.networks.lock().unwrap().push((peer.port(), connected.queue_pair.network().clone()));
+        let network = connected.queue_pair.network();
+        if state == Some(PathState::Mute) {
+            [SimEnd::A, SimEnd::B].into_iter().for_each(|end| network.stall(end, true));
+        }
+        self.0.networks.lock().unwrap().push((peer.port(), network.clone()));
         Ok(connected)
     }
 }
@@ -214,6 +222,28 @@ async fn a_silent_path_is_left() {
     let error = gate.await.unwrap().unwrap_err();
     assert!(!error.is_retry_safe(), "{error}");
     assert_eq!(state.started.load(std::sync::atomic::Ordering::SeqCst), 2);
+}
+
+/// A path that accepts connections and then stays silent is no better than one that works.
+#[tokio::test(start_paused = true)]
+async fn a_path_has_to_answer_before_it_replaces_another() {
+    let ([best, other], target, _) = serve().await;
+    let channel = Channel::connect(&target).await.unwrap();
+    call::<Null>(&channel, &()).await.unwrap();
+    PATHS.set(best, PathState::Mute);
+    let begun = Instant::now();
+    call::<Sleep>(&channel, &1).await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(11), "{:?}", begun.elapsed());
+    assert_eq!(port(&channel), other);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(200) {
+        let called = Instant::now();
+        call::<Sleep>(&channel, &1).await.unwrap();
+        assert!(called.elapsed() < Duration::from_secs(1) && port(&channel) == other);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    PATHS.set(best, PathState::Up);
+    moved_to(&channel, best).await;
 }
 
 /// Without any path, the error is that of the best one.

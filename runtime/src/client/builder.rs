@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use super::dial::UnixDialer;
 use super::{
     channel::Channel,
-    dial::{Dial, Dialer, UrlDialer},
+    dial::{Dial, DialRules, Dialer, UrlDialer},
     error::ConnectError,
     paths::{DialedPath, PathsDialer},
     pool::ChannelPool,
@@ -385,7 +385,7 @@ impl ChannelBuilder {
         for (index, Prepared { dialer, config, reconnect, transport }) in prepared?.into_iter().enumerate() {
             let config = Arc::new(config);
             attempts.spawn(async move {
-                let (channel, error) = match dialer.dial(&config, false).await {
+                let (channel, error) = match dialer.dial(&config, DialRules::default()).await {
                     Ok(link) => (Channel::dialed(dialer, link, config, reconnect), None),
                     Err(error) => (Channel::lazy(dialer, transport, config, reconnect), Some(error)),
                 };

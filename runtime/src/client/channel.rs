@@ -18,7 +18,7 @@ use tokio::{sync::Notify, task::AbortHandle};
 
 use super::{
     call::{CallOptions, CallParameters, CallTarget},
-    dial::Dial,
+    dial::{Dial, DialRules},
     error::{CallError, ConnectError, UnusedPath},
     link::ChannelLink,
     reconnect::{Backoff, Reconnect},
@@ -103,7 +103,7 @@ impl Channel {
         reconnect: Reconnect,
     ) -> Result<Self, ConnectError> {
         let config = Arc::new(config);
-        let link = dial.dial(&config, false).await?;
+        let link = dial.dial(&config, DialRules::default()).await?;
         Ok(Self::dialed(dial, link, config, reconnect))
     }
 

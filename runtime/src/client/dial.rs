@@ -32,14 +32,30 @@ use crate::{
 
 pub(super) type DialFuture<'a> = Pin<Box<dyn Future<Output = Result<Arc<ChannelLink>, ConnectError>> + Send + 'a>>;
 
+/// What a new connection has to fulfil.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct DialRules {
+    /// `true` to offer only version 1 of RPC-over-RDMA, unless the channel is configured for version 2 only.
+    pub(super) version_1_only: bool,
+    /// `true` if the server has to answer a call. The system accepts connections for a server that does not run, and with version 1, a new
+    /// connection has one credit, so that no probe could follow its first call.
+    pub(super) must_answer: bool,
+}
+
+impl DialRules {
+    /// Waits for an answer, if the connection needs one.
+    async fn fulfilled(self, link: Arc<ChannelLink>, config: &ChannelConfig) -> Result<Arc<ChannelLink>, ConnectError> {
+        if self.must_answer { link.answered(config.connection.keepalive.timeout).await } else { Ok(link) }
+    }
+}
+
 /// Makes connections to one server over any provider.
 pub(super) trait Dial: Send + Sync {
-    /// Makes a connection. With `version_1_only`, it offers only version 1 of RPC-over-RDMA, unless the channel is configured for version
-    /// 2 only.
-    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, version_1_only: bool) -> DialFuture<'a>;
+    /// Makes a connection.
+    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, rules: DialRules) -> DialFuture<'a>;
 
     /// Makes a connection over a path that is better than the path `rank`.
-    fn dial_better(&self, _rank: usize, _version_1_only: bool) -> DialFuture<'_> {
+    fn dial_better(&self, _rank: usize, _rules: DialRules) -> DialFuture<'_> {
         Box::pin(ready(Err(ConnectError::EmptyPool)))
     }
 
@@ -58,12 +74,13 @@ pub(super) struct Dialer {
 }
 
 impl Dial for Dialer {
-    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, version_1_only: bool) -> DialFuture<'a> {
+    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, rules: DialRules) -> DialFuture<'a> {
         Box::pin(async move {
             let settings = LinkSettings { config, callbacks: self.callbacks.as_ref(), scheme: None };
-            connect(&*self.connector, self.addr, settings, version_1_only)
+            let link = connect(&*self.connector, self.addr, settings, rules.version_1_only)
                 .await
-                .map_err(|source| ConnectError::Setup { peer: self.addr, source })
+                .map_err(|source| ConnectError::Setup { peer: self.addr, source })?;
+            rules.fulfilled(link, config).await
         })
     }
 }
@@ -88,7 +105,7 @@ pub(super) struct UnixDialer {
 
 #[cfg(unix)]
 impl Dial for UnixDialer {
-    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, _version_1_only: bool) -> DialFuture<'a> {
+    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, rules: DialRules) -> DialFuture<'a> {
         Box::pin(async move {
             let settings = LinkSettings { config, callbacks: self.callbacks.as_ref(), scheme: None };
             let failed = |source| ConnectError::Local { path: self.path.clone(), source };
@@ -96,7 +113,7 @@ impl Dial for UnixDialer {
             let stream = tokio::time::timeout(limit, UnixStream::connect(&self.path)).await;
             let stream = stream.map_err(|_| failed(SetupError::TimedOut(limit)))?;
             let stream = stream.map_err(|error| failed(error.into()))?;
-            Ok(link(SetUp::unix(&config.connection, Role::Client, stream), false, settings))
+            rules.fulfilled(link(SetUp::unix(&config.connection, Role::Client, stream), false, settings), config).await
         })
     }
 }
@@ -112,7 +129,7 @@ struct LinkSettings<'a> {
 }
 
 impl Dial for UrlDialer {
-    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, version_1_only: bool) -> DialFuture<'a> {
+    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, rules: DialRules) -> DialFuture<'a> {
         Box::pin(async move {
             let unresolved = |source: IoError| ConnectError::Resolve { host: self.url.host().to_owned(), source };
             let (scheme, local) = (self.url.scheme(), self.url.options().local());
@@ -123,7 +140,8 @@ impl Dial for UrlDialer {
             for peer in peers.into_iter().filter(|peer| local.is_none_or(|local| local.is_ipv4() == peer.is_ipv4())) {
                 let connected = match scheme.kind() {
                     SchemeKind::Rdma(provider) => {
-                        let version_1_only = version_1_only || version_1_servers::has_version_1_only(scheme, peer);
+                        let version_1_only =
+                            rules.version_1_only || version_1_servers::has_version_1_only(scheme, peer);
                         connect(&*provider.connector(self.url.options()), peer, settings, version_1_only).await
                     }
                     #[cfg(feature = "tls")]
@@ -134,11 +152,15 @@ impl Dial for UrlDialer {
                     #[cfg(not(feature = "tls"))]
                     SchemeKind::Tcp(_) => connect_tcp(peer, local, settings).await,
                 };
+                let connected = match connected {
+                    Ok(link) => rules.fulfilled(link, config).await,
+                    Err(source) => Err(ConnectError::Setup { peer, source }),
+                };
                 match connected {
                     Ok(link) => return Ok(link),
-                    Err(source) => {
-                        tracing::debug!(%peer, error = %ErrorChain(&source), "connection attempt failed");
-                        last = Some(ConnectError::Setup { peer, source });
+                    Err(error) => {
+                        tracing::debug!(%peer, error = %ErrorChain(&error), "connection attempt failed");
+                        last = Some(error);
                     }
                 }
             }

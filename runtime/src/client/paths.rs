@@ -14,7 +14,7 @@ use std::{
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    dial::{Dial, DialFuture, UrlDialer},
+    dial::{Dial, DialFuture, DialRules, UrlDialer},
     error::{ConnectError, UnusedPath},
     link::ChannelLink,
 };
@@ -53,7 +53,7 @@ impl PathsDialer {
     }
 
     /// Connects over one of the first `count` paths.
-    async fn race(&self, count: usize, version_1_only: bool) -> Result<Arc<ChannelLink>, ConnectError> {
+    async fn race(&self, count: usize, rules: DialRules) -> Result<Arc<ChannelLink>, ConnectError> {
         let mut waiting = self.paths.iter().take(count).enumerate();
         let mut attempts = Vec::new();
         let mut first_error = None;
@@ -68,7 +68,7 @@ impl PathsDialer {
                 continue;
             };
             let begun = Instant::now();
-            attempts.push(Attempt { rank, begun, dialing: path.dialer.dial(&path.config, version_1_only) });
+            attempts.push(Attempt { rank, begun, dialing: path.dialer.dial(&path.config, rules) });
             let next = begun + ATTEMPT_DELAY;
             match self.finished(&mut attempts, Some(next)).await {
                 Some((rank, Ok(link))) => return Ok(self.used(rank, link, &attempts)),
@@ -148,12 +148,12 @@ impl PathsDialer {
 }
 
 impl Dial for PathsDialer {
-    fn dial<'a>(&'a self, _config: &'a Arc<ChannelConfig>, version_1_only: bool) -> DialFuture<'a> {
-        Box::pin(self.race(self.paths.len(), version_1_only))
+    fn dial<'a>(&'a self, _config: &'a Arc<ChannelConfig>, rules: DialRules) -> DialFuture<'a> {
+        Box::pin(self.race(self.paths.len(), rules))
     }
 
-    fn dial_better(&self, rank: usize, version_1_only: bool) -> DialFuture<'_> {
-        Box::pin(self.race(rank.min(self.paths.len()), version_1_only))
+    fn dial_better(&self, rank: usize, rules: DialRules) -> DialFuture<'_> {
+        Box::pin(self.race(rank.min(self.paths.len()), rules))
     }
 
     fn better_paths(&self, rank: usize) -> Vec<UnusedPath> {

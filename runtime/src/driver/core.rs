@@ -502,20 +502,9 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
     #[cold]
     fn close_if_due(&mut self, run: &PollState) {
         let now = run.now;
-        if run.is_late && run.may_expire && self.idle.next().is_some_and(|at| at <= now) {
-            let is_unused = self.is_idle() && self.closing == LocalClose::Open && !self.port.is_held();
-            if let Some(reason) = self.idle.check(is_unused.then_some(self.last_active), now) {
-                self.close(reason, now);
-            }
+        if run.is_late && run.may_expire && self.next_check.is_some_and(|at| at <= now) {
+            self.check(now);
         }
-        if run.is_late && run.may_expire && self.keepalive.next().is_some_and(|at| at <= now) {
-            if self.engine.close_reason().is_some() {
-                self.keepalive.end();
-            } else {
-                self.check_peer(now);
-            }
-        }
-        self.set_check();
         if self.closing == LocalClose::Draining && self.is_idle() {
             self.close(CloseReason::Disconnected(DisconnectReason::Local), now);
         }
@@ -523,6 +512,25 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             self.engine.connection_lost(DisconnectReason::Transport("the peer did not close its side".into()));
             self.has_work = true;
         }
+    }
+
+    /// Makes the checks that are due.
+    fn check(&mut self, now: Instant) {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if is_due(self.idle.next()) {
+            let is_unused = self.is_idle() && self.closing == LocalClose::Open && !self.port.is_held();
+            if let Some(reason) = self.idle.check(is_unused.then_some(self.last_active), now) {
+                self.close(reason, now);
+            }
+        }
+        if is_due(self.keepalive.next()) {
+            if self.engine.close_reason().is_some() {
+                self.keepalive.end();
+            } else {
+                self.check_peer(now);
+            }
+        }
+        self.set_check();
     }
 
     /// Sets the timer to the earliest deadline.

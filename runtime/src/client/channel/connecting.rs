@@ -12,6 +12,7 @@ use super::{Channel, ChannelInner};
 use crate::{
     ErrorChain,
     client::{
+        dial::DialRules,
         error::ConnectError,
         link::{ChannelLink, LinkFate},
         reconnect::{Backoff, Reconnect, jittered},
@@ -82,18 +83,16 @@ impl Channel {
             }
             backoff.check().map_err(|(error, until)| LinkError::Failed(error, until))?;
             let (dial, config, inner) = (Arc::clone(dial), Arc::clone(&self.0.config), Arc::downgrade(&self.0));
-            let version_1_only = self.0.version_1_only.load(Ordering::Relaxed);
-            // The system may accept connections for a server that does not run. A new connection of version 1 has one credit, so its first
-            // call could not be followed by a probe.
-            let was_silent = matches!(current.link.port.close_reason(), Some(CloseReason::Silent(_)));
+            let rules = DialRules {
+                version_1_only: self.0.version_1_only.load(Ordering::Relaxed),
+                // The server may still be silent.
+                must_answer: matches!(current.link.port.close_reason(), Some(CloseReason::Silent(_))),
+            };
             // Connecting runs in its own task. If the caller gives up, the next caller gets the connection or the error. The task
             // holds no channel, and is aborted with the last one.
             let redialed = tokio::spawn(
                 async move {
-                    let dialed = match dial.dial(&config, version_1_only).await {
-                        Ok(link) if was_silent => link.answered(config.connection.keepalive.timeout).await,
-                        dialed => dialed,
-                    };
+                    let dialed = dial.dial(&config, rules).await;
                     Some(Self(inner.upgrade()?).redialed(dialed, backoff, min_backoff, max_backoff))
                 }
                 .instrument(Span::none()),
@@ -174,27 +173,25 @@ async fn improve(channel: Weak<ChannelInner>, link: Weak<ChannelLink>) {
     loop {
         tokio::time::sleep(jittered(pause)).await;
         pause = (pause * 2).min(MAX_IMPROVE_PAUSE);
-        let Some((dial, rank, version_1_only)) = channel.upgrade().zip(link.upgrade()).and_then(|(channel, link)| {
+        let Some((dial, rank, rules)) = channel.upgrade().zip(link.upgrade()).and_then(|(channel, link)| {
             let dial = channel.dial.clone().filter(|_| !link.port.is_closed())?;
-            Some((dial, link.rank(), channel.version_1_only.load(Ordering::Relaxed)))
+            let version_1_only = channel.version_1_only.load(Ordering::Relaxed);
+            // Calls leave a connection that works.
+            Some((dial, link.rank(), DialRules { version_1_only, must_answer: true }))
         }) else {
             return;
         };
-        let Ok(better) = dial.dial_better(rank, version_1_only).await else { continue };
+        let Ok(better) = dial.dial_better(rank, rules).await else { continue };
         let (Some(channel), Some(link)) = (channel.upgrade(), link.upgrade()) else { return };
         let mut current = channel.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.closed || !Arc::ptr_eq(&current.link, &link) {
             return;
         }
         tracing::info!(target: "rpcrdma", peer = %better.info.peer_addr, transport = ?better.info.transport, "moved to a better path");
-        let rank = better.rank();
         // Calls in flight keep the old connection until they have ended.
         let old = std::mem::replace(&mut current.link, better);
         drop(current);
         drop((old, link));
-        if rank == 0 {
-            return;
-        }
         // The next one is looked for on behalf of the new connection.
         Channel(channel).improve();
         return;
