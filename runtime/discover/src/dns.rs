@@ -342,14 +342,10 @@ mod tests {
         op::{Message, ResponseCode},
         rr::{Name, Record, RecordType, rdata::SRV},
     };
-    use rpcrdma::{
-        CallOptions, Channel,
-        client::{Invoke as _, RetryPolicy, ServiceCaller, discover::Endpoints},
-        service::{Procedure, ReplyBounds},
-    };
     use tokio::net::UdpSocket;
 
     use super::*;
+    use crate::failing_calls::fails_with;
 
     /// Serves the SRV records of `_test._tcp.test.` with the targets `a.test.` and `b.test.`. Queries for the names in `failing` fail.
     async fn name_server(failing: Arc<Mutex<Vec<&'static str>>>) -> SocketAddr {
@@ -425,38 +421,6 @@ mod tests {
             let service = service.unwrap().name_server(server);
             let answer = service.query(&service.resolver().unwrap(), &Answer::nothing()).await.unwrap();
             assert_eq!(Vec::from_iter(service.urls(&answer)), urls);
-        }
-    }
-
-    /// A call without arguments and results.
-    struct Null;
-
-    impl Procedure for Null {
-        const PROGRAM: u32 = 0x2000_0777;
-        const VERSION: u32 = 1;
-        const NUMBER: u32 = 0;
-        const NAME: &'static str = "TEST_V1.NULL";
-        const IDEMPOTENT: bool = true;
-        type Args = ();
-        type Reply = ();
-        fn reply_bounds(_args: &()) -> ReplyBounds {
-            ReplyBounds::default()
-        }
-    }
-
-    /// Makes calls until the causes of their errors contain `text`.
-    async fn fails_with(servers: Servers, text: &str) {
-        let endpoints = Endpoints::new(servers, Channel::builder());
-        let caller = ServiceCaller::balanced(endpoints, RetryPolicy::default());
-        let begin = Instant::now();
-        loop {
-            let options = CallOptions::new().timeout(Duration::from_millis(200));
-            let error = caller.invoke::<Null>(&(), options).await.unwrap_err();
-            let error = ErrorChain(&error).to_string();
-            if error.contains(text) {
-                return;
-            }
-            assert!(begin.elapsed() < Duration::from_secs(60), "{error}");
         }
     }
 

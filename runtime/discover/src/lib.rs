@@ -10,6 +10,9 @@
 mod dns;
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(all(test, feature = "dns"))]
+#[path = "../tests/failing_calls/mod.rs"]
+mod failing_calls;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;
 

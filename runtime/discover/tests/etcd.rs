@@ -1,10 +1,10 @@
 //! A real etcd with TLS and users. `RPCRDMA_REQUIRE_TOOLS` makes the test fail if etcd is not installed.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod failing_calls;
+
 use std::{
-    env,
-    error::Error,
-    fs,
+    env, fs,
     net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -12,17 +12,11 @@ use std::{
 };
 
 use etcd_client::{Certificate, Client, ConnectOptions, PermissionType, TlsOptions};
+use failing_calls::fails_with;
 use futures_util::StreamExt as _;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
-use rpcrdma::{
-    CallOptions, Channel,
-    client::{
-        Invoke as _, RetryPolicy, ServiceCaller,
-        discover::{Endpoints, Servers},
-    },
-    service::{Procedure, ReplyBounds},
-};
 use rpcrdma_discover::{EtcdError, EtcdService};
+use rpcrdma_proto::ErrorChain;
 
 const PREFIX: &str = "/test/blobs/";
 
@@ -120,43 +114,6 @@ impl Etcd {
     }
 }
 
-/// Returns the messages of an error and its causes.
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |&error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
-
-/// A call without arguments and results.
-struct Null;
-
-impl Procedure for Null {
-    const PROGRAM: u32 = 0x2000_0777;
-    const VERSION: u32 = 1;
-    const NUMBER: u32 = 0;
-    const NAME: &'static str = "TEST_V1.NULL";
-    const IDEMPOTENT: bool = true;
-    type Args = ();
-    type Reply = ();
-    fn reply_bounds(_args: &()) -> ReplyBounds {
-        ReplyBounds::default()
-    }
-}
-
-/// Makes calls until the causes of their errors contain `text`.
-async fn fails_with(servers: Servers, text: &str) {
-    let endpoints = Endpoints::new(servers, Channel::builder());
-    let caller = ServiceCaller::balanced(endpoints, RetryPolicy::default());
-    let begin = Instant::now();
-    loop {
-        let options = CallOptions::new().timeout(Duration::from_millis(200));
-        let error = chain(&caller.invoke::<Null>(&(), options).await.unwrap_err());
-        if error.contains(text) {
-            return;
-        }
-        assert!(begin.elapsed() < Duration::from_secs(60), "{error}");
-    }
-}
-
 /// The error of a call says that etcd is down.
 #[tokio::test]
 async fn errors_of_calls_have_the_error_of_etcd() {
@@ -167,8 +124,9 @@ async fn errors_of_calls_have_the_error_of_etcd() {
 }
 
 async fn refused(service: EtcdService) -> String {
-    let of_list = chain(&service.clone().servers().await.unwrap_err());
-    let of_registration = chain(&service.register("one", "tcp://[::1]:1", Duration::from_secs(5)).await.unwrap_err());
+    let of_list = ErrorChain(&service.clone().servers().await.unwrap_err()).to_string();
+    let of_registration =
+        ErrorChain(&service.register("one", "tcp://[::1]:1", Duration::from_secs(5)).await.unwrap_err()).to_string();
     assert_eq!(of_list.split(':').next(), of_registration.split(':').next());
     of_list
 }

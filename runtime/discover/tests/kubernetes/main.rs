@@ -2,20 +2,17 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod api_server;
+#[path = "../failing_calls/mod.rs"]
+mod failing_calls;
 
-use std::{collections::BTreeSet, error::Error, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use api_server::{ApiServer, Exchange};
+use failing_calls::fails_with;
 use futures_util::StreamExt as _;
-use rpcrdma::{
-    CallOptions, Channel,
-    client::{
-        Invoke as _, RetryPolicy, ServiceCaller,
-        discover::{Endpoints, Servers},
-    },
-    service::{Procedure, ReplyBounds},
-};
+use rpcrdma::client::discover::Servers;
 use rpcrdma_discover::{KubernetesError, KubernetesService};
+use rpcrdma_proto::ErrorChain;
 
 /// A time that is not reached unless something hangs.
 const HANG: Duration = Duration::from_secs(60);
@@ -77,12 +74,6 @@ fn status(code: u16, reason: &str, message: &str) -> String {
         r#"{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"{message}","reason":"{reason}",
         "code":{code}}}"#
     )
-}
-
-/// Returns the messages of an error and its causes.
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |&error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 fn blobs() -> KubernetesService {
@@ -336,7 +327,7 @@ async fn errors() {
     let nobody = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
     let error =
         KubernetesService::new("blobs").unwrap().client(nobody.try_into().unwrap()).servers().await.unwrap_err();
-    assert!(chain(&error).contains("onnection refused"), "{}", chain(&error));
+    assert!(ErrorChain(&error).to_string().contains("onnection refused"), "{}", ErrorChain(&error).to_string());
     for name in ["", "Blobs", "a/b", "../secrets", "a?b", &"a".repeat(300)] {
         assert!(matches!(KubernetesService::new(name), Err(KubernetesError::Name { .. })), "{name}");
         assert!(matches!(KubernetesService::new("a").unwrap().namespace(name), Err(KubernetesError::Name { .. })));
@@ -358,37 +349,6 @@ async fn errors() {
     stream.send("{\"type\":\"ADDED\",\"object\":7}\n");
     api.next_list().await.answer(200, list("120", "", &[]));
     assert_eq!(next(&mut servers).await, Vec::<String>::new());
-}
-
-/// A call without arguments and results.
-struct Null;
-
-impl Procedure for Null {
-    const PROGRAM: u32 = 0x2000_0777;
-    const VERSION: u32 = 1;
-    const NUMBER: u32 = 0;
-    const NAME: &'static str = "TEST_V1.NULL";
-    const IDEMPOTENT: bool = true;
-    type Args = ();
-    type Reply = ();
-    fn reply_bounds(_args: &()) -> ReplyBounds {
-        ReplyBounds::default()
-    }
-}
-
-/// Makes calls until the causes of their errors contain `text`.
-async fn fails_with(servers: Servers, text: &str) {
-    let endpoints = Endpoints::new(servers, Channel::builder());
-    let caller = ServiceCaller::balanced(endpoints, RetryPolicy::default());
-    let begin = tokio::time::Instant::now();
-    loop {
-        let options = CallOptions::new().timeout(Duration::from_millis(200));
-        let error = chain(&caller.invoke::<Null>(&(), options).await.unwrap_err());
-        if error.contains(text) {
-            return;
-        }
-        assert!(begin.elapsed() < Duration::from_secs(60), "{error}");
-    }
 }
 
 /// The error of a call has that of the API server.
@@ -474,7 +434,7 @@ async fn tls() {
     };
     let blobs = KubernetesService::new("blobs").unwrap();
     let error = blobs.clone().client(client(authority().0)).servers().await.unwrap_err();
-    assert!(chain(&error).contains("certificate"), "{}", chain(&error));
+    assert!(ErrorChain(&error).to_string().contains("certificate"), "{}", ErrorChain(&error).to_string());
     let servers = tokio::spawn(blobs.client(client(trusted)).servers());
     let first = api.next_list().await;
     assert_eq!(first.authorization.as_deref(), Some("Bearer t0ken"));
