@@ -32,7 +32,7 @@ use crate::{
 
 pub(super) type DialFuture<'a> = Pin<Box<dyn Future<Output = Result<Arc<ChannelLink>, ConnectError>> + Send + 'a>>;
 
-/// What a new connection has to fulfil.
+/// The conditions for a new connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct DialRules {
     /// `true` to offer only version 1 of RPC-over-RDMA, unless the channel is configured for version 2 only.
