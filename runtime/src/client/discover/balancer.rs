@@ -34,8 +34,8 @@ impl ServiceCaller {
     /// call goes to the one that has fewer calls in flight for its weight (power of two choices). Priority and weight are options of
     /// a [`Url`](crate::transport::Url).
     ///
-    /// An endpoint with five failures in a row, such as lost connections or SYSTEM_ERR, gets no calls for a second, unless half of the
-    /// connected endpoints are in such a pause. Then one call tries it. The pause doubles with each failure, up to a minute.
+    /// An endpoint with five failures in a row, such as lost connections or SYSTEM_ERR, gets no calls for a second, unless more than
+    /// half of the connected endpoints are in such a pause. Then one call tries it. The pause doubles with each failure, up to a minute.
     ///
     /// While no endpoint is connected, calls wait. Use deadlines. The error of a call whose deadline passes then says why no server takes
     /// calls. Up to 1024 calls wait in a queue, and further ones wait for room in it.
