@@ -34,7 +34,7 @@ use tokio::{net::TcpStream, process::Command};
 
 use crate::{
     raw::{call, connect, read_record, record, results, write},
-    report::Findings,
+    report::{Findings, Measured},
     server::ServerProcess,
     trial::Plan,
     victim::{self, VICTIM},
@@ -147,7 +147,8 @@ pub(crate) async fn replayed_call(plan: &Plan) -> anyhow::Result<Findings> {
     let value = client(to).await?.value(&"once".into()).await?;
     let lost = count_lost(to, &acknowledged).await?;
     server.check()?;
-    let mut findings = Findings { memory: Some(memory), ..Findings::default() };
+    let mut findings =
+        Findings { measured: Measured { memory: Some(memory), ..Measured::default() }, ..Findings::default() };
     let same = sums.iter().filter(|sum| matches!(sum, Ok(5))).count();
     findings.outcome = format!("{same} of {CONNECTIONS} copies got the first reply");
     for (holds, fault) in [

@@ -17,20 +17,15 @@ mod trial;
 mod uploads;
 mod victim;
 
-use std::{
-    path::PathBuf,
-    pin::Pin,
-    process::ExitCode,
-    time::{Duration, Instant},
-};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use rpcrdma_examples::command::{self, Logging, unless_stopped};
-use tokio::time::timeout;
+use rpcrdma_trials::{Choice, Trial, trials};
 
 use self::{
-    report::{Findings, Verdict, print_head, print_row},
+    report::{Measured, print_head, print_row},
     trial::{Form, Plan},
 };
 
@@ -61,12 +56,8 @@ struct PlayArgs {
     /// Directory of the programs nfs3d and blobstore. Default: that of this program
     #[arg(long, value_name = "DIR")]
     programs: Option<PathBuf>,
-    /// Play only attacks whose name contains this text. May be repeated
-    #[arg(long, value_name = "TEXT")]
-    only: Vec<String>,
-    /// List the attacks
-    #[arg(long)]
-    list: bool,
+    #[command(flatten)]
+    choice: Choice,
 }
 
 #[derive(Debug, Subcommand)]
@@ -76,23 +67,8 @@ enum Command {
     ServeCounters(counters::ServeArgs),
 }
 
-type Played<'a> = Pin<Box<dyn Future<Output = anyhow::Result<Findings>> + Send + 'a>>;
-
-/// An attack: its name, and a function that plays it.
-struct Attack {
-    name: &'static str,
-    play: for<'a> fn(&'a Plan) -> Played<'a>,
-}
-
-/// Defines [`ATTACKS`].
-macro_rules! attacks {
-    ($($name:literal: $play:path $(, $argument:expr)*;)*) => {
-        &[$(Attack { name: $name, play: |plan| Box::pin($play(plan $(, $argument)*)) }),*]
-    };
-}
-
 /// All attacks, in the order in which they are played.
-const ATTACKS: &[Attack] = attacks! {
+const ATTACKS: &[Trial<Plan, Measured>] = trials! {
     "nfs3d/tcp: 64 record marks of 65 MiB": memory::announced_records, 0;
     "nfs3d/tcp: the same, with 16 KiB of each record": memory::announced_records, 16 << 10;
     "nfs3d/iwarp: 16 Read chunks of 64 MiB, unserved": memory::unserved_chunks, 0;
@@ -131,15 +107,7 @@ fn main() -> ExitCode {
 
 /// Plays the attacks, and prints a line for each.
 async fn play(arguments: PlayArgs) -> anyhow::Result<ExitCode> {
-    let is_chosen = |attack: &&Attack| {
-        arguments.only.is_empty() || arguments.only.iter().any(|text| attack.name.contains(text.as_str()))
-    };
-    let chosen: Vec<&Attack> = ATTACKS.iter().filter(is_chosen).collect();
-    anyhow::ensure!(!chosen.is_empty(), "no attack has such a name: see --list");
-    if arguments.list {
-        chosen.iter().for_each(|attack| rpcrdma_examples::say!("{}", attack.name));
-        return Ok(ExitCode::SUCCESS);
-    }
+    let Some(chosen) = arguments.choice.of(ATTACKS)? else { return Ok(ExitCode::SUCCESS) };
     let descriptors = command::raise_descriptor_limit(DESCRIPTORS);
     anyhow::ensure!(
         descriptors >= DESCRIPTORS,
@@ -154,25 +122,12 @@ async fn play(arguments: PlayArgs) -> anyhow::Result<ExitCode> {
     };
     let (form, limit) = if arguments.short { (Form::Short, MAX_SHORT_DURATION) } else { (Form::Full, MAX_DURATION) };
     let plan = Plan { programs, form };
-    let (started, mut failed) = (Instant::now(), 0);
     print_head();
-    for attack in &chosen {
-        let findings = match timeout(limit, (attack.play)(&plan)).await {
-            Ok(played) => played.unwrap_or_else(|error| Findings::failed(format!("{error:#}"))),
-            Err(_) => Findings::failed(format!("the attack was not over after {} s", limit.as_secs())),
-        };
-        failed += usize::from(matches!(findings.verdict(), Verdict::Failed(_)));
-        print_row(attack.name, &findings);
-    }
-    let (count, seconds) = (chosen.len(), started.elapsed().as_secs());
-    rpcrdma_examples::say!("{count} attacks in {seconds} s, {failed} failed");
-    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(rpcrdma_trials::play("attacks", &chosen, &plan, limit, print_row).await)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use clap::CommandFactory as _;
 
     use super::*;
@@ -184,8 +139,6 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_fit_into_their_column() {
-        let names: BTreeSet<&str> = ATTACKS.iter().map(|attack| attack.name).collect();
-        assert_eq!(names.len(), ATTACKS.len());
-        assert!(names.iter().all(|name| name.len() <= report::NAME_WIDTH));
+        rpcrdma_trials::assert_names(ATTACKS, report::NAME_WIDTH);
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context as _;
 
 use crate::{
-    report::Findings,
+    report::{Findings, Measured},
     server::ServerProcess,
     victim::{Latencies, Victim},
 };
@@ -122,7 +122,8 @@ impl Trial {
         if self.form == Form::Full && attacked > allowed {
             self.fault(format!("p99 exceeds {} ms", allowed.as_millis()));
         }
-        Findings { latency: Some((alone, attacked)), memory: memory.ok(), outcome, faults: self.faults, not_run: None }
+        let measured = Measured { latency: Some((alone, attacked)), memory: memory.ok() };
+        Findings { measured, outcome, faults: self.faults, not_run: None }
     }
 }
 

@@ -12,23 +12,16 @@ mod service;
 mod silence;
 mod trial;
 
-use std::{
-    pin::Pin,
-    process::ExitCode,
-    time::{Duration, Instant},
-};
+use std::{process::ExitCode, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
-use rpcrdma_examples::{
-    command::{self, Logging, unless_stopped},
-    say,
-};
-use tokio::time::timeout;
+use rpcrdma_examples::command::{self, Logging, unless_stopped};
+use rpcrdma_trials::{Choice, Trial, trials};
 
 use self::{
     holes::Dropped,
     network::Network,
-    report::{Findings, Verdict, print_head, print_row},
+    report::{Measured, print_head, print_row},
     trial::{Form, Plan},
 };
 
@@ -54,12 +47,8 @@ struct PlayArgs {
     /// Play longer outages, with the default settings of the client
     #[arg(long)]
     long: bool,
-    /// Play only scenarios whose name contains this text. May be repeated
-    #[arg(long, value_name = "TEXT")]
-    only: Vec<String>,
-    /// List the scenarios
-    #[arg(long)]
-    list: bool,
+    #[command(flatten)]
+    choice: Choice,
     /// Internal: this program has a network namespace of its own
     #[arg(long, hide = true)]
     isolated: bool,
@@ -75,23 +64,8 @@ enum Command {
     Proxy(service::ProxyArgs),
 }
 
-type Played<'a> = Pin<Box<dyn Future<Output = anyhow::Result<Findings>> + Send + 'a>>;
-
-/// A scenario: its name, and a function that plays it.
-struct Scenario {
-    name: &'static str,
-    play: for<'a> fn(&'a Plan) -> Played<'a>,
-}
-
-/// Defines [`SCENARIOS`].
-macro_rules! scenarios {
-    ($($name:literal: $play:path $(, $argument:expr)*;)*) => {
-        &[$(Scenario { name: $name, play: |plan| Box::pin($play(plan $(, $argument)*)) }),*]
-    };
-}
-
 /// All scenarios, in the order in which they are played.
-const SCENARIOS: &[Scenario] = scenarios! {
+const SCENARIOS: &[Trial<Plan, Measured>] = trials! {
     "one server, SIGSTOP (tcp)": silence::one_server, "tcp";
     "one server, SIGSTOP (iwarp)": silence::one_server, "iwarp";
     "pool of 3 paths, SIGSTOP of a proxy (tcp)": silence::pool, "tcp";
@@ -126,7 +100,7 @@ fn main() -> ExitCode {
         Some(Command::Proxy(arguments)) => command::run("rpcrdma-outages", service::proxy(arguments)),
         None => {
             // Does not return if it succeeds.
-            let reason = if cli.play.isolated || cli.play.list { String::new() } else { network::isolate() };
+            let reason = if cli.play.isolated || cli.play.choice.list { String::new() } else { network::isolate() };
             command::run("rpcrdma-outages", unless_stopped(play(cli.play, reason)))
         }
     }
@@ -134,38 +108,17 @@ fn main() -> ExitCode {
 
 /// Plays the scenarios, and prints a line for each. `reason` says why there is no network namespace.
 async fn play(arguments: PlayArgs, reason: String) -> anyhow::Result<ExitCode> {
-    let is_chosen = |scenario: &&Scenario| {
-        arguments.only.is_empty() || arguments.only.iter().any(|text| scenario.name.contains(text.as_str()))
-    };
-    let chosen: Vec<&Scenario> = SCENARIOS.iter().filter(is_chosen).collect();
-    anyhow::ensure!(!chosen.is_empty(), "no scenario has such a name: see --list");
-    if arguments.list {
-        chosen.iter().for_each(|scenario| say!("{}", scenario.name));
-        return Ok(ExitCode::SUCCESS);
-    }
+    let Some(chosen) = arguments.choice.of(SCENARIOS)? else { return Ok(ExitCode::SUCCESS) };
     let network = Network::new(arguments.isolated, reason)?;
     let (form, limit) =
         if arguments.long { (Form::Long, MAX_LONG_DURATION) } else { (Form::Short, MAX_SHORT_DURATION) };
     let plan = Plan { form, network };
-    let (started, mut failed) = (Instant::now(), 0);
     print_head();
-    for scenario in &chosen {
-        let findings = match timeout(limit, (scenario.play)(&plan)).await {
-            Ok(played) => played.unwrap_or_else(|error| Findings::failed(format!("{error:#}"))),
-            Err(_) => Findings::failed(format!("the scenario was not over after {} s", limit.as_secs())),
-        };
-        failed += usize::from(matches!(findings.verdict(), Verdict::Failed(_)));
-        print_row(scenario.name, &findings);
-    }
-    let (count, seconds) = (chosen.len(), started.elapsed().as_secs());
-    say!("{count} scenarios in {seconds} s, {failed} failed");
-    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(rpcrdma_trials::play("scenarios", &chosen, &plan, limit, print_row).await)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use clap::CommandFactory as _;
 
     use super::*;
@@ -177,8 +130,6 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_fit_into_their_column() {
-        let names: BTreeSet<&str> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
-        assert_eq!(names.len(), SCENARIOS.len());
-        assert!(names.iter().all(|name| name.len() <= report::NAME_WIDTH));
+        rpcrdma_trials::assert_names(SCENARIOS, report::NAME_WIDTH);
     }
 }

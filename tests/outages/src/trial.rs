@@ -16,7 +16,7 @@ use crate::{
     calls::{Callers, Calls, Kind, Load},
     network::Network,
     process::Process,
-    report::Findings,
+    report::{Findings, Measured},
     service::recorded,
 };
 
@@ -103,7 +103,8 @@ impl<'a> Trial<'a> {
     /// Begins a scenario. The result is expected to be as the text says.
     pub(crate) fn start(plan: &'a Plan, expected: impl Into<String>) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("cannot create a directory for servers")?;
-        let findings = Findings { expected: expected.into(), ..Findings::default() };
+        let findings =
+            Findings { measured: Measured { expected: expected.into(), ..Measured::default() }, ..Findings::default() };
         Ok(Self { plan, folder, connects_before: plan.network.connects(), findings })
     }
 
@@ -166,8 +167,8 @@ impl<'a> Trial<'a> {
 
     /// Waits for a successful call after the end of the outage.
     pub(crate) async fn healed(&mut self, load: &Load, at: Instant) {
-        self.findings.healed = load.answered(at, PATIENCE).await;
-        let is_healed = self.findings.healed.is_some();
+        self.findings.measured.healed = load.answered(at, PATIENCE).await;
+        let is_healed = self.findings.measured.healed.is_some();
         self.expect(is_healed, || format!("no call succeeds {} s after the outage", PATIENCE.as_secs()));
     }
 
@@ -190,7 +191,7 @@ impl<'a> Trial<'a> {
 
     /// Adds calls to the table.
     pub(crate) fn add(&mut self, calls: Calls) {
-        self.findings.calls.extend(calls);
+        self.findings.measured.calls.extend(calls);
     }
 
     /// Adds to the description of what happened.
@@ -203,10 +204,10 @@ impl<'a> Trial<'a> {
 
     /// Ends the scenario. `connects` is the number of connects, if it was counted in another way.
     pub(crate) async fn finish(mut self, connects: Option<u64>) -> anyhow::Result<Findings> {
-        self.findings.connects = connects.or_else(|| self.connects());
+        self.findings.measured.connects = connects.or_else(|| self.connects());
         sleep(LATE_CALLS).await;
         let recorded = recorded(&self.record())?;
-        if let Some(fault) = self.findings.calls.compare(&recorded) {
+        if let Some(fault) = self.findings.measured.calls.compare(&recorded) {
             self.fault(fault);
         }
         Ok(self.findings)

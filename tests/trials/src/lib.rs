@@ -1,0 +1,176 @@
+//! Named trials that a program plays one after the other, with a verdict on each.
+#![forbid(unsafe_code)]
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    pin::Pin,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use rpcrdma_examples::say;
+use tokio::time::timeout;
+
+/// The result of a trial that measures `M`.
+#[derive(Debug, Clone, Default)]
+pub struct Findings<M> {
+    /// The measurements.
+    pub measured: M,
+    /// Description of what else happened.
+    pub outcome: String,
+    /// Descriptions of what must not have happened.
+    pub faults: Vec<String>,
+    /// The reason why the trial was not played.
+    pub not_run: Option<String>,
+}
+
+/// The verdict on a trial.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing happened that must not.
+    Passed,
+    /// Something happened that must not, for these reasons.
+    Failed(String),
+    /// The trial was not played, for this reason.
+    NotRun(String),
+}
+
+impl<M: Default> Findings<M> {
+    /// The result of a trial that could not be played to its end.
+    #[must_use]
+    pub fn failed(reason: String) -> Self {
+        Self { faults: vec![reason], ..Self::default() }
+    }
+
+    /// The result of a trial that this machine cannot play.
+    pub fn not_run(reason: impl Into<String>) -> Self {
+        Self { not_run: Some(reason.into()), ..Self::default() }
+    }
+}
+
+impl<M> Findings<M> {
+    /// Returns the verdict.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        match &self.not_run {
+            _ if !self.faults.is_empty() => Verdict::Failed(self.faults.join("; ")),
+            Some(reason) => Verdict::NotRun(reason.clone()),
+            None => Verdict::Passed,
+        }
+    }
+
+    /// Returns the outcome for a table.
+    #[must_use]
+    pub fn shown_outcome(&self) -> &str {
+        if self.outcome.is_empty() { "-" } else { &self.outcome }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Passed => f.write_str("pass"),
+            Self::Failed(reasons) => write!(f, "FAIL: {reasons}"),
+            Self::NotRun(reason) => write!(f, "NOT RUN: {reason}"),
+        }
+    }
+}
+
+/// A trial in progress.
+pub type Played<'a, M> = Pin<Box<dyn Future<Output = anyhow::Result<Findings<M>>> + Send + 'a>>;
+
+/// A trial: its name, and a function that plays it by a plan.
+#[derive(Debug)]
+pub struct Trial<P, M> {
+    /// The name.
+    pub name: &'static str,
+    /// Plays the trial.
+    pub play: for<'a> fn(&'a P) -> Played<'a, M>,
+}
+
+/// Defines a list of [`Trial`]s by their names, functions and arguments.
+#[macro_export]
+macro_rules! trials {
+    ($($name:literal: $play:path $(, $argument:expr)*;)*) => {
+        &[$($crate::Trial { name: $name, play: |plan| Box::pin($play(plan $(, $argument)*)) }),*]
+    };
+}
+
+/// The choice of trials on a command line.
+#[derive(Debug, clap::Args)]
+pub struct Choice {
+    /// Play only those whose name contains this text. May be repeated
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
+    /// List the names
+    #[arg(long)]
+    pub list: bool,
+}
+
+impl Choice {
+    /// Returns the chosen trials. Prints their names, and returns `None`, if that is all that was asked for.
+    ///
+    /// # Errors
+    /// Fails if there are none.
+    pub fn of<P, M>(&self, all: &'static [Trial<P, M>]) -> anyhow::Result<Option<Vec<&'static Trial<P, M>>>> {
+        let is_chosen = |name: &str| self.only.is_empty() || self.only.iter().any(|text| name.contains(text.as_str()));
+        let chosen: Vec<_> = all.iter().filter(|trial| is_chosen(trial.name)).collect();
+        anyhow::ensure!(!chosen.is_empty(), "nothing has such a name: see --list");
+        if self.list {
+            chosen.iter().for_each(|trial| say!("{}", trial.name));
+            return Ok(None);
+        }
+        Ok(Some(chosen))
+    }
+}
+
+/// Plays trials, each for at most `limit`, and prints a line for each with `print_row`. `kind` is what they are called. Returns the exit
+/// code.
+pub async fn play<P, M: Default>(
+    kind: &str,
+    trials: &[&Trial<P, M>],
+    plan: &P,
+    limit: Duration,
+    print_row: impl Fn(&str, &Findings<M>),
+) -> ExitCode {
+    let (started, mut failed) = (Instant::now(), 0);
+    for trial in trials {
+        let findings = match timeout(limit, (trial.play)(plan)).await {
+            Ok(played) => played.unwrap_or_else(|error| Findings::failed(format!("{error:#}"))),
+            Err(_) => Findings::failed(format!("it was not over after {} s", limit.as_secs())),
+        };
+        failed += usize::from(matches!(findings.verdict(), Verdict::Failed(_)));
+        print_row(trial.name, &findings);
+    }
+    let (count, seconds) = (trials.len(), started.elapsed().as_secs());
+    say!("{count} {kind} in {seconds} s, {failed} failed");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Checks that the names are unique and fit into a column.
+///
+/// # Panics
+/// Panics if they are not or do not, for tests.
+pub fn assert_names<P, M>(trials: &[Trial<P, M>], width: usize) {
+    let names: BTreeSet<&str> = trials.iter().map(|trial| trial.name).collect();
+    assert_eq!(names.len(), trials.len());
+    assert!(names.iter().all(|name| name.len() <= width));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Nothing = Findings<()>;
+
+    #[test]
+    fn any_fault_fails() {
+        assert_eq!(Nothing::default().verdict(), Verdict::Passed);
+        assert_eq!(Nothing::not_run("no root").verdict(), Verdict::NotRun("no root".to_owned()));
+        let mut findings = Nothing::failed("first".to_owned());
+        findings.faults.push("second".to_owned());
+        assert_eq!(findings.verdict(), Verdict::Failed("first; second".to_owned()));
+        assert_eq!(findings.verdict().to_string(), "FAIL: first; second");
+    }
+}
