@@ -10,7 +10,7 @@ use super::{
     channel::Channel,
     dial::{Dial, DialRules, Dialer, UrlDialer},
     error::ConnectError,
-    paths::{DialedPath, PathsDialer},
+    paths::PathsDialer,
     pool::ChannelPool,
     reconnect::Reconnect,
     target::Target,
@@ -402,45 +402,41 @@ impl ChannelBuilder {
     }
 
     /// Applies the options of the URLs.
-    fn prepare(self, target: Target) -> Result<Prepared, ConnectError> {
+    fn prepare(mut self, target: Target) -> Result<Prepared, ConnectError> {
         #[cfg(feature = "tls")]
         let target = target.evenly_protected(self.tls.as_ref().map(TlsClientConfig::policy));
-        let (reconnect, mut paths, mut error) = (self.reconnect, Vec::new(), None);
+        let versions = &mut self.config.connection.engine.versions;
+        let configured = std::mem::replace(versions, target.best().and_then(Url::versions).unwrap_or(*versions));
+        let (mut paths, mut error) = (Vec::new(), ConnectError::EmptyPool);
         for url in target {
-            match self.clone().prepare_path(url) {
-                Ok(path) => paths.push(path),
+            #[cfg(feature = "tls")]
+            let tls = match self.tls_to(&url) {
+                Ok(tls) => tls,
                 // The other paths may do what this one cannot.
-                #[cfg(feature = "tls")]
                 Err(unprotected @ (ConnectError::NoTlsConfig { .. } | ConnectError::NoTlsTransport { .. })) => {
                     tracing::warn!(target: "rpcrdma", error = %unprotected, "path not used");
-                    error = error.or(Some(unprotected));
+                    error = unprotected;
+                    continue;
                 }
                 Err(invalid) => return Err(invalid),
-            }
+            };
+            paths.push(UrlDialer {
+                versions: url.versions().unwrap_or(configured),
+                url,
+                callbacks: None,
+                #[cfg(feature = "tls")]
+                tls,
+            });
         }
-        let Some(best) = paths.first() else { return Err(error.take().unwrap_or(ConnectError::EmptyPool)) };
-        let (config, transport) = (ChannelConfig::clone(&best.config), best.dialer.url.scheme().transport());
-        let dialer: Box<dyn Dial> = match <[DialedPath; 1]>::try_from(paths) {
-            Ok([only]) => Box::new(only.dialer),
+        let Some(best) = paths.first() else { return Err(error) };
+        let (reconnect, transport) = (self.reconnect, best.url.scheme().transport());
+        let (config, callbacks) = self.config()?;
+        paths.iter_mut().for_each(|path| path.callbacks.clone_from(&callbacks));
+        let dialer: Box<dyn Dial> = match <[UrlDialer; 1]>::try_from(paths) {
+            Ok([only]) => Box::new(only),
             Err(several) => Box::new(PathsDialer::new(several)),
         };
         Ok(Prepared { dialer, config, reconnect, transport })
-    }
-
-    fn prepare_path(mut self, url: Url) -> Result<DialedPath, ConnectError> {
-        if let Some(versions) = url.versions() {
-            self.config.connection.engine.versions = versions;
-        }
-        #[cfg(feature = "tls")]
-        let tls = self.tls_to(&url)?;
-        let (config, callbacks) = self.config()?;
-        let dialer = UrlDialer {
-            url,
-            callbacks,
-            #[cfg(feature = "tls")]
-            tls,
-        };
-        Ok(DialedPath { dialer, config: Arc::new(config) })
     }
 
     /// Connects to the local socket (`AF_UNIX`) at `path`, over which ONC RPC uses record marking (RFC 5531 §11), as over TCP. The

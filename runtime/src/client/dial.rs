@@ -43,6 +43,12 @@ pub(super) struct DialRules {
 }
 
 impl DialRules {
+    /// Returns the versions of RPC-over-RDMA to offer, of those that are allowed.
+    // RPC-over-RDMA v2 §4.2.3.2: do not offer again the version that the server does not support.
+    fn offered(self, allowed: Versions) -> Versions {
+        if allowed == Versions::Both && self.version_1_only { Versions::V1 } else { allowed }
+    }
+
     /// Waits for an answer, if the connection needs one.
     async fn fulfilled(self, link: Arc<ChannelLink>, config: &ChannelConfig) -> Result<Arc<ChannelLink>, ConnectError> {
         if self.must_answer { link.answered(config.connection.keepalive.timeout).await } else { Ok(link) }
@@ -55,7 +61,7 @@ pub(super) trait Dial: Send + Sync {
     fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, rules: DialRules) -> DialFuture<'a>;
 
     /// Makes a connection over a path that is better than the path `rank`.
-    fn dial_better(&self, _rank: usize, _rules: DialRules) -> DialFuture<'_> {
+    fn dial_better<'a>(&'a self, _rank: usize, _config: &'a Arc<ChannelConfig>, _rules: DialRules) -> DialFuture<'a> {
         Box::pin(ready(Err(ConnectError::EmptyPool)))
     }
 
@@ -77,7 +83,8 @@ impl Dial for Dialer {
     fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, rules: DialRules) -> DialFuture<'a> {
         Box::pin(async move {
             let settings = LinkSettings { config, callbacks: self.callbacks.as_ref(), scheme: None };
-            let link = connect(&*self.connector, self.addr, settings, rules.version_1_only)
+            let versions = rules.offered(config.connection.engine.versions);
+            let link = connect(&*self.connector, self.addr, settings, versions)
                 .await
                 .map_err(|source| ConnectError::Setup { peer: self.addr, source })?;
             rules.fulfilled(link, config).await
@@ -88,6 +95,8 @@ impl Dial for Dialer {
 /// Connects to a URL. The host is resolved for each attempt, because its addresses may change.
 pub(super) struct UrlDialer {
     pub(super) url: Url,
+    /// The versions of RPC-over-RDMA to offer.
+    pub(super) versions: Versions,
     /// The services that the server may call.
     pub(super) callbacks: Option<Arc<ServiceRegistry>>,
     /// The TLS settings, if TLS is in use.
@@ -142,7 +151,8 @@ impl Dial for UrlDialer {
                     SchemeKind::Rdma(provider) => {
                         let version_1_only =
                             rules.version_1_only || version_1_servers::has_version_1_only(scheme, peer);
-                        connect(&*provider.connector(self.url.options()), peer, settings, version_1_only).await
+                        let versions = DialRules { version_1_only, ..rules }.offered(self.versions);
+                        connect(&*provider.connector(self.url.options()), peer, settings, versions).await
                     }
                     #[cfg(feature = "tls")]
                     SchemeKind::Tcp(_) => match &self.tls {
@@ -173,14 +183,9 @@ async fn connect(
     connector: &dyn AnyConnector,
     peer: SocketAddr,
     settings: LinkSettings<'_>,
-    version_1_only: bool,
+    versions: Versions,
 ) -> Result<Arc<ChannelLink>, SetupError> {
     let connection = &settings.config.connection;
-    let mut versions = connection.engine.versions;
-    // RPC-over-RDMA v2 §4.2.3.2: do not offer again the version that the server does not support.
-    if versions == Versions::Both && version_1_only {
-        versions = Versions::V1;
-    }
     let negotiates = versions == Versions::Both;
     let params = connection.setup_params();
     // Providers apply the timeout themselves. This one is for providers that do not.

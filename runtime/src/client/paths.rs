@@ -24,13 +24,6 @@ use crate::{ErrorChain, metrics, session::ChannelConfig};
 // RFC 8305 §5: the recommended Connection Attempt Delay.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// One way to reach a service.
-pub(super) struct DialedPath {
-    pub(super) dialer: UrlDialer,
-    /// The configuration of its connections: a URL may choose the version of RPC-over-RDMA.
-    pub(super) config: Arc<ChannelConfig>,
-}
-
 /// An attempt to connect.
 struct Attempt<'a> {
     rank: usize,
@@ -41,19 +34,24 @@ struct Attempt<'a> {
 /// Connects over the best of several paths that works.
 pub(super) struct PathsDialer {
     /// The best path is the first. There is at least one.
-    paths: Box<[DialedPath]>,
+    paths: Box<[UrlDialer]>,
     /// The errors of the last attempts, by path.
     errors: Mutex<Box<[Option<ConnectError>]>>,
 }
 
 impl PathsDialer {
-    pub(super) fn new(paths: Vec<DialedPath>) -> Self {
+    pub(super) fn new(paths: Vec<UrlDialer>) -> Self {
         let errors = paths.iter().map(|_| None).collect();
         Self { paths: paths.into(), errors: Mutex::new(errors) }
     }
 
     /// Connects over one of the first `count` paths.
-    async fn race(&self, count: usize, rules: DialRules) -> Result<Arc<ChannelLink>, ConnectError> {
+    async fn race(
+        &self,
+        count: usize,
+        config: &Arc<ChannelConfig>,
+        rules: DialRules,
+    ) -> Result<Arc<ChannelLink>, ConnectError> {
         let mut waiting = self.paths.iter().take(count).enumerate();
         let mut attempts = Vec::new();
         let mut first_error = None;
@@ -68,7 +66,7 @@ impl PathsDialer {
                 continue;
             };
             let begun = Instant::now();
-            attempts.push(Attempt { rank, begun, dialing: path.dialer.dial(&path.config, rules) });
+            attempts.push(Attempt { rank, begun, dialing: path.dial(config, rules) });
             let next = begun + ATTEMPT_DELAY;
             match self.finished(&mut attempts, Some(next)).await {
                 Some((rank, Ok(link))) => return Ok(self.used(rank, link, &attempts)),
@@ -120,7 +118,7 @@ impl PathsDialer {
         }
         drop(errors);
         if rank > 0 {
-            tracing::warn!(target: "rpcrdma", path = %self.paths[rank].dialer.url, best = %self.paths[0].dialer.url, "connected over a path that is not the best");
+            tracing::warn!(target: "rpcrdma", path = %self.paths[rank].url, best = %self.paths[0].url, "connected over a path that is not the best");
         }
         link
     }
@@ -132,7 +130,7 @@ impl PathsDialer {
         error: ConnectError,
         first: Option<(usize, ConnectError)>,
     ) -> Option<(usize, ConnectError)> {
-        let url = &self.paths[rank].dialer.url;
+        let url = &self.paths[rank].url;
         tracing::debug!(target: "rpcrdma", %url, error = %ErrorChain(&error), "path failed");
         metrics::path_failed(url.scheme().as_str());
         self.errors()[rank] = Some(error.clone());
@@ -148,19 +146,17 @@ impl PathsDialer {
 }
 
 impl Dial for PathsDialer {
-    fn dial<'a>(&'a self, _config: &'a Arc<ChannelConfig>, rules: DialRules) -> DialFuture<'a> {
-        Box::pin(self.race(self.paths.len(), rules))
+    fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, rules: DialRules) -> DialFuture<'a> {
+        Box::pin(self.race(self.paths.len(), config, rules))
     }
 
-    fn dial_better(&self, rank: usize, rules: DialRules) -> DialFuture<'_> {
-        Box::pin(self.race(rank.min(self.paths.len()), rules))
+    fn dial_better<'a>(&'a self, rank: usize, config: &'a Arc<ChannelConfig>, rules: DialRules) -> DialFuture<'a> {
+        Box::pin(self.race(rank, config, rules))
     }
 
     fn better_paths(&self, rank: usize) -> Vec<UnusedPath> {
         let errors = self.errors();
         let better = self.paths.iter().zip(errors.iter()).take(rank);
-        better
-            .filter_map(|(path, error)| Some(UnusedPath { url: path.dialer.url.clone(), error: error.clone()? }))
-            .collect()
+        better.filter_map(|(path, error)| Some(UnusedPath { url: path.url.clone(), error: error.clone()? })).collect()
     }
 }

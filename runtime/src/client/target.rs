@@ -31,6 +31,11 @@ impl Target {
         }
     }
 
+    /// Returns the best URL. There is always one.
+    pub(super) fn best(&self) -> Option<&Url> {
+        self.0.first()
+    }
+
     /// Raises the TLS policies of several URLs to the strongest one, which may be `configured`, so that no path is less protected than
     /// another.
     #[cfg(feature = "tls")]
@@ -39,8 +44,9 @@ impl Target {
         match strongest {
             Some(strongest) if self.0.len() > 1 => {
                 let protect = |url: Url| if url.scheme() == Scheme::TCP { url.with_tls(strongest) } else { url };
-                // Other transports have no TLS.
-                let may = |url: &Url| url.scheme() == Scheme::TCP || strongest < TlsPolicy::Required;
+                // Other transports have no TLS. If there is no TCP, the configuration demands TLS, and the builder says that.
+                let has_tcp = self.0.iter().any(|url| url.scheme() == Scheme::TCP);
+                let may = |url: &Url| url.scheme() == Scheme::TCP || strongest < TlsPolicy::Required || !has_tcp;
                 Self(self.0.into_iter().filter(may).map(protect).collect())
             }
             _ => self,
@@ -106,6 +112,23 @@ mod tests {
         let urls: Vec<_> = target.into_iter().map(|url| url.to_string()).collect();
         assert_eq!(shown, urls.join(","));
         urls
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn no_path_is_less_protected() {
+        for (configured, text, expected) in [
+            (None, "iwarp://a:1,tcp://b:2", "iwarp://a:1,tcp://b:2"),
+            (None, "iwarp://a:1,tcp://b:2?tls=required", "tcp://b:2?tls=required"),
+            (None, "tcp://a:1?tls=off,tcp://b:2?tls=required", "tcp://a:1?tls=required,tcp://b:2?tls=required"),
+            (Some(TlsPolicy::Required), "tcp://a:1?tls=off,iwarp://b:2", "tcp://a:1?tls=required"),
+            (Some(TlsPolicy::Required), "iwarp://a:1,iwarp://b:2", "iwarp://a:1,iwarp://b:2"),
+            // One URL may say what it likes.
+            (Some(TlsPolicy::Required), "tcp://a:1?tls=off", "tcp://a:1?tls=off"),
+        ] {
+            let target = Target::parse(text).unwrap().evenly_protected(configured);
+            assert_eq!(target.to_string(), expected, "{configured:?} and {text}");
+        }
     }
 
     #[test]

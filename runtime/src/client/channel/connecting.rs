@@ -173,15 +173,15 @@ async fn improve(channel: Weak<ChannelInner>, link: Weak<ChannelLink>) {
     loop {
         tokio::time::sleep(jittered(pause)).await;
         pause = (pause * 2).min(MAX_IMPROVE_PAUSE);
-        let Some((dial, rank, rules)) = channel.upgrade().zip(link.upgrade()).and_then(|(channel, link)| {
+        let Some((dial, config, rank, rules)) = channel.upgrade().zip(link.upgrade()).and_then(|(channel, link)| {
             let dial = channel.dial.clone().filter(|_| !link.port.is_closed())?;
             let version_1_only = channel.version_1_only.load(Ordering::Relaxed);
             // Calls leave a connection that works.
-            Some((dial, link.rank(), DialRules { version_1_only, must_answer: true }))
+            Some((dial, Arc::clone(&channel.config), link.rank(), DialRules { version_1_only, must_answer: true }))
         }) else {
             return;
         };
-        let Ok(better) = dial.dial_better(rank, rules).await else { continue };
+        let Ok(better) = dial.dial_better(rank, &config, rules).await else { continue };
         let (Some(channel), Some(link)) = (channel.upgrade(), link.upgrade()) else { return };
         let mut current = channel.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.closed || !Arc::ptr_eq(&current.link, &link) {
