@@ -407,7 +407,9 @@ impl ChannelBuilder {
         let target = target.evenly_protected(self.tls.as_ref().map(TlsClientConfig::policy));
         let versions = &mut self.config.connection.engine.versions;
         let configured = std::mem::replace(versions, target.best().and_then(Url::versions).unwrap_or(*versions));
-        let (mut paths, mut error) = (Vec::new(), ConnectError::EmptyPool);
+        let mut paths = Vec::new();
+        #[cfg_attr(not(feature = "tls"), allow(unused_mut))]
+        let mut error = ConnectError::EmptyPool;
         for url in target {
             #[cfg(feature = "tls")]
             let tls = match self.tls_to(&url) {
