@@ -88,9 +88,7 @@ impl EtcdError {
     fn request(error: impl Error + Send + Sync + 'static) -> Self {
         Self::Request(Arc::new(error))
     }
-}
 
-impl EtcdError {
     /// Returns `true` if etcd cannot be reached, and may come back. Otherwise another attempt would fail as well.
     fn is_unreachable(&self) -> bool {
         let Self::Request(error) = self else { return false };
@@ -114,8 +112,8 @@ impl From<etcd_client::Error> for EtcdError {
 /// The status of gRPC for a server that cannot be reached, or that cannot answer now.
 const UNAVAILABLE: i32 = 14;
 /// The bounds of a list of servers.
-const MAX_SERVERS: usize = 10_000;
-const MAX_URL_LEN: usize = 2048;
+const MAX_SERVERS: usize = ServersSender::MAX_SERVERS;
+const MAX_URL_LEN: usize = ServersSender::MAX_URL_LEN;
 /// The timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The pauses after failures. They double.

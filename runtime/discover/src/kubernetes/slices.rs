@@ -5,15 +5,15 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use rpcrdma::transport::Url;
+use rpcrdma::{client::discover::ServersSender, transport::Url};
 use serde::Deserialize;
 
 /// Maximum number of EndpointSlices of a Service. Each has up to 1000 endpoints, and 100 by default.
 const MAX_SLICES: usize = 1000;
 /// Maximum number of servers in one EndpointSlice, as in Kubernetes.
 const MAX_ENDPOINTS: usize = 1000;
-/// Maximum number of servers in all EndpointSlices of a Service, that of a list of servers.
-const MAX_SERVERS: usize = 10_000;
+/// Maximum number of servers in all EndpointSlices of a Service.
+const MAX_SERVERS: usize = ServersSender::MAX_SERVERS;
 /// Maximum length of the name and of the identifier of an object.
 const MAX_NAME: usize = 253;
 

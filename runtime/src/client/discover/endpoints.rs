@@ -218,12 +218,11 @@ impl Endpoints {
             let Subset { mut chosen, mut rotated } = subset::choose(&standings(&usable), self.max_open);
             if let Some(index) = rotated.filter(|_| now >= self.next_turn) {
                 self.next_turn = now + TURN;
-                if usable[index].1.health.is_some() {
+                let (rank, candidate) = &mut usable[index];
+                if candidate.health.take().is_some() {
                     self.parked += 1;
-                    usable[index].1.parked = self.parked;
-                    if usable[index].1.health.take().is_some() {
-                        self.changes.push_back(Change::Remove(usable[index].0.url.to_string()));
-                    }
+                    candidate.parked = self.parked;
+                    self.changes.push_back(Change::Remove(rank.url.to_string()));
                     Subset { chosen, rotated } = subset::choose(&standings(&usable), self.max_open);
                 }
             }

@@ -26,11 +26,6 @@ pub struct Servers {
     failure: SharedFailure,
 }
 
-/// Maximum number of servers in a list.
-const MAX_SERVERS: usize = 10_000;
-/// Maximum length of a URL, in bytes.
-const MAX_URL_LEN: usize = 2048;
-
 /// `None` until the list is known.
 type List = Option<BTreeSet<String>>;
 type Next = Pin<Box<dyn Future<Output = Option<watch::Receiver<List>>> + Send>>;
@@ -108,13 +103,18 @@ pub struct ServersSender {
 }
 
 impl ServersSender {
-    /// Replaces the list. A list with the same URLs as before is not announced. The list has up to 10,000 URLs of up to 2048 bytes.
-    /// Further and longer ones are skipped, so that a source that lies cannot take all memory.
+    /// Maximum number of servers in a list.
+    pub const MAX_SERVERS: usize = 10_000;
+    /// Maximum length of the URL of a server, in bytes.
+    pub const MAX_URL_LEN: usize = 2048;
+
+    /// Replaces the list. A list with the same URLs as before is not announced. The list has up to [`MAX_SERVERS`](Self::MAX_SERVERS) URLs of
+    /// up to [`MAX_URL_LEN`](Self::MAX_URL_LEN) bytes. Further and longer ones are skipped, so that a source that lies cannot take all memory.
     pub fn set<U: Into<String>>(&self, urls: impl IntoIterator<Item = U>) {
         let mut skipped = 0_usize;
         let mut listed = BTreeSet::new();
         for url in urls.into_iter().map(Into::into) {
-            if url.len() <= MAX_URL_LEN && (listed.len() < MAX_SERVERS || listed.contains(&url)) {
+            if url.len() <= Self::MAX_URL_LEN && (listed.len() < Self::MAX_SERVERS || listed.contains(&url)) {
                 listed.insert(url);
             } else {
                 skipped += 1;
@@ -122,8 +122,8 @@ impl ServersSender {
         }
         if skipped > 0 {
             tracing::warn!(
-                target: "rpcrdma", skipped, "service discovery lists more than {MAX_SERVERS} servers, or URLs of more than \
-                 {MAX_URL_LEN} bytes"
+                target: "rpcrdma", skipped, "service discovery lists more than {} servers, or URLs of more than {} bytes",
+                Self::MAX_SERVERS, Self::MAX_URL_LEN
             );
         }
         self.set_failure(None);
