@@ -3,7 +3,7 @@
 //! | location | contents |
 //! | --- | --- |
 //! | `tests/capture` | loopback traffic of blobstore, dissected by `tshark`, field by field, and decoded by `xdrgen decode` |
-//! | `tests/conformance`, `conformance` | each MUST of the specifications with its code and its test: `CONFORMANCE.md` |
+//! | `conformance` | each MUST of the specifications with its code, its tests and a fault that they notice: `CONFORMANCE.md` |
 //! | `tests/bad_peer` | peers that violate the protocol, against complete servers and clients |
 //! | `tests/zero_copy` | eligible payload is not copied |
 //! | `tests/trace_context` | the spans of client and server, exported by OpenTelemetry, belong to one trace |

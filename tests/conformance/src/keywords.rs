@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 /// Key words by section and by their number in it, counted from one.
-pub(crate) type Keywords = BTreeMap<(String, usize), String>;
+pub type Keywords = BTreeMap<(String, usize), String>;
 
 const WORDS: [&str; 8] =
     ["MUST NOT", "MUST", "SHALL NOT", "SHALL", "SHOULD NOT", "SHOULD", "NOT RECOMMENDED", "RECOMMENDED"];
 
 /// Returns the key words of these sections and their subsections. REQUIRED counts as MUST. In a text from before RFC 2119,
 /// `must` and `should` count in lower case.
-pub(crate) fn of(text: &str, sections: &[String], lowercase: bool) -> Keywords {
+pub fn of(text: &str, sections: &[String], lowercase: bool) -> Keywords {
     let mut found = Keywords::new();
     for (section, body) in split(text) {
         let covered =

@@ -1,8 +1,8 @@
-//! Search for citations and tests in source text.
+//! Search for citations in source text.
 
-/// Returns whether `text` cites this section: `RFC 8166 §4.5`, or in a list, `RFC 8166 §3.4.6, §4.5`, which may continue on the
+/// Returns `true` if `text` cites this section: `RFC 8166 §4.5`, or in a list, `RFC 8166 §3.4.6, §4.5`, which may continue on the
 /// next line of a comment.
-pub(crate) fn cites(text: &str, specification: &str, section: &str) -> bool {
+pub fn cites(text: &str, specification: &str, section: &str) -> bool {
     let text = flat(text);
     text.match_indices(specification).any(|(at, _)| {
         let mut rest = &text[at + specification.len()..];
@@ -19,8 +19,8 @@ pub(crate) fn cites(text: &str, specification: &str, section: &str) -> bool {
     })
 }
 
-/// Returns whether `text` has `§` followed by this section, whatever precedes it.
-pub(crate) fn cites_bare(text: &str, section: &str) -> bool {
+/// Returns `true` if `text` has `§` followed by this section, whatever precedes it.
+pub fn cites_bare(text: &str, section: &str) -> bool {
     text.split('§').skip(1).any(|cited| {
         let end = cited.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(cited.len());
         cited[..end].trim_end_matches('.') == section
@@ -33,22 +33,6 @@ fn flat(text: &str) -> String {
     text.lines().map(line).collect()
 }
 
-/// Returns whether `text` has a test function of this name.
-pub(crate) fn has_test(text: &str, name: &str) -> bool {
-    let is_attribute = |line: &str| line.starts_with("#[") || line.starts_with("///") || line.is_empty();
-    let lines: Vec<&str> = text.lines().map(str::trim).collect();
-    lines.iter().enumerate().any(|(n, line)| {
-        let declares = line
-            .strip_prefix("async ")
-            .unwrap_or(line)
-            .strip_prefix("fn ")
-            .and_then(|rest| rest.strip_prefix(name))
-            .is_some_and(|rest| rest.starts_with(['(', '<']));
-        let above = lines[..n].iter().rev().take_while(|line| is_attribute(line));
-        declares && above.into_iter().any(|line| line.starts_with("#[test") || line.starts_with("#[tokio::test"))
-    })
-}
-
 #[test]
 fn citations() {
     let text = "// RFC 8166 §3.4.6, §4.5 and\n    /// §5: so.\n// RFC 8797 §4.1";
@@ -57,11 +41,4 @@ fn citations() {
     }
     assert!(cites_bare(text, "4.1") && !cites_bare(text, "4"));
     assert!(!cites(text, "RFC 8166", "3.4") && !cites(text, "RFC 8166", "4.1") && cites(text, "RFC 8797", "4.1"));
-}
-
-#[test]
-fn tests_by_name() {
-    let text = "#[test]\nfn one() {}\nfn two() {}\n#[tokio::test(start_paused = true)]\n/// So.\nasync fn three() {}";
-    assert!(has_test(text, "one") && has_test(text, "three"));
-    assert!(!has_test(text, "two") && !has_test(text, "on"));
 }

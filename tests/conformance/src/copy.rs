@@ -1,0 +1,127 @@
+//! A copy of the project in which all faults are planted.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, bail, ensure};
+
+use crate::{
+    plant::{SWITCH_CRATE, SWITCH_MANIFEST, SWITCH_SOURCE, planted},
+    table::Fault,
+};
+
+/// The folder of the switch's crate in the copy.
+const SWITCH_FOLDER: &str = "tests/planted";
+
+/// Copies the project's files to `copy`, with the `faults` in them. Files that are the same stay as they are, so cargo compiles
+/// only what differs.
+///
+/// # Errors
+///
+/// If a fault cannot be planted; all such faults are named. If files cannot be read or written.
+pub fn write(root: &Path, copy: &Path, faults: &[(u32, &Fault)]) -> anyhow::Result<()> {
+    let mut by_file: BTreeMap<&str, Vec<(u32, &Fault)>> = BTreeMap::new();
+    for (number, fault) in faults {
+        by_file.entry(fault.place()?.0).or_default().push((*number, fault));
+    }
+    let manifests: BTreeSet<PathBuf> =
+        by_file.keys().map(|file| manifest_of(root, Path::new(file))).collect::<Result<_, _>>()?;
+    let mut complaints = Vec::new();
+    let mut kept = BTreeSet::new();
+    let mut put = |path: PathBuf, contents: &[u8]| {
+        update(&copy.join(&path), contents).with_context(|| format!("failed to write {}", path.display()))?;
+        kept.insert(path);
+        anyhow::Ok(())
+    };
+    for path in files(root)? {
+        let contents = match fs::read(root.join(&path)) {
+            Ok(contents) => contents,
+            // Git knows a file that was removed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error).with_context(|| format!("failed to read {}", path.display())),
+        };
+        let faults = path.to_str().and_then(|path| by_file.remove(path));
+        if let Some(faults) = faults {
+            match planted(&String::from_utf8(contents)?, &faults) {
+                Ok(text) => put(path, text.as_bytes())?,
+                Err(error) => complaints.push(format!("{}: {error:#}", path.display())),
+            }
+        } else if manifests.contains(&path) {
+            put(path.clone(), with_switch(&path, &String::from_utf8(contents)?)?.as_bytes())?;
+        } else {
+            put(path, &contents)?;
+        }
+    }
+    complaints.extend(by_file.keys().map(|file| format!("there is no file {file}")));
+    ensure!(
+        complaints.is_empty(),
+        "{} files with faults that cannot be planted:\n{}",
+        complaints.len(),
+        complaints.join("\n")
+    );
+    let folder = Path::new(SWITCH_FOLDER);
+    put(folder.join("Cargo.toml"), SWITCH_MANIFEST.as_bytes())?;
+    put(folder.join("lib.rs"), SWITCH_SOURCE.as_bytes())?;
+    remove_others(copy, Path::new(""), &kept)
+}
+
+/// Returns the files that git tracks or would add.
+fn files(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let listed = Command::new("git")
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root)
+        .output()
+        .context("failed to run git")?;
+    ensure!(listed.status.success(), "git ls-files failed: {}", String::from_utf8_lossy(&listed.stderr));
+    let names = String::from_utf8(listed.stdout)?;
+    Ok(names.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from).collect())
+}
+
+/// Returns the manifest of the package that contains `file`.
+pub fn manifest_of(root: &Path, file: &Path) -> anyhow::Result<PathBuf> {
+    for folder in file.ancestors().skip(1) {
+        let manifest = folder.join("Cargo.toml");
+        if !folder.as_os_str().is_empty() && root.join(&manifest).is_file() {
+            return Ok(manifest);
+        }
+    }
+    bail!("{} belongs to no package", file.display())
+}
+
+/// Returns a manifest with a dependency on the switch's crate.
+fn with_switch(path: &Path, manifest: &str) -> anyhow::Result<String> {
+    const HEADING: &str = "\n[dependencies]\n";
+    let at =
+        manifest.find(HEADING).with_context(|| format!("{} has no [dependencies]", path.display()))? + HEADING.len();
+    let up = "../".repeat(path.components().count() - 1);
+    let dependency = format!("{SWITCH_CRATE} = {{ path = \"{up}{SWITCH_FOLDER}\" }}\n");
+    Ok([&manifest[..at], &dependency, &manifest[at..]].concat())
+}
+
+fn update(path: &Path, contents: &[u8]) -> anyhow::Result<()> {
+    if fs::read(path).is_ok_and(|current| current == contents) {
+        return Ok(());
+    }
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    Ok(fs::write(path, contents)?)
+}
+
+/// Removes files that are not in `kept`, except the lock file, which cargo extends.
+fn remove_others(copy: &Path, folder: &Path, kept: &BTreeSet<PathBuf>) -> anyhow::Result<()> {
+    for entry in fs::read_dir(copy.join(folder))? {
+        let entry = entry?;
+        let path = folder.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            remove_others(copy, &path, kept)?;
+        } else if !kept.contains(&path) {
+            fs::remove_file(copy.join(path))?;
+        }
+    }
+    Ok(())
+}

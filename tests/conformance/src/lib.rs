@@ -1,0 +1,27 @@
+//! The requirements of the specifications, with the code that keeps them, and the faults that their tests must notice.
+//!
+//! `tables` has a file for each specification. Each of its rules names functions of the code, tests, and a fault: a replacement
+//! in one function that breaks the requirement.
+//!
+//! - The test `page` checks the tables, and writes the pages for readers: `CONFORMANCE.md` and one page per specification.
+//! - The program `rpcrdma-faults` plants the faults in a copy of the project and runs the tests of each.
+#![forbid(unsafe_code)]
+
+pub mod citations;
+pub mod copy;
+pub mod items;
+pub mod keywords;
+pub mod page;
+pub mod plant;
+pub mod programs;
+pub mod record;
+pub mod table;
+pub mod trial;
+
+use std::path::{Path, PathBuf};
+
+/// Returns the root of the repository.
+pub fn repository() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    root.canonicalize().unwrap_or(root)
+}

@@ -1,0 +1,188 @@
+//! `rpcrdma-faults`: plants faults in a copy of the project, and shows which of them the tests notice. See `CONTRIBUTING.md`.
+#![forbid(unsafe_code)]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZero,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+    thread,
+    time::Instant,
+};
+
+use anyhow::{Context as _, bail, ensure};
+use clap::Parser;
+use rpcrdma_conformance::{
+    copy,
+    programs::{self, CitedTest, TestTarget},
+    record::{self, FullRun},
+    repository,
+    table::{Fault, Rule, Table, read_tables},
+    trial::{Trial, Verdict, run_all},
+};
+
+/// Plant faults in a copy of the project, and show which of them the tests notice
+#[derive(Debug, Parser)]
+#[command(name = "rpcrdma-faults", version)]
+struct Cli {
+    /// Only rules whose name contains one of these, such as "rfc8166 3.3.1"
+    filters: Vec<String>,
+    /// Only so many faults, drawn at random
+    #[arg(long, value_name = "COUNT")]
+    random: Option<usize>,
+    /// Seed of the random choice
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Number of test programs that run at a time
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// Print the names of the rules with faults, and end
+    #[arg(long)]
+    list: bool,
+    /// Write the figures to the record that the page shows. Needs all faults
+    #[arg(long, conflicts_with_all = ["filters", "random"])]
+    record: bool,
+    /// Folder for the copy and its build
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<PathBuf>,
+}
+
+/// A fault with its number, its rule and the tests that have to notice it.
+struct Planted<'a> {
+    number: u32,
+    name: String,
+    rule: &'a Rule,
+    fault: &'a Fault,
+    tests: Vec<(TestTarget, CitedTest)>,
+}
+
+fn main() -> ExitCode {
+    match run(&Cli::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("rpcrdma-faults: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Returns `true` if the tests noticed every fault.
+fn run(cli: &Cli) -> anyhow::Result<bool> {
+    let root = repository();
+    let tables = read_tables(&root.join("tests/conformance/tables"))?;
+    let all = planted(&root, &tables)?;
+    let chosen = choose(&all, cli);
+    if cli.list {
+        chosen.iter().for_each(|planted| println!("{}: {}", planted.name, planted.rule.what));
+        return Ok(true);
+    }
+    ensure!(!chosen.is_empty(), "no rule with a fault has such a name: --list prints all names");
+    let folder = cli.folder.clone().unwrap_or_else(|| root.join("target/faults"));
+    let copy = folder.join("tree");
+    let faults: Vec<_> = all.iter().map(|planted| (planted.number, planted.fault)).collect();
+    copy::write(&root, &copy, &faults)?;
+    let targets: BTreeSet<_> =
+        chosen.iter().flat_map(|planted| planted.tests.iter().map(|(target, _)| target.clone())).collect();
+    let start = Instant::now();
+    let programs = programs::build(&copy.canonicalize()?, &folder.join("build"), &targets)?;
+    let build_seconds = start.elapsed().as_secs();
+    println!("{} faults are planted, {} test programs are compiled in {build_seconds} s", all.len(), programs.len());
+
+    let trials: Vec<_> = chosen
+        .iter()
+        .map(|planted| Trial::new(planted.number, &planted.tests, &programs).with_context(|| planted.name.clone()))
+        .collect::<Result<_, _>>()?;
+    let jobs = cli.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZero::get));
+    let start = Instant::now();
+    pass_without_faults(&trials, &programs, jobs)?;
+    let names: BTreeMap<_, _> = chosen.iter().map(|planted| (planted.number, planted)).collect();
+    let verdicts = run_all(&trials, &programs, jobs, |trial, verdict| {
+        let name = names.get(&trial.number).map_or("", |planted| &planted.name);
+        match verdict {
+            Verdict::Noticed(tests) => println!("noticed  {name}: {}", tests.join(", ")),
+            Verdict::Missed => println!("MISSED   {name}"),
+            Verdict::Hung => println!("HUNG     {name}"),
+        }
+    })?;
+    let test_seconds = start.elapsed().as_secs();
+    let missed: Vec<_> =
+        chosen.iter().zip(&verdicts).filter(|(_, verdict)| !matches!(verdict, Verdict::Noticed(_))).collect();
+    for (planted, verdict) in &missed {
+        let Fault { within, replace, with } = planted.fault;
+        println!("\n{} ({verdict:?}): {}\n  in {within}\n  - {replace}\n  + {with}", planted.name, planted.rule.what);
+    }
+    println!("\n{} of {} faults are noticed, in {test_seconds} s", chosen.len() - missed.len(), chosen.len());
+    if cli.record {
+        let missed = missed.iter().map(|(planted, _)| planted.name.clone()).collect();
+        let (date, commit) =
+            (output(&root, "date", &["+%F"])?, output(&root, "git", &["rev-parse", "--short=12", "HEAD"])?);
+        let run = FullRun { date, commit, faults: all.len(), build_seconds, test_seconds, missed };
+        record::write(&root.join("tests/conformance/last_run.toml"), &run)?;
+    }
+    Ok(missed.is_empty())
+}
+
+/// Runs the cited tests once without a fault. A test that fails then would notice everything.
+fn pass_without_faults(
+    trials: &[Trial],
+    programs: &BTreeMap<TestTarget, programs::TestProgram>,
+    jobs: usize,
+) -> anyhow::Result<()> {
+    let mut tests: BTreeMap<TestTarget, BTreeSet<String>> = BTreeMap::new();
+    for (target, names) in trials.iter().flat_map(|trial| &trial.tests) {
+        tests.entry(target.clone()).or_default().extend(names.iter().cloned());
+    }
+    let sound: Vec<_> = tests
+        .into_iter()
+        .map(|(target, names)| Trial { number: 0, tests: BTreeMap::from([(target, names.into_iter().collect())]) })
+        .collect();
+    for verdict in run_all(&sound, programs, jobs, |_, _| {})? {
+        match verdict {
+            Verdict::Missed => {}
+            Verdict::Noticed(tests) => bail!("these tests fail without a fault: {}", tests.join(", ")),
+            Verdict::Hung => bail!("tests hang without a fault"),
+        }
+    }
+    Ok(())
+}
+
+/// Numbers the faults of all tables.
+fn planted<'a>(root: &Path, tables: &'a [Table]) -> anyhow::Result<Vec<Planted<'a>>> {
+    let mut all = Vec::new();
+    for (table, rule) in tables.iter().flat_map(|table| table.rules.iter().map(move |rule| (table, rule))) {
+        for fault in &rule.faults {
+            let name = format!("{} {}", table.name, rule.id());
+            let tests = rule
+                .tests
+                .iter()
+                .map(|test| {
+                    let cited = CitedTest::parse(test);
+                    Ok((cited.target(root)?, cited))
+                })
+                .collect::<anyhow::Result<_>>()
+                .with_context(|| name.clone())?;
+            let number = u32::try_from(all.len())? + 1;
+            all.push(Planted { number, name, rule, fault, tests });
+        }
+    }
+    Ok(all)
+}
+
+fn choose<'a, 'b>(all: &'b [Planted<'a>], cli: &Cli) -> Vec<&'b Planted<'a>> {
+    let is_chosen = |planted: &&Planted<'_>| {
+        cli.filters.is_empty() || cli.filters.iter().any(|filter| planted.name.contains(filter.as_str()))
+    };
+    let mut chosen: Vec<_> = all.iter().filter(is_chosen).collect();
+    if let Some(count) = cli.random {
+        fastrand::Rng::with_seed(cli.seed).shuffle(&mut chosen);
+        chosen.truncate(count);
+    }
+    chosen
+}
+
+fn output(folder: &Path, program: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    let output = Command::new(program).args(arguments).current_dir(folder).output()?;
+    ensure!(output.status.success(), "{program} failed");
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}

@@ -1,0 +1,131 @@
+//! The text of `CONFORMANCE.md` and of the page of each specification.
+
+use std::fmt::Write as _;
+
+use crate::{
+    record::FullRun,
+    table::{Fault, Rule, Table},
+};
+
+const INTRODUCTION: &str = "# Conformance\n\n\
+    One page for each specification lists its requirements: each MUST and SHOULD, with the code that implements it, the tests\n\
+    of it, and a fault. A fault is a change in one place of the code that breaks the requirement.\n\
+    [DEVIATIONS.md](DEVIATIONS.md) lists the deliberate deviations with their reasons.\n";
+
+const METHOD: &str = "\n\
+    ## How this is tested\n\n\
+    `cargo run -p rpcrdma-conformance` plants the faults in a copy of the project, and runs the tests of each:\n\
+    at least one of them has to fail. `rpcrdma-faults` has options for some rules, or for a random choice.\n\n\
+    The pages are generated from `tests/conformance/tables` by\n\
+    `UPDATE_CONFORMANCE=1 cargo test -p rpcrdma-conformance --test page`. Without the variable, the command checks that the\n\
+    code exists and cites the section, that the tests exist, and that the pages are up to date. If `SPEC_TEXTS` names a\n\
+    directory with the texts of the specifications, it also checks that no requirement is missing.\n";
+
+/// Returns the text of `CONFORMANCE.md`.
+pub fn index(tables: &[Table], run: Option<&FullRun>) -> String {
+    let mut page = INTRODUCTION.to_owned();
+    page +=
+        "\n| specification | sections | requirements | implemented here | faults |\n| --- | --- | --- | --- | --- |\n";
+    for table in tables {
+        let faults: usize = table.rules.iter().map(|rule| rule.faults.len()).sum();
+        let _ = writeln!(
+            page,
+            "| [{}](tests/conformance/{}.md) | {} | {} | {} | {faults} |",
+            table.title,
+            table.name,
+            table.sections.join(", "),
+            table.rules.len(),
+            implemented(table),
+        );
+    }
+    page += METHOD;
+    if let Some(run) = run {
+        let FullRun { date, commit, faults, build_seconds, test_seconds, missed } = run;
+        let noticed = faults - missed.len();
+        let _ = write!(
+            page,
+            "\nThe last run of all faults, on {date} at commit {commit}: {noticed} of {faults} were noticed. Compiling took \
+             {build_seconds} s, the tests {test_seconds} s on two processors.\n"
+        );
+        if !missed.is_empty() {
+            let _ = writeln!(page, "Missed: {}.", missed.join(", "));
+        }
+    }
+    page
+}
+
+fn implemented(table: &Table) -> usize {
+    table.rules.iter().filter(|rule| !rule.code.is_empty()).count()
+}
+
+/// Returns the text of the page of one specification.
+pub fn page(table: &Table, run: Option<&FullRun>) -> String {
+    let mut page = format!("# {}\n\n", table.title);
+    if !table.summary.is_empty() {
+        page += table.summary.trim();
+        page += "\n\n";
+    }
+    let total = table.rules.len();
+    let kept = implemented(table);
+    let _ = write!(
+        page,
+        "Sections {}; {kept} of {total} requirements are implemented by code here{}\n\
+         `#` is the number of the key word in its section, or a letter where a requirement has none. [CONFORMANCE.md](../../CONFORMANCE.md) explains how faults are planted.\n\n",
+        table.sections.join(", "),
+        if kept == total { "." } else { "; the notes explain the others." }
+    );
+    page += "| § | # | | requirement | code | tests | fault |\n| --- | --- | --- | --- | --- | --- | --- |\n";
+    for rule in &table.rules {
+        let missed = run.is_some_and(|run| run.missed.contains(&format!("{} {}", table.name, rule.id())));
+        page += &row(rule, missed);
+    }
+    page
+}
+
+fn row(rule: &Rule, missed: bool) -> String {
+    let what = if rule.note.is_empty() { rule.what.clone() } else { format!("{} *{}*", rule.what, rule.note) };
+    let what = match &rule.same_as {
+        Some(same) => format!("{what} Same as {same}."),
+        None => what,
+    };
+    let links = |cited: &[String]| cited.iter().map(|cited| link(cited)).collect::<Vec<_>>().join("<br>");
+    let mut faults: Vec<_> = rule.faults.iter().map(shown).collect();
+    if missed {
+        faults.push("**not noticed**".to_owned());
+    }
+    if !rule.no_fault.is_empty() {
+        faults.push(format!("*{}*", rule.no_fault));
+    }
+    format!(
+        "| {} | {} | {} | {} | {} | {} | {} |\n",
+        rule.section,
+        rule.numbers(", "),
+        rule.level,
+        what.replace('|', "\\|"),
+        links(&rule.code),
+        links(&rule.tests),
+        faults.join("<br>"),
+    )
+}
+
+/// Returns a fault on one line, shortened.
+fn shown(fault: &Fault) -> String {
+    let code = |text: &str| {
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let mut short: String = text.chars().take(60).collect();
+        if short.len() < text.len() {
+            short.push('…');
+        }
+        // A code span in a table, which may contain quotes of its own.
+        format!("`` {} ``", short.replace('|', "\\|"))
+    };
+    match fault.with.trim() {
+        "" => format!("without {}", code(&fault.replace)),
+        with => format!("{} → {}", code(&fault.replace), code(with)),
+    }
+}
+
+fn link(cited: &str) -> String {
+    let (file, name) = cited.split_once("::").unwrap_or((cited, cited));
+    format!("[`{name}`](../../{file})")
+}

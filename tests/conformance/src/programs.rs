@@ -1,0 +1,240 @@
+//! The test programs of the copy, and the tests in them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, bail, ensure};
+use serde::Deserialize;
+
+use crate::copy::manifest_of;
+
+/// Features of the packages with which the tests are compiled.
+const FEATURES: [(&str, &str); 2] =
+    [("runtime/Cargo.toml", "discover,gss,introspection,metrics,tls"), ("xdrgen/Cargo.toml", "decode,tools")];
+
+/// A test program: the unit tests of a library, or one file or folder of `tests`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TestTarget {
+    /// Manifest of the package, relative to the root.
+    pub manifest: PathBuf,
+    /// Name of the integration test. `None` for the library's unit tests.
+    pub integration: Option<String>,
+}
+
+/// A cited test: all tests of a file, or one of them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CitedTest {
+    /// The file, relative to the root.
+    pub file: PathBuf,
+    /// Name of the function.
+    pub function: Option<String>,
+}
+
+impl CitedTest {
+    /// Parses `file::function` or `file`.
+    pub fn parse(text: &str) -> Self {
+        match text.split_once("::") {
+            Some((file, function)) => Self { file: file.into(), function: Some(function.to_owned()) },
+            None => Self { file: text.into(), function: None },
+        }
+    }
+
+    /// Returns the program that contains the test.
+    ///
+    /// # Errors
+    ///
+    /// If no program does.
+    pub fn target(&self, root: &Path) -> anyhow::Result<TestTarget> {
+        let manifest = manifest_of(root, &self.file)?;
+        let package = manifest.parent().unwrap_or(Path::new(""));
+        let inside = self.file.strip_prefix(package)?;
+        let mut components = inside.iter();
+        let integration = match components.next().and_then(|first| first.to_str()) {
+            Some("src") => None,
+            Some("tests") => Some(integration(&root.join(package).join("tests"), components.as_path())?),
+            _ => bail!("{} is neither in src nor in tests", self.file.display()),
+        };
+        Ok(TestTarget { manifest, integration })
+    }
+
+    /// Returns the names of the cited tests among all those of their program.
+    fn select<'a>(&self, all: &'a [String]) -> Vec<&'a String> {
+        let is_named = |name: &&String| match &self.function {
+            Some(function) => name.rsplit("::").next() == Some(function),
+            None => true,
+        };
+        let named: Vec<_> = all.iter().filter(is_named).collect();
+        // The names of files and folders are those of modules, with exceptions such as `main.rs`.
+        let mut modules: Vec<_> = self.file.iter().filter_map(|part| part.to_str()).collect();
+        if let Some(last) = modules.last_mut() {
+            *last = last.trim_end_matches(".rs");
+        }
+        let rank = |name: &str| name.split("::").filter(|part| modules.contains(part)).count();
+        let best = named.iter().map(|name| rank(name)).max().unwrap_or(0);
+        named.into_iter().filter(|name| rank(name) == best).collect()
+    }
+}
+
+/// Returns the name of the integration test that contains a file of the folder `tests`.
+fn integration(folder: &Path, file: &Path) -> anyhow::Result<String> {
+    let mut parts = file.iter().filter_map(|part| part.to_str());
+    let (first, is_file) = (parts.next().unwrap_or_default(), parts.next().is_none());
+    if is_file {
+        return Ok(first.trim_end_matches(".rs").to_owned());
+    }
+    if folder.join(first).join("main.rs").is_file() || folder.join(format!("{first}.rs")).is_file() {
+        return Ok(first.to_owned());
+    }
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let declares = |text: String| text.contains(&format!("mod {first};"));
+        if path.extension().is_some_and(|extension| extension == "rs") && fs::read_to_string(&path).is_ok_and(declares)
+        {
+            return Ok(path.file_stem().unwrap_or_default().to_string_lossy().into_owned());
+        }
+    }
+    bail!("no test program in {} contains {}", folder.display(), file.display())
+}
+
+/// A compiled test program.
+#[derive(Clone, Debug)]
+pub struct TestProgram {
+    /// The file to execute.
+    pub executable: PathBuf,
+    /// Folder of the package, in which the tests run.
+    pub folder: PathBuf,
+    /// Names of all its tests.
+    pub tests: Vec<String>,
+}
+
+impl TestProgram {
+    /// Returns the names of a cited test.
+    ///
+    /// # Errors
+    ///
+    /// If the program has no such test.
+    pub fn names(&self, cited: &CitedTest) -> anyhow::Result<Vec<String>> {
+        let names: Vec<_> = cited.select(&self.tests).into_iter().cloned().collect();
+        ensure!(!names.is_empty(), "{} has no test {}", cited.file.display(), cited.function.as_deref().unwrap_or(""));
+        Ok(names)
+    }
+
+    /// Returns a command that runs the program's tests with the arguments of a test harness.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.executable);
+        command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder).stdin(Stdio::null());
+        command
+    }
+}
+
+#[derive(Deserialize)]
+struct Message {
+    reason: String,
+    manifest_path: Option<PathBuf>,
+    executable: Option<PathBuf>,
+    target: Option<BuiltTarget>,
+    #[serde(default)]
+    profile: BuiltProfile,
+}
+
+#[derive(Deserialize)]
+struct BuiltTarget {
+    name: String,
+    kind: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+struct BuiltProfile {
+    test: bool,
+}
+
+/// Compiles test programs of the copy, into the folder `output`.
+///
+/// # Errors
+///
+/// If the copy does not compile: some fault is not valid Rust. The messages of the compiler are on standard error.
+pub fn build(
+    copy: &Path,
+    output: &Path,
+    targets: &BTreeSet<TestTarget>,
+) -> anyhow::Result<BTreeMap<TestTarget, TestProgram>> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["test", "-q", "--no-run", "--message-format=json-render-diagnostics"]).current_dir(copy);
+    command.env("CARGO_TARGET_DIR", output).env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_DEV_DEBUG", "0");
+    for variable in ["CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH", "CARGO_PKG_NAME", "RUSTFLAGS"] {
+        command.env_remove(variable);
+    }
+    let manifests: BTreeSet<_> = targets.iter().map(|target| &target.manifest).collect();
+    for manifest in &manifests {
+        let name = package_name(&copy.join(manifest))?;
+        command.args(["-p", &name]);
+        if let Some((_, features)) = FEATURES.iter().find(|(path, _)| Path::new(path) == **manifest) {
+            let features: Vec<_> = features.split(',').map(|feature| format!("{name}/{feature}")).collect();
+            command.args(["--features", &features.join(",")]);
+        }
+    }
+    for target in targets {
+        match &target.integration {
+            Some(name) => command.args(["--test", name]),
+            None => command.arg("--lib"),
+        };
+    }
+    let built = command.stderr(Stdio::inherit()).output().context("failed to run cargo")?;
+    ensure!(built.status.success(), "the project does not compile with the faults");
+    let mut programs = BTreeMap::new();
+    for line in String::from_utf8(built.stdout)?.lines() {
+        let Ok(message) = serde_json::from_str::<Message>(line) else { continue };
+        let (Some(manifest), Some(executable), Some(built)) =
+            (message.manifest_path, message.executable, message.target)
+        else {
+            continue;
+        };
+        if message.reason != "compiler-artifact" || !message.profile.test {
+            continue;
+        }
+        let integration = (built.kind == ["test"]).then_some(built.name);
+        let target = TestTarget { manifest: manifest.strip_prefix(copy)?.to_owned(), integration };
+        if targets.contains(&target) {
+            let folder = manifest.parent().unwrap_or(copy).to_owned();
+            let mut program = TestProgram { executable, folder, tests: Vec::new() };
+            program.tests = list(&program)?;
+            programs.insert(target, program);
+        }
+    }
+    for target in targets {
+        ensure!(programs.contains_key(target), "cargo has not built {target:?}");
+    }
+    Ok(programs)
+}
+
+fn package_name(manifest: &Path) -> anyhow::Result<String> {
+    let manifest: toml::Table = toml::from_str(&fs::read_to_string(manifest)?)?;
+    let name = manifest.get("package").and_then(|package| package.get("name")).and_then(|name| name.as_str());
+    Ok(name.context("the package has no name")?.to_owned())
+}
+
+fn list(program: &TestProgram) -> anyhow::Result<Vec<String>> {
+    let listed = program.command().arg("--list").output()?;
+    ensure!(listed.status.success(), "{} does not list its tests", program.executable.display());
+    let text = String::from_utf8(listed.stdout)?;
+    Ok(text.lines().filter_map(|line| line.strip_suffix(": test").map(ToOwned::to_owned)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_are_selected_by_file_and_name() {
+        let all = ["engine::credits::tests::grant", "engine::window::tests::grant", "engine::credits::tests::other"]
+            .map(str::to_owned);
+        let selected = |cited| CitedTest::parse(cited).select(&all);
+        assert_eq!(selected("p/src/engine/window.rs::grant"), [&all[1]]);
+        assert_eq!(selected("p/src/engine/credits.rs"), [&all[0], &all[2]]);
+        assert!(selected("p/src/engine/credits.rs::none").is_empty());
+    }
+}

@@ -1,0 +1,45 @@
+//! The record of the last run of all faults, which the page shows.
+
+use std::{fs, path::Path};
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+
+/// Figures of a run of all faults.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct FullRun {
+    /// Day of the run, such as `2026-11-28`.
+    pub date: String,
+    /// Commit that was checked out.
+    pub commit: String,
+    /// Number of faults.
+    pub faults: usize,
+    /// Duration of compiling, in seconds.
+    pub build_seconds: u64,
+    /// Duration of the tests, in seconds.
+    pub test_seconds: u64,
+    /// Rules with a fault that no test noticed.
+    pub missed: Vec<String>,
+}
+
+/// Reads a record. A missing file is none.
+///
+/// # Errors
+///
+/// If the file is not a record.
+pub fn read(path: &Path) -> anyhow::Result<Option<FullRun>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(toml::from_str(&text).with_context(|| format!("{} is not a record", path.display()))?)),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Writes a record.
+///
+/// # Errors
+///
+/// If the file cannot be written.
+pub fn write(path: &Path, run: &FullRun) -> anyhow::Result<()> {
+    let text = format!("# Written by `rpcrdma-faults --record`.\n{}", toml::to_string(run)?);
+    fs::write(path, text).with_context(|| format!("failed to write {}", path.display()))
+}
