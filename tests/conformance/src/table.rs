@@ -16,7 +16,7 @@ pub struct Table {
     pub name: String,
     /// Heading of the page.
     pub title: String,
-    /// What of the specification this project keeps, in plain words.
+    /// Summary of the specification and of the parts that this project keeps, in plain words.
     #[serde(default)]
     pub summary: String,
     /// Name of the specification in citations, such as `RFC 8166`.
