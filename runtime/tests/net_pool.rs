@@ -21,6 +21,7 @@ use rpcrdma::{
     client::{ChannelPool, Invoke, Reconnect},
     error::CallFailure,
     server::DuplicateRequests,
+    service::ReplyBounds,
 };
 
 async fn invoke<P: rpcrdma::service::Procedure>(pool: &ChannelPool, args: P::Args) -> Result<P::Reply, CallError>
@@ -53,16 +54,22 @@ fn calls(pool: &ChannelPool) -> Vec<u64> {
     pool.channels().map(|channel| channel.counters().replies_received).collect()
 }
 
-#[tokio::test]
-async fn a_call_goes_to_the_connection_with_the_fewest_calls() {
+/// Starts a server over the simulated provider, and returns its state and a pool with `n` connections to it.
+async fn simulated(n: usize) -> (Running, Arc<State>, ChannelPool) {
     let service = TestService::default();
     let state = Arc::clone(&service.0);
     let running = Transport::sim().serve(Server::builder().service(service)).await;
     let mut channels = Vec::new();
-    for _ in 0..3 {
+    for _ in 0..n {
         channels.push(running.connect(Channel::builder()).await);
     }
     let pool = ChannelPool::new(channels);
+    (running, state, pool)
+}
+
+#[tokio::test]
+async fn a_call_goes_to_the_connection_with_the_fewest_calls() {
+    let (_running, state, pool) = simulated(3).await;
     let gates: Vec<_> = (0..7)
         .map(|n| {
             let pool = pool.clone();
@@ -85,6 +92,53 @@ async fn a_call_goes_to_the_connection_with_the_fewest_calls() {
     }
     let done: Vec<_> = calls(&pool).iter().zip(before).map(|(now, before)| now - before).collect();
     assert_eq!(done, [3; 3]);
+}
+
+/// A call that may transfer many bytes counts as many small ones, whether in its arguments or in its result.
+#[tokio::test]
+async fn a_call_goes_to_the_connection_with_the_fewest_bytes() {
+    let (_running, state, pool) = simulated(2).await;
+    // Replied once, both connections may have several calls in flight.
+    for _ in 0..4 {
+        invoke::<Null>(&pool, ()).await.unwrap();
+    }
+    let held = |options: CallOptions| {
+        let pool = pool.clone();
+        tokio::spawn(async move { pool.invoke::<Gate>(&7, options).await })
+    };
+    let large_result = || CallOptions::new().reply_bounds(ReplyBounds::new(4, &[1 << 20]));
+    let mut calls = vec![held(large_result())];
+    state.wait_started(1).await;
+    let large = pool.in_flight().position(|calls| calls == 1).unwrap();
+    for n in 2..=11 {
+        calls.push(held(CallOptions::new()));
+        state.wait_started(n).await;
+    }
+    let other = 1 - large;
+    let in_flight = |pool: &ChannelPool| pool.in_flight().collect::<Vec<_>>();
+    assert_eq!((in_flight(&pool)[large], in_flight(&pool)[other]), (1, 10));
+    // Large arguments count, too: after them, the first connection has less to do.
+    let data = Data(Bytes::from(vec![7; 2 << 20]));
+    let put = {
+        let pool = pool.clone();
+        tokio::spawn(async move { invoke::<Hold>(&pool, data).await })
+    };
+    state.wait_started(12).await;
+    calls.push(held(CallOptions::new()));
+    state.wait_started(13).await;
+    assert_eq!((in_flight(&pool)[large], in_flight(&pool)[other]), (2, 11));
+    state.gate.add_permits(13);
+    for call in calls {
+        assert_eq!(call.await.unwrap().unwrap(), 7);
+    }
+    assert_eq!(put.await.unwrap().unwrap(), 2 << 20);
+    // The load of calls that are over is gone: calls alternate again.
+    assert_eq!(in_flight(&pool), [0; 2]);
+    let before = pool.channels().map(|channel| channel.counters().replies_received).collect::<Vec<_>>();
+    for _ in 0..6 {
+        invoke::<Null>(&pool, ()).await.unwrap();
+    }
+    assert!(pool.channels().zip(before).all(|(channel, before)| channel.counters().replies_received == before + 3));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

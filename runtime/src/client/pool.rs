@@ -4,7 +4,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Instant,
 };
@@ -30,14 +30,21 @@ use crate::{
     engine::ConnectionCounters,
     memory::BufferPool,
     metrics,
-    service::Procedure,
+    service::{Procedure, ReplyBounds},
     xdr::{DecodeError, Decoder, XdrDecode, XdrEncode},
 };
+
+/// Bytes that every call counts in the load of its connection, beside those that it may transfer.
+const CALL_LOAD: u64 = 8 * 1024;
+
+/// The most bytes of one call that count. The longest result of a procedure may be far longer than the usual one.
+const MAX_CALL_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Several connections to one server, which share its calls, like the mount option `nconnect` of NFS. Clones share the connections,
 /// which are closed when the last clone is dropped.
 ///
-/// A call goes to the open connection with the fewest calls in flight, and uses that connection only.
+/// A call goes to the open connection with the least load, and uses that connection only. The load is the bytes that the calls in
+/// flight may transfer, arguments and longest results, where each call counts 8 KiB more.
 ///
 /// - A connection that is lost gets no calls. The pool connects it again when the next call is made, with the pauses of the channel's
 ///   [`Reconnect`](super::Reconnect).
@@ -87,6 +94,8 @@ struct PoolInner {
 struct Member {
     channel: Channel,
     in_flight: AtomicUsize,
+    /// Sum of the loads of the calls in flight, in bytes.
+    load: AtomicU64,
     silence: Silence,
     /// The task that connects the channel again.
     reconnecting: Mutex<Option<AbortHandle>>,
@@ -102,7 +111,13 @@ impl Drop for Member {
 impl Member {
     fn new(channel: Channel) -> Self {
         let silence = Silence::new(channel.reconnect_policy());
-        Self { channel, in_flight: AtomicUsize::new(0), silence, reconnecting: Mutex::default() }
+        Self {
+            channel,
+            in_flight: AtomicUsize::new(0),
+            load: AtomicU64::new(0),
+            silence,
+            reconnecting: Mutex::default(),
+        }
     }
 
     /// Returns `true` if the connection is open. Otherwise, the member connects again in its own task.
@@ -130,13 +145,15 @@ impl Member {
 /// A call in flight.
 struct InFlight<'a> {
     member: &'a Member,
+    load: u64,
     watched: Option<WatchedCall<&'a Silence>>,
 }
 
 impl<'a> InFlight<'a> {
-    fn new(member: &'a Member) -> Self {
+    fn new(member: &'a Member, load: u64) -> Self {
         member.in_flight.fetch_add(1, Ordering::Relaxed);
-        Self { member, watched: Some(WatchedCall::new(&member.silence)) }
+        member.load.fetch_add(load, Ordering::Relaxed);
+        Self { member, load, watched: Some(WatchedCall::new(&member.silence)) }
     }
 
     fn end<R>(mut self, result: &Result<R, CallError>) {
@@ -149,6 +166,7 @@ impl<'a> InFlight<'a> {
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.member.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.member.load.fetch_sub(self.load, Ordering::Relaxed);
     }
 }
 
@@ -221,7 +239,7 @@ impl ChannelPool {
         !self.channels().any(|channel| channel.is_connected() || channel.can_connect())
     }
 
-    /// Returns the open connection with the fewest calls in flight. One whose server has not replied yet gets a single call, unless there
+    /// Returns the open connection with the least load. One whose server has not replied yet gets a single call, unless there
     /// is no other one.
     fn least_loaded(&self) -> Option<&Member> {
         let PoolInner { members, next, changed, .. } = &*self.0;
@@ -231,7 +249,8 @@ impl ChannelPool {
         let now = tokio::time::Instant::now();
         ready.min_by_key(|member| {
             let in_flight = member.in_flight.load(Ordering::Relaxed);
-            (member.silence.until(now).is_some(), in_flight > 0 && !member.channel.has_served(), in_flight)
+            let is_untried = in_flight > 0 && !member.channel.has_served();
+            (member.silence.until(now).is_some(), is_untried, member.load.load(Ordering::Relaxed))
         })
     }
 
@@ -265,6 +284,7 @@ impl ChannelPool {
         if !is_single {
             options.deadline = options.deadline.or_else(|| self.first().default_deadline());
         }
+        let load = if is_single { 0 } else { load(args, bounds) };
         let deadline = options.deadline;
         let policy = self.0.policy;
         let retries = if options.can_retry() { policy.retries(deadline.is_some()) } else { 0 };
@@ -273,7 +293,7 @@ impl ChannelPool {
         let mut earlier = None;
         loop {
             let member = if is_single { &self.0.members[0] } else { self.member_for_call(deadline).await };
-            let in_flight = InFlight::new(member);
+            let in_flight = InFlight::new(member, load);
             let parameters = CallParameters { target, bounds, args, options: &mut *options, read, scope };
             let result = member.channel.traced(parameters).await;
             in_flight.end(&result);
@@ -323,6 +343,12 @@ impl ChannelPool {
         let until = deadline.or_else(|| Instant::now().checked_add(MAX_WAIT));
         self.member(until).await.unwrap_or(any)
     }
+}
+
+/// Returns the load of a call, in bytes.
+fn load<A: XdrEncode>(args: &A, bounds: &ReplyBounds) -> u64 {
+    let bytes = (args.encoded_len() as u64).saturating_add(bounds.whole());
+    CALL_LOAD + bytes.min(MAX_CALL_BYTES)
 }
 
 impl Invoke for ChannelPool {
