@@ -159,7 +159,7 @@ impl WireV1 {
     // RFC 8166 §4.2.4: a requester sends no RDMA_ERROR.
     fn post_calls(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair, now: Instant) {
         // A call on a closing connection fails with it, without being sent.
-        while self.has_credit(core) && qp.is_open() {
+        while core.calls.has_queued() && self.has_credit(core) && qp.is_open() {
             let Some(slot) = core.calls.next_queued(now, &mut core.shared) else { break };
             let posted = self.post_call(slot, core, qp);
             // RFC 8166 §4.5.4: after a failure, the transaction fails immediately.

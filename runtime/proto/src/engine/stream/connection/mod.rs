@@ -376,7 +376,8 @@ impl Engine for StreamConnection {
                 {
                     self.shared.fault = Some(error.into());
                 }
-                while self.has_room()
+                while self.calls.has_queued()
+                    && self.has_room()
                     && let Some(slot) = self.calls.next_queued(now, &mut self.shared)
                 {
                     let posted = self.post_call(slot);
