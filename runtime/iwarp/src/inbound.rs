@@ -527,7 +527,10 @@ impl Endpoint {
                 self.work.finish(work, Err(error), &mut self.done);
             }
         }
-        self.finish(DisconnectReason::ReportedByPeer(text));
+        self.finish(match received.is_remote_access() || received.is_tagged_buffer_error() {
+            true => DisconnectReason::RemoteAccess(text),
+            false => DisconnectReason::ReportedByPeer(text),
+        });
     }
 }
 

@@ -198,7 +198,12 @@ impl ReceivedTerminate {
         Some(Self { code, about })
     }
 
-    /// Returns `true` if the peer refused access to its memory.
+    /// Returns `true` if the peer refused an RDMA Write or the response to an RDMA Read (RFC 5041 §8.2).
+    pub(crate) fn is_tagged_buffer_error(&self) -> bool {
+        (self.code.layer, self.code.etype) == (DDP, 1) && self.code.name().is_some()
+    }
+
+    /// Returns `true` if the peer refused access to its memory by an RDMA Read.
     pub(crate) fn is_remote_access(&self) -> bool {
         let is_protection = |code: TerminateCode| code.layer == RDMAP && code.etype == 1 && code.name().is_some();
         is_protection(self.code) || self.code.name().is_none() && is_protection(self.code.nibbles_swapped())

@@ -270,7 +270,9 @@ async fn set_up<S: ConnectionSource>(
     permit: ConnectionPermit,
 ) -> Result<(), SetupError> {
     let mut back = shared.callbacks.for_connection();
-    back.connection.engine.budget = Some(shared.budget.account(permit.room.host().number()));
+    let host = permit.room.host().number();
+    back.connection.engine.budget = Some(shared.budget.account(host));
+    back.connection.engine.failed_calls = Some(shared.failed_calls.of_peer(host));
     let back = Arc::new(back);
     let config = &back.connection;
     let SetUp { engine, io, info } = source.set_up(incoming, config, shared).await?;

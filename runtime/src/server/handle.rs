@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     driver::{DriverCommand, DriverPort},
-    engine::{CloseReason, ConnectionCounters},
+    engine::{CloseReason, ConnectionCounters, FailedCalls},
     memory::MemoryBudget,
     metrics::{self, ConnectionRole},
     session::{ChannelConfig, ChannelInfo, ServiceRegistry},
@@ -43,6 +43,8 @@ pub(super) struct ServerShared {
     pub(super) callbacks: Arc<ChannelConfig>,
     /// The budget for the arguments of the calls of all connections.
     pub(super) budget: Arc<MemoryBudget>,
+    /// Calls whose RDMA operations ended the connections of their clients.
+    pub(super) failed_calls: Arc<FailedCalls>,
     pub(super) grace: Duration,
     /// The time between the beginning of a shutdown and that of the drain.
     drain_delay: Duration,
@@ -97,6 +99,7 @@ impl ServerShared {
     ) -> Self {
         Self {
             budget,
+            failed_calls: Arc::default(),
             registry: Arc::new(registry),
             callbacks: Arc::new(callbacks),
             grace,

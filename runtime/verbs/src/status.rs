@@ -48,7 +48,7 @@ pub(super) fn request_result(code: status::Type) -> Result<(), RequestFailure> {
         | status::IBV_WC_REM_OP_ERR
         | status::IBV_WC_REM_INV_RD_REQ_ERR
         | status::IBV_WC_REM_ABORT_ERR => {
-            (WorkError::RemoteAccess(text(code)), Some(DisconnectReason::ReportedByPeer(text(code))))
+            (WorkError::RemoteAccess(text(code)), Some(DisconnectReason::RemoteAccess(text(code))))
         }
         status::IBV_WC_RNR_RETRY_EXC_ERR => {
             let reason = DisconnectReason::ReportedByPeer("no Receive was posted for a message".into());

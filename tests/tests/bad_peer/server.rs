@@ -110,6 +110,37 @@ async fn chunk_with_a_wrong_stag() {
     let about = [&[0x01, 0x00, 0xc0, 0x00, 0, request.len() as u8][..], &request].concat();
     raw.fpdus(&[&untagged(TERMINATE, 0, 2, 1, 0, &about)]).await;
     raw.end().await;
+    // RFC 8166 §4.5.3: sent again over the next connection, the call gets an error, and nothing is read. It is refused only once.
+    let mut raw = client(&served).await;
+    raw.fpdus(&[&send(1, &call(0xbad, &chunks, 2, &[100]))]).await;
+    assert_eq!(words(payload(&raw.ulpdu().await)), [0xbad, 1, 32, 4, 2]);
+    works(&mut raw, 2).await;
+    raw.fpdus(&[&send(3, &call(0xbad, &chunks, 2, &[100]))]).await;
+    assert_eq!(raw.ulpdu().await[..2], READ_REQUEST);
+    drop(raw);
+    served.unharmed().await;
+}
+
+/// An adapter reports a refused RDMA Write after the reply has been sent.
+#[tokio::test]
+async fn write_chunk_with_a_wrong_stag() {
+    let served = Served::start(ConnectionConfig::default()).await;
+    let mut raw = client(&served).await;
+    // GET of 100 bytes with a handle of unregistered memory.
+    let chunks = [0, 1, 1, 0xdead, 100, 0, 0, 0, 0];
+    raw.fpdus(&[&send(1, &call(0xbad, &chunks, 1, &[100]))]).await;
+    let write = raw.ulpdu().await;
+    assert_eq!(write[..2], WRITE);
+    let reply = raw.ulpdu().await;
+    assert_eq!(words(payload(&reply))[..2], [0xbad, 1]);
+    // The response of an adapter: tagged buffer error, invalid STag, with the offending header.
+    let about = [&[0x11, 0x00, 0xc0, 0x00, 0, write.len() as u8][..], &write[..14]].concat();
+    raw.fpdus(&[&untagged(TERMINATE, 0, 2, 1, 0, &about)]).await;
+    raw.end().await;
+    let mut raw = client(&served).await;
+    raw.fpdus(&[&send(1, &call(0xbad, &chunks, 1, &[100]))]).await;
+    assert_eq!(words(payload(&raw.ulpdu().await)), [0xbad, 1, 32, 4, 2]);
+    works(&mut raw, 2).await;
     served.unharmed().await;
 }
 

@@ -41,6 +41,8 @@ pub use common::message::{attach, inline_message_buf, set_xid};
 pub use connection::connection::Connection;
 #[doc(hidden)]
 pub use interface::config::{DEFAULT_CONTINUED, DEFAULT_MIN_REDUCE, SpareLists};
+#[doc(hidden)]
+pub use interface::failed_calls::{FailedCalls, PeerFailedCalls};
 pub use interface::{
     chunk_items::ChunkItems,
     close_cause::CloseCause,

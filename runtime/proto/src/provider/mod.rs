@@ -259,6 +259,9 @@ pub enum DisconnectReason {
     /// The peer violated the RDMA protocol. The provider reported the violation to the peer if the protocol allows it.
     #[error("peer violated the protocol: {0}")]
     PeerViolation(String),
+    /// The peer refused access to its memory.
+    #[error("peer refused access to its memory: {0}")]
+    RemoteAccess(String),
     /// The peer reported a local error (iWARP: Terminate message).
     #[error("peer reported an error: {0}")]
     ReportedByPeer(String),

@@ -4,7 +4,10 @@ use std::{collections::VecDeque, fmt, time::Instant};
 
 use super::{reply_stall::ReplyStallTimer, work::PostedFor};
 use crate::{
-    engine::{CloseReason, ConnectionCounters, EngineConfig, EngineEvent, ProtocolViolation, ReverseDirection, Role},
+    engine::{
+        CloseReason, ConnectionCounters, EngineConfig, EngineEvent, ProtocolViolation, ReverseDirection, Role,
+        interface::failed_calls::RefusedCalls,
+    },
     memory::{MemoryShare, MessageBuf},
     provider::{MemoryHandle, QueuePair, WorkRequest},
 };
@@ -92,6 +95,10 @@ pub(in crate::engine) struct EngineShared {
     pub(in crate::engine) rules: ConnectionRules,
     /// Share of the server's memory budget.
     pub(in crate::engine) memory: MemoryShare,
+    /// Calls that ended earlier connections of the peer.
+    pub(in crate::engine) refused_calls: RefusedCalls,
+    /// Set if an RDMA operation of a known call was refused by the peer.
+    pub(in crate::engine) is_call_at_fault: bool,
     /// Detects that the peer no longer accepts replies.
     pub(in crate::engine) reply_stall: ReplyStallTimer,
     /// Set when the connection must close.
@@ -102,6 +109,8 @@ impl EngineShared {
     pub(in crate::engine) fn new(config: EngineConfig, rules: ConnectionRules) -> Self {
         Self {
             memory: MemoryShare::of(config.budget.clone()),
+            refused_calls: RefusedCalls::default(),
+            is_call_at_fault: false,
             config,
             counters: ConnectionCounters { credits_granted: 1, ..ConnectionCounters::default() },
             events: VecDeque::new(),
@@ -112,6 +121,14 @@ impl EngineShared {
             rules,
             reply_stall: ReplyStallTimer::default(),
             fault: None,
+        }
+    }
+
+    /// Remembers a call whose RDMA operations end the connection, for later connections of the peer.
+    #[cold]
+    pub(in crate::engine) fn remember_failed(&self, xid: u32) {
+        if let Some(failed) = &self.config.failed_calls {
+            failed.add(xid);
         }
     }
 

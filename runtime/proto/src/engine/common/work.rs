@@ -32,6 +32,17 @@ impl PostedFor {
         if is_last { Self::ReplySend { slot } } else { Self::UnsignaledReplySend { slot } }
     }
 
+    /// Returns the slot of the served call, if the work belongs to one.
+    pub(in crate::engine) fn served_slot(self) -> Option<u32> {
+        match self {
+            Self::FetchRead { slot, .. }
+            | Self::ReplyWrite { slot }
+            | Self::ReplySend { slot }
+            | Self::UnsignaledReplySend { slot } => Some(slot),
+            _ => None,
+        }
+    }
+
     pub(in crate::engine) fn id(self) -> WrId {
         let (kind, part, slot) = match self {
             Self::CallSend { slot } => (1, 0, slot),

@@ -13,6 +13,7 @@ use crate::{
             state::ConnectionState,
         },
         core::{connection_core::ConnectionCore, credits::PostedReceives, wire::Wire},
+        interface::failed_calls::RefusedCalls,
         requester::calls::LocalCalls,
         responder::served::{OutgoingResponse, ServedCalls},
         v1::WireV1,
@@ -119,6 +120,7 @@ impl Connection {
     pub fn new(role: Role, config: EngineConfig, setup: ConnectionSetup) -> Self {
         let mut calls = LocalCalls::new(role == Role::Server, setup.xid_seed);
         let mut shared = EngineShared::new(config, ConnectionRules::without_header(role));
+        shared.refused_calls = RefusedCalls::of(shared.config.failed_calls.as_ref());
         let (wire, negotiation): (Box<dyn Wire>, _) = if shared.config.versions.allows_v2() {
             let xid = calls.free_nonzero_xid();
             (Box::new(WireV2::new(role, setup, xid, &mut shared)), Negotiation::Open { refused: 0 })
@@ -261,10 +263,14 @@ impl Engine for Connection {
         if matches!(self.state, ConnectionState::Gone(_) | ConnectionState::Closed(_)) {
             return;
         }
+        let is_access_refused = matches!(reason, DisconnectReason::RemoteAccess(_));
         let known = self.core.shared.fault.take().or_else(|| self.state.reason().cloned());
         let reason = known.unwrap_or_else(|| self.negotiation.lost(reason, &*self.wire, self.core.role));
         self.wire.disconnected();
         let ConnectionCore { shared, calls, served, .. } = &mut self.core;
+        if is_access_refused && !shared.is_call_at_fault {
+            served.written().for_each(|xid| shared.remember_failed(xid));
+        }
         calls.disconnected(&reason, shared);
         served.disconnected(shared);
         self.state = ConnectionState::Gone(reason);

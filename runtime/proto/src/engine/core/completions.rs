@@ -59,6 +59,12 @@ impl ConnectionCore {
         if *error != WorkError::Flushed {
             tracing::debug!(?work, %error, "work request failed");
         }
+        if let WorkError::RemoteAccess(_) = error
+            && let Some(xid) = work.served_slot().and_then(|slot| self.served.xid(slot))
+        {
+            self.shared.is_call_at_fault = true;
+            self.shared.remember_failed(xid);
+        }
         match work {
             PostedFor::ReplySend { .. } | PostedFor::UnsignaledReplySend { .. } | PostedFor::ErrorSend => {
                 return self.sent(work, false);

@@ -35,7 +35,9 @@ impl CloseReason {
             Self::Disconnected(DisconnectReason::PeerViolation(_)) | Self::PeerViolation(_) | Self::Stream(_) => {
                 CloseCause::PeerViolation
             }
-            Self::Disconnected(DisconnectReason::ReportedByPeer(_)) => CloseCause::ReportedByPeer,
+            Self::Disconnected(DisconnectReason::ReportedByPeer(_) | DisconnectReason::RemoteAccess(_)) => {
+                CloseCause::ReportedByPeer
+            }
             Self::Unresponsive(_) | Self::Silent(_) | Self::ReadStalled(_) | Self::ReplyStalled(_) => {
                 CloseCause::Stalled
             }

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    chunk_items::SpareItems, extension::ExtensionFactory, host_auth::HostAuth, properties::ReverseDirection,
-    types::ResultChunk, versions::Versions,
+    chunk_items::SpareItems, extension::ExtensionFactory, failed_calls::PeerFailedCalls, host_auth::HostAuth,
+    properties::ReverseDirection, types::ResultChunk, versions::Versions,
 };
 use crate::{
     memory::{BufferPool, MemoryAccount},
@@ -83,6 +83,9 @@ pub struct EngineConfig {
     /// Account of the connection with the memory budget of its server. Without it, only the limits of the connection apply.
     #[doc(hidden)]
     pub budget: Option<MemoryAccount>,
+    /// Calls of the peer that ended earlier connections. Without them, a call that is sent again may end every connection.
+    #[doc(hidden)]
+    pub failed_calls: Option<PeerFailedCalls>,
     #[doc(hidden)]
     pub spare: SpareLists,
 }
@@ -141,6 +144,7 @@ impl Default for EngineConfig {
             abandoned_call_timeout: Duration::from_secs(5),
             pool: BufferPool::default(),
             budget: None,
+            failed_calls: None,
             spare: SpareLists::default(),
         }
     }

@@ -15,6 +15,7 @@
 //! | `extension` | extensions of version 2 |
 //! | `failure` | failures of calls and of connections |
 //! | `transport_error` | errors that a responder reports in place of a reply |
+//! | `failed_calls` | calls that ended earlier connections of a peer |
 //! | `stream_error` | violations of record marking |
 //! | `close_cause` | causes of closed connections, for statistics |
 //! | `chunk_items`, `reused` | lists of items that travel in chunks, in memory that later messages reuse |
@@ -26,6 +27,7 @@ pub(super) mod counters;
 pub(super) mod engine;
 pub(super) mod event;
 pub(super) mod extension;
+pub(super) mod failed_calls;
 pub(super) mod failure;
 pub(super) mod host_auth;
 pub(super) mod incoming;

@@ -44,6 +44,7 @@ impl ServedCalls {
             shared.discard(XID_IN_USE);
             return Ok(());
         }
+        refuse_failed(*xid, shared)?;
         check_counts(lists, shared)?;
         let fetches = check_chunks(lists, inline.as_ref().map(|message| message.len()))?;
         let limits = &shared.config;
@@ -81,6 +82,7 @@ impl ServedCalls {
         message: MessageBuf,
         shared: &mut EngineShared,
     ) -> Result<(), CallRejection> {
+        refuse_failed(xid, shared)?;
         let max_inline = reply_room(&NO_CHUNKS, shared)?;
         if !self.take_plain(xid, message, max_inline, shared) {
             shared.discard(XID_IN_USE);
@@ -117,6 +119,16 @@ impl ServedCalls {
         }
         self.push_error(xid, vers, refusal);
     }
+}
+
+/// Refuses a call that the peer sends again although its RDMA operations ended an earlier connection.
+// RFC 8166 §4.5.3, RPC-over-RDMA v2 §7.3: no RPC reply is possible. The call would end this connection, too.
+#[inline(always)]
+fn refuse_failed(xid: u32, shared: &mut EngineShared) -> Result<(), CallRejection> {
+    if shared.refused_calls.take(xid) {
+        return Err((TransportError::System, "its RDMA operations ended an earlier connection"));
+    }
+    Ok(())
 }
 
 /// Returns the maximum length in bytes of a payload stream in the last or only message of a reply with these chunks.

@@ -39,6 +39,9 @@ pub(in crate::engine) enum OutgoingResponse {
 /// Minimum length of an RPC message in bytes: its XID and its type.
 pub(super) const MIN_RPC_LEN: u64 = 8;
 
+/// Number of calls to remember whose replies were written to memory of the peer.
+const MAX_WRITTEN: usize = 4;
+
 /// The response to a call whose Read chunks cannot be fetched (RPC-over-RDMA v2 §11.1.4).
 const NOT_FETCHED: OutgoingResponse = OutgoingResponse::Refusal(TransportError::System);
 
@@ -81,6 +84,8 @@ pub(in crate::engine) struct ServedCalls {
     outgoing: VecDeque<OutgoingMessage>,
     /// Slots of the calls whose responses are in flight, in the order of their last Sends.
     sending: VecDeque<u32>,
+    /// XIDs of the last calls whose replies were written to memory of the peer. iWARP reports a refused RDMA Write after its completion.
+    written: VecDeque<u32>,
     /// Number of unanswered calls and unsent errors. Each holds back its Receive.
     held: usize,
 }
@@ -345,10 +350,36 @@ impl ServedCalls {
     #[inline(always)]
     fn end(&mut self, slot: u32, ok: bool, shared: &mut EngineShared) {
         let token = ReplyToken(self.calls.key(slot));
+        if let Some(call) = self.calls.get(slot).filter(|call| call.chunks.is_some()) {
+            let xid = call.xid;
+            self.remember_written(xid, slot);
+        }
         if let Some(call) = self.calls.get(slot).filter(|call| call.announced) {
             shared.events.push_back(EngineEvent::ReplySent { token, delivered: ok && call.delivered });
         }
         self.remove(slot);
+    }
+
+    fn remember_written(&mut self, xid: u32, slot: u32) {
+        let lists = self.reply_lists(slot);
+        if lists.writes.is_empty() && lists.reply.is_none() {
+            return;
+        }
+        if self.written.len() == MAX_WRITTEN {
+            self.written.pop_front();
+        }
+        self.written.push_back(xid);
+    }
+
+    /// Returns the XIDs of calls whose replies were being written to memory of the peer, or were the last ones to be written.
+    pub(in crate::engine) fn written(&self) -> impl Iterator<Item = u32> {
+        let sending = self.sending.iter().filter_map(|&slot| self.calls.get(slot)).filter(|call| call.chunks.is_some());
+        self.written.iter().copied().chain(sending.map(|call| call.xid))
+    }
+
+    /// Returns the XID of the call in `slot`.
+    pub(in crate::engine) fn xid(&self, slot: u32) -> Option<u32> {
+        self.calls.get(slot).map(|call| call.xid)
     }
 
     /// Returns whether there is work for [`fetch_chunks`](Self::fetch_chunks).

@@ -58,7 +58,7 @@ pub async fn peer_dropped<C: Connector, L: Listener>(connector: C, listener: L) 
         }
     };
     assert!(flushed.contains(&read));
-    let refused = matches!(reason, DisconnectReason::ReportedByPeer(_));
+    let refused = matches!(reason, DisconnectReason::RemoteAccess(_));
     assert!(refused || matches!(reason, DisconnectReason::Remote | DisconnectReason::Transport(_)), "{reason:?}");
 }
 

@@ -284,7 +284,10 @@ fn refused(tells: bool, client: &DisconnectReason, server: &DisconnectReason) {
         silent || matches!(server, DisconnectReason::PeerViolation(_)),
         "unexpected reason at the server: {server:?}"
     );
-    let told = matches!(client, DisconnectReason::ReportedByPeer(_) | DisconnectReason::Transport(_));
+    let told = matches!(
+        client,
+        DisconnectReason::RemoteAccess(_) | DisconnectReason::ReportedByPeer(_) | DisconnectReason::Transport(_)
+    );
     assert!(told || *client == DisconnectReason::Remote, "unexpected reason at the client: {client:?}");
 }
 

@@ -367,7 +367,7 @@ impl NetworkInner {
 
     fn remote_access_error(&mut self, end: SimEnd, id: WrId, what: String) {
         self.complete(end, Completion::Failed { id, error: WorkError::RemoteAccess(what.clone()) });
-        self.down(end, DisconnectReason::ReportedByPeer(what.clone()), DisconnectReason::PeerViolation(what));
+        self.down(end, DisconnectReason::RemoteAccess(what.clone()), DisconnectReason::PeerViolation(what));
     }
 
     fn disconnect_with_error(&mut self, why: &str) {

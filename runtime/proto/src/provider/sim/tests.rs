@@ -91,7 +91,7 @@ fn access_is_checked() {
                 completions[..],
                 [
                     Completion::Failed { id: WrId(1), error: WorkError::RemoteAccess(_) },
-                    Completion::Disconnected { reason: DisconnectReason::ReportedByPeer(_) }
+                    Completion::Disconnected { reason: DisconnectReason::RemoteAccess(_) }
                 ]
             ),
             "case {case}: {completions:?}"

@@ -13,6 +13,6 @@ mod refusals;
 mod reply_timeout;
 mod resends;
 mod reverse;
-mod scripted;
+pub(crate) mod scripted;
 mod sequences;
 mod vectors;

@@ -12,41 +12,41 @@ use rpcrdma_proto::{
 use crate::support::{Peer, Raw, Script, end_config, take_finished, with_versions};
 
 /// The engine's first XID.
-pub(super) const XID: u32 = 0x1000;
+pub(crate) const XID: u32 = 0x1000;
 /// A credit field: at most 16 credits, 16 new ones.
-pub(super) const CREDIT: u32 = 16 << 16 | 16;
+pub(crate) const CREDIT: u32 = 16 << 16 | 16;
 /// A credit field without new credits.
-pub(super) const NO_NEW: u32 = 16 << 16;
+pub(crate) const NO_NEW: u32 = 16 << 16;
 
 // Header types (§6.1) and flags (§6.2.2) are written as numbers, independent of the generated constants.
-pub(super) const MSG: u32 = 0;
-pub(super) const NOMSG: u32 = 1;
-pub(super) const ERROR: u32 = 4;
-pub(super) const CONNPROP: u32 = 5;
-pub(super) const RESPONSE: u32 = 1;
-pub(super) const MORE: u32 = 2;
-pub(super) const TPMORE: u32 = 4;
+pub(crate) const MSG: u32 = 0;
+pub(crate) const NOMSG: u32 = 1;
+pub(crate) const ERROR: u32 = 4;
+pub(crate) const CONNPROP: u32 = 5;
+pub(crate) const RESPONSE: u32 = 1;
+pub(crate) const MORE: u32 = 2;
+pub(crate) const TPMORE: u32 = 4;
 
-pub(super) struct Facing {
-    pub(super) engine: Peer,
-    pub(super) raw: Raw,
-    pub(super) network: SimNetwork,
-    pub(super) now: Instant,
+pub(crate) struct Facing {
+    pub(crate) engine: Peer,
+    pub(crate) raw: Raw,
+    pub(crate) network: SimNetwork,
+    pub(crate) now: Instant,
 }
 
 impl Facing {
     /// Creates an engine in this role. No message has been exchanged.
-    pub(super) fn silent(role: Role, config: EngineConfig) -> Self {
+    pub(crate) fn silent(role: Role, config: EngineConfig) -> Self {
         Self::with(role, with_versions(config, Versions::V2))
     }
 
     /// Creates an engine that has exchanged properties. The peer announced none.
-    pub(super) fn new(role: Role, config: EngineConfig) -> Self {
+    pub(crate) fn new(role: Role, config: EngineConfig) -> Self {
         Self::said(role, config, &[])
     }
 
     /// Creates a peer like [`new`](Self::new), with these properties: number and words.
-    pub(super) fn said(role: Role, config: EngineConfig, properties: &[(u32, &[u32])]) -> Self {
+    pub(crate) fn said(role: Role, config: EngineConfig, properties: &[(u32, &[u32])]) -> Self {
         let mut facing = Self::silent(role, config);
         facing.run();
         facing.raw.send(&connprop(7, 0, properties), &[]);
@@ -57,7 +57,7 @@ impl Facing {
 }
 
 /// Returns an RDMA2_CONNPROP with these properties.
-pub(super) fn connprop(xid: u32, flags: u32, properties: &[(u32, &[u32])]) -> Vec<u32> {
+pub(crate) fn connprop(xid: u32, flags: u32, properties: &[(u32, &[u32])]) -> Vec<u32> {
     let mut words = vec![xid, 2, CREDIT, CONNPROP, flags, properties.len() as u32];
     for (which, value) in properties {
         words.extend([*which, 4 * value.len() as u32]);
@@ -67,7 +67,7 @@ pub(super) fn connprop(xid: u32, flags: u32, properties: &[(u32, &[u32])]) -> Ve
 }
 
 impl Facing {
-    pub(super) fn with(role: Role, config: EngineConfig) -> Self {
+    pub(crate) fn with(role: Role, config: EngineConfig) -> Self {
         let mut sim = SimConfig::default();
         let base = SimEndConfig::default();
         sim.ends = [end_config(&config, &base), end_config(&config, &base)];
@@ -79,7 +79,7 @@ impl Facing {
     }
 
     /// Runs until nothing more happens.
-    pub(super) fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
         let mut idle = 0;
         for _ in 0..10_000 {
             let mut busy = self.engine.turn(self.now);
@@ -93,25 +93,25 @@ impl Facing {
         panic!("the engine does not become idle");
     }
 
-    pub(super) fn call(&mut self, script: &Script) {
+    pub(crate) fn call(&mut self, script: &Script) {
         let call = script.outgoing(&self.engine.conn, self.now);
         self.engine.conn.start_call(call);
         self.run();
     }
 
     /// Returns the result of the call that has finished.
-    pub(super) fn finished(&mut self) -> Option<Result<IncomingReply, CallFailure>> {
+    pub(crate) fn finished(&mut self) -> Option<Result<IncomingReply, CallFailure>> {
         take_finished(&mut self.engine).map(|(_, result)| result)
     }
 
     /// Sends words, then runs until nothing more happens.
-    pub(super) fn send(&mut self, words: &[u32]) {
+    pub(crate) fn send(&mut self, words: &[u32]) {
         self.raw.send(words, &[]);
         self.run();
     }
 
     /// Returns the words of the next message that is not a credit grant.
-    pub(super) fn next(&mut self) -> Option<Vec<u32>> {
+    pub(crate) fn next(&mut self) -> Option<Vec<u32>> {
         loop {
             let words = self.raw.next()?;
             if !(words[0] == 0 && words[3] == NOMSG) {
@@ -122,6 +122,6 @@ impl Facing {
 }
 
 /// Returns an RDMA2_MSG without chunks.
-pub(super) fn plain(xid: u32, credit: u32, msg_type: u32, number: u32) -> Vec<u32> {
+pub(crate) fn plain(xid: u32, credit: u32, msg_type: u32, number: u32) -> Vec<u32> {
     vec![xid, 2, credit, MSG, msg_type, 0, 0, 0, 0, xid, msg_type, number]
 }

@@ -1,0 +1,157 @@
+//! Calls whose RDMA operations ended a connection. A requester that connects again may send such a call again, which would end the next
+//! connection, too (RFC 8166 §4.5.3, RPC-over-RDMA v2 §7.3).
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use smallvec::SmallVec;
+
+/// Maximum number of calls that are remembered for a peer.
+const MAX_OF_PEER: usize = 8;
+
+/// Maximum number of calls that are remembered for all peers.
+const MAX_OF_ALL: usize = 256;
+
+/// Number of calls of a new connection among which the remembered ones are expected. Requesters send them again first. Later, a
+/// call with the XID of one of them is another call.
+const MAX_LATER_CALLS: u64 = 1024;
+
+/// XIDs of calls.
+pub(in crate::engine) type FailedXids = SmallVec<[u32; 4]>;
+
+/// The calls of all peers of a server whose RDMA operations ended their connections. The oldest are forgotten first.
+#[doc(hidden)]
+#[derive(Debug, Default)]
+pub struct FailedCalls(Mutex<VecDeque<(u128, u32)>>);
+
+impl FailedCalls {
+    /// Returns the calls of the peer with this number.
+    pub fn of_peer(self: &Arc<Self>, peer: u128) -> PeerFailedCalls {
+        PeerFailedCalls { table: Arc::clone(self), peer }
+    }
+}
+
+/// The calls of one peer whose RDMA operations ended its connections.
+#[doc(hidden)]
+#[derive(Debug, Clone)]
+pub struct PeerFailedCalls {
+    table: Arc<FailedCalls>,
+    peer: u128,
+}
+
+impl PeerFailedCalls {
+    /// Remembers a call.
+    pub(in crate::engine) fn add(&self, xid: u32) {
+        let mut calls = self.table.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_peer = |&(peer, _): &(u128, u32)| peer == self.peer;
+        if calls.iter().filter(|call| of_peer(call)).count() >= MAX_OF_PEER {
+            let oldest = calls.iter().position(of_peer);
+            oldest.and_then(|oldest| calls.remove(oldest));
+        }
+        if calls.len() >= MAX_OF_ALL {
+            calls.pop_front();
+        }
+        calls.push_back((self.peer, xid));
+    }
+
+    /// Removes all calls of the peer, and returns them.
+    fn take(&self) -> FailedXids {
+        let mut calls = self.table.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = FailedXids::new();
+        calls.retain(|&(peer, xid)| {
+            if peer == self.peer {
+                taken.push(xid);
+            }
+            peer != self.peer
+        });
+        taken
+    }
+}
+
+/// Calls of earlier connections that a new connection refuses.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct RefusedCalls {
+    xids: FailedXids,
+    arrived: u64,
+}
+
+impl RefusedCalls {
+    /// Takes the calls of the peer over.
+    pub(in crate::engine) fn of(failed: Option<&PeerFailedCalls>) -> Self {
+        Self { xids: failed.map(PeerFailedCalls::take).unwrap_or_default(), arrived: 0 }
+    }
+
+    /// Returns `true`, once, if a call with this XID ended an earlier connection.
+    #[inline(always)]
+    pub(in crate::engine) fn take(&mut self, xid: u32) -> bool {
+        !self.xids.is_empty() && self.find(xid)
+    }
+
+    #[cold]
+    fn find(&mut self, xid: u32) -> bool {
+        let found = self.xids.iter().position(|&failed| failed == xid);
+        if let Some(found) = found {
+            self.xids.remove(found);
+        }
+        self.arrived += 1;
+        if self.arrived >= MAX_LATER_CALLS {
+            self.xids.clear();
+        }
+        found.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_refused_once() {
+        let table = Arc::<FailedCalls>::default();
+        let (peer, other) = (table.of_peer(1), table.of_peer(2));
+        peer.add(7);
+        peer.add(8);
+        other.add(9);
+        let mut refused = RefusedCalls::of(Some(&peer));
+        assert!(!refused.take(9) && refused.take(8) && !refused.take(8) && refused.take(7));
+        // A connection takes its calls over.
+        assert!(!RefusedCalls::of(Some(&peer)).take(7));
+        assert!(RefusedCalls::of(Some(&other)).take(9));
+        assert!(table.0.lock().unwrap().is_empty());
+        assert!(!RefusedCalls::of(None).take(7));
+    }
+
+    #[test]
+    fn few_calls_are_remembered() {
+        let table = Arc::<FailedCalls>::default();
+        let of = |peer| RefusedCalls::of(Some(&table.of_peer(peer))).xids.into_vec();
+        table.of_peer(0).add(1);
+        for xid in 0..20 {
+            table.of_peer(1).add(xid);
+        }
+        assert_eq!(of(1), (12..20).collect::<Vec<_>>());
+        assert_eq!(of(0), [1]);
+        for peer in 0..300 {
+            table.of_peer(peer).add(5);
+        }
+        assert_eq!(table.0.lock().unwrap().len(), 256);
+        assert!(of(43).is_empty());
+        assert_eq!((of(44), of(299)), (vec![5], vec![5]));
+    }
+
+    /// A later call may have the same XID by chance.
+    #[test]
+    fn calls_are_forgotten_after_a_while() {
+        let peer = Arc::<FailedCalls>::default().of_peer(1);
+        peer.add(7);
+        let mut refused = RefusedCalls::of(Some(&peer));
+        assert!((100..1123).all(|xid| !refused.take(xid)));
+        assert!(refused.take(7));
+        peer.add(7);
+        let mut refused = RefusedCalls::of(Some(&peer));
+        assert!((100..1124).all(|xid| !refused.take(xid)));
+        assert!(!refused.take(7));
+    }
+}
