@@ -48,6 +48,7 @@ mod documents {
         Middleware: "examples/guide/src/middleware.md",
         Several: "examples/guide/src/several.md",
         Version2: "examples/guide/src/version2.md",
+        Extensions: "examples/guide/src/extensions.md",
         Security: "examples/guide/src/security.md",
         Limits: "examples/guide/src/limits.md",
         Devices: "examples/guide/src/devices.md",

@@ -2,6 +2,7 @@
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 use std::{
+    cell::RefCell,
     future::Future,
     net::SocketAddr,
     sync::{
@@ -15,6 +16,7 @@ use bytes::Bytes;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, ChannelBuilder, ConnectError},
     config::ConnectionConfig,
+    engine::ConnectionCounters,
     provider::sim::{SimConfig, SimFabric},
     server::{
         Context, EncodedReply, HandlerError, InboundCall, ReplyFuture, Server, ServerBuilder, ServerHandle, Service,
@@ -360,6 +362,7 @@ impl Transport {
         let server = server.bind().await.unwrap();
         let addr = server.local_addrs()[0];
         let handle = server.handle();
+        SERVERS.with_borrow_mut(|servers| servers.push(handle.clone()));
         Running { addr, handle, transport: self.clone(), task: tokio::spawn(server.serve()) }
     }
 }
@@ -414,9 +417,44 @@ where
     channel.call::<P>(args, CallOptions::default()).await
 }
 
-/// Runs a test's body with a time limit.
+/// The time after which a test counts as hanging. It is far longer than any test takes, so that it holds on a busy machine.
+const MAX_DURATION: Duration = Duration::from_secs(120);
+
+thread_local! {
+    /// The servers of the current test, which runs on one thread.
+    static SERVERS: RefCell<Vec<ServerHandle>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs a test's body with a time limit. Then ends its servers, and checks that they have released everything.
 pub async fn timed<T>(body: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(30), body).await.expect("test timed out")
+    let output = tokio::time::timeout(MAX_DURATION, body).await.expect("test timed out");
+    released().await;
+    output
+}
+
+/// Ends the servers of the current test, and waits until they have released everything.
+pub async fn released() {
+    let servers = SERVERS.take();
+    servers.iter().for_each(|server| server.shutdown_within(Duration::ZERO));
+    let released = async {
+        while servers.iter().any(|server| held(server).is_some()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    if tokio::time::timeout(MAX_DURATION, released).await.is_err() {
+        panic!("not released: {:?}", servers.iter().find_map(held));
+    }
+}
+
+/// Returns what a server holds, if anything.
+fn held(server: &ServerHandle) -> Option<String> {
+    let (stats, memory) = (server.stats(), server.memory());
+    let ConnectionCounters { exposed_regions, registered_bytes, calls_queued, .. } = stats.counters;
+    let slots: usize = server.limits().iter().map(|limit| limit.running + limit.waiting).sum();
+    let executing: usize = server.duplicate_requests().iter().map(|cache| cache.in_progress).sum();
+    let counts = [stats.open, exposed_regions.into(), registered_bytes, calls_queued.into(), memory.held];
+    let is_held = counts.iter().any(|&count| count > 0) || slots + executing + memory.waiting > 0;
+    is_held.then(|| format!("{stats:?}, {memory:?}, {:?}, {:?}", server.limits(), server.duplicate_requests()))
 }
 
 /// Defines tests that run over RDMA transports only, and tests that run over all transports.
