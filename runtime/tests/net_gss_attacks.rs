@@ -10,7 +10,10 @@ mod proxy;
 mod tamper;
 
 use std::{
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -18,11 +21,11 @@ use insecure_test_mechanism::InsecureTestMechanism;
 use net_support::*;
 use proxy::{Direction, Proxy, marked, receive};
 use rpcrdma::{
-    client::Channel,
+    client::{CallError, CallOptions, Channel},
     engine::Versions,
     gss::{GssAuthenticator, GssSecurity, GssServerConfig},
-    rpc::{AuthStat, ReplyHeader, RpcError},
-    security::ProtectionLevel,
+    rpc::{AuthFailure, AuthStat, OpaqueAuth, ReplyHeader, RpcError},
+    security::{Authentication, Authenticator, ProtectionLevel, ReceivedCall, ReplySecurity},
     server::Server,
     xdr::Decoder,
 };
@@ -145,6 +148,130 @@ async fn repeated_calls_are_not_executed() {
         assert_eq!(outcome, Err(RpcError::Authentication(AuthStat::RpcsecGssCredproblem.into())));
         assert_eq!(state.put_bytes.load(Ordering::SeqCst), 0);
     }
+}
+
+/// A server whose replies have another verifier.
+#[derive(Debug)]
+struct Impostor(GssAuthenticator<InsecureTestMechanism>, OpaqueAuth);
+
+#[derive(Debug)]
+struct WrongVerifier(OpaqueAuth);
+
+impl ReplySecurity for WrongVerifier {
+    fn verifier(&self) -> Result<OpaqueAuth, AuthFailure> {
+        Ok(self.0.clone())
+    }
+}
+
+impl Authenticator for Impostor {
+    fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication {
+        match self.0.authenticate(call) {
+            Authentication::Accepted(caller) => {
+                Authentication::Accepted(caller.with_security(Arc::new(WrongVerifier(self.1.clone()))))
+            }
+            other => other,
+        }
+    }
+}
+
+/// RFC 2203 §5.3.3.2: a client accepts no reply without the server's verifier, whatever the status of the reply is.
+#[tokio::test]
+async fn replies_with_wrong_verifiers() {
+    const GSS: u32 = 6;
+    timed(async {
+        for (flavor, body) in [(0, &b""[..]), (GSS, b""), (GSS, b"forgery!")] {
+            let gss = GssAuthenticator::new(InsecureTestMechanism::new(KEY, "nfs@server"));
+            let impostor = Impostor(gss, OpaqueAuth { flavor, body: body.into() });
+            let server = Server::builder().service(TestService::default()).authenticator(impostor);
+            let server = Transport::sim().serve(server).await;
+            let channel = server.connect(Channel::builder().security(alice(LEVELS[0]))).await;
+            let refused = |error: CallError| {
+                assert!(matches!(error, CallError::Security { sent: true, .. }), "{flavor}, {body:?}: {error:?}");
+            };
+            refused(call::<Null>(&channel, &()).await.unwrap_err());
+            refused(call::<Missing>(&channel, &()).await.unwrap_err());
+            refused(call::<Panic>(&channel, &0).await.unwrap_err());
+            refused(channel.call_null(1, 1, CallOptions::default()).await.unwrap_err());
+            refused(channel.call_null(PROGRAM, VERSION + 1, CallOptions::default()).await.unwrap_err());
+            // The server does not remove the protection of the arguments, so it cannot decode them.
+            let channel = server.connect(Channel::builder().security(alice(LEVELS[1]))).await;
+            refused(call::<Gate>(&channel, &1).await.unwrap_err());
+        }
+    })
+    .await;
+}
+
+/// RFC 2203 §5.3.3.2: every accepted reply has the server's verifier, whatever its status is.
+#[tokio::test]
+async fn error_replies_have_verifiers() {
+    timed(async {
+        let (server, _) = serve_over(Transport::sim(), GssServerConfig::default()).await;
+        for level in LEVELS {
+            let channel = server.connect(Channel::builder().security(alice(level))).await;
+            let status = |error: CallError| match error {
+                CallError::Rpc { source, .. } => source,
+                other => panic!("{level:?}: {other:?}"),
+            };
+            assert_eq!(status(call::<Missing>(&channel, &()).await.unwrap_err()), RpcError::ProcedureUnavailable);
+            assert_eq!(status(call::<Panic>(&channel, &0).await.unwrap_err()), RpcError::SystemError);
+            let unknown = channel.call_null(1, 1, CallOptions::default()).await.unwrap_err();
+            assert_eq!(status(unknown), RpcError::ProgramUnavailable);
+            let mismatch = channel.call_null(PROGRAM, VERSION + 1, CallOptions::default()).await.unwrap_err();
+            assert_eq!(status(mismatch), RpcError::ProgramMismatch { low: VERSION, high: VERSION });
+            call::<Null>(&channel, &()).await.unwrap();
+        }
+    })
+    .await;
+}
+
+/// A server that denies the next data call with this failure.
+#[derive(Debug)]
+struct Denying(GssAuthenticator<InsecureTestMechanism>, AuthFailure, Arc<AtomicBool>);
+
+impl Authenticator for Denying {
+    fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication {
+        let (failure, denies) = (self.1, Arc::clone(&self.2));
+        self.0.authenticate(call).filter(move |_| match denies.swap(false, Ordering::Relaxed) {
+            true => Err(failure),
+            false => Ok(()),
+        })
+    }
+}
+
+/// RFC 2203 §5.3.3.3: a client makes a call again with a new context after CREDPROBLEM and CTXPROBLEM. After other errors, the call
+/// fails, and the context stays in use.
+#[tokio::test]
+async fn denied_calls() {
+    timed(async {
+        let problems = [AuthStat::RpcsecGssCredproblem, AuthStat::RpcsecGssCtxproblem].map(AuthFailure::from);
+        for failure in (1..=15).chain([u32::MAX]).map(AuthFailure) {
+            let gss = GssAuthenticator::new(InsecureTestMechanism::new(KEY, "nfs@server"));
+            let (service, denies) = (TestService::default(), Arc::new(AtomicBool::new(false)));
+            let state = Arc::clone(&service.0);
+            let server = Server::builder().service(service).authenticator(Denying(gss, failure, Arc::clone(&denies)));
+            let server = Transport::sim().serve(server).await;
+            let mechanism = InsecureTestMechanism::new(KEY, "alice@TEST");
+            let security = GssSecurity::new(mechanism.clone(), ProtectionLevel::Integrity);
+            let channel = server.connect(Channel::builder().security(security)).await;
+            let put = async || call::<Put>(&channel, &Data(pattern(1, 100).into())).await;
+            put().await.unwrap();
+            denies.store(true, Ordering::Relaxed);
+            let denied = put().await;
+            let is_problem = problems.contains(&failure);
+            match denied {
+                Ok(_) => assert!(is_problem, "{failure:?}"),
+                Err(CallError::Rpc { source: RpcError::Authentication(seen), .. }) => {
+                    assert!(!is_problem && seen == failure, "{failure:?}, {seen:?}");
+                }
+                Err(error) => panic!("{failure:?}: {error:?}"),
+            }
+            put().await.unwrap();
+            let executed = state.put_bytes.load(Ordering::SeqCst);
+            let contexts = mechanism.started.load(Ordering::Relaxed);
+            assert_eq!((executed, contexts), if is_problem { (300, 2) } else { (200, 1) }, "{failure:?}");
+        }
+    })
+    .await;
 }
 
 /// Collects everything that is traced.

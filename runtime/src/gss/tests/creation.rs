@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
-    gss::{mechanism::major, wire::RpcGssInitArg},
+    gss::{
+        mechanism::major,
+        wire::{MAXSEQ, RpcGssInitArg},
+    },
     rpc::RpcError,
 };
 
@@ -56,6 +59,24 @@ fn contexts_are_created_in_several_rounds() {
         assert_eq!((server.server.contexts.counts(), created.context.peer()), ((1, 0), "nfs@server"));
         let Authentication::Accepted(caller) = server.data(&created, 1, 1, now) else { panic!("refused") };
         assert_eq!(caller.principal.unwrap().name, "alice@TEST");
+    }
+}
+
+/// RFC 2203 §5.2.2: sequence number and service are undefined, in each round.
+#[test]
+fn numbers_and_services_of_creation_requests_are_ignored() {
+    let now = Instant::now();
+    let mut server = TestServer::new(GssServerConfig::default());
+    server.mechanism.rounds = 2;
+    for (sequence, service) in [(0, 0), (0, 1), (1, 2), (7, 3), (MAXSEQ, 4), (MAXSEQ + 1, 1), (u32::MAX, u32::MAX)] {
+        let created = create_with(&client(), |call| {
+            let mut arrived = TestCall::control(call, now);
+            let credential = GssCredential::decode(&call.credential.body).unwrap();
+            arrived.header.credential = GssCredential { sequence, service, ..credential }.encode().unwrap();
+            answered(server.receive(&arrived))
+        });
+        let created = created.unwrap();
+        let Authentication::Accepted(_) = server.data(&created, 1, 1, now) else { panic!("{sequence}, {service}") };
     }
 }
 
@@ -111,7 +132,8 @@ fn malformed_creation_requests() {
 #[test]
 fn failures_of_the_mechanism() {
     let now = Instant::now();
-    let server = TestServer::new(GssServerConfig::default());
+    let mut server = TestServer::new(GssServerConfig::default());
+    server.mechanism.rounds = 2;
     let failed = |call: &TestCall| {
         let reply = answered(server.receive(call));
         assert_eq!(reply.verifier, OpaqueAuth::none());
@@ -125,10 +147,22 @@ fn failures_of_the_mechanism() {
         let call = init(handle, RpcGssProcT::RpcsecGssContinueInit, &token(), now);
         assert_eq!(failed(&call), major::NO_CONTEXT);
     }
+    // A later round fails. The handle is that of no context then.
+    let second = [&[2][..], &mac_of(&[2])].concat();
+    let begin = || init_result(&answered(server.receive(&first(&token(), now)))).handle;
+    let go_on = |handle: &Bytes, token: &[u8]| init(handle, RpcGssProcT::RpcsecGssContinueInit, token, now);
+    let handle = begin();
+    assert_eq!(failed(&go_on(&handle, b"no token at all")), major::BAD_MIC);
+    assert_eq!(failed(&go_on(&handle, &second)), major::NO_CONTEXT);
     // The context cannot sign the window.
     server.mechanism.faults.get_mic.store(true, std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(failed(&first(&token(), now)), major::FAILURE);
+    assert_eq!(failed(&go_on(&begin(), &second)), major::FAILURE);
     assert_eq!(server.server.contexts.counts(), (0, 0));
+    server.mechanism.faults.get_mic.store(false, std::sync::atomic::Ordering::Relaxed);
+    // The context is complete, so that the server expects no other token.
+    let created = create(&server, &client(), now).unwrap();
+    assert_eq!(failed(&go_on(&created.handle, &second)), major::NO_CONTEXT);
+    let Authentication::Accepted(_) = server.data(&created, 1, 1, now) else { panic!("refused") };
 }
 
 /// Contexts in creation are limited in number, rounds and time.
@@ -289,8 +323,10 @@ fn clients_check_creation_replies() {
 /// RFC 2203 §5.2.2: without a token, the context must have been created.
 #[test]
 fn mechanisms_without_token_and_context() {
-    let error = ContextCreation::new(2, 3).stepped(SetupStep::default()).unwrap_err();
-    assert!(error.0.contains("neither a token nor a context"), "{error}");
+    for token in [None, Some(Vec::new())] {
+        let error = ContextCreation::new(2, 3).stepped(SetupStep { token, context: None }).unwrap_err();
+        assert!(error.0.contains("neither a token nor a context"), "{error}");
+    }
     // Without a round trip there is no handle.
     let setup = || {
         let mut initiator = ClientMechanism::begin(&client()).unwrap();
@@ -300,4 +336,35 @@ fn mechanisms_without_token_and_context() {
     };
     let error = ContextCreation::new(2, 3).stepped(setup()).unwrap_err();
     assert!(error.0.contains("the server expects another token"), "{error}");
+}
+
+/// RFC 2203 §5.2.3.1, §5.2.3.1.1: a mechanism that needs no token of the server.
+#[test]
+fn mechanisms_with_one_token() {
+    let created = create(&TestServer::new(GssServerConfig::default()), &client(), Instant::now()).unwrap();
+    let begin = || {
+        let mut creation = ContextCreation::new(2, 3);
+        let step = SetupStep { token: Some(vec![1]), context: Some(Arc::clone(&created.context)) };
+        let NextStep::Call(_) = creation.stepped(step).unwrap() else { panic!("no request") };
+        creation
+    };
+    let reply = |gss_major, token: &'static [u8]| {
+        let (handle, gss_token) = (Bytes::from_static(b"handle"), Bytes::from_static(token));
+        let results = RpcGssInitRes { handle, gss_major, gss_minor: 0, seq_window: 5, gss_token };
+        ControlReply {
+            verifier: gss_auth(created.context.get_mic(&5_u32.to_be_bytes()).unwrap().into()),
+            outcome: Ok(()),
+            results: encode_to_bytes(&results).unwrap(),
+        }
+    };
+    let NextStep::Done(done) = begin().received(reply(major::COMPLETE, b"")).unwrap() else { panic!("not complete") };
+    assert_eq!((&done.handle[..], done.window), (&b"handle"[..], 5));
+    for (status, token, words) in [
+        (major::CONTINUE_NEEDED, &b""[..], "expects another token"),
+        (major::CONTINUE_NEEDED, b"token", "sent a token"),
+        (major::COMPLETE, b"token", "sent a token"),
+    ] {
+        let error = begin().received(reply(status, token)).unwrap_err();
+        assert!(error.0.contains(words), "{error}");
+    }
 }
