@@ -25,7 +25,7 @@ use rpcrdma::{
     engine::Versions,
     gss::{GssAuthenticator, GssSecurity, GssServerConfig},
     rpc::{AuthFailure, AuthStat, OpaqueAuth, ReplyHeader, RpcError},
-    security::{Authentication, Authenticator, ProtectionLevel, ReceivedCall, ReplySecurity},
+    security::{Authentication, Authenticator, Protection, ProtectionLevel, ReceivedCall, ReplySecurity},
     server::Server,
     xdr::Decoder,
 };
@@ -154,27 +154,45 @@ async fn repeated_calls_are_not_executed() {
 #[derive(Debug)]
 struct Impostor(GssAuthenticator<InsecureTestMechanism>, OpaqueAuth);
 
+/// The protection of a call, and a verifier that is not that of its reply.
 #[derive(Debug)]
-struct WrongVerifier(OpaqueAuth);
+struct WrongVerifier(Arc<dyn ReplySecurity>, OpaqueAuth);
 
 impl ReplySecurity for WrongVerifier {
     fn verifier(&self) -> Result<OpaqueAuth, AuthFailure> {
-        Ok(self.0.clone())
+        Ok(self.1.clone())
+    }
+
+    fn protection(&self) -> Option<Arc<dyn Protection>> {
+        self.0.protection()
     }
 }
 
 impl Authenticator for Impostor {
     fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication {
         match self.0.authenticate(call) {
-            Authentication::Accepted(caller) => {
-                Authentication::Accepted(caller.with_security(Arc::new(WrongVerifier(self.1.clone()))))
+            Authentication::Accepted(mut caller) => {
+                let security = caller.security.take().unwrap();
+                Authentication::Accepted(caller.with_security(Arc::new(WrongVerifier(security, self.1.clone()))))
             }
             other => other,
         }
     }
 }
 
-/// RFC 2203 §5.3.3.2: a client accepts no reply without the server's verifier, whatever the status of the reply is.
+/// Makes a call that succeeds and calls that fail in each way, and returns their results.
+async fn each_status(channel: &Channel) -> [Result<(), CallError>; 6] {
+    [
+        call::<Null>(channel, &()).await,
+        call::<Missing>(channel, &()).await,
+        call::<Panic>(channel, &0).await,
+        call::<Short>(channel, &0).await,
+        channel.call_null(1, 1, CallOptions::default()).await,
+        channel.call_null(PROGRAM, VERSION + 1, CallOptions::default()).await,
+    ]
+}
+
+/// RFC 2203 §5.3.3.2: a client accepts no reply without the server's verifier, whatever the status and the service are.
 #[tokio::test]
 async fn replies_with_wrong_verifiers() {
     const GSS: u32 = 6;
@@ -184,18 +202,13 @@ async fn replies_with_wrong_verifiers() {
             let impostor = Impostor(gss, OpaqueAuth { flavor, body: body.into() });
             let server = Server::builder().service(TestService::default()).authenticator(impostor);
             let server = Transport::sim().serve(server).await;
-            let channel = server.connect(Channel::builder().security(alice(LEVELS[0]))).await;
-            let refused = |error: CallError| {
-                assert!(matches!(error, CallError::Security { sent: true, .. }), "{flavor}, {body:?}: {error:?}");
-            };
-            refused(call::<Null>(&channel, &()).await.unwrap_err());
-            refused(call::<Missing>(&channel, &()).await.unwrap_err());
-            refused(call::<Panic>(&channel, &0).await.unwrap_err());
-            refused(channel.call_null(1, 1, CallOptions::default()).await.unwrap_err());
-            refused(channel.call_null(PROGRAM, VERSION + 1, CallOptions::default()).await.unwrap_err());
-            // The server does not remove the protection of the arguments, so it cannot decode them.
-            let channel = server.connect(Channel::builder().security(alice(LEVELS[1]))).await;
-            refused(call::<Gate>(&channel, &1).await.unwrap_err());
+            for level in LEVELS {
+                let channel = server.connect(Channel::builder().security(alice(level))).await;
+                for result in each_status(&channel).await {
+                    let is_refused = matches!(result, Err(CallError::Security { sent: true, .. }));
+                    assert!(is_refused, "{level:?}, {flavor}, {body:?}: {result:?}");
+                }
+            }
         }
     })
     .await;
@@ -208,17 +221,58 @@ async fn error_replies_have_verifiers() {
         let (server, _) = serve_over(Transport::sim(), GssServerConfig::default()).await;
         for level in LEVELS {
             let channel = server.connect(Channel::builder().security(alice(level))).await;
-            let status = |error: CallError| match error {
-                CallError::Rpc { source, .. } => source,
+            let [null, statuses @ ..] = each_status(&channel).await;
+            null.unwrap();
+            let statuses = statuses.map(|result| match result {
+                Err(CallError::Rpc { source, .. }) => source,
                 other => panic!("{level:?}: {other:?}"),
-            };
-            assert_eq!(status(call::<Missing>(&channel, &()).await.unwrap_err()), RpcError::ProcedureUnavailable);
-            assert_eq!(status(call::<Panic>(&channel, &0).await.unwrap_err()), RpcError::SystemError);
-            let unknown = channel.call_null(1, 1, CallOptions::default()).await.unwrap_err();
-            assert_eq!(status(unknown), RpcError::ProgramUnavailable);
-            let mismatch = channel.call_null(PROGRAM, VERSION + 1, CallOptions::default()).await.unwrap_err();
-            assert_eq!(status(mismatch), RpcError::ProgramMismatch { low: VERSION, high: VERSION });
-            call::<Null>(&channel, &()).await.unwrap();
+            });
+            let expected = [
+                RpcError::ProcedureUnavailable,
+                RpcError::SystemError,
+                RpcError::GarbageArguments,
+                RpcError::ProgramUnavailable,
+                RpcError::ProgramMismatch { low: VERSION, high: VERSION },
+            ];
+            assert_eq!(statuses, expected, "{level:?}");
+        }
+    })
+    .await;
+}
+
+/// RFC 2203 §5.3.3.4: failures of the mechanism at the server.
+#[tokio::test]
+async fn failures_of_the_mechanism() {
+    timed(async {
+        for level in [ProtectionLevel::Integrity, ProtectionLevel::Privacy] {
+            let [acceptor, initiator] = ["nfs@server", "alice@TEST"].map(|name| InsecureTestMechanism::new(KEY, name));
+            let service = TestService::default();
+            let state = Arc::clone(&service.0);
+            let gss = GssAuthenticator::new(acceptor.clone());
+            let server = Transport::sim().serve(Server::builder().service(service).authenticator(gss)).await;
+            let security = GssSecurity::new(initiator.clone(), level);
+            let channel = server.connect(Channel::builder().security(security)).await;
+            let put = async || call::<Put>(&channel, &Data(pattern(1, 1000).into())).await;
+            let executed = || state.put_bytes.load(Ordering::SeqCst);
+            // §5.3.3.4.2, §5.3.3.4.3: GARBAGE_ARGS if the arguments cannot be verified or decrypted.
+            initiator.faults.damage.store(true, Ordering::Relaxed);
+            let error = put().await.unwrap_err();
+            assert!(matches!(error, CallError::Rpc { source: RpcError::GarbageArguments, .. }), "{level:?}: {error:?}");
+            assert_eq!(executed(), 0);
+            initiator.faults.damage.store(false, Ordering::Relaxed);
+            put().await.unwrap();
+            // §5.3.3.4.1: CTXPROBLEM, before the call is executed, if there is no verifier.
+            acceptor.faults.get_mic.store(true, Ordering::Relaxed);
+            let error = put().await.unwrap_err();
+            assert!(error.is_retry_safe() && executed() == 1000, "{level:?}: {error:?}");
+            acceptor.faults.get_mic.store(false, Ordering::Relaxed);
+            put().await.unwrap();
+            if level == ProtectionLevel::Privacy {
+                // §5.3.3.4.4: no RPC reply if the results cannot be encrypted. The transport reports an error.
+                acceptor.faults.wrap.store(true, Ordering::Relaxed);
+                let error = put().await.unwrap_err();
+                assert!(matches!(error, CallError::Transport { .. }) && executed() == 3000, "{level:?}: {error:?}");
+            }
         }
     })
     .await;

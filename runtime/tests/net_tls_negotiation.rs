@@ -21,7 +21,7 @@ use rpcrdma::{
     security::{Authentication, Authenticator, ReceivedCall, StandardAuthenticator},
     server::Server,
     tls::{
-        TlsClientBuilder, TlsClientConfig, TlsServerBuilder, TlsServerConfig,
+        TlsClientBuilder, TlsClientConfig, TlsPolicy, TlsServerBuilder, TlsServerConfig,
         rustls::{ALL_VERSIONS, server::Acceptor, version::TLS12},
     },
 };
@@ -29,6 +29,9 @@ use tls_peers::{client_config, handshake, handshake_with, null_call, scripted, s
 use tls_support::{Authority, Issued};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor};
+
+/// The policies with which TLS is used.
+const POLICIES: [TlsPolicy; 2] = [TlsPolicy::Required, TlsPolicy::Opportunistic];
 
 async fn serve(tls: TlsServerBuilder) -> Running {
     Transport::Tcp.serve(Server::builder().service(TestService::default()).tls(tls.build().unwrap())).await
@@ -88,27 +91,28 @@ async fn channel_bindings() {
 async fn clients_without_alpn() {
     timed(async {
         let authority = Authority::new();
-        let running = serve(authority.server()).await;
-        // The server accepts the handshake, and closes the connection.
-        if let Ok(mut stream) = handshake(running.addr, &authority, &[]).await {
-            let _ = stream.write_all(&null_call(0)).await;
-            assert!(!matches!(stream.read(&mut [0; 64]).await, Ok(1..)));
+        for (policy, allowed) in POLICIES.into_iter().flat_map(|policy| [(policy, false), (policy, true)]) {
+            let running = serve(authority.server().policy(policy).allow_missing_alpn(allowed)).await;
+            // The server accepts the handshake, and closes the connection if it must.
+            let mut is_served = false;
+            if let Ok(mut stream) = handshake(running.addr, &authority, &[]).await {
+                let _ = stream.write_all(&null_call(0)).await;
+                is_served = stream.read_exact(&mut [0; 28]).await.is_ok();
+            }
+            assert_eq!(is_served, allowed, "{policy}");
+            // The server replies with no other protocol.
+            let refused = u64::from(!allowed);
+            eventually(|| running.handle.stats().setup_failed == refused).await;
+            for (number, other) in (1..).zip([&b"h2"[..], b"sunrp", b"sunrpc2", b"SUNRPC"]) {
+                assert!(handshake(running.addr, &authority, &[other]).await.is_err(), "{policy}, {allowed}: {other:?}");
+                eventually(|| running.handle.stats().setup_failed == refused + number).await;
+            }
+            for offered in [[&b"h2"[..], b"sunrpc"], [b"sunrpc", b"h2"]] {
+                let stream = handshake(running.addr, &authority, &offered).await.unwrap();
+                assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"sunrpc"[..]));
+            }
+            still_serves(&running, &authority).await;
         }
-        eventually(|| running.handle.stats().setup_failed == 1).await;
-        // The server replies with no other protocol.
-        for (number, other) in (2..).zip([&b"h2"[..], b"sunrp", b"sunrpc2", b"SUNRPC"]) {
-            assert!(handshake(running.addr, &authority, &[other]).await.is_err(), "{other:?}");
-            eventually(|| running.handle.stats().setup_failed == number).await;
-        }
-        for offered in [[&b"h2"[..], b"sunrpc"], [b"sunrpc", b"h2"]] {
-            let stream = handshake(running.addr, &authority, &offered).await.unwrap();
-            assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"sunrpc"[..]));
-        }
-        still_serves(&running, &authority).await;
-        let running = serve(authority.server().allow_missing_alpn(true)).await;
-        let mut stream = handshake(running.addr, &authority, &[]).await.unwrap();
-        stream.write_all(&null_call(0)).await.unwrap();
-        stream.read_exact(&mut [0; 28]).await.unwrap();
     })
     .await;
 }
@@ -143,20 +147,29 @@ async fn old_versions() {
     timed(async {
         let authority = Authority::new();
         let old = &[&TLS12][..];
-        let client = client_config(&authority, &[b"sunrpc"], old);
-        let running = serve(authority.server()).await;
-        assert!(handshake_with(running.addr, client.clone()).await.is_err());
-        eventually(|| running.handle.stats().setup_failed == 1).await;
-        let all = server_config(&authority, ALL_VERSIONS);
-        let running = serve(TlsServerConfig::builder().rustls(all.into())).await;
-        if let Ok(mut stream) = handshake_with(running.addr, client).await {
-            let _ = stream.write_all(&null_call(0)).await;
-            assert!(!matches!(stream.read(&mut [0; 64]).await, Ok(1..)));
+        let all: Arc<_> = server_config(&authority, ALL_VERSIONS).into();
+        for (policy, has_alpn) in POLICIES.into_iter().flat_map(|policy| [(policy, false), (policy, true)]) {
+            let client = client_config(&authority, if has_alpn { &[b"sunrpc"] } else { &[] }, old);
+            let running = serve(authority.server().policy(policy)).await;
+            assert!(handshake_with(running.addr, client.clone()).await.is_err());
+            eventually(|| running.handle.stats().setup_failed == 1).await;
+            let own = TlsServerConfig::builder().rustls(Arc::clone(&all));
+            let running = serve(own.policy(policy).allow_missing_alpn(true)).await;
+            if let Ok(mut stream) = handshake_with(running.addr, client).await {
+                let _ = stream.write_all(&null_call(0)).await;
+                assert!(!matches!(stream.read(&mut [0; 64]).await, Ok(1..)), "{policy}");
+            }
+            eventually(|| running.handle.stats().setup_failed == 1).await;
         }
-        eventually(|| running.handle.stats().setup_failed == 1).await;
 
-        let own = TlsClientConfig::builder().rustls(client_config(&authority, &[], ALL_VERSIONS).into());
-        for (tls, reason) in [(authority.client(), "handshake failed"), (own, "before 1.3")] {
+        let own = || TlsClientConfig::builder().rustls(client_config(&authority, &[], ALL_VERSIONS).into());
+        let opportunistic = TlsPolicy::Opportunistic;
+        for (tls, reason) in [
+            (authority.client(), "handshake failed"),
+            (authority.client().policy(opportunistic), "handshake failed"),
+            (own(), "before 1.3"),
+            (own().policy(opportunistic).allow_missing_alpn(true), "before 1.3"),
+        ] {
             let mut config = server_config(&authority, old);
             config.alpn_protocols = vec![b"sunrpc".to_vec()];
             let scripted = scripted(|mut stream, offer| async move {
@@ -178,7 +191,7 @@ async fn old_versions() {
 async fn servers_without_alpn() {
     timed(async {
         let authority = Authority::new();
-        for allowed in [false, true] {
+        for (policy, allowed) in POLICIES.into_iter().flat_map(|policy| [(policy, false), (policy, true)]) {
             let config = Arc::new(server_config(&authority, ALL_VERSIONS));
             let scripted = scripted(|mut stream, offer| async move {
                 stream.write_all(&offer).await.unwrap();
@@ -187,13 +200,13 @@ async fn servers_without_alpn() {
                 }
             });
             let (url, server) = scripted.await;
-            let connected = channel(authority.client().allow_missing_alpn(allowed)).connect(&url).await;
-            match connected {
+            let tls = authority.client().policy(policy).allow_missing_alpn(allowed);
+            match channel(tls).connect(&url).await {
                 Ok(channel) => {
-                    assert!(allowed);
+                    assert!(allowed, "{policy}");
                     drop(channel);
                 }
-                Err(error) => assert!(!allowed && chain(&error).contains("sunrpc"), "{}", chain(&error)),
+                Err(error) => assert!(!allowed && chain(&error).contains("sunrpc"), "{policy}: {}", chain(&error)),
             }
             server.await.unwrap();
         }
@@ -212,18 +225,21 @@ async fn wildcards() {
             &["*.example.com", "localhost"],
             &["127.0.0.1", "localhost", "www.example.com", "*.example.com"],
         ];
-        let mutual = serve(authority.server().client_ca(authority.ca())).await;
-        for names in names {
+        for (names, policy) in names.into_iter().flat_map(|names| POLICIES.map(|policy| (names, policy))) {
             let issued = authority.issue("wildcard", names);
-            let error = attempt(&mutual, authority.client_with(&issued)).await.unwrap_err();
-            println!("{names:?}: {error}");
+            for anonymous in [false, true] {
+                let server = authority.server().client_ca(authority.ca()).allow_anonymous_clients(anonymous);
+                let running = serve(server.policy(policy)).await;
+                attempt(&running, authority.client_with(&issued)).await.unwrap_err();
+                eventually(|| running.handle.stats().setup_failed == 1).await;
+            }
             let running = serve(TlsServerConfig::builder().certificate(&issued.certificate, &issued.key)).await;
             for expected in names.iter().map(|name| name.replace('*', "www")) {
-                let error = attempt(&running, authority.client().server_name(expected)).await.unwrap_err();
+                let tls = authority.client().policy(policy).server_name(expected);
+                let error = attempt(&running, tls).await.unwrap_err();
                 assert!(error.contains("wildcard"), "{names:?}: {error}");
             }
         }
-        assert_eq!(mutual.handle.stats().accepted, 0);
     })
     .await;
 }
@@ -250,8 +266,11 @@ async fn names_of_servers() {
             "192.0.2.11",
             "::ffff:127.0.0.1",
         ] {
-            let error = attempt(&running, authority.client().server_name(name)).await.unwrap_err();
-            assert!(error.contains("not valid for name"), "{name}: {error}");
+            for policy in POLICIES {
+                let tls = authority.client().policy(policy).server_name(name);
+                let error = attempt(&running, tls).await.unwrap_err();
+                assert!(error.contains("not valid for name"), "{name}: {error}");
+            }
         }
         // Without a name, the address of the URL counts.
         attempt(&running, authority.client()).await.unwrap();
@@ -259,6 +278,33 @@ async fn names_of_servers() {
         let running = serve(TlsServerConfig::builder().certificate(certificate, key)).await;
         let error = attempt(&running, authority.client()).await.unwrap_err();
         assert!(error.contains("not valid for name"), "{error}");
+    })
+    .await;
+}
+
+/// A server that knows authorities for clients refuses invalid certificates with each policy, and no certificate unless it allows
+/// anonymous clients (RFC 9289 §4.2).
+#[tokio::test]
+async fn clients_of_each_policy() {
+    timed(async {
+        let (authority, other) = (Authority::new(), Authority::new());
+        let clients = [
+            None,
+            Some(authority.issue("client", &["client.example"])),
+            Some(authority.issue_expired("expired", &["client.example"])),
+            Some(other.issue("client", &["client.example"])),
+        ];
+        for (policy, anonymous) in POLICIES.into_iter().flat_map(|policy| [(policy, false), (policy, true)]) {
+            let server = authority.server().policy(policy).client_ca(authority.ca());
+            let running = serve(server.allow_anonymous_clients(anonymous)).await;
+            for (client, is_valid) in clients.iter().zip([anonymous, true, false, false]) {
+                let tls = client
+                    .iter()
+                    .fold(authority.client(), |tls, files| tls.certificate(&files.certificate, &files.key));
+                let attempted = attempt(&running, tls).await;
+                assert_eq!(attempted.is_ok(), is_valid, "{policy}, {anonymous}, {client:?}: {attempted:?}");
+            }
+        }
     })
     .await;
 }

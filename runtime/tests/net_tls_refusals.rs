@@ -28,6 +28,9 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
+/// The policies with which TLS is used.
+const POLICIES: [TlsPolicy; 2] = [TlsPolicy::Required, TlsPolicy::Opportunistic];
+
 async fn serve(tls: TlsServerBuilder) -> Running {
     Transport::Tcp.serve(Server::builder().service(TestService::default()).tls(tls.build().unwrap())).await
 }
@@ -258,17 +261,19 @@ async fn lost_client_hellos() {
 async fn data_behind_the_offer() {
     timed(async {
         let authority = Authority::new();
-        let config = server_config(&authority, ALL_VERSIONS);
-        let scripted = scripted(|mut stream, offer| async move {
-            let reply = words(&[LAST | 24, 1, 1, 0, 0, 0, 0]);
-            stream.write_all(&[offer, reply].concat()).await.unwrap();
-            // The client does not go on without the data.
-            assert!(TlsAcceptor::from(Arc::new(config)).accept(stream).await.is_err());
-        });
-        let (url, server) = scripted.await;
-        let error = chain(&channel(authority.client()).connect(&url).await.unwrap_err());
-        assert!(error.contains("unprotected data"), "{error}");
-        server.await.unwrap();
+        let reply = words(&[LAST | 24, 1, 1, 0, 0, 0, 0]);
+        for (policy, data) in POLICIES.into_iter().flat_map(|policy| [(policy, reply.clone()), (policy, vec![22])]) {
+            let config = server_config(&authority, ALL_VERSIONS);
+            let scripted = scripted(|mut stream, offer| async move {
+                stream.write_all(&[offer, data].concat()).await.unwrap();
+                // The client does not go on without the data.
+                assert!(TlsAcceptor::from(Arc::new(config)).accept(stream).await.is_err());
+            });
+            let (url, server) = scripted.await;
+            let error = chain(&channel(authority.client().policy(policy)).connect(&url).await.unwrap_err());
+            assert!(error.contains("unprotected data"), "{policy}: {error}");
+            server.await.unwrap();
+        }
     })
     .await;
 }
@@ -278,17 +283,24 @@ async fn data_behind_the_offer() {
 async fn data_behind_the_probe() {
     timed(async {
         let authority = Authority::new();
-        let running = serve(authority.server()).await;
-        let mut stream = TcpStream::connect(running.addr).await.unwrap();
-        stream.write_all(&[null_call(7), null_call(0)].concat()).await.unwrap();
-        assert_eq!(rest(stream).await, b"");
-        let mut stream = TcpStream::connect(running.addr).await.unwrap();
-        stream.write_all(&null_call(7)).await.unwrap();
-        stream.read_exact(&mut vec![0; offer().len()]).await.unwrap();
-        stream.write_all(&null_call(0)).await.unwrap();
-        assert_eq!(rest(stream).await, b"");
-        eventually(|| running.handle.stats().setup_failed == 2).await;
-        still_serves(&running, &authority).await;
+        for policy in POLICIES {
+            let running = serve(authority.server().policy(policy)).await;
+            // Calls, another probe, and the beginning of a handshake that comes too early.
+            for data in [null_call(0), null_call(7), vec![22]] {
+                let mut stream = TcpStream::connect(running.addr).await.unwrap();
+                stream.write_all(&[null_call(7), data].concat()).await.unwrap();
+                assert_eq!(rest(stream).await, b"", "{policy}");
+            }
+            for data in [null_call(0), null_call(7)] {
+                let mut stream = TcpStream::connect(running.addr).await.unwrap();
+                stream.write_all(&null_call(7)).await.unwrap();
+                stream.read_exact(&mut vec![0; offer().len()]).await.unwrap();
+                stream.write_all(&data).await.unwrap();
+                assert_eq!(rest(stream).await, b"", "{policy}");
+            }
+            eventually(|| running.handle.stats().setup_failed == 5).await;
+            still_serves(&running, &authority).await;
+        }
     })
     .await;
 }
@@ -303,7 +315,7 @@ async fn stripped_offers() {
             let head = words(&[1, 0, flavor, token.len() as u32]);
             (0, [&head[..], token, &padding, &words(&[0])].concat(), "success without an offer")
         };
-        for (flip, body, reason) in [
+        let cases = [
             with(0, b""),
             with(7, b"STARTTLS"),
             with(6, b"STARTTLS"),
@@ -316,7 +328,9 @@ async fn stripped_offers() {
             (0, words(&[1, 0, 0, 0, 0, 7]), "does not match"),
             // The offer to another call.
             (1, offer()[8..].to_vec(), "does not match"),
-        ] {
+        ];
+        let cases = POLICIES.into_iter().flat_map(|policy| cases.iter().map(move |case| (policy, case.clone())));
+        for (policy, (flip, body, reason)) in cases {
             let scripted = scripted(move |mut stream, mut offer| async move {
                 let marker = words(&[LAST | (body.len() as u32 + 4)]);
                 offer[7] ^= flip;
@@ -324,8 +338,18 @@ async fn stripped_offers() {
                 assert_eq!(rest(stream).await, b"", "the client sends nothing more");
             });
             let (url, server) = scripted.await;
-            let error = chain(&channel(authority.client()).connect(&url).await.unwrap_err());
-            assert!(error.contains(reason), "{error}");
+            let is_reply = !["malformed", "does not match"].contains(&reason);
+            match channel(authority.client().policy(policy)).connect(&url).await {
+                Ok(channel) => {
+                    assert!(is_reply && policy == TlsPolicy::Opportunistic && channel.info().tls.is_none(), "{reason}");
+                    channel.close().await;
+                }
+                Err(error) => {
+                    let error = chain(&error);
+                    assert!(!is_reply || policy == TlsPolicy::Required, "{reason}: {error}");
+                    assert!(error.contains(reason), "{error}");
+                }
+            }
             server.await.unwrap();
         }
     })

@@ -104,9 +104,11 @@ fn verifiers_of_creation_replies() {
 fn malformed_creation_requests() {
     let now = Instant::now();
     let server = TestServer::new(GssServerConfig::default());
-    let mut call = first(&token(), now);
-    call.header.verifier = gss_auth(Bytes::from_static(b"verifier"));
-    assert_eq!(rejected(server.receive(&call)), AuthStat::AuthBadverf);
+    for (flavor, body) in [(0, &b"body"[..]), (1, b""), (6, b""), (6, b"verifier")] {
+        let mut call = first(&token(), now);
+        call.header.verifier = OpaqueAuth { flavor, body: body.into() };
+        assert_eq!(rejected(server.receive(&call)), AuthStat::AuthBadverf, "{flavor}, {body:?}");
+    }
     let call = init(&[1], RpcGssProcT::RpcsecGssInit, &token(), now);
     assert_eq!(rejected(server.receive(&call)), AuthStat::AuthBadcred);
     let mut call = first(&token(), now);

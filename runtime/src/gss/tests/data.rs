@@ -138,6 +138,10 @@ fn weak_services_are_refused() {
                 other => assert!(rejected(other) == AuthStat::AuthTooweak && level < min_level),
             }
         }
+        // RFC 2203 §5.4: a request without arguments has nothing to protect.
+        let destroy = TestCall::signed(&created, RpcGssProcT::RpcsecGssDestroy, 4, 1, now);
+        let Authentication::Answered(_) = server.receive(&destroy) else { panic!("{min_level:?}") };
+        assert_eq!(server.server.contexts.counts(), (0, 0));
     }
 }
 
