@@ -342,6 +342,15 @@ async fn certification_paths() {
             let running = serve(TlsServerConfig::builder().certificate(&certificate, &key)).await;
             let as_server = attempt(&running, authority.client()).await;
             assert_eq!(as_server.is_ok(), is_valid, "{as_server:?}");
+            if is_valid {
+                // The identity is that of the server, not of an authority.
+                let info = running.connect(channel(authority.client())).await.info();
+                let session = info.tls.as_deref().unwrap();
+                assert_eq!(
+                    (session.certificates().len(), &*session.identity().unwrap().dns_names[0]),
+                    (2, "localhost")
+                );
+            }
             let running = serve(authority.server().client_ca(authority.ca())).await;
             let as_client = attempt(&running, authority.client().certificate(certificate, key)).await;
             assert_eq!(

@@ -173,18 +173,22 @@ async fn misplaced_probes() {
         const BAD_CREDENTIAL: [u32; 5] = [LAST | 20, 9, 1, 1, 1];
         let authority = Authority::new();
         let denied = words(&[&BAD_CREDENTIAL[..], &[1]].concat());
-        let with = |number, arguments: u32| {
-            let head = words(&[LAST | (40 + arguments), 9, 0, 2, PROGRAM, VERSION, number, 7, 0, 0, 0]);
-            [head, vec![0; arguments as usize]].concat()
+        // With a credential and arguments of these lengths.
+        let with = |number, credential: u32, arguments: u32| {
+            let len = 40 + credential + arguments;
+            let head = words(&[LAST | len, 9, 0, 2, PROGRAM, VERSION, number, 7, credential]);
+            [head, vec![0; len as usize - 32]].concat()
         };
         for policy in [TlsPolicy::Required, TlsPolicy::Opportunistic] {
             let running = serve_all(authority.server().policy(policy)).await;
-            for (number, arguments) in [(1, 0), (2, 0), (u32::MAX, 0), (0, 4), (1, 4), (1, 1000)] {
+            for (number, credential, arguments) in
+                [(1, 0, 0), (2, 0, 0), (u32::MAX, 0, 0), (0, 0, 4), (1, 0, 4), (1, 0, 1000), (0, 4, 0), (1, 400, 4)]
+            {
                 let mut stream = TcpStream::connect(running.addr).await.unwrap();
-                stream.write_all(&with(number, arguments)).await.unwrap();
+                stream.write_all(&with(number, credential, arguments)).await.unwrap();
                 let mut reply = [0; 24];
                 stream.read_exact(&mut reply).await.unwrap();
-                assert_eq!(reply[..], denied, "{policy}: {number}, {arguments}");
+                assert_eq!(reply[..], denied, "{policy}: {number}, {credential}, {arguments}");
             }
         }
         // A second call of a connection is no probe.
@@ -198,10 +202,10 @@ async fn misplaced_probes() {
         assert_eq!(reply[..24], denied);
         // Nor is a call within a session.
         let mut stream = handshake(running.addr, &authority, &[b"sunrpc"]).await.unwrap();
-        for (number, arguments) in [(0, 0), (1, 0), (1, 4)] {
-            stream.write_all(&with(number, arguments)).await.unwrap();
+        for (number, credential, arguments) in [(0, 0, 0), (1, 0, 0), (1, 0, 4), (0, 4, 0), (1, 8, 4)] {
+            stream.write_all(&with(number, credential, arguments)).await.unwrap();
             stream.read_exact(&mut reply[..24]).await.unwrap();
-            assert_eq!(reply[..24], denied, "{number}, {arguments}");
+            assert_eq!(reply[..24], denied, "{number}, {credential}, {arguments}");
         }
     })
     .await;
@@ -429,6 +433,11 @@ async fn configurations_that_cannot_work() {
         assert!(matches!(TlsClientConfig::builder().build().unwrap_err(), TlsConfigError::NoCa));
         assert!(matches!(TlsServerConfig::builder().build().unwrap_err(), TlsConfigError::NoServerCertificate));
         let (a, b) = (authority.issue("a", &["a.example"]), authority.issue("b", &["b.example"]));
+        // Neither does one setting stand for the other.
+        let client = TlsClientConfig::builder().certificate(&a.certificate, &a.key);
+        assert!(matches!(client.build().unwrap_err(), TlsConfigError::NoCa));
+        let server = TlsServerConfig::builder().client_ca(authority.ca());
+        assert!(matches!(server.build().unwrap_err(), TlsConfigError::NoServerCertificate));
         let error = TlsServerConfig::builder().certificate(&a.certificate, &b.key).build().unwrap_err();
         assert!(matches!(error, TlsConfigError::Rejected { .. }), "{error:?}");
         let error = Server::builder().listen("tcp://127.0.0.1:0?tls=required").bind().await.unwrap_err().to_string();

@@ -104,16 +104,19 @@ fn verifiers_of_creation_replies() {
 fn malformed_creation_requests() {
     let now = Instant::now();
     let server = TestServer::new(GssServerConfig::default());
+    let later = || init(&[7; 16], RpcGssProcT::RpcsecGssContinueInit, &token(), now);
     for (flavor, body) in [(0, &b"body"[..]), (1, b""), (6, b""), (6, b"verifier")] {
-        let mut call = first(&token(), now);
-        call.header.verifier = OpaqueAuth { flavor, body: body.into() };
-        assert_eq!(rejected(server.receive(&call)), AuthStat::AuthBadverf, "{flavor}, {body:?}");
+        for mut call in [first(&token(), now), later()] {
+            call.header.verifier = OpaqueAuth { flavor, body: body.into() };
+            assert_eq!(rejected(server.receive(&call)), AuthStat::AuthBadverf, "{flavor}, {body:?}");
+        }
     }
     let call = init(&[1], RpcGssProcT::RpcsecGssInit, &token(), now);
     assert_eq!(rejected(server.receive(&call)), AuthStat::AuthBadcred);
-    let mut call = first(&token(), now);
-    call.header.procedure = 1;
-    assert_eq!(rejected(server.receive(&call)), AuthStat::AuthBadcred);
+    for mut call in [first(&token(), now), later()] {
+        call.header.procedure = 1;
+        assert_eq!(rejected(server.receive(&call)), AuthStat::AuthBadcred);
+    }
     // RFC 2203 §5.2.3.2: another status has a NULL verifier.
     let garbage =
         ControlReply { verifier: OpaqueAuth::none(), outcome: Err(RpcError::GarbageArguments), results: Bytes::new() };
@@ -123,6 +126,7 @@ fn malformed_creation_requests() {
         assert_eq!(answered(server.receive(&call)), garbage);
     }
     assert_eq!(answered(server.receive(&first(&vec![7; (64 << 10) + 1], now))), garbage);
+    assert_eq!(answered(server.receive(&first(&vec![7; 64 << 10], now))).outcome, Ok(()));
     // RFC 8166 §8.2.2: a token is not reduced.
     let mut call = first(&token(), now);
     call.is_reduced = true;
@@ -156,6 +160,14 @@ fn failures_of_the_mechanism() {
     let handle = begin();
     assert_eq!(failed(&go_on(&handle, b"no token at all")), major::BAD_MIC);
     assert_eq!(failed(&go_on(&handle, &second)), major::NO_CONTEXT);
+    // The status is that of the mechanism, and never a success.
+    for (status, seen) in [(major::NO_CRED, major::NO_CRED), (0x0101_0000, 0x0101_0000), (2, major::FAILURE)] {
+        let Decision::Round(round) = server.decide(&first(&token(), now)) else { panic!("no round") };
+        let error = GssError { major: status, minor: 42, message: "a test made it fail".into() };
+        let result = init_result(&server.server.finish_round(round, Err(error), now));
+        assert_eq!((result.gss_major, result.gss_minor, result.seq_window), (seen, 42, 0));
+        assert!(result.handle.is_empty() && result.gss_token.is_empty(), "{result:?}");
+    }
     // The context cannot sign the window.
     server.mechanism.faults.get_mic.store(true, std::sync::atomic::Ordering::Relaxed);
     assert_eq!(failed(&go_on(&begin(), &second)), major::FAILURE);
@@ -304,6 +316,20 @@ fn clients_check_creation_replies() {
     ] {
         let text = with(1, &|_, result, _| (result.gss_major, result.gss_minor) = (status, 42));
         assert!(text.contains("the server refused it") && text.contains(words) && text.contains("42"), "{text}");
+    }
+    // Malformed replies.
+    let cut = |len: usize| {
+        let result = create_with(&client(), |call| {
+            let mut reply = answered(server.receive(&TestCall::control(call, now)));
+            let mut results = reply.results.to_vec();
+            results.resize(len.min(results.len() + 4), 0);
+            reply.results = results.into();
+            reply
+        });
+        result.unwrap_err().0
+    };
+    for len in [0, 3, 36, usize::MAX] {
+        assert!(cut(len).contains("malformed"), "{len}");
     }
     let denied = |stat: AuthStat| {
         let outcome = Err(RpcError::Authentication(AuthFailure::from(stat)));

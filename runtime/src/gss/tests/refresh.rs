@@ -2,7 +2,7 @@
 
 use std::{
     future::{Future, poll_fn},
-    pin::pin,
+    pin::{Pin, pin},
     sync::{Mutex, atomic::Ordering},
     task::Poll,
 };
@@ -30,6 +30,8 @@ impl<'a> TestLink<'a> {
 
 impl ControlPort for TestLink<'_> {
     fn call(&self, call: ControlCall) -> SecurityFuture<'_, Result<ControlReply, SecurityError>> {
+        // RFC 2203 §5.2.2, §5.4: those of the service.
+        assert_eq!((call.program, call.version), (2, 3));
         self.1.lock().unwrap().push(GssCredential::decode(&call.credential.body).unwrap().procedure);
         let authentication = self.0.receive(&TestCall::control(&call, Instant::now()));
         Box::pin(async move {
@@ -105,7 +107,18 @@ async fn denied_contexts_are_replaced() {
         assert!(!next.call.denied(AuthStat::AuthBadcred.into()) && !next.call.denied(AuthStat::AuthTooweak.into()));
         assert_eq!(of(&secure().await), (of(&next).0, 2));
         assert_eq!((mechanism.started.load(Ordering::Relaxed), port.destructions()), (2, 0));
+        // The context expires at the client.
+        assert!(!next.call.expired());
+        mechanism.faults.expired.store(2, Ordering::Relaxed);
+        assert!(next.call.expired());
+        assert_ne!(of(&secure().await).0, of(&next).0);
+        assert_eq!(mechanism.started.load(Ordering::Relaxed), 3);
     }
+}
+
+/// Polls a future once.
+async fn is_waiting(mut future: Pin<&mut impl Future>) -> bool {
+    poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await
 }
 
 /// RFC 2203 §5.4: a channel that is closed destroys the context once its calls have ended, unless other channels use it.
@@ -117,12 +130,12 @@ async fn closed_channels_destroy_their_context() {
     let security = GssSecurity::new(client(), ProtectionLevel::Integrity);
     let secured = security.secure(ProcedureId::new(2, 3, 1), link).await.unwrap();
     let other = security.with_level(ProtectionLevel::Privacy);
-    other.close(link).await;
+    assert!(!is_waiting(pin!(other.close(link))).await, "another channel uses the context");
     drop(other);
     assert_eq!((server.server.contexts.counts(), port.destructions()), ((1, 0), 0));
     let mut closing = pin!(security.close(link));
-    let is_waiting = poll_fn(|cx| Poll::Ready(closing.as_mut().poll(cx).is_pending())).await;
-    assert!(is_waiting && server.server.contexts.counts() == (1, 0), "a call uses the context");
+    assert!(is_waiting(closing.as_mut()).await, "a call uses the context");
+    assert_eq!(server.server.contexts.counts(), (1, 0));
     secured.call.ended();
     closing.await;
     assert_eq!((server.server.contexts.counts(), port.destructions()), ((0, 0), 1));
