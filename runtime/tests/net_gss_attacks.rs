@@ -10,7 +10,10 @@ mod proxy;
 mod tamper;
 
 use std::{
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -18,11 +21,11 @@ use insecure_test_mechanism::InsecureTestMechanism;
 use net_support::*;
 use proxy::{Direction, Proxy, marked, receive};
 use rpcrdma::{
-    client::Channel,
+    client::{CallError, CallOptions, Channel},
     engine::Versions,
     gss::{GssAuthenticator, GssSecurity, GssServerConfig},
-    rpc::{AuthStat, ReplyHeader, RpcError},
-    security::ProtectionLevel,
+    rpc::{AuthFailure, AuthStat, OpaqueAuth, ReplyHeader, RpcError},
+    security::{Authentication, Authenticator, Protection, ProtectionLevel, ReceivedCall, ReplySecurity},
     server::Server,
     xdr::Decoder,
 };
@@ -145,6 +148,184 @@ async fn repeated_calls_are_not_executed() {
         assert_eq!(outcome, Err(RpcError::Authentication(AuthStat::RpcsecGssCredproblem.into())));
         assert_eq!(state.put_bytes.load(Ordering::SeqCst), 0);
     }
+}
+
+/// A server whose replies have another verifier.
+#[derive(Debug)]
+struct Impostor(GssAuthenticator<InsecureTestMechanism>, OpaqueAuth);
+
+/// The protection of a call, and a verifier that is not that of its reply.
+#[derive(Debug)]
+struct WrongVerifier(Arc<dyn ReplySecurity>, OpaqueAuth);
+
+impl ReplySecurity for WrongVerifier {
+    fn verifier(&self) -> Result<OpaqueAuth, AuthFailure> {
+        Ok(self.1.clone())
+    }
+
+    fn protection(&self) -> Option<Arc<dyn Protection>> {
+        self.0.protection()
+    }
+}
+
+impl Authenticator for Impostor {
+    fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication {
+        match self.0.authenticate(call) {
+            Authentication::Accepted(mut caller) => {
+                let security = caller.security.take().unwrap();
+                Authentication::Accepted(caller.with_security(Arc::new(WrongVerifier(security, self.1.clone()))))
+            }
+            other => other,
+        }
+    }
+}
+
+/// Makes a call that succeeds and calls that fail in each way, and returns their results.
+async fn each_status(channel: &Channel) -> [Result<(), CallError>; 6] {
+    [
+        call::<Null>(channel, &()).await,
+        call::<Missing>(channel, &()).await,
+        call::<Panic>(channel, &0).await,
+        call::<Short>(channel, &0).await,
+        channel.call_null(1, 1, CallOptions::default()).await,
+        channel.call_null(PROGRAM, VERSION + 1, CallOptions::default()).await,
+    ]
+}
+
+/// RFC 2203 §5.3.3.2: a client accepts no reply without the server's verifier, whatever the status and the service are.
+#[tokio::test]
+async fn replies_with_wrong_verifiers() {
+    const GSS: u32 = 6;
+    timed(async {
+        for (flavor, body) in [(0, &b""[..]), (GSS, b""), (GSS, b"forgery!")] {
+            let gss = GssAuthenticator::new(InsecureTestMechanism::new(KEY, "nfs@server"));
+            let impostor = Impostor(gss, OpaqueAuth { flavor, body: body.into() });
+            let server = Server::builder().service(TestService::default()).authenticator(impostor);
+            let server = Transport::sim().serve(server).await;
+            for level in LEVELS {
+                let channel = server.connect(Channel::builder().security(alice(level))).await;
+                for result in each_status(&channel).await {
+                    let is_refused = matches!(result, Err(CallError::Security { sent: true, .. }));
+                    assert!(is_refused, "{level:?}, {flavor}, {body:?}: {result:?}");
+                }
+            }
+        }
+    })
+    .await;
+}
+
+/// RFC 2203 §5.3.3.2: every accepted reply has the server's verifier, whatever its status is.
+#[tokio::test]
+async fn error_replies_have_verifiers() {
+    timed(async {
+        let (server, _) = serve_over(Transport::sim(), GssServerConfig::default()).await;
+        for level in LEVELS {
+            let channel = server.connect(Channel::builder().security(alice(level))).await;
+            let [null, statuses @ ..] = each_status(&channel).await;
+            null.unwrap();
+            let statuses = statuses.map(|result| match result {
+                Err(CallError::Rpc { source, .. }) => source,
+                other => panic!("{level:?}: {other:?}"),
+            });
+            let expected = [
+                RpcError::ProcedureUnavailable,
+                RpcError::SystemError,
+                RpcError::GarbageArguments,
+                RpcError::ProgramUnavailable,
+                RpcError::ProgramMismatch { low: VERSION, high: VERSION },
+            ];
+            assert_eq!(statuses, expected, "{level:?}");
+        }
+    })
+    .await;
+}
+
+/// RFC 2203 §5.3.3.4: failures of the mechanism at the server.
+#[tokio::test]
+async fn failures_of_the_mechanism() {
+    timed(async {
+        for level in [ProtectionLevel::Integrity, ProtectionLevel::Privacy] {
+            let [acceptor, initiator] = ["nfs@server", "alice@TEST"].map(|name| InsecureTestMechanism::new(KEY, name));
+            let service = TestService::default();
+            let state = Arc::clone(&service.0);
+            let gss = GssAuthenticator::new(acceptor.clone());
+            let server = Transport::sim().serve(Server::builder().service(service).authenticator(gss)).await;
+            let security = GssSecurity::new(initiator.clone(), level);
+            let channel = server.connect(Channel::builder().security(security)).await;
+            let put = async || call::<Put>(&channel, &Data(pattern(1, 1000).into())).await;
+            let executed = || state.put_bytes.load(Ordering::SeqCst);
+            // §5.3.3.4.2, §5.3.3.4.3: GARBAGE_ARGS if the arguments cannot be verified or decrypted.
+            initiator.faults.damage.store(true, Ordering::Relaxed);
+            let error = put().await.unwrap_err();
+            assert!(matches!(error, CallError::Rpc { source: RpcError::GarbageArguments, .. }), "{level:?}: {error:?}");
+            assert_eq!(executed(), 0);
+            initiator.faults.damage.store(false, Ordering::Relaxed);
+            put().await.unwrap();
+            // §5.3.3.4.1: CTXPROBLEM, before the call is executed, if there is no verifier.
+            acceptor.faults.get_mic.store(true, Ordering::Relaxed);
+            let error = put().await.unwrap_err();
+            assert!(error.is_retry_safe() && executed() == 1000, "{level:?}: {error:?}");
+            acceptor.faults.get_mic.store(false, Ordering::Relaxed);
+            put().await.unwrap();
+            if level == ProtectionLevel::Privacy {
+                // §5.3.3.4.4: no RPC reply if the results cannot be encrypted. The transport reports an error.
+                acceptor.faults.wrap.store(true, Ordering::Relaxed);
+                let error = put().await.unwrap_err();
+                assert!(matches!(error, CallError::Transport { .. }) && executed() == 3000, "{level:?}: {error:?}");
+            }
+        }
+    })
+    .await;
+}
+
+/// A server that denies the next data call with this failure.
+#[derive(Debug)]
+struct Denying(GssAuthenticator<InsecureTestMechanism>, AuthFailure, Arc<AtomicBool>);
+
+impl Authenticator for Denying {
+    fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication {
+        let (failure, denies) = (self.1, Arc::clone(&self.2));
+        self.0.authenticate(call).filter(move |_| match denies.swap(false, Ordering::Relaxed) {
+            true => Err(failure),
+            false => Ok(()),
+        })
+    }
+}
+
+/// RFC 2203 §5.3.3.3: a client makes a call again with a new context after CREDPROBLEM and CTXPROBLEM. After other errors, the call
+/// fails, and the context stays in use.
+#[tokio::test]
+async fn denied_calls() {
+    timed(async {
+        let problems = [AuthStat::RpcsecGssCredproblem, AuthStat::RpcsecGssCtxproblem].map(AuthFailure::from);
+        for failure in (1..=15).chain([u32::MAX]).map(AuthFailure) {
+            let gss = GssAuthenticator::new(InsecureTestMechanism::new(KEY, "nfs@server"));
+            let (service, denies) = (TestService::default(), Arc::new(AtomicBool::new(false)));
+            let state = Arc::clone(&service.0);
+            let server = Server::builder().service(service).authenticator(Denying(gss, failure, Arc::clone(&denies)));
+            let server = Transport::sim().serve(server).await;
+            let mechanism = InsecureTestMechanism::new(KEY, "alice@TEST");
+            let security = GssSecurity::new(mechanism.clone(), ProtectionLevel::Integrity);
+            let channel = server.connect(Channel::builder().security(security)).await;
+            let put = async || call::<Put>(&channel, &Data(pattern(1, 100).into())).await;
+            put().await.unwrap();
+            denies.store(true, Ordering::Relaxed);
+            let denied = put().await;
+            let is_problem = problems.contains(&failure);
+            match denied {
+                Ok(_) => assert!(is_problem, "{failure:?}"),
+                Err(CallError::Rpc { source: RpcError::Authentication(seen), .. }) => {
+                    assert!(!is_problem && seen == failure, "{failure:?}, {seen:?}");
+                }
+                Err(error) => panic!("{failure:?}: {error:?}"),
+            }
+            put().await.unwrap();
+            let executed = state.put_bytes.load(Ordering::SeqCst);
+            let contexts = mechanism.started.load(Ordering::Relaxed);
+            assert_eq!((executed, contexts), if is_problem { (300, 2) } else { (200, 1) }, "{failure:?}");
+        }
+    })
+    .await;
 }
 
 /// Collects everything that is traced.

@@ -2,30 +2,34 @@
 #![allow(missing_docs)]
 
 mod net_support;
+#[path = "net_support/tls_peers.rs"]
+mod tls_peers;
 #[path = "net_support/tls.rs"]
 mod tls_support;
 
-use std::{error::Error, net::SocketAddr, sync::Arc, time::Duration};
+use std::{error::Error, sync::Arc, time::Duration};
 
 use net_support::*;
 use rpcrdma::{
     client::{CallOptions, Channel, ChannelBuilder, ConnectError, Reconnect},
-    rpc::AuthStat,
+    rpc::{AuthStat, Credential},
+    security::{AuthenticatedCaller, Authentication, Authenticator, ReceivedCall},
     server::Server,
     tls::{
         TlsClientBuilder, TlsClientConfig, TlsConfigError, TlsPolicy, TlsServerBuilder, TlsServerConfig,
-        rustls::{ClientConfig, RootCertStore, ServerConfig, pki_types::pem::PemObject as _},
+        rustls::ALL_VERSIONS,
     },
 };
+use tls_peers::{LAST, handshake, null_call, offer, scripted, server_config, words};
 use tls_support::{Authority, Issued};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
-    task::JoinHandle,
 };
-use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_rustls::TlsAcceptor;
 
-const LAST: u32 = 1 << 31;
+/// The policies with which TLS is used.
+const POLICIES: [TlsPolicy; 2] = [TlsPolicy::Required, TlsPolicy::Opportunistic];
 
 async fn serve(tls: TlsServerBuilder) -> Running {
     Transport::Tcp.serve(Server::builder().service(TestService::default()).tls(tls.build().unwrap())).await
@@ -48,20 +52,6 @@ async fn refused(running: &Running, builder: ChannelBuilder) -> String {
 /// The server serves others after a refusal.
 async fn still_serves(running: &Running, authority: &Authority) {
     call::<Null>(&running.connect(channel(authority.client())).await, &()).await.unwrap();
-}
-
-fn words(words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_be_bytes()).collect()
-}
-
-/// Returns the record of a NULL call with this flavor.
-fn null_call(flavor: u32) -> Vec<u8> {
-    words(&[LAST | 40, 9, 0, 2, PROGRAM, VERSION, 0, flavor, 0, 0, 0])
-}
-
-/// Returns the reply that offers TLS.
-fn offer() -> Vec<u8> {
-    [&words(&[LAST | 32, 9, 1, 0, 0, 8])[..], b"STARTTLS", &words(&[0])].concat()
 }
 
 /// Returns what the server sends until it closes the stream.
@@ -161,6 +151,21 @@ async fn plaintext_is_refused() {
     .await;
 }
 
+/// An authenticator that accepts calls of every flavor.
+#[derive(Debug)]
+struct AcceptAll;
+
+impl Authenticator for AcceptAll {
+    fn authenticate(&self, _: &ReceivedCall<'_>) -> Authentication {
+        Authentication::Accepted(AuthenticatedCaller::new(Credential::None))
+    }
+}
+
+async fn serve_all(tls: TlsServerBuilder) -> Running {
+    let server = Server::builder().service(TestService::default()).authenticator(AcceptAll);
+    Transport::Tcp.serve(server.tls(tls.build().unwrap())).await
+}
+
 /// Calls with AUTH_TLS that are not a probe get AUTH_BADCRED (RFC 9289 §4.1).
 #[tokio::test]
 async fn misplaced_probes() {
@@ -168,17 +173,26 @@ async fn misplaced_probes() {
         const BAD_CREDENTIAL: [u32; 5] = [LAST | 20, 9, 1, 1, 1];
         let authority = Authority::new();
         let denied = words(&[&BAD_CREDENTIAL[..], &[1]].concat());
-        let with_procedure = words(&[LAST | 40, 9, 0, 2, PROGRAM, VERSION, 1, 7, 0, 0, 0]);
+        // With a credential and arguments of these lengths.
+        let with = |number, credential: u32, arguments: u32| {
+            let len = 40 + credential + arguments;
+            let head = words(&[LAST | len, 9, 0, 2, PROGRAM, VERSION, number, 7, credential]);
+            [head, vec![0; len as usize - 32]].concat()
+        };
         for policy in [TlsPolicy::Required, TlsPolicy::Opportunistic] {
-            let running = serve(authority.server().policy(policy)).await;
-            let mut stream = TcpStream::connect(running.addr).await.unwrap();
-            stream.write_all(&with_procedure).await.unwrap();
-            let mut reply = [0; 24];
-            stream.read_exact(&mut reply).await.unwrap();
-            assert_eq!(reply[..], denied, "{policy}");
+            let running = serve_all(authority.server().policy(policy)).await;
+            for (number, credential, arguments) in
+                [(1, 0, 0), (2, 0, 0), (u32::MAX, 0, 0), (0, 0, 4), (1, 0, 4), (1, 0, 1000), (0, 4, 0), (1, 400, 4)]
+            {
+                let mut stream = TcpStream::connect(running.addr).await.unwrap();
+                stream.write_all(&with(number, credential, arguments)).await.unwrap();
+                let mut reply = [0; 24];
+                stream.read_exact(&mut reply).await.unwrap();
+                assert_eq!(reply[..], denied, "{policy}: {number}, {credential}, {arguments}");
+            }
         }
         // A second call of a connection is no probe.
-        let running = serve(authority.server().policy(TlsPolicy::Opportunistic)).await;
+        let running = serve_all(authority.server().policy(TlsPolicy::Opportunistic)).await;
         let mut stream = TcpStream::connect(running.addr).await.unwrap();
         stream.write_all(&null_call(0)).await.unwrap();
         let mut reply = [0; 28];
@@ -188,106 +202,10 @@ async fn misplaced_probes() {
         assert_eq!(reply[..24], denied);
         // Nor is a call within a session.
         let mut stream = handshake(running.addr, &authority, &[b"sunrpc"]).await.unwrap();
-        stream.write_all(&null_call(7)).await.unwrap();
-        stream.read_exact(&mut reply[..24]).await.unwrap();
-        assert_eq!(reply[..24], denied);
-    })
-    .await;
-}
-
-fn client_config(authority: &Authority, alpn: &[&[u8]]) -> Arc<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    roots.add(rpcrdma::tls::rustls::pki_types::CertificateDer::from_pem_file(authority.ca()).unwrap()).unwrap();
-    let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-    config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
-    Arc::new(config)
-}
-
-/// Sends the probe and does the handshake.
-async fn handshake(
-    addr: SocketAddr,
-    authority: &Authority,
-    alpn: &[&[u8]],
-) -> std::io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
-    let mut stream = TcpStream::connect(addr).await?;
-    stream.write_all(&null_call(7)).await?;
-    let mut reply = vec![0; offer().len()];
-    stream.read_exact(&mut reply).await?;
-    assert_eq!(reply, offer());
-    TlsConnector::from(client_config(authority, alpn)).connect("localhost".try_into().unwrap(), stream).await
-}
-
-/// Clients without the application protocol (RFC 9289 §5).
-#[tokio::test]
-async fn clients_without_alpn() {
-    timed(async {
-        let authority = Authority::new();
-        let running = serve(authority.server()).await;
-        for (number, alpn) in (1..).zip([&[][..], &[&b"h2"[..]][..]]) {
-            if let Ok(mut stream) = handshake(running.addr, &authority, alpn).await {
-                let _ = stream.write_all(&null_call(0)).await;
-                assert!(!matches!(stream.read(&mut [0; 64]).await, Ok(1..)), "{alpn:?}");
-            }
-            eventually(|| running.handle.stats().setup_failed == number).await;
-        }
-        still_serves(&running, &authority).await;
-        let running = serve(authority.server().allow_missing_alpn(true)).await;
-        let mut stream = handshake(running.addr, &authority, &[]).await.unwrap();
-        stream.write_all(&null_call(0)).await.unwrap();
-        stream.read_exact(&mut [0; 28]).await.unwrap();
-    })
-    .await;
-}
-
-/// Serves one connection with a script, after the probe has been received. `script` gets the reply that offers TLS.
-/// Returns the URL and the task, which fails if the script does.
-async fn scripted<F: Future<Output = ()> + Send + 'static>(
-    script: impl FnOnce(TcpStream, Vec<u8>) -> F + Send + 'static,
-) -> (String, JoinHandle<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let addr = listener.local_addr().unwrap();
-    let task = tokio::spawn(async move {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        let mut probe = [0; 44];
-        stream.read_exact(&mut probe).await.unwrap();
-        assert_eq!(&probe[8..], &words(&[0, 2, 100_000, 2, 0, 7, 0, 0, 0])[..]);
-        let mut offer = offer();
-        offer[4..8].copy_from_slice(&probe[4..8]);
-        script(stream, offer).await;
-    });
-    (format!("tcp://{addr}"), task)
-}
-
-fn plain_server_config(authority: &Authority) -> Arc<ServerConfig> {
-    use rpcrdma::tls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-    let Issued { certificate, key } = authority.issue("scripted", &["127.0.0.1"]);
-    let certificate = CertificateDer::from_pem_file(certificate).unwrap();
-    let key = PrivateKeyDer::from_pem_file(key).unwrap();
-    Arc::new(ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate], key).unwrap())
-}
-
-#[tokio::test]
-async fn servers_without_alpn() {
-    timed(async {
-        let authority = Authority::new();
-        for allowed in [false, true] {
-            let config = plain_server_config(&authority);
-            let scripted = scripted(|mut stream, offer| async move {
-                stream.write_all(&offer).await.unwrap();
-                if let Ok(mut stream) = TlsAcceptor::from(config).accept(stream).await {
-                    let _ = stream.read(&mut [0]).await;
-                }
-            });
-            let (url, server) = scripted.await;
-            let connected = channel(authority.client().allow_missing_alpn(allowed)).connect(&url).await;
-            match connected {
-                Ok(channel) => {
-                    assert!(allowed);
-                    drop(channel);
-                }
-                Err(error) => assert!(!allowed && chain(&error).contains("sunrpc"), "{}", chain(&error)),
-            }
-            server.await.unwrap();
+        for (number, credential, arguments) in [(0, 0, 0), (1, 0, 0), (1, 0, 4), (0, 4, 0), (1, 8, 4)] {
+            stream.write_all(&with(number, credential, arguments)).await.unwrap();
+            stream.read_exact(&mut reply[..24]).await.unwrap();
+            assert_eq!(reply[..24], denied, "{number}, {credential}, {arguments}");
         }
     })
     .await;
@@ -302,7 +220,7 @@ async fn lost_client_hellos() {
         for lost in [1, 2] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let url = format!("tcp://{}", listener.local_addr().unwrap());
-            let config = plain_server_config(&authority);
+            let config = Arc::new(server_config(&authority, ALL_VERSIONS));
             let server = tokio::spawn(async move {
                 let mut open = Vec::new();
                 for number in 1..=2 {
@@ -347,15 +265,19 @@ async fn lost_client_hellos() {
 async fn data_behind_the_offer() {
     timed(async {
         let authority = Authority::new();
-        let scripted = scripted(|mut stream, offer| async move {
-            let reply = words(&[LAST | 24, 1, 1, 0, 0, 0, 0]);
-            stream.write_all(&[offer, reply].concat()).await.unwrap();
-            let _ = stream.read_to_end(&mut Vec::new()).await;
-        });
-        let (url, server) = scripted.await;
-        let error = chain(&channel(authority.client()).connect(&url).await.unwrap_err());
-        assert!(error.contains("unprotected data"), "{error}");
-        server.await.unwrap();
+        let reply = words(&[LAST | 24, 1, 1, 0, 0, 0, 0]);
+        for (policy, data) in POLICIES.into_iter().flat_map(|policy| [(policy, reply.clone()), (policy, vec![22])]) {
+            let config = server_config(&authority, ALL_VERSIONS);
+            let scripted = scripted(|mut stream, offer| async move {
+                stream.write_all(&[offer, data].concat()).await.unwrap();
+                // The client does not go on without the data.
+                assert!(TlsAcceptor::from(Arc::new(config)).accept(stream).await.is_err());
+            });
+            let (url, server) = scripted.await;
+            let error = chain(&channel(authority.client().policy(policy)).connect(&url).await.unwrap_err());
+            assert!(error.contains("unprotected data"), "{policy}: {error}");
+            server.await.unwrap();
+        }
     })
     .await;
 }
@@ -365,17 +287,24 @@ async fn data_behind_the_offer() {
 async fn data_behind_the_probe() {
     timed(async {
         let authority = Authority::new();
-        let running = serve(authority.server()).await;
-        let mut stream = TcpStream::connect(running.addr).await.unwrap();
-        stream.write_all(&[null_call(7), null_call(0)].concat()).await.unwrap();
-        assert_eq!(rest(stream).await, b"");
-        let mut stream = TcpStream::connect(running.addr).await.unwrap();
-        stream.write_all(&null_call(7)).await.unwrap();
-        stream.read_exact(&mut vec![0; offer().len()]).await.unwrap();
-        stream.write_all(&null_call(0)).await.unwrap();
-        assert_eq!(rest(stream).await, b"");
-        eventually(|| running.handle.stats().setup_failed == 2).await;
-        still_serves(&running, &authority).await;
+        for policy in POLICIES {
+            let running = serve(authority.server().policy(policy)).await;
+            // Calls, another probe, and the beginning of a handshake that comes too early.
+            for data in [null_call(0), null_call(7), vec![22]] {
+                let mut stream = TcpStream::connect(running.addr).await.unwrap();
+                stream.write_all(&[null_call(7), data].concat()).await.unwrap();
+                assert_eq!(rest(stream).await, b"", "{policy}");
+            }
+            for data in [null_call(0), null_call(7)] {
+                let mut stream = TcpStream::connect(running.addr).await.unwrap();
+                stream.write_all(&null_call(7)).await.unwrap();
+                stream.read_exact(&mut vec![0; offer().len()]).await.unwrap();
+                stream.write_all(&data).await.unwrap();
+                assert_eq!(rest(stream).await, b"", "{policy}");
+            }
+            eventually(|| running.handle.stats().setup_failed == 5).await;
+            still_serves(&running, &authority).await;
+        }
     })
     .await;
 }
@@ -385,21 +314,46 @@ async fn data_behind_the_probe() {
 async fn stripped_offers() {
     timed(async {
         let authority = Authority::new();
-        for (body, reason) in [
-            (words(&[1, 0, 0, 0, 0]), "success without an offer"),
-            (words(&[1, 1, 1, 1]), "AUTH_BADCRED"),
-            (words(&[1, 0, 0, 0, 1]), "PROG_UNAVAIL"),
-            (words(&[0, 2, 1]), "malformed"),
-            (words(&[1, 0, 0, 0, 0, 7]), "does not match"),
-        ] {
-            let scripted = scripted(|mut stream, offer| async move {
+        let with = |flavor, token: &[u8]| {
+            let padding = vec![0; token.len().next_multiple_of(4) - token.len()];
+            let head = words(&[1, 0, flavor, token.len() as u32]);
+            (0, [&head[..], token, &padding, &words(&[0])].concat(), "success without an offer")
+        };
+        let cases = [
+            with(0, b""),
+            with(7, b"STARTTLS"),
+            with(6, b"STARTTLS"),
+            with(0, b"STARTTL"),
+            with(0, b"STARTTLS2"),
+            with(0, b"starttls"),
+            (0, words(&[1, 1, 1, 1]), "AUTH_BADCRED"),
+            (0, words(&[1, 0, 0, 0, 1]), "PROG_UNAVAIL"),
+            (0, words(&[0, 2, 1]), "malformed"),
+            (0, words(&[1, 0, 0, 0, 0, 7]), "does not match"),
+            // The offer to another call.
+            (1, offer()[8..].to_vec(), "does not match"),
+        ];
+        let cases = POLICIES.into_iter().flat_map(|policy| cases.iter().map(move |case| (policy, case.clone())));
+        for (policy, (flip, body, reason)) in cases {
+            let scripted = scripted(move |mut stream, mut offer| async move {
                 let marker = words(&[LAST | (body.len() as u32 + 4)]);
+                offer[7] ^= flip;
                 stream.write_all(&[&marker[..], &offer[4..8], &body[..]].concat()).await.unwrap();
                 assert_eq!(rest(stream).await, b"", "the client sends nothing more");
             });
             let (url, server) = scripted.await;
-            let error = chain(&channel(authority.client()).connect(&url).await.unwrap_err());
-            assert!(error.contains(reason), "{error}");
+            let is_reply = !["malformed", "does not match"].contains(&reason);
+            match channel(authority.client().policy(policy)).connect(&url).await {
+                Ok(channel) => {
+                    assert!(is_reply && policy == TlsPolicy::Opportunistic && channel.info().tls.is_none(), "{reason}");
+                    channel.close().await;
+                }
+                Err(error) => {
+                    let error = chain(&error);
+                    assert!(!is_reply || policy == TlsPolicy::Required, "{reason}: {error}");
+                    assert!(error.contains(reason), "{error}");
+                }
+            }
             server.await.unwrap();
         }
     })
@@ -479,6 +433,11 @@ async fn configurations_that_cannot_work() {
         assert!(matches!(TlsClientConfig::builder().build().unwrap_err(), TlsConfigError::NoCa));
         assert!(matches!(TlsServerConfig::builder().build().unwrap_err(), TlsConfigError::NoServerCertificate));
         let (a, b) = (authority.issue("a", &["a.example"]), authority.issue("b", &["b.example"]));
+        // Neither does one setting stand for the other.
+        let client = TlsClientConfig::builder().certificate(&a.certificate, &a.key);
+        assert!(matches!(client.build().unwrap_err(), TlsConfigError::NoCa));
+        let server = TlsServerConfig::builder().client_ca(authority.ca());
+        assert!(matches!(server.build().unwrap_err(), TlsConfigError::NoServerCertificate));
         let error = TlsServerConfig::builder().certificate(&a.certificate, &b.key).build().unwrap_err();
         assert!(matches!(error, TlsConfigError::Rejected { .. }), "{error:?}");
         let error = Server::builder().listen("tcp://127.0.0.1:0?tls=required").bind().await.unwrap_err().to_string();

@@ -91,6 +91,7 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
     let (protection, body) = {
         let mut decoder = call::decoder(&reply, limits);
         let header = call::decode_header(procedure, &mut decoder)?;
+        // RFC 2203 §5.3.3.3: the call is made again if the context was the reason.
         if let Err(source @ RpcError::Authentication(failure)) = header.outcome
             && secured.call.denied(failure)
         {

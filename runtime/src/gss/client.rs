@@ -133,6 +133,7 @@ impl ClientContext {
         let call = Arc::new(GssCall {
             context: Arc::clone(self),
             sequence,
+            // RFC 2203 §5.3.2.2: the body has the sequence number of the credential.
             protection: BodyProtection::of(&self.gss, &self.queue, sequence, level),
         });
         match self.credential(RpcGssProcT::RpcsecGssData, sequence, level) {

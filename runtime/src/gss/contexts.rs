@@ -268,6 +268,7 @@ impl ContextTable {
             gss,
             queue: BlockingQueue::new(),
             principals,
+            // RFC 2203 §5.3.3.1: the length that the client is told.
             window: Mutex::new(SequenceWindow::new(config.sequence_window)),
             expires: now.checked_add(lifetime),
             host,

@@ -85,9 +85,7 @@ impl ClientMechanism for KerberosClient {
     fn begin(&self) -> Result<Box<dyn ContextSetup>, GssError> {
         let target = service_name(&self.service)?;
         let credentials = acquire(None, CredUsage::Initiate)?;
-        // RFC 2203 §5.2.2: replay detection and sequencing are off.
-        let flags = CtxFlags::GSS_C_MUTUAL_FLAG | CtxFlags::GSS_C_INTEG_FLAG | CtxFlags::GSS_C_CONF_FLAG;
-        let context = ClientCtx::new(Some(credentials), target, flags, Some(GSS_MECH_KRB5));
+        let context = ClientCtx::new(Some(credentials), target, requested_flags(), Some(GSS_MECH_KRB5));
         Ok(Box::new(Initiator(Some(context))))
     }
 
@@ -147,12 +145,17 @@ fn not_sealed() -> GssError {
     GssError::new(major::DEFECTIVE_TOKEN, "the message is not encrypted")
 }
 
+/// Returns the properties that a client requests.
+fn requested_flags() -> CtxFlags {
+    // RFC 2203 §5.2.2: replay detection and sequencing are off.
+    CtxFlags::GSS_C_MUTUAL_FLAG | CtxFlags::GSS_C_INTEG_FLAG | CtxFlags::GSS_C_CONF_FLAG
+}
+
 /// Checks the properties of a client's context.
 fn check_flags(flags: CtxFlags) -> Result<(), GssError> {
-    let needed = CtxFlags::GSS_C_MUTUAL_FLAG | CtxFlags::GSS_C_INTEG_FLAG | CtxFlags::GSS_C_CONF_FLAG;
     // RFC 2203 §5.2.2: calls arrive in any order.
     let unwanted = CtxFlags::GSS_C_REPLAY_FLAG | CtxFlags::GSS_C_SEQUENCE_FLAG;
-    if flags.contains(needed) && !flags.intersects(unwanted) {
+    if flags.contains(requested_flags()) && !flags.intersects(unwanted) {
         return Ok(());
     }
     Err(GssError::new(major::FAILURE, format!("the context has other properties than those requested: {flags:?}")))
@@ -306,6 +309,22 @@ mod tests {
         assert!(of(-1_765_328_203).contains("keytab"));
         assert_eq!(advice(major::FAILURE, 0), None);
         assert!(advice(major::NO_CRED, 0).unwrap().contains("kinit"));
+    }
+
+    /// RFC 2203 §5.2.2: a client neither requests nor uses a context with replay detection or sequencing.
+    #[test]
+    fn replay_detection_and_sequencing_are_off() {
+        let flags = requested_flags();
+        check_flags(flags).unwrap();
+        for unwanted in [CtxFlags::GSS_C_REPLAY_FLAG, CtxFlags::GSS_C_SEQUENCE_FLAG] {
+            assert!(!flags.intersects(unwanted));
+            check_flags(flags | unwanted).unwrap_err();
+        }
+        let others = CtxFlags::GSS_C_TRANS_FLAG | CtxFlags::GSS_C_PROT_READY_FLAG;
+        check_flags(flags | others).unwrap();
+        for needed in [CtxFlags::GSS_C_MUTUAL_FLAG, CtxFlags::GSS_C_INTEG_FLAG, CtxFlags::GSS_C_CONF_FLAG] {
+            check_flags(flags - needed).unwrap_err();
+        }
     }
 
     /// The status codes in a server's refusal are those of its library.

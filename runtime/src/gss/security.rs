@@ -133,6 +133,7 @@ impl<M: ClientMechanism> GssSecurityShared<M> {
                         None => error,
                     })?
                 }
+                // RFC 2203 §5.2.3.1.1: the mechanism goes on with the server's token.
                 NextStep::Token(token) => {
                     let step;
                     (setup, step) = self.step(Some(setup), Some(token)).await?;

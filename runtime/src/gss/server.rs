@@ -187,6 +187,7 @@ impl GssServer {
     fn data(&self, call: &ReceivedCall<'_>, credential: &GssCredential, now: Instant) -> Authentication {
         match self.check(call, credential, now) {
             Err(refused) => refused,
+            // RFC 2203 §5.2.1.
             Ok(accepted) if accepted.level < self.config.min_level => {
                 Authentication::Rejected(AuthStat::AuthTooweak.into())
             }
@@ -246,6 +247,7 @@ impl GssServer {
         if call.header.verifier.flavor != flavor() {
             return Err(reject(AuthStat::AuthBadverf));
         }
+        // RFC 2203 §5.3.1: the checksum of the header up to the credential.
         if let Err(error) = context.gss.verify_mic(call.signed, &call.header.verifier.body) {
             tracing::info!(target: "rpcrdma::gss", peer = %call.peer_addr, %error, "verifier refused");
             // RFC 2203 §5.3.3.3, §5.3.3.4.2.
@@ -257,8 +259,8 @@ impl GssServer {
             return Err(Authentication::Discarded);
         }
         self.contexts.touch(&context);
-        // RFC 2203 §5.3.3.2: the checksum of the sequence number. §5.3.3.4.1: CTXPROBLEM if there is none. It is made before the
-        // call is executed, because a client resends a denied call.
+        // RFC 2203 §5.3.3.2: the checksum of the sequence number. RFC 2203 §5.3.3.4.1: CTXPROBLEM if there is none. It is made
+        // before the call is executed, because a client resends a denied call.
         let verifier = context.gss.get_mic(&sequence.to_be_bytes()).map_err(|error| {
             tracing::warn!(target: "rpcrdma::gss", %error, "replies cannot be signed");
             reject(AuthStat::RpcsecGssCtxproblem)

@@ -49,14 +49,7 @@ impl TestServer {
 
     /// Decides on a call. The mechanism executes its step at once.
     fn receive(&self, call: &TestCall) -> Authentication {
-        let mut message = Vec::new();
-        call.header.encode(&mut crate::xdr::FlatSink::new(&mut message)).unwrap();
-        let (signed, _) = CallHeader::split_verifier(&message).unwrap();
-        let mut received = ReceivedCall::new(&call.header, self.peer);
-        received.signed = &message[..signed];
-        received.arguments = &call.arguments;
-        received.is_reduced = call.is_reduced;
-        match self.server.receive(&received, true, call.now) {
+        match self.decide(call) {
             Decision::Done(authentication) => authentication,
             Decision::Busy(_) => panic!("the context is busy"),
             Decision::Round(mut round) => {
@@ -64,6 +57,17 @@ impl TestServer {
                 Authentication::Answered(self.server.finish_round(round, result, call.now))
             }
         }
+    }
+
+    fn decide(&self, call: &TestCall) -> Decision {
+        let mut message = Vec::new();
+        call.header.encode(&mut crate::xdr::FlatSink::new(&mut message)).unwrap();
+        let (signed, _) = CallHeader::split_verifier(&message).unwrap();
+        let mut received = ReceivedCall::new(&call.header, self.peer);
+        received.signed = &message[..signed];
+        received.arguments = &call.arguments;
+        received.is_reduced = call.is_reduced;
+        self.server.receive(&received, true, call.now)
     }
 
     fn step(&self, round: &mut SetupRound) -> Result<(Box<dyn ContextSetup>, SetupStep), GssError> {

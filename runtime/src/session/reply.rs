@@ -83,29 +83,69 @@ mod tests {
     use super::*;
     use crate::{rpc::AuthStat, xdr::Decoder};
 
+    const ACCEPTED: [RpcError; 7] = [
+        RpcError::ProgramUnavailable,
+        RpcError::ProgramMismatch { low: 1, high: 2 },
+        RpcError::ProcedureUnavailable,
+        RpcError::GarbageArguments,
+        RpcError::SystemError,
+        RpcError::Unavailable,
+        RpcError::HandlerTimedOut,
+    ];
+
+    fn denied() -> [RpcError; 2] {
+        [RpcError::RpcMismatch { low: 2, high: 2 }, RpcError::Authentication(AuthStat::AuthTooweak.into())]
+    }
+
+    /// Returns the header that is sent.
+    fn sent(encoded: &EncodedReply) -> ReplyHeader {
+        let ReplyCommand::Reply(reply) = &encoded.command else { panic!("{:?}", encoded.command) };
+        ReplyHeader::decode(&mut Decoder::new(&reply.message)).unwrap()
+    }
+
+    /// A security with this verifier.
+    #[derive(Debug)]
+    struct Verifier(Result<OpaqueAuth, AuthFailure>);
+
+    impl ReplySecurity for Verifier {
+        fn verifier(&self) -> Result<OpaqueAuth, AuthFailure> {
+            self.0.clone()
+        }
+    }
+
+    /// RFC 2203 §5.3.3.2, §5.3.3.4.1: each error of an accepted call has the server's verifier. If there is none, the call is denied.
+    #[test]
+    fn verifiers_of_errors() {
+        let pool = BufferPool::default();
+        let verifier = OpaqueAuth { flavor: 6, body: vec![7; 5].into() };
+        let signs = Verifier(Ok(verifier.clone()));
+        let failure = AuthFailure::from(AuthStat::RpcsecGssCtxproblem);
+        let fails = Verifier(Err(failure));
+        for error in ACCEPTED {
+            let header = sent(&refusal(7, error, Some(&signs), &pool));
+            assert!(!error.is_denied() && header.verifier == verifier, "{error:?}: {header:?}");
+            assert_eq!(header.outcome.unwrap_err().status(), error.status());
+            let header = sent(&refusal(7, error, Some(&fails), &pool));
+            assert_eq!(header.outcome, Err(RpcError::Authentication(failure)), "{error:?}");
+            let header = sent(&refusal(7, error, None, &pool));
+            assert_eq!(header.verifier, OpaqueAuth::none(), "{error:?}");
+        }
+        for error in denied() {
+            for security in [&signs, &fails] {
+                assert_eq!(sent(&refusal(7, error, Some(security), &pool)).outcome, Err(error));
+            }
+        }
+    }
+
     /// The outcome of a reply is that in its header, with verifiers of any length.
     #[test]
     fn outcomes_of_encoded_headers() {
         let pool = BufferPool::default();
-        let outcomes = [
-            Ok(()),
-            Err(RpcError::ProgramUnavailable),
-            Err(RpcError::ProgramMismatch { low: 1, high: 2 }),
-            Err(RpcError::ProcedureUnavailable),
-            Err(RpcError::GarbageArguments),
-            Err(RpcError::SystemError),
-            Err(RpcError::Unavailable),
-            Err(RpcError::HandlerTimedOut),
-            Err(RpcError::RpcMismatch { low: 2, high: 2 }),
-            Err(RpcError::Authentication(AuthStat::AuthTooweak.into())),
-        ];
-        for outcome in outcomes {
+        for outcome in [Ok(())].into_iter().chain(ACCEPTED.into_iter().chain(denied()).map(Err)) {
             for len in [0, 1, 4, 37, 400] {
                 let verifier = OpaqueAuth { flavor: 6, body: vec![0; len].into() };
                 let encoded = encode_header(&ReplyHeader { xid: 7, verifier, outcome }, &pool, &[]);
-                let ReplyCommand::Reply(reply) = &encoded.command else { panic!("{:?}", encoded.command) };
-                let sent = ReplyHeader::decode(&mut Decoder::new(&reply.message)).unwrap().outcome;
-                match (&encoded.outcome, sent) {
+                match (&encoded.outcome, sent(&encoded).outcome) {
                     (ReplyOutcome::Success, Ok(())) => {}
                     (ReplyOutcome::Error(reported), Err(sent)) => assert_eq!(reported.status(), sent.status()),
                     (reported, sent) => panic!("{reported:?} is reported, {sent:?} is sent"),

@@ -24,6 +24,8 @@ use crate::{
 const HANDSHAKE: u8 = 22;
 /// `msg_type` of a call (RFC 5531 §9).
 const CALL: u32 = 0;
+/// Length in bytes of the header of a call up to the flavor of its credential (RFC 5531 §9).
+const HEAD_LEN: usize = 28;
 
 /// Waits for the first call of a connection, and starts TLS if it is a probe.
 ///
@@ -135,8 +137,9 @@ async fn refuse(mut stream: impl ClientStream, first: ShortRecord) {
     let head = match message {
         Some(message) => message,
         None => {
-            // A record with one fragment that is too long. Only its marker has been read.
-            let mut head = vec![0; 8];
+            // A record with one fragment that is too long. Only its marker has been read. The record is longer than a probe, so
+            // that it has a credential.
+            let mut head = vec![0; HEAD_LEN];
             if raw.len() != 4 || stream.read_exact(&mut head).await.is_err() {
                 return;
             }
@@ -146,7 +149,7 @@ async fn refuse(mut stream: impl ClientStream, first: ShortRecord) {
     };
     let Some([xid, CALL]) = peek_words(&head) else { return };
     // RFC 9289 §4.1: AUTH_TLS with any procedure but NULL is a bad credential.
-    let has_auth_tls = peek_words::<7>(&head).is_some_and(|words| words[6] == AUTH_TLS);
+    let has_auth_tls = peek_words::<{ HEAD_LEN / 4 }>(&head).is_some_and(|words| words[6] == AUTH_TLS);
     let stat = if has_auth_tls { AuthStat::AuthBadcred } else { AuthStat::AuthTooweak };
     let denied = ReplyHeader::failure(xid, AuthFailure::from(stat).into());
     let Ok(reply) = probe::reply(&denied) else { return };

@@ -23,7 +23,7 @@ pub(crate) struct TlsTarget {
     pub(crate) config: TlsClientConfig,
     /// The policy, which is not [`TlsPolicy::Off`].
     pub(crate) policy: TlsPolicy,
-    /// The name that the server's certificate must have.
+    /// The name that the server's certificate must have (RFC 9289 §5.2.1).
     pub(crate) name: ServerName<'static>,
 }
 
@@ -61,6 +61,7 @@ pub(crate) async fn connect(mut stream: TcpStream, target: &TlsTarget, is_retry:
         let stream = tokio::time::timeout(patience, connector.connect(name.clone(), stream)).await;
         let stream = stream.map_err(|_| TlsError::TimedOut(patience))?;
         let stream = stream.map_err(|error| TlsError::Handshake(error.into()))?;
+        // RFC 9289 §5: a session with a server that has replied incorrectly is not used.
         let secured = TlsSetUp::secured(stream.into(), config.may_lack_alpn())?;
         tracing::info!(target: "rpcrdma", session = ?secured.session, "TLS session established");
         Ok(secured)

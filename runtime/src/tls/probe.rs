@@ -140,14 +140,33 @@ mod tests {
     #[test]
     fn only_the_token_offers_tls() {
         let decode = |record: &[u8]| ReplyHeader::decode(&mut Decoder::new(&record[4..])).unwrap();
-        assert!(offers_tls(&decode(&offer(1, Ok(())).unwrap())));
-        assert!(offers_tls(&decode(&offer(1, Err(RpcError::ProgramUnavailable)).unwrap())));
+        // RFC 9289 §4.1: whatever the status of the call is.
+        for outcome in [
+            Ok(()),
+            Err(RpcError::ProgramUnavailable),
+            Err(RpcError::ProgramMismatch { low: 1, high: 2 }),
+            Err(RpcError::ProcedureUnavailable),
+            Err(RpcError::GarbageArguments),
+            Err(RpcError::SystemError),
+        ] {
+            assert!(offers_tls(&decode(&offer(1, outcome).unwrap())), "{outcome:?}");
+        }
         let with = |flavor, body: &[u8]| ReplyHeader {
             xid: 1,
             verifier: OpaqueAuth { flavor, body: body.to_vec().into() },
             outcome: Ok(()),
         };
-        for reply in [with(0, b""), with(0, b"STARTTLS\0"), with(0, b"starttls"), with(7, b"STARTTLS")] {
+        for reply in [
+            with(0, b""),
+            with(0, b"START"),
+            with(0, b"STARTTL"),
+            with(0, b"STARTTLS\0"),
+            with(0, b" STARTTLS"),
+            with(0, b"starttls"),
+            with(1, b"STARTTLS"),
+            with(6, b"STARTTLS"),
+            with(7, b"STARTTLS"),
+        ] {
             assert!(!offers_tls(&reply), "{reply:?}");
         }
     }

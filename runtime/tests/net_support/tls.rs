@@ -48,6 +48,10 @@ impl Authority {
         self.dir.join("ca.pem")
     }
 
+    pub fn issuer(&self) -> &CertifiedIssuer<'static, KeyPair> {
+        &self.issuer
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }

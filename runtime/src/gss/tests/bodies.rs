@@ -6,6 +6,7 @@ use super::*;
 use crate::{
     gss::{
         body::BodyProtection,
+        mechanism::major,
         wire::{RpcGssDataT, RpcGssIntegData, RpcGssPrivData},
     },
     security::{BlockingQueue, Protection, ProtectionLevel},
@@ -54,12 +55,83 @@ fn bodies_have_the_form_of_the_specification() {
 fn bodies_belong_to_one_call() {
     let (client, server) = contexts();
     for level in [ProtectionLevel::Integrity, ProtectionLevel::Privacy] {
-        let wrapped = BodyProtection::of(&client, &BlockingQueue::new(), 5, level)
-            .unwrap()
-            .wrap(Bytes::from_static(b"data"))
-            .unwrap();
-        let error = BodyProtection::of(&server, &BlockingQueue::new(), 6, level).unwrap().unwrap(wrapped).unwrap_err();
-        assert!(error.to_string().contains("sequence number 5, expected 6"), "{error}");
+        for (sent, expected) in [(5, 6), (6, 5), (0, 1), (1, 0x0100_0001)] {
+            let of = |context, sequence| BodyProtection::of(context, &BlockingQueue::new(), sequence, level).unwrap();
+            let wrapped = of(&client, sent).wrap(Bytes::from_static(b"data")).unwrap();
+            let error = of(&server, expected).unwrap(wrapped).unwrap_err().to_string();
+            assert!(error.contains(&format!("sequence number {sent}, expected {expected}")), "{error}");
+        }
+    }
+}
+
+/// A context whose checksums and encrypted messages have one more byte, so that they need padding.
+#[derive(Debug)]
+struct OddLengths(Arc<dyn GssContext>);
+
+impl OddLengths {
+    fn longer(mut bytes: Vec<u8>) -> Vec<u8> {
+        bytes.push(7);
+        bytes
+    }
+
+    fn shorter(bytes: &[u8]) -> Result<&[u8], GssError> {
+        bytes.strip_suffix(&[7]).ok_or_else(|| GssError::new(major::DEFECTIVE_TOKEN, "the last byte is missing"))
+    }
+}
+
+impl GssContext for OddLengths {
+    fn get_mic(&self, message: &[u8]) -> Result<Vec<u8>, GssError> {
+        self.0.get_mic(message).map(Self::longer)
+    }
+
+    fn verify_mic(&self, message: &[u8], mic: &[u8]) -> Result<(), GssError> {
+        self.0.verify_mic(message, Self::shorter(mic)?)
+    }
+
+    fn wrap(&self, message: &[u8]) -> Result<Vec<u8>, GssError> {
+        self.0.wrap(message).map(Self::longer)
+    }
+
+    fn unwrap(&self, message: &[u8]) -> Result<Vec<u8>, GssError> {
+        self.0.unwrap(Self::shorter(message)?)
+    }
+
+    fn max_mic(&self) -> usize {
+        self.0.max_mic() + 1
+    }
+
+    fn max_wrapped(&self, len: u64) -> u64 {
+        self.0.max_wrapped(len) + 1
+    }
+
+    fn lifetime(&self) -> Option<std::time::Duration> {
+        self.0.lifetime()
+    }
+
+    fn peer(&self) -> &str {
+        self.0.peer()
+    }
+}
+
+/// RFC 2203 §5.3.2.2, §5.3.2.3: checksums and encrypted bodies of any length are padded.
+#[test]
+fn checksums_and_encrypted_bodies_are_padded() {
+    let (client, server) = contexts();
+    let (client, server): (Arc<dyn GssContext>, Arc<dyn GssContext>) =
+        (Arc::new(OddLengths(client)), Arc::new(OddLengths(server)));
+    let body = Bytes::from_static(b"sixteen bytes...");
+    let data: Bytes = [&encode_to_bytes(&RpcGssDataT { seq_num: 9 }).unwrap()[..], &body].concat().into();
+    let integrity = RpcGssIntegData { databody_integ: data.clone(), checksum: client.get_mic(&data).unwrap().into() };
+    let privacy = RpcGssPrivData { databody_priv: client.wrap(&data).unwrap().into() };
+    for (level, expected) in [
+        (ProtectionLevel::Integrity, encode_to_bytes(&integrity).unwrap()),
+        (ProtectionLevel::Privacy, encode_to_bytes(&privacy).unwrap()),
+    ] {
+        let of = |context| BodyProtection::of(context, &BlockingQueue::new(), 9, level).unwrap();
+        let wrapped = of(&client).wrap(body.clone()).unwrap();
+        assert_eq!(wrapped, expected, "{level:?}");
+        assert_eq!(wrapped.len() as u64, of(&client).max_wrapped(body.len() as u64), "{level:?}");
+        assert_eq!(of(&server).unwrap(wrapped).unwrap(), body, "{level:?}");
     }
 }
 

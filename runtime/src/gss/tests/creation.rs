@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
-    gss::{mechanism::major, wire::RpcGssInitArg},
+    gss::{
+        mechanism::major,
+        wire::{MAXSEQ, RpcGssInitArg},
+    },
     rpc::RpcError,
 };
 
@@ -59,6 +62,24 @@ fn contexts_are_created_in_several_rounds() {
     }
 }
 
+/// RFC 2203 §5.2.2: sequence number and service are undefined, in each round.
+#[test]
+fn numbers_and_services_of_creation_requests_are_ignored() {
+    let now = Instant::now();
+    let mut server = TestServer::new(GssServerConfig::default());
+    server.mechanism.rounds = 2;
+    for (sequence, service) in [(0, 0), (0, 1), (1, 2), (7, 3), (MAXSEQ, 4), (MAXSEQ + 1, 1), (u32::MAX, u32::MAX)] {
+        let created = create_with(&client(), |call| {
+            let mut arrived = TestCall::control(call, now);
+            let credential = GssCredential::decode(&call.credential.body).unwrap();
+            arrived.header.credential = GssCredential { sequence, service, ..credential }.encode().unwrap();
+            answered(server.receive(&arrived))
+        });
+        let created = created.unwrap();
+        let Authentication::Accepted(_) = server.data(&created, 1, 1, now) else { panic!("{sequence}, {service}") };
+    }
+}
+
 /// RFC 2203 §5.2.3.1: the reply that completes a context has the checksum of the window as its verifier. All others have the
 /// NULL verifier.
 #[test]
@@ -83,14 +104,19 @@ fn verifiers_of_creation_replies() {
 fn malformed_creation_requests() {
     let now = Instant::now();
     let server = TestServer::new(GssServerConfig::default());
-    let mut call = first(&token(), now);
-    call.header.verifier = gss_auth(Bytes::from_static(b"verifier"));
-    assert_eq!(rejected(server.receive(&call)), AuthStat::AuthBadverf);
+    let later = || init(&[7; 16], RpcGssProcT::RpcsecGssContinueInit, &token(), now);
+    for (flavor, body) in [(0, &b"body"[..]), (1, b""), (6, b""), (6, b"verifier")] {
+        for mut call in [first(&token(), now), later()] {
+            call.header.verifier = OpaqueAuth { flavor, body: body.into() };
+            assert_eq!(rejected(server.receive(&call)), AuthStat::AuthBadverf, "{flavor}, {body:?}");
+        }
+    }
     let call = init(&[1], RpcGssProcT::RpcsecGssInit, &token(), now);
     assert_eq!(rejected(server.receive(&call)), AuthStat::AuthBadcred);
-    let mut call = first(&token(), now);
-    call.header.procedure = 1;
-    assert_eq!(rejected(server.receive(&call)), AuthStat::AuthBadcred);
+    for mut call in [first(&token(), now), later()] {
+        call.header.procedure = 1;
+        assert_eq!(rejected(server.receive(&call)), AuthStat::AuthBadcred);
+    }
     // RFC 2203 §5.2.3.2: another status has a NULL verifier.
     let garbage =
         ControlReply { verifier: OpaqueAuth::none(), outcome: Err(RpcError::GarbageArguments), results: Bytes::new() };
@@ -100,6 +126,7 @@ fn malformed_creation_requests() {
         assert_eq!(answered(server.receive(&call)), garbage);
     }
     assert_eq!(answered(server.receive(&first(&vec![7; (64 << 10) + 1], now))), garbage);
+    assert_eq!(answered(server.receive(&first(&vec![7; 64 << 10], now))).outcome, Ok(()));
     // RFC 8166 §8.2.2: a token is not reduced.
     let mut call = first(&token(), now);
     call.is_reduced = true;
@@ -111,7 +138,8 @@ fn malformed_creation_requests() {
 #[test]
 fn failures_of_the_mechanism() {
     let now = Instant::now();
-    let server = TestServer::new(GssServerConfig::default());
+    let mut server = TestServer::new(GssServerConfig::default());
+    server.mechanism.rounds = 2;
     let failed = |call: &TestCall| {
         let reply = answered(server.receive(call));
         assert_eq!(reply.verifier, OpaqueAuth::none());
@@ -125,10 +153,30 @@ fn failures_of_the_mechanism() {
         let call = init(handle, RpcGssProcT::RpcsecGssContinueInit, &token(), now);
         assert_eq!(failed(&call), major::NO_CONTEXT);
     }
+    // A later round fails. The handle is that of no context then.
+    let second = [&[2][..], &mac_of(&[2])].concat();
+    let begin = || init_result(&answered(server.receive(&first(&token(), now)))).handle;
+    let go_on = |handle: &Bytes, token: &[u8]| init(handle, RpcGssProcT::RpcsecGssContinueInit, token, now);
+    let handle = begin();
+    assert_eq!(failed(&go_on(&handle, b"no token at all")), major::BAD_MIC);
+    assert_eq!(failed(&go_on(&handle, &second)), major::NO_CONTEXT);
+    // The status is that of the mechanism, and never a success.
+    for (status, seen) in [(major::NO_CRED, major::NO_CRED), (0x0101_0000, 0x0101_0000), (2, major::FAILURE)] {
+        let Decision::Round(round) = server.decide(&first(&token(), now)) else { panic!("no round") };
+        let error = GssError { major: status, minor: 42, message: "a test made it fail".into() };
+        let result = init_result(&server.server.finish_round(round, Err(error), now));
+        assert_eq!((result.gss_major, result.gss_minor, result.seq_window), (seen, 42, 0));
+        assert!(result.handle.is_empty() && result.gss_token.is_empty(), "{result:?}");
+    }
     // The context cannot sign the window.
     server.mechanism.faults.get_mic.store(true, std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(failed(&first(&token(), now)), major::FAILURE);
+    assert_eq!(failed(&go_on(&begin(), &second)), major::FAILURE);
     assert_eq!(server.server.contexts.counts(), (0, 0));
+    server.mechanism.faults.get_mic.store(false, std::sync::atomic::Ordering::Relaxed);
+    // The context is complete, so that the server expects no other token.
+    let created = create(&server, &client(), now).unwrap();
+    assert_eq!(failed(&go_on(&created.handle, &second)), major::NO_CONTEXT);
+    let Authentication::Accepted(_) = server.data(&created, 1, 1, now) else { panic!("refused") };
 }
 
 /// Contexts in creation are limited in number, rounds and time.
@@ -269,6 +317,20 @@ fn clients_check_creation_replies() {
         let text = with(1, &|_, result, _| (result.gss_major, result.gss_minor) = (status, 42));
         assert!(text.contains("the server refused it") && text.contains(words) && text.contains("42"), "{text}");
     }
+    // Malformed replies.
+    let cut = |len: usize| {
+        let result = create_with(&client(), |call| {
+            let mut reply = answered(server.receive(&TestCall::control(call, now)));
+            let mut results = reply.results.to_vec();
+            results.resize(len.min(results.len() + 4), 0);
+            reply.results = results.into();
+            reply
+        });
+        result.unwrap_err().0
+    };
+    for len in [0, 3, 36, usize::MAX] {
+        assert!(cut(len).contains("malformed"), "{len}");
+    }
     let denied = |stat: AuthStat| {
         let outcome = Err(RpcError::Authentication(AuthFailure::from(stat)));
         let reply = ControlReply { verifier: OpaqueAuth::none(), outcome, results: Bytes::new() };
@@ -289,8 +351,10 @@ fn clients_check_creation_replies() {
 /// RFC 2203 §5.2.2: without a token, the context must have been created.
 #[test]
 fn mechanisms_without_token_and_context() {
-    let error = ContextCreation::new(2, 3).stepped(SetupStep::default()).unwrap_err();
-    assert!(error.0.contains("neither a token nor a context"), "{error}");
+    for token in [None, Some(Vec::new())] {
+        let error = ContextCreation::new(2, 3).stepped(SetupStep { token, context: None }).unwrap_err();
+        assert!(error.0.contains("neither a token nor a context"), "{error}");
+    }
     // Without a round trip there is no handle.
     let setup = || {
         let mut initiator = ClientMechanism::begin(&client()).unwrap();
@@ -300,4 +364,35 @@ fn mechanisms_without_token_and_context() {
     };
     let error = ContextCreation::new(2, 3).stepped(setup()).unwrap_err();
     assert!(error.0.contains("the server expects another token"), "{error}");
+}
+
+/// RFC 2203 §5.2.3.1, §5.2.3.1.1: a mechanism that needs no token of the server.
+#[test]
+fn mechanisms_with_one_token() {
+    let created = create(&TestServer::new(GssServerConfig::default()), &client(), Instant::now()).unwrap();
+    let begin = || {
+        let mut creation = ContextCreation::new(2, 3);
+        let step = SetupStep { token: Some(vec![1]), context: Some(Arc::clone(&created.context)) };
+        let NextStep::Call(_) = creation.stepped(step).unwrap() else { panic!("no request") };
+        creation
+    };
+    let reply = |gss_major, token: &'static [u8]| {
+        let (handle, gss_token) = (Bytes::from_static(b"handle"), Bytes::from_static(token));
+        let results = RpcGssInitRes { handle, gss_major, gss_minor: 0, seq_window: 5, gss_token };
+        ControlReply {
+            verifier: gss_auth(created.context.get_mic(&5_u32.to_be_bytes()).unwrap().into()),
+            outcome: Ok(()),
+            results: encode_to_bytes(&results).unwrap(),
+        }
+    };
+    let NextStep::Done(done) = begin().received(reply(major::COMPLETE, b"")).unwrap() else { panic!("not complete") };
+    assert_eq!((&done.handle[..], done.window), (&b"handle"[..], 5));
+    for (status, token, words) in [
+        (major::CONTINUE_NEEDED, &b""[..], "expects another token"),
+        (major::CONTINUE_NEEDED, b"token", "sent a token"),
+        (major::COMPLETE, b"token", "sent a token"),
+    ] {
+        let error = begin().received(reply(status, token)).unwrap_err();
+        assert!(error.0.contains(words), "{error}");
+    }
 }

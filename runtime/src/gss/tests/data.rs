@@ -17,6 +17,13 @@ fn established(config: GssServerConfig) -> (TestServer, CreatedContext, Instant)
     (server, created, now)
 }
 
+/// Returns the client's side of a context.
+fn client_context(created: &CreatedContext, now: Instant) -> Arc<ClientContext> {
+    let CreatedContext { context, handle, window } = created;
+    let created = CreatedContext { context: Arc::clone(context), handle: handle.clone(), window: *window };
+    Arc::new(ClientContext::new(created, 2, 3, now))
+}
+
 fn is_accepted(authentication: &Authentication) -> bool {
     matches!(authentication, Authentication::Accepted(_))
 }
@@ -117,6 +124,25 @@ fn weak_services_are_refused() {
     assert_eq!(caller.principal.unwrap().level, ProtectionLevel::Integrity);
     let Authentication::Accepted(caller) = server.data(&created, 3, 3, now) else { panic!("refused") };
     assert_eq!(caller.principal.unwrap().level, ProtectionLevel::Privacy);
+    // Each service with each limit.
+    let levels = [ProtectionLevel::Authentication, ProtectionLevel::Integrity, ProtectionLevel::Privacy];
+    for min_level in levels {
+        let (server, created, now) = established(GssServerConfig { min_level, ..GssServerConfig::default() });
+        for (level, number) in levels.into_iter().zip(1..) {
+            match server.data(&created, number, number, now) {
+                Authentication::Accepted(caller) => {
+                    let principal = caller.principal.unwrap();
+                    assert_eq!((&*principal.name, principal.level), ("alice@TEST", level));
+                    assert!(level >= min_level);
+                }
+                other => assert!(rejected(other) == AuthStat::AuthTooweak && level < min_level),
+            }
+        }
+        // RFC 2203 §5.4: a request without arguments has nothing to protect.
+        let destroy = TestCall::signed(&created, RpcGssProcT::RpcsecGssDestroy, 4, 1, now);
+        let Authentication::Answered(_) = server.receive(&destroy) else { panic!("{min_level:?}") };
+        assert_eq!(server.server.contexts.counts(), (0, 0));
+    }
 }
 
 /// RFC 2203 §5.3.3.2: the verifier of a reply. §5.3.3.4.1: CTXPROBLEM if it cannot be made.
@@ -151,16 +177,7 @@ fn contexts_are_destroyed() {
     assert_eq!(rejected(server.receive(&call)), AuthStat::RpcsecGssCredproblem);
     assert_eq!(server.server.contexts.counts(), (1, 0));
 
-    let created = Arc::new(ClientContext::new(
-        CreatedContext {
-            context: Arc::clone(&created.context),
-            handle: created.handle.clone(),
-            window: created.window,
-        },
-        2,
-        3,
-        now,
-    ));
+    let created = client_context(&created, now);
     created.set_next(6);
     let (call, security) = created.destruction().unwrap();
     let Authentication::Answered(reply) = server.receive(&TestCall::control(&call, now)) else { panic!("refused") };
@@ -171,6 +188,97 @@ fn contexts_are_destroyed() {
     assert_eq!(failure.stat(), Some(AuthStat::RpcsecGssCredproblem));
 }
 
+/// RFC 2203 §5.4: a request with an invalid sequence number or verifier destroys nothing.
+#[test]
+fn invalid_requests_destroy_no_context() {
+    let (server, created, now) = established(GssServerConfig { sequence_window: 8, ..GssServerConfig::default() });
+    let second = create(&server, &client(), now).unwrap();
+    let destroy = |sequence| TestCall::signed(&created, RpcGssProcT::RpcsecGssDestroy, sequence, 1, now);
+    assert!(is_accepted(&server.data(&created, 20, 1, now)));
+    for sequence in [20, 12, 0] {
+        assert!(is_discarded(&server.receive(&destroy(sequence))), "{sequence}");
+    }
+    assert_eq!(rejected(server.receive(&destroy(MAXSEQ + 1))), AuthStat::RpcsecGssCtxproblem);
+    let mut call = destroy(21);
+    call.header.verifier = destroy(22).header.verifier;
+    assert_eq!(rejected(server.receive(&call)), AuthStat::RpcsecGssCredproblem);
+    call.header.verifier = OpaqueAuth::none();
+    assert_eq!(rejected(server.receive(&call)), AuthStat::AuthBadverf);
+    // The handle of another context.
+    let swapped = CreatedContext { handle: second.handle.clone(), context: Arc::clone(&created.context), window: 1 };
+    let call = TestCall::signed(&swapped, RpcGssProcT::RpcsecGssDestroy, 21, 1, now);
+    assert_eq!(rejected(server.receive(&call)), AuthStat::RpcsecGssCredproblem);
+    for context in [&created, &second] {
+        assert!(is_accepted(&server.data(context, 21, 1, now)));
+    }
+    let Authentication::Answered(_) = server.receive(&destroy(22)) else { panic!("refused") };
+    assert_eq!(rejected(server.data(&created, 23, 1, now)), AuthStat::RpcsecGssCredproblem);
+    assert!(is_accepted(&server.data(&second, 22, 1, now)));
+}
+
+/// RFC 2203 §5.3.3.1: only a data request reaches a service, whatever the procedure of a control message is.
+#[test]
+fn control_messages_reach_no_service() {
+    let (server, created, now) = established(GssServerConfig::default());
+    for procedure in [RpcGssProcT::RpcsecGssInit, RpcGssProcT::RpcsecGssContinueInit, RpcGssProcT::RpcsecGssDestroy] {
+        for number in [1, u32::MAX] {
+            let mut call = TestCall::signed(&created, procedure, 5, 1, now);
+            call.header.procedure = number;
+            call.sign(&*created.context);
+            assert_eq!(rejected(server.receive(&call)), AuthStat::AuthBadcred, "{procedure:?}");
+        }
+    }
+    for number in [0, 1, u32::MAX] {
+        let mut call = TestCall::signed(&created, RpcGssProcT::RpcsecGssData, number.min(9), 1, now);
+        call.header.procedure = number;
+        call.sign(&*created.context);
+        assert!(is_accepted(&server.receive(&call)), "{number}");
+    }
+}
+
+/// RFC 2203 §5.4: contexts age, by the lifetime of the mechanism or by the server's limit, whichever is shorter.
+#[test]
+fn lifetimes_of_mechanism_and_server() {
+    let now = Instant::now();
+    for (of_mechanism, limit, end) in
+        [(None, 60, 54), (Some(30), 60, 27), (Some(90), 60, 54), (Some(60), 6000, 54), (Some(9000), 6000, 5990)]
+    {
+        let max_lifetime = Duration::from_secs(limit);
+        let mut server = TestServer::new(GssServerConfig { max_lifetime, ..GssServerConfig::default() });
+        server.mechanism.lifetime = of_mechanism.map(Duration::from_secs);
+        let created = create(&server, &client(), now).unwrap();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        assert!(is_accepted(&server.data(&created, 1, 1, at(end - 1))), "{of_mechanism:?}, {limit}");
+        let stat = rejected(server.data(&created, 2, 1, at(end)));
+        assert_eq!(stat, AuthStat::RpcsecGssCtxproblem, "{of_mechanism:?}, {limit}");
+    }
+}
+
+/// The limit for each host does not depend on the users, and the limit of all contexts not on the hosts. The context of a user
+/// at one host may be used from another one.
+#[test]
+fn limits_of_hosts_with_several_users() {
+    let config = GssServerConfig { max_contexts: 3, max_contexts_per_address: 2, ..GssServerConfig::default() };
+    let (mut server, now) = (TestServer::new(config), Instant::now());
+    let mut create_at = |peer: &str, user: &str| {
+        server.peer = peer.parse().unwrap();
+        create(&server, &InsecureTestMechanism::new(KEY, user), now).unwrap()
+    };
+    let elsewhere = create_at("192.0.2.1:1", "alice@TEST");
+    let [alice, bob, carol] = ["alice@TEST", "bob@TEST", "carol@TEST"].map(|user| create_at("192.0.2.9:1", user));
+    assert_eq!(server.server.contexts.counts(), (3, 0));
+    assert_eq!(rejected(server.data(&alice, 1, 1, now)), AuthStat::RpcsecGssCredproblem);
+    for (kept, user) in [(&elsewhere, "alice@TEST"), (&bob, "bob@TEST"), (&carol, "carol@TEST")] {
+        let Authentication::Accepted(caller) = server.data(kept, 1, 1, now) else { panic!("{user}") };
+        assert_eq!(caller.principal.unwrap().name, user);
+    }
+    // A third host displaces the context that was not used for the longest time, of whichever host.
+    server.peer = "192.0.2.2:1".parse().unwrap();
+    let other = create(&server, &client(), now).unwrap();
+    assert_eq!(rejected(server.data(&elsewhere, 2, 1, now)), AuthStat::RpcsecGssCredproblem);
+    assert!([&bob, &carol, &other].into_iter().all(|kept| is_accepted(&server.data(kept, 2, 1, now))));
+}
+
 /// RFC 2203 §5.4: the server cleans up contexts that clients leave behind.
 #[test]
 fn the_least_recently_used_context_is_evicted() {
@@ -179,6 +287,10 @@ fn the_least_recently_used_context_is_evicted() {
     let (server, now) = (TestServer::new(config), Instant::now());
     let [a, b, c] = [(); 3].map(|()| create(&server, &client(), now).unwrap());
     assert!(is_accepted(&server.data(&a, 1, 1, now)));
+    // A forged call is no use of the context.
+    let mut forged = TestCall::signed(&b, RpcGssProcT::RpcsecGssData, 1, 1, now);
+    forged.header.verifier = gss_auth(Bytes::from_static(b"forgery!"));
+    assert_eq!(rejected(server.receive(&forged)), AuthStat::RpcsecGssCredproblem);
     let d = create(&server, &client(), now).unwrap();
     assert_eq!(server.server.contexts.counts(), (3, 0));
     assert_eq!(rejected(server.data(&b, 1, 1, now)), AuthStat::RpcsecGssCredproblem);
@@ -220,12 +332,84 @@ fn sequence_numbers_of_a_client() {
     let (destruction, _) = context.destruction().unwrap();
     assert_eq!(number(&destruction.credential), MAXSEQ - 1);
     assert!(context.destruction().is_none());
+}
 
-    // RFC 2203 §5.3.3.3: only these two errors require a new context.
-    assert!(!last.call.denied(AuthStat::AuthBadcred.into()) && !last.call.denied(AuthStat::AuthTooweak.into()));
-    assert!(context.is_usable(now));
-    assert!(last.call.denied(AuthStat::RpcsecGssCredproblem.into()) && !context.is_usable(now));
-    assert!(last.call.denied(AuthStat::RpcsecGssCtxproblem.into()));
+/// RFC 2203 §5.3.3.3: only RPCSEC_GSS_CREDPROBLEM and RPCSEC_GSS_CTXPROBLEM require a new context.
+#[test]
+fn denials_that_require_a_new_context() {
+    let (_, created, now) = established(GssServerConfig::default());
+    let problems = [AuthStat::RpcsecGssCredproblem, AuthStat::RpcsecGssCtxproblem].map(AuthFailure::from);
+    for failure in (0..=20).chain([u32::MAX]).map(AuthFailure) {
+        let context = client_context(&created, now);
+        let Secured { call, .. } = context.secure(ProtectionLevel::Integrity).unwrap().unwrap();
+        assert_eq!(call.denied(failure), problems.contains(&failure), "{failure:?}");
+        assert_eq!(context.is_usable(now), !problems.contains(&failure), "{failure:?}");
+    }
+}
+
+/// RFC 2203 §5.2.3.1, §5.3.1, §5.4: the credentials of all requests have the handle of the context, and a number of their own.
+#[test]
+fn credentials_of_requests() {
+    let (_, created, now) = established(GssServerConfig::default());
+    let context = client_context(&created, now);
+    let check = |credential: &OpaqueAuth, procedure, sequence, service| {
+        let expected = GssCredential { procedure, sequence, service, handle: created.handle.clone() };
+        assert_eq!((credential.flavor, GssCredential::decode(&credential.body).unwrap()), (6, expected));
+    };
+    let levels = [ProtectionLevel::Authentication, ProtectionLevel::Integrity, ProtectionLevel::Privacy];
+    for (level, number) in levels.into_iter().zip(1..) {
+        let Secured { credential, call } = context.secure(level).unwrap().unwrap();
+        check(&credential, RpcGssProcT::RpcsecGssData, number, number);
+        call.ended();
+    }
+    let (call, _) = context.destruction().unwrap();
+    check(&call.credential, RpcGssProcT::RpcsecGssDestroy, 4, 1);
+    assert_eq!((call.program, call.version, call.arguments.len()), (2, 3, 0));
+}
+
+/// RFC 2203 §5.3.2, §5.3.3.2: each side accepts the arguments or results of the other, protected as the service of the call says.
+#[test]
+fn services_of_calls() {
+    let (server, created, now) = established(GssServerConfig::default());
+    let context = client_context(&created, now);
+    let body = Bytes::from_static(b"four words here!");
+    for level in [ProtectionLevel::Authentication, ProtectionLevel::Integrity, ProtectionLevel::Privacy] {
+        let Secured { credential, call } = context.secure(level).unwrap().unwrap();
+        let mut arrived = TestCall::new(&GssCredential::decode(&credential.body).unwrap(), OpaqueAuth::none(), now);
+        arrived.header.verifier = call.seal(&arrived.header_bytes()).unwrap();
+        let Authentication::Accepted(caller) = server.receive(&arrived) else { panic!("refused") };
+        call.verify(&caller.security.as_ref().unwrap().verifier().unwrap()).unwrap();
+        let (at_client, at_server) = (call.protection(), caller.protection());
+        assert_eq!(at_client.is_none(), level == ProtectionLevel::Authentication);
+        assert_eq!(at_server.is_none(), level == ProtectionLevel::Authentication);
+        for (sender, receiver) in [(&at_client, &at_server), (&at_server, &at_client)] {
+            let (Some(sender), Some(receiver)) = (sender, receiver) else { continue };
+            let sent = sender.wrap(body.clone()).unwrap();
+            let is_visible = sent.windows(body.len()).any(|window| window == body);
+            assert_eq!(is_visible, level == ProtectionLevel::Integrity);
+            assert_eq!(receiver.unwrap(sent).unwrap(), body);
+        }
+        call.ended();
+    }
+}
+
+/// RFC 2203 §5.3.3.2: a client accepts only the checksum of the call's sequence number in network order.
+#[test]
+fn clients_check_verifiers_of_replies() {
+    let (_, created, now) = established(GssServerConfig::default());
+    let context = client_context(&created, now);
+    context.set_next(7);
+    let Secured { call, .. } = context.secure(ProtectionLevel::Authentication).unwrap().unwrap();
+    let mic = |message: &[u8]| Bytes::from(created.context.get_mic(message).unwrap());
+    let right = mic(&7_u32.to_be_bytes());
+    call.verify(&gss_auth(right.clone())).unwrap();
+    for wrong in [&6_u32.to_be_bytes()[..], &8_u32.to_be_bytes(), &7_u32.to_le_bytes(), &[]] {
+        call.verify(&gss_auth(mic(wrong))).unwrap_err();
+    }
+    call.verify(&gss_auth(Bytes::new())).unwrap_err();
+    call.verify(&gss_auth(right.slice(1..))).unwrap_err();
+    call.verify(&OpaqueAuth::none()).unwrap_err();
+    call.verify(&OpaqueAuth { body: right, ..OpaqueAuth::none() }).unwrap_err();
 }
 
 /// A context is replaced before it expires.

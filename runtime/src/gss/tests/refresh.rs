@@ -1,6 +1,11 @@
 //! Contexts that a client replaces, without I/O (RFC 2203 §5.3.1, §5.4).
 
-use std::sync::atomic::Ordering;
+use std::{
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    sync::{Mutex, atomic::Ordering},
+    task::Poll,
+};
 
 use super::*;
 use crate::{
@@ -9,11 +14,25 @@ use crate::{
     service::ProcedureId,
 };
 
-/// A connection to a [`TestServer`].
-struct TestLink<'a>(&'a TestServer);
+/// A connection to a [`TestServer`], and the control procedures of its calls.
+struct TestLink<'a>(&'a TestServer, Mutex<Vec<RpcGssProcT>>);
+
+impl<'a> TestLink<'a> {
+    fn new(server: &'a TestServer) -> Self {
+        Self(server, Mutex::default())
+    }
+
+    /// Returns the number of calls that destroy contexts.
+    fn destructions(&self) -> usize {
+        self.1.lock().unwrap().iter().filter(|procedure| **procedure == RpcGssProcT::RpcsecGssDestroy).count()
+    }
+}
 
 impl ControlPort for TestLink<'_> {
     fn call(&self, call: ControlCall) -> SecurityFuture<'_, Result<ControlReply, SecurityError>> {
+        // RFC 2203 §5.2.2, §5.4: those of the service.
+        assert_eq!((call.program, call.version), (2, 3));
+        self.1.lock().unwrap().push(GssCredential::decode(&call.credential.body).unwrap().procedure);
         let authentication = self.0.receive(&TestCall::control(&call, Instant::now()));
         Box::pin(async move {
             match authentication {
@@ -28,22 +47,25 @@ impl ControlPort for TestLink<'_> {
     }
 }
 
+/// Returns the handle and the sequence number of a call.
+fn of(secured: &Secured) -> (Bytes, u32) {
+    let credential = GssCredential::decode(&secured.credential.body).unwrap();
+    (credential.handle, credential.sequence)
+}
+
 /// RFC 2203 §5.3.1, §5.4: when the sequence numbers below MAXSEQ are used up, calls go on with a new context. The client
 /// destroys the old one, once its calls have ended.
 #[tokio::test]
 async fn exhausted_contexts_are_replaced_and_destroyed() {
-    let server = TestServer::new(GssServerConfig::default());
+    let mut server = TestServer::new(GssServerConfig::default());
+    server.mechanism.rounds = 3;
     let addr = server.peer;
-    let port = TestLink(&server);
+    let port = TestLink::new(&server);
     let link = SecurityLink::new(addr, addr, None, &port);
     let mechanism = client();
     let security = GssSecurity::new(mechanism.clone(), ProtectionLevel::Integrity);
     let identity = ProcedureId::new(2, 3, 1);
     let secure = async || security.secure(identity, link).await.unwrap();
-    let of = |secured: &Secured| {
-        let credential = GssCredential::decode(&secured.credential.body).unwrap();
-        (credential.handle, credential.sequence)
-    };
 
     let first = secure().await;
     first.call.ended();
@@ -62,4 +84,61 @@ async fn exhausted_contexts_are_replaced_and_destroyed() {
     secure().await.call.ended();
     assert_eq!(mechanism.started.load(Ordering::Relaxed), 3);
     assert_eq!(server.server.contexts.counts(), (1, 0), "contexts without calls are destroyed");
+}
+
+/// RFC 2203 §5.2, §5.3.3.3: a client that cannot use its context creates another one before the next call. After other errors, it
+/// keeps the context.
+#[tokio::test]
+async fn denied_contexts_are_replaced() {
+    for stat in [AuthStat::RpcsecGssCredproblem, AuthStat::RpcsecGssCtxproblem] {
+        let server = TestServer::new(GssServerConfig::default());
+        let port = TestLink::new(&server);
+        let link = SecurityLink::new(server.peer, server.peer, None, &port);
+        let mechanism = client();
+        let security = GssSecurity::new(mechanism.clone(), ProtectionLevel::Integrity);
+        let secure = async || security.secure(ProcedureId::new(2, 3, 1), link).await.unwrap();
+        assert_eq!(server.server.contexts.counts(), (0, 0));
+        let first = secure().await;
+        assert_eq!((of(&first).1, server.server.contexts.counts()), (1, (1, 0)));
+        assert!(first.call.denied(stat.into()));
+        first.call.ended();
+        let next = secure().await;
+        assert_ne!(of(&next).0, of(&first).0);
+        assert!(!next.call.denied(AuthStat::AuthBadcred.into()) && !next.call.denied(AuthStat::AuthTooweak.into()));
+        assert_eq!(of(&secure().await), (of(&next).0, 2));
+        assert_eq!((mechanism.started.load(Ordering::Relaxed), port.destructions()), (2, 0));
+        // The context expires at the client.
+        assert!(!next.call.expired());
+        mechanism.faults.expired.store(2, Ordering::Relaxed);
+        assert!(next.call.expired());
+        assert_ne!(of(&secure().await).0, of(&next).0);
+        assert_eq!(mechanism.started.load(Ordering::Relaxed), 3);
+    }
+}
+
+/// Polls a future once.
+async fn is_waiting(mut future: Pin<&mut impl Future>) -> bool {
+    poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await
+}
+
+/// RFC 2203 §5.4: a channel that is closed destroys the context once its calls have ended, unless other channels use it.
+#[tokio::test]
+async fn closed_channels_destroy_their_context() {
+    let server = TestServer::new(GssServerConfig::default());
+    let port = TestLink::new(&server);
+    let link = SecurityLink::new(server.peer, server.peer, None, &port);
+    let security = GssSecurity::new(client(), ProtectionLevel::Integrity);
+    let secured = security.secure(ProcedureId::new(2, 3, 1), link).await.unwrap();
+    let other = security.with_level(ProtectionLevel::Privacy);
+    assert!(!is_waiting(pin!(other.close(link))).await, "another channel uses the context");
+    drop(other);
+    assert_eq!((server.server.contexts.counts(), port.destructions()), ((1, 0), 0));
+    let mut closing = pin!(security.close(link));
+    assert!(is_waiting(closing.as_mut()).await, "a call uses the context");
+    assert_eq!(server.server.contexts.counts(), (1, 0));
+    secured.call.ended();
+    closing.await;
+    assert_eq!((server.server.contexts.counts(), port.destructions()), ((0, 0), 1));
+    security.close(link).await;
+    assert_eq!(port.destructions(), 1);
 }

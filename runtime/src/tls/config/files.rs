@@ -35,7 +35,7 @@ impl CertificateFiles {
     }
 }
 
-/// Reads the certificates of authorities.
+/// Reads the certificates of authorities, with which certification paths begin (RFC 9289 §5.2.1).
 pub(super) fn roots(path: &Path) -> Result<RootCertStore, TlsConfigError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
