@@ -434,18 +434,18 @@ async fn silent_client() {
         Server::builder().service(TestService::default()).max_connections(1).connect_timeout(Duration::from_millis(50));
     let running = Transport::Iwarp.serve(server).await;
     let mut silent = tokio::net::TcpStream::connect(running.addr).await.unwrap();
-    let mut sink = Vec::new();
-    timed(silent.read_to_end(&mut sink)).await.ok();
-    let channel = timed(async {
-        loop {
+    timed(async move {
+        let mut sink = Vec::new();
+        silent.read_to_end(&mut sink).await.ok();
+        let channel = loop {
             match running.try_connect(Channel::builder()).await {
-                Ok(channel) => return channel,
+                Ok(channel) => break channel,
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             }
-        }
+        };
+        call::<Null>(&channel, &()).await.unwrap();
     })
     .await;
-    call::<Null>(&channel, &()).await.unwrap();
 }
 
 /// Garbage on a TCP connection closes only that connection.
@@ -455,10 +455,13 @@ async fn garbage_client() {
     let channel = running.connect(Channel::builder()).await;
     let mut client = tokio::net::TcpStream::connect(running.addr).await.unwrap();
     let _ = client.write_all(&[0xa5; 4096]).await;
-    let mut sink = Vec::new();
-    timed(client.read_to_end(&mut sink)).await.ok();
-    call::<Null>(&channel, &()).await.unwrap();
-    assert_eq!(running.handle.connections().len(), 1);
+    timed(async move {
+        let mut sink = Vec::new();
+        client.read_to_end(&mut sink).await.ok();
+        call::<Null>(&channel, &()).await.unwrap();
+        assert_eq!(running.handle.connections().len(), 1);
+    })
+    .await;
 }
 
 /// URLs with IPv6 addresses, host names and options.
