@@ -5,7 +5,8 @@
 
 pub use rpcrdma_proto::engine::{
     ConnectionCounters, Extension, ExtensionFactory, ExtensionMessage, ExtensionOutcome, ExtensionProperty,
-    FormatReason, HostAuth, HostAuthStep, HostAuthenticator, MessageFormat, Properties, ReverseDirection, Versions,
+    FormatReason, HostAuth, HostAuthStep, HostAuthenticator, MessageFormat, Properties, ReverseDirection, Role,
+    RpcMessage, TransportError, Versions,
 };
 
 // Internal names.
