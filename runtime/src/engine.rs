@@ -6,7 +6,7 @@
 pub use rpcrdma_proto::engine::{
     ConnectionCounters, Extension, ExtensionFactory, ExtensionMessage, ExtensionOutcome, ExtensionProperty,
     FormatReason, HostAuth, HostAuthStep, HostAuthenticator, MessageFormat, Properties, ReverseDirection, Role,
-    RpcMessage, TransportError, Versions,
+    RpcMessage, Versions,
 };
 
 // Internal names.
