@@ -2,6 +2,7 @@
 
 mod deadlines;
 mod faulty;
+mod order;
 mod pair;
 mod props;
 mod replies;
@@ -9,6 +10,7 @@ mod reply_timeout;
 mod requester;
 mod responder;
 mod reverse;
+mod sent;
 mod support;
 mod v2;
 mod wire;

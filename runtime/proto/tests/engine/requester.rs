@@ -116,7 +116,8 @@ fn discarded_messages() {
         &[XID + 1, 1, 32, 1, 0, 0, 0],                // RDMA_NOMSG, unknown XID
     ];
     let mut facing = one_way_client();
-    facing.call(&Script::default());
+    // The second call waits for a credit.
+    (0..2).for_each(|_| drop(facing.call(&Script::default())));
     facing.run();
     let receives = facing.network.receives(SimEnd::A);
     // Repeat, to show that such messages cost no Receive.
@@ -134,6 +135,7 @@ fn discarded_messages() {
     assert_eq!(facing.engine.conn.counters().credits_granted, 1);
     facing.raw.send(&plain(XID, 8, 1, 0), &[0; 4]);
     assert!(finished(&mut facing).is_some_and(|result| result.is_ok()));
+    assert_eq!(facing.raw.next().map(|call| call[0]), Some(XID + 1));
 }
 
 /// RFC 8166 §4.5.1, §4.5.2: RDMA_ERROR fails the call.
@@ -474,9 +476,17 @@ fn calls_that_cannot_be_sent() {
     bad.extend([("segments of a Read chunk", Script { args: vec![30_000], ..base.clone() }.outgoing(conn, now))]);
     bad.extend([("segments of the reply", Script { results: vec![(0, 30_000)], ..base.clone() }.outgoing(conn, now))]);
     bad.extend([("a reply of 2 MiB", Script { results: vec![(0, 2 << 20)], ..base.clone() }.outgoing(conn, now))]);
-    let mut odd = call();
-    odd.reduced[1].position += 1;
-    bad.push(("odd position", odd));
+    for more in 1..4 {
+        let mut odd = call();
+        odd.reduced[1].position += more;
+        bad.push(("odd position", odd));
+    }
+    // RFC 8166 §3.4.4.4: one item for each chunk.
+    for within in [0, 4, 96] {
+        let mut overlapping = call();
+        overlapping.reduced[1].position = overlapping.reduced[0].position + within;
+        bad.push(("order", overlapping));
+    }
     let mut beyond = call();
     beyond.reduced[1].position = 1 << 32;
     bad.push(("position", beyond));
