@@ -115,6 +115,28 @@ fn generated_code_is_stable_from_run_to_run() {
     }
 }
 
+/// RFC 8166 §3.4.2, §6.1: only marked items are encoded and decoded by the functions for eligible items.
+#[test]
+fn only_marked_items_can_be_reduced() {
+    for item in
+        ["opaque a<9>", "opaque a[9]", "string a<9>", "int a<9>", "int a[9]", "block a", "block a<9>", "block a[9]"]
+    {
+        for is_borrowed in [false, true] {
+            let code = |mark: &str| {
+                let mut options = EmitOptions::default();
+                options.borrowed = if is_borrowed { Borrow::All } else { Borrow::Nothing };
+                let text =
+                    format!("struct block {{ int x; opaque y[5]; }}; struct items {{ int before; {mark} {item}; }};");
+                let compiled = Compiler::new().source("a.x", text).compile().unwrap_or_else(|error| panic!("{error}"));
+                emit(&compiled.spec, &options).unwrap()
+            };
+            let (unmarked, marked) = (code(""), code("@ddp"));
+            assert!(!unmarked.contains("_ddp_"), "{item}: {unmarked}");
+            assert!(marked.contains("xdr::put_ddp_") && marked.contains("xdr::take_ddp_"), "{item}: {marked}");
+        }
+    }
+}
+
 #[test]
 fn strict_refuses_the_listed_dialects() {
     let mut stale = Vec::new();

@@ -51,31 +51,6 @@ fn with_sinks() -> (ScriptedPeer, Vec<u32>) {
     (facing, call)
 }
 
-/// A call can have an XID of its own. While it is in flight, no other call gets that XID.
-#[test]
-fn calls_have_their_own_xids() {
-    let mut facing = client();
-    let start = |facing: &mut ScriptedPeer, xid| {
-        let mut call = Script::default().outgoing(&facing.engine.conn, facing.now);
-        call.policy.xid = xid;
-        facing.engine.conn.start_call(call);
-        facing.run();
-        facing.raw.next().map(|call| call[0])
-    };
-    assert_eq!(start(&mut facing, None), Some(XID));
-    facing.raw.send(&plain(XID, 8, 1, 0), &[0; 4]);
-    assert!(finished(&mut facing).expect("replied").is_ok());
-    assert_eq!(start(&mut facing, Some(XID + 1)), Some(XID + 1));
-    assert_eq!(start(&mut facing, None), Some(XID + 2));
-    assert_eq!(start(&mut facing, Some(XID + 1)), None);
-    let failure = finished(&mut facing).expect("refused").unwrap_err();
-    assert_eq!(failure, CallFailure::XidInUse { xid: XID + 1 });
-    // The XID can be used again after the reply.
-    facing.raw.send(&plain(XID + 1, 8, 1, 0), &[0; 4]);
-    assert!(finished(&mut facing).expect("replied").is_ok());
-    assert_eq!(start(&mut facing, Some(XID + 1)), Some(XID + 1));
-}
-
 /// RFC 8166 §3.5.3: a chunk for a payload stream has room for padding.
 #[test]
 fn reply_chunks_have_room_for_padding() {
@@ -117,7 +92,9 @@ fn discarded_messages() {
     ];
     let mut facing = one_way_client();
     // The second call waits for a credit.
-    (0..2).for_each(|_| drop(facing.call(&Script::default())));
+    for _ in 0..2 {
+        facing.call(&Script::default());
+    }
     facing.run();
     let receives = facing.network.receives(SimEnd::A);
     // Repeat, to show that such messages cost no Receive.
@@ -465,8 +442,7 @@ fn failed_invalidation_closes_the_connection() {
 #[test]
 fn calls_that_cannot_be_sent() {
     let mut config = EngineConfig::default();
-    config.max_segment_len = 64;
-    config.max_call_len = 1 << 20;
+    (config.max_segment_len, config.min_reduce, config.max_call_len) = (64, 0, 1 << 20);
     let mut facing = ScriptedPeer::new(Role::Client, config, true);
     let conn = &facing.engine.conn;
     let now = facing.now;
@@ -481,11 +457,12 @@ fn calls_that_cannot_be_sent() {
         odd.reduced[1].position += more;
         bad.push(("odd position", odd));
     }
-    // RFC 8166 §3.4.4.4: one item for each chunk.
-    for within in [0, 4, 96] {
-        let mut overlapping = call();
-        overlapping.reduced[1].position = overlapping.reduced[0].position + within;
-        bad.push(("order", overlapping));
+    // RFC 8166 §3.4.4.4: one item for each chunk. §3.5.3: position zero is that of a Long call's payload stream.
+    for (item, position) in [(1, 16), (1, 20), (1, 112), (0, 0)] {
+        let mut misplaced = call();
+        assert_eq!(misplaced.reduced[0].position, 16);
+        misplaced.reduced[item].position = position;
+        bad.push(("order", misplaced));
     }
     let mut beyond = call();
     beyond.reduced[1].position = 1 << 32;
@@ -545,6 +522,7 @@ fn results_and_arguments_are_not_copied() {
     facing.run();
     let call = facing.raw.next().unwrap();
     assert_eq!(call[8], 8000, "more exposed than the maximum size of the result");
+    assert_eq!(facing.engine.conn.counters().registered_bytes, 8000);
     facing.raw.write(call[7], join(call[9], call[10]), &[5; 6000]);
     let [high, low] = split(join(call[9], call[10]));
     facing.raw.send(&[XID, 1, 4, 0, 0, 1, 1, call[7], 6000, high, low, 0, 0, XID, 1, 0], &[]);

@@ -1,10 +1,11 @@
-//! Version 1 messages as an engine sends them, around the inline thresholds: their procedures, chunk lists and lengths.
+//! Version 1 messages as an engine sends them, around the inline thresholds: their XIDs, procedures, chunk lists and
+//! lengths.
 
 use std::collections::BTreeMap;
 
 use rpcrdma_proto::{
     engine::{
-        CallPolicy, Engine as _, EngineConfig, OutgoingReply, Role,
+        CallFailure, CallPolicy, Engine as _, EngineConfig, OutgoingReply, Role,
         v1::header::{RdmaBody, RdmaMsg, RpcRdmaError, RpcRdmaHeaderNomsg, XdrWriteChunk},
     },
     memory::{MessageBuf, Output},
@@ -280,4 +281,33 @@ fn credits_are_requested_and_granted() {
             assert_eq!(credit(&mut facing), granted, "granted by the {role:?}");
         }
     }
+}
+
+/// A call can have an XID of its own. While it is in flight, no other call gets that XID.
+#[test]
+fn calls_have_their_own_xids() {
+    let mut facing = ScriptedPeer::new(Role::Client, EngineConfig::default(), true);
+    let finish = |facing: &mut ScriptedPeer| {
+        facing.run();
+        take_finished(&mut facing.engine).map(|(_, result)| result)
+    };
+    let start = |facing: &mut ScriptedPeer, xid| {
+        let mut call = Script::default().outgoing(&facing.engine.conn, facing.now);
+        call.policy.xid = xid;
+        facing.engine.conn.start_call(call);
+        facing.run();
+        facing.raw.next().map(|call| call[0])
+    };
+    assert_eq!(start(&mut facing, None), Some(XID));
+    facing.raw.send(&plain(XID, 8, 1, 0), &[0; 4]);
+    assert!(finish(&mut facing).expect("replied").is_ok());
+    assert_eq!(start(&mut facing, Some(XID + 1)), Some(XID + 1));
+    assert_eq!(start(&mut facing, None), Some(XID + 2));
+    assert_eq!(start(&mut facing, Some(XID + 1)), None);
+    let failure = finish(&mut facing).expect("refused").unwrap_err();
+    assert_eq!(failure, CallFailure::XidInUse { xid: XID + 1 });
+    // The XID can be used again after the reply.
+    facing.raw.send(&plain(XID + 1, 8, 1, 0), &[0; 4]);
+    assert!(finish(&mut facing).expect("replied").is_ok());
+    assert_eq!(start(&mut facing, Some(XID + 1)), Some(XID + 1));
 }

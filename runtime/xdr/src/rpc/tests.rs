@@ -68,10 +68,11 @@ fn a_call_leaves_the_decoder_at_the_arguments() {
 /// RFC 8166 §8.2.2: credentials and verifiers are not reduced, however long they are.
 #[test]
 fn credentials_and_verifiers_are_not_reduced() {
+    type NewSink = fn(&mut Vec<u8>) -> ReducingSink<'_, Vec<u8>>;
     let (credential, verifier) = (opaque(6, &[7; 400]), opaque(6, &[8; 399]));
     let call = CallHeader { credential, verifier: verifier.clone(), ..CallHeader::new(1, 2, 3, 4) };
     let reply = ReplyHeader::success(1).with_verifier(verifier);
-    let sinks: [fn(&mut Vec<u8>) -> ReducingSink<'_, Vec<u8>>; 3] = [
+    let sinks: [NewSink; 3] = [
         |out| ReducingSink::for_call(out, 1),
         |out| ReducingSink::for_engine(out, 1),
         |out| ReducingSink::for_reply(out, [true; 4]),

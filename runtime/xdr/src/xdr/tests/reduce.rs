@@ -85,6 +85,7 @@ fn items_of_fixed_length_and_of_other_types_are_reduced_too() {
 /// RFC 8166 §3.4.2, §6.1: items that are not eligible stay in the stream, however long they are.
 #[test]
 fn only_eligible_items_are_reduced() {
+    type NewSink = fn(&mut Vec<u8>) -> ReducingSink<'_, Vec<u8>>;
     fn put<S: Sink + ?Sized>(sink: &mut S, data: &Bytes, words: &[u32]) {
         7u64.encode(sink).unwrap();
         put_opaque(sink, data, UNBOUNDED).unwrap();
@@ -101,7 +102,7 @@ fn only_eligible_items_are_reduced() {
     let (data, words) = (bytes(&[7; 5001]), [9; 2000]);
     let mut whole = Vec::new();
     put(&mut FlatSink::new(&mut whole), &data, &words);
-    let sinks: [fn(&mut Vec<u8>) -> ReducingSink<'_, Vec<u8>>; 3] = [
+    let sinks: [NewSink; 3] = [
         |out| ReducingSink::for_call(out, 1),
         |out| ReducingSink::for_engine(out, 1),
         |out| ReducingSink::for_reply(out, [true; 10]),
