@@ -244,6 +244,9 @@ fn returned_chunks() {
         let failure = finished(&mut facing).expect(what).expect_err(what);
         assert!(matches!(failure, CallFailure::BadReply(_)), "{what}: {failure}");
         assert_eq!(exposed(&facing), 0, "{what}");
+        // RFC 8166 §3.3.3: a reply with errors in its header grants nothing.
+        let grant = if *what == "a Reply chunk without a reply" { 4 } else { 1 };
+        assert_eq!(facing.engine.conn.counters().credits_granted, grant, "{what}");
         assert!(facing.engine.conn.close_reason().is_none(), "{what}");
     }
 }

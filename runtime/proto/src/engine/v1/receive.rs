@@ -174,7 +174,9 @@ impl WireV1 {
         outcome: Result<CheckedReply, CallFailure>,
         core: &mut ConnectionCore,
     ) {
-        self.credits.answered(grant);
+        // RFC 8166 §3.3.3: only a valid reply has a grant.
+        let is_valid = !matches!(outcome, Err(CallFailure::BadReply(_)));
+        self.credits.answered(if is_valid { grant } else { self.credits.granted() });
         match &outcome {
             Err(CallFailure::ChunkError | CallFailure::VersionMismatch { .. }) => {
                 core.shared.counters.errors_received += 1;
