@@ -243,6 +243,12 @@ async fn placement_violations(transport: Transport) {
     let failure = transport_failure(&error);
     assert!(matches!(failure, CallFailure::ChunkError | CallFailure::Refused(TransportError::BadXdr)), "{error}");
     assert_eq!(channel.counters().errors_received, 1);
+    // The server reduces a result that is not eligible for the client.
+    let error = call::<GetCount>(&channel, &Range(1, 6000)).await.unwrap_err();
+    assert!(matches!(error, CallError::DirectPlacement { .. }) && !error.is_retry_safe(), "{error}");
+    // RFC 8166 §4.5.2: the length of a chunk differs from that of its item, so the arguments are malformed.
+    let error = call::<PutMisstated>(&channel, &MisstatedData(pattern(1, 5000).into())).await.unwrap_err();
+    assert!(matches!(error, CallError::Rpc { source: RpcError::GarbageArguments, .. }), "{error}");
     // The same argument inline is valid.
     assert_eq!(call::<EchoReduced>(&channel, &Data(pattern(1, 50).into())).await.unwrap(), pattern(1, 50));
     assert_eq!(channel.counters().exposed_regions, 0);

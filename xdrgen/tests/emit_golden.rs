@@ -115,6 +115,34 @@ fn generated_code_is_stable_from_run_to_run() {
     }
 }
 
+/// RFC 8166 §3.4.2, §6.1: only marked items are encoded and decoded by the functions for eligible items.
+#[test]
+fn only_marked_items_can_be_reduced() {
+    let eligible = ["opaque a<9>", "opaque a[9]", "string a<9>", "int a<9>", "int a[9]", "fixed a", "fixed a<9>"];
+    // Items that cannot be marked.
+    let others = ["varying a", "varying a[9]", "varying *a", "int *a", "node *a", "choice a"];
+    for (item, borrow) in eligible.iter().chain(&others).flat_map(|item| [(item, Borrow::Nothing), (item, Borrow::All)])
+    {
+        let mut options = EmitOptions::default();
+        options.borrowed = borrow;
+        let code = |mark: &str| {
+            let text = format!(
+                "struct fixed {{ int x; opaque y[5]; }}; struct varying {{ string z<9>; int x; }};
+                 struct node {{ opaque b<9>; node *next; }}; union choice switch (bool c) {{ case TRUE: varying d; default: void; }};
+                 struct items {{ int before; {mark} {item}; }};"
+            );
+            let compiled = Compiler::new().source("a.x", text).compile().ok()?;
+            Some(emit(&compiled.spec, &options).unwrap())
+        };
+        let unmarked = code("").unwrap_or_else(|| panic!("{item}"));
+        assert!(!unmarked.contains("_ddp_"), "{item}: {unmarked}");
+        let marked = code("@ddp");
+        assert_eq!(marked.is_some(), eligible.contains(item), "{item}");
+        let both = |code: String| code.contains("xdr::put_ddp_") && code.contains("xdr::take_ddp_");
+        assert!(marked.is_none_or(both), "{item}");
+    }
+}
+
 #[test]
 fn strict_refuses_the_listed_dialects() {
     let mut stale = Vec::new();

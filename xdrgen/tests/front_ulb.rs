@@ -123,9 +123,11 @@ fn optional_items_shift_later_chunks() {
          struct fixed { small many[2]; @ddp opaque b<20>; };
          struct option { small *maybe; @ddp opaque b<20>; };
          union either switch (int d) { case 0: small s; case 1: sure both; };
+         struct large { @ddp opaque b<20>; };
+         union other switch (int d) { case 0: small s; case 1: large l; };
          program P { version V {
              sure SURE(void) = 1; unsure UNSURE(void) = 2; array ARRAY(void) = 3; fixed FIXED(void) = 4;
-             option OPTION(void) = 5; either EITHER(void) = 6;
+             option OPTION(void) = 5; either EITHER(void) = 6; other OTHER(void) = 7;
          } = 1; } = 1;",
         "",
     );
@@ -140,6 +142,7 @@ fn optional_items_shift_later_chunks() {
     assert_eq!(maxima("FIXED"), [10, 10, 20]);
     assert_eq!(maxima("OPTION"), [20, 20]);
     assert_eq!(maxima("EITHER"), [10, 20]);
+    assert_eq!(maxima("OTHER"), [20]);
     assert_eq!(procedure(&compiled, "UNSURE").bounds.chunks[0].0, "small.a or unsure.b");
 }
 

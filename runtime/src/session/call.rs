@@ -506,6 +506,7 @@ impl InboundCall {
             let results = encode_to_bytes(result)?;
             return Ok(EncodedReply::unprotected(OutgoingReply { message, reduced: ChunkItems::new() }, results));
         }
+        // RFC 8166 §4.3.2: eligible results go to the Write chunks of the call.
         let chunks = self.incoming.write_chunks();
         let mut sink = if is_rdma && chunks.is_empty() {
             // As for nearly all calls.

@@ -40,6 +40,10 @@ pub struct Data(pub Bytes);
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Two(pub Bytes, pub u32, pub Bytes);
 
+/// [`Data`] whose count is larger than its contents by four.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MisstatedData(pub Bytes);
+
 /// `struct range { unsigned int seed; unsigned int count; }`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range(pub u32, pub u32);
@@ -55,6 +59,7 @@ macro_rules! bounds {
     };
 }
 bounds!(Data, 4, 1);
+bounds!(MisstatedData, 4, 1);
 bounds!(Two, 12, 2);
 bounds!(Range, 8, 0);
 
@@ -67,6 +72,24 @@ impl XdrEncode for Data {
     }
 }
 impl XdrDecode for Data {
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        take_ddp_opaque(decoder, UNBOUNDED).map(Self)
+    }
+}
+impl XdrEncode for MisstatedData {
+    fn encoded_len(&self) -> usize {
+        opaque_len(self.0.len())
+    }
+    fn encode<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError> {
+        sink.put_u32(self.0.len() as u32 + 4);
+        if !sink.reduce(&self.0) {
+            sink.put(&self.0);
+            sink.put_padding(self.0.len());
+        }
+        Ok(())
+    }
+}
+impl XdrDecode for MisstatedData {
     fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         take_ddp_opaque(decoder, UNBOUNDED).map(Self)
     }
@@ -127,6 +150,10 @@ procedures! {
     Null = 0, () => (), true, |_a| (0, &[]);
     Echo = 1, Bytes => Bytes, true, |a| (opaque_len(a.len()) as u64, &[]);
     Put = 2, Data => u64, false, |_a| (8, &[]);
+    /// Sends arguments whose length differs from their count.
+    PutMisstated = 2, MisstatedData => u64, false, |_a| (8, &[]);
+    /// Calls `Get` with a result that has only the count of the data, which is in a chunk.
+    GetCount = 3, Range => u32, true, |a| (4, &[u64::from(a.1)]);
     Get = 3, Range => Data, true, |a| (4, &[u64::from(a.1)]);
     Both = 4, Range => Two, true, |a| (12, &[u64::from(a.1), u64::from(a.1)]);
     /// Waits for a permit of the service's gate, then replies.

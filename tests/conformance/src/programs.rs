@@ -162,6 +162,30 @@ pub fn build(
     output: &Path,
     targets: &BTreeSet<TestTarget>,
 ) -> anyhow::Result<BTreeMap<TestTarget, TestProgram>> {
+    // Cargo applies `rpcrdma/tls` to every selected package that has a dependency `rpcrdma`, whichever package that is. So packages
+    // with features are compiled on their own.
+    let mut groups: BTreeMap<Option<&str>, BTreeSet<&TestTarget>> = BTreeMap::new();
+    for target in targets {
+        let own = FEATURES.iter().find(|(path, _)| Path::new(path) == target.manifest);
+        groups.entry(own.map(|(_, features)| *features)).or_default().insert(target);
+    }
+    let mut programs = BTreeMap::new();
+    for (features, targets) in groups {
+        programs.append(&mut build_group(copy, output, &targets, features)?);
+    }
+    for target in targets {
+        ensure!(programs.contains_key(target), "cargo has not built {target:?}");
+    }
+    Ok(programs)
+}
+
+/// Compiles test programs with these features.
+fn build_group(
+    copy: &Path,
+    output: &Path,
+    targets: &BTreeSet<&TestTarget>,
+    features: Option<&str>,
+) -> anyhow::Result<BTreeMap<TestTarget, TestProgram>> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["test", "-q", "--no-run", "--message-format=json-render-diagnostics"]).current_dir(copy);
     command.env("CARGO_TARGET_DIR", output).env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_DEV_DEBUG", "0");
@@ -169,19 +193,19 @@ pub fn build(
         command.env_remove(variable);
     }
     let manifests: BTreeSet<_> = targets.iter().map(|target| &target.manifest).collect();
-    for manifest in &manifests {
-        let name = package_name(&copy.join(manifest))?;
-        command.args(["-p", &name]);
-        if let Some((_, features)) = FEATURES.iter().find(|(path, _)| Path::new(path) == **manifest) {
-            let features: Vec<_> = features.split(',').map(|feature| format!("{name}/{feature}")).collect();
-            command.args(["--features", &features.join(",")]);
-        }
+    for manifest in manifests {
+        command.args(["-p", &package_name(&copy.join(manifest))?]);
     }
-    for target in targets {
-        match &target.integration {
-            Some(name) => command.args(["--test", name]),
-            None => command.arg("--lib"),
-        };
+    if let Some(features) = features {
+        command.args(["--features", features]);
+    }
+    let integrations: BTreeSet<_> = targets.iter().filter_map(|target| target.integration.as_ref()).collect();
+    for name in integrations {
+        command.args(["--test", name]);
+    }
+    // Cargo accepts this argument only once, for the libraries of all packages.
+    if targets.iter().any(|target| target.integration.is_none()) {
+        command.arg("--lib");
     }
     let built = command.stderr(Stdio::inherit()).output().context("failed to run cargo")?;
     ensure!(built.status.success(), "the project does not compile with the faults");
@@ -204,9 +228,6 @@ pub fn build(
             program.tests = list(&program)?;
             programs.insert(target, program);
         }
-    }
-    for target in targets {
-        ensure!(programs.contains_key(target), "cargo has not built {target:?}");
     }
     Ok(programs)
 }

@@ -261,6 +261,7 @@ impl CodecItem {
         WriteCode { call: quote!(xdr::put_arm(sink, #len, |sink| #put)), fallible: true, unnamed: true }
     }
 
+    // RFC 8166 §3.4.2, §6.1: only the functions for marked items let a sink reduce an item.
     fn write_contents(&self, place: &ValuePlace) -> WriteCode {
         if self.borrowed == Some(Borrowed::View) {
             return self.write_view(place);

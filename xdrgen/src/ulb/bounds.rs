@@ -121,7 +121,7 @@ struct ItemCount {
 
 impl ItemCount {
     /// Returns the items of a value followed by a value of `other`. If items of the first may be missing, the items that
-    /// follow take their positions.
+    /// follow take their positions. Each chunk then has room for the longest of them (RFC 8166 §4.3.2.2).
     fn then(self, other: Self) -> Self {
         let max_items = self.chunks.len();
         let mut chunks: Vec<Option<(String, Expr)>> = self.chunks.into_iter().map(Some).collect();

@@ -6,7 +6,7 @@
 //! protection domain (RFC 8166 §8.1, RFC 5042).
 //!
 //! The provider owns registered memory from [`QueuePair::register`] until [`Completion::Invalidated`] returns it. No Rust
-//! reference to that memory exists in between, so the peer never writes to memory that Rust code can read.
+//! reference to that memory exists in between, so the peer never writes to memory that Rust code can read (RFC 8166 §4.4.1).
 
 pub mod sim;
 
@@ -35,7 +35,8 @@ pub use io_error::IoError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WrId(pub u64);
 
-/// The identifier of registered memory that is sent to the peer: an iWARP STag or an InfiniBand R_key.
+/// The identifier of registered memory that is sent to the peer: an iWARP STag or an InfiniBand R_key. Handles have 32 bits, and
+/// offsets 64 (RFC 8166 §2.3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MemoryHandle(pub u32);
 

@@ -66,17 +66,30 @@ fn client_responds_to_faulty_calls() {
 #[test]
 fn client_discards_faulty_replies() {
     for words in [
-        [XID, 3, 4, 0, 0, 0, 0, XID, 1, 0],
-        [XID, 1, 4, 0, 7, 0, 0, XID, 1, 0],
-        [THEIRS, 1, 4, 0, 0, 0, 0, THEIRS + 1, 1, 0],
-        [THEIRS, 3, 4, 4, 2, 0, 0, 0, 0, 0],
+        &[XID, 3, 4, 0, 0, 0, 0, XID, 1, 0][..],
+        &[XID, 1, 4, 0, 7, 0, 0, XID, 1, 0],
+        &[XID, 1, 4, 7, 0, 0, 0, XID, 1, 0],
+        &[THEIRS, 1, 4, 0, 0, 0, 0, THEIRS + 1, 1, 0],
+        &[THEIRS, 3, 4, 4, 2, 0, 0, 0, 0, 0],
+        // An RDMA_ERROR that does not decode.
+        &[XID, 1, 4, 4, 3, 0, 0],
+        // RDMA_MSGP in place of the reply, and RDMA_DONE.
+        &[XID, 1, 4, 2, 0, 0, 0, 0, 0, XID, 1, 0],
+        &[XID, 1, 4, 3, 0, 0, 0],
+        &[THEIRS, 1, 4, 3, 0, 0, 0],
     ] {
         let mut client = facing(Role::Client);
         client.call(&Script::default());
         client.run();
         client.raw.next().expect("call not sent");
-        assert_eq!(send(&mut client, &words), None, "{words:?}");
-        assert_eq!(client.engine.conn.counters().errors_sent, 0);
+        assert_eq!(send(&mut client, words), None, "{words:?}");
+        let counters = client.engine.conn.counters();
+        assert_eq!(
+            (counters.errors_sent, counters.messages_discarded, counters.credits_granted),
+            (0, 1, 1),
+            "{words:?}"
+        );
+        assert!(take_finished(&mut client.engine).is_none(), "the call is finished by {words:?}");
     }
 }
 

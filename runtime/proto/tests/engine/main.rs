@@ -3,6 +3,7 @@
 mod deadlines;
 mod failed_calls;
 mod faulty;
+mod order;
 mod pair;
 mod props;
 mod replies;
@@ -10,6 +11,7 @@ mod reply_timeout;
 mod requester;
 mod responder;
 mod reverse;
+mod sent;
 mod support;
 mod v2;
 mod wire;

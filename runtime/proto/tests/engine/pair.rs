@@ -93,11 +93,11 @@ fn default_thresholds() {
 #[test]
 fn setup_params() {
     let mut config = EngineConfig::default();
-    config.credits = 5;
+    (config.credits, config.reverse_credits) = (5, 3);
     config.receive_size = 2048;
     let params = Connection::setup_params(&config, true);
     assert_eq!(&params.private_data[..], &[0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 1]);
-    assert!(params.receive_count >= 5);
+    assert!(params.receive_count >= 5 + 3);
     assert_eq!(params.receive_size, 4096);
     config.receive_size = 65536;
     assert_eq!(Connection::setup_params(&config, false).receive_size, 65536);

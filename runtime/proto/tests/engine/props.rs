@@ -124,6 +124,7 @@ proptest! {
         pair.assert_nothing_exposed();
         let counters = pair.client.conn.counters();
         prop_assert_eq!((counters.calls_queued, counters.calls_abandoned, counters.messages_discarded), (0, 0, 0));
+        prop_assert_eq!(pair.server.conn.counters().messages_discarded, 0);
         // The connection still has all of its credits and Receives.
         pair.call(Script { number: 1000, ..Script::default() });
         pair.run();

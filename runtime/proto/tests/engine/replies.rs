@@ -1,6 +1,6 @@
 //! A version 1 responder's replies: placement of results, returned chunk lists, and replies that do not fit.
 
-use crate::support::{ScriptedPeer, join, plain, split, take_call, take_reply_sent};
+use crate::support::{ScriptedPeer, UNWRITTEN, join, plain, split, take_call, take_reply_sent};
 use rpcrdma::xdr::ReducedItem;
 use rpcrdma_proto::engine::Engine as _;
 use rpcrdma_proto::{
@@ -121,7 +121,7 @@ fn returned_chunks() {
     assert_eq!(words, [&[XID + 2, 1, 32, 1, 0][..], &sinks.with_lengths([1, 0, 0, len])].concat());
 
     let [first, third, last] = sinks.handles.map(|handle| sinks.facing.raw.take_back(handle));
-    assert_eq!((first[0], &first[1..23], &first[23..]), (3, &[1; 22][..], &[0; 7][..]));
+    assert_eq!((first[0], &first[1..23], &first[23..]), (3, &[1; 22][..], &[UNWRITTEN; 7][..]));
     assert_eq!(third, [2; 10]);
     assert_eq!(last[..8], [&(XID + 2).to_be_bytes()[..], &1u32.to_be_bytes()].concat());
     assert_eq!(last[8..len as usize], vec![9; len as usize - 8]);
@@ -239,7 +239,7 @@ fn linux_segment_for_padding_is_returned_unused() {
     assert_eq!(facing.raw.received.front().unwrap().1, None);
     let words = facing.raw.next().unwrap();
     assert_eq!((words[8], words[12]), (5, 0));
-    assert_eq!((facing.raw.take_back(data.0), facing.raw.take_back(pad.0)), (b"12345".to_vec(), vec![0; 4]));
+    assert_eq!((facing.raw.take_back(data.0), facing.raw.take_back(pad.0)), (b"12345".to_vec(), vec![UNWRITTEN; 4]));
 }
 
 /// RFC 8166 §3.3.1: the Receive for the next call is posted before the reply that frees its credit arrives. A peer that does

@@ -51,31 +51,6 @@ fn with_sinks() -> (ScriptedPeer, Vec<u32>) {
     (facing, call)
 }
 
-/// A call can have an XID of its own. While it is in flight, no other call gets that XID.
-#[test]
-fn calls_have_their_own_xids() {
-    let mut facing = client();
-    let start = |facing: &mut ScriptedPeer, xid| {
-        let mut call = Script::default().outgoing(&facing.engine.conn, facing.now);
-        call.policy.xid = xid;
-        facing.engine.conn.start_call(call);
-        facing.run();
-        facing.raw.next().map(|call| call[0])
-    };
-    assert_eq!(start(&mut facing, None), Some(XID));
-    facing.raw.send(&plain(XID, 8, 1, 0), &[0; 4]);
-    assert!(finished(&mut facing).expect("replied").is_ok());
-    assert_eq!(start(&mut facing, Some(XID + 1)), Some(XID + 1));
-    assert_eq!(start(&mut facing, None), Some(XID + 2));
-    assert_eq!(start(&mut facing, Some(XID + 1)), None);
-    let failure = finished(&mut facing).expect("refused").unwrap_err();
-    assert_eq!(failure, CallFailure::XidInUse { xid: XID + 1 });
-    // The XID can be used again after the reply.
-    facing.raw.send(&plain(XID + 1, 8, 1, 0), &[0; 4]);
-    assert!(finished(&mut facing).expect("replied").is_ok());
-    assert_eq!(start(&mut facing, Some(XID + 1)), Some(XID + 1));
-}
-
 /// RFC 8166 §3.5.3: a chunk for a payload stream has room for padding.
 #[test]
 fn reply_chunks_have_room_for_padding() {
@@ -116,7 +91,10 @@ fn discarded_messages() {
         &[XID + 1, 1, 32, 1, 0, 0, 0],                // RDMA_NOMSG, unknown XID
     ];
     let mut facing = one_way_client();
-    facing.call(&Script::default());
+    // The second call waits for a credit.
+    for _ in 0..2 {
+        facing.call(&Script::default());
+    }
     facing.run();
     let receives = facing.network.receives(SimEnd::A);
     // Repeat, to show that such messages cost no Receive.
@@ -134,6 +112,7 @@ fn discarded_messages() {
     assert_eq!(facing.engine.conn.counters().credits_granted, 1);
     facing.raw.send(&plain(XID, 8, 1, 0), &[0; 4]);
     assert!(finished(&mut facing).is_some_and(|result| result.is_ok()));
+    assert_eq!(facing.raw.next().map(|call| call[0]), Some(XID + 1));
 }
 
 /// RFC 8166 §4.5.1, §4.5.2: RDMA_ERROR fails the call.
@@ -265,6 +244,9 @@ fn returned_chunks() {
         let failure = finished(&mut facing).expect(what).expect_err(what);
         assert!(matches!(failure, CallFailure::BadReply(_)), "{what}: {failure}");
         assert_eq!(exposed(&facing), 0, "{what}");
+        // RFC 8166 §3.3.3: a reply with errors in its header grants nothing.
+        let grant = if *what == "a Reply chunk without a reply" { 4 } else { 1 };
+        assert_eq!(facing.engine.conn.counters().credits_granted, grant, "{what}");
         assert!(facing.engine.conn.close_reason().is_none(), "{what}");
     }
 }
@@ -463,8 +445,7 @@ fn failed_invalidation_closes_the_connection() {
 #[test]
 fn calls_that_cannot_be_sent() {
     let mut config = EngineConfig::default();
-    config.max_segment_len = 64;
-    config.max_call_len = 1 << 20;
+    (config.max_segment_len, config.min_reduce, config.max_call_len) = (64, 0, 1 << 20);
     let mut facing = ScriptedPeer::new(Role::Client, config, true);
     let conn = &facing.engine.conn;
     let now = facing.now;
@@ -474,9 +455,18 @@ fn calls_that_cannot_be_sent() {
     bad.extend([("segments of a Read chunk", Script { args: vec![30_000], ..base.clone() }.outgoing(conn, now))]);
     bad.extend([("segments of the reply", Script { results: vec![(0, 30_000)], ..base.clone() }.outgoing(conn, now))]);
     bad.extend([("a reply of 2 MiB", Script { results: vec![(0, 2 << 20)], ..base.clone() }.outgoing(conn, now))]);
-    let mut odd = call();
-    odd.reduced[1].position += 1;
-    bad.push(("odd position", odd));
+    for more in 1..4 {
+        let mut odd = call();
+        odd.reduced[1].position += more;
+        bad.push(("odd position", odd));
+    }
+    // RFC 8166 §3.4.4.4: one item for each chunk. §3.5.3: position zero is that of a Long call's payload stream.
+    for (item, position) in [(1, 16), (1, 20), (1, 112), (0, 0)] {
+        let mut misplaced = call();
+        assert_eq!(misplaced.reduced[0].position, 16);
+        misplaced.reduced[item].position = position;
+        bad.push(("order", misplaced));
+    }
     let mut beyond = call();
     beyond.reduced[1].position = 1 << 32;
     bad.push(("position", beyond));
@@ -535,6 +525,7 @@ fn results_and_arguments_are_not_copied() {
     facing.run();
     let call = facing.raw.next().unwrap();
     assert_eq!(call[8], 8000, "more exposed than the maximum size of the result");
+    assert_eq!(facing.engine.conn.counters().registered_bytes, 8000);
     facing.raw.write(call[7], join(call[9], call[10]), &[5; 6000]);
     let [high, low] = split(join(call[9], call[10]));
     facing.raw.send(&[XID, 1, 4, 0, 0, 1, 1, call[7], 6000, high, low, 0, 0, XID, 1, 0], &[]);

@@ -79,8 +79,12 @@ fn discarded_messages() {
             assert!(arrive(&mut facing, words).is_none());
             assert_eq!(facing.raw.next(), None, "reply to {words:?}");
         }
+        // 27 bytes, which have the form of a call up to there.
+        facing.raw.send(&[XID, 1, 8, 0, 0, 0], &[0; 3]);
+        facing.run();
+        assert_eq!(facing.raw.next(), None);
     }
-    assert_eq!(facing.engine.conn.counters().messages_discarded, 10 * bad.len() as u64);
+    assert_eq!(facing.engine.conn.counters().messages_discarded, 10 * (bad.len() + 1) as u64);
     assert_eq!(facing.network.receives(SimEnd::B), receives);
     assert!(arrive(&mut facing, &plain(XID, 8, 0, 0)).is_some());
 }
@@ -132,7 +136,9 @@ fn malformed_calls_get_err_chunk() {
                 .map(|(n, word)| if n == 7 { word + 1 } else { word })
                 .collect(),
         ),
-        ("a position that is not a multiple of four", msg(&[read(10, 64)])),
+        ("a position that is not a multiple of four", msg(&[read(9, 64)])),
+        ("an even position", msg(&[read(10, 64)])),
+        ("an odd position", msg(&[read(11, 64)])),
         ("a position beyond the stream", msg(&[read(20, 64)])),
         ("a position near 2^32", msg(&[read(u32::MAX - 3, 64)])),
         ("a second position beyond the stream", msg(&[read(8, 64), read(8 + 64 + 12, 4)])),

@@ -197,7 +197,7 @@ pub enum ReplyHeaderError {
 ///
 /// The reply to AUTH_NONE has an empty AUTH_NONE verifier (RFC 5531 §10.1: RECOMMENDED, and what all implementations send). A
 /// server may reply to AUTH_SYS with AUTH_SHORT (appendix A). Other flavors define their own verifiers, of up to 400 bytes
-/// (§8.2).
+/// (§8.2). A requester provides memory for the longest one (RFC 8166 §8.2.2.2).
 #[must_use]
 pub fn max_reply_verifier(credential: &OpaqueAuth) -> u32 {
     if credential.is(AuthFlavor::AuthNone) { 0 } else { MAX_AUTH_BODY }

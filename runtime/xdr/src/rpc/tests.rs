@@ -4,7 +4,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::{wire::RpcMsg, *};
-use crate::xdr::{DecodeErrorKind, Decoder, FlatSink, XdrDecode, XdrType, encode_to_bytes};
+use crate::xdr::{DecodeErrorKind, Decoder, FlatSink, ReducingSink, XdrDecode, XdrType, encode_to_bytes};
 
 const NONE: [u32; 2] = [0, 0];
 
@@ -63,6 +63,29 @@ fn a_call_leaves_the_decoder_at_the_arguments() {
     CallHeader::decode(&mut decoder).unwrap();
     assert_eq!((decoder.position(), decoder.take_u32()), (40, Ok(0xA11)));
     decoder.finish().unwrap();
+}
+
+/// RFC 8166 §8.2.2: credentials and verifiers are not reduced, however long they are.
+#[test]
+fn credentials_and_verifiers_are_not_reduced() {
+    type NewSink = fn(&mut Vec<u8>) -> ReducingSink<'_, Vec<u8>>;
+    let (credential, verifier) = (opaque(6, &[7; 400]), opaque(6, &[8; 399]));
+    let call = CallHeader { credential, verifier: verifier.clone(), ..CallHeader::new(1, 2, 3, 4) };
+    let reply = ReplyHeader::success(1).with_verifier(verifier);
+    let sinks: [NewSink; 3] = [
+        |out| ReducingSink::for_call(out, 1),
+        |out| ReducingSink::for_engine(out, 1),
+        |out| ReducingSink::for_reply(out, [true; 4]),
+    ];
+    for sink in sinks {
+        let (mut calls, mut replies) = (Vec::new(), Vec::new());
+        let mut calls_sink = sink(&mut calls);
+        call.encode(&mut calls_sink).unwrap();
+        let mut replies_sink = sink(&mut replies);
+        reply.encode(&mut replies_sink).unwrap();
+        assert!(calls_sink.finish().0.is_empty() && replies_sink.finish().0.is_empty());
+        assert_eq!((calls, replies), (encode_call(&call), encode_reply(&reply)));
+    }
 }
 
 #[test]

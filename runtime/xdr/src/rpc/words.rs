@@ -24,7 +24,7 @@ pub(super) fn is_regular(auth: &OpaqueAuth) -> bool {
     auth.body.len() <= MAX_AUTH_BODY as usize
 }
 
-/// Appends a credential or verifier for which [`is_regular`] returns `true`.
+/// Appends a credential or verifier for which [`is_regular`] returns `true`. It is not eligible (RFC 8166 §8.2.2).
 #[inline]
 pub(super) fn put_auth<S: Sink + ?Sized>(auth: &OpaqueAuth, sink: &mut S) {
     let len = auth.body.len();

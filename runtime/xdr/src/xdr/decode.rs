@@ -435,6 +435,7 @@ impl<'a> Decoder<'a> {
         let found = chunks.next(len, self.position())?;
         self.chunks = Some(chunks);
         if found.is_some() {
+            // RFC 8166 §3.4.5: positions count the unreduced stream.
             self.end += padded_len(len) as u64;
         }
         Ok(found)

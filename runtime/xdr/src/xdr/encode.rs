@@ -129,7 +129,7 @@ enum ReductionPolicy {
 }
 
 /// A sink that removes eligible items from the stream by reference and records their positions. Nothing else leaves the stream
-/// (RFC 8166 §3.4.2): generated code only offers the items that the Upper-Layer Binding names.
+/// (RFC 8166 §3.4.2, §6.1): generated code only offers the items that the Upper-Layer Binding names.
 #[derive(Debug)]
 pub struct ReducingSink<'a, O: Output + ?Sized> {
     out: &'a mut O,

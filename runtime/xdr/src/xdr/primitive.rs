@@ -1,4 +1,5 @@
-//! Encodings of the primitive XDR types, and the functions that generated code calls for each declarator.
+//! Encodings of the primitive XDR types, and the functions that generated code calls for each declarator. They write items that are
+//! not eligible for direct data placement, so they write everything to the payload stream (RFC 8166 §3.4.2, §6.1).
 
 use alloc::{boxed::Box, string::String, vec::Vec};
 use core::cmp::Ordering;

@@ -37,7 +37,8 @@ pub(in crate::engine) struct Transfer {
     pub(in crate::engine) len: u32,
 }
 
-/// Iteration over the first bytes of a remote chunk, in transfers that stay within one segment.
+/// Iteration over the first bytes of a remote chunk, in the order of its segments (RFC 8166 §3.4.6), in transfers that stay within
+/// one segment.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::engine) struct SegmentWalk {
     segment: usize,

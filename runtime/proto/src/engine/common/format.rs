@@ -1,5 +1,5 @@
-//! The parts of a transport header that all versions encode alike: the fixed words (RFC 8166 §4.2), and the chunk lists
-//! (RFC 8166 §4.1.2, RPC-over-RDMA v2 §8.3).
+//! The parts of a transport header that all versions encode alike, in XDR (RFC 8166 §4): the fixed words (RFC 8166 §4.2), and the
+//! chunk lists (RFC 8166 §4.1.2, RPC-over-RDMA v2 §8.3).
 //!
 //! `format` in the folder of each version has the rest. No other file contains offsets or lengths of a header.
 
@@ -78,6 +78,7 @@ fn encode_chunk(chunk: &SinkChunk, out: &mut impl Output) {
     chunk.iter().for_each(|segment| encode_segment(segment, out));
 }
 
+// RFC 8166 §2.3.2: a handle has 32 bits, and an offset 64.
 fn encode_segment(segment: &RdmaSegment, out: &mut impl Output) {
     out.append_u32(segment.handle.0);
     out.append_u32(segment.length);

@@ -101,6 +101,8 @@ pub(in crate::engine) struct EngineShared {
     pub(in crate::engine) is_call_at_fault: bool,
     /// Detects that the peer no longer accepts replies.
     pub(in crate::engine) reply_stall: ReplyStallTimer,
+    /// Set if a response could not be sent. The connection must close, unless the provider ends it.
+    pub(in crate::engine) response_failed: bool,
     /// Set when the connection must close.
     pub(in crate::engine) fault: Option<CloseReason>,
 }
@@ -120,6 +122,7 @@ impl EngineShared {
             max_transfer: 0,
             rules,
             reply_stall: ReplyStallTimer::default(),
+            response_failed: false,
             fault: None,
         }
     }

@@ -23,8 +23,8 @@ use crate::{
     provider::{Completion, DisconnectReason, MemoryHandle, QueuePair, SetupParams},
 };
 
-/// Minimum size of a Receive in bytes, whatever the configuration says. The Linux server sends inline replies of up to 4096
-/// bytes to every client.
+/// Minimum size of a Receive in bytes, whatever the configuration says. It is more than the 1024 bytes of RFC 8166 §3.3.3, because
+/// the Linux server sends inline replies of up to 4096 bytes to every client.
 const MIN_RECEIVE_SIZE: u32 = 4096;
 
 /// Engine of one RPC-over-RDMA connection.
@@ -108,6 +108,7 @@ impl Connection {
         SetupParams {
             private_data: PrivateData::new(config, remote_invalidation).encode(),
             private_data_without_invalidation: PrivateData::new(config, false).encode(),
+            // RFC 8166 §2.3.2: Receives are posted before the peer can send.
             receive_count: PostedReceives::initial(config.credits, config.reverse_credits),
             receive_size: config.receive_size.max(MIN_RECEIVE_SIZE) as usize,
             pool: config.pool.clone(),
@@ -309,6 +310,11 @@ impl Engine for Connection {
         shared.flush(qp);
         if matches!(self.state, ConnectionState::Open) {
             shared.check_reply_stall(|| qp.bytes_sent());
+        }
+        // RFC 8166 §4.5.4. A provider whose connection is ending reports the reason itself.
+        if std::mem::take(&mut shared.response_failed) && qp.is_open() {
+            let reason = DisconnectReason::Transport("a reply could not be sent".into());
+            shared.fault.get_or_insert(CloseReason::Disconnected(reason));
         }
         if let Some(fault) = shared.fault.take() {
             self.close_with(fault);

@@ -58,6 +58,8 @@ impl ConnectionCore {
     fn failed(&mut self, work: PostedFor, error: &WorkError) -> usize {
         if *error != WorkError::Flushed {
             tracing::debug!(?work, %error, "work request failed");
+            // RFC 8166 §4.5.4: the connection closes if a reply or an error cannot be sent.
+            self.shared.response_failed |= work.is_response() || matches!(work, PostedFor::UnsignaledReplySend { .. });
         }
         if let WorkError::RemoteAccess(_) = error
             && let Some(xid) = work.served_slot().and_then(|slot| self.served.xid(slot))

@@ -154,7 +154,7 @@ impl LocalCall {
         self.phase == CallPhase::Sent && self.chunks.is_empty() && self.exposure.is_empty()
     }
 
-    /// Takes the message and writes this XID. Returns `None` if the message was taken before.
+    /// Takes the message and writes this XID, which its header has, too (RFC 8166 §4.2.1). Returns `None` if the message was taken before.
     #[inline(always)]
     pub(in crate::engine) fn take_message(&mut self, xid: u32) -> Result<Option<MessageBuf>, CallFailure> {
         let Some(mut message) = self.message.take() else { return Ok(None) };

@@ -428,7 +428,7 @@ impl LocalCalls {
     }
 
     /// Records the outcome of a call, invalidates its memory, and then notifies the caller.
-    // RFC 8166 §4.4.1: memory is invalidated before the upper layer accesses it, and also after a cancellation.
+    // RFC 8166 §4.4.1, §8.1: memory is invalidated before the upper layer accesses it, and also after a cancellation.
     pub(super) fn finish(&mut self, slot: u32, outcome: Result<CheckedReply, CallFailure>, shared: &mut EngineShared) {
         let Some(call) = self.slots.get_mut(slot) else { return };
         if call.phase == CallPhase::Queued {

@@ -67,7 +67,7 @@ impl CheckedReply {
     }
 }
 
-/// Validates the chunks of a reply against those that the call provided.
+/// Validates the chunks of a reply against those that the call provided. A reply with errors is discarded (RFC 8166 §4.5).
 pub(in crate::engine) fn check_reply(
     call: &LocalCall,
     inline: Option<MessageBuf>,
@@ -133,6 +133,7 @@ fn returned_len(provided: Option<(Region, u64)>, max: u32, returned: &[RdmaSegme
         if !full {
             return Err(MessageFault::SegmentGap);
         }
+        // RFC 8166 §3.4.6.1: the result is in all segments, one after the other.
         full = segment.length == provided.length;
         total += u64::from(segment.length);
     }

@@ -91,7 +91,7 @@ impl LocalCall {
         planned
     }
 
-    /// Returns whether a call without eligible items, and its reply, fit in one Send each. Nearly all calls do.
+    /// Returns whether a call without eligible items, and its reply, fit in one Send each (RFC 8166 §4.2.4, §4.3.3). Nearly all calls do.
     #[inline(always)]
     fn fits_inline(&self, message: &MessageBuf, shared: &EngineShared) -> bool {
         let header = header_len(shared.rules.lists_offset, 0, std::iter::empty(), None);
@@ -241,7 +241,8 @@ fn padded(item: &ReducedItem) -> u64 {
     padded_len(item.data.len()) as u64
 }
 
-/// Checks the rules of RFC 8166 §3.4.5 on positions: nonzero multiples of four, ascending, and within 32 bits.
+/// Checks the rules of RFC 8166 §3.4.5 on positions: nonzero multiples of four, ascending, and within 32 bits. Each item has a
+/// Read chunk of its own (RFC 8166 §3.4.4.4).
 fn check_positions(reduced: &[ReducedItem]) -> Result<(), CallFailure> {
     let mut next = 4;
     for item in reduced {

@@ -132,7 +132,7 @@ fn refuse_failed(xid: u32, shared: &mut EngineShared) -> Result<(), CallRejectio
 }
 
 /// Returns the maximum length in bytes of a payload stream in the last or only message of a reply with these chunks.
-// RFC 8166 §4.3.2.2, §4.3.3, RPC-over-RDMA v2 §4.3.6: the reply repeats the Write list and the Reply chunk. The last message
+// RFC 8166 §4.2.4, §4.3.2.2, §4.3.3, RPC-over-RDMA v2 §4.3.6: the reply repeats the Write list and the Reply chunk. The last message
 // of a continued reply also carries payload.
 #[inline(always)]
 fn reply_room(lists: &ChunkLists, shared: &EngineShared) -> Result<u64, CallRejection> {

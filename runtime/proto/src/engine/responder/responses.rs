@@ -124,9 +124,11 @@ impl ServedCalls {
         if let Some(chunks) = call.chunks.as_deref_mut() {
             reply.invalidate = chunks.invalidate.filter(|_| qp.remote_invalidation());
             let ChunkLists { writes, reply: reply_chunk, .. } = &mut chunks.lists;
+            // RFC 8166 §4.3.2.2: a chunk without a result is returned unused.
             for (chunk, data) in writes.iter_mut().zip(results) {
                 fill(chunk, data.unwrap_or_default(), slot, qp, shared);
             }
+            // RFC 8166 §4.2.4, §4.3.3: the Reply chunk is returned, and holds the payload stream of RDMA_NOMSG.
             match reply_chunk {
                 Some(chunk) if format == MessageFormat::Long => {
                     let message = reply.payload.take().map(MessageBuf::freeze);

@@ -20,7 +20,7 @@ use crate::{
 ///
 /// The caller has checked that `data` fits.
 // RFC 8166 §3.4.6, RPC-over-RDMA v2 §4.3.6: contiguously, in segment order; the segments are returned with the lengths in
-// use. RFC 8166 §3.4.6.2, RPC-over-RDMA v2 §4.3.6.2: without padding.
+// use. RFC 8166 §3.4.6.2, RPC-over-RDMA v2 §4.3.6.2: without padding. RFC 8166 §4.3.2.2: an unused chunk has zero lengths.
 pub(super) fn fill(chunk: &mut SinkChunk, data: Bytes, slot: u32, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
     let mut left = data.len() as u64;
     post_writes(chunk, data, slot, qp, shared);
@@ -31,6 +31,7 @@ pub(super) fn fill(chunk: &mut SinkChunk, data: Bytes, slot: u32, qp: &mut dyn Q
 }
 
 /// Posts RDMA Writes of `data` into a remote chunk with enough room, for the call in `slot`.
+// RFC 8166 §2.3.2: they are posted before the Send of the reply, which therefore arrives after the data.
 fn post_writes(segments: &[RdmaSegment], data: Bytes, slot: u32, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
     let mut walk = SegmentWalk::default();
     while let Some(transfer) = walk.next(segments, data.len() as u64, shared.max_transfer) {

@@ -130,7 +130,8 @@ impl ServedCalls {
             (_, _, 1..) => MessageFormat::Chunked,
             _ => MessageFormat::Short,
         };
-        // RFC 8166 §4.3.1, RPC-over-RDMA v2 §4.4.1.1: responders leave the Read list of a reply empty.
+        // RFC 8166 §4.3.1, RPC-over-RDMA v2 §4.4.1.1: responders leave the Read list of a reply empty. RFC 8166 §4.3.2.3: its Write
+        // list has the empty chunks of the call.
         lists.reads.clear();
         let mut chunks = self.spare.pop().unwrap_or_default();
         *chunks = ServedChunks { inline, fetches, lists, invalidate };
@@ -211,6 +212,7 @@ impl ServedCalls {
             None => {
                 let (_, bytes) = fetches.next().unwrap_or_default();
                 let msg_type = message_type(&bytes, call.xid);
+                // RFC 8166 §4.5.2: the error is ERR_CHUNK.
                 if msg_type != Some(CALL) {
                     return Err(msg_type);
                 }

@@ -89,6 +89,7 @@ impl WireV1 {
             }
             MessageV1::Reply(lists, header_len) => {
                 let found = core.calls.by_xid(fixed.xid).and_then(|slot| Some((slot, core.calls.get(slot)?)));
+                // RFC 8166 §3.3.3: only a reply to a call in flight grants credits.
                 let Some((slot, call)) = found else { return core.shared.discard("no call in flight has its XID") };
                 if let Some(len) = header_len.filter(|_| lists.is_empty() && call.is_plain()) {
                     message.advance(len);
@@ -140,7 +141,7 @@ impl WireV1 {
             }
             RdmaBody::RdmaNomsg(body) => MessageV1::Call(body.into(), None),
             // RFC 8167 §4.1, §2.4: `msg_type` determines the direction, and so whose the XID and the credit value are. RFC
-            // 8166 §4.2.4, §4.5.2: header and RPC message carry the same XID.
+            // 8166 §4.2.1, §4.2.4, §4.5.2: header and RPC message carry the same XID.
             RdmaBody::RdmaMsg(body) => match peek_words(payload) {
                 Some([xid, REPLY]) if xid == fixed.xid => MessageV1::Reply(body.into(), Some(len)),
                 Some([_, REPLY]) => MessageV1::Discard("a reply whose XID differs from its header's"),
@@ -173,7 +174,9 @@ impl WireV1 {
         outcome: Result<CheckedReply, CallFailure>,
         core: &mut ConnectionCore,
     ) {
-        self.credits.answered(grant);
+        // RFC 8166 §3.3.3: only a valid reply has a grant.
+        let is_valid = !matches!(outcome, Err(CallFailure::BadReply(_)));
+        self.credits.answered(if is_valid { grant } else { self.credits.granted() });
         match &outcome {
             Err(CallFailure::ChunkError | CallFailure::VersionMismatch { .. }) => {
                 core.shared.counters.errors_received += 1;

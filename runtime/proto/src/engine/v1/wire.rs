@@ -132,6 +132,8 @@ impl WireV1 {
         qp.post(shared.send(work, message, None));
     }
 
+    /// Returns a message with its header, which the payload stream follows at once (RFC 8166 §3.2). Its procedure is RDMA_MSG or
+    /// RDMA_NOMSG, never RDMA_MSGP (RFC 8166 §4.6.1) or RDMA_DONE (RFC 8166 §4.6.2).
     fn with_header(
         &mut self,
         xid: u32,
@@ -191,7 +193,7 @@ impl WireV1 {
                 Some(message)
             }
         };
-        // RFC 8166 §3.3.1, RFC 8167 §5.1: every call requests credits of its direction.
+        // RFC 8166 §3.3.1, §4.2.3, RFC 8167 §5.1: every call requests credits of its direction.
         let message = self.with_header(xid, self.credits.requested, payload, &lists, shared);
         self.lists = lists;
         self.credits.take();

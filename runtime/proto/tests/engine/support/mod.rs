@@ -21,7 +21,7 @@ use rpcrdma_proto::{
 };
 
 pub(crate) use self::{
-    raw::{NO_CHUNKS, Raw, ScriptedPeer, join, plain, split},
+    raw::{NO_CHUNKS, Raw, ScriptedPeer, UNWRITTEN, join, plain, split},
     script::{Script, pattern, word},
 };
 

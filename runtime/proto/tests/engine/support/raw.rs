@@ -19,6 +19,9 @@ use rpcrdma_proto::{
 
 use super::{Peer, Script, end_config, script::word};
 
+/// The bytes of sinks that the peer has not written. Padding that a responder must not write is zero.
+pub(crate) const UNWRITTEN: u8 = 0xee;
+
 /// A peer without an engine, which sends what the test says.
 pub(crate) struct Raw {
     pub(crate) qp: SimQueuePair,
@@ -74,9 +77,10 @@ impl Raw {
         (region.handle.0, region.base)
     }
 
-    /// Registers memory that the peer may write. Returns its handle and base offset.
+    /// Registers memory that the peer may write, filled with [`UNWRITTEN`]. Returns its handle and base offset.
     pub(crate) fn sink(&mut self, len: usize) -> (u32, u64) {
-        let region = self.qp.register(RegisterableMemory::Sink(vec![0; len].into()), Access::RemoteWrite).unwrap();
+        let region =
+            self.qp.register(RegisterableMemory::Sink(vec![UNWRITTEN; len].into()), Access::RemoteWrite).unwrap();
         (region.handle.0, region.base)
     }
 

@@ -11,7 +11,7 @@ use super::{
     peer_pair::{CLIENT, PeerPair, SERVER, stepped},
     scripted::{CONNPROP, CREDIT, ERROR, Facing, MORE, MSG, NOMSG, RESPONSE, TPMORE, connprop, plain},
 };
-use crate::support::{Pair, Script, join, split, take_call};
+use crate::support::{Pair, Script, UNWRITTEN, join, split, take_call};
 
 fn server() -> Facing {
     Facing::new(Role::Server, EngineConfig::default())
@@ -256,7 +256,7 @@ fn write_chunk_too_small() {
     facing.engine.conn.reply(call.token, script.reply([true, true].into_iter()));
     facing.run();
     assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 9, 2, 6]);
-    assert_eq!(facing.raw.take_back(handle), [0; 8]);
+    assert_eq!(facing.raw.take_back(handle), [UNWRITTEN; 8]);
 }
 
 /// §7.2.1, appendix A.1: a call whose chunks replace items that are not eligible.

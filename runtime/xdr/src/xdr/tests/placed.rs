@@ -69,6 +69,14 @@ fn fixed_opaque_of_odd_length_has_padding_only_inline() {
 }
 
 #[test]
+fn a_borrowed_item_leaves_its_count() {
+    let (stream, items, _) = reduced(|sink| put_ddp_opaque_ref(sink, b"123456789", 9).unwrap());
+    assert_eq!((stream, items), (encode_words(&[9]), vec![(4, bytes(b"123456789"))]));
+    let (stream, items, _) = reduced(|sink| put_ddp_opaque_exact_ref(sink, b"123456789", 9).unwrap());
+    assert_eq!((stream, items), (vec![], vec![(0, bytes(b"123456789"))]));
+}
+
+#[test]
 fn strings_are_placed_too() {
     let reads = [ReadChunk { position: 4, data: bytes(b"text") }];
     let count = encode_words(&[4]);

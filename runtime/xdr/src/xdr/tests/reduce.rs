@@ -73,12 +73,51 @@ fn a_call_keeps_small_items_inline() {
 #[test]
 fn items_of_fixed_length_and_of_other_types_are_reduced_too() {
     let fixed = Fixed { first: bytes(b"123456"), second: bytes(b"abcd") };
-    assert_eq!(for_call(std::slice::from_ref(&fixed), 0, 1).1, [(0, fixed.first.clone()), (8, fixed.second)]);
+    let (stream, reduced, _) = for_call(std::slice::from_ref(&fixed), 0, 1);
+    assert_eq!((stream.len(), reduced), (0, vec![(0, fixed.first.clone()), (8, fixed.second)]));
     let quads = Quads { tag: 9, quad: [1, 2, 3, 4] };
     let (stream, reduced, _) = for_call(std::slice::from_ref(&quads), 0, 1);
     assert_eq!(stream, encode_words(&[9]));
     assert_eq!(reduced, [(4, bytes(&encode_words(&[1, 2, 3, 4])))]);
     assert_eq!(for_call(&[quads], 0, 17).0, encode_words(&[9, 1, 2, 3, 4]));
+}
+
+/// RFC 8166 §3.4.2, §6.1: items that are not eligible stay in the stream, however long they are.
+#[test]
+fn only_eligible_items_are_reduced() {
+    type NewSink = fn(&mut Vec<u8>) -> ReducingSink<'_, Vec<u8>>;
+    fn put<S: Sink + ?Sized>(sink: &mut S, data: &Bytes, words: &[u32]) {
+        7u64.encode(sink).unwrap();
+        put_opaque(sink, data, UNBOUNDED).unwrap();
+        put_opaque_fixed(sink, data);
+        put_opaque_exact(sink, data, data.len() as u32).unwrap();
+        XdrString(data.clone()).encode(sink).unwrap();
+        put_array(sink, words, UNBOUNDED).unwrap();
+        put_array_exact(sink, words, words.len() as u32).unwrap();
+        put_elements(sink, words).unwrap();
+        put_list(sink, words).unwrap();
+        put_ddp_opaque(sink, data, UNBOUNDED).unwrap();
+        put_opaque(sink, data, UNBOUNDED).unwrap();
+    }
+    let (data, words) = (bytes(&[7; 5001]), [9; 2000]);
+    let mut whole = Vec::new();
+    put(&mut FlatSink::new(&mut whole), &data, &words);
+    let sinks: [NewSink; 3] = [
+        |out| ReducingSink::for_call(out, 1),
+        |out| ReducingSink::for_engine(out, 1),
+        |out| ReducingSink::for_reply(out, [true; 10]),
+    ];
+    for sink in sinks {
+        let mut out = Vec::new();
+        let mut sink = sink(&mut out);
+        put(&mut sink, &data, &words);
+        let (reduced, _) = sink.finish();
+        let [item] = &reduced[..] else { panic!("{} items are reduced", reduced.len()) };
+        assert_eq!((item.chunk, &item.data), (0, &data));
+        let at = item.position as usize;
+        assert_eq!(whole[at..at + 5004], [&data[..], &[0; 3]].concat());
+        assert!(out == [&whole[..at], &whole[at + 5004..]].concat());
+    }
 }
 
 #[test]
@@ -104,8 +143,11 @@ fn an_empty_chunk_forces_its_item_inline() {
 #[test]
 fn an_arm_without_an_eligible_item_leaves_its_chunk_to_the_next() {
     // RFC 8166 §4.3.2.2
-    let (_, reduced) = for_reply(&[ReadRes::Default(5), ReadRes::Ok(read(b"bb"))], &[true, true]);
+    let (ok, none) = (|data| ReadRes::Ok(read(data)), ReadRes::Default(5));
+    let (_, reduced) = for_reply(&[none.clone(), ok(b"bb")], &[true, true]);
     assert_eq!(reduced, [(0, bytes(b"bb"))]);
+    let (_, reduced) = for_reply(&[ok(b"a"), none, ok(b"bb")], &[true, true, true]);
+    assert_eq!(reduced, [(0, bytes(b"a")), (1, bytes(b"bb"))]);
 }
 
 #[test]
