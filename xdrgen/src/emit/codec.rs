@@ -261,6 +261,7 @@ impl CodecItem {
         WriteCode { call: quote!(xdr::put_arm(sink, #len, |sink| #put)), fallible: true, unnamed: true }
     }
 
+    // RFC 8166 §3.4.2: only items that are marked as eligible are offered for reduction.
     fn write_contents(&self, place: &ValuePlace) -> WriteCode {
         if self.borrowed == Some(Borrowed::View) {
             return self.write_view(place);

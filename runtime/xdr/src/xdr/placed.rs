@@ -15,6 +15,7 @@ use super::{
 ///
 /// # Errors
 /// Returns [`EncodeError::TooLong`] if the item is longer than `max` bytes.
+// RFC 8166 §3.4.4.1: the contents leave the stream. §3.4.4.4: so does the padding.
 #[inline]
 pub fn put_ddp_opaque<S: Sink + ?Sized>(sink: &mut S, bytes: &Bytes, max: u32) -> Result<(), EncodeError> {
     check_max(bytes.len(), max)?;
@@ -169,6 +170,7 @@ pub fn take_ddp_byte_array<const N: usize>(decoder: &mut Decoder<'_>) -> Result<
 ///
 /// # Errors
 /// Returns an error if there are more than `max` elements, or if an element cannot be encoded.
+// RFC 8166 §3.4.4.1.
 pub fn put_ddp_array<T: XdrEncode, S: Sink + ?Sized>(
     sink: &mut S,
     elements: &[T],

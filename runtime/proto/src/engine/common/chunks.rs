@@ -2,7 +2,7 @@
 
 use crate::provider::{MemoryHandle, Region, RemoteMemory};
 
-/// An RDMA segment (RFC 8166 §3.4.3), independent of the version of its header.
+/// An RDMA segment (RFC 8166 §3.4.3, RPC-over-RDMA v2 §4.3.3), independent of the version of its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) struct RdmaSegment {
     pub(in crate::engine) handle: MemoryHandle,
@@ -16,7 +16,8 @@ pub(in crate::engine) fn segment_count(len: u64, max: u32) -> u64 {
     len.div_ceil(u64::from(max.max(1)))
 }
 
-/// Divides `len` bytes of registered memory into segments of at most `max` bytes. RFC 8166 §3.4.4 allows any boundaries.
+/// Divides `len` bytes of registered memory into segments of at most `max` bytes. RFC 8166 §3.4.4 and
+/// RPC-over-RDMA v2 §4.3.4 allow any boundaries.
 pub(in crate::engine) fn cut(region: Region, len: u64, max: u32) -> impl Iterator<Item = RdmaSegment> {
     let max = u64::from(max.max(1));
     (0..len.div_ceil(max)).map(move |n| {
@@ -37,7 +38,7 @@ pub(in crate::engine) struct Transfer {
     pub(in crate::engine) len: u32,
 }
 
-/// Iteration over the first bytes of a remote chunk, in transfers that stay within one segment.
+/// Iteration over the first bytes of a remote chunk, in transfers that stay within one segment (RPC-over-RDMA v2 §4.3.6).
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::engine) struct SegmentWalk {
     segment: usize,

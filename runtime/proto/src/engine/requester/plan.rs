@@ -92,6 +92,7 @@ impl LocalCall {
     }
 
     /// Returns whether a call without eligible items, and its reply, fit in one Send each. Nearly all calls do.
+    // RPC-over-RDMA v2 §4.4.1.
     #[inline(always)]
     fn fits_inline(&self, message: &MessageBuf, shared: &EngineShared) -> bool {
         let header = header_len(shared.rules.lists_offset, 0, std::iter::empty(), None);

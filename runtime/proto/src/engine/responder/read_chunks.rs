@@ -19,7 +19,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct ReadChunkFetch {
     pub(super) position: u32,
-    /// Length in bytes: the sum of the segments' lengths (RFC 8166 §3.4.4).
+    /// Length in bytes: the sum of the segments' lengths (RFC 8166 §3.4.4, RPC-over-RDMA v2 §4.3.4).
     pub(super) len: u64,
     pub(super) segments: SmallVec<[RdmaSegment; 2]>,
     pub(super) walk: SegmentWalk,
