@@ -177,8 +177,10 @@ pub fn build(
             command.args(["--features", &features.join(",")]);
         }
     }
-    for target in targets {
-        match &target.integration {
+    // Several packages may have the same test programs, and cargo accepts `--lib` once.
+    let names: BTreeSet<_> = targets.iter().map(|target| &target.integration).collect();
+    for name in names {
+        match name {
             Some(name) => command.args(["--test", name]),
             None => command.arg("--lib"),
         };

@@ -15,7 +15,7 @@ use super::{
 ///
 /// # Errors
 /// Returns [`EncodeError::TooLong`] if the item is longer than `max` bytes.
-// RFC 8166 §3.4.4.1: the contents leave the stream. §3.4.4.4: so does the padding.
+// RFC 8166 §3.4.4.1, §3.4.4.4: the contents and their padding leave the stream.
 #[inline]
 pub fn put_ddp_opaque<S: Sink + ?Sized>(sink: &mut S, bytes: &Bytes, max: u32) -> Result<(), EncodeError> {
     check_max(bytes.len(), max)?;

@@ -20,12 +20,14 @@ pub(in crate::engine) fn segment_count(len: u64, max: u32) -> u64 {
 /// RPC-over-RDMA v2 §4.3.4 allow any boundaries.
 pub(in crate::engine) fn cut(region: Region, len: u64, max: u32) -> impl Iterator<Item = RdmaSegment> {
     let max = u64::from(max.max(1));
-    (0..len.div_ceil(max)).map(move |n| {
-        let start = n * max;
-        // The length is at most `max`, which came from a `u32`.
-        let length = (len - start).min(max) as u32;
-        RdmaSegment { handle: region.handle, length, offset: region.base.wrapping_add(start) }
-    })
+    (0..len.div_ceil(max)).map(move |n| segment_at(region, len, n * max, max))
+}
+
+/// Returns the segment of at most `max` bytes that begins at byte `start` of the `len` bytes of registered memory.
+fn segment_at(region: Region, len: u64, start: u64, max: u64) -> RdmaSegment {
+    // The length is at most `max`, which came from a `u32`.
+    let length = (len - start).min(max) as u32;
+    RdmaSegment { handle: region.handle, length, offset: region.base.wrapping_add(start) }
 }
 
 /// One RDMA Read or Write of a part of a chunk.

@@ -145,6 +145,7 @@ impl Outbox {
     }
 
     /// Sends an RPC message with this header after the prefix, in several Sends if it `is_continued`.
+    // RPC-over-RDMA v2 §4.4.3: without a payload, its chunks convey it.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn send_rpc(
         &mut self,

@@ -167,7 +167,7 @@ impl WireV2 {
                 self.queue_extension(messages, core);
                 self.agree_if_done(core);
             }
-            // RPC-over-RDMA v2 §7.2.2.
+            // RPC-over-RDMA v2 §5.1, §7.2.2.
             handshake::HandshakeStep::Bad => refuse(prefix, TransportError::BadProperty, "malformed properties", core),
             handshake::HandshakeStep::Refused(error) => {
                 core.shared.fault.get_or_insert(error.into());

@@ -65,6 +65,7 @@ impl WireV2 {
             return Ok(());
         }
         let mut lists = std::mem::take(&mut self.lists);
+        // RPC-over-RDMA v2 §4.4.3: a Special call has no payload in its Send.
         let payload = if format == MessageFormat::Long {
             let whole = message.freeze();
             call.keep(|| ResendableMessage::Whole(whole.clone()));

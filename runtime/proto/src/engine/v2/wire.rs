@@ -110,7 +110,7 @@ impl WireV2 {
     }
 
     /// Applies the properties of both peers if the exchange is complete.
-    // RPC-over-RDMA v2 §5.2.2 to §5.2.5. A call may arrive together with the last properties, and its reply must respect them.
+    // RPC-over-RDMA v2 §5.2.2, §5.2.3, §5.2.4, §5.2.5. A call may arrive together with the last properties, and its reply must respect them.
     pub(super) fn agree_if_done(&mut self, core: &mut ConnectionCore) {
         if self.agreed || !self.handshake.is_done() {
             return;
