@@ -160,3 +160,18 @@ fn unaligned_items_are_not_sent() {
         assert!(facing.next().is_none());
     }
 }
+
+/// §4.4.1.1: a reply with a Read list is not one, so its call fails.
+#[test]
+fn reply_with_a_read_list() {
+    for is_bad in [true, false] {
+        let mut facing = Facing::new(Role::Client, EngineConfig::default());
+        facing.call(&Script { number: 4, ..Script::default() });
+        let xid = facing.next().expect("no call")[0];
+        let read = if is_bad { [&[1, 12], &segments(1, 0, &[4])[..]].concat() } else { Vec::new() };
+        facing.send(&[&[xid, 2, CREDIT, MSG, RESPONSE, 0], &read[..], &[0, 0, 0, xid, 1, 4]].concat());
+        let result = facing.finished().expect("call not finished");
+        assert_eq!(matches!(result, Err(CallFailure::BadReply(_))), is_bad, "{result:?}");
+        assert!(facing.next().is_none());
+    }
+}

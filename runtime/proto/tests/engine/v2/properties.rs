@@ -259,6 +259,20 @@ fn host_authentication_fails() {
     }
 }
 
+/// §5.2.6: a peer whose material is wrong, whatever its role, is disconnected by the other one.
+#[test]
+fn wrong_material_ends_the_connection() {
+    for role in [Role::Client, Role::Server] {
+        for (byte, is_right) in [(2, true), (3, false)] {
+            let mut facing = Facing::silent(role, who(2, 4, 1, 2));
+            facing.run();
+            facing.send(&connprop(7, TPMORE, &[(6, &[4, u32::from_be_bytes([byte; 4])])]));
+            let closed = Pair::closed(&facing.engine.events);
+            assert_eq!(matches!(closed, Some(CloseReason::HostAuthentication(_))), !is_right, "{role:?}: {closed:?}");
+        }
+    }
+}
+
 /// §4.2.3: the first message has at most 1024 bytes, however many properties there are. It is the only one until a message of
 /// the server grants credits. §4.2.2: the others have at most 4096 bytes.
 #[test]
