@@ -162,25 +162,41 @@ pub fn build(
     output: &Path,
     targets: &BTreeSet<TestTarget>,
 ) -> anyhow::Result<BTreeMap<TestTarget, TestProgram>> {
+    let mut by_manifest: BTreeMap<&PathBuf, Vec<&TestTarget>> = BTreeMap::new();
+    for target in targets {
+        by_manifest.entry(&target.manifest).or_default().push(target);
+    }
+    let mut programs = BTreeMap::new();
+    // One command for each package, because cargo accepts `--lib` once and applies features to dependencies of that name, too.
+    for (manifest, of_package) in by_manifest {
+        programs.extend(build_package(copy, output, manifest, &of_package)?);
+    }
+    for target in targets {
+        ensure!(programs.contains_key(target), "cargo has not built {target:?}");
+    }
+    Ok(programs)
+}
+
+fn build_package(
+    copy: &Path,
+    output: &Path,
+    manifest: &Path,
+    targets: &[&TestTarget],
+) -> anyhow::Result<BTreeMap<TestTarget, TestProgram>> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["test", "-q", "--no-run", "--message-format=json-render-diagnostics"]).current_dir(copy);
     command.env("CARGO_TARGET_DIR", output).env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_DEV_DEBUG", "0");
     for variable in ["CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH", "CARGO_PKG_NAME", "RUSTFLAGS"] {
         command.env_remove(variable);
     }
-    let manifests: BTreeSet<_> = targets.iter().map(|target| &target.manifest).collect();
-    for manifest in &manifests {
-        let name = package_name(&copy.join(manifest))?;
-        command.args(["-p", &name]);
-        if let Some((_, features)) = FEATURES.iter().find(|(path, _)| Path::new(path) == **manifest) {
-            let features: Vec<_> = features.split(',').map(|feature| format!("{name}/{feature}")).collect();
-            command.args(["--features", &features.join(",")]);
-        }
+    let name = package_name(&copy.join(manifest))?;
+    command.args(["-p", &name]);
+    if let Some((_, features)) = FEATURES.iter().find(|(path, _)| Path::new(path) == manifest) {
+        let features: Vec<_> = features.split(',').map(|feature| format!("{name}/{feature}")).collect();
+        command.args(["--features", &features.join(",")]);
     }
-    // Several packages may have the same test programs, and cargo accepts `--lib` once.
-    let names: BTreeSet<_> = targets.iter().map(|target| &target.integration).collect();
-    for name in names {
-        match name {
+    for target in targets {
+        match &target.integration {
             Some(name) => command.args(["--test", name]),
             None => command.arg("--lib"),
         };
@@ -200,15 +216,12 @@ pub fn build(
         }
         let integration = (built.kind == ["test"]).then_some(built.name);
         let target = TestTarget { manifest: manifest.strip_prefix(copy)?.to_owned(), integration };
-        if targets.contains(&target) {
+        if targets.contains(&&target) {
             let folder = manifest.parent().unwrap_or(copy).to_owned();
             let mut program = TestProgram { executable, folder, tests: Vec::new() };
             program.tests = list(&program)?;
             programs.insert(target, program);
         }
-    }
-    for target in targets {
-        ensure!(programs.contains_key(target), "cargo has not built {target:?}");
     }
     Ok(programs)
 }
