@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Minimum size of a Receive in bytes, whatever the configuration says. The Linux server sends inline replies of up to 4096
-/// bytes to every client, and a peer assumes that size until it knows another one (RPC-over-RDMA v2 §4.2.2).
+/// bytes to every client, and a peer assumes that size until it knows another one (RPC-over-RDMA v2 §4.2.2, §5.2.2).
 const MIN_RECEIVE_SIZE: u32 = 4096;
 
 /// Engine of one RPC-over-RDMA connection.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use rpcrdma::xdr::ReducedItem;
 use rpcrdma_proto::engine::{CallFailure, Engine as _, EngineConfig, IncomingCall, MessageFormat, Role};
 
-use super::scripted::{CREDIT, ERROR, Facing, MORE, MSG, NOMSG, RESPONSE};
+use super::scripted::{CREDIT, ERROR, Facing, MORE, MSG, NOMSG, RESPONSE, connprop};
 use crate::support::{Script, pattern, split, take_call};
 
 fn server() -> Facing {
@@ -87,8 +87,8 @@ fn results_are_written_without_padding() {
     }
 }
 
-/// §4.4.3: a payload stream that exceeds the threshold goes into the Reply chunk, if that has room for it. A shorter one does not,
-/// and its reply returns the chunk unused.
+/// §4.4.3: a payload stream that exceeds the threshold goes into the Reply chunk, if that has room for it. A shorter one is
+/// sent inline, and its reply returns the chunk unused.
 #[test]
 fn payload_streams_in_the_reply_chunk() {
     // The header of a reply with a Reply chunk of one segment has 56 bytes.
@@ -161,7 +161,20 @@ fn unaligned_items_are_not_sent() {
     }
 }
 
-/// §4.4.1.1: a reply with a Read list is not one, so its call fails.
+/// §5.2.4: a responder accepts as many segments as it announced.
+#[test]
+fn as_many_segments_as_announced() {
+    let mut config = EngineConfig::default();
+    config.max_segments = 5;
+    let mut facing = Facing::silent(Role::Server, config);
+    facing.send(&connprop(7, 0, &[]));
+    assert_eq!(facing.next().expect("no properties")[5..], [2, 3, 4, u32::MAX, 4, 4, 5]);
+    let (handle, offset) = facing.raw.sink(20);
+    let call = arrive(&mut facing, &[segments(handle, offset, &[4; 5])], None);
+    assert_eq!(call.reply().write_chunks[..], [Some(20)]);
+}
+
+/// §4.4.1.1: a reply with a Read list fails its call.
 #[test]
 fn reply_with_a_read_list() {
     for is_bad in [true, false] {

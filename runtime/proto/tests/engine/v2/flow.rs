@@ -78,7 +78,7 @@ fn client_waits_for_credits() {
     assert_eq!(facing.engine.conn.counters().grants_received, 2);
 }
 
-/// §4.2.1.1: both halves of the field have 16 bits, whatever the configuration is. Neither is ever zero here.
+/// §4.2.1.1: both halves of the field have 16 bits, and the maximum is at least one, whatever the configuration is.
 #[test]
 fn bounds_of_credits() {
     for (configured, max) in [(0, 1), (1, 1), (0xffff, 0xffff), (0x1_0000, 0xffff), (u32::MAX, 0xffff)] {

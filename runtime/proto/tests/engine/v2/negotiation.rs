@@ -135,7 +135,7 @@ fn version_in_the_range() {
     }
 }
 
-/// §4.2.3.2: only an error with the XID of the client's message is about it.
+/// §4.2.3.2: an error with another XID than that of the client's message does not end the negotiation.
 #[test]
 fn error_for_another_message() {
     let mut facing = raw(Role::Client);

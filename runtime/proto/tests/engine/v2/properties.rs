@@ -259,7 +259,7 @@ fn host_authentication_fails() {
     }
 }
 
-/// §5.2.6: a peer whose material is wrong, whatever its role, is disconnected by the other one.
+/// §5.2.6: material that the authenticator rejects ends the connection, in both roles.
 #[test]
 fn wrong_material_ends_the_connection() {
     for role in [Role::Client, Role::Server] {
