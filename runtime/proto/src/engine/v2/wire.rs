@@ -225,6 +225,7 @@ impl Wire for WireV2 {
     }
 
     fn handle_timeout(&mut self, core: &mut ConnectionCore, now: Instant) {
+        // RPC-over-RDMA v2 §4.2.3.2: a server without version 2 may have dropped the message.
         if self.handshake.due().is_some_and(|due| due <= now) {
             let why = NegotiationFailure::TimedOut(core.shared.config.negotiation_timeout);
             core.shared.fault.get_or_insert(CloseReason::NegotiationFailed { why, versions: None });
