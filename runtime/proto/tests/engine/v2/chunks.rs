@@ -46,7 +46,7 @@ fn arrive(facing: &mut Facing, writes: &[Vec<u32>], reply: Option<&[u32]>) -> In
 #[test]
 fn one_result_per_write_chunk() {
     let mut facing = server();
-    let (handle, offset) = facing.raw.sink(100);
+    let (handle, offset) = facing.raw.sink_of(vec![0; 100]);
     let call = arrive(&mut facing, &[segments(handle, offset, &[100])], None);
     let script = Script { results: vec![(5, 50), (6, 50)], ..Script::default() };
     let mut reply = script.reply([true, true].into_iter());
@@ -65,7 +65,7 @@ fn results_are_written_without_padding() {
         let mut facing = server();
         let room = lens.iter().sum::<u32>() as usize;
         let (handle, offset) = facing.raw.sink_of(vec![0xff; room]);
-        let (other, other_offset) = facing.raw.sink(8);
+        let (other, other_offset) = facing.raw.sink_of(vec![0; 8]);
         let chunks = [segments(handle, offset, lens), Vec::new(), segments(other, other_offset, &[4, 4])];
         let call = arrive(&mut facing, &chunks, None);
         let script = Script { number: 9, results: vec![(5, room as u64)], ..Script::default() };
