@@ -16,6 +16,7 @@ use super::{
 ///
 /// # Errors
 /// Returns [`EncodeError::TooLong`] if the item is longer than `max` bytes.
+// RFC 8166 §3.4.4.1, §3.4.4.4: the contents and their padding leave the stream.
 #[inline]
 pub fn put_ddp_opaque<S: Sink + ?Sized>(sink: &mut S, bytes: &Bytes, max: u32) -> Result<(), EncodeError> {
     check_max(bytes.len(), max)?;
@@ -170,6 +171,7 @@ pub fn take_ddp_byte_array<const N: usize>(decoder: &mut Decoder<'_>) -> Result<
 ///
 /// # Errors
 /// Returns an error if there are more than `max` elements, or if an element cannot be encoded.
+// RFC 8166 §3.4.4.1.
 pub fn put_ddp_array<T: XdrEncode, S: Sink + ?Sized>(
     sink: &mut S,
     elements: &[T],

@@ -183,6 +183,7 @@ pub fn put_opaque_exact<S: Sink + ?Sized>(sink: &mut S, bytes: &[u8], len: u32) 
 pub fn put_opaque<S: Sink + ?Sized>(sink: &mut S, bytes: &[u8], max: u32) -> Result<(), EncodeError> {
     check_max(bytes.len(), max)?;
     sink.put_u32(bytes.len() as u32);
+    // RFC 8166 §3.4.2: the item is not eligible, so the sink is not asked whether to reduce it.
     // Empty items, such as the bodies of AUTH_NONE, are frequent enough to skip the calls.
     if !bytes.is_empty() {
         sink.put(bytes);
@@ -359,6 +360,7 @@ impl<T: XdrEncode> XdrEncode for Option<T> {
 
     #[inline]
     fn encode<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError> {
+        // RFC 8166 §3.4.4.2: the flag stays in the stream, and eligible items in the value may leave it.
         sink.put_u32(u32::from(self.is_some()));
         self.as_ref().map_or(Ok(()), |value| value.encode(sink))
     }

@@ -2,7 +2,7 @@
 
 use crate::provider::{MemoryHandle, Region, RemoteMemory};
 
-/// An RDMA segment (RFC 8166 §3.4.3), independent of the version of its header.
+/// An RDMA segment (RFC 8166 §3.4.3, RPC-over-RDMA v2 §4.3.3), independent of the version of its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) struct RdmaSegment {
     pub(in crate::engine) handle: MemoryHandle,
@@ -16,15 +16,18 @@ pub(in crate::engine) fn segment_count(len: u64, max: u32) -> u64 {
     len.div_ceil(u64::from(max.max(1)))
 }
 
-/// Divides `len` bytes of registered memory into segments of at most `max` bytes. RFC 8166 §3.4.4 allows any boundaries.
+/// Divides `len` bytes of registered memory into segments of at most `max` bytes. RFC 8166 §3.4.4 and
+/// RPC-over-RDMA v2 §4.3.4 allow any boundaries.
 pub(in crate::engine) fn cut(region: Region, len: u64, max: u32) -> impl Iterator<Item = RdmaSegment> {
     let max = u64::from(max.max(1));
-    (0..len.div_ceil(max)).map(move |n| {
-        let start = n * max;
-        // The length is at most `max`, which came from a `u32`.
-        let length = (len - start).min(max) as u32;
-        RdmaSegment { handle: region.handle, length, offset: region.base.wrapping_add(start) }
-    })
+    (0..len.div_ceil(max)).map(move |n| segment_at(region, len, n * max, max))
+}
+
+/// Returns the segment of at most `max` bytes that begins at byte `start` of the `len` bytes of registered memory.
+fn segment_at(region: Region, len: u64, start: u64, max: u64) -> RdmaSegment {
+    // The length is at most `max`, which came from a `u32`.
+    let length = (len - start).min(max) as u32;
+    RdmaSegment { handle: region.handle, length, offset: region.base.wrapping_add(start) }
 }
 
 /// One RDMA Read or Write of a part of a chunk.
@@ -37,8 +40,8 @@ pub(in crate::engine) struct Transfer {
     pub(in crate::engine) len: u32,
 }
 
-/// Iteration over the first bytes of a remote chunk, in the order of its segments (RFC 8166 §3.4.6), in transfers that stay within
-/// one segment.
+/// Iteration over the first bytes of a remote chunk, in the order of its segments (RFC 8166 §3.4.6, RPC-over-RDMA v2 §4.3.6), in
+/// transfers that stay within one segment.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::engine) struct SegmentWalk {
     segment: usize,

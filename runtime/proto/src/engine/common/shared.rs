@@ -48,6 +48,7 @@ pub(in crate::engine) struct ConnectionRules {
 
 impl ConnectionRules {
     /// Returns `true` if the replies to calls of the peer may be split into several Sends.
+    // RPC-over-RDMA v2 §4.5.4.
     pub(in crate::engine) fn continues(&self) -> bool {
         self.continuation && self.local_level >= ReverseDirection::Continued
     }
@@ -136,7 +137,7 @@ impl EngineShared {
     }
 
     /// Sets the inline thresholds in bytes: each is the smaller of one peer's send size and the other's receive size.
-    // RFC 8166 §3.3.2, RFC 8797 §4.2, RPC-over-RDMA v2 §5.2.
+    // RFC 8166 §3.3.2, RFC 8797 §4.2, RPC-over-RDMA v2 §5.2.1, §5.2.2.
     pub(in crate::engine) fn set_thresholds(&mut self, local: (u32, u32), peer: (u32, u32)) {
         let ((sends, receives), (peer_sends, peer_receives)) = (local, peer);
         self.send_threshold = u64::from(sends.min(peer_receives));
@@ -168,6 +169,7 @@ impl EngineShared {
     }
 
     /// Returns the longest segment used locally, in bytes.
+    // RPC-over-RDMA v2 §5.2.3.
     pub(in crate::engine) fn max_segment(&self) -> u32 {
         self.config.max_segment_len.min(self.max_transfer).min(self.rules.segment_len).max(1)
     }

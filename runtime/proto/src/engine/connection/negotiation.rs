@@ -58,7 +58,8 @@ impl Negotiation {
     }
 
     /// Classifies a message that a client receives.
-    // RPC-over-RDMA v2 §4.2.3.2, §7.1.1: use a version that both support, never one that the server lacks.
+    // RPC-over-RDMA v2 §4.2.3.2, §7.1.1: use a version that both support, never one that the server lacks. §4.2.3.3: a version
+    // that is agreed does not change.
     fn classify_reply(&mut self, message: &[u8], wire: &dyn Wire, core: &mut ConnectionCore) -> FirstMessage {
         let fixed = FixedWords::peek(message);
         let refused = fixed.filter(|fixed| fixed.proc == PROC_ERROR && wire.negotiation_xid() == Some(fixed.xid));
@@ -93,7 +94,7 @@ impl Negotiation {
             return FirstMessage::Handled;
         };
         match fixed.vers {
-            // RPC-over-RDMA v2 §4.2.3.3: the version of the first message is the version of the connection.
+            // RPC-over-RDMA v2 §4.2.3.1, §4.2.3.3: the version of the first message is the version of the connection.
             v2::VERSION => {
                 *self = Self::Agreed;
                 FirstMessage::Accept
@@ -128,7 +129,7 @@ impl Negotiation {
 }
 
 /// Sends an error for a message of an unsupported version.
-// RPC-over-RDMA v2 §7.1.1, RFC 8166 §4.5.1: the error repeats XID and version, and states the supported range.
+// RPC-over-RDMA v2 §4.2.3.2, §7.1.1, RFC 8166 §4.5.1: the error repeats XID and version, and states the supported range.
 fn refuse_version(FixedWords { xid, vers, .. }: FixedWords, core: &mut ConnectionCore) {
     let shared = &mut core.shared;
     let (low, high) = match shared.config.versions {

@@ -98,6 +98,7 @@ pub(in crate::engine) fn reply_format(
     continues: bool,
 ) -> Option<MessageFormat> {
     if len <= max_inline {
+        // RPC-over-RDMA v2 §4.4.1.
         Some(MessageFormat::Short)
     } else if reply_chunk().is_some_and(|capacity| capacity >= len) {
         // RFC 8166 §3.5.3, RPC-over-RDMA v2 §4.4.3: the reduced payload stream does not fit inline.

@@ -55,7 +55,7 @@ impl CheckedReply {
         let writes: SmallVec<_> = (0..call.chunks.len())
             .map(|n| match (self.writes.get(n), call.exposure.take_sink(Purpose::Result(n))) {
                 (Some(&len), Some(buf)) => {
-                    // RFC 8166 §4.3.2.2: the responder may have written beyond `len`, and the caller must not see that.
+                    // RPC-over-RDMA v2 §4.3.6.1, RFC 8166 §4.3.2.2: the responder may have written beyond `len`, and the caller must not see that.
                     let data = if len == 0 { Default::default() } else { message::prefix(buf.freeze(), len) };
                     WriteChunk { data, provided: true }
                 }
@@ -75,7 +75,7 @@ pub(in crate::engine) fn check_reply(
     returned: &ChunkLists,
 ) -> Result<CheckedReply, MessageFault> {
     let ChunkLists { reads, writes, reply } = returned;
-    // RFC 8166 §4.3.1: responders leave the Read list empty.
+    // RFC 8166 §4.3.1, RPC-over-RDMA v2 §4.4.1.1: responders leave the Read list empty.
     if !reads.is_empty() {
         return Err(MessageFault::ReadList);
     }

@@ -91,7 +91,8 @@ impl LocalCall {
         planned
     }
 
-    /// Returns whether a call without eligible items, and its reply, fit in one Send each (RFC 8166 §4.2.4, §4.3.3). Nearly all calls do.
+    /// Returns whether a call without eligible items, and its reply, fit in one Send each. Nearly all calls do.
+    // RFC 8166 §4.2.4, §4.3.3, RPC-over-RDMA v2 §4.4.1.
     #[inline(always)]
     fn fits_inline(&self, message: &MessageBuf, shared: &EngineShared) -> bool {
         let header = header_len(shared.rules.lists_offset, 0, std::iter::empty(), None);

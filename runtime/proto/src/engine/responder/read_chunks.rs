@@ -19,7 +19,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct ReadChunkFetch {
     pub(super) position: u32,
-    /// Length in bytes: the sum of the segments' lengths (RFC 8166 §3.4.4).
+    /// Length in bytes: the sum of the segments' lengths (RFC 8166 §3.4.4, RPC-over-RDMA v2 §4.3.4).
     pub(super) len: u64,
     pub(super) segments: SmallVec<[RdmaSegment; 2]>,
     pub(super) walk: SegmentWalk,
@@ -83,7 +83,8 @@ impl ReadChunkFetch {
     /// Position-Zero Read chunk for RDMA_NOMSG.
     pub(super) fn check_positions(fetches: &[ReadChunkFetch], inline: Option<usize>) -> Result<(), &'static str> {
         let (stream, chunks) = match (fetches, inline) {
-            // RFC 8166 §3.5.3, §4.5.2: without an inline payload stream, a Position-Zero Read chunk must hold it.
+            // RFC 8166 §3.5.3, §4.5.2, RPC-over-RDMA v2 §4.4.3: without an inline payload stream, a Position-Zero Read chunk
+            // must hold it.
             ([zero, rest @ ..], None) if zero.position == 0 => (zero.len, rest),
             (_, None) => return Err("RDMA_NOMSG without a Position-Zero Read chunk"),
             ([zero, ..], Some(_)) if zero.position == 0 => return Err("RDMA_MSG with a Position-Zero Read chunk"),

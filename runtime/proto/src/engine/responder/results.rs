@@ -20,7 +20,8 @@ use crate::{
 ///
 /// The caller has checked that `data` fits.
 // RFC 8166 §3.4.6, RPC-over-RDMA v2 §4.3.6: contiguously, in segment order; the segments are returned with the lengths in
-// use. RFC 8166 §3.4.6.2, RPC-over-RDMA v2 §4.3.6.2: without padding. RFC 8166 §4.3.2.2: an unused chunk has zero lengths.
+// use. RPC-over-RDMA v2 §4.4.1.1: before the reply is sent. RFC 8166 §3.4.6.2, RPC-over-RDMA v2 §4.3.6.2: without padding.
+// RFC 8166 §4.3.2.2: an unused chunk has zero lengths.
 pub(super) fn fill(chunk: &mut SinkChunk, data: Bytes, slot: u32, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
     let mut left = data.len() as u64;
     post_writes(chunk, data, slot, qp, shared);

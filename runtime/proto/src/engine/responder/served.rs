@@ -113,6 +113,7 @@ impl ServedCalls {
     }
 
     /// Accepts a call. Returns its slot if it is complete, and the caller then calls [`announce`](Self::announce).
+    // RPC-over-RDMA v2 §4.3.5.1: a call is complete once its Read chunks have been pulled.
     pub(super) fn take(
         &mut self,
         call: ArrivingCall,

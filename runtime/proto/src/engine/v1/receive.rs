@@ -118,7 +118,8 @@ impl WireV1 {
 
     /// Decodes the header. Returns the classified message and the credit value.
     fn classify(&self, fixed: FixedWords, message: &[u8], core: &ConnectionCore) -> (MessageV1, u32) {
-        // RFC 8166 §4.5.1. RDMA_ERROR has the same number in all versions (§4.2.4), and an error never gets an error.
+        // RFC 8166 §4.5.1, RPC-over-RDMA v2 §4.2.3.2. RDMA_ERROR has the same number in all versions (§4.2.4), and an error
+        // never gets an error.
         if fixed.vers != VERSION {
             let refusal = TransportError::Version { low: VERSION, high: VERSION };
             return (self.undecodable(fixed, refusal, "version not supported", core), 0);

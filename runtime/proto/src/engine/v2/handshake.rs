@@ -123,6 +123,7 @@ impl Handshake {
     }
 
     /// Sends the messages that are ready. A server starts after the first message of its client.
+    // RPC-over-RDMA v2 §4.2.3.1: its first message has version 2, as all others.
     pub(super) fn poll(
         &mut self,
         has_received: bool,
@@ -237,6 +238,8 @@ impl Handshake {
         }
     }
 
+    /// Passes the material of a message to the authenticator.
+    // RPC-over-RDMA v2 §5.2.6: the local policy decides about a peer that sends none.
     fn authenticate(&mut self, materials: Vec<Bytes>) -> Result<(), HostAuthError> {
         self.start_authentication()?;
         let mut state = std::mem::replace(&mut self.authentication, AuthenticationState::Rejected);

@@ -30,6 +30,7 @@ pub(super) struct PrefixFields {
 }
 
 impl PrefixFields {
+    // RPC-over-RDMA v2 §4.5.1, §4.5.2: messages of both directions have the same version.
     pub(super) fn new(xid: u32, htype: u32, flags: u32) -> Self {
         Self { xid, vers: VERSION, htype, flags }
     }
@@ -77,6 +78,7 @@ impl Outbox {
     }
 
     /// Sends a message with this header after the prefix and this payload.
+    // RPC-over-RDMA v2 §4.1: the Transport stream comes first.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn send(
         &mut self,
@@ -143,6 +145,7 @@ impl Outbox {
     }
 
     /// Sends an RPC message with this header after the prefix, in several Sends if it `is_continued`.
+    // RPC-over-RDMA v2 §4.4.3: without a payload, its chunks convey it.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn send_rpc(
         &mut self,
@@ -187,7 +190,7 @@ impl Outbox {
     }
 
     /// Sends more of the RPC message that is partly sent.
-    // RPC-over-RDMA v2 §6.2.2.2: without credits, the sender waits for them.
+    // RPC-over-RDMA v2 §4.1: in the order of the XDR stream. §6.2.2.2: without credits, the sender waits for them.
     pub(super) fn continue_sequence(&mut self, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
         let threshold = usize::try_from(shared.send_threshold).unwrap_or(usize::MAX);
         while self.budget.available() {

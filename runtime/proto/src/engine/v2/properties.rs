@@ -58,6 +58,7 @@ impl Default for Properties {
 
 impl Properties {
     /// Returns the properties announced locally.
+    // RPC-over-RDMA v2 §5.2.1, §5.2.2, §5.2.4: limits that the local configuration keeps.
     pub(super) fn local(role: Role, config: &EngineConfig) -> Self {
         // RPC-over-RDMA v2 §5.2.5: a client announces its support for calls in the reverse direction. A server announces none.
         let reverse = match role {

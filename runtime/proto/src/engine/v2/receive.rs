@@ -52,6 +52,7 @@ impl WireV2 {
             }
             return refuse(&prefix, TransportError::Version { low: VERSION, high: VERSION }, "not version 2", core);
         }
+        // RPC-over-RDMA v2 §4.2.3: only a valid message grants credits.
         self.outbox.budget.add(prefix.credit);
         if !std::mem::replace(&mut self.has_received, true) && core.role == Role::Server {
             // RPC-over-RDMA v2 §4.2.1.1: a grant is never zero. The server needs a credit to start the exchange.
@@ -162,8 +163,11 @@ impl WireV2 {
             step => return handle_incomplete(prefix, step, core),
         };
         match self.handshake.receive(&body, prefix.has_more_properties(), &mut self.extensions.list) {
-            handshake::HandshakeStep::Go(messages) => self.queue_extension(messages, core),
-            // RPC-over-RDMA v2 §7.2.2.
+            handshake::HandshakeStep::Go(messages) => {
+                self.queue_extension(messages, core);
+                self.agree_if_done(core);
+            }
+            // RPC-over-RDMA v2 §5.1, §7.2.2.
             handshake::HandshakeStep::Bad => refuse(prefix, TransportError::BadProperty, "malformed properties", core),
             handshake::HandshakeStep::Refused(error) => {
                 core.shared.fault.get_or_insert(error.into());

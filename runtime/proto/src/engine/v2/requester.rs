@@ -36,7 +36,7 @@ impl WireV2 {
         // RPC-over-RDMA v2 §6.3.2: XID 0 never identifies a transaction.
         let xid = calls.nonzero_xid_for(slot)?;
         let Some(call) = calls.get_mut(slot) else { return Ok(()) };
-        // RPC-over-RDMA v2 §4.5.1: header and RPC message carry the same XID.
+        // RPC-over-RDMA v2 §4.5.1: header and RPC message carry the same XID, and RDMA2_F_RESPONSE is clear.
         let Some(mut message) = call.take_message(xid)? else { return Ok(()) };
         let format = call.plan(&mut message, shared)?;
         let work = PostedFor::CallSend { slot };
@@ -65,6 +65,7 @@ impl WireV2 {
             return Ok(());
         }
         let mut lists = std::mem::take(&mut self.lists);
+        // RPC-over-RDMA v2 §4.4.3: a Special call has no payload in its Send.
         let payload = if format == MessageFormat::Long {
             let whole = message.freeze();
             call.keep(|| ResendableMessage::Whole(whole.clone()));

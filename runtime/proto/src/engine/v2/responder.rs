@@ -26,7 +26,7 @@ impl WireV2 {
             {
                 self.outbox.grants.hold(core.served.held());
                 let work = PostedFor::reply(slot, self.is_last(core));
-                // RPC-over-RDMA v2 §6.2.2.1.
+                // RPC-over-RDMA v2 §6.2.2.1, §4.5.2.
                 self.outbox.send_bare(qp, &mut core.shared, (xid, RDMA2_F_RESPONSE), message, work);
                 continue;
             }
@@ -56,7 +56,7 @@ impl WireV2 {
         let ReadyReply { slot, xid, format, payload, invalidate } = reply;
         let lists = served.reply_lists(slot);
         let work = PostedFor::reply(slot, is_last || format == MessageFormat::Continued);
-        // RPC-over-RDMA v2 §6.2.2.1.
+        // RPC-over-RDMA v2 §6.2.2.1, §4.5.2: in both directions.
         let flags = RDMA2_F_RESPONSE;
         // RPC-over-RDMA v2 appendix B.2.
         if let Some(payload) = &payload

@@ -109,9 +109,12 @@ impl WireV2 {
         core.calls.in_flight() + core.calls.kept_credits(granted, &core.shared) < granted
     }
 
-    /// Applies the properties of both peers once the exchange is complete.
-    // RPC-over-RDMA v2 §5.2.
-    fn agree(&mut self, core: &mut ConnectionCore) {
+    /// Applies the properties of both peers if the exchange is complete.
+    // RPC-over-RDMA v2 §5.2.2, §5.2.3, §5.2.4, §5.2.5. A call may arrive together with the last properties, and its reply must respect them.
+    pub(super) fn agree_if_done(&mut self, core: &mut ConnectionCore) {
+        if self.agreed || !self.handshake.is_done() {
+            return;
+        }
         self.agreed = true;
         let (peer, local) = (*self.handshake.peer(), Properties::local(core.role, &core.shared.config));
         core.shared.set_thresholds((local.send_size, local.receive_size), (peer.send_size, peer.receive_size));
@@ -163,9 +166,7 @@ impl Wire for WireV2 {
             if let Err(error) = self.handshake.poll(self.has_received, now, qp, &mut self.outbox, &mut core.shared) {
                 core.shared.fault.get_or_insert(error.into());
             }
-            if self.handshake.is_done() {
-                self.agree(core);
-            }
+            self.agree_if_done(core);
         }
         if let Some((xid, flags)) = self.outbox.partly_sent() {
             if flags & RDMA2_F_RESPONSE == 0 && !core.calls.is_exposed(xid) {
@@ -224,6 +225,7 @@ impl Wire for WireV2 {
     }
 
     fn handle_timeout(&mut self, core: &mut ConnectionCore, now: Instant) {
+        // RPC-over-RDMA v2 §4.2.3.2: a server without version 2 may have dropped the message.
         if self.handshake.due().is_some_and(|due| due <= now) {
             let why = NegotiationFailure::TimedOut(core.shared.config.negotiation_timeout);
             core.shared.fault.get_or_insert(CloseReason::NegotiationFailed { why, versions: None });

@@ -79,8 +79,12 @@ impl Raw {
 
     /// Registers memory that the peer may write, filled with [`UNWRITTEN`]. Returns its handle and base offset.
     pub(crate) fn sink(&mut self, len: usize) -> (u32, u64) {
-        let region =
-            self.qp.register(RegisterableMemory::Sink(vec![UNWRITTEN; len].into()), Access::RemoteWrite).unwrap();
+        self.sink_of(vec![UNWRITTEN; len])
+    }
+
+    /// Registers memory with these contents, which the peer may write. Returns its handle and base offset.
+    pub(crate) fn sink_of(&mut self, contents: Vec<u8>) -> (u32, u64) {
+        let region = self.qp.register(RegisterableMemory::Sink(contents.into()), Access::RemoteWrite).unwrap();
         (region.handle.0, region.base)
     }
 

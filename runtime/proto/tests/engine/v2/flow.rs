@@ -8,7 +8,7 @@ use rpcrdma_proto::{
 
 use super::{
     peer_pair::{CLIENT, PeerPair, SERVER, stepped},
-    scripted::{CREDIT, Facing, MORE, MSG, NO_NEW, NOMSG, connprop, plain},
+    scripted::{CREDIT, ERROR, Facing, MORE, MSG, NO_NEW, NOMSG, RESPONSE, XID, connprop, plain},
 };
 use crate::support::{Script, take_call};
 
@@ -16,6 +16,25 @@ fn credits(credits: u32, reverse: u32) -> EngineConfig {
     let mut config = EngineConfig::default();
     (config.credits, config.reverse_credits) = (credits, reverse);
     config
+}
+
+/// Returns a separate grant of so many credits.
+fn grant(new: u32) -> [u32; 9] {
+    [0, 2, NO_NEW | new, NOMSG, 0, 0, 0, 0, 0]
+}
+
+/// Returns the first message of a peer, with this credit field.
+fn properties(credit: u32) -> Vec<u32> {
+    let mut words = connprop(9, 0, &[]);
+    words[2] = credit;
+    words
+}
+
+/// Sends a reply of the engine to its oldest call.
+fn answer(facing: &mut Facing, script: &Script) {
+    let call = take_call(&mut facing.engine).expect("no call");
+    facing.engine.conn.reply(call.token, script.reply(std::iter::empty()));
+    facing.run();
 }
 
 /// §4.2.1.1: the maximum number of credits is in the high half of the field, the new ones in the low half. §4.2.1.2: there is
@@ -44,9 +63,7 @@ fn client_waits_for_credits() {
     let mut facing = Facing::silent(Role::Client, EngineConfig::default());
     facing.run();
     assert_eq!(facing.raw.received.len(), 1);
-    let mut properties = connprop(9, 0, &[]);
-    properties[2] = 5 << 16 | 2;
-    facing.send(&properties);
+    facing.send(&properties(5 << 16 | 2));
     facing.raw.received.clear();
     for number in 0..6 {
         facing.call(&Script { number, ..Script::default() });
@@ -59,6 +76,133 @@ fn client_waits_for_credits() {
     facing.send(&[0, 2, 5 << 16 | 9, NOMSG, 0, 0, 0, 0, 0]);
     assert_eq!(facing.raw.received.len(), 5);
     assert_eq!(facing.engine.conn.counters().grants_received, 2);
+}
+
+/// §4.2.1.1: both halves of the field have 16 bits, and the maximum is at least one, whatever the configuration is.
+#[test]
+fn bounds_of_credits() {
+    for (configured, max) in [(0, 1), (1, 1), (0xffff, 0xffff), (0x1_0000, 0xffff), (u32::MAX, 0xffff)] {
+        let mut facing = Facing::silent(Role::Server, credits(configured.min(70_000), 0));
+        facing.send(&properties(CREDIT));
+        assert_eq!(facing.next().unwrap()[2], max << 16 | max, "{configured}");
+        facing.engine.conn.set_credits(configured);
+        facing.send(&plain(5, CREDIT, 0, 1));
+        answer(&mut facing, &Script::default());
+        let fields: Vec<_> = std::iter::from_fn(|| facing.raw.next()).map(|words| words[2]).collect();
+        assert!(fields.iter().all(|field| field >> 16 == max), "{configured}: {fields:?}");
+        assert_eq!(fields.iter().map(|field| field & 0xffff).sum::<u32>(), 1, "{configured}");
+    }
+    // A peer that states a maximum of zero still gets one call at a time.
+    let mut facing = Facing::silent(Role::Client, EngineConfig::default());
+    facing.send(&properties(4));
+    facing.raw.received.clear();
+    (0..2).for_each(|number| facing.call(&Script { number, ..Script::default() }));
+    assert_eq!(facing.raw.received.len(), 1);
+}
+
+/// §4.2.1.1: a peer whose calls are all in progress still gets credits. It may need them for replies that its calls wait for.
+#[test]
+fn calls_in_progress_leave_credits() {
+    for max in [1, 2, 3] {
+        let mut facing = Facing::silent(Role::Server, credits(max, 0));
+        facing.send(&properties(CREDIT));
+        facing.raw.received.clear();
+        (0..max).for_each(|xid| facing.send(&plain(5 + xid, CREDIT, 0, xid)));
+        let granted: u32 = std::iter::from_fn(|| facing.raw.next()).map(|words| words[2] & 0xffff).sum();
+        assert_eq!(granted, max.min(2));
+    }
+}
+
+/// §4.2.1.1: newly granted credits are added to those that are left.
+#[test]
+fn newly_granted_credits_add_up() {
+    let mut facing = Facing::silent(Role::Client, EngineConfig::default());
+    facing.send(&properties(NO_NEW | 2));
+    facing.send(&grant(1));
+    facing.send(&grant(2));
+    facing.raw.received.clear();
+    (0..9).for_each(|number| facing.call(&Script { number, ..Script::default() }));
+    assert_eq!(facing.raw.received.len(), 5);
+}
+
+/// §4.2.1.1: each message uses a credit: a short reply, the parts of a long one, an error. §4.2.1.2: a separate grant uses none,
+/// and is sent without credits.
+#[test]
+fn each_message_uses_a_credit() {
+    let mut facing = Facing::silent(Role::Server, credits(4, 0));
+    facing.send(&properties(NO_NEW | 1));
+    facing.next().expect("no properties");
+    for (xid, reply_inline) in [(5, 0), (6, 5000)] {
+        facing.send(&plain(xid, NO_NEW, 0, xid));
+        answer(&mut facing, &Script { reply_inline, ..Script::default() });
+    }
+    for xid in [7, 8] {
+        facing.send(&[xid, 2, NO_NEW, 77, 0]);
+    }
+    let sent: Vec<_> = std::iter::from_fn(|| facing.raw.next()).map(|words| (words[0], words[3])).collect();
+    assert_eq!(sent, [(0, NOMSG)], "other messages than a grant without a credit");
+    let mut sent = Vec::new();
+    for _ in 0..5 {
+        facing.send(&grant(1));
+        let words = facing.next().expect("credit not used");
+        sent.push((words[0], words[3]));
+        assert!(facing.next().is_none(), "two messages with one credit");
+    }
+    assert_eq!(sent, [(5, MSG), (6, MSG), (6, MSG), (7, ERROR), (8, ERROR)]);
+}
+
+/// §4.2.1.1: a credit is a posted Receive, which is there before the peer learns of its credit.
+#[test]
+fn receives_come_before_grants() {
+    let mut facing = Facing::silent(Role::Server, credits(2, 0));
+    facing.send(&properties(CREDIT));
+    facing.send(&plain(5, CREDIT, 0, 1));
+    facing.raw.received.clear();
+    facing.engine.conn.set_credits(10);
+    let call = take_call(&mut facing.engine).expect("no call");
+    facing.engine.conn.reply(call.token, Script::default().reply(std::iter::empty()));
+    // The reply is posted, and nothing else happens.
+    facing.engine.turn(facing.now);
+    let receives = facing.network.receives(SimEnd::B);
+    facing.run();
+    assert_eq!(facing.next().unwrap()[2], 10 << 16 | 9);
+    assert!(receives > 10, "{receives} Receives for 10 credits");
+}
+
+/// §4.2.1.2: until the peer has used some of a separate grant, it gets no other, because it has one Receive for them.
+#[test]
+fn one_separate_grant_at_a_time() {
+    let mut facing = Facing::silent(Role::Server, credits(8, 0));
+    facing.send(&properties(CREDIT));
+    facing.raw.received.clear();
+    let grants: Vec<u32> = (0..12)
+        .map(|_| {
+            facing.send(&[5, 2, NO_NEW, MSG, MORE, 0, 0, 0, 0, 5, 0]);
+            std::iter::from_fn(|| facing.raw.next()).map(|words| words[2] & 0xffff).sum()
+        })
+        .collect();
+    assert_eq!(grants, [0, 0, 0, 4, 0, 0, 0, 0, 5, 0, 0, 0]);
+}
+
+/// §4.1: no other message is sent between the parts of a call, however many of them wait for credits.
+#[test]
+fn messages_are_not_interleaved() {
+    let mut facing = Facing::silent(Role::Client, EngineConfig::default());
+    facing.send(&properties(NO_NEW | 1));
+    facing.raw.received.clear();
+    // The first of four parts uses the only credit.
+    facing.call(&Script { number: 1, inline: 13_000, ..Script::default() });
+    facing.call(&Script { number: 2, ..Script::default() });
+    facing.send(&plain(5, NO_NEW, 0, 3));
+    answer(&mut facing, &Script::default());
+    facing.send(&[6, 2, NO_NEW, 77, 0]);
+    for new in [1, 1, 4] {
+        facing.send(&grant(new));
+    }
+    let sent: Vec<_> = std::iter::from_fn(|| facing.next()).map(|words| (words[0], words[3], words[4])).collect();
+    let part = (XID + 1, MSG, MORE);
+    let others = [(XID + 1, MSG, 0), (5, MSG, RESPONSE), (6, ERROR, RESPONSE), (XID + 2, MSG, 0)];
+    assert_eq!(sent, [&[part; 3][..], &others].concat());
 }
 
 /// §6.2.2.2: credits that run out within a sequence are granted by RDMA2_NOMSG without chunks and with XID zero.

@@ -3,12 +3,15 @@
 use rpcrdma_proto::engine::Engine as _;
 use rpcrdma_proto::{
     engine::{
-        CallFailure, CallLimit, CallPolicy, CloseReason, EngineConfig, FormatChoice, FormatReason, MessageFormat,
+        CallFailure, CallLimit, CallPolicy, CloseReason, EngineConfig, FormatChoice, FormatReason, MessageFormat, Role,
     },
     provider::sim::{SimEnd, SimFault},
 };
 
-use super::peer_pair::{CLIENT, PeerPair, SERVER, stepped};
+use super::{
+    peer_pair::{CLIENT, PeerPair, SERVER, stepped},
+    scripted::Facing,
+};
 use crate::support::Script;
 
 /// Returns the formats of a call and of its reply, with the reasons.
@@ -144,6 +147,24 @@ fn segment_limits_of_the_peer() {
     assert_eq!(formats(&mut duo, CLIENT, script(2, 2001)).0.format, MessageFormat::Short);
     assert_eq!(formats(&mut duo, CLIENT, script(3, 9000)).0.format, MessageFormat::Continued);
     assert_eq!(duo.sides[CLIENT].peer.conn.counters().copied_eligible_bytes, 11_001);
+}
+
+/// §5.2.3, §5.2.4: the limits that a peer announced apply to all segments of a call together.
+#[test]
+fn announced_segment_limits() {
+    for (max_len, reads, writes) in [(2048, 4, 1), (2049, 0, 2)] {
+        let mut facing = Facing::said(Role::Client, EngineConfig::default(), &[(3, &[2048]), (4, &[5])]);
+        facing.call(&Script { args: vec![7001], reduce: true, results: vec![(0, max_len)], ..Script::default() });
+        let parts: Vec<_> = std::iter::from_fn(|| facing.next()).collect();
+        let lists = &parts.last().expect("no call")[6..];
+        for (n, len) in [2048, 2048, 2048, 857].into_iter().enumerate().take(reads) {
+            assert_eq!([lists[6 * n], lists[6 * n + 3]], [1, len], "read segment {n}");
+        }
+        let lists = &lists[6 * reads..];
+        assert_eq!([lists[0], lists[1], lists[2]], [0, 1, writes]);
+        let lens: Vec<_> = lists[3..].chunks(4).take(writes as usize).map(|segment| segment[1]).collect();
+        assert_eq!(lens, [2048, 1][..writes as usize]);
+    }
 }
 
 /// A call whose results need more memory than allowed is refused before it is sent. It is not sent without chunks.

@@ -1,5 +1,6 @@
 //! RPC-over-RDMA version 2, and the choice of a connection's version.
 
+mod chunks;
 mod error_effects;
 mod executed;
 mod extension;

@@ -7,7 +7,7 @@ use rpcrdma_proto::engine::{CallFailure, CloseReason, Connection, EngineConfig, 
 
 use super::{
     peer_pair::{CLIENT, PeerPair, SERVER, stepped},
-    scripted::{CONNPROP, CREDIT, Facing, XID, connprop},
+    scripted::{CONNPROP, CREDIT, ERROR, Facing, MSG, RESPONSE, XID, connprop, plain},
 };
 use crate::support::{self, Script, take_call};
 
@@ -101,6 +101,54 @@ fn response_of_a_later_server() {
     assert_eq!(facing.raw.next().expect("no call")[1], 1);
 }
 
+/// §4.2.3.2: a server without version 2 responds with RDMA_ERROR, ERR_VERS, the XID of the message and the range of its
+/// versions. It then serves the version that the client chooses.
+#[test]
+fn server_without_version_2() {
+    let mut facing = Facing::with(Role::Server, allows(Versions::V1));
+    facing.send(&connprop(9, 0, &[(1, &[8192])]));
+    assert_eq!(facing.raw.next().expect("no response"), [9, 2, 32, ERROR, 1, 1, 1]);
+    facing.send(&support::plain(5, 1, 0, 1));
+    assert!(take_call(&mut facing.engine).is_some());
+    assert!(facing.raw.next().is_none());
+}
+
+/// §4.2.3.2: a client goes on with version 1 only if the range of the server's versions contains it.
+#[test]
+fn version_in_the_range() {
+    for (low, high) in [(0, 0), (1, 1), (0, 1), (1, 3), (2, 3), (3, 4), (3, 1)] {
+        let mut facing = raw(Role::Client);
+        facing.call(&Script::default());
+        facing.raw.received.clear();
+        facing.send(&[XID, 2, 64, ERROR, 1, low, high]);
+        if (low..=high).contains(&1) {
+            assert_eq!(facing.raw.next().expect("no call")[1], 1, "{low} to {high}");
+            continue;
+        }
+        let failure = facing.finished().expect("call not finished").unwrap_err();
+        let CallFailure::Closed { reason: CloseReason::NegotiationFailed { versions, .. }, sent: false } = failure
+        else {
+            panic!("{low} to {high}: {failure:?}")
+        };
+        assert_eq!(versions, Some((low, high)));
+        assert!(facing.raw.next().is_none());
+    }
+}
+
+/// §4.2.3.2: an error with another XID than that of the client's message does not end the negotiation.
+#[test]
+fn error_for_another_message() {
+    let mut facing = raw(Role::Client);
+    facing.call(&Script::default());
+    facing.raw.received.clear();
+    for xid in [0, XID + 1] {
+        facing.send(&[xid, 2, 64, ERROR, 1, 1, 1]);
+        assert!(facing.raw.next().is_none());
+    }
+    facing.send(&connprop(3, 0, &[]));
+    assert_eq!(facing.raw.next().expect("no call")[1], 2);
+}
+
 /// §4.2.3.2: if the connection is dropped during negotiation, the reason names version 2 as a possible cause, whether or not
 /// the server responded. No call was sent.
 #[test]
@@ -171,6 +219,83 @@ fn server_goes_by_the_first_message() {
     assert_eq!(facing.raw.next().unwrap()[1..], [2, 32, 4, 1, 1, 1]);
 }
 
+/// §4.2.3.3: after a first message of version 1 or 2, a server sends and serves that version only.
+#[test]
+fn server_keeps_its_version() {
+    let mut facing = raw(Role::Server);
+    let serve = |facing: &mut Facing, words: &[u32]| {
+        facing.send(words);
+        let call = take_call(&mut facing.engine).expect("call not served");
+        facing.engine.conn.reply(call.token, Script::default().reply(std::iter::empty()));
+        facing.run();
+        facing.next().expect("no reply")
+    };
+    facing.send(&connprop(3, 0, &[]));
+    assert_eq!(facing.next().expect("no properties")[..2], [XID, 2]);
+    for xid in [5, 6] {
+        assert_eq!(serve(&mut facing, &plain(xid, CREDIT, 0, 1))[..2], [xid, 2]);
+        facing.send(&support::plain(9, 1, 0, 1));
+        assert_eq!(facing.next().expect("no error")[3..], [ERROR, RESPONSE, 1, 2, 2]);
+        assert!(take_call(&mut facing.engine).is_none());
+        assert_eq!(facing.engine.conn.version(), Some(2));
+    }
+    facing.call(&Script::default());
+    let failure = facing.finished().expect("call not finished").unwrap_err();
+    assert_eq!(failure, CallFailure::ReverseNotSupported);
+
+    let mut facing = raw(Role::Server);
+    for xid in [5, 6] {
+        assert_eq!(serve(&mut facing, &support::plain(xid, 1, 0, 1))[..2], [xid, 1]);
+        for other in [connprop(9, 0, &[(1, &[8192])]), plain(9, CREDIT, 0, 1)] {
+            facing.send(&other);
+            assert_eq!(facing.next().expect("no error"), [9, 2, 32, ERROR, 1, 1, 1]);
+            assert!(take_call(&mut facing.engine).is_none());
+        }
+        assert_eq!(facing.engine.conn.version(), Some(1));
+    }
+    facing.call(&Script::default());
+    assert_eq!(facing.next().expect("no call in the reverse direction")[..2], [XID + 1, 1]);
+}
+
+/// §4.2.3.3: once a server has sent a message of version 2, the client keeps that version, whatever the server says later.
+#[test]
+fn client_keeps_its_version() {
+    let mut facing = raw(Role::Client);
+    facing.run();
+    facing.send(&connprop(3, 0, &[]));
+    facing.raw.received.clear();
+    let later = [
+        vec![XID, 2, 64, ERROR, 1, 1, 1],
+        vec![XID, 2, CREDIT, ERROR, RESPONSE, 1, 1, 1],
+        vec![XID, 1, 64, ERROR, 1, 1, 1],
+        support::plain(7, 32, 0, 1),
+    ];
+    for (number, words) in (0..).zip(later) {
+        facing.send(&words);
+        facing.raw.received.clear();
+        assert_eq!(facing.engine.conn.version(), Some(2));
+        facing.call(&Script { number, ..Script::default() });
+        let call = facing.next().expect("no call");
+        assert_eq!((call[1], call[3]), (2, MSG));
+    }
+
+    // After the fallback to version 1, it is the version of all messages.
+    let mut facing = raw(Role::Client);
+    facing.run();
+    facing.send(&[XID, 2, 64, ERROR, 1, 1, 2]);
+    facing.raw.received.clear();
+    for number in 0..3 {
+        facing.call(&Script { number, ..Script::default() });
+        let call = facing.raw.next().expect("no call");
+        assert_eq!(call[1], 1);
+        facing.send(&connprop(3, 0, &[]));
+        assert_eq!(facing.engine.conn.version(), Some(1));
+        while facing.raw.next().is_some() {}
+        facing.send(&support::plain(call[0], 32, 1, number));
+        facing.finished().expect("call not finished").unwrap();
+    }
+}
+
 /// §7: a message that is too short or an error does not decide the version, and gets no response.
 #[test]
 fn server_waits_for_a_first_message() {
@@ -181,7 +306,7 @@ fn server_waits_for_a_first_message() {
         assert_eq!(facing.engine.conn.version(), None);
     }
     assert_eq!(facing.engine.conn.counters().messages_discarded, 5);
-    facing.send(&super::scripted::connprop(3, 0, &[]));
+    facing.send(&connprop(3, 0, &[]));
     assert_eq!(facing.raw.next().unwrap()[3], CONNPROP);
     assert_eq!(facing.engine.conn.version(), Some(2));
 }

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rpcrdma_proto::engine::{
-    CallFailure, CloseReason, EngineConfig, HostAuth, HostAuthError, HostAuthStep, HostAuthenticator, MessageFormat,
-    ReverseDirection, Role,
+    CallFailure, CloseReason, Connection, EngineConfig, HostAuth, HostAuthError, HostAuthStep, HostAuthenticator,
+    MessageFormat, ReverseDirection, Role,
 };
 
 use super::{
     peer_pair::{CLIENT, PeerPair, SERVER, stepped},
-    scripted::{CONNPROP, CREDIT, ERROR, Facing, MORE, RESPONSE, TPMORE, connprop, plain},
+    scripted::{CONNPROP, CREDIT, ERROR, Facing, MORE, MSG, NOMSG, RESPONSE, TPMORE, connprop, plain},
 };
-use crate::support::{Pair, Script, take_call};
+use crate::support::{Pair, Script, take_call, word};
 
 /// §5.2, table 1: each property without its default value is announced in the first message.
 #[test]
@@ -37,9 +37,98 @@ fn each_property_is_accepted() {
     let peer = facing.engine.conn.peer_limits().properties.unwrap();
     assert_eq!((peer.send_size, peer.receive_size), (2048, 65_536));
     assert_eq!((peer.segment_len, peer.segments, peer.reverse), (512, 7, ReverseDirection::General));
-    let facing = Facing::said(Role::Server, EngineConfig::default(), &[(1, &[8192]), (1, &[]), (2, &[]), (5, &[])]);
-    let peer = facing.engine.conn.peer_limits().properties.unwrap();
-    assert_eq!((peer.send_size, peer.receive_size, peer.reverse), (4096, 4096, ReverseDirection::None));
+    let others: &[(u32, &[u32])] = &[(1, &[8192]), (2, &[8192]), (3, &[512]), (4, &[7]), (5, &[3])];
+    let empty: Vec<(u32, &[u32])> = (1..=6).map(|which| (which, &[][..])).collect();
+    let facing = Facing::said(Role::Server, EngineConfig::default(), &[others, &empty].concat());
+    let default = Facing::new(Role::Server, EngineConfig::default()).engine.conn.peer_limits().properties;
+    assert_eq!(facing.engine.conn.peer_limits().properties, default);
+}
+
+/// §5.1: a value of another length than its property's type gets RDMA2_ERR_BAD_PROPVAL.
+#[test]
+fn values_of_the_wrong_length() {
+    for which in 1..=5 {
+        for (len, words) in [(1, 1), (2, 1), (3, 1), (5, 2), (8, 2)] {
+            let mut facing = Facing::silent(Role::Server, EngineConfig::default());
+            facing.send(&connprop(7, TPMORE, &[]));
+            facing.next().expect("no properties");
+            let mut message = vec![8, 2, CREDIT, CONNPROP, 0, 1, which, len];
+            message.resize(8 + words, 0x2000);
+            facing.send(&message);
+            let error = facing.next().expect("no error");
+            assert_eq!((error[0], &error[3..]), (8, &[ERROR, RESPONSE, 3][..]), "property {which} of {len} bytes");
+            assert_eq!(facing.engine.conn.peer_limits().properties, None);
+        }
+    }
+}
+
+/// §5.2.5: the code of each level of reverse-direction support. The lowest is the default. A client that accepts no calls
+/// announces it.
+#[test]
+fn levels_of_reverse_direction() {
+    for (level, code) in [
+        (ReverseDirection::None, 0),
+        (ReverseDirection::Simple, 1),
+        (ReverseDirection::Continued, 2),
+        (ReverseDirection::General, 3),
+    ] {
+        for reverse_credits in [0, 1] {
+            let mut config = EngineConfig::default();
+            (config.reverse_direction, config.reverse_credits) = (level, reverse_credits);
+            let mut facing = Facing::silent(Role::Client, config);
+            facing.run();
+            let words = facing.raw.next().unwrap();
+            let announced = if reverse_credits == 0 || code == 0 { &[][..] } else { &[5, 4, code] };
+            assert_eq!(words[12..], *announced, "{level:?}, {reverse_credits} credits");
+        }
+        let facing = Facing::said(Role::Server, EngineConfig::default(), &[(5, &[code])]);
+        assert_eq!(facing.engine.conn.peer_limits().properties.unwrap().reverse, level);
+    }
+}
+
+/// §4.2.2: a peer that announces no sizes can receive and send 4096 bytes, whatever the local sizes are.
+#[test]
+fn default_thresholds() {
+    let mut config = EngineConfig::default();
+    (config.send_size, config.receive_size, config.max_continued) = (8192, 8192, 0);
+    for (len, is_short) in [(4096 - 36 - 12, true), (4096 - 36 - 8, false)] {
+        let mut facing = Facing::new(Role::Client, config.clone());
+        facing.call(&Script { inline: len, ..Script::default() });
+        assert_eq!(facing.next().unwrap()[3], if is_short { MSG } else { NOMSG });
+        facing.call(&Script { number: 1, reply_inline: len, ..Script::default() });
+        // The call has a Reply chunk if the reply may be longer than the threshold.
+        assert_eq!(facing.next().unwrap()[8], u32::from(!is_short));
+        let mut facing = Facing::new(Role::Server, config.clone());
+        facing.send(&plain(5, CREDIT, 0, 1));
+        let call = take_call(&mut facing.engine).unwrap();
+        let script = Script { reply_inline: len, ..Script::default() };
+        facing.engine.conn.reply(call.token, script.reply(std::iter::empty()));
+        facing.run();
+        let reply = facing.next().unwrap();
+        assert_eq!((reply.len(), reply[4] & MORE), (1024, if is_short { 0 } else { MORE }));
+    }
+    // Receives are large enough for messages of a peer that does not know the local size yet.
+    for (receive_size, posted) in [(1024, 4096), (4096, 4096), (8192, 8192)] {
+        config.receive_size = receive_size;
+        assert_eq!(Connection::setup_params(&config, false).receive_size, posted);
+    }
+}
+
+/// §5.2.2, §5.2.5: the properties apply to calls that arrive together with the last of them.
+#[test]
+fn properties_apply_at_once() {
+    let mut facing = Facing::silent(Role::Server, EngineConfig::default());
+    facing.send(&connprop(7, TPMORE, &[]));
+    facing.next().expect("no properties");
+    facing.raw.send(&connprop(7, 0, &[(2, &[2048])]), &[]);
+    facing.raw.send(&plain(9, CREDIT, 0, 1), &[]);
+    facing.run();
+    let call = take_call(&mut facing.engine).expect("call not served");
+    let script = Script { reply_inline: 3000, ..Script::default() };
+    facing.engine.conn.reply(call.token, script.reply(std::iter::empty()));
+    facing.run();
+    let reply = facing.next().expect("no reply");
+    assert_eq!((4 * reply.len(), reply[4]), (2048, RESPONSE | MORE));
 }
 
 /// §5.2: the defaults are 4096 bytes, segments of 1 MiB, 16 segments, and no reverse direction.
@@ -170,18 +259,58 @@ fn host_authentication_fails() {
     }
 }
 
-/// §4.2.3: the first message has at most 1024 bytes, however many properties there are.
+/// §5.2.6: material that the authenticator rejects ends the connection, in both roles.
+#[test]
+fn wrong_material_ends_the_connection() {
+    for role in [Role::Client, Role::Server] {
+        for (byte, is_right) in [(2, true), (3, false)] {
+            let mut facing = Facing::silent(role, who(2, 4, 1, 2));
+            facing.run();
+            facing.send(&connprop(7, TPMORE, &[(6, &[4, u32::from_be_bytes([byte; 4])])]));
+            let closed = Pair::closed(&facing.engine.events);
+            assert_eq!(matches!(closed, Some(CloseReason::HostAuthentication(_))), !is_right, "{role:?}: {closed:?}");
+        }
+    }
+}
+
+/// §4.2.3: the first message has at most 1024 bytes, however many properties there are. It is the only one until a message of
+/// the server grants credits. §4.2.2: the others have at most 4096 bytes.
 #[test]
 fn first_message_is_short() {
-    let mut facing = Facing::silent(Role::Client, who(1, 20_000, 1, 2));
+    let mut config = who(1, 20_000, 1, 2);
+    config.send_size = 8192;
+    let mut facing = Facing::silent(Role::Client, config);
     facing.run();
     let (first, _) = facing.raw.received.pop_front().unwrap();
     assert!(first.len() <= 1024 && facing.raw.received.is_empty());
+    assert_eq!([word(&first, 1), word(&first, 3), word(&first, 4)], [2, CONNPROP, TPMORE]);
+    // No credits: a message of another version, one that is too short, and a grant of zero.
     let mut words = connprop(1, TPMORE, &[]);
+    for bad in [&[3, 3, CREDIT, 0, 0][..], &[1, 2, CREDIT, CONNPROP], &[&words[..2], &[50 << 16], &words[3..]].concat()]
+    {
+        facing.send(bad);
+        assert!(facing.raw.received.is_empty(), "message sent after {bad:?}");
+    }
     words[2] = 50 << 16 | 50;
     facing.send(&words);
-    let flags: Vec<u32> = std::iter::from_fn(|| facing.raw.next()).map(|words| words[4]).collect();
-    assert_eq!(flags, [MORE, MORE, MORE, MORE, 0]);
+    let sent: Vec<_> = std::iter::from_fn(|| facing.next()).filter(|words| words[3] == CONNPROP).collect();
+    assert_eq!(sent.iter().map(|words| words[4]).collect::<Vec<_>>(), [MORE, MORE, MORE, MORE, 0]);
+    assert_eq!(sent.iter().map(Vec::len).max(), Some(1024));
+}
+
+/// §4.2.3: a property goes in the first message as long as that has at most 1024 bytes.
+#[test]
+fn longest_first_message() {
+    // Prefix, count, four numbers, and the head of the material and its length.
+    let others = 20 + 4 + 4 * 12 + 8 + 4;
+    for (len, first_len) in [(1024 - others, 1024), (1025 - others, others - 12), (1028 - others, others - 12)] {
+        let mut config = who(1, len, 1, 2);
+        config.send_size = 8192;
+        let mut facing = Facing::silent(Role::Client, config);
+        facing.run();
+        let (first, _) = facing.raw.received.pop_front().unwrap();
+        assert_eq!(first.len(), first_len, "{len} bytes of material");
+    }
 }
 
 /// The engine gives up on a peer that never announces its last property.

@@ -193,8 +193,9 @@ fn bad_xdr() {
     refused(&mut facing, &[3, 2, CREDIT, MSG, 0, 0, 0, 0, 0, 3, 1, 1], &[2]);
     // §4.3.5: positions that are not a multiple of four, beyond the stream, or zero. §4.4.3: RDMA2_NOMSG without position zero.
     let inline = |positions: &[u32]| [reads(MSG, 0, positions), vec![3, 0, 1]].concat();
-    refused(&mut facing, &inline(&[5]), &[2]);
-    refused(&mut facing, &inline(&[16]), &[2]);
+    for position in [5, 6, 7, 9, 10, 11, 16] {
+        refused(&mut facing, &inline(&[position]), &[2]);
+    }
     refused(&mut facing, &inline(&[0]), &[2]);
     refused(&mut facing, &reads(NOMSG, 0, &[4]), &[2]);
     // A segment whose end overflows.

@@ -24,6 +24,25 @@ fn serves(facing: &mut Facing) {
     assert!(call.is_some(), "well-formed call not served; response {answer:?}");
 }
 
+/// §4.4.2: a payload may be split at any boundary, and its parts are joined in the order in which they arrive.
+#[test]
+fn parts_of_any_length() {
+    let payload: Vec<u8> = [5u32, 0, 1].iter().flat_map(|word| word.to_be_bytes()).chain(0..40).collect();
+    for lens in [&[1, 2, 49][..], &[3, 5, 7, 11, 26], &[51, 1], &[1; 52]] {
+        let mut facing = Facing::new(Role::Server, EngineConfig::default());
+        let mut rest = &payload[..];
+        for &len in lens {
+            let (part, behind) = rest.split_at(len);
+            rest = behind;
+            let flags = if rest.is_empty() { 0 } else { MORE };
+            facing.raw.send(&fragment(5, flags, &[]), part);
+            facing.run();
+        }
+        let call = take_call(&mut facing.engine).unwrap_or_else(|| panic!("{lens:?}: {:?}", facing.next()));
+        assert_eq!(call.payload.as_slice(), payload);
+    }
+}
+
 /// A malformed last message ends its sequence. Other calls are still served.
 #[test]
 fn malformed_last_message() {

@@ -10,7 +10,7 @@ use super::{
     peer_pair::stepped,
     scripted::{CONNPROP, CREDIT, ERROR, Facing, MORE, MSG, NOMSG, RESPONSE, XID, connprop, plain},
 };
-use crate::support::{Script, join, take_call};
+use crate::support::{Script, join, take_call, word};
 
 /// The maximum number of credits, 32, in the high half of the field.
 const MAX_LEN: u32 = 32 << 16;
@@ -50,38 +50,49 @@ fn rdma2_msg() {
     assert_eq!(facing.next().unwrap(), [5, 2, MAX_LEN | 1, MSG, RESPONSE, 0, 0, 0, 0, 5, 1, 9]);
 }
 
-/// §6.2.3: a Read chunk of two segments, a Write chunk, and the handle that the reply may invalidate.
+/// §6.2.3: a Read chunk of two segments, two Write chunks, and the handle that the reply may invalidate. §4.3.5, §4.3.5.2: the
+/// segments of the Read chunk have the position of its item, and together its length.
 #[test]
 fn rdma2_msg_with_chunks() {
     let mut facing = client();
     let args = vec![5001];
-    facing.call(&Script { number: 9, args, reduce: true, results: vec![(4, 2000)], ..Script::default() });
+    let results = vec![(4, 2001), (4, 5003)];
+    facing.call(&Script { number: 9, args, reduce: true, results, ..Script::default() });
     let words = facing.next().unwrap();
-    let (handle, sink) = (words[8], words[17 + 1]);
+    let handle = words[8];
     assert_eq!(words[5], handle);
     // Each entry has 1, position, handle, length and offset.
     assert_eq!([words[6], words[7], words[9]], [1, 16, 3000]);
     assert_eq!([words[12], words[13], words[14], words[15]], [1, 16, handle, 2001]);
     assert_eq!(join(words[16], words[17]), join(words[10], words[11]) + 3000);
-    let _ = sink;
-    // The end of the Read list, one Write chunk of one segment, the end of the Write list, and no Reply chunk.
-    assert_eq!(words[18..21], [0, 1, 1]);
-    assert_eq!(words[22], 2000);
-    assert_eq!(words[25..], [0, 0, XID + 1, 0, 9, 5001]);
+    // The end of the Read list, a Write chunk of one segment, and one of two. §4.3.6.2: without room for padding.
+    assert_eq!([words[18], words[19], words[20], words[22]], [0, 1, 1, 2001]);
+    assert_eq!([words[25], words[26], words[28], words[32]], [1, 2, 3000, 2003]);
+    assert_eq!(words[31], words[27]);
+    assert_eq!(join(words[33], words[34]), join(words[29], words[30]) + 3000);
+    // The end of the Write list, no Reply chunk, and the payload.
+    assert_eq!(words[35..], [0, 0, XID + 1, 0, 9, 5001]);
 }
 
-/// §6.3.2: Special Format with a Position-Zero Read chunk, a Reply chunk and no payload; and the reply to it.
+/// §6.3.2: Special Format with a Position-Zero Read chunk, a Reply chunk and no payload; and the reply to it. Both chunks have
+/// several segments.
 #[test]
 fn rdma2_nomsg() {
     let mut config = EngineConfig::default();
-    config.max_continued = 0;
+    (config.max_continued, config.max_segment_len) = (0, 2000);
     let mut facing = Facing::new(Role::Client, config);
     facing.call(&Script { number: 9, inline: 5000, reply_inline: 6000, ..Script::default() });
     let words = facing.next().unwrap();
     assert_eq!(words[..5], [XID + 1, 2, MAX_LEN | 1, NOMSG, 0]);
-    assert_eq!([words[5], words[6], words[7], words[9]], [words[8], 1, 0, 5012]);
-    assert_eq!(words[12..16], [0, 0, 1, 1]);
-    assert_eq!((words[17], words.len()), (6012, 20));
+    // §4.4.3: each segment has position zero.
+    let handle = words[8];
+    assert_eq!(words[5], handle);
+    for (n, len) in [2000, 2000, 1012].into_iter().enumerate() {
+        assert_eq!(words[6 + 6 * n..][..4], [1, 0, handle, len], "read segment {n}");
+    }
+    assert_eq!(words[24..28], [0, 0, 1, 4]);
+    assert_eq!([words[29], words[33], words[37], words[41]], [2000, 2000, 2000, 12]);
+    assert_eq!(words.len(), 44);
 
     // The reply returns the Reply chunk with the length in use.
     let mut facing = Facing::new(Role::Server, EngineConfig::default());
@@ -124,19 +135,25 @@ fn rdma2_error() {
     assert_eq!(facing.next().unwrap(), [6, 9, MAX_LEN | 1, ERROR, RESPONSE, 1, 2, 2]);
 }
 
-/// §6.2.2.2: a continued message has RDMA2_F_MORE in all parts except the last, which has the chunks.
+/// §6.2.2.2: a continued message has RDMA2_F_MORE in all parts except the last, which has the chunks. §4.1: the parts are in
+/// order, each behind a header.
 #[test]
 fn rdma2_msg_continued() {
     let mut facing = client();
-    let script = Script { number: 9, inline: 8000, results: vec![(0, 5000)], ..Script::default() };
+    let script = Script { number: 9, inline: 10_000, results: vec![(0, 5000)], ..Script::default() };
+    let mut message = script.outgoing(&facing.engine.conn, facing.now).message;
+    message[..4].copy_from_slice(&(XID + 1).to_be_bytes());
     facing.call(&script);
     let messages: Vec<_> = std::iter::from_fn(|| facing.next()).collect();
-    assert_eq!(messages.len(), 2);
-    assert_eq!(messages[0][..9], [XID + 1, 2, MAX_LEN | 1, MSG, MORE, 0, 0, 0, 0]);
-    assert_eq!(messages[0].len(), 1024);
+    assert_eq!(messages.len(), 3);
+    for (part, new) in messages[..2].iter().zip([1, 0]) {
+        assert_eq!(part[..9], [XID + 1, 2, MAX_LEN | new, MSG, MORE, 0, 0, 0, 0]);
+        assert_eq!(part.len(), 1024);
+    }
     // One Write chunk of two segments.
-    assert_eq!(messages[1][..5], [XID + 1, 2, MAX_LEN, MSG, 0]);
-    assert_eq!(messages[1][6..9], [0, 1, 2]);
-    assert_eq!(messages[1][17..19], [0, 0]);
-    assert_eq!(messages[0].len() - 9 + messages[1].len() - 19, 8012 / 4);
+    assert_eq!(messages[2][..5], [XID + 1, 2, MAX_LEN, MSG, 0]);
+    assert_eq!(messages[2][6..9], [0, 1, 2]);
+    assert_eq!(messages[2][17..19], [0, 0]);
+    let payload = [&messages[0][9..], &messages[1][9..], &messages[2][19..]].concat();
+    assert_eq!(payload, (0..message.len() / 4).map(|n| word(&message, n)).collect::<Vec<_>>());
 }

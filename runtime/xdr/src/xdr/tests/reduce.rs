@@ -45,6 +45,38 @@ fn a_reduced_item_leaves_its_count_and_takes_its_padding() {
 }
 
 #[test]
+fn items_that_are_not_eligible_stay_inline() {
+    // RFC 8166 §3.4.2
+    let mut out = Vec::new();
+    let mut sink = ReducingSink::for_call(&mut out, 1);
+    let mut expected = Vec::new();
+    let mut flat = FlatSink::new(&mut expected);
+    let data = vec![7; 3001];
+    put_opaque(&mut sink, &data, UNBOUNDED).unwrap();
+    put_opaque(&mut flat, &data, UNBOUNDED).unwrap();
+    put_opaque_fixed(&mut sink, &data);
+    put_opaque_fixed(&mut flat, &data);
+    put_opaque_exact(&mut sink, &data, 3001).unwrap();
+    put_opaque_exact(&mut flat, &data, 3001).unwrap();
+    put_array(&mut sink, &[7u64; 1000], UNBOUNDED).unwrap();
+    put_array(&mut flat, &[7u64; 1000], UNBOUNDED).unwrap();
+    assert_eq!(sink.finish().0.len(), 0);
+    assert_eq!(out, expected);
+}
+
+#[test]
+fn an_optional_item_leaves_its_flag() {
+    // RFC 8166 §3.4.4.2
+    let (stream, reduced, copied) = for_call(&[Some(read(b"abcde")), None, Some(read(b"xy"))], 0, 1);
+    assert_eq!((stream, copied), (encode_words(&[1, 1, 5, 0, 1, 1, 2]), 0));
+    assert_eq!(reduced, [(12, bytes(b"abcde")), (36, bytes(b"xy"))]);
+    let reads = [ReadChunk { position: 12, data: bytes(b"abcde") }];
+    let mut decoder = Decoder::new(&[0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 5]).with_read_chunks(&reads);
+    assert_eq!(decoder.read(), Ok(Some(read(b"abcde"))));
+    decoder.finish().unwrap();
+}
+
+#[test]
 fn a_reduced_item_is_not_copied() {
     let value = read(b"abcde");
     let (_, reduced, _) = for_call(std::slice::from_ref(&value), 0, 1);
