@@ -135,13 +135,17 @@ impl CallRegions {
         }
     }
 
-    /// Releases the regions whose invalidation failed. The peer lost access to them with the connection.
-    pub(super) fn release_stuck(&mut self, counters: &mut ConnectionCounters) {
+    /// Releases the regions whose invalidation failed. The peer lost access to them with the connection. Returns `true` if one of
+    /// them was registered for a part of the reply, whose content is lost.
+    pub(super) fn release_stuck(&mut self, counters: &mut ConnectionCounters) -> bool {
+        let mut is_reply_lost = false;
         for part in 0..self.regions.len() {
             if matches!(self.regions[part].state, RegionState::Stuck) {
+                is_reply_lost |= self.regions[part].purpose != Purpose::Argument;
                 self.returned(part as u16, None, counters);
             }
         }
+        is_reply_lost
     }
 
     /// Returns whether no region is exposed.

@@ -540,7 +540,7 @@ impl LocalCalls {
         for slot in slots {
             let Some(call) = self.slots.get_mut(slot) else { continue };
             call.end_wait();
-            call.exposure.release_stuck(&mut shared.counters);
+            let is_reply_lost = call.exposure.release_stuck(&mut shared.counters);
             match call.phase {
                 CallPhase::Queued | CallPhase::Sent => {
                     let failure = CallFailure::Closed { reason: reason.clone(), sent: call.delivery.is_sent() };
@@ -548,7 +548,12 @@ impl LocalCalls {
                 }
                 CallPhase::Lingering => self.take_back(slot, shared),
                 CallPhase::Finishing => {
-                    if matches!(call.next, CallNext::SendAgain) {
+                    let has_no_outcome = match call.next {
+                        CallNext::SendAgain => true,
+                        CallNext::Finish(Ok(_)) => is_reply_lost,
+                        CallNext::Finish(Err(_)) | CallNext::Remove => false,
+                    };
+                    if has_no_outcome {
                         let failure = CallFailure::Closed { reason: reason.clone(), sent: call.delivery.is_sent() };
                         call.next = CallNext::Finish(Err(failure));
                     }

@@ -13,7 +13,7 @@ use super::{
     peer_pair::{CLIENT, PeerPair, SERVER, stepped},
     scripted::{CONNPROP, CREDIT, ERROR, Facing, MORE, RESPONSE, TPMORE, connprop, plain},
 };
-use crate::support::{Pair, Script, take_call};
+use crate::support::{Pair, Script, take_call, word};
 
 /// §5.2, table 1: each property without its default value is announced in the first message.
 #[test]
@@ -177,6 +177,8 @@ fn first_message_is_short() {
     facing.run();
     let (first, _) = facing.raw.received.pop_front().unwrap();
     assert!(first.len() <= 1024 && facing.raw.received.is_empty());
+    // §6.3.4: more properties follow.
+    assert_eq!(word(&first, 4), TPMORE);
     let mut words = connprop(1, TPMORE, &[]);
     words[2] = 50 << 16 | 50;
     facing.send(&words);

@@ -57,13 +57,12 @@ fn rdma2_msg_with_chunks() {
     let args = vec![5001];
     facing.call(&Script { number: 9, args, reduce: true, results: vec![(4, 2000)], ..Script::default() });
     let words = facing.next().unwrap();
-    let (handle, sink) = (words[8], words[17 + 1]);
-    assert_eq!(words[5], handle);
+    let handle = words[8];
+    assert_eq!((words[4], words[5]), (0, handle));
     // Each entry has 1, position, handle, length and offset.
     assert_eq!([words[6], words[7], words[9]], [1, 16, 3000]);
     assert_eq!([words[12], words[13], words[14], words[15]], [1, 16, handle, 2001]);
     assert_eq!(join(words[16], words[17]), join(words[10], words[11]) + 3000);
-    let _ = sink;
     // The end of the Read list, one Write chunk of one segment, the end of the Write list, and no Reply chunk.
     assert_eq!(words[18..21], [0, 1, 1]);
     assert_eq!(words[22], 2000);
@@ -139,4 +138,20 @@ fn rdma2_msg_continued() {
     assert_eq!(messages[1][6..9], [0, 1, 2]);
     assert_eq!(messages[1][17..19], [0, 0]);
     assert_eq!(messages[0].len() - 9 + messages[1].len() - 19, 8012 / 4);
+}
+
+/// §6.3.1: the last message of a sequence has payload, even if its chunk lists leave room for nothing else in a shorter sequence.
+#[test]
+fn rdma2_msg_continued_with_payload_to_the_end() {
+    for inline in [4048, 4044, 4052] {
+        let mut facing = client();
+        facing.call(&Script { inline, results: vec![(0, 9000)], ..Script::default() });
+        let messages: Vec<_> = std::iter::from_fn(|| facing.next()).collect();
+        let [first, last] = &messages[..] else { panic!("{} messages", messages.len()) };
+        assert_eq!((first[4], last[4], &last[6..9]), (MORE, 0, &[0, 1, 3][..]));
+        // Three segments, the end of the Write list, and no Reply chunk.
+        let payload = [first.len() - 9, last.len() - (9 + 12 + 2)];
+        assert_eq!(4 * (payload[0] + payload[1]), inline + 12);
+        assert!(payload[1] > 0);
+    }
 }
