@@ -405,7 +405,7 @@ impl InboundCall {
     ///
     /// # Errors
     /// The reply to malformed arguments: GARBAGE_ARGS, or ERR_CHUNK if a Read chunk replaces an item that is not eligible
-    /// (RFC 8166 §4.5.2, §6.1).
+    /// (RFC 8166 §4.5.2, §6.1, RPC-over-RDMA v2 §7.2).
     // An error is rare and moved once. Boxing it would require an allocation.
     #[allow(clippy::result_large_err)]
     #[doc(alias = "svc_getargs")]

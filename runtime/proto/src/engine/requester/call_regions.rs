@@ -49,6 +49,7 @@ pub(in crate::engine) struct CallRegions {
 
 impl CallRegions {
     /// Registers memory for the call.
+    // RPC-over-RDMA v2 §11.1: the peer can only read arguments, and only write results.
     pub(super) fn register(
         &mut self,
         qp: &mut dyn QueuePair,
@@ -100,6 +101,7 @@ impl CallRegions {
     }
 
     /// Queues the invalidation of all regions that are still exposed.
+    // RPC-over-RDMA v2 §11.1.4: those of Write chunks and of the Reply chunk are among them.
     pub(super) fn take_back(&mut self, slot: u32, out: &mut VecDeque<WorkRequest>) {
         for (part, exposed) in self.regions.iter_mut().enumerate() {
             if matches!(exposed.state, RegionState::Exposed) {

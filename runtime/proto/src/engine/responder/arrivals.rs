@@ -51,7 +51,7 @@ impl ServedCalls {
         if fetches.reduced() > limits.max_chunks as usize {
             return Err((TransportError::ReadChunks { max: limits.max_chunks }, "too many Read chunks"));
         }
-        // RFC 8166 §8.1.4, RPC-over-RDMA v2 §11.1.4: a responder may reject an unreasonable amount of data.
+        // RFC 8166 §8.1.4, RPC-over-RDMA v2 §7.4.1, §11.1.4: a responder may reject an unreasonable amount of data.
         let max = limits.max_call_len.min(limits.max_fetched);
         if fetches.len() > max {
             return Err((TransportError::System, "the Read chunks exceed the memory limit of a call"));
@@ -161,6 +161,7 @@ fn check_counts(lists: &ChunkLists, shared: &EngineShared) -> Result<(), CallRej
 }
 
 /// Groups the Read list into chunks and checks their positions. `inline` is the length of the inline payload stream.
+// RFC 8166 §4.5.2, RPC-over-RDMA v2 §7.2.1.
 fn check_chunks(lists: &ChunkLists, inline: Option<usize>) -> Result<ReadChunkFetches, CallRejection> {
     let bad = |why| (TransportError::BadXdr, why);
     let fetches = ReadChunkFetch::group(lists.reads.iter().map(|read| (read.position, read.segment))).map_err(bad)?;

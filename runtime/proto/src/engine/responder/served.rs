@@ -205,6 +205,7 @@ impl ServedCalls {
             Some(message) => MessagePayload::Inline(message),
             None => {
                 let (_, bytes) = fetches.next().unwrap_or_default();
+                // RPC-over-RDMA v2 §6.3.2, §7.2: the header and the RPC message have the same XID.
                 let msg_type = message_type(&bytes, call.xid);
                 if msg_type != Some(CALL) {
                     return Err(msg_type);

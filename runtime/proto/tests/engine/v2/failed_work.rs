@@ -12,7 +12,7 @@ use super::{
     peer_pair::{CLIENT, PeerPair, SERVER, stepped},
     scripted::{CREDIT, Facing, plain},
 };
-use crate::support::Script;
+use crate::support::{Script, join};
 
 fn with_fault(fault: SimFault) -> PeerPair {
     let mut sim: SimConfig = stepped();
@@ -123,11 +123,32 @@ fn memory_of_a_cancelled_call() {
 /// §11.1.3: no memory of a call is exposed any more when its caller gets the reply.
 #[test]
 fn nothing_is_exposed_when_a_call_finishes() {
-    let mut duo = with_fault(SimFault::Disconnect(u64::MAX));
-    duo.call(CLIENT, reduced(0));
-    while duo.sides[CLIENT].outcomes.is_empty() {
-        assert!(duo.turn(), "the call does not finish");
+    let arguments = Script { args: vec![5000, 3000], reduce: true, ..Script::default() };
+    let long = Script { inline: 70_000, reply_inline: 70_000, ..Script::default() };
+    for script in [arguments, long, reduced(0)] {
+        let mut duo = with_fault(SimFault::Disconnect(u64::MAX));
+        duo.call(CLIENT, script);
+        while duo.sides[CLIENT].outcomes.is_empty() {
+            assert!(duo.turn(), "the call does not finish");
+        }
+        assert_eq!(duo.network.registered(SimEnd::A), 0);
+        assert_eq!(duo.sides[CLIENT].peer.conn.counters().exposed_regions, 0);
     }
-    assert_eq!(duo.network.registered(SimEnd::A), 0);
-    assert_eq!(duo.sides[CLIENT].peer.conn.counters().exposed_regions, 0);
+}
+
+/// §11.1: of memory that is longer than the result, only the length of the result is exposed.
+#[test]
+fn longer_landing_memory() {
+    for (at, ends) in [(36, false), (37, true), (40, true)] {
+        let mut facing = Facing::new(Role::Client, EngineConfig::default());
+        let mut call = Script { results: vec![(0, 40)], ..Script::default() }.outgoing(&facing.engine.conn, facing.now);
+        call.reply.chunks[0].landing = Some(vec![0; 64].into());
+        facing.engine.conn.start_call(call);
+        facing.run();
+        let words = facing.next().unwrap();
+        assert_eq!((words[7], words[8], words[10]), (1, 1, 40));
+        facing.raw.write(words[9], join(words[11], words[12]) + at, &[1; 4]);
+        facing.run();
+        assert_eq!(facing.engine.conn.close_reason().is_some(), ends, "written at {at}");
+    }
 }

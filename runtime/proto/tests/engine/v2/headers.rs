@@ -2,7 +2,7 @@
 
 use rpcrdma_proto::engine::Engine as _;
 use rpcrdma_proto::{
-    engine::{CallFailure, EngineConfig, Role, TransportError},
+    engine::{CallFailure, EngineConfig, Role, TransportError, Versions},
     provider::MemoryHandle,
 };
 
@@ -10,7 +10,7 @@ use super::{
     refusals::{refused, segment, server, serves},
     scripted::{CREDIT, ERROR, Facing, MORE, MSG, NOMSG, RESPONSE, TPMORE, connprop, plain},
 };
-use crate::support::{Script, join, take_call};
+use crate::support::{Script, join, take_call, with_versions};
 
 /// Returns RDMA2_NOMSG with a Position-Zero Read chunk that contains these words.
 fn special_call(facing: &mut Facing, xid: u32, flags: u32, payload: &[u32]) -> Vec<u32> {
@@ -73,39 +73,45 @@ fn reserved_flags_of_all_header_types() {
     }
 }
 
-/// §6.2.2.1: a call whose `msg_type` is REPLY, and a reply whose `msg_type` is CALL, are not used, in any format.
+/// §6.2.2.1, §7.2: a call whose `msg_type` is REPLY or whose XID is not that of its header, and a reply with the same faults, are
+/// not used, in any format.
 #[test]
-fn response_flag_that_contradicts_the_message() {
+fn rpc_message_that_contradicts_its_header() {
     let mut facing = server();
-    refused(&mut facing, &[3, 2, CREDIT, MSG, 0, 0, 0, 0, 0, 3, 1, 1], &[2]);
-    refused(&mut facing, &[3, 2, CREDIT, MSG, 0, 0, 0, 1, 0, 0, 0, 3, 1, 1], &[2]);
-    facing.send(&[3, 2, CREDIT, MSG, MORE, 0, 0, 0, 0, 3, 1]);
-    refused(&mut facing, &[3, 2, CREDIT, MSG, 0, 0, 0, 0, 0, 1], &[2]);
-    let special = special_call(&mut facing, 3, 0, &[3, 1, 1]);
-    refused(&mut facing, &special, &[2]);
+    for [xid, msg_type] in [[3, 1], [4, 0], [4, 1], [3, 2]] {
+        refused(&mut facing, &[3, 2, CREDIT, MSG, 0, 0, 0, 0, 0, xid, msg_type, 1], &[2]);
+        refused(&mut facing, &[3, 2, CREDIT, MSG, 0, 0, 0, 1, 0, 0, 0, xid, msg_type, 1], &[2]);
+        facing.send(&[3, 2, CREDIT, MSG, MORE, 0, 0, 0, 0, xid, msg_type]);
+        refused(&mut facing, &[3, 2, CREDIT, MSG, 0, 0, 0, 0, 0, 1], &[2]);
+        let special = special_call(&mut facing, 3, 0, &[xid, msg_type, 1]);
+        refused(&mut facing, &special, &[2]);
+    }
     serves(&mut facing);
 
     let mut config = EngineConfig::default();
     config.max_continued = 0;
-    for format in 0..3 {
+    for (format, xid_offset, msg_type) in (0..4).flat_map(|format| [(format, 0, 0), (format, 1, 1), (format, 0, 2)]) {
         let mut facing = Facing::new(Role::Client, config.clone());
         facing.call(&Script { number: 4, reply_inline: 6000, ..Script::default() });
         let call = facing.next().unwrap();
-        let xid = call[0];
+        let (xid, payload) = (call[0], [call[0] + xid_offset, msg_type, 4]);
+        let [handle, high, low] = [call[10], call[12], call[13]];
         match format {
-            0 => facing.send(&[xid, 2, CREDIT, MSG, RESPONSE, 0, 0, 0, 0, xid, 0, 4]),
+            0 => facing.send(&[&[xid, 2, CREDIT, MSG, RESPONSE, 0, 0, 0, 0], &payload[..]].concat()),
             1 => {
-                facing.send(&[xid, 2, CREDIT, MSG, RESPONSE | MORE, 0, 0, 0, 0, xid, 0]);
+                let chunk = [1, 1, handle, 0, high, low];
+                facing.send(&[&[xid, 2, CREDIT, MSG, RESPONSE, 0, 0, 0], &chunk[..], &payload].concat());
+            }
+            2 => {
+                facing.send(&[&[xid, 2, CREDIT, MSG, RESPONSE | MORE, 0, 0, 0, 0], &payload[..2]].concat());
                 facing.send(&[xid, 2, CREDIT, MSG, RESPONSE, 0, 0, 0, 0, 4]);
             }
             _ => {
-                let [handle, high, low] = [call[10], call[12], call[13]];
-                let payload = [xid, 0, 4].map(u32::to_be_bytes).concat();
-                facing.raw.write(handle, join(high, low), &payload);
+                facing.raw.write(handle, join(high, low), &payload.map(u32::to_be_bytes).concat());
                 facing.send(&[xid, 2, CREDIT, NOMSG, RESPONSE, 0, 0, 0, 1, 1, handle, 12, high, low]);
             }
         }
-        assert!(matches!(facing.finished(), Some(Err(CallFailure::BadReply(_)))), "format {format}");
+        assert!(matches!(facing.finished(), Some(Err(CallFailure::BadReply(_)))), "format {format}, {payload:?}");
         assert!(facing.next().is_none(), "the requester responded with an error");
     }
 }
@@ -132,6 +138,20 @@ fn handle_to_invalidate() {
             let (_, invalidated) = facing.raw.received.pop_front().expect("no reply");
             assert_eq!(invalidated, named.map(|_| MemoryHandle(handle)), "rdma_inv_handle {handle:#x}");
         }
+    }
+}
+
+/// §6.2.4: a call asks for no invalidation if the requester did not announce it, or if its provider does not support it.
+#[test]
+fn no_handle_to_invalidate() {
+    for (announced, supported) in [(true, true), (false, true), (true, false)] {
+        let config = with_versions(EngineConfig::default(), Versions::V2);
+        let mut facing = Facing::with_invalidation(Role::Client, config, announced, supported);
+        facing.send(&connprop(7, 0, &[]));
+        facing.raw.received.clear();
+        facing.call(&Script { args: vec![5000], reduce: true, ..Script::default() });
+        let call = facing.next().unwrap();
+        assert_eq!(call[5], if announced && supported { call[8] } else { 0 });
     }
 }
 
