@@ -16,6 +16,7 @@ use crate::{
 };
 
 impl ReverseDirection {
+    // RPC-over-RDMA v2 §5.2.5, §8.3: the two give different numbers for one level.
     pub(super) fn code(self) -> u32 {
         match self {
             Self::None => RDMA2_RVRSDIR_NONE,

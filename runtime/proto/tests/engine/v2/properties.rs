@@ -156,6 +156,9 @@ fn host_authentication_fails() {
         (who(2, 100, 1, 3), who(2, 100, 2, 1)),
         (who(2, 100, 1, 2), EngineConfig::default()),
         (EngineConfig::default(), who(1, 100, 1, 2)),
+        // Only the server, or only the client, expects something else.
+        (who(1, 100, 1, 2), who(1, 100, 2, 3)),
+        (who(2, 100, 1, 3), who(1, 100, 2, 1)),
     ] {
         let mut duo = PeerPair::new(client, server, stepped());
         duo.call(CLIENT, Script::default());

@@ -1,4 +1,4 @@
-//! Responders: replies that exceed what the call provides, and calls that exceed the limits (RPC-over-RDMA v2 §6.4, §7.3).
+//! Resources for replies, replies that exceed them, and calls that exceed the limits of a responder (RPC-over-RDMA v2 §6.4, §7.3).
 
 use rpcrdma::xdr::ReducedItem;
 use rpcrdma_proto::engine::Engine as _;
@@ -68,6 +68,20 @@ fn reply_that_exceeds_its_reply_chunk() {
     assert_eq!((&last[..2], &last[3..10], last[11]), (&[3, 2][..], &[MSG, RESPONSE, 0, 0, 0, 1, 1][..], 0));
     assert_eq!(4 * (first.len() - 9 + last.len() - 14), 6004);
     assert_eq!(written, vec![0; 6000]);
+}
+
+/// §6.4: a call provides a Reply chunk if its reply may be longer than the continued messages that the requester accepts, and
+/// Write chunks for its results.
+#[test]
+fn resources_for_the_longest_reply() {
+    for (longest, expected) in [(65_536, vec![0]), (65_540, vec![1, 1, 65_540])] {
+        let mut facing = Facing::new(Role::Client, EngineConfig::default());
+        facing.call(&Script { reply_inline: longest - 16, results: vec![(0, 7000)], ..Script::default() });
+        let call = facing.next().unwrap();
+        assert_eq!((&call[6..9], call[10], call[13]), (&[0, 1, 1][..], 7000, 0));
+        let reply = [&call[14..15], &call[15..16], &call[17..18]].concat();
+        assert_eq!(reply[..expected.len()], expected);
+    }
 }
 
 /// §6.4, §7.3.4: RDMA2_ERR_WRITE_RESOURCE names the first Write chunk that is too short, counted from one, and the length of its
