@@ -173,15 +173,17 @@ pub fn build(
         let name = package_name(&copy.join(manifest))?;
         command.args(["-p", &name]);
         if let Some((_, features)) = FEATURES.iter().find(|(path, _)| Path::new(path) == **manifest) {
-            let features: Vec<_> = features.split(',').map(|feature| format!("{name}/{feature}")).collect();
-            command.args(["--features", &features.join(",")]);
+            // Without the name of the package: in other packages, `rpcrdma` is the name of a dependency. Cargo enables them in the
+            // chosen packages that have them.
+            command.args(["--features", features]);
         }
     }
-    for target in targets {
-        match &target.integration {
-            Some(name) => command.args(["--test", name]),
-            None => command.arg("--lib"),
-        };
+    // Cargo accepts `--lib` only once, for all packages.
+    if targets.iter().any(|target| target.integration.is_none()) {
+        command.arg("--lib");
+    }
+    for name in targets.iter().filter_map(|target| target.integration.as_ref()) {
+        command.args(["--test", name]);
     }
     let built = command.stderr(Stdio::inherit()).output().context("failed to run cargo")?;
     ensure!(built.status.success(), "the project does not compile with the faults");
