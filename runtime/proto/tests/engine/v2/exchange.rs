@@ -3,7 +3,9 @@
 use rpcrdma_proto::engine::Engine as _;
 use std::sync::Arc;
 
-use rpcrdma_proto::engine::{EngineConfig, Extension, ExtensionFactory, ExtensionProperty, Role};
+use rpcrdma_proto::engine::{
+    CallFailure, CloseReason, EngineConfig, Extension, ExtensionFactory, ExtensionProperty, Role,
+};
 
 use super::{
     refusals::{refused, serves},
@@ -196,5 +198,21 @@ fn unknown_properties() {
             assert_eq!(words[3], CONNPROP);
         }
         assert_eq!(facing.engine.conn.peer_limits().properties.unwrap().receive_size, 8192);
+    }
+}
+
+/// §7.1.2, §7.2.2: a peer that refuses the local properties gets no calls. The connection is closed.
+#[test]
+fn refused_properties() {
+    for code in [2, 3, 4, 5, 100] {
+        let mut facing = Facing::silent(Role::Client, EngineConfig::default());
+        facing.call(&Script::default());
+        let xid = facing.raw.next().expect("no properties")[0];
+        facing.send(&[xid, 2, CREDIT, ERROR, RESPONSE, code]);
+        assert!(facing.raw.next().is_none(), "a message after error {code}");
+        let failure = facing.finished().expect("call not finished").unwrap_err();
+        let CallFailure::Closed { reason: CloseReason::NegotiationFailed { .. }, sent: false } = failure else {
+            panic!("{failure:?} after error {code}")
+        };
     }
 }

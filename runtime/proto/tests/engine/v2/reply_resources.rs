@@ -177,6 +177,22 @@ fn limits_of_chunks_and_segments() {
     serves(&mut facing);
 }
 
+/// §7.3.3: a call whose segments do not fit in the header of its reply gets RDMA2_ERR_SEGMENTS with a number that fits.
+#[test]
+fn segments_that_do_not_fit_in_the_reply() {
+    // The peer receives 1024 bytes: 24 bytes in front of the lists, 20 bytes besides the segments, and a word of payload.
+    for (segments, fits) in [(61, true), (62, false), (63, false)] {
+        let mut facing = Facing::said(Role::Server, EngineConfig::default(), &[(2, &[1024])]);
+        let words = with_chunks(&[&vec![4; segments]], None);
+        if fits {
+            facing.send(&words);
+            assert!(take_call(&mut facing.engine).is_some(), "{segments} segments refused");
+        } else {
+            refused(&mut facing, &words, &[8, 40]);
+        }
+    }
+}
+
 /// §7.2.1: malformed segments and positions, in each chunk list.
 #[test]
 fn malformed_chunks() {
