@@ -121,7 +121,7 @@ impl ServedCalls {
 
 /// Returns the maximum length in bytes of a payload stream in the last or only message of a reply with these chunks.
 // RFC 8166 §4.3.2.2, §4.3.3, RPC-over-RDMA v2 §4.3.6: the reply repeats the Write list and the Reply chunk. The last message
-// of a continued reply also carries payload.
+// of a continued reply also carries payload. §7.3.3: segments that leave no room for it are too many.
 #[inline(always)]
 fn reply_room(lists: &ChunkLists, shared: &EngineShared) -> Result<u64, CallRejection> {
     let rules = &shared.rules;
