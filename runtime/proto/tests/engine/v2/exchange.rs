@@ -9,7 +9,7 @@ use rpcrdma_proto::engine::{
 
 use super::{
     refusals::{refused, serves},
-    scripted::{CONNPROP, CREDIT, ERROR, Facing, MORE, MSG, NOMSG, RESPONSE, TPMORE, connprop, plain},
+    scripted::{CONNPROP, CREDIT, ERROR, Facing, MORE, MSG, NOMSG, RESPONSE, TPMORE, XID, connprop, plain},
 };
 use crate::support::{Script, take_call};
 
@@ -163,6 +163,26 @@ fn call_right_behind_the_last_property() {
     assert_eq!(facing.next().unwrap()[3], CONNPROP);
     assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 100]);
     serves(&mut facing);
+}
+
+/// §6.2.2.3: a reply before the peer's last property is discarded without an error.
+#[test]
+fn reply_before_the_last_property() {
+    let mut facing = Facing::silent(Role::Client, EngineConfig::default());
+    facing.call(&Script { number: 4, ..Script::default() });
+    facing.send(&connprop(7, TPMORE, &[]));
+    facing.raw.received.clear();
+    for mut reply in [plain(1, CREDIT, 1, 4), plain(XID + 1, CREDIT, 1, 4)] {
+        facing.send(&reply);
+        reply[3] = NOMSG;
+        facing.send(&reply);
+    }
+    assert_eq!(facing.engine.conn.counters().messages_discarded, 4);
+    assert!(facing.next().is_none() && facing.finished().is_none());
+    facing.send(&connprop(7, 0, &[]));
+    let call = facing.next().expect("no call");
+    facing.send(&plain(call[0], CREDIT, 1, 4));
+    facing.finished().unwrap().unwrap();
 }
 
 /// §7.2.2: a malformed value of each property, in a client and in a server. No property of its message is applied, and the

@@ -199,12 +199,15 @@ fn call_of_another_version() {
     serves(&mut facing);
 }
 
-/// §6.3.2: a Position-Zero Read chunk contains the call, whose XID is that of the header.
+/// §6.3.2: a Position-Zero Read chunk contains the call, whose XID is that of the header. With XID zero it is no grant of credits.
 #[test]
 fn special_call_is_served() {
-    let mut facing = server();
-    let special = special_call(&mut facing, 3, 0, &[3, 0, 9]);
-    facing.send(&special);
-    let call = take_call(&mut facing.engine).expect("call not served");
-    assert_eq!((call.xid, call.payload.as_slice()), (3, &[0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 9][..]));
+    for xid in [3, 0] {
+        let mut facing = server();
+        let special = special_call(&mut facing, xid, 0, &[xid, 0, 9]);
+        facing.send(&special);
+        let call = take_call(&mut facing.engine).expect("call not served");
+        assert_eq!((call.xid, call.payload.as_slice()), (xid, &[xid, 0, 9].map(u32::to_be_bytes).concat()[..]));
+        assert_eq!(facing.engine.conn.counters().grants_received, 0);
+    }
 }

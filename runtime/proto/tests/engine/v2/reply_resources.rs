@@ -180,13 +180,15 @@ fn limits_of_chunks_and_segments() {
 /// §7.3.3: a call whose segments do not fit in the header of its reply gets RDMA2_ERR_SEGMENTS with a number that fits.
 #[test]
 fn segments_that_do_not_fit_in_the_reply() {
-    // The peer receives 1024 bytes: 24 bytes in front of the lists, 20 bytes besides the segments, and a word of payload.
-    for (segments, fits) in [(61, true), (62, false), (63, false)] {
+    // The peer receives 1024 bytes: 24 in front of the lists, 20 in them besides segments, 4 more with a Reply chunk, and a word of
+    // payload behind them.
+    for (writes, reply, fits) in [(61, None, true), (62, None, false), (30, Some(30), true), (30, Some(31), false)] {
         let mut facing = Facing::said(Role::Server, EngineConfig::default(), &[(2, &[1024])]);
-        let words = with_chunks(&[&vec![4; segments]], None);
+        let reply = reply.map(|segments| vec![4; segments]);
+        let words = with_chunks(&[&vec![4; writes]], reply.as_deref());
         if fits {
             facing.send(&words);
-            assert!(take_call(&mut facing.engine).is_some(), "{segments} segments refused");
+            assert!(take_call(&mut facing.engine).is_some(), "{writes} segments refused");
         } else {
             refused(&mut facing, &words, &[8, 40]);
         }

@@ -384,6 +384,23 @@ fn chunks_before_the_last_message() {
     }
 }
 
+/// §7.1.3: the rest of an invalid sequence is discarded without a response wherever it arrives, also between the messages of another
+/// sequence, which is not harmed.
+#[test]
+fn rest_of_an_invalid_sequence_within_another() {
+    let mut facing = Facing::new(Role::Server, EngineConfig::default());
+    facing.send(&[6, 2, CREDIT, MSG, MORE, 0, 0, 1, 0, 0, 0, 6, 0]);
+    assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 5]);
+    facing.send(&fragment(7, MORE, &[7, 0]));
+    facing.send(&fragment(6, MORE, &[1]));
+    facing.send(&fragment(6, 0, &[1]));
+    facing.send(&fragment(7, 0, &[9]));
+    assert!(facing.next().is_none(), "a response to the rest of an invalid sequence");
+    let call = take_call(&mut facing.engine).expect("call not served");
+    assert_eq!((call.xid, call.payload.as_slice().len()), (7, 12));
+    serves(&mut facing);
+}
+
 /// §6.2.2.2, §7.1.3: the rest of a sequence that the requester gave up is replaced by one message that ends it.
 #[test]
 fn rest_of_an_abandoned_call_is_not_sent() {
