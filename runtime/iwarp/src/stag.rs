@@ -1,7 +1,8 @@
 //! STags: the table of registered memory of one connection, which is its protection domain (RFC 5042 §2.2.4, §2.2.5).
 //!
-//! Each connection has its own table, so an STag of another connection is unknown here (RFC 5042 §6.1.1, RFC 8166 §8.1.1). Every
-//! access is checked against bounds and access rights (RFC 5042 §6.2.1, §6.3.1, RFC 8166 §8.1).
+//! Each connection has its own table, so an STag of another connection is unknown here (RFC 5042 §6.1.1). Every access is
+//! checked against bounds and access rights (RFC 5042 §6.2.1, §6.3.1). RPC-over-RDMA requires this of its providers (RFC 8166 §8.1,
+//! §8.1.1, RPC-over-RDMA v2 §11.1, §11.1.1).
 
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
@@ -89,7 +90,8 @@ impl Default for StagTable {
 }
 
 impl StagTable {
-    /// Registers `memory` under an STag of 32 random bits (RFC 8166 §8.1.2) that is not 0, not in use and not recently used.
+    /// Registers `memory` under an STag of 32 random bits that is not 0, not in use and not recently used.
+    // RFC 8166 §8.1.2, RPC-over-RDMA v2 §11.1.2: handles are unpredictable.
     pub(crate) fn register(
         &mut self,
         memory: RegisterableMemory,

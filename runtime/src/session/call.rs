@@ -405,7 +405,7 @@ impl InboundCall {
     ///
     /// # Errors
     /// The reply to malformed arguments: GARBAGE_ARGS, or ERR_CHUNK if a Read chunk replaces an item that is not eligible
-    /// (RFC 8166 §4.5.2, §6.1).
+    /// (RFC 8166 §4.5.2, §6.1, RPC-over-RDMA v2 §7.2).
     // An error is rare and moved once. Boxing it would require an allocation.
     #[allow(clippy::result_large_err)]
     #[doc(alias = "svc_getargs")]
@@ -501,7 +501,8 @@ impl InboundCall {
             message_buf(&engine.pool, usize::try_from(room).unwrap_or(usize::MAX))
         });
         if self.security.as_ref().is_some_and(|security| security.protection().is_some()) {
-            // RFC 8166 §8.2.2.3: nothing is reduced, even if the call provides Write chunks.
+            // RFC 8166 §8.2.2.3, RPC-over-RDMA v2 §11.2.2.3: nothing is reduced, even if the call provides Write chunks. Without
+            // protection, items remain eligible (RFC 8166 §8.2.2.2, RPC-over-RDMA v2 §11.2.2.2).
             header.encode(&mut FlatSink::new(&mut message))?;
             let results = encode_to_bytes(result)?;
             return Ok(EncodedReply::unprotected(OutgoingReply { message, reduced: ChunkItems::new() }, results));

@@ -275,6 +275,7 @@ impl CmId {
     }
 
     /// Resolves the route to `peer`, from the device with the address `local`, if given.
+    // RFC 8166 §5, RPC-over-RDMA v2 §9: librdmacm translates IP addresses and ports to those of an InfiniBand network.
     pub(super) fn resolve_addr(&self, local: Option<IpAddr>, peer: SocketAddr, timeout_ms: i32) -> io::Result<()> {
         let local = local.map(|ip| socket2::SockAddr::from(SocketAddr::new(ip, 0)));
         let peer = socket2::SockAddr::from(peer);

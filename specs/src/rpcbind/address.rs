@@ -8,7 +8,7 @@ use std::{
 
 use rpcrdma::transport::Transport;
 
-/// A network identifier (netid): a transport and an address family (RFC 5665 §5.1, RFC 8166 §5).
+/// A network identifier (netid): a transport and an address family (RFC 5665 §5.1, RFC 8166 §5, RPC-over-RDMA v2 §9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Netid {

@@ -204,7 +204,8 @@ pub fn max_reply_verifier(credential: &OpaqueAuth) -> u32 {
 }
 
 /// Returns the maximum length of a reply's payload stream in bytes: a header with a verifier of up to `max_verifier` bytes,
-/// followed by up to `results` bytes of results. A requester provides memory for this length (RFC 8166 §3.4.6, §6.2).
+/// followed by up to `results` bytes of results. A requester provides memory for this length (RFC 8166 §3.4.6, §6.2, RPC-over-RDMA v2
+/// §11.2.2.2).
 #[must_use]
 pub fn max_reply_len(max_verifier: u32, results: u64) -> u64 {
     /// Length of xid, mtype, reply_stat, the verifier's flavor and length, and accept_stat. MSG_DENIED is not longer.

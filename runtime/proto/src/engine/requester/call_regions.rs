@@ -49,6 +49,7 @@ pub(in crate::engine) struct CallRegions {
 
 impl CallRegions {
     /// Registers memory for the call.
+    // RPC-over-RDMA v2 §11.1: the peer can only read arguments, and only write results.
     pub(super) fn register(
         &mut self,
         qp: &mut dyn QueuePair,
@@ -100,6 +101,7 @@ impl CallRegions {
     }
 
     /// Queues the invalidation of all regions that are still exposed.
+    // RPC-over-RDMA v2 §11.1.4: those of Write chunks and of the Reply chunk are among them.
     pub(super) fn take_back(&mut self, slot: u32, out: &mut VecDeque<WorkRequest>) {
         for (part, exposed) in self.regions.iter_mut().enumerate() {
             if matches!(exposed.state, RegionState::Exposed) {
@@ -135,13 +137,17 @@ impl CallRegions {
         }
     }
 
-    /// Releases the regions whose invalidation failed. The peer lost access to them with the connection.
-    pub(super) fn release_stuck(&mut self, counters: &mut ConnectionCounters) {
+    /// Releases the regions whose invalidation failed. The peer lost access to them with the connection. Returns `true` if one of
+    /// them was registered for a part of the reply, whose content is lost.
+    pub(super) fn release_stuck(&mut self, counters: &mut ConnectionCounters) -> bool {
+        let mut is_reply_lost = false;
         for part in 0..self.regions.len() {
             if matches!(self.regions[part].state, RegionState::Stuck) {
+                is_reply_lost |= self.regions[part].purpose != Purpose::Argument;
                 self.returned(part as u16, None, counters);
             }
         }
+        is_reply_lost
     }
 
     /// Returns whether no region is exposed.

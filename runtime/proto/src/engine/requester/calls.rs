@@ -194,6 +194,7 @@ impl LocalCalls {
     }
 
     /// Invalidates the memory of a lingering call.
+    // RPC-over-RDMA v2 §11.1.3, §11.1.4.
     fn take_back(&mut self, slot: u32, shared: &mut EngineShared) {
         if let Some(call) = self.slots.get_mut(slot) {
             call.phase = CallPhase::Finishing;
@@ -428,7 +429,8 @@ impl LocalCalls {
     }
 
     /// Records the outcome of a call, invalidates its memory, and then notifies the caller.
-    // RFC 8166 §4.4.1, §8.1: memory is invalidated before the upper layer accesses it, and also after a cancellation.
+    // RFC 8166 §4.4.1, §8.1, RPC-over-RDMA v2 §11.1, §11.1.3: memory is invalidated before the upper layer accesses it, and also after
+    // a cancellation.
     pub(super) fn finish(&mut self, slot: u32, outcome: Result<CheckedReply, CallFailure>, shared: &mut EngineShared) {
         let Some(call) = self.slots.get_mut(slot) else { return };
         if call.phase == CallPhase::Queued {
@@ -505,7 +507,7 @@ impl LocalCalls {
     }
 
     /// Handles a failed invalidation.
-    // RFC 8166 §4.5.4: close the connection before the transaction is complete.
+    // RFC 8166 §4.5.4, RPC-over-RDMA v2 §7.4: close the connection before the transaction is complete.
     pub(in crate::engine) fn invalidate_failed(&mut self, slot: u32, part: u16, shared: &mut EngineShared) {
         if let Some(call) = self.slots.get_mut(slot) {
             call.exposure.stuck(part);
@@ -540,7 +542,7 @@ impl LocalCalls {
         for slot in slots {
             let Some(call) = self.slots.get_mut(slot) else { continue };
             call.end_wait();
-            call.exposure.release_stuck(&mut shared.counters);
+            let is_reply_lost = call.exposure.release_stuck(&mut shared.counters);
             match call.phase {
                 CallPhase::Queued | CallPhase::Sent => {
                     let failure = CallFailure::Closed { reason: reason.clone(), sent: call.delivery.is_sent() };
@@ -548,7 +550,12 @@ impl LocalCalls {
                 }
                 CallPhase::Lingering => self.take_back(slot, shared),
                 CallPhase::Finishing => {
-                    if matches!(call.next, CallNext::SendAgain) {
+                    let has_no_outcome = match call.next {
+                        CallNext::SendAgain => true,
+                        CallNext::Finish(Ok(_)) => is_reply_lost,
+                        CallNext::Finish(Err(_)) | CallNext::Remove => false,
+                    };
+                    if has_no_outcome {
                         let failure = CallFailure::Closed { reason: reason.clone(), sent: call.delivery.is_sent() };
                         call.next = CallNext::Finish(Err(failure));
                     }

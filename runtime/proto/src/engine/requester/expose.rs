@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Registers the memory of all chunks, and adds the chunks to `lists`. `payload` is the payload stream of a Long call.
-// RFC 8166 §8.1.3: memory is exposed only when the call is about to be sent.
+// RFC 8166 §8.1.3, RPC-over-RDMA v2 §11.1.3: memory is exposed only when the call is about to be sent.
 pub(in crate::engine) fn expose(
     call: &mut LocalCall,
     payload: Option<Bytes>,
@@ -87,7 +87,7 @@ fn landing_memory(chunk: &mut ResultChunk, pool: &BufferPool) -> Result<PayloadB
             Err(CallFailure::Malformed(MalformedCall::ShortLanding { len: landing.len(), needed: len }))
         }
         Some(mut landing) => {
-            // Expose no more than the result may need.
+            // RFC 8166 §8.1, RPC-over-RDMA v2 §11.1: expose no more than the result may need.
             landing.truncate(len);
             Ok(landing)
         }

@@ -52,7 +52,7 @@ impl ServedCalls {
         if fetches.reduced() > limits.max_chunks as usize {
             return Err((TransportError::ReadChunks { max: limits.max_chunks }, "too many Read chunks"));
         }
-        // RFC 8166 §8.1.4, RPC-over-RDMA v2 §11.1.4: a responder may reject an unreasonable amount of data.
+        // RFC 8166 §8.1.4, RPC-over-RDMA v2 §7.4.1, §11.1.4: a responder may reject an unreasonable amount of data.
         let max = limits.max_call_len.min(limits.max_fetched);
         if fetches.len() > max {
             return Err((TransportError::System, "the Read chunks exceed the memory limit of a call"));
@@ -133,7 +133,7 @@ fn refuse_failed(xid: u32, shared: &mut EngineShared) -> Result<(), CallRejectio
 
 /// Returns the maximum length in bytes of a payload stream in the last or only message of a reply with these chunks.
 // RFC 8166 §4.2.4, §4.3.2.2, §4.3.3, RPC-over-RDMA v2 §4.3.6: the reply repeats the Write list and the Reply chunk. The last message
-// of a continued reply also carries payload.
+// of a continued reply also carries payload. RPC-over-RDMA v2 §7.3.3: segments that leave no room for it are too many.
 #[inline(always)]
 fn reply_room(lists: &ChunkLists, shared: &EngineShared) -> Result<u64, CallRejection> {
     let rules = &shared.rules;
@@ -173,6 +173,7 @@ fn check_counts(lists: &ChunkLists, shared: &EngineShared) -> Result<(), CallRej
 }
 
 /// Groups the Read list into chunks and checks their positions. `inline` is the length of the inline payload stream.
+// RFC 8166 §4.5.2, RPC-over-RDMA v2 §7.2.1.
 fn check_chunks(lists: &ChunkLists, inline: Option<usize>) -> Result<ReadChunkFetches, CallRejection> {
     let bad = |why| (TransportError::BadXdr, why);
     let fetches = ReadChunkFetch::group(lists.reads.iter().map(|read| (read.position, read.segment))).map_err(bad)?;

@@ -117,11 +117,12 @@ impl ServedCalls {
         };
         call.delivered = true;
         let mut message = reply.message;
-        // RFC 8166 §4.2.1, RPC-over-RDMA v2 §4.5.2: header and RPC message carry the same XID.
+        // RFC 8166 §4.2.1, RPC-over-RDMA v2 §4.5.2, §6.3.2: header and RPC message carry the same XID.
         message::set_xid(&mut message, xid);
         shared.counters.replies_sent += 1;
         let mut reply = ReadyReply { slot, xid, format, payload: Some(message), invalidate: None };
         if let Some(chunks) = call.chunks.as_deref_mut() {
+            // RPC-over-RDMA v2 §6.2.4: the handle that the call names, or none.
             reply.invalidate = chunks.invalidate.filter(|_| qp.remote_invalidation());
             let ChunkLists { writes, reply: reply_chunk, .. } = &mut chunks.lists;
             // RFC 8166 §4.3.2.2: a chunk without a result is returned unused.

@@ -73,6 +73,7 @@ pub(super) fn place(
         let meant = writes.get(item.chunk).zip(results.get_mut(item.chunk));
         let (chunk, place) = meant.ok_or(ResultMismatch { chunk: None, len })?;
         // RFC 8166 §3.4.4.4, RPC-over-RDMA v2 §4.3.4.4: one item a chunk. RFC 8166 §4.3.2.3: none in an empty Write chunk.
+        // RPC-over-RDMA v2 §7.3.4: the first chunk that is too short is reported.
         if place.is_some() || len > capacity(chunk) {
             return Err(ResultMismatch { chunk: Some(item.chunk), len });
         }

@@ -212,6 +212,7 @@ impl ServedCalls {
             Some(message) => MessagePayload::Inline(message),
             None => {
                 let (_, bytes) = fetches.next().unwrap_or_default();
+                // RPC-over-RDMA v2 §6.3.2, §7.2: the header and the RPC message have the same XID.
                 let msg_type = message_type(&bytes, call.xid);
                 // RFC 8166 §4.5.2: the error is ERR_CHUNK.
                 if msg_type != Some(CALL) {

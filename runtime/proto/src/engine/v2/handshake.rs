@@ -142,6 +142,7 @@ impl Handshake {
         self.make_messages(shared);
         while outbox.is_ready() {
             let Some((flags, body)) = self.ready.pop_front() else { break };
+            // RPC-over-RDMA v2 §6.2.2.1: RDMA2_F_RESPONSE is clear, because the XID is the sender's.
             let fields = PrefixFields::new(self.xid, RDMA2_CONNPROP, flags);
             outbox.send(qp, shared, fields, &body, None, PostedFor::ControlSend, None);
         }
@@ -172,7 +173,7 @@ impl Handshake {
 
     /// Packs queued properties into messages.
     fn make_messages(&mut self, shared: &EngineShared) {
-        // RPC-over-RDMA v2 §4.2.2: the default applies until the peer announces its receive size.
+        // RPC-over-RDMA v2 §4.2.2, §6.3.4: the default applies until the peer announces its receive size.
         let size = shared.config.send_size.clamp(MIN_SIZE, DEFAULT_PROPERTIES.receive_size);
         let max = size as usize - PREFIX_LEN;
         let mut first = self.local == ExchangeProgress::NotStarted;
@@ -239,7 +240,7 @@ impl Handshake {
     }
 
     /// Passes the material of a message to the authenticator.
-    // RPC-over-RDMA v2 §5.2.6: the local policy decides about a peer that sends none.
+    // RPC-over-RDMA v2 §5.2.6, §11.1.1: the local policy decides about a peer that sends none.
     fn authenticate(&mut self, materials: Vec<Bytes>) -> Result<(), HostAuthError> {
         self.start_authentication()?;
         let mut state = std::mem::replace(&mut self.authentication, AuthenticationState::Rejected);

@@ -125,6 +125,7 @@ impl Outbox {
     }
 
     /// Returns a prefix, after posting the Receives for the credits that it grants.
+    // RPC-over-RDMA v2 §6.2.2: no reserved flag is set. §7: errors grant credits as other messages do.
     #[inline]
     fn prefix(&mut self, fields: PrefixFields, qp: &mut dyn QueuePair) -> HeaderPrefix {
         let PrefixFields { xid, vers, htype, flags } = fields;
@@ -140,6 +141,7 @@ impl Outbox {
         message: &ExtensionMessage,
         work: PostedFor,
     ) {
+        // RPC-over-RDMA v2 §6.2.2.1: RDMA2_F_RESPONSE is the `msg_type`, whatever flags the extension sets.
         let flags = flags | extension_flags(message.flags);
         self.send(qp, shared, PrefixFields::new(xid, message.header_type, flags), &message.body, None, work, None);
     }
@@ -182,7 +184,8 @@ impl Outbox {
         work: PostedFor,
         invalidate: Option<MemoryHandle>,
     ) {
-        // RPC-over-RDMA v2 §6.2.2.2: all messages share XID and header type, and only the last has chunks.
+        // RPC-over-RDMA v2 §6.2.2.2: all messages share XID and header type, and only the last has chunks. §6.2.4: only the last
+        // may invalidate a handle.
         let fields = PrefixFields::new(xid, RDMA2_MSG, flags);
         self.sequence = Some(OutgoingSequence { fields, lists: lists.to_vec(), payload, work, invalidate });
         shared.counters.continued_sent += 1;
@@ -201,7 +204,7 @@ impl Outbox {
                 self.send(qp, shared, fields, &lists, Some(payload), work, invalidate);
                 break;
             }
-            // Leave payload for the last message.
+            // RPC-over-RDMA v2 §6.3.1: leave payload for the last message.
             let min = MIN_PAYLOAD as usize;
             let len = continued_len(threshold.saturating_sub(BARE_LEN).min(left.saturating_sub(min)).max(min));
             let mut message = MessageBuf::new(shared.config.pool.alloc(BARE_LEN + len), BARE_LEN);
@@ -223,7 +226,7 @@ impl Outbox {
 
     /// Aborts the RPC message that is partly sent, whose chunks are deregistered and must not be used any more.
     // RPC-over-RDMA v2 §6.2.2.2: a different header type within a sequence makes the receiver drop the whole sequence
-    // (§7.1.3).
+    // (§7.1.3). §6.2.2.1: RDMA2_F_RESPONSE remains that of the sequence, because it says whose XID it is.
     pub(super) fn abort_sequence(&mut self, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
         if !self.budget.available() {
             return;

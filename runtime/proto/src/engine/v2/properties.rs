@@ -16,6 +16,7 @@ use crate::{
 };
 
 impl ReverseDirection {
+    // RPC-over-RDMA v2 §5.2.5, §8.3: the two give different numbers for one level.
     pub(super) fn code(self) -> u32 {
         match self {
             Self::None => RDMA2_RVRSDIR_NONE,
@@ -112,6 +113,7 @@ impl Properties {
                 RDMA2_PROPID_BRS => known.reverse = ReverseDirection::of(number(default.reverse.code())?),
                 RDMA2_PROPID_HOSTAUTH if rdma_data.is_empty() => {}
                 RDMA2_PROPID_HOSTAUTH => received.host_auth.push(whole::<Rpcrdma2PropHostauth>(&rdma_data)?.0),
+                // RPC-over-RDMA v2 §5.1, §6.3.4: unknown properties are ignored, unless an extension knows them.
                 which => received.others.push((which, rdma_data)),
             }
         }

@@ -117,6 +117,7 @@ impl Reassembly {
         if partial.payload.len() as u64 + payload.len() as u64 > max {
             return self.break_sequence(prefix, MessageFault::SequenceTooLong { max });
         }
+        // RPC-over-RDMA v2 §7.4.1: the rest of the call is discarded, too.
         if !partial.charge(payload.len(), shared) {
             return self.break_sequence(prefix, MessageFault::NoMemory);
         }

@@ -169,6 +169,7 @@ impl WireV2 {
             }
             // RPC-over-RDMA v2 §5.1, §7.2.2.
             handshake::HandshakeStep::Bad => refuse(prefix, TransportError::BadProperty, "malformed properties", core),
+            // RPC-over-RDMA v2 §11.1.1: a peer that is not authenticated is disconnected.
             handshake::HandshakeStep::Refused(error) => {
                 core.shared.fault.get_or_insert(error.into());
             }
@@ -311,6 +312,7 @@ impl WireV2 {
                 ExtensionOutcome::Refused(refusal) => return refuse(prefix, refusal, "refused by an extension", core),
             }
         }
+        // RPC-over-RDMA v2 §6.1, §7.1.2.
         refuse(prefix, TransportError::HeaderType, "unknown header type", core);
     }
 
@@ -406,7 +408,8 @@ fn check_call(xid: u32, is_call: bool, core: &ConnectionCore) -> Result<(), Call
     if !is_call {
         return Err((TransportError::BadXdr, "not an RPC call with its header's XID"));
     }
-    // A peer that respects its credits stays far below: messages other than calls use credits of the reserve.
+    // RPC-over-RDMA v2 §7.4.1. A peer that respects its credits stays far below: messages other than calls use credits of the
+    // reserve.
     if core.served.held() >= 2 * core.shared.config.credits.max(1) as usize + 2 && !core.served.has_xid(xid) {
         return Err((TransportError::System, "more calls at a time than there are credits"));
     }
@@ -414,6 +417,7 @@ fn check_call(xid: u32, is_call: bool, core: &ConnectionCore) -> Result<(), Call
 }
 
 /// Returns whether a message only grants credits (RPC-over-RDMA v2 §6.3.2).
+// RPC-over-RDMA v2 §6.2.2: reserved flags are ignored.
 fn is_grant(prefix: &HeaderPrefix, message: &[u8]) -> bool {
     prefix.htype == RDMA2_NOMSG
         && prefix.xid == 0

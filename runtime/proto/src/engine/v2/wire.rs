@@ -104,6 +104,7 @@ impl WireV2 {
     }
 
     /// Returns whether another call may be in flight. The peer never has Receives for more than the limit.
+    // RPC-over-RDMA v2 §4.2.1, §11.1.4.
     pub(super) fn has_room(&self, core: &ConnectionCore) -> bool {
         let granted = self.max_calls.min(self.outbox.budget.max());
         core.calls.in_flight() + core.calls.kept_credits(granted, &core.shared) < granted
@@ -174,7 +175,7 @@ impl Wire for WireV2 {
             }
             self.outbox.continue_sequence(qp, &mut core.shared);
         }
-        // RPC-over-RDMA v2 §4.2.3: the first message of a server is its RDMA2_CONNPROP. Errors may be sent before the
+        // RPC-over-RDMA v2 §4.2.3, §6.3.4: the first message of a server is its RDMA2_CONNPROP. Errors may be sent before the
         // exchange is complete. Calls and replies may not.
         if self.handshake.has_started() {
             if core.served.waiting() > 0 {
@@ -188,6 +189,7 @@ impl Wire for WireV2 {
         }
         core.served.watch_fetches(now, &core.shared);
         self.reassembly.watch(now, &core.shared);
+        // RPC-over-RDMA v2 §6.2.2.3: no calls before both peers have sent all their properties.
         if self.agreed {
             if !self.extension_messages.is_empty() {
                 self.post_extension_messages(core, qp);
@@ -197,6 +199,7 @@ impl Wire for WireV2 {
             }
         }
         self.outbox.grants.hold(core.served.held());
+        // RPC-over-RDMA v2 §6.2.2.2: also within sequences of both peers.
         if self.has_received && self.handshake.has_started() {
             self.outbox.refresh(qp, &mut core.shared);
         }
@@ -264,6 +267,7 @@ impl Wire for WireV2 {
         self.agreed.then(|| self.handshake.peer())
     }
 
+    // RPC-over-RDMA v2 §7.1.2: a header type that the peer refused is not sent again.
     fn send_extension(&mut self, message: ExtensionMessage) -> bool {
         let none = is_base(message.header_type) || self.extensions.refused.contains(message.header_type);
         if none || self.extension_messages.len() >= MAX_EXTENSION_MESSAGES {

@@ -309,8 +309,29 @@ fn malformed_conveyed_messages() {
     assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 2]);
     facing.send(&words(9, RESPONSE, good));
     assert!(facing.next().is_none());
+    facing.send(&words(9, TPMORE, good));
+    assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 4], "RDMA2_F_TPMORE ignored");
     facing.send(&words(9, 0, good));
     assert!(crate::support::take_call(&mut facing.engine).is_some());
+}
+
+/// §6.2.2.1: RDMA2_F_RESPONSE tells a conveyed call from the reply to a call with the same XID.
+#[test]
+fn conveyed_call_with_the_xid_of_a_local_call() {
+    let mut facing = Facing::new(Role::Client, with_wrap(false));
+    facing.call(&Script { number: 4, ..Script::default() });
+    let xid = facing.next().unwrap()[0];
+    let conveyed = |msg_type: u32, number: u32| {
+        let payload = [xid, msg_type, number];
+        [&[xid, 2, CREDIT, WRAPPED_MSG, msg_type, sum(&payload.map(u32::to_be_bytes).concat()), 12], &payload[..]]
+            .concat()
+    };
+    facing.send(&conveyed(0, 7));
+    assert_eq!(crate::support::take_call(&mut facing.engine).expect("call not served").xid, xid);
+    assert!(facing.finished().is_none(), "a call taken for a reply");
+    facing.send(&conveyed(1, 4));
+    facing.finished().expect("reply ignored").unwrap();
+    assert!(crate::support::take_call(&mut facing.engine).is_none());
 }
 
 /// §7.2.2: if a message has a malformed property, none of its properties is applied, including those of an extension before it.

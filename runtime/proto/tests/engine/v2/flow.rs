@@ -229,6 +229,30 @@ fn grants_within_a_sequence() {
     assert_eq!(take_call(&mut facing.engine).unwrap().payload.as_slice().len(), 21 * 8);
 }
 
+/// §6.2.2.2: a sender without credits waits within a sequence, and goes on with as many messages as it is granted. The length of
+/// a sequence is not limited by the credits. All its messages have the same XID and header type.
+#[test]
+fn sequence_waits_for_credits() {
+    let mut facing = Facing::silent(Role::Client, EngineConfig::default());
+    facing.run();
+    let mut properties = connprop(9, 0, &[]);
+    properties[2] = 3 << 16 | 3;
+    facing.send(&properties);
+    facing.raw.received.clear();
+    facing.call(&Script { inline: 40_000 - 12, ..Script::default() });
+    let mut messages = Vec::new();
+    for (sent, granted) in [(3, 1), (1, 2), (2, 3), (3, 3), (1, 0)] {
+        let before = messages.len();
+        messages.extend(std::iter::from_fn(|| facing.raw.next()));
+        assert_eq!(messages.len() - before, sent);
+        facing.send(&[0, 2, 3 << 16 | granted, NOMSG, 0, 0, 0, 0, 0]);
+    }
+    let (last, others) = messages.split_last().unwrap();
+    assert!(others.iter().all(|words| words[3..5] == [MSG, MORE] && words[0] == last[0]));
+    assert_eq!(last[3..5], [MSG, 0]);
+    assert_eq!(messages.iter().map(|words| 4 * (words.len() - 9)).sum::<usize>(), 40_000);
+}
+
 /// §4.2.1, §6.2.2.2: continued messages in both directions at once, with the smallest numbers of credits, do not deadlock.
 #[test]
 fn no_deadlock() {

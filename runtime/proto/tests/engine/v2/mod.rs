@@ -2,15 +2,20 @@
 
 mod chunks;
 mod error_effects;
+mod exchange;
 mod executed;
 mod extension;
+mod failed_work;
 mod flow;
 mod formats;
+mod headers;
 mod negotiation;
 mod peer_pair;
 mod properties;
 mod props;
 mod refusals;
+mod refused_calls;
+mod reply_resources;
 mod reply_timeout;
 mod resends;
 mod reverse;

@@ -61,6 +61,24 @@ fn no_common_version() {
     assert_eq!(duo.sides[SERVER].arrived, 0);
 }
 
+/// §7.1.1: the client uses no version that the server does not report as supported.
+#[test]
+fn versions_without_a_common_one() {
+    for (low, high) in [(3, 4), (0, 0), (2, 1), (u32::MAX, u32::MAX)] {
+        let mut facing = raw(Role::Client);
+        facing.call(&Script::default());
+        facing.raw.received.clear();
+        facing.send(&[XID, 2, 64, 4, 1, 1, low, high]);
+        assert!(facing.raw.next().is_none(), "a message to a server with versions {low} to {high}");
+        let failure = facing.finished().expect("call not finished").unwrap_err();
+        let CallFailure::Closed { reason: CloseReason::NegotiationFailed { versions, .. }, sent: false } = failure
+        else {
+            panic!("{failure:?}")
+        };
+        assert_eq!(versions, Some((low, high)));
+    }
+}
+
 /// §7.1.1, RFC 8166 §4.5.1: a server with only version 2 refuses a version 1 client with a version 1 error.
 #[test]
 fn a_version_1_client_of_a_version_2_server() {

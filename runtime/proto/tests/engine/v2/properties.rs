@@ -245,6 +245,9 @@ fn host_authentication_fails() {
         (who(2, 100, 1, 3), who(2, 100, 2, 1)),
         (who(2, 100, 1, 2), EngineConfig::default()),
         (EngineConfig::default(), who(1, 100, 1, 2)),
+        // Only the server, or only the client, expects something else.
+        (who(1, 100, 1, 2), who(1, 100, 2, 3)),
+        (who(2, 100, 1, 3), who(1, 100, 2, 1)),
     ] {
         let mut duo = PeerPair::new(client, server, stepped());
         duo.call(CLIENT, Script::default());
@@ -283,6 +286,7 @@ fn first_message_is_short() {
     facing.run();
     let (first, _) = facing.raw.received.pop_front().unwrap();
     assert!(first.len() <= 1024 && facing.raw.received.is_empty());
+    // §6.3.4: more properties follow.
     assert_eq!([word(&first, 1), word(&first, 3), word(&first, 4)], [2, CONNPROP, TPMORE]);
     // No credits: a message of another version, one that is too short, and a grant of zero.
     let mut words = connprop(1, TPMORE, &[]);

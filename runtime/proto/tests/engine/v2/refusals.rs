@@ -13,13 +13,13 @@ use super::{
 };
 use crate::support::{Pair, Script, UNWRITTEN, join, split, take_call};
 
-fn server() -> Facing {
+pub(super) fn server() -> Facing {
     Facing::new(Role::Server, EngineConfig::default())
 }
 
 /// Sends a message, and checks that the response is this error and that no call is announced.
 #[track_caller]
-fn refused(facing: &mut Facing, words: &[u32], body: &[u32]) {
+pub(super) fn refused(facing: &mut Facing, words: &[u32], body: &[u32]) {
     facing.send(words);
     let answer = facing.next().expect("no response");
     assert_eq!([answer[0], answer[1], answer[3], answer[4]], [words[0], words[1], ERROR, RESPONSE]);
@@ -30,19 +30,19 @@ fn refused(facing: &mut Facing, words: &[u32], body: &[u32]) {
 
 /// Checks that the engine still serves calls.
 #[track_caller]
-fn serves(facing: &mut Facing) {
+pub(super) fn serves(facing: &mut Facing) {
     facing.send(&plain(77, CREDIT, 0, 1));
     let call = take_call(&mut facing.engine).expect("call not served");
     assert_eq!(call.xid, 77);
 }
 
-fn segment(position: Option<u32>, handle: u32, length: u32, offset: u64) -> Vec<u32> {
+pub(super) fn segment(position: Option<u32>, handle: u32, length: u32, offset: u64) -> Vec<u32> {
     let [high, low] = split(offset);
     position.into_iter().chain([handle, length, high, low]).collect()
 }
 
 /// Returns a message of this type with a Read list of one segment per position.
-fn reads(htype: u32, flags: u32, positions: &[u32]) -> Vec<u32> {
+pub(super) fn reads(htype: u32, flags: u32, positions: &[u32]) -> Vec<u32> {
     let mut words = vec![3, 2, CREDIT, htype, flags, 0];
     for &position in positions {
         words.push(1);

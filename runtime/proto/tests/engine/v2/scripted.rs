@@ -68,10 +68,17 @@ pub(crate) fn connprop(xid: u32, flags: u32, properties: &[(u32, &[u32])]) -> Ve
 
 impl Facing {
     pub(crate) fn with(role: Role, config: EngineConfig) -> Self {
+        Self::with_invalidation(role, config, true, true)
+    }
+
+    /// Creates an engine in this role. No message has been exchanged. `announced` and `supported` say whether both peers announce
+    /// remote invalidation, and whether their providers support it.
+    pub(crate) fn with_invalidation(role: Role, config: EngineConfig, announced: bool, supported: bool) -> Self {
         let mut sim = SimConfig::default();
-        let base = SimEndConfig::default();
+        let mut base = SimEndConfig::default();
+        base.remote_invalidation = supported;
         sim.ends = [end_config(&config, &base), end_config(&config, &base)];
-        let says = PrivateData::new(&config, true);
+        let says = PrivateData::new(&config, announced);
         let (a, b, network) = sim::pair(sim);
         let (engine, raw) = if role == Role::Client { (a, b) } else { (b, a) };
         let conn = Connection::new(role, config, ConnectionSetup { local: says, peer: says, xid_seed: XID });

@@ -333,6 +333,7 @@ fn wrong_xid_in_the_sequence_of_a_reply() {
     for _ in 0..2 {
         assert!(matches!(facing.finished(), Some(Err(CallFailure::BadReply(_)))));
     }
+    assert!(facing.next().is_none(), "a requester responded with an error");
     facing.send(&plain(third, CREDIT, 1, 6));
     assert!(matches!(facing.finished(), Some(Ok(_))));
 }
@@ -347,4 +348,98 @@ fn reply_with_more_properties() {
     reply[4] |= TPMORE;
     facing.send(&reply);
     assert!(matches!(facing.finished(), Some(Err(CallFailure::BadReply(_)))));
+}
+
+/// §6.2.2.2: RDMA2_F_MORE in any other header type than RDMA2_MSG and RDMA2_CONNPROP gets RDMA2_ERR_INVAL_CONT from a responder.
+/// A requester drops such a message without a response.
+#[test]
+fn more_flag_in_other_header_types() {
+    let mut facing = Facing::new(Role::Server, EngineConfig::default());
+    for (xid, htype) in [(0, NOMSG), (3, NOMSG), (4, 2), (5, 77)] {
+        facing.send(&[xid, 2, CREDIT, htype, MORE, 0, 0, 0, 0, xid, 0, 1]);
+        let answer = facing.next().expect("no response");
+        assert_eq!((answer[0], &answer[3..]), (xid, &[ERROR, RESPONSE, 5][..]), "header type {htype}");
+        facing.send(&fragment(xid, 0, &[xid, 0, 1]));
+        assert!(take_call(&mut facing.engine).is_none(), "the rest of an invalid sequence was announced");
+    }
+    assert_eq!(facing.engine.conn.counters().grants_received, 0);
+    serves(&mut facing);
+
+    let mut facing = Facing::new(Role::Client, EngineConfig::default());
+    facing.call(&Script { number: 4, ..Script::default() });
+    let xid = facing.next().unwrap()[0];
+    facing.send(&[xid, 2, CREDIT, NOMSG, RESPONSE | MORE, 0, 0, 0, 0]);
+    assert!(facing.next().is_none() && facing.finished().is_none());
+    facing.send(&plain(xid, CREDIT, 1, 4));
+    assert!(matches!(facing.finished(), Some(Err(CallFailure::BadReply(_)))));
+    assert!(facing.next().is_none(), "a requester responded with an error");
+}
+
+/// §6.2.2.2: a message with RDMA2_F_MORE and chunks, of any of the three lists, gets RDMA2_ERR_INVAL_CONT from a responder. A
+/// requester drops it without a response.
+#[test]
+fn chunks_before_the_last_message() {
+    let lists: [&[u32]; 3] = [&[1, 12, 1, 4, 0, 0, 0, 0, 0], &[0, 1, 0, 0, 0], &[0, 0, 1, 0]];
+    for list in lists {
+        for is_first in [true, false] {
+            let mut facing = Facing::new(Role::Server, EngineConfig::default());
+            if !is_first {
+                facing.send(&fragment(5, MORE, &[5, 0]));
+            }
+            facing.send(&[&[5, 2, CREDIT, MSG, MORE, 0], list, &[5, 0, 1]].concat());
+            assert_eq!(facing.next().expect("no response")[3..], [ERROR, RESPONSE, 5], "{list:?}");
+            facing.send(&fragment(5, 0, &[5, 0, 1]));
+            assert!(take_call(&mut facing.engine).is_none(), "call announced: {list:?}");
+            serves(&mut facing);
+        }
+        let mut facing = Facing::new(Role::Client, EngineConfig::default());
+        facing.call(&Script { number: 4, ..Script::default() });
+        let xid = facing.next().unwrap()[0];
+        facing.send(&[&[xid, 2, CREDIT, MSG, RESPONSE | MORE, 0], list, &[xid, 1]].concat());
+        assert!(facing.next().is_none() && facing.finished().is_none());
+        facing.send(&fragment(xid, RESPONSE, &[4]));
+        assert!(matches!(facing.finished(), Some(Err(CallFailure::BadReply(_)))), "{list:?}");
+        assert!(facing.next().is_none(), "a requester responded with an error");
+    }
+}
+
+/// §7.1.3: the rest of an invalid sequence is discarded without a response wherever it arrives, also between the messages of another
+/// sequence, which is not harmed.
+#[test]
+fn rest_of_an_invalid_sequence_within_another() {
+    let mut facing = Facing::new(Role::Server, EngineConfig::default());
+    facing.send(&[6, 2, CREDIT, MSG, MORE, 0, 0, 1, 0, 0, 0, 6, 0]);
+    assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 5]);
+    facing.send(&fragment(7, MORE, &[7, 0]));
+    facing.send(&fragment(6, MORE, &[1]));
+    facing.send(&fragment(6, 0, &[1]));
+    facing.send(&fragment(7, 0, &[9]));
+    assert!(facing.next().is_none(), "a response to the rest of an invalid sequence");
+    let call = take_call(&mut facing.engine).expect("call not served");
+    assert_eq!((call.xid, call.payload.as_slice().len()), (7, 12));
+    serves(&mut facing);
+}
+
+/// §6.2.2.2, §7.1.3: the rest of a sequence that the requester gave up is replaced by one message that ends it.
+#[test]
+fn rest_of_an_abandoned_call_is_not_sent() {
+    let mut config = EngineConfig::default();
+    config.abandoned_call_timeout = Duration::ZERO;
+    let mut facing = Facing::silent(Role::Client, config);
+    facing.run();
+    let mut properties = connprop(7, 0, &[]);
+    properties[2] = 16 << 16 | 2;
+    facing.send(&properties);
+    facing.raw.received.clear();
+    let script = Script { inline: 40_000, args: vec![5000], reduce: true, ..Script::default() };
+    let call = script.outgoing(&facing.engine.conn, facing.now);
+    let id = facing.engine.conn.start_call(call);
+    facing.run();
+    let first = facing.next().expect("no first part");
+    assert_eq!(facing.next().map(|words| words[4]), Some(MORE));
+    facing.engine.conn.cancel_call(id, facing.now);
+    facing.send(&[0, 2, CREDIT, NOMSG, 0, 0, 0, 0, 0]);
+    let last = facing.next().expect("the sequence has no end");
+    assert_eq!(([last[0], last[1]], &last[3..]), ([first[0], 2], &[NOMSG, 0, 0, 0, 0, 0][..]));
+    assert!(facing.next().is_none());
 }

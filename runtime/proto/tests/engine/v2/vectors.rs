@@ -60,7 +60,7 @@ fn rdma2_msg_with_chunks() {
     facing.call(&Script { number: 9, args, reduce: true, results, ..Script::default() });
     let words = facing.next().unwrap();
     let handle = words[8];
-    assert_eq!(words[5], handle);
+    assert_eq!((words[4], words[5]), (0, handle));
     // Each entry has 1, position, handle, length and offset.
     assert_eq!([words[6], words[7], words[9]], [1, 16, 3000]);
     assert_eq!([words[12], words[13], words[14], words[15]], [1, 16, handle, 2001]);
@@ -156,4 +156,20 @@ fn rdma2_msg_continued() {
     assert_eq!(messages[2][17..19], [0, 0]);
     let payload = [&messages[0][9..], &messages[1][9..], &messages[2][19..]].concat();
     assert_eq!(payload, (0..message.len() / 4).map(|n| word(&message, n)).collect::<Vec<_>>());
+}
+
+/// §6.3.1: the last message of a sequence has payload, even if its chunk lists leave room for nothing else in a shorter sequence.
+#[test]
+fn rdma2_msg_continued_with_payload_to_the_end() {
+    for inline in [4048, 4044, 4052] {
+        let mut facing = client();
+        facing.call(&Script { inline, results: vec![(0, 9000)], ..Script::default() });
+        let messages: Vec<_> = std::iter::from_fn(|| facing.next()).collect();
+        let [first, last] = &messages[..] else { panic!("{} messages", messages.len()) };
+        assert_eq!((first[4], last[4], &last[6..9]), (MORE, 0, &[0, 1, 3][..]));
+        // Three segments, the end of the Write list, and no Reply chunk.
+        let payload = [first.len() - 9, last.len() - (9 + 12 + 2)];
+        assert_eq!(4 * (payload[0] + payload[1]), inline + 12);
+        assert!(payload[1] > 0);
+    }
 }
