@@ -35,35 +35,47 @@ fn fail_if_any(complaints: &[String]) {
     assert!(complaints.is_empty(), "{} problem(s):\n{}", complaints.len(), complaints.join("\n"));
 }
 
-/// Returns the items of a Rust file, or none of another file.
-fn items_of(file: &str, text: &str) -> Vec<SourceItem> {
-    if file.ends_with(".rs") { items(text).unwrap_or_else(|error| panic!("{file}: {error}")) } else { Vec::new() }
+/// The files that rules name, each read and parsed once.
+#[derive(Default)]
+struct Files(BTreeMap<String, Option<SourceFile>>);
+
+struct SourceFile {
+    text: String,
+    /// The items of a Rust file.
+    items: Vec<SourceItem>,
+}
+
+impl Files {
+    /// Returns a file, or `None` if it does not exist.
+    fn get(&mut self, file: &str) -> Option<&SourceFile> {
+        let read = || {
+            let text = fs::read_to_string(repository().join(file)).ok()?;
+            let parsed = if file.ends_with(".rs") { items(&text) } else { Ok(Vec::new()) };
+            Some(SourceFile { items: parsed.unwrap_or_else(|error| panic!("{file}: {error}")), text })
+        };
+        self.0.entry(file.to_owned()).or_insert_with(read).as_ref()
+    }
 }
 
 #[test]
 fn the_code_named_exists_and_cites_the_section() {
-    let mut complaints = Vec::new();
+    let (mut files, mut complaints) = (Files::default(), Vec::new());
     for table in tables() {
         for (rule, cited) in table.rules.iter().flat_map(|rule| rule.code.iter().map(move |cited| (rule, cited))) {
             let name = format!("{} {}", table.name, rule.id());
             let (file, item) = cited.split_once("::").map_or((cited.as_str(), None), |(file, item)| (file, Some(item)));
-            let text = match fs::read_to_string(repository().join(file)) {
-                Ok(text) => text,
-                Err(error) => {
-                    complaints.push(format!("{name}: {file}: {error}"));
-                    continue;
-                }
+            let Some(source) = files.get(file) else {
+                complaints.push(format!("{name}: there is no file {file}"));
+                continue;
             };
-            if !table.is_cited(rule, file, &text) {
+            if !table.is_cited(rule, file, &source.text) {
                 complaints.push(format!("{name}: {file} does not cite {} §{}", table.cite, rule.section));
             }
             match item {
-                Some(item) if !items_of(file, &text).iter().any(|found| found.is_named(item)) => {
+                Some(item) if !source.items.iter().any(|found| found.is_named(item)) => {
                     complaints.push(format!("{name}: {file} has no item {item}"));
                 }
-                None if file.ends_with(".rs") => {
-                    complaints.push(format!("{name}: name an item in {file}"));
-                }
+                None if file.ends_with(".rs") => complaints.push(format!("{name}: name an item in {file}")),
                 _ => {}
             }
         }
@@ -73,19 +85,16 @@ fn the_code_named_exists_and_cites_the_section() {
 
 #[test]
 fn the_tests_named_exist() {
-    let mut complaints = Vec::new();
+    let (mut files, mut complaints) = (Files::default(), Vec::new());
     for table in tables() {
         for (rule, test) in table.rules.iter().flat_map(|rule| rule.tests.iter().map(move |test| (rule, test))) {
             let cited = CitedTest::parse(test);
+            let is_test = |item: &SourceItem| item.function.as_ref().is_some_and(|function| function.is_test);
             // A file without a function name stands for all of its tests, for example those of a suite that a macro defines.
-            let path = repository().join(&cited.file);
-            let found = match &cited.function {
-                Some(name) => fs::read_to_string(path).is_ok_and(|text| {
-                    let is_test = |item: &SourceItem| item.function.as_ref().is_some_and(|function| function.is_test);
-                    items_of("a.rs", &text).iter().any(|item| item.is_named(name) && is_test(item))
-                }),
-                None => path.is_file(),
-            };
+            let found = files.get(&cited.file.to_string_lossy()).is_some_and(|source| match &cited.function {
+                Some(name) => source.items.iter().any(|item| item.is_named(name) && is_test(item)),
+                None => true,
+            });
             if !found || cited.target(&repository()).is_err() {
                 complaints.push(format!("{} {}: no test {test}", table.name, rule.id()));
             }

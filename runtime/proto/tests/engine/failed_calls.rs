@@ -18,13 +18,13 @@ use crate::{
 const XID: u32 = 0xabcd_0001;
 
 /// Returns the configuration of a server for connections of this peer.
-fn config(failed: &Arc<FailedCalls>, peer: u64) -> EngineConfig {
+fn config(failed: &Arc<FailedCalls>, peer: u128) -> EngineConfig {
     let mut config = EngineConfig::default();
     config.failed_calls = Some(failed.of_peer(peer));
     config
 }
 
-fn server(failed: &Arc<FailedCalls>, peer: u64) -> ScriptedPeer {
+fn server(failed: &Arc<FailedCalls>, peer: u128) -> ScriptedPeer {
     ScriptedPeer::new(Role::Server, config(failed, peer), true)
 }
 

@@ -61,6 +61,7 @@ impl ConnectionCore {
             // RFC 8166 §4.5.4: the connection closes if a reply or an error cannot be sent.
             self.shared.response_failed |= work.is_response() || matches!(work, PostedFor::UnsignaledReplySend { .. });
         }
+        // RFC 8166 §4.5.3, RPC-over-RDMA v2 §7.3: the call would end the next connection, too.
         if let WorkError::RemoteAccess(_) = error
             && let Some(xid) = work.served_slot().and_then(|slot| self.served.xid(slot))
         {

@@ -376,6 +376,7 @@ impl ServedCalls {
     }
 
     /// Returns the XIDs of calls whose replies were being written to memory of the peer, or were the last ones to be written.
+    // RFC 8166 §4.5.3: one of them ended the connection, if the peer refused an RDMA Write.
     pub(in crate::engine) fn written(&self) -> impl Iterator<Item = u32> {
         let sending = self.sending.iter().filter_map(|&slot| self.calls.get(slot)).filter(|call| call.chunks.is_some());
         self.written.iter().copied().chain(sending.map(|call| call.xid))
