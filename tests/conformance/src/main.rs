@@ -42,9 +42,12 @@ struct Cli {
     /// Write the figures to the record that the page shows. Needs all faults
     #[arg(long, conflicts_with_all = ["filters", "random"])]
     record: bool,
-    /// Folder for the copy and its build
+    /// Folder for the copy
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
+    /// Target folder of cargo. With that of the project, dependencies are compiled once
+    #[arg(long, value_name = "FOLDER")]
+    target: Option<PathBuf>,
 }
 
 /// A fault with its number, its rule and the tests that have to notice it.
@@ -80,12 +83,13 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
     ensure!(!chosen.is_empty(), "no rule with a fault has such a name: --list prints all names");
     let folder = cli.folder.clone().unwrap_or_else(|| root.join("target/faults"));
     let copy = folder.join("tree");
+    let target = cli.target.clone().unwrap_or_else(|| folder.join("build"));
     let faults: Vec<_> = all.iter().map(|planted| (planted.number, planted.fault)).collect();
     copy::write(&root, &copy, &faults)?;
     let targets: BTreeSet<_> =
         chosen.iter().flat_map(|planted| planted.tests.iter().map(|(target, _)| target.clone())).collect();
     let start = Instant::now();
-    let programs = programs::build(&copy.canonicalize()?, &folder.join("build"), &targets)?;
+    let programs = programs::build(&copy.canonicalize()?, &target, &targets)?;
     let build_seconds = start.elapsed().as_secs();
     println!("{} faults are planted, {} test programs are compiled in {build_seconds} s", all.len(), programs.len());
 

@@ -188,7 +188,10 @@ fn build_group(
 ) -> anyhow::Result<BTreeMap<TestTarget, TestProgram>> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["test", "-q", "--no-run", "--message-format=json-render-diagnostics"]).current_dir(copy);
-    command.env("CARGO_TARGET_DIR", output).env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_DEV_DEBUG", "0");
+    command.env("CARGO_TARGET_DIR", output).env("CARGO_INCREMENTAL", "0");
+    if std::env::var_os("CARGO_PROFILE_DEV_DEBUG").is_none() {
+        command.env("CARGO_PROFILE_DEV_DEBUG", "0");
+    }
     for variable in ["CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH", "CARGO_PKG_NAME", "RUSTFLAGS"] {
         command.env_remove(variable);
     }
