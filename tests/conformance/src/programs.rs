@@ -177,11 +177,12 @@ pub fn build(
             command.args(["--features", &features.join(",")]);
         }
     }
-    for target in targets {
-        match &target.integration {
-            Some(name) => command.args(["--test", name]),
-            None => command.arg("--lib"),
-        };
+    // Cargo accepts `--lib` only once, for all packages.
+    if targets.iter().any(|target| target.integration.is_none()) {
+        command.arg("--lib");
+    }
+    for name in targets.iter().filter_map(|target| target.integration.as_ref()) {
+        command.args(["--test", name]);
     }
     let built = command.stderr(Stdio::inherit()).output().context("failed to run cargo")?;
     ensure!(built.status.success(), "the project does not compile with the faults");
