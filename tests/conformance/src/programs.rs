@@ -173,8 +173,9 @@ pub fn build(
         let name = package_name(&copy.join(manifest))?;
         command.args(["-p", &name]);
         if let Some((_, features)) = FEATURES.iter().find(|(path, _)| Path::new(path) == **manifest) {
-            let features: Vec<_> = features.split(',').map(|feature| format!("{name}/{feature}")).collect();
-            command.args(["--features", &features.join(",")]);
+            // Without the name of the package: in other packages, `rpcrdma` is the name of a dependency. Cargo enables them in the
+            // chosen packages that have them.
+            command.args(["--features", features]);
         }
     }
     // Cargo accepts `--lib` only once, for all packages.

@@ -22,6 +22,13 @@ pub(super) struct NameEntry<'a> {
     pub(super) body: ItemBody<'a>,
 }
 
+impl NameEntry<'_> {
+    /// Returns `true` for a type whose name is in the source.
+    pub(super) fn is_named_type(&self) -> bool {
+        !matches!(self.body, ItemBody::Const(..)) && self.name.span.range.len() == self.name.text.len()
+    }
+}
+
 /// The source of an item.
 #[derive(Clone, Copy)]
 pub(super) enum ItemBody<'a> {

@@ -8,7 +8,7 @@ use super::{
     names::{ItemBody, SpecNames},
 };
 use crate::{
-    ast::{Declaration, Declarator, Dialect, Ident, Primitive, TypeKind, TypeSpec, UnionBody, Value},
+    ast::{Declaration, Declarator, Dialect, Ident, Primitive, TypeKind, TypeSpec, UnionBody, Value, ValueKind},
     diag::{Code, Diagnostic},
     ir::{Base, Type},
 };
@@ -88,6 +88,12 @@ impl<'a> TypeResolver<'a> {
     /// Evaluates a length or maximum, which is an unsigned 32-bit number (RFC 4506 §6.3).
     fn length(&mut self, value: &Value) -> Option<u32> {
         let n = self.constants.number(value, self.out)?;
+        if let ValueKind::Name(name) = &value.kind
+            && !name.contains("::")
+            && let Some(what) = self.constants.dialect_of_length(name, &value.span)
+        {
+            self.dialects.push(Dialect::new(&value.span, what, "RFC 4506 §6.4"));
+        }
         let length = u32::try_from(n).ok();
         if length.is_none() {
             self.out.push(
