@@ -106,6 +106,7 @@ const DIALECTS: &[(&str, &str)] = &[
     ("program with the name of a constant", "program P { version V { void N(void) = 0; } = 1; } = 2; const P = 2;"),
     ("program as a name", "struct a { int program; };"),
     ("version as a name", "struct version { int x; };"),
+    ("version 0", "program P { version V { void N(void) = 0; } = 0; } = 2;"),
     ("named number", "const TWO = 2; program P { version V { void N(void) = TWO; } = 1; } = 2;"),
 ];
 

@@ -87,7 +87,8 @@ impl Rpcbind {
         let client = Rpcbvers4Client::new(self.channel.clone());
         let own = if peer.is_ipv4() { Netid::Tcp } else { Netid::Tcp6 };
         let found = if netid == own && !peer.ip().is_unspecified() {
-            client.rpcbproc_getaddr(&entry(program, version, netid, "")).await.map(|addr| parse(addr.0.as_bytes()))
+            // RFC 1833 §2.2.2: GETADDR may return the address of another version.
+            client.rpcbproc_getversaddr(&entry(program, version, netid, "")).await.map(|addr| parse(addr.0.as_bytes()))
         } else {
             client.rpcbproc_dump().await.map(|list| {
                 let mut entries = list.0.into_iter().map(|node| node.rpcb_map);

@@ -267,6 +267,7 @@ impl<'a> Lowering<'a> {
         if i128::from(value) != number && !matches!(kind, Some(Discriminant::Enum(..) | Discriminant::UHyper)) {
             self.types.dialects.push(Dialect::new(&case.span, "a value that needs the 32nd bit", "RFC 4506 §4.15"));
         }
+        // RFC 4506 §6.4 (5): a value has one arm.
         if let Some(first) = values.insert(value, &case.span) {
             self.types.out.push(
                 Diagnostic::new(Code::Duplicate, format!("case {label} occurs twice"))

@@ -13,7 +13,7 @@ use crate::{
     ir::{Base, Type},
 };
 
-/// The type of a union's discriminant (RFC 4506 §4.15).
+/// The type of a union's discriminant (RFC 4506 §4.15, §6.4).
 pub(super) enum Discriminant<'a> {
     Int,
     UInt,
@@ -60,6 +60,7 @@ impl<'a> TypeResolver<'a> {
             Declarator::Fixed(n) | Declarator::Counted(Some(n)) => Some(self.length(n)?),
             _ => None,
         };
+        // RFC 4506 §4.10, §4.11, §4.13: without a maximum, it is 2^32 - 1.
         let max = number.unwrap_or(u32::MAX);
         let wrong =
             |message: &str, help: &str| Diagnostic::new(Code::WrongType, message).at(&declaration.span, "").help(help);
@@ -85,7 +86,7 @@ impl<'a> TypeResolver<'a> {
         }
     }
 
-    /// Evaluates a length or maximum, which is an unsigned 32-bit number (RFC 4506 §6.3).
+    /// Evaluates a length or maximum, which is an unsigned 32-bit number (RFC 4506 §6.4).
     fn length(&mut self, value: &Value) -> Option<u32> {
         let n = self.constants.number(value, self.out)?;
         if let ValueKind::Name(name) = &value.kind

@@ -160,15 +160,18 @@ fn another_rpc_version_is_a_mismatch_whatever_follows() {
 fn a_credential_or_verifier_over_400_bytes_is_rejected() {
     let of = |cred: u32, verf: u32| {
         let mut wire = encode_words(&[5, 0, 2, 1, 1, 0, 9, cred]);
-        wire.extend(vec![0; cred as usize]);
+        wire.extend(vec![0; cred.next_multiple_of(4) as usize]);
         wire.extend(encode_words(&[9, verf]));
-        wire.extend(vec![0; verf as usize]);
+        wire.extend(vec![0; verf.next_multiple_of(4) as usize]);
         decode_call(&wire)
     };
     assert_eq!(of(400, 400).unwrap().verifier.body.len(), 400);
+    assert_eq!(of(399, 397).unwrap().verifier.body.len(), 397);
     let refusal = |fault: CallHeaderError| fault.reply().unwrap().outcome.unwrap_err();
-    assert_eq!(refusal(of(404, 0).unwrap_err()), RpcError::Authentication(AuthStat::AuthBadcred.into()));
-    assert_eq!(refusal(of(0, 404).unwrap_err()), RpcError::Authentication(AuthStat::AuthBadverf.into()));
+    for len in [401, 404] {
+        assert_eq!(refusal(of(len, 0).unwrap_err()), RpcError::Authentication(AuthStat::AuthBadcred.into()));
+        assert_eq!(refusal(of(0, len).unwrap_err()), RpcError::Authentication(AuthStat::AuthBadverf.into()));
+    }
     let fault = of(404, 0).unwrap_err();
     assert_eq!(fault.to_string(), "bad credential (AUTH_BADCRED)");
     let fault = core::error::Error::source(&fault).unwrap().to_string();
@@ -182,6 +185,8 @@ fn a_credential_over_400_bytes_is_not_sent() {
     call.verifier = OpaqueAuth { flavor: 6, body: vec![0; 401].into() };
     let error = call.encode(&mut FlatSink::new(&mut Vec::new())).unwrap_err();
     assert_eq!(error.to_string(), "opaque_auth.body: length 401 exceeds the declared maximum 400");
+    let reply = ReplyHeader::success(1).with_verifier(OpaqueAuth { flavor: 6, body: vec![0; 401].into() });
+    assert!(reply.encode(&mut FlatSink::new(&mut Vec::new())).is_err());
 }
 
 #[test]
@@ -227,6 +232,17 @@ fn auth_sys_has_limits() {
     let gids = |count: u32| Credential::sys("", 0, 0, 0..count).to_opaque();
     assert_eq!(Credential::from_opaque(&gids(16).unwrap()), Ok(Credential::sys("", 0, 0, 0..16)));
     assert_eq!(gids(17).unwrap_err().to_string(), "authsys_parms.gids: length 17 exceeds the declared maximum 16");
+    // The same limits for a received credential.
+    let received = |name: u32, gids: u32| {
+        let mut body = encode_words(&[0, name]);
+        body.resize(8 + name.next_multiple_of(4) as usize, b'x');
+        body.extend(encode_words(&[1, 2, gids]));
+        body.extend(encode_words(&vec![3; gids as usize]));
+        Credential::from_opaque(&OpaqueAuth { flavor: 1, body: body.into() })
+    };
+    assert!(received(255, 16).is_ok() && received(0, 0).is_ok());
+    assert_eq!(received(256, 0), Err(AuthStat::AuthBadcred.into()));
+    assert_eq!(received(0, 17), Err(AuthStat::AuthBadcred.into()));
     // The longest AUTH_SYS credential fits the limit of the header.
     assert!(AuthsysParms::MAX_LEN.is_some_and(|len| len <= 400));
 }

@@ -105,6 +105,52 @@ fn reduced_items_are_restored_for_any_fragment_size() {
     }
 }
 
+/// RFC 5531 §11: the highest bit of a marker flags the last fragment, and the other bits are its length. One record is one message.
+#[test]
+fn markers() {
+    let mut client = engine(Role::Client, |_, stream| stream.fragment_size = 5);
+    client.start_call(call(&[0, 0, 42], [], None));
+    client.start_call(call(&[0, 0], [], None));
+    let sent = drain(&mut client, Instant::now(), usize::MAX);
+    let [first, second] = [u32::MAX - 1, u32::MAX].map(u32::to_be_bytes);
+    let expected = [
+        &[0, 0, 0, 5][..],
+        &first,
+        &[0],
+        &[0, 0, 0, 5],
+        &[0, 0, 0, 0, 0],
+        &[0x80, 0, 0, 2],
+        &[0, 42],
+        &[0, 0, 0, 5],
+        &second,
+        &[0],
+        &[0x80, 0, 0, 3],
+        &[0, 0, 0],
+    ]
+    .concat();
+    assert_eq!(sent, expected);
+    // In one fragment.
+    let mut client = engine(Role::Client, |_, _| {});
+    client.start_call(call(&[0, 0, 42], [], None));
+    let sent = drain(&mut client, Instant::now(), usize::MAX);
+    assert_eq!(sent, [&[0x80, 0, 0, 12][..], &first, &[0, 0, 0, 0], &[0, 0, 0, 42]].concat());
+    // Fragments of any length, empty ones too, and records back to back.
+    let mut assembler = RecordAssembler::new(StreamConfig::default());
+    assembler.extend(b"\0\0\0\0\0\0\0\x01a\0\0\0\x02bc\x80\0\0\0\x80\0\0\0\x80\0\0\x01d\0\0\0\x01e");
+    let mut records = std::iter::from_fn(|| assembler.next_record().unwrap());
+    assert_eq!(records.by_ref().collect::<Vec<_>>(), ["abc", "", "d"]);
+    assert_eq!(assembler.in_progress(), Some(1));
+    // Every bit of the length counts.
+    let max = StreamConfig { max_record: u64::MAX, ..StreamConfig::default() };
+    for shift in 0..31 {
+        for last in [0, 1 << 31] {
+            let mut assembler = RecordAssembler::new(max);
+            assembler.extend(&(last | 1_u32 << shift).to_be_bytes());
+            assert_eq!((assembler.next_record(), assembler.missing()), (Ok(None), 1 << shift));
+        }
+    }
+}
+
 /// XIDs wrap, replies arrive in reverse order, and replies to finished calls are discarded.
 #[test]
 fn replies_are_matched() {

@@ -23,7 +23,9 @@ fn opaque_and_string() {
     let mut out = Vec::new();
     put_opaque_fixed(&mut FlatSink::new(&mut out), b"abcde");
     assert_eq!(out, b"abcde\0\0\0");
-    assert_eq!(take_opaque_fixed::<5>(&mut Decoder::new(&out)), Ok(*b"abcde"));
+    let mut decoder = Decoder::new(&out);
+    assert_eq!((take_opaque_fixed::<5>(&mut decoder), decoder.remaining()), (Ok(*b"abcde"), 0));
+    assert!(take_opaque_fixed::<5>(&mut Decoder::new(&out[..7])).is_err());
 }
 
 #[test]
