@@ -33,7 +33,7 @@ pub struct Rpcbind {
 }
 
 impl Rpcbind {
-    /// Connects to rpcbind on `host`, a name or an IP address, at TCP port 111.
+    /// Connects to rpcbind on `host`, a name or an IP address, at TCP port 111 (RFC 1833 §2).
     ///
     /// # Errors
     /// See [`ConnectError`]. Connecting to each address of the host times out after 10 s.
@@ -101,6 +101,7 @@ impl Rpcbind {
         };
         let found = match found {
             Err(CallError::Rpc { source: RpcError::ProgramMismatch { .. }, .. }) if netid == Netid::Tcp => {
+                // RFC 1833 §3.2: the port of the question is ignored, and a port of zero means that nothing is registered.
                 let question = Mapping { prog: program, vers: version, prot: IPPROTO_TCP, port: 0 };
                 let port = PmapVersClient::new(self.channel.clone()).pmapproc_getport(&question).await?;
                 u16::try_from(port).ok().map(|port| SocketAddr::new(peer.ip(), port))

@@ -195,7 +195,10 @@ fn unions_without_a_default_arm_refuse_other_values() {
     for discriminant in ["int", "unsigned int", "e"] {
         for arms in ["case 1: int x;", "case 1: int x; case 2: void;", "case 1: void; case 2: void;", "case 1: u *x;"] {
             let code = decoding(discriminant, arms);
-            assert!(code.contains("other=>") && code.contains("Err(xdr::unknown_discriminant(decoder,\"u\",other)"), "{code}");
+            assert!(
+                code.contains("other=>") && code.contains("Err(xdr::unknown_discriminant(decoder,\"u\",other)"),
+                "{code}"
+            );
         }
         let code = decoding(discriminant, "case 1: int x; default: void;");
         assert!(!code.contains("unknown_discriminant"), "{code}");
