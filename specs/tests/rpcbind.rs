@@ -278,10 +278,10 @@ async fn a_server_registers_and_unregisters_itself() {
 /// RFC 1833 §2.2.1: SET returns FALSE. Nothing stays registered then.
 #[tokio::test]
 async fn a_refused_registration_leaves_nothing() {
-    let (service, rpcbind) = version_4("tcp").await;
+    let (service, rpcbind) = version_4("rdma").await;
     let urls = ["iwarp://192.0.2.1:20100", "tcp://192.0.2.1:7"].map(str::to_owned);
     let refused = Registration::new(rpcbind, &[(PROGRAM, 1)], &urls).await.unwrap_err();
-    assert!(matches!(refused, RegisterError::Refused { netid: Netid::Tcp, .. }), "{refused}");
+    assert!(matches!(refused, RegisterError::Refused { netid: Netid::Rdma, .. }), "{refused}");
     assert_eq!(*service.entries.lock().unwrap(), []);
 }
 

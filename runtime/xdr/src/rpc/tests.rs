@@ -66,6 +66,20 @@ fn a_call_leaves_the_decoder_at_the_arguments() {
 }
 
 #[test]
+fn a_reply_leaves_the_decoder_at_the_results() {
+    for verifier in [OpaqueAuth::none(), opaque(0, b"junk"), opaque(6, b"123"), opaque(6, &[7; 400])] {
+        let reply = ReplyHeader::success(9).with_verifier(verifier);
+        let mut wire = encode_reply(&reply);
+        let len = wire.len();
+        wire.extend(encode_words(&[0x5A, 0x5B]));
+        let mut decoder = Decoder::new(&wire);
+        assert_eq!(ReplyHeader::decode(&mut decoder), Ok(reply));
+        assert_eq!((decoder.consumed(), decoder.take_u32(), decoder.take_u32()), (len, Ok(0x5A), Ok(0x5B)));
+        decoder.finish().unwrap();
+    }
+}
+
+#[test]
 fn auth_sys_byte_by_byte() {
     let credential = Credential::sys("krypton", 1000, 100, [4, 24]);
     let mut call = CallHeader::new(7, 1, 1, 0);
@@ -263,6 +277,11 @@ fn every_auth_stat_has_a_description() {
     assert_eq!(said.len(), 16);
     assert!(said.contains("auth_stat 15"));
     assert_eq!(AuthFailure(u32::MAX).to_string(), "auth_stat 4294967295");
+    // Numbers that resemble an assigned one.
+    for stat in [15, 16, 0x101, 0x8000_0001, u32::MAX] {
+        assert_eq!(AuthFailure(stat).stat(), None, "{stat}");
+    }
+    assert_eq!(AuthFailure(14).stat(), Some(AuthStat::RpcsecGssCtxproblem));
 }
 
 #[test]

@@ -93,8 +93,15 @@ fn reduced_items_are_restored_for_any_fragment_size() {
     let whole =
         [&[0xff, 0xff, 0xff, 0xfe, 0, 0, 0, 0, 0, 0, 0, 5][..], &[7, 7, 7, 7, 7, 0, 0, 0], &[0, 0, 0, 4], &[7; 4]]
             .concat();
-    for (fragment_size, at_once) in [(u32::MAX, usize::MAX), (28, 1), (27, 3), (1, 7), (0, 64), (5, 1)] {
-        let mut client = engine(Role::Client, |_, stream| stream.fragment_size = fragment_size);
+    let fragments = [(u32::MAX, usize::MAX), (28, 1), (27, 3), (13, 2), (1, 7), (0, 64), (5, 1)];
+    // Items are sent from their own memory, or copied into the message if they are short.
+    let min_reduce = EngineConfig::default().min_reduce;
+    for (min_reduce, (fragment_size, at_once)) in
+        [0, min_reduce].into_iter().flat_map(|min| fragments.map(|of| (min, of)))
+    {
+        let mut client = engine(Role::Client, |config, stream| {
+            (config.min_reduce, stream.fragment_size) = (min_reduce, fragment_size);
+        });
         client.start_call(call(&[0, 0, 5, 4], reduced.clone(), None));
         let bytes = drain(&mut client, Instant::now(), at_once);
         let mut assembler = RecordAssembler::new(StreamConfig::default());
@@ -176,6 +183,23 @@ fn replies_are_matched() {
     for _ in 0..4 {
         assert!(matches!(server.poll_event(), Some(EngineEvent::ReplySent { delivered: true, .. })));
     }
+}
+
+/// A reply with the XID of no call in flight completes none, however close it is.
+#[test]
+fn replies_with_another_xid_are_discarded() {
+    let mut client = engine(Role::Client, |_, _| {});
+    let id = client.start_call(simple(None));
+    drain(&mut client, Instant::now(), usize::MAX);
+    let record = |xid: u32| [&[0x80, 0, 0, 12][..], &xid.to_be_bytes(), &[0, 0, 0, 1, 0, 0, 0, 0]].concat();
+    for xid in [u32::MAX, u32::MAX - 2, 0, (u32::MAX - 1) ^ 1 << 31, (u32::MAX - 1).swap_bytes()] {
+        feed(&mut client, &record(xid));
+        assert!(client.poll_event().is_none(), "{xid:#x}");
+    }
+    assert_eq!((client.counters().messages_discarded, client.close_reason()), (5, None));
+    feed(&mut client, &record(u32::MAX - 1));
+    let (finished, result) = finished(client.poll_event());
+    assert_eq!((finished, result.is_ok()), (id, true));
 }
 
 #[test]
