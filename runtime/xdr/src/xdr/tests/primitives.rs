@@ -59,6 +59,71 @@ fn maxima_apply_to_encoding_and_decoding() {
     assert_eq!(encode_to_bytes(&wrong).unwrap_err().to_string(), "fixed.first: length 5 is not the declared 6");
 }
 
+/// RFC 4506 §4.10, §4.11, §4.13: every function for counted items applies the maximum, and accepts it.
+#[test]
+fn maxima_apply_to_every_form() {
+    type Take = fn(&mut Decoder<'_>) -> Result<usize, DecodeError>;
+    let takes: [Take; 11] = [
+        |decoder| take_opaque(decoder, 3).map(|item| item.len()),
+        |decoder| take_byte_vec(decoder, 3).map(|item| item.len()),
+        |decoder| take_utf8(decoder, 3).map(|item| item.len()),
+        |decoder| take_string(decoder, 3).map(|item| item.len()),
+        |decoder| take_opaque_ref(decoder, 3).map(<[u8]>::len),
+        |decoder| take_str(decoder, 3).map(|item| item.len()),
+        |decoder| take_ddp_opaque(decoder, 3).map(|item| item.len()),
+        |decoder| take_ddp_string(decoder, 3).map(|item| item.len()),
+        |decoder| take_ddp_opaque_ref(decoder, 3).map(<[u8]>::len),
+        |decoder| take_ddp_str(decoder, 3).map(|item| item.len()),
+        |decoder| skip_arm(decoder).map(|()| 3),
+    ];
+    for (n, take) in takes.into_iter().enumerate() {
+        let mut decoder = Decoder::new(b"\0\0\0\x03abc\0rest");
+        assert_eq!((take(&mut decoder), decoder.rest()), (Ok(3), &b"rest"[..]), "{n}");
+        if n < 10 {
+            let kind = take(&mut Decoder::new(b"\0\0\0\x04abcd")).unwrap_err().kind().clone();
+            assert_eq!(kind, DecodeErrorKind::LengthExceedsMaximum { len: 4, max: 3 }, "{n}");
+        }
+        // Bytes or padding are missing.
+        assert!(take(&mut Decoder::new(b"\0\0\0\x03abc")).is_err(), "{n}");
+        assert!(take(&mut Decoder::new(b"\0\0\0\x03ab")).is_err(), "{n}");
+    }
+    let takes: [Take; 3] = [
+        |decoder| take_array::<u32>(decoder, 2).map(|items| items.len()),
+        |decoder| take_array_ref::<u32>(decoder, 2).map(|items| items.len()),
+        |decoder| take_ddp_array::<u32>(decoder, 2).map(|items| items.len()),
+    ];
+    for (n, take) in takes.into_iter().enumerate() {
+        assert_eq!(take(&mut Decoder::new(&encode_words(&[2, 7, 8]))), Ok(2), "{n}");
+        let kind = take(&mut Decoder::new(&encode_words(&[3, 7, 8, 9]))).unwrap_err().kind().clone();
+        assert_eq!(kind, DecodeErrorKind::LengthExceedsMaximum { len: 3, max: 2 }, "{n}");
+    }
+    type Put = fn(&mut FlatSink<'_, Vec<u8>>, &[u8], u32) -> Result<(), EncodeError>;
+    let puts: [(Put, &[u8]); 7] = [
+        (|sink, data, max| put_opaque(sink, data, max), b"\0\0\0\x03abc\0"),
+        (|sink, data, max| put_ddp_opaque(sink, &bytes(data), max), b"\0\0\0\x03abc\0"),
+        (|sink, data, max| put_ddp_opaque_ref(sink, data, max), b"\0\0\0\x03abc\0"),
+        (|sink, data, max| put_opaque_exact(sink, data, max), b"abc\0"),
+        (|sink, data, max| put_ddp_opaque_fixed(sink, &bytes(data), max), b"abc\0"),
+        (|sink, data, max| put_ddp_opaque_exact_ref(sink, data, max), b"abc\0"),
+        (
+            |sink, data, max| put_ddp_array(sink, &vec![1_u32; data.len()], max),
+            b"\0\0\0\x03\0\0\0\x01\0\0\0\x01\0\0\0\x01",
+        ),
+    ];
+    for (n, (put, expected)) in puts.into_iter().enumerate() {
+        let mut out = Vec::new();
+        assert!(put(&mut FlatSink::new(&mut out), b"abc", 2).is_err() && out.is_empty(), "{n}");
+        put(&mut FlatSink::new(&mut out), b"abc", 3).unwrap();
+        assert_eq!(out, expected, "{n}");
+    }
+    assert!(put_ddp_opaque_exact_ref(&mut FlatSink::new(&mut Vec::new()), b"abc", 4).is_err());
+    // A flag that is no boolean, in each form of optional data.
+    let flag = encode_words(&[2, 7]);
+    assert!(take_option_ref::<u32>(&mut Decoder::new(&flag)).is_err());
+    assert!(take_option_boxed_ref::<u32>(&mut Decoder::new(&flag)).is_err());
+    assert!(take_list_ref::<u32>(&mut Decoder::new(&flag)).is_err());
+}
+
 #[test]
 fn booleans_are_checked_and_padding_is_skipped() {
     assert_eq!(*decode::<bool>(&encode_words(&[2])).unwrap_err().kind(), DecodeErrorKind::BadBool { value: 2 });
