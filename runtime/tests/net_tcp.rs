@@ -198,6 +198,7 @@ async fn replies_to_calls_that_are_not_executed() {
             ([0, 2, PROGRAM + 1, VERSION, 0], none, &[], &[0, 0, 0, 1]),
             ([0, 2, 0, VERSION, 0], none, &[], &[0, 0, 0, 1]),
             ([0, 2, PROGRAM, VERSION + 1, 0], none, &[], &[0, 0, 0, 2, VERSION, VERSION]),
+            ([0, 2, PROGRAM, VERSION - 1, 0], none, &[], &[0, 0, 0, 2, VERSION, VERSION]),
             ([0, 2, PROGRAM, VERSION, 99], none, &[], &[0, 0, 0, 3]),
             ([0, 2, PROGRAM, VERSION, u32::MAX], none, &[], &[0, 0, 0, 3]),
             ([0, 2, PROGRAM, VERSION, 1], none, &[], &[0, 0, 0, 4]),

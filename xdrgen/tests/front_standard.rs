@@ -241,6 +241,8 @@ fn cases_are_values_of_the_discriminant() {
         assert_eq!(errors(&union(ty, good)), [], "{ty} {good}");
         assert_eq!(errors(&union(ty, bad)), [Code::BadCase], "{ty} {bad}");
     }
+    // A dialect.
+    assert!(errors(&union("unsigned hyper", "case -1: void;")).contains(&Code::BadCase));
     for twice in
         ["case A: void; case 1: int x;", "case A: case A: void;", "default: void; default: void; case A: void;"]
     {

@@ -219,7 +219,7 @@ fn maximum_lengths() {
 /// RFC 4506 §4.13, §4.14: the elements of an array and the fields of a struct are in their order.
 #[test]
 fn arrays_and_structs() {
-    check(vec![3_u32, 1, 2], &words(&[3, 3, 1, 2]));
+    check(vec![3_u32, 1, 2, 9, 7], &words(&[5, 3, 1, 2, 9, 7]));
     check(Vec::<u64>::new(), &words(&[0]));
     check((1_u32, -1_i64, 2_u32), &words(&[1, u32::MAX, u32::MAX, 2]));
     check(Nothing {}, &[]);

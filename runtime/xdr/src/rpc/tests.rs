@@ -55,6 +55,21 @@ fn a_call_byte_by_byte() {
     assert_eq!(decode_call(&wire), Ok(call));
 }
 
+/// Either of credential and verifier may be empty.
+#[test]
+fn credentials_and_verifiers_are_independent() {
+    for (credential, verifier) in [(&b""[..], &b"verf"[..]), (b"cred", b""), (b"cred", b"verf"), (b"", b"")] {
+        let of = |flavor, body| OpaqueAuth { flavor, body: Bytes::copy_from_slice(body) };
+        let call =
+            CallHeader { credential: of(8, credential), verifier: of(9, verifier), ..CallHeader::new(7, 1, 2, 3) };
+        let wire = encode_call(&call);
+        let lens = [credential.len() as u32, verifier.len() as u32];
+        let auth = [&encode_words(&[8, lens[0]]), credential, &encode_words(&[9, lens[1]]), verifier].concat();
+        assert_eq!(wire, [encode_words(&[7, 0, 2, 1, 2, 3]), auth].concat());
+        assert_eq!(decode_call(&wire), Ok(call));
+    }
+}
+
 #[test]
 fn a_call_leaves_the_decoder_at_the_arguments() {
     let mut wire = encode_call(&CallHeader::new(1, 2, 3, 4));
@@ -343,6 +358,13 @@ fn known_credentials_share_their_memory() {
         assert_eq!((&decoded, decoder.remaining()), (&call, 0));
         assert_eq!(decoded.credential.body.as_ptr() == known.body.as_ptr(), is_shared);
     }
+    // A body that has padding.
+    let known = opaque(77, b"12345");
+    let call = CallHeader { credential: known.clone(), verifier: opaque(6, b"123"), ..CallHeader::new(7, 1, 2, 3) };
+    let message = encode_call(&call);
+    let mut decoder = Decoder::new(&message);
+    assert_eq!(CallHeader::decode_knowing(&mut decoder, Some(&known)), Ok(call));
+    assert_eq!(decoder.remaining(), 0);
 }
 
 proptest! {

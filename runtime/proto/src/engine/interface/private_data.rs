@@ -164,7 +164,9 @@ mod tests {
     fn rounds_sizes_to_kib() {
         let encoded_size = |size| {
             let config = EngineConfig { send_size: size, receive_size: size, ..EngineConfig::default() };
-            PrivateData::new(&config, false).send_size
+            let data = PrivateData::new(&config, false);
+            assert_eq!(data.send_size, data.receive_size);
+            data.send_size
         };
         assert_eq!(
             [encoded_size(0), encoded_size(1000), encoded_size(1024), encoded_size(2047), encoded_size(2048)],
