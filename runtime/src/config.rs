@@ -391,6 +391,7 @@ impl ConnectionConfig {
     /// pair honours Send with Invalidate.
     pub(crate) fn engine(&self, role: Role, versions: Versions, private_data: &[u8], honours: bool) -> Connection {
         let local = PrivateData::new(&self.engine, self.remote_invalidation && honours);
+        // RFC 8797 §4: nothing is kept from an earlier connection, because the peer's settings may change with each.
         let peer = PrivateData::find_or_default(private_data);
         let mut config = self.engine.clone();
         config.versions = versions;
@@ -407,4 +408,26 @@ impl ConnectionConfig {
 pub(crate) fn xid_seed() -> u32 {
     // The standard library's hash keys are random, and every `RandomState` has different ones.
     RandomState::new().build_hasher().finish() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Engine as _;
+
+    /// RFC 8797 §4: the settings of a connection are those of its own private data.
+    #[test]
+    fn settings_change_with_each_connection() {
+        let config = ConnectionConfig::new().inline_size(64 << 10);
+        let message = |flags, sizes| [0xf6, 0xab, 0x0e, 0x18, 1, flags, sizes, sizes];
+        for role in [Role::Client, Role::Server] {
+            let limits = |private_data: &[u8]| {
+                let limits = config.engine(role, Versions::V1, private_data, true).peer_limits();
+                (limits.remote_invalidation, limits.send_threshold, limits.receive_threshold)
+            };
+            assert_eq!(limits(&message(1, 3)), (true, 4096, 4096));
+            assert_eq!(limits(&message(0, 7)), (false, 8192, 8192));
+            assert_eq!(limits(&[]), (false, 1024, 1024));
+        }
+    }
 }

@@ -174,6 +174,52 @@ async fn calls_in_fragments() {
     .await;
 }
 
+/// RFC 5531 §9: the reply to every call that is not executed, word by word. A reply has the XID of its call, and the connection
+/// stays open.
+#[tokio::test]
+async fn replies_to_calls_that_are_not_executed() {
+    timed(async {
+        let (_running, mut stream) = serve(server()).await;
+        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
+        let none = &[0, 0, 0, 0];
+        for (head, auth, arguments, reply) in [
+            // RPC_MISMATCH, whatever follows.
+            ([0, 3, PROGRAM, VERSION, 0], &none[..], &[][..], &[1, 0, 2, 2][..]),
+            ([0, 1, 9, 9, 9], &[77, 500], &[], &[1, 0, 2, 2]),
+            ([0, 0, PROGRAM, VERSION, 0], none, &[], &[1, 0, 2, 2]),
+            // AUTH_ERROR: AUTH_BADCRED, AUTH_REJECTEDCRED, AUTH_BADVERF.
+            ([0, 2, PROGRAM, VERSION, 0], &[77, 0, 0, 0], &[], &[1, 1, 1]),
+            ([0, 2, PROGRAM, VERSION, 0], &[1, 4, 7, 0, 0], &[], &[1, 1, 1]),
+            ([0, 2, PROGRAM, VERSION, 0], &[2, 4, 7, 0, 0], &[], &[1, 1, 2]),
+            ([0, 2, PROGRAM, VERSION, 0], &[0, 0, 6, 0], &[], &[1, 1, 3]),
+            ([0, 2, PROGRAM, VERSION, 0], &[0, 401], &[], &[1, 1, 1]),
+            ([0, 2, PROGRAM, VERSION, 0], &[0, 0, 0, 401], &[], &[1, 1, 3]),
+            // PROG_UNAVAIL, PROG_MISMATCH, PROC_UNAVAIL, GARBAGE_ARGS, SYSTEM_ERR, with the verifier of AUTH_NONE.
+            ([0, 2, PROGRAM + 1, VERSION, 0], none, &[], &[0, 0, 0, 1]),
+            ([0, 2, 0, VERSION, 0], none, &[], &[0, 0, 0, 1]),
+            ([0, 2, PROGRAM, VERSION + 1, 0], none, &[], &[0, 0, 0, 2, VERSION, VERSION]),
+            ([0, 2, PROGRAM, VERSION - 1, 0], none, &[], &[0, 0, 0, 2, VERSION, VERSION]),
+            ([0, 2, PROGRAM, VERSION, 99], none, &[], &[0, 0, 0, 3]),
+            ([0, 2, PROGRAM, VERSION, u32::MAX], none, &[], &[0, 0, 0, 3]),
+            ([0, 2, PROGRAM, VERSION, 1], none, &[], &[0, 0, 0, 4]),
+            ([0, 2, PROGRAM, VERSION, 1], none, &[9, 0], &[0, 0, 0, 4]),
+            ([0, 2, PROGRAM, VERSION, 0], none, &[0], &[0, 0, 0, 4]),
+            ([0, 2, PROGRAM, VERSION, 7], none, &[0], &[0, 0, 0, 5]),
+            // SUCCESS.
+            ([0, 2, PROGRAM, VERSION, 0], none, &[], &[0, 0, 0, 0]),
+            ([0, 2, PROGRAM, VERSION, 1], none, &[1, 0x6100_0000], &[0, 0, 0, 0, 1, 0x6100_0000]),
+        ] {
+            for xid in [0, 7, u32::MAX] {
+                let call = [&[xid], &head[..], auth, arguments].concat();
+                stream.write_all(&record(&words(&call))).await.unwrap();
+                let expected = words(&[&[xid, 1], reply].concat());
+                assert_eq!(read_record(&mut stream).await, expected, "{call:?}");
+            }
+        }
+    })
+    .await;
+}
+
 /// Violations that close a connection without affecting the server and its other connections.
 #[tokio::test]
 async fn violations_close_the_connection() {

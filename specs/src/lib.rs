@@ -40,7 +40,7 @@ pub mod source {
     pub const RPCRDMA2: &str = include_str!("../xdr/rpcrdma2.x");
     /// `rpcsec_gss.x`: RPCSEC_GSS version 1 (RFC 2203).
     pub const RPCSEC_GSS: &str = include_str!("../xdr/rpcsec_gss.x");
-    /// `rpcbind.x`: rpcbind versions 3 and 4, and version 2, the port mapper (RFC 1833).
+    /// `rpcbind.x`: rpcbind versions 3 and 4, and version 2, the port mapper (RFC 1833 §2.1, §3.1).
     pub const RPCBIND: &str = include_str!("../xdr/rpcbind.x");
     /// `mount3.x`: MOUNT version 3 (RFC 1813, appendix I).
     pub const MOUNT3: &str = include_str!("../xdr/mount3.x");

@@ -97,12 +97,14 @@
 //! | line comments | `// comment` |
 //! | C types | `unsigned`, `char`, `short`, `long`, `long long`, `u_int`, `uint32_t`, `quad_t`, `struct node *next` |
 //! | strings without a maximum | `string name` |
-//! | typedefs in other forms | `typedef struct { int x; } point`, `typedef number unsigned int`, `typedef new old` |
+//! | typedefs with the new name first | `typedef number unsigned int`, `typedef new old` |
 //! | namespaces, which the compiler ignores | `namespace a::b { ... }` |
-//! | constants | `const uint32 A = 1`, `const S = "text"`, `const B = (A + 1) << 4`, `'c'`, `1'000'000`, enumerators without a value or with bit 31 set |
+//! | constants | `const uint32 A = 1`, `const S = "text"`, `const B = (A + 1) << 4`, `'c'`, `1'000'000`, `0X1F`, `-010`, enumerators without a value or with bit 31 set |
+//! | lengths | an enumerator, or a constant that is declared later: `opaque x[N]; const N = 3` |
+//! | names | `_reserved`, `program`, `version`; one name for a constant, a type and a program, or for an arm and the discriminant |
 //! | enumerators with the same name in two enumerations, and scopes | `color::RED`, `::RED` |
-//! | unions | `union u switch (unsigned hyper kind) { ... }`, `opaque_union u switch (int kind) { ... }` |
-//! | procedures | `void P()`, `int P(string name<9>, int count) = LAST`; the names of procedures as constants |
+//! | unions | `union u switch (unsigned hyper kind) { ... }`, `opaque_union u switch (int kind) { ... }`, a default arm alone |
+//! | procedures | `void P()`, `int P(string name<9>, int count) = LAST`; the names of procedures as constants; version 0 |
 //! | punctuation | a repeated `;`, a `,` after the last enumerator |
 //!
 //! An arm of an `opaque_union` (xdrzcc) is the contents of a variable-length opaque item: the length of the arm in bytes precedes

@@ -87,6 +87,26 @@ const DIALECTS: &[(&str, &str)] = &[
     ("opaque union", "opaque_union u switch (int d) { case 0: int x; default: void; };"),
     ("enumerator of 32 bits", "enum a { B = 0x80000000 };"),
     ("case of 32 bits", "union a switch (int d) { case 0x80000000: void; };"),
+    ("hexadecimal prefix in upper case", "const A = 0X10;"),
+    ("negative octal number", "const A = -010;"),
+    ("negative hexadecimal number", "const A = -0x10;"),
+    ("name that begins with an underscore", "struct _a { int x; };"),
+    ("union without a case", "union a switch (int d) { default: void; };"),
+    ("arm with the name of the discriminant", "union a switch (int d) { case 0: int d; };"),
+    ("enumerator as a length", "enum a { B = 1 }; struct s { opaque x[B]; };"),
+    ("length declared later", "struct s { opaque x<A>; }; const A = 4;"),
+    (
+        "name of a program as a length",
+        "program P { version V { void N(void) = 0; } = 1; } = 2; struct s { int x<P>; };",
+    ),
+    ("boolean as a length", "struct s { opaque x[TRUE]; };"),
+    ("constant with the name of a type", "struct a { int x; }; const a = 1;"),
+    ("enumerator with the name of a type", "enum a { b = 1 }; typedef int b;"),
+    ("program with the name of a type", "struct P { int x; }; program P { version V { void N(void) = 0; } = 1; } = 2;"),
+    ("program with the name of a constant", "program P { version V { void N(void) = 0; } = 1; } = 2; const P = 2;"),
+    ("program as a name", "struct a { int program; };"),
+    ("version as a name", "struct version { int x; };"),
+    ("version 0", "program P { version V { void N(void) = 0; } = 0; } = 2;"),
     ("named number", "const TWO = 2; program P { version V { void N(void) = TWO; } = 1; } = 2;"),
 ];
 
@@ -101,11 +121,12 @@ fn dialects_are_accepted_unless_strict() {
 
 #[test]
 fn strict_accepts_the_language_of_the_rfcs() {
-    let text = "/* c */ const A = 0x10; const B = -010;
+    let text = "/* c */ const A = 0x10; const B = -10; const O = 010; const ZERO = 0;
         enum e { X = 1, Y = A };
         struct s { int a; unsigned int b; unsigned hyper c; opaque d[4]; opaque e<>; string f<A>; s *next; };
         union u switch (e d) { case X: case Y: s both; default: void; };
-        union opaque_union switch (int opaque_union) { case 0: s opaque_union; default: opaque_union *other; };
+        union opaque_union switch (int number) { case 0: s opaque_union; default: opaque_union *other; };
+        union plain switch (int opaque_union) { case 0: void; }; struct outer { enum { Q = 1 } kind; }; const outer_kind = 2;
         typedef opaque_union renamed; struct v { renamed opaque_union; opaque_union list<>; };
         typedef struct { enum { Z = 1 } inner; } t;
         program P { version V { void N(void) = 0; u GET(s, int) = 1; } = 1; } = 2;";

@@ -208,6 +208,7 @@ impl Authenticator for StandardAuthenticator {
 }
 
 fn identify(call: &CallHeader) -> Result<AuthenticatedCaller, AuthFailure> {
+    // RFC 5531 §10, §14: AUTH_NONE is always available, and obsolete flavors such as AUTH_DH are not.
     let credential = match Credential::from_opaque(&call.credential)? {
         // RFC 5531 appendix A: the server rejects a shorthand that it does not know, and the caller falls back to AUTH_SYS.
         Credential::Other(other) if other.is(AuthFlavor::AuthShort) => {

@@ -35,7 +35,7 @@ fn verifier(security: Option<&dyn ReplySecurity>) -> Result<OpaqueAuth, AuthFail
 }
 
 /// Encodes the reply to a call that failed.
-// RFC 2203 §5.3.3.2: an error is an accepted reply, so it has the server's verifier. A denial has none.
+// RFC 2203 §5.3.3.2, RFC 5531 §9: an error is an accepted reply, so it has the server's verifier. A denial has none.
 pub(super) fn refusal(
     xid: u32,
     error: RpcError,

@@ -23,7 +23,7 @@ pub enum Netid {
 }
 
 impl Netid {
-    /// Returns the netid of a listener with this transport and address. iWARP in user space is RPC-over-RDMA.
+    /// Returns the netid of a listener with this transport and address (RFC 1833 §2.2.1). iWARP in user space is RPC-over-RDMA.
     #[must_use]
     pub fn of(transport: Transport, ip: IpAddr) -> Self {
         match (transport, ip.is_ipv4()) {
@@ -52,7 +52,7 @@ impl fmt::Display for Netid {
     }
 }
 
-/// The universal address of a socket: its IP address, and the high and the low byte of its port as decimal numbers, separated by
+/// The universal address of a socket (RFC 1833 §2): its IP address, and the high and the low byte of its port as decimal numbers, separated by
 /// dots (RFC 5665 §5.2.3.3, §5.2.3.4). For example, `192.0.2.1.78.81` is port 20049 of `192.0.2.1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UniversalAddr(pub SocketAddr);

@@ -1,4 +1,4 @@
-//! The registration of a server.
+//! The registration of a server (RFC 1833 §2.2.1).
 
 #[cfg(unix)]
 use std::time::Duration;

@@ -33,7 +33,7 @@ pub struct Rpcbind {
 }
 
 impl Rpcbind {
-    /// Connects to rpcbind on `host`, a name or an IP address, at TCP port 111.
+    /// Connects to rpcbind on `host`, a name or an IP address, at TCP port 111 (RFC 1833 §2).
     ///
     /// # Errors
     /// See [`ConnectError`]. Connecting to each address of the host times out after 10 s.
@@ -87,7 +87,8 @@ impl Rpcbind {
         let client = Rpcbvers4Client::new(self.channel.clone());
         let own = if peer.is_ipv4() { Netid::Tcp } else { Netid::Tcp6 };
         let found = if netid == own && !peer.ip().is_unspecified() {
-            client.rpcbproc_getaddr(&entry(program, version, netid, "")).await.map(|addr| parse(addr.0.as_bytes()))
+            // RFC 1833 §2.2.2: GETADDR may return the address of another version.
+            client.rpcbproc_getversaddr(&entry(program, version, netid, "")).await.map(|addr| parse(addr.0.as_bytes()))
         } else {
             client.rpcbproc_dump().await.map(|list| {
                 let mut entries = list.0.into_iter().map(|node| node.rpcb_map);
@@ -100,6 +101,7 @@ impl Rpcbind {
         };
         let found = match found {
             Err(CallError::Rpc { source: RpcError::ProgramMismatch { .. }, .. }) if netid == Netid::Tcp => {
+                // RFC 1833 §3.2: the port of the question is ignored, and a port of zero means that nothing is registered.
                 let question = Mapping { prog: program, vers: version, prot: IPPROTO_TCP, port: 0 };
                 let port = PmapVersClient::new(self.channel.clone()).pmapproc_getport(&question).await?;
                 u16::try_from(port).ok().map(|port| SocketAddr::new(peer.ip(), port))

@@ -1,4 +1,4 @@
-//! Discovery of servers by rpcbind.
+//! Discovery of servers by rpcbind (RFC 1833 §2).
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -186,6 +186,13 @@ mod tests {
         }
         reply.extend(words(&[0]));
         [words(&[0x8000_0000 | reply.len() as u32]), reply].concat()
+    }
+
+    #[test]
+    fn queries_use_the_well_known_port() {
+        let service = RpcbindService::new(["one.example", "192.0.2.1"], 0x2000_0001, 1, Scheme::IWARP);
+        assert_eq!(service.hosts, [("one.example".to_owned(), 111), ("192.0.2.1".to_owned(), 111)]);
+        assert!(service.port(7).hosts.iter().all(|host| host.1 == 7));
     }
 
     #[tokio::test]

@@ -62,7 +62,7 @@ fn is_furniture(line: &str) -> bool {
 
 /// Returns the number of the section that begins on this line.
 fn heading(line: &str) -> Option<String> {
-    let (number, title) = line.split_once("  ")?;
+    let (number, title) = line.split_once(' ')?;
     let number = number.trim_end_matches('.');
     let numeric = !number.is_empty() && number.split('.').all(|part| part.parse::<u8>().is_ok());
     (numeric && !title.trim().is_empty() && !title.contains("...") && !title.contains(". .")).then(|| number.to_owned())
@@ -103,7 +103,7 @@ fn key_words_of_a_text() {
 
 #[test]
 fn key_words_in_lower_case() {
-    let text = "1.  First\n\n   It must\n   not, and it should. Mustard is required.\n";
+    let text = "1. First\n\n   It must\n   not, and it should. Mustard is required.\n";
     assert!(of(text, &["1".into()], false).is_empty());
     let found = of(text, &["1".into()], true);
     assert_eq!(found.values().collect::<Vec<_>>(), ["MUST NOT", "SHOULD"]);

@@ -13,8 +13,11 @@ use serde::Deserialize;
 use crate::copy::manifest_of;
 
 /// Features of the packages with which the tests are compiled.
-const FEATURES: [(&str, &str); 2] =
-    [("runtime/Cargo.toml", "discover,gss,introspection,metrics,tls"), ("xdrgen/Cargo.toml", "decode,tools")];
+const FEATURES: [(&str, &str); 3] = [
+    ("runtime/Cargo.toml", "discover,gss,introspection,metrics,tls"),
+    ("specs/Cargo.toml", "discover"),
+    ("xdrgen/Cargo.toml", "decode,tools"),
+];
 
 /// A test program: the unit tests of a library, or one file or folder of `tests`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -284,6 +284,7 @@ impl CodecItem {
                 let bytes = place.reference(self.depth() + 1);
                 (quote!(xdr::put_ddp_opaque(sink, #bytes, #max)), true, true)
             }
+            // RFC 4506 §4.10, §4.11: a longer item is an error.
             (WireForm::Opaque { max } | WireForm::Text { max } | WireForm::ByteVec { max }, _) => {
                 (quote!(xdr::put_opaque(sink, #value, #max)), true, true)
             }
@@ -297,6 +298,7 @@ impl CodecItem {
             (WireForm::ElementsExact { len }, true) => {
                 (quote!(xdr::put_ddp_array_exact(sink, #value, #len)), true, true)
             }
+            // RFC 4506 §4.13.
             (WireForm::Array { max }, false) => (quote!(xdr::put_array(sink, #value, #max)), true, true),
             (WireForm::Array { max }, true) => (quote!(xdr::put_ddp_array(sink, #value, #max)), true, true),
             (WireForm::List, _) => (quote!(xdr::put_list(sink, #value)), true, false),

@@ -10,7 +10,7 @@ use super::{
 };
 
 impl Target<'_> {
-    /// Implements `XdrEncode` for a struct.
+    /// Implements `XdrEncode` for a struct: its fields in their order (RFC 4506 §4.14).
     pub(crate) fn encode_struct(&self, fields: &[FieldCodec]) -> TokenStream {
         let place = |field: &FieldCodec| {
             let member = &field.member;
@@ -127,7 +127,7 @@ impl Target<'_> {
             let variant = &default.variant;
             let name = self.name;
             let cases = alternatives(union.arms.iter().map(|arm| &arm.case));
-            // A default arm with the discriminant of a case would be decoded as that case.
+            // RFC 4506 §4.15: a default arm with the discriminant of a case would be decoded as that case.
             if !union.arms.is_empty() {
                 let rest = (!default.fields.is_empty()).then(|| quote!(, ..));
                 writes.push(quote! {

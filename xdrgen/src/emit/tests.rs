@@ -183,6 +183,31 @@ fn long_chains_of_types_do_not_overflow_the_stack() {
     assert!(layout.has_default(ItemId(0)) && layout.is_eq(ItemId(0)));
 }
 
+/// RFC 4506 §4.15.
+#[test]
+fn unions_without_a_default_arm_refuse_other_values() {
+    let decoding = |discriminant: &str, arms: &str| {
+        let union = format!("enum e {{ A = 1, B = 2, C = 3 }}; union u switch ({discriminant} d) {{ {arms} }};");
+        let text = generated(&union);
+        let decode = text.split("XdrDecode for U {").nth(1).unwrap_or_else(|| panic!("{text}"));
+        decode.split("impl ").next().unwrap_or_default().split_whitespace().collect::<String>()
+    };
+    for discriminant in ["int", "unsigned int", "e"] {
+        for arms in ["case 1: int x;", "case 1: int x; case 2: void;", "case 1: void; case 2: void;", "case 1: u *x;"] {
+            let code = decoding(discriminant, arms);
+            assert!(
+                code.contains("other=>") && code.contains("Err(xdr::unknown_discriminant(decoder,\"u\",other)"),
+                "{code}"
+            );
+        }
+        let code = decoding(discriminant, "case 1: int x; default: void;");
+        assert!(!code.contains("unknown_discriminant"), "{code}");
+    }
+    // Every value has an arm.
+    let code = decoding("bool", "case TRUE: int x; case FALSE: void;");
+    assert!(!code.contains("unknown_discriminant"), "{code}");
+}
+
 #[test]
 fn user_code_may_compute_bounds() {
     // Any number of eligible items without maximum sizes.

@@ -6,6 +6,8 @@ use super::Rule;
 use crate::{ast::Dialect, source::span};
 
 const XDR: &str = "RFC 4506 §6.3";
+/// Comments, identifiers and numbers.
+const LEXICAL: &str = "RFC 4506 §6.2";
 const RPC: &str = "RFC 5531 §12.2";
 
 /// Records each dialect construct in `unit`, which starts at byte offset `base` of the source with index `file`.
@@ -34,6 +36,15 @@ fn dialect(pair: &Pair<'_, Rule>) -> Option<(&'static str, &'static str)> {
         Rule::character => ("a character constant", XDR),
         Rule::scoped => ("a qualified enumerator", XDR),
         Rule::number | Rule::size if pair.as_str().contains('\'') => ("a number with digit separators", XDR),
+        Rule::number if pair.as_str().contains("0X") => ("a number with the prefix `0X`", LEXICAL),
+        Rule::number if pair.as_str().starts_with("-0") => {
+            ("a minus sign before a number that is not decimal", LEXICAL)
+        }
+        // Other compilers may reserve them in specifications without programs, too (RFC 5531 §12).
+        Rule::name if matches!(pair.as_str(), "program" | "version") => {
+            ("a keyword of programs as a name", "RFC 5531 §12.3")
+        }
+        Rule::name if pair.as_str().starts_with('_') => ("a name that begins with an underscore", LEXICAL),
         Rule::value if has(Rule::operator) || has(Rule::sign) || has(Rule::open) => ("a computed constant", XDR),
         Rule::c_type => ("a C type", XDR),
         Rule::kw_opaque_union => ("an `opaque_union`", XDR),
@@ -55,6 +66,7 @@ fn dialect(pair: &Pair<'_, Rule>) -> Option<(&'static str, &'static str)> {
         Rule::struct_body if !has(Rule::member) => ("a struct without fields", XDR),
         Rule::arm if is_mixed(pair) => ("`default` beside a `case`", XDR),
         Rule::union_body if default_is_not_last(pair) => ("arms after `default`", XDR),
+        Rule::union_body if has(Rule::arm) && !has_case(pair) => ("a union without a `case`", XDR),
         _ => return None,
     })
 }
@@ -96,6 +108,10 @@ fn labels(arm: &Pair<'_, Rule>) -> (usize, usize) {
 fn is_mixed(arm: &Pair<'_, Rule>) -> bool {
     let (defaults, cases) = labels(arm);
     defaults > 0 && cases > 0
+}
+
+fn has_case(body: &Pair<'_, Rule>) -> bool {
+    body.clone().into_inner().filter(|inner| inner.as_rule() == Rule::arm).any(|arm| labels(&arm).1 > 0)
 }
 
 fn default_is_not_last(body: &Pair<'_, Rule>) -> bool {

@@ -55,6 +55,8 @@ struct ConstantNode<'a> {
 pub(super) struct Constants<'a> {
     nodes: Vec<ConstantNode<'a>>,
     by_name: HashMap<&'a str, usize>,
+    /// Names of types.
+    types: HashSet<&'a str>,
     /// Enumerators by enumeration and name.
     scoped: HashMap<(&'a str, &'a str), usize>,
     /// Names that several enumerations use for an enumerator, with these enumerations.
@@ -82,6 +84,7 @@ impl<'a> Constants<'a> {
         let mut constants = Self {
             nodes: Vec::new(),
             by_name: HashMap::new(),
+            types: entries.iter().filter(|entry| entry.is_named_type()).map(|entry| entry.name.text.as_str()).collect(),
             scoped: HashMap::new(),
             ambiguous: HashMap::new(),
             states: Vec::new(),
@@ -130,6 +133,10 @@ impl<'a> Constants<'a> {
         out: &mut Vec<Diagnostic>,
     ) {
         let node = self.nodes.len();
+        // RFC 4506 §6.4 (3): constants and types have one name space. Rust has two, so xdrgen needs no error.
+        if self.types.contains(text) {
+            self.dialects.push(Dialect::new(&name.span, "a constant with the name of a type", "RFC 4506 §6.4"));
+        }
         match (self.by_name.get(text).and_then(|&first| self.nodes.get(first)), of) {
             // In xdrpp, enumerators of different enumerations can have the same name.
             (Some(ConstantNode { of: Some(other), .. }), Some(of))
@@ -166,10 +173,31 @@ impl<'a> Constants<'a> {
     fn numbers_of_programs(&mut self, files: &'a [File]) {
         for definition in files.iter().flat_map(|file| &file.definitions) {
             let DefinitionKind::Program(program) = &definition.kind else { continue };
+            let name = program.name.text.as_str();
+            if self.types.contains(name) || self.by_name.contains_key(name) {
+                let what = "a program with the name of a constant or type";
+                self.dialects.push(Dialect::new(&program.name.span, what, "RFC 5531 §12.3"));
+            }
             self.number_of(&program.name, &program.number);
             for version in &program.versions {
                 self.number_of(&version.name, &version.number);
                 version.procedures.iter().for_each(|procedure| self.number_of(&procedure.name, &procedure.number));
+            }
+        }
+    }
+
+    /// Returns what is unusual about a length with this name at `at`.
+    // RFC 4506 §6.4 (2): the name of a length is declared previously, by `const`.
+    pub(super) fn dialect_of_length(&self, name: &str, at: &Span) -> Option<&'static str> {
+        let declared = match self.find(name) {
+            Some(node) => Some(&self.nodes[node]).filter(|node| node.may_be_unused),
+            None => None,
+        };
+        match declared {
+            None => Some("a length that is not declared by `const`"),
+            Some(node) => {
+                let is_later = node.name.span.file == at.file && node.name.span.range.start > at.range.start;
+                is_later.then_some("a length that is declared later")
             }
         }
     }

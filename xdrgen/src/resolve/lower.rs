@@ -204,6 +204,13 @@ impl<'a> Lowering<'a> {
             {
                 self.types.out.push(duplicate("arm", &declared.text, first, &declared.span));
             }
+            // RFC 4506 §6.4 (4): names are unique within a union. An arm of a Rust enum has no such name.
+            if let Some(declared) = arm.declaration.as_ref().and_then(|declaration| declaration.name.as_ref())
+                && body.discriminant.name.as_ref().is_some_and(|name| name.text == declared.text)
+            {
+                let what = "an arm with the name of the discriminant";
+                self.types.dialects.push(Dialect::new(&declared.span, what, "RFC 4506 §6.4"));
+            }
             let annotations = arm.declaration.as_ref().map_or(&arm.void_annotations, |found| &found.annotations);
             let field = arm.declaration.as_ref().map(|declaration| self.field(declaration, String::new));
             if arm.default.is_some() {
@@ -260,6 +267,7 @@ impl<'a> Lowering<'a> {
         if i128::from(value) != number && !matches!(kind, Some(Discriminant::Enum(..) | Discriminant::UHyper)) {
             self.types.dialects.push(Dialect::new(&case.span, "a value that needs the 32nd bit", "RFC 4506 §4.15"));
         }
+        // RFC 4506 §6.4 (5): a value has one arm.
         if let Some(first) = values.insert(value, &case.span) {
             self.types.out.push(
                 Diagnostic::new(Code::Duplicate, format!("case {label} occurs twice"))

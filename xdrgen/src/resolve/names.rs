@@ -22,6 +22,13 @@ pub(super) struct NameEntry<'a> {
     pub(super) body: ItemBody<'a>,
 }
 
+impl NameEntry<'_> {
+    /// Returns `true` for a type whose name is in the source.
+    pub(super) fn is_named_type(&self) -> bool {
+        !matches!(self.body, ItemBody::Const(..)) && self.name.span.range.len() == self.name.text.len()
+    }
+}
+
 /// The source of an item.
 #[derive(Clone, Copy)]
 pub(super) enum ItemBody<'a> {
@@ -89,6 +96,7 @@ impl<'a> SpecNames<'a> {
         names
     }
 
+    // RFC 4506 §6.2 (3): the case of names counts.
     pub(super) fn get(&self, name: &str) -> Option<ItemId> {
         self.types.get(name).copied()
     }
@@ -222,6 +230,7 @@ impl<'a> SpecNames<'a> {
             body,
         };
         if !matches!(body, ItemBody::Const(..)) {
+            // RFC 4506 §6.4 (3).
             if let Some(first) = self.types.get(&name.text).and_then(|first| self.entries.get(first.0)) {
                 out.push(duplicate("type", &name.text, &first.name.span, &name.span));
             } else {

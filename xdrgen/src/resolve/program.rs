@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{errors::duplicate, lower::Lowering, place::AnnotationPlace};
 use crate::{
-    ast::{self, DefinitionKind, TypeKind, Value},
+    ast::{self, DefinitionKind, Dialect, TypeKind, Value},
     diag::{Code, Diagnostic},
     ir::{Expr, Name, Procedure, Program, ReplyBounds, Version},
     source::Span,
@@ -42,6 +42,9 @@ impl Lowering<'_> {
         seen: &mut UsedNumbers<'s>,
     ) -> Version {
         let number = self.number(&version.number);
+        if number == 0 {
+            self.types.dialects.push(Dialect::new(&version.name.span, "a version with the number 0", "RFC 5531 §8.1"));
+        }
         seen.check("version", &version.name, number, self.types.out);
         self.mark(AnnotationPlace::Version(at.0, at.1), &version.annotations);
         let mut seen = UsedNumbers::default();

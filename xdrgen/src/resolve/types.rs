@@ -8,12 +8,12 @@ use super::{
     names::{ItemBody, SpecNames},
 };
 use crate::{
-    ast::{Declaration, Declarator, Dialect, Ident, Primitive, TypeKind, TypeSpec, UnionBody, Value},
+    ast::{Declaration, Declarator, Dialect, Ident, Primitive, TypeKind, TypeSpec, UnionBody, Value, ValueKind},
     diag::{Code, Diagnostic},
     ir::{Base, Type},
 };
 
-/// The type of a union's discriminant (RFC 4506 §4.15).
+/// The type of a union's discriminant (RFC 4506 §4.15, §6.4).
 pub(super) enum Discriminant<'a> {
     Int,
     UInt,
@@ -60,6 +60,7 @@ impl<'a> TypeResolver<'a> {
             Declarator::Fixed(n) | Declarator::Counted(Some(n)) => Some(self.length(n)?),
             _ => None,
         };
+        // RFC 4506 §4.10, §4.11, §4.13: without a maximum, it is 2^32 - 1.
         let max = number.unwrap_or(u32::MAX);
         let wrong =
             |message: &str, help: &str| Diagnostic::new(Code::WrongType, message).at(&declaration.span, "").help(help);
@@ -85,9 +86,15 @@ impl<'a> TypeResolver<'a> {
         }
     }
 
-    /// Evaluates a length or maximum, which is an unsigned 32-bit number (RFC 4506 §6.3).
+    /// Evaluates a length or maximum, which is an unsigned 32-bit number (RFC 4506 §6.4).
     fn length(&mut self, value: &Value) -> Option<u32> {
         let n = self.constants.number(value, self.out)?;
+        if let ValueKind::Name(name) = &value.kind
+            && !name.contains("::")
+            && let Some(what) = self.constants.dialect_of_length(name, &value.span)
+        {
+            self.dialects.push(Dialect::new(&value.span, what, "RFC 4506 §6.4"));
+        }
         let length = u32::try_from(n).ok();
         if length.is_none() {
             self.out.push(

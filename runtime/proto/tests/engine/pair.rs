@@ -106,15 +106,18 @@ fn setup_params() {
 /// RFC 8166 §3.3.2: the threshold of a direction is the smaller of the sender's and the receiver's size.
 #[test]
 fn thresholds_by_direction() {
-    let mut config = PairConfig::default();
-    (config.client.send_size, config.client.receive_size) = (2048, 8192);
-    (config.server.send_size, config.server.receive_size) = (3072, 8192);
-    let format = |inline, reply_inline| {
-        let script = Script { inline, reply_inline, ..Script::default() };
-        let (pair, format) = one(config.clone(), script);
-        (pair.server.conn.counters().rdma_read_bytes > 0, format)
-    };
-    assert_eq!(format(2048 - 40, 3072 - 40), (false, MessageFormat::Short));
-    assert_eq!(format(2048 - 36, 3072 - 40), (true, MessageFormat::Short));
-    assert_eq!(format(0, 3072 - 36), (false, MessageFormat::Long));
+    // The senders' sizes are the smaller ones, then the receivers'.
+    for (client, server) in [((2048, 8192), (3072, 8192)), ((8192, 3072), (8192, 2048))] {
+        let mut config = PairConfig::default();
+        (config.client.send_size, config.client.receive_size) = client;
+        (config.server.send_size, config.server.receive_size) = server;
+        let format = |inline, reply_inline| {
+            let script = Script { inline, reply_inline, ..Script::default() };
+            let (pair, format) = one(config.clone(), script);
+            (pair.server.conn.counters().rdma_read_bytes > 0, format)
+        };
+        assert_eq!(format(2048 - 40, 3072 - 40), (false, MessageFormat::Short));
+        assert_eq!(format(2048 - 36, 3072 - 40), (true, MessageFormat::Short));
+        assert_eq!(format(0, 3072 - 36), (false, MessageFormat::Long));
+    }
 }

@@ -345,8 +345,10 @@ fn peer_without_reverse_direction() {
     for xid in 0..50 {
         assert!(arrive(&mut client, &plain(xid, 4, 0, 0)).is_none());
     }
+    // A malformed call gets no error either.
+    assert!(arrive(&mut client, &[THEIRS, 1, 4, 0, 0, 0, 0, THEIRS + 1, 0, 0]).is_none());
     assert_eq!(client.raw.next(), None);
-    assert_eq!((client.engine.conn.counters().messages_discarded, client.network.receives(SimEnd::A)), (50, receives));
+    assert_eq!((client.engine.conn.counters().messages_discarded, client.network.receives(SimEnd::A)), (51, receives));
     client.call(&Script::default());
     client.run();
     assert!(client.raw.next().is_some(), "the forward direction stopped");

@@ -1,4 +1,4 @@
-//! Credentials: AUTH_NONE and AUTH_SYS (RFC 5531 §10.1, appendix A).
+//! Credentials: AUTH_NONE and AUTH_SYS (RFC 5531 §10, §10.1, appendix A).
 
 use alloc::vec::Vec;
 

@@ -55,6 +55,21 @@ fn a_call_byte_by_byte() {
     assert_eq!(decode_call(&wire), Ok(call));
 }
 
+/// Either of credential and verifier may be empty.
+#[test]
+fn credentials_and_verifiers_are_independent() {
+    for (credential, verifier) in [(&b""[..], &b"verf"[..]), (b"cred", b""), (b"cred", b"verf"), (b"", b"")] {
+        let of = |flavor, body| OpaqueAuth { flavor, body: Bytes::copy_from_slice(body) };
+        let call =
+            CallHeader { credential: of(8, credential), verifier: of(9, verifier), ..CallHeader::new(7, 1, 2, 3) };
+        let wire = encode_call(&call);
+        let lens = [credential.len() as u32, verifier.len() as u32];
+        let auth = [&encode_words(&[8, lens[0]]), credential, &encode_words(&[9, lens[1]]), verifier].concat();
+        assert_eq!(wire, [encode_words(&[7, 0, 2, 1, 2, 3]), auth].concat());
+        assert_eq!(decode_call(&wire), Ok(call));
+    }
+}
+
 #[test]
 fn a_call_leaves_the_decoder_at_the_arguments() {
     let mut wire = encode_call(&CallHeader::new(1, 2, 3, 4));
@@ -85,6 +100,20 @@ fn credentials_and_verifiers_are_not_reduced() {
         reply.encode(&mut replies_sink).unwrap();
         assert!(calls_sink.finish().0.is_empty() && replies_sink.finish().0.is_empty());
         assert_eq!((calls, replies), (encode_call(&call), encode_reply(&reply)));
+    }
+}
+
+#[test]
+fn a_reply_leaves_the_decoder_at_the_results() {
+    for verifier in [OpaqueAuth::none(), opaque(0, b"junk"), opaque(6, b"123"), opaque(6, &[7; 400])] {
+        let reply = ReplyHeader::success(9).with_verifier(verifier);
+        let mut wire = encode_reply(&reply);
+        let len = wire.len();
+        wire.extend(encode_words(&[0x5A, 0x5B]));
+        let mut decoder = Decoder::new(&wire);
+        assert_eq!(ReplyHeader::decode(&mut decoder), Ok(reply));
+        assert_eq!((decoder.consumed(), decoder.take_u32(), decoder.take_u32()), (len, Ok(0x5A), Ok(0x5B)));
+        decoder.finish().unwrap();
     }
 }
 
@@ -183,15 +212,18 @@ fn another_rpc_version_is_a_mismatch_whatever_follows() {
 fn a_credential_or_verifier_over_400_bytes_is_rejected() {
     let of = |cred: u32, verf: u32| {
         let mut wire = encode_words(&[5, 0, 2, 1, 1, 0, 9, cred]);
-        wire.extend(vec![0; cred as usize]);
+        wire.extend(vec![0; cred.next_multiple_of(4) as usize]);
         wire.extend(encode_words(&[9, verf]));
-        wire.extend(vec![0; verf as usize]);
+        wire.extend(vec![0; verf.next_multiple_of(4) as usize]);
         decode_call(&wire)
     };
     assert_eq!(of(400, 400).unwrap().verifier.body.len(), 400);
+    assert_eq!(of(399, 397).unwrap().verifier.body.len(), 397);
     let refusal = |fault: CallHeaderError| fault.reply().unwrap().outcome.unwrap_err();
-    assert_eq!(refusal(of(404, 0).unwrap_err()), RpcError::Authentication(AuthStat::AuthBadcred.into()));
-    assert_eq!(refusal(of(0, 404).unwrap_err()), RpcError::Authentication(AuthStat::AuthBadverf.into()));
+    for len in [401, 404] {
+        assert_eq!(refusal(of(len, 0).unwrap_err()), RpcError::Authentication(AuthStat::AuthBadcred.into()));
+        assert_eq!(refusal(of(0, len).unwrap_err()), RpcError::Authentication(AuthStat::AuthBadverf.into()));
+    }
     let fault = of(404, 0).unwrap_err();
     assert_eq!(fault.to_string(), "bad credential (AUTH_BADCRED)");
     let fault = core::error::Error::source(&fault).unwrap().to_string();
@@ -205,6 +237,8 @@ fn a_credential_over_400_bytes_is_not_sent() {
     call.verifier = OpaqueAuth { flavor: 6, body: vec![0; 401].into() };
     let error = call.encode(&mut FlatSink::new(&mut Vec::new())).unwrap_err();
     assert_eq!(error.to_string(), "opaque_auth.body: length 401 exceeds the declared maximum 400");
+    let reply = ReplyHeader::success(1).with_verifier(OpaqueAuth { flavor: 6, body: vec![0; 401].into() });
+    assert!(reply.encode(&mut FlatSink::new(&mut Vec::new())).is_err());
 }
 
 #[test]
@@ -250,6 +284,17 @@ fn auth_sys_has_limits() {
     let gids = |count: u32| Credential::sys("", 0, 0, 0..count).to_opaque();
     assert_eq!(Credential::from_opaque(&gids(16).unwrap()), Ok(Credential::sys("", 0, 0, 0..16)));
     assert_eq!(gids(17).unwrap_err().to_string(), "authsys_parms.gids: length 17 exceeds the declared maximum 16");
+    // The same limits for a received credential.
+    let received = |name: u32, gids: u32| {
+        let mut body = encode_words(&[0, name]);
+        body.resize(8 + name.next_multiple_of(4) as usize, b'x');
+        body.extend(encode_words(&[1, 2, gids]));
+        body.extend(encode_words(&vec![3; gids as usize]));
+        Credential::from_opaque(&OpaqueAuth { flavor: 1, body: body.into() })
+    };
+    assert!(received(255, 16).is_ok() && received(0, 0).is_ok());
+    assert_eq!(received(256, 0), Err(AuthStat::AuthBadcred.into()));
+    assert_eq!(received(0, 17), Err(AuthStat::AuthBadcred.into()));
     // The longest AUTH_SYS credential fits the limit of the header.
     assert!(AuthsysParms::MAX_LEN.is_some_and(|len| len <= 400));
 }
@@ -270,6 +315,11 @@ fn every_auth_stat_has_a_description() {
     assert_eq!(said.len(), 16);
     assert!(said.contains("auth_stat 15"));
     assert_eq!(AuthFailure(u32::MAX).to_string(), "auth_stat 4294967295");
+    // Numbers that resemble an assigned one.
+    for stat in [15, 16, 0x101, 0x8000_0001, u32::MAX] {
+        assert_eq!(AuthFailure(stat).stat(), None, "{stat}");
+    }
+    assert_eq!(AuthFailure(14).stat(), Some(AuthStat::RpcsecGssCtxproblem));
 }
 
 #[test]
@@ -331,6 +381,13 @@ fn known_credentials_share_their_memory() {
         assert_eq!((&decoded, decoder.remaining()), (&call, 0));
         assert_eq!(decoded.credential.body.as_ptr() == known.body.as_ptr(), is_shared);
     }
+    // A body that has padding.
+    let known = opaque(77, b"12345");
+    let call = CallHeader { credential: known.clone(), verifier: opaque(6, b"123"), ..CallHeader::new(7, 1, 2, 3) };
+    let message = encode_call(&call);
+    let mut decoder = Decoder::new(&message);
+    assert_eq!(CallHeader::decode_knowing(&mut decoder, Some(&known)), Ok(call));
+    assert_eq!(decoder.remaining(), 0);
 }
 
 proptest! {

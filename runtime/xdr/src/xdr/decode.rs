@@ -281,7 +281,7 @@ impl<'a> Decoder<'a> {
         Ok(Words::new(bytes, self.position()))
     }
 
-    /// Reads one 32-bit word.
+    /// Reads one 32-bit word (RFC 4506 §4.1, §4.2).
     ///
     /// # Errors
     /// Returns [`DecodeErrorKind::Truncated`] if too few bytes remain.
@@ -290,7 +290,7 @@ impl<'a> Decoder<'a> {
         self.take_array().map(u32::from_be_bytes)
     }
 
-    /// Reads one 64-bit word.
+    /// Reads one 64-bit word (RFC 4506 §4.5).
     ///
     /// # Errors
     /// Returns [`DecodeErrorKind::Truncated`] if too few bytes remain.
@@ -313,7 +313,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Reads a count, in elements or bytes, and checks it against the declared maximum.
+    /// Reads a count, in elements or bytes, and checks it against the declared maximum (RFC 4506 §4.10, §4.11, §4.13).
     ///
     /// # Errors
     /// Returns [`DecodeErrorKind::LengthExceedsMaximum`] if the count is more than `max`.
@@ -334,7 +334,7 @@ impl<'a> Decoder<'a> {
     #[inline]
     pub fn take_opaque_ref(&mut self, len: u32) -> Result<&'a [u8], DecodeError> {
         let n = len as usize;
-        // RFC 4506 §3 requires zero padding. The value is not checked (DEVIATIONS.md).
+        // RFC 4506 §3, §4.10 require zero padding. The value is not checked (DEVIATIONS.md).
         match (self.rest.get(..n), self.rest.get(padded_len(n)..)) {
             (Some(bytes), Some(rest)) => {
                 self.rest = rest;
@@ -464,7 +464,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Enters one level of a recursive type whose values have a size of `bytes`. Call [`leave`](Self::leave) at the end of the
-    /// level.
+    /// level. The limit protects the stack (RFC 4506 §8).
     ///
     /// # Errors
     /// Returns [`DecodeErrorKind::TooDeep`] if there are more levels than [`DecodeLimits::max_depth`], or if the values of all

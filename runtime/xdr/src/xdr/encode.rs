@@ -26,13 +26,13 @@ pub trait Sink {
     /// [`reduce`](Self::reduce) does the same before it returns `false`.
     fn keep(&mut self, len: usize);
 
-    /// Appends one 32-bit word in big-endian order.
+    /// Appends one 32-bit word in big-endian order (RFC 4506 §4.1, §4.2).
     #[inline]
     fn put_u32(&mut self, value: u32) {
         self.put(&value.to_be_bytes());
     }
 
-    /// Appends one 64-bit word in big-endian order.
+    /// Appends one 64-bit word in big-endian order (RFC 4506 §4.5).
     #[inline]
     fn put_u64(&mut self, value: u64) {
         self.put(&value.to_be_bytes());

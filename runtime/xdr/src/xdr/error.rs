@@ -27,7 +27,7 @@ pub enum EncodeError {
         /// Declared length.
         expected: usize,
     },
-    /// A union's default arm holds a discriminant that has an arm of its own. A decoder would select that arm.
+    /// A union's default arm holds a discriminant that has an arm of its own (RFC 4506 §4.15). A decoder would select that arm.
     #[error("{union}: the default arm holds a discriminant that has an arm of its own")]
     CaseInDefault {
         /// XDR name of the union.

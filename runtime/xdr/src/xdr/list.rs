@@ -1,4 +1,4 @@
-//! Linked lists, stored as vectors. Reading, writing and dropping them uses constant stack.
+//! Linked lists, stored as vectors. Reading, writing and dropping them uses constant stack (RFC 4506 §8).
 
 use alloc::vec::Vec;
 

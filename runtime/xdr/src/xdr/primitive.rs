@@ -84,6 +84,7 @@ impl XdrFixed for bool {
     }
 }
 
+// RFC 4506 §4.1, §4.2, §4.4, §4.5, §4.6, §4.7, §4.8 and §4.16. The bits of floating-point numbers are not interpreted.
 scalar! {
     (): 0, _value, _sink => (), _decoder => Ok(());
     bool: 4, value, sink => sink.put_u32(value.into()), decoder => decoder.take_bool();
@@ -272,7 +273,7 @@ pub(super) fn elements<'a, T: XdrType>(
     read: impl Fn(&mut Decoder<'a>) -> Result<T, DecodeError>,
 ) -> Result<Vec<T>, DecodeError> {
     let n = count as usize;
-    // Never allocate for a declared length that the rest of the stream cannot hold.
+    // RFC 4506 §8: never allocate for a declared length that the rest of the stream cannot hold.
     if n.saturating_mul(T::MIN_LEN) > decoder.remaining() {
         return Err(
             decoder.error(DecodeErrorKind::LengthExceedsRemaining { len: count, remaining: decoder.remaining() })
@@ -344,6 +345,7 @@ pub(super) fn elements_fixed<'a, T, const N: usize>(
     elements.into_inner().map_err(|_| decoder.error(DecodeErrorKind::Invalid("array of another length")))
 }
 
+/// `T *x` (RFC 4506 §4.19).
 impl<T: XdrType> XdrType for Option<T> {
     const MIN_LEN: usize = 4;
     const MAX_LEN: Option<u64> = add(Some(4), T::MAX_LEN);
@@ -400,7 +402,8 @@ impl<T: XdrDecode> XdrDecode for Box<T> {
 
 macro_rules! tuple {
     ($($name:ident $index:tt),*) => {
-        /// Tuples hold the arguments of a procedure, which are encoded one after the other.
+        /// Tuples hold the arguments of a procedure, which are encoded one after the other, as the fields of a struct are (RFC
+        /// 4506 §4.14).
         impl<$($name: XdrType),*> XdrType for ($($name,)*) {
             const MIN_LEN: usize = EncodingBounds::EMPTY$(.then(EncodingBounds::of::<$name>()))*.min_len;
             const MAX_LEN: Option<u64> = EncodingBounds::EMPTY$(.then(EncodingBounds::of::<$name>()))*.max_len;

@@ -10,7 +10,8 @@ use super::{
     take_opaque,
 };
 
-/// An XDR `string`, stored as received. RFC 4506 §4.11 specifies ASCII, but real protocols send UTF-8 or arbitrary bytes.
+/// An XDR `string`, stored as received. RFC 4506 §4.11 specifies ASCII, but real protocols send UTF-8 or arbitrary bytes. The
+/// length counts, not a byte of value zero (RFC 4506 §8).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[doc(alias = "xdr_string")]
 pub struct XdrString(pub Bytes);

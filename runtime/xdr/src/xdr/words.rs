@@ -115,7 +115,7 @@ impl<'a> Words<'a> {
         self.end.wrapping_sub(self.bytes.len() as u64)
     }
 
-    /// Reads `N` bytes.
+    /// Reads `N` bytes, in the order of RFC 4506 §4.1, §4.2 and §4.5.
     ///
     /// # Errors
     /// Returns [`DecodeErrorKind::Truncated`] if too few bytes remain.
@@ -152,7 +152,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Reads an enumeration.
+    /// Reads an enumeration (RFC 4506 §4.3).
     ///
     /// # Errors
     /// Returns [`DecodeErrorKind::UnknownEnumValue`], or [`DecodeErrorKind::Truncated`] at the end of the run.
@@ -227,7 +227,7 @@ impl<'a> WordsMut<'a> {
         Self(bytes)
     }
 
-    /// Writes `N` bytes.
+    /// Writes `N` bytes, in the order of RFC 4506 §4.1, §4.2 and §4.5.
     ///
     /// # Panics
     /// Panics at the end of the buffer: a type encoded more than its [`XdrType::MIN_LEN`].

@@ -84,6 +84,7 @@ impl Emitter<'_> {
                 }
             }
         });
+        // RFC 4506 §4.3: integers without an enumerator are errors.
         declaration.push(quote! {
             impl #try_from<i32> for #name {
                 type Error = #unknown;

@@ -102,6 +102,7 @@ impl Emitter<'_> {
                 EmittedDiscriminant::Scalar(cases.ty.clone())
             },
             arms: variants.arms,
+            // RFC 4506 §4.15: the discriminant, then the arm.
             write: quote!(self.discriminant().encode(sink)),
             default,
             exhaustive,

@@ -48,6 +48,7 @@ impl ChunkLists {
     }
 
     /// Returns the only handle in the lists, or `None` if there is none or more than one.
+    // RFC 8797 §4.1: the handle that a reply to a call with these lists may invalidate.
     pub(in crate::engine) fn only_handle(&self) -> Option<MemoryHandle> {
         let mut handles =
             self.reads.iter().map(|read| read.segment.handle).chain(self.sink_segments().map(|s| s.handle));

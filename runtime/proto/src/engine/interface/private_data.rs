@@ -125,6 +125,8 @@ mod tests {
         let bytes = data.encode();
         assert_eq!(&bytes[..], &[0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 255]);
         assert_eq!(PrivateData::find(&bytes), Some(data));
+        // Without R, all bits of the byte are zero.
+        assert_eq!(PrivateData { remote_invalidation: false, ..data }.encode()[4..6], [1, 0]);
     }
 
     /// RFC 8797 §5.1: without private data, or with malformed private data, the defaults apply.
@@ -132,6 +134,12 @@ mod tests {
     fn defaults_without_private_data() {
         for received in [&[][..], &[0xf6, 0xab, 0x0e, 0x18, 1, 1, 3], &[0xf6, 0xab, 0x0e, 0x18, 2, 1, 3, 3], &[0; 64]] {
             assert_eq!(PrivateData::find(received), None);
+        }
+        // RFC 8797 §5.2: each byte of the identifier counts, and so does the version.
+        for at in 0..5 {
+            let mut received = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
+            received[at] ^= 1;
+            assert_eq!(PrivateData::find(&received), None, "byte {at}");
         }
         let assumed = PrivateData::find_or_default(&[]);
         assert_eq!((assumed.send_size, assumed.receive_size, assumed.remote_invalidation), (1024, 1024, false));
@@ -143,6 +151,12 @@ mod tests {
         let bytes = [9, 0xf6, 0xab, 0xf6, 0xab, 0x0e, 0x18, 1, 0xfe, 0, 0, 7];
         let found = PrivateData::find(&bytes).unwrap();
         assert_eq!(found, PrivateData { remote_invalidation: false, send_size: 1024, receive_size: 1024 });
+        for offset in 0..9 {
+            let bytes = [&vec![0xf6; offset][..], &[0xf6, 0xab, 0x0e, 0x18, 1, 0xff, 1, 2], &[0xab; 5]].concat();
+            let found = PrivateData::find(&bytes);
+            let expected = PrivateData { remote_invalidation: true, send_size: 2048, receive_size: 3072 };
+            assert_eq!(found, Some(expected), "offset {offset}");
+        }
     }
 
     /// RFC 8797 §4.2: sizes are multiples of 1024 bytes from 1024 to 262144.
@@ -150,12 +164,17 @@ mod tests {
     fn rounds_sizes_to_kib() {
         let encoded_size = |size| {
             let config = EngineConfig { send_size: size, receive_size: size, ..EngineConfig::default() };
-            PrivateData::new(&config, false).send_size
+            let data = PrivateData::new(&config, false);
+            assert_eq!(data.send_size, data.receive_size);
+            data.send_size
         };
         assert_eq!(
             [encoded_size(0), encoded_size(1000), encoded_size(1024), encoded_size(2047), encoded_size(2048)],
             [1024, 1024, 1024, 1024, 2048]
         );
         assert_eq!([encoded_size(262_144), encoded_size(u32::MAX)], [262_144, 262_144]);
+        // The units count from 1024 bytes.
+        assert_eq!([encode_size(1024), encode_size(2048), encode_size(262_144)], [0, 1, 255]);
+        assert_eq!([decode_size(0), decode_size(1), decode_size(255)], [1024, 2048, 262_144]);
     }
 }

@@ -371,7 +371,7 @@ impl LocalCalls {
         self.queue.push_front(key);
     }
 
-    /// Returns the XID for a call: its own, or one that no call in flight has.
+    /// Returns the XID for a call: its own, or one that no call in flight has (RFC 5531 §9).
     #[inline(always)]
     pub(in crate::engine) fn xid_for(&mut self, slot: u32) -> Result<u32, CallFailure> {
         match self.get(slot).and_then(|call| call.policy.xid) {

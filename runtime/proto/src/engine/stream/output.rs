@@ -1,4 +1,4 @@
-//! Outgoing records.
+//! Outgoing records (RFC 5531 §11).
 
 use std::{collections::VecDeque, io::IoSlice};
 

@@ -93,8 +93,15 @@ fn reduced_items_are_restored_for_any_fragment_size() {
     let whole =
         [&[0xff, 0xff, 0xff, 0xfe, 0, 0, 0, 0, 0, 0, 0, 5][..], &[7, 7, 7, 7, 7, 0, 0, 0], &[0, 0, 0, 4], &[7; 4]]
             .concat();
-    for (fragment_size, at_once) in [(u32::MAX, usize::MAX), (28, 1), (27, 3), (1, 7), (0, 64), (5, 1)] {
-        let mut client = engine(Role::Client, |_, stream| stream.fragment_size = fragment_size);
+    let fragments = [(u32::MAX, usize::MAX), (28, 1), (27, 3), (13, 2), (1, 7), (0, 64), (5, 1)];
+    // Items are sent from their own memory, or copied into the message if they are short.
+    let min_reduce = EngineConfig::default().min_reduce;
+    for (min_reduce, (fragment_size, at_once)) in
+        [0, min_reduce].into_iter().flat_map(|min| fragments.map(|of| (min, of)))
+    {
+        let mut client = engine(Role::Client, |config, stream| {
+            (config.min_reduce, stream.fragment_size) = (min_reduce, fragment_size);
+        });
         client.start_call(call(&[0, 0, 5, 4], reduced.clone(), None));
         let bytes = drain(&mut client, Instant::now(), at_once);
         let mut assembler = RecordAssembler::new(StreamConfig::default());
@@ -102,6 +109,52 @@ fn reduced_items_are_restored_for_any_fragment_size() {
         let record = assembler.next_record().unwrap().unwrap();
         assert_eq!(record, whole, "fragments of {fragment_size}");
         assert_eq!((assembler.in_progress(), client.counters().bytes_sent), (None, bytes.len() as u64));
+    }
+}
+
+/// RFC 5531 §11: the highest bit of a marker flags the last fragment, and the other bits are its length. One record is one message.
+#[test]
+fn markers() {
+    let mut client = engine(Role::Client, |_, stream| stream.fragment_size = 5);
+    client.start_call(call(&[0, 0, 42], [], None));
+    client.start_call(call(&[0, 0], [], None));
+    let sent = drain(&mut client, Instant::now(), usize::MAX);
+    let [first, second] = [u32::MAX - 1, u32::MAX].map(u32::to_be_bytes);
+    let expected = [
+        &[0, 0, 0, 5][..],
+        &first,
+        &[0],
+        &[0, 0, 0, 5],
+        &[0, 0, 0, 0, 0],
+        &[0x80, 0, 0, 2],
+        &[0, 42],
+        &[0, 0, 0, 5],
+        &second,
+        &[0],
+        &[0x80, 0, 0, 3],
+        &[0, 0, 0],
+    ]
+    .concat();
+    assert_eq!(sent, expected);
+    // In one fragment.
+    let mut client = engine(Role::Client, |_, _| {});
+    client.start_call(call(&[0, 0, 42], [], None));
+    let sent = drain(&mut client, Instant::now(), usize::MAX);
+    assert_eq!(sent, [&[0x80, 0, 0, 12][..], &first, &[0, 0, 0, 0], &[0, 0, 0, 42]].concat());
+    // Fragments of any length, empty ones too, and records back to back.
+    let mut assembler = RecordAssembler::new(StreamConfig::default());
+    assembler.extend(b"\0\0\0\0\0\0\0\x01a\0\0\0\x02bc\x80\0\0\0\x80\0\0\0\x80\0\0\x01d\0\0\0\x01e");
+    let mut records = std::iter::from_fn(|| assembler.next_record().unwrap());
+    assert_eq!(records.by_ref().collect::<Vec<_>>(), ["abc", "", "d"]);
+    assert_eq!(assembler.in_progress(), Some(1));
+    // Every bit of the length counts.
+    let max = StreamConfig { max_record: u64::MAX, ..StreamConfig::default() };
+    for shift in 0..31 {
+        for last in [0, 1 << 31] {
+            let mut assembler = RecordAssembler::new(max);
+            assembler.extend(&(last | 1_u32 << shift).to_be_bytes());
+            assert_eq!((assembler.next_record(), assembler.missing()), (Ok(None), 1 << shift));
+        }
     }
 }
 
@@ -130,6 +183,23 @@ fn replies_are_matched() {
     for _ in 0..4 {
         assert!(matches!(server.poll_event(), Some(EngineEvent::ReplySent { delivered: true, .. })));
     }
+}
+
+/// A reply with the XID of no call in flight completes none, however close it is.
+#[test]
+fn replies_with_another_xid_are_discarded() {
+    let mut client = engine(Role::Client, |_, _| {});
+    let id = client.start_call(simple(None));
+    drain(&mut client, Instant::now(), usize::MAX);
+    let record = |xid: u32| [&[0x80, 0, 0, 12][..], &xid.to_be_bytes(), &[0, 0, 0, 1, 0, 0, 0, 0]].concat();
+    for xid in [u32::MAX, u32::MAX - 2, 0, (u32::MAX - 1) ^ 1 << 31, (u32::MAX - 1).swap_bytes()] {
+        feed(&mut client, &record(xid));
+        assert!(client.poll_event().is_none(), "{xid:#x}");
+    }
+    assert_eq!((client.counters().messages_discarded, client.close_reason()), (5, None));
+    feed(&mut client, &record(u32::MAX - 1));
+    let (finished, result) = finished(client.poll_event());
+    assert_eq!((finished, result.is_ok()), (id, true));
 }
 
 #[test]

@@ -141,8 +141,8 @@ impl WireV1 {
                 MessageV1::Reply(body.into(), None)
             }
             RdmaBody::RdmaNomsg(body) => MessageV1::Call(body.into(), None),
-            // RFC 8167 §4.1, §2.4: `msg_type` determines the direction, and so whose the XID and the credit value are. RFC
-            // 8166 §4.2.1, §4.2.4, §4.5.2: header and RPC message carry the same XID.
+            // RFC 8167 §4.1, §2.4, §2.4.1: `msg_type` determines the direction, and so whose the XID and the credit value are. RFC
+            // 8166 §4.2.1, §4.2.4, §4.5.2, RFC 8167 §5.1, §5.2: header and RPC message carry the same XID.
             RdmaBody::RdmaMsg(body) => match peek_words(payload) {
                 Some([xid, REPLY]) if xid == fixed.xid => MessageV1::Reply(body.into(), Some(len)),
                 Some([_, REPLY]) => MessageV1::Discard("a reply whose XID differs from its header's"),

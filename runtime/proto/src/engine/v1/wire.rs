@@ -54,6 +54,7 @@ impl WireV1 {
         };
         shared.set_thresholds((local.send_size, local.receive_size), (peer.send_size, peer.receive_size));
         let EngineConfig { credits, reverse_credits, .. } = shared.config;
+        // RFC 8167 §4.1: each direction has its own credits.
         let (requested, grant) = match role {
             Role::Client => (credits, reverse_credits),
             Role::Server => (reverse_credits, credits),

@@ -8,7 +8,7 @@ use super::{
     refusals::{reads, refused, segment, server, serves},
     scripted::{CREDIT, ERROR, Facing, MORE, MSG, NOMSG, RESPONSE, plain},
 };
-use crate::support::{Script, take_call};
+use crate::support::{Script, UNWRITTEN, take_call};
 
 /// Returns a call with these Write chunks and this Reply chunk: lengths of the segments of each.
 fn with_chunks(writes: &[&[u32]], reply: Option<&[u32]>) -> Vec<u32> {
@@ -67,7 +67,7 @@ fn reply_that_exceeds_its_reply_chunk() {
     assert_eq!((&first[..2], &first[3..9]), (&[3, 2][..], &[MSG, RESPONSE | MORE, 0, 0, 0, 0][..]));
     assert_eq!((&last[..2], &last[3..10], last[11]), (&[3, 2][..], &[MSG, RESPONSE, 0, 0, 0, 1, 1][..], 0));
     assert_eq!(4 * (first.len() - 9 + last.len() - 14), 6004);
-    assert_eq!(written, vec![0; 6000]);
+    assert_eq!(written, vec![UNWRITTEN; 6000]);
 }
 
 /// §6.4: a call provides a Reply chunk if its reply may be longer than the continued messages that the requester accepts, and

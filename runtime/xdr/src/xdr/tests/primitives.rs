@@ -23,7 +23,9 @@ fn opaque_and_string() {
     let mut out = Vec::new();
     put_opaque_fixed(&mut FlatSink::new(&mut out), b"abcde");
     assert_eq!(out, b"abcde\0\0\0");
-    assert_eq!(take_opaque_fixed::<5>(&mut Decoder::new(&out)), Ok(*b"abcde"));
+    let mut decoder = Decoder::new(&out);
+    assert_eq!((take_opaque_fixed::<5>(&mut decoder), decoder.remaining()), (Ok(*b"abcde"), 0));
+    assert!(take_opaque_fixed::<5>(&mut Decoder::new(&out[..7])).is_err());
 }
 
 #[test]
@@ -55,6 +57,75 @@ fn maxima_apply_to_encoding_and_decoding() {
     assert_eq!(*take_array::<u32>(&mut Decoder::new(&wire), 3).unwrap_err().kind(), too_long);
     let wrong = Fixed { first: bytes(b"12345"), second: bytes(b"abcd") };
     assert_eq!(encode_to_bytes(&wrong).unwrap_err().to_string(), "fixed.first: length 5 is not the declared 6");
+}
+
+/// RFC 4506 §4.10, §4.11, §4.13: every function for counted items applies the maximum, and accepts it.
+#[test]
+fn maxima_apply_to_every_form() {
+    type Take = fn(&mut Decoder<'_>) -> Result<usize, DecodeError>;
+    let takes: [Take; 11] = [
+        |decoder| take_opaque(decoder, 3).map(|item| item.len()),
+        |decoder| take_byte_vec(decoder, 3).map(|item| item.len()),
+        |decoder| take_utf8(decoder, 3).map(|item| item.len()),
+        |decoder| take_string(decoder, 3).map(|item| item.len()),
+        |decoder| take_opaque_ref(decoder, 3).map(<[u8]>::len),
+        |decoder| take_str(decoder, 3).map(|item| item.len()),
+        |decoder| take_ddp_opaque(decoder, 3).map(|item| item.len()),
+        |decoder| take_ddp_string(decoder, 3).map(|item| item.len()),
+        |decoder| take_ddp_opaque_ref(decoder, 3).map(<[u8]>::len),
+        |decoder| take_ddp_str(decoder, 3).map(|item| item.len()),
+        |decoder| skip_arm(decoder).map(|()| 3),
+    ];
+    for (n, take) in takes.into_iter().enumerate() {
+        let mut decoder = Decoder::new(b"\0\0\0\x03abc\0rest");
+        assert_eq!((take(&mut decoder), decoder.rest()), (Ok(3), &b"rest"[..]), "{n}");
+        if n < 10 {
+            let kind = take(&mut Decoder::new(b"\0\0\0\x04abcd")).unwrap_err().kind().clone();
+            assert_eq!(kind, DecodeErrorKind::LengthExceedsMaximum { len: 4, max: 3 }, "{n}");
+        }
+        // Bytes or padding are missing.
+        assert!(take(&mut Decoder::new(b"\0\0\0\x03abc")).is_err(), "{n}");
+        assert!(take(&mut Decoder::new(b"\0\0\0\x03ab")).is_err(), "{n}");
+    }
+    let takes: [Take; 3] = [
+        |decoder| take_array::<u32>(decoder, 2).map(|items| items.len()),
+        |decoder| take_array_ref::<u32>(decoder, 2).map(|items| items.len()),
+        |decoder| take_ddp_array::<u32>(decoder, 2).map(|items| items.len()),
+    ];
+    for (n, take) in takes.into_iter().enumerate() {
+        assert_eq!(take(&mut Decoder::new(&encode_words(&[2, 7, 8]))), Ok(2), "{n}");
+        let kind = take(&mut Decoder::new(&encode_words(&[3, 7, 8, 9]))).unwrap_err().kind().clone();
+        assert_eq!(kind, DecodeErrorKind::LengthExceedsMaximum { len: 3, max: 2 }, "{n}");
+    }
+    type Put = fn(&mut FlatSink<'_, Vec<u8>>, &[u8], u32) -> Result<(), EncodeError>;
+    let puts: [(Put, &[u8]); 7] = [
+        (|sink, data, max| put_opaque(sink, data, max), b"\0\0\0\x03abc\0"),
+        (|sink, data, max| put_ddp_opaque(sink, &bytes(data), max), b"\0\0\0\x03abc\0"),
+        (|sink, data, max| put_ddp_opaque_ref(sink, data, max), b"\0\0\0\x03abc\0"),
+        (|sink, data, max| put_opaque_exact(sink, data, max), b"abc\0"),
+        (|sink, data, max| put_ddp_opaque_fixed(sink, &bytes(data), max), b"abc\0"),
+        (|sink, data, max| put_ddp_opaque_exact_ref(sink, data, max), b"abc\0"),
+        (
+            |sink, data, max| put_ddp_array(sink, &vec![1_u32; data.len()], max),
+            b"\0\0\0\x03\0\0\0\x01\0\0\0\x01\0\0\0\x01",
+        ),
+    ];
+    for (n, (put, expected)) in puts.into_iter().enumerate() {
+        let mut out = Vec::new();
+        assert!(put(&mut FlatSink::new(&mut out), b"abc", 2).is_err() && out.is_empty(), "{n}");
+        put(&mut FlatSink::new(&mut out), b"abc", 3).unwrap();
+        assert_eq!(out, expected, "{n}");
+    }
+    // A fixed length is no maximum.
+    for (n, (put, _)) in puts.into_iter().enumerate().skip(3).take(3) {
+        let mut out = Vec::new();
+        assert!(put(&mut FlatSink::new(&mut out), b"abc", 4).is_err() && out.is_empty(), "{n}");
+    }
+    // A flag that is no boolean, in each form of optional data.
+    let flag = encode_words(&[2, 7]);
+    assert!(take_option_ref::<u32>(&mut Decoder::new(&flag)).is_err());
+    assert!(take_option_boxed_ref::<u32>(&mut Decoder::new(&flag)).is_err());
+    assert!(take_list_ref::<u32>(&mut Decoder::new(&flag)).is_err());
 }
 
 #[test]
