@@ -245,14 +245,8 @@ impl Endpoint {
                 self.frames_below = 0;
                 return self.work.push_failed(&request, WorkError::Flushed, &mut self.done);
             }
-            // RFC 5041 §5.2: messages are shorter than 2^32 bytes.
-            WorkRequest::Send { message, .. } if u32::try_from(message.len()).is_err() => {
-                Err(format!("Send of {} bytes exceeds the limit of 2^32 - 1", message.len()))
-            }
-            WorkRequest::Write { source, .. } if u32::try_from(source.len()).is_err() => {
-                Err(format!("RDMA Write of {} bytes exceeds the limit of 2^32 - 1", source.len()))
-            }
-            WorkRequest::Send { .. } | WorkRequest::Write { .. } => Ok(()),
+            WorkRequest::Send { message, .. } => check_len("Send", message.len()),
+            WorkRequest::Write { source, .. } => check_len("RDMA Write", source.len()),
             WorkRequest::Read { sink, sink_offset, len, .. } => self.stags.begin_read(*sink, *sink_offset, *len),
         };
         // Requests are framed in the order posted.
@@ -409,7 +403,15 @@ impl Endpoint {
     }
 }
 
+/// Checks the length of a message. It is less than 2^32 bytes (RFC 5041 §5.2).
+fn check_len(kind: &str, len: usize) -> Result<(), String> {
+    u32::try_from(len).map(|_| ()).map_err(|_| format!("{kind} of {len} bytes exceeds the limit of 2^32 - 1"))
+}
+
 /// Returns `Ready` if something was done.
 pub(super) fn progress(done: bool) -> Poll<()> {
     if done { Poll::Ready(()) } else { Poll::Pending }
 }
+
+#[cfg(test)]
+mod tests;

@@ -99,7 +99,7 @@ fn access_must_suit_memory() {
     assert!(!table.expects_tagged());
 }
 
-/// RFC 5042 §6.3.4, §7.1: all 32 bits are random.
+/// RFC 5040 §8.1.1, RFC 5042 §6.1.1: all 32 bits are random.
 #[test]
 fn stags_use_all_bits() {
     let mut table = StagTable::default();

@@ -155,7 +155,12 @@ pub async fn accepted(params: SetupParams) -> (Raw, IwarpQueuePair) {
 
 /// Returns a queue pair that accepted a [`Raw`] peer with another MPA request. The reply has been read.
 pub async fn accepted_from(request: &[u8], params: SetupParams) -> (Raw, IwarpQueuePair) {
-    let listener = IwarpListener::bind("127.0.0.1:0".parse().unwrap(), IwarpConfig::default()).await.expect("bind");
+    accepted_with(IwarpConfig::default(), request, params).await
+}
+
+/// Returns a queue pair of a listener with this configuration, like [`accepted_from`].
+pub async fn accepted_with(config: IwarpConfig, request: &[u8], params: SetupParams) -> (Raw, IwarpQueuePair) {
+    let listener = IwarpListener::bind("127.0.0.1:0".parse().unwrap(), config).await.expect("bind");
     let peer = async {
         let mut raw = Raw::connect(listener.local_addr()).await;
         raw.write(request).await;
