@@ -2,6 +2,8 @@
 
 mod iwarp_common;
 
+use std::io::ErrorKind;
+
 use bytes::Bytes;
 use iwarp_common::*;
 use rpcrdma_iwarp::{FpduSize, IwarpConfig, IwarpQueuePair};
@@ -10,6 +12,7 @@ use rpcrdma_proto::provider::{
     WorkError, WorkRequest, WrId,
     conformance::{message, pattern},
 };
+use socket2::SockRef;
 
 fn params() -> SetupParams {
     let mut params = SetupParams::default();
@@ -46,12 +49,12 @@ async fn first_message(raw: &mut Raw, queue_pair: &mut IwarpQueuePair) {
     assert!(matches!(received[..], [Completion::Received { .. }]), "{received:?}");
 }
 
-/// Returns the segments of a Send.
-fn send_segments(msn: u32, bytes: &[u8], max: usize) -> Vec<Vec<u8>> {
+/// Returns the segments of a Send. `kind` is its opcode and the STag to invalidate.
+fn send_segments(kind: (u8, u32), msn: u32, bytes: &[u8], max: usize) -> Vec<Vec<u8>> {
     let last = bytes.len().saturating_sub(1) / max;
-    let control = |index| if index == last { [0x41, 0x43] } else { [0x01, 0x43] };
+    let control = |index| [if index == last { 0x41 } else { 0x01 }, 0x40 | kind.0];
     let part = |index| &bytes[index * max..bytes.len().min((index + 1) * max)];
-    (0..=last).map(|index| untagged(control(index), 0, 0, msn, (index * max) as u32, part(index))).collect()
+    (0..=last).map(|index| untagged(control(index), kind.1, 0, msn, (index * max) as u32, part(index))).collect()
 }
 
 /// Returns the segments of a tagged message.
@@ -74,8 +77,16 @@ async fn segments_have_the_configured_size() {
     let mut expected = Vec::new();
     for (msn, len) in (1..).zip([0, 1, 109, 110, 111, 220, 221, 330, 1000]) {
         queue_pair.post(send_request(1, &data[..len]));
-        expected.extend(send_segments(msn, &data[..len], 110));
+        expected.extend(send_segments((3, 0), msn, &data[..len], 110));
     }
+    queue_pair.post(WorkRequest::Send {
+        id: WrId(1),
+        message: message(&data),
+        invalidate: Some(MemoryHandle(0xa1)),
+        solicited: true,
+        signaled: true,
+    });
+    expected.extend(send_segments((6, 0xa1), 10, &data, 110));
     for len in [0, 1, 113, 114, 115, 228, 229, 1000] {
         queue_pair.post(write_request(2, &data[..len], 0x0102_0304, 1 << 33));
         expected.extend(tagged_segments(0x40, 0x0102_0304, 1 << 33, &data[..len], 114));
@@ -101,7 +112,6 @@ async fn segments_have_the_configured_size() {
 async fn fpdus_fit_tcp_segments() {
     use rpcrdma_iwarp::IwarpListener;
     use rpcrdma_proto::provider::{ConnectRequest, Incoming, Listener};
-    use socket2::SockRef;
     use tokio::net::TcpSocket;
 
     for (markers, flags) in [(false, 0x50), (true, 0xd0)] {
@@ -163,8 +173,13 @@ async fn requests_wait_behind_reads() {
         queue_pair.post(write_request(5, b"behind", 9, 0));
     };
     tokio::join!(peer, received);
+    raw.fpdus(&[&send(3, b"")]).await;
+    let received = completions(&mut queue_pair).await;
+    assert!(matches!(received[..], [Completion::Received { .. }]), "{received:?}");
+    let early = SockRef::from(&raw.0).peek(&mut [std::mem::MaybeUninit::uninit()]);
+    assert!(early.is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "the third Read was sent");
     let peer = async {
-        raw.fpdus(&[&send(3, b"nothing may have been sent"), &response(0)]).await;
+        raw.fpdus(&[&response(0)]).await;
         assert_eq!(raw.ulpdu().await, read_request(3, (sinks[2].0, 0), 8, (0x77, 0)));
         assert_eq!(raw.ulpdu().await, send(1, b"behind"));
         assert_eq!(raw.ulpdu().await, tagged(WRITE, 9, 0, b"behind"));
@@ -261,6 +276,27 @@ async fn disconnect_sends_what_was_posted() {
         ),
         "{completions:?}"
     );
+}
+
+/// RDMA Reads in flight complete after `disconnect`.
+#[tokio::test]
+async fn disconnect_waits_for_reads() {
+    let (mut raw, mut queue_pair) = accepted(params()).await;
+    first_message(&mut raw, &mut queue_pair).await;
+    let sink = sink(&mut queue_pair, 8);
+    queue_pair.post(read_work(1, sink, 8));
+    queue_pair.disconnect();
+    let peer = async {
+        assert_eq!(raw.ulpdu().await, read_request(1, (sink.0, 0), 8, (0x77, 0)));
+        // The local side has sent everything that it can.
+        tokio::task::yield_now().await;
+        raw.fpdus(&[&tagged(READ_RESPONSE, sink.0, 0, &[1; 8])]).await;
+        raw.end().await;
+        drop(raw);
+    };
+    let ((), (completions, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
+    assert_eq!(reason, DisconnectReason::Local);
+    assert!(matches!(completions[..], [Completion::Read { id: WrId(1) }]), "{completions:?}");
 }
 
 /// A Send that could be framed when it is posted fails after `disconnect`.

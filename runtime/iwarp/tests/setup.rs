@@ -177,14 +177,21 @@ async fn initiator_follows_the_reply() {
 /// RFC 5044 §7.1: full operation starts with the first byte behind the frame.
 #[tokio::test]
 async fn bytes_behind_the_request_are_an_fpdu() {
-    let mut bytes = mpa(REQUEST, 0x50, 2, b"\0\x05\0\x03abc");
-    bytes.extend(fpdu(&send(1, b"early")));
-    let (_raw, request) = requested(&bytes, IwarpConfig::default()).await;
-    let request = request.expect("request");
-    assert_eq!(request.private_data(), b"abc");
-    let mut queue_pair = request.accept(params(b"")).await.expect("accepted").queue_pair;
-    let received = completions(&mut queue_pair).await;
-    assert!(matches!(&received[..], [Completion::Received { message, .. }] if **message == *b"early"), "{received:?}");
+    for (flags, revision, data, private_data) in
+        [(0x50, 2, &b"\0\x05\0\x03abc"[..], &b"abc"[..]), (0x40, 1, b"a", b"a"), (0x40, 1, b"", b"")]
+    {
+        let mut bytes = mpa(REQUEST, flags, revision, data);
+        bytes.extend(fpdu(&send(1, b"early")));
+        let (_raw, request) = requested(&bytes, IwarpConfig::default()).await;
+        let request = request.expect("request");
+        assert_eq!(request.private_data(), private_data);
+        let mut queue_pair = request.accept(params(b"")).await.expect("accepted").queue_pair;
+        let received = completions(&mut queue_pair).await;
+        assert!(
+            matches!(&received[..], [Completion::Received { message, .. }] if **message == *b"early"),
+            "{received:?}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -236,6 +236,34 @@ async fn read_responses_arrive_in_order() {
     }
 }
 
+/// RFC 5042 §6.2.2: an RDMA Write does not change memory that is invalidated while it arrives.
+#[tokio::test]
+async fn memory_invalidated_meanwhile() {
+    let (mut raw, mut queue_pair) = accepted(params()).await;
+    let memory = RegisterableMemory::Sink(vec![0xee; 32].into());
+    let handle = queue_pair.register(memory, Access::RemoteWrite).unwrap().handle;
+    let segment = tagged(WRITE, handle.0, 0, &[7; 32]);
+    let bytes = fpdu(&segment);
+    let (first, rest) = bytes.split_at(26);
+    raw.write(&[&fpdu(&send(1, b"")), first].concat()).await;
+    let received = completions(&mut queue_pair).await;
+    assert!(matches!(received[..], [Completion::Received { .. }]), "{received:?}");
+    queue_pair.post(WorkRequest::Invalidate { id: WrId(1), handle });
+    let invalidated = completions(&mut queue_pair).await;
+    let [Completion::Invalidated { memory: RegisterableMemory::Sink(memory), .. }] = &invalidated[..] else {
+        panic!("{invalidated:?}")
+    };
+    let peer = async {
+        raw.write(rest).await;
+        assert_eq!(raw.ulpdu().await, terminate_with(0x11, 0x00, &segment, false));
+        raw.end().await;
+        drop(raw);
+    };
+    let ((), (_, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
+    assert!(matches!(reason, DisconnectReason::PeerViolation(_)), "{reason:?}");
+    assert_eq!(memory[10..], [0xee; 22]);
+}
+
 /// RFC 5042 §6.1.1: an STag names nothing on another connection.
 #[tokio::test]
 async fn stags_belong_to_their_connection() {
@@ -374,7 +402,10 @@ async fn wrong_sequence_number() {
     for msn in [0, 2, u32::MAX] {
         refused(0x12, 0x03, |_| send(msn, b"x"), "sequence number").await;
     }
-    refused(0x12, 0x03, |_| read_request(7, (1, 0), 0, (0, 0)), "sequence number").await;
+    for msn in [0, 2, 7] {
+        refused(0x12, 0x03, |_| read_request(msn, (1, 0), 0, (0, 0)), "sequence number").await;
+        refused(0x12, 0x03, |_| untagged(TERMINATE, 0, 2, msn, 0, &[0; 4]), "sequence number").await;
+    }
 }
 
 #[tokio::test]
@@ -390,12 +421,17 @@ async fn sequence_number_repeated() {
 #[tokio::test]
 async fn wrong_message_offset() {
     refused(0x12, 0x04, |_| untagged(SEND, 0, 0, 1, 4, b"x"), "message offset 4").await;
-    // A gap between the segments of a message.
-    let build = |_: Stags| {
-        let gap = untagged(SEND, 0, 0, 1, 5, b"ef");
-        (vec![fpdu(&untagged([0x01, 0x43], 0, 0, 1, 0, b"abcd")), fpdu(&gap)], terminate_with(0x12, 0x04, &gap, false))
-    };
-    violation(build, "message offset 5 where 4").await;
+    refused(0x12, 0x04, |_| untagged(READ_REQUEST, 0, 1, 1, 4, &[0; 28]), "message offset 4").await;
+    refused(0x12, 0x04, |_| untagged(TERMINATE, 0, 2, 1, 4, &[0; 4]), "message offset 4").await;
+    // A gap between the segments of a message, and segments that overlap.
+    for mo in [5, 3, 0] {
+        let build = |_: Stags| {
+            let other = untagged(SEND, 0, 0, 1, mo, b"ef");
+            let first = untagged([0x01, 0x43], 0, 0, 1, 0, b"abcd");
+            (vec![fpdu(&first), fpdu(&other)], terminate_with(0x12, 0x04, &other, false))
+        };
+        violation(build, &format!("message offset {mo} where 4")).await;
+    }
 }
 
 #[tokio::test]

@@ -164,7 +164,8 @@ pub async fn accepted_with(config: IwarpConfig, request: &[u8], params: SetupPar
     let peer = async {
         let mut raw = Raw::connect(listener.local_addr()).await;
         raw.write(request).await;
-        raw.frame(REPLY).await;
+        let (flags, ..) = raw.frame(REPLY).await;
+        assert_eq!(flags & 0x80, 0, "the reply requires markers");
         raw
     };
     let accept = async {
