@@ -354,7 +354,8 @@ fn max_ulpdu(size: FpduSize, stream: &TcpStream, markers: bool) -> usize {
     match size {
         FpduSize::Largest => fpdu::MAX_ULPDU,
         FpduSize::Segment => fpdu::mulpdu(emss(stream), markers),
-        FpduSize::Ulpdu(len) => usize::from(len).clamp(fpdu::MIN_MULPDU, fpdu::MAX_ULPDU),
+        // The endpoint clamps it.
+        FpduSize::Ulpdu(len) => len.into(),
     }
 }
 

@@ -106,6 +106,45 @@ async fn segments_have_the_configured_size() {
     tokio::join!(peer, until_end(&mut queue_pair));
 }
 
+/// RFC 5044 §3: the MULPDU is between 128 and 64768 bytes.
+#[tokio::test]
+async fn configured_sizes_have_bounds() {
+    let data = pattern(70_000, 9);
+    for (configured, size) in [(0, 128), (127, 128), (129, 129), (64_768, 64_768), (u16::MAX, 64_768)] {
+        let mut config = IwarpConfig::default();
+        config.fpdu_size = FpduSize::Ulpdu(configured);
+        let (mut raw, mut queue_pair) = accepted_with(config, &mpa(REQUEST, 0x50, 2, &[0, 16, 0, 16]), params()).await;
+        first_message(&mut raw, &mut queue_pair).await;
+        queue_pair.post(write_request(1, &data, 7, 0));
+        let peer = async {
+            assert_eq!(raw.ulpdu().await.len(), size, "{configured}");
+            drop(raw);
+        };
+        tokio::join!(peer, until_end(&mut queue_pair));
+    }
+}
+
+/// RFC 5040 §5.2.1: the buffer of an RDMA Read Request is free again when its response has been sent.
+#[tokio::test]
+async fn served_reads_free_their_buffers() {
+    let mut params = params();
+    params.responder_resources = 2;
+    let (mut raw, mut queue_pair) = accepted(params).await;
+    let served = source(&mut queue_pair, vec![3; 100]);
+    let peer = async {
+        for msn in (1..20).step_by(2) {
+            let requests = [msn, msn + 1].map(|msn| read_request(msn, (msn, 0), msn % 3, (served.0, 0)));
+            raw.fpdus(&[&requests[0], &requests[1]]).await;
+            for msn in [msn, msn + 1] {
+                assert_eq!(raw.ulpdu().await, tagged(READ_RESPONSE, msn, 0, &[3; 2][..msn as usize % 3]));
+            }
+        }
+        drop(raw);
+    };
+    let ((), (_, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
+    assert_eq!(reason, DisconnectReason::Remote);
+}
+
 /// RFC 5044 §4.5: with [`FpduSize::Segment`], an FPDU fits a TCP segment.
 #[cfg(target_os = "linux")]
 #[tokio::test]

@@ -212,6 +212,38 @@ async fn peer_to_peer_requests() {
     }
 }
 
+/// A responder that serves no RDMA Reads does not offer one as indication.
+#[tokio::test]
+async fn peer_to_peer_without_reads() {
+    for asked in [b"\x80\x05\x40\x03", b"\x80\x05\xc0\x03", b"\xc0\x05\x00\x03"] {
+        let (mut raw, request) = requested(&mpa(REQUEST, 0x50, 2, asked), IwarpConfig::default()).await;
+        let mut params = params(b"");
+        params.responder_resources = 0;
+        let _connected = request.expect("request").accept(params).await.expect("accepted");
+        assert_eq!(raw.read(24).await, mpa(REPLY, 0x50, 2, b"\x80\x00\x80\x05"), "{asked:02x?}");
+    }
+}
+
+/// RFC 6581 §9.1: 0x3fff is not a number of RDMA Reads.
+#[tokio::test]
+async fn depths_have_their_limit() {
+    let mut params = params(b"");
+    (params.initiator_depth, params.responder_resources) = (0x3fff, u32::MAX);
+    let (mut raw, request) = requested(&mpa(REQUEST, 0x50, 2, b"\x3f\xfe\x3f\xfe"), IwarpConfig::default()).await;
+    let connected = request.expect("request").accept(params.clone()).await.expect("accepted");
+    assert_eq!(raw.read(24).await, mpa(REPLY, 0x50, 2, b"\x3f\xfe\x3f\xfe"));
+    assert_eq!(connected.queue_pair.max_reads(), 0x3ffe);
+
+    let responder = |listener: TcpListener| async move {
+        let mut raw = next(&listener).await;
+        assert_eq!(raw.read(24).await, mpa(REQUEST, 0x50, 2, b"\x3f\xfe\x3f\xfe"));
+        raw.write(&mpa(REPLY, 0x50, 2, b"\x3f\xfe\x3f\xfe")).await;
+        drop(raw);
+    };
+    let connected = connect_to(responder, IwarpConnector::default(), params).await.expect("connected");
+    assert_eq!(connected.queue_pair.max_reads(), 0x3ffe);
+}
+
 #[tokio::test]
 async fn ready_to_receive_by_read_and_by_write() {
     for ready in [tagged(WRITE, 0, 0, &[]), read_request(1, (0, 0), 0, (0, 0))] {

@@ -1,7 +1,11 @@
-use std::task::{Context, Waker};
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    task::{Context, Waker},
+};
 
 use super::*;
 use crate::{
+    byte_stream::ByteStream,
     ddp::{DdpControl, DdpHeader, UNTAGGED, queue},
     fuzz::{Script, endpoint},
     memory::MessageBuf,
@@ -151,5 +155,56 @@ fn sent_pads_are_zero() {
         output.end();
         let bytes: Vec<u8> = output.gather(|_| &[0xff]).flat_map(|piece| piece.to_vec()).collect();
         assert_eq!(bytes[bytes.len() - 6..bytes.len() - 4], [0xff, 0]);
+    }
+}
+
+/// A stream that data arrives from, and that accepts none.
+struct Broken<'a> {
+    incoming: &'a [u8],
+}
+
+impl ByteStream for Broken<'_> {
+    fn poll_read(&mut self, _: &mut Context<'_>, into: &mut [IoSliceMut<'_>]) -> Poll<io::Result<usize>> {
+        let mut got = 0;
+        for slice in into {
+            let (now, later) = self.incoming.split_at(slice.len().min(self.incoming.len()));
+            slice[..now.len()].copy_from_slice(now);
+            self.incoming = later;
+            got += now.len();
+        }
+        if got == 0 { Poll::Pending } else { Poll::Ready(Ok(got)) }
+    }
+
+    fn poll_write(&mut self, _: &mut Context<'_>, _: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
+    }
+
+    fn poll_shutdown(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// RFC 5041 §3, §6.2.2: a failure to write is reported, after what the peer has sent. Outstanding requests fail.
+#[test]
+fn write_errors_are_reported() {
+    let terminate = fpdu(&untagged(Opcode::Terminate, queue::TERMINATE, 1, &[0x12, 0x02, 0, 0]), 0);
+    for incoming in [&[][..], &terminate] {
+        let mut endpoint = endpoint(true);
+        endpoint.may_send = true;
+        endpoint.update_framing();
+        endpoint.post(send(10));
+        endpoint.post(send(5000));
+        let mut cx = Context::from_waker(Waker::noop());
+        endpoint.poll_io(&mut cx, &mut Broken { incoming });
+        let mut completions = std::mem::take(endpoint.completions());
+        let Some(Completion::Disconnected { reason }) = completions.pop() else { panic!("{completions:?}") };
+        match reason {
+            DisconnectReason::Transport(error) => assert!(incoming.is_empty(), "{error}"),
+            DisconnectReason::ReportedByPeer(_) => assert!(!incoming.is_empty()),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(completions.len(), 2);
+        let is_flushed = |one: &Completion| matches!(one, Completion::Failed { error: WorkError::Flushed, .. });
+        assert!(completions.iter().all(is_flushed), "{completions:?}");
     }
 }
