@@ -338,6 +338,53 @@ async fn disconnect_waits_for_reads() {
     assert!(matches!(completions[..], [Completion::Read { id: WrId(1) }]), "{completions:?}");
 }
 
+/// Memory that is revoked during a transfer is returned when the transfer is complete.
+#[tokio::test]
+async fn invalidate_completes_after_the_transfer() {
+    let (mut raw, mut queue_pair) = accepted(params()).await;
+    first_message(&mut raw, &mut queue_pair).await;
+    // More than the buffers of the sockets hold.
+    const LEN: usize = 16 << 20;
+    let served = source(&mut queue_pair, vec![7; LEN]);
+    let sink = sink(&mut queue_pair, 8);
+    queue_pair.post(read_work(1, sink, 8));
+    raw.fpdus(&[&read_request(1, (5, 0), LEN as u32, (served.0, 0)), &send(2, b"")]).await;
+    let received = completions(&mut queue_pair).await;
+    assert!(matches!(received[..], [Completion::Received { .. }]), "{received:?}");
+    for (id, handle) in [(2, sink), (3, served)] {
+        queue_pair.post(WorkRequest::Invalidate { id: WrId(id), handle });
+    }
+    let mut done = Vec::new();
+    let peer = async {
+        assert_eq!(raw.ulpdu().await, read_request(1, (sink.0, 0), 8, (0x77, 0)));
+        let mut left = LEN;
+        while left > 0 {
+            let length = raw.read(2).await;
+            let len = usize::from(u16::from_be_bytes([length[0], length[1]]));
+            raw.read((2 + len).next_multiple_of(4) + 2).await;
+            left -= len - 14;
+        }
+        raw.fpdus(&[&tagged(READ_RESPONSE, sink.0, 0, &[1; 8])]).await;
+    };
+    let local = async {
+        while done.len() < 3 {
+            done.extend(completions(&mut queue_pair).await);
+        }
+    };
+    tokio::join!(peer, local);
+    assert!(
+        matches!(
+            done[..],
+            [
+                Completion::Invalidated { id: WrId(3), .. },
+                Completion::Read { id: WrId(1) },
+                Completion::Invalidated { id: WrId(2), .. },
+            ]
+        ),
+        "{done:?}"
+    );
+}
+
 /// A Send that could be framed when it is posted fails after `disconnect`.
 #[tokio::test]
 async fn requests_fail_after_disconnect() {
