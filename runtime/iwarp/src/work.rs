@@ -228,8 +228,12 @@ mod tests {
 
         work.push_copied(WrId(1), true);
         let second = work.push_copied(WrId(2), false);
+        let third = work.push_copied(WrId(3), true);
+        work.push_failed(&read(4), WorkError::Flushed, &mut done);
         work.finish_copied(second, &mut done);
         assert_eq!(taken(&mut done), [(1, false)]);
+        work.finish_copied(third, &mut done);
+        assert_eq!(taken(&mut done), [(3, false), (4, true)]);
         assert!(work.is_empty());
 
         work.push(read(3), false);

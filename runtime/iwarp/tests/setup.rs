@@ -103,15 +103,20 @@ async fn depths_left_to_the_upper_layers() {
         (b"\x3f\xff\x3f\xff", b"\x3f\xff\x3f\xff", 7),
         (b"\x3f\xff\x00\x03", b"\x00\x09\x3f\xff", 7),
         (b"\x00\x05\x3f\xff", b"\x3f\xff\x00\x05", 5),
+        (b"\x00\x00\x00\x03", b"\x00\x09\x00\x00", 0),
     ] {
         let (mut raw, request) = requested(&mpa(REQUEST, 0x50, 2, asked), IwarpConfig::default()).await;
         let connected = request.expect("request").accept(params(b"")).await.expect("accepted");
         assert_eq!(raw.read(24).await, mpa(REPLY, 0x50, 2, answered));
         assert_eq!(connected.queue_pair.max_reads(), reads);
     }
-    for (answered, reads) in
-        [(b"\x3f\xff\x3f\xff", 7), (b"\x3f\xff\x00\x09", 7), (b"\x00\x04\x3f\xff", 4), (b"\x00\x08\x00\x00", 7)]
-    {
+    for (answered, reads) in [
+        (b"\x3f\xff\x3f\xff", 7),
+        (b"\x3f\xff\x00\x09", 7),
+        (b"\x00\x04\x3f\xff", 4),
+        (b"\x00\x08\x00\x00", 7),
+        (b"\x00\x00\x00\x09", 0),
+    ] {
         let responder = |listener: TcpListener| async move {
             let mut raw = next(&listener).await;
             raw.frame(REQUEST).await;

@@ -204,6 +204,7 @@ async fn read_responses_arrive_in_order() {
                     let stag = sinks[*sink].0;
                     [
                         tagged([0x81, 0x42], stag, 0, &[1; 15]),
+                        tagged([0x81, 0x42], stag, 15, &[]),
                         send(2 + *sink as u32, b""),
                         tagged(READ_RESPONSE, stag, 15, &[1; 1]),
                     ]
@@ -321,14 +322,19 @@ async fn write_that_wraps() {
 
 #[tokio::test]
 async fn wrong_ddp_version() {
-    refused(0x11, 0x04, |stags| tagged([0xc0, 0x40], stags.sink, 0, &[1; 4]), "DDP version").await;
-    refused(0x12, 0x06, |_| untagged([0x42, 0x43], 0, 0, 1, 0, b"x"), "DDP version").await;
+    for version in [0, 2, 3] {
+        refused(0x11, 0x04, |stags| tagged([0xc0 | version, 0x40], stags.sink, 0, &[1; 4]), "DDP version").await;
+        refused(0x12, 0x06, |_| untagged([0x40 | version, 0x43], 0, 0, 1, 0, b"x"), "DDP version").await;
+    }
 }
 
 #[tokio::test]
 async fn wrong_rdmap_version() {
-    refused(0x02, 0x05, |stags| tagged([0xc1, 0x00], stags.sink, 0, &[1; 4]), "RDMAP version 0").await;
-    refused(0x02, 0x05, |_| untagged([0x41, 0xc3], 0, 0, 1, 0, b"x"), "RDMAP version 3").await;
+    for version in [0, 2, 3] {
+        let words = format!("RDMAP version {version}");
+        refused(0x02, 0x05, |stags| tagged([0xc1, version << 6], stags.sink, 0, &[1; 4]), &words).await;
+        refused(0x02, 0x05, |_| untagged([0x41, version << 6 | 3], 0, 0, 1, 0, b"x"), &words).await;
+    }
 }
 
 #[tokio::test]
@@ -449,6 +455,14 @@ async fn opcode_changes_in_a_message() {
 #[tokio::test]
 async fn message_too_long() {
     refused(0x12, 0x05, |_| send(1, &[1; 65]), "longer than the 64 bytes").await;
+    // Messages of exactly that length fit.
+    let build = |_: Stags| {
+        let third = untagged([0x41, 0x45], 0, 0, 3, 0, &[1; 65]);
+        let fit = [fpdu(&send(1, &[1; 64])), fpdu(&untagged([0x41, 0x45], 0, 0, 2, 0, &[1; 64]))].concat();
+        (vec![fit, fpdu(&third)], terminate_with(0x12, 0x05, &third, false))
+    };
+    let completions = violation(build, "longer than the 64 bytes").await;
+    assert_eq!(completions.len(), 2, "{completions:?}");
     let build = |_: Stags| {
         let second = untagged(SEND, 0, 0, 1, 60, &[2; 5]);
         (

@@ -208,3 +208,45 @@ fn write_errors_are_reported() {
         assert!(completions.iter().all(is_flushed), "{completions:?}");
     }
 }
+
+/// A stream that accepts some bytes, and then is full.
+struct Narrow {
+    room: usize,
+}
+
+impl ByteStream for Narrow {
+    fn poll_read(&mut self, _: &mut Context<'_>, _: &mut [IoSliceMut<'_>]) -> Poll<io::Result<usize>> {
+        Poll::Pending
+    }
+
+    fn poll_write(&mut self, _: &mut Context<'_>, from: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let len = self.room.min(from.iter().map(|slice| slice.len()).sum());
+        self.room -= len;
+        if len == 0 { Poll::Pending } else { Poll::Ready(Ok(len)) }
+    }
+
+    fn poll_shutdown(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Pending
+    }
+}
+
+/// RFC 5040 §5.5: a Send completes when its last byte has been written, whether it was framed when it was posted or later.
+#[test]
+fn sends_complete_when_they_are_written() {
+    let mut endpoint = endpoint(true);
+    endpoint.may_send = true;
+    endpoint.update_framing();
+    let mut cx = Context::from_waker(Waker::noop());
+    for (len, fpdu) in [(8, 32), (12, 36), (5000, 5024), (4, 28)] {
+        for _ in 0..2 {
+            endpoint.post(send(len));
+            endpoint.poll_io(&mut cx, &mut Narrow { room: 0 });
+        }
+        // Short Sends that are framed one after the other complete together.
+        let first = usize::from(len == 5000);
+        for (room, count) in [(fpdu - 1, 0), (1, first), (fpdu - 1, 0), (1, 2 - first)] {
+            endpoint.poll_io(&mut cx, &mut Narrow { room });
+            assert_eq!(endpoint.completions().drain(..).count(), count, "{len}");
+        }
+    }
+}

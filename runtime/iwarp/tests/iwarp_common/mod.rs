@@ -187,9 +187,13 @@ pub async fn completions(queue_pair: &mut IwarpQueuePair) -> Vec<Completion> {
 pub async fn until_end(queue_pair: &mut IwarpQueuePair) -> (Vec<Completion>, DisconnectReason) {
     let mut all = Vec::new();
     loop {
-        for completion in completions(queue_pair).await {
+        let mut next = completions(queue_pair).await.into_iter();
+        while let Some(completion) = next.next() {
             match completion {
-                Completion::Disconnected { reason } => return (all, reason),
+                Completion::Disconnected { reason } => {
+                    assert!(next.as_slice().is_empty(), "behind the end: {:?}", next.as_slice());
+                    return (all, reason);
+                }
                 other => all.push(other),
             }
         }
