@@ -23,12 +23,12 @@ const TAGGED_FLAG: u8 = 0x80;
 const LAST_FLAG: u8 = 0x40;
 
 /// Returns `true` if a segment with this DDP control byte is tagged.
-pub(crate) const fn is_tagged(ddp_control: u8) -> bool {
+pub(crate) fn is_tagged(ddp_control: u8) -> bool {
     ddp_control & TAGGED_FLAG != 0
 }
 
 /// Returns the length in bytes of the header that begins with this DDP control byte.
-pub(crate) const fn header_len(ddp_control: u8) -> usize {
+pub(crate) fn header_len(ddp_control: u8) -> usize {
     if is_tagged(ddp_control) { TAGGED } else { UNTAGGED }
 }
 
@@ -71,7 +71,7 @@ impl DdpControl {
     }
 }
 
-/// Returns the header of a Send that fits in one segment, as nearly all Sends do.
+/// Returns the header of a Send that fits in one segment, as nearly all Sends do. Sends use queue 0 (RFC 5040 §5.3).
 #[inline]
 pub(crate) fn whole_send(opcode: Opcode, invalidate: u32, msn: u32) -> [u8; UNTAGGED] {
     let mut header = [0; UNTAGGED];
@@ -81,7 +81,8 @@ pub(crate) fn whole_send(opcode: Opcode, invalidate: u32, msn: u32) -> [u8; UNTA
 }
 
 impl DdpHeader {
-    /// Encodes the header at the front of `out` and returns its length in bytes.
+    /// Encodes the header at the front of `out` and returns its length in bytes. RDMA Writes and RDMA Read Responses
+    /// are tagged (RFC 5040 §5.1, §5.2.2).
     #[inline]
     pub(crate) fn encode(&self, out: &mut [u8; UNTAGGED]) -> usize {
         match *self {

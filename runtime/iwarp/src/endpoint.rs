@@ -168,10 +168,13 @@ impl Endpoint {
     /// Creates the endpoint of an established connection.
     pub(crate) fn new(agreement: NegotiatedParams) -> Self {
         let mut endpoint = Self {
+            // RFC 5044 §3: the bounds of the MULPDU.
             max_ulpdu: agreement.max_ulpdu.clamp(fpdu::MIN_MULPDU, fpdu::MAX_ULPDU),
+            // RFC 5040 §5.2.2, §6.1: the limits of the peer's RDMA Reads and of local ones.
             ird: agreement.ird.try_into().unwrap_or(usize::MAX),
             ord: agreement.ord.try_into().unwrap_or(usize::MAX),
             phase: EndpointPhase::Open,
+            // RFC 5042 §6.1.1: an STag is limited to this stream.
             stags: StagTable::default(),
             done: Vec::new(),
             output: SendBatch::new(agreement.use_crc, agreement.markers),
@@ -206,6 +209,7 @@ impl Endpoint {
         endpoint
     }
 
+    /// Registers memory for the peer's access over this connection (RFC 5041 §8.3).
     pub(crate) fn register(&mut self, memory: RegisterableMemory, access: Access) -> Result<Region, RegisterError> {
         if self.is_closed() {
             return Err(RegisterError { source: "connection has ended".into(), memory });
@@ -241,21 +245,16 @@ impl Endpoint {
                 }
                 return;
             }
+            // RFC 5041 §6.2.1.
             _ if self.phase != EndpointPhase::Open => {
                 self.frames_below = 0;
                 return self.work.push_failed(&request, WorkError::Flushed, &mut self.done);
             }
-            // RFC 5041 §5.2: messages are shorter than 2^32 bytes.
-            WorkRequest::Send { message, .. } if u32::try_from(message.len()).is_err() => {
-                Err(format!("Send of {} bytes exceeds the limit of 2^32 - 1", message.len()))
-            }
-            WorkRequest::Write { source, .. } if u32::try_from(source.len()).is_err() => {
-                Err(format!("RDMA Write of {} bytes exceeds the limit of 2^32 - 1", source.len()))
-            }
-            WorkRequest::Send { .. } | WorkRequest::Write { .. } => Ok(()),
+            WorkRequest::Send { message, .. } => check_len("Send", message.len()),
+            WorkRequest::Write { source, .. } => check_len("RDMA Write", source.len()),
             WorkRequest::Read { sink, sink_offset, len, .. } => self.stags.begin_read(*sink, *sink_offset, *len),
         };
-        // Requests are framed in the order posted.
+        // RFC 5041 §5.3, RFC 5040 §5.3, §5.5: requests are framed in the order posted.
         self.frames_below = 0;
         match checked {
             Ok(()) => self.work.push(request, false),
@@ -288,6 +287,7 @@ impl Endpoint {
         }
     }
 
+    /// Ends the connection when everything that was posted has been sent (RFC 5041 §6.2.1).
     pub(crate) fn disconnect(&mut self) {
         if self.phase == EndpointPhase::Open {
             self.phase = EndpointPhase::Draining;
@@ -365,13 +365,15 @@ impl Endpoint {
         self.frames_below > 0
     }
 
-    /// Reports a protocol violation to the peer, and ends the connection.
+    /// Reports a protocol violation to the peer and to the upper layer, and ends the connection (RFC 5040 §6.2.1, §7.1,
+    /// RFC 5041 §8.3, RFC 5044 §8).
     pub(super) fn fail(&mut self, fault: &ProtocolFault, offender: Option<&FaultySegment>) {
         let reason = DisconnectReason::PeerViolation(fault.detail.clone().into_owned());
         self.end_with(fault.code, offender, reason);
     }
 
-    /// Ends the connection with a Terminate. Reports only the first error (RFC 5040 §7.1 rule 4).
+    /// Ends the connection with a Terminate, after which nothing is sent (RFC 5040 §5.4, §6.2.1, RFC 5041 §6.2.2,
+    /// §7.1). Reports only the first error (RFC 5040 §7.1 rule 4).
     pub(super) fn end_with(&mut self, code: TerminateCode, offender: Option<&FaultySegment>, reason: DisconnectReason) {
         if self.is_open() {
             tracing::debug!(?code, %reason, "ending the connection with a Terminate");
@@ -381,7 +383,8 @@ impl Endpoint {
         }
     }
 
-    /// Completes everything after the connection has ended. [`Completion::Disconnected`] is the last completion.
+    /// Completes everything after the connection has ended (RFC 5040 §6.2.1, RFC 5041 §6.2.2).
+    /// [`Completion::Disconnected`] is the last completion.
     pub(crate) fn finish(&mut self, reason: DisconnectReason) {
         let reason = match std::mem::replace(&mut self.phase, EndpointPhase::Closed) {
             EndpointPhase::Closed => return,
@@ -409,7 +412,15 @@ impl Endpoint {
     }
 }
 
+/// Checks the length of a message. It is less than 2^32 bytes (RFC 5041 §5.2).
+fn check_len(kind: &str, len: usize) -> Result<(), String> {
+    u32::try_from(len).map(|_| ()).map_err(|_| format!("{kind} of {len} bytes exceeds the limit of 2^32 - 1"))
+}
+
 /// Returns `Ready` if something was done.
 pub(super) fn progress(done: bool) -> Poll<()> {
     if done { Poll::Ready(()) } else { Poll::Pending }
 }
+
+#[cfg(test)]
+mod tests;

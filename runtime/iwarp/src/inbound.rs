@@ -32,7 +32,8 @@ type Arrived = (usize, Option<(ReadAhead, usize)>);
 const READS: usize = 16;
 
 impl Endpoint {
-    /// Reads and processes incoming data. Returns `Ready` if bytes were read or the stream has ended.
+    /// Reads and processes incoming data. Returns `Ready` if bytes were read or the stream has ended, which is reported
+    /// (RFC 5041 §6.2.2, §7, RFC 5044 §7.2).
     pub(super) fn receive(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> Poll<()> {
         let mut read = false;
         self.input_drained = false;
@@ -74,7 +75,7 @@ impl Endpoint {
         progress(read)
     }
 
-    /// Returns the cause of the end of the stream.
+    /// Returns the cause of the end of the stream (RFC 5040 §7.1, RFC 5041 §3, §7, RFC 5044 §7.2, §8).
     fn end_of_stream(&self, error: Option<std::io::Error>) -> DisconnectReason {
         match (error, &self.segment) {
             (Some(error), _) => DisconnectReason::Transport(error.into()),
@@ -97,8 +98,9 @@ impl Endpoint {
         }
     }
 
-    /// Reads once: the rest of the current payload into its destination, and what follows into the staging buffer, or into the
-    /// buffers for the expected segments. Returns the number of bytes, and how many of them are in those buffers.
+    /// Reads once, whatever the alignment of FPDUs (RFC 5044 §5.1): the rest of the current payload into its
+    /// destination, and what follows into the staging buffer, or into the buffers for the expected segments. Returns
+    /// the number of bytes, and how many of them are in those buffers.
     fn read(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> Poll<std::io::Result<Arrived>> {
         let ending = matches!(self.phase, EndpointPhase::Ending { .. });
         let expects_tagged = !ending && self.stags.expects_tagged();
@@ -153,7 +155,7 @@ impl Endpoint {
         Poll::Ready(Ok((len, ahead.map(|ahead| (ahead, len - placed)))))
     }
 
-    /// Records `len` bytes of payload read to their destination, and adds them to the CRC.
+    /// Records `len` bytes of payload read to their destination, and adds them to the CRC (RFC 5044 §4.4).
     pub(super) fn placed(&mut self, len: usize) {
         let Some(segment) = &mut self.segment else { return };
         let bytes = match segment.target {
@@ -181,7 +183,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Processes the current segment, or else the next one. Returns `false` if more bytes are needed, or the connection is ending.
+    /// Processes the current segment, or else the next one, when its CRC has been checked (RFC 5044 §4.4, §6). Returns
+    /// `false` if more bytes are needed, or the connection is ending.
     fn process_segment(&mut self) -> Result<bool, (ProtocolFault, Option<FaultySegment>)> {
         let mut segment = match self.segment.take() {
             Some(segment) => segment,
@@ -223,6 +226,7 @@ impl Endpoint {
             if let (Some(DdpHeader::Untagged { queue: queue::READ_REQUEST, .. }), PayloadTarget::Control) =
                 (segment.header, segment.target)
             {
+                // RFC 5040 §4.8: the Terminate may include the RDMA header.
                 offender.keep(&control[..READ_REQUEST]);
             }
             return Err((fault, Some(*offender)));
@@ -259,7 +263,8 @@ impl Endpoint {
         self.input.consume(len);
     }
 
-    /// Checks a new segment's header and decides where its payload goes.
+    /// Checks a new segment's header and decides where its payload goes. DDP gets the ULPDU with its length, and
+    /// nothing else of the FPDU (RFC 5044 §3, §4.3).
     fn begin(&mut self, ulpdu_len: usize, header: DdpHeader) -> InboundSegment {
         let len = ulpdu_len.saturating_sub(self.input.offender.len);
         let (target, fault) = match self.check(&header, len) {
@@ -269,6 +274,8 @@ impl Endpoint {
         InboundSegment { header: Some(header), ulpdu_len, len, placed: 0, target, fault }
     }
 
+    /// Checks versions, opcode and queue of a segment (RFC 5041 §4.1, §7.1, §7.2, RFC 5040 §4.1, §7.2), then what
+    /// depends on its kind.
     fn check(&mut self, header: &DdpHeader, len: usize) -> Result<PayloadTarget, ProtocolFault> {
         match *header {
             DdpHeader::Tagged { control, stag, offset } => {
@@ -311,8 +318,10 @@ impl Endpoint {
         }
     }
 
+    /// Checks an RDMA Write. An access that is not permitted is reported (RFC 5041 §8.3).
     fn check_write(&mut self, stag: u32, offset: u64, len: usize) -> Result<PayloadTarget, ProtocolFault> {
-        // RFC 5041 §5.2: the STag and TO of a zero-length message MUST NOT be checked.
+        // RFC 5041 §5.2: the STag and TO of a zero-length message MUST NOT be checked. Such a message may be the
+        // ready-to-receive indication of RFC 6581 §9.2.
         if len == 0 {
             return Ok(PayloadTarget::Discard);
         }
@@ -328,8 +337,8 @@ impl Endpoint {
         }
     }
 
-    /// Checks an RDMA Read Response. RFC 5040 §5.2.2: responses arrive in the order of the requests, each into its sink and
-    /// from front to back.
+    /// Checks an RDMA Read Response. RFC 5040 §5.2.2, §5.5: responses arrive in the order of the requests (RFC 5041
+    /// §5.3), each into its sink (RFC 5041 §4.2), from front to back and within the bounds (RFC 5042 §6.2.1).
     fn check_read_response(&self, stag: u32, offset: u64, len: usize) -> Result<PayloadTarget, ProtocolFault> {
         let Some(read) = self.reads.front() else {
             return Err(ProtocolFault::new(
@@ -363,7 +372,8 @@ impl Endpoint {
         }
     }
 
-    /// Checks a segment of a Send; `opcode` is one of the four Sends.
+    /// Checks a segment of a Send; `opcode` is one of the four Sends. Segments and messages are in order (RFC 5041
+    /// §5.3, §5.4).
     fn check_send(
         &mut self,
         control: DdpControl,
@@ -391,6 +401,7 @@ impl Endpoint {
         Ok(PayloadTarget::Receive { start: received })
     }
 
+    /// Checks an RDMA Read Request, which is one segment (RFC 5040 §5.2).
     fn check_read_request(
         &self,
         control: DdpControl,
@@ -400,8 +411,8 @@ impl Endpoint {
     ) -> Result<PayloadTarget, ProtocolFault> {
         check_msn(msn, self.expected_read_msn)?;
         check_mo(mo, 0)?;
-        // RFC 5040 §5.2.2, §6.1: queue 1 has as many buffers as RDMA Reads were negotiated. A buffer is free again once its
-        // response has been sent.
+        // RFC 5040 §5.2.1, §5.2.2, §6.1, §8.1.1, RFC 5042 §6.4.3.3: queue 1 has as many buffers as RDMA Reads were
+        // negotiated. A buffer is free again once its response has been sent.
         if self.responses.len() >= self.ird {
             let detail = format!("more RDMA Reads in flight than the {} negotiated", self.ird);
             return Err(ProtocolFault::new(TerminateCode::NO_BUFFER, detail));
@@ -443,6 +454,8 @@ impl Endpoint {
         }
     }
 
+    /// Completes an RDMA Read when the last segment of its response has arrived (RFC 5040 §5.2, §5.5, RFC 5041 §4.1,
+    /// §5.4).
     fn deliver_read_response(&mut self, control: DdpControl, len: usize) -> Result<(), ProtocolFault> {
         let Some(read) = self.reads.front_mut() else { return Ok(()) };
         let len = len as u64;
@@ -463,6 +476,8 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Delivers a Send, with its length and its Invalidate STag, when its last segment has arrived (RFC 5041 §4.1,
+    /// §4.3, §5.4).
     fn deliver_send(&mut self, control: DdpControl, invalidate: u32, len: usize) -> Result<(), ProtocolFault> {
         let Some(arriving) = &mut self.arriving else { return Ok(()) };
         arriving.received += len;
@@ -484,11 +499,14 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Queues the response to an RDMA Read Request. There is one for each request, in their order, and the sink is
+    /// copied into it (RFC 5040 §4.4, §5.2, §5.2.1, §5.2.2).
     fn deliver_read_request(&mut self) -> Result<(), ProtocolFault> {
         let Some(bytes) = self.input.control.first_chunk::<READ_REQUEST>() else { return Ok(()) };
         let request = ReadRequest::decode(bytes);
         self.expected_read_msn = self.expected_read_msn.wrapping_add(1);
-        // RFC 5040 §5.2.1: the source STag and TO of a zero-length Read MUST NOT be validated.
+        // RFC 5040 §5.2.1: the source STag and TO of a zero-length Read MUST NOT be validated. RFC 6581 §9.2 uses such
+        // a Read as the ready-to-receive indication.
         let (source, source_stag) = if request.len == 0 {
             (bytes::Bytes::new(), None)
         } else {
@@ -508,6 +526,7 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Delivers a Terminate to the upper layer (RFC 5040 §5.4).
     fn deliver_terminate(&mut self, segment: &InboundSegment) {
         let payload = self.input.control.get(..segment.len).unwrap_or_default();
         let Some(received) = ReceivedTerminate::decode(payload) else {
@@ -538,7 +557,7 @@ fn ended_early(message: String) -> DisconnectReason {
     DisconnectReason::Transport(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, message).into())
 }
 
-/// Marks a segment whose memory was invalidated while it arrived.
+/// Marks a segment whose memory was invalidated while it arrived. The rest of it is dropped (RFC 5042 §6.2.2).
 fn revoked(segment: &mut InboundSegment) {
     segment.target = PayloadTarget::Discard;
     segment.fault = Some(ProtocolFault::new(
@@ -548,7 +567,7 @@ fn revoked(segment: &mut InboundSegment) {
 }
 
 fn opcode(control: DdpControl) -> Result<Opcode, ProtocolFault> {
-    // RFC 5040 §4.1, §7.2 check 3.
+    // RFC 5040 §4.1, §4.8, §7.2 check 3.
     if control.rdmap_version != RDMAP_VERSION {
         return Err(ProtocolFault::new(
             TerminateCode::RDMAP_VERSION,
@@ -567,7 +586,8 @@ fn unexpected(control: DdpControl, place: &str) -> ProtocolFault {
     ProtocolFault::new(TerminateCode::UNEXPECTED_OPCODE, format!("RDMAP opcode {:#x} {place}", control.opcode))
 }
 
-/// Checks the message sequence number (RFC 5041 §7.1 check 5). TCP preserves order, so only the next MSN is valid.
+/// Checks the message sequence number (RFC 5041 §5.3, §7.2, §7.1 check 5). TCP preserves order, so only the next MSN is
+/// valid.
 fn check_msn(msn: u32, expected: u32) -> Result<(), ProtocolFault> {
     if msn == expected {
         return Ok(());
@@ -578,8 +598,8 @@ fn check_msn(msn: u32, expected: u32) -> Result<(), ProtocolFault> {
     ))
 }
 
-/// Checks the message offset (RFC 5041 §7.1 check 3). TCP preserves order, so a message's segments arrive from front to
-/// back.
+/// Checks the message offset (RFC 5041 §7.2, §7.1 check 3). TCP preserves order, so a message's segments arrive from
+/// front to back.
 fn check_mo(mo: u32, expected: usize) -> Result<(), ProtocolFault> {
     if usize::try_from(mo) == Ok(expected) {
         return Ok(());
@@ -587,6 +607,7 @@ fn check_mo(mo: u32, expected: usize) -> Result<(), ProtocolFault> {
     Err(ProtocolFault::new(TerminateCode::INVALID_MO, format!("message offset {mo} where {expected} was expected")))
 }
 
+/// Checks a Terminate. There is always a buffer for one (RFC 5040 §5.4).
 fn check_terminate(msn: u32, mo: u32, len: usize) -> Result<PayloadTarget, ProtocolFault> {
     check_msn(msn, 1)?;
     check_mo(mo, 0)?;

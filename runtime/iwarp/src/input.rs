@@ -50,7 +50,7 @@ pub(crate) enum PayloadTarget {
     Discard,
 }
 
-/// Maximum payload of a segment on queues 1 and 2, in bytes. The longest Terminate header has 52.
+/// Maximum payload of a segment on queues 1 and 2, in bytes. The longest Terminate header has 52 (RFC 5040 §5.4, §4.8).
 pub(crate) const CONTROL: usize = 64;
 
 /// A segment being received.
@@ -142,7 +142,9 @@ impl StagingBuffer {
         }
     }
 
-    /// Parses a header at the front of the staging buffer, and starts the CRC of its FPDU.
+    /// Parses a header at the front of the staging buffer, and starts the CRC of its FPDU (RFC 5044 §4.4). The
+    /// ULPDU_Length field gives the length of the FPDU (RFC 5044 §3, §5.2). Each ULPDU has a header (RFC 5041 §4.4),
+    /// which is kept for a Terminate (RFC 5040 §4.8, RFC 5041 §7.1).
     pub(crate) fn parse(&mut self) -> StagedInput {
         let staged = self.stage.get(self.head..self.tail).unwrap_or_default();
         let (Some(length), control) = (staged.first_chunk::<2>(), staged.get(fpdu::LENGTH)) else {
@@ -203,7 +205,8 @@ impl StagingBuffer {
         is_correct.then_some((payload, rest))
     }
 
-    /// Consumes the pad and CRC, and returns `true` if the CRC is correct. Returns `None` until both have arrived.
+    /// Consumes the pad and CRC, and returns `true` if the CRC is correct (RFC 5044 §4.4). Returns `None` until both
+    /// have arrived. The next FPDU begins behind them (RFC 5044 §4.3, §5.2, §6).
     pub(crate) fn trailer(&mut self, ulpdu_len: usize) -> Option<bool> {
         let pad = fpdu::pad(ulpdu_len);
         let bytes = self.stage.get(self.head..self.tail)?.get(..pad + fpdu::CRC)?;

@@ -36,6 +36,13 @@
 //!   supported, because no upper layer uses it.
 //! - As responder to a peer-to-peer request (RFC 6581 §9.2), the provider does not offer a zero-length Send as
 //!   ready-to-receive indication, because the Send would consume a Receive. It offers RDMA Write and RDMA Read.
+//! - The upper layer does not learn the peer's IRD and ORD (RFC 6581 §9.1), only the limit of its own RDMA Reads.
+//! - A rejected connection, or one whose set-up fails, is closed. RFC 5044 §7.1.2 leaves a rejected one open, and RFC 6581
+//!   §9.3 requires a Terminate for a local error.
+//! - A responder reports an invalid first FPDU with a Terminate. RFC 5044 §7.1.2 (rule 4) requires it to validate an FPDU
+//!   before it sends one.
+//! - The peer may either read or write registered memory, not both (RFC 5041 §8.3.1, RFC 5040 §8.1.1).
+//! - IPsec (RFC 5044 §9.3, RFC 5040 §8.2.2, RFC 5041 §8.4.2, RFC 5042 §5.4.5) is left to the operating system.
 #![forbid(unsafe_code)]
 
 mod byte_stream;
@@ -109,7 +116,8 @@ pub enum FpduSize {
     /// The maximum of RFC 5044 §3: a ULPDU of 64768 bytes.
     #[default]
     Largest,
-    /// The size that fits a TCP segment at connection set-up (RFC 5044 §4.5). For adapters that place segments out of order.
+    /// The size that fits a TCP segment at connection set-up (RFC 5044 §4.5, §5.1). For adapters that place segments
+    /// out of order.
     Segment,
     /// A ULPDU of this many bytes, clamped to 128..=64768.
     Ulpdu(u16),

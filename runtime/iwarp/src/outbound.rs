@@ -24,14 +24,16 @@ const COPIED_SEND: usize = 2048;
 /// Maximum number of writes before input gets its turn.
 const WRITES: usize = 16;
 
-/// Returns the range of a message's next segment, and `true` if it is the last one.
+/// Returns the range of a message's next segment, and `true` if it is the last one (RFC 5041 §4.1, §5.2). It is as
+/// large as the MULPDU permits (RFC 5044 §3, §4.5).
 fn part(len: usize, from: usize, max: usize) -> (std::ops::Range<usize>, bool) {
     let end = len.min(from + max);
     (from..end, end == len)
 }
 
 impl Endpoint {
-    /// Frames and writes as much as possible. Returns `Ready` if bytes were written.
+    /// Frames and writes as much as possible. Returns `Ready` if bytes were written. An error ends the connection (RFC
+    /// 5041 §3).
     pub(super) fn transmit(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> Poll<()> {
         let mut wrote = false;
         if let Some(last) = self.unmarked_sends.take() {
@@ -65,7 +67,7 @@ impl Endpoint {
         progress(wrote)
     }
 
-    /// Completes requests and responses that have been written.
+    /// Completes requests and responses that have been written (RFC 5040 §5.2.1, §5.5).
     fn after_output(&mut self) {
         while let Some(mark) = self.output.reached() {
             match mark {
@@ -82,8 +84,8 @@ impl Endpoint {
         }
     }
 
-    /// Shuts down the local half of the stream if the connection is ending and everything framed was written. Returns `Some`
-    /// if something was done.
+    /// Shuts down the local half of the stream if the connection is ending and everything framed was written (RFC 5040
+    /// §6.2.1, RFC 5041 §6.2.1). Returns `Some` if something was done.
     fn end_output(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> Option<()> {
         let idle = self.work.is_empty() && self.responses.is_empty();
         if self.phase == EndpointPhase::Draining && idle && self.broken.is_none() {
@@ -118,7 +120,8 @@ impl Endpoint {
         true
     }
 
-    /// Determines whether small Sends are framed when they are posted, after anything that it depends on may have changed.
+    /// Determines whether small Sends are framed when they are posted, after anything that it depends on may have
+    /// changed. They do not overtake other requests (RFC 5040 §5.3, §5.5, RFC 5041 §5.3).
     pub(super) fn update_framing(&mut self) {
         // RFC 5044 §7.1.2 rule 4.
         let may_frame = self.may_send && self.broken.is_none();
@@ -146,7 +149,8 @@ impl Endpoint {
             EndpointPhase::Ending { end_sent: false, .. } => {
                 // Rule 4 also applies here: if nothing has arrived yet, the connection ends without a Terminate.
                 if let Some(terminate) = self.terminate.take().filter(|_| self.may_send) {
-                    // RFC 5040 §5.4: the Terminate is the only message on its queue, and the last message of all.
+                    // RFC 5040 §5.4, RFC 5041 §6.2.2: the Terminate is the only message on its queue, and the last
+                    // message of all.
                     let control = DdpControl::new(Opcode::Terminate, true);
                     let header = DdpHeader::Untagged { control, invalidate: 0, queue: queue::TERMINATE, msn: 1, mo: 0 };
                     copy(&mut self.output, &header, &terminate);
@@ -183,6 +187,8 @@ impl Endpoint {
         }
     }
 
+    /// Frames a segment of an RDMA Read Response (RFC 5040 §4.1, §5.2.1). Responses are in the order of the requests
+    /// (RFC 5040 §5.2.2, §5.5).
     fn frame_response(&mut self, from: usize) -> bool {
         let Some(response) = self.responses.get(self.framed_responses) else {
             self.current = FramedMessage::None;
@@ -208,6 +214,9 @@ impl Endpoint {
         true
     }
 
+    /// Frames a segment of a Send (RFC 5040 §5.3), an RDMA Write (RFC 5040 §5.1) or an RDMA Read Request (RFC 5040
+    /// §4.2, §5.2.1). The segments of a message have the fields of RFC 5040 §4.1, figure 4, and differ in L and the
+    /// offset only (RFC 5041 §4.1, §4.2, §4.3).
     fn frame_work(&mut self, from: usize) -> bool {
         let Some((seq, op)) = self.work.current() else {
             self.current = FramedMessage::None;
@@ -294,14 +303,14 @@ impl Endpoint {
     }
 }
 
-/// Frames an FPDU with this untagged DDP header and a copy of this payload.
+/// Frames an FPDU with this untagged DDP header and a copy of this payload (RFC 5041 §4.4).
 fn copy(output: &mut SendBatch, header: &DdpHeader, payload: &[u8]) {
     let mut bytes = [0; ddp::UNTAGGED];
     header.encode(&mut bytes);
     output.put_fpdu(&bytes, payload);
 }
 
-/// Begins an FPDU with this DDP header and `payload_len` bytes of payload.
+/// Begins an FPDU with this DDP header and `payload_len` bytes of payload (RFC 5041 §4.4).
 fn begin(output: &mut SendBatch, header: &DdpHeader, payload_len: usize) {
     let mut bytes = [0; ddp::UNTAGGED];
     let len = header.encode(&mut bytes);

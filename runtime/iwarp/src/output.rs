@@ -53,7 +53,7 @@ struct BatchPiece {
     end: usize,
 }
 
-/// The batch.
+/// A batch of FPDUs. Nothing else is written to the stream (RFC 5040 §6.1).
 pub(crate) struct SendBatch {
     use_crc: bool,
     clock: Option<MarkerClock>,
@@ -123,7 +123,8 @@ impl SendBatch {
         self.written
     }
 
-    /// Begins an FPDU with this DDP header. The rest of the ULPDU of `ulpdu_len` bytes must be put before [`end`](Self::end).
+    /// Begins an FPDU, which has one ULPDU (RFC 5044 §3), with this DDP header. The rest of the ULPDU of `ulpdu_len`
+    /// bytes must be put before [`end`](Self::end).
     pub(crate) fn begin(&mut self, ulpdu_len: usize, header: &[u8]) {
         self.ulpdu_len = ulpdu_len;
         self.unchecked = self.staged;
@@ -286,7 +287,7 @@ impl SendBatch {
         self.empty_stage();
     }
 
-    /// Returns the next mark that has been reached.
+    /// Returns the next mark that has been reached: what completes now (RFC 5040 §5.5).
     pub(crate) fn reached(&mut self) -> Option<SendMark> {
         let (at, mark) = *self.marks.front()?;
         (at <= self.written).then(|| self.marks.pop_front())?;
@@ -307,7 +308,7 @@ impl SendBatch {
         self.is_started = false;
     }
 
-    /// Returns the number of bytes that fit before the next marker. Puts a marker first if one is due.
+    /// Returns the number of bytes that fit before the next marker. Puts a marker first if one is due (RFC 5044 §4.3).
     fn room(&mut self) -> usize {
         let Some(clock) = &mut self.clock else { return usize::MAX };
         if let Some(marker) = clock.due() {

@@ -30,7 +30,7 @@ impl Opcode {
         }
     }
 
-    /// Decodes a received opcode. Returns `None` if it is reserved.
+    /// Decodes a received opcode. Returns `None` if it is reserved (RFC 5040 §7.2).
     pub(crate) fn decode(opcode: u8) -> Option<Self> {
         Some(match opcode {
             0 => Self::Write,
@@ -51,7 +51,7 @@ impl Opcode {
     }
 }
 
-/// An RDMA Read Request header (RFC 5040 §4.4).
+/// An RDMA Read Request header (RFC 5040 §4.2, §4.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReadRequest {
     pub(crate) sink_stag: u32,

@@ -121,7 +121,8 @@ impl Endpoint {
         self.filling_writes = if fills { self.filling_writes.saturating_add(1) } else { 0 };
     }
 
-    /// Processes `read` bytes that were read into the buffers for the expected segments.
+    /// Processes `read` bytes that were read into the buffers for the expected segments. Each payload is placed where
+    /// its header says (RFC 5041 §5.2).
     pub(super) fn process_ahead(
         &mut self,
         ahead: ReadAhead,

@@ -88,7 +88,7 @@ impl IwarpConnector {
         }
         let (ird, ord) = self.read_depths(&request, &reply, params)?;
         let agreement = NegotiatedParams {
-            // RFC 5044 §7.1.1: CRCs are used if either side requests them.
+            // RFC 5044 §4.4, §7.1.1: CRCs are used if either side requests them.
             use_crc: request.crc || reply.crc,
             markers: reply.markers,
             max_ulpdu: max_ulpdu(self.config.fpdu_size, &stream, reply.markers),
@@ -233,7 +233,7 @@ impl Incoming for IwarpIncoming {
         // RFC 5044 §7.1.2 rules 8 and 10: the wait for the request is bounded.
         let mut reader = FrameReader::new(FrameKind::Request);
         match timeout(limit, reader.read(&mut self.stream)).await {
-            // RFC 5044 §7.1.2 rule 2: an improper request closes the connection. Dropping the stream does that.
+            // RFC 5044 §8, §7.1.2 rule 2: an improper request closes the connection. Dropping the stream does that.
             Ok(result) => {
                 let (frame, private_data) = result.map_err(|trouble| trouble.into_error(limit, "a request"))?;
                 Ok(IwarpRequest { incoming: self, frame, private_data })
@@ -252,7 +252,8 @@ pub struct IwarpRequest {
 }
 
 impl IwarpRequest {
-    /// Returns the reply, and the local IRD and ORD (RFC 6581 §9.1).
+    /// Returns the reply, and the local IRD and ORD (RFC 6581 §9.1). The IRD limits the RDMA Reads of the peer (RFC
+    /// 5040 §6.1, §8.1.1, RFC 5042 §6.4.3.3). A peer that requires CRCs gets them (RFC 5044 §4.4).
     fn reply(&self, reject: bool, responder_resources: u32, initiator_depth: u32) -> (MpaFrame, u32, u32) {
         let (mut ird, mut ord) = (responder_resources, initiator_depth.min(UNNEGOTIATED_READS));
         let enhanced = self.frame.enhanced.map(|theirs| {
@@ -302,7 +303,7 @@ impl ConnectRequest for IwarpRequest {
         timeout(params.timeout, stream.write_all(&bytes)).await.map_err(|_| SetupError::TimedOut(params.timeout))??;
         let markers = self.frame.markers;
         let agreement = NegotiatedParams {
-            // RFC 5044 §7.1.1: CRCs are used if either side requests them.
+            // RFC 5044 §4.4, §7.1.1: CRCs are used if either side requests them.
             use_crc: self.frame.crc || reply.crc,
             markers,
             max_ulpdu: max_ulpdu(self.incoming.config.fpdu_size, stream, markers),
@@ -348,12 +349,13 @@ fn emss(stream: &TcpStream) -> usize {
     told.unwrap_or(LIKELY)
 }
 
-/// Returns the size of the largest ULPDU to send, in bytes.
+/// Returns the size of the largest ULPDU to send, in bytes (RFC 5044 §3, §4.5, §5.1).
 fn max_ulpdu(size: FpduSize, stream: &TcpStream, markers: bool) -> usize {
     match size {
         FpduSize::Largest => fpdu::MAX_ULPDU,
         FpduSize::Segment => fpdu::mulpdu(emss(stream), markers),
-        FpduSize::Ulpdu(len) => usize::from(len).clamp(fpdu::MIN_MULPDU, fpdu::MAX_ULPDU),
+        // The endpoint clamps it.
+        FpduSize::Ulpdu(len) => len.into(),
     }
 }
 

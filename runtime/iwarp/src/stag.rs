@@ -90,8 +90,10 @@ impl Default for StagTable {
 }
 
 impl StagTable {
-    /// Registers `memory` under an STag of 32 random bits that is not 0, not in use and not recently used.
-    // RFC 8166 §8.1.2, RPC-over-RDMA v2 §11.1.2: handles are unpredictable.
+    /// Registers `memory` under an STag of 32 random bits that is not 0, not in use and not recently used. The peer gets access to
+    /// this memory only, either to read or to write it.
+    // RFC 8166 §8.1.2, RPC-over-RDMA v2 §11.1.2, RFC 5040 §8.1.1, RFC 5042 §6.1.1, §6.3.3: handles are unpredictable. RFC 5041 §8.3,
+    // §8.3.1, RFC 5042 §6.3.5: access is limited.
     pub(crate) fn register(
         &mut self,
         memory: RegisterableMemory,
@@ -133,7 +135,7 @@ impl StagTable {
         self.writable > 0
     }
 
-    /// Checks an RDMA Write segment (RFC 5041 §7.1) and returns its offset in the memory, in bytes.
+    /// Checks an RDMA Write segment (RFC 5041 §4.2, §7.1, §7.2, §8.3.1) and returns its offset in the memory, in bytes.
     pub(crate) fn check_write(&mut self, stag: u32, offset: u64, len: usize) -> Result<usize, TerminateCode> {
         // RFC 5041 has no code for memory that is not writable. The second check of §7.1 covers it: the STag has no buffer that
         // allows placement.
@@ -155,7 +157,8 @@ impl StagTable {
         entry.memory.len().checked_sub(end).filter(|_| is_unwritten)
     }
 
-    /// Checks an RDMA Read Request (RFC 5040 §7.2) and returns the requested data. Adds a user of the memory.
+    /// Checks an RDMA Read Request (RFC 5040 §4.8, §5.2.1, §7.2) and returns the requested data. Adds a user of the
+    /// memory.
     pub(crate) fn begin_response(&mut self, stag: u32, offset: u64, len: u32) -> Result<Bytes, TerminateCode> {
         let entry = self.entries.get_mut(&stag).filter(|entry| entry.valid).ok_or(TerminateCode::READ_INVALID_STAG)?;
         let RegisterableMemory::Source(source) = &entry.memory else { return Err(TerminateCode::READ_ACCESS) };
@@ -212,7 +215,7 @@ impl StagTable {
         true
     }
 
-    /// Invalidates memory. The peer's access ends at once.
+    /// Invalidates memory. The peer's access ends at once (RFC 5041 §8.3, RFC 5042 §6.2.2).
     pub(crate) fn invalidate(&mut self, id: WrId, handle: MemoryHandle) -> InvalidateOutcome {
         let Some(entry) = self.entries.get_mut(&handle.0).filter(|entry| entry.invalidate.is_none()) else {
             return InvalidateOutcome::Unknown;

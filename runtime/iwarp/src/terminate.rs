@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::{ddp, rdmap::READ_REQUEST};
 
-/// The layer, type and code of an error (RFC 5040 figure 9, RFC 5041 §7.2, RFC 5044 §8, RFC 6581 §8).
+/// The layer, type and code of an error (RFC 5040 figure 9, RFC 5041 §7.2, RFC 5044 §8, RFC 6581 §8, §9.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TerminateCode {
     pub(crate) layer: u8,
@@ -131,7 +131,7 @@ impl Default for FaultySegment {
 }
 
 impl FaultySegment {
-    /// Starts another segment.
+    /// Starts another segment. A Terminate includes the headers of the one that has the error (RFC 5040 §7.1).
     pub(crate) fn begin(&mut self, ulpdu_len: u16) {
         (self.ulpdu_len, self.len) = (ulpdu_len, 0);
     }
@@ -145,7 +145,7 @@ impl FaultySegment {
     }
 }
 
-/// Encodes the Terminate header (RFC 5040 §4.8) that reports `code`.
+/// Encodes the Terminate header (RFC 5040 §4.2, §4.8) that reports `code` and the segment (RFC 5041 §7.1).
 pub(crate) fn encode(code: TerminateCode, offender: Option<&FaultySegment>) -> Vec<u8> {
     const DDP_SEGMENT_LENGTH: u8 = 0x80;
     const DDP_HEADER: u8 = 0x40;
@@ -209,7 +209,7 @@ impl ReceivedTerminate {
         is_protection(self.code) || self.code.name().is_none() && is_protection(self.code.nibbles_swapped())
     }
 
-    /// Describes the error, including its numbers.
+    /// Describes the error to the upper layer (RFC 5040 §5.4), including its numbers.
     ///
     /// Linux's `siw` swaps layer and type on little-endian machines. If the bytes are valid only with layer and type swapped,
     /// that reading is described. If both readings are valid, both are described.

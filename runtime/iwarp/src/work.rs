@@ -42,7 +42,7 @@ pub(crate) struct WorkQueue {
 }
 
 impl WorkQueue {
-    /// Queues a work request.
+    /// Queues a work request. Requests are framed in the order posted (RFC 5040 §5.1, §5.2.1).
     pub(crate) fn push(&mut self, request: WorkRequest, is_silent: bool) {
         self.queue.push_back(QueuedWork { is_silent, state: State::Posted(request) });
     }
@@ -150,7 +150,7 @@ impl WorkQueue {
         }
     }
 
-    /// Completes all requests. Unfinished ones are reported as flushed.
+    /// Completes all requests. Unfinished ones are reported as flushed (RFC 5040 §6.2.1, RFC 5041 §6.2.2).
     pub(crate) fn flush(&mut self, completions: &mut Vec<Completion>) {
         self.first += self.copied.len() as u64;
         let failed = |send: CopiedSend| Completion::Failed { id: send.id, error: WorkError::Flushed };
@@ -221,10 +221,19 @@ mod tests {
     #[test]
     fn copied_sends_complete_in_order() {
         let (mut work, mut done) = (WorkQueue::default(), Vec::new());
+        work.push_copied(WrId(8), true);
+        work.push_copied(WrId(9), false);
+        work.flush(&mut done);
+        assert_eq!(taken(&mut done), [(8, true), (9, true)]);
+
         work.push_copied(WrId(1), true);
         let second = work.push_copied(WrId(2), false);
+        let third = work.push_copied(WrId(3), true);
+        work.push_failed(&read(4), WorkError::Flushed, &mut done);
         work.finish_copied(second, &mut done);
         assert_eq!(taken(&mut done), [(1, false)]);
+        work.finish_copied(third, &mut done);
+        assert_eq!(taken(&mut done), [(3, false), (4, true)]);
         assert!(work.is_empty());
 
         work.push(read(3), false);

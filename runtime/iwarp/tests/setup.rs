@@ -8,7 +8,8 @@ use bytes::Bytes;
 use iwarp_common::*;
 use rpcrdma_iwarp::{IwarpConfig, IwarpConnector, IwarpListener, IwarpQueuePair, IwarpRequest, MAX_PRIVATE_DATA};
 use rpcrdma_proto::provider::{
-    ConnectRequest, Connected, Connector, Incoming, Listener, QueuePair, SetupError, SetupParams,
+    Completion, ConnectRequest, Connected, Connector, DisconnectReason, Incoming, Listener, QueuePair, SetupError,
+    SetupParams,
 };
 use tokio::net::TcpListener;
 
@@ -97,20 +98,105 @@ async fn revision_2_without_enhanced_data() {
 
 #[tokio::test]
 async fn depths_left_to_the_upper_layers() {
-    // 0x3fff: not negotiated (RFC 6581 §9.1).
-    let (mut raw, request) = requested(&mpa(REQUEST, 0x50, 2, b"\x3f\xff\x3f\xff"), IwarpConfig::default()).await;
-    let connected = request.expect("request").accept(params(b"")).await.expect("accepted");
-    assert_eq!(raw.read(24).await, mpa(REPLY, 0x50, 2, b"\x3f\xff\x3f\xff"));
-    assert_eq!(connected.queue_pair.max_reads(), 7);
+    // 0x3fff: not negotiated (RFC 6581 §9.1). The request has IRD and ORD, the reply those of the responder.
+    for (asked, answered, reads) in [
+        (b"\x3f\xff\x3f\xff", b"\x3f\xff\x3f\xff", 7),
+        (b"\x3f\xff\x00\x03", b"\x00\x09\x3f\xff", 7),
+        (b"\x00\x05\x3f\xff", b"\x3f\xff\x00\x05", 5),
+        (b"\x00\x00\x00\x03", b"\x00\x09\x00\x00", 0),
+    ] {
+        let (mut raw, request) = requested(&mpa(REQUEST, 0x50, 2, asked), IwarpConfig::default()).await;
+        let connected = request.expect("request").accept(params(b"")).await.expect("accepted");
+        assert_eq!(raw.read(24).await, mpa(REPLY, 0x50, 2, answered));
+        assert_eq!(connected.queue_pair.max_reads(), reads);
+    }
+    for (answered, reads) in [
+        (b"\x3f\xff\x3f\xff", 7),
+        (b"\x3f\xff\x00\x09", 7),
+        (b"\x00\x04\x3f\xff", 4),
+        (b"\x00\x08\x00\x00", 7),
+        (b"\x00\x00\x00\x09", 0),
+    ] {
+        let responder = |listener: TcpListener| async move {
+            let mut raw = next(&listener).await;
+            raw.frame(REQUEST).await;
+            raw.write(&mpa(REPLY, 0x50, 2, answered)).await;
+            drop(raw);
+        };
+        let connected = connect_to(responder, IwarpConnector::default(), params(b"")).await.expect("connected");
+        assert_eq!(connected.queue_pair.max_reads(), reads, "{answered:02x?}");
+    }
+}
 
-    let responder = |listener: TcpListener| async move {
-        let mut raw = next(&listener).await;
-        raw.frame(REQUEST).await;
-        raw.write(&mpa(REPLY, 0x50, 2, b"\x3f\xff\x3f\xff")).await;
-        drop(raw);
-    };
-    let connected = connect_to(responder, IwarpConnector::default(), params(b"")).await.expect("connected");
-    assert_eq!(connected.queue_pair.max_reads(), 7);
+/// RFC 5044 §7.1.1: the initiator puts markers and CRCs into its stream as the reply says.
+#[tokio::test]
+async fn initiator_follows_the_reply() {
+    for (own_crc, flags, markers, crc) in [
+        (true, 0x10, false, true),
+        (true, 0x50, false, true),
+        (false, 0x10, false, false),
+        (false, 0x50, false, true),
+        (true, 0x90, true, true),
+    ] {
+        let mut config = IwarpConfig::default();
+        config.crc = own_crc;
+        let responder = |listener: TcpListener| async move {
+            let mut raw = next(&listener).await;
+            let asked = if own_crc { 0x50 } else { 0x10 };
+            assert_eq!(raw.frame(REQUEST).await.0, asked);
+            raw.write(&mpa(REPLY, flags, 2, &[0, 1, 0, 1])).await;
+            raw
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let to = listener.local_addr().expect("address");
+        let connector = IwarpConnector::new(config);
+        let (connected, mut raw) = tokio::join!(connector.connect(to, params(b"")), responder(listener));
+        let mut queue_pair = connected.expect("connected").queue_pair;
+        queue_pair.post(rpcrdma_proto::provider::WorkRequest::Send {
+            id: rpcrdma_proto::provider::WrId(1),
+            message: rpcrdma_proto::provider::conformance::message(b"hello"),
+            invalidate: None,
+            solicited: false,
+            signaled: true,
+        });
+        let peer = async {
+            let mut expected = if markers { vec![0; 4] } else { Vec::new() };
+            let unchecked = fpdu(&send(1, b"hello"));
+            expected.extend_from_slice(&unchecked[..unchecked.len() - 4]);
+            let field = if crc { crc32c(&expected).to_le_bytes() } else { [0; 4] };
+            expected.extend_from_slice(&field);
+            assert_eq!(raw.read(expected.len()).await, expected, "{own_crc} {flags:#x}");
+            // What arrives is checked in the same way.
+            let mut bytes = fpdu(&untagged(TERMINATE, 0, 2, 1, 0, &[0x12, 0x02, 0, 0]));
+            let at = bytes.len() - 4;
+            bytes[at] ^= 1;
+            raw.write(&bytes).await;
+            drop(raw);
+        };
+        let ((), (_, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
+        let is_checked = matches!(reason, DisconnectReason::PeerViolation(_));
+        assert_eq!(is_checked, crc, "{reason:?}");
+    }
+}
+
+/// RFC 5044 §7.1: full operation starts with the first byte behind the frame.
+#[tokio::test]
+async fn bytes_behind_the_request_are_an_fpdu() {
+    for (flags, revision, data, private_data) in
+        [(0x50, 2, &b"\0\x05\0\x03abc"[..], &b"abc"[..]), (0x40, 1, b"a", b"a"), (0x40, 1, b"", b"")]
+    {
+        let mut bytes = mpa(REQUEST, flags, revision, data);
+        bytes.extend(fpdu(&send(1, b"early")));
+        let (_raw, request) = requested(&bytes, IwarpConfig::default()).await;
+        let request = request.expect("request");
+        assert_eq!(request.private_data(), private_data);
+        let mut queue_pair = request.accept(params(b"")).await.expect("accepted").queue_pair;
+        let received = completions(&mut queue_pair).await;
+        assert!(
+            matches!(&received[..], [Completion::Received { message, .. }] if **message == *b"early"),
+            "{received:?}"
+        );
+    }
 }
 
 #[tokio::test]
@@ -131,6 +217,38 @@ async fn peer_to_peer_requests() {
     }
 }
 
+/// A responder that serves no RDMA Reads does not offer one as indication.
+#[tokio::test]
+async fn peer_to_peer_without_reads() {
+    for asked in [b"\x80\x05\x40\x03", b"\x80\x05\xc0\x03", b"\xc0\x05\x00\x03"] {
+        let (mut raw, request) = requested(&mpa(REQUEST, 0x50, 2, asked), IwarpConfig::default()).await;
+        let mut params = params(b"");
+        params.responder_resources = 0;
+        let _connected = request.expect("request").accept(params).await.expect("accepted");
+        assert_eq!(raw.read(24).await, mpa(REPLY, 0x50, 2, b"\x80\x00\x80\x05"), "{asked:02x?}");
+    }
+}
+
+/// RFC 6581 §9.1: 0x3fff is not a number of RDMA Reads.
+#[tokio::test]
+async fn depths_have_their_limit() {
+    let mut params = params(b"");
+    (params.initiator_depth, params.responder_resources) = (0x3fff, u32::MAX);
+    let (mut raw, request) = requested(&mpa(REQUEST, 0x50, 2, b"\x3f\xfe\x3f\xfe"), IwarpConfig::default()).await;
+    let connected = request.expect("request").accept(params.clone()).await.expect("accepted");
+    assert_eq!(raw.read(24).await, mpa(REPLY, 0x50, 2, b"\x3f\xfe\x3f\xfe"));
+    assert_eq!(connected.queue_pair.max_reads(), 0x3ffe);
+
+    let responder = |listener: TcpListener| async move {
+        let mut raw = next(&listener).await;
+        assert_eq!(raw.read(24).await, mpa(REQUEST, 0x50, 2, b"\x3f\xfe\x3f\xfe"));
+        raw.write(&mpa(REPLY, 0x50, 2, b"\x3f\xfe\x3f\xfe")).await;
+        drop(raw);
+    };
+    let connected = connect_to(responder, IwarpConnector::default(), params).await.expect("connected");
+    assert_eq!(connected.queue_pair.max_reads(), 0x3ffe);
+}
+
 #[tokio::test]
 async fn ready_to_receive_by_read_and_by_write() {
     for ready in [tagged(WRITE, 0, 0, &[]), read_request(1, (0, 0), 0, (0, 0))] {
@@ -149,7 +267,12 @@ async fn ready_to_receive_by_read_and_by_write() {
             let mut byte = [0];
             let early = tokio::time::timeout(Duration::from_millis(50), raw.0.peek(&mut byte)).await;
             assert!(early.is_err(), "the responder sent first");
-            raw.fpdus(&[&ready]).await;
+            // Not even when a part of it has arrived.
+            let ready = fpdu(&ready);
+            raw.write(&ready[..ready.len() - 1]).await;
+            let early = tokio::time::timeout(Duration::from_millis(50), raw.0.peek(&mut byte)).await;
+            assert!(early.is_err(), "the responder sent before the whole FPDU had arrived");
+            raw.write(&ready[ready.len() - 1..]).await;
             let mut first = raw.ulpdu().await;
             if first[1] == 0x42 {
                 assert_eq!(first, tagged(READ_RESPONSE, 0, 0, &[]));
@@ -356,7 +479,8 @@ async fn peers_that_stay_silent_or_leave() {
     let raw = Raw::connect(listener.local_addr()).await;
     let incoming = listener.accept().await.expect("accept");
     let limit = Duration::from_millis(50);
-    assert!(matches!(incoming.request(limit).await, Err(SetupError::TimedOut(after)) if after == limit));
+    let requested = tokio::time::timeout(LIMIT, incoming.request(limit)).await.expect("the wait has no limit");
+    assert!(matches!(requested, Err(SetupError::TimedOut(after)) if after == limit));
     drop(raw);
     for bytes in [&b""[..], b"MPA ID Req", &mpa(REQUEST, 0x40, 1, b"abcdef")[..24]] {
         let mut raw = Raw::connect(listener.local_addr()).await;

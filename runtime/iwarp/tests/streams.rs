@@ -289,7 +289,8 @@ async fn terminates_that_arrive() {
     ] {
         let (mut raw, mut queue_pair) = accepted(params()).await;
         let peer = async {
-            raw.fpdus(&[&untagged(TERMINATE, 0, 2, 1, 0, header)]).await;
+            // Nothing behind a Terminate is delivered.
+            raw.fpdus(&[&untagged(TERMINATE, 0, 2, 1, 0, header), &send(1, b"late"), &send(2, b"late")]).await;
             // The local side closes without sending a Terminate.
             raw.end().await;
         };

@@ -4,7 +4,10 @@ mod iwarp_common;
 
 use bytes::Bytes;
 use iwarp_common::*;
-use rpcrdma_proto::provider::{Access, Completion, DisconnectReason, QueuePair, RegisterableMemory, SetupParams};
+use rpcrdma_proto::provider::{
+    Access, Completion, DisconnectReason, MemoryHandle, QueuePair, RegisterableMemory, RemoteMemory, SetupParams,
+    WorkError, WorkRequest, WrId,
+};
 
 fn params() -> SetupParams {
     let mut params = SetupParams::default();
@@ -27,6 +30,7 @@ fn terminate_with(types: u8, code: u8, offender: &[u8], with_read: bool) -> Vec<
 }
 
 /// STags of 32 bytes each: writable by the peer, readable by the peer, and a sink of local RDMA Reads.
+#[derive(Clone, Copy)]
 struct Stags {
     sink: u32,
     source: u32,
@@ -70,13 +74,206 @@ async fn refused(types: u8, code: u8, segment: impl FnOnce(Stags) -> Vec<u8>, wo
 
 #[tokio::test]
 async fn wrong_crc() {
-    let build = |_: Stags| {
-        let mut bytes = fpdu(&send(1, b"damaged"));
-        bytes[23] ^= 1;
-        (vec![bytes], terminate(&[0x20, 0x02, 0, 0]))
+    type Build = fn(Stags) -> Vec<u8>;
+    let builds: [Build; 5] = [
+        |_| send(1, b"damaged"),
+        |_| untagged([0x41, 0x45], 0, 0, 1, 0, b"damaged"),
+        |stags| untagged([0x41, 0x44], stags.source, 0, 1, 0, b"damaged"),
+        |stags| read_request(1, (1, 0), 4, (stags.source, 0)),
+        |stags| tagged(WRITE, stags.sink, 0, b"damaged"),
+    ];
+    for build in builds {
+        // The field itself, and the last byte before it.
+        for from_end in [1, 4, 5] {
+            let build = |stags| {
+                let mut bytes = fpdu(&build(stags));
+                let at = bytes.len() - from_end;
+                bytes[at] ^= 1;
+                (vec![bytes], terminate(&[0x20, 0x02, 0, 0]))
+            };
+            let completions = violation(build, "wrong CRC").await;
+            assert!(completions.is_empty(), "{completions:?}");
+        }
+    }
+}
+
+/// RFC 5044 §8, RFC 5041 §7.1: nothing is delivered after an error. RFC 5040 §6.2.1: the socket is closed after the peer
+/// has closed its own, so the Terminate arrives.
+#[tokio::test]
+async fn nothing_is_delivered_after_an_error() {
+    let mut damaged = fpdu(&send(1, b"damaged"));
+    damaged[23] ^= 1;
+    for first in [damaged, fpdu(&send(2, b"wrong"))] {
+        let (mut raw, mut queue_pair) = accepted(params()).await;
+        let source = queue_pair.register(RegisterableMemory::Source(vec![1; 32].into()), Access::RemoteRead).unwrap();
+        let peer = async {
+            raw.write(&first).await;
+            assert_eq!(raw.ulpdu().await[1], 0x47);
+            raw.end().await;
+            for _ in 0..2 {
+                let late = [send(1, b"late"), read_request(1, (1, 0), 4, (source.handle.0, 0))];
+                raw.fpdus(&[&late[0], &late[1], &send(2, b"late")]).await;
+                tokio::task::yield_now().await;
+            }
+            raw.end().await;
+            drop(raw);
+        };
+        let ((), (completions, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
+        assert!(matches!(reason, DisconnectReason::PeerViolation(_)), "{reason:?}");
+        assert!(completions.is_empty(), "{completions:?}");
+    }
+}
+
+/// RFC 5040 §7.1: a request that cannot become a message ends the connection with a Terminate.
+#[tokio::test]
+async fn invalid_requests_end_the_connection() {
+    for received in [true, false] {
+        let (mut raw, mut queue_pair) = accepted(params()).await;
+        if received {
+            raw.fpdus(&[&send(1, b"go")]).await;
+            completions(&mut queue_pair).await;
+        }
+        let remote = RemoteMemory { handle: MemoryHandle(1), offset: 0 };
+        queue_pair.post(WorkRequest::Read { id: WrId(7), sink: MemoryHandle(2), sink_offset: 0, remote, len: 4 });
+        let peer = async {
+            // RFC 5044 §7.1.2: the responder sends nothing before the first FPDU has arrived.
+            if received {
+                assert_eq!(raw.ulpdu().await, terminate(&[0, 0, 0, 0]));
+            }
+            raw.end().await;
+            drop(raw);
+        };
+        let ((), (completions, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
+        assert_eq!(reason, DisconnectReason::Local);
+        assert!(
+            matches!(completions[..], [Completion::Failed { id: WrId(7), error: WorkError::Local(_) }]),
+            "{completions:?}"
+        );
+    }
+}
+
+/// RFC 5040 §4.1, §4.8: reserved bits, and the Invalidate STag of messages that invalidate nothing, are ignored.
+#[tokio::test]
+async fn meaningless_fields_are_ignored() {
+    let (mut raw, mut queue_pair) = accepted(params()).await;
+    let source =
+        queue_pair.register(RegisterableMemory::Source(vec![1; 32].into()), Access::RemoteRead).unwrap().handle.0;
+    let peer = async {
+        let mut request = read_request(1, (9, 0), 4, (source, 0));
+        request[2..6].copy_from_slice(&source.to_be_bytes());
+        raw.fpdus(&[
+            &untagged([0x7d, 0x73], source, 0, 1, 0, b"x"),
+            &untagged([0x41, 0x45], source, 0, 2, 0, b"x"),
+            &untagged([0x01, 0x75], source, 0, 3, 0, b"x"),
+            &untagged([0x7d, 0x45], 1, 0, 3, 1, b"x"),
+            &request,
+        ])
+        .await;
+        assert_eq!(raw.ulpdu().await, tagged(READ_RESPONSE, 9, 0, &[1; 4]), "the memory is still valid");
+        raw.fpdus(&[&untagged([0x7d, 0x77], source, 2, 1, 0, &[0x12, 0x02, 0x1f, 0xff])]).await;
+        raw.end().await;
     };
-    let completions = violation(build, "wrong CRC").await;
-    assert!(completions.is_empty(), "{completions:?}");
+    let ((), (completions, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
+    assert!(matches!(reason, DisconnectReason::ReportedByPeer(_)), "{reason:?}");
+    assert_eq!(completions.len(), 3);
+    let is_plain = |one: &Completion| matches!(one, Completion::Received { invalidated: None, .. });
+    assert!(completions.iter().all(is_plain), "{completions:?}");
+}
+
+/// RFC 5040 §5.5: RDMA Reads complete in order, each when its whole response has arrived. A response for the sink of a
+/// later Read is refused.
+#[tokio::test]
+async fn read_responses_arrive_in_order() {
+    for order in [[0, 1], [1, 0]] {
+        let (mut raw, mut queue_pair) = accepted(params()).await;
+        let sinks = [(); 2].map(|()| {
+            queue_pair.register(RegisterableMemory::Sink(vec![0; 16].into()), Access::ReadSink).unwrap().handle
+        });
+        let remote = RemoteMemory { handle: MemoryHandle(0xabcd), offset: 0 };
+        for (id, sink) in (0..).zip(sinks) {
+            queue_pair.post(WorkRequest::Read { id: WrId(id), sink, sink_offset: 0, remote, len: 16 });
+        }
+        let in_order = order == [0, 1];
+        let peer = async {
+            raw.fpdus(&[&send(1, b"")]).await;
+            raw.ulpdu().await;
+            raw.ulpdu().await;
+            let segments: Vec<_> = order
+                .iter()
+                .flat_map(|sink| {
+                    let stag = sinks[*sink].0;
+                    [
+                        tagged([0x81, 0x42], stag, 0, &[1; 15]),
+                        tagged([0x81, 0x42], stag, 15, &[]),
+                        send(2 + *sink as u32, b""),
+                        tagged(READ_RESPONSE, stag, 15, &[1; 1]),
+                    ]
+                })
+                .collect();
+            if in_order {
+                raw.fpdus(&segments.iter().map(|one| &one[..]).collect::<Vec<_>>()).await;
+            } else {
+                raw.fpdus(&[&segments[0]]).await;
+                assert_eq!(raw.ulpdu().await, terminate_with(0x11, 0x00, &segments[0], false));
+            }
+            drop(raw);
+        };
+        let ((), (completions, _)) = tokio::join!(peer, until_end(&mut queue_pair));
+        use Completion::{Failed, Read, Received};
+        if in_order {
+            assert!(
+                matches!(
+                    completions[..],
+                    [Received { .. }, Received { .. }, Read { id: WrId(0) }, Received { .. }, Read { id: WrId(1) }]
+                ),
+                "{completions:?}"
+            );
+        } else {
+            assert!(
+                matches!(completions[..], [Received { .. }, Failed { id: WrId(0), .. }, Failed { id: WrId(1), .. }]),
+                "{completions:?}"
+            );
+        }
+    }
+}
+
+/// RFC 5042 §6.2.2: an RDMA Write does not change memory that is invalidated while it arrives.
+#[tokio::test]
+async fn memory_invalidated_meanwhile() {
+    let (mut raw, mut queue_pair) = accepted(params()).await;
+    let memory = RegisterableMemory::Sink(vec![0xee; 32].into());
+    let handle = queue_pair.register(memory, Access::RemoteWrite).unwrap().handle;
+    let segment = tagged(WRITE, handle.0, 0, &[7; 32]);
+    let bytes = fpdu(&segment);
+    let (first, rest) = bytes.split_at(26);
+    raw.write(&[&fpdu(&send(1, b"")), first].concat()).await;
+    let received = completions(&mut queue_pair).await;
+    assert!(matches!(received[..], [Completion::Received { .. }]), "{received:?}");
+    queue_pair.post(WorkRequest::Invalidate { id: WrId(1), handle });
+    let invalidated = completions(&mut queue_pair).await;
+    let [Completion::Invalidated { memory: RegisterableMemory::Sink(memory), .. }] = &invalidated[..] else {
+        panic!("{invalidated:?}")
+    };
+    let peer = async {
+        raw.write(rest).await;
+        assert_eq!(raw.ulpdu().await, terminate_with(0x11, 0x00, &segment, false));
+        raw.end().await;
+        drop(raw);
+    };
+    let ((), (_, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
+    assert!(matches!(reason, DisconnectReason::PeerViolation(_)), "{reason:?}");
+    assert_eq!(memory[10..], [0xee; 22]);
+}
+
+/// RFC 5042 §6.1.1: an STag names nothing on another connection.
+#[tokio::test]
+async fn stags_belong_to_their_connection() {
+    let (_raw, mut other) = accepted(params()).await;
+    let sink = other.register(RegisterableMemory::Sink(vec![0; 32].into()), Access::RemoteWrite).unwrap().handle.0;
+    let source = other.register(RegisterableMemory::Source(vec![1; 32].into()), Access::RemoteRead).unwrap().handle.0;
+    refused(0x11, 0x00, |_| tagged(WRITE, sink, 0, &[1; 4]), "RDMA Write").await;
+    refused(0x01, 0x00, |_| read_request(1, (1, 0), 4, (source, 0)), "RDMA Read").await;
+    refused(0x01, 0x09, |_| untagged([0x41, 0x44], source, 0, 1, 0, b"x"), "invalidate").await;
 }
 
 #[tokio::test]
@@ -125,14 +322,19 @@ async fn write_that_wraps() {
 
 #[tokio::test]
 async fn wrong_ddp_version() {
-    refused(0x11, 0x04, |stags| tagged([0xc0, 0x40], stags.sink, 0, &[1; 4]), "DDP version").await;
-    refused(0x12, 0x06, |_| untagged([0x42, 0x43], 0, 0, 1, 0, b"x"), "DDP version").await;
+    for version in [0, 2, 3] {
+        refused(0x11, 0x04, |stags| tagged([0xc0 | version, 0x40], stags.sink, 0, &[1; 4]), "DDP version").await;
+        refused(0x12, 0x06, |_| untagged([0x40 | version, 0x43], 0, 0, 1, 0, b"x"), "DDP version").await;
+    }
 }
 
 #[tokio::test]
 async fn wrong_rdmap_version() {
-    refused(0x02, 0x05, |stags| tagged([0xc1, 0x00], stags.sink, 0, &[1; 4]), "RDMAP version 0").await;
-    refused(0x02, 0x05, |_| untagged([0x41, 0xc3], 0, 0, 1, 0, b"x"), "RDMAP version 3").await;
+    for version in [0, 2, 3] {
+        let words = format!("RDMAP version {version}");
+        refused(0x02, 0x05, |stags| tagged([0xc1, version << 6], stags.sink, 0, &[1; 4]), &words).await;
+        refused(0x02, 0x05, |_| untagged([0x41, version << 6 | 3], 0, 0, 1, 0, b"x"), &words).await;
+    }
 }
 
 #[tokio::test]
@@ -206,7 +408,10 @@ async fn wrong_sequence_number() {
     for msn in [0, 2, u32::MAX] {
         refused(0x12, 0x03, |_| send(msn, b"x"), "sequence number").await;
     }
-    refused(0x12, 0x03, |_| read_request(7, (1, 0), 0, (0, 0)), "sequence number").await;
+    for msn in [0, 2, 7] {
+        refused(0x12, 0x03, |_| read_request(msn, (1, 0), 0, (0, 0)), "sequence number").await;
+        refused(0x12, 0x03, |_| untagged(TERMINATE, 0, 2, msn, 0, &[0; 4]), "sequence number").await;
+    }
 }
 
 #[tokio::test]
@@ -222,12 +427,17 @@ async fn sequence_number_repeated() {
 #[tokio::test]
 async fn wrong_message_offset() {
     refused(0x12, 0x04, |_| untagged(SEND, 0, 0, 1, 4, b"x"), "message offset 4").await;
-    // A gap between the segments of a message.
-    let build = |_: Stags| {
-        let gap = untagged(SEND, 0, 0, 1, 5, b"ef");
-        (vec![fpdu(&untagged([0x01, 0x43], 0, 0, 1, 0, b"abcd")), fpdu(&gap)], terminate_with(0x12, 0x04, &gap, false))
-    };
-    violation(build, "message offset 5 where 4").await;
+    refused(0x12, 0x04, |_| untagged(READ_REQUEST, 0, 1, 1, 4, &[0; 28]), "message offset 4").await;
+    refused(0x12, 0x04, |_| untagged(TERMINATE, 0, 2, 1, 4, &[0; 4]), "message offset 4").await;
+    // A gap between the segments of a message, and segments that overlap.
+    for mo in [5, 3, 0] {
+        let build = |_: Stags| {
+            let other = untagged(SEND, 0, 0, 1, mo, b"ef");
+            let first = untagged([0x01, 0x43], 0, 0, 1, 0, b"abcd");
+            (vec![fpdu(&first), fpdu(&other)], terminate_with(0x12, 0x04, &other, false))
+        };
+        violation(build, &format!("message offset {mo} where 4")).await;
+    }
 }
 
 #[tokio::test]
@@ -245,6 +455,14 @@ async fn opcode_changes_in_a_message() {
 #[tokio::test]
 async fn message_too_long() {
     refused(0x12, 0x05, |_| send(1, &[1; 65]), "longer than the 64 bytes").await;
+    // Messages of exactly that length fit.
+    let build = |_: Stags| {
+        let third = untagged([0x41, 0x45], 0, 0, 3, 0, &[1; 65]);
+        let fit = [fpdu(&send(1, &[1; 64])), fpdu(&untagged([0x41, 0x45], 0, 0, 2, 0, &[1; 64]))].concat();
+        (vec![fit, fpdu(&third)], terminate_with(0x12, 0x05, &third, false))
+    };
+    let completions = violation(build, "longer than the 64 bytes").await;
+    assert_eq!(completions.len(), 2, "{completions:?}");
     let build = |_: Stags| {
         let second = untagged(SEND, 0, 0, 1, 60, &[2; 5]);
         (
@@ -255,16 +473,20 @@ async fn message_too_long() {
     violation(build, "longer than the 64 bytes").await;
 }
 
+/// Each Send consumes a Receive, also one without payload. The two kinds of Sends are delivered in different ways.
 #[tokio::test]
 async fn no_receive_posted() {
-    let build = |_: Stags| {
-        let mut bytes: Vec<_> = (1..=4).map(|msn| fpdu(&send(msn, &[1]))).collect();
-        let fifth = send(5, b"one too many");
-        bytes.push(fpdu(&fifth));
-        (bytes, terminate_with(0x12, 0x02, &fifth, false))
-    };
-    let completions = violation(build, "no Receive").await;
-    assert_eq!(completions.len(), 4);
+    for control in [[0x41, 0x43], [0x41, 0x45]] {
+        let one = |msn: u32| untagged(control, 0, 0, msn, 0, &[1; 2][..msn as usize % 2]);
+        let build = |_: Stags| {
+            let fifth = untagged(control, 0, 0, 5, 0, b"one too many");
+            let mut bytes: Vec<_> = (1..=4).map(|msn| fpdu(&one(msn))).collect();
+            bytes.push(fpdu(&fifth));
+            (bytes, terminate_with(0x12, 0x02, &fifth, false))
+        };
+        let completions = violation(build, "no Receive").await;
+        assert_eq!(completions.len(), 4);
+    }
 }
 
 #[tokio::test]
@@ -320,30 +542,29 @@ async fn first_error_is_reported() {
 /// RDMA Read Responses go to the Read's sink, in order, and have its length.
 #[tokio::test]
 async fn wrong_read_responses() {
-    type Build = fn(u32) -> Vec<u8>;
-    let cases: [(u8, u8, Build); 6] = [
-        (0x11, 0x00, |sink| tagged(READ_RESPONSE, sink ^ 1, 4, &[7; 16])),
-        (0x11, 0x01, |sink| tagged(READ_RESPONSE, sink, 0, &[7; 16])),
-        (0x11, 0x01, |sink| tagged(READ_RESPONSE, sink, 4, &[7; 17])),
-        (0x11, 0x03, |sink| tagged(READ_RESPONSE, sink, u64::MAX, &[7; 16])),
-        (0x02, 0xff, |sink| tagged(READ_RESPONSE, sink, 4, &[7; 15])),
-        (0x02, 0xff, |_| tagged(READ_RESPONSE, 0, 0, &[])),
+    type Build = fn(u32, u32) -> Vec<u8>;
+    let cases: [(u8, u8, Build); 8] = [
+        (0x11, 0x00, |sink, _| tagged(READ_RESPONSE, sink ^ 1, 4, &[7; 16])),
+        (0x11, 0x00, |_, other| tagged(READ_RESPONSE, other, 4, &[7; 16])),
+        (0x11, 0x01, |sink, _| tagged(READ_RESPONSE, sink, 0, &[7; 16])),
+        (0x11, 0x01, |sink, _| tagged(READ_RESPONSE, sink, 5, &[7; 15])),
+        (0x11, 0x01, |sink, _| tagged(READ_RESPONSE, sink, 4, &[7; 17])),
+        (0x11, 0x03, |sink, _| tagged(READ_RESPONSE, sink, u64::MAX, &[7; 16])),
+        (0x02, 0xff, |sink, _| tagged(READ_RESPONSE, sink, 4, &[7; 15])),
+        (0x02, 0xff, |_, _| tagged(READ_RESPONSE, 0, 0, &[])),
     ];
     for (types, code, build) in cases {
         let (mut raw, mut queue_pair) = accepted(params()).await;
-        let sink =
-            queue_pair.register(RegisterableMemory::Sink(vec![0xee; 32].into()), Access::ReadSink).unwrap().handle;
-        let remote = rpcrdma_proto::provider::RemoteMemory {
-            handle: rpcrdma_proto::provider::MemoryHandle(0xabcd),
-            offset: 0x99,
-        };
-        let id = rpcrdma_proto::provider::WrId(5);
-        queue_pair.post(rpcrdma_proto::provider::WorkRequest::Read { id, sink, sink_offset: 4, remote, len: 16 });
+        let [sink, other] = [(); 2].map(|()| {
+            queue_pair.register(RegisterableMemory::Sink(vec![0xee; 32].into()), Access::ReadSink).unwrap().handle
+        });
+        let remote = RemoteMemory { handle: MemoryHandle(0xabcd), offset: 0x99 };
+        queue_pair.post(WorkRequest::Read { id: WrId(5), sink, sink_offset: 4, remote, len: 16 });
         let peer = async {
             // The responder may send once it has received.
             raw.fpdus(&[&send(1, b"")]).await;
             assert_eq!(raw.ulpdu().await, read_request(1, (sink.0, 4), 16, (0xabcd, 0x99)));
-            let response = build(sink.0);
+            let response = build(sink.0, other.0);
             raw.fpdus(&[&response]).await;
             assert_eq!(raw.ulpdu().await, terminate_with(types, code, &response, false));
             raw.end().await;

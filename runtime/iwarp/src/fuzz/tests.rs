@@ -34,7 +34,10 @@ fn sends(messages: &[Vec<u8>], max: usize) -> Vec<u8> {
 
 /// Returns the completions of a stream that is cut into these pieces. `expects_tagged` registers writable memory first.
 fn received(stream: &[u8], pieces: &[u8], expects_tagged: bool) -> Vec<Completion> {
-    let mut endpoint = endpoint(true);
+    received_by(endpoint(true), stream, pieces, expects_tagged)
+}
+
+fn received_by(mut endpoint: Endpoint, stream: &[u8], pieces: &[u8], expects_tagged: bool) -> Vec<Completion> {
     if expects_tagged {
         endpoint.register(RegisterableMemory::Sink(vec![0; 8].into()), Access::RemoteWrite).unwrap();
     }
@@ -114,6 +117,33 @@ proptest! {
             stream.extend(ulpdu);
         }
         fuzz_mpa_stream(&stream);
+    }
+}
+
+/// RFC 5044 §4.1, §7.1.1: if CRCs are not used, the field is present, and is not checked however it arrives.
+#[test]
+fn without_crcs_the_field_is_not_checked() {
+    let messages = [vec![1; 5], vec![2; 200], vec![3; 8]];
+    let mut stream = Vec::new();
+    for (message, msn) in messages.iter().zip(1_u8..) {
+        let mut one = sends(std::slice::from_ref(message), 1000);
+        // The sequence number, which the CRC covers as well.
+        one[15] = msn;
+        let end = one.len() - fpdu::CRC;
+        one[end..].copy_from_slice(b"junk");
+        stream.extend(one);
+    }
+    for pieces in [&[][..], &[1], &[23, 2]] {
+        for expects_tagged in [false, true] {
+            let completions = received_by(endpoint(false), &stream, pieces, expects_tagged);
+            let got: Vec<_> = completions
+                .iter()
+                .filter_map(
+                    |one| if let Completion::Received { message, .. } = one { Some(message.to_vec()) } else { None },
+                )
+                .collect();
+            assert_eq!(got, messages);
+        }
     }
 }
 

@@ -13,12 +13,12 @@ pub(crate) const MAX_ULPDU: usize = 64768;
 pub(crate) const MIN_MULPDU: usize = 128;
 
 /// Returns the pad length after a ULPDU of `ulpdu` bytes. It makes the FPDU's size a multiple of four (RFC 5044 §4.1).
-pub(crate) const fn pad(ulpdu: usize) -> usize {
+pub(crate) fn pad(ulpdu: usize) -> usize {
     (LENGTH + ulpdu).wrapping_neg() & 3
 }
 
 /// Returns the length of pad and CRC after a ULPDU of `ulpdu` bytes.
-pub(crate) const fn trailer(ulpdu: usize) -> usize {
+pub(crate) fn trailer(ulpdu: usize) -> usize {
     pad(ulpdu) + CRC
 }
 

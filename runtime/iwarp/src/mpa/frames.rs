@@ -95,7 +95,7 @@ impl EnhancedData {
     }
 }
 
-/// An invalid frame. The messages have the peer as subject.
+/// An invalid frame (RFC 5044 §8 code 4). The messages have the peer as subject.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FrameError {
     #[error("sent {:?} instead of the MPA key {:?}", String::from_utf8_lossy(.got), String::from_utf8_lossy(.expected))]
@@ -142,7 +142,7 @@ impl FrameHeader {
         // RFC 5044 §7.1.1: receivers MUST check the key.
         Self::check_key(kind, &bytes[..16])?;
         let [flags, revision, len_high, len_low] = [bytes[16], bytes[17], bytes[18], bytes[19]];
-        // RFC 5044 §7.1.1: receivers MUST check the revision. RFC 6581 §6: revision 1 is always accepted.
+        // RFC 5044 §7.1.1: receivers MUST check the revision. RFC 6581 §6, §10: revision 1 is always accepted.
         if !matches!(revision, 1 | 2) {
             return Err(FrameError::Revision(revision));
         }

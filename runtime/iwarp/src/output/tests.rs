@@ -53,6 +53,53 @@ fn rfc_5044_figures_5_and_6() {
     assert_eq!(second, expected, "figure 6");
 }
 
+/// Returns the stream of these ULPDUs with markers, byte by byte as RFC 5044 §4.3 describes it.
+fn with_markers(ulpdus: &[&[u8]]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for ulpdu in ulpdus {
+        let start = out.len();
+        let mut fpdu_start = None;
+        let length = u16::try_from(ulpdu.len()).unwrap().to_be_bytes();
+        let pad = &[0; 3][..(2 + ulpdu.len()).next_multiple_of(4) - 2 - ulpdu.len()];
+        let add_marker = |out: &mut Vec<u8>, fpdu_start: Option<usize>| {
+            if out.len().is_multiple_of(512) {
+                let pointer = fpdu_start.map_or(0, |start| out.len() - start);
+                out.extend_from_slice(&u32::try_from(pointer).unwrap().to_be_bytes());
+            }
+        };
+        for byte in length.iter().chain(*ulpdu).chain(pad) {
+            add_marker(&mut out, fpdu_start);
+            fpdu_start.get_or_insert(out.len());
+            out.push(*byte);
+        }
+        add_marker(&mut out, fpdu_start);
+        let crc = crc::of(&out[start..]);
+        out.extend_from_slice(&crc);
+    }
+    out
+}
+
+#[test]
+fn markers_have_their_places() {
+    let payload: Vec<u8> = (0..3000_usize).map(|i| (i % 251) as u8).collect();
+    for first in 440..540 {
+        let lens = [first, 18, 20, 1100, first, 496];
+        let mut output = SendBatch::new(true, true);
+        let mut stream = Vec::new();
+        for (index, len) in lens.into_iter().enumerate() {
+            if index % 2 == 0 {
+                output.begin(len, &payload[..len]);
+            } else {
+                output.begin(len, &payload[..14]);
+                output.put_by_reference(PieceLocation::Work(0), 14, &payload[14..len]);
+            }
+            output.end();
+            stream.extend(written(&mut output, &payload, &[]));
+        }
+        assert!(stream == with_markers(&lens.map(|len| &payload[..len])), "{first}");
+    }
+}
+
 #[test]
 fn without_crc_the_field_is_zero() {
     let mut output = SendBatch::new(false, false);

@@ -189,6 +189,33 @@ fn each_crc_is_checked() {
     }
 }
 
+/// Sends between the segments of a response arrive intact, wherever the bytes that were read into the sink are cut.
+#[test]
+fn sends_between_segments_arrive_intact() {
+    let mut reader = Reader::new(100_000);
+    reader.endpoint.receives.posted = 100;
+    let mut stream = reader.response(&[3000]);
+    let fpdu = fpdu::LENGTH + ddp::TAGGED + 3000 + fpdu::trailer(ddp::TAGGED + 3000);
+    let messages: Vec<Vec<u8>> = (0..90).map(|index| (0..=index + 150).map(|at| at ^ index).collect()).collect();
+    let mut sends = Vec::new();
+    for (message, msn) in messages.iter().zip(1..) {
+        let control = DdpControl::new(Opcode::SendSolicited, true);
+        let header = DdpHeader::Untagged { control, invalidate: 0, queue: queue::SEND, msn, mo: 0 };
+        append(&mut sends, &header, message);
+    }
+    // The Send at the end of the response has a number that is used up.
+    stream.truncate(stream.len() - SEND.len() - (fpdu::LENGTH + UNTAGGED + fpdu::trailer(UNTAGGED + SEND.len())));
+    stream.splice(fpdu..fpdu, sends);
+    let (completions, _) = reader.receive(&stream, &[]);
+    let received = |one: &Completion| match one {
+        Completion::Received { message, .. } => Some(message.to_vec()),
+        _ => None,
+    };
+    assert!(completions.iter().filter_map(received).eq(messages));
+    assert!(matches!(completions.last(), Some(Completion::Read { .. })), "{:?}", completions.last());
+    assert!(reader.endpoint.stags.sink(reader.sink.0, 8, 100_000).unwrap() == reader.data);
+}
+
 #[test]
 fn a_response_that_ends_early_is_refused() {
     let mut reader = Reader::new(5000);

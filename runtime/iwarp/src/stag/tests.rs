@@ -99,7 +99,20 @@ fn access_must_suit_memory() {
     assert!(!table.expects_tagged());
 }
 
-/// RFC 5042 §6.3.4, §7.1: all 32 bits are random.
+/// An STag is neither 0, nor in use, nor recently released (RFC 5042 §6.3.3).
+#[test]
+fn stags_are_new() {
+    let (mut table, source, target, landing) = table();
+    for handle in [source, target] {
+        assert!(matches!(table.invalidate(WrId(1), MemoryHandle(handle)), InvalidateOutcome::Now(_)));
+    }
+    let mut random = [source, target, landing, 0, 0x1234_5678].into_iter().flat_map(u32::to_le_bytes);
+    table.random = RandomWords { words: [(); 256].map(|()| random.next().unwrap_or(0xff)), used: 0 };
+    let registered = table.register(RegisterableMemory::Source(Bytes::new()), Access::RemoteRead).unwrap();
+    assert_eq!(registered, MemoryHandle(0x1234_5678));
+}
+
+/// RFC 5040 §8.1.1, RFC 5042 §6.1.1: all 32 bits are random.
 #[test]
 fn stags_use_all_bits() {
     let mut table = StagTable::default();

@@ -47,6 +47,10 @@ fn received_is_what_was_sent() {
         ReceivedTerminate { code: TerminateCode::READ_ACCESS, about: TerminateSubject::Read { msn: 9 } }
     );
     assert!(received.is_remote_access());
+    // RFC 5040 §4.8: reserved bits are ignored.
+    let mut reserved = wire.clone();
+    (reserved[2], reserved[3]) = (reserved[2] | 0x1f, 0xff);
+    assert_eq!(ReceivedTerminate::decode(&reserved), Some(received));
     for len in 0..wire.len() {
         assert_eq!(ReceivedTerminate::decode(&wire[..len]).is_some(), len >= 4);
     }

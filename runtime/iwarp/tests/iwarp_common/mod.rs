@@ -155,11 +155,17 @@ pub async fn accepted(params: SetupParams) -> (Raw, IwarpQueuePair) {
 
 /// Returns a queue pair that accepted a [`Raw`] peer with another MPA request. The reply has been read.
 pub async fn accepted_from(request: &[u8], params: SetupParams) -> (Raw, IwarpQueuePair) {
-    let listener = IwarpListener::bind("127.0.0.1:0".parse().unwrap(), IwarpConfig::default()).await.expect("bind");
+    accepted_with(IwarpConfig::default(), request, params).await
+}
+
+/// Returns a queue pair of a listener with this configuration, like [`accepted_from`].
+pub async fn accepted_with(config: IwarpConfig, request: &[u8], params: SetupParams) -> (Raw, IwarpQueuePair) {
+    let listener = IwarpListener::bind("127.0.0.1:0".parse().unwrap(), config).await.expect("bind");
     let peer = async {
         let mut raw = Raw::connect(listener.local_addr()).await;
         raw.write(request).await;
-        raw.frame(REPLY).await;
+        let (flags, ..) = raw.frame(REPLY).await;
+        assert_eq!(flags & 0x80, 0, "the reply requires markers");
         raw
     };
     let accept = async {
@@ -181,9 +187,13 @@ pub async fn completions(queue_pair: &mut IwarpQueuePair) -> Vec<Completion> {
 pub async fn until_end(queue_pair: &mut IwarpQueuePair) -> (Vec<Completion>, DisconnectReason) {
     let mut all = Vec::new();
     loop {
-        for completion in completions(queue_pair).await {
+        let mut next = completions(queue_pair).await.into_iter();
+        while let Some(completion) = next.next() {
             match completion {
-                Completion::Disconnected { reason } => return (all, reason),
+                Completion::Disconnected { reason } => {
+                    assert!(next.as_slice().is_empty(), "behind the end: {:?}", next.as_slice());
+                    return (all, reason);
+                }
                 other => all.push(other),
             }
         }

@@ -76,6 +76,13 @@ fn wrong_keys_are_rejected_early() {
         assert_eq!(wrong_role.is_err(), len >= 10, "the keys differ from the tenth byte on");
     }
     assert!(FrameHeader::check_key(FrameKind::Reply, b"S").is_err());
+    for kind in [FrameKind::Request, FrameKind::Reply] {
+        for at in 0..16 {
+            let mut key = *kind.key();
+            key[at] ^= 0x20;
+            assert!(matches!(FrameHeader::check_key(kind, &key), Err(FrameError::Key { .. })), "{kind:?} at {at}");
+        }
+    }
 }
 
 #[test]
