@@ -275,7 +275,10 @@ async fn reset_by_the_peer() {
 #[tokio::test]
 async fn terminates_that_arrive() {
     for (header, words) in [
-        (&[0x12, 0x02, 0, 0][..], "DDP: untagged buffer error, no buffer available"),
+        (&[0x11, 0x00, 0, 0][..], "DDP: tagged buffer error, invalid STag"),
+        (&[0x11, 0x01, 0, 0], "DDP: tagged buffer error, base or bounds violation"),
+        (&[0x01, 0x00, 0, 0], "RDMAP: remote protection error, invalid STag"),
+        (&[0x12, 0x02, 0, 0], "DDP: untagged buffer error, no buffer available"),
         (&[0x20, 0x02, 0, 0], "MPA: CRC error"),
         // `siw` swaps layer and type on little-endian machines.
         (&[0x21, 0x02, 0, 0], "DDP: untagged buffer error, no buffer available (layer and type swapped, as siw does)"),
@@ -295,12 +298,14 @@ async fn terminates_that_arrive() {
             raw.end().await;
         };
         let ((), (_, reason)) = tokio::join!(peer, until_end(&mut queue_pair));
-        match reason {
-            DisconnectReason::ReportedByPeer(text) => {
-                assert!(text.contains(words), "{text:?} does not contain {words:?}")
-            }
+        let (text, is_refusal) = match reason {
+            DisconnectReason::RemoteAccess(text) => (text, true),
+            DisconnectReason::ReportedByPeer(text) => (text, false),
             other => panic!("{other:?}"),
-        }
+        };
+        assert!(text.contains(words), "{text:?} does not contain {words:?}");
+        // The peer refused access to its memory.
+        assert_eq!(is_refusal, words.contains("remote protection") || words.contains("DDP: tagged"), "{text}");
     }
 }
 
