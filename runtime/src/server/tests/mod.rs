@@ -1,0 +1,2 @@
+mod room;
+mod room_threads;
