@@ -53,7 +53,11 @@ mod secured;
 mod service;
 mod silence;
 mod target;
+#[cfg(test)]
+mod tests;
 mod version_1_servers;
+
+use crate::sync;
 
 #[cfg(feature = "tower")]
 pub use self::service::{CallRequest, CallResponse, Endpoint, RetryPolicy, ServiceCaller};
