@@ -46,6 +46,7 @@ mod link;
 mod paths;
 mod pool;
 mod reconnect;
+mod reconnection;
 mod retry;
 mod seal;
 mod secured;

@@ -1,1 +1,2 @@
 mod silence;
+mod threads;
