@@ -96,6 +96,7 @@ pub mod provider;
 pub mod security;
 pub mod server;
 mod session;
+mod sync;
 #[cfg(feature = "tls")]
 pub mod tls;
 pub mod trace;

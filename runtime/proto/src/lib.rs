@@ -16,6 +16,7 @@ mod chain;
 pub mod engine;
 pub mod memory;
 pub mod provider;
+mod sync;
 
 pub use chain::ErrorChain;
 use rpcrdma::{include_xdr, rpc, xdr};

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{sync::Notify, task::AbortHandle};
+use tokio::task::AbortHandle;
 
 use super::{
     call::{CallOptions, CallParameters, CallTarget},
@@ -31,6 +31,7 @@ use crate::{
     memory::BufferPool,
     service::{Procedure, ReplyBounds},
     session::{ChannelConfig, ChannelInfo},
+    sync::Changes,
     transport::Transport,
     xdr::{DecodeError, Decoder, XdrDecode},
 };
@@ -70,7 +71,7 @@ struct ChannelInner {
     /// Locked during an attempt to reconnect. Other calls wait for its outcome.
     redial: Arc<tokio::sync::Mutex<Backoff>>,
     /// Notified when the channel is closed, for calls that wait for the end of a pause.
-    closing: Notify,
+    closing: Changes,
     /// `true` once a negotiation of versions has failed. The channel then uses only version 1 of RPC-over-RDMA.
     version_1_only: AtomicBool,
     /// `true` until a channel of [`ChannelBuilder::connect_lazy`](super::ChannelBuilder::connect_lazy) has connected.
@@ -144,7 +145,7 @@ impl Channel {
             reconnect,
             current: Mutex::new(ChannelState { link, closed: false, redialing: None, error: None, improving: None }),
             redial: Arc::default(),
-            closing: Notify::new(),
+            closing: Changes::default(),
             version_1_only: AtomicBool::new(false),
             unconnected: AtomicBool::new(false),
         }))
@@ -220,7 +221,7 @@ impl Channel {
             current.redialing.iter().chain(&current.improving).for_each(AbortHandle::abort);
             Arc::clone(&current.link)
         };
-        self.0.closing.notify_waiters();
+        self.0.closing.notify();
         if !link.is_owned {
             return;
         }

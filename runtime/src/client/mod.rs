@@ -46,6 +46,7 @@ mod link;
 mod paths;
 mod pool;
 mod reconnect;
+mod reconnection;
 mod retry;
 mod seal;
 mod secured;
@@ -53,7 +54,11 @@ mod secured;
 mod service;
 mod silence;
 mod target;
+#[cfg(test)]
+mod tests;
 mod version_1_servers;
+
+use crate::sync;
 
 #[cfg(feature = "tower")]
 pub use self::service::{CallRequest, CallResponse, Endpoint, RetryPolicy, ServiceCaller};

@@ -11,7 +11,6 @@ use std::{
 
 use tokio::{
     runtime::Handle,
-    sync::Notify,
     task::{AbortHandle, JoinSet},
 };
 
@@ -22,6 +21,7 @@ use super::{
     invoke::Invoke,
     link::{time_left, within},
     reconnect::Reconnect,
+    reconnection::ReconnectionState,
     retry::{self, FailureKind, MAX_WAIT, Repetition, RetryDecision, RetryFacts, RetryScope},
     silence::{Silence, WatchedCall},
 };
@@ -31,6 +31,7 @@ use crate::{
     memory::BufferPool,
     metrics,
     service::{Procedure, ReplyBounds},
+    sync::Changes,
     xdr::{DecodeError, Decoder, XdrDecode, XdrEncode},
 };
 
@@ -86,8 +87,8 @@ struct PoolInner {
     policy: Reconnect,
     /// The member at which the next search begins, so that single calls use all connections in turn.
     next: AtomicUsize,
-    /// Notified when a connection was made, or can no longer be made.
-    changed: Arc<Notify>,
+    /// The waits for a connection that was made, or can no longer be made.
+    changes: Arc<Changes>,
 }
 
 /// One connection of a pool.
@@ -97,6 +98,7 @@ struct Member {
     /// Sum of the loads of the calls in flight, in bytes.
     load: AtomicU64,
     silence: Silence,
+    reconnection: Arc<ReconnectionState>,
     /// The task that connects the channel again.
     reconnecting: Mutex<Option<AbortHandle>>,
 }
@@ -116,25 +118,26 @@ impl Member {
             in_flight: AtomicUsize::new(0),
             load: AtomicU64::new(0),
             silence,
+            reconnection: Arc::default(),
             reconnecting: Mutex::default(),
         }
     }
 
     /// Returns `true` if the connection is open. Otherwise, the member connects again in its own task.
-    fn is_ready(&self, changed: &Arc<Notify>) -> bool {
+    fn is_ready(&self, changes: &Arc<Changes>) -> bool {
         if self.channel.is_connected() {
             return true;
         }
         let mut reconnecting = self.reconnecting.lock().unwrap_or_else(PoisonError::into_inner);
-        if reconnecting.as_ref().is_none_or(AbortHandle::is_finished)
-            && self.channel.can_connect()
+        if self.channel.can_connect()
             && let Ok(runtime) = Handle::try_current()
+            && let Some(reconnection) = self.reconnection.begin(changes)
         {
-            let (channel, changed) = (self.channel.clone(), Arc::clone(changed));
+            let channel = self.channel.clone();
             let task = runtime.spawn(async move {
                 // An error is final: the channel was closed, or never connects again.
                 let _ = channel.connected(|_| {}).await;
-                changed.notify_waiters();
+                drop(reconnection);
             });
             *reconnecting = Some(task.abort_handle());
         }
@@ -180,7 +183,7 @@ impl ChannelPool {
         let members: Box<[_]> = channels.into_iter().map(Member::new).collect();
         assert!(!members.is_empty(), "a pool needs at least one channel");
         let policy = members[0].channel.reconnect_policy();
-        Self(Arc::new(PoolInner { members, policy, next: AtomicUsize::new(0), changed: Arc::default() }))
+        Self(Arc::new(PoolInner { members, policy, next: AtomicUsize::new(0), changes: Arc::default() }))
     }
 
     /// Returns the channels, open or not, for example for their counters.
@@ -242,10 +245,10 @@ impl ChannelPool {
     /// Returns the open connection with the least load. One whose server has not replied yet gets a single call, unless there
     /// is no other one.
     fn least_loaded(&self) -> Option<&Member> {
-        let PoolInner { members, next, changed, .. } = &*self.0;
+        let PoolInner { members, next, changes, .. } = &*self.0;
         let first = next.fetch_add(1, Ordering::Relaxed) % members.len();
         let (before, from) = members.split_at(first);
-        let ready = from.iter().chain(before).filter(|member| member.is_ready(changed));
+        let ready = from.iter().chain(before).filter(|member| member.is_ready(changes));
         let now = tokio::time::Instant::now();
         ready.min_by_key(|member| {
             let in_flight = member.in_flight.load(Ordering::Relaxed);
@@ -256,19 +259,10 @@ impl ChannelPool {
 
     /// Waits for an open connection. Returns `None` if none can be made any more, or if the wait is over.
     async fn member(&self, until: Option<Instant>) -> Option<&Member> {
-        let waiting = async {
-            loop {
-                let mut changed = std::pin::pin!(self.0.changed.notified());
-                changed.as_mut().enable();
-                if let Some(member) = self.least_loaded() {
-                    return Some(member);
-                }
-                if self.is_over() {
-                    return None;
-                }
-                changed.await;
-            }
-        };
+        let waiting = self.0.changes.find(|| match self.least_loaded() {
+            Some(member) => Some(Some(member)),
+            None => self.is_over().then_some(None),
+        });
         within(until, waiting).await.flatten()
     }
 

@@ -1,20 +1,16 @@
 //! Connections that are open, but on which calls get no replies.
 
-use std::{
-    ops::Deref,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
-
-#[cfg(feature = "tower")]
-use tokio::sync::Notify;
+use std::{ops::Deref, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{error::CallError, reconnect::Reconnect};
+#[cfg(feature = "tower")]
+use super::sync::Notify;
+use super::{
+    error::CallError,
+    reconnect::Reconnect,
+    sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, PoisonError},
+};
 use crate::engine::CallFailure;
 
 /// The pauses of a connection on which calls get no replies.
@@ -26,6 +22,8 @@ pub(super) struct Silence {
     replies: AtomicU64,
     /// The end of the latest pause, and its length. `None` after a reply.
     pause: Mutex<Option<(Instant, Duration)>>,
+    /// `true` if `pause` is set, so that a reply does not need the lock otherwise.
+    has_pause: AtomicBool,
     /// Notified when a reply ends a pause.
     #[cfg(feature = "tower")]
     ended: Notify,
@@ -38,6 +36,7 @@ impl Silence {
             pauses: reconnect.pauses(),
             replies: AtomicU64::new(0),
             pause: Mutex::default(),
+            has_pause: AtomicBool::new(false),
             #[cfg(feature = "tower")]
             ended: Notify::new(),
         }
@@ -68,12 +67,15 @@ impl Silence {
 
     /// Begins a pause because of a call that began at `start`, if no call got a reply since `replies` were counted.
     fn no_reply(&self, start: Instant, replies: u64) {
-        if self.replies.load(Ordering::Relaxed) != replies {
-            return;
-        }
         let mut pause = self.pause();
         // Several calls that were in flight when the silence began prolong it only once.
         if pause.is_some_and(|(end, _)| start < end) {
+            return;
+        }
+        // Set before the replies are read, as `WatchedCall::end` counts its reply before it reads the flag. One of them sees the other.
+        self.has_pause.store(true, Ordering::SeqCst);
+        if self.replies.load(Ordering::SeqCst) != replies {
+            self.has_pause.store(pause.is_some(), Ordering::SeqCst);
             return;
         }
         let (shortest, longest) = self.pauses;
@@ -83,7 +85,10 @@ impl Silence {
 
     /// Ends the pause after a reply.
     fn reply(&self) {
-        *self.pause() = None;
+        let mut pause = self.pause();
+        *pause = None;
+        self.has_pause.store(false, Ordering::SeqCst);
+        drop(pause);
         #[cfg(feature = "tower")]
         self.ended.notify_waiters();
     }
@@ -115,8 +120,8 @@ impl<S: Deref<Target = Silence>> WatchedCall<S> {
             }
             Err(CallError::Transport { .. } | CallError::Connect { .. }) => {}
             _ => {
-                // Only the first reply after a silence needs the lock.
-                if self.silence.replies.fetch_add(1, Ordering::Relaxed) == self.replies {
+                self.silence.replies.fetch_add(1, Ordering::SeqCst);
+                if self.silence.has_pause.load(Ordering::SeqCst) {
                     self.silence.reply();
                 }
             }

@@ -16,11 +16,12 @@ mod io;
 mod keepalive;
 mod pending;
 mod port;
-mod sync;
 mod task;
 mod tcp;
 mod timer;
 
+#[cfg(test)]
+pub(crate) use self::command::CommandQueue;
 pub use self::encoded_reply::EncodedReply;
 pub use self::formats::{CallFormats, FormatCounts};
 #[cfg(feature = "tls")]
@@ -37,6 +38,8 @@ pub(crate) use self::{
     task::spawn,
     tcp::TcpIo,
 };
+
+use crate::sync;
 
 #[cfg(test)]
 mod tests;

@@ -6,12 +6,12 @@ use std::{
     time::Instant,
 };
 
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::{
     command::{CallResult, CommandQueue, DriverCommand, ReplyCommand, ResultSlot},
     formats::CallFormats,
-    sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError},
+    sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Notify, Ordering, PoisonError},
 };
 use crate::engine::{CallFailure, CloseReason, ConnectionCounters, OutgoingCall, PeerLimits, ReplyToken};
 
@@ -225,7 +225,7 @@ impl DriverPort {
     }
 
     /// Sets the waker of the driver's task. Called at its first poll.
-    pub(super) fn set_task(&self, waker: &Waker) {
+    pub(crate) fn set_task(&self, waker: &Waker) {
         self.task.get_or_init(|| waker.clone());
     }
 

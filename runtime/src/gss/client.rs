@@ -2,21 +2,19 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    pin::pin,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use tokio::sync::Notify;
 
 use super::{
     body::BodyProtection,
     creation::CreatedContext,
     credential::{GssCredential, flavor, gss_auth, service},
     mechanism::GssContext,
+    sync::{AtomicBool, Mutex, MutexGuard, Notify, Ordering, PoisonError},
     wire::{MAXSEQ, RpcGssProcT},
 };
 use crate::rpc::{AuthFailure, AuthStat, OpaqueAuth};
@@ -97,9 +95,17 @@ impl ClientContext {
         self.numbers().outstanding.is_empty()
     }
 
-    /// Waits until a call has ended after the caller has enabled `notified`.
-    pub(super) fn ended(&self) -> &Notify {
-        &self.ended
+    /// Waits until all calls have ended.
+    pub(super) async fn idle(&self) {
+        loop {
+            let mut ended = pin!(self.ended.notified());
+            // Enabled before the calls are counted, so that the end of a call in between is not lost.
+            ended.as_mut().enable();
+            if self.is_idle() {
+                return;
+            }
+            ended.await;
+        }
     }
 
     /// Returns the sequence number of the next call, which is below `end`.
@@ -143,6 +149,22 @@ impl ClientContext {
                 Err(error)
             }
         }
+    }
+
+    /// Secures a call as [`secure`](Self::secure) does. If the window is full, returns the error once a call has ended. The context
+    /// may no longer be usable by then.
+    pub(super) async fn secure_in_turn(
+        self: &Arc<Self>,
+        level: ProtectionLevel,
+    ) -> Result<Result<Secured, NoNumber>, SecurityError> {
+        let mut ended = pin!(self.ended.notified());
+        // Enabled before the attempt, so that the end of a call in between is not lost.
+        ended.as_mut().enable();
+        let secured = self.secure(level)?;
+        if matches!(secured, Err(NoNumber::WindowFull)) {
+            ended.await;
+        }
+        Ok(secured)
     }
 
     fn credential(

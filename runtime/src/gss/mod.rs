@@ -47,6 +47,8 @@ mod wire {
     crate::include_xdr!("src/gss/rpcsec_gss.x");
 }
 
+use crate::sync;
+
 #[cfg(feature = "gss")]
 pub use self::kerberos::{KerberosClient, KerberosServer, local_user};
 pub use self::{

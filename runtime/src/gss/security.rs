@@ -212,12 +212,9 @@ impl<M: ClientMechanism> Security for GssSecurity<M> {
         Box::pin(async move {
             loop {
                 let context = self.shared.context(call, link).await?;
-                // Enabled before the attempt, so that the end of a call in between is not lost.
-                let mut ended = std::pin::pin!(context.ended().notified());
-                ended.as_mut().enable();
-                match context.secure(self.level)? {
+                match context.secure_in_turn(self.level).await? {
                     Ok(secured) => return Ok(secured),
-                    Err(NoNumber::WindowFull) => ended.await,
+                    Err(NoNumber::WindowFull) => {}
                     // RFC 2203 §5.3.1: the next call needs a new context.
                     Err(NoNumber::Exhausted) => self.shared.retire(&context),
                 }
@@ -235,11 +232,7 @@ impl<M: ClientMechanism> Security for GssSecurity<M> {
             loop {
                 let busy = self.shared.contexts().retired.iter().find(|old| !old.is_idle()).map(Arc::clone);
                 let Some(busy) = busy else { break };
-                let mut ended = std::pin::pin!(busy.ended().notified());
-                ended.as_mut().enable();
-                if !busy.is_idle() {
-                    ended.await;
-                }
+                busy.idle().await;
             }
             // The connection is closed next, which could overtake a call that nobody waits for.
             self.shared.destroy_retired(link).await;

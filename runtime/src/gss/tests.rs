@@ -5,6 +5,7 @@ mod creation;
 mod data;
 mod refresh;
 mod secrets;
+mod threads;
 
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 

@@ -1,13 +1,13 @@
 //! Limits of the work that clients can cause before they are known, in all and for each host.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::HostAddr;
+use super::{
+    HostAddr,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 /// Admits work up to a limit in all, and up to another one for each host. Clones share the limits.
 #[derive(Debug, Clone)]
@@ -72,42 +72,9 @@ impl Drop for Admission {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{
-        future::{Future, poll_fn},
-        pin::Pin,
-        task::Poll,
-    };
-
-    use super::*;
-
-    fn host(last: u8) -> HostAddr {
-        HostAddr::of(([127, 0, 0, last], 1).into())
-    }
-
-    async fn is_waiting(mut work: Pin<&mut impl Future>) -> bool {
-        poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx).is_pending())).await
-    }
-
-    /// The work of a host beyond its share waits without a place of the others, and leaves nothing behind.
-    #[tokio::test]
-    async fn hosts_have_shares() {
-        let admissions = Admissions::new(3, 2);
-        let of_first = [admissions.admit(host(1)).await, admissions.admit(host(1)).await];
-        let mut third = std::pin::pin!(admissions.admit(host(1)));
-        assert!(is_waiting(third.as_mut()).await);
-        let of_second = admissions.admit(host(2)).await;
-        assert!(is_waiting(third.as_mut()).await);
-        drop(of_first);
-        drop(third.await);
-        drop(of_second);
-        assert!(admissions.hosts.lock().is_empty());
-        // A caller that stops waiting leaves nothing either.
-        let held = [admissions.admit(host(1)).await, admissions.admit(host(1)).await];
-        drop(Box::pin(admissions.admit(host(1))));
-        let mut waiting = Box::pin(admissions.admit(host(1)));
-        assert!(is_waiting(waiting.as_mut()).await);
-        drop((waiting, held));
-        assert!(admissions.hosts.lock().is_empty());
+impl Admissions {
+    /// Returns `true` if no work waits or is in progress.
+    pub(super) fn is_idle(&self) -> bool {
+        self.hosts.lock().is_empty()
     }
 }

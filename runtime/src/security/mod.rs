@@ -24,3 +24,5 @@ pub(crate) use flavor::{ControlPort, MAX_BODY_IN_TASK};
 pub(crate) use host_addr::HostAddr;
 #[cfg(feature = "tls")]
 pub use tls_session::{TlsIdentity, TlsSession};
+
+use crate::sync;

@@ -1,5 +1,8 @@
 //! The standard authenticator, and the queues of security contexts.
 
+mod admission_threads;
+mod admissions;
+
 use super::{AuthenticatedCaller, Authentication, Authenticator, BlockingQueue, ReceivedCall, StandardAuthenticator};
 use crate::rpc::{AuthStat, CallHeader, Credential, OpaqueAuth};
 

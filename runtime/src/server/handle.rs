@@ -3,14 +3,11 @@
 use std::{
     collections::HashMap,
     net::SocketAddr,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use super::{
     duplicates::{DuplicateRequestCache, DuplicateRequestStats},
@@ -18,6 +15,7 @@ use super::{
     room::{ConnectionRoom, RoomPermit},
     runtimes::{RuntimeShare, Runtimes},
     stats::{EndedTotals, ServerStats},
+    sync::{AtomicBool, AtomicU64, Changes, Mutex, MutexGuard, Ordering, PoisonError},
 };
 use crate::{
     driver::{DriverCommand, DriverPort},
@@ -55,7 +53,7 @@ pub(super) struct ServerShared {
     next_id: AtomicU64,
     connections: Mutex<ConnectionTable>,
     /// Notified when the last connection was removed.
-    empty: Notify,
+    empty: Changes,
     /// `true` once connections are drained.
     draining: AtomicBool,
     /// `true` after the grace period. Handlers in progress are then aborted with their connection.
@@ -109,7 +107,7 @@ impl ServerShared {
             phase: watch::Sender::new(ServerPhase::Serving),
             next_id: AtomicU64::new(0),
             connections: Mutex::default(),
-            empty: Notify::new(),
+            empty: Changes::default(),
             draining: AtomicBool::new(false),
             aborting: AtomicBool::new(false),
             duplicates: Vec::new(),
@@ -153,7 +151,7 @@ impl ServerShared {
             connections.totals.ended(why, entry.port.counters());
         }
         if connections.open.is_empty() {
-            self.empty.notify_waiters();
+            self.empty.notify();
         }
         drop(connections);
         drop(entry);
@@ -178,13 +176,7 @@ impl ServerShared {
 
     /// Waits until there are no connections.
     async fn emptied(&self) {
-        loop {
-            let notified = self.empty.notified();
-            if self.connections().open.is_empty() {
-                return;
-            }
-            notified.await;
-        }
+        self.empty.find(|| self.connections().open.is_empty().then_some(())).await;
     }
 
     /// Waits until there are no connections, for at most `grace`. A later shutdown with a shorter grace period shortens the wait.

@@ -49,6 +49,8 @@ mod measured;
 mod room;
 mod runtimes;
 mod stats;
+#[cfg(test)]
+mod tests;
 
 #[cfg(feature = "tower")]
 pub use self::layers::{Dispatch, DispatchFuture, DispatchRequest, DispatchResponse, DispatchStatus};
@@ -64,3 +66,4 @@ pub use self::{
 pub use crate::session::{
     Context, EncodedReply, HandlerError, InboundCall, RecordedReply, ReplyFuture, RequestKey, Service,
 };
+use crate::sync;

@@ -2,12 +2,13 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use tokio::task::AbortHandle;
 
+use super::sync::{Mutex, MutexGuard, PoisonError};
 use crate::{
     driver::{DriverCommand, DriverPort},
     security::HostAddr,
@@ -196,24 +197,21 @@ impl RoomPermit {
         self.host
     }
 
-    fn set_stage(&self, stage: OccupantStage) {
-        let mut state = self.room.state();
-        let occupant = state.hosts.get_mut(&self.host).and_then(|occupants| occupants.get_mut(&self.id));
-        if let Some(occupant) = occupant
-            && !matches!(occupant.stage, OccupantStage::Leaving)
-        {
-            occupant.stage = stage;
-        }
-    }
-
     /// Returns the place of the connection, for the task that sets it up.
     pub(super) fn place(&self) -> RoomPlace {
         RoomPlace { room: Arc::clone(&self.room), host: self.host, id: self.id }
     }
 
-    /// Records that the connection is set up.
+    /// Records that the connection is set up. Closes it if it had to leave before: its set-up may have ended although its task was
+    /// aborted.
     pub(super) fn opened(&self, port: &Arc<DriverPort>) {
-        self.set_stage(OccupantStage::Open(Arc::clone(port)));
+        let mut state = self.room.state();
+        let occupant = state.hosts.get_mut(&self.host).and_then(|occupants| occupants.get_mut(&self.id));
+        let Some(occupant) = occupant else { return };
+        match occupant.stage {
+            OccupantStage::Leaving => port.send(DriverCommand::Disconnect),
+            _ => occupant.stage = OccupantStage::Open(Arc::clone(port)),
+        }
     }
 }
 
@@ -252,97 +250,25 @@ impl RoomPlace {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-
-    fn host(number: u8) -> HostAddr {
-        HostAddr::of(([10, 0, 0, number], 1).into())
-    }
-
-    /// Lets a connection in whose set-up waits for the peer.
-    fn silent(room: &Arc<ConnectionRoom>, number: u8) -> Result<RoomPermit, NoRoom> {
-        let permit = room.enter(host(number))?;
-        permit.place().is_set_up_by(tokio::spawn(std::future::pending::<()>()).abort_handle());
-        Ok(permit)
-    }
-
+impl ConnectionRoom {
     /// Returns the numbers of connections that stay and that leave.
-    fn counts(room: &ConnectionRoom) -> (usize, usize) {
-        let state = room.state();
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let state = self.state();
         (state.staying, state.leaving)
     }
 
-    fn stays(permit: &RoomPermit) -> bool {
-        let state = permit.room.state();
-        !matches!(state.hosts[&permit.host][&permit.id].stage, OccupantStage::Leaving)
+    /// Returns `true` if connections have left nothing behind.
+    pub(super) fn is_empty(&self) -> bool {
+        self.counts() == (0, 0) && self.state().hosts.is_empty()
     }
+}
 
-    /// One host that takes all room does not keep others out, and loses the connection that has been silent for longest.
-    #[tokio::test]
-    async fn the_host_with_the_most_connections_makes_room() {
-        let room = ConnectionRoom::new(10, usize::MAX);
-        let mut flood: Vec<_> = (0..10).map(|_| silent(&room, 1).unwrap()).collect();
-        assert_eq!(silent(&room, 1).err(), Some(NoRoom::Server(10)), "its own connections are not idle for long");
-        let others: Vec<_> = (2..=5).map(|number| silent(&room, number).unwrap()).collect();
-        assert_eq!(flood.iter().map(stays).collect::<Vec<_>>(), [[false; 4].as_slice(), &[true; 6]].concat());
-        // The flood does not get the room back.
-        assert_eq!(silent(&room, 1).err(), Some(NoRoom::Server(10)));
-        // Shares get equal, and then nobody makes room any more.
-        let second: Vec<_> = (0..10).map_while(|_| silent(&room, 2).ok()).collect();
-        assert_eq!(second.len(), 2, "3 of host 2, 4 of host 1");
-        assert!(others.iter().chain(&second).all(stays));
-        assert_eq!(flood.iter().filter(|permit| stays(permit)).count(), 4);
-        flood.clear();
-        drop((others, second));
-        assert_eq!((counts(&room), room.state().hosts.len()), ((0, 0), 0));
-    }
-
-    #[tokio::test]
-    async fn a_host_has_a_limit() {
-        let room = ConnectionRoom::new(10, 3);
-        let own: Vec<_> = (0..3).map(|_| silent(&room, 1).unwrap()).collect();
-        assert_eq!(silent(&room, 1).err(), Some(NoRoom::Host(3)));
-        assert!(silent(&room, 2).is_ok());
-        drop(own);
-        assert!(silent(&room, 1).is_ok());
-    }
-
-    /// Connections in use, and those whose set-up is in the hands of the server, stay.
-    #[tokio::test]
-    async fn connections_in_use_stay() {
-        let room = ConnectionRoom::new(3, usize::MAX);
-        let mut accepted: Vec<_> = (0..3).map(|_| room.enter(host(1)).unwrap()).collect();
-        assert_eq!(silent(&room, 2).err(), Some(NoRoom::Server(3)));
-        let port = Arc::new(DriverPort::new(1));
-        accepted[1].opened(&port);
-        assert_eq!(silent(&room, 2).err(), Some(NoRoom::Server(3)), "a call is in flight");
-        port.publish_idle(Some(now()));
-        let other = silent(&room, 2).unwrap();
-        assert_eq!((stays(&accepted[0]), stays(&accepted[1]), stays(&accepted[2])), (true, false, true));
-        // A connection that leaves is no longer recorded as open.
-        accepted[1].opened(&port);
-        assert!(!stays(&accepted[1]));
-        accepted.truncate(1);
-        drop(other);
-        assert_eq!(counts(&room), (1, 0));
-    }
-
-    /// Connections that had to leave and are not gone are bounded.
-    #[tokio::test]
-    async fn few_connections_leave_at_a_time() {
-        let room = ConnectionRoom::new(100, usize::MAX);
-        let flood: Vec<_> = (0..100).map(|_| silent(&room, 1).unwrap()).collect();
-        let others: Vec<_> = (2..200).map_while(|number| silent(&room, number).ok()).collect();
-        assert_eq!((others.len(), counts(&room).1), (16, 16));
-        drop(flood);
-        assert_eq!(counts(&room), (16, 0));
-    }
-
-    #[test]
-    fn warnings_are_rare() {
-        let room = ConnectionRoom::new(1, 1);
-        assert!(room.should_warn() && !room.should_warn());
+#[cfg(test)]
+impl RoomPermit {
+    /// Returns `true` if the connection does not have to leave.
+    pub(super) fn stays(&self) -> bool {
+        let state = self.room.state();
+        let occupant = state.hosts.get(&self.host).and_then(|occupants| occupants.get(&self.id));
+        occupant.is_some_and(|occupant| !matches!(occupant.stage, OccupantStage::Leaving))
     }
 }

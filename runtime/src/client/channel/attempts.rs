@@ -257,13 +257,9 @@ impl Channel {
 
     /// Waits for the end of a pause between attempts to connect. Returns `false` if the channel is closed meanwhile.
     async fn back_off(&self, pause: Duration) -> bool {
-        let mut closing = std::pin::pin!(self.0.closing.notified());
-        closing.as_mut().enable();
-        if self.is_closed() {
-            return false;
-        }
         tokio::select! {
-            () = closing => false,
+            biased;
+            () = self.0.closing.find(|| self.is_closed().then_some(())) => false,
             () = tokio::time::sleep(pause) => true,
         }
     }

@@ -35,13 +35,10 @@ impl Channel {
                     retry_at
                 }
             };
-            let mut closing = std::pin::pin!(self.0.closing.notified());
-            closing.as_mut().enable();
-            if !self.is_closed() {
-                tokio::select! {
-                    () = closing => {}
-                    () = tokio::time::sleep_until(retry_at) => {}
-                }
+            tokio::select! {
+                biased;
+                () = self.0.closing.find(|| self.is_closed().then_some(())) => {}
+                () = tokio::time::sleep_until(retry_at) => {}
             }
         }
     }

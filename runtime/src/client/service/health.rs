@@ -2,16 +2,14 @@
 
 use std::{
     fmt,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, Ordering},
-    },
+    sync::Arc,
     task::{Context, Waker},
 };
 
 use tokio::time::Instant;
 
-use super::super::error::ConnectError;
+use super::sync::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, Mutex, MutexGuard, Ordering, PoisonError};
+use crate::client::error::ConnectError;
 
 /// The state of an endpoint that is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,5 +18,8 @@ pub use self::{
     caller::ServiceCaller, channel::Endpoint, request::CallRequest, response::CallResponse, retry::RetryPolicy,
 };
 
+#[cfg(feature = "discover")]
+use super::sync;
+
 /// The error of any service.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -4,6 +4,8 @@ mod cache;
 mod service;
 mod shares;
 mod store;
+#[cfg(test)]
+mod tests;
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
@@ -15,7 +17,7 @@ pub(super) use self::{
     cache::{Claim, DuplicateRequestCache},
     service::{Duplicate, ServiceDuplicates, caches},
 };
-use crate::service::ProcedureId;
+use crate::{service::ProcedureId, sync};
 
 /// The settings of a duplicate request cache, for [`ServerBuilder::duplicate_requests`](super::ServerBuilder::duplicate_requests).
 ///

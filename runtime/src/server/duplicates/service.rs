@@ -2,11 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use tokio::sync::watch;
-
 use super::{
     DuplicateRequests,
-    cache::{Claim, DuplicateRequestCache, Lookup},
+    cache::{Claim, DuplicateRequestCache, EarlierCopy, Lookup},
 };
 use crate::{
     ErrorChain,
@@ -44,8 +42,7 @@ pub(in crate::server) struct ServiceDuplicates {
 pub(in crate::server) enum Duplicate {
     /// The call was executed before.
     Replayed(EncodedReply),
-    /// An earlier copy is in progress. The receiver reports its end as an error.
-    InProgress(watch::Receiver<()>),
+    InProgress(EarlierCopy),
     New(Claim),
 }
 
@@ -84,7 +81,7 @@ impl ServiceDuplicates {
                 tracing::debug!(target: "rpcrdma::call", program, xid, "call was executed before");
                 Duplicate::Replayed(call.replay(&reply))
             }
-            Lookup::InProgress(end) => Duplicate::InProgress(end),
+            Lookup::InProgress(earlier) => Duplicate::InProgress(earlier),
             Lookup::New(claim) => Duplicate::New(claim),
         }
     }
@@ -99,8 +96,7 @@ impl ServiceDuplicates {
         let claim = loop {
             match duplicate {
                 Duplicate::Replayed(reply) => return Err(reply),
-                // An error means that the earlier call has ended.
-                Duplicate::InProgress(mut end) => while end.changed().await.is_ok() {},
+                Duplicate::InProgress(earlier) => earlier.ended().await,
                 Duplicate::New(claim) => break claim,
             }
             duplicate = self.arrive(call);

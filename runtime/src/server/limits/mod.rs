@@ -2,6 +2,8 @@
 
 mod queue;
 mod service;
+#[cfg(test)]
+mod tests;
 mod turns;
 
 use std::time::Duration;
@@ -10,7 +12,7 @@ pub(super) use self::{
     queue::{Arrival, Limiter},
     service::{LimitedCall, ServiceLimits, unknown_program},
 };
-use crate::{config::ConfigError, service::ProcedureId};
+use crate::{config::ConfigError, service::ProcedureId, sync};
 
 /// The calls that share [`Limits`]. If several scopes contain a call, the most specific one applies, and the others do not count
 /// the call.

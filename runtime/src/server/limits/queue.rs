@@ -1,18 +1,15 @@
 //! The slots of one scope, and the fair queue of the calls that wait for them.
 
-#[cfg(test)]
-mod tests;
-
-use std::{
-    collections::HashMap,
-    net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 
 use tokio::sync::oneshot;
 
-use super::{super::keyed_hash::KeyedHash, LimitScope, LimitStats, Limits, turns::Turns};
-use crate::security::HostAddr;
+use super::{
+    LimitScope, LimitStats, Limits,
+    sync::{Mutex, MutexGuard, PoisonError},
+    turns::Turns,
+};
+use crate::{security::HostAddr, server::keyed_hash::KeyedHash};
 
 /// A host takes slots until it has this many times what it leaves free.
 const HOST_RATIO: usize = 3;
@@ -374,5 +371,15 @@ pub(in crate::server) struct Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         self.limiter.state().release(&self.source);
+    }
+}
+
+#[cfg(test)]
+impl Limiter {
+    /// Returns `true` if calls have left nothing behind.
+    pub(super) fn is_empty(&self) -> bool {
+        let LimiterState { running, waiting, .. } = &*self.state();
+        let is_idle = running.hosts.is_empty() && running.connections.is_empty() && running.callers.is_empty();
+        is_idle && waiting.largest(|queue| queue.len).is_none()
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    MemoryBudget,
+    limit::MemoryBudget,
     state::{BudgetParts, BudgetWaiter, MemoryUse},
 };
 

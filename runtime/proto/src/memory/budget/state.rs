@@ -2,14 +2,13 @@
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering::SeqCst},
-    },
+    sync::Arc,
     task::Waker,
 };
 
 use smallvec::SmallVec;
+
+use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering::SeqCst, PoisonError};
 
 /// A holder takes memory of the main part without waiting until it holds this many times what it leaves free.
 const MAIN_RATIO: u64 = 3;

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+mod threads;
+
 use std::{
     sync::{Arc, atomic::AtomicUsize, atomic::Ordering::Relaxed},
     task::{Context, Poll, Wake, Waker},

@@ -12,19 +12,9 @@ mod pending;
 #[path = "../../port.rs"]
 mod port;
 
-mod sync {
-    pub(super) use std::sync::PoisonError;
-
-    pub(super) use shuttle::sync::{
-        Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-    };
-}
-
 use std::{
     collections::VecDeque,
-    future::{Future as _, poll_fn},
-    pin::Pin,
+    future::poll_fn,
     sync::Arc,
     task::{Context, Poll, Waker},
 };
@@ -44,10 +34,8 @@ use crate::{
     engine::{CallFailure, CloseReason, IncomingReply, MessageFault, MessagePayload, OutgoingCall},
     memory::{MessageBuf, Output as _},
     provider::DisconnectReason,
+    sync::model::{self as sync, check, give_up},
 };
-
-/// Number of schedules that each test tries.
-const SCHEDULES: usize = 500;
 
 /// The input from the peer.
 #[derive(Default)]
@@ -229,24 +217,11 @@ impl Caller {
     fn gives_up(self, number: u8, polls: usize) -> thread::JoinHandle<()> {
         thread::spawn(move || {
             block_on(async {
-                let mut pending = self.start(number).await.expect("the connection is open");
-                for _ in 0..polls {
-                    let poll = poll_fn(|cx| Poll::Ready(Pin::new(&mut pending).poll(cx).is_ready()));
-                    if poll.await {
-                        return;
-                    }
-                    shuttle::future::yield_now().await;
-                }
+                let pending = self.start(number).await.expect("the connection is open");
+                give_up(pending, polls).await;
             });
         })
     }
-}
-
-fn check(test: impl Fn() + Send + Sync + 'static) {
-    let test = Arc::new(test);
-    let pct = Arc::clone(&test);
-    shuttle::check_random(move || test(), SCHEDULES);
-    shuttle::check_pct(move || pct(), SCHEDULES, 3);
 }
 
 /// Every caller gets the reply to its own call, alone or concurrently with others, in reused slots.

@@ -1,0 +1,83 @@
+//! The limit of a memory budget, and the memory currently held.
+
+use std::{fmt, sync::Arc, task::Waker};
+
+use super::{
+    share::MemoryAccount,
+    state::{self, BudgetState, BudgetWakers, MemoryUse},
+    sync::{AtomicU64, AtomicUsize, Mutex, Ordering::Relaxed, PoisonError},
+};
+
+/// The limit and the memory currently held, in bytes.
+#[doc(hidden)]
+pub struct MemoryBudget {
+    limit: u64,
+    state: Mutex<BudgetState>,
+    /// Copies of the state, so that reading them does not wait.
+    held: AtomicU64,
+    waiting: AtomicUsize,
+}
+
+impl MemoryBudget {
+    #[doc(hidden)]
+    pub fn new(limit: u64) -> Arc<Self> {
+        let state = Mutex::new(BudgetState::new(limit));
+        Arc::new(Self { limit, state, held: AtomicU64::new(0), waiting: AtomicUsize::new(0) })
+    }
+
+    /// Returns the limit, in bytes.
+    #[doc(hidden)]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Returns the most that one call may take for its arguments, in bytes.
+    #[doc(hidden)]
+    pub fn max_arguments(&self) -> u64 {
+        state::most(self.limit, MemoryUse::Arguments)
+    }
+
+    /// Returns the most that one call may take for its results, in bytes.
+    #[doc(hidden)]
+    pub fn max_results(&self) -> u64 {
+        state::most(self.limit, MemoryUse::Results)
+    }
+
+    /// Returns the memory currently held, in bytes.
+    #[doc(hidden)]
+    pub fn held(&self) -> u64 {
+        self.held.load(Relaxed)
+    }
+
+    /// Returns the number of calls and connections that wait for memory.
+    #[doc(hidden)]
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Relaxed)
+    }
+
+    /// Opens the account of a connection of `host`. Connections with the same number share what their host may take.
+    #[doc(hidden)]
+    pub fn account(self: &Arc<Self>, host: u128) -> MemoryAccount {
+        MemoryAccount::open(self, host)
+    }
+
+    /// Changes the state, and wakes those who got memory.
+    pub(super) fn change<R>(&self, change: impl FnOnce(&mut BudgetState, &mut BudgetWakers) -> R) -> R {
+        let mut wakers = BudgetWakers::new();
+        let result = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let result = change(&mut state, &mut wakers);
+            self.held.store(state.held(), Relaxed);
+            self.waiting.store(state.waiting(), Relaxed);
+            result
+        };
+        wakers.into_iter().for_each(Waker::wake);
+        result
+    }
+}
+
+impl fmt::Debug for MemoryBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryBudget").field("limit", &self.limit).field("held", &self.held()).finish_non_exhaustive()
+    }
+}

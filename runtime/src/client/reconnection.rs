@@ -1,0 +1,34 @@
+//! The attempts of a pool to connect its members again, for which calls wait.
+
+use std::sync::Arc;
+
+use super::sync::{AtomicBool, Changes, Ordering};
+
+/// The attempt to connect one member again.
+#[derive(Debug, Default)]
+pub(super) struct ReconnectionState {
+    is_running: AtomicBool,
+}
+
+impl ReconnectionState {
+    /// Begins to connect. Returns `None` if an attempt is running.
+    pub(super) fn begin(self: &Arc<Self>, changes: &Arc<Changes>) -> Option<Reconnection> {
+        let is_running = self.is_running.swap(true, Ordering::AcqRel);
+        (!is_running).then(|| Reconnection { state: Arc::clone(self), changes: Arc::clone(changes) })
+    }
+}
+
+/// A running attempt. It ends, and wakes the calls that wait, when this is dropped.
+#[derive(Debug)]
+pub(super) struct Reconnection {
+    state: Arc<ReconnectionState>,
+    changes: Arc<Changes>,
+}
+
+impl Drop for Reconnection {
+    fn drop(&mut self) {
+        // Before the calls are woken: one that finds the connection lost again begins the next attempt, or waits for this wake.
+        self.state.is_running.store(false, Ordering::Release);
+        self.changes.notify();
+    }
+}

@@ -1,0 +1,2 @@
+mod silence;
+mod threads;

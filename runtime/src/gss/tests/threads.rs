@@ -1,0 +1,109 @@
+//! Tests of calls that share a context, in random interleavings chosen by `shuttle`.
+
+// The client is compiled twice, and parts of it are used only in one of the two places.
+#![allow(clippy::duplicate_mod, dead_code)]
+
+#[path = "../client.rs"]
+mod client;
+
+use shuttle::{
+    future::block_on,
+    thread::{self, JoinHandle},
+};
+
+use self::client::{ClientContext, NoNumber};
+use super::*;
+use crate::{
+    gss::{body, creation, credential, mechanism, wire, wire::MAXSEQ},
+    security::{ProtectionLevel, Secured},
+    sync::model::{self as sync, check, give_up},
+};
+
+/// The number of calls that may be outstanding.
+const WINDOW: u32 = 2;
+
+/// A context with a small window, of which each interleaving uses a clone.
+struct Template(CreatedContext);
+
+impl Template {
+    fn new() -> Self {
+        let server = TestServer::new(GssServerConfig::default());
+        Self(create(&server, &super::client(), Instant::now()).unwrap())
+    }
+
+    fn context(&self) -> Arc<ClientContext> {
+        let CreatedContext { context, handle, .. } = &self.0;
+        let created = CreatedContext { context: Arc::clone(context), handle: handle.clone(), window: WINDOW };
+        Arc::new(ClientContext::new(created, 2, 3, Instant::now()))
+    }
+}
+
+/// Secures a call as soon as the window permits it. Returns `None` if the sequence numbers are used up.
+async fn secure(context: &Arc<ClientContext>) -> Option<Secured> {
+    loop {
+        match context.secure_in_turn(ProtectionLevel::Authentication).await.unwrap() {
+            Ok(secured) => return Some(secured),
+            Err(NoNumber::WindowFull) => {}
+            Err(NoNumber::Exhausted) => return None,
+        }
+    }
+}
+
+/// Makes calls one after the other. Returns the number of those that got a sequence number.
+fn calls(context: &Arc<ClientContext>, calls: usize) -> JoinHandle<usize> {
+    let context = Arc::clone(context);
+    thread::spawn(move || {
+        let secured = std::iter::repeat_with(|| block_on(secure(&context))).take(calls).flatten();
+        secured.inspect(|secured| secured.call.ended()).count()
+    })
+}
+
+/// Begins a call that is cancelled after it was polled up to `polls` times.
+fn gives_up(context: &Arc<ClientContext>, polls: usize) -> JoinHandle<usize> {
+    let context = Arc::clone(context);
+    thread::spawn(move || {
+        let secured = block_on(give_up(secure(&context), polls)).flatten();
+        secured.iter().for_each(|secured| secured.call.ended());
+        usize::from(secured.is_some())
+    })
+}
+
+/// Waits for the end of all calls in a new thread, as the close of a channel does.
+fn closes(context: &Arc<ClientContext>) -> JoinHandle<()> {
+    let context = Arc::clone(context);
+    thread::spawn(move || block_on(context.idle()))
+}
+
+/// Each call gets a sequence number, although others give up while they wait, and a close waits for their end.
+#[test]
+fn every_call_gets_a_number() {
+    let template = Template::new();
+    check(move || {
+        let context = template.context();
+        // One call is slower than all others, and keeps the window full.
+        let slow = block_on(secure(&context)).unwrap();
+        let callers = [calls(&context, 2), calls(&context, 2), gives_up(&context, 2)];
+        let closing = closes(&context);
+        thread::yield_now();
+        slow.call.ended();
+        let [first, second, third] = callers.map(|caller| caller.join().unwrap());
+        assert_eq!((first, second), (2, 2));
+        assert!(third <= 1);
+        closing.join().unwrap();
+        assert!(context.is_idle());
+    });
+}
+
+/// Calls that wait when the sequence numbers are used up learn it.
+#[test]
+fn the_end_of_the_numbers_reaches_every_call() {
+    let template = Template::new();
+    check(move || {
+        let context = template.context();
+        context.set_next(MAXSEQ - 4);
+        let callers = [calls(&context, 2), calls(&context, 2), gives_up(&context, 2)];
+        let used: usize = callers.map(|caller| caller.join().unwrap()).iter().sum();
+        assert_eq!(used, 3, "the last number is for the destruction");
+        assert!(context.is_idle() && context.destruction().is_some());
+    });
+}

@@ -1,0 +1,3 @@
+mod room;
+mod room_threads;
+mod shutdown_threads;

@@ -1,0 +1,29 @@
+//! Tasks that wait for a change of shared state.
+
+use std::pin::pin;
+
+use super::Notify;
+
+/// The changes of a state that tasks wait for.
+#[derive(Debug, Default)]
+pub(crate) struct Changes(Notify);
+
+impl Changes {
+    /// Wakes all tasks that wait. The state has to be changed before.
+    pub(crate) fn notify(&self) {
+        self.0.notify_waiters();
+    }
+
+    /// Waits until `look` finds something. It looks again after each change.
+    pub(crate) async fn find<T>(&self, mut look: impl FnMut() -> Option<T>) -> T {
+        loop {
+            let mut changed = pin!(self.0.notified());
+            // Enabled before the look, so that a change in between is not lost.
+            changed.as_mut().enable();
+            if let Some(found) = look() {
+                return found;
+            }
+            changed.await;
+        }
+    }
+}
