@@ -67,7 +67,7 @@ async fn restarts(transport: Transport, level: ProtectionLevel) {
         let scheme = if matches!(transport, Transport::Tcp) { "tcp" } else { "iwarp" };
         let again = builder(&service, &acceptor).listen(format!("{scheme}://{}", server.addr)).bind().await.unwrap();
         server.handle = again.handle();
-        server.task = tokio::spawn(again.serve());
+        server.task = spawn_server(again);
         // A copy of 1 GiB has long calls in flight.
         let noticed = async {
             while user.started.load(Ordering::Relaxed) <= contexts {

@@ -279,7 +279,7 @@ async fn restarted_server(transport: Transport, level: ProtectionLevel) {
     let authenticator = GssAuthenticator::new(KerberosServer::new());
     let again = builder(&authenticator).listen(format!("{scheme}://{}", server.addr)).bind().await.unwrap();
     server.handle = again.handle();
-    server.task = tokio::spawn(again.serve());
+    server.task = spawn_server(again);
     copy.await.unwrap();
     assert!(authenticator.contexts() > 0, "the client has no context of the new server");
 }
