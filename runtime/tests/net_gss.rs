@@ -220,8 +220,7 @@ async fn refresh_under_traffic(transport: Transport) {
             let has_called = |caller: usize| calls[caller].load(Ordering::Relaxed) >= before[caller] + 2;
             eventually(|| (0..before.len()).all(has_called)).await;
             if round % 2 == 0 {
-                let contexts = mechanism.started.load(Ordering::Relaxed);
-                mechanism.faults.expired.store(contexts, Ordering::Relaxed);
+                mechanism.expire_contexts();
             } else {
                 *authenticator.0.lock().unwrap() = make();
             }

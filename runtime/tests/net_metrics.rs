@@ -15,7 +15,7 @@ use std::{
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use net_support::{
     Data, Fail, Gate, Get, Missing, Null, PROGRAM, Panic, Put, Range, Running, Sleep, TestService, Transport, VERSION,
-    call, eventually, pattern, spawn_server, timed,
+    call, eventually, in_step, pattern, spawn_server, timed,
 };
 use rpcrdma::{
     Channel, Server,
@@ -283,8 +283,8 @@ async fn reconnects(transport: Transport, snapshotter: Snapshotter) {
     call::<Null>(&channel, &()).await.unwrap();
     running.handle.shutdown();
     running.task.await.unwrap();
-    let options = CallOptions::new().timeout(Duration::from_secs(60));
-    channel.call::<Null>(&(), options).await.unwrap_err();
+    let options = CallOptions::new().timeout(Duration::from_millis(500));
+    in_step(channel.call::<Null>(&(), options)).await.unwrap_err();
     let values = Values::take(&snapshotter);
     assert!(values.one("rpcrdma.connections.failed", "rpcrdma.role=client") >= 1.0);
     assert!(values.one("rpcrdma.client.call.retries", "rpc.method=TEST_V2.Null") >= 1.0);

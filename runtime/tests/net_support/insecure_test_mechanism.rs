@@ -37,6 +37,15 @@ pub struct Faults {
     /// Number of the latest context that has expired, in the order of [`InsecureTestMechanism::begun`]. Such a context makes no
     /// messages either.
     pub expired: AtomicUsize,
+    /// Number of the latest context that accepts no messages any more but still makes them, as an expired context of Kerberos.
+    pub stale: AtomicUsize,
+}
+
+impl InsecureTestMechanism {
+    /// Lets all contexts expire that have been created so far. They still make messages.
+    pub fn expire_contexts(&self) {
+        self.faults.stale.store(self.started.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
 }
 
 /// Makes large messages or the steps of a context wait for a test. They wait for a minute at most.
@@ -268,12 +277,14 @@ impl TestContext {
     // As with Kerberos, an expired context accepts no messages, but still makes them.
     fn check_time(&self) -> Result<(), GssError> {
         self.check_number()?;
-        match self.until {
-            Some(until) if until <= Instant::now() => {
-                Err(GssError::new(major::CONTEXT_EXPIRED, "the context has expired"))
-            }
-            _ => Ok(()),
+        if self.is_stale() || self.until.is_some_and(|until| until <= Instant::now()) {
+            return Err(GssError::new(major::CONTEXT_EXPIRED, "the context has expired"));
         }
+        Ok(())
+    }
+
+    fn is_stale(&self) -> bool {
+        self.number <= self.faults.stale.load(Ordering::Relaxed)
     }
 
     fn check_number(&self) -> Result<(), GssError> {
@@ -337,7 +348,7 @@ impl GssContext for TestContext {
 
     fn lifetime(&self) -> Option<Duration> {
         let _turn = self.lock();
-        if self.check_number().is_err() {
+        if self.is_stale() || self.check_number().is_err() {
             return Some(Duration::ZERO);
         }
         Some(self.until?.saturating_duration_since(Instant::now()))
