@@ -227,10 +227,10 @@ fn failure(error: CallError) -> CallFailure {
 }
 
 over_each! {
-    both_ways_at_once stored_callback_stubs refusals closing shutting_down deep sizes
+    both_ways_at_once stored_callback_stubs refusals deep sizes
 }
 
-over_each_in_step! { client_without_services abandoned_callbacks idle reconnected }
+over_each_in_step! { client_without_services abandoned_callbacks idle closing shutting_down reconnected }
 
 /// Concurrent calls in both directions, each with a callback before its reply.
 async fn both_ways_at_once(transport: Transport) {

@@ -377,8 +377,8 @@ async fn last_channel_dropped(transport: Transport) {
 over! {
     // Tests of direct data placement.
     rdma: put_and_get sequential_calls caller_provided_memory landing_pool reply_longer_than_bound placement_violations dropped_calls_invalidated_at_once;
-    all: null_and_echo landing_too_short more_calls_than_credits replies_out_of_order statuses
-        dropped_calls dropped_after_polls close_in_order last_channel_dropped;
+    all: null_and_echo landing_too_short replies_out_of_order statuses
+        dropped_calls dropped_after_polls last_channel_dropped;
 }
 
-over_each_in_step! { deadlines call_that_is_not_polled }
+over_each_in_step! { more_calls_than_credits deadlines call_that_is_not_polled close_in_order }

@@ -183,7 +183,7 @@ async fn handlers_of_lost_clients(transport: Transport) {
     assert_eq!(call::<Gate>(&running.connect(Channel::builder()).await, &3).await.unwrap(), 3);
 }
 
-over_each! { handlers_of_lost_clients }
+over_each_in_step! { handlers_of_lost_clients }
 
 /// A panic costs one call only: its connection, its permit and other calls are not affected.
 #[tokio::test(start_paused = true)]

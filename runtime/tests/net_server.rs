@@ -389,11 +389,11 @@ async fn shutdown_again_sooner(transport: Transport) {
 over! {
     // An RDMA client learns during connection set-up that it was rejected; a TCP client with its first call (`net_tcp.rs`).
     rdma: connection_limit;
-    all: programs_and_versions credentials shutdown_with_calls_in_flight shutdown_again_sooner shutdown_after_serve_was_dropped
+    all: programs_and_versions credentials shutdown_after_serve_was_dropped
         client_disconnects server_disconnects no_reconnect many_connections fetched_memory;
 }
 
-over_each_in_step! { shutdown_after_the_grace_period idle_connections deadline_while_waiting_for_a_slot }
+over_each_in_step! { shutdown_with_calls_in_flight shutdown_again_sooner shutdown_after_the_grace_period idle_connections deadline_while_waiting_for_a_slot }
 
 #[tokio::test]
 async fn no_server() {

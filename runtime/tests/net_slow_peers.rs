@@ -132,10 +132,10 @@ async fn never_quite_ending() {
 
 /// A result that takes longer than the timeout succeeds as long as data flows.
 async fn slow(transport: Transport) {
-    const LEN: u32 = 40 << 20;
+    const LEN: u32 = 24 << 20;
     let server = serve(&transport, Duration::from_secs(2)).await;
     let clock = Arc::new(ManualClock::new());
-    let addr = slow_link(server.addr, Slow::Results, &clock, |_| Duration::from_millis(20)).await;
+    let addr = slow_link(server.addr, Slow::Results, &clock, |_| Duration::from_millis(30)).await;
     let channel = Channel::connect(&format!("{}://{addr}", scheme(&transport))).await.unwrap();
     let data = call::<Get>(&channel, &Range(3, LEN)).await.unwrap();
     assert!(data.0 == pattern(3, LEN));
@@ -150,12 +150,12 @@ async fn slow_argument() {
     let config = ConnectionConfig::new().fetch_timeout(Duration::from_secs(2)).reply_timeout(Duration::from_secs(2));
     let server = Transport::Iwarp.serve(Server::builder().connection(config).service(TestService::default())).await;
     let clock = Arc::new(ManualClock::new());
-    let addr = slow_link(server.addr, Slow::Arguments, &clock, |_| Duration::from_millis(20)).await;
+    let addr = slow_link(server.addr, Slow::Arguments, &clock, |_| Duration::from_millis(30)).await;
     let channel = Channel::connect(&format!("iwarp://{addr}")).await.unwrap();
     call::<Null>(&channel, &()).await.unwrap();
     let other = channel.clone();
     let sleep = tokio::spawn(async move { call::<Sleep>(&other, &500).await });
-    let put = call::<Put>(&channel, &Data(pattern(3, 40 << 20).into())).await;
+    let put = call::<Put>(&channel, &Data(pattern(3, 24 << 20).into())).await;
     assert!(put.is_ok(), "{put:?} {}", server.handle.stats());
     sleep.await.unwrap().unwrap();
 }

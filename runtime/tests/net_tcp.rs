@@ -277,7 +277,7 @@ async fn null_of_any_program() {
 /// The server starts no more calls at a time than its number of credits, for a client that sends many calls and reads nothing.
 #[tokio::test]
 async fn concurrent_calls_are_limited() {
-    timed(async {
+    timed(in_step(async {
         let service = TestService::default();
         let state = Arc::clone(&service.0);
         let (_running, mut stream) = serve(Server::builder().service(service).credits(4)).await;
@@ -291,7 +291,7 @@ async fn concurrent_calls_are_limited() {
         for _ in 0..20 {
             read_record(&mut stream).await;
         }
-    })
+    }))
     .await;
 }
 
