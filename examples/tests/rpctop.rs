@@ -152,7 +152,7 @@ impl Live {
     /// Waits until a text was shown.
     fn wait_for(&mut self, text: &str) {
         while !self.shown.windows(text.len()).any(|shown| shown == text.as_bytes()) {
-            let next = self.output.recv_timeout(Duration::from_secs(20));
+            let next = self.output.recv_timeout(Duration::from_secs(120));
             let next =
                 next.unwrap_or_else(|_| panic!("{text} is not shown: {:?}", String::from_utf8_lossy(&self.shown)));
             self.shown.extend(next);

@@ -169,7 +169,7 @@ impl Running {
     /// Sends SIGHUP, and waits until the log contains `text`.
     fn hang_up(&self, text: &str) {
         kill_process(Pid::from_child(&self.child), Signal::HUP).unwrap();
-        while !self.log.recv_timeout(Duration::from_secs(30)).expect(text).contains(text) {}
+        while !self.log.recv_timeout(Duration::from_secs(120)).expect(text).contains(text) {}
     }
 }
 

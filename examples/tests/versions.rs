@@ -58,7 +58,7 @@ async fn store_and_fetch(fixture: &Fixture, version: u32, files: &[PathBuf]) -> 
     // Fetch each file when the server reports it, while the next one is stored.
     let fetched = async {
         for (n, path) in files.iter().enumerate() {
-            let change = timeout(Duration::from_secs(60), changes.recv())
+            let change = timeout(Duration::from_secs(120), changes.recv())
                 .await
                 .expect("no change reported in time")
                 .expect("the watcher was dropped");

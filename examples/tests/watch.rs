@@ -53,7 +53,7 @@ async fn put(rpc: &BlobstoreV1Client, name: &str, data: Bytes) {
 }
 
 async fn next(changes: &mut mpsc::Receiver<BlobChange>) -> BlobChange {
-    timeout(Duration::from_secs(20), changes.recv())
+    timeout(Duration::from_secs(120), changes.recv())
         .await
         .expect("no change reported in time")
         .expect("the watcher was dropped")

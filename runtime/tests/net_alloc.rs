@@ -80,6 +80,7 @@ where
     let copied = channel.counters().copied_eligible_bytes;
     assert!(landing.allocated() <= 1, "one call at a time needs one buffer");
     drop((running, channel));
+    runtime.block_on(released());
     (counted.count_total as f64 / CALLS as f64, copied)
 }
 

@@ -82,7 +82,7 @@ async fn callers_run_before_busy_polling() {
         let listener = fabric.listen(0).unwrap();
         let server = Server::builder().service(TestService::default()).listen_with(listener).bind().await.unwrap();
         let addr = server.local_addrs()[0];
-        let running = tokio::spawn(server.serve());
+        let running = spawn_server(server);
         let seen = Arc::new(Seen::default());
         let connector = Watching(fabric.connector(), Arc::clone(&seen));
         // In version 1, all messages to a client are replies.

@@ -3,10 +3,7 @@
 
 mod net_support;
 
-use std::{
-    sync::atomic::Ordering,
-    time::{Duration, Instant},
-};
+use std::{sync::atomic::Ordering, time::Duration};
 
 use bytes::Bytes;
 use net_support::*;
@@ -124,15 +121,18 @@ async fn landing_pool(transport: Transport) {
 /// Over TCP nothing is placed, and the buffer stays free.
 #[tokio::test]
 async fn landing_pool_over_tcp() {
-    let (_running, _state, channel) = start(Transport::Tcp).await;
-    let landing = LandingPool::new(channel.pool(), 10_000);
-    for seed in 0..3 {
-        let options = CallOptions::new().landing_from(&landing);
-        let got = channel.call::<Get>(&Range(seed, 10_000), options).await.unwrap().0;
-        assert_eq!(got, pattern(seed, 10_000));
-        assert_ne!(landing.alloc().as_ptr(), got.as_ptr());
-    }
-    assert_eq!(landing.allocated(), 1);
+    timed(async {
+        let (_running, _state, channel) = start(Transport::Tcp).await;
+        let landing = LandingPool::new(channel.pool(), 10_000);
+        for seed in 0..3 {
+            let options = CallOptions::new().landing_from(&landing);
+            let got = channel.call::<Get>(&Range(seed, 10_000), options).await.unwrap().0;
+            assert_eq!(got, pattern(seed, 10_000));
+            assert_ne!(landing.alloc().as_ptr(), got.as_ptr());
+        }
+        assert_eq!(landing.allocated(), 1);
+    })
+    .await;
 }
 
 async fn landing_too_short(transport: Transport) {
@@ -257,17 +257,17 @@ async fn placement_violations(transport: Transport) {
 async fn deadlines(transport: Transport) {
     let (_running, state, channel) = start(transport).await;
     call::<Null>(&channel, &()).await.unwrap();
-    let begin = Instant::now();
+    let begin = tokio::time::Instant::now();
     let options = CallOptions::new().timeout(Duration::from_millis(50));
     let error = channel.call::<Gate>(&1, options).await.unwrap_err();
     assert!(
         matches!(error, CallError::Transport { failure: CallFailure::DeadlineExceeded { sent: true }, .. }),
         "{error}"
     );
-    assert!(begin.elapsed() >= Duration::from_millis(50) && begin.elapsed() < Duration::from_secs(5));
+    assert!(begin.elapsed() >= Duration::from_millis(50));
     assert_eq!(channel.counters().exposed_regions, 0);
     // A call whose deadline has passed is not sent.
-    let options = CallOptions::new().deadline(Instant::now() - Duration::from_millis(1));
+    let options = CallOptions::new().deadline(tokio::time::Instant::now().into_std());
     let error = channel.call::<Gate>(&1, options).await.unwrap_err();
     assert!(error.is_retry_safe(), "{error}");
     // The late reply is discarded.
@@ -383,6 +383,8 @@ async fn last_channel_dropped(transport: Transport) {
 over! {
     // Tests of direct data placement.
     rdma: put_and_get sequential_calls caller_provided_memory landing_pool reply_longer_than_bound placement_violations dropped_calls_invalidated_at_once;
-    all: null_and_echo landing_too_short more_calls_than_credits replies_out_of_order statuses deadlines
-        call_that_is_not_polled dropped_calls dropped_after_polls close_in_order last_channel_dropped;
+    all: null_and_echo landing_too_short replies_out_of_order statuses
+        dropped_calls dropped_after_polls last_channel_dropped;
 }
+
+over_each_in_step! { more_calls_than_credits deadlines call_that_is_not_polled close_in_order }

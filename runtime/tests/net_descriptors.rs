@@ -31,7 +31,7 @@ async fn idle_connections_leave_for_others() {
         let state = Arc::clone(&service.0);
         let server = Server::builder().service(service).listen("tcp://127.0.0.1:0").bind().await.unwrap();
         let (addr, handle) = (server.local_addrs()[0], server.handle());
-        let server = tokio::spawn(server.serve());
+        let server = spawn_server(server);
         let active = Channel::builder().reconnect(Reconnect::Never).connect(&format!("tcp://{addr}")).await.unwrap();
         let in_flight = tokio::spawn({
             let active = active.clone();

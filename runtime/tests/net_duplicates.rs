@@ -1,12 +1,13 @@
 //! The duplicate request cache of a server, and channels that send calls again.
 #![allow(missing_docs)]
 
+#[path = "net_support/cut.rs"]
+mod cut;
 #[path = "net_support/insecure_test_mechanism.rs"]
 mod insecure_test_mechanism;
-mod net_support {
-    pub mod cut;
-    pub mod proxy;
-}
+mod net_support;
+#[path = "net_support/proxy.rs"]
+mod proxy;
 
 use std::{
     net::SocketAddr,
@@ -17,11 +18,10 @@ use std::{
     time::Duration,
 };
 
+use cut::CutProxy;
 use insecure_test_mechanism::InsecureTestMechanism;
-use net_support::{
-    cut::CutProxy,
-    proxy::{Direction, Proxy},
-};
+use net_support::{eventually, spawn_server, timed};
+use proxy::{Direction, Proxy};
 use rpcrdma::{
     client::{CallError, Channel, ChannelBuilder, Reconnect},
     gss::{GssAuthenticator, GssSecurity},
@@ -141,20 +141,6 @@ impl LedgerV1 for Ledger {
     }
 }
 
-async fn eventually(condition: impl Fn() -> bool) {
-    for _ in 0..10_000 {
-        if condition() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    panic!("condition not true in time");
-}
-
-async fn timed<T>(body: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(30), body).await.expect("test timed out")
-}
-
 /// A server of a ledger with a channel to it through a proxy.
 struct Setup {
     ledger: Ledger,
@@ -169,7 +155,7 @@ impl Setup {
         let server = server.service(LedgerV1Server::new(ledger.clone())).listen(format!("{scheme}://127.0.0.1:0"));
         let server = server.bind().await.unwrap();
         let (addr, handle) = (server.local_addrs()[0], server.handle());
-        tokio::spawn(server.serve());
+        spawn_server(server);
         let proxy = CutProxy::start(addr).await;
         let channel = retrying(client).connect(&format!("{scheme}://{}", proxy.addr)).await.unwrap();
         Self { ledger, handle, proxy, channel }
@@ -261,7 +247,7 @@ async fn a_call_is_sent_again_only_on_the_same_path() {
         let server = cached().service(LedgerV1Server::new(setup.ledger.clone())).listen("iwarp://127.0.0.1:0");
         let server = server.bind().await.unwrap();
         let other = server.local_addrs()[0];
-        tokio::spawn(server.serve());
+        spawn_server(server);
         let proxy = setup.proxy.addr;
         setup.channel = retrying(Channel::builder().deduplicated([PROGRAM]))
             .connect_with(paths(proxy, other), proxy)
@@ -478,60 +464,69 @@ over_both! {
 /// Settings for single procedures override `@idempotent`.
 #[tokio::test]
 async fn covered_procedures_can_be_chosen() {
-    let duplicates = DuplicateRequests::new().cover(ProcedureId::of::<Fail>(), false);
-    let duplicates = duplicates.cover(ProcedureId::new(PROGRAM, 2, 1), false);
-    let server = Server::builder().duplicate_requests(PROGRAM, duplicates);
-    let setup = Setup::new("tcp", server, Channel::builder()).await;
-    setup.ledger.0.gate.add_permits(100);
-    assert_eq!(setup.client().add(&entry(0)).await.unwrap(), 5);
-    assert_eq!(setup.client().fail(SYSTEM).await.unwrap(), 2);
-    assert_eq!(setup.handle.duplicate_requests()[0].misses, 1);
-    let keys = setup.ledger.0.keys.lock().unwrap();
-    assert_eq!(keys.iter().map(RequestKey::procedure).collect::<Vec<_>>(), [1]);
+    timed(async {
+        let duplicates = DuplicateRequests::new().cover(ProcedureId::of::<Fail>(), false);
+        let duplicates = duplicates.cover(ProcedureId::new(PROGRAM, 2, 1), false);
+        let server = Server::builder().duplicate_requests(PROGRAM, duplicates);
+        let setup = Setup::new("tcp", server, Channel::builder()).await;
+        setup.ledger.0.gate.add_permits(100);
+        assert_eq!(setup.client().add(&entry(0)).await.unwrap(), 5);
+        assert_eq!(setup.client().fail(SYSTEM).await.unwrap(), 2);
+        assert_eq!(setup.handle.duplicate_requests()[0].misses, 1);
+        let keys = setup.ledger.0.keys.lock().unwrap();
+        assert_eq!(keys.iter().map(RequestKey::procedure).collect::<Vec<_>>(), [1]);
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_cache_needs_a_service() {
-    let builder = cached().listen("tcp://127.0.0.1:0");
-    assert!(matches!(builder.bind().await, Err(BindError::UnknownProgram { program: PROGRAM })));
+    timed(async {
+        let builder = cached().listen("tcp://127.0.0.1:0");
+        assert!(matches!(builder.bind().await, Err(BindError::UnknownProgram { program: PROGRAM })));
+    })
+    .await;
 }
 
 /// XIDs of a channel are consecutive across its connections, and an AUTH_SYS credential gets a random stamp.
 #[tokio::test]
 async fn xids_and_stamps() {
-    let ledger = Ledger::new();
-    ledger.0.gate.add_permits(100);
-    let server = cached().service(LedgerV1Server::new(ledger.clone())).listen("tcp://127.0.0.1:0");
-    let server = server.bind().await.unwrap();
-    let addr = server.local_addrs()[0];
-    tokio::spawn(server.serve());
-    let proxy = Proxy::start(addr).await;
-    let credential = Credential::sys("client", 1000, 100, [7]).to_opaque().unwrap();
-    let builder = Channel::builder().deduplicated([PROGRAM]).credential(credential);
-    let mut firsts = Vec::new();
-    for _ in 0..2 {
-        let channel = builder.clone().connect(&format!("tcp://{}", proxy.addr)).await.unwrap();
-        for _ in 0..3 {
-            LedgerV1Client::new(channel.clone()).add(&entry(0)).await.unwrap();
+    timed(async {
+        let ledger = Ledger::new();
+        ledger.0.gate.add_permits(100);
+        let server = cached().service(LedgerV1Server::new(ledger.clone())).listen("tcp://127.0.0.1:0");
+        let server = server.bind().await.unwrap();
+        let addr = server.local_addrs()[0];
+        spawn_server(server);
+        let proxy = Proxy::start(addr).await;
+        let credential = Credential::sys("client", 1000, 100, [7]).to_opaque().unwrap();
+        let builder = Channel::builder().deduplicated([PROGRAM]).credential(credential);
+        let mut firsts = Vec::new();
+        for _ in 0..2 {
+            let channel = builder.clone().connect(&format!("tcp://{}", proxy.addr)).await.unwrap();
+            for _ in 0..3 {
+                LedgerV1Client::new(channel.clone()).add(&entry(0)).await.unwrap();
+            }
+            let calls: Vec<_> = proxy.records().into_iter().filter(|(to, _)| *to == Direction::ToServer).collect();
+            let word = |call: usize, at: usize| u32::from_be_bytes(calls[call].1[4 * at..][..4].try_into().unwrap());
+            let (first, stamp) = (word(0, 0), word(0, 8));
+            for n in 0..3 {
+                assert_eq!((word(n, 0), word(n, 8)), (first.wrapping_add(n as u32), stamp));
+            }
+            assert_ne!(stamp, 0);
+            firsts.push((first, stamp));
         }
-        let calls: Vec<_> = proxy.records().into_iter().filter(|(to, _)| *to == Direction::ToServer).collect();
-        let word = |call: usize, at: usize| u32::from_be_bytes(calls[call].1[4 * at..][..4].try_into().unwrap());
-        let (first, stamp) = (word(0, 0), word(0, 8));
-        for n in 0..3 {
-            assert_eq!((word(n, 0), word(n, 8)), (first.wrapping_add(n as u32), stamp));
-        }
-        assert_ne!(stamp, 0);
-        firsts.push((first, stamp));
-    }
-    // Two channels have different XIDs and stamps.
-    assert!(firsts[0].0 != firsts[1].0 && firsts[0].1 != firsts[1].1);
+        // Two channels have different XIDs and stamps.
+        assert!(firsts[0].0 != firsts[1].0 && firsts[0].1 != firsts[1].1);
 
-    // A record that arrives again on the same connection, after the reply, is a copy of the call.
-    let channel = builder.connect(&format!("tcp://{}", proxy.addr)).await.unwrap();
-    assert_eq!(LedgerV1Client::new(channel.clone()).add(&entry(0)).await.unwrap(), 35);
-    let records = proxy.records();
-    let [(Direction::ToServer, call), (Direction::ToClient, reply)] = &records[..] else { panic!("{records:?}") };
-    proxy.inject(call).await;
-    eventually(|| proxy.records().iter().any(|(_, record)| record == reply)).await;
-    assert_eq!(ledger.executed(), 7);
+        // A record that arrives again on the same connection, after the reply, is a copy of the call.
+        let channel = builder.connect(&format!("tcp://{}", proxy.addr)).await.unwrap();
+        assert_eq!(LedgerV1Client::new(channel.clone()).add(&entry(0)).await.unwrap(), 35);
+        let records = proxy.records();
+        let [(Direction::ToServer, call), (Direction::ToClient, reply)] = &records[..] else { panic!("{records:?}") };
+        proxy.inject(call).await;
+        eventually(|| proxy.records().iter().any(|(_, record)| record == reply)).await;
+        assert_eq!(ledger.executed(), 7);
+    })
+    .await;
 }

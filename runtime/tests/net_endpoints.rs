@@ -74,7 +74,7 @@ impl Node {
         let server =
             Server::builder().service(TestService(Arc::clone(&self.state))).listen(&self.url).max_connections(10_000);
         let server = server.bind().await.unwrap();
-        self.running = Some((server.handle(), tokio::spawn(server.serve())));
+        self.running = Some((server.handle(), spawn_server(server)));
     }
 
     /// Ends the server without a farewell.
@@ -464,32 +464,35 @@ async fn not_all_servers_are_ejected() {
 /// A second attempt ends a call whose server has become slow.
 #[tokio::test(start_paused = true)]
 async fn slow_calls_are_hedged() {
-    for is_hedged in [true, false] {
-        let nodes = nodes(&format!("hedged-{is_hedged}"), 2).await;
-        let attempts = Attempts::new(RetryPolicy::default());
-        let attempts = if is_hedged { attempts.hedged() } else { attempts };
-        let caller = ServiceCaller::balanced(over(&nodes), attempts);
-        // The latencies of the last ten seconds count.
-        for _ in 0..150 {
-            assert_eq!(failures(&caller, 2).await, 0);
-            tokio::time::sleep(Duration::from_millis(100)).await;
+    timed(async {
+        for is_hedged in [true, false] {
+            let nodes = nodes(&format!("hedged-{is_hedged}"), 2).await;
+            let attempts = Attempts::new(RetryPolicy::default());
+            let attempts = if is_hedged { attempts.hedged() } else { attempts };
+            let caller = ServiceCaller::balanced(over(&nodes), attempts);
+            // The latencies of the last ten seconds count.
+            for _ in 0..150 {
+                assert_eq!(failures(&caller, 2).await, 0);
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            nodes[0].state.delay.store(10_000, Ordering::SeqCst);
+            let begun = tokio::time::Instant::now();
+            let mut running = tokio::task::JoinSet::new();
+            for _ in 0..10 {
+                let caller = caller.clone();
+                running.spawn(async move { caller.invoke::<Sleep>(&1, CallOptions::new()).await.unwrap() });
+            }
+            running.join_all().await;
+            let elapsed = begun.elapsed();
+            assert_eq!(elapsed < Duration::from_secs(1), is_hedged, "{elapsed:?}");
+            // Calls that are not idempotent are made once.
+            let before = nodes.iter().map(|node| node.state.started.load(Ordering::SeqCst)).sum::<usize>();
+            nodes.iter().for_each(|node| node.state.gate.add_permits(1));
+            caller.invoke::<Gate>(&1, CallOptions::new()).await.unwrap();
+            assert_eq!(nodes.iter().map(|node| node.state.started.load(Ordering::SeqCst)).sum::<usize>(), before + 1);
         }
-        nodes[0].state.delay.store(10_000, Ordering::SeqCst);
-        let begun = tokio::time::Instant::now();
-        let mut running = tokio::task::JoinSet::new();
-        for _ in 0..10 {
-            let caller = caller.clone();
-            running.spawn(async move { caller.invoke::<Sleep>(&1, CallOptions::new()).await.unwrap() });
-        }
-        running.join_all().await;
-        let elapsed = begun.elapsed();
-        assert_eq!(elapsed < Duration::from_secs(1), is_hedged, "{elapsed:?}");
-        // Calls that are not idempotent are made once.
-        let before = nodes.iter().map(|node| node.state.started.load(Ordering::SeqCst)).sum::<usize>();
-        nodes.iter().for_each(|node| node.state.gate.add_permits(1));
-        caller.invoke::<Gate>(&1, CallOptions::new()).await.unwrap();
-        assert_eq!(nodes.iter().map(|node| node.state.started.load(Ordering::SeqCst)).sum::<usize>(), before + 1);
-    }
+    })
+    .await;
 }
 
 /// An attempt that takes too long is given up, and the call is retried at another server.

@@ -15,12 +15,13 @@ use std::{
 };
 
 use iwarp_common::{REPLY, REQUEST, Raw, fpdu, mpa, send};
-use net_support::{Null, Transport, call};
+use net_support::{Null, Transport, call, released};
 use rpcrdma::{
     client::{CallError, Channel},
     engine::Versions,
 };
 use tokio::{
+    io::AsyncReadExt as _,
     net::TcpListener,
     runtime::{Builder, Runtime},
 };
@@ -61,6 +62,7 @@ fn answered(transport: Transport) {
     for _ in 0..3 {
         call_elsewhere(channel.clone()).unwrap();
     }
+    runtime.block_on(released());
 }
 
 #[test]
@@ -94,7 +96,7 @@ fn iwarp_peer_violates_the_protocol() {
             let mut damaged = fpdu(&send(1, b"damaged"));
             damaged[22] ^= 1;
             raw.write(&damaged).await;
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            let _ = raw.0.read_to_end(&mut Vec::new()).await;
         });
         Channel::builder().versions(Versions::V1).connect(&url).await.unwrap()
     });

@@ -8,9 +8,9 @@ mod net_support;
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -191,36 +191,43 @@ impl Authenticator for Restarting {
 }
 
 /// Contexts expire, and the server forgets them, under traffic. No call fails.
+///
+/// Each caller completes a call in between, because a call is sent again only a few times.
 async fn refresh_under_traffic(transport: Transport) {
     for level in LEVELS {
-        let mut mechanism = user("nfs@server");
-        mechanism.lifetime = Some(Duration::from_millis(150));
-        let make = move || GssAuthenticator::new(mechanism.clone());
+        let mechanism = user("nfs@server");
+        let make = || GssAuthenticator::new(mechanism.clone());
         let authenticator = Restarting(Arc::new(Mutex::new(make())));
         let (server, _) = serve(&transport, authenticator.clone()).await;
         let channel = connect(&server, alice(level)).await;
         let stop = Arc::new(AtomicBool::new(false));
-        let callers: Vec<_> = (0..4)
+        let calls: Arc<[AtomicU32; 4]> = Arc::default();
+        let callers: Vec<_> = (0..calls.len())
             .map(|caller| {
-                let (channel, stop) = (channel.clone(), Arc::clone(&stop));
+                let (channel, stop, calls) = (channel.clone(), Arc::clone(&stop), Arc::clone(&calls));
                 tokio::spawn(async move {
-                    let mut calls = 0;
                     while !stop.load(Ordering::Relaxed) {
-                        let len = 10 + caller * 5000;
-                        assert!(call::<Get>(&channel, &Range(calls, len)).await.unwrap().0 == pattern(calls, len));
-                        calls += 1;
+                        let (number, len) = (calls[caller].load(Ordering::Relaxed), 10 + caller as u32 * 5000);
+                        assert!(call::<Get>(&channel, &Range(number, len)).await.unwrap().0 == pattern(number, len));
+                        calls[caller].fetch_add(1, Ordering::Relaxed);
                     }
-                    calls
                 })
             })
             .collect();
-        for _ in 0..8 {
-            tokio::time::sleep(Duration::from_millis(70)).await;
-            *authenticator.0.lock().unwrap() = make();
+        for round in 0..16 {
+            let before = calls.each_ref().map(|calls| calls.load(Ordering::Relaxed));
+            // The first of the two may have been in progress before.
+            let has_called = |caller: usize| calls[caller].load(Ordering::Relaxed) >= before[caller] + 2;
+            eventually(|| (0..before.len()).all(has_called)).await;
+            if round % 2 == 0 {
+                mechanism.expire_contexts();
+            } else {
+                *authenticator.0.lock().unwrap() = make();
+            }
         }
         stop.store(true, Ordering::Relaxed);
         for caller in callers {
-            assert!(caller.await.unwrap() > 8);
+            caller.await.unwrap();
         }
     }
 }
@@ -275,13 +282,12 @@ async fn small_windows(transport: Transport) {
 /// A mechanism that blocks delays neither the runtime nor other callers. A call's deadline covers the creation of its
 /// context.
 async fn slow_mechanism(transport: Transport) {
-    let mut mechanism = user("nfs@server");
-    mechanism.blocks = Duration::from_millis(1500);
-    let (server, _) = serve(&transport, GssAuthenticator::new(mechanism).or(StandardAuthenticator)).await;
+    let mechanism = user("nfs@server");
+    mechanism.faults.hold_steps.set(true);
+    let (server, _) = serve(&transport, GssAuthenticator::new(mechanism.clone()).or(StandardAuthenticator)).await;
     let channel = server.connect(Channel::builder()).await;
     let security: Arc<dyn Security> = Arc::new(alice(LEVELS[0]));
     let secured = CallOptions::new().security(Arc::clone(&security));
-    let started = Instant::now();
     let slow = tokio::spawn({
         let channel = channel.clone();
         async move { channel.call::<Null>(&(), secured).await }
@@ -296,7 +302,8 @@ async fn slow_mechanism(transport: Transport) {
     for _ in 0..10 {
         call::<Null>(&channel, &()).await.unwrap();
     }
-    assert!(started.elapsed() < Duration::from_millis(1300), "{:?}", started.elapsed());
+    assert!(mechanism.faults.hold_steps.is_held(), "the calls waited for the mechanism");
+    mechanism.faults.hold_steps.set(false);
     slow.await.unwrap().unwrap();
 }
 
@@ -496,24 +503,28 @@ impl Authenticator for Withholding {
 /// RFC 2203 §5.4: a context that was replaced is destroyed at the server, and no call waits for the reply.
 #[tokio::test(start_paused = true)]
 async fn replaced_contexts_delay_no_call() {
-    for version in 1..=2 {
-        let destroyed = Arc::new(AtomicUsize::new(0));
-        let authenticator = Withholding(gss(GssServerConfig::new()), Arc::clone(&destroyed));
-        let (server, _) = serve(&Transport::sim(), authenticator).await;
-        let mut mechanism = user("alice@TEST");
-        mechanism.lifetime = Some(Duration::from_secs(60));
-        let security = GssSecurity::new(mechanism.clone(), LEVELS[0]);
-        let channel =
-            server.connect(Channel::builder().security(security).versions(Versions::try_from(version).unwrap())).await;
-        call::<Null>(&channel, &()).await.unwrap();
-        tokio::time::advance(Duration::from_secs(50)).await;
-        // Time passes only while all tasks wait.
-        let started = tokio::time::Instant::now();
-        call::<Null>(&channel, &()).await.unwrap();
-        assert!(started.elapsed() < Duration::from_millis(10), "{:?}", started.elapsed());
-        assert_eq!(mechanism.started.load(Ordering::Relaxed), 2);
-        eventually(|| destroyed.load(Ordering::Relaxed) == 1).await;
-    }
+    timed(async {
+        for version in 1..=2 {
+            let destroyed = Arc::new(AtomicUsize::new(0));
+            let authenticator = Withholding(gss(GssServerConfig::new()), Arc::clone(&destroyed));
+            let (server, _) = serve(&Transport::sim(), authenticator).await;
+            let mut mechanism = user("alice@TEST");
+            mechanism.lifetime = Some(Duration::from_secs(60));
+            let security = GssSecurity::new(mechanism.clone(), LEVELS[0]);
+            let channel = server
+                .connect(Channel::builder().security(security).versions(Versions::try_from(version).unwrap()))
+                .await;
+            call::<Null>(&channel, &()).await.unwrap();
+            tokio::time::advance(Duration::from_secs(50)).await;
+            // Time passes only while all tasks wait.
+            let started = tokio::time::Instant::now();
+            call::<Null>(&channel, &()).await.unwrap();
+            assert!(started.elapsed() < Duration::from_millis(10), "{:?}", started.elapsed());
+            assert_eq!(mechanism.started.load(Ordering::Relaxed), 2);
+            eventually(|| destroyed.load(Ordering::Relaxed) == 1).await;
+        }
+    })
+    .await;
 }
 
 /// Failures of the server with one call, and damaged bodies. The context stays in use.

@@ -9,12 +9,9 @@ mod proxy;
 #[path = "net_support/tamper.rs"]
 mod tamper;
 
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, Ordering},
 };
 
 use insecure_test_mechanism::InsecureTestMechanism;
@@ -53,101 +50,132 @@ fn alice(level: ProtectionLevel) -> GssSecurity<InsecureTestMechanism> {
 /// Each bit of a small message.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_changed_bit_fails_one_call() {
-    for level in LEVELS {
-        let (server, state) = serve(GssServerConfig::default()).await;
-        assert_eq!(
-            tamper::flipped_bits(&server, &state, Channel::builder().security(alice(level)), level, 12, |_, _| true)
+    timed(async {
+        for level in LEVELS {
+            let (server, state) = serve(GssServerConfig::default()).await;
+            assert_eq!(
+                tamper::flipped_bits(&server, &state, Channel::builder().security(alice(level)), level, 12, |_, _| {
+                    true
+                })
                 .await,
-            0,
-            "changes were not noticed"
-        );
-    }
+                0,
+                "changes were not noticed"
+            );
+        }
+    })
+    .await;
 }
 
 /// Bits of a small message over iWARP, with valid CRCs, in both versions of RPC-over-RDMA.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_changed_bit_over_iwarp() {
-    for (level, version) in LEVELS.into_iter().flat_map(|level| [(level, 1), (level, 2)]) {
-        let (server, state) = serve_over(Transport::Iwarp, GssServerConfig::default()).await;
-        let builder = Channel::builder().security(alice(level)).versions(Versions::try_from(version).unwrap());
-        let select = |_, bit| bit % 3 == version as usize;
-        assert_eq!(
-            tamper::flipped_bits(&server, &state, builder, level, 12, select).await,
-            0,
-            "changes were not noticed"
-        );
-    }
+    timed(async {
+        for (level, version) in LEVELS.into_iter().flat_map(|level| [(level, 1), (level, 2)]) {
+            let (server, state) = serve_over(Transport::Iwarp, GssServerConfig::default()).await;
+            let builder = Channel::builder().security(alice(level)).versions(Versions::try_from(version).unwrap());
+            let select = |_, bit| bit % 3 == version as usize;
+            assert_eq!(
+                tamper::flipped_bits(&server, &state, builder, level, 12, select).await,
+                0,
+                "changes were not noticed"
+            );
+        }
+    })
+    .await;
 }
 
 /// Some bits of a large message, all over it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_changed_bit_of_a_large_message() {
-    for level in [ProtectionLevel::Integrity, ProtectionLevel::Privacy] {
-        let (server, state) = serve(GssServerConfig::default()).await;
-        let select = |direction, bit| direction == Direction::ToServer && bit % 15_013 == 4_000;
-        assert_eq!(
-            tamper::flipped_bits(&server, &state, Channel::builder().security(alice(level)), level, 100_000, select)
+    timed(async {
+        for level in [ProtectionLevel::Integrity, ProtectionLevel::Privacy] {
+            let (server, state) = serve(GssServerConfig::default()).await;
+            let select = |direction, bit| direction == Direction::ToServer && bit % 15_013 == 4_000;
+            assert_eq!(
+                tamper::flipped_bits(
+                    &server,
+                    &state,
+                    Channel::builder().security(alice(level)),
+                    level,
+                    100_000,
+                    select
+                )
                 .await,
-            0,
-            "changes were not noticed"
-        );
-    }
+                0,
+                "changes were not noticed"
+            );
+        }
+    })
+    .await;
 }
 
 /// Only privacy hides data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn privacy_hides_data() {
-    for level in LEVELS {
-        let (server, _) = serve(GssServerConfig::default()).await;
-        assert_eq!(tamper::is_visible(&server, alice(level)).await, level != ProtectionLevel::Privacy, "{level:?}");
-    }
+    timed(async {
+        for level in LEVELS {
+            let (server, _) = serve(GssServerConfig::default()).await;
+            assert_eq!(tamper::is_visible(&server, alice(level)).await, level != ProtectionLevel::Privacy, "{level:?}");
+        }
+    })
+    .await;
 }
 
 /// RFC 2203 §5.3.3.1: repeated calls are silently discarded, within the window and below it, over any connection, whatever their
 /// XID. After a restart, the context is unknown.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repeated_calls_are_not_executed() {
-    for level in LEVELS {
-        let config = || GssServerConfig::new().sequence_window(4);
-        let (server, state) = serve(config()).await;
-        let proxy = Proxy::start(server.addr).await;
-        let channel = Channel::builder().security(alice(level));
-        let channel = channel.connect(&format!("tcp://{}", proxy.addr)).await.unwrap();
-        call::<Null>(&channel, &()).await.unwrap();
-        proxy.records();
-        call::<Put>(&channel, &Data(pattern(1, 100).into())).await.unwrap();
-        let [(Direction::ToServer, captured), (Direction::ToClient, _)] = &proxy.records()[..] else { panic!() };
-        let mut other_xid = captured.clone();
-        other_xid[0] ^= 1;
-
-        // Within the window, then below it.
-        for later_calls in [0, 10] {
-            for _ in 0..later_calls {
-                call::<Null>(&channel, &()).await.unwrap();
-            }
+    timed(async {
+        for level in LEVELS {
+            let config = || GssServerConfig::new().sequence_window(4);
+            let (server, state) = serve(config()).await;
+            let proxy = Proxy::start(server.addr).await;
+            let channel = Channel::builder().security(alice(level));
+            let channel = channel.connect(&format!("tcp://{}", proxy.addr)).await.unwrap();
+            call::<Null>(&channel, &()).await.unwrap();
             proxy.records();
-            for replay in [captured, &other_xid] {
-                proxy.inject(replay).await;
-                // The server takes calls in order, so it has taken the repeated one before this one.
-                call::<Null>(&channel, &()).await.unwrap();
-                let mut stream = TcpStream::connect(server.addr).await.unwrap();
-                stream.write_all(&marked(replay)).await.unwrap();
-                let reply = tokio::time::timeout(Duration::from_millis(100), receive(&mut stream)).await;
-                assert!(reply.is_err(), "a repeated call got the reply {reply:?}");
-            }
-            let replies = proxy.records().iter().filter(|(direction, _)| *direction == Direction::ToClient).count();
-            assert_eq!(replies, 2, "repeated calls get no reply");
-            assert_eq!(state.put_bytes.load(Ordering::SeqCst), 100);
-        }
+            call::<Put>(&channel, &Data(pattern(1, 100).into())).await.unwrap();
+            let [(Direction::ToServer, captured), (Direction::ToClient, _)] = &proxy.records()[..] else { panic!() };
+            let mut other_xid = captured.clone();
+            other_xid[0] ^= 1;
 
-        let (restarted, state) = serve(config()).await;
-        let mut stream = TcpStream::connect(restarted.addr).await.unwrap();
-        stream.write_all(&marked(captured)).await.unwrap();
-        let reply = receive(&mut stream).await.unwrap();
-        let outcome = ReplyHeader::decode(&mut Decoder::new(&reply)).unwrap().outcome;
-        assert_eq!(outcome, Err(RpcError::Authentication(AuthStat::RpcsecGssCredproblem.into())));
-        assert_eq!(state.put_bytes.load(Ordering::SeqCst), 0);
-    }
+            // Within the window, then below it.
+            for later_calls in [0, 10] {
+                for _ in 0..later_calls {
+                    call::<Null>(&channel, &()).await.unwrap();
+                }
+                proxy.records();
+                for replay in [captured, &other_xid] {
+                    proxy.inject(replay).await;
+                    // The server takes calls in order, so it has taken the repeated one before this one.
+                    call::<Null>(&channel, &()).await.unwrap();
+                    let mut stream = TcpStream::connect(server.addr).await.unwrap();
+                    stream.write_all(&marked(replay)).await.unwrap();
+                    // The server denies this one. It would have replied to the repeated one before.
+                    stream.write_all(&marked(&null_call(9))).await.unwrap();
+                    let reply = receive(&mut stream).await.unwrap();
+                    assert_eq!(reply[..4], null_call(9)[..4], "a repeated call got the reply {reply:?}");
+                }
+                let replies = proxy.records().iter().filter(|(direction, _)| *direction == Direction::ToClient).count();
+                assert_eq!(replies, 2, "repeated calls get no reply");
+                assert_eq!(state.put_bytes.load(Ordering::SeqCst), 100);
+            }
+
+            let (restarted, state) = serve(config()).await;
+            let mut stream = TcpStream::connect(restarted.addr).await.unwrap();
+            stream.write_all(&marked(captured)).await.unwrap();
+            let reply = receive(&mut stream).await.unwrap();
+            let outcome = ReplyHeader::decode(&mut Decoder::new(&reply)).unwrap().outcome;
+            assert_eq!(outcome, Err(RpcError::Authentication(AuthStat::RpcsecGssCredproblem.into())));
+            assert_eq!(state.put_bytes.load(Ordering::SeqCst), 0);
+        }
+    })
+    .await;
+}
+
+/// Returns a NULL call of the test service without security (RFC 5531 §9).
+fn null_call(xid: u32) -> Vec<u8> {
+    [xid, 0, 2, PROGRAM, VERSION, 0, 0, 0, 0, 0].iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
 /// A server whose replies have another verifier.
@@ -361,28 +389,31 @@ impl tracing::Subscriber for Collector {
 /// Traces at all levels have neither data nor keys, with accepted calls, denied calls and failed creations.
 #[tokio::test]
 async fn traces_have_no_secrets() {
-    let collector = Collector::default();
-    let _guard = tracing::subscriber::set_default(collector.clone());
-    let config = GssServerConfig::new().max_contexts(1);
-    let (server, _) = serve(config).await;
-    let secret = "correct horse battery staple!!!!";
-    for level in [ProtectionLevel::Integrity, ProtectionLevel::Privacy] {
-        let (one, two) = (alice(level), alice(level));
-        let [one, two] = [
-            server.connect(Channel::builder().security(one)).await,
-            server.connect(Channel::builder().security(two)).await,
-        ];
-        for channel in [&one, &two, &one] {
-            assert_eq!(call::<Echo>(channel, &secret.into()).await.unwrap(), secret);
+    timed(async {
+        let collector = Collector::default();
+        let _guard = tracing::subscriber::set_default(collector.clone());
+        let config = GssServerConfig::new().max_contexts(1);
+        let (server, _) = serve(config).await;
+        let secret = "correct horse battery staple!!!!";
+        for level in [ProtectionLevel::Integrity, ProtectionLevel::Privacy] {
+            let (one, two) = (alice(level), alice(level));
+            let [one, two] = [
+                server.connect(Channel::builder().security(one)).await,
+                server.connect(Channel::builder().security(two)).await,
+            ];
+            for channel in [&one, &two, &one] {
+                assert_eq!(call::<Echo>(channel, &secret.into()).await.unwrap(), secret);
+            }
+            println!("{:?} {server:?}", one);
         }
-        println!("{:?} {server:?}", one);
-    }
-    let mallory = GssSecurity::new(InsecureTestMechanism::new(1, "mallory"), LEVELS[1]);
-    call::<Null>(&server.connect(Channel::builder().security(mallory)).await, &()).await.unwrap_err();
-    let text = collector.0.lock().unwrap();
-    assert!(text.contains("security context created") && text.contains("security context refused"), "{text}");
-    let bytes = format!("{:?}", &secret.as_bytes()[..8]);
-    for hidden in [&secret[..12], bytes.trim_matches(['[', ']']), &KEY.to_string(), &format!("{KEY:x}")] {
-        assert!(!text.contains(hidden), "{hidden}: {text}");
-    }
+        let mallory = GssSecurity::new(InsecureTestMechanism::new(1, "mallory"), LEVELS[1]);
+        call::<Null>(&server.connect(Channel::builder().security(mallory)).await, &()).await.unwrap_err();
+        let text = collector.0.lock().unwrap();
+        assert!(text.contains("security context created") && text.contains("security context refused"), "{text}");
+        let bytes = format!("{:?}", &secret.as_bytes()[..8]);
+        for hidden in [&secret[..12], bytes.trim_matches(['[', ']']), &KEY.to_string(), &format!("{KEY:x}")] {
+            assert!(!text.contains(hidden), "{hidden}: {text}");
+        }
+    })
+    .await;
 }

@@ -8,9 +8,12 @@ mod copy;
 mod insecure_test_mechanism;
 mod net_support;
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
-use copy::CopyService;
+use copy::{CopyService, Pace};
 use insecure_test_mechanism::InsecureTestMechanism;
 use net_support::*;
 use rpcrdma::{
@@ -20,63 +23,67 @@ use rpcrdma::{
     server::{Server, ServerBuilder},
 };
 
-fn mechanism(name: &str, lifetime: Option<u64>) -> InsecureTestMechanism {
-    let mut mechanism = InsecureTestMechanism::new(7, name);
-    mechanism.lifetime = lifetime.map(Duration::from_millis);
-    mechanism
+fn mechanism(name: &str) -> InsecureTestMechanism {
+    InsecureTestMechanism::new(7, name)
 }
 
 fn builder(service: &CopyService, mechanism: &InsecureTestMechanism) -> ServerBuilder {
     Server::builder().service(service.clone()).authenticator(GssAuthenticator::new(mechanism.clone()))
 }
 
-/// Contexts live for 2 s at the server, which denies calls with CTXPROBLEM then, or for 3 s at the client, which replaces them earlier.
+/// Contexts expire at the server, which denies calls with CTXPROBLEM then.
 async fn expiry(transport: Transport, level: ProtectionLevel) {
-    for (at_server, at_client) in [(Some(2000), None), (None, Some(3000))] {
-        let service = CopyService::default();
-        let server = transport.serve(builder(&service, &mechanism("nfs@server", at_server))).await;
-        let user = mechanism("alice@TEST", at_client);
-        let channel = server.connect(Channel::builder().security(GssSecurity::new(user.clone(), level))).await;
-        copy::copy(&channel, &service, Duration::from_secs(5)).await;
-        let contexts = user.started.load(Ordering::Relaxed);
-        assert!(contexts >= 4, "{contexts} contexts, so they did not expire");
-    }
+    let (service, acceptor, user) = (CopyService::default(), mechanism("nfs@server"), mechanism("alice@TEST"));
+    let server = transport.serve(builder(&service, &acceptor)).await;
+    let channel = server.connect(Channel::builder().security(GssSecurity::new(user.clone(), level))).await;
+    copy::copy_with_events(&channel, &service, async || acceptor.expire_contexts()).await;
+    let contexts = user.started.load(Ordering::Relaxed);
+    assert!(contexts >= 8, "{contexts} contexts, so they did not expire");
+}
+
+/// Contexts have a lifetime at the client, which replaces them earlier.
+async fn replacement(transport: Transport, level: ProtectionLevel) {
+    let (service, mut user) = (CopyService::default(), mechanism("alice@TEST"));
+    user.lifetime = Some(Duration::from_secs(6));
+    let server = transport.serve(builder(&service, &mechanism("nfs@server"))).await;
+    let channel = server.connect(Channel::builder().security(GssSecurity::new(user.clone(), level))).await;
+    let clock = ManualClock::new();
+    copy::copy_with_events(&channel, &service, async || clock.advance(Duration::from_secs(2)).await).await;
+    let contexts = user.started.load(Ordering::Relaxed);
+    assert!(contexts >= 4, "{contexts} contexts, so they were not replaced");
 }
 
 /// The server restarts twice, and knows none of its earlier contexts.
 async fn restarts(transport: Transport, level: ProtectionLevel) {
     let service = CopyService::default();
-    let acceptor = mechanism("nfs@server", None);
+    let acceptor = mechanism("nfs@server");
     let mut server = transport.serve(builder(&service, &acceptor)).await;
-    let user = mechanism("alice@TEST", None);
+    let user = mechanism("alice@TEST");
     let pause = Duration::from_millis(20);
-    let reconnect = Reconnect::OnDemand { min_backoff: pause, max_backoff: pause * 10, retries: 50 };
+    let reconnect = Reconnect::OnDemand { min_backoff: pause, max_backoff: pause * 10, retries: 500 };
     let security = GssSecurity::new(user.clone(), level);
-    let channel = Channel::builder().security(security).reconnect(reconnect).call_timeout(Duration::from_secs(60));
+    let channel = Channel::builder().security(security).reconnect(reconnect).call_timeout(Duration::from_secs(100));
     let channel = server.connect(channel).await;
-    let copy = tokio::spawn({
-        let (channel, service) = (channel.clone(), service.clone());
-        async move { copy::copy(&channel, &service, Duration::from_secs(3)).await }
-    });
-    for _ in 0..2 {
-        tokio::time::sleep(Duration::from_millis(1000)).await;
-        assert!(!copy.is_finished());
-        let contexts = user.started.load(Ordering::Relaxed);
-        server.handle.shutdown_within(Duration::ZERO);
-        eventually(|| server.task.is_finished()).await;
-        let scheme = if matches!(transport, Transport::Tcp) { "tcp" } else { "iwarp" };
-        let again = builder(&service, &acceptor).listen(format!("{scheme}://{}", server.addr)).bind().await.unwrap();
-        server.handle = again.handle();
-        server.task = tokio::spawn(again.serve());
-        // A copy of 1 GiB has long calls in flight.
-        let noticed = async {
-            while user.started.load(Ordering::Relaxed) <= contexts {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(60), noticed).await.expect("the restart was not noticed");
-    }
-    copy.await.unwrap();
+    let (pace, step) = (Arc::new(Pace::default()), copy::blocks() / 4);
+    let restarts = async {
+        for copied in [0, 4 * step] {
+            pace.allow(2 * step);
+            pace.copied(copied + step).await;
+            let contexts = user.started.load(Ordering::Relaxed);
+            server.handle.shutdown_within(Duration::ZERO);
+            eventually(|| server.task.is_finished()).await;
+            let scheme = if matches!(transport, Transport::Tcp) { "tcp" } else { "iwarp" };
+            let again =
+                builder(&service, &acceptor).listen(format!("{scheme}://{}", server.addr)).bind().await.unwrap();
+            server.handle = again.handle();
+            server.task = spawn_server(again);
+            pace.allow(2 * step);
+            pace.copied(copied + 4 * step).await;
+            assert!(user.started.load(Ordering::Relaxed) > contexts, "the restart was not noticed");
+        }
+        pace.allow(2 * copy::blocks() - 8 * step);
+    };
+    tokio::join!(copy::copy(&channel, &service, &pace), restarts);
 }
 
 macro_rules! copies {
@@ -84,12 +91,17 @@ macro_rules! copies {
         mod $name {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn contexts_expire() {
-                super::expiry(super::Transport::$transport, super::ProtectionLevel::$level).await;
+                super::timed(super::expiry(super::Transport::$transport, super::ProtectionLevel::$level)).await;
+            }
+
+            #[tokio::test]
+            async fn contexts_are_replaced() {
+                super::timed(super::replacement(super::Transport::$transport, super::ProtectionLevel::$level)).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn the_server_restarts() {
-                super::restarts(super::Transport::$transport, super::ProtectionLevel::$level).await;
+                super::timed(super::restarts(super::Transport::$transport, super::ProtectionLevel::$level)).await;
             }
         }
     )*};

@@ -130,20 +130,23 @@ fn each_hook() -> &'static [(&'static str, AddHook)] {
 /// A service behind a hook has one state for each connection, also while its calls wait.
 #[tokio::test]
 async fn each_connection_has_its_own_service() {
-    for (name, hook) in each_hook() {
-        for waits in [false, true] {
-            let builder = Server::builder().service(Counted { waits, ..Counted::default() });
-            let running = Transport::sim().serve(hook(builder)).await;
-            let (first, second) =
-                (running.connect(Channel::builder()).await, running.connect(Channel::builder()).await);
-            let mut counts = Vec::new();
-            for channel in [&first, &second, &first, &second] {
-                counts.push(call::<Count>(channel, &()).await.unwrap());
+    timed(async {
+        for (name, hook) in each_hook() {
+            for waits in [false, true] {
+                let builder = Server::builder().service(Counted { waits, ..Counted::default() });
+                let running = Transport::sim().serve(hook(builder)).await;
+                let (first, second) =
+                    (running.connect(Channel::builder()).await, running.connect(Channel::builder()).await);
+                let mut counts = Vec::new();
+                for channel in [&first, &second, &first, &second] {
+                    counts.push(call::<Count>(channel, &()).await.unwrap());
+                }
+                // Calls that wait for one another.
+                let (third, fourth) = tokio::join!(call::<Count>(&first, &()), call::<Count>(&second, &()));
+                counts.extend([third.unwrap(), fourth.unwrap()]);
+                assert_eq!(counts, [1, 1, 2, 2, 3, 3], "{name}, waits: {waits}");
             }
-            // Calls that wait for one another.
-            let (third, fourth) = tokio::join!(call::<Count>(&first, &()), call::<Count>(&second, &()));
-            counts.extend([third.unwrap(), fourth.unwrap()]);
-            assert_eq!(counts, [1, 1, 2, 2, 3, 3], "{name}, waits: {waits}");
         }
-    }
+    })
+    .await;
 }

@@ -40,7 +40,7 @@ fn client_waits(query: &str) -> Waits {
             let server = Server::builder().service(TestService::default()).listen(listen).bind().await.unwrap();
             tell.send(server.urls()[0].clone()).unwrap();
             let handle = server.handle();
-            let serving = tokio::spawn(server.serve());
+            let serving = spawn_server(server);
             stopped.await.unwrap();
             handle.shutdown();
             serving.await.unwrap();
@@ -92,7 +92,7 @@ async fn callers_run_between_polls() {
         let server = Server::builder().service(TestService::default()).listen(url).bind().await.unwrap();
         let url = server.urls()[0].clone();
         let url = if url.contains('?') { url } else { format!("{url}?busy=1000000") };
-        let serving = tokio::spawn(server.serve());
+        let serving = spawn_server(server);
         let channel = Channel::builder().connect(&url).await.unwrap();
         call::<Null>(&channel, &()).await.unwrap();
         let before = on_processor();

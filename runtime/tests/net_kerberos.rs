@@ -16,24 +16,30 @@ mod tamper;
 use std::{
     future::Future,
     process::{Command, ExitCode, Stdio},
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
-use copy::CopyService;
+use copy::{CopyService, Pace};
 use net_support::*;
 use proxy::{Direction, Proxy, marked, receive};
-use realm::kinit;
+use realm::{RealmClock, kinit};
 use rpcrdma::{
     client::{CallError, Channel, Reconnect},
-    gss::{GssAuthenticator, GssSecurity, GssServerConfig, KerberosClient, KerberosServer},
+    gss::{
+        ClientMechanism, ContextSetup, GssAuthenticator, GssError, GssSecurity, GssServerConfig, KerberosClient,
+        KerberosServer,
+    },
     security::ProtectionLevel,
     server::Server,
 };
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
 fn main() -> ExitCode {
-    realm::run_in_realm(run)
+    realm::run_in_realm_with_clock(run)
 }
 
 fn run() {
@@ -59,17 +65,22 @@ fn run() {
     test("changed_messages", &mut || run(Box::pin(changed_messages())));
     test("evicted_contexts", &mut || run(Box::pin(evicted_contexts())));
     test("repeated_calls", &mut || run(Box::pin(repeated_calls())));
-    // These may take longer: RPCRDMA_TEST_COPY_MIB. They run at the same time, because most of their time passes in waiting.
+    // These may take longer: RPCRDMA_TEST_COPY_MIB.
+    test("restarted_server_iwarp", &mut || run(Box::pin(restarted_server(Transport::Iwarp, LEVELS[2]))));
+    test("restarted_server_tcp", &mut || run(Box::pin(restarted_server(Transport::Tcp, LEVELS[1]))));
     let copies = COPIES.iter().filter(|(name, ..)| is_selected(&format!("renewed_tickets_{name}")));
     let copies: Vec<_> = copies.cloned().collect();
     if !copies.is_empty() {
-        let started = Instant::now();
-        runtime.block_on(renewed_tickets(&copies));
         let names: Vec<_> = copies.iter().map(|(name, ..)| *name).collect();
+        let Some(clock) = RealmClock::stop() else {
+            println!("NOT RUN: renewed_tickets, because faketime is not installed");
+            return;
+        };
+        // They run at the same time, because most of their time passes in waiting.
+        let started = Instant::now();
+        runtime.block_on(timed(renewed_tickets(clock, &copies)));
         println!("test renewed_tickets_{} ... ok ({} ms)", names.join(","), started.elapsed().as_millis());
     }
-    test("restarted_server_iwarp", &mut || runtime.block_on(restarted_server(Transport::Iwarp, LEVELS[2])));
-    test("restarted_server_tcp", &mut || runtime.block_on(restarted_server(Transport::Tcp, LEVELS[1])));
 }
 
 fn kdestroy() {
@@ -210,10 +221,17 @@ async fn repeated_calls() {
         assert_eq!(replies, 1, "{level:?}: a repeated call got a reply");
         let mut stream = TcpStream::connect(server.addr).await.unwrap();
         stream.write_all(&marked(captured)).await.unwrap();
-        let reply = tokio::time::timeout(Duration::from_millis(100), receive(&mut stream)).await;
-        assert!(reply.is_err(), "{level:?}: a repeated call got the reply {reply:?}");
+        // The server denies this one. It would have replied to the repeated one before.
+        stream.write_all(&marked(&null_call(1))).await.unwrap();
+        let reply = receive(&mut stream).await.unwrap();
+        assert_eq!(reply[..4], null_call(1)[..4], "{level:?}: a repeated call got the reply {reply:?}");
         assert_eq!(state.put_bytes.load(Ordering::SeqCst), 100, "{level:?}: a repeated call was executed");
     }
+}
+
+/// Returns a NULL call of the test service without security (RFC 5531 §9).
+fn null_call(xid: u32) -> Vec<u8> {
+    [xid, 0, 2, PROGRAM, VERSION, 0, 0, 0, 0, 0].iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
 const COPIES: [(&str, Transport, ProtectionLevel); 6] = [
@@ -225,30 +243,64 @@ const COPIES: [(&str, Transport, ProtectionLevel); 6] = [
     ("tcp_krb5p", Transport::Tcp, LEVELS[2]),
 ];
 
-/// Contexts expire with their tickets in the middle of copies. No call fails as long as the user has a valid ticket.
-async fn renewed_tickets(copies: &[(&'static str, Transport, ProtectionLevel)]) {
-    kinit("4s");
-    let copying: Vec<_> = copies
-        .iter()
-        .cloned()
-        .map(|(name, transport, level)| {
-            tokio::spawn(async move {
-                let service = CopyService::default();
-                let authenticator = GssAuthenticator::new(KerberosServer::new());
-                let server = Server::builder().service(service.clone()).authenticator(authenticator);
-                let server = transport.serve(server).await;
-                let channel = server.connect(Channel::builder().security(security(level))).await;
-                println!("{name}:");
-                copy::copy(&channel, &service, Duration::from_secs(6)).await;
-            })
-        })
-        .collect();
-    while !copying.iter().all(tokio::task::JoinHandle::is_finished) {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        tokio::task::spawn_blocking(|| kinit("4s")).await.unwrap();
+/// Counts the contexts that a client creates.
+#[derive(Debug)]
+struct Counted(KerberosClient, Arc<AtomicUsize>);
+
+impl ClientMechanism for Counted {
+    fn begin(&self) -> Result<Box<dyn ContextSetup>, GssError> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.begin()
     }
-    for copy in copying {
+
+    fn advice(&self, major: u32, minor: u32) -> Option<&'static str> {
+        self.0.advice(major, minor)
+    }
+}
+
+/// Lifetime in seconds of the tickets, and so of the contexts. The client replaces a context after half of it.
+const LIFETIME: u64 = 8;
+
+/// Contexts expire with their tickets in the middle of copies. No call fails as long as the user has a valid ticket.
+///
+/// Contexts expire in real time. Tickets expire by the clock of the realm, which stands while they are in use, so that the user
+/// has a valid one on a busy machine as well.
+async fn renewed_tickets(mut clock: RealmClock, copies: &[(&str, Transport, ProtectionLevel)]) {
+    const TICKETS: u32 = 3;
+    let lifetime = format!("{LIFETIME}s");
+    kinit(&lifetime);
+    let (step, mut copying) = (2 * copy::blocks() / TICKETS, Vec::new());
+    for (_, transport, level) in copies {
+        let service = CopyService::default();
+        let authenticator = GssAuthenticator::new(KerberosServer::new());
+        let server = Server::builder().service(service.clone()).authenticator(authenticator);
+        let server = transport.serve(server).await;
+        let contexts = Arc::new(AtomicUsize::new(0));
+        let mechanism = Counted(KerberosClient::new("nfs@localhost"), Arc::clone(&contexts));
+        let channel = server.connect(Channel::builder().security(GssSecurity::new(mechanism, *level))).await;
+        let pace = Arc::new(Pace::default());
+        let copy = tokio::spawn({
+            let pace = Arc::clone(&pace);
+            async move { copy::copy(&channel, &service, &pace).await }
+        });
+        copying.push((copy, pace, contexts));
+    }
+    for ticket in 1..TICKETS {
+        for (_, pace, _) in &copying {
+            pace.allow(step);
+        }
+        for (_, pace, _) in &copying {
+            pace.copied(ticket * step).await;
+        }
+        tokio::time::sleep(Duration::from_secs(LIFETIME / 2)).await;
+        clock.advance(2 * LIFETIME);
+        kinit(&lifetime);
+    }
+    for (copy, pace, contexts) in copying {
+        pace.allow(2 * copy::blocks());
         copy.await.unwrap();
+        let contexts = contexts.load(Ordering::Relaxed);
+        assert!(contexts >= TICKETS as usize, "{contexts} contexts, so they did not expire");
     }
 }
 
@@ -262,24 +314,22 @@ async fn restarted_server(transport: Transport, level: ProtectionLevel) {
     let authenticator = GssAuthenticator::new(KerberosServer::new());
     let mut server = transport.serve(builder(&authenticator)).await;
     let pause = Duration::from_millis(20);
-    let reconnect = Reconnect::OnDemand { min_backoff: pause, max_backoff: pause * 10, retries: 50 };
+    let reconnect = Reconnect::OnDemand { min_backoff: pause, max_backoff: pause * 10, retries: 500 };
     let channel = Channel::builder().security(security(level)).reconnect(reconnect);
-    let channel = server.connect(channel.call_timeout(Duration::from_secs(60))).await;
-    let copy = tokio::spawn({
-        let service = service.clone();
-        async move { copy::copy(&channel, &service, Duration::from_secs(2)).await }
-    });
-    while service.reads() < 8 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    server.handle.shutdown_within(Duration::ZERO);
-    eventually(|| server.task.is_finished()).await;
-    assert!(!copy.is_finished());
-    let scheme = if matches!(transport, Transport::Tcp) { "tcp" } else { "iwarp" };
+    let channel = server.connect(channel.call_timeout(Duration::from_secs(100))).await;
+    let pace = Arc::new(Pace::default());
     let authenticator = GssAuthenticator::new(KerberosServer::new());
-    let again = builder(&authenticator).listen(format!("{scheme}://{}", server.addr)).bind().await.unwrap();
-    server.handle = again.handle();
-    server.task = tokio::spawn(again.serve());
-    copy.await.unwrap();
+    let restart = async {
+        pace.allow(copy::blocks());
+        pace.copied(8).await;
+        server.handle.shutdown_within(Duration::ZERO);
+        eventually(|| server.task.is_finished()).await;
+        let scheme = if matches!(transport, Transport::Tcp) { "tcp" } else { "iwarp" };
+        let again = builder(&authenticator).listen(format!("{scheme}://{}", server.addr)).bind().await.unwrap();
+        server.handle = again.handle();
+        server.task = spawn_server(again);
+        pace.allow(copy::blocks());
+    };
+    tokio::join!(copy::copy(&channel, &service, &pace), restart);
     assert!(authenticator.contexts() > 0, "the client has no context of the new server");
 }

@@ -7,8 +7,8 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use net_support::{
-    Data, Echo, Hold, HoldFlat, Null, PROGRAM, Put, Running, State, TestService, Transport, call, eventually,
-    over_each, pattern, timed,
+    Data, Echo, Hold, HoldFlat, Null, PROGRAM, Put, Running, State, TestService, Transport, call, eventually, in_step,
+    over_each, over_each_in_step, pattern, timed,
 };
 use rpcrdma::{
     client::{CallError, CallOptions, Channel},
@@ -237,6 +237,8 @@ async fn replies_to_callbacks_do_not_wait() {
     .await;
 }
 
+over_each_in_step! { calls_wait_for_memory_of_other_connections }
+
 over_each! {
-    calls_wait_for_memory_of_other_connections disconnected_clients_release_their_memory call_above_the_limit_is_refused many
+    disconnected_clients_release_their_memory call_above_the_limit_is_refused many
 }

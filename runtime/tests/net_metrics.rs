@@ -15,7 +15,7 @@ use std::{
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use net_support::{
     Data, Fail, Gate, Get, Missing, Null, PROGRAM, Panic, Put, Range, Running, Sleep, TestService, Transport, VERSION,
-    call, eventually, pattern, timed,
+    call, eventually, in_step, pattern, spawn_server, timed,
 };
 use rpcrdma::{
     Channel, Server,
@@ -119,7 +119,7 @@ async fn start(transport: Transport) -> (Running, Channel) {
 
 /// Both sides record the duration, the sizes and the outcome of each call.
 async fn calls(transport: Transport, snapshotter: Snapshotter) {
-    let (_running, channel) = start(transport).await;
+    let (running, channel) = start(transport).await;
     call::<Null>(&channel, &()).await.unwrap();
     for seed in 0..3 {
         call::<Put>(&channel, &Data(pattern(seed, 100_000).into())).await.unwrap();
@@ -130,12 +130,13 @@ async fn calls(transport: Transport, snapshotter: Snapshotter) {
     call::<Panic>(&channel, &0).await.unwrap_err();
     call::<Panic>(&channel, &1).await.unwrap_err();
     call::<Sleep>(&channel, &20).await.unwrap();
-    let options = CallOptions::new().timeout(Duration::from_millis(5));
-    channel.call::<Sleep>(&30, options).await.unwrap_err();
-    let dropped = call::<Sleep>(&channel, &30);
-    tokio::time::timeout(Duration::from_millis(5), dropped).await.unwrap_err();
+    let options = CallOptions::new().timeout(Duration::from_millis(50));
+    channel.call::<Sleep>(&1000, options).await.unwrap_err();
+    let dropped = call::<Sleep>(&channel, &1000);
+    tokio::time::timeout(Duration::from_millis(50), dropped).await.unwrap_err();
     // Their handlers finish.
-    tokio::time::sleep(Duration::from_millis(60)).await;
+    let counters = || running.handle.connections()[0].counters;
+    eventually(|| counters().calls_received == counters().replies_sent).await;
 
     let values = Values::take(&snapshotter);
     let success = |method: &str| format!("rpc.method={method} rpc.response.status_code=SUCCESS");
@@ -152,7 +153,7 @@ async fn calls(transport: Transport, snapshotter: Snapshotter) {
         assert_eq!(values.all(&durations, &failure("TEST_V2.Fail", "AUTH_ERROR")).len(), 1);
         assert_eq!(values.all(&durations, &failure("TEST_V2.Panic", "SYSTEM_ERR")).len(), 2);
         let slept = values.all(&durations, &success("TEST_V2.Sleep"));
-        assert!(slept.iter().all(|&seconds| (0.02..10.0).contains(&seconds)), "{slept:?}");
+        assert!(slept.iter().all(|&seconds| (0.02..120.0).contains(&seconds)), "{slept:?}");
         assert_eq!(slept.len(), if side == "client" { 1 } else { 3 });
         // The header has 40 bytes in a call and 24 in a reply. The length of the data has 4.
         assert_eq!(values.all(&format!("rpc.{side}.request.size"), "rpc.method=TEST_V2.Put"), [100_044.0; 3]);
@@ -282,8 +283,8 @@ async fn reconnects(transport: Transport, snapshotter: Snapshotter) {
     call::<Null>(&channel, &()).await.unwrap();
     running.handle.shutdown();
     running.task.await.unwrap();
-    let options = CallOptions::new().timeout(Duration::from_millis(300));
-    channel.call::<Null>(&(), options).await.unwrap_err();
+    let options = CallOptions::new().timeout(Duration::from_millis(500));
+    in_step(channel.call::<Null>(&(), options)).await.unwrap_err();
     let values = Values::take(&snapshotter);
     assert!(values.one("rpcrdma.connections.failed", "rpcrdma.role=client") >= 1.0);
     assert!(values.one("rpcrdma.client.call.retries", "rpc.method=TEST_V2.Null") >= 1.0);
@@ -298,8 +299,8 @@ async fn reconnects(transport: Transport, snapshotter: Snapshotter) {
         Transport::Tcp => server.listen(format!("tcp://{}", running.addr)),
     };
     let server = server.bind().await.unwrap();
-    let _serving = tokio::spawn(server.serve());
-    channel.call::<Null>(&(), CallOptions::new().timeout(Duration::from_secs(10))).await.unwrap();
+    let _serving = spawn_server(server);
+    channel.call::<Null>(&(), CallOptions::new().timeout(Duration::from_secs(60))).await.unwrap();
     assert_eq!(Values::take(&snapshotter).one("rpcrdma.client.reconnects", ""), 1.0);
 }
 
@@ -494,7 +495,7 @@ fn retry_policies() {
             let service = TestService::default();
             service.0.gate.add_permits(1);
             let server = Server::builder().service(service).listen(format!("iwarp://{}", running.addr));
-            tokio::spawn(server.bind().await.unwrap().serve());
+            spawn_server(server.bind().await.unwrap());
         };
         let (reply, ()) = tokio::join!(call, restart);
         assert_eq!(reply.unwrap(), 7);

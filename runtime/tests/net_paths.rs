@@ -112,7 +112,7 @@ async fn serve() -> ([u16; 2], String, Arc<State>) {
     }
     PATHS.networks.lock().unwrap().retain(|(to, _)| !ports.contains(to));
     let target = server.urls().join(",");
-    tokio::spawn(server.serve());
+    spawn_server(server);
     (ports, target, state)
 }
 
@@ -132,142 +132,166 @@ async fn moved_to(channel: &Channel, to: u16) -> Duration {
 
 #[tokio::test(start_paused = true)]
 async fn the_best_path_is_used() {
-    let ([best, _], target, _) = serve().await;
-    let channel = Channel::connect(&target).await.unwrap();
-    call::<Null>(&channel, &()).await.unwrap();
-    assert_eq!(port(&channel), best);
-    assert!(channel.better_paths().is_empty());
+    timed(async {
+        let ([best, _], target, _) = serve().await;
+        let channel = Channel::connect(&target).await.unwrap();
+        call::<Null>(&channel, &()).await.unwrap();
+        assert_eq!(port(&channel), best);
+        assert!(channel.better_paths().is_empty());
+    })
+    .await;
 }
 
 /// A refused path costs no time, and a silent one the delay between attempts. The channel says why it uses another one.
 #[tokio::test(start_paused = true)]
 async fn another_path_is_used_meanwhile() {
-    for (state, delay, says) in [
-        (PathState::Refused, Duration::ZERO, Some("refused")),
-        // The attempt is given up as soon as there is another connection.
-        (PathState::Silent, Duration::from_millis(250), None),
-    ] {
-        let ([best, other], target, _) = serve().await;
-        PATHS.set(best, state);
-        let begun = Instant::now();
-        let channel = Channel::connect(&target).await.unwrap();
-        let elapsed = begun.elapsed();
-        assert!(elapsed >= delay && elapsed < delay + Duration::from_millis(50), "{elapsed:?}");
-        call::<Null>(&channel, &()).await.unwrap();
-        assert_eq!(port(&channel), other);
-        let better = channel.better_paths();
-        let text: Vec<_> = better.iter().map(ToString::to_string).collect();
-        match says {
-            Some(says) => assert!(text.len() == 1 && text[0].contains(says), "{text:?}"),
-            None => assert!(text.len() == 1 && text[0].contains("another path was connected"), "{text:?}"),
+    timed(async {
+        for (state, delay, says) in [
+            (PathState::Refused, Duration::ZERO, Some("refused")),
+            // The attempt is given up as soon as there is another connection.
+            (PathState::Silent, Duration::from_millis(250), None),
+        ] {
+            let ([best, other], target, _) = serve().await;
+            PATHS.set(best, state);
+            let begun = Instant::now();
+            let channel = Channel::connect(&target).await.unwrap();
+            let elapsed = begun.elapsed();
+            assert!(elapsed >= delay && elapsed < delay + Duration::from_millis(50), "{elapsed:?}");
+            call::<Null>(&channel, &()).await.unwrap();
+            assert_eq!(port(&channel), other);
+            let better = channel.better_paths();
+            let text: Vec<_> = better.iter().map(ToString::to_string).collect();
+            match says {
+                Some(says) => assert!(text.len() == 1 && text[0].contains(says), "{text:?}"),
+                None => assert!(text.len() == 1 && text[0].contains("another path was connected"), "{text:?}"),
+            }
         }
-    }
+    })
+    .await;
 }
 
 /// A channel whose path is lost uses the next one, and returns when the better one is back. Calls in flight then end where they are.
 #[tokio::test(start_paused = true)]
 async fn the_channel_returns_to_the_best_path() {
-    let ([best, other], target, state) = serve().await;
-    let channel = Channel::connect(&target).await.unwrap();
-    call::<Null>(&channel, &()).await.unwrap();
-    PATHS.set(best, PathState::Refused);
-    call::<Null>(&channel, &()).await.unwrap();
-    assert_eq!(port(&channel), other);
-    let gate = {
-        let channel = channel.clone();
-        tokio::spawn(async move { call::<Gate>(&channel, &7).await })
-    };
-    state.wait_started(1).await;
-    tokio::time::sleep(Duration::from_secs(300)).await;
-    assert_eq!(port(&channel), other);
-    PATHS.set(best, PathState::Up);
-    let took = moved_to(&channel, best).await;
-    assert!(took <= Duration::from_secs(60), "{took:?}");
-    assert!(channel.better_paths().is_empty());
-    call::<Null>(&channel, &()).await.unwrap();
-    state.gate.add_permits(1);
-    assert_eq!(gate.await.unwrap().unwrap(), 7);
+    timed(async {
+        let ([best, other], target, state) = serve().await;
+        let channel = Channel::connect(&target).await.unwrap();
+        call::<Null>(&channel, &()).await.unwrap();
+        PATHS.set(best, PathState::Refused);
+        call::<Null>(&channel, &()).await.unwrap();
+        assert_eq!(port(&channel), other);
+        let gate = {
+            let channel = channel.clone();
+            tokio::spawn(async move { call::<Gate>(&channel, &7).await })
+        };
+        state.wait_started(1).await;
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        assert_eq!(port(&channel), other);
+        PATHS.set(best, PathState::Up);
+        let took = moved_to(&channel, best).await;
+        assert!(took <= Duration::from_secs(60), "{took:?}");
+        assert!(channel.better_paths().is_empty());
+        call::<Null>(&channel, &()).await.unwrap();
+        state.gate.add_permits(1);
+        assert_eq!(gate.await.unwrap().unwrap(), 7);
+    })
+    .await;
 }
 
 /// A connection of a pool whose first path was not the best moves to it, too.
 #[tokio::test(start_paused = true)]
 async fn a_pool_moves_to_the_best_path() {
-    let ([best, other], target, _) = serve().await;
-    PATHS.set(best, PathState::Refused);
-    let pool = Channel::builder().connect_pool([&target]).await.unwrap();
-    pool.invoke::<Null>(&(), CallOptions::new()).await.unwrap();
-    assert_eq!(port(pool.first()), other);
-    PATHS.set(best, PathState::Up);
-    let took = moved_to(pool.first(), best).await;
-    assert!(took <= Duration::from_secs(60), "{took:?}");
-    pool.invoke::<Null>(&(), CallOptions::new()).await.unwrap();
+    timed(async {
+        let ([best, other], target, _) = serve().await;
+        PATHS.set(best, PathState::Refused);
+        let pool = Channel::builder().connect_pool([&target]).await.unwrap();
+        pool.invoke::<Null>(&(), CallOptions::new()).await.unwrap();
+        assert_eq!(port(pool.first()), other);
+        PATHS.set(best, PathState::Up);
+        let took = moved_to(pool.first(), best).await;
+        assert!(took <= Duration::from_secs(60), "{took:?}");
+        pool.invoke::<Null>(&(), CallOptions::new()).await.unwrap();
+    })
+    .await;
 }
 
 /// Calls that may be repeated survive a path that falls silent. Others fail, and are not made again over the other path.
 #[tokio::test(start_paused = true)]
 async fn a_silent_path_is_left() {
-    let ([best, other], target, state) = serve().await;
-    let channel = Channel::connect(&target).await.unwrap();
-    call::<Null>(&channel, &()).await.unwrap();
-    let gate = {
-        let channel = channel.clone();
-        tokio::spawn(async move { call::<Gate>(&channel, &7).await })
-    };
-    state.wait_started(1).await;
-    PATHS.set(best, PathState::Silent);
-    let begun = Instant::now();
-    call::<Sleep>(&channel, &1).await.unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(11), "{:?}", begun.elapsed());
-    assert_eq!(port(&channel), other);
-    let error = gate.await.unwrap().unwrap_err();
-    assert!(!error.is_retry_safe(), "{error}");
-    assert_eq!(state.started.load(std::sync::atomic::Ordering::SeqCst), 2);
+    timed(async {
+        let ([best, other], target, state) = serve().await;
+        let channel = Channel::connect(&target).await.unwrap();
+        call::<Null>(&channel, &()).await.unwrap();
+        let gate = {
+            let channel = channel.clone();
+            tokio::spawn(async move { call::<Gate>(&channel, &7).await })
+        };
+        state.wait_started(1).await;
+        PATHS.set(best, PathState::Silent);
+        let begun = Instant::now();
+        call::<Sleep>(&channel, &1).await.unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(11), "{:?}", begun.elapsed());
+        assert_eq!(port(&channel), other);
+        let error = gate.await.unwrap().unwrap_err();
+        assert!(!error.is_retry_safe(), "{error}");
+        assert_eq!(state.started.load(std::sync::atomic::Ordering::SeqCst), 2);
+    })
+    .await;
 }
 
 /// A path that accepts connections and then stays silent is no better than one that works.
 #[tokio::test(start_paused = true)]
 async fn a_path_has_to_answer_before_it_replaces_another() {
-    let ([best, other], target, _) = serve().await;
-    let channel = Channel::connect(&target).await.unwrap();
-    call::<Null>(&channel, &()).await.unwrap();
-    PATHS.set(best, PathState::Mute);
-    let begun = Instant::now();
-    call::<Sleep>(&channel, &1).await.unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(11), "{:?}", begun.elapsed());
-    assert_eq!(port(&channel), other);
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(200) {
-        let called = Instant::now();
+    timed(async {
+        let ([best, other], target, _) = serve().await;
+        let channel = Channel::connect(&target).await.unwrap();
+        call::<Null>(&channel, &()).await.unwrap();
+        PATHS.set(best, PathState::Mute);
+        let begun = Instant::now();
         call::<Sleep>(&channel, &1).await.unwrap();
-        assert!(called.elapsed() < Duration::from_secs(1) && port(&channel) == other);
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-    PATHS.set(best, PathState::Up);
-    moved_to(&channel, best).await;
+        assert!(begun.elapsed() < Duration::from_secs(11), "{:?}", begun.elapsed());
+        assert_eq!(port(&channel), other);
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(200) {
+            let called = Instant::now();
+            call::<Sleep>(&channel, &1).await.unwrap();
+            assert!(called.elapsed() < Duration::from_secs(1) && port(&channel) == other);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        PATHS.set(best, PathState::Up);
+        moved_to(&channel, best).await;
+    })
+    .await;
 }
 
 /// Without any path, the error is that of the best one.
 #[tokio::test(start_paused = true)]
 async fn no_path() {
-    let ([best, other], target, _) = serve().await;
-    PATHS.set(best, PathState::Refused);
-    PATHS.set(other, PathState::Refused);
-    let error = Channel::connect(&target).await.unwrap_err();
-    assert!(matches!(error, ConnectError::Setup { peer, .. } if peer.port() == best), "{error}");
-    let lazy = Channel::builder().connect_lazy(&target).unwrap();
-    let deadline = (Instant::now() + Duration::from_secs(1)).into_std();
-    let error = lazy.call::<Null>(&(), CallOptions::new().deadline(deadline)).await.unwrap_err();
-    assert!(error.to_string().contains(&best.to_string()), "{error}");
+    timed(async {
+        let ([best, other], target, _) = serve().await;
+        PATHS.set(best, PathState::Refused);
+        PATHS.set(other, PathState::Refused);
+        let error = Channel::connect(&target).await.unwrap_err();
+        assert!(matches!(error, ConnectError::Setup { peer, .. } if peer.port() == best), "{error}");
+        let lazy = Channel::builder().connect_lazy(&target).unwrap();
+        let deadline = (Instant::now() + Duration::from_secs(1)).into_std();
+        let error = lazy.call::<Null>(&(), CallOptions::new().deadline(deadline)).await.unwrap_err();
+        assert!(error.to_string().contains(&best.to_string()), "{error}");
+    })
+    .await;
 }
 
 /// A better path is not tried for a channel that was dropped.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_channel_tries_nothing() {
-    let ([best, _], target, _) = serve().await;
-    PATHS.set(best, PathState::Refused);
-    let channel = Channel::connect(&target).await.unwrap();
-    drop(channel);
-    PATHS.set(best, PathState::Up);
-    tokio::time::sleep(Duration::from_secs(300)).await;
-    assert!(PATHS.networks.lock().unwrap().iter().all(|(to, _)| *to != best));
+    timed(async {
+        let ([best, _], target, _) = serve().await;
+        PATHS.set(best, PathState::Refused);
+        let channel = Channel::connect(&target).await.unwrap();
+        drop(channel);
+        PATHS.set(best, PathState::Up);
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        assert!(PATHS.networks.lock().unwrap().iter().all(|(to, _)| *to != best));
+    })
+    .await;
 }

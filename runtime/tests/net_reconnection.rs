@@ -9,7 +9,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use net_support::*;
@@ -92,9 +92,9 @@ async fn lost() -> (Running, Channel, watch::Sender<Way>, Arc<Seen>) {
 }
 
 /// Calls whose deadline is shorter than a connection attempt fail, but the attempt continues for later calls.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn reconnection_outlives_short_deadlines() {
-    timed(async {
+    timed(in_step(async {
         let (_server, channel, way, seen) = lost().await;
         way.send_replace(Way::Slow);
         let error = channel.call::<Null>(&(), within(50)).await.unwrap_err();
@@ -106,15 +106,15 @@ async fn reconnection_outlives_short_deadlines() {
             }
         }
         assert_eq!((channel.close_reason(), seen.opened.load(Ordering::SeqCst)), (None, 2));
-    })
+    }))
     .await;
 }
 
 /// A connection attempt ends when the channel is closed or dropped, not with its own timeout.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn reconnection_ends_with_the_channel() {
     for closes in [false, true] {
-        timed(async {
+        timed(in_step(async {
             let (_server, channel, way, seen) = lost().await;
             way.send_replace(Way::Silent);
             channel.call::<Null>(&(), within(50)).await.unwrap_err();
@@ -134,7 +134,7 @@ async fn reconnection_ends_with_the_channel() {
                 drop(channel);
             }
             eventually(|| seen.ended.load(Ordering::SeqCst) == 2).await;
-        })
+        }))
         .await;
     }
 }
@@ -277,9 +277,9 @@ async fn stopped(reconnect: Reconnect) -> (Running, Channel) {
 }
 
 /// A call that finds no server waits for the end of a pause, and connects then.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn waits_for_a_server_that_restarts() {
-    timed(async {
+    timed(in_step(async {
         let (running, channel) = stopped(Reconnect::on_demand()).await;
         let waits = tokio::spawn(async move { call::<Gate>(&channel, &1).await });
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -287,24 +287,24 @@ async fn waits_for_a_server_that_restarts() {
         let service = TestService::default();
         service.0.gate.add_permits(1);
         let server = Server::builder().service(service).listen(format!("iwarp://{}", running.addr));
-        tokio::spawn(server.bind().await.unwrap().serve());
+        spawn_server(server.bind().await.unwrap());
         assert_eq!(waits.await.unwrap().unwrap(), 1);
-    })
+    }))
     .await;
 }
 
 /// Retries are bounded by number, by the call's deadline and by the end of the channel. The first pause takes 100 ms, and
 /// the three of a call without a deadline between 350 and 700 ms.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn retries_end() {
-    timed(async {
+    timed(in_step(async {
         // The pause would outlast the deadline.
         let (_running, channel) = stopped(Reconnect::on_demand()).await;
         let error = channel.call::<Null>(&(), within(90)).await.unwrap_err();
         assert!(matches!(error, CallError::Connect { .. }) && error.is_retry_safe(), "{error}");
 
         let (_running, channel) = stopped(Reconnect::on_demand()).await;
-        let begin = Instant::now();
+        let begin = tokio::time::Instant::now();
         let error = call::<Null>(&channel, &()).await.unwrap_err();
         assert!(matches!(error, CallError::Connect { .. }), "{error}");
         assert!(begin.elapsed() >= Duration::from_millis(300), "{:?}", begin.elapsed());
@@ -321,7 +321,7 @@ async fn retries_end() {
         assert!(!waits.is_finished());
         channel.close().await;
         assert!(waits.await.unwrap().unwrap_err().is_connection_loss());
-    })
+    }))
     .await;
 }
 
@@ -404,7 +404,7 @@ async fn lazy_channels() {
         assert!(matches!(error, CallError::Connect { .. }) && error.is_retry_safe(), "{error:?}");
         let server = Server::builder().service(TestService::default()).listen(&url).bind().await.unwrap();
         let handle = server.handle();
-        tokio::spawn(server.serve());
+        spawn_server(server);
         call::<Null>(&lazy, &()).await.unwrap();
         assert_eq!((lazy.close_reason(), lazy.info().peer_addr), (None, running.addr));
         handle.shutdown_within(Duration::ZERO);

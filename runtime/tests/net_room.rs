@@ -21,7 +21,7 @@ async fn serve(scheme: &str, server: ServerBuilder) -> (SocketAddr, Running) {
     let server = server.listen(format!("{scheme}://127.0.0.1:0")).bind().await.unwrap();
     let (addr, handle) = (server.local_addrs()[0], server.handle());
     let transport = if scheme == "tcp" { Transport::Tcp } else { Transport::Iwarp };
-    (addr, Running { addr, handle, transport, task: tokio::spawn(server.serve()) })
+    (addr, Running { addr, handle, transport, task: spawn_server(server) })
 }
 
 /// Connects a channel from one of the addresses of the loopback interface.
@@ -83,17 +83,26 @@ async fn one_host_cannot_keep_others_out(scheme: &'static str, is_set_up: bool) 
 
 #[tokio::test]
 async fn one_host_cannot_keep_others_out_of_tcp() {
-    one_host_cannot_keep_others_out("tcp", false).await;
+    timed(async {
+        one_host_cannot_keep_others_out("tcp", false).await;
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn one_host_cannot_keep_others_out_of_iwarp_during_the_set_up() {
-    one_host_cannot_keep_others_out("iwarp", false).await;
+    timed(async {
+        one_host_cannot_keep_others_out("iwarp", false).await;
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn one_host_cannot_keep_others_out_of_iwarp() {
-    one_host_cannot_keep_others_out("iwarp", true).await;
+    timed(async {
+        one_host_cannot_keep_others_out("iwarp", true).await;
+    })
+    .await;
 }
 
 /// A host with calls in flight keeps its connections, also if it has the most.
@@ -150,42 +159,48 @@ async fn hosts_have_a_limit() {
 /// By default, a server closes connections that are idle for six minutes, and not before.
 #[tokio::test(start_paused = true)]
 async fn idle_connections_end() {
-    let idle = |server: ServerBuilder| async {
-        let running = Transport::sim().serve(server.service(TestService::default())).await;
-        let channel = running.connect(Channel::builder().reconnect(Reconnect::Never)).await;
-        call::<Null>(&channel, &()).await.unwrap();
-        (running, channel)
-    };
-    let (_running, channel) = idle(Server::builder()).await;
-    let (_forever, kept) = idle(Server::builder().idle_timeout(Duration::MAX)).await;
-    tokio::time::sleep(Duration::from_secs(350)).await;
-    assert_eq!(channel.close_reason(), None);
-    tokio::time::sleep(Duration::from_secs(20)).await;
-    assert!(channel.close_reason().is_some());
-    tokio::time::sleep(Duration::from_secs(1 << 24)).await;
-    assert_eq!(kept.close_reason(), None);
-    tokio::select! {
-        biased;
-        result = call::<Null>(&kept, &()) => result.unwrap(),
-        () = pending() => {}
-    }
+    timed(async {
+        let idle = |server: ServerBuilder| async {
+            let running = Transport::sim().serve(server.service(TestService::default())).await;
+            let channel = running.connect(Channel::builder().reconnect(Reconnect::Never)).await;
+            call::<Null>(&channel, &()).await.unwrap();
+            (running, channel)
+        };
+        let (_running, channel) = idle(Server::builder()).await;
+        let (_forever, kept) = idle(Server::builder().idle_timeout(Duration::MAX)).await;
+        tokio::time::sleep(Duration::from_secs(350)).await;
+        assert_eq!(channel.close_reason(), None);
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert!(channel.close_reason().is_some());
+        tokio::time::sleep(Duration::from_secs(1 << 24)).await;
+        assert_eq!(kept.close_reason(), None);
+        tokio::select! {
+            biased;
+            result = call::<Null>(&kept, &()) => result.unwrap(),
+            () = pending() => {}
+        }
+    })
+    .await;
 }
 
 /// By default, a server closes connections without a first call after two minutes.
 #[tokio::test(start_paused = true)]
 async fn connections_without_a_call_end() {
-    let silent = |server: ServerBuilder| async {
-        let running = Transport::sim().serve(server.service(TestService::default())).await;
-        let channel = running.connect(Channel::builder().reconnect(Reconnect::Never)).await;
-        (running, channel)
-    };
-    let (_running, channel) = silent(Server::builder()).await;
-    let (_later, kept) = silent(Server::builder().first_call_timeout(Duration::from_secs(200))).await;
-    tokio::time::sleep(Duration::from_secs(119)).await;
-    assert_eq!(channel.close_reason(), None);
-    tokio::time::sleep(Duration::from_secs(6)).await;
-    assert!(channel.close_reason().is_some());
-    call::<Null>(&kept, &()).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(200)).await;
-    assert_eq!(kept.close_reason(), None);
+    timed(async {
+        let silent = |server: ServerBuilder| async {
+            let running = Transport::sim().serve(server.service(TestService::default())).await;
+            let channel = running.connect(Channel::builder().reconnect(Reconnect::Never)).await;
+            (running, channel)
+        };
+        let (_running, channel) = silent(Server::builder()).await;
+        let (_later, kept) = silent(Server::builder().first_call_timeout(Duration::from_secs(200))).await;
+        tokio::time::sleep(Duration::from_secs(119)).await;
+        assert_eq!(channel.close_reason(), None);
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        assert!(channel.close_reason().is_some());
+        call::<Null>(&kept, &()).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(200)).await;
+        assert_eq!(kept.close_reason(), None);
+    })
+    .await;
 }

@@ -233,11 +233,14 @@ async fn the_accepting_runtime_may_serve() {
 /// Without runtimes of its own, a server is served by the runtime that accepts.
 #[tokio::test]
 async fn without_runtimes() {
-    let service = TestService::default();
-    let running = Transport::Tcp.serve(Server::builder().service(service).runtimes([])).await;
-    let channel = running.connect(Channel::builder()).await;
-    call::<Null>(&channel, &()).await.unwrap();
-    assert_eq!(running.handle.connections()[0].runtime, None);
+    timed(async {
+        let service = TestService::default();
+        let running = Transport::Tcp.serve(Server::builder().service(service).runtimes([])).await;
+        let channel = running.connect(Channel::builder()).await;
+        call::<Null>(&channel, &()).await.unwrap();
+        assert_eq!(running.handle.connections()[0].runtime, None);
+    })
+    .await;
 }
 
 async fn a_new_connection_goes_to_the_emptiest_runtime(transport: Transport) {

@@ -60,7 +60,7 @@ async fn serve_on(url: &str, server: ServerBuilder) -> (Running, String) {
     let server = server.listen(url).bind().await.unwrap();
     let url = server.urls()[0].clone();
     let (addr, handle) = (server.local_addrs()[0], server.handle());
-    (Running { addr, handle, transport: Transport::sim(), task: tokio::spawn(server.serve()) }, url)
+    (Running { addr, handle, transport: Transport::sim(), task: spawn_server(server) }, url)
 }
 
 async fn serve(url: &str) -> (Running, String) {
@@ -80,23 +80,26 @@ fn builder() -> ChannelBuilder {
 
 #[tokio::test]
 async fn urls_have_the_options_of_the_provider() {
-    assert_eq!((SCHEME.as_str(), SCHEME.transport()), ("x-two.networks+sim", Kind::Rdma));
-    let text = url(7, "?network=b&version=1");
-    let parsed: Url =
-        text.to_uppercase().replace("NETWORK=B", "network=b").replace("VERSION", "version").parse().unwrap();
-    assert_eq!(
-        (parsed.scheme(), parsed.options().get("network"), parsed.versions()),
-        (*SCHEME, Some("b"), Some(Versions::V1))
-    );
-    assert_eq!(parsed.to_string(), text);
-    for option in ["network=c", "network", "Network=a", "local=127.0.0.1", "busy=1", "tls=off"] {
-        let error = url(7, &format!("?{option}")).parse::<Url>().unwrap_err();
-        let UrlError::UnknownOption { option: said, expected, .. } = &error else { panic!("{error}") };
+    timed(async {
+        assert_eq!((SCHEME.as_str(), SCHEME.transport()), ("x-two.networks+sim", Kind::Rdma));
+        let text = url(7, "?network=b&version=1");
+        let parsed: Url =
+            text.to_uppercase().replace("NETWORK=B", "network=b").replace("VERSION", "version").parse().unwrap();
         assert_eq!(
-            (said.as_str(), expected.as_str()),
-            (option, "network=a|b, version=1|2|both, priority=0-65535, weight=NUMBER")
+            (parsed.scheme(), parsed.options().get("network"), parsed.versions()),
+            (*SCHEME, Some("b"), Some(Versions::V1))
         );
-    }
+        assert_eq!(parsed.to_string(), text);
+        for option in ["network=c", "network", "Network=a", "local=127.0.0.1", "busy=1", "tls=off"] {
+            let error = url(7, &format!("?{option}")).parse::<Url>().unwrap_err();
+            let UrlError::UnknownOption { option: said, expected, .. } = &error else { panic!("{error}") };
+            assert_eq!(
+                (said.as_str(), expected.as_str()),
+                (option, "network=a|b, version=1|2|both, priority=0-65535, weight=NUMBER")
+            );
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -132,9 +135,13 @@ async fn servers_listen_and_channels_connect() {
 /// The provider does not implement shared ports.
 #[tokio::test]
 async fn shared_ports_are_refused() {
-    let shared = Server::builder().service(TestService::default()).share_ports(true).listen(url(0, "")).bind().await;
-    let BindError::Listen { source, .. } = shared.unwrap_err() else { panic!("another error") };
-    assert_eq!(source.kind(), io::ErrorKind::Unsupported);
+    timed(async {
+        let shared =
+            Server::builder().service(TestService::default()).share_ports(true).listen(url(0, "")).bind().await;
+        let BindError::Listen { source, .. } = shared.unwrap_err() else { panic!("another error") };
+        assert_eq!(source.kind(), io::ErrorKind::Unsupported);
+    })
+    .await;
 }
 
 #[tokio::test]

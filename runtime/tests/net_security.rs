@@ -31,6 +31,7 @@ use rpcrdma::{
     server::Server,
     service::ProcedureId,
 };
+use tokio::sync::Semaphore;
 
 /// An unassigned flavor.
 const FLAVOR: u32 = 300_555;
@@ -184,8 +185,8 @@ struct Guard {
     impostor: bool,
     /// The behavior of the security of replies.
     reply: ReplyBehavior,
-    /// The time that each decision takes.
-    delay: Option<Duration>,
+    /// Holds back the decisions, if set.
+    slow: Option<Arc<SlowDecisions>>,
     /// The key of the bodies, if it differs from `key`.
     body_key: Option<u8>,
     let_in: Arc<AtomicUsize>,
@@ -255,10 +256,11 @@ impl Authenticator for Guard {
     fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication {
         assert_eq!((call.peer_addr.port() > 0, call.local_addr.port() > 0), (true, true));
         let decision = self.decide(call).into();
-        match self.delay {
+        match self.slow.clone() {
             None => decision,
-            Some(delay) => Authentication::Pending(Box::pin(async move {
-                tokio::time::sleep(delay).await;
+            Some(slow) => Authentication::Pending(Box::pin(async move {
+                slow.waiting.fetch_add(1, Ordering::SeqCst);
+                slow.gate.acquire().await.unwrap().forget();
                 decision
             })),
         }
@@ -504,18 +506,28 @@ async fn unprotected_results_are_not_sent(transport: Transport) {
     assert!(matches!(error, CallError::Rpc { source: RpcError::ProcedureUnavailable, .. }), "{error}");
 }
 
+/// Decisions that take time.
+#[derive(Debug)]
+struct SlowDecisions {
+    /// Number of decisions that have waited or still wait.
+    waiting: AtomicUsize,
+    /// Has a permit for each decision that may end.
+    gate: Semaphore,
+}
+
 /// A decision that takes time does not delay other calls of the connection.
 async fn slow_decisions(transport: Transport) {
-    let guard = Guard { delay: Some(Duration::from_millis(300)), ..keyed(3).0 };
+    let slow = Arc::new(SlowDecisions { waiting: AtomicUsize::new(0), gate: Semaphore::new(1) });
+    let guard = Guard { slow: Some(Arc::clone(&slow)), ..keyed(3).0 };
     let (_server, _state, channel) = secured(&transport, guard, keyed(3).1).await;
     // Raises the number of credits.
     call::<Null>(&channel, &()).await.unwrap();
-    let started = std::time::Instant::now();
     let all: Vec<_> = (0..8).map(|n| tokio::spawn(echo(channel.clone(), vec![n; 100 << n].into()))).collect();
+    eventually(|| slow.waiting.load(Ordering::SeqCst) == 9).await;
+    slow.gate.add_permits(8);
     for one in all {
         one.await.unwrap();
     }
-    assert!(started.elapsed() < Duration::from_millis(1500), "{:?}", started.elapsed());
 }
 
 async fn echo(channel: Channel, data: Bytes) {

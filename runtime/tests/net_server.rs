@@ -5,7 +5,7 @@ mod net_support;
 
 use std::{
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -138,7 +138,7 @@ async fn shutdown_with_calls_in_flight(transport: Transport) {
     eventually(|| idle.close_reason().is_some()).await;
     // Over TCP, the kernel accepts connections until the listener is closed, which may be after `idle` is closed.
     let connect = || running.try_connect(Channel::builder().connect_timeout(Duration::from_millis(500)));
-    tokio::time::timeout(Duration::from_secs(10), async { while connect().await.is_ok() {} }).await.unwrap();
+    while connect().await.is_ok() {}
     assert!(!running.task.is_finished());
     let late = tokio::spawn({
         let channel = channel.clone();
@@ -161,10 +161,10 @@ async fn shutdown_after_the_grace_period(transport: Transport) {
         async move { call::<Gate>(&channel, &3).await }
     });
     state.wait_started(1).await;
-    let begin = Instant::now();
+    let begin = tokio::time::Instant::now();
     running.handle.shutdown_within(Duration::from_millis(50));
     running.task.await.unwrap();
-    assert!(begin.elapsed() >= Duration::from_millis(50) && begin.elapsed() < Duration::from_secs(10));
+    assert!(begin.elapsed() >= Duration::from_millis(50));
     let error = in_flight.await.unwrap().unwrap_err();
     assert!(matches!(error, CallError::Transport { failure: CallFailure::Closed { sent: true, .. }, .. }), "{error}");
     // The handler was dropped at the gate.
@@ -251,7 +251,7 @@ async fn server_disconnects(transport: Transport) {
         Transport::Tcp => server.listen(format!("tcp://{}", running.addr)),
     };
     let server = server.bind().await.unwrap();
-    tokio::spawn(server.serve());
+    spawn_server(server);
     // Let the reconnection back-off expire.
     tokio::time::sleep(Duration::from_millis(30)).await;
     call::<Null>(&channel, &()).await.unwrap();
@@ -389,19 +389,24 @@ async fn shutdown_again_sooner(transport: Transport) {
 over! {
     // An RDMA client learns during connection set-up that it was rejected; a TCP client with its first call (`net_tcp.rs`).
     rdma: connection_limit;
-    all: programs_and_versions credentials shutdown_with_calls_in_flight shutdown_after_the_grace_period shutdown_again_sooner shutdown_after_serve_was_dropped
-        client_disconnects server_disconnects no_reconnect many_connections idle_connections fetched_memory deadline_while_waiting_for_a_slot;
+    all: programs_and_versions credentials shutdown_after_serve_was_dropped
+        client_disconnects server_disconnects no_reconnect many_connections fetched_memory;
 }
+
+over_each_in_step! { shutdown_with_calls_in_flight shutdown_again_sooner shutdown_after_the_grace_period idle_connections deadline_while_waiting_for_a_slot }
 
 #[tokio::test]
 async fn no_server() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
-    drop(listener);
-    let error = Channel::connect(&format!("iwarp://{addr}")).await.unwrap_err();
-    assert!(matches!(error, ConnectError::Setup { peer, .. } if peer == addr), "{error}");
-    assert!(matches!(Channel::connect("nonsense").await, Err(ConnectError::Url(_))));
-    assert!(matches!(Channel::connect("iwarp://no.such.host.invalid:1").await, Err(ConnectError::Resolve { .. })));
+    timed(async {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        drop(listener);
+        let error = Channel::connect(&format!("iwarp://{addr}")).await.unwrap_err();
+        assert!(matches!(error, ConnectError::Setup { peer, .. } if peer == addr), "{error}");
+        assert!(matches!(Channel::connect("nonsense").await, Err(ConnectError::Url(_))));
+        assert!(matches!(Channel::connect("iwarp://no.such.host.invalid:1").await, Err(ConnectError::Resolve { .. })));
+    })
+    .await;
 }
 
 /// The peer is a server of another protocol, a server that sends nothing, or one that disconnects.
@@ -467,26 +472,32 @@ async fn garbage_client() {
 /// URLs with IPv6 addresses, host names and options.
 #[tokio::test]
 async fn urls() {
-    let server = Server::builder()
-        .service(TestService::default())
-        .listen("iwarp://[::1]:0?crc=off")
-        .listen("iwarp://127.0.0.1:0")
-        .bind()
-        .await
-        .unwrap();
-    let addrs = server.local_addrs();
-    assert_eq!(server.urls(), [format!("iwarp://{}?crc=off", addrs[0]), format!("iwarp://{}", addrs[1])]);
-    tokio::spawn(server.serve());
-    for url in [
-        format!("iwarp://{}", addrs[0]),
-        format!("iwarp://{}?crc=off", addrs[0]),
-        format!("iwarp://localhost:{}", addrs[1].port()),
-    ] {
-        let channel = Channel::connect(&url).await.unwrap_or_else(|error| panic!("{url}: {error}"));
-        assert_eq!(call::<Get>(&channel, &Range(1, 9000)).await.unwrap().0, pattern(1, 9000));
-        let info = channel.info();
-        assert!(info.remote_invalidation && info.send_threshold == 4096 && info.receive_threshold == 4096, "{info:?}");
-    }
+    timed(async {
+        let server = Server::builder()
+            .service(TestService::default())
+            .listen("iwarp://[::1]:0?crc=off")
+            .listen("iwarp://127.0.0.1:0")
+            .bind()
+            .await
+            .unwrap();
+        let addrs = server.local_addrs();
+        assert_eq!(server.urls(), [format!("iwarp://{}?crc=off", addrs[0]), format!("iwarp://{}", addrs[1])]);
+        spawn_server(server);
+        for url in [
+            format!("iwarp://{}", addrs[0]),
+            format!("iwarp://{}?crc=off", addrs[0]),
+            format!("iwarp://localhost:{}", addrs[1].port()),
+        ] {
+            let channel = Channel::connect(&url).await.unwrap_or_else(|error| panic!("{url}: {error}"));
+            assert_eq!(call::<Get>(&channel, &Range(1, 9000)).await.unwrap().0, pattern(1, 9000));
+            let info = channel.info();
+            assert!(
+                info.remote_invalidation && info.send_threshold == 4096 && info.receive_threshold == 4096,
+                "{info:?}"
+            );
+        }
+    })
+    .await;
 }
 
 /// Servers that share a port each get a part of the connections. A server without the option does not get the port.
@@ -506,8 +517,8 @@ async fn servers_share_a_port() {
             );
             let second = bind(&url, true).await.unwrap();
             let handles = [first.handle(), second.handle()];
-            tokio::spawn(first.serve());
-            tokio::spawn(second.serve());
+            spawn_server(first);
+            spawn_server(second);
             let mut channels = Vec::new();
             for _ in 0..64 {
                 let channel = Channel::connect(&url).await.unwrap();

@@ -46,7 +46,7 @@ async fn serve(scheme: &str) -> (Running, Resources) {
     let server = server.listen(format!("{scheme}://127.0.0.1:0")).bind().await.unwrap();
     let (addr, handle) = (server.local_addrs()[0], server.handle());
     let transport = if scheme == "tcp" { Transport::Tcp } else { Transport::Iwarp };
-    (Running { addr, handle, transport, task: tokio::spawn(server.serve()) }, resources)
+    (Running { addr, handle, transport, task: spawn_server(server) }, resources)
 }
 
 /// Connects a channel from one of the addresses of the loopback interface.

@@ -113,7 +113,7 @@ async fn several_transports_at_once() {
     timed(async {
         let server = server().listen("tcp://127.0.0.1:0").listen("iwarp://127.0.0.1:0").bind().await.unwrap();
         let (urls, handle) = (server.urls().to_vec(), server.handle());
-        let task = tokio::spawn(server.serve());
+        let task = spawn_server(server);
         let tcp = Channel::connect(&urls[0]).await.unwrap();
         let iwarp = Channel::connect(&urls[1]).await.unwrap();
         assert_eq!((tcp.info().transport, iwarp.info().transport), (Carried::Tcp, Carried::Rdma));
@@ -263,7 +263,7 @@ async fn violations_close_the_connection() {
 /// A record that takes too long to send closes the connection, even if data keeps arriving. So does a reply that is not read.
 #[tokio::test]
 async fn slow_peers() {
-    timed(async {
+    timed(in_step(async {
         let stream_limits = ConnectionConfig::new().record_timeout(Duration::from_millis(300));
         let (running, mut stream) = serve(server().connection(stream_limits)).await;
         let message = record(&call_message(1, 1, &[0, 0, 0, 0]));
@@ -283,7 +283,7 @@ async fn slow_peers() {
         stream.write_all(&record(&call_message(1, 3, &arguments))).await.unwrap();
         eventually(|| running.handle.connections().len() == 1).await;
         eventually(|| running.handle.connections().is_empty()).await;
-    })
+    }))
     .await;
 }
 
@@ -323,7 +323,7 @@ async fn null_of_any_program() {
 /// The server starts no more calls at a time than its number of credits, for a client that sends many calls and reads nothing.
 #[tokio::test]
 async fn concurrent_calls_are_limited() {
-    timed(async {
+    timed(in_step(async {
         let service = TestService::default();
         let state = Arc::clone(&service.0);
         let (_running, mut stream) = serve(Server::builder().service(service).credits(4)).await;
@@ -337,7 +337,7 @@ async fn concurrent_calls_are_limited() {
         for _ in 0..20 {
             read_record(&mut stream).await;
         }
-    })
+    }))
     .await;
 }
 
@@ -448,7 +448,7 @@ async fn too_long_reply_fails_its_call() {
 /// An abandoned call occupies its slot until the reply arrives, which is then discarded.
 #[tokio::test]
 async fn late_replies() {
-    timed(async {
+    timed(in_step(async {
         let (_running, state, channel) = start(Transport::Tcp).await;
         let options = CallOptions::new().timeout(Duration::from_millis(30));
         let error = channel.call::<Gate>(&1, options).await.unwrap_err();
@@ -462,7 +462,7 @@ async fn late_replies() {
         eventually(|| channel.counters().calls_abandoned == 0).await;
         call::<Null>(&channel, &()).await.unwrap();
         assert_eq!(channel.counters().messages_discarded, 0);
-    })
+    }))
     .await;
 }
 

@@ -168,7 +168,7 @@ async fn policy_of_the_url() {
         let builder = server(&authority.server().policy(TlsPolicy::Off).build().unwrap());
         let server = builder.listen("tcp://127.0.0.1:0?tls=required").listen("tcp://127.0.0.1:0").bind().await.unwrap();
         let urls = server.urls().to_vec();
-        tokio::spawn(server.serve());
+        spawn_server(server);
         let client = channel(authority.client().policy(TlsPolicy::Off));
         let protected = client.clone().connect(&urls[0]).await.unwrap();
         call::<Null>(&protected, &()).await.unwrap();

@@ -215,7 +215,7 @@ async fn misplaced_probes() {
 /// does not get a third.
 #[tokio::test]
 async fn lost_client_hellos() {
-    timed(async {
+    timed(in_step(async {
         let authority = Authority::new();
         for lost in [1, 2] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -256,7 +256,7 @@ async fn lost_client_hellos() {
             }
             drop(server.await.unwrap());
         }
-    })
+    }))
     .await;
 }
 
@@ -363,7 +363,7 @@ async fn stripped_offers() {
 /// Handshakes that do not finish have a time limit and a limited number at the server. Others wait.
 #[tokio::test]
 async fn handshakes_that_never_finish() {
-    timed(async {
+    timed(in_step(async {
         let authority = Authority::new();
         let limit = Duration::from_millis(700);
         let running = serve(authority.server().handshake_timeout(limit).max_handshakes(1)).await;
@@ -380,7 +380,7 @@ async fn handshakes_that_never_finish() {
         eventually(|| running.handle.stats().setup_failed == 3).await;
         assert_eq!(rest(silent).await, b"");
         assert_eq!(rest(probing).await, offer());
-    })
+    }))
     .await;
 }
 
@@ -388,7 +388,7 @@ async fn handshakes_that_never_finish() {
 #[tokio::test]
 #[cfg(target_os = "linux")]
 async fn stalled_handshakes_of_another_host() {
-    timed(async {
+    timed(in_step(async {
         let authority = Authority::new();
         let running = serve(authority.server().max_handshakes(2).max_handshakes_per_address(1)).await;
         let mut stalled = Vec::new();
@@ -404,14 +404,14 @@ async fn stalled_handshakes_of_another_host() {
         let channel = channel(authority.client().handshake_timeout(Duration::from_secs(5)));
         call::<Null>(&channel.connect(&url).await.unwrap(), &()).await.unwrap();
         assert_eq!(running.handle.stats().setup_failed, 0, "the others still wait");
-    })
+    }))
     .await;
 }
 
 /// A client without TLS may wait with its first call, unless TLS is required.
 #[tokio::test]
 async fn late_first_calls() {
-    timed(async {
+    timed(in_step(async {
         let authority = Authority::new();
         let limit = Duration::from_millis(100);
         let tls = authority.server().policy(TlsPolicy::Opportunistic).handshake_timeout(limit);
@@ -419,7 +419,7 @@ async fn late_first_calls() {
         let channel = running.connect(Channel::builder().reconnect(Reconnect::Never)).await;
         tokio::time::sleep(limit * 3).await;
         call::<Null>(&channel, &()).await.unwrap();
-    })
+    }))
     .await;
 }
 

@@ -89,6 +89,7 @@ fn check(name: &str, got: String, wanted: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn texts() {
+    timed(async {
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let iwarp = Transport::Iwarp.serve(Server::builder().service(TestService::default())).await;
     let tcp = Transport::Tcp.serve(Server::builder().service(TestService::default())).await;
@@ -193,4 +194,5 @@ async fn texts() {
         channel.call_null(7, 1, CallOptions::new()).await.unwrap_err()
     };
     assert!(matches!(missing, CallError::Rpc { .. }));
+}).await;
 }

@@ -205,7 +205,7 @@ async fn server_disconnects_over_version_2() {
             let server = Server::builder().service(TestService::default()).listen_with(listener).bind().await.unwrap();
             let addr = server.local_addrs()[0];
             let handle = server.handle();
-            tokio::spawn(server.serve());
+            spawn_server(server);
             let builder = Channel::builder().reconnect(reconnect);
             let channel = builder.connect_with(fabric.connector(), addr).await.unwrap();
             let calls = (0..50).map(|n| {
@@ -230,7 +230,7 @@ async fn closed_after_the_server_hung_up() {
         let listener = StrictListener { listener: fabric.listen(0).unwrap(), accepted: Arc::default() };
         let server = Server::builder().service(TestService::default()).listen_with(listener).bind().await.unwrap();
         let addr = server.local_addrs()[0];
-        tokio::spawn(server.serve());
+        spawn_server(server);
         let channel = Channel::connect_with(fabric.connector(), addr).await.unwrap();
         let reason = channel.closed().await;
         assert!(matches!(reason, CloseReason::NegotiationFailed { .. }), "{reason}");

@@ -23,8 +23,10 @@ impl CatchUp {
     pub(super) fn may_expire(&mut self, overdue: Option<Instant>, now: Instant) -> bool {
         let until = self.until.take();
         let Some(due) = overdue else { return true };
-        let was_suspended = now.duration_since(due) > SUSPENDED;
-        let until = until.unwrap_or(if was_suspended { now + CATCH_UP } else { now });
+        let was_suspended = |since: Instant| now.duration_since(since) > SUSPENDED;
+        // The end of a delay can be missed as well, by a process that is suspended again.
+        let until = until.filter(|&until| !was_suspended(until));
+        let until = until.unwrap_or(if was_suspended(due) { now + CATCH_UP } else { now });
         self.until = Some(until).filter(|&until| until > now);
         self.until.is_none()
     }

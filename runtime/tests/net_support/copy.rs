@@ -10,7 +10,6 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU32, Ordering},
     },
-    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -19,6 +18,7 @@ use rpcrdma::{
     server::{InboundCall, ReplyFuture, Service},
     service::{Procedure, ReplyBounds},
 };
+use tokio::sync::{Semaphore, watch};
 
 use super::net_support::*;
 
@@ -38,7 +38,6 @@ type Written = Mutex<BTreeMap<u32, u64>>;
 pub struct CopyService {
     contents: Bytes,
     written: Arc<Written>,
-    reads: Arc<AtomicU32>,
 }
 
 impl Default for CopyService {
@@ -48,7 +47,7 @@ impl Default for CopyService {
             at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             at.to_be_bytes()
         });
-        Self { contents: words.collect::<Vec<_>>().into(), written: Arc::default(), reads: Arc::default() }
+        Self { contents: words.collect::<Vec<_>>().into(), written: Arc::default() }
     }
 }
 
@@ -58,11 +57,6 @@ impl CopyService {
         let mut block = self.contents.slice(number as usize % 4096..);
         block.truncate(BLOCK);
         block
-    }
-
-    /// Returns the number of blocks that clients have read so far.
-    pub fn reads(&self) -> u32 {
-        self.reads.load(Ordering::Relaxed)
     }
 
     /// Returns the hashes of the first `blocks` blocks.
@@ -130,7 +124,6 @@ impl Service for CopyService {
         let this = self.clone();
         Box::pin(async move {
             if call.procedure() == 1 {
-                this.reads.fetch_add(1, Ordering::Relaxed);
                 return match call.decode::<Read>() {
                     Ok(number) => call.finish::<Read>(Ok(Data(this.block(number)))),
                     Err(reply) => reply,
@@ -147,22 +140,47 @@ impl Service for CopyService {
     }
 }
 
-/// Returns the number of blocks that a test copies: 64 MiB, or as many MiB as the variable `RPCRDMA_TEST_COPY_MIB` says.
+/// Returns the number of blocks that a test copies: 16 MiB, or as many MiB as the variable `RPCRDMA_TEST_COPY_MIB` says.
 pub fn blocks() -> u32 {
-    env::var("RPCRDMA_TEST_COPY_MIB").ok().map_or(64, |mib| mib.parse().expect("RPCRDMA_TEST_COPY_MIB is a number"))
+    env::var("RPCRDMA_TEST_COPY_MIB").ok().map_or(16, |mib| mib.parse().expect("RPCRDMA_TEST_COPY_MIB is a number"))
 }
 
-/// Copies blocks from the server and back to it, in at least `time` for each direction. No call may fail, and what arrives has
-/// to be right.
-pub async fn copy(channel: &Channel, service: &CopyService, time: Duration) {
-    let (blocks, started) = (blocks(), Instant::now());
+/// The pace of a copy: the test decides how many blocks are copied.
+#[derive(Debug)]
+pub struct Pace {
+    /// Has a permit for each block that may be copied.
+    allowed: Semaphore,
+    /// Number of blocks that were copied in both directions.
+    copied: watch::Sender<u32>,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { allowed: Semaphore::new(0), copied: watch::Sender::new(0) }
+    }
+}
+
+impl Pace {
+    /// Allows more blocks to be copied.
+    pub fn allow(&self, blocks: u32) {
+        self.allowed.add_permits(blocks as usize);
+    }
+
+    /// Waits until this number of blocks were copied.
+    pub async fn copied(&self, blocks: u32) {
+        self.copied.subscribe().wait_for(|&copied| copied >= blocks).await.unwrap();
+    }
+}
+
+/// Copies blocks from the server and back to it, at this pace. No call may fail, and what arrives has to be right.
+pub async fn copy(channel: &Channel, service: &CopyService, pace: &Arc<Pace>) {
+    let blocks = blocks();
     let expected = service.hashes(blocks);
-    let pause = time * CALLS / blocks;
     for is_read in [true, false] {
         let (next, read) = (Arc::new(AtomicU32::new(0)), Arc::new(Written::default()));
         let callers: Vec<_> = (0..CALLS)
             .map(|_| {
-                let (channel, service) = (channel.clone(), service.clone());
+                let (channel, service, pace) = (channel.clone(), service.clone(), Arc::clone(pace));
                 let (next, read) = (Arc::clone(&next), Arc::clone(&read));
                 tokio::spawn(async move {
                     loop {
@@ -170,7 +188,7 @@ pub async fn copy(channel: &Channel, service: &CopyService, time: Duration) {
                         if number >= blocks {
                             break;
                         }
-                        tokio::time::sleep(pause).await;
+                        pace.allowed.acquire().await.unwrap().forget();
                         if is_read {
                             let block = call::<Read>(&channel, &number).await.unwrap();
                             read.lock().unwrap().insert(number, hash(&block.0));
@@ -178,6 +196,7 @@ pub async fn copy(channel: &Channel, service: &CopyService, time: Duration) {
                             let block = Two(service.block(number), number, Bytes::new());
                             assert_eq!(call::<Write>(&channel, &block).await.unwrap(), number);
                         }
+                        pace.copied.send_modify(|copied| *copied += 1);
                     }
                 })
             })
@@ -188,5 +207,20 @@ pub async fn copy(channel: &Channel, service: &CopyService, time: Duration) {
         let copied = if is_read { &read } else { &service.written };
         assert!(*copied.lock().unwrap() == expected, "the copy differs from the original, read: {is_read}");
     }
-    println!("{blocks} MiB in each direction in {:?}", started.elapsed());
+}
+
+/// Copies as [`copy`] does, and executes `event` eight times in the middle.
+pub async fn copy_with_events(channel: &Channel, service: &CopyService, mut event: impl AsyncFnMut()) {
+    let (pace, step) = (Arc::new(Pace::default()), blocks() / 4);
+    let events = async {
+        for copied in (0..8).map(|number| number * step) {
+            pace.allow(step);
+            pace.copied(copied + step / 2).await;
+            event().await;
+            // So that each call sees one event.
+            pace.copied(copied + step).await;
+        }
+        pace.allow(2 * blocks() - 8 * step);
+    };
+    tokio::join!(copy(channel, service, &pace), events);
 }

@@ -32,12 +32,23 @@ pub struct Faults {
     pub damage: AtomicBool,
     /// Holds back the encryption and decryption of large messages.
     pub hold: Hold,
+    /// Holds back the steps of contexts.
+    pub hold_steps: Hold,
     /// Number of the latest context that has expired, in the order of [`InsecureTestMechanism::begun`]. Such a context makes no
     /// messages either.
     pub expired: AtomicUsize,
+    /// Number of the latest context that accepts no messages any more but still makes them, as an expired context of Kerberos.
+    pub stale: AtomicUsize,
 }
 
-/// Makes large messages wait for a test. They wait for 10 s at most.
+impl InsecureTestMechanism {
+    /// Lets all contexts expire that have been created so far. They still make messages.
+    pub fn expire_contexts(&self) {
+        self.faults.stale.store(self.started.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+/// Makes large messages or the steps of a context wait for a test. They wait for a minute at most.
 #[derive(Debug, Default)]
 pub struct Hold {
     is_held: Mutex<bool>,
@@ -46,19 +57,19 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Holds back messages, or releases them.
+    /// Holds back messages or steps, or releases them.
     pub fn set(&self, is_held: bool) {
         *self.lock() = is_held;
         self.changed.notify_all();
     }
 
-    /// Returns `true` if messages are held back.
+    /// Returns `true` if messages or steps are held back.
     #[must_use]
     pub fn is_held(&self) -> bool {
         *self.lock()
     }
 
-    /// Returns the number of messages that wait.
+    /// Returns the number of messages or steps that wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
@@ -70,7 +81,7 @@ impl Hold {
 
     fn wait(&self) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let wait = self.changed.wait_timeout_while(self.lock(), Duration::from_secs(10), |is_held| *is_held);
+        let wait = self.changed.wait_timeout_while(self.lock(), Duration::from_secs(60), |is_held| *is_held);
         *wait.unwrap_or_else(PoisonError::into_inner).0 = false;
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
@@ -97,8 +108,6 @@ pub struct InsecureTestMechanism {
     pub rounds: u8,
     /// Lifetime of a context.
     pub lifetime: Option<Duration>,
-    /// The time for which each step blocks its thread.
-    pub blocks: Duration,
     /// Faults of the contexts.
     pub faults: Arc<Faults>,
     /// Number of contexts that were begun.
@@ -114,7 +123,6 @@ impl InsecureTestMechanism {
             name: name.into(),
             rounds: 1,
             lifetime: None,
-            blocks: Duration::ZERO,
             faults: Arc::default(),
             started: Arc::default(),
         }
@@ -128,8 +136,8 @@ impl InsecureTestMechanism {
     }
 
     fn block(&self) {
-        if !self.blocks.is_zero() {
-            std::thread::sleep(self.blocks);
+        if self.faults.hold_steps.is_held() {
+            self.faults.hold_steps.wait();
         }
     }
 }
@@ -269,12 +277,14 @@ impl TestContext {
     // As with Kerberos, an expired context accepts no messages, but still makes them.
     fn check_time(&self) -> Result<(), GssError> {
         self.check_number()?;
-        match self.until {
-            Some(until) if until <= Instant::now() => {
-                Err(GssError::new(major::CONTEXT_EXPIRED, "the context has expired"))
-            }
-            _ => Ok(()),
+        if self.is_stale() || self.until.is_some_and(|until| until <= Instant::now()) {
+            return Err(GssError::new(major::CONTEXT_EXPIRED, "the context has expired"));
         }
+        Ok(())
+    }
+
+    fn is_stale(&self) -> bool {
+        self.number <= self.faults.stale.load(Ordering::Relaxed)
     }
 
     fn check_number(&self) -> Result<(), GssError> {
@@ -338,7 +348,7 @@ impl GssContext for TestContext {
 
     fn lifetime(&self) -> Option<Duration> {
         let _turn = self.lock();
-        if self.check_number().is_err() {
+        if self.is_stale() || self.check_number().is_err() {
             return Some(Duration::ZERO);
         }
         Some(self.until?.saturating_duration_since(Instant::now()))

@@ -1,8 +1,10 @@
 //! A handwritten service, equivalent to generated code, with servers and channels for it.
-#![allow(dead_code, missing_docs, unreachable_pub)]
+#![allow(dead_code, missing_docs, unreachable_pub, unused_imports)]
+
+mod clock;
+mod release;
 
 use std::{
-    cell::RefCell,
     future::Future,
     net::SocketAddr,
     sync::{
@@ -13,10 +15,11 @@ use std::{
 };
 
 use bytes::Bytes;
+pub use clock::{ManualClock, in_step};
+pub use release::{released, spawn_server, timed};
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, ChannelBuilder, ConnectError},
     config::ConnectionConfig,
-    engine::ConnectionCounters,
     provider::sim::{SimConfig, SimFabric},
     server::{
         Context, EncodedReply, HandlerError, InboundCall, ReplyFuture, Server, ServerBuilder, ServerHandle, Service,
@@ -27,7 +30,7 @@ use rpcrdma::{
         take_ddp_opaque,
     },
 };
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, task::JoinHandle};
 
 pub const PROGRAM: u32 = 0x2000_0777;
 pub const VERSION: u32 = 2;
@@ -219,9 +222,9 @@ impl State {
     }
 }
 
-/// Waits until a condition becomes true, for at least 10 seconds.
+/// Waits until a condition becomes true, for at least a minute.
 pub async fn eventually(condition: impl Fn() -> bool) {
-    for _ in 0..10_000 {
+    for _ in 0..60_000 {
         if condition() {
             return;
         }
@@ -389,8 +392,7 @@ impl Transport {
         let server = server.bind().await.unwrap();
         let addr = server.local_addrs()[0];
         let handle = server.handle();
-        SERVERS.with_borrow_mut(|servers| servers.push(handle.clone()));
-        Running { addr, handle, transport: self.clone(), task: tokio::spawn(server.serve()) }
+        Running { addr, handle, transport: self.clone(), task: spawn_server(server) }
     }
 }
 
@@ -400,7 +402,7 @@ pub struct Running {
     pub addr: SocketAddr,
     pub handle: ServerHandle,
     pub transport: Transport,
-    pub task: tokio::task::JoinHandle<()>,
+    pub task: JoinHandle<()>,
 }
 
 impl Running {
@@ -442,46 +444,6 @@ where
     P::Args: Sync,
 {
     channel.call::<P>(args, CallOptions::default()).await
-}
-
-/// The time after which a test counts as hanging. It is far longer than any test takes, so that it holds on a busy machine.
-const MAX_DURATION: Duration = Duration::from_secs(120);
-
-thread_local! {
-    /// The servers of the current test, which runs on one thread.
-    static SERVERS: RefCell<Vec<ServerHandle>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Runs a test's body with a time limit. Then ends its servers, and checks that they have released everything.
-pub async fn timed<T>(body: impl Future<Output = T>) -> T {
-    let output = tokio::time::timeout(MAX_DURATION, body).await.expect("test timed out");
-    released().await;
-    output
-}
-
-/// Ends the servers of the current test, and waits until they have released everything.
-pub async fn released() {
-    let servers = SERVERS.take();
-    servers.iter().for_each(|server| server.shutdown_within(Duration::ZERO));
-    let released = async {
-        while servers.iter().any(|server| held(server).is_some()) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    if tokio::time::timeout(MAX_DURATION, released).await.is_err() {
-        panic!("not released: {:?}", servers.iter().find_map(held));
-    }
-}
-
-/// Returns what a server holds, if anything.
-fn held(server: &ServerHandle) -> Option<String> {
-    let (stats, memory) = (server.stats(), server.memory());
-    let ConnectionCounters { exposed_regions, registered_bytes, calls_queued, .. } = stats.counters;
-    let slots: usize = server.limits().iter().map(|limit| limit.running + limit.waiting).sum();
-    let executing: usize = server.duplicate_requests().iter().map(|cache| cache.in_progress).sum();
-    let counts = [stats.open, exposed_regions.into(), registered_bytes, calls_queued.into(), memory.held];
-    let is_held = counts.iter().any(|&count| count > 0) || slots + executing + memory.waiting > 0;
-    is_held.then(|| format!("{stats:?}, {memory:?}, {:?}, {:?}", server.limits(), server.duplicate_requests()))
 }
 
 /// Defines tests that run over RDMA transports only, and tests that run over all transports.
@@ -546,6 +508,33 @@ macro_rules! over_each {
 }
 #[allow(unused_imports)]
 pub(crate) use over_each;
+
+/// Defines a test for each transport, which runs by the clock of [`in_step`].
+#[allow(unused_macros)]
+macro_rules! over_each_in_step {
+    ($($name:ident)*) => {$(
+        mod $name {
+            use super::*;
+
+            #[tokio::test]
+            async fn sim() {
+                timed(in_step(super::$name(Transport::sim()))).await;
+            }
+
+            #[tokio::test]
+            async fn iwarp() {
+                timed(in_step(super::$name(Transport::Iwarp))).await;
+            }
+
+            #[tokio::test]
+            async fn tcp() {
+                timed(in_step(super::$name(Transport::Tcp))).await;
+            }
+        }
+    )*};
+}
+#[allow(unused_imports)]
+pub(crate) use over_each_in_step;
 
 /// Forwards the methods of `QueuePair` except `poll` and `set_busy_poll` to the field `$inner`.
 #[macro_export]

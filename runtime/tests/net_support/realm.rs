@@ -12,6 +12,7 @@ use std::{
     net::TcpListener,
     path::PathBuf,
     process::{Command, ExitCode, Stdio},
+    time::UNIX_EPOCH,
 };
 
 /// Set in the child process.
@@ -21,12 +22,13 @@ const IN_REALM: &str = "RPCRDMA_TEST_REALM";
 struct Realm(PathBuf);
 
 impl Realm {
-    /// Makes a realm. Returns `None` if Kerberos is not installed.
-    fn new() -> Option<Self> {
+    /// Makes a realm, whose KDC has these variables. Returns `None` if Kerberos is not installed.
+    fn new(variables: &[(&str, OsString)]) -> Option<Self> {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let realm = Self(env::temp_dir().join(format!("rpcrdma-realm-{}", std::process::id())));
         let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/krb5/realm");
-        let status = Command::new(script).arg(&realm.0).arg(port.to_string()).status().unwrap();
+        let variables = variables.iter().cloned();
+        let status = Command::new(script).arg(&realm.0).arg(port.to_string()).envs(variables).status().unwrap();
         match status.code() {
             Some(0) => Some(realm),
             Some(3) => None,
@@ -50,19 +52,85 @@ impl Drop for Realm {
     }
 }
 
+/// The time of day of the realm and of the processes in it, by the library of faketime. Clocks that only measure time are
+/// not changed.
+#[derive(Debug)]
+pub struct RealmClock {
+    file: PathBuf,
+    /// Seconds since the epoch.
+    now: u64,
+}
+
+impl RealmClock {
+    /// The variable with the path of the file that has the difference to the time of the system.
+    const FILE: &str = "FAKETIME_TIMESTAMP_FILE";
+
+    /// Returns the variables of processes by this clock. Returns `None` if faketime is not installed.
+    fn variables() -> Option<[(&'static str, OsString); 5]> {
+        let found = Command::new("faketime").args(["-f", "+0", "printenv", "LD_PRELOAD"]).output().ok()?;
+        let library = String::from_utf8(found.stdout).unwrap();
+        let file = env::temp_dir().join(format!("rpcrdma-realm-clock-{}", std::process::id()));
+        fs::write(&file, "+0\n").unwrap();
+        Some([
+            ("LD_PRELOAD", library.trim().into()),
+            (Self::FILE, file.into()),
+            ("FAKETIME_FMT", "%s".into()),
+            ("FAKETIME_NO_CACHE", "1".into()),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".into()),
+        ])
+    }
+
+    /// Stops the clock of this process, if it has one.
+    pub fn stop() -> Option<Self> {
+        let file = env::var_os(Self::FILE)?.into();
+        let mut clock = Self { file, now: UNIX_EPOCH.elapsed().unwrap().as_secs() };
+        clock.advance(0);
+        Some(clock)
+    }
+
+    pub fn advance(&mut self, seconds: u64) {
+        self.now += seconds;
+        // Renamed, so that the file is always complete.
+        let new = self.file.with_extension("new");
+        fs::write(&new, format!("{}\n", self.now)).unwrap();
+        fs::rename(new, &self.file).unwrap();
+    }
+}
+
+/// Runs `body` in a child process of this program that is in a realm with a clock of its own, if faketime is installed.
+pub fn run_in_realm_with_clock(body: impl FnOnce()) -> ExitCode {
+    if env::var_os(IN_REALM).is_some() {
+        body();
+        return ExitCode::SUCCESS;
+    }
+    let variables = RealmClock::variables();
+    let code = run_in(variables.as_ref().map_or(&[], |variables| variables));
+    if let Some([_, (_, file), ..]) = variables {
+        let _ = fs::remove_file(file);
+    }
+    code
+}
+
 /// Runs `body` in a child process of this program that is in a realm. Says so if Kerberos is not installed.
 pub fn run_in_realm(body: impl FnOnce()) -> ExitCode {
     if env::var_os(IN_REALM).is_some() {
         body();
         return ExitCode::SUCCESS;
     }
-    let Some(realm) = Realm::new() else {
+    run_in(&[])
+}
+
+/// Runs this program in a realm, with these variables.
+fn run_in(variables: &[(&str, OsString)]) -> ExitCode {
+    let Some(realm) = Realm::new(variables) else {
         println!("NOT RUN: Kerberos is not installed (krb5-kdc, krb5-admin-server, krb5-user)");
         return ExitCode::SUCCESS;
     };
     let program: OsString = env::current_exe().unwrap().into();
     let arguments = env::args_os().skip(1);
-    let status = Command::new(program).args(arguments).envs(realm.variables()).env(IN_REALM, "1").status().unwrap();
+    let mut child = Command::new(program);
+    child.args(arguments).envs(realm.variables()).envs(variables.iter().cloned()).env(IN_REALM, "1");
+    let status = child.status().unwrap();
     if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

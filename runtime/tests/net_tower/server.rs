@@ -100,90 +100,99 @@ fn recorder(name: &'static str, log: &Log) -> impl Layer<Dispatch, Service = Rec
 
 #[tokio::test]
 async fn layers_see_calls_and_replies() {
-    let (log, transport) = (Log::default(), Transport::sim());
-    let server = Server::builder()
-        .service(TowerV1Server::new(Tower))
-        .service(TestService::default())
-        .layer(recorder("outer", &log))
-        .layer(recorder("inner", &log));
-    let running = transport.serve(server).await;
-    let sys = Credential::sys("client.example", 1000, 100, [4]).to_opaque().unwrap();
-    let channel = running.connect(Channel::builder().credential(sys)).await;
-    let client = TowerV1Client::new(channel.clone());
+    timed(async {
+        let (log, transport) = (Log::default(), Transport::sim());
+        let server = Server::builder()
+            .service(TowerV1Server::new(Tower))
+            .service(TestService::default())
+            .layer(recorder("outer", &log))
+            .layer(recorder("inner", &log));
+        let running = transport.serve(server).await;
+        let sys = Credential::sys("client.example", 1000, 100, [4]).to_opaque().unwrap();
+        let channel = running.connect(Channel::builder().credential(sys)).await;
+        let client = TowerV1Client::new(channel.clone());
 
-    client.echo(&Blob { data: vec![7; 50_000].into() }).await.unwrap();
-    let seen = std::mem::take(&mut *log.lock().unwrap());
-    let echo = Seen {
-        layer: "inner",
-        info: seen[0].info,
-        numbers: [0x2000_0778, 1, 1],
-        is_sys: true,
-        call: (50_000, MessageFormat::Chunked),
-        status: DispatchStatus::Success,
-        reply: (50_000, MessageFormat::Chunked),
-    };
-    assert_eq!(seen, [echo.clone(), Seen { layer: "outer", ..echo }]);
-    let info = seen[0].info.unwrap();
-    assert_eq!((info.name, info.idempotent), ("TOWER_V1.ECHO", true));
-
-    // The reply to a call that fails, or whose handler panics, has the status that the client gets.
-    let denied = AuthFailure::from(AuthStat::AuthTooweak);
-    let errors = [RpcError::GarbageArguments, RpcError::Authentication(denied), RpcError::SystemError];
-    for (n, error) in (0..).zip(errors) {
-        let failed = client.fail(n).await.unwrap_err();
-        assert!(matches!(failed, CallError::Rpc { source, .. } if source == error), "{failed:?}");
+        client.echo(&Blob { data: vec![7; 50_000].into() }).await.unwrap();
         let seen = std::mem::take(&mut *log.lock().unwrap());
-        assert_eq!(seen.iter().map(|seen| seen.layer).collect::<Vec<_>>(), ["inner", "outer"]);
-        assert!(seen.iter().all(|seen| seen.status == DispatchStatus::Error(error)), "{seen:?}");
-        assert_eq!(seen[0].reply, (0, MessageFormat::Short));
-    }
-    // Another service, and a procedure that it does not have.
-    call::<Echo>(&channel, &Bytes::from_static(b"x")).await.unwrap();
-    assert_eq!(log.lock().unwrap().pop().unwrap().info.unwrap().name, "TEST_V2.Echo");
-    call::<Missing>(&channel, &()).await.unwrap_err();
-    let missing = log.lock().unwrap().pop().unwrap();
-    assert!(missing.info.is_none());
-    assert_eq!(missing.status, DispatchStatus::Error(RpcError::ProcedureUnavailable));
+        let echo = Seen {
+            layer: "inner",
+            info: seen[0].info,
+            numbers: [0x2000_0778, 1, 1],
+            is_sys: true,
+            call: (50_000, MessageFormat::Chunked),
+            status: DispatchStatus::Success,
+            reply: (50_000, MessageFormat::Chunked),
+        };
+        assert_eq!(seen, [echo.clone(), Seen { layer: "outer", ..echo }]);
+        let info = seen[0].info.unwrap();
+        assert_eq!((info.name, info.idempotent), ("TOWER_V1.ECHO", true));
+
+        // The reply to a call that fails, or whose handler panics, has the status that the client gets.
+        let denied = AuthFailure::from(AuthStat::AuthTooweak);
+        let errors = [RpcError::GarbageArguments, RpcError::Authentication(denied), RpcError::SystemError];
+        for (n, error) in (0..).zip(errors) {
+            let failed = client.fail(n).await.unwrap_err();
+            assert!(matches!(failed, CallError::Rpc { source, .. } if source == error), "{failed:?}");
+            let seen = std::mem::take(&mut *log.lock().unwrap());
+            assert_eq!(seen.iter().map(|seen| seen.layer).collect::<Vec<_>>(), ["inner", "outer"]);
+            assert!(seen.iter().all(|seen| seen.status == DispatchStatus::Error(error)), "{seen:?}");
+            assert_eq!(seen[0].reply, (0, MessageFormat::Short));
+        }
+        // Another service, and a procedure that it does not have.
+        call::<Echo>(&channel, &Bytes::from_static(b"x")).await.unwrap();
+        assert_eq!(log.lock().unwrap().pop().unwrap().info.unwrap().name, "TEST_V2.Echo");
+        call::<Missing>(&channel, &()).await.unwrap_err();
+        let missing = log.lock().unwrap().pop().unwrap();
+        assert!(missing.info.is_none());
+        assert_eq!(missing.status, DispatchStatus::Error(RpcError::ProcedureUnavailable));
+    })
+    .await;
 }
 
 /// A layer sees the deadline of the limits in force.
 #[tokio::test]
 async fn layers_see_the_deadline() {
-    let deadlines = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&deadlines);
-    let note = move |request: DispatchRequest| {
-        seen.lock().unwrap().push(request.deadline());
-        request
-    };
-    let hour = Duration::from_secs(3600);
-    let server = Server::builder()
-        .service(TestService::default())
-        .limits(ProcedureId::of::<Echo>(), Limits::new().deadline(hour))
-        .layer(ServiceBuilder::new().map_request(note).into_inner());
-    let channel = Transport::sim().serve(server).await.connect(Channel::builder()).await;
-    let before = std::time::Instant::now();
-    call::<Echo>(&channel, &Bytes::from_static(b"x")).await.unwrap();
-    let after = std::time::Instant::now();
-    call::<Sleep>(&channel, &0).await.unwrap();
-    let [Some(deadline), None] = deadlines.lock().unwrap()[..] else { panic!("{deadlines:?}") };
-    assert!(before + hour <= deadline && deadline <= after + hour);
+    timed(async {
+        let deadlines = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&deadlines);
+        let note = move |request: DispatchRequest| {
+            seen.lock().unwrap().push(request.deadline());
+            request
+        };
+        let hour = Duration::from_secs(3600);
+        let server = Server::builder()
+            .service(TestService::default())
+            .limits(ProcedureId::of::<Echo>(), Limits::new().deadline(hour))
+            .layer(ServiceBuilder::new().map_request(note).into_inner());
+        let channel = Transport::sim().serve(server).await.connect(Channel::builder()).await;
+        let before = std::time::Instant::now();
+        call::<Echo>(&channel, &Bytes::from_static(b"x")).await.unwrap();
+        let after = std::time::Instant::now();
+        call::<Sleep>(&channel, &0).await.unwrap();
+        let [Some(deadline), None] = deadlines.lock().unwrap()[..] else { panic!("{deadlines:?}") };
+        assert!(before + hour <= deadline && deadline <= after + hour);
+    })
+    .await;
 }
 
 /// The format of a reply that fits neither inline nor into the chunks of the call: version 2 continues it, and version 1 sends a
 /// transport error.
 #[tokio::test]
 async fn formats_of_replies_that_are_too_long() {
-    for (version, format) in [(1, MessageFormat::Short), (2, MessageFormat::Continued)] {
-        let log = Log::default();
-        let server = Server::builder().service(TestService::default()).layer(recorder("only", &log));
-        let builder = Channel::builder().versions(Versions::try_from(version).unwrap());
-        let channel = Transport::sim().serve(server).await.connect(builder).await;
-        // The caller promises a shorter reply, so the call provides no Reply chunk.
-        let options = CallOptions::new().reply_bounds(ReplyBounds { inline: 100, ..ReplyBounds::default() });
-        let echoed = channel.call::<Echo>(&vec![1; 6000].into(), options).await;
-        assert_eq!(echoed.is_err(), version == 1, "{echoed:?}");
-        assert_eq!(log.lock().unwrap()[0].reply, (0, format), "version {version}");
-    }
+    timed(async {
+        for (version, format) in [(1, MessageFormat::Short), (2, MessageFormat::Continued)] {
+            let log = Log::default();
+            let server = Server::builder().service(TestService::default()).layer(recorder("only", &log));
+            let builder = Channel::builder().versions(Versions::try_from(version).unwrap());
+            let channel = Transport::sim().serve(server).await.connect(builder).await;
+            // The caller promises a shorter reply, so the call provides no Reply chunk.
+            let options = CallOptions::new().reply_bounds(ReplyBounds { inline: 100, ..ReplyBounds::default() });
+            let echoed = channel.call::<Echo>(&vec![1; 6000].into(), options).await;
+            assert_eq!(echoed.is_err(), version == 1, "{echoed:?}");
+            assert_eq!(log.lock().unwrap()[0].reply, (0, format), "version {version}");
+        }
+    })
+    .await;
 }
 
 /// Starts the test service within a layer, over paused time.
@@ -214,96 +223,115 @@ fn status(error: &CallError) -> RpcError {
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_times_out() {
-    let layer = ServiceBuilder::new().timeout(Duration::from_secs(1)).into_inner();
-    let (_server, state, channel) = layered(layer).await;
-    assert_eq!(call::<Echo>(&channel, &"in time".into()).await.unwrap(), "in time");
-    assert_eq!(status(&call::<Gate>(&channel, &1).await.unwrap_err()), RpcError::SystemError);
-    state.gate.add_permits(1);
-    assert_eq!(call::<Gate>(&channel, &2).await.unwrap(), 2, "the first handler was dropped");
-    assert_eq!(state.finished.load(Ordering::SeqCst), 1);
+    timed(async {
+        let layer = ServiceBuilder::new().timeout(Duration::from_secs(1)).into_inner();
+        let (_server, state, channel) = layered(layer).await;
+        assert_eq!(call::<Echo>(&channel, &"in time".into()).await.unwrap(), "in time");
+        assert_eq!(status(&call::<Gate>(&channel, &1).await.unwrap_err()), RpcError::SystemError);
+        state.gate.add_permits(1);
+        assert_eq!(call::<Gate>(&channel, &2).await.unwrap(), 2, "the first handler was dropped");
+        assert_eq!(state.finished.load(Ordering::SeqCst), 1);
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn handlers_are_limited() {
-    let (_server, state, channel) = layered(ServiceBuilder::new().concurrency_limit(2).into_inner()).await;
-    let calls: Vec<_> = (0..6)
-        .map(|n| {
-            let channel = channel.clone();
-            tokio::spawn(async move { call::<Gate>(&channel, &n).await })
-        })
-        .collect();
-    state.wait_started(2).await;
-    state.gate.add_permits(6);
-    for (n, call) in (0..).zip(calls) {
-        assert_eq!(call.await.unwrap().unwrap(), n);
-    }
-    assert_eq!(state.most.load(Ordering::SeqCst), 2);
+    timed(async {
+        let (_server, state, channel) = layered(ServiceBuilder::new().concurrency_limit(2).into_inner()).await;
+        let calls: Vec<_> = (0..6)
+            .map(|n| {
+                let channel = channel.clone();
+                tokio::spawn(async move { call::<Gate>(&channel, &n).await })
+            })
+            .collect();
+        state.wait_started(2).await;
+        state.gate.add_permits(6);
+        for (n, call) in (0..).zip(calls) {
+            assert_eq!(call.await.unwrap().unwrap(), n);
+        }
+        assert_eq!(state.most.load(Ordering::SeqCst), 2);
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn excess_calls_are_refused() {
-    let (_server, state, channel) = layered(ServiceBuilder::new().load_shed().concurrency_limit(1).into_inner()).await;
-    let first = tokio::spawn({
-        let channel = channel.clone();
-        async move { call::<Gate>(&channel, &1).await }
-    });
-    state.wait_started(1).await;
-    assert_eq!(status(&call::<Gate>(&channel, &2).await.unwrap_err()), RpcError::SystemError);
-    state.gate.add_permits(1);
-    assert_eq!(first.await.unwrap().unwrap(), 1);
+    timed(async {
+        let (_server, state, channel) =
+            layered(ServiceBuilder::new().load_shed().concurrency_limit(1).into_inner()).await;
+        let first = tokio::spawn({
+            let channel = channel.clone();
+            async move { call::<Gate>(&channel, &1).await }
+        });
+        state.wait_started(1).await;
+        assert_eq!(status(&call::<Gate>(&channel, &2).await.unwrap_err()), RpcError::SystemError);
+        state.gate.add_permits(1);
+        assert_eq!(first.await.unwrap().unwrap(), 1);
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_rate_of_handlers_is_limited() {
-    let layer = ServiceBuilder::new().buffer(8).rate_limit(2, Duration::from_secs(1)).into_inner();
-    let (_server, _, channel) = layered(layer).await;
-    let started = tokio::time::Instant::now();
-    for _ in 0..5 {
-        call::<Echo>(&channel, &"x".into()).await.unwrap();
-    }
-    assert!(started.elapsed() >= Duration::from_secs(2), "five calls need a third period");
+    timed(async {
+        let layer = ServiceBuilder::new().buffer(8).rate_limit(2, Duration::from_secs(1)).into_inner();
+        let (_server, _, channel) = layered(layer).await;
+        let started = tokio::time::Instant::now();
+        for _ in 0..5 {
+            call::<Echo>(&channel, &"x".into()).await.unwrap();
+        }
+        assert!(started.elapsed() >= Duration::from_secs(2), "five calls need a third period");
+    })
+    .await;
 }
 
 /// A layer that does not call the service inside refuses the call with a status of its choice.
 #[tokio::test]
 async fn a_layer_refuses_calls() {
-    #[derive(Clone)]
-    struct Refuse;
-    impl Service<DispatchRequest> for Refuse {
-        type Response = rpcrdma::server::DispatchResponse;
-        type Error = RpcError;
-        type Future = Ready<Result<Self::Response, RpcError>>;
-        fn poll_ready(&mut self, _cx: &mut TaskContext<'_>) -> Poll<Result<(), RpcError>> {
-            Poll::Ready(Ok(()))
+    timed(async {
+        #[derive(Clone)]
+        struct Refuse;
+        impl Service<DispatchRequest> for Refuse {
+            type Response = rpcrdma::server::DispatchResponse;
+            type Error = RpcError;
+            type Future = Ready<Result<Self::Response, RpcError>>;
+            fn poll_ready(&mut self, _cx: &mut TaskContext<'_>) -> Poll<Result<(), RpcError>> {
+                Poll::Ready(Ok(()))
+            }
+            fn call(&mut self, request: DispatchRequest) -> Self::Future {
+                ready(Err(match request.procedure() {
+                    1 => AuthFailure::from(AuthStat::AuthTooweak).into(),
+                    _ => RpcError::ProcedureUnavailable,
+                }))
+            }
         }
-        fn call(&mut self, request: DispatchRequest) -> Self::Future {
-            ready(Err(match request.procedure() {
-                1 => AuthFailure::from(AuthStat::AuthTooweak).into(),
-                _ => RpcError::ProcedureUnavailable,
-            }))
-        }
-    }
-    let (_server, state, channel) = layered(layer_fn(|_: Dispatch| Refuse)).await;
-    let denied = RpcError::Authentication(AuthStat::AuthTooweak.into());
-    assert_eq!(status(&call::<Echo>(&channel, &"x".into()).await.unwrap_err()), denied);
-    assert_eq!(status(&call::<Gate>(&channel, &1).await.unwrap_err()), RpcError::ProcedureUnavailable);
-    assert_eq!(state.started.load(Ordering::SeqCst), 0);
+        let (_server, state, channel) = layered(layer_fn(|_: Dispatch| Refuse)).await;
+        let denied = RpcError::Authentication(AuthStat::AuthTooweak.into());
+        assert_eq!(status(&call::<Echo>(&channel, &"x".into()).await.unwrap_err()), denied);
+        assert_eq!(status(&call::<Gate>(&channel, &1).await.unwrap_err()), RpcError::ProcedureUnavailable);
+        assert_eq!(state.started.load(Ordering::SeqCst), 0);
+    })
+    .await;
 }
 
 /// A generated client over a service that adds a credential to each call.
 #[tokio::test]
 async fn an_interceptor_adds_a_credential() {
-    let log = Log::default();
-    let builder = Server::builder().service(TowerV1Server::new(Tower)).layer(recorder("only", &log));
-    let running = Transport::sim().serve(builder).await;
-    let sys = Credential::sys("client.example", 1000, 100, [4]).to_opaque().unwrap();
-    let service = ServiceBuilder::new()
-        .map_request(move |request: CallRequest| request.map_options(|options| options.credential(sys.clone())))
-        .service(running.connect(Channel::builder()).await);
-    let client = TowerV1Client::new(ServiceCaller::new(service));
-    let blob = Blob { data: vec![7; 3000].into() };
-    assert_eq!(client.echo(&blob).await.unwrap(), blob);
-    assert_eq!(client.echo_view(&blob, CallOptions::new(), |blob| blob.data.len()).await.unwrap(), 3000);
-    let seen = log.lock().unwrap();
-    assert!(seen.len() == 2 && seen.iter().all(|seen| seen.is_sys), "{seen:?}");
+    timed(async {
+        let log = Log::default();
+        let builder = Server::builder().service(TowerV1Server::new(Tower)).layer(recorder("only", &log));
+        let running = Transport::sim().serve(builder).await;
+        let sys = Credential::sys("client.example", 1000, 100, [4]).to_opaque().unwrap();
+        let service = ServiceBuilder::new()
+            .map_request(move |request: CallRequest| request.map_options(|options| options.credential(sys.clone())))
+            .service(running.connect(Channel::builder()).await);
+        let client = TowerV1Client::new(ServiceCaller::new(service));
+        let blob = Blob { data: vec![7; 3000].into() };
+        assert_eq!(client.echo(&blob).await.unwrap(), blob);
+        assert_eq!(client.echo_view(&blob, CallOptions::new(), |blob| blob.data.len()).await.unwrap(), 3000);
+        let seen = log.lock().unwrap();
+        assert!(seen.len() == 2 && seen.iter().all(|seen| seen.is_sys), "{seen:?}");
+    })
+    .await;
 }

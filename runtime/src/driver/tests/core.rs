@@ -247,6 +247,19 @@ async fn input_reported_after_a_suspension_is_not_late() {
     assert!(!state.lock().unwrap().handled);
 }
 
+/// A process that is suspended again during the delay gets another one.
+#[tokio::test(start_paused = true)]
+async fn a_suspension_during_the_catch_up_delay() {
+    let (state, mut core) = suspended(false).await;
+    poll(&mut core, Waker::noop());
+    tokio::time::advance(2 * SUSPENDED).await;
+    poll(&mut core, Waker::noop());
+    assert!(!state.lock().unwrap().handled, "the deadline was handled before input could be reported");
+    tokio::time::advance(CATCH_UP).await;
+    poll(&mut core, Waker::noop());
+    assert!(state.lock().unwrap().handled);
+}
+
 /// The deadline is handled after the catch-up delay if no input has arrived. The driver's task is woken for it.
 #[tokio::test(start_paused = true)]
 async fn a_deadline_is_handled_after_the_catch_up_delay() {

@@ -1,0 +1,55 @@
+//! A clock that only the test moves, for tests with sockets.
+
+use std::{future::Future, sync::mpsc, time::Duration};
+
+use tokio::task::JoinSet;
+
+/// Stops the clock of the test's runtime, which has one thread. The clock runs again when this value is dropped.
+///
+/// The clock that `start_paused` pauses moves whenever the runtime is idle, also while it waits for a socket. This one does not.
+/// Meanwhile, `tokio::time::sleep` only ends if another task moves the clock.
+#[derive(Debug)]
+pub struct ManualClock {
+    /// Ends the blocking task. tokio does not move a paused clock while there is one.
+    _release: mpsc::Sender<()>,
+}
+
+impl ManualClock {
+    pub fn new() -> Self {
+        let (release, released) = mpsc::channel::<()>();
+        tokio::task::spawn_blocking(move || released.recv());
+        tokio::time::pause();
+        Self { _release: release }
+    }
+
+    /// Lets all tasks process the input that has arrived, then moves the clock.
+    pub async fn advance(&self, time: Duration) {
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::advance(time).await;
+    }
+}
+
+impl Drop for ManualClock {
+    fn drop(&mut self) {
+        tokio::time::resume();
+    }
+}
+
+/// Runs a test by a clock that keeps pace with the test rather than with real time. The runtime has one thread, and nothing else
+/// that the test waits for may need time: no other thread or process.
+///
+/// A millisecond passes after all tasks have repeatedly processed their input. A busy machine slows both down.
+pub async fn in_step<T>(body: impl Future<Output = T>) -> T {
+    let mut ticking = JoinSet::new();
+    let clock = ManualClock::new();
+    ticking.spawn(async move {
+        loop {
+            clock.advance(Duration::from_millis(1)).await;
+        }
+    });
+    let output = body.await;
+    ticking.shutdown().await;
+    output
+}
