@@ -16,8 +16,8 @@ use crate::{
     programs::{CitedTest, TestProgram, TestTarget},
 };
 
-/// Time after which tests count as hanging.
-const MAX_DURATION: Duration = Duration::from_secs(120);
+/// Time after which tests count as hanging. It is above the time limits of the tests themselves.
+const MAX_DURATION: Duration = Duration::from_secs(300);
 
 /// Interval at which a test program is asked whether it has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
