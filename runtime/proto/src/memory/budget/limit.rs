@@ -3,7 +3,6 @@
 use std::{fmt, sync::Arc, task::Waker};
 
 use super::{
-    share::MemoryAccount,
     state::{self, BudgetState, BudgetWakers, MemoryUse},
     sync::{AtomicU64, AtomicUsize, Mutex, Ordering::Relaxed, PoisonError},
 };
@@ -53,12 +52,6 @@ impl MemoryBudget {
     #[doc(hidden)]
     pub fn waiting(&self) -> usize {
         self.waiting.load(Relaxed)
-    }
-
-    /// Opens the account of a connection of `host`. Connections with the same number share what their host may take.
-    #[doc(hidden)]
-    pub fn account(self: &Arc<Self>, host: u128) -> MemoryAccount {
-        MemoryAccount::open(self, host)
     }
 
     /// Changes the state, and wakes those who got memory.

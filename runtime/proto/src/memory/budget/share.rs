@@ -31,6 +31,14 @@ impl Drop for AccountOwner {
     }
 }
 
+impl MemoryBudget {
+    /// Opens the account of a connection of `host`. Connections with the same number share what their host may take.
+    #[doc(hidden)]
+    pub fn account(self: &Arc<Self>, host: u128) -> MemoryAccount {
+        MemoryAccount::open(self, host)
+    }
+}
+
 impl MemoryAccount {
     pub(super) fn open(budget: &Arc<MemoryBudget>, host: u128) -> Self {
         let id = budget.change(|state, _| state.open(host));
