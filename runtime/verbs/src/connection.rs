@@ -37,9 +37,8 @@ use crate::{
     },
 };
 
-/// The code of 2.56 ms (InfiniBand Architecture, table 45). With a shorter time, many senders that repeat their messages can keep a slow
-/// receiver busy with refusals, so that it posts no Receives.
-const RNR_TIMER: u8 = 16;
+/// The code of 0.64 ms (InfiniBand Architecture, table 45).
+const RNR_TIMER: u8 = 12;
 
 /// Number of completions fetched at a time.
 const COMPLETION_BATCH: usize = 32;
