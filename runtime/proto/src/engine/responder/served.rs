@@ -354,21 +354,19 @@ impl ServedCalls {
     #[inline(always)]
     fn end(&mut self, slot: u32, ok: bool, shared: &mut EngineShared) {
         let token = ReplyToken(self.calls.key(slot));
-        if let Some(call) = self.calls.get(slot).filter(|call| call.chunks.is_some()) {
-            let xid = call.xid;
-            self.remember_written(xid, slot);
-        }
-        if let Some(call) = self.calls.get(slot).filter(|call| call.announced) {
-            shared.events.push_back(EngineEvent::ReplySent { token, delivered: ok && call.delivered });
+        if let Some(call) = self.calls.get(slot) {
+            if call.announced {
+                shared.events.push_back(EngineEvent::ReplySent { token, delivered: ok && call.delivered });
+            }
+            if call.has_sinks() {
+                let xid = call.xid;
+                self.remember_written(xid);
+            }
         }
         self.remove(slot);
     }
 
-    fn remember_written(&mut self, xid: u32, slot: u32) {
-        let lists = self.reply_lists(slot);
-        if lists.writes.is_empty() && lists.reply.is_none() {
-            return;
-        }
+    fn remember_written(&mut self, xid: u32) {
         if self.written.len() == MAX_WRITTEN {
             self.written.pop_front();
         }

@@ -78,6 +78,13 @@ impl ServedCall {
         self.chunks.as_ref().map_or(&NO_CHUNKS, |chunks| &chunks.lists)
     }
 
+    /// Returns `true` if the call has a Write chunk or a Reply chunk.
+    #[inline]
+    pub(super) fn has_sinks(&self) -> bool {
+        let lists = self.lists();
+        !lists.writes.is_empty() || lists.reply.is_some()
+    }
+
     /// Returns the bytes to release when the call ends.
     pub(super) fn held(&self) -> u64 {
         self.chunks.as_ref().map_or(0, |chunks| chunks.fetches.held())
