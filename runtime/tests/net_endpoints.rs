@@ -7,7 +7,6 @@ mod net_support;
 
 use std::{
     collections::HashMap,
-    error::Error,
     io,
     net::SocketAddr,
     sync::{Arc, LazyLock, Mutex, atomic::Ordering},
@@ -337,12 +336,6 @@ async fn weights() {
         assert!(nodes.iter().all(|node| node.connected() == 1), "the connections stay");
     })
     .await;
-}
-
-/// Returns the messages of an error and its causes.
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |&error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// The error of a call whose deadline passes says why no server took it, with the last cause.

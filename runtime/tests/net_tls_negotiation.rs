@@ -8,7 +8,6 @@ mod tls_peers;
 mod tls_support;
 
 use std::{
-    error::Error,
     fs,
     sync::{Arc, Mutex},
     time::Duration,
@@ -17,45 +16,25 @@ use std::{
 use net_support::*;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
 use rpcrdma::{
-    client::{Channel, ChannelBuilder, Reconnect},
     security::{Authentication, Authenticator, ReceivedCall, StandardAuthenticator},
     server::Server,
     tls::{
-        TlsClientBuilder, TlsClientConfig, TlsPolicy, TlsServerBuilder, TlsServerConfig,
+        TlsClientBuilder, TlsClientConfig, TlsPolicy, TlsServerConfig,
         rustls::{ALL_VERSIONS, server::Acceptor, version::TLS12},
     },
 };
-use tls_peers::{client_config, handshake, handshake_with, null_call, scripted, server_config};
+use tls_peers::{
+    POLICIES, channel, client_config, handshake, handshake_with, null_call, scripted, scripted_session, serve,
+    server_config, still_serves,
+};
 use tls_support::{Authority, Issued};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor};
-
-/// The policies with which TLS is used.
-const POLICIES: [TlsPolicy; 2] = [TlsPolicy::Required, TlsPolicy::Opportunistic];
-
-async fn serve(tls: TlsServerBuilder) -> Running {
-    Transport::Tcp.serve(Server::builder().service(TestService::default()).tls(tls.build().unwrap())).await
-}
-
-fn channel(tls: TlsClientBuilder) -> ChannelBuilder {
-    Channel::builder().tls(tls.build().unwrap()).reconnect(Reconnect::Never)
-}
-
-/// Returns the messages of an error and its causes.
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |&error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
 
 /// Connects and makes a call. Returns the messages of the error.
 async fn attempt(running: &Running, tls: TlsClientBuilder) -> Result<(), String> {
     let channel = running.try_connect(channel(tls)).await.map_err(|error| chain(&error))?;
     call::<Null>(&channel, &()).await.map_err(|error| chain(&error))
-}
-
-/// The server serves others after a refusal.
-async fn still_serves(running: &Running, authority: &Authority) {
-    attempt(running, authority.client()).await.unwrap();
 }
 
 /// An authenticator that stores the channel binding of the last call.
@@ -172,13 +151,7 @@ async fn old_versions() {
         ] {
             let mut config = server_config(&authority, old);
             config.alpn_protocols = vec![b"sunrpc".to_vec()];
-            let scripted = scripted(|mut stream, offer| async move {
-                stream.write_all(&offer).await.unwrap();
-                if let Ok(mut stream) = TlsAcceptor::from(Arc::new(config)).accept(stream).await {
-                    let _ = stream.read(&mut [0]).await;
-                }
-            });
-            let (url, server) = scripted.await;
+            let (url, server) = scripted_session(config).await;
             let error = chain(&channel(tls).connect(&url).await.unwrap_err());
             assert!(error.contains(reason), "{error}");
             server.await.unwrap();
@@ -192,14 +165,7 @@ async fn servers_without_alpn() {
     timed(async {
         let authority = Authority::new();
         for (policy, allowed) in POLICIES.into_iter().flat_map(|policy| [(policy, false), (policy, true)]) {
-            let config = Arc::new(server_config(&authority, ALL_VERSIONS));
-            let scripted = scripted(|mut stream, offer| async move {
-                stream.write_all(&offer).await.unwrap();
-                if let Ok(mut stream) = TlsAcceptor::from(config).accept(stream).await {
-                    let _ = stream.read(&mut [0]).await;
-                }
-            });
-            let (url, server) = scripted.await;
+            let (url, server) = scripted_session(server_config(&authority, ALL_VERSIONS)).await;
             let tls = authority.client().policy(policy).allow_missing_alpn(allowed);
             match channel(tls).connect(&url).await {
                 Ok(channel) => {

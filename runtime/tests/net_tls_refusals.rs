@@ -7,7 +7,7 @@ mod tls_peers;
 #[path = "net_support/tls.rs"]
 mod tls_support;
 
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use net_support::*;
 use rpcrdma::{
@@ -15,12 +15,11 @@ use rpcrdma::{
     rpc::{AuthStat, Credential},
     security::{AuthenticatedCaller, Authentication, Authenticator, ReceivedCall},
     server::Server,
-    tls::{
-        TlsClientBuilder, TlsClientConfig, TlsConfigError, TlsPolicy, TlsServerBuilder, TlsServerConfig,
-        rustls::ALL_VERSIONS,
-    },
+    tls::{TlsClientConfig, TlsConfigError, TlsPolicy, TlsServerBuilder, TlsServerConfig, rustls::ALL_VERSIONS},
 };
-use tls_peers::{LAST, handshake, null_call, offer, scripted, server_config, words};
+use tls_peers::{
+    LAST, POLICIES, channel, handshake, null_call, offer, scripted, serve, server_config, still_serves, words,
+};
 use tls_support::{Authority, Issued};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -28,30 +27,8 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// The policies with which TLS is used.
-const POLICIES: [TlsPolicy; 2] = [TlsPolicy::Required, TlsPolicy::Opportunistic];
-
-async fn serve(tls: TlsServerBuilder) -> Running {
-    Transport::Tcp.serve(Server::builder().service(TestService::default()).tls(tls.build().unwrap())).await
-}
-
-fn channel(tls: TlsClientBuilder) -> ChannelBuilder {
-    Channel::builder().tls(tls.build().unwrap()).reconnect(Reconnect::Never)
-}
-
-/// Returns the messages of an error and its causes.
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |&error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
-
 async fn refused(running: &Running, builder: ChannelBuilder) -> String {
     chain(&running.try_connect(builder).await.unwrap_err())
-}
-
-/// The server serves others after a refusal.
-async fn still_serves(running: &Running, authority: &Authority) {
-    call::<Null>(&running.connect(channel(authority.client())).await, &()).await.unwrap();
 }
 
 /// Returns what the server sends until it closes the stream.

@@ -35,6 +35,19 @@ impl<'a> Script<'a> {
     pub(crate) fn new(incoming: &'a [u8], pieces: &'a [u8]) -> Self {
         Self { incoming, pieces, turn: 0, outgoing: Vec::new() }
     }
+
+    /// Runs an endpoint on this stream until it is closed. Returns its completions.
+    #[cfg(test)]
+    pub(crate) fn run_to_end(&mut self, endpoint: &mut Endpoint) -> Vec<Completion> {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut completions = Vec::new();
+        while !endpoint.is_closed() {
+            endpoint.seek_input();
+            endpoint.poll_io(&mut cx, self);
+            completions.append(endpoint.completions());
+        }
+        completions
+    }
 }
 
 impl ByteStream for Script<'_> {

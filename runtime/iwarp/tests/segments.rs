@@ -8,17 +8,11 @@ use bytes::Bytes;
 use iwarp_common::*;
 use rpcrdma_iwarp::{FpduSize, IwarpConfig, IwarpQueuePair};
 use rpcrdma_proto::provider::{
-    Access, Completion, DisconnectReason, MemoryHandle, QueuePair, RegisterableMemory, RemoteMemory, SetupParams,
-    WorkError, WorkRequest, WrId,
+    Access, Completion, DisconnectReason, MemoryHandle, QueuePair, RegisterableMemory, RemoteMemory, WorkError,
+    WorkRequest, WrId,
     conformance::{message, pattern},
 };
 use socket2::SockRef;
-
-fn params() -> SetupParams {
-    let mut params = SetupParams::default();
-    (params.receive_count, params.receive_size) = (64, 4096);
-    params
-}
 
 fn send_request(id: u64, bytes: &[u8]) -> WorkRequest {
     WorkRequest::Send { id: WrId(id), message: message(bytes), invalidate: None, solicited: false, signaled: true }

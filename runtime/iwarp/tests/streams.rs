@@ -10,19 +10,13 @@ use rpcrdma_iwarp::IwarpConnector;
 use rpcrdma_proto::memory::MessageBuf;
 use rpcrdma_proto::provider::{
     Access, Completion, Connector, DisconnectReason, MemoryHandle, QueuePair, RegisterableMemory, RemoteMemory,
-    SetupParams, WorkError, WorkRequest, WrId,
+    WorkError, WorkRequest, WrId,
     conformance::{message, pattern},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
 };
-
-fn params() -> SetupParams {
-    let mut params = SetupParams::default();
-    (params.receive_count, params.receive_size) = (64, 4096);
-    params
-}
 
 fn send_request(id: u64, bytes: &[u8]) -> WorkRequest {
     WorkRequest::Send { id: WrId(id), message: message(bytes), invalidate: None, solicited: false, signaled: true }

@@ -5,6 +5,7 @@ mod clock;
 mod release;
 
 use std::{
+    error::Error,
     future::Future,
     net::SocketAddr,
     sync::{
@@ -436,6 +437,12 @@ pub async fn start_with(transport: Transport, builder: ChannelBuilder) -> (Runni
     let running = transport.serve(Server::builder().service(service)).await;
     let channel = running.connect(builder).await;
     (running, state, channel)
+}
+
+/// Returns the messages of an error and its causes.
+pub fn chain(error: &(dyn Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |&error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Calls with default options.

@@ -3,21 +3,44 @@
 
 use std::{future::Future, net::SocketAddr, sync::Arc};
 
-use rpcrdma::tls::rustls::{
-    ALL_VERSIONS, ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+use rpcrdma::{
+    client::{Channel, ChannelBuilder, Reconnect},
+    server::Server,
+    tls::{
+        TlsClientBuilder, TlsPolicy, TlsServerBuilder,
+        rustls::{
+            ALL_VERSIONS, ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion,
+            pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+        },
+    },
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
     task::JoinHandle,
 };
-use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio_rustls::{TlsAcceptor, TlsConnector, client::TlsStream};
 
 use super::{
-    net_support::{PROGRAM, VERSION},
+    net_support::{Null, PROGRAM, Running, TestService, Transport, VERSION, call},
     tls_support::{Authority, Issued},
 };
+
+/// The policies with which TLS is used.
+pub const POLICIES: [TlsPolicy; 2] = [TlsPolicy::Required, TlsPolicy::Opportunistic];
+
+pub async fn serve(tls: TlsServerBuilder) -> Running {
+    Transport::Tcp.serve(Server::builder().service(TestService::default()).tls(tls.build().unwrap())).await
+}
+
+pub fn channel(tls: TlsClientBuilder) -> ChannelBuilder {
+    Channel::builder().tls(tls.build().unwrap()).reconnect(Reconnect::Never)
+}
+
+/// Checks that the server serves others after a refusal.
+pub async fn still_serves(running: &Running, authority: &Authority) {
+    call::<Null>(&running.connect(channel(authority.client())).await, &()).await.unwrap();
+}
 
 pub const LAST: u32 = 1 << 31;
 
@@ -85,6 +108,17 @@ pub async fn scripted<F: Future<Output = ()> + Send + 'static>(
         script(stream, offer).await;
     });
     (format!("tcp://{addr}"), task)
+}
+
+/// Serves one connection by the TLS library, until the client sends data or closes it. Returns the URL and the task.
+pub async fn scripted_session(config: ServerConfig) -> (String, JoinHandle<()>) {
+    scripted(|mut stream, offer| async move {
+        stream.write_all(&offer).await.unwrap();
+        if let Ok(mut stream) = TlsAcceptor::from(Arc::new(config)).accept(stream).await {
+            let _ = stream.read(&mut [0]).await;
+        }
+    })
+    .await
 }
 
 /// Returns a configuration with these versions of TLS, without ALPN.

@@ -71,9 +71,10 @@ impl Finder {
         attributes: &[Attribute],
         range: Range<usize>,
     ) {
-        let is_test = attributes.iter().any(|attribute| {
-            attribute.path().segments.last().is_some_and(|last| last.ident == "test" || last.ident == "tokio_test")
-        });
+        // `test`, `tokio::test` and others.
+        let is_test = attributes
+            .iter()
+            .any(|attribute| attribute.path().segments.last().is_some_and(|last| last.ident == "test"));
         let parts = FunctionParts {
             body: body.span().byte_range(),
             constness: signature.constness.map(|word| word.span.byte_range()),

@@ -96,6 +96,16 @@ async fn wrong_stag() {
     served.unharmed().await;
 }
 
+/// Sends a call that has ended a connection over the next one, and checks that it gets an error and that nothing is transferred
+/// (RFC 8166 §4.5.3). Returns the connection, which works.
+async fn refused_again(served: &Served, call: &[u8]) -> Raw {
+    let mut raw = client(served).await;
+    raw.fpdus(&[&send(1, call)]).await;
+    assert_eq!(words(payload(&raw.ulpdu().await)), [0xbad, 1, 32, 4, 2]);
+    works(&mut raw, 2).await;
+    raw
+}
+
 #[tokio::test]
 async fn chunk_with_a_wrong_stag() {
     let served = Served::start(ConnectionConfig::default()).await;
@@ -110,11 +120,8 @@ async fn chunk_with_a_wrong_stag() {
     let about = [&[0x01, 0x00, 0xc0, 0x00, 0, request.len() as u8][..], &request].concat();
     raw.fpdus(&[&untagged(TERMINATE, 0, 2, 1, 0, &about)]).await;
     raw.end().await;
-    // RFC 8166 §4.5.3: sent again over the next connection, the call gets an error, and nothing is read. It is refused only once.
-    let mut raw = client(&served).await;
-    raw.fpdus(&[&send(1, &call(0xbad, &chunks, 2, &[100]))]).await;
-    assert_eq!(words(payload(&raw.ulpdu().await)), [0xbad, 1, 32, 4, 2]);
-    works(&mut raw, 2).await;
+    let mut raw = refused_again(&served, &call(0xbad, &chunks, 2, &[100])).await;
+    // It is refused only once.
     raw.fpdus(&[&send(3, &call(0xbad, &chunks, 2, &[100]))]).await;
     assert_eq!(raw.ulpdu().await[..2], READ_REQUEST);
     drop(raw);
@@ -137,10 +144,7 @@ async fn write_chunk_with_a_wrong_stag() {
     let about = [&[0x11, 0x00, 0xc0, 0x00, 0, write.len() as u8][..], &write[..14]].concat();
     raw.fpdus(&[&untagged(TERMINATE, 0, 2, 1, 0, &about)]).await;
     raw.end().await;
-    let mut raw = client(&served).await;
-    raw.fpdus(&[&send(1, &call(0xbad, &chunks, 1, &[100]))]).await;
-    assert_eq!(words(payload(&raw.ulpdu().await)), [0xbad, 1, 32, 4, 2]);
-    works(&mut raw, 2).await;
+    refused_again(&served, &call(0xbad, &chunks, 1, &[100])).await;
     served.unharmed().await;
 }
 

@@ -34,14 +34,7 @@ fn fpdu(ulpdu: &[u8], pad: u8) -> Vec<u8> {
 
 /// Feeds a stream in these pieces. Returns the completions up to the end of the stream, which is in order.
 fn feed(endpoint: &mut Endpoint, stream: &[u8], pieces: &[u8]) -> Vec<Completion> {
-    let mut link = Script::new(stream, pieces);
-    let mut cx = Context::from_waker(Waker::noop());
-    let mut completions = Vec::new();
-    while !endpoint.is_closed() {
-        endpoint.seek_input();
-        endpoint.poll_io(&mut cx, &mut link);
-        completions.append(endpoint.completions());
-    }
+    let mut completions = Script::new(stream, pieces).run_to_end(endpoint);
     let end = completions.pop();
     assert!(matches!(end, Some(Completion::Disconnected { reason: DisconnectReason::Remote })), "{end:?}");
     completions

@@ -41,15 +41,7 @@ fn received_by(mut endpoint: Endpoint, stream: &[u8], pieces: &[u8], expects_tag
     if expects_tagged {
         endpoint.register(RegisterableMemory::Sink(vec![0; 8].into()), Access::RemoteWrite).unwrap();
     }
-    let mut link = Script::new(stream, pieces);
-    let mut cx = Context::from_waker(Waker::noop());
-    let mut completions = Vec::new();
-    while !endpoint.is_closed() {
-        endpoint.seek_input();
-        endpoint.poll_io(&mut cx, &mut link);
-        completions.append(endpoint.completions());
-    }
-    completions
+    Script::new(stream, pieces).run_to_end(&mut endpoint)
 }
 
 proptest! {

@@ -15,6 +15,13 @@ use tokio::{
 
 pub const LIMIT: Duration = Duration::from_secs(10);
 
+/// Returns the parameters of a set-up with 64 Receives of 4096 bytes.
+pub fn params() -> SetupParams {
+    let mut params = SetupParams::default();
+    (params.receive_count, params.receive_size) = (64, 4096);
+    params
+}
+
 /// Computes CRC32c bit by bit, as defined by the polynomial.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     let mut crc = !0_u32;
