@@ -125,6 +125,13 @@ impl DeviceLimits {
         self.family != DeviceFamily::Rxe
     }
 
+    /// Returns `true` if the device repeats only the requests that the peer has not acknowledged. When soft RoCE (`req_retry` of
+    /// Linux 6.1) repeats a Send, it also binds the windows again whose binds follow it. That fails, and the queue pair then
+    /// neither works nor reports an error. So a bind must not follow a request that may be repeated.
+    pub(super) fn repeats_only_unacknowledged(&self) -> bool {
+        self.family != DeviceFamily::Rxe
+    }
+
     /// Returns `true` if the device reports the last Receive that a failed queue pair took from a shared queue. Soft RoCE
     /// (Linux 6.1) does not.
     pub(super) fn reports_last_receive(&self) -> bool {
@@ -232,7 +239,7 @@ mod tests {
         (rxe.max_srq, rxe.max_srq_sge, rxe.max_srq_wr) = (1000, 27, 1 << 20);
         let limits = DeviceLimits::from_attributes("rxe0".into(), ibv_transport_type::IBV_TRANSPORT_IB, &rxe, 1 << 23);
         assert_eq!(limits.max_shared_receives, 1 << 20);
-        assert!(limits.windows && !limits.windows_have_bounds() && !limits.iwarp && !limits.read_sink_is_remote());
+        assert!(limits.windows && !limits.repeats_only_unacknowledged() && !limits.windows_have_bounds() && !limits.iwarp && !limits.read_sink_is_remote());
         assert_eq!((limits.max_responses, limits.max_reads, limits.max_transfer), (128, 255, 1 << 23));
 
         let mut iwarp = attributes();

@@ -29,10 +29,15 @@ impl VerbsQueuePair {
             return;
         }
         let max_inline = qp.max_inline as usize;
+        let repeats_only_unacknowledged = self.limits.repeats_only_unacknowledged();
         self.chain.clear();
         let mut binds = Vec::new();
         let mut failure = None;
-        while self.queue.in_device() < self.sends {
+        loop {
+            let in_device = self.queue.in_device();
+            if in_device >= self.sends {
+                break;
+            }
             let Some((_, op)) = self.queue.waiting() else { break };
             let (request, held, done) = match op {
                 VerbsOp::Nothing | VerbsOp::ReturnMemory => {
@@ -48,6 +53,7 @@ impl VerbsQueuePair {
                     let Some((PostedKind::Return(handle), _)) = self.queue.waiting() else { continue };
                     (PreparedRequest::Invalidate { rkey: handle.0 }, HeldResource::Nothing, false)
                 }
+                VerbsOp::Bind(_) if !repeats_only_unacknowledged && in_device > binds.len() => break,
                 VerbsOp::Bind(request) => {
                     if let PreparedRequest::Bind { window, rkey, .. } = *request {
                         binds.push((window, rkey));
@@ -140,6 +146,10 @@ impl VerbsQueuePair {
         let Some(qp) = &self.qp else { return };
         if self.chain.is_empty() {
             return;
+        }
+        if !self.limits.repeats_only_unacknowledged() {
+            // A bind may have to wait for these requests.
+            self.queue.wait_for_posted();
         }
         if self.queue.signal(true) {
             self.chain.signal_last();

@@ -179,6 +179,11 @@ impl SendQueue {
         self.next += 1;
     }
 
+    /// Waits for the requests that were posted since the last signaled one.
+    pub(super) fn wait_for_posted(&mut self) {
+        self.is_awaited |= self.unsignaled > 0;
+    }
+
     /// Returns `true` if the last request of the chain must be signaled. `last`: no request follows in the chain.
     pub(super) fn signal(&mut self, last: bool) -> bool {
         let alone = !last && self.posted.back().is_some_and(|posted| posted.completion == CompletionMode::Individual);
@@ -360,6 +365,19 @@ mod tests {
         assert_eq!(signaled, 100 / SIGNAL_EVERY);
         assert!(queue.has_unsignaled());
         assert_eq!(completed(&mut queue).len(), 100);
+    }
+
+    /// Requests that nobody waits for are signaled as soon as something depends on them.
+    #[test]
+    fn waits_for_posted_requests() {
+        let mut queue = SendQueue::default();
+        queue.wait_for_posted();
+        assert!(!queue.signal(true));
+        push(&mut queue, 1, PostedKind::Send);
+        queue.post(HeldResource::Nothing, true, CompletionMode::Cumulative);
+        assert!(!queue.signal(true));
+        queue.wait_for_posted();
+        assert!(queue.signal(true) && !queue.has_unsignaled());
     }
 
     #[test]
