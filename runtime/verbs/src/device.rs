@@ -239,7 +239,13 @@ mod tests {
         (rxe.max_srq, rxe.max_srq_sge, rxe.max_srq_wr) = (1000, 27, 1 << 20);
         let limits = DeviceLimits::from_attributes("rxe0".into(), ibv_transport_type::IBV_TRANSPORT_IB, &rxe, 1 << 23);
         assert_eq!(limits.max_shared_receives, 1 << 20);
-        assert!(limits.windows && !limits.repeats_only_unacknowledged() && !limits.windows_have_bounds() && !limits.iwarp && !limits.read_sink_is_remote());
+        assert!(
+            limits.windows
+                && !limits.repeats_only_unacknowledged()
+                && !limits.windows_have_bounds()
+                && !limits.iwarp
+                && !limits.read_sink_is_remote()
+        );
         assert_eq!((limits.max_responses, limits.max_reads, limits.max_transfer), (128, 255, 1 << 23));
 
         let mut iwarp = attributes();
