@@ -89,6 +89,8 @@ pub struct VerbsQueuePair {
     drained: bool,
     pub(super) chain: RequestChain,
     pub(super) sends: usize,
+    /// Device number after that of the last request that was posted and sends something to the peer.
+    pub(super) transfers_end: u64,
     /// Receives were flushed on iWARP, and the cause is not known yet.
     pub(super) awaits_cause: bool,
     pub(super) limit: Option<Pin<Box<Sleep>>>,
@@ -150,6 +152,7 @@ impl VerbsQueuePair {
             drained: false,
             chain: RequestChain::default(),
             sends: sends as usize,
+            transfers_end: 0,
             awaits_cause: false,
             limit: None,
             progress: 0,

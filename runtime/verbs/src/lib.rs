@@ -65,7 +65,7 @@
 //!   50 s, so windows are freed first. Invalidating a window twice crashes its kernel, so windows are freed after each
 //!   use. A peer that guesses a handle can invalidate a window of another connection, also of one in another domain. It reports the peer's invalidation with a flag of the Linux kernel.
 //!   When it repeats a request, it also repeats the binds that follow, which ends the queue pair without a report. So a bind waits
-//!   for the completion of all earlier requests.
+//!   for the completion of all earlier transfers.
 //! - Soft iWARP has no windows. It applies Send with Invalidate to any registration and does not report it, so the provider asks
 //!   peers not to use it. It lets a peer RDMA Read memory that is registered for RDMA Write. It does not report why it
 //!   ended a connection.

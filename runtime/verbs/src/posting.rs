@@ -33,11 +33,8 @@ impl VerbsQueuePair {
         self.chain.clear();
         let mut binds = Vec::new();
         let mut failure = None;
-        loop {
-            let in_device = self.queue.in_device();
-            if in_device >= self.sends {
-                break;
-            }
+        while self.queue.in_device() < self.sends {
+            let may_bind = repeats_only_unacknowledged || self.queue.retired() >= self.transfers_end;
             let Some((_, op)) = self.queue.waiting() else { break };
             let (request, held, done) = match op {
                 VerbsOp::Nothing | VerbsOp::ReturnMemory => {
@@ -53,7 +50,7 @@ impl VerbsQueuePair {
                     let Some((PostedKind::Return(handle), _)) = self.queue.waiting() else { continue };
                     (PreparedRequest::Invalidate { rkey: handle.0 }, HeldResource::Nothing, false)
                 }
-                VerbsOp::Bind(_) if !repeats_only_unacknowledged && in_device > binds.len() => break,
+                VerbsOp::Bind(_) if !may_bind => break,
                 VerbsOp::Bind(request) => {
                     if let PreparedRequest::Bind { window, rkey, .. } = *request {
                         binds.push((window, rkey));
@@ -124,6 +121,9 @@ impl VerbsQueuePair {
                 CompletionMode::Cumulative
             };
             let number = self.queue.post(held, done, completion);
+            if !matches!(request, PreparedRequest::Bind { .. } | PreparedRequest::Invalidate { .. }) {
+                self.transfers_end = number + 1;
+            }
             self.chain.push(number, request, inline);
             // The last request of the chain is signaled in `submit`.
             if self.queue.signal(false) {

@@ -284,7 +284,8 @@ pub struct RegisterError {
 /// time, and then call [`poll`](Self::poll) until it returns `Pending`. A provider need not send anything before the next
 /// `poll`, so it can batch everything posted in between.
 pub trait QueuePair: Send + Unpin + 'static {
-    /// Registers memory and takes ownership of it.
+    /// Registers memory and takes ownership of it. The peer can access the memory when it receives a Send that is posted afterwards,
+    /// perhaps earlier.
     ///
     /// # Errors
     /// Returns an error, with the memory, if memory or handles are exhausted, if the access does not suit the memory, or if

@@ -168,6 +168,7 @@ pub async fn both_directions_at_once<C: Connector, L: Listener>(connector: C, li
         let (c_sink, s_sink) = (pair.client.sink(LEN, Access::ReadSink), pair.server.sink(LEN, Access::ReadSink));
         let (c_target, s_target) =
             (pair.client.sink(LEN, Access::RemoteWrite), pair.server.sink(LEN, Access::RemoteWrite));
+        pair.announce().await;
         pair.client.read(c_sink, 0, s_source, 0, LEN as u32);
         pair.server.read(s_sink, 0, c_source, 0, LEN as u32);
         pair.client.write(pattern(LEN, round + 2), s_target, 0);
