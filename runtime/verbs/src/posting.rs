@@ -50,7 +50,12 @@ impl VerbsQueuePair {
                     let Some((PostedKind::Return(handle), _)) = self.queue.waiting() else { continue };
                     (PreparedRequest::Invalidate { rkey: handle.0 }, HeldResource::Nothing, false)
                 }
-                VerbsOp::Bind(_) if !may_bind => break,
+                VerbsOp::Bind(_) if !may_bind => {
+                    if self.queue.insert_marker() {
+                        continue;
+                    }
+                    break;
+                }
                 VerbsOp::Bind(request) => {
                     if let PreparedRequest::Bind { window, rkey, .. } = *request {
                         binds.push((window, rkey));
@@ -146,10 +151,6 @@ impl VerbsQueuePair {
         let Some(qp) = &self.qp else { return };
         if self.chain.is_empty() {
             return;
-        }
-        if !self.limits.repeats_only_unacknowledged() {
-            // A bind may have to wait for these requests.
-            self.queue.wait_for_posted();
         }
         if self.queue.signal(true) {
             self.chain.signal_last();

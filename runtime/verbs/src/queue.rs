@@ -179,9 +179,13 @@ impl SendQueue {
         self.next += 1;
     }
 
-    /// Waits for the requests that were posted since the last signaled one.
-    pub(super) fn wait_for_posted(&mut self) {
-        self.is_awaited |= self.unsignaled > 0;
+    /// Inserts a marker before the next request, unless a completion of the last posted request is awaited. Returns `true` if it did.
+    pub(super) fn insert_marker(&mut self) -> bool {
+        let needs_marker = self.has_unsignaled() && !self.is_awaited;
+        if needs_marker && let Some(index) = self.next.checked_sub(self.first).and_then(|n| usize::try_from(n).ok()) {
+            self.works.insert(index, VerbsWork { id: None, kind: PostedKind::Own, op: VerbsOp::Marker, done: None });
+        }
+        needs_marker
     }
 
     /// Returns `true` if the last request of the chain must be signaled. `last`: no request follows in the chain.
@@ -367,17 +371,25 @@ mod tests {
         assert_eq!(completed(&mut queue).len(), 100);
     }
 
-    /// Requests that nobody waits for are signaled as soon as something depends on them.
+    /// A marker follows requests of which no completion is awaited, and precedes the request that waits for them.
     #[test]
-    fn waits_for_posted_requests() {
+    fn markers_precede_the_waiting_request() {
         let mut queue = SendQueue::default();
-        queue.wait_for_posted();
-        assert!(!queue.signal(true));
+        assert!(!queue.insert_marker());
         push(&mut queue, 1, PostedKind::Send);
+        push(&mut queue, 2, PostedKind::Write);
         queue.post(HeldResource::Nothing, true, CompletionMode::Cumulative);
         assert!(!queue.signal(true));
-        queue.wait_for_posted();
-        assert!(queue.signal(true) && !queue.has_unsignaled());
+        assert!(queue.insert_marker());
+        assert!(matches!(queue.waiting(), Some((PostedKind::Own, VerbsOp::Marker))));
+        queue.post(HeldResource::Nothing, false, CompletionMode::Cumulative);
+        assert!(!queue.insert_marker());
+        assert!(queue.signal(true) && !queue.insert_marker());
+        assert!(matches!(queue.waiting(), Some((PostedKind::Write, _))));
+        queue.post(HeldResource::Nothing, false, CompletionMode::Cumulative);
+        queue.retire(2, Ok(()));
+        let reported: Vec<_> = std::iter::from_fn(|| queue.completed()).map(|(id, ..)| id).collect();
+        assert_eq!(reported, [Some(WrId(1)), None, Some(WrId(2))]);
     }
 
     #[test]
