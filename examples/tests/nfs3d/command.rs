@@ -57,6 +57,8 @@ async fn nfs3d_prints_its_urls_serves_and_shuts_down() {
     assert_eq!(line(), format!("exporting {root} as {root}"));
     let [iwarp, tcp] = [line(), line()].map(|line| line.strip_prefix("NFS on ").unwrap().to_owned());
     let mount = line().strip_prefix("MOUNT on ").unwrap().to_owned();
+    // RFC 8267 §5.1
+    assert!(mount.starts_with("tcp://"), "{mount}");
 
     let mount = MountV3Client::new(channel(&mount).await);
     let Mountres3::Ok(ok) = mount.mountproc3_mnt(&Dirpath(root.into())).await.unwrap() else { panic!() };
