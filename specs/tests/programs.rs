@@ -113,6 +113,10 @@ fn replies_of_nfs3_are_bounded_by_their_calls() {
     assert_eq!(bounds(nfs_v3::Nfsproc3Readlink::reply_bounds(&link)), (96, vec![4096]));
     assert_eq!(bounds(nfs_v3::Nfsproc3Write::reply_bounds(&samples::write_call())), (136, vec![]));
     assert_eq!(bounds(nfs_v3::Nfsproc3Readdirplus::reply_bounds(&samples::readdirplus_call())), (4100, vec![]));
+    let list =
+        |count| nfs3::Readdir3args { dir: samples::handle(), cookie: 0, cookieverf: nfs3::Cookieverf3([0; 8]), count };
+    assert_eq!(bounds(nfs_v3::Nfsproc3Readdir::reply_bounds(&list(512))), (516, vec![]));
+    assert_eq!(bounds(nfs_v3::Nfsproc3Readdir::reply_bounds(&list(0))), (92, vec![]));
     // A failure can be larger than the requested size.
     let tiny = nfs3::Readdirplus3args { maxcount: 0, ..samples::readdirplus_call() };
     assert_eq!(bounds(nfs_v3::Nfsproc3Readdirplus::reply_bounds(&tiny)), (92, vec![]));
