@@ -411,6 +411,8 @@ async fn a_request_describes_its_call() {
         assert_eq!(bounds(&request(CallOptions::new())), (4, vec![2000]));
         let limited = request(CallOptions::new()).map_options(|options| options.reply_limit(500));
         assert_eq!(bounds(&limited), (4, vec![500]));
+        let narrow = request(CallOptions::new()).map_options(|options| options.reply_limit(3));
+        assert_eq!(bounds(&narrow), (3, vec![3]));
         // So small a result needs no Write chunk, so that the server sends all of it inline.
         assert_eq!(channel.clone().oneshot(limited).await.unwrap().reduced_len(), 0);
         let more = ReplyBounds { inline: 8, chunks: [3000][..].into() };

@@ -54,11 +54,11 @@ pub mod source {
 pub mod binding {
     /// `rpcbind.ulb`: sizes of replies. No document binds rpcbind to RPC-over-RDMA.
     pub const RPCBIND: &str = include_str!("../xdr/rpcbind.ulb");
-    /// `mount3.ulb`: RFC 8267 section 5.1, and sizes of replies.
+    /// `mount3.ulb`: RFC 8267 §5.1, and sizes of replies.
     pub const MOUNT3: &str = include_str!("../xdr/mount3.ulb");
-    /// `nfs3.ulb`: RFC 8267 section 4.
+    /// `nfs3.ulb`: RFC 8267 §4.
     pub const NFS3: &str = include_str!("../xdr/nfs3.ulb");
-    /// `nfs4.ulb`: RFC 8267 section 6.
+    /// `nfs4.ulb`: RFC 8267 §6.
     pub const NFS4: &str = include_str!("../xdr/nfs4.ulb");
 }
 

@@ -1,4 +1,4 @@
-//! COMPOUNDs of NFS version 4, word by word (RFC 7863), and the bounds of their replies (RFC 8267 section 6).
+//! COMPOUNDs of NFS version 4, word by word (RFC 7863), and the bounds of their replies (RFC 8267 §6).
 
 mod samples;
 
@@ -66,16 +66,16 @@ fn writes_and_links_are_eligible_in_calls() {
     assert_eq!(nfs::Write4args::MAX_DDP_ITEMS, Some(1));
     assert_eq!(nfs::Createtype4::MAX_DDP_ITEMS, Some(1));
     let nothing_in_callbacks = CbCompound4args::MAX_DDP_ITEMS;
-    assert_eq!(nothing_in_callbacks, Some(0), "RFC 8267 section 6.5");
+    assert_eq!(nothing_in_callbacks, Some(0), "RFC 8267 §6.5");
 }
 
-/// The three Write chunks of the example in RFC 8267 section 6.4.3.
+/// The three Write chunks of the example in RFC 8267 §6.4.3.
 #[test]
 fn each_read_and_readlink_gets_a_chunk() {
     let operations =
-        vec![putfh(), lookup("a"), read(8192), putfh(), lookup("b"), Op::Readlink, putfh(), lookup("c"), read(100)];
+        vec![putfh(), lookup("a"), read(8191), putfh(), lookup("b"), Op::Readlink, putfh(), lookup("c"), read(101)];
     let bounds = bounds(operations);
-    assert_eq!(bounds.chunks.as_slice(), [8192, nfs::MAX_LINK_LEN, 100]);
+    assert_eq!(bounds.chunks.as_slice(), [8191, nfs::MAX_LINK_LEN, 101]);
     // Status, tag and count; PUTFH and LOOKUP three times; READ without its data; READLINK without its link.
     assert_eq!(bounds.inline, (4 + 8 + 4) + 6 * 8 + 2 * (4 + 4 + 4 + 4) + (4 + 4 + 4));
 }
@@ -103,7 +103,7 @@ fn other_operations_add_what_their_arguments_ask_for() {
     assert_eq!(alone(Op::Illegal), 4 + 4);
 }
 
-/// The requested attributes bound the reply (RFC 8267 section 3).
+/// The requested attributes bound the reply (RFC 8267 §3).
 #[test]
 fn attributes_add_what_their_types_allow() {
     let most = |numbers: &[u32]| {
@@ -146,6 +146,46 @@ fn lists_add_the_requested_number_of_items() {
     let result = Res::Getdevicelist(nfs::Getdevicelist4res::Ok(list));
     let bound = bounds(vec![Op::Getdevicelist(devices)]).inline - bounds_of_nothing();
     assert_eq!(bound, result.encoded_len() as u64);
+}
+
+/// RFC 8267 §6.2: no protocol limit bounds the data of layouts and devices, but the arguments do.
+#[test]
+fn layouts_add_what_their_arguments_ask_for() {
+    let device = nfs::Getdeviceinfo4args {
+        gdia_device_id: nfs::Deviceid4([0; 16]),
+        gdia_layout_type: nfs::Layouttype4::Nfsv41Files,
+        gdia_maxcount: 50_000,
+        gdia_notify_types: nfs::Bitmap4(vec![]),
+    };
+    let layout = nfs::Layoutget4args {
+        loga_signal_layout_avail: false,
+        loga_layout_type: nfs::Layouttype4::Nfsv41Files,
+        loga_iomode: nfs::Layoutiomode4::Read,
+        loga_offset: 0,
+        loga_length: 1,
+        loga_minlength: 1,
+        loga_stateid: stateid(),
+        loga_maxcount: 60_000,
+    };
+    for (operation, asked) in [(Op::Getdeviceinfo(device), 50_000), (Op::Layoutget(layout), 60_000)] {
+        let bounds = bounds(vec![operation]);
+        let inline = bounds.inline - bounds_of_nothing();
+        // The operation, the status, a stateid and three words surround the layouts. A device needs less.
+        assert!((asked + 36..asked + 100).contains(&inline) && bounds.chunks.is_empty(), "{inline} for {asked}");
+    }
+}
+
+/// RFC 8267 §6.1 names no item of READ_PLUS. Its data stays inline.
+#[test]
+fn read_plus_gets_no_chunk() {
+    let read = nfs::ReadPlus4args { rpa_stateid: stateid(), rpa_offset: 0, rpa_count: 100_000 };
+    let bounds = bounds(vec![Op::ReadPlus(read)]);
+    assert!(bounds.chunks.is_empty() && bounds.inline > 104_000, "{bounds:?}");
+    assert_eq!(nfs::ReadPlus4res::MAX_DDP_ITEMS, Some(0));
+    // RFC 8267 §6.6: the operations of sessions have no eligible items either.
+    assert_eq!(nfs::Sequence4args::MAX_DDP_ITEMS, Some(0));
+    assert_eq!(nfs::Sequence4res::MAX_DDP_ITEMS, Some(0));
+    assert_eq!(nfs::CreateSession4res::MAX_DDP_ITEMS, Some(0));
 }
 
 fn bounds_of_nothing() -> u64 {
@@ -193,6 +233,13 @@ fn callbacks_have_bounds_and_no_chunks() {
         (12 + 4 + (4 + 4 + 4 + 4 + 8), 0),
         "room for the requested size attribute"
     );
+    // RFC 8267 §6.2: the types of attributes such as ACLs have no maximum.
+    let acl = nfs::CbGetattr4args {
+        fh: nfs::NfsFh4(Bytes::from_static(HANDLE)),
+        attr_request: nfs::Bitmap4(vec![1 << nfs::FATTR4_ACL]),
+    };
+    let unknown = CbCompound::reply_bounds(&call(vec![CbOp::Getattr(acl)]));
+    assert_eq!((unknown.inline, unknown.chunks.len()), (12 + 4 + nfs::UNKNOWN_RESULT_LEN, 0));
 }
 
 #[test]

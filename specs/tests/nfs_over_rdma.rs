@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel},
+    config::ConnectionConfig,
     engine::Versions,
     error::CallFailure,
     server::{Context, HandlerError, Server},
@@ -86,9 +87,10 @@ async fn client_of(versions: Versions) -> NfsV4Client {
     let server = Server::builder().service(NfsV4Server::new(Files)).listen("iwarp://127.0.0.1:0").bind().await.unwrap();
     let url = server.urls()[0].clone();
     tokio::spawn(server.serve());
-    NfsV4Client::new(
-        Channel::builder().versions(versions).call_timeout(Duration::from_secs(30)).connect(&url).await.unwrap(),
-    )
+    // Without probes, the channel counts the calls of the test only.
+    let connection = ConnectionConfig::new().keepalive_interval(Duration::MAX);
+    let builder = Channel::builder().connection(connection).versions(versions).call_timeout(Duration::from_secs(30));
+    NfsV4Client::new(builder.connect(&url).await.unwrap())
 }
 
 fn stateid() -> Stateid4 {
@@ -157,8 +159,12 @@ async fn repeated_call_with_more_room_succeeds() {
     let client = client_of(Versions::V1).await;
     let acl = Op::Getattr(Getattr4args { attr_request: Bitmap4(vec![1 << FATTR4_ACL]) });
     let call = compound(vec![acl]);
-    let error = client.nfsproc4_compound(&call).await.unwrap_err();
-    assert!(matches!(error, CallError::Transport { failure: CallFailure::ChunkError, .. }), "{error}");
+    // RFC 8267 §3.1, §6.4.2: the channel does not repeat the call, even if that does no harm.
+    let error = client.nfsproc4_compound_with(&call, CallOptions::new().repeatable()).await.unwrap_err();
+    let CallError::Transport { failure: CallFailure::ChunkError, retries, .. } = &error else { panic!("{error}") };
+    assert_eq!((retries.count(), client.channel().counters().calls_sent), (0, 1));
+    // RFC 8267 §4, §6.6: the error does not say whether the server executed the call.
+    assert!(!error.is_retry_safe(), "{error}");
     let more = CallOptions::new().reply_bounds(ReplyBounds::new(64 << 10, &[]));
     let reply = client.nfsproc4_compound_with(&call, more).await.unwrap();
     let Res::Getattr(Getattr4res::Ok(ok)) = &reply.resarray[0] else { panic!("{reply:?}") };

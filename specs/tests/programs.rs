@@ -4,7 +4,7 @@ mod samples;
 
 use rpcrdma::{
     service::Procedure,
-    xdr::{XdrEncode, encode_to_bytes},
+    xdr::{XdrEncode, XdrType, encode_to_bytes},
 };
 use rpcrdma_specs::{
     mount3::{self, mount_v3},
@@ -87,7 +87,21 @@ fn numbers_match_the_specifications() {
     assert_eq!(numbers::<pmap_vers::PmapprocGetport>(), (100_000, 2, 3));
     assert_eq!(numbers::<rpcbvers::RpcbprocGetaddr>(), (100_000, 3, 3));
     assert_eq!(numbers::<rpcbvers4::RpcbprocBcast>(), (100_000, 4, 5));
-    assert_eq!(nfs_v3::PORT, 20049, "RFC 8267 section 9");
+    assert_eq!(nfs_v3::PORT, 20049, "RFC 8267 §9");
+}
+
+/// RFC 8267 §4: only the data of WRITE and the path of SYMLINK leave a call.
+#[test]
+fn eligible_arguments_of_nfs3() {
+    assert_eq!([nfs3::Write3args::MAX_DDP_ITEMS, nfs3::Symlink3args::MAX_DDP_ITEMS], [Some(1); 2]);
+    let others = [
+        nfs3::Setattr3args::MAX_DDP_ITEMS,
+        nfs3::Create3args::MAX_DDP_ITEMS,
+        nfs3::Mknod3args::MAX_DDP_ITEMS,
+        nfs3::Rename3args::MAX_DDP_ITEMS,
+        nfs3::Readdirplus3args::MAX_DDP_ITEMS,
+    ];
+    assert_eq!(others, [Some(0); 5]);
 }
 
 /// RFC 8267 §4: only the results of READ and READLINK go into chunks.
@@ -99,6 +113,10 @@ fn replies_of_nfs3_are_bounded_by_their_calls() {
     assert_eq!(bounds(nfs_v3::Nfsproc3Readlink::reply_bounds(&link)), (96, vec![4096]));
     assert_eq!(bounds(nfs_v3::Nfsproc3Write::reply_bounds(&samples::write_call())), (136, vec![]));
     assert_eq!(bounds(nfs_v3::Nfsproc3Readdirplus::reply_bounds(&samples::readdirplus_call())), (4100, vec![]));
+    let list =
+        |count| nfs3::Readdir3args { dir: samples::handle(), cookie: 0, cookieverf: nfs3::Cookieverf3([0; 8]), count };
+    assert_eq!(bounds(nfs_v3::Nfsproc3Readdir::reply_bounds(&list(512))), (516, vec![]));
+    assert_eq!(bounds(nfs_v3::Nfsproc3Readdir::reply_bounds(&list(0))), (92, vec![]));
     // A failure can be larger than the requested size.
     let tiny = nfs3::Readdirplus3args { maxcount: 0, ..samples::readdirplus_call() };
     assert_eq!(bounds(nfs_v3::Nfsproc3Readdirplus::reply_bounds(&tiny)), (92, vec![]));

@@ -143,7 +143,7 @@ impl NfsUrl {
         &self.host
     }
 
-    /// Returns the URL of another service on the same host, over TCP.
+    /// Returns the URL of another service on the same host, such as MOUNT, over TCP (RFC 8267 §5.1).
     #[must_use]
     pub fn tcp_url(&self, port: u16) -> String {
         format!("tcp://{}:{port}", self.host)

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _},
-    process::{Child, Command, Output, Stdio},
+    process::{Child, Command, Stdio},
     time::Duration,
 };
 
@@ -57,6 +57,8 @@ async fn nfs3d_prints_its_urls_serves_and_shuts_down() {
     assert_eq!(line(), format!("exporting {root} as {root}"));
     let [iwarp, tcp] = [line(), line()].map(|line| line.strip_prefix("NFS on ").unwrap().to_owned());
     let mount = line().strip_prefix("MOUNT on ").unwrap().to_owned();
+    // RFC 8267 §5.1
+    assert!(mount.starts_with("tcp://"), "{mount}");
 
     let mount = MountV3Client::new(channel(&mount).await);
     let Mountres3::Ok(ok) = mount.mountproc3_mnt(&Dirpath(root.into())).await.unwrap() else { panic!() };
@@ -83,9 +85,16 @@ async fn nfs3d_prints_its_urls_serves_and_shuts_down() {
 
 /// Runs a command that must fail, and returns its standard error.
 fn complaint(args: &[&str]) -> String {
-    let Output { status, stderr, .. } = nfs3d(args).output().unwrap();
+    let mut running = Running(nfs3d(args).spawn().unwrap());
+    // A server that starts all the same prints its URLs, and would not exit.
+    let mut line = String::new();
+    BufReader::new(running.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "", "{args:?}");
+    let mut said = String::new();
+    running.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    let status = running.0.wait().unwrap();
     assert!(matches!(status.code(), Some(1 | 2)), "{status}");
-    String::from_utf8(stderr).unwrap()
+    said
 }
 
 #[test]

@@ -169,9 +169,9 @@ impl CallOptions {
         !self.landing.iter().any(|landing| matches!(landing, Landing::Buffer(_) | Landing::Taken))
     }
 
-    /// Sets the maximum size of the reply, in place of the bounds that the procedure's binding computes from the arguments (RFC
-    /// 8267 §3, §3.1). Use it if you know a better bound, for example from an object's size, or to retry with more room a call
-    /// whose reply did not fit.
+    /// Sets the maximum size of the reply, in place of the bounds that the procedure's binding computes from the arguments
+    /// (RFC 8267 §3, §3.1, §6.2.1). Use it if you know a better bound, for example from an object's size, or to retry with more room
+    /// a call whose reply did not fit.
     pub fn reply_bounds(mut self, bounds: ReplyBounds) -> Self {
         self.reply_bounds = Some(Box::new(bounds));
         self

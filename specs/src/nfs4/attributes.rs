@@ -1,4 +1,4 @@
-//! Maximum sizes of file attributes, by attribute number, where their types have a maximum (RFC 8267 section 6.2).
+//! Maximum sizes of file attributes, by attribute number, where their types have a maximum (RFC 8267 §6.2).
 
 use rpcrdma::xdr::XdrType;
 

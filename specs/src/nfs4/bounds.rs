@@ -1,9 +1,9 @@
-//! Maximum size of the reply to a COMPOUND (RFC 8267 section 6.2): the sum over its operations.
+//! Maximum size of the reply to a COMPOUND (RFC 8267 §3, §6.2): the sum over its operations.
 //!
 //! Most results are bounded by their types, and some by the arguments. The protocol does not bound a few of them, such as
 //! attributes and layouts; for those, [`UNKNOWN_RESULT_LEN`] bytes are provided. In a session, replies never exceed `ca_maxresponsesize`
-//! (section 6.2.2), so a client with a session can ask for no more than that. Without a session, a client repeats a call whose
-//! reply did not fit, with more room (section 3.1).
+//! (RFC 8267 §6.2.2), so a client with a session can ask for no more than that. Without a session, a client repeats a call whose
+//! reply did not fit, with more room (RFC 8267 §3.1, §6.2.1).
 
 use rpcrdma::{
     service::{BoundsReply, ReplyBounds},
@@ -14,7 +14,7 @@ use super::*;
 
 /// Size that is provided for a result without a maximum, in bytes.
 ///
-/// Attributes with access control lists, for example, are smaller in practice (RFC 8267 section 6.2.2).
+/// Attributes with access control lists, for example, are smaller in practice (RFC 8267 §6.2.2).
 pub const UNKNOWN_RESULT_LEN: u64 = 16 * 1024;
 
 /// Size of the chunk for the text of a symbolic link, in bytes.
@@ -30,8 +30,8 @@ const SEGMENTS: u64 = 4096;
 const WORD: u64 = 4;
 
 impl BoundsReply for Compound4args {
-    /// Asks for a chunk for each READ and READLINK, in call order. The server pairs them in that order (RFC 8267 section
-    /// 6.4.1).
+    /// Asks for a chunk for each READ and READLINK, in call order. The server pairs them in that order (RFC 8267
+    /// §6.4.1, §6.4.3).
     fn reply_bounds(&self) -> ReplyBounds {
         let mut bounds = head(self.tag.len());
         for operation in &self.argarray {
@@ -47,7 +47,7 @@ impl BoundsReply for Compound4args {
 }
 
 impl BoundsReply for CbCompound4args {
-    /// Asks for no chunks: callbacks have no eligible items (RFC 8267 section 6.5).
+    /// Asks for no chunks: callbacks have no eligible items (RFC 8267 §6.5.1, §6.5.2).
     fn reply_bounds(&self) -> ReplyBounds {
         let mut bounds = head(self.tag.len());
         for operation in &self.argarray {
@@ -90,7 +90,7 @@ fn inline(operation: &NfsArgop4) -> u64 {
         Op::Getdeviceinfo(args) => asked(args.gdia_maxcount, 16 * WORD),
         // RFC 8881 §18.43.3: `loga_maxcount` bounds the layouts; a stateid and counts are added.
         Op::Layoutget(args) => asked(args.loga_maxcount, 16 * WORD),
-        // RFC 8267 names no item of READ_PLUS, so its data stays inline.
+        // RFC 8267 §6.1 names no item of READ_PLUS, so its data stays inline.
         Op::ReadPlus(args) => asked(args.rpa_count, SEGMENTS),
         Op::Access(_) => typed::<Access4res>(),
         Op::Close(_) => typed::<Close4res>(),

@@ -8,7 +8,8 @@ use std::{
 
 use rpcrdma::transport::Transport;
 
-/// A network identifier (netid): a transport and an address family (RFC 5665 §5.1, RFC 8166 §5, RPC-over-RDMA v2 §9).
+/// A network identifier (netid): a transport and an address family (RFC 5665 §5.1, RFC 8166 §5, RFC 8267 §4.2,
+/// RPC-over-RDMA v2 §9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Netid {

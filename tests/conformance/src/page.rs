@@ -60,11 +60,7 @@ fn implemented(table: &Table) -> usize {
 
 /// Returns the text of the page of one specification.
 pub fn page(table: &Table, run: Option<&FullRun>) -> String {
-    let mut page = format!("# {}\n\n", table.title);
-    if !table.summary.is_empty() {
-        page += table.summary.trim();
-        page += "\n\n";
-    }
+    let mut page = format!("# {}\n\n{}\n\n", table.title, table.summary.trim());
     let total = table.rules.len();
     let kept = implemented(table);
     let _ = write!(

@@ -132,6 +132,19 @@ fn every_rule_is_kept_or_explained() {
     fail_if_any(&complaints);
 }
 
+/// Each page begins with a few sentences for readers who do not know the specification.
+#[test]
+fn every_table_has_a_summary() {
+    let mut complaints = Vec::new();
+    for table in tables() {
+        let sentences = table.summary.split_whitespace().filter(|word| word.ends_with('.')).count();
+        if !(2..=4).contains(&sentences) {
+            complaints.push(format!("{}: the summary has {sentences} sentences, not two to four", table.name));
+        }
+    }
+    fail_if_any(&complaints);
+}
+
 /// All faults can be planted, in packages that can have the switch.
 #[test]
 fn every_fault_has_its_place() {

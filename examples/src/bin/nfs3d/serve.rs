@@ -104,6 +104,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
 
 fn open(cli: &Cli) -> anyhow::Result<Export> {
     let mount: Url = cli.mount.parse().context("--mount")?;
+    // RFC 8267 §5.1
     if mount.scheme() != rpcrdma::transport::Scheme::TCP {
         bail!("--mount {}: MOUNT is served over TCP only; use tcp://ADDRESS:PORT", cli.mount);
     }

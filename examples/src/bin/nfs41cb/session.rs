@@ -12,9 +12,14 @@ use rpcrdma_specs::nfs4::{
 
 use crate::callbacks::{Callbacks, Delegation, SLOTS};
 
-/// Maximum size of a callback and of its reply, in bytes: one page, as in Linux's client. RPC-over-RDMA conveys what
-/// fits inline.
-const CALLBACK_SIZE: u32 = 4096;
+/// Maximum size of a callback and of its reply, in bytes: one page, as in Linux's client.
+const MAX_CALLBACK: u32 = 4096;
+
+/// Returns the maximum size of a callback on a connection with this inline threshold, which is zero over TCP.
+// RFC 8267 §6.5.2: a size above the threshold would say that the client receives long callbacks, in chunks.
+fn callback_size(receive_threshold: u32) -> u32 {
+    if receive_threshold == 0 { MAX_CALLBACK } else { MAX_CALLBACK.min(receive_threshold) }
+}
 
 /// A session with a backchannel.
 pub(crate) struct Session {
@@ -40,6 +45,7 @@ fn text(text: &str) -> nfs::Utf8string {
 impl Session {
     /// Creates a session (EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE) whose backchannel is this connection.
     pub(crate) async fn create(channel: Channel, callbacks: &Arc<Callbacks>) -> anyhow::Result<Self> {
+        let callback_size = callback_size(channel.info().receive_threshold);
         let rpc = NfsV4Client::new(channel);
         let owner = nfs::ClientOwner4 {
             // A verifier that differs in each run makes the server discard the state of earlier runs (RFC 8881
@@ -69,8 +75,8 @@ impl Session {
             ca_rdma_ird: Vec::new(),
         };
         let back = ChannelAttrs4 {
-            ca_maxrequestsize: CALLBACK_SIZE,
-            ca_maxresponsesize: CALLBACK_SIZE,
+            ca_maxrequestsize: callback_size,
+            ca_maxresponsesize: callback_size,
             ca_maxresponsesize_cached: 0,
             ca_maxoperations: 2,
             ca_maxrequests: SLOTS,
@@ -78,7 +84,7 @@ impl Session {
         };
         let credential =
             nfs::AuthsysParms { stamp: 0, machinename: "nfs41cb".into(), uid: 0, gid: 0, gids: Vec::new() };
-        // CREATE_SESSION tells the server that this connection accepts reverse-direction calls (RFC 8167 §6).
+        // CREATE_SESSION tells the server that this connection accepts reverse-direction calls (RFC 8167 §6, RFC 8267 §6.5.2).
         let create = nfs::CreateSession4args {
             csa_clientid: client,
             csa_sequence: sequence,
@@ -185,4 +191,14 @@ async fn compound(rpc: &NfsV4Client, argarray: Vec<Op>) -> anyhow::Result<Vec<Re
         bail!("{what}: unexpected number of results: {}", reply.resarray.len());
     }
     Ok(reply.resarray)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callbacks_fit_inline() {
+        assert_eq!([0, 1024, 4095, 4096, 8192].map(callback_size), [4096, 1024, 4095, 4096, 4096]);
+    }
 }

@@ -153,7 +153,7 @@ fn replies_that_do_not_fit() {
         ("a result for no chunk", |r| r.reduced.push(reduced(3, &[0; 1]))),
         ("two results for one chunk", |r| r.reduced.extend([reduced(0, &[0; 1]), reduced(0, &[0; 1])])),
         ("the second of two too long", |r| r.reduced.extend([reduced(0, &[0; 1]), reduced(2, &[0; 11])])),
-        ("a payload stream longer than the Reply chunk", |r| r.message.append(&[0; 5000])),
+        ("a payload stream one word longer than the Reply chunk", |r| r.message.append(&[0; 5000 - 8 + 4])),
         ("a result and a payload stream, the latter too long", |r| {
             r.message.append(&[0; 5000]);
             r.reduced.push(reduced(0, &[0; 1]));

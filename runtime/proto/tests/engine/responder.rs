@@ -59,6 +59,39 @@ fn number_of_write_chunks_is_limited() {
     assert!(arrive(&mut server(), &call(most + 1)).is_none());
 }
 
+/// RFC 8267 §6.4.2: an NFS client that does not know the limits of a server sends a Position-Zero Read chunk, another Read chunk or
+/// both, one Write chunk, and up to 16 segments in each chunk. All of this is accepted.
+#[test]
+fn chunks_that_every_nfs_server_accepts() {
+    const SEGMENTS: u32 = 16;
+    let bytes = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
+    let payload: Vec<u32> = [XID, 0].into_iter().chain(2..64).collect();
+    for (is_long, has_item) in [(true, false), (false, true), (true, true)] {
+        let mut facing = server();
+        let mut words = vec![XID, 1, 8, u32::from(is_long)];
+        let reads = [(is_long, 0, bytes(&payload)), (has_item, 128, vec![5; 64])];
+        for (_, position, data) in reads.iter().filter(|(is_sent, ..)| *is_sent) {
+            let (handle, base) = facing.raw.source(data);
+            let len = data.len() as u32 / SEGMENTS;
+            for n in 0..SEGMENTS {
+                let [high, low] = split(base + u64::from(n * len));
+                words.extend([1, *position, handle, len, high, low]);
+            }
+        }
+        let chunk = [&[1, SEGMENTS][..], &[0x77, 4096, 0, 0].repeat(SEGMENTS as usize)].concat();
+        words.extend([&[0], &chunk[..], &[0], &chunk].concat());
+        if !is_long {
+            words.extend(&payload);
+        }
+        let call = arrive(&mut facing, &words).expect("call refused");
+        assert_eq!(call.payload.as_slice(), bytes(&payload));
+        let items: Vec<_> = call.reads().iter().map(|read| (read.position, read.data.len())).collect();
+        assert_eq!(items, if has_item { vec![(128, 64)] } else { vec![] });
+        let room = Some(u64::from(SEGMENTS) * 4096);
+        assert_eq!((call.reply().write_chunks.as_slice(), call.reply().reply_chunk), (&[room][..], room));
+    }
+}
+
 /// RFC 8166 §4.5, §4.2.4, §4.6.2, RFC 8167 §6: messages that are silently discarded. Their Receive is posted again.
 #[test]
 fn discarded_messages() {

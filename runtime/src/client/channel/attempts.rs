@@ -302,6 +302,7 @@ impl From<CallFailure> for AttemptError {
 impl AttemptError {
     /// Returns the kind of failure. `has_any_xid` is `true` if the call may have any XID, and `falls_back` if the channel may use
     /// version 1 after a failed negotiation.
+    // RFC 8267 §3.1, §6.4.2: a transport error ends the call. Only its caller can provide more for the reply.
     fn kind(&self, has_any_xid: bool, falls_back: bool) -> FailureKind {
         match self {
             Self::NotConnected(_, retry_at) => {

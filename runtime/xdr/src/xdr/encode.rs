@@ -205,7 +205,7 @@ impl<O: Output + ?Sized> Sink for ReducingSink<'_, O> {
     }
 
     fn keep(&mut self, len: usize) {
-        // A Write chunk is consumed by its item even when that item must go inline.
+        // A Write chunk is consumed by its item even when that item must go inline (RFC 8267 §6.4.1).
         self.next_chunk += 1;
         self.copied_eligible += len as u64;
     }
@@ -213,7 +213,7 @@ impl<O: Output + ?Sized> Sink for ReducingSink<'_, O> {
     fn would_reduce(&self, len: usize) -> bool {
         match &self.policy {
             ReductionPolicy::AtLeast(min) | ReductionPolicy::ByReference(min) => len >= *min,
-            // RFC 8166 §4.3.2, §4.3.2.2: the next eligible item goes to the next unconsumed chunk.
+            // RFC 8166 §4.3.2, §4.3.2.2, RFC 8267 §6.4.1: the next eligible item goes to the next unconsumed chunk.
             ReductionPolicy::Chunks(chunks) => chunks.get(self.next_chunk).copied().unwrap_or(false),
         }
     }

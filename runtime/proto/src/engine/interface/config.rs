@@ -119,6 +119,7 @@ pub const DEFAULT_MIN_REDUCE: usize = 1024;
 pub const DEFAULT_CONTINUED: u32 = 64 << 10;
 
 impl Default for EngineConfig {
+    // RFC 8267 §6.4.2: the limits on chunks and segments admit what an NFS client may send to any server.
     fn default() -> Self {
         Self {
             credits: 32,

@@ -106,7 +106,7 @@ impl CallFailure {
             | Self::ReverseNotSupported
             | Self::ReverseDisabled => true,
             Self::Refused(refusal) => refusal.is_unexecuted(),
-            // A responder also reports ERR_CHUNK when its reply does not fit in the chunks provided.
+            // A responder also reports ERR_CHUNK when its reply does not fit in the chunks provided (RFC 8267 §4, §6.6).
             Self::ChunkError | Self::BadReply(_) => false,
         }
     }

@@ -210,7 +210,7 @@ impl LocalCalls {
         !self.queue.is_empty()
     }
 
-    /// Returns how many of the granted credits the next call must leave.
+    /// Returns how many of the granted credits the next call must leave (RFC 8267 §6.7.2).
     #[inline]
     pub(in crate::engine) fn kept_credits(&self, granted: usize, shared: &EngineShared) -> usize {
         let keeps = shared.config.keeps_credit && granted >= MIN_GRANT_TO_KEEP;
@@ -395,7 +395,7 @@ impl LocalCalls {
         if self.xids.get(xid).is_some() { Err(CallFailure::XidInUse { xid }) } else { Ok(xid) }
     }
 
-    /// Returns an XID that no call in flight has.
+    /// Returns an XID that no call in flight has. A call that is made again has another one (RFC 8267 §3.1).
     #[inline(always)]
     pub(super) fn free_xid(&mut self) -> u32 {
         loop {

@@ -161,7 +161,7 @@ fn check_counts(lists: &ChunkLists, shared: &EngineShared) -> Result<(), CallRej
         };
         return Err((refusal, "chunks in the reverse direction, which are not supported"));
     }
-    // RPC-over-RDMA v2 §7.3.2.
+    // RPC-over-RDMA v2 §7.3.2, RFC 8267 §6.4.2.
     if lists.writes.len() > limits.max_chunks as usize {
         return Err((TransportError::WriteChunks { max: limits.max_chunks }, "too many Write chunks"));
     }

@@ -125,7 +125,7 @@ impl ServedCalls {
             // RPC-over-RDMA v2 §6.2.4: the handle that the call names, or none.
             reply.invalidate = chunks.invalidate.filter(|_| qp.remote_invalidation());
             let ChunkLists { writes, reply: reply_chunk, .. } = &mut chunks.lists;
-            // RFC 8166 §4.3.2.2: a chunk without a result is returned unused.
+            // RFC 8166 §4.3.2.2, RFC 8267 §6.4.1: a chunk without a result is returned unused.
             for (chunk, data) in writes.iter_mut().zip(results) {
                 fill(chunk, data.unwrap_or_default(), slot, qp, shared);
             }
