@@ -45,7 +45,6 @@ fn text(text: &str) -> nfs::Utf8string {
 impl Session {
     /// Creates a session (EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE) whose backchannel is this connection.
     pub(crate) async fn create(channel: Channel, callbacks: &Arc<Callbacks>) -> anyhow::Result<Self> {
-        let callback_size = callback_size(channel.info().receive_threshold);
         let rpc = NfsV4Client::new(channel);
         let owner = nfs::ClientOwner4 {
             // A verifier that differs in each run makes the server discard the state of earlier runs (RFC 8881
@@ -74,6 +73,8 @@ impl Session {
             ca_maxrequests: 1,
             ca_rdma_ird: Vec::new(),
         };
+        // The threshold is known once the version is.
+        let callback_size = callback_size(rpc.channel().info().receive_threshold);
         let back = ChannelAttrs4 {
             ca_maxrequestsize: callback_size,
             ca_maxresponsesize: callback_size,
