@@ -113,6 +113,10 @@ impl ServerBuilder {
     /// layer whose services cannot be cloned. If the service fails with an [`RpcError`](crate::rpc::RpcError), that is the reply to
     /// the call. Any other error is traced, and the reply is SYSTEM_ERR.
     ///
+    /// Calls of procedure 0, by which clients probe the server, pass through the layer as well. If the layer lets them wait for longer than
+    /// [`ConnectionConfig::keepalive_timeout`], for example for one of a limited number of handlers, clients take the server for silent and
+    /// give the connection up. [Limits](Self::limits) do not apply to them.
+    ///
     /// ```no_run
     /// # async fn example(service: impl rpcrdma::server::Service) -> Result<(), rpcrdma::server::BindError> {
     /// use std::time::Duration;

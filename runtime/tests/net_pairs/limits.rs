@@ -9,6 +9,47 @@ fn gates(limits: Limits) -> ServerBuilder {
     Server::builder().limits(id::<Gate>(), limits)
 }
 
+/// Clients whose calls run or wait for long get replies to their probes, although all handlers are busy.
+#[tokio::test(start_paused = true)]
+async fn busy_handlers_do_not_look_silent() {
+    timed(async {
+        for scope in [LimitScope::Server, LimitScope::Program(PROGRAM)] {
+            for limits in [Limits::new().concurrency(1), Limits::new().per_caller(1)] {
+                let site = Site::new(Server::builder().limits(scope, limits)).await;
+                let (channel, wires) = site.wired(Channel::builder()).await;
+                let (first, second) = (spawn::<Gate>(&channel, 1), spawn::<Gate>(&channel, 2));
+                eventually(|| site.limits().waiting == 1).await;
+                tokio::time::sleep(30 * SILENCE).await;
+                assert!(channel.counters().replies_received > 5, "probes were answered");
+                site.state.gate.add_permits(2);
+                assert_eq!((first.await.unwrap().unwrap(), second.await.unwrap().unwrap()), (1, 2));
+                assert_eq!((wires.connects(), site.limits().executed), (1, 2));
+            }
+        }
+    })
+    .await;
+}
+
+/// Procedure 0 has no limits but its own.
+#[tokio::test(start_paused = true)]
+async fn procedure_0_can_have_limits() {
+    timed(async {
+        let server = Limits::new().concurrency(1).queue(0);
+        let server = Server::builder().limits(LimitScope::Server, server).limits(id::<Null>(), Limits::new());
+        let site = Site::new(server).await;
+        let channel = site.connect(unprobed()).await;
+        let held = spawn::<Gate>(&channel, 1);
+        site.state.wait_started(1).await;
+        call::<Null>(&channel, &()).await.unwrap();
+        assert_eq!(status(&call::<Echo>(&channel, &Bytes::new()).await.unwrap_err()), RpcError::Unavailable);
+        site.state.gate.add_permits(1);
+        held.await.unwrap().unwrap();
+        let executed: Vec<_> = site.running.handle.limits().iter().map(|stats| stats.executed).collect();
+        assert_eq!(executed, [1, 1]);
+    })
+    .await;
+}
+
 /// A call that waits for a handler holds its arguments, and one that is refused returns them.
 #[tokio::test(start_paused = true)]
 async fn refused_calls_return_their_memory() {
