@@ -9,6 +9,27 @@ use rpcrdma::{
 
 use super::*;
 
+/// A client whose call takes long during a shutdown gets replies to its probes, and waits for its call.
+async fn a_drain_does_not_look_like_silence(transport: Transport) {
+    let interval = Duration::from_millis(200);
+    let config = ConnectionConfig::new().keepalive_interval(interval).keepalive_timeout(interval);
+    let (running, state, channel) = start_with(transport, Channel::builder().connection(config)).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    let gate = spawn::<Gate>(&channel, 1);
+    state.wait_started(1).await;
+    running.handle.shutdown_within(60 * SECOND);
+    let probes = channel.counters().replies_received;
+    tokio::time::sleep(20 * interval).await;
+    assert!(channel.counters().replies_received > probes + 5, "probes were answered");
+    assert!(!running.task.is_finished());
+    state.gate.add_permits(1);
+    assert_eq!(gate.await.unwrap().unwrap(), 1);
+    // Probes do not keep the connection.
+    running.task.await.unwrap();
+}
+
+over_each_in_step! { a_drain_does_not_look_like_silence }
+
 /// A handler that calls its client back after the shutdown has begun still gets the reply.
 #[tokio::test(start_paused = true)]
 async fn callbacks_begin_during_a_drain() {
