@@ -372,12 +372,15 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             if self.commands.is_empty() {
                 return false;
             }
-            self.last_active = now;
         }
         self.has_work = true;
         let mut starts_late = false;
         for _ in 0..BATCH {
             let Some(command) = self.commands.pop() else { break };
+            // A reply counts when it has been sent, unless it is that to a probe.
+            if !matches!(command, DriverCommand::Reply { .. }) {
+                self.last_active = now;
+            }
             match command {
                 DriverCommand::Start { slot } => {
                     if let Some(call) = self.commands.next_call() {

@@ -1,7 +1,10 @@
 //! Limits on handlers, with other features.
 
 use bytes::Bytes;
-use rpcrdma::server::{DuplicateRequests, LimitScope, Limits, Server};
+use rpcrdma::{
+    config::ConnectionConfig,
+    server::{DuplicateRequests, LimitScope, Limits, Server},
+};
 
 use super::*;
 
@@ -217,6 +220,50 @@ async fn waiting_calls_are_executed_before_a_shutdown_ends() {
             assert_eq!((stats.running, stats.waiting), (0, 0));
             assert_eq!(site.state.started.load(Ordering::SeqCst), if is_in_time { 3 } else { 1 });
         }
+    })
+    .await;
+}
+
+/// A handler whose reply takes a while after its first poll.
+struct Yields;
+
+impl Service for Yields {
+    fn program(&self) -> u32 {
+        PROGRAM
+    }
+
+    fn version(&self) -> u32 {
+        VERSION
+    }
+
+    fn name(&self) -> &'static str {
+        "YIELDS"
+    }
+
+    fn dispatch(&self, incoming: InboundCall) -> ReplyFuture {
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            incoming.finish::<Null>(Ok(()))
+        })
+    }
+}
+
+/// Probes do not count as use, also if their handler, or a layer in front of it, waits.
+#[tokio::test(start_paused = true)]
+async fn probes_of_a_slow_handler_do_not_keep_an_idle_connection() {
+    timed(async {
+        let timeout = Duration::from_secs(100);
+        let running = Transport::sim().serve(Server::builder().service(Yields).idle_timeout(timeout)).await;
+        let config = ConnectionConfig::new().keepalive_interval(20 * SECOND);
+        let channel = running.connect(Channel::builder().connection(config)).await;
+        call::<Null>(&channel, &()).await.unwrap();
+        // A call that is no probe.
+        channel.call::<Gate>(&0, CallOptions::new()).await.unwrap_err();
+        let begun = tokio::time::Instant::now();
+        channel.closed().await;
+        let elapsed = begun.elapsed();
+        assert!(channel.counters().replies_received >= 4, "probes were sent");
+        assert!(elapsed >= timeout && elapsed < timeout + SECOND, "{elapsed:?}");
     })
     .await;
 }
