@@ -110,11 +110,11 @@ async fn repeated_calls_need_no_slot() {
         assert_eq!(second.await.unwrap().unwrap(), 2);
         assert_eq!((site.duplicates().hits, site.limits().refused), (hits + 1, 0));
 
-        // A call that is refused is not recorded.
+        // A call that is refused is neither recorded nor counted as executed.
         let error = call::<Gate>(&channel, &4).await.unwrap_err();
         assert_eq!((status(&error), error.is_retry_safe()), (RpcError::Unavailable, true));
         let stats = site.duplicates();
-        assert_eq!((stats.entries, stats.in_progress), (2, 1));
+        assert_eq!((stats.entries, stats.in_progress, stats.misses), (2, 1, 3));
         site.state.gate.add_permits(1);
         assert_eq!(third.await.unwrap().unwrap(), 3);
         assert_eq!((site.duplicates().entries, site.limits().executed), (3, 3));
