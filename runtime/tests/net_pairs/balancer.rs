@@ -164,6 +164,38 @@ async fn both_attempts_end_with_their_call() {
     .await;
 }
 
+/// The time-out of the endpoints' channels is that of a call: for all attempts together, and while no server takes calls.
+#[tokio::test(start_paused = true)]
+async fn a_time_out_covers_all_attempts() {
+    timed(async {
+        let nodes = nodes(|server| server).await;
+        let caller = balanced(&nodes, Channel::builder().call_timeout(SECOND), false);
+        caller.invoke::<Get>(&Range(1, 100), CallOptions::new()).await.unwrap();
+        let ends_in_time = async |answers: bool| {
+            let begun = tokio::time::Instant::now();
+            let error = caller.invoke::<Sleep>(&700, CallOptions::new()).await.unwrap_err();
+            assert!((SECOND..SECOND + SECOND / 10).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+            assert_eq!(error.is_retry_safe(), !answers, "{error}");
+        };
+        let lose = async {
+            eventually(|| started(&nodes) == 1).await;
+            tokio::time::sleep(SECOND / 2).await;
+            let busy = nodes.iter().find(|node| node.state.started.load(Ordering::SeqCst) == 1).unwrap();
+            busy.handle.shutdown_within(Duration::ZERO);
+            eventually(|| started(&nodes) == 2).await;
+        };
+        tokio::join!(ends_in_time(true), lose);
+        nodes.iter().for_each(|node| node.handle.shutdown_within(Duration::ZERO));
+        tokio::time::sleep(SECOND).await;
+        ends_in_time(false).await;
+        // A call may have a time of its own.
+        let begun = tokio::time::Instant::now();
+        caller.invoke::<Sleep>(&1, CallOptions::new().timeout(3 * SECOND)).await.unwrap_err();
+        assert!(begun.elapsed() >= 3 * SECOND);
+    })
+    .await;
+}
+
 /// A security context belongs to one server. A call to another one is denied, and is made again with a new context.
 #[tokio::test(start_paused = true)]
 async fn each_server_needs_its_context() {
