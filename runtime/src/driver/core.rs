@@ -524,7 +524,9 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if is_due(self.idle.next()) {
             let is_unused = self.is_idle() && self.closing == LocalClose::Open && !self.port.is_held();
-            if let Some(reason) = self.idle.check(is_unused.then_some(self.last_active), now) {
+            // A call that is arriving has a time limit of its own, and may wait for memory.
+            let last_active = if self.engine.is_receiving() { now } else { self.last_active };
+            if let Some(reason) = self.idle.check(is_unused.then_some(last_active), now) {
                 self.close(reason, now);
             }
         }

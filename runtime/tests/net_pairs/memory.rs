@@ -39,6 +39,28 @@ async fn a_wait_for_memory_does_not_look_like_silence() {
     .await;
 }
 
+/// A connection whose call waits for memory is not idle, however long that takes.
+async fn a_wait_for_memory_is_no_idleness(transport: Transport) {
+    let service = TestService::default();
+    let state = Arc::clone(&service.0);
+    let timeout = Duration::from_millis(300);
+    let running = transport.serve(limited().service(service).idle_timeout(timeout)).await;
+    let (first, second) = (running.connect(unprobed()).await, running.connect(unprobed()).await);
+    let held = hold(&first, LARGE);
+    state.wait_started(1).await;
+    let waiting = hold(&second, LARGE);
+    eventually(|| running.handle.memory().waiting == 1).await;
+    tokio::time::sleep(5 * timeout).await;
+    state.gate.add_permits(2);
+    assert_eq!(held.await.unwrap().unwrap(), LARGE as u64);
+    assert_eq!(waiting.await.unwrap().unwrap(), LARGE as u64);
+    // Afterwards, the connections are idle.
+    first.closed().await;
+    second.closed().await;
+}
+
+over_each_in_step! { a_wait_for_memory_is_no_idleness }
+
 /// Each copy of a call holds its arguments, and returns them when it gets the reply of the first one.
 #[tokio::test(start_paused = true)]
 async fn copies_return_their_memory() {
