@@ -103,6 +103,34 @@ async fn calls_given_up_leave_the_window() {
     .await;
 }
 
+/// A call that waits for a large body of its context ends at its deadline: before it is sent, and after its reply has arrived.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deadlines_pass_behind_large_bodies() {
+    timed(async {
+        let (site, _, alice) = secured(GssServerConfig::new(), Server::builder()).await;
+        let (channel, _) = site.wired(as_user(&alice, ProtectionLevel::Privacy)).await;
+        let hold = &alice.faults.hold;
+        let within = |time| CallOptions::new().timeout(time);
+        // Its reply arrives while the body of the next call is held back.
+        let replied = spawn_with::<Gate>(&channel, 1, within(SECOND));
+        site.state.wait_started(1).await;
+        hold.set(true);
+        let large = spawn::<Echo>(&channel, pattern(1, 20_000).into());
+        eventually(|| hold.waiting() == 1).await;
+        site.state.gate.add_permits(1);
+        let unsent = channel.call::<Gate>(&2, within(SECOND / 10)).await.unwrap_err();
+        assert_eq!(failure(unsent), CallFailure::DeadlineExceeded { sent: false });
+        let replied = replied.await.unwrap().unwrap_err();
+        assert_eq!(failure(replied), CallFailure::DeadlineExceeded { sent: true });
+        assert!(hold.is_held() && !large.is_finished(), "the calls waited for the large body");
+        hold.set(false);
+        assert_eq!(large.await.unwrap().unwrap(), pattern(1, 20_000));
+        assert_eq!(call::<Echo>(&channel, &pattern(2, 100).into()).await.unwrap(), pattern(2, 100));
+        assert_eq!((site.started(), alice.started.load(Ordering::SeqCst)), (1, 1));
+    })
+    .await;
+}
+
 /// Probes have no credential. A server that denies them is not silent, and the context of the client is not affected.
 #[tokio::test(start_paused = true)]
 async fn probes_that_are_denied_show_life() {
