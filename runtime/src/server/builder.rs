@@ -321,8 +321,8 @@ impl ServerBuilder {
     ///
     /// At the limit, a new connection takes the place of the longest idle one of the host that has the most connections, and more than
     /// the host of the new one would have. If there is none, it takes the place of the connection that has been idle for longest, if
-    /// that is a minute or more. Otherwise it is refused. A connection is idle if no call is in flight, in set-up as well. IPv6
-    /// addresses with the same first 64 bits count as one host.
+    /// that is a minute or more. Otherwise it is refused. A connection is idle if no call is in flight, in set-up as well. A call whose
+    /// arguments have not arrived yet does not count. IPv6 addresses with the same first 64 bits count as one host.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections;
         self
