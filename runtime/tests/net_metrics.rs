@@ -318,7 +318,7 @@ async fn servers(scheme: &str, snapshotter: Snapshotter) {
     let lose_reply = async {
         state.wait_started(1).await;
         let other = Channel::connect(&format!("{scheme}://{}", running.addr)).await.unwrap();
-        call::<Null>(&other, &()).await.unwrap_err();
+        call::<Sleep>(&other, &0).await.unwrap_err();
         proxy.hold();
         state.gate.add_permits(1);
         eventually(|| running.handle.duplicate_requests()[0].entries == 1).await;

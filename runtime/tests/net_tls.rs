@@ -75,6 +75,29 @@ async fn server_authentication() {
     .await;
 }
 
+/// Each of several paths has to prove its identity. A channel uses the next one if it cannot, and says why.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn paths_prove_their_identity() {
+    timed(async {
+        let (trusted, other) = (Authority::new(), Authority::new());
+        let mut servers = Vec::new();
+        for authority in [&other, &trusted] {
+            servers.push(serve(authority.server()).await);
+        }
+        let refused = servers[0].try_connect(channel(trusted.client())).await.unwrap_err();
+        assert!(chain(&refused).contains("certificate"), "{}", chain(&refused));
+        let target = format!("tcp://{},tcp://{}", servers[0].addr, servers[1].addr);
+        let channel = channel(trusted.client()).connect(&target).await.unwrap();
+        exchange(&channel).await;
+        assert_eq!(channel.info().peer_addr, servers[1].addr);
+        assert!(channel.info().tls.is_some());
+        let [unused] = &channel.better_paths()[..] else { panic!("one path is better") };
+        assert_eq!(unused.url.to_string(), format!("tcp://{}", servers[0].addr));
+        assert_eq!(servers[0].handle.stats().counters.calls_received, 0, "no call without an identity");
+    })
+    .await;
+}
+
 /// Stores the session of the last call, and accepts only some serial numbers.
 #[derive(Debug, Default)]
 struct Hosts {

@@ -44,6 +44,7 @@ fn documents() -> Vec<PathBuf> {
         "specs",
         "examples",
         "examples/guide/src",
+        "tests",
         "tests/attacks",
         "tests/outages",
         "tests/vm",

@@ -151,6 +151,12 @@ impl ChannelBuilder {
         self
     }
 
+    /// Returns the timeout of calls without a deadline of their own.
+    #[cfg(feature = "discover")]
+    pub(super) fn default_call_timeout(&self) -> Option<Duration> {
+        self.config.call_timeout
+    }
+
     /// Sends the trace context of each call to the server. `context` returns it from the [span](crate::trace) of the call, for
     /// example by `tracing-opentelemetry`; `None` sends nothing. Default: nothing is sent.
     ///

@@ -50,6 +50,7 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
     let identity = ProcedureId::new(callee.program, callee.version, callee.number);
     let unsent = |source| CallError::Security { procedure, sent: false, source };
     let late = CallFailure::DeadlineExceeded { sent: false };
+    let too_late = || CallFailure::DeadlineExceeded { sent: true };
     let port = ControlConnection::new(link, config, deadline);
     let secured = match within(deadline, security.secure(identity, port.link())).await {
         Some(Ok(secured)) => secured,
@@ -70,9 +71,11 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
             let body = encode_to_bytes(args).map_err(|source| CallError::Encode { procedure, source })?;
             // RFC 8166 §8.2.2.3: wrapped results are not reduced, so they need no Write chunks.
             let results = protection.max_wrapped(bounds.whole());
-            let wrapped = match session::wrap(protection, body).await {
-                Ok(wrapped) => wrapped,
-                Err(source) => return Err(not_secured(&secured, unsent(source)).await),
+            // A short body waits for a large one of the same context.
+            let wrapped = match within(deadline, session::wrap(protection, body)).await {
+                Some(Ok(wrapped)) => wrapped,
+                Some(Err(source)) => return Err(not_secured(&secured, unsent(source)).await),
+                None => return Err(late.into()),
             };
             protect(config, callee, &wrapped, results, policy, deadline, &secured.credential)?
         }
@@ -97,7 +100,7 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
         {
             return Err(ExchangeError::Denied(CallError::Rpc { procedure, source }));
         }
-        check(procedure, &active.0, &header).await?;
+        within(deadline, check(procedure, &active.0, &header)).await.ok_or_else(too_late)??;
         // RFC 2203 §5.3.3.4: only results are protected, so an error status is not.
         header.outcome.map_err(|source| CallError::Rpc { procedure, source })?;
         match secured.call.protection() {
@@ -113,7 +116,7 @@ pub(super) async fn attempt<A: XdrEncode + Sync, R>(
         };
         CallError::Security { procedure, sent: true, source }
     };
-    let body = session::unwrap(protection, body).await.map_err(insecure)?;
+    let body = within(deadline, session::unwrap(protection, body)).await.ok_or_else(too_late)?.map_err(insecure)?;
     Ok(call::decode_body(procedure, &mut Decoder::shared(&body).with_limits(limits), read)?)
 }
 

@@ -43,7 +43,7 @@ pub(crate) struct DriverConfig {
     pub(crate) first_call_timeout: Option<Duration>,
     /// The times of probes of a peer that says nothing. `None` sends none.
     pub(crate) keepalive: Option<KeepaliveConfig>,
-    /// `true` to execute the peer's calls while the connection drains, as long as outbound calls are in flight, because their
+    /// `true` to execute all of the peer's calls while the connection drains, as long as outbound calls are in flight, because their
     /// replies may depend on the peer's calls.
     pub(crate) serves_to_the_end: bool,
 }
@@ -345,15 +345,17 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
 
     #[inline(always)]
     fn handle_call(&mut self, call: IncomingCall, run: &mut PollState) {
+        let is_probe = ProbedProgram::is_probe(call.payload.as_slice());
         let needed = self.config.serves_to_the_end && !self.calls.is_empty();
-        if !self.closing.accepts_calls(needed) {
+        // A peer that waits for a reply would take a local side that does not answer probes for lost.
+        if !self.closing.accepts_calls(needed || (is_probe && !self.is_idle())) {
             // The close tells the peer that its call got no reply.
             return;
         }
         let token = call.token;
         self.idle.called();
         self.answering += 1;
-        if !ProbedProgram::is_probe(call.payload.as_slice()) {
+        if !is_probe {
             self.answers_use = true;
             self.last_active = run.now;
         }
@@ -370,12 +372,15 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             if self.commands.is_empty() {
                 return false;
             }
-            self.last_active = now;
         }
         self.has_work = true;
         let mut starts_late = false;
         for _ in 0..BATCH {
             let Some(command) = self.commands.pop() else { break };
+            // A reply counts when it has been sent, unless it is that to a probe.
+            if !matches!(command, DriverCommand::Reply { .. }) {
+                self.last_active = now;
+            }
             match command {
                 DriverCommand::Start { slot } => {
                     if let Some(call) = self.commands.next_call() {
@@ -519,7 +524,9 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if is_due(self.idle.next()) {
             let is_unused = self.is_idle() && self.closing == LocalClose::Open && !self.port.is_held();
-            if let Some(reason) = self.idle.check(is_unused.then_some(self.last_active), now) {
+            // A call that is arriving has a time limit of its own, and may wait for memory.
+            let last_active = if self.engine.is_receiving() { now } else { self.last_active };
+            if let Some(reason) = self.idle.check(is_unused.then_some(last_active), now) {
                 self.close(reason, now);
             }
         }

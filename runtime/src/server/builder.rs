@@ -113,6 +113,10 @@ impl ServerBuilder {
     /// layer whose services cannot be cloned. If the service fails with an [`RpcError`](crate::rpc::RpcError), that is the reply to
     /// the call. Any other error is traced, and the reply is SYSTEM_ERR.
     ///
+    /// Calls of procedure 0, by which clients probe the server, pass through the layer as well. If the layer lets them wait for longer than
+    /// [`ConnectionConfig::keepalive_timeout`], for example for one of a limited number of handlers, clients take the server for silent and
+    /// give the connection up. [Limits](Self::limits) do not apply to them.
+    ///
     /// ```no_run
     /// # async fn example(service: impl rpcrdma::server::Service) -> Result<(), rpcrdma::server::BindError> {
     /// use std::time::Duration;
@@ -317,8 +321,8 @@ impl ServerBuilder {
     ///
     /// At the limit, a new connection takes the place of the longest idle one of the host that has the most connections, and more than
     /// the host of the new one would have. If there is none, it takes the place of the connection that has been idle for longest, if
-    /// that is a minute or more. Otherwise it is refused. A connection is idle if no call is in flight, in set-up as well. IPv6
-    /// addresses with the same first 64 bits count as one host.
+    /// that is a minute or more. Otherwise it is refused. A connection is idle if no call is in flight, in set-up as well. A call whose
+    /// arguments have not arrived yet does not count. IPv6 addresses with the same first 64 bits count as one host.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections;
         self

@@ -119,7 +119,7 @@ impl ServiceHooks {
         claim: Claim,
         cx: &mut TaskContext<'_>,
     ) -> PolledCall {
-        claim.execute(&mut call);
+        claim.attach(&mut call);
         match self.start_in_limits(service, call, cx) {
             PolledCall::Finished(reply) if claim.store().is_none() => {
                 claim.finish();
@@ -167,10 +167,12 @@ impl ServiceHooks {
         }
     }
 
-    /// Passes a call through the layers to its service.
+    /// Passes a call that no limit refused through the layers to its service.
     #[inline(always)]
-    #[cfg_attr(not(feature = "tower"), allow(clippy::unused_self))]
     fn start_in_layers(&self, service: &Arc<dyn Service>, call: InboundCall, cx: &mut TaskContext<'_>) -> PolledCall {
+        if let Some(duplicates) = &self.duplicates {
+            duplicates.execute(&call);
+        }
         #[cfg(feature = "tower")]
         if let Some(layers) = &self.layers {
             return layers.start(service, call, cx);

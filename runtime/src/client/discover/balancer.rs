@@ -37,15 +37,17 @@ impl ServiceCaller {
     /// An endpoint with five failures in a row, such as lost connections or SYSTEM_ERR, gets no calls for a second, unless more than
     /// half of the connected endpoints are in such a pause. Then one call tries it. The pause doubles with each failure, up to a minute.
     ///
-    /// While no endpoint is connected, calls wait. Use deadlines. The error of a call whose deadline passes then says why no server takes
-    /// calls. Up to 1024 calls wait in a queue, and further ones wait for room in it.
+    /// While no endpoint is connected, calls wait. Use deadlines, or the
+    /// [`call_timeout`](super::super::ChannelBuilder::call_timeout) of the endpoints' channels, which covers the wait and all attempts. The error
+    /// of a call whose deadline passes then says why no server takes calls. Up to 1024 calls wait in a queue, and further ones wait for
+    /// room in it.
     ///
     /// # Panics
     /// Panics outside of a tokio runtime.
     #[must_use]
     pub fn balanced(endpoints: Endpoints, attempts: impl Into<Attempts>) -> Self {
         let Attempts { retry, timeout, is_hedged } = attempts.into();
-        let outage = Arc::new(endpoints.outage());
+        let (outage, call_timeout) = (Arc::new(endpoints.outage()), endpoints.call_timeout());
         let balancer = Balancer {
             endpoints,
             cache: ReadyCache::default(),
@@ -60,9 +62,9 @@ impl ServiceCaller {
         if is_hedged {
             let hedged = HedgePolicy(retry).around(timed.service(balancer));
             // The queue makes it a service that can be cloned.
-            return Self::over_balancer(retried.service(Buffer::new(hedged, MAX_WAITING)), outage);
+            return Self::over_balancer(retried.service(Buffer::new(hedged, MAX_WAITING)), outage, call_timeout);
         }
-        Self::over_balancer(retried.service(timed.service(balancer)), outage)
+        Self::over_balancer(retried.service(timed.service(balancer)), outage, call_timeout)
     }
 }
 

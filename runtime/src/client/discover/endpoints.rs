@@ -120,6 +120,11 @@ impl Candidate {
 }
 
 impl Endpoints {
+    /// Returns the time-out of calls without a deadline of their own.
+    pub(super) fn call_timeout(&self) -> Option<Duration> {
+        self.builder.default_call_timeout()
+    }
+
     /// Creates endpoints whose channels are made by `builder`.
     pub fn new(servers: Servers, builder: ChannelBuilder) -> Self {
         let failure = servers.failure();

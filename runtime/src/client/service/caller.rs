@@ -11,6 +11,9 @@ use std::{
     time::Instant,
 };
 
+#[cfg(feature = "discover")]
+use std::time::Duration;
+
 use tower_service::Service;
 
 #[cfg(feature = "discover")]
@@ -82,9 +85,10 @@ impl ServiceCaller {
         Self(Arc::new(service))
     }
 
-    /// Creates a caller over a balancer, which records in `outage` why calls wait.
+    /// Creates a caller over a balancer, which records in `outage` why calls wait. `timeout` is that of calls without a deadline of their
+    /// own, for all attempts together.
     #[cfg(feature = "discover")]
-    pub(in crate::client) fn over_balancer<S>(service: S, outage: Arc<Outage>) -> Self
+    pub(in crate::client) fn over_balancer<S>(service: S, outage: Arc<Outage>, timeout: Option<Duration>) -> Self
     where
         S: Service<CallRequest, Response = CallResponse, Error: Into<BoxError>, Future: Send>
             + Clone
@@ -92,7 +96,7 @@ impl ServiceCaller {
             + Sync
             + 'static,
     {
-        Self(Arc::new(BalancedCaller { caller: Box::new(service), outage }))
+        Self(Arc::new(BalancedCaller { caller: Box::new(service), outage, timeout }))
     }
 }
 
@@ -131,6 +135,11 @@ trait ErasedCaller: Send + Sync {
     fn outage(&self) -> Option<Arc<dyn Error + Send + Sync>> {
         None
     }
+
+    /// Returns the deadline of a call that begins now and has none of its own.
+    fn default_deadline(&self) -> Option<Instant> {
+        None
+    }
 }
 
 /// A balancer, which knows why calls wait.
@@ -138,6 +147,7 @@ trait ErasedCaller: Send + Sync {
 struct BalancedCaller {
     caller: Box<dyn ErasedCaller>,
     outage: Arc<Outage>,
+    timeout: Option<Duration>,
 }
 
 #[cfg(feature = "discover")]
@@ -148,6 +158,10 @@ impl ErasedCaller for BalancedCaller {
 
     fn outage(&self) -> Option<Arc<dyn Error + Send + Sync>> {
         self.outage.reason().map(|reason| Arc::new(reason) as _)
+    }
+
+    fn default_deadline(&self) -> Option<Instant> {
+        tokio::time::Instant::now().into_std().checked_add(self.timeout?)
     }
 }
 
@@ -210,7 +224,8 @@ struct CarriedCall<'a> {
 impl ServiceCaller {
     /// Starts a call of `P`.
     #[inline]
-    fn start<P: Procedure>(&self, args: &P::Args, options: CallOptions) -> Result<CarriedCall<'_>, CallError> {
+    fn start<P: Procedure>(&self, args: &P::Args, mut options: CallOptions) -> Result<CarriedCall<'_>, CallError> {
+        options.deadline = options.deadline.or_else(|| self.0.default_deadline());
         let request = CallRequest::new::<P>(args, options)?;
         let (procedure, deadline) = (request.name(), request.deadline());
         let active = AbandonOnDrop(request.progress.clone());

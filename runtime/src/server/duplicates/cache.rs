@@ -125,6 +125,11 @@ impl DuplicateRequestCache {
         DuplicateRequestStats { entries, bytes, in_progress: table.entries.len() - entries, ..table.stats }
     }
 
+    /// Counts a call that is executed.
+    pub(super) fn count_miss(&self) {
+        self.table().stats.misses += 1;
+    }
+
     /// Looks a call up. If it is new, it is in progress from now on.
     pub(super) fn lookup(self: &Arc<Self>, key: RequestKey) -> Lookup {
         let cached = CachedCall { hash: self.hash.hash_one(&key), call: Arc::new(RecordedCall::new(key)) };
@@ -207,11 +212,6 @@ impl Claim {
     /// Returns the call, which gets the reply of its handler.
     pub(super) fn call(&self) -> &Arc<RecordedCall> {
         &self.cached.call
-    }
-
-    /// Counts the call as one to execute.
-    pub(super) fn count(&self) {
-        self.cache.table().stats.misses += 1;
     }
 
     /// Returns the store of replies.

@@ -72,6 +72,13 @@ impl ServiceDuplicates {
         self.cache.config.store.is_some()
     }
 
+    /// Counts a call as executed, if the cache covers it.
+    pub(in crate::server) fn execute(&self, call: &InboundCall) {
+        if call.context().request_key().is_some() {
+            self.cache.count_miss();
+        }
+    }
+
     /// Looks a call up. The cache records the reply to a new call.
     pub(in crate::server) fn arrive(&self, call: &mut InboundCall) -> Duplicate {
         let key = call.request_key(self.program, self.version, self.cache.config.ignores_stamp);
@@ -120,9 +127,8 @@ impl ServiceDuplicates {
 }
 
 impl Claim {
-    /// Counts a call as executed. The cache records the reply of its handler.
-    pub(in crate::server) fn execute(&self, call: &mut InboundCall) {
-        self.count();
+    /// Lets the handler of a call leave its reply to the cache.
+    pub(in crate::server) fn attach(&self, call: &mut InboundCall) {
         call.record(self.call());
     }
 

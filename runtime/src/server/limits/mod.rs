@@ -15,7 +15,7 @@ pub(super) use self::{
 use crate::{config::ConfigError, service::ProcedureId, sync};
 
 /// The calls that share [`Limits`]. If several scopes contain a call, the most specific one applies, and the others do not count
-/// the call.
+/// the call. Procedure 0, by which clients probe a server, belongs only to a scope of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum LimitScope {

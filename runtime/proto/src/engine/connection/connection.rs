@@ -363,6 +363,10 @@ impl Engine for Connection {
         }
     }
 
+    fn is_receiving(&self) -> bool {
+        self.core.served.is_receiving()
+    }
+
     fn memory(&self) -> &MemoryShare {
         &self.core.shared.memory
     }

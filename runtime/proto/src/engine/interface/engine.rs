@@ -117,6 +117,12 @@ pub trait Engine {
         PeerLimits::default()
     }
 
+    /// Returns `true` if a part of a call of the peer has arrived, and the rest has not, or waits for memory.
+    #[doc(hidden)]
+    fn is_receiving(&self) -> bool {
+        false
+    }
+
     /// Returns the connection's share of its server's memory budget. The connection may have to wait for memory from it.
     #[doc(hidden)]
     fn memory(&self) -> &MemoryShare;

@@ -390,6 +390,11 @@ impl ServedCalls {
         self.fetcher.has_fetches()
     }
 
+    /// Returns `true` if Read chunks are being fetched, or wait for memory.
+    pub(in crate::engine) fn is_receiving(&self) -> bool {
+        self.fetcher.has_fetches() || !self.fetcher.is_idle()
+    }
+
     /// Posts RDMA Reads while there is memory for them. Calls that cannot be fetched are refused.
     pub(in crate::engine) fn fetch_chunks(&mut self, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
         while let Some(slot) = self.fetcher.admit(&mut self.calls, qp, shared) {

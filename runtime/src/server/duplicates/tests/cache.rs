@@ -138,6 +138,27 @@ async fn copies_wait() {
     }
 }
 
+/// A principal at another address is another client, whose call is executed. The addresses share the room of the principal.
+#[tokio::test(start_paused = true)]
+async fn a_principal_at_several_addresses() {
+    let principal = |name: &str| Principal::new(name, ProtectionLevel::Integrity);
+    let (alice, bob) = (principal("alice@EXAMPLE.COM"), principal("bob@EXAMPLE.COM"));
+    let of = |xid, address: &str, principal| recorded_key(xid, address, &Credential::None, Some(principal), false);
+    let cache = cache(DuplicateRequests::new().max_entries(100));
+    let (here, there) = (of(1, "10.0.0.1", &alice), of(1, "10.0.0.2", &alice));
+    claim(&cache, &here).record(reply("here"));
+    claim(&cache, &there).record(reply("there"));
+    assert!(is_recorded(&cache, &here, &reply("here")) && is_recorded(&cache, &there, &reply("there")));
+    assert_ne!(here.to_bytes(), there.to_bytes());
+    claim(&cache, &of(1, "10.0.0.1", &bob)).record(reply("mine"));
+    for n in 0..1000 {
+        let address = format!("10.1.{}.{}", n / 250, n % 250);
+        claim(&cache, &of(1, &address, &alice)).record(reply("flood"));
+    }
+    assert!(is_recorded(&cache, &of(1, "10.0.0.1", &bob), &reply("mine")));
+    assert!(cache.stats().entries <= 100 && cache.stats().evicted >= 900);
+}
+
 #[test]
 fn clients_are_distinguished() {
     let sys = |machine: &str, stamp, uid| {

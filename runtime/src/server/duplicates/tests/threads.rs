@@ -47,7 +47,7 @@ async fn call(cache: &Arc<DuplicateRequestCache>, handler: Handler, text: &str) 
                 shuttle::future::yield_now().await;
                 let reply = (handler == Handler::Replies).then(|| reply(text));
                 if let Some(reply) = &reply {
-                    claim.count();
+                    cache.count_miss();
                     claim.record(reply.clone());
                 }
                 return (true, reply);

@@ -106,6 +106,23 @@ fn the_limit_of_a_caller_does_not_affect_others() {
     drop(second);
 }
 
+/// A principal is one caller at all of its addresses, and others at these addresses are not affected.
+#[test]
+fn a_principal_has_one_limit_at_all_addresses() {
+    let limiter = limiter(Limits::new().per_caller(2));
+    let (first, _second) = (run(&limiter, "a:x"), run(&limiter, "b:x"));
+    let (mut third, mut fourth) = (wait(&limiter, "a:x"), wait(&limiter, "c:x"));
+    // Another principal, and callers without one, at these addresses.
+    let others = ["a:y", "a:y", "b", "b", "c:z"].map(|caller| run(&limiter, caller));
+    let _another = wait(&limiter, "b:y");
+    drop(others);
+    assert!(poll(&mut third).is_pending() && poll(&mut fourth).is_pending());
+    drop(first);
+    assert!(matches!(poll(&mut third), Poll::Ready(Some(_))));
+    // The permit was dropped with the result.
+    assert!(matches!(poll(&mut fourth), Poll::Ready(Some(_))));
+}
+
 /// A full queue refuses the caller that has most calls in it.
 #[test]
 fn a_full_queue_drops_from_the_longest() {

@@ -410,6 +410,10 @@ impl Engine for StreamConnection {
         counters.calls_abandoned = self.calls.abandoned();
     }
 
+    fn is_receiving(&self) -> bool {
+        self.input.in_progress().is_some()
+    }
+
     fn memory(&self) -> &MemoryShare {
         &self.shared.memory
     }
