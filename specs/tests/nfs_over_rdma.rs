@@ -87,7 +87,7 @@ async fn client_of(versions: Versions) -> NfsV4Client {
     let url = server.urls()[0].clone();
     tokio::spawn(server.serve());
     NfsV4Client::new(
-        Channel::builder().versions(versions).call_timeout(Duration::from_secs(30)).connect(&url).await.unwrap(),
+        Channel::builder().versions(versions).call_timeout(Duration::from_secs(60)).connect(&url).await.unwrap(),
     )
 }
 

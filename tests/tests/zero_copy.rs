@@ -2,7 +2,10 @@
 //! the addresses of the data.
 #![allow(clippy::unwrap_used)]
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -64,7 +67,8 @@ async fn start(options: &str) -> (MovesV1Client, Service, ServerHandle) {
         .unwrap();
     let (addr, handle) = (server.local_addrs()[0], server.handle());
     tokio::spawn(server.serve());
-    let channel = Channel::connect(&format!("iwarp://{addr}{options}")).await.unwrap();
+    let builder = Channel::builder().call_timeout(Duration::from_secs(60));
+    let channel = builder.connect(&format!("iwarp://{addr}{options}")).await.unwrap();
     (MovesV1Client::new(channel), service, handle)
 }
 
