@@ -142,9 +142,10 @@ impl RealmClock {
         let found = Command::new("faketime").args(["-f", "+0", "printenv", "LD_PRELOAD"]).output().ok()?;
         let library = String::from_utf8(found.stdout).unwrap();
         let folder = TempDir::new().unwrap();
+        let file = folder.path().join("now");
         let variables = [
             ("LD_PRELOAD", library.trim()),
-            ("FAKETIME_TIMESTAMP_FILE", text(&folder.path().join("now"))),
+            ("FAKETIME_TIMESTAMP_FILE", text(&file)),
             ("FAKETIME_FMT", "%s"),
             ("FAKETIME_NO_CACHE", "1"),
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
