@@ -2,10 +2,7 @@
 //! the addresses of the data.
 #![allow(clippy::unwrap_used)]
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -67,8 +64,7 @@ async fn start(options: &str) -> (MovesV1Client, Service, ServerHandle) {
         .unwrap();
     let (addr, handle) = (server.local_addrs()[0], server.handle());
     tokio::spawn(server.serve());
-    let builder = Channel::builder().call_timeout(Duration::from_secs(60));
-    let channel = builder.connect(&format!("iwarp://{addr}{options}")).await.unwrap();
+    let channel = Channel::connect(&format!("iwarp://{addr}{options}")).await.unwrap();
     (MovesV1Client::new(channel), service, handle)
 }
 

@@ -2,7 +2,6 @@
 
 use std::{
     io::{BufRead as _, BufReader},
-    net::Ipv4Addr,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::mpsc::{self, RecvTimeoutError},
@@ -10,14 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::net::TcpSocket;
-
 /// Time limit for `tshark` to start or to end.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// A running capture. Dropping it ends it.
 pub(crate) struct Capture {
-    port: u16,
     child: Child,
     file: PathBuf,
     said: mpsc::Receiver<String>,
@@ -44,7 +40,7 @@ impl Capture {
                 let _ = say.send(line);
             }
         });
-        let capture = Self { port, child, file: file.to_owned(), said };
+        let capture = Self { child, file: file.to_owned(), said };
         let (mut lines, begun) = (Vec::new(), Instant::now());
         while begun.elapsed() < LIMIT {
             match capture.said.recv_timeout(Duration::from_millis(100)) {
@@ -67,23 +63,18 @@ impl Capture {
         std::fs::metadata(&self.file).map_or(0, |file| file.len())
     }
 
-    /// Waits until all packets so far are in the file, which they reach with a delay. The server must have ended.
-    ///
-    /// The last packets in the file are those of a connection that is refused. Returns the client's port of this connection.
-    pub(crate) async fn complete(&self) -> u16 {
-        let last = TcpSocket::new_v4().unwrap();
-        last.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-        let client = last.local_addr().unwrap().port();
-        last.connect((Ipv4Addr::LOCALHOST, self.port).into()).await.expect_err("the server has ended");
-        // The ports of the RST, and its sequence number (RFC 9293 §3.10.7.1).
-        let refusal = [&self.port.to_be_bytes()[..], &client.to_be_bytes(), &[0; 4]].concat();
-        let is_there = || std::fs::read(&self.file).unwrap().windows(8).any(|bytes| bytes == refusal);
-        let begun = Instant::now();
-        while !is_there() {
-            assert!(begun.elapsed() < LIMIT, "tshark does not write what it captures");
-            tokio::time::sleep(Duration::from_millis(50)).await;
+    /// Waits until the file stops growing, because captured packets reach it with a delay.
+    pub(crate) async fn settled(&self) {
+        let (mut len, mut since) = (0, 0);
+        for _ in 0..100 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let now = self.written();
+            since = if now == len { since + 1 } else { 0 };
+            len = now;
+            if since == 8 {
+                break;
+            }
         }
-        client
     }
 
     /// Ends the capture and returns its file.
