@@ -14,7 +14,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use common::{digest, noise, wire_name};
+use common::{
+    digest, noise,
+    time_limit::{self, TimeLimit},
+    wire_name,
+};
 use rpcrdma::server::{Server, ServerBuilder};
 use rpcrdma_examples::blobstore::protocol::{BeginArgs, BeginRes, BlobStatus, PutArgs, StatRes, WriteArgs};
 
@@ -26,7 +30,7 @@ fn blobstore() -> Command {
 
 /// Runs a command to completion.
 fn run(args: &[&str]) -> Output {
-    blobstore().args(args).output().unwrap()
+    time_limit::output(blobstore().args(args))
 }
 
 /// Runs a command that must succeed, and returns its standard output.
@@ -48,6 +52,7 @@ fn complaint(args: &[&str]) -> String {
 struct Serve {
     child: Child,
     url: String,
+    _limit: TimeLimit,
 }
 
 impl Serve {
@@ -60,11 +65,12 @@ impl Serve {
     }
 
     fn spawn(command: &mut Command) -> Self {
+        let limit = TimeLimit::start();
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let url = line.trim().strip_prefix("listening on ").expect(&line).to_owned();
-        Self { child, url }
+        Self { child, url, _limit: limit }
     }
 }
 
@@ -503,7 +509,7 @@ fn a_benchmark_reports_every_measurement() {
 #[test]
 fn the_demo_runs_and_cleans_up() {
     let temp = tempfile::tempdir().unwrap();
-    let output = blobstore().args(["demo", "--size", "5MiB"]).env("TMPDIR", temp.path()).output().unwrap();
+    let output = time_limit::output(blobstore().args(["demo", "--size", "5MiB"]).env("TMPDIR", temp.path()));
     let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}{errors}");
     assert!(out.contains("generated file") && out.contains("5242880"), "{out}");

@@ -7,6 +7,8 @@
 mod etcd;
 #[path = "discovery/rpcbind.rs"]
 mod rpcbind;
+#[path = "common/time_limit.rs"]
+mod time_limit;
 
 use std::{
     collections::BTreeSet,
@@ -38,13 +40,15 @@ use rpcrdma_examples::blobstore::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+use time_limit::TimeLimit;
 
 /// A process, killed when dropped.
-struct Process(Child);
+struct Process(Child, #[allow(dead_code, reason = "ends with the process")] TimeLimit);
 
 impl Process {
     fn start(command: &mut Command) -> Self {
-        Self(command.stdin(Stdio::null()).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")))
+        let child = command.stdin(Stdio::null()).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        Self(child, TimeLimit::start())
     }
 
     fn signal(&self, signal: Signal) {
@@ -156,6 +160,12 @@ struct Outcome {
 
 type Client = BlobstoreV1Client<ServiceCaller>;
 
+/// The deadline of each call, so that a call that hangs fails the test.
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Time limit for anything that the test waits for.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 impl Load {
     fn start(client: &Client) -> Self {
         let micros = Histogram::new(3).unwrap();
@@ -169,7 +179,7 @@ impl Load {
         while !stop.load(Ordering::Relaxed) {
             let args = GetArgs { name: BlobName("who".into()), offset: 0, count: 4096, expect: 0 };
             let begin = Instant::now();
-            let result = client.get_with(&args, CallOptions::new().timeout(Duration::from_secs(10))).await;
+            let result = client.get_with(&args, CallOptions::new().timeout(CALL_TIMEOUT)).await;
             let mut outcome = outcome.lock().unwrap();
             outcome.micros.record(begin.elapsed().as_micros() as u64).unwrap();
             match result {
@@ -180,9 +190,12 @@ impl Load {
         }
     }
 
-    /// Returns the calls of each server since the last question.
-    fn counts(&self) -> [usize; 3] {
-        std::mem::take(&mut self.outcome.lock().unwrap().counts)
+    /// Waits for this many further calls, and returns the number of calls that each server executed.
+    async fn count(&self, calls: usize) -> [usize; 3] {
+        self.outcome.lock().unwrap().counts = [0; 3];
+        let counts = || self.outcome.lock().unwrap().counts;
+        eventually("calls are executed", || counts().iter().sum::<usize>() >= calls).await;
+        counts()
     }
 
     /// Ends the load, in which no call may have failed, and prints its latency.
@@ -202,52 +215,50 @@ impl Load {
 
 /// Waits until a condition becomes true.
 async fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(120);
+    let deadline = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < deadline, "not in time: {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
 /// Waits until calls are spread evenly over the servers, for example after one of them has started.
 async fn wait_until_even(load: &Load) {
-    let deadline = Instant::now() + Duration::from_secs(120);
+    even_counts(load, 600).await;
+}
+
+/// Waits until calls are spread evenly for longer.
+async fn check_evenness(load: &Load, name: &str) {
+    let (counts, off) = even_counts(load, 6000).await;
+    println!("{name}: {counts:?} calls, at most {off:.1} % from the mean");
+}
+
+/// Waits until each server executes a third of this many calls, with a difference of at most 20 %. Returns the numbers of calls and the
+/// largest difference in percent. A server that gets less processor time than others also gets fewer calls meanwhile.
+async fn even_counts(load: &Load, calls: usize) -> ([usize; 3], f64) {
+    let deadline = Instant::now() + PATIENCE;
     loop {
-        load.counts();
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        let counts = load.counts();
-        let mean = counts.iter().sum::<usize>() / 3;
-        if mean > 100 && counts.iter().all(|count| count.abs_diff(mean) * 5 <= mean) {
-            return;
+        let counts = load.count(calls).await;
+        let mean = counts.iter().sum::<usize>() as f64 / 3.0;
+        let off = counts.iter().map(|&count| (count as f64 - mean).abs()).fold(0.0, f64::max);
+        if off * 5.0 <= mean {
+            return (counts, 100.0 * off / mean);
         }
         assert!(Instant::now() < deadline, "not within 20 %: {counts:?}");
     }
 }
 
-/// Waits until calls are spread evenly, and checks that they stay so over a longer time.
-async fn check_evenness(load: &Load, name: &str) {
-    wait_until_even(load).await;
-    load.counts();
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    let counts = load.counts();
-    let mean = counts.iter().sum::<usize>() / 3;
-    let off = counts.iter().map(|count| count.abs_diff(mean)).max().unwrap();
-    println!("{name}: {counts:?} calls in 5 s, at most {:.1} % from the mean", 100.0 * off as f64 / mean as f64);
-    assert!(mean > 500 && off * 5 <= mean, "not within 20 %: {counts:?}");
-}
-
-/// Waits until a server gets no calls any more.
-async fn wait_until_unused(load: &Load, server: usize) {
-    let deadline = Instant::now() + Duration::from_secs(120);
+/// Waits until a server gets no calls any more, and then has no connections.
+async fn wait_until_unused(load: &Load, servers: &[Blobstore], server: usize) {
+    let deadline = Instant::now() + PATIENCE;
     loop {
-        load.counts();
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        let counts = load.counts();
-        if counts[server] == 0 && counts.iter().sum::<usize>() > 0 {
-            return;
+        let counts = load.count(300).await;
+        if counts[server] == 0 {
+            break;
         }
         assert!(Instant::now() < deadline, "server {server} is still in use: {counts:?}");
     }
+    eventually("its connections are closed", || connections_to(servers[server].addr) == 0).await;
 }
 
 /// Returns the number of TCP connections of this process's network namespace to an address.
@@ -326,7 +337,7 @@ impl Dns {
         command.arg(format!("--port={}", addr.port())).arg(format!("--addn-hosts={}", hosts.display())).args(arguments);
         let process = Process::start(&mut command);
         let this = Self { hosts, addr, process, _folder: folder };
-        let deadline = Instant::now() + Duration::from_secs(120);
+        let deadline = Instant::now() + PATIENCE;
         while std::net::TcpStream::connect(addr).is_err() {
             assert!(Instant::now() < deadline, "dnsmasq does not listen");
             std::thread::sleep(Duration::from_millis(20));
@@ -363,13 +374,12 @@ async fn three_blobstores_behind_dns() {
 
     // A removed record is drained: no more calls, and then no more connections.
     let load = Load::start(&client);
-    for (number, server) in servers.iter_mut().enumerate() {
-        dns.set(addrs.iter().filter(|addr| **addr != server.addr));
-        wait_until_unused(&load, number).await;
-        assert_eq!(connections_to(server.addr), 0);
+    for number in 0..servers.len() {
+        dns.set(addrs.iter().filter(|addr| **addr != servers[number].addr));
+        wait_until_unused(&load, &servers, number).await;
         // A rolling restart.
-        server.shut_down().await;
-        server.run();
+        servers[number].shut_down().await;
+        servers[number].run();
         dns.set(&addrs);
         wait_until_even(&load).await;
     }
@@ -395,14 +405,17 @@ async fn blobstores_behind_srv_records() {
     let client = client(listed);
     let get = async || {
         let args = GetArgs { name: BlobName("who".into()), offset: 0, count: 4096, expect: 0 };
-        let result = client.get_with(&args, CallOptions::new().timeout(Duration::from_secs(10))).await.unwrap();
+        let result = client.get_with(&args, CallOptions::new().timeout(CALL_TIMEOUT)).await.unwrap();
         let GetRes::BlobOk(ok) = result else { panic!("{result:?}") };
         usize::from(ok.data[0])
     };
-    let mut seen = [false; 2];
-    while seen != [true; 2] {
-        seen[get().await] = true;
-    }
+    // Makes calls until this server has executed one.
+    let reaches = async |server: usize| {
+        let reached = async { while get().await != server {} };
+        tokio::time::timeout(PATIENCE, reached).await.unwrap_or_else(|_| panic!("server {server} gets no calls"));
+    };
+    reaches(0).await;
+    reaches(1).await;
     let mut counts = [0_usize; 3];
     for _ in 0..2000 {
         counts[get().await] += 1;
@@ -418,7 +431,7 @@ async fn blobstores_behind_srv_records() {
         assert_eq!(get().await, 2);
     }
     servers[1].run();
-    while get().await != 1 {}
+    reaches(1).await;
 }
 
 #[tokio::test]
@@ -505,23 +518,23 @@ async fn a_pool_over_two_interfaces() {
         .timeout(Duration::from_millis(500))
         .service(pool.clone());
     let client = BlobstoreV1Client::new(ServiceCaller::new(service));
-    let load = async |seconds| {
-        let (before, end) = (replies(), Instant::now() + Duration::from_secs(seconds));
-        while Instant::now() < end {
+    let load = async |calls| {
+        let before = replies();
+        for _ in 0..calls {
             let name = BlobName("none".into());
-            client.stat_with(&name, CallOptions::new().timeout(Duration::from_secs(10))).await.unwrap();
+            client.stat_with(&name, CallOptions::new().timeout(CALL_TIMEOUT)).await.unwrap();
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         replies().iter().zip(before).map(|(now, before)| now.saturating_sub(before)).collect::<Vec<_>>()
     };
-    let used = load(1).await;
+    let used = load(200).await;
     assert!(used.iter().all(|count| *count > 20), "{used:?}");
     run(&ip, "link set near1 down");
-    let used = load(3).await;
-    assert!(used[0] < 5 && used[1] > 100, "{used:?}");
+    let used = load(1000).await;
+    assert!(used[0] < 5 && used[1] > 900, "{used:?}");
     run(&ip, "link set near1 up");
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while load(1).await[0] < 20 {
+    let deadline = Instant::now() + PATIENCE;
+    while load(200).await[0] < 20 {
         assert!(Instant::now() < deadline, "the link is not used again");
     }
 }

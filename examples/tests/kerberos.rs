@@ -2,6 +2,9 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/time_limit.rs"]
+mod time_limit;
+
 use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},
@@ -9,13 +12,14 @@ use std::{
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
-    sync::mpsc::{RecvTimeoutError, Sender, channel},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, UNIX_EPOCH},
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
+use time_limit::TimeLimit;
 
 /// Bytes of the files that are copied.
 const SIZE: usize = 3 << 20;
@@ -26,15 +30,33 @@ const ALICE: u32 = 4242;
 struct Realm {
     folder: TempDir,
     variables: Vec<(String, String)>,
+    _limit: TimeLimit,
 }
 
 impl Realm {
     /// Makes a realm. Returns `None` if Kerberos is not installed.
     fn new() -> Option<Self> {
+        Self::with_variables(Vec::new())
+    }
+
+    /// Makes a realm by a clock of its own. Returns `None` if Kerberos or faketime is not installed.
+    fn with_clock() -> Option<(Self, RealmClock)> {
+        let Some(clock) = RealmClock::stopped() else {
+            println!("NOT RUN: faketime is not installed");
+            return None;
+        };
+        Some((Self::with_variables(clock.variables.clone())?, clock))
+    }
+
+    /// Makes a realm, whose KDC and programs have these variables.
+    fn with_variables(mut variables: Vec<(String, String)>) -> Option<Self> {
+        let limit = TimeLimit::start();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let folder = TempDir::new().unwrap();
         let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/krb5/realm");
-        let status = Command::new(script).arg(folder.path()).arg(port.to_string()).status().unwrap();
+        let mut script = Command::new(script);
+        script.arg(folder.path()).arg(port.to_string()).envs(variables.iter().cloned());
+        let status = script.status().unwrap();
         match status.code() {
             Some(0) => {}
             Some(3) => {
@@ -45,8 +67,8 @@ impl Realm {
         }
         let text = fs::read_to_string(folder.path().join("env")).unwrap();
         let pairs = text.lines().filter_map(|line| line.split_once('='));
-        let variables = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        Some(Self { folder, variables })
+        variables.extend(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        Some(Self { folder, variables, _limit: limit })
     }
 
     fn command(&self, program: &str) -> Command {
@@ -57,16 +79,8 @@ impl Realm {
 
     /// Obtains a ticket for the user alice.
     fn kinit(&self, lifetime: &str) {
-        Self::run_kinit(&mut self.kinit_command(lifetime));
-    }
-
-    fn kinit_command(&self, lifetime: &str) -> Command {
         let mut kinit = self.command("kinit");
         kinit.args(["-l", lifetime, "alice"]).stdin(Stdio::piped()).stdout(Stdio::null());
-        kinit
-    }
-
-    fn run_kinit(kinit: &mut Command) {
         let mut kinit = kinit.spawn().unwrap();
         kinit.stdin.take().unwrap().write_all(b"alice\n").unwrap();
         assert!(kinit.wait().unwrap().success());
@@ -109,6 +123,45 @@ impl Drop for Realm {
         if let Ok(pid) = fs::read_to_string(self.folder.path().join("kdc.pid")) {
             let _ = Command::new("kill").arg(pid.trim()).status();
         }
+    }
+}
+
+/// The time of day of a realm and of the programs in it, by the library of faketime. It stands unless the test moves it. Clocks that
+/// only measure time are not changed.
+struct RealmClock {
+    folder: TempDir,
+    /// Seconds since the epoch.
+    now: u64,
+    /// The variables of programs by this clock.
+    variables: Vec<(String, String)>,
+}
+
+impl RealmClock {
+    /// Returns a clock that stands at the time of the system. Returns `None` if faketime is not installed.
+    fn stopped() -> Option<Self> {
+        let found = Command::new("faketime").args(["-f", "+0", "printenv", "LD_PRELOAD"]).output().ok()?;
+        let library = String::from_utf8(found.stdout).unwrap();
+        let folder = TempDir::new().unwrap();
+        let file = folder.path().join("now");
+        let variables = [
+            ("LD_PRELOAD", library.trim()),
+            ("FAKETIME_TIMESTAMP_FILE", text(&file)),
+            ("FAKETIME_FMT", "%s"),
+            ("FAKETIME_NO_CACHE", "1"),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+        ];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        let mut clock = Self { folder, now: UNIX_EPOCH.elapsed().unwrap().as_secs(), variables };
+        clock.advance(0);
+        Some(clock)
+    }
+
+    fn advance(&mut self, seconds: u64) {
+        self.now += seconds;
+        // Renamed, so that the file is always complete.
+        let [new, file] = ["new", "now"].map(|name| self.folder.path().join(name));
+        fs::write(&new, format!("{}\n", self.now)).unwrap();
+        fs::rename(new, file).unwrap();
     }
 }
 
@@ -290,22 +343,10 @@ fn call_size() -> &'static str {
     if long_copy() > 256 { "256KiB" } else { "16KiB" }
 }
 
-/// The time for which a copy is stopped in its middle. Security contexts of tickets for 4 s are used for 2 s.
+/// Lifetime of the tickets in seconds. Security contexts are used for half of it, in real time.
+const LIFETIME: u64 = 4;
+/// The time for which a copy is stopped in its middle.
 const STOP: Duration = Duration::from_secs(3);
-
-/// Obtains a ticket for 4 s each second, until the result is dropped.
-fn keep_renewing(realm: &Realm) -> Sender<()> {
-    let (stop, stopped) = channel();
-    let kinit = realm.kinit_command("4s");
-    realm.kinit("4s");
-    thread::spawn(move || {
-        let mut kinit = kinit;
-        while stopped.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
-            Realm::run_kinit(&mut kinit);
-        }
-    });
-    stop
-}
 
 /// Returns the number of bytes that the files of a directory occupy. A file may have another name until it is complete.
 fn occupied(directory: &Path) -> u64 {
@@ -317,8 +358,11 @@ fn occupied(directory: &Path) -> u64 {
     sizes.sum()
 }
 
-/// Runs a program that copies to `directory`, and stops it in the middle. It must succeed, with more than one security context.
-fn copy_with_a_stop(mut command: Command, directory: &Path) {
+/// Runs a program that copies to `directory`, and stops it in the middle. Meanwhile, its ticket expires, and the user obtains another
+/// one. It must succeed, with more than one security context.
+fn copy_with_a_stop(realm: &Realm, clock: &mut RealmClock, mut command: Command, directory: &Path) {
+    let lifetime = format!("{LIFETIME}s");
+    realm.kinit(&lifetime);
     let before = occupied(directory);
     command.env("RUST_LOG", "rpcrdma::gss=debug").stdout(Stdio::null()).stderr(Stdio::piped());
     let mut copying = command.spawn().unwrap();
@@ -326,13 +370,13 @@ fn copy_with_a_stop(mut command: Command, directory: &Path) {
         assert_eq!(copying.try_wait().unwrap(), None, "the program has exited");
         thread::sleep(Duration::from_millis(1));
     }
-    let pid = copying.id().to_string();
-    let signal = |signal: &str| assert!(Command::new("kill").args([signal, &*pid]).status().unwrap().success());
-    signal("-STOP");
+    kill_process(Pid::from_child(&copying), Signal::STOP).unwrap();
     thread::sleep(STOP);
+    clock.advance(2 * LIFETIME);
+    realm.kinit(&lifetime);
     assert_eq!(copying.try_wait().unwrap(), None, "the copy was complete before the stop");
     let started = Instant::now();
-    signal("-CONT");
+    kill_process(Pid::from_child(&copying), Signal::CONT).unwrap();
     let output = copying.wait_with_output().unwrap();
     let log = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {log}");
@@ -345,19 +389,18 @@ fn copy_with_a_stop(mut command: Command, directory: &Path) {
 /// Tickets expire while `nfscp` copies, and the user obtains new ones.
 #[test]
 fn files_are_copied_with_tickets_that_expire() {
-    let Some(realm) = Realm::new() else { return };
+    let Some((realm, mut clock)) = Realm::with_clock() else { return };
     let server = Nfs3d::start(&realm, "krb5p");
     fs::create_dir(server.path("here")).unwrap();
     let [source, back] = ["source", "here/back"].map(|name| server.path(name));
     fs::write(&source, noise(6).repeat(long_copy().div_ceil(SIZE >> 20))).unwrap();
-    let _renewing = keep_renewing(&realm);
     for url in server.urls() {
         let (there, stored) = (format!("{url}/there"), server.path("export/there"));
         for (from, to, copy) in [(text(&source), &*there, &stored), (&there, text(&back), &back)] {
             let args = ["--sec", "krb5p", "--chunk-size", call_size(), "--jobs", "4", from, to];
             let mut command = realm.command(NFSCP);
             command.args(nfscp(&server, &args));
-            copy_with_a_stop(command, copy.parent().unwrap());
+            copy_with_a_stop(&realm, &mut clock, command, copy.parent().unwrap());
             assert!(fs::read(&source).unwrap() == fs::read(copy).unwrap(), "{from} {to}");
         }
         fs::remove_file(&stored).unwrap();
@@ -368,7 +411,7 @@ fn files_are_copied_with_tickets_that_expire() {
 /// Tickets expire while `blobstore` copies, and the user obtains new ones.
 #[test]
 fn blobs_are_stored_with_tickets_that_expire() {
-    let Some(realm) = Realm::new() else { return };
+    let Some((realm, mut clock)) = Realm::with_clock() else { return };
     let here = TempDir::new().unwrap();
     let [root, source, back] = ["blobs", "source", "here/back"].map(|name| here.path().join(name));
     fs::create_dir(&root).unwrap();
@@ -377,7 +420,6 @@ fn blobs_are_stored_with_tickets_that_expire() {
     let listen = ["--listen", "iwarp://127.0.0.1:0", "--listen", "tcp://127.0.0.1:0"];
     let args = ["serve", "--root", text(&root), "--sec", "krb5p", "--service", "host@localhost"];
     let server = realm.serve(BLOBSTORE, &[args.as_slice(), &listen].concat(), "listening on tcp");
-    let _renewing = keep_renewing(&realm);
     for url in server.urls("listening on ") {
         for (command, file, directory) in [("put", &source, &*root), ("get", &back, back.parent().unwrap())] {
             let options = ["--sec", "krb5p", "--service", "host@localhost", "--range", call_size(), "--depth", "4"];
@@ -387,7 +429,7 @@ fn blobs_are_stored_with_tickets_that_expire() {
                 if url.starts_with("tcp") { "tcp" } else { "iwarp" },
                 text(file),
             ]);
-            copy_with_a_stop(blobstore, directory);
+            copy_with_a_stop(&realm, &mut clock, blobstore, directory);
         }
         assert!(fs::read(&source).unwrap() == fs::read(&back).unwrap(), "{url}");
         fs::remove_file(&back).unwrap();

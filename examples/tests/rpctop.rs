@@ -4,6 +4,8 @@
 
 #[path = "common/command_documents.rs"]
 mod command_documents;
+#[path = "common/time_limit.rs"]
+mod time_limit;
 
 use std::{
     fs::File,
@@ -22,16 +24,19 @@ use rustix::{
     termios::{Winsize, tcsetwinsize},
 };
 use serde_json::Value;
+use time_limit::TimeLimit;
 
 /// The command `blobstore serve`.
 struct Served {
     child: Child,
     urls: [String; 2],
     _root: tempfile::TempDir,
+    _limit: TimeLimit,
 }
 
 impl Served {
     fn start(options: &[&str]) -> Self {
+        let limit = TimeLimit::start();
         let root = tempfile::tempdir().unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_blobstore"))
             .args(["serve", "--listen", "iwarp://127.0.0.1:0", "--listen", "tcp://127.0.0.1:0", "--root"])
@@ -42,7 +47,7 @@ impl Served {
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         let urls = [(); 2].map(|()| lines.next().unwrap().strip_prefix("listening on ").unwrap().to_owned());
-        Self { child, urls, _root: root }
+        Self { child, urls, _root: root, _limit: limit }
     }
 }
 
@@ -54,7 +59,7 @@ impl Drop for Served {
 }
 
 fn run(program: &str, args: &[&str]) -> Output {
-    Command::new(program).args(args).stdin(Stdio::null()).output().unwrap()
+    time_limit::output(Command::new(program).args(args).stdin(Stdio::null()))
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -127,7 +132,7 @@ impl Live {
         let path = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
         let end = || File::options().read(true).write(true).open(&path).unwrap();
         let child = Command::new(RPCTOP)
-            .args([url, "--interval", "0.1", "--timeout", "60"])
+            .args([url, "--interval", "0.1", "--timeout", "600"])
             .stdin(end())
             .stdout(end())
             .stderr(Stdio::inherit())
@@ -172,7 +177,7 @@ impl Live {
                 assert!(status.success(), "{status}");
                 return;
             }
-            assert!(started.elapsed() < Duration::from_secs(15), "rpctop does not end");
+            assert!(started.elapsed() < Duration::from_secs(120), "rpctop does not end");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -237,6 +242,7 @@ fn says_why_a_server_is_not_shown() {
 /// such an address.
 #[test]
 fn only_local_callers() {
+    let _limit = TimeLimit::start();
     let other = std::net::UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
         // Sends nothing. The kernel chooses the address.
         socket.connect("192.0.2.1:9")?;
@@ -301,7 +307,7 @@ fn endless_pages() {
         let url = server.urls()[0].clone();
         tokio::spawn(server.serve());
         let channel = Channel::connect(&url).await.unwrap();
-        let inspector = rpcrdma_examples::inspect::Inspector::new(channel, std::time::Duration::from_secs(10));
+        let inspector = rpcrdma_examples::inspect::Inspector::new(channel, Duration::from_secs(60));
         assert_eq!(inspector.services().await.unwrap().len(), 4096);
     });
 }

@@ -2,6 +2,9 @@
 #![cfg(target_os = "linux")]
 #![allow(missing_docs, clippy::unwrap_used)]
 
+#[path = "common/time_limit.rs"]
+mod time_limit;
+
 use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _},
@@ -14,6 +17,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+use time_limit::TimeLimit;
 
 /// Time limit for anything that a program does.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -22,6 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 struct Manager {
     folder: TempDir,
     socket: UnixDatagram,
+    _limit: TimeLimit,
 }
 
 impl Manager {
@@ -29,7 +34,7 @@ impl Manager {
         let folder = tempfile::tempdir().unwrap();
         let socket = UnixDatagram::bind(folder.path().join("notify")).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        Self { folder, socket }
+        Self { folder, socket, _limit: TimeLimit::start() }
     }
 
     /// Starts the service of a unit with its own `ExecStart`, except for the program's path, `replacements` in the arguments, and the

@@ -2,6 +2,9 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/time_limit.rs"]
+mod time_limit;
+
 use std::{
     fs,
     io::{BufRead as _, BufReader, Read},
@@ -16,6 +19,7 @@ use std::{
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+use time_limit::TimeLimit;
 
 /// Bytes of the files that are copied.
 const SIZE: usize = 3 << 20;
@@ -117,7 +121,7 @@ fn command(program: &str, args: &[&str]) -> Command {
 }
 
 fn output(program: &str, args: &[&str]) -> Output {
-    command(program, args).output().unwrap()
+    time_limit::output(&mut command(program, args))
 }
 
 /// Runs a command that must succeed, and returns its standard output.
@@ -141,15 +145,17 @@ struct Running {
     lines: Vec<String>,
     /// The lines of the log.
     log: Receiver<String>,
+    _limit: TimeLimit,
 }
 
 impl Running {
     /// Starts a server, and reads its URLs until a line begins with `last`.
     fn start(program: &str, args: &[&str], last: &str) -> Self {
+        let limit = TimeLimit::start();
         let mut command = command(program, &[args, &["-v"]].concat());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (out, errors) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-        let mut running = Self { child, lines: Vec::new(), log: lines(errors) };
+        let mut running = Self { child, lines: Vec::new(), log: lines(errors), _limit: limit };
         let mut out = BufReader::new(out);
         while !running.lines.last().is_some_and(|line| line.starts_with(last)) {
             let mut line = String::new();

@@ -119,7 +119,7 @@ async fn changes_are_reported_during_gets() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        let _ = tokio::time::timeout(Duration::from_secs(10), published).await;
+        let _ = tokio::time::timeout(Duration::from_secs(120), published).await;
         let counters = rpc.channel().counters();
         assert_eq!(counters.calls_received, 65, "{url}");
         assert_eq!(counters.written_by_peer_bytes > 100 << 19, url.starts_with("iwarp"), "{url}");
@@ -152,7 +152,7 @@ async fn slow_watchers() {
     assert!(missed > 0);
     let connections = served.handle.connections().len();
     drop((rpc, changes));
-    for _ in 0..1000 {
+    for _ in 0..24_000 {
         if served.handle.connections().len() < connections {
             return;
         }

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use net_support::{Running, Transport, eventually, over_each, timed};
+use net_support::{Running, Transport, eventually, in_step, over_each, over_each_in_step, timed};
 use rpcrdma::{
     client::{CallError, CallOptions, Channel},
     engine::Versions,
@@ -97,11 +97,14 @@ impl BoardV1 for Board {
     }
 }
 
+/// A note whose handler waits for a permit.
+const HELD: u32 = 9;
+
 /// Numbers of started and finished notes.
-#[derive(Default)]
 struct Notes {
     started: AtomicUsize,
     finished: AtomicUsize,
+    gate: Semaphore,
 }
 
 struct Reading(Arc<Notes>);
@@ -110,7 +113,11 @@ impl ReaderV1 for Reading {
     async fn note(&self, _cx: &Context, n: u32) -> Result<u32, HandlerError> {
         self.0.started.fetch_add(1, Ordering::SeqCst);
         if n > 0 {
+            // Needs the timers of a runtime.
             tokio::time::sleep(Duration::from_millis(n.into())).await;
+        }
+        if n == HELD {
+            self.0.gate.acquire().await?.forget();
         }
         self.0.finished.fetch_add(1, Ordering::SeqCst);
         Ok(n)
@@ -128,7 +135,8 @@ struct Both {
 async fn both(transport: &Transport) -> Both {
     let board = Board::default();
     let server = transport.serve(Server::builder().service(BoardV1Server::new(board.clone()))).await;
-    let notes = Arc::new(Notes::default());
+    let notes = Notes { started: AtomicUsize::new(0), finished: AtomicUsize::new(0), gate: Semaphore::new(0) };
+    let notes = Arc::new(notes);
     let builder = Channel::builder().service(ReaderV1Server::new(Reading(Arc::clone(&notes))));
     let client = BoardV1Client::new(server.connect(builder).await);
     client.null().await.unwrap();
@@ -174,9 +182,11 @@ async fn elsewhere<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static)
 }
 
 over_each! {
-    callback_to_a_caller_that_is_not_polled loss_with_a_caller_that_is_not_polled deadline_with_a_spent_budget
-    closed_keeps_no_wakers callback_by_another_executor callback_by_a_runtime_that_goes_away
+    callback_to_a_caller_that_is_not_polled loss_with_a_caller_that_is_not_polled closed_keeps_no_wakers
+    callback_by_another_executor callback_by_a_runtime_that_goes_away
 }
+
+over_each_in_step! { deadline_with_a_spent_budget }
 
 /// A connection makes progress while the future of a call on it is not polled, as in a `select!` whose other branch was chosen.
 async fn callback_to_a_caller_that_is_not_polled(transport: Transport) {
@@ -219,7 +229,7 @@ async fn deadline_with_a_spent_budget(transport: Transport) {
             for _ in 0..spent {
                 tokio::task::consume_budget().await;
             }
-            let begun = Instant::now();
+            let begun = tokio::time::Instant::now();
             let options = CallOptions::new().timeout(Duration::from_millis(20));
             // The outer timeout is long: the deadline must wake the call by itself.
             let called = tokio::time::timeout(HANG, client.hold_with(options)).await;
@@ -262,15 +272,19 @@ async fn callback_by_another_executor(transport: Transport) {
 /// A callback handler outlives the runtime of the call during which it started.
 async fn callback_by_a_runtime_that_goes_away(transport: Transport) {
     let Both { client, notes, board: _board, server: _server } = both(&transport).await;
-    let asked = client.clone();
-    let error = elsewhere(move || {
+    let (asked, seen) = (client.clone(), Arc::clone(&notes));
+    elsewhere(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(asked.ask_with(300, CallOptions::new().timeout(Duration::from_millis(100))))
+        runtime.block_on(async {
+            tokio::select! {
+                answer = asked.ask(HELD) => panic!("held callback finished: {answer:?}"),
+                () = eventually(|| seen.started.load(Ordering::SeqCst) == 1) => {}
+            }
+        });
     })
-    .await
-    .unwrap_err();
-    assert!(matches!(error, CallError::Transport { failure: CallFailure::DeadlineExceeded { .. }, .. }), "{error}");
-    eventually(|| notes.started.load(Ordering::SeqCst) == 1).await;
+    .await;
+    assert_eq!(notes.finished.load(Ordering::SeqCst), 0);
+    notes.gate.add_permits(1);
     eventually(|| notes.finished.load(Ordering::SeqCst) == 1).await;
     client.null().await.unwrap();
 }

@@ -24,6 +24,7 @@ use net_support::{eventually, spawn_server, timed};
 use proxy::{Direction, Proxy};
 use rpcrdma::{
     client::{CallError, Channel, ChannelBuilder, Reconnect},
+    engine::ConnectionCounters,
     gss::{GssAuthenticator, GssSecurity},
     provider::{
         Connected, Connector, SetupError, SetupParams,
@@ -176,7 +177,9 @@ impl Setup {
         self.proxy.hold();
         self.ledger.0.gate.add_permits(1);
         eventually(|| self.ledger.executed() == 1).await;
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        // The reply is recorded, and on its way.
+        let is_sent = |of: &ConnectionCounters| of.replies_sent == of.calls_received;
+        eventually(|| self.handle.connections().iter().all(|open| is_sent(&open.counters))).await;
         // Later executions do not wait.
         self.ledger.0.gate.add_permits(100);
         self.proxy.cut();

@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
     task::{Context, Poll, Wake, Waker},
     thread::{self, Thread},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use iwarp_common::{REPLY, REQUEST, Raw, fpdu, mpa, send};
@@ -34,13 +34,21 @@ impl Wake for Unpark {
     }
 }
 
+/// The time after which a call counts as hanging.
+const MAX_DURATION: Duration = Duration::from_secs(100);
+
 fn block_on<F: Future>(future: F) -> F::Output {
+    let end = Instant::now() + MAX_DURATION;
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     loop {
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
+            Poll::Pending => {
+                let left = end.saturating_duration_since(Instant::now());
+                assert!(!left.is_zero(), "call not woken");
+                thread::park_timeout(left);
+            }
         }
     }
 }

@@ -62,13 +62,16 @@ fn run() {
     test("services", &mut || run(Box::pin(services())));
     test("unknown_service", &mut || run(Box::pin(unknown_service())));
     test("expired_ticket", &mut || run(Box::pin(expired_ticket())));
-    test("changed_messages", &mut || run(Box::pin(changed_messages())));
+    for (name, transport, level) in COMBINATIONS {
+        let test_name = format!("changed_messages_{name}");
+        test(&test_name, &mut || run(Box::pin(changed_messages(transport.clone(), level))));
+    }
     test("evicted_contexts", &mut || run(Box::pin(evicted_contexts())));
     test("repeated_calls", &mut || run(Box::pin(repeated_calls())));
     // These may take longer: RPCRDMA_TEST_COPY_MIB.
     test("restarted_server_iwarp", &mut || run(Box::pin(restarted_server(Transport::Iwarp, LEVELS[2]))));
     test("restarted_server_tcp", &mut || run(Box::pin(restarted_server(Transport::Tcp, LEVELS[1]))));
-    let copies = COPIES.iter().filter(|(name, ..)| is_selected(&format!("renewed_tickets_{name}")));
+    let copies = COMBINATIONS.iter().filter(|(name, ..)| is_selected(&format!("renewed_tickets_{name}")));
     let copies: Vec<_> = copies.cloned().collect();
     if !copies.is_empty() {
         let names: Vec<_> = copies.iter().map(|(name, ..)| *name).collect();
@@ -151,34 +154,27 @@ fn security(level: ProtectionLevel) -> GssSecurity<KerberosClient> {
 }
 
 /// Changed messages are noticed, and only privacy hides data. With `RPCRDMA_TEST_EVERY_BIT`, every bit is changed.
-async fn changed_messages() {
+async fn changed_messages(transport: Transport, level: ProtectionLevel) {
     kinit("1h");
-    for (level, transport) in LEVELS.into_iter().flat_map(|level| [(level, Transport::Tcp), (level, Transport::Iwarp)])
-    {
-        let service = TestService::default();
-        let state = Arc::clone(&service.0);
-        let server = Server::builder().service(service).authenticator(GssAuthenticator::new(KerberosServer::new()));
-        let is_tcp = matches!(transport, Transport::Tcp);
-        let server = transport.serve(server).await;
-        let every = match std::env::var_os("RPCRDMA_TEST_EVERY_BIT") {
-            Some(_) => 1_usize,
-            None if is_tcp => 5,
-            None => 11,
-        };
-        let select = |_, bit| bit % every == 0;
-        let builder = Channel::builder().security(security(level));
-        let ineffective = tamper::flipped_bits(&server, &state, builder, level, 12, select).await;
-        // RFC 4121 §4.2.5: the rotation count of an encrypted token is not protected. To add a multiple of the token's length has
-        // no effect.
-        let most = if level == ProtectionLevel::Privacy { 20 / every.min(5) as u32 } else { 0 };
-        assert!(ineffective <= most, "{level:?}: {ineffective} changes were not noticed");
-        if is_tcp {
-            assert_eq!(
-                tamper::is_visible(&server, security(level)).await,
-                level != ProtectionLevel::Privacy,
-                "{level:?}"
-            );
-        }
+    let service = TestService::default();
+    let state = Arc::clone(&service.0);
+    let server = Server::builder().service(service).authenticator(GssAuthenticator::new(KerberosServer::new()));
+    let is_tcp = matches!(transport, Transport::Tcp);
+    let server = transport.serve(server).await;
+    let every = match std::env::var_os("RPCRDMA_TEST_EVERY_BIT") {
+        Some(_) => 1_usize,
+        None if is_tcp => 5,
+        None => 11,
+    };
+    let select = |_, bit| bit % every == 0;
+    let builder = Channel::builder().security(security(level));
+    let ineffective = tamper::flipped_bits(&server, &state, builder, level, 12, select).await;
+    // RFC 4121 §4.2.5: the rotation count of an encrypted token is not protected. To add a multiple of the token's length has
+    // no effect.
+    let most = if level == ProtectionLevel::Privacy { 20 / every.min(5) as u32 } else { 0 };
+    assert!(ineffective <= most, "{level:?}: {ineffective} changes were not noticed");
+    if is_tcp {
+        assert_eq!(tamper::is_visible(&server, security(level)).await, level != ProtectionLevel::Privacy, "{level:?}");
     }
 }
 
@@ -234,7 +230,7 @@ fn null_call(xid: u32) -> Vec<u8> {
     [xid, 0, 2, PROGRAM, VERSION, 0, 0, 0, 0, 0].iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-const COPIES: [(&str, Transport, ProtectionLevel); 6] = [
+const COMBINATIONS: [(&str, Transport, ProtectionLevel); 6] = [
     ("iwarp_krb5", Transport::Iwarp, LEVELS[0]),
     ("iwarp_krb5i", Transport::Iwarp, LEVELS[1]),
     ("iwarp_krb5p", Transport::Iwarp, LEVELS[2]),

@@ -168,9 +168,9 @@ async fn a_failing_connection_is_taken_out_and_comes_back() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_lost_call_is_retried_on_another_connection_if_it_is_idempotent() {
-    timed(async {
+    timed(in_step(async {
         let (_server, state, pool, paths) = pooled(2).await;
         let mut sleeps = Vec::new();
         for n in 1..=4 {
@@ -202,7 +202,7 @@ async fn a_lost_call_is_retried_on_another_connection_if_it_is_idempotent() {
             }
         }
         assert_eq!(failed, 1, "the call on the lost connection was not retried");
-    })
+    }))
     .await;
 }
 

@@ -73,7 +73,7 @@ async fn read_record(stream: &mut TcpStream) -> Vec<u8> {
 async fn closed(mut stream: TcpStream) -> Vec<u8> {
     let mut rest = Vec::new();
     // A reset also closes the stream.
-    let _ = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut rest))
+    let _ = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut rest))
         .await
         .expect("stream not closed in time");
     rest

@@ -87,7 +87,7 @@ fn check(name: &str, got: String, wanted: &str) -> bool {
     false
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn texts() {
     timed(async {
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
@@ -127,17 +127,17 @@ async fn texts() {
         ),
         (
             "the host is silent",
-            fails(builder(), &format!("iwarp://{quiet}"), soon()).await,
+            in_step(fails(builder(), &format!("iwarp://{quiet}"), soon())).await,
             "TEST_V2.Null: the deadline passed during the attempt to connect: check the address, or set a longer deadline",
         ),
         (
             "a silent server",
-            fails(builder().connection(probing), &format!("tcp://{quiet}"), CallOptions::new()).await,
+            in_step(fails(builder().connection(probing), &format!("tcp://{quiet}"), CallOptions::new())).await,
             "TEST_V2.Null: connection closed, the call was sent and may have been executed, retry only an idempotent procedure: the peer is silent: nothing arrived for 50ms after a probe",
         ),
         (
             "a slow server",
-            fails(builder(), &format!("tcp://{quiet}"), soon()).await,
+            in_step(fails(builder(), &format!("tcp://{quiet}"), soon())).await,
             "TEST_V2.Null: deadline passed, the call was sent and may have been executed, retry only an idempotent procedure",
         ),
         (

@@ -89,7 +89,7 @@ async fn client_of(versions: Versions) -> NfsV4Client {
     tokio::spawn(server.serve());
     // Without probes, the channel counts the calls of the test only.
     let connection = ConnectionConfig::new().keepalive_interval(Duration::MAX);
-    let builder = Channel::builder().connection(connection).versions(versions).call_timeout(Duration::from_secs(30));
+    let builder = Channel::builder().connection(connection).versions(versions).call_timeout(Duration::from_secs(60));
     NfsV4Client::new(builder.connect(&url).await.unwrap())
 }
 

@@ -1,6 +1,8 @@
 //! A blobstore server in this process, on a port of its own, and clients for it.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub(crate) mod time_limit;
+
 use std::{sync::Arc, time::Duration};
 
 use rpcrdma::{
@@ -53,7 +55,7 @@ impl Fixture {
 }
 
 pub(crate) async fn rpc(url: &str) -> BlobstoreV1Client {
-    let channel = Channel::builder().call_timeout(Duration::from_secs(30)).connect(url).await.unwrap();
+    let channel = Channel::builder().call_timeout(Duration::from_secs(60)).connect(url).await.unwrap();
     BlobstoreV1Client::new(channel)
 }
 

@@ -14,7 +14,7 @@ use rpcrdma_examples::blobstore::protocol::blobstore_v1;
 use rpcrdma_specs::{mount3::mount_v3, nfs3::nfs_v3};
 use rustix::process::Signal;
 
-use super::{Blobstore, Process, eventually, installed, isolated, run, start_nfs3d};
+use super::{Blobstore, PATIENCE, Process, eventually, installed, isolated, run, start_nfs3d};
 
 /// rpcbind of this host. It needs port 111 and `/run/rpcbind.sock`, so it runs in namespaces of its own, as root.
 struct RealRpcbind {
@@ -47,7 +47,7 @@ impl RealRpcbind {
     /// Starts the process, and waits until it listens.
     fn run(&mut self) {
         self.process = Some(Process::start(Command::new(&self.program).arg("-f")));
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + PATIENCE;
         while !PathBuf::from("/run/rpcbind.sock").exists() || std::net::TcpStream::connect("127.0.0.1:111").is_err() {
             assert!(Instant::now() < deadline, "rpcbind does not listen");
             std::thread::sleep(Duration::from_millis(20));
@@ -76,7 +76,7 @@ async fn nfs_behind_rpcbind() {
     let listed = |program| rpcbind.listed(program).into_iter().collect::<BTreeSet<_>>();
     let expect = async |program, expected: &[&str]| {
         let expected = expected.iter().map(|&line| line.to_owned()).collect::<BTreeSet<_>>();
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + PATIENCE;
         while listed(program) != expected {
             assert!(Instant::now() < deadline, "{:?}", listed(program));
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -157,7 +157,8 @@ async fn a_blobstore_behind_rpcbind() {
     // A server that ends removes its registration.
     server.shut_down().await;
     assert_eq!(listed(), Vec::<String>::new());
-    while !servers.next().await.unwrap().is_empty() {}
+    let last = async { while !servers.next().await.unwrap().is_empty() {} };
+    tokio::time::timeout(PATIENCE, last).await.unwrap();
     let arguments = ["tcp://127.0.0.1", "--program", &program, "--version", "1", "--count", "1"];
     let output = Command::new(env!("CARGO_BIN_EXE_rpcping")).args(arguments).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");

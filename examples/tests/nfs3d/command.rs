@@ -13,7 +13,10 @@ use rpcrdma_specs::{
     nfs3::{nfs_v3::*, *},
 };
 
-use crate::support::{own_gid, own_uid};
+use crate::{
+    support::{own_gid, own_uid},
+    time_limit::{self, TimeLimit},
+};
 
 fn nfs3d(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nfs3d"));
@@ -22,7 +25,7 @@ fn nfs3d(args: &[&str]) -> Command {
 }
 
 /// A running server, killed when dropped.
-struct Running(Child);
+struct Running(Child, #[allow(dead_code, reason = "ends with the server")] TimeLimit);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -33,7 +36,7 @@ impl Drop for Running {
 
 async fn channel(url: &str) -> Channel {
     let credential = Credential::sys("test", own_uid(), own_gid(), []).to_opaque().unwrap();
-    Channel::builder().credential(credential).call_timeout(Duration::from_secs(30)).connect(url).await.unwrap()
+    Channel::builder().credential(credential).call_timeout(Duration::from_secs(60)).connect(url).await.unwrap()
 }
 
 #[tokio::test]
@@ -47,7 +50,7 @@ async fn nfs3d_prints_its_urls_serves_and_shuts_down() {
     let root = root.to_str().unwrap();
     let args = ["--root", root, "--state", state, "--no-root-squash", "--mount", "tcp://127.0.0.1:0"];
     let listen = ["--listen", "iwarp://127.0.0.1:0", "--listen", "tcp://127.0.0.1:0"];
-    let mut running = Running(nfs3d(&[args.as_slice(), &listen].concat()).spawn().unwrap());
+    let mut running = Running(nfs3d(&[args.as_slice(), &listen].concat()).spawn().unwrap(), TimeLimit::start());
     let mut out = BufReader::new(running.0.stdout.take().unwrap());
     let mut line = || {
         let mut line = String::new();

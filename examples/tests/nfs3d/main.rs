@@ -18,3 +18,5 @@ mod raw;
 mod repeated;
 mod restart;
 mod support;
+#[path = "../common/time_limit.rs"]
+mod time_limit;

@@ -76,7 +76,7 @@ async fn no_call_leaves_the_export_by_a_racing_link() {
     let started = Instant::now();
     let (mut worked, mut nth) = (0, 0);
     while started.elapsed() < Duration::from_secs(2) || worked == 0 || rounds.load(Ordering::Relaxed) < 10 {
-        assert!(started.elapsed() < Duration::from_secs(30), "{worked} calls worked in {nth} rounds");
+        assert!(started.elapsed() < Duration::from_secs(120), "{worked} calls worked in {nth} rounds");
         worked += use_it(&nfs, &d, &secret, nth).await;
         nth += 1;
     }

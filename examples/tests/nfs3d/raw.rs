@@ -33,7 +33,7 @@ impl Raw {
     pub(crate) fn connect(url: &str) -> Self {
         let stream = TcpStream::connect(url.strip_prefix("tcp://").unwrap()).unwrap();
         // A server that does not reply fails the test.
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         Self(stream)
     }
 

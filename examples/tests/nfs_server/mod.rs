@@ -9,6 +9,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst},
     },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -22,6 +23,7 @@ use rpcrdma_specs::{
 };
 
 use procedures::Shared;
+use tokio::task::JoinHandle;
 
 /// Contents of a file, now and after a restart.
 #[derive(Debug, Clone, Default)]
@@ -89,6 +91,7 @@ pub(crate) struct FakeServer {
     iwarp: u16,
     tcp: u16,
     pub(crate) handle: ServerHandle,
+    serving: tokio::sync::Mutex<JoinHandle<()>>,
 }
 
 impl FakeServer {
@@ -107,8 +110,14 @@ impl FakeServer {
             .unwrap();
         let (iwarp, tcp) = (server.local_addrs()[0].port(), server.local_addrs()[1].port());
         let handle = server.handle();
-        tokio::spawn(server.serve());
-        Self { fake, mount_port: tcp, iwarp, tcp, handle }
+        let serving = tokio::spawn(server.serve()).into();
+        Self { fake, mount_port: tcp, iwarp, tcp, handle, serving }
+    }
+
+    /// Ends the server, with calls in progress, and returns when its ports are closed.
+    pub(crate) async fn end(&self) {
+        self.handle.shutdown_within(Duration::ZERO);
+        (&mut *self.serving.lock().await).await.unwrap();
     }
 
     /// Returns a URL in the export.

@@ -32,6 +32,9 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
     noise
 }
 
+/// Time limit of a run of `nfscp`.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 fn nfscp(server: &FakeServer) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nfscp"));
     command.env_remove("RUST_LOG").stdin(Stdio::null()).kill_on_drop(true);
@@ -40,7 +43,7 @@ fn nfscp(server: &FakeServer) -> Command {
 }
 
 async fn output(command: &mut Command) -> Output {
-    tokio::time::timeout(Duration::from_secs(60), command.output()).await.expect("nfscp did not exit in time").unwrap()
+    tokio::time::timeout(PATIENCE, command.output()).await.expect("nfscp did not exit in time").unwrap()
 }
 
 /// Runs a command that must succeed, and returns its standard output.
@@ -485,8 +488,7 @@ async fn failures_are_explained() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("no reply from MOUNT at tcp://") && error.contains("--mount-port"), "{error}");
     // The server is down.
-    server.handle.shutdown();
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    server.end().await;
     let error = complaint(&server, &[&url("/file"), text(here.path())]).await;
     assert!(error.contains("cannot use iwarp://") && error.contains("no server is listening on"), "{error}");
 }
@@ -505,12 +507,11 @@ async fn copying_resumes_after_a_server_restart() {
     while server.fake.unstable.load(SeqCst) < 200 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    server.handle.shutdown_within(Duration::ZERO);
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    server.end().await;
     // Uncommitted data is lost, as when a machine crashes.
     server.fake.crash();
     let again = FakeServer::start_on(server.fake.clone(), &address).await;
-    let output = tokio::time::timeout(Duration::from_secs(60), child.wait_with_output()).await.unwrap().unwrap();
+    let output = tokio::time::timeout(PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
     assert!(output.status.success());
     let put: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(put["copied"]["sent_again"].as_u64().unwrap() > 0, "{put}");
@@ -527,7 +528,7 @@ async fn copying_resumes_after_a_server_restart() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     again.handle.shutdown_within(Duration::ZERO);
-    let output = tokio::time::timeout(Duration::from_secs(60), child.wait_with_output()).await.unwrap().unwrap();
+    let output = tokio::time::timeout(PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{error}");
     // Either a call in flight fails, or the attempt to reconnect.

@@ -26,7 +26,7 @@ struct Ends {
 
 impl Ends {
     async fn connect() -> Self {
-        let limit = Duration::from_secs(10);
+        let limit = Duration::from_secs(60);
         let listener = IwarpListener::bind("127.0.0.1:0".parse().unwrap(), IwarpConfig::default()).await.unwrap();
         let connector = IwarpConnector::default();
         let accept = async {
@@ -54,13 +54,13 @@ impl Ends {
     async fn complete(&mut self, client: usize, server: usize) {
         let Self { client: client_qp, server: server_qp, completions, .. } = self;
         let [client_done, server_done] = completions;
-        poll_fn(|cx| {
+        let all = poll_fn(|cx| {
             while client_qp.poll(cx, client_done).is_ready() {}
             while server_qp.poll(cx, server_done).is_ready() {}
             let all = client_done.len() >= client && server_done.len() >= server;
             if all { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
+        });
+        tokio::time::timeout(Duration::from_secs(60), all).await.expect("timed out waiting for completions");
         for (completions, sink) in completions.iter_mut().zip(&mut self.sinks) {
             for completion in completions.drain(..) {
                 match completion {

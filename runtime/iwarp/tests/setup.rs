@@ -1,17 +1,21 @@
 //! Connection set-up against scripted peers, compared byte by byte (RFC 5044 §7.1, RFC 6581).
 
+#[allow(dead_code, unreachable_pub)]
+#[path = "../../tests/net_support/clock.rs"]
+mod clock;
 mod iwarp_common;
 
 use std::{future::Future, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
+use clock::in_step;
 use iwarp_common::*;
 use rpcrdma_iwarp::{IwarpConfig, IwarpConnector, IwarpListener, IwarpQueuePair, IwarpRequest, MAX_PRIVATE_DATA};
 use rpcrdma_proto::provider::{
     Completion, ConnectRequest, Connected, Connector, DisconnectReason, Incoming, Listener, QueuePair, SetupError,
     SetupParams,
 };
-use tokio::net::TcpListener;
+use tokio::{io::AsyncReadExt as _, net::TcpListener};
 
 fn params(private_data: &'static [u8]) -> SetupParams {
     let mut params = SetupParams::default();
@@ -413,8 +417,7 @@ async fn other_protocols_are_recognized() {
             let mut raw = next(&listener).await;
             raw.write(&answer).await;
             // The connection stays open, like that of a server that waits for more data.
-            raw.0.readable().await.expect("readable");
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            let _ = raw.0.read_to_end(&mut Vec::new()).await;
         };
         let text = not_ours(connect_to(responder, IwarpConnector::default(), params(b"")).await);
         assert!(text.contains("does not speak iWARP") && text.contains(words), "{text:?} does not contain {words}");
@@ -426,17 +429,16 @@ async fn silent_responder() {
     let mut params = params(b"");
     params.timeout = Duration::from_millis(100);
     let silent = |listener: TcpListener| async move {
-        let _raw = next(&listener).await;
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        let _ = next(&listener).await.0.read_to_end(&mut Vec::new()).await;
     };
-    let text = not_ours(connect_to(silent, IwarpConnector::default(), params.clone()).await);
+    let text = not_ours(in_step(connect_to(silent, IwarpConnector::default(), params.clone())).await);
     assert!(text.contains("accepted the TCP connection, but sent nothing for 100ms"), "{text}");
     let slow = |listener: TcpListener| async move {
         let mut raw = next(&listener).await;
         raw.write(b"MPA ID").await;
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        let _ = raw.0.read_to_end(&mut Vec::new()).await;
     };
-    match connect_to(slow, IwarpConnector::default(), params.clone()).await {
+    match in_step(connect_to(slow, IwarpConnector::default(), params.clone())).await {
         Err(SetupError::TimedOut(after)) => assert_eq!(after, params.timeout),
         other => panic!("{:?}", other.map(|_| ())),
     }
@@ -468,7 +470,7 @@ async fn peers_that_do_not_request() {
         }
         // RFC 5044 §7.1.2 rule 2: the connection is closed without a reply.
         let mut rest = Vec::new();
-        let _ = tokio::time::timeout(LIMIT, tokio::io::AsyncReadExt::read_to_end(&mut raw.0, &mut rest)).await.unwrap();
+        let _ = tokio::time::timeout(LIMIT, raw.0.read_to_end(&mut rest)).await.unwrap();
         assert!(rest.is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! Parts of the provider contract that only these tests check for `sim`.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use std::future::poll_fn;
+use std::{future::poll_fn, time::Duration};
 
 use bytes::Bytes;
 use rpcrdma_proto::provider::{
@@ -23,7 +23,8 @@ async fn invalidate_waits_for_a_read() {
         a.post(WorkRequest::Read { id: WrId(1), sink: sink.handle, sink_offset: 0, remote, len: 8 });
         a.post(WorkRequest::Invalidate { id: WrId(2), handle: sink.handle });
         let mut done = Vec::new();
-        poll_fn(|cx| a.poll(cx, &mut done)).await;
+        let polled = poll_fn(|cx| a.poll(cx, &mut done));
+        tokio::time::timeout(Duration::from_secs(60), polled).await.expect("timed out waiting for completions");
         let in_order = matches!(done[..], [Completion::Read { .. }, Completion::Invalidated { .. }]);
         assert!(in_order, "seed {seed}: {done:?}");
     }

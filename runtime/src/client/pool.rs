@@ -334,7 +334,7 @@ impl ChannelPool {
         if Handle::try_current().is_err() {
             return any;
         }
-        let until = deadline.or_else(|| Instant::now().checked_add(MAX_WAIT));
+        let until = deadline.or_else(|| tokio::time::Instant::now().into_std().checked_add(MAX_WAIT));
         self.member(until).await.unwrap_or(any)
     }
 }

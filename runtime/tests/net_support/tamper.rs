@@ -72,7 +72,7 @@ pub async fn flipped_bits(
     let channel = builder.connect(&format!("{scheme}://{}", proxy.addr)).await.unwrap();
     let data = Data(pattern(9, len).into());
     let put = async |timeout| channel.call::<Put>(&data, CallOptions::new().timeout(timeout)).await;
-    let patient = Duration::from_secs(20);
+    let patient = Duration::from_secs(60);
     let started = Instant::now();
     let sum = put(patient).await.unwrap();
     // Some changed calls get no reply. Others need a new context, as this call did: on a busy machine, both take longer.
@@ -81,7 +81,7 @@ pub async fn flipped_bits(
     // This call is in progress the whole time.
     let bystander = tokio::spawn({
         let channel = channel.clone();
-        async move { channel.call::<Gate>(&5, CallOptions::new().timeout(patient * 10)).await }
+        async move { channel.call::<Gate>(&5, CallOptions::new().timeout(patient * 4)).await }
     });
     eventually(|| state.started.load(std::sync::atomic::Ordering::SeqCst) > 0).await;
     proxy.records();

@@ -117,12 +117,12 @@ impl Served {
 pub(crate) async fn connect(addr: SocketAddr) -> Result<Channel, rpcrdma::client::ConnectError> {
     // The violations are of version 1.
     let builder =
-        Channel::builder().versions(Versions::V1).call_timeout(Duration::from_secs(10)).reconnect(Reconnect::Never);
-    builder.connect_timeout(Duration::from_secs(5)).connect(&format!("iwarp://{addr}")).await
+        Channel::builder().versions(Versions::V1).call_timeout(Duration::from_secs(60)).reconnect(Reconnect::Never);
+    builder.connect_timeout(Duration::from_secs(60)).connect(&format!("iwarp://{addr}")).await
 }
 
 pub(crate) async fn limited<F: Future>(future: F) -> F::Output {
-    tokio::time::timeout(Duration::from_secs(20), future).await.expect("timed out")
+    tokio::time::timeout(Duration::from_secs(100), future).await.expect("timed out")
 }
 
 /// Converts words to big-endian bytes.

@@ -159,6 +159,6 @@ mod tests {
         let start = Instant::now();
         let difference = unified("a.x", &text("  "), &text(" "));
         assert_eq!(difference.lines().count(), 200_003);
-        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
     }
 }

@@ -13,7 +13,8 @@ use tokio::{
     time::timeout,
 };
 
-pub const LIMIT: Duration = Duration::from_secs(10);
+/// The time after which a test counts as hanging.
+pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// Returns the parameters of a set-up with 64 Receives of 4096 bytes.
 pub fn params() -> SetupParams {

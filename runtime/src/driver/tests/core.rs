@@ -4,7 +4,7 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use crate::{
@@ -49,8 +49,6 @@ struct Script {
     /// The engine's deadline. `handled` is set when it was handled.
     due: Option<Instant>,
     handled: bool,
-    /// Duration of the next poll.
-    slow: Option<Duration>,
     started: usize,
     /// Calls that have finished, and the replies that the counters count.
     finished: Vec<CallId>,
@@ -135,10 +133,6 @@ impl EngineIo for ScriptedIo {
         &mut self.port
     }
     fn poll(&mut self, engine: &mut Scripted, _cx: &mut Context<'_>, _others: bool, _is_first: bool) -> Poll<()> {
-        let slow = engine.state().slow.take();
-        if let Some(slow) = slow {
-            std::thread::sleep(slow);
-        }
         if self.has_input(engine) { Poll::Ready(()) } else { Poll::Pending }
     }
     fn has_input(&self, engine: &Scripted) -> bool {

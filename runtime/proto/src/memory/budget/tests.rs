@@ -236,8 +236,8 @@ fn threads_take_turns() {
                         while !share.is_called() {
                             // Far longer than a turn takes, so that a lost notification fails the test.
                             let started = std::time::Instant::now();
-                            thread::park_timeout(Duration::from_secs(20));
-                            assert!(started.elapsed() < Duration::from_secs(15), "the connection was not called");
+                            thread::park_timeout(Duration::from_secs(100));
+                            assert!(started.elapsed() < Duration::from_secs(90), "the connection was not called");
                         }
                     };
                     assert!(budget.held() <= LIMIT);
