@@ -15,7 +15,7 @@ use rpcrdma_specs::{
 
 use crate::{
     support::{own_gid, own_uid},
-    time_limit::{self, TimeLimit},
+    time_limit::TimeLimit,
 };
 
 fn nfs3d(args: &[&str]) -> Command {
@@ -88,7 +88,7 @@ async fn nfs3d_prints_its_urls_serves_and_shuts_down() {
 
 /// Runs a command that must fail, and returns its standard error.
 fn complaint(args: &[&str]) -> String {
-    let mut running = Running(nfs3d(args).spawn().unwrap());
+    let mut running = Running(nfs3d(args).spawn().unwrap(), TimeLimit::start());
     // A server that starts all the same prints its URLs, and would not exit.
     let mut line = String::new();
     BufReader::new(running.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
