@@ -2,7 +2,12 @@
 //!
 //! A function with faults gets one body for each of them, beside its own. So all faults of the project are compiled at once.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{
+    collections::BTreeMap,
+    fs,
+    ops::Range,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, bail, ensure};
 
@@ -21,13 +26,59 @@ pub const SWITCH_VARIABLE: &str = "RPCRDMA_FAULT";
 pub const SWITCH_MANIFEST: &str =
     "[package]\nname = \"rpcrdma-planted\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[lib]\npath = \"lib.rs\"\n";
 
+/// The environment variable with the name of the file to which the switch appends the number of each mutant that is reached, as four
+/// bytes, the lowest first.
+pub const REACHED_VARIABLE: &str = "RPCRDMA_REACHED";
+
+/// The highest number of a mutant.
+pub const MAX_MUTANT: u32 = 65_535;
+
 /// Source of the crate with the switch.
-pub const SWITCH_SOURCE: &str = r#"//! The switch that selects a planted fault.
+pub const SWITCH_SOURCE: &str = r#"//! The switch that selects a planted fault or a mutant.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::Write as _,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+struct Switch {
+    number: u32,
+    reached: Option<File>,
+}
+
+fn switch() -> &'static Switch {
+    static SWITCH: OnceLock<Switch> = OnceLock::new();
+    SWITCH.get_or_init(|| Switch {
+        number: std::env::var("RPCRDMA_FAULT").ok().and_then(|text| text.parse().ok()).unwrap_or(0),
+        reached: std::env::var_os("RPCRDMA_REACHED")
+            .and_then(|path| OpenOptions::new().append(true).create(true).open(path).ok()),
+    })
+}
 
 /// Returns the number of the selected fault, or 0.
 pub fn number() -> u32 {
-    static NUMBER: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
-    *NUMBER.get_or_init(|| std::env::var("RPCRDMA_FAULT").ok().and_then(|text| text.parse().ok()).unwrap_or(0))
+    switch().number
+}
+
+/// Returns `true` if this mutant is selected. Records that it was reached.
+pub fn planted(mutant: u32) -> bool {
+    let switch = switch();
+    if let Some(mut file) = switch.reached.as_ref() {
+        static REACHED: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
+        let bit = 1 << (mutant % 64);
+        let is_first = REACHED.get(mutant as usize / 64).is_some_and(|word| {
+            word.load(Ordering::Relaxed) & bit == 0 && word.fetch_or(bit, Ordering::Relaxed) & bit == 0
+        });
+        // Written at once, because the process may be killed.
+        if is_first {
+            let _ = file.write_all(&mutant.to_le_bytes());
+        }
+    }
+    switch.number == mutant
 }
 "#;
 
@@ -37,6 +88,34 @@ struct Place<'a> {
     start: usize,
     /// Byte range of the text to replace.
     replaced: Range<usize>,
+}
+
+/// Returns the contents of all files with faults, with these in them.
+///
+/// # Errors
+///
+/// If a fault cannot be planted; all such faults are named. If files cannot be read.
+pub fn planted_files(root: &Path, faults: &[(u32, &Fault)]) -> anyhow::Result<BTreeMap<PathBuf, String>> {
+    let mut by_file: BTreeMap<&str, Vec<(u32, &Fault)>> = BTreeMap::new();
+    for (number, fault) in faults {
+        by_file.entry(fault.place()?.0).or_default().push((*number, fault));
+    }
+    let mut files = BTreeMap::new();
+    let mut complaints = Vec::new();
+    for (file, faults) in by_file {
+        let text = fs::read_to_string(root.join(file)).with_context(|| format!("failed to read {file}"));
+        match text.and_then(|text| planted(&text, &faults)) {
+            Ok(text) => drop(files.insert(PathBuf::from(file), text)),
+            Err(error) => complaints.push(format!("{file}: {error:#}")),
+        }
+    }
+    ensure!(
+        complaints.is_empty(),
+        "{} files with faults that cannot be planted:\n{}",
+        complaints.len(),
+        complaints.join("\n")
+    );
+    Ok(files)
 }
 
 /// Returns `text`, the contents of one file, with all of these faults and their switch.
