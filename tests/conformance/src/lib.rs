@@ -17,6 +17,7 @@ pub mod page;
 pub mod plant;
 pub mod programs;
 pub mod record;
+pub mod switch;
 pub mod table;
 pub mod trial;
 

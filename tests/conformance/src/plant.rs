@@ -19,68 +19,12 @@ use crate::{
 /// Name of the crate with the switch.
 pub const SWITCH_CRATE: &str = "rpcrdma-planted";
 
-/// The environment variable that selects a fault by its number. No fault has the number 0.
-pub const SWITCH_VARIABLE: &str = "RPCRDMA_FAULT";
-
 /// Manifest of the crate with the switch.
 pub const SWITCH_MANIFEST: &str =
     "[package]\nname = \"rpcrdma-planted\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[lib]\npath = \"lib.rs\"\n";
 
-/// The environment variable with the name of the file to which the switch appends the number of each mutant that is reached, as four
-/// bytes, the lowest first.
-pub const REACHED_VARIABLE: &str = "RPCRDMA_REACHED";
-
-/// The highest number of a mutant.
-pub const MAX_MUTANT: u32 = 65_535;
-
 /// Source of the crate with the switch.
-pub const SWITCH_SOURCE: &str = r#"//! The switch that selects a planted fault or a mutant.
-
-use std::{
-    fs::{File, OpenOptions},
-    io::Write as _,
-    sync::{
-        OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
-};
-
-struct Switch {
-    number: u32,
-    reached: Option<File>,
-}
-
-fn switch() -> &'static Switch {
-    static SWITCH: OnceLock<Switch> = OnceLock::new();
-    SWITCH.get_or_init(|| Switch {
-        number: std::env::var("RPCRDMA_FAULT").ok().and_then(|text| text.parse().ok()).unwrap_or(0),
-        reached: std::env::var_os("RPCRDMA_REACHED")
-            .and_then(|path| OpenOptions::new().append(true).create(true).open(path).ok()),
-    })
-}
-
-/// Returns the number of the selected fault, or 0.
-pub fn number() -> u32 {
-    switch().number
-}
-
-/// Returns `true` if this mutant is selected. Records that it was reached.
-pub fn planted(mutant: u32) -> bool {
-    let switch = switch();
-    if let Some(mut file) = switch.reached.as_ref() {
-        static REACHED: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
-        let bit = 1 << (mutant % 64);
-        let is_first = REACHED.get(mutant as usize / 64).is_some_and(|word| {
-            word.load(Ordering::Relaxed) & bit == 0 && word.fetch_or(bit, Ordering::Relaxed) & bit == 0
-        });
-        // Written at once, because the process may be killed.
-        if is_first {
-            let _ = file.write_all(&mutant.to_le_bytes());
-        }
-    }
-    switch.number == mutant
-}
-"#;
+pub const SWITCH_SOURCE: &str = include_str!("switch.rs");
 
 /// The function of a fault, in one file.
 struct Place<'a> {
@@ -179,7 +123,13 @@ fn place<'a>(text: &str, items: &'a [SourceItem], fault: &Fault) -> anyhow::Resu
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        env,
+        process::{self, Command},
+    };
+
     use super::*;
+    use crate::switch::{self, MAX_MUTANT};
 
     fn fault(path: &str, replace: &str, with: &str) -> Fault {
         Fault { within: format!("a.rs::{path}"), replace: replace.to_owned(), with: with.to_owned() }
@@ -196,6 +146,26 @@ mod tests {
              1 => { n + 2 }, 2 => { 0 }, _ => { n + 1 } } }\nimpl Two {\n    #[allow(warnings, clippy::all)] pub  fn get() \
              -> u8 { match ::rpcrdma_planted::number() { 3 => { 3 }, _ => { 2 } } }\n}\n"
         );
+    }
+
+    /// Runs this test again in a process in which the switch is set, and which aborts.
+    #[test]
+    fn the_switch_selects_and_records() {
+        const NAME: &str = "plant::tests::the_switch_selects_and_records";
+        if env::var_os(switch::REACHED).is_some() {
+            assert_eq!(switch::number(), 259);
+            let planted = [2, 259, 2, MAX_MUTANT].map(switch::planted);
+            assert_eq!(planted, [false, true, false, false]);
+            process::abort();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("reached");
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", NAME]).env(switch::SELECTED, "259").env(switch::REACHED, &path);
+        let output = command.output().unwrap();
+        let written = fs::read(&path).unwrap();
+        assert_eq!(output.status.code(), None, "{}", String::from_utf8_lossy(&output.stdout));
+        assert_eq!(written, [2, 0, 0, 0, 3, 1, 0, 0, 255, 255, 0, 0]);
     }
 
     #[test]

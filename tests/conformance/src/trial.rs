@@ -16,8 +16,8 @@ use std::{
 use anyhow::Context as _;
 
 use crate::{
-    plant::{REACHED_VARIABLE, SWITCH_VARIABLE},
     programs::{CitedTest, TestProgram, TestTarget},
+    switch,
 };
 
 /// Time after which tests of a fault count as hanging. It is above the time limits of the tests themselves.
@@ -114,12 +114,12 @@ impl Trial {
     /// Runs the tests of one step and returns those that failed, or `None` if the program did not end in time.
     fn run_step(&self, step: &Step, program: &TestProgram) -> anyhow::Result<Option<Vec<String>>> {
         let mut command = if self.is_brief { program.limited_command() } else { program.command() };
-        command.arg("--exact").args(&step.names).env(SWITCH_VARIABLE, self.number.to_string());
+        command.arg("--exact").args(&step.names).env(switch::SELECTED, self.number.to_string());
         if self.is_brief {
             command.args(["--test-threads", "1"]);
         }
         if let Some(reached) = &self.reached {
-            command.env(REACHED_VARIABLE, reached);
+            command.env(switch::REACHED, reached);
         }
         command.stdout(Stdio::piped()).stderr(Stdio::null());
         let deadline = Instant::now() + step.limit;

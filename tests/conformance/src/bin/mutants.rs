@@ -23,10 +23,10 @@ use rpcrdma_conformance::{
         reach::{Measured, measure, trial},
         record::{AreaRun, Record, Survivor},
     },
-    plant::MAX_MUTANT,
     programs::{TestTarget, features_of},
     record::date_and_commit,
     repository,
+    switch::MAX_MUTANT,
     trial::{Verdict, run_all},
 };
 
