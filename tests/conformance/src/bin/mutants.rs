@@ -108,9 +108,12 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
     let jobs = cli.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZero::get));
     let start = Instant::now();
     let Measured { tests, failed, slow } = measure(&programs, &folder.join("reached"), jobs)?;
-    println!("{} tests reach them, measured in {} s", tests.len(), start.elapsed().as_secs());
-    println!("not used, because they fail without a mutant: {}", failed.join(", "));
-    println!("not used, because they take long: {}", slow.join(", "));
+    println!("{} tests can be used, measured in {} s", tests.len(), start.elapsed().as_secs());
+    for (tests, reason) in [(failed, "they fail without a mutant"), (slow, "they take long")] {
+        if !tests.is_empty() {
+            println!("not used, because {reason}: {}", tests.join(", "));
+        }
+    }
 
     let mut outcomes: BTreeMap<u32, Outcome> = dropped.iter().map(|number| (*number, Outcome::Dropped)).collect();
     let by_number: BTreeMap<_, _> = mutants.iter().map(|mutant| (mutant.number, mutant)).collect();

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use syn::{
-    BinOp, Block, Expr, ExprBinary, ExprMethodCall, GenericArgument, Item, Lit, Member, Pat, PathArguments, ReturnType,
+    BinOp, Block, Expr, ExprBinary, ExprMethodCall, GenericArgument, Item, Lit, Pat, PathArguments, ReturnType,
     Signature, Stmt, Type, UnOp,
     spanned::Spanned,
     visit::{self, Visit},
@@ -60,9 +60,7 @@ pub enum Form {
 pub fn mutations(text: &str, features: &[&str]) -> syn::Result<Vec<Mutation>> {
     let mut finder = Finder { text, features, functions: items(text)?, found: Vec::new() };
     finder.visit_file(&syn::parse_file(text)?);
-    let mut found = finder.found;
-    found.sort_by_key(|mutation| (mutation.range.start, std::cmp::Reverse(mutation.range.end)));
-    Ok(found)
+    Ok(finder.found)
 }
 
 struct Finder<'a> {
@@ -364,8 +362,6 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             Expr::Const(_) => {}
             Expr::Reference(reference)
                 if matches!(*reference.expr, Expr::Lit(_) | Expr::Array(_) | Expr::Repeat(_)) => {}
-            // A field's number is not a literal.
-            Expr::Field(field) if matches!(field.member, Member::Unnamed(_)) => self.visit_expr(&field.base),
             other => visit::visit_expr(self, other),
         }
     }

@@ -179,12 +179,18 @@ mod tests {
     fn other_areas_stay() {
         let mut record = Record::default();
         record.update(
-            vec![run("gss", 1), run("codec", 1)],
-            vec![survivor("gss", 1, "a → b", Some("same")), survivor("codec", 1, "c → d", None)],
+            vec![run("client", 1), run("engine", 1)],
+            vec![
+                survivor("client", 1, "a → b", Some("same")),
+                survivor("client", 2, "a → c", None),
+                survivor("engine", 1, "c → d", None),
+            ],
         );
-        record.update(vec![run("codec", 0)], Vec::new());
-        assert_eq!(record.areas, [run("codec", 0), run("gss", 1)]);
-        assert_eq!((record.survivors.len(), record.equivalent("gss"), record.equivalent("codec")), (1, 1, 0));
+        let areas: Vec<_> = record.survivors.iter().map(|survivor| survivor.area.as_str()).collect();
+        assert_eq!(areas, ["engine", "client", "client"]);
+        record.update(vec![run("engine", 0)], Vec::new());
+        assert_eq!(record.areas, [run("engine", 0), run("client", 1)]);
+        assert_eq!((record.survivors.len(), record.equivalent("client"), record.equivalent("engine")), (2, 1, 0));
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("record.toml");
         record.write(&path).unwrap();

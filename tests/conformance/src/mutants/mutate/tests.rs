@@ -16,7 +16,13 @@ fn conditions_become_constant() {
     assert_eq!(changes_in("if !a.b() {}"), ["!a.b() → true", "!a.b() → false"]);
     assert_eq!(changes_in("if matches!(a, 0) {}"), ["matches!(a, 0) → true", "matches!(a, 0) → false"]);
     // A loop without an end would only waste time.
-    assert_eq!(changes_in("while a {}"), ["a → false"]);
+    assert_eq!(changes_in("while a { b.c(); }"), ["a → false", "without b.c();"]);
+    assert_eq!(
+        changes_in("if a.b(c + d) {} else { e + f; }"),
+        ["a.b(c + d) → true", "a.b(c + d) → false", "c + d → c - d", "e + f → e - f"]
+    );
+    assert_eq!(changes_in("if !(a || b) {}"), ["!(a || b) → true", "!(a || b) → false", "a → false", "b → false"]);
+    assert_eq!(changes_in("if *a {}"), ["*a → true", "*a → false"]);
     assert_eq!(changes_in("match a { b if c => d, _ => e }"), ["c → true", "c → false"]);
     assert_eq!(changes_in("while true {} if cfg!(test) {}"), [""; 0]);
 }
@@ -55,6 +61,8 @@ fn operators_change() {
     );
     assert_eq!(changes_in("a.max(b)"), ["a.max(b) → a.min(b)"]);
     assert_eq!(changes_in("let a = !b; a"), ["!b → b"]);
+    assert_eq!(changes_in("a(b || c)"), ["b || c → true", "b → false", "c → false"]);
+    assert_eq!(changes_in("&(a + b); -c; (d + e).0; (f + g).h"), ["a + b → a - b", "d + e → d - e", "f + g → f - g"]);
     // Not in the trait bounds of a type.
     assert_eq!(changes_in("a as Box<dyn B + C>"), [""; 0]);
 }
@@ -73,6 +81,10 @@ fn numbers_change() {
     // Other changes of the same expression say more.
     assert_eq!(changes_in("a + 1"), ["a + 1 → a - 1"]);
     assert_eq!(changes_in("if a == 0 {}"), ["a == 0 → true", "a == 0 → false"]);
+    assert_eq!(changes_in("if a > b(0) {}").len(), 4);
+    assert_eq!(changes_in("if a == b(0) {}").len(), 3);
+    assert_eq!(changes_in("a | 1")[0], "1 → 0 in fn f() -> T { a | 1 }");
+    assert_eq!(changes_in("!(!0)"), ["!(!0) → (!0)", "!0 → 0", "0 → 1 in fn f() -> T { !(!0) }"]);
 }
 
 #[test]
@@ -82,7 +94,8 @@ fn statements_are_deleted() {
         ["without a.b();", "without c(d)?;", "without e.f().await?;", "without let _ = g.h();", "without self.i = j;"]
     );
     // Macros, which log and assert; variables, which are not set otherwise; locks, which would never be released.
-    assert_eq!(changes_in("a!(b); c = d; drop(e); let f = g(); return h;"), [""; 0]);
+    assert_eq!(changes_in("a!(b); c = d; drop(e); let f = g(); return h; let _ = i;"), [""; 0]);
+    assert_eq!(changes_in("let _ = a() else { b };"), [""; 0]);
 }
 
 #[test]
@@ -93,9 +106,16 @@ fn bodies_return_at_once() {
     assert_eq!(changes("fn a() -> bool { let b = c; b }"), ["body → return true;", "body → return false;"]);
     assert_eq!(changes("fn a() -> bool { b.c() }"), ["b.c() → true", "b.c() → false"]);
     assert_eq!(changes("async fn a() -> io::Result<()> { b() }"), ["body → return Ok(());"]);
+    assert_eq!(changes("#[inline] fn a() -> () { b() }"), ["body → return;"]);
     assert_eq!(changes("fn a(&self) -> Option<u8> { self.b }"), ["body → return None;"]);
     assert_eq!(changes("trait A { fn b() -> bool; fn c() -> bool { d } }"), ["d → true", "d → false"]);
-    for kept in ["fn a() {}", "fn a() { b!(); }", "fn a() -> Option<u8> { None }", "fn a() -> Result<()> { Ok(()) }"] {
+    for kept in [
+        "fn a() {}",
+        "fn a() { b!(); }",
+        "fn a() { b!() }",
+        "fn a() -> Option<u8> { None }",
+        "fn a() -> Result<()> { Ok(()) }",
+    ] {
         assert_eq!(changes(kept), [""; 0], "{kept}");
     }
     assert_eq!(changes("fn a() -> Result<u8> { b } fn c() -> u8 { d }"), [""; 0]);
@@ -121,15 +141,18 @@ fn code_that_cannot_have_the_switch_is_kept() {
 fn tests_and_text_for_people_are_kept() {
     for kept in [
         "#[cfg(test)] mod a { fn b() -> bool { c } }",
+        "#[cfg(test)] trait A { fn b() -> bool { c } }",
+        "#[cfg(test)] impl A { fn b() -> bool { c } }",
         "#[test] fn a() { b.c(); }",
         "#[tokio::test] async fn a() { b.c(); }",
         "#[cfg(not(feature = \"tls\"))] fn a() -> bool { b }",
         "impl fmt::Display for A { fn fmt(&self) -> fmt::Result<()> { b } }",
         "impl Debug for A { fn fmt(&self) -> bool { b } }",
-        "fn a() -> T { #[cfg(test)] b.c(); #[cfg(test)] let d = e + f; match g { #[cfg(test)] h => i + j, k => l } }",
+        "fn a() -> T { #[cfg(test)] b.c(); #[cfg(test)] if m {} #[cfg(test)] let _ = n(); #[cfg(test)] let d = e + f; match g { #[cfg(test)] h => i + j, k => l } }",
     ] {
         assert_eq!(changes(kept), [""; 0], "{kept}");
     }
+    assert_eq!(changes("impl Clone for A { fn b() -> bool { c } }"), ["c → true", "c → false"]);
     assert_eq!(changes("#[cfg(feature = \"tls\")] mod a { fn b() -> bool { c } }"), ["c → true", "c → false"]);
 }
 
