@@ -366,6 +366,29 @@ fn any_outcome() -> impl Strategy<Value = Result<(), RpcError>> {
     ]
 }
 
+/// Each flavor has a form of its own, whatever the body is.
+#[test]
+fn credentials_have_the_form_of_their_flavor() {
+    let body = Credential::sys("client", 1, 1, [2]).to_opaque().unwrap().body;
+    let of = |flavor| Credential::from_opaque(&OpaqueAuth { flavor, body: body.clone() });
+    assert_eq!(of(0), Ok(Credential::None));
+    assert!(matches!(of(1), Ok(Credential::Sys(_))));
+    assert_eq!(of(6), Ok(Credential::Other(OpaqueAuth { flavor: 6, body: body.clone() })));
+}
+
+#[test]
+fn an_encoded_call_is_split_at_its_verifier() {
+    for (credential, verifier) in [(0, 0), (5, 0), (0, 7), (400, 400)] {
+        let of = |len| OpaqueAuth { flavor: 9, body: vec![1; len].into() };
+        let call = CallHeader { credential: of(credential), verifier: of(verifier), ..CallHeader::new(7, 1, 2, 3) };
+        let message = encode_call(&call);
+        let lens = (32 + credential.next_multiple_of(4), 8 + verifier.next_multiple_of(4));
+        assert_eq!(CallHeader::split_verifier(&message), Some(lens));
+        assert_eq!(CallHeader::split_verifier(&message[..message.len() - 1]), None);
+        assert_eq!(CallHeader::has_no_credential(&message), credential == 0);
+    }
+}
+
 /// A credential that equals the known one shares its memory. Any other is decoded as usual.
 #[test]
 fn known_credentials_share_their_memory() {

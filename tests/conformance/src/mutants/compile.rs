@@ -56,10 +56,11 @@ pub fn compile(
     mutants: &[Mutant],
     targets: &BTreeSet<TestTarget>,
 ) -> anyhow::Result<Compiled> {
+    let known = copy.with_extension("dropped");
     // Types are wrong in a library more often than in its tests.
     let mut unchecked: Vec<_> =
         mutants.iter().map(|mutant| &mutant.manifest).collect::<BTreeSet<_>>().into_iter().collect();
-    let mut dropped = BTreeSet::new();
+    let mut dropped = read_dropped(&known, mutants);
     for _ in 0..MAX_ROUNDS {
         let files = spliced_files(root, mutants, &dropped)?;
         copy::write(root, copy, &files.iter().map(|(file, spliced)| (file.clone(), spliced.text.clone())).collect())?;
@@ -83,8 +84,28 @@ pub fn compile(
         );
         println!("{} mutants do not compile", culprits.len());
         dropped.extend(culprits);
+        write_dropped(&known, mutants, &dropped)?;
     }
     bail!("after {MAX_ROUNDS} rounds there are still mutants that do not compile")
+}
+
+/// Returns the mutants that did not compile last time, so that the first attempt succeeds if nothing has changed.
+fn read_dropped(path: &Path, mutants: &[Mutant]) -> BTreeSet<u32> {
+    let known = fs::read_to_string(path).unwrap_or_default();
+    let known: BTreeSet<_> = known.lines().collect();
+    mutants.iter().filter(|mutant| known.contains(name(mutant).as_str())).map(|mutant| mutant.number).collect()
+}
+
+fn write_dropped(path: &Path, mutants: &[Mutant], dropped: &BTreeSet<u32>) -> anyhow::Result<()> {
+    let dropped = mutants.iter().filter(|mutant| dropped.contains(&mutant.number));
+    let names: Vec<_> = dropped.map(name).collect();
+    fs::write(path, names.join("\n")).with_context(|| format!("failed to write {}", path.display()))
+}
+
+/// Returns the place of a mutant and its change.
+fn name(mutant: &Mutant) -> String {
+    let Mutant { file, mutation, .. } = mutant;
+    format!("{} {:?} {:?} {}", file.display(), mutation.range, mutation.form, mutation.change).replace('\n', " ")
 }
 
 fn spliced_files(
