@@ -52,7 +52,7 @@ struct Cli {
     #[arg(long)]
     jobs: Option<usize>,
     /// Highest number of tests that run for one mutant
-    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    #[arg(long, value_name = "COUNT", default_value_t = 60)]
     max_tests: usize,
     /// Only these integration tests, beside the unit tests
     #[arg(long, value_name = "NAME")]

@@ -25,6 +25,9 @@ const MIN_LIMIT: Duration = Duration::from_secs(4);
 /// Multiple of the duration without a mutant.
 const LIMIT_FACTOR: u32 = 10;
 
+/// Shorter durations are about that of starting a process, and say nothing about a test.
+const PROCESS_DURATION: Duration = Duration::from_millis(20);
+
 /// The first processes run few tests, because most mutants are noticed at once. The last one runs all others.
 const PROCESS_SIZES: [usize; 2] = [1, 5];
 
@@ -110,14 +113,13 @@ fn numbers(path: &Path) -> anyhow::Result<BTreeSet<u32>> {
 
 /// Returns a trial with at most `max_tests` tests of the mutant's package that reach the mutant, or `None` if no test does.
 ///
-/// Quick tests are first. Among tests of about the same duration, those that reach few mutants are first, because they are more
-/// likely to be about the mutant.
+/// Quick tests are first, and tests that reach few mutants, because they are more likely to be about the mutant.
 pub fn trial(mutant: &Mutant, tests: &[MeasuredTest], max_tests: usize) -> Option<Trial> {
     let mut tests: Vec<_> = tests
         .iter()
         .filter(|test| test.target.manifest == mutant.manifest && test.reached.contains(&mutant.number))
         .collect();
-    tests.sort_by_key(|test| (test.duration.as_millis().max(16).ilog2(), test.reached.len()));
+    tests.sort_by_key(|test| test.duration.max(PROCESS_DURATION).as_millis() * test.reached.len() as u128);
     tests.truncate(max_tests);
     if tests.is_empty() {
         return None;
@@ -166,14 +168,15 @@ mod tests {
             test("slow", 900, &[1]),
             test("wide", 3, &[1, 2, 3]),
             test("narrow", 5, &[1]),
+            test("narrow but slower", 50, &[1]),
             test("elsewhere", 1, &[2]),
         ];
         let trial = |number, max| super::trial(&mutant(number), &tests, max);
         let steps = trial(1, 9).unwrap().steps;
         let names: Vec<_> = steps.iter().map(|step| step.names.join(" ")).collect();
-        assert_eq!(names, ["narrow", "wide slow"]);
+        assert_eq!(names, ["narrow", "narrow but slower wide slow"]);
         assert_eq!(steps[0].limit, MIN_LIMIT + Duration::from_millis(50));
-        assert_eq!(trial(1, 2).unwrap().steps[1].names, ["wide"]);
+        assert_eq!(trial(1, 2).unwrap().steps[1].names, ["narrow but slower"]);
         assert!(trial(4, 9).is_none());
     }
 

@@ -92,7 +92,8 @@ mod tests {
         assert!(!table.insert(xids[4], 99) && table.insert(xids[0], 10));
         assert_eq!((table.len(), table.get(xids[0]), table.get(xids[4])), (5, Some(10), Some(4)));
         table.remove(1);
-        assert_eq!(table.len(), 5);
+        table.remove(7 + 9 * ENTRIES as u32);
+        assert_eq!((table.len(), table.get(xids[0])), (5, Some(10)));
         table.clear();
         assert_eq!((table.len(), table.get(xids[1])), (0, None));
     }
