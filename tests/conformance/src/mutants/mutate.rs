@@ -114,7 +114,11 @@ impl Finder<'_> {
         }
         let range = bytes(body);
         let brace = range.start..range.start + 1;
-        let contents = self.text[range.start + 1..range.end - 1].trim();
+        // A default that ignores its arguments returns the same as the mutant.
+        let only = match body.stmts.split_last() {
+            Some((Stmt::Expr(last, None), others)) if others.iter().all(ignores_names) => &self.text[bytes(last)],
+            _ => "",
+        };
         match result(&signature.output) {
             ReturnKind::Bool => match &body.stmts[..] {
                 [Stmt::Expr(only, None)] => {
@@ -122,15 +126,18 @@ impl Finder<'_> {
                     return;
                 }
                 _ => {
-                    self.add_in(brace.clone(), range.clone(), Form::Returns("return true;"));
-                    self.add_in(brace, range, Form::Returns("return false;"));
+                    for (value, statement) in [("true", "return true;"), ("false", "return false;")] {
+                        if only != value {
+                            self.add_in(brace.clone(), range.clone(), Form::Returns(statement));
+                        }
+                    }
                 }
             },
             ReturnKind::Unit if body.stmts.iter().any(is_effect) => self.add_in(brace, range, Form::Returns("return;")),
-            ReturnKind::UnitResult if contents != "Ok(())" => {
+            ReturnKind::UnitResult if only != "Ok(())" => {
                 self.add_in(brace, range, Form::Returns("return Ok(());"));
             }
-            ReturnKind::Option if contents != "None" => self.add_in(brace, range, Form::Returns("return None;")),
+            ReturnKind::Option if only != "None" => self.add_in(brace, range, Form::Returns("return None;")),
             _ => {}
         }
         match &body.stmts[..] {
@@ -445,6 +452,19 @@ fn result(output: &ReturnType) -> ReturnKind {
 /// Returns `true` if the statement does more than log.
 fn is_effect(statement: &Stmt) -> bool {
     !matches!(statement, Stmt::Macro(_) | Stmt::Item(_)) && !matches!(statement, Stmt::Expr(Expr::Macro(_), _))
+}
+
+/// Returns `true` for `let _ = (a, b);`.
+fn ignores_names(statement: &Stmt) -> bool {
+    let is_name = |expression: &Expr| matches!(expression, Expr::Path(_));
+    match statement {
+        Stmt::Local(local) if matches!(local.pat, Pat::Wild(_)) => match local.init.as_ref().map(|init| &*init.expr) {
+            Some(Expr::Tuple(tuple)) => tuple.elems.iter().all(is_name),
+            Some(other) => is_name(other),
+            None => true,
+        },
+        _ => false,
+    }
 }
 
 /// Returns `true` for calls, and assignments to fields, whose result is not used.

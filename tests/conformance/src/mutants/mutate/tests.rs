@@ -109,7 +109,9 @@ fn bodies_return_at_once() {
     assert_eq!(changes("#[inline] fn a() -> () { b() }"), ["body → return;"]);
     assert_eq!(changes("fn a(&self) -> Option<u8> { self.b }"), ["body → return None;"]);
     assert_eq!(changes("trait A { fn b() -> bool; fn c() -> bool { d } }"), ["d → true", "d → false"]);
+    assert_eq!(changes("fn a(b: u8) -> bool { let _ = b; true }"), ["body → return false;"]);
     for kept in [
+        "fn a(b: u8) -> Option<u8> { let _ = (b, b); None }",
         "fn a() {}",
         "fn a() { b!(); }",
         "fn a() { b!() }",
