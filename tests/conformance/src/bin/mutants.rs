@@ -30,6 +30,9 @@ use rpcrdma_conformance::{
     trial::{Verdict, run_all},
 };
 
+/// The record, relative to the root.
+const RECORD: &str = "tests/conformance/mutants.toml";
+
 /// Change the code in many places, and show which changes the tests notice
 #[derive(Debug, Parser)]
 #[command(name = "rpcrdma-mutants", version)]
@@ -42,6 +45,9 @@ struct Cli {
     /// Only mutants on lines that differ from this revision of git
     #[arg(long, value_name = "REVISION")]
     changed: Option<String>,
+    /// Only the survivors in the record. With --record, those that are noticed now are removed from it
+    #[arg(long)]
+    survivors: bool,
     /// Only so many mutants, drawn at random
     #[arg(long, value_name = "COUNT")]
     random: Option<usize>,
@@ -139,7 +145,7 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
         println!("unreached {}", describe(mutant));
     }
     let durations = durations.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    report(&root, &areas, &mutants, &outcomes, &durations, cli.record)
+    report(&root, &areas, &mutants, &outcomes, &durations, cli)
 }
 
 /// What became of a mutant.
@@ -150,7 +156,7 @@ enum Outcome {
     Tested(Verdict),
 }
 
-/// Prints the figures of each area and the survivors, and writes them to the record if `is_recorded`. Returns `true` if the record
+/// Prints the figures of each area and the survivors, and writes them to the record if that is demanded. Returns `true` if the record
 /// explains all survivors.
 fn report(
     root: &Path,
@@ -158,9 +164,9 @@ fn report(
     mutants: &[Mutant],
     outcomes: &BTreeMap<u32, Outcome>,
     durations: &BTreeMap<u32, Duration>,
-    is_recorded: bool,
+    cli: &Cli,
 ) -> anyhow::Result<bool> {
-    let path = root.join("tests/conformance/mutants.toml");
+    let path = root.join(RECORD);
     let mut record = Record::read(&path)?;
     let has_survived =
         |mutant: &&Mutant| matches!(outcomes.get(&mutant.number), Some(Outcome::Tested(Verdict::Missed)));
@@ -197,7 +203,10 @@ fn report(
         runs.push(run);
     }
     let are_explained = survivors.iter().all(|survivor| survivor.equivalent.is_some());
-    if is_recorded {
+    if cli.record {
+        if cli.survivors {
+            runs.iter_mut().for_each(|run| record.add_to_last(run));
+        }
         record.update(runs, survivors);
         record.write(&path)?;
     }
@@ -208,6 +217,7 @@ fn report(
 fn mutants(root: &Path, areas: &[Area], cli: &Cli) -> anyhow::Result<Vec<Mutant>> {
     let changed: Option<ChangedLines> =
         cli.changed.as_ref().map(|revision| changed_lines(root, revision)).transpose()?;
+    let known = cli.survivors.then(|| Record::read(&root.join(RECORD))).transpose()?;
     let mut mutants = Vec::new();
     for area in areas {
         let features: Vec<_> = features_of(&area.manifest).unwrap_or("").split(',').collect();
@@ -225,6 +235,9 @@ fn mutants(root: &Path, areas: &[Area], cli: &Cli) -> anyhow::Result<Vec<Mutant>
                 }
             }
         }
+    }
+    if let Some(known) = known {
+        mutants.retain(|mutant| known.has_survivor(mutant));
     }
     if let Some(count) = cli.random {
         let mut chosen: Vec<_> = (0..mutants.len()).collect();

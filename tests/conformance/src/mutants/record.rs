@@ -134,6 +134,23 @@ impl Record {
         self.survivors.sort_by_key(|survivor| order(&survivor.area));
     }
 
+    /// Returns `true` if a mutant like this one is among the survivors.
+    pub fn has_survivor(&self, mutant: &Mutant) -> bool {
+        let key = Survivor::new(mutant).key();
+        self.survivors.iter().any(|survivor| survivor.key() == key)
+    }
+
+    /// Adds the figures of the last complete run to `run`, a run of its survivors. Date and commit are those of the complete run.
+    pub fn add_to_last(&self, run: &mut AreaRun) {
+        if let Some(last) = self.areas.iter().find(|last| last.name == run.name) {
+            let timed_out = last.timed_out + run.timed_out;
+            let not_reached = last.not_reached + run.not_reached;
+            // Not the number of the run, which also counts mutants that are equal to a survivor and were noticed before.
+            let caught = last.caught + last.survived.saturating_sub(run.survived + run.not_reached);
+            *run = AreaRun { caught, timed_out, not_reached, survived: run.survived, ..last.clone() };
+        }
+    }
+
     /// Returns the number of an area's survivors with a reason.
     pub fn equivalent(&self, area: &str) -> usize {
         self.survivors.iter().filter(|survivor| survivor.area == area && survivor.equivalent.is_some()).count()
@@ -173,6 +190,21 @@ mod tests {
         ];
         record.explain(&mut found);
         assert_eq!(found.map(|found| found.equivalent), [None, Some("same".to_owned()), None, None]);
+    }
+
+    #[test]
+    fn survivors_are_tested_again() {
+        let mut record = Record::default();
+        record.update(vec![run("gss", 2)], vec![survivor("gss", 1, "a → b", None), survivor("gss", 2, "a → b", None)]);
+        let mut again = AreaRun { caught: 5, timed_out: 0, not_reached: 0, date: String::new(), ..run("gss", 1) };
+        record.add_to_last(&mut again);
+        assert_eq!(again, AreaRun { caught: 10, ..run("gss", 1) });
+        let mutation = super::super::mutate::mutations("fn f() { b(); c(); }", &[]).unwrap().remove(0);
+        let (area, manifest, file) = ("gss".to_owned(), "Cargo.toml".into(), "gss.rs".into());
+        let mutant = Mutant { number: 1, area, manifest, file, mutation };
+        assert!(!record.has_survivor(&mutant));
+        record.survivors.push(survivor("gss", 9, &mutant.mutation.change, None));
+        assert!(record.has_survivor(&mutant));
     }
 
     #[test]
