@@ -113,13 +113,13 @@ fn numbers(path: &Path) -> anyhow::Result<BTreeSet<u32>> {
 
 /// Returns a trial with at most `max_tests` tests of the mutant's package that reach the mutant, or `None` if no test does.
 ///
-/// Quick tests are first, and tests that reach few mutants, because they are more likely to be about the mutant.
+/// Tests that reach few mutants are first, because they are more likely to be about the mutant, and quick tests.
 pub fn trial(mutant: &Mutant, tests: &[MeasuredTest], max_tests: usize) -> Option<Trial> {
     let mut tests: Vec<_> = tests
         .iter()
         .filter(|test| test.target.manifest == mutant.manifest && test.reached.contains(&mutant.number))
         .collect();
-    tests.sort_by_key(|test| test.duration.max(PROCESS_DURATION).as_millis() * test.reached.len() as u128);
+    tests.sort_by_key(|test| test.duration.max(PROCESS_DURATION).as_millis() * (test.reached.len() as u128).pow(2));
     tests.truncate(max_tests);
     if tests.is_empty() {
         return None;
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn quick_and_narrow_tests_are_first() {
+    fn narrow_and_quick_tests_are_first() {
         let mut other = test("other package", 1, &[1]);
         other.target.manifest = "q/Cargo.toml".into();
         let tests = [
