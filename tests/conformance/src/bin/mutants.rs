@@ -42,7 +42,7 @@ struct Cli {
     /// Only files whose path contains one of these
     #[arg(long, value_name = "PART")]
     path: Vec<String>,
-    /// Only mutants on lines that differ from this revision of git
+    /// Only mutants on lines that have changed since the last common ancestor with this revision of git
     #[arg(long, value_name = "REVISION")]
     changed: Option<String>,
     /// Only the survivors in the record. With --record, those that are noticed now are removed from it
@@ -148,7 +148,7 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
     report(&root, &areas, &mutants, &outcomes, &durations, cli)
 }
 
-/// What became of a mutant.
+/// The outcome of a mutant.
 #[derive(Debug)]
 enum Outcome {
     Dropped,

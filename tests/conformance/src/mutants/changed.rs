@@ -11,13 +11,23 @@ use crate::record::output;
 /// Lines by file. Both are those of the files as they are now.
 pub type ChangedLines = BTreeMap<PathBuf, Vec<RangeInclusive<usize>>>;
 
-/// Returns the lines of Rust files that differ from `revision`.
+/// Returns the lines of Rust files that have changed since the last common ancestor with `revision`, committed or not.
 ///
 /// # Errors
 ///
 /// If git fails, for example because there is no such revision.
 pub fn changed_lines(root: &Path, revision: &str) -> anyhow::Result<ChangedLines> {
-    let arguments = ["diff", "--unified=0", "--no-color", "--no-ext-diff", "--dst-prefix=b/", revision, "--", "*.rs"];
+    let arguments = [
+        "diff",
+        "--merge-base",
+        "--unified=0",
+        "--no-color",
+        "--no-ext-diff",
+        "--dst-prefix=b/",
+        revision,
+        "--",
+        "*.rs",
+    ];
     Ok(parse(&output(root, "git", &arguments)?))
 }
 

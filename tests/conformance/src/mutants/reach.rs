@@ -34,9 +34,9 @@ const PROCESS_SIZES: [usize; 2] = [1, 5];
 /// A test without a mutant.
 #[derive(Clone, Debug)]
 pub struct MeasuredTest {
-    /// Its program.
+    /// The test program.
     pub target: TestTarget,
-    /// Its name.
+    /// The name of the test.
     pub name: String,
     /// The duration of its process.
     pub duration: Duration,
