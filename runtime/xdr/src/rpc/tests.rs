@@ -169,6 +169,17 @@ fn an_accepted_reply_has_a_verifier() {
         assert_eq!(wire[..28], *[encode_words(&[9, 1, 0, 2, 5]), b"short\0\0\0".to_vec()].concat());
         assert_eq!(decode_reply(&wire), Ok(reply));
     }
+    // The flavor of an empty verifier is kept.
+    let reply = ReplyHeader::success(9).with_verifier(opaque(6, b""));
+    let wire = encode_reply(&reply);
+    assert_eq!(wire, encode_words(&[9, 1, 0, 6, 0, 0]));
+    assert_eq!(decode_reply(&wire), Ok(reply));
+    // Only the usual reply is read at once.
+    let mut decoder = Decoder::new(&wire);
+    assert_eq!((ReplyHeader::take_plain_success(&mut decoder), decoder.remaining()), (None, 24));
+    let wire = encode_reply(&ReplyHeader::success(9));
+    let mut decoder = Decoder::new(&wire);
+    assert_eq!((ReplyHeader::take_plain_success(&mut decoder), decoder.remaining()), (Some(9), 0));
 }
 
 #[test]
