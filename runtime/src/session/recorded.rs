@@ -412,7 +412,10 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::xdr::{ReducingSink, Sink, UNBOUNDED, XdrType, put_ddp_opaque};
+    use crate::{
+        security::ProtectionLevel,
+        xdr::{ReducingSink, Sink, UNBOUNDED, XdrType, put_ddp_opaque},
+    };
 
     /// `struct { unsigned int n; @ddp opaque a<>; @ddp opaque b<>; unsigned int last; }`
     struct TwoItems(Bytes, Bytes);
@@ -519,6 +522,54 @@ mod tests {
             let mut changed = whole.to_vec();
             changed[at] = value;
             assert!(RecordedReply::from_bytes(&changed.into()).is_err(), "byte {at}");
+        }
+    }
+
+    /// Different keys have different bytes, also if a peer chooses its names so that they resemble those of others.
+    #[test]
+    fn every_part_of_a_key_is_in_its_bytes() {
+        let address = "10.0.0.1".parse().unwrap();
+        let sys = |stamp: u32, uid, name: &str| {
+            let mut credential = Credential::sys(name, uid, 0, []);
+            if let Credential::Sys(parms) = &mut credential {
+                parms.stamp = stamp;
+            }
+            client_identity(address, &credential, None, false)
+        };
+        let principal = |name: &str| {
+            client_identity(address, &Credential::None, Some(&Principal::new(name, ProtectionLevel::Integrity)), false)
+        };
+        let nobody = client_identity(address, &Credential::None, None, false);
+        let clients = [
+            nobody.clone(),
+            client_identity("10.0.0.2".parse().unwrap(), &Credential::None, None, false),
+            principal(""),
+            principal("\0"),
+            principal("\u{1}\0\0\0\0\0\0\0\0"),
+            sys(0, 0, ""),
+            sys(0, 0, "a"),
+            sys(0, 1, ""),
+            sys(1, 0, ""),
+            principal("\0\0\0\0\0\0\0"),
+            sys(u32::from(PRINCIPAL) << 24, 0, ""),
+        ];
+        let key = |xid, ids, len, checksum, client: &SmallVec<[u8; 48]>| {
+            RequestKey::new(xid, ids, ArgumentsDigest { len, checksum }, client.clone())
+        };
+        let mut keys: Vec<_> = clients.iter().map(|client| key(1, (2, 3, 4), 5, 6, client)).collect();
+        keys.extend([
+            key(9, (2, 3, 4), 5, 6, &nobody),
+            key(1, (9, 3, 4), 5, 6, &nobody),
+            key(1, (2, 9, 4), 5, 6, &nobody),
+            key(1, (2, 3, 9), 5, 6, &nobody),
+            key(1, (2, 3, 4), 9, 6, &nobody),
+            key(1, (2, 3, 4), 5, 9, &nobody),
+        ]);
+        for (n, one) in keys.iter().enumerate() {
+            assert_eq!(one.to_bytes(), one.clone().to_bytes());
+            for other in &keys[n + 1..] {
+                assert_ne!(one.to_bytes(), other.to_bytes());
+            }
         }
     }
 

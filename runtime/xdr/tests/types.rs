@@ -18,11 +18,13 @@ mod types {
         union arg switch (op x) { case A: hyper a; case B: hyper b; };
         struct compound { int tag; arg ops<>; };
         struct one { int tag; arg a; };
+        struct inner { int a; hyper b; };
+        struct outer { int head; inner pair[2]; opaque id[6]; int tail; };
         union arg2 switch (op x) { case A: opaque a[64]; case B: opaque b[64]; };
         struct compound2 { arg2 ops<>; };
     }
 }
-use types::{Arg, Arg2, Compound, Compound2, One, Small, Tree, Wide};
+use types::{Arg, Arg2, Compound, Compound2, One, Outer, Small, Tree, Wide};
 
 /// Encodes `nodes` nested nodes. Each has `bytes` bytes and two links. The left link holds the next node.
 fn nested(bytes: usize, nodes: usize) -> Vec<u8> {
@@ -73,4 +75,28 @@ fn encoded_length_of_unknown_arms() {
     assert_eq!(encode_to_bytes(&compound).unwrap().len(), compound.encoded_len());
     let one = One { tag: 0, a: Arg::Unknown(99) };
     assert_eq!(encode_to_bytes(&one).unwrap().len(), one.encoded_len());
+}
+
+/// The error for a value that is cut short names the innermost item that is, with its position.
+#[test]
+fn a_truncated_struct_names_the_item() {
+    let items = [
+        (0, 4, "outer.head"),
+        (4, 4, "outer.pair[0].a"),
+        (8, 8, "outer.pair[0].b"),
+        (16, 4, "outer.pair[1].a"),
+        (20, 8, "outer.pair[1].b"),
+        (28, 8, "outer.id"),
+        (36, 4, "outer.tail"),
+    ];
+    let wire = words(&[0; 10]);
+    assert!(Decoder::new(&wire).read::<Outer>().is_ok());
+    for (start, needed, name) in items {
+        for remaining in 0..needed {
+            let error = Decoder::new(&wire[..start + remaining]).read::<Outer>().unwrap_err();
+            assert_eq!(*error.kind(), DecodeErrorKind::Truncated { needed, remaining }, "{name}");
+            assert_eq!(error.offset(), start as u64, "{name}");
+            assert!(error.to_string().starts_with(&format!("{name}: ")), "{error}");
+        }
+    }
 }

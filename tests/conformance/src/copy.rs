@@ -1,4 +1,4 @@
-//! A copy of the project in which all faults are planted.
+//! A copy of the project in which faults are planted.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,28 +9,19 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::{
-    plant::{SWITCH_CRATE, SWITCH_MANIFEST, SWITCH_SOURCE, planted},
-    table::Fault,
-};
+use crate::plant::{SWITCH_CRATE, SWITCH_MANIFEST, SWITCH_SOURCE};
 
 /// The folder of the switch's crate in the copy.
 const SWITCH_FOLDER: &str = "tests/planted";
 
-/// Copies the project's files to `copy`, with the `faults` in them. Files that are the same stay as they are, so cargo compiles
-/// only what differs.
+/// Copies the project's files to `copy`, with other contents of the files in `changed`. The packages of these files get the switch.
+/// Files that are the same stay as they are, so cargo compiles only what differs.
 ///
 /// # Errors
 ///
-/// If a fault cannot be planted; all such faults are named. If files cannot be read or written.
-pub fn write(root: &Path, copy: &Path, faults: &[(u32, &Fault)]) -> anyhow::Result<()> {
-    let mut by_file: BTreeMap<&str, Vec<(u32, &Fault)>> = BTreeMap::new();
-    for (number, fault) in faults {
-        by_file.entry(fault.place()?.0).or_default().push((*number, fault));
-    }
-    let manifests: BTreeSet<PathBuf> =
-        by_file.keys().map(|file| manifest_of(root, Path::new(file))).collect::<Result<_, _>>()?;
-    let mut complaints = Vec::new();
+/// If files cannot be read or written.
+pub fn write(root: &Path, copy: &Path, changed: &BTreeMap<PathBuf, String>) -> anyhow::Result<()> {
+    let manifests: BTreeSet<PathBuf> = changed.keys().map(|file| manifest_of(root, file)).collect::<Result<_, _>>()?;
     let mut kept = BTreeSet::new();
     let mut put = |path: PathBuf, contents: &[u8]| {
         update(&copy.join(&path), contents).with_context(|| format!("failed to write {}", path.display()))?;
@@ -38,31 +29,22 @@ pub fn write(root: &Path, copy: &Path, faults: &[(u32, &Fault)]) -> anyhow::Resu
         anyhow::Ok(())
     };
     for path in files(root)? {
+        if let Some(text) = changed.get(&path) {
+            put(path, text.as_bytes())?;
+            continue;
+        }
         let contents = match fs::read(root.join(&path)) {
             Ok(contents) => contents,
             // Git knows a file that was removed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error).with_context(|| format!("failed to read {}", path.display())),
         };
-        let faults = path.to_str().and_then(|path| by_file.remove(path));
-        if let Some(faults) = faults {
-            match planted(&String::from_utf8(contents)?, &faults) {
-                Ok(text) => put(path, text.as_bytes())?,
-                Err(error) => complaints.push(format!("{}: {error:#}", path.display())),
-            }
-        } else if manifests.contains(&path) {
+        if manifests.contains(&path) {
             put(path.clone(), with_switch(&path, &String::from_utf8(contents)?)?.as_bytes())?;
         } else {
             put(path, &contents)?;
         }
     }
-    complaints.extend(by_file.keys().map(|file| format!("there is no file {file}")));
-    ensure!(
-        complaints.is_empty(),
-        "{} files with faults that cannot be planted:\n{}",
-        complaints.len(),
-        complaints.join("\n")
-    );
     let folder = Path::new(SWITCH_FOLDER);
     put(folder.join("Cargo.toml"), SWITCH_MANIFEST.as_bytes())?;
     put(folder.join("lib.rs"), SWITCH_SOURCE.as_bytes())?;

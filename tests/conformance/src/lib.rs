@@ -5,16 +5,19 @@
 //!
 //! - The test `page` checks the tables, and writes the pages for readers: `CONFORMANCE.md` and one page per specification.
 //! - The program `rpcrdma-faults` plants the faults in a copy of the project and runs the tests of each.
+//! - The program `rpcrdma-mutants` changes the code by rules, in many places, and runs the tests that reach each change.
 #![forbid(unsafe_code)]
 
 pub mod citations;
 pub mod copy;
 pub mod items;
 pub mod keywords;
+pub mod mutants;
 pub mod page;
 pub mod plant;
 pub mod programs;
 pub mod record;
+pub mod switch;
 pub mod table;
 pub mod trial;
 

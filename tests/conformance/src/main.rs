@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     num::NonZero,
     path::{Path, PathBuf},
-    process::{Command, ExitCode},
+    process::ExitCode,
     thread,
     time::Instant,
 };
@@ -14,7 +14,8 @@ use anyhow::{Context as _, bail, ensure};
 use clap::Parser;
 use rpcrdma_conformance::{
     copy,
-    programs::{self, CitedTest, TestTarget},
+    plant::planted_files,
+    programs::{self, Built, CitedTest, TestTarget},
     record::{self, FullRun},
     repository,
     table::{Fault, Rule, Table, read_tables},
@@ -85,11 +86,17 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
     let copy = folder.join("tree");
     let target = cli.target.clone().unwrap_or_else(|| folder.join("build"));
     let faults: Vec<_> = all.iter().map(|planted| (planted.number, planted.fault)).collect();
-    copy::write(&root, &copy, &faults)?;
+    copy::write(&root, &copy, &planted_files(&root, &faults)?)?;
     let targets: BTreeSet<_> =
         chosen.iter().flat_map(|planted| planted.tests.iter().map(|(target, _)| target.clone())).collect();
     let start = Instant::now();
-    let programs = programs::build(&copy.canonicalize()?, &target, &targets)?;
+    let programs = match programs::build(&copy.canonicalize()?, &target, &targets)? {
+        Built::Programs(programs) => programs,
+        Built::Failed(errors) => {
+            errors.iter().for_each(|error| eprintln!("{}", error.rendered));
+            bail!("the project does not compile with the faults");
+        }
+    };
     let build_seconds = start.elapsed().as_secs();
     println!("{} faults are planted, {} test programs are compiled in {build_seconds} s", all.len(), programs.len());
 
@@ -101,7 +108,7 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
     let start = Instant::now();
     pass_without_faults(&trials, &programs, jobs)?;
     let names: BTreeMap<_, _> = chosen.iter().map(|planted| (planted.number, planted)).collect();
-    let verdicts = run_all(&trials, &programs, jobs, |trial, verdict| {
+    let verdicts = run_all(&trials, &programs, jobs, |trial, verdict, _| {
         let name = names.get(&trial.number).map_or("", |planted| &planted.name);
         match verdict {
             Verdict::Noticed(tests) => println!("noticed  {name}: {}", tests.join(", ")),
@@ -119,8 +126,7 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
     println!("\n{} of {} faults are noticed, in {test_seconds} s", chosen.len() - missed.len(), chosen.len());
     if cli.record {
         let missed = missed.iter().map(|(planted, _)| planted.name.clone()).collect();
-        let (date, commit) =
-            (output(&root, "date", &["+%F"])?, output(&root, "git", &["rev-parse", "--short=12", "HEAD"])?);
+        let (date, commit) = record::date_and_commit(&root)?;
         let run = FullRun { date, commit, faults: all.len(), build_seconds, test_seconds, missed };
         record::write(&root.join("tests/conformance/last_run.toml"), &run)?;
     }
@@ -134,14 +140,14 @@ fn pass_without_faults(
     jobs: usize,
 ) -> anyhow::Result<()> {
     let mut tests: BTreeMap<TestTarget, BTreeSet<String>> = BTreeMap::new();
-    for (target, names) in trials.iter().flat_map(|trial| &trial.tests) {
-        tests.entry(target.clone()).or_default().extend(names.iter().cloned());
+    for step in trials.iter().flat_map(|trial| &trial.steps) {
+        tests.entry(step.target.clone()).or_default().extend(step.names.iter().cloned());
     }
     let sound: Vec<_> = tests
         .into_iter()
-        .map(|(target, names)| Trial { number: 0, tests: BTreeMap::from([(target, names.into_iter().collect())]) })
+        .map(|(target, names)| Trial::all(0, BTreeMap::from([(target, names.into_iter().collect())])))
         .collect();
-    for verdict in run_all(&sound, programs, jobs, |_, _| {})? {
+    for verdict in run_all(&sound, programs, jobs, |_, _, _| {})? {
         match verdict {
             Verdict::Missed => {}
             Verdict::Noticed(tests) => bail!("these tests fail without a fault: {}", tests.join(", ")),
@@ -183,10 +189,4 @@ fn choose<'a, 'b>(all: &'b [Planted<'a>], cli: &Cli) -> Vec<&'b Planted<'a>> {
         chosen.truncate(count);
     }
     chosen
-}
-
-fn output(folder: &Path, program: &str, arguments: &[&str]) -> anyhow::Result<String> {
-    let output = Command::new(program).args(arguments).current_dir(folder).output()?;
-    ensure!(output.status.success(), "{program} failed");
-    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::{
+    mutants::record::{AreaRun, Record},
     record::FullRun,
     table::{Fault, Rule, Table},
 };
@@ -21,8 +22,18 @@ const METHOD: &str = "\n\
     code exists and cites the section, that the tests exist, and that the pages are up to date. If `SPEC_TEXTS` names a\n\
     directory with the texts of the specifications, it also checks that no requirement is missing.\n";
 
+const MUTANTS: &str = "\n\
+    ## Mutants\n\n\
+    Faults are chosen by people. Mutants are made by a program: it changes each operator, condition and call of the code, one at a\n\
+    time. `cargo run -p rpcrdma-conformance --bin rpcrdma-mutants` runs the tests that reach a change, and shows which changes no\n\
+    test notices. Of these survivors, some are equivalent: the change has no effect. The score is the part of all other mutants that\n\
+    tests notice. Only quick tests of the same package count, so a mutant that no such test reaches lowers the score.\n\
+    [mutants.toml](tests/conformance/mutants.toml) lists the survivors, and the reasons of the equivalent ones.\n\n\
+    | part | mutants | noticed | survived | equivalent | not reached | score | date | commit |\n\
+    | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
+
 /// Returns the text of `CONFORMANCE.md`.
-pub fn index(tables: &[Table], run: Option<&FullRun>) -> String {
+pub fn index(tables: &[Table], run: Option<&FullRun>, mutants: &Record) -> String {
     let mut page = INTRODUCTION.to_owned();
     page +=
         "\n| specification | sections | requirements | implemented here | faults |\n| --- | --- | --- | --- | --- |\n";
@@ -51,7 +62,22 @@ pub fn index(tables: &[Table], run: Option<&FullRun>) -> String {
             let _ = writeln!(page, "Missed: {}.", missed.join(", "));
         }
     }
+    if !mutants.areas.is_empty() {
+        page += MUTANTS;
+        mutants.areas.iter().for_each(|area| page += &mutants_row(area, mutants.equivalent(&area.name)));
+    }
     page
+}
+
+fn mutants_row(area: &AreaRun, equivalent: usize) -> String {
+    let AreaRun { name, date, commit, caught, survived, not_reached, .. } = area;
+    let survived = survived.saturating_sub(equivalent);
+    let counted = caught + survived + not_reached;
+    let percent = (100 * caught).checked_div(counted).unwrap_or(100);
+    let all = counted + equivalent;
+    format!(
+        "| {name} | {all} | {caught} | {survived} | {equivalent} | {not_reached} | {percent} % | {date} | {commit} |\n"
+    )
 }
 
 fn implemented(table: &Table) -> usize {
@@ -106,22 +132,52 @@ fn row(rule: &Rule, missed: bool) -> String {
 
 /// Returns a fault on one line, shortened.
 fn shown(fault: &Fault) -> String {
-    let code = |text: &str| {
-        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let mut short: String = text.chars().take(60).collect();
-        if short.len() < text.len() {
-            short.push('…');
-        }
-        // A code span in a table, which may contain quotes of its own.
-        format!("`` {} ``", short.replace('|', "\\|"))
-    };
+    // A code span in a table, which may contain quotes of its own.
+    let code = |text: &str| format!("`` {} ``", shortened(text, 60).replace('|', "\\|"));
     match fault.with.trim() {
         "" => format!("without {}", code(&fault.replace)),
         with => format!("{} → {}", code(&fault.replace), code(with)),
     }
 }
 
+/// Returns code on one line, of which at most `max` characters remain.
+pub fn shortened(code: &str, max: usize) -> String {
+    let code = code.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut short: String = code.chars().take(max).collect();
+    if short.len() < code.len() {
+        short.push('…');
+    }
+    short
+}
+
 fn link(cited: &str) -> String {
     let (file, name) = cited.split_once("::").unwrap_or((cited, cited));
     format!("[`{name}`](../../{file})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equivalent_mutants_do_not_count() {
+        let (name, date, commit) = ("gss".to_owned(), "2026-11-28".to_owned(), "1234".to_owned());
+        let area = AreaRun {
+            name,
+            date,
+            commit,
+            caught: 70,
+            timed_out: 2,
+            survived: 15,
+            not_reached: 20,
+            dropped: 1,
+            seconds: 9,
+        };
+        assert_eq!(mutants_row(&area, 5), "| gss | 105 | 70 | 10 | 5 | 20 | 70 % | 2026-11-28 | 1234 |\n");
+    }
+
+    #[test]
+    fn code_is_shortened_to_one_line() {
+        assert_eq!((shortened("a\n    b", 3), shortened("a→b c", 3)), ("a b".to_owned(), "a→b…".to_owned()));
+    }
 }

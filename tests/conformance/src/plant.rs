@@ -2,7 +2,12 @@
 //!
 //! A function with faults gets one body for each of them, beside its own. So all faults of the project are compiled at once.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{
+    collections::BTreeMap,
+    fs,
+    ops::Range,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, bail, ensure};
 
@@ -14,22 +19,12 @@ use crate::{
 /// Name of the crate with the switch.
 pub const SWITCH_CRATE: &str = "rpcrdma-planted";
 
-/// The environment variable that selects a fault by its number. No fault has the number 0.
-pub const SWITCH_VARIABLE: &str = "RPCRDMA_FAULT";
-
 /// Manifest of the crate with the switch.
 pub const SWITCH_MANIFEST: &str =
     "[package]\nname = \"rpcrdma-planted\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[lib]\npath = \"lib.rs\"\n";
 
 /// Source of the crate with the switch.
-pub const SWITCH_SOURCE: &str = r#"//! The switch that selects a planted fault.
-
-/// Returns the number of the selected fault, or 0.
-pub fn number() -> u32 {
-    static NUMBER: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
-    *NUMBER.get_or_init(|| std::env::var("RPCRDMA_FAULT").ok().and_then(|text| text.parse().ok()).unwrap_or(0))
-}
-"#;
+pub const SWITCH_SOURCE: &str = include_str!("switch.rs");
 
 /// The function of a fault, in one file.
 struct Place<'a> {
@@ -37,6 +32,34 @@ struct Place<'a> {
     start: usize,
     /// Byte range of the text to replace.
     replaced: Range<usize>,
+}
+
+/// Returns the contents of all files with faults, with these in them.
+///
+/// # Errors
+///
+/// If a fault cannot be planted; all such faults are named. If files cannot be read.
+pub fn planted_files(root: &Path, faults: &[(u32, &Fault)]) -> anyhow::Result<BTreeMap<PathBuf, String>> {
+    let mut by_file: BTreeMap<&str, Vec<(u32, &Fault)>> = BTreeMap::new();
+    for (number, fault) in faults {
+        by_file.entry(fault.place()?.0).or_default().push((*number, fault));
+    }
+    let mut files = BTreeMap::new();
+    let mut complaints = Vec::new();
+    for (file, faults) in by_file {
+        let text = fs::read_to_string(root.join(file)).with_context(|| format!("failed to read {file}"));
+        match text.and_then(|text| planted(&text, &faults)) {
+            Ok(text) => drop(files.insert(PathBuf::from(file), text)),
+            Err(error) => complaints.push(format!("{file}: {error:#}")),
+        }
+    }
+    ensure!(
+        complaints.is_empty(),
+        "{} files with faults that cannot be planted:\n{}",
+        complaints.len(),
+        complaints.join("\n")
+    );
+    Ok(files)
 }
 
 /// Returns `text`, the contents of one file, with all of these faults and their switch.
@@ -100,7 +123,13 @@ fn place<'a>(text: &str, items: &'a [SourceItem], fault: &Fault) -> anyhow::Resu
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        env,
+        process::{self, Command},
+    };
+
     use super::*;
+    use crate::switch::{self, MAX_MUTANT};
 
     fn fault(path: &str, replace: &str, with: &str) -> Fault {
         Fault { within: format!("a.rs::{path}"), replace: replace.to_owned(), with: with.to_owned() }
@@ -117,6 +146,26 @@ mod tests {
              1 => { n + 2 }, 2 => { 0 }, _ => { n + 1 } } }\nimpl Two {\n    #[allow(warnings, clippy::all)] pub  fn get() \
              -> u8 { match ::rpcrdma_planted::number() { 3 => { 3 }, _ => { 2 } } }\n}\n"
         );
+    }
+
+    /// Runs this test again in a process in which the switch is set, and which aborts.
+    #[test]
+    fn the_switch_selects_and_records() {
+        const NAME: &str = "plant::tests::the_switch_selects_and_records";
+        if env::var_os(switch::REACHED).is_some() {
+            assert_eq!(switch::number(), 259);
+            let planted = [2, 259, 2, MAX_MUTANT].map(switch::planted);
+            assert_eq!(planted, [false, true, false, false]);
+            process::abort();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("reached");
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", NAME]).env(switch::SELECTED, "259").env(switch::REACHED, &path);
+        let output = command.output().unwrap();
+        let written = fs::read(&path).unwrap();
+        assert_eq!(output.status.code(), None, "{}", String::from_utf8_lossy(&output.stdout));
+        assert_eq!(written, [2, 0, 0, 0, 3, 1, 0, 0, 255, 255, 0, 0]);
     }
 
     #[test]

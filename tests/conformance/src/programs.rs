@@ -3,7 +3,8 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    path::{Path, PathBuf},
+    ops::Range,
+    path::{Component, Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -18,6 +19,9 @@ const FEATURES: [(&str, &str); 3] = [
     ("specs/Cargo.toml", "discover"),
     ("xdrgen/Cargo.toml", "decode,tools"),
 ];
+
+/// Limit of the virtual memory of a test program, in KiB.
+const MAX_MEMORY_KIB: u64 = 8 << 20;
 
 /// A test program: the unit tests of a library, or one file or folder of `tests`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -128,7 +132,22 @@ impl TestProgram {
 
     /// Returns a command that runs the program's tests with the arguments of a test harness.
     pub fn command(&self) -> Command {
-        let mut command = Command::new(&self.executable);
+        self.in_folder(Command::new(&self.executable))
+    }
+
+    /// Returns a command that runs the program's tests with limited memory, because a mutant may allocate without end, and always
+    /// with the same random numbers.
+    pub fn limited_command(&self) -> Command {
+        let mut command = Command::new("sh");
+        let limits = format!("ulimit -c 0; ulimit -v {MAX_MEMORY_KIB}; exec \"$@\"");
+        command.args(["-c", &limits, "sh"]).arg(&self.executable);
+        command.env("PROPTEST_RNG_SEED", "1").env("PROPTEST_MAX_SHRINK_ITERS", "0").env("RUST_BACKTRACE", "0");
+        // Inputs that fail for a mutant are not those of a bug.
+        command.env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "true");
+        self.in_folder(command)
+    }
+
+    fn in_folder(&self, mut command: Command) -> Command {
         command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder).stdin(Stdio::null());
         command
     }
@@ -142,6 +161,35 @@ struct Message {
     target: Option<BuiltTarget>,
     #[serde(default)]
     profile: BuiltProfile,
+    message: Option<Diagnostic>,
+}
+
+#[derive(Deserialize)]
+struct Diagnostic {
+    level: String,
+    rendered: Option<String>,
+    spans: Vec<DiagnosticSpan>,
+}
+
+#[derive(Deserialize)]
+struct DiagnosticSpan {
+    file_name: PathBuf,
+    byte_start: usize,
+    byte_end: usize,
+}
+
+impl DiagnosticSpan {
+    /// Returns the file, relative to the copy and without `..`, and the byte range in it.
+    fn place(&self, copy: &Path) -> (PathBuf, Range<usize>) {
+        let mut file = PathBuf::new();
+        for component in self.file_name.strip_prefix(copy).unwrap_or(&self.file_name).components() {
+            match component {
+                Component::ParentDir => drop(file.pop()),
+                other => file.push(other),
+            }
+        }
+        (file, self.byte_start..self.byte_end)
+    }
 }
 
 #[derive(Deserialize)]
@@ -155,31 +203,52 @@ struct BuiltProfile {
     test: bool,
 }
 
+/// An error of the compiler.
+#[derive(Debug)]
+pub struct CompilerError {
+    /// The message with the code that it shows.
+    pub rendered: String,
+    /// The places of the error: files, relative to the copy, and byte ranges in these.
+    pub places: Vec<(PathBuf, Range<usize>)>,
+}
+
+/// Outcome of compiling.
+#[derive(Debug)]
+pub enum Built {
+    /// All programs.
+    Programs(BTreeMap<TestTarget, TestProgram>),
+    /// At least one error.
+    Failed(Vec<CompilerError>),
+}
+
+/// Returns the features with which the tests of a package are compiled.
+pub fn features_of(manifest: &Path) -> Option<&'static str> {
+    FEATURES.iter().find(|(path, _)| Path::new(path) == manifest).map(|(_, features)| *features)
+}
+
 /// Compiles test programs of the copy, into the folder `output`.
 ///
 /// # Errors
 ///
-/// If the copy does not compile: some fault is not valid Rust. The messages of the compiler are on standard error.
-pub fn build(
-    copy: &Path,
-    output: &Path,
-    targets: &BTreeSet<TestTarget>,
-) -> anyhow::Result<BTreeMap<TestTarget, TestProgram>> {
+/// If cargo cannot be run, or has not built a program.
+pub fn build(copy: &Path, output: &Path, targets: &BTreeSet<TestTarget>) -> anyhow::Result<Built> {
     // Cargo applies `rpcrdma/tls` to every selected package that has a dependency `rpcrdma`, whichever package that is. So packages
     // with features are compiled on their own.
     let mut groups: BTreeMap<Option<&str>, BTreeSet<&TestTarget>> = BTreeMap::new();
     for target in targets {
-        let own = FEATURES.iter().find(|(path, _)| Path::new(path) == target.manifest);
-        groups.entry(own.map(|(_, features)| *features)).or_default().insert(target);
+        groups.entry(features_of(&target.manifest)).or_default().insert(target);
     }
     let mut programs = BTreeMap::new();
     for (features, targets) in groups {
-        programs.append(&mut build_group(copy, output, &targets, features)?);
+        match build_group(copy, output, &targets, features)? {
+            Built::Programs(mut group) => programs.append(&mut group),
+            Built::Failed(errors) => return Ok(Built::Failed(errors)),
+        }
     }
     for target in targets {
         ensure!(programs.contains_key(target), "cargo has not built {target:?}");
     }
-    Ok(programs)
+    Ok(Built::Programs(programs))
 }
 
 /// Compiles test programs with these features.
@@ -188,16 +257,8 @@ fn build_group(
     output: &Path,
     targets: &BTreeSet<&TestTarget>,
     features: Option<&str>,
-) -> anyhow::Result<BTreeMap<TestTarget, TestProgram>> {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["test", "-q", "--no-run", "--message-format=json-render-diagnostics"]).current_dir(copy);
-    command.env("CARGO_TARGET_DIR", output).env("CARGO_INCREMENTAL", "0");
-    if std::env::var_os("CARGO_PROFILE_DEV_DEBUG").is_none() {
-        command.env("CARGO_PROFILE_DEV_DEBUG", "0");
-    }
-    for variable in ["CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH", "CARGO_PKG_NAME", "RUSTFLAGS"] {
-        command.env_remove(variable);
-    }
+) -> anyhow::Result<Built> {
+    let mut command = cargo(copy, output, &["test", "--no-run"]);
     let manifests: BTreeSet<_> = targets.iter().map(|target| &target.manifest).collect();
     for manifest in manifests {
         command.args(["-p", &package_name(&copy.join(manifest))?]);
@@ -213,11 +274,12 @@ fn build_group(
     if targets.iter().any(|target| target.integration.is_none()) {
         command.arg("--lib");
     }
-    let built = command.stderr(Stdio::inherit()).output().context("failed to run cargo")?;
-    ensure!(built.status.success(), "the project does not compile with the faults");
+    let messages = match run(&mut command, copy)? {
+        Ok(messages) => messages,
+        Err(errors) => return Ok(Built::Failed(errors)),
+    };
     let mut programs = BTreeMap::new();
-    for line in String::from_utf8(built.stdout)?.lines() {
-        let Ok(message) = serde_json::from_str::<Message>(line) else { continue };
+    for message in messages {
         let (Some(manifest), Some(executable), Some(built)) =
             (message.manifest_path, message.executable, message.target)
         else {
@@ -235,7 +297,54 @@ fn build_group(
             programs.insert(target, program);
         }
     }
-    Ok(programs)
+    Ok(Built::Programs(programs))
+}
+
+/// Checks the library of a package of the copy, and returns its errors. This takes less time than to compile it.
+///
+/// # Errors
+///
+/// If cargo cannot be run.
+pub fn check(copy: &Path, output: &Path, manifest: &Path) -> anyhow::Result<Vec<CompilerError>> {
+    let mut command = cargo(copy, output, &["check", "--lib", "-p", &package_name(&copy.join(manifest))?]);
+    if let Some(features) = features_of(manifest) {
+        command.args(["--features", features]);
+    }
+    Ok(run(&mut command, copy)?.err().unwrap_or_default())
+}
+
+/// Returns a command that runs cargo in the copy and prints its messages as JSON.
+fn cargo(copy: &Path, output: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments).args(["-q", "--message-format=json"]).current_dir(copy);
+    command.env("CARGO_TARGET_DIR", output).env("CARGO_INCREMENTAL", "0");
+    if std::env::var_os("CARGO_PROFILE_DEV_DEBUG").is_none() {
+        command.env("CARGO_PROFILE_DEV_DEBUG", "0");
+    }
+    for variable in ["CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH", "CARGO_PKG_NAME", "RUSTFLAGS"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// Runs cargo, and returns its messages, or the errors of the compiler.
+fn run(cargo: &mut Command, copy: &Path) -> anyhow::Result<Result<Vec<Message>, Vec<CompilerError>>> {
+    let output = cargo.stderr(Stdio::inherit()).output().context("failed to run cargo")?;
+    let messages = String::from_utf8(output.stdout)?;
+    let messages: Vec<Message> = messages.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    if output.status.success() {
+        return Ok(Ok(messages));
+    }
+    let diagnostics = messages.into_iter().filter_map(|message| message.message);
+    let errors: Vec<_> = diagnostics
+        .filter(|diagnostic| diagnostic.level == "error")
+        .map(|diagnostic| CompilerError {
+            rendered: diagnostic.rendered.unwrap_or_default(),
+            places: diagnostic.spans.iter().map(|span| span.place(copy)).collect(),
+        })
+        .collect();
+    ensure!(!errors.is_empty(), "cargo failed without an error of the compiler");
+    Ok(Err(errors))
 }
 
 fn package_name(manifest: &Path) -> anyhow::Result<String> {

@@ -1,8 +1,8 @@
 //! The record of the last run of all faults, which the page shows.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, process::Command};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 
 /// Figures of a run of all faults.
@@ -42,4 +42,24 @@ pub fn read(path: &Path) -> anyhow::Result<Option<FullRun>> {
 pub fn write(path: &Path, run: &FullRun) -> anyhow::Result<()> {
     let text = format!("# Written by `rpcrdma-faults --record`.\n{}", toml::to_string(run)?);
     fs::write(path, text).with_context(|| format!("failed to write {}", path.display()))
+}
+
+/// Returns the day, such as `2026-11-28`, and the commit that is checked out.
+///
+/// # Errors
+///
+/// If git or date cannot be run.
+pub fn date_and_commit(root: &Path) -> anyhow::Result<(String, String)> {
+    Ok((output(root, "date", &["+%F"])?, output(root, "git", &["rev-parse", "--short=12", "HEAD"])?))
+}
+
+/// Runs a program, and returns its trimmed output.
+///
+/// # Errors
+///
+/// If the program fails.
+pub fn output(folder: &Path, program: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    let output = Command::new(program).args(arguments).current_dir(folder).output()?;
+    ensure!(output.status.success(), "{program} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }

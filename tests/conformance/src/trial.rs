@@ -2,9 +2,13 @@
 
 use std::{
     collections::BTreeMap,
-    io::Read as _,
-    process::Stdio,
-    sync::atomic::{AtomicUsize, Ordering},
+    io::{BufRead as _, BufReader},
+    path::PathBuf,
+    process::{Child, Stdio},
+    sync::{
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -12,15 +16,15 @@ use std::{
 use anyhow::Context as _;
 
 use crate::{
-    plant::SWITCH_VARIABLE,
     programs::{CitedTest, TestProgram, TestTarget},
+    switch,
 };
 
-/// Time after which tests count as hanging. It is above the time limits of the tests themselves.
+/// Time after which tests of a fault count as hanging. It is above the time limits of the tests themselves.
 const MAX_DURATION: Duration = Duration::from_secs(300);
 
-/// Interval at which a test program is asked whether it has ended.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Interval at which a test program whose output has ended is asked whether it has ended, too.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The outcome of the tests of one fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,12 +38,27 @@ pub enum Verdict {
 }
 
 /// One fault, or none, and the tests to run with it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Trial {
     /// The number of the fault. 0 for none.
     pub number: u32,
-    /// The tests by program.
-    pub tests: BTreeMap<TestTarget, Vec<String>>,
+    /// The tests, in their order.
+    pub steps: Vec<Step>,
+    /// `true` to end at the first failure, to run one test at a time, and to limit the memory.
+    pub is_brief: bool,
+    /// The file to which the numbers of reached mutants are written.
+    pub reached: Option<PathBuf>,
+}
+
+/// Tests that run in one process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The program.
+    pub target: TestTarget,
+    /// The names of the tests.
+    pub names: Vec<String>,
+    /// Time after which they count as hanging.
+    pub limit: Duration,
 }
 
 impl Trial {
@@ -58,7 +77,13 @@ impl Trial {
             let program = programs.get(target).with_context(|| format!("not compiled: {target:?}"))?;
             tests.entry(target.clone()).or_default().extend(program.names(cited)?);
         }
-        Ok(Self { number, tests })
+        Ok(Self::all(number, tests))
+    }
+
+    /// Creates a trial that runs all of these tests.
+    pub fn all(number: u32, tests: BTreeMap<TestTarget, Vec<String>>) -> Self {
+        let steps = tests.into_iter().map(|(target, names)| Step { target, names, limit: MAX_DURATION }).collect();
+        Self { number, steps, is_brief: false, reached: None }
     }
 
     /// Runs the tests.
@@ -69,11 +94,14 @@ impl Trial {
     pub fn run(&self, programs: &BTreeMap<TestTarget, TestProgram>) -> anyhow::Result<Verdict> {
         let mut hung = false;
         let mut failed = Vec::new();
-        for (target, names) in &self.tests {
-            let program = programs.get(target).with_context(|| format!("not compiled: {target:?}"))?;
-            match run(program, names, self.number)? {
+        for step in &self.steps {
+            let program = programs.get(&step.target).with_context(|| format!("not compiled: {:?}", step.target))?;
+            match self.run_step(step, program)? {
                 Some(names) => failed.extend(names),
                 None => hung = true,
+            }
+            if self.is_brief && (hung || !failed.is_empty()) {
+                break;
             }
         }
         Ok(match failed.is_empty() {
@@ -82,46 +110,83 @@ impl Trial {
             true => Verdict::Missed,
         })
     }
-}
 
-/// Runs these tests and returns those that failed, or `None` if the program did not end in time.
-fn run(program: &TestProgram, names: &[String], number: u32) -> anyhow::Result<Option<Vec<String>>> {
-    let mut command = program.command();
-    command.arg("--exact").args(names).env(SWITCH_VARIABLE, number.to_string());
-    command.stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().with_context(|| format!("failed to run {}", program.executable.display()))?;
-    let output = child.stdout.take().map(|mut output| {
-        thread::spawn(move || {
-            let mut text = Vec::new();
-            let _ = output.read_to_end(&mut text);
-            String::from_utf8_lossy(&text).into_owned()
-        })
-    });
-    let start = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
+    /// Runs the tests of one step and returns those that failed, or `None` if the program did not end in time.
+    fn run_step(&self, step: &Step, program: &TestProgram) -> anyhow::Result<Option<Vec<String>>> {
+        let mut command = if self.is_brief { program.limited_command() } else { program.command() };
+        command.arg("--exact").args(&step.names).env(switch::SELECTED, self.number.to_string());
+        if self.is_brief {
+            command.args(["--test-threads", "1"]);
         }
-        if start.elapsed() > MAX_DURATION {
-            child.kill()?;
-            child.wait()?;
-            return Ok(None);
+        if let Some(reached) = &self.reached {
+            command.env(switch::REACHED, reached);
         }
-        thread::sleep(POLL_INTERVAL);
-    };
-    if status.success() {
-        return Ok(Some(Vec::new()));
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        let deadline = Instant::now() + step.limit;
+        let mut child = command.spawn().with_context(|| format!("failed to run {}", program.executable.display()))?;
+        let failures = failures(&mut child);
+        let mut failed = Vec::new();
+        loop {
+            match failures.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(name) => {
+                    failed.push(name);
+                    if self.is_brief {
+                        end(&mut child)?;
+                        return Ok(Some(failed));
+                    }
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    end(&mut child)?;
+                    return Ok(None);
+                }
+            }
+        }
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            if Instant::now() > deadline {
+                end(&mut child)?;
+                return Ok(None);
+            }
+            thread::sleep(POLL_INTERVAL);
+        };
+        if !status.success() && failed.is_empty() {
+            failed.push(format!("the test program: {status}"));
+        }
+        Ok(Some(failed))
     }
-    let text = output.and_then(|reader| reader.join().ok()).unwrap_or_default();
-    let failed: Vec<_> = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"))
-        .map(|name| name.split(" - ").next().unwrap_or(name).to_owned())
-        .collect();
-    Ok(Some(if failed.is_empty() { vec![format!("the test program: {status}")] } else { failed }))
 }
 
-/// Runs trials, several at a time, and hands each outcome to `report` as it arrives.
+fn end(child: &mut Child) -> anyhow::Result<()> {
+    child.kill()?;
+    child.wait()?;
+    Ok(())
+}
+
+/// Returns the names of the tests that fail, as the test program prints them.
+fn failures(child: &mut Child) -> mpsc::Receiver<String> {
+    let (send, receive) = mpsc::channel();
+    if let Some(output) = child.stdout.take() {
+        thread::spawn(move || {
+            let mut output = BufReader::new(output);
+            let mut line = Vec::new();
+            while output.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+                let text = String::from_utf8_lossy(&line);
+                if let Some(name) =
+                    text.strip_prefix("test ").and_then(|rest| rest.trim_end().strip_suffix(" ... FAILED"))
+                {
+                    let _ = send.send(name.split(" - ").next().unwrap_or(name).to_owned());
+                }
+                line.clear();
+            }
+        });
+    }
+    receive
+}
+
+/// Runs trials, several at a time, and hands each outcome with its duration to `report` as it arrives.
 ///
 /// # Errors
 ///
@@ -130,7 +195,7 @@ pub fn run_all(
     trials: &[Trial],
     programs: &BTreeMap<TestTarget, TestProgram>,
     jobs: usize,
-    report: impl Fn(&Trial, &Verdict) + Sync,
+    report: impl Fn(&Trial, &Verdict, Duration) + Sync,
 ) -> anyhow::Result<Vec<Verdict>> {
     let next = AtomicUsize::new(0);
     let work = || {
@@ -138,8 +203,9 @@ pub fn run_all(
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(trial) = trials.get(index) else { return anyhow::Ok(done) };
+            let start = Instant::now();
             let verdict = trial.run(programs)?;
-            report(trial, &verdict);
+            report(trial, &verdict, start.elapsed());
             done.push((index, verdict));
         }
     };

@@ -18,6 +18,7 @@ use rpcrdma_conformance::{
     copy::manifest_of,
     items::{SourceItem, items},
     keywords,
+    mutants::record::Record,
     page::{index, page},
     plant::planted,
     programs::CitedTest,
@@ -187,7 +188,9 @@ fn every_requirement_has_a_row() {
 fn the_pages_are_up_to_date() {
     let (root, tables) = (repository(), tables());
     let run = record::read(&root.join("tests/conformance/last_run.toml")).unwrap_or_else(|error| panic!("{error:#}"));
-    let mut pages = BTreeMap::from([(root.join("CONFORMANCE.md"), index(&tables, run.as_ref()))]);
+    let mutants =
+        Record::read(&root.join("tests/conformance/mutants.toml")).unwrap_or_else(|error| panic!("{error:#}"));
+    let mut pages = BTreeMap::from([(root.join("CONFORMANCE.md"), index(&tables, run.as_ref(), &mutants))]);
     for table in &tables {
         pages.insert(root.join(format!("tests/conformance/{}.md", table.name)), page(table, run.as_ref()));
     }

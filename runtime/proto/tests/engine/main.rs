@@ -1,6 +1,7 @@
 //! The protocol engine over the `sim` provider: pairs of engines, and one engine against a scripted peer.
 
 mod deadlines;
+mod ending;
 mod failed_calls;
 mod faulty;
 mod order;

@@ -39,15 +39,16 @@ fn service_none_protects_no_body() {
 #[test]
 fn bodies_have_the_form_of_the_specification() {
     let (context, _) = contexts();
-    let body = Bytes::from_static(b"sixteen bytes...");
-    let data: Bytes = [&encode_to_bytes(&RpcGssDataT { seq_num: 77 }).unwrap()[..], &body].concat().into();
-    let wrap =
-        |level| BodyProtection::of(&context, &BlockingQueue::new(), 77, level).unwrap().wrap(body.clone()).unwrap();
-    let checksum = context.get_mic(&data).unwrap().into();
-    let integrity = RpcGssIntegData { databody_integ: data.clone(), checksum };
-    assert_eq!(wrap(ProtectionLevel::Integrity), encode_to_bytes(&integrity).unwrap());
-    let privacy = RpcGssPrivData { databody_priv: context.wrap(&data).unwrap().into() };
-    assert_eq!(wrap(ProtectionLevel::Privacy), encode_to_bytes(&privacy).unwrap());
+    for body in [&b"sixteen bytes..."[..], b"", b"odd"].map(Bytes::from_static) {
+        let data: Bytes = [&encode_to_bytes(&RpcGssDataT { seq_num: 77 }).unwrap()[..], &body].concat().into();
+        let wrap =
+            |level| BodyProtection::of(&context, &BlockingQueue::new(), 77, level).unwrap().wrap(body.clone()).unwrap();
+        let checksum = context.get_mic(&data).unwrap().into();
+        let integrity = RpcGssIntegData { databody_integ: data.clone(), checksum };
+        assert_eq!(wrap(ProtectionLevel::Integrity), encode_to_bytes(&integrity).unwrap());
+        let privacy = RpcGssPrivData { databody_priv: context.wrap(&data).unwrap().into() };
+        assert_eq!(wrap(ProtectionLevel::Privacy), encode_to_bytes(&privacy).unwrap());
+    }
 }
 
 /// RFC 2203 §5.3.3.1: the sequence number in a body is that of the credential.

@@ -169,6 +169,17 @@ fn an_accepted_reply_has_a_verifier() {
         assert_eq!(wire[..28], *[encode_words(&[9, 1, 0, 2, 5]), b"short\0\0\0".to_vec()].concat());
         assert_eq!(decode_reply(&wire), Ok(reply));
     }
+    // The flavor of an empty verifier is kept.
+    let reply = ReplyHeader::success(9).with_verifier(opaque(6, b""));
+    let wire = encode_reply(&reply);
+    assert_eq!(wire, encode_words(&[9, 1, 0, 6, 0, 0]));
+    assert_eq!(decode_reply(&wire), Ok(reply));
+    // Only the usual reply is read at once.
+    let mut decoder = Decoder::new(&wire);
+    assert_eq!((ReplyHeader::take_plain_success(&mut decoder), decoder.remaining()), (None, 24));
+    let wire = encode_reply(&ReplyHeader::success(9));
+    let mut decoder = Decoder::new(&wire);
+    assert_eq!((ReplyHeader::take_plain_success(&mut decoder), decoder.remaining()), (Some(9), 0));
 }
 
 #[test]
@@ -364,6 +375,29 @@ fn any_outcome() -> impl Strategy<Value = Result<(), RpcError>> {
         any::<(u32, u32)>().prop_map(|(low, high)| Err(RpcError::RpcMismatch { low, high })),
         any::<u32>().prop_map(|stat| Err(RpcError::Authentication(AuthFailure(stat)))),
     ]
+}
+
+/// Each flavor has a form of its own, whatever the body is.
+#[test]
+fn credentials_have_the_form_of_their_flavor() {
+    let body = Credential::sys("client", 1, 1, [2]).to_opaque().unwrap().body;
+    let of = |flavor| Credential::from_opaque(&OpaqueAuth { flavor, body: body.clone() });
+    assert_eq!(of(0), Ok(Credential::None));
+    assert!(matches!(of(1), Ok(Credential::Sys(_))));
+    assert_eq!(of(6), Ok(Credential::Other(OpaqueAuth { flavor: 6, body: body.clone() })));
+}
+
+#[test]
+fn an_encoded_call_is_split_at_its_verifier() {
+    for (credential, verifier) in [(0, 0), (5, 0), (0, 7), (400, 400)] {
+        let of = |len| OpaqueAuth { flavor: 9, body: vec![1; len].into() };
+        let call = CallHeader { credential: of(credential), verifier: of(verifier), ..CallHeader::new(7, 1, 2, 3) };
+        let message = encode_call(&call);
+        let lens = (32 + credential.next_multiple_of(4), 8 + verifier.next_multiple_of(4));
+        assert_eq!(CallHeader::split_verifier(&message), Some(lens));
+        assert_eq!(CallHeader::split_verifier(&message[..message.len() - 1]), None);
+        assert_eq!(CallHeader::has_no_credential(&message), credential == 0);
+    }
 }
 
 /// A credential that equals the known one shares its memory. Any other is decoded as usual.

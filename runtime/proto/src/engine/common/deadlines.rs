@@ -138,6 +138,13 @@ mod tests {
         transfer.arrived(1);
         transfer.watch(at(259), timeout, 0);
         assert_eq!(transfer.due(), Some(at(319)), "without a lowest rate");
+        transfer.watch(at(260), timeout, 0);
+        assert_eq!(transfer.due(), Some(at(319)), "nothing has arrived");
+        transfer.end();
+        transfer.watch(at(400), timeout, 1);
+        transfer.arrived(4);
+        transfer.watch(at(410), timeout, 1);
+        assert_eq!(transfer.due(), Some(at(464)), "one byte per second");
     }
 
     #[test]
@@ -151,5 +158,33 @@ mod tests {
         assert_eq!(deadlines.next(|key| key == 999), Some(start + Duration::from_secs(1)));
         assert_eq!(deadlines.pop_due(start), None);
         assert_eq!(deadlines.pop_due(start + Duration::from_secs(1)), Some(999));
+    }
+
+    /// The entries of finished calls are looked for only when they outnumber the others.
+    #[test]
+    fn few_entries_are_not_searched() {
+        let at = |seconds| Instant::now() + Duration::from_secs(seconds);
+        let mut deadlines = Deadlines::default();
+        for key in 0..67 {
+            deadlines.insert(at(key), key, 1, |_| panic!("{key} entries are not many"));
+        }
+        deadlines.insert(at(67), 67, 1, |_| false);
+        assert_eq!(deadlines.heap.len(), 1);
+    }
+
+    #[test]
+    fn the_next_deadline_is_that_of_a_known_call() {
+        let start = Instant::now();
+        let later = start + Duration::from_secs(1);
+        let mut deadlines = Deadlines::default();
+        deadlines.insert(start, 1, 2, |_| true);
+        deadlines.insert(later, 2, 2, |_| true);
+        assert_eq!(deadlines.next(|key| key == 2), Some(later));
+        assert_eq!(deadlines.next(|_| false), None);
+        assert_eq!([earliest(Some(start), Some(later)), earliest(Some(later), Some(start))], [Some(start); 2]);
+        assert_eq!(
+            [earliest(Some(start), None), earliest(None, Some(later)), earliest(None, None)],
+            [Some(start), Some(later), None]
+        );
     }
 }

@@ -87,6 +87,8 @@ mod tests {
             assert!(table.insert(xid, slot as u32) && !table.insert(xid, 99));
         }
         assert_eq!(table.get(xids[3]), Some(3));
+        table.remove(7 + 9 * ENTRIES as u32);
+        assert_eq!((table.len(), table.get(xids[0])), (5, Some(0)), "another XID in the direct entry");
         // The direct entry becomes free while others share its low bits.
         table.remove(xids[0]);
         assert!(!table.insert(xids[4], 99) && table.insert(xids[0], 10));

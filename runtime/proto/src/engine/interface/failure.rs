@@ -388,3 +388,49 @@ pub enum NegotiationFailure {
     #[error("{0}")]
     Disconnected(DisconnectReason),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 5531 §9, RPC-over-RDMA v2 §7: only a call that the responder has not executed may be sent again.
+    #[test]
+    fn failures_before_execution() {
+        let reason = CloseReason::Idle(Duration::ZERO);
+        for sent in [false, true] {
+            let failures = [
+                CallFailure::Closed { reason: reason.clone(), sent },
+                CallFailure::DeadlineExceeded { sent },
+                CallFailure::Cancelled { sent },
+            ];
+            for failure in failures {
+                assert_eq!(failure.is_unexecuted(), !sent, "{failure:?}");
+            }
+        }
+        let unexecuted = [
+            CallFailure::VersionMismatch { low: 1, high: 1 },
+            CallFailure::ReverseTooLong { len: 2, max: 1 },
+            CallFailure::XidInUse { xid: 1 },
+            CallFailure::ReverseNotSupported,
+            CallFailure::ReverseDisabled,
+            CallFailure::Refused(TransportError::Version { low: 1, high: 1 }),
+            CallFailure::Refused(TransportError::HeaderType),
+            CallFailure::Refused(TransportError::BadXdr),
+            CallFailure::Refused(TransportError::Segments { max: 1 }),
+        ];
+        for failure in unexecuted {
+            assert!(failure.is_unexecuted(), "{failure:?}");
+        }
+        let possibly_executed = [
+            CallFailure::ChunkError,
+            CallFailure::BadReply(MessageFault::NoPayload),
+            CallFailure::Refused(TransportError::WriteResource { chunk: 0, needed: 0 }),
+            CallFailure::Refused(TransportError::ReplyResource { needed: 0 }),
+            CallFailure::Refused(TransportError::System),
+            CallFailure::Refused(TransportError::Extension(1)),
+        ];
+        for failure in possibly_executed {
+            assert!(!failure.is_unexecuted(), "{failure:?}");
+        }
+    }
+}

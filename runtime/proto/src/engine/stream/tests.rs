@@ -1,5 +1,7 @@
 //! Tests of record marking and of the engine, without a socket.
 
+mod bounds;
+
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
@@ -8,7 +10,7 @@ use super::*;
 use crate::{
     engine::{
         CallFailure, CallId, ChunkItems, CloseReason, Engine as _, EngineConfig, EngineEvent, IncomingReply,
-        OutgoingCall, OutgoingReply, ReplyResources, ReplyToken, Role, StreamError,
+        OutgoingCall, OutgoingReply, ReplyResources, ReplyToken, Role, StreamError, TransportError,
     },
     memory::{MemoryBudget, MemoryShare, MessageBuf, Output as _},
     provider::DisconnectReason,

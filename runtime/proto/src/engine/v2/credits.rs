@@ -158,3 +158,63 @@ impl ReceiveCredits {
         self.refreshed = Some(self.granted);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credits_of_the_peer_are_used_one_by_one() {
+        let mut credits = SendCredits::new(2);
+        assert!(credits.has_more_than_one() && credits.available());
+        credits.take();
+        assert!(!credits.has_more_than_one() && credits.available());
+        credits.take();
+        credits.take();
+        assert!(!credits.has_more_than_one() && !credits.available());
+        assert_eq!(credits.max(), 1, "before the first grant");
+        credits.add(encode_credits(3, 0));
+        assert_eq!((credits.max(), credits.left), (1, 3));
+        credits.add(encode_credits(4, 9));
+        assert_eq!((credits.max(), credits.left), (9, 7));
+    }
+
+    /// RPC-over-RDMA v2 §4.2.1: messages in progress keep their credits, except for two.
+    #[test]
+    fn messages_in_progress_keep_their_credits() {
+        let mut credits = ReceiveCredits::new(8, 8, 8);
+        assert_eq!(credits.due(), 0);
+        (0..8).for_each(|_| credits.consumed());
+        assert_eq!(credits.due(), 8);
+        for (held, due) in [(3, 5), (6, 2), (7, 2), (100, 2), (0, 8)] {
+            credits.hold(held);
+            assert_eq!(credits.due(), due, "{held} in progress");
+        }
+        credits.set_max(1);
+        credits.hold(1);
+        assert_eq!(credits.due(), 1, "no more than the maximum");
+    }
+
+    /// A message that only brings credits follows the last such message when the peer has used a credit of that.
+    #[test]
+    fn one_refresh_at_a_time() {
+        let mut credits = ReceiveCredits::new(8, 8, 8);
+        (0..3).for_each(|_| credits.consumed());
+        assert!(!credits.refresh_due(), "most credits are left");
+        credits.consumed();
+        assert!(credits.refresh_due());
+        credits.refresh();
+        credits.granted += credits.due();
+        for _ in 0..4 {
+            credits.consumed();
+            assert!(!credits.refresh_due(), "the peer has used older credits");
+        }
+        credits.consumed();
+        assert!(credits.refresh_due());
+        // Nothing is due while all messages are in progress and the peer has the reserve.
+        let mut credits = ReceiveCredits::new(2, 2, 2);
+        assert!(!credits.refresh_due());
+        (0..2).for_each(|_| credits.consumed());
+        assert!(credits.refresh_due());
+    }
+}

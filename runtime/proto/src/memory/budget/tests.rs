@@ -27,6 +27,14 @@ fn share(budget: &Arc<MemoryBudget>, host: u128) -> MemoryShare {
     MemoryShare::of(Some(budget.account(host)))
 }
 
+/// Fails unless the budget has forgotten all hosts and connections.
+#[track_caller]
+fn assert_clear(budget: &MemoryBudget) {
+    let state = budget.change(|state, _| format!("{state:?}"));
+    assert!(state.contains("hosts: {}, turns: [], active: 0, waiting: 0"), "{state}");
+    assert_eq!((budget.held(), budget.waiting()), (0, 0));
+}
+
 fn poll(turn: &mut MemoryTurn) -> Poll<BudgetCharge> {
     std::future::Future::poll(std::pin::Pin::new(turn), &mut Context::from_waker(Waker::noop()))
 }
@@ -54,6 +62,8 @@ fn charged_memory_is_returned() {
     assert_eq!((budget.held(), over.bytes()), (1000, 1000));
     drop(over);
     assert_eq!(budget.held(), 0);
+    drop(share);
+    assert_clear(&budget);
 }
 
 /// A host and a connection leave a part to others, however much they ask for, and others take it without waiting.
@@ -83,6 +93,8 @@ fn greedy_hosts_and_connections_leave_memory() {
         assert!(budget.held() <= LIMIT, "{budget:?}");
         drop((first, second, third, charge));
         assert_eq!((budget.held(), budget.waiting()), (0, 0));
+        drop((one, neighbour, more, other, hosts));
+        assert_clear(&budget);
     }
 }
 
@@ -108,6 +120,8 @@ fn memory_is_kept_for_a_large_amount() {
     drop((large, small));
     assert_eq!(d.take(100).unwrap().bytes(), 100);
     assert_eq!(budget.held(), 0);
+    drop((a, b, c, d));
+    assert_clear(&budget);
 }
 
 /// Hosts take turns, and so do the connections of a host, whatever the number of those who wait.
@@ -133,6 +147,8 @@ fn hosts_and_connections_take_turns() {
     drop((turns, granted));
     assert!(busy.take(100).is_some());
     assert_eq!((budget.held(), budget.waiting()), (200, 0));
+    drop((busy, greedy, neighbour, other, _held));
+    assert_clear(&budget);
 }
 
 /// Arguments leave a quarter to results. Results that are waited for take it although arguments wait longer.
@@ -208,6 +224,15 @@ fn a_dropped_waiter_does_not_block_the_queue() {
     assert_eq!(budget.held(), 700);
     drop(turn);
     assert_eq!((budget.held(), budget.waiting()), (0, 0));
+    // A connection that waits for its turn and leaves, before another one of its host and alone.
+    let most = a.take(500).unwrap();
+    let (mut d, mut e) = (share(&budget, 5), share(&budget, 5));
+    assert!(d.take(400).is_none() && e.take(100).is_none());
+    d.stop_waiting();
+    assert!(e.waits() && budget.waiting() == 1);
+    drop((d, e));
+    drop((a, most));
+    assert_clear(&budget);
 }
 
 /// Everybody gets memory, and the limit holds, for any interleaving.
@@ -247,5 +272,5 @@ fn threads_take_turns() {
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    assert_eq!((budget.held(), budget.waiting()), (0, 0));
+    assert_clear(&budget);
 }

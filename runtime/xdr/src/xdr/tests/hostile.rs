@@ -114,6 +114,9 @@ fn a_list_without_an_end_is_truncated() {
     let wire = encode_words(&[1, 5, 1, 6]);
     let error = take_list::<u32>(&mut Decoder::new(&wire)).unwrap_err();
     assert_eq!(*error.kind(), DecodeErrorKind::Truncated { needed: 4, remaining: 0 });
+    // The error in a node names the node, from zero.
+    let error = take_list::<u32>(&mut Decoder::new(&encode_words(&[1, 5, 1]))).unwrap_err();
+    assert!(error.path().eq([PathSegment::Index(1)]), "{error}");
     assert!(take_list::<u32>(&mut Decoder::new(&encode_words(&[1, 5, 3]))).is_err());
 }
 

@@ -1,6 +1,7 @@
 //! Tests of the codec with handwritten types in the shape of generated ones.
 
 mod hostile;
+mod limits;
 mod placed;
 mod primitives;
 mod reduce;
@@ -38,6 +39,7 @@ macro_rules! sample {
         }
     };
 }
+use sample;
 
 /// `struct READ4resok { bool eof; @ddp opaque data<>; };`
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -136,6 +136,9 @@ fn booleans_are_checked_and_padding_is_skipped() {
     assert_eq!(decode::<Bytes>(b"\0\0\0\x01a\0\0\x01").unwrap(), bytes(b"a"));
     let missing = decode::<Bytes>(b"\0\0\0\x01a\0\0").unwrap_err();
     assert_eq!(*missing.kind(), DecodeErrorKind::Truncated { needed: 4, remaining: 3 });
+    // All padding is missing.
+    let missing = decode::<Bytes>(b"\0\0\0\x03abc").unwrap_err();
+    assert_eq!(*missing.kind(), DecodeErrorKind::Truncated { needed: 4, remaining: 3 });
 }
 
 #[test]

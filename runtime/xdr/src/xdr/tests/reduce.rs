@@ -33,6 +33,20 @@ fn a_flat_sink_copies_everything_and_counts_it() {
     read(b"abcde").encode(&mut sink).unwrap();
     assert_eq!(sink.copied_eligible(), 5);
     assert_eq!(out, *b"\0\0\0\x01\0\0\0\x05abcde\0\0\0");
+    // Items that are not kept as `Bytes`.
+    let mut sink = FlatSink::new(&mut out);
+    put_ddp_elements(&mut sink, &[1_u32, 2]).unwrap();
+    put_ddp_byte_array(&mut sink, &[3; 5]);
+    assert_eq!(sink.copied_eligible(), 13);
+}
+
+#[test]
+fn an_engine_gets_no_empty_item() {
+    let mut out = Vec::new();
+    let mut sink = ReducingSink::for_engine(&mut out, 0);
+    put_ddp_byte_array(&mut sink, &[]);
+    put_ddp_byte_array(&mut sink, &[3]);
+    assert_eq!(sink.finish().0.len(), 1);
 }
 
 #[test]

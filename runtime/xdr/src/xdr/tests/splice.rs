@@ -147,6 +147,14 @@ fn write_chunks_are_spliced_in_in_order() {
 }
 
 #[test]
+fn a_borrowed_item_is_read_from_its_chunk() {
+    let (stream, writes) = (encode_words(&[5]), [provided(b"abcde")]);
+    let mut decoder = Decoder::new(&stream).with_write_chunks(&writes);
+    assert_eq!(take_ddp_opaque_ref(&mut decoder, 5), Ok(&b"abcde"[..]));
+    decoder.finish().unwrap();
+}
+
+#[test]
 fn a_write_chunk_holds_exactly_its_item() {
     // RFC 8166 §3.4.6.2: a Write chunk does not include the padding.
     for data in [&b"abcd"[..], b"abcde\0\0\0"] {

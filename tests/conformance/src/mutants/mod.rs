@@ -1,0 +1,21 @@
+//! Mutants: small changes of the code, made by a program, of which the tests should notice each one.
+//!
+//! | file | contents |
+//! | --- | --- |
+//! | `cfg` | conditional compilation: the code that test programs contain apart from tests |
+//! | `areas` | parts of the project with a score of their own, their source files and test programs |
+//! | `mutate` | the mutations of a source file |
+//! | `splice` | the source file with all of its mutants behind the switch, and the search for those that do not compile |
+//! | `compile` | the copy with all mutants, without those that do not compile |
+//! | `reach` | the mutants that each test reaches, and the tests to run for a mutant |
+//! | `changed` | the lines that differ from a revision of git |
+//! | `record` | the record of scores and survivors, which the page shows |
+
+pub mod areas;
+pub mod cfg;
+pub mod changed;
+pub mod compile;
+pub mod mutate;
+pub mod reach;
+pub mod record;
+pub mod splice;
