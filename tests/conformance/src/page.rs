@@ -28,7 +28,8 @@ const MUTANTS: &str = "\n\
     time. `cargo run -p rpcrdma-conformance --bin rpcrdma-mutants` runs the tests that reach a change, and shows which changes no\n\
     test notices. Of these survivors, some are equivalent: the change has no effect. The score is the part of all other mutants that\n\
     tests notice. Only quick tests of the same package count, so a mutant that no such test reaches lowers the score.\n\
-    [mutants.toml](tests/conformance/mutants.toml) lists the survivors, and the reasons of the equivalent ones.\n\n\
+    [mutants.toml](tests/conformance/mutants.toml) lists the survivors, and the reasons of the equivalent ones. Date and commit are\n\
+    those of the last complete run. Its survivors may have been tested again since then.\n\n\
     | part | mutants | noticed | survived | equivalent | not reached | score | date | commit |\n\
     | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
 
