@@ -24,7 +24,6 @@ use net_support::{eventually, spawn_server, timed};
 use proxy::{Direction, Proxy};
 use rpcrdma::{
     client::{CallError, Channel, ChannelBuilder, Reconnect},
-    engine::ConnectionCounters,
     gss::{GssAuthenticator, GssSecurity},
     provider::{
         Connected, Connector, SetupError, SetupParams,
@@ -177,9 +176,8 @@ impl Setup {
         self.proxy.hold();
         self.ledger.0.gate.add_permits(1);
         eventually(|| self.ledger.executed() == 1).await;
-        // The reply is recorded, and on its way.
-        let is_sent = |of: &ConnectionCounters| of.replies_sent == of.calls_received;
-        eventually(|| self.handle.connections().iter().all(|open| is_sent(&open.counters))).await;
+        // The handler has ended. The counters of connections may be older.
+        eventually(|| self.handle.duplicate_requests().iter().all(|stats| stats.in_progress == 0)).await;
         // Later executions do not wait.
         self.ledger.0.gate.add_permits(100);
         self.proxy.cut();

@@ -12,16 +12,24 @@ use std::{
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpSocket, TcpStream},
-    sync::{Notify, watch},
+    sync::watch,
 };
 
 /// A running proxy.
 #[derive(Debug, Clone)]
 pub struct CutProxy {
     pub addr: SocketAddr,
-    held: watch::Sender<bool>,
-    cut: Arc<Notify>,
+    line: watch::Sender<LineState>,
     connections: Arc<AtomicUsize>,
+}
+
+/// What happens to the connections of a proxy.
+#[derive(Debug, Clone, Copy, Default)]
+struct LineState {
+    /// What the server sends is held back.
+    is_held: bool,
+    /// Number of cuts so far.
+    cuts: usize,
 }
 
 impl CutProxy {
@@ -34,8 +42,7 @@ impl CutProxy {
     pub async fn start_at(host: &str, server: SocketAddr) -> Self {
         let listener = TcpListener::bind((host, 0)).await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let (held, cut, connections) = (watch::Sender::new(false), Arc::new(Notify::new()), Arc::default());
-        let proxy = Self { addr, held, cut, connections };
+        let proxy = Self { addr, line: watch::Sender::default(), connections: Arc::default() };
         let accepting = proxy.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -48,13 +55,12 @@ impl CutProxy {
 
     /// Holds back everything that the server sends from now on.
     pub fn hold(&self) {
-        self.held.send_replace(true);
+        self.line.send_modify(|line| line.is_held = true);
     }
 
     /// Cuts all connections. What was held back is lost. Later connections are not held.
     pub fn cut(&self) {
-        self.cut.notify_waiters();
-        self.held.send_replace(false);
+        self.line.send_modify(|line| *line = LineState { is_held: false, cuts: line.cuts + 1 });
     }
 
     /// Returns the number of connections so far.
@@ -63,8 +69,8 @@ impl CutProxy {
     }
 
     async fn forward(self, client: TcpStream, server: SocketAddr) {
-        let mut cut = std::pin::pin!(self.cut.notified());
-        cut.as_mut().enable();
+        let (mut line, mut cut) = (self.line.subscribe(), self.line.subscribe());
+        let cuts = line.borrow().cuts;
         // The server sees the client's address.
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((client.peer_addr().unwrap().ip(), 0).into()).unwrap();
@@ -74,7 +80,6 @@ impl CutProxy {
         }
         let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
             (client.into_split(), server.into_split());
-        let mut held = self.held.subscribe();
         let there = async {
             let _ = tokio::io::copy(&mut from_client, &mut to_server).await;
             let _ = to_server.shutdown().await;
@@ -82,7 +87,10 @@ impl CutProxy {
         let back = async {
             let mut buffer = vec![0; 64 << 10];
             while let Ok(len @ 1..) = from_server.read(&mut buffer).await {
-                held.wait_for(|held| !held).await.unwrap();
+                // A connection that is cut passes nothing on, even if its end has not been noticed yet.
+                if line.wait_for(|line| !line.is_held || line.cuts != cuts).await.unwrap().cuts != cuts {
+                    return;
+                }
                 if to_client.write_all(&buffer[..len]).await.is_err() {
                     break;
                 }
@@ -91,7 +99,7 @@ impl CutProxy {
         };
         tokio::select! {
             biased;
-            () = cut => {}
+            _ = cut.wait_for(|line| line.cuts != cuts) => {}
             _ = async { tokio::join!(there, back) } => {}
         }
     }
