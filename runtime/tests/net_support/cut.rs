@@ -23,10 +23,10 @@ pub struct CutProxy {
     connections: Arc<AtomicUsize>,
 }
 
-/// What happens to the connections of a proxy.
+/// The state of the connections of a proxy.
 #[derive(Debug, Clone, Copy, Default)]
 struct LineState {
-    /// What the server sends is held back.
+    /// `true` to hold back what the server sends.
     is_held: bool,
     /// Number of cuts so far.
     cuts: usize,
