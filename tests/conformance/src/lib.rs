@@ -21,7 +21,29 @@ pub mod switch;
 pub mod table;
 pub mod trial;
 
-use std::path::{Path, PathBuf};
+use std::{
+    num::NonZero,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    thread,
+};
+
+/// Returns the exit code of a program whose tests noticed everything, or not, and prints its error.
+pub fn exit_code(program: &str, outcome: anyhow::Result<bool>) -> ExitCode {
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{program}: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Returns the number of test programs that run at a time, unless the user chose another one.
+pub fn default_jobs() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
+}
 
 /// Returns the root of the repository.
 pub fn repository() -> PathBuf {

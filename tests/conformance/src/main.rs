@@ -3,17 +3,15 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    num::NonZero,
     path::{Path, PathBuf},
     process::ExitCode,
-    thread,
     time::Instant,
 };
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Parser;
 use rpcrdma_conformance::{
-    copy,
+    copy, default_jobs, exit_code,
     plant::planted_files,
     programs::{self, Built, CitedTest, TestTarget},
     record::{self, FullRun},
@@ -61,14 +59,7 @@ struct Planted<'a> {
 }
 
 fn main() -> ExitCode {
-    match run(&Cli::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("rpcrdma-faults: {error:#}");
-            ExitCode::from(2)
-        }
-    }
+    exit_code("rpcrdma-faults", run(&Cli::parse()))
 }
 
 /// Returns `true` if the tests noticed every fault.
@@ -104,7 +95,7 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
         .iter()
         .map(|planted| Trial::new(planted.number, &planted.tests, &programs).with_context(|| planted.name.clone()))
         .collect::<Result<_, _>>()?;
-    let jobs = cli.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZero::get));
+    let jobs = cli.jobs.unwrap_or_else(default_jobs);
     let start = Instant::now();
     pass_without_faults(&trials, &programs, jobs)?;
     let names: BTreeMap<_, _> = chosen.iter().map(|planted| (planted.number, planted)).collect();

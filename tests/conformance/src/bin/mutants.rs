@@ -4,17 +4,16 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    num::NonZero,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Mutex,
-    thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, ensure};
 use clap::Parser;
 use rpcrdma_conformance::{
+    default_jobs, exit_code,
     mutants::{
         areas::{AREAS, Area, test_targets},
         changed::{ChangedLines, changed_lines, is_changed},
@@ -78,14 +77,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    match run(&Cli::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("rpcrdma-mutants: {error:#}");
-            ExitCode::from(2)
-        }
-    }
+    exit_code("rpcrdma-mutants", run(&Cli::parse()))
 }
 
 /// Returns `true` if the tests noticed every mutant that they reach, except those that the record explains.
@@ -111,7 +103,7 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
         compile(&root, &folder.join("tree"), &target, &mutants, &targets(&root, &mutants, &cli.test)?)?;
     println!("{} mutants are compiled in {} s", mutants.len() - dropped.len(), start.elapsed().as_secs());
 
-    let jobs = cli.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZero::get));
+    let jobs = cli.jobs.unwrap_or_else(default_jobs);
     let start = Instant::now();
     let Measured { tests, failed, slow } = measure(&programs, &folder.join("reached"), jobs)?;
     println!("{} tests can be used, measured in {} s", tests.len(), start.elapsed().as_secs());
