@@ -1,11 +1,6 @@
 //! Configuration of connections.
 
-use std::{
-    hash::{BuildHasher as _, Hasher as _, RandomState},
-    ops::RangeInclusive,
-    sync::Arc,
-    time::Duration,
-};
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use crate::{
     driver::KeepaliveConfig,
@@ -16,6 +11,7 @@ use crate::{
     },
     memory::BufferPool,
     provider::SetupParams,
+    random,
     xdr::DecodeLimits,
 };
 
@@ -406,8 +402,7 @@ impl ConnectionConfig {
 
 /// Returns a random XID.
 pub(crate) fn xid_seed() -> u32 {
-    // The standard library's hash keys are random, and every `RandomState` has different ones.
-    RandomState::new().build_hasher().finish() as u32
+    random::number() as u32
 }
 
 #[cfg(test)]

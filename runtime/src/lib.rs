@@ -65,6 +65,7 @@
 //! | `gss` | Adds Kerberos to [`gss`]. Needs MIT Kerberos or Heimdal, their headers and libclang |
 //! | `introspection` | Adds a program to servers that reports their procedures, connections, memory and slowest calls |
 //! | `metrics` | Records metrics of calls and connections through the facade crate `metrics` |
+//! | `simulation` | Lets a program seed the random numbers, so that simulated runs repeat |
 //! | `tls` | Adds RPC-with-TLS (RFC 9289) on `tcp://`. Needs a C compiler |
 //! | `tower` | Lets `tower` services carry the calls of clients, and `tower` layers wrap the handlers of a server |
 //! | `verbs` | Supports RDMA devices (`rdma://`). Links libibverbs and librdmacm. Needs their headers and libclang 14 or 15 |
@@ -93,6 +94,7 @@ pub mod metrics;
 #[path = "metrics/off.rs"]
 mod metrics;
 pub mod provider;
+mod random;
 pub mod security;
 pub mod server;
 mod session;
@@ -103,6 +105,8 @@ pub mod trace;
 pub mod transport;
 
 pub use client::{CallError, CallOptions, Channel, ConnectError};
+#[cfg(feature = "simulation")]
+pub use random::seed_random_numbers;
 pub use rpcrdma_macros::service;
 use rpcrdma_proto::ErrorChain;
 pub use rpcrdma_proto::memory;

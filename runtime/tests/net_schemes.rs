@@ -3,7 +3,13 @@
 
 mod net_support;
 
-use std::{io, net::SocketAddr, sync::LazyLock, time::Duration};
+use std::{
+    collections::HashMap,
+    io,
+    net::SocketAddr,
+    sync::{LazyLock, Mutex},
+    time::Duration,
+};
 
 use net_support::*;
 use rpcrdma::{
@@ -13,7 +19,17 @@ use rpcrdma::{
     error::{BindError, SetupError},
     provider::sim::{SimConnector, SimFabric, SimListener},
     server::ServerBuilder,
-    transport::{Scheme, SchemeError, SchemeProvider, Transport as Kind, Url, UrlError, UrlOption, UrlOptions},
+    transport::{
+        Scheme, SchemeError, SchemeProvider, StreamListener, StreamProvider, Transport as Kind, Url, UrlError,
+        UrlOption, UrlOptions,
+    },
+};
+use tokio::{
+    io::DuplexStream,
+    sync::{
+        Mutex as AsyncMutex,
+        mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    },
 };
 
 /// Two simulated networks. The option `network=b` selects the second.
@@ -50,6 +66,52 @@ static SCHEME: LazyLock<Scheme> =
 /// A scheme with other networks.
 static OTHER_SCHEME: LazyLock<Scheme> =
     LazyLock::new(|| Scheme::register("x-other-networks", TwoNetworks(Default::default())).unwrap());
+
+/// Pipes within the process. The option `buffer` is the size of each in bytes.
+#[derive(Default)]
+struct Pipes(Mutex<HashMap<SocketAddr, UnboundedSender<DuplexStream>>>);
+
+struct PipeListener(SocketAddr, AsyncMutex<UnboundedReceiver<DuplexStream>>);
+
+impl StreamProvider for Pipes {
+    type Stream = DuplexStream;
+    type Listener = PipeListener;
+
+    fn options(&self) -> &'static [UrlOption] {
+        const BUFFER: UrlOption = UrlOption::new("buffer", "BYTES", |value| value.parse::<usize>().is_ok());
+        &[BUFFER]
+    }
+
+    async fn connect(&self, options: &UrlOptions, addr: SocketAddr) -> io::Result<DuplexStream> {
+        let buffer = options.get("buffer").map_or(4096, |bytes| bytes.parse().unwrap());
+        let listener = self.0.lock().unwrap().get(&addr).cloned().ok_or(io::ErrorKind::ConnectionRefused)?;
+        let (near, far) = tokio::io::duplex(buffer);
+        listener.send(far).map_err(|_| io::ErrorKind::ConnectionRefused)?;
+        // Nobody accepts on port 9.
+        if addr.port() == 9 { std::future::pending().await } else { Ok(near) }
+    }
+
+    fn listen(&self, _options: &UrlOptions, addr: SocketAddr) -> io::Result<PipeListener> {
+        let (sender, receiver) = unbounded_channel();
+        self.0.lock().unwrap().insert(addr, sender);
+        Ok(PipeListener(addr, receiver.into()))
+    }
+}
+
+impl StreamListener for PipeListener {
+    type Stream = DuplexStream;
+
+    async fn accept(&self) -> io::Result<(DuplexStream, SocketAddr)> {
+        let stream = self.1.lock().await.recv().await.ok_or(io::ErrorKind::NotConnected)?;
+        Ok((stream, ([127, 0, 0, 1], 50_000).into()))
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.0
+    }
+}
+
+static PIPES: LazyLock<Scheme> = LazyLock::new(|| Scheme::register_stream("x-pipe", Pipes::default()).unwrap());
 
 fn url(port: u16, options: &str) -> String {
     format!("{}://127.0.0.1:{port}{options}", *SCHEME)
@@ -147,7 +209,8 @@ async fn shared_ports_are_refused() {
 #[tokio::test]
 async fn channels_reconnect() {
     timed(async {
-        let (server, url) = serve(&url(0, "")).await;
+        // A port that no other test gets while there is no server.
+        let (server, url) = serve(&url(78, "")).await;
         let channel = builder().connect(&url).await.unwrap();
         for _ in 0..3 {
             call::<Null>(&channel, &()).await.unwrap();
@@ -234,6 +297,92 @@ async fn discovery_finds_servers() {
     .await;
 }
 
+/// A provider of byte streams carries records: small buffers, large calls, both ends of a connection, and the next one.
+#[tokio::test]
+async fn streams_carry_records() {
+    timed(async {
+        let url = format!("{}://127.0.0.1:7", *PIPES);
+        let (server, listening) = serve(&url).await;
+        assert_eq!((listening.as_str(), PIPES.transport()), ("x-pipe://127.0.0.1:7", Kind::Tcp));
+        for options in ["", "?buffer=1", "?buffer=1000000"] {
+            let channel = builder().connect(&format!("{url}{options}")).await.unwrap();
+            let info = channel.info();
+            assert_eq!((info.transport, info.peer_addr.port(), info.version), (Kind::Tcp, 7, None));
+            for len in [1, 5_000] {
+                let sum = call::<Put>(&channel, &Data(pattern(1, len).into())).await.unwrap();
+                assert_eq!(
+                    sum,
+                    pattern(1, len).iter().fold(0, |sum: u64, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()))
+                );
+                assert_eq!(call::<Get>(&channel, &Range(1, len)).await.unwrap().0, pattern(1, len)[..]);
+            }
+            let [connection] = &server.handle.connections()[..] else { panic!("one connection") };
+            assert_eq!((connection.peer_addr.port(), connection.local_addr.port()), (50_000, 7));
+            channel.close().await;
+            while server.handle.stats().open > 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        // The server closes the stream, and another one takes its place.
+        let channel = builder().connect(&url).await.unwrap();
+        call::<Null>(&channel, &()).await.unwrap();
+        stop(server).await;
+        channel.closed().await;
+        call::<Null>(&channel, &()).await.unwrap_err();
+        let (server, _) = serve(&url).await;
+        call::<Null>(&channel, &()).await.unwrap();
+        stop(server).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn streams_have_limits() {
+    timed(async {
+        let url = |port: u16| format!("{}://127.0.0.1:{port}", *PIPES);
+        let shared = Server::builder().service(TestService::default()).share_ports(true).listen(url(8)).bind().await;
+        let BindError::Listen { source, .. } = shared.unwrap_err() else { panic!("another error") };
+        assert_eq!(source.kind(), io::ErrorKind::Unsupported);
+        // No RPC-over-RDMA, so there are no versions of it, and no other options than the provider's.
+        for option in ["version=1", "buffer=many", "tls=required"] {
+            let error = format!("{}?{option}", url(8)).parse::<Url>().unwrap_err();
+            let UrlError::UnknownOption { expected, .. } = error else { panic!("{error}") };
+            assert_eq!(expected, "buffer=BYTES, priority=0-65535, weight=NUMBER");
+        }
+        let refused = Channel::connect(&url(8)).await.unwrap_err();
+        let ConnectError::Setup { source: SetupError::Io(error), .. } = refused else { panic!("{refused}") };
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        let (server, _) = serve(&url(9)).await;
+        let limit = Duration::from_millis(20);
+        let late = Channel::builder().connect_timeout(limit).connect(&url(9)).await.unwrap_err();
+        assert!(
+            matches!(&late, ConnectError::Setup { source: SetupError::TimedOut(of), .. } if *of == limit),
+            "{late}"
+        );
+        stop(server).await;
+    })
+    .await;
+}
+
+/// A server whose runtimes share the connections moves streams to them.
+#[tokio::test]
+async fn streams_move_to_runtimes() {
+    timed(async {
+        let runtimes: Vec<_> =
+            (0..2).map(|_| tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap()).collect();
+        let handles = runtimes.iter().map(|runtime| runtime.handle().clone());
+        let server = Server::builder().service(TestService::default()).runtimes(handles);
+        let url = format!("{}://127.0.0.1:10", *PIPES);
+        let (server, _) = serve_on(&url, server).await;
+        for _ in 0..4 {
+            call::<Null>(&builder().connect(&url).await.unwrap(), &()).await.unwrap();
+        }
+        stop(server).await;
+        runtimes.into_iter().for_each(tokio::runtime::Runtime::shutdown_background);
+    })
+    .await;
+}
+
 #[test]
 fn wrong_registrations_are_refused() {
     struct Repeats;
@@ -257,6 +406,7 @@ fn wrong_registrations_are_refused() {
     }
     for name in ["iwarp", "tcp", "rdma", SCHEME.as_str()] {
         assert_eq!(register(name), Err(SchemeError::Taken { name }));
+        assert_eq!(Scheme::register_stream(name, Pipes::default()), Err(SchemeError::Taken { name }));
     }
     let option = "local";
     assert_eq!(Scheme::register("repeats", Repeats), Err(SchemeError::BadOption { name: "repeats", option }));

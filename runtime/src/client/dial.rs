@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::{
     future::{Future, ready},
+    io,
     net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::Arc,
@@ -26,8 +27,8 @@ use crate::{
     engine::{Role, Versions},
     metrics::{self, ConnectionRole},
     provider::{IoError, SetupError, iwarp::socket},
-    session::{CallHandlers, ChannelConfig, ServedConnection, ServiceRegistry, SetUp},
-    transport::{AnyConnector, Scheme, SchemeKind, Url},
+    session::{CallHandlers, ChannelConfig, ChannelInfo, ServedConnection, ServiceRegistry, SetUp},
+    transport::{AnyConnector, BoxStream, Scheme, SchemeKind, Transport, Url},
 };
 
 pub(super) type DialFuture<'a> = Pin<Box<dyn Future<Output = Result<Arc<ChannelLink>, ConnectError>> + Send + 'a>>;
@@ -161,6 +162,9 @@ impl Dial for UrlDialer {
                     },
                     #[cfg(not(feature = "tls"))]
                     SchemeKind::Tcp(_) => connect_tcp(peer, local, settings).await,
+                    SchemeKind::Stream(provider) => {
+                        connect_stream(provider.connect(self.url.options(), peer), peer, settings).await
+                    }
                 };
                 let connected = match connected {
                     Ok(link) => rules.fulfilled(link, config).await,
@@ -204,6 +208,19 @@ async fn connect_tcp(
 ) -> Result<Arc<ChannelLink>, SetupError> {
     let stream = open_tcp(peer, local, settings).await?;
     Ok(link(SetUp::tcp(&settings.config.connection, Role::Client, stream)?, false, settings))
+}
+
+/// Sets up the stream that `connecting` returns, which is connected to `peer`.
+async fn connect_stream(
+    connecting: impl Future<Output = io::Result<BoxStream>>,
+    peer: SocketAddr,
+    settings: LinkSettings<'_>,
+) -> Result<Arc<ChannelLink>, SetupError> {
+    let connection = &settings.config.connection;
+    let connected = tokio::time::timeout(connection.connect_timeout, connecting);
+    let stream = connected.await.map_err(|_| SetupError::TimedOut(connection.connect_timeout))??;
+    let local = ChannelInfo::unconnected(Transport::Tcp).local_addr;
+    Ok(link(SetUp::stream(connection, Role::Client, stream, (peer, local)), false, settings))
 }
 
 /// Connects over TCP, and starts TLS if the server offers it (RFC 9289).

@@ -1,13 +1,11 @@
 //! Reconnecting after a connection was lost.
 
-use std::{
-    hash::{BuildHasher as _, Hasher as _, RandomState},
-    time::Duration,
-};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::error::ConnectError;
+use crate::random;
 
 /// The behavior of a channel that has lost its connection.
 ///
@@ -145,8 +143,7 @@ impl Backoff {
 
 /// Returns a random duration between half of `pause` and all of it.
 pub(super) fn jittered(pause: Duration) -> Duration {
-    // The standard library's hash keys are random, and every `RandomState` has different ones.
-    let random = (RandomState::new().build_hasher().finish() >> 32) as u32;
+    let random = (random::number() >> 32) as u32;
     pause - (pause / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
 }
 

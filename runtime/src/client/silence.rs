@@ -59,6 +59,7 @@ impl Silence {
             ended.as_mut().enable();
             let Some(end) = self.until(Instant::now()) else { return };
             tokio::select! {
+                biased;
                 () = ended => {}
                 () = tokio::time::sleep_until(end) => {}
             }

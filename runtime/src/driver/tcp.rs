@@ -1,18 +1,23 @@
 //! The I/O of a byte-stream connection with record marking.
 
 use std::{
+    future::Future as _,
     io::{self, ErrorKind, IoSlice},
-    pin::Pin,
+    pin::{Pin, pin},
     task::{Context, Poll},
 };
 
 use bytes::{BytesMut, buf::Limit};
-use tokio::{io::AsyncWrite, net::TcpStream};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWrite},
+    net::TcpStream,
+};
 
 use super::EngineIo;
 use crate::{
     engine::{Engine, stream::StreamConnection},
     provider::DisconnectReason,
+    transport::BoxStream,
 };
 
 /// Maximum number of system calls in either direction before the engine processes their results.
@@ -56,6 +61,25 @@ macro_rules! socket {
             }
         }
     };
+}
+
+impl ByteStream for BoxStream {
+    fn poll_write(&mut self, slices: &[IoSlice<'_>], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.as_mut().poll_write_vectored(cx, slices)
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        AsyncWrite::poll_flush(self.as_mut(), cx)
+    }
+
+    fn poll_read(&mut self, room: &mut Limit<&mut BytesMut>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        // Dropping this future loses nothing: it either has read, or returns `Pending`.
+        pin!(self.read_buf(room)).poll(cx)
+    }
+
+    fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        AsyncWrite::poll_shutdown(self.as_mut(), cx)
+    }
 }
 
 socket!(TcpStream);

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     config::ConfigError,
+    random,
     security::{BlockingQueue, HostAddr, Principal, ProtectionLevel},
 };
 
@@ -152,7 +153,7 @@ pub(super) struct ContextHandle(pub(super) [u8; 16]);
 impl ContextHandle {
     fn random() -> Result<Self, GssError> {
         let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes)
+        random::fill(&mut bytes)
             .map_err(|error| GssError::new(major::FAILURE, format!("no random context handle: {error}")))?;
         Ok(Self(bytes))
     }

@@ -24,7 +24,7 @@ use crate::{
     provider::{SetupError, iwarp::socket},
     security::HostAddr,
     session::{CallHandlers, ServedConnection, SetUp},
-    transport::{AnyIncoming, AnyListener},
+    transport::{AnyIncoming, AnyIncomingStream, AnyListener, AnyStreamListener, BoxStream},
 };
 
 /// Pause after an error of the listener, which would repeat at once.
@@ -131,6 +131,36 @@ impl ConnectionSource for TcpSource {
         _shared: &ServerShared,
     ) -> Result<SetUp<TcpIo>, SetupError> {
         SetUp::tcp(config, Role::Server, stream)
+    }
+}
+
+/// A source of byte streams with record marking: a provider's listener.
+pub(super) struct StreamSource(pub(super) Box<dyn AnyStreamListener>);
+
+impl ConnectionSource for StreamSource {
+    type Incoming = (Box<dyn AnyIncomingStream>, SocketAddr);
+    type Io = TcpIo<BoxStream>;
+
+    fn local_addr(&self) -> SocketAddr {
+        self.0.local_addr()
+    }
+
+    async fn accept(&self) -> io::Result<(Self::Incoming, SocketAddr)> {
+        let (stream, peer) = self.0.accept().await?;
+        Ok(((stream, peer), peer))
+    }
+
+    fn move_to_current_runtime((stream, peer): Self::Incoming) -> io::Result<Self::Incoming> {
+        Ok((stream.move_to_current_runtime()?, peer))
+    }
+
+    async fn set_up(
+        &self,
+        (stream, peer): Self::Incoming,
+        config: &ConnectionConfig,
+        _shared: &ServerShared,
+    ) -> Result<SetUp<Self::Io>, SetupError> {
+        Ok(SetUp::stream(config, Role::Server, stream.into_stream(), (peer, self.local_addr())))
     }
 }
 

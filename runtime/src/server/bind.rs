@@ -9,7 +9,7 @@ use super::introspection::Introspection;
 #[cfg(feature = "tower")]
 use super::layers::Layers;
 use super::{
-    accept::{Accept, RdmaSource, SourceAcceptor, TcpSource},
+    accept::{Accept, RdmaSource, SourceAcceptor, StreamSource, TcpSource},
     builder::ServerBuilder,
     duplicates,
     handle::ServerShared,
@@ -105,6 +105,10 @@ impl ServerBuilder {
                     SchemeKind::Rdma(provider) => {
                         let listener = provider.listen(url.options(), addr, self.shares_ports).map_err(listen)?;
                         Box::new(SourceAcceptor(Arc::new(RdmaSource(listener))))
+                    }
+                    SchemeKind::Stream(provider) => {
+                        let listener = provider.listen(url.options(), addr, self.shares_ports).map_err(listen)?;
+                        Box::new(SourceAcceptor(Arc::new(StreamSource(listener))))
                     }
                     SchemeKind::Tcp(_) => {
                         let tcp = socket::listen(addr, self.shares_ports).map_err(listen)?;

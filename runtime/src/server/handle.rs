@@ -1,7 +1,7 @@
 //! The shared state of a server, and the handle that shuts it down.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
@@ -67,7 +67,7 @@ pub(super) struct ServerShared {
 /// The open connections, and the totals of all others.
 #[derive(Default)]
 struct ConnectionTable {
-    open: HashMap<u64, ConnectionEntry>,
+    open: BTreeMap<u64, ConnectionEntry>,
     totals: EndedTotals,
 }
 
@@ -210,6 +210,7 @@ impl ServerShared {
             return first;
         }
         tokio::select! {
+            biased;
             () = tokio::time::sleep(self.drain_delay) => first,
             _ = phase.changed() => grace(*phase.borrow_and_update()),
         }
@@ -315,7 +316,7 @@ impl ServerHandle {
         let _ = self.0.phase.subscribe().wait_for(|phase| *phase != ServerPhase::Serving).await;
     }
 
-    /// Returns the open connections, in no particular order.
+    /// Returns the open connections, the oldest first.
     #[must_use]
     pub fn connections(&self) -> Vec<ConnectionStats> {
         let stats = |(id, entry): (&u64, &ConnectionEntry)| ConnectionStats {

@@ -38,7 +38,6 @@ mod handle;
 mod hooks;
 #[cfg(feature = "introspection")]
 mod introspection;
-mod keyed_hash;
 #[cfg(feature = "tower")]
 mod layers;
 mod limits;

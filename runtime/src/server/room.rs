@@ -1,7 +1,7 @@
 //! The room for connections, and who leaves when there is no more.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -39,7 +39,7 @@ pub(super) struct ConnectionRoom {
 #[derive(Default)]
 struct RoomState {
     next_id: u64,
-    hosts: HashMap<HostAddr, HashMap<u64, Occupant>>,
+    hosts: BTreeMap<HostAddr, BTreeMap<u64, Occupant>>,
     /// Number of connections that do not have to leave.
     staying: usize,
     /// Number of connections that have to leave and are not gone.
@@ -143,7 +143,7 @@ impl ConnectionRoom {
 impl RoomState {
     /// Returns the number of connections of a host that do not have to leave.
     fn count(&self, host: HostAddr) -> usize {
-        let occupants = self.hosts.get(&host).into_iter().flat_map(HashMap::values);
+        let occupants = self.hosts.get(&host).into_iter().flat_map(BTreeMap::values);
         occupants.filter(|occupant| !matches!(occupant.stage, OccupantStage::Leaving)).count()
     }
 

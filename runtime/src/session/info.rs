@@ -15,7 +15,7 @@ use crate::{
     driver::{EngineIo, RdmaIo, TcpIo},
     engine::{PeerLimits, Properties, Role, Versions},
     provider::{Connected, SetupError, iwarp::socket},
-    transport::{AnyConnected, Transport},
+    transport::{AnyConnected, BoxStream, Transport},
 };
 
 /// The addresses of a connection, and the parameters that both peers agreed on.
@@ -26,7 +26,7 @@ pub struct ChannelInfo {
     pub transport: Transport,
     /// The peer's address.
     pub peer_addr: SocketAddr,
-    /// The local address.
+    /// The local address. Unspecified for a client over a [`StreamProvider`](crate::transport::StreamProvider).
     pub local_addr: SocketAddr,
     /// The peer's private data: the message of RFC 8797, if there is one, and any other data that the peer sent.
     pub private_data: Bytes,
@@ -102,6 +102,19 @@ impl SetUp<TcpIo> {
         socket::prepare(&stream)?;
         let info = ChannelInfo::new(Transport::Tcp, stream.peer_addr()?, stream.local_addr()?, Bytes::new());
         Ok(Self { engine: config.stream_engine(role), io: TcpIo::new(stream), info })
+    }
+}
+
+impl SetUp<TcpIo<BoxStream>> {
+    /// Starts record marking on a byte stream of a provider, whose addresses are those of the peer and the local one.
+    pub(crate) fn stream(
+        config: &ConnectionConfig,
+        role: Role,
+        stream: BoxStream,
+        (peer_addr, local_addr): (SocketAddr, SocketAddr),
+    ) -> Self {
+        let info = ChannelInfo::new(Transport::Tcp, peer_addr, local_addr, Bytes::new());
+        Self { engine: config.stream_engine(role), io: TcpIo::new(stream), info }
     }
 }
 

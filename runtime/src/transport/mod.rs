@@ -1,12 +1,13 @@
 //! Transports: the URLs that select them, and the table of their schemes.
 //!
-//! A URL scheme stands for an RDMA provider, or for TCP. `iwarp`, `tcp` and, with RDMA devices, `rdma` are built in.
-//! [`Scheme::register`] adds a provider from outside this crate.
+//! A URL scheme stands for an RDMA provider, or for byte streams. `iwarp`, `tcp` and, with RDMA devices, `rdma` are built in.
+//! [`Scheme::register`] adds a provider from outside this crate, and [`Scheme::register_stream`] one of byte streams.
 
 mod built_in;
 mod erased;
 mod options;
 mod scheme;
+mod stream;
 mod url;
 
 use std::fmt;
@@ -14,10 +15,12 @@ use std::fmt;
 pub(crate) use self::{
     erased::{AnyConnected, AnyConnector, AnyIncoming, AnyListener},
     scheme::SchemeKind,
+    stream::{AnyIncomingStream, AnyStreamListener, BoxStream},
 };
 pub use self::{
     options::{UrlOption, UrlOptions},
     scheme::{Scheme, SchemeError, SchemeProvider},
+    stream::{StreamListener, StreamProvider},
     url::{TlsPolicy, UnknownTlsPolicy, Url, UrlError},
 };
 
@@ -27,7 +30,7 @@ pub use self::{
 pub enum Transport {
     /// RPC-over-RDMA, in any version and on any provider.
     Rdma,
-    /// TCP with record marking (RFC 5531 §11). It has no direct data placement, no credits and no private data.
+    /// TCP, or another byte stream, with record marking (RFC 5531 §11). It has no direct data placement, no credits and no private data.
     Tcp,
 }
 

@@ -10,6 +10,7 @@ use super::{
     Transport,
     erased::{AnyConnector, AnyListener},
     options::{UrlOption, UrlOptions},
+    stream::{AnyStreamProvider, StreamProvider},
 };
 use crate::provider::{Connector, Listener};
 
@@ -18,7 +19,7 @@ static REGISTERED: RwLock<Vec<Scheme>> = RwLock::new(Vec::new());
 
 /// The scheme of a transport URL: an RDMA provider, or TCP.
 ///
-/// The constants are the schemes of this crate. [`register`](Self::register) adds others.
+/// The constants are the schemes of this crate. [`register`](Self::register) and [`register_stream`](Self::register_stream) add others.
 #[derive(Clone, Copy)]
 pub struct Scheme(pub(super) &'static SchemeEntry);
 
@@ -35,6 +36,8 @@ pub(crate) enum SchemeKind {
     Rdma(&'static dyn AnyProvider),
     /// TCP, with these options.
     Tcp(&'static [UrlOption]),
+    /// Byte streams of a provider.
+    Stream(&'static dyn AnyStreamProvider),
 }
 
 /// A provider that URLs select by their scheme.
@@ -168,11 +171,29 @@ impl Scheme {
     /// # Errors
     /// See [`SchemeError`]: the name or an option is malformed, or a scheme of this name exists.
     pub fn register(name: &'static str, provider: impl SchemeProvider) -> Result<Self, SchemeError> {
+        let options = SchemeProvider::options(&provider);
+        Self::add(name, options, || SchemeKind::Rdma(Box::leak(Box::new(provider))))
+    }
+
+    /// Adds a scheme for byte streams to the table of this process, as [`register`](Self::register) does for RDMA.
+    ///
+    /// # Errors
+    /// See [`SchemeError`]: the name or an option is malformed, or a scheme of this name exists.
+    pub fn register_stream(name: &'static str, provider: impl StreamProvider) -> Result<Self, SchemeError> {
+        let options = StreamProvider::options(&provider);
+        Self::add(name, options, || SchemeKind::Stream(Box::leak(Box::new(provider))))
+    }
+
+    fn add(
+        name: &'static str,
+        own: &'static [UrlOption],
+        kind: impl FnOnce() -> SchemeKind,
+    ) -> Result<Self, SchemeError> {
         if !is_scheme(name) {
             return Err(SchemeError::BadName { name });
         }
         let mut options = vec![UrlOption::VERSION.name()];
-        for option in SchemeProvider::options(&provider).iter().map(UrlOption::name) {
+        for option in own.iter().map(UrlOption::name) {
             let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
             if option.is_empty() || !option.bytes().all(is_allowed) || options.contains(&option) {
                 return Err(SchemeError::BadOption { name, option });
@@ -186,8 +207,7 @@ impl Scheme {
         if is_taken {
             return Err(SchemeError::Taken { name });
         }
-        let kind = SchemeKind::Rdma(Box::leak(Box::new(provider)));
-        let scheme = Self(Box::leak(Box::new(SchemeEntry { name, kind })));
+        let scheme = Self(Box::leak(Box::new(SchemeEntry { name, kind: kind() })));
         registered.push(scheme);
         Ok(scheme)
     }
@@ -218,7 +238,7 @@ impl Scheme {
     pub fn transport(self) -> Transport {
         match self.0.kind {
             SchemeKind::Rdma(_) => Transport::Rdma,
-            SchemeKind::Tcp(_) => Transport::Tcp,
+            SchemeKind::Tcp(_) | SchemeKind::Stream(_) => Transport::Tcp,
         }
     }
 
@@ -232,6 +252,7 @@ impl Scheme {
         let (own, common) = match self.0.kind {
             SchemeKind::Rdma(provider) => (provider.options(), COMMON),
             SchemeKind::Tcp(options) => (options, &COMMON[1..]),
+            SchemeKind::Stream(provider) => (provider.options(), &COMMON[1..]),
         };
         own.iter().chain(common)
     }

@@ -1,10 +1,10 @@
 //! The endpoints of a service, for a load balancer.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque, hash_map::Entry},
+    collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
     convert::Infallible,
     fmt,
-    hash::{BuildHasher as _, RandomState},
+    hash::BuildHasher as _,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -29,7 +29,7 @@ use super::{
 };
 #[cfg(doc)]
 use crate::transport::Url;
-use crate::{ErrorChain, client::target::Target};
+use crate::{ErrorChain, client::target::Target, random::KeyedHash};
 
 /// The default of [`Endpoints::max_open`].
 const MAX_OPEN: usize = 32;
@@ -62,7 +62,7 @@ pub struct Endpoints {
     builder: ChannelBuilder,
     max_open: usize,
     /// The keys of the random order, which is another one for each client.
-    order: RandomState,
+    order: KeyedHash,
     /// The servers in the list, in the order of their use. `None` until the list is known.
     candidates: Option<BTreeMap<Rank, Candidate>>,
     /// The URLs in the list that are not valid.
@@ -133,7 +133,7 @@ impl Endpoints {
             failure,
             builder,
             max_open: MAX_OPEN,
-            order: RandomState::new(),
+            order: KeyedHash::default(),
             candidates: None,
             invalid: BTreeSet::new(),
             changes: VecDeque::new(),
@@ -157,11 +157,11 @@ impl Endpoints {
 
     /// Replaces the list of servers.
     fn update(&mut self, listed: BTreeSet<String>) {
-        let mut old: HashMap<Arc<str>, Candidate> = HashMap::new();
+        let mut old: BTreeMap<Arc<str>, Candidate> = BTreeMap::new();
         for (rank, candidate) in self.candidates.take().unwrap_or_default() {
             old.insert(rank.url, candidate);
         }
-        let mut shares: HashMap<Arc<str>, (u16, u32)> = HashMap::new();
+        let mut shares: BTreeMap<Arc<str>, (u16, u32)> = BTreeMap::new();
         let mut invalid = BTreeSet::new();
         for text in listed {
             match Target::parse(&text) {

@@ -1,6 +1,6 @@
 //! The choice of the endpoint of a call.
 
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use crate::random;
 
 /// The facts about a ready endpoint that decide the choice.
 #[derive(Debug, Clone, Copy)]
@@ -20,17 +20,12 @@ pub(super) struct Random(u64);
 impl Random {
     /// Creates a source that differs from all others.
     pub(super) fn new() -> Self {
-        // The standard library's hash keys are random, and every `RandomState` has different ones.
-        Self(RandomState::new().build_hasher().finish())
+        Self(random::number())
     }
 
     /// Returns a number below `bound`, or 0 if `bound` is 0.
     fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^= bits >> 31;
+        let bits = random::split_mix(&mut self.0);
         // The product of two 64-bit numbers, of which the upper half is below the bound.
         ((u128::from(bits) * u128::from(bound)) >> 64) as u64
     }

@@ -15,7 +15,7 @@ use super::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 use crate::{
-    server::keyed_hash::KeyedHash,
+    random::KeyedHash,
     session::{RecordedCall, RecordedReply, RequestKey},
 };
 

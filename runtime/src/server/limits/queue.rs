@@ -9,7 +9,7 @@ use super::{
     sync::{Mutex, MutexGuard, PoisonError},
     turns::Turns,
 };
-use crate::{security::HostAddr, server::keyed_hash::KeyedHash};
+use crate::{random::KeyedHash, security::HostAddr};
 
 /// A host takes slots until it has this many times what it leaves free.
 const HOST_RATIO: usize = 3;

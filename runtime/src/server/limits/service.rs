@@ -165,6 +165,7 @@ impl LimitedCall {
         };
         async {
             tokio::select! {
+                biased;
                 () = closed => CallEnd::Cancelled,
                 () = late => CallEnd::TimedOut,
             }

@@ -5,7 +5,7 @@ use std::{
     hash::Hash,
 };
 
-use super::super::keyed_hash::KeyedHash;
+use crate::random::KeyedHash;
 
 /// Values of parties, in the order of their turns.
 #[derive(Debug)]

@@ -1,0 +1,82 @@
+//! What a simulation needs of the runtime and of the crates below it: random numbers from one source, time from tokio's clock, and
+//! choices that depend on no random order.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::{fs, path::Path};
+
+/// The folders whose code a simulation runs.
+const FOLDERS: [&str; 2] = ["runtime/src", "runtime/proto/src"];
+
+/// Files that a simulation does not run, or that are the source itself.
+const EXCEPTIONS: [&str; 3] = ["runtime/src/random.rs", "/tests", "threads.rs"];
+
+/// Calls `check` with the path and the code of each file, without comments and without unit tests at its end.
+fn each_file(folder: &Path, check: &mut impl FnMut(&str, &str)) {
+    for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = entry.to_str().unwrap().to_owned();
+        if EXCEPTIONS.iter().any(|exception| name.contains(exception)) {
+            continue;
+        } else if entry.is_dir() {
+            each_file(&entry, check);
+        } else if name.ends_with(".rs") {
+            let text = fs::read_to_string(&entry).unwrap();
+            let code = text.split_once("#[cfg(test)]\nmod tests {").map_or(&*text, |(code, _)| code);
+            let lines: Vec<_> = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+            check(&name, &lines.join("\n"));
+        }
+    }
+}
+
+/// Returns the violations in `code`.
+fn violations(code: &str) -> Vec<&'static str> {
+    let mut found = Vec::new();
+    for (what, why) in [
+        ("RandomState", "takes random numbers from the standard library instead of `random`"),
+        ("getrandom::fill", "takes random numbers from the system instead of `random`"),
+        ("getrandom::u", "takes random numbers from the system instead of `random`"),
+        ("std::time::Instant::now", "reads the system's clock instead of tokio's"),
+        ("SystemTime::now", "reads the system's clock instead of tokio's"),
+        ("thread::sleep", "sleeps in real time"),
+    ] {
+        if code.contains(what) {
+            found.push(why);
+        }
+    }
+    if code.split("select! {").skip(1).any(|branches| !branches.trim_start().starts_with("biased;")) {
+        found.push("has a `select!` that polls its branches in a random order: begin it with `biased;`");
+    }
+    found
+}
+
+#[test]
+fn runs_of_the_runtime_can_repeat() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut wrong = Vec::new();
+    let mut files = 0;
+    for folder in FOLDERS {
+        each_file(&root.join(folder), &mut |name, code| {
+            files += 1;
+            wrong.extend(violations(code).into_iter().map(|why| format!("{name} {why}")));
+        });
+    }
+    assert!(files > 150, "{files} files");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_check_finds_violations() {
+    for code in [
+        "let x = RandomState::new();",
+        "getrandom::fill(&mut bytes)?;",
+        "let x = getrandom::u32();",
+        "let now = std::time::Instant::now();",
+        "let now = SystemTime::now();",
+        "tokio::select! {\n    () = a => {}\n}",
+        "select! {\n    biased;\n    () = a => {}\n} tokio::select! {\n () = a => {}\n}",
+    ] {
+        assert_eq!(violations(code).len(), 1, "{code}");
+    }
+    for code in ["tokio::select! {\n    biased;\n    () = a => {}\n}", "tokio::time::Instant::now()"] {
+        assert_eq!(violations(code), [""; 0], "{code}");
+    }
+}
