@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::Waker,
+    task::{Context, Poll, Waker},
 };
 
 use super::{SimConfig, SimEnd, SimEndConfig, SimFault, registry::SimRegistry, rng::Rng};
@@ -38,6 +38,7 @@ struct NetworkSide {
     /// The connection is closed once all requests have been sent.
     closing: bool,
     stalled: bool,
+    up: bool,
     sends: u64,
     registrations: u64,
     invalidations: u64,
@@ -50,7 +51,10 @@ struct NetworkInner {
     rng: Rng,
     steps: u64,
     stepped: bool,
-    up: bool,
+    /// Nothing passes between the sides, and neither learns that the other has ended.
+    isolated: bool,
+    /// The task that waits until a step is possible.
+    stepper: Option<Waker>,
 }
 
 /// A possible next step.
@@ -71,7 +75,7 @@ pub struct SimNetwork(Arc<Mutex<NetworkInner>>);
 impl fmt::Debug for SimNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let inner = self.lock();
-        f.debug_struct("Network").field("steps", &inner.steps).field("up", &inner.up).finish()
+        f.debug_struct("Network").field("steps", &inner.steps).field("up", &inner.is_up()).finish()
     }
 }
 
@@ -88,12 +92,20 @@ impl SimNetwork {
             waker: None,
             closing: false,
             stalled: false,
+            up: true,
             sends: 0,
             registrations: 0,
             invalidations: 0,
         });
-        let inner = NetworkInner { sides, faults: config.faults, rng, steps: 0, stepped: config.stepped, up: true };
-        Self(Arc::new(Mutex::new(inner)))
+        Self(Arc::new(Mutex::new(NetworkInner {
+            sides,
+            faults: config.faults,
+            rng,
+            steps: 0,
+            stepped: config.stepped,
+            isolated: false,
+            stepper: None,
+        })))
     }
 
     fn lock(&self) -> MutexGuard<'_, NetworkInner> {
@@ -103,6 +115,16 @@ impl SimNetwork {
     /// Performs one randomly chosen step. Returns `false` if no step is possible.
     pub fn step(&self) -> bool {
         self.lock().step()
+    }
+
+    /// Waits until a step is possible. Only the last task that waits is woken.
+    pub fn poll_step(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut inner = self.lock();
+        if inner.is_up() && !inner.possible().is_empty() {
+            return Poll::Ready(());
+        }
+        inner.stepper = Some(cx.waker().clone());
+        Poll::Pending
     }
 
     /// Returns the number of steps performed so far.
@@ -118,7 +140,44 @@ impl SimNetwork {
 
     /// Suspends (or resumes) the execution of this side's work requests, as if its peer had stopped reading.
     pub fn stall(&self, end: SimEnd, stalled: bool) {
-        self.lock().sides[end.index()].stalled = stalled;
+        let mut inner = self.lock();
+        inner.sides[end.index()].stalled = stalled;
+        inner.wake_stepper();
+    }
+
+    /// Separates (or reunites) the sides, as if the network between them carried nothing. A separated side that ends does not tell the
+    /// other one, which learns it when they are reunited.
+    pub fn isolate(&self, isolated: bool) {
+        let mut inner = self.lock();
+        inner.isolated = isolated;
+        if !isolated {
+            for end in [SimEnd::A, SimEnd::B] {
+                if !inner.side(end.other()).up {
+                    inner.end_side(end, DisconnectReason::Remote);
+                }
+            }
+        }
+        inner.wake_stepper();
+    }
+
+    /// Refuses the next registration of this side.
+    pub fn refuse_registration(&self, end: SimEnd) {
+        let mut inner = self.lock();
+        let nth = inner.side(end).registrations;
+        inner.faults.push(SimFault::RefuseRegistration { end, nth });
+    }
+
+    /// Makes the next invalidation of this side fail. The memory stays registered until the connection ends.
+    pub fn refuse_invalidation(&self, end: SimEnd) {
+        let mut inner = self.lock();
+        let nth = inner.side(end).invalidations;
+        inner.faults.push(SimFault::RefuseInvalidation { end, nth });
+    }
+
+    /// Returns `true` until the connection has ended for both sides.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        self.lock().sides.iter().any(|side| side.up)
     }
 
     /// Returns the number of regions that this side has registered.
@@ -133,8 +192,8 @@ impl SimNetwork {
         self.lock().sides[end.index()].receives
     }
 
-    pub(super) fn is_up(&self) -> bool {
-        self.lock().up
+    pub(super) fn is_up(&self, end: SimEnd) -> bool {
+        self.lock().sides[end.index()].up
     }
 
     pub(super) fn register(
@@ -144,8 +203,8 @@ impl SimNetwork {
         access: Access,
     ) -> Result<Region, RegisterError> {
         let mut inner = self.lock();
-        let up = inner.up;
         let side = &mut inner.sides[end.index()];
+        let up = side.up;
         let nth = side.registrations;
         side.registrations += 1;
         let refused = inner.faults.contains(&SimFault::RefuseRegistration { end, nth });
@@ -161,9 +220,10 @@ impl SimNetwork {
     pub(super) fn post(&self, end: SimEnd, request: WorkRequest) {
         let mut inner = self.lock();
         inner.sides[end.index()].requests.push_back(request);
-        if !inner.up {
+        if !inner.sides[end.index()].up {
             inner.flush(end);
         }
+        inner.wake_stepper();
     }
 
     pub(super) fn post_receives(&self, end: SimEnd, count: usize) {
@@ -186,7 +246,12 @@ impl SimNetwork {
     }
 
     pub(super) fn disconnect(&self, end: SimEnd) {
-        self.lock().sides[end.index()].closing = true;
+        let mut inner = self.lock();
+        inner.sides[end.index()].closing = true;
+        if inner.isolated {
+            inner.end_side(end, DisconnectReason::Local);
+        }
+        inner.wake_stepper();
     }
 
     /// Ends the connection because a queue pair was dropped.
@@ -195,6 +260,7 @@ impl SimNetwork {
         // Its work requests and memory are dropped with it.
         inner.sides[end.index()].requests.clear();
         inner.down(end, DisconnectReason::Local, DisconnectReason::Remote);
+        inner.sides[end.index()].waker = None;
     }
 
     pub(super) fn with_config<T>(&self, end: SimEnd, read: impl FnOnce(&SimEndConfig) -> T) -> T {
@@ -207,6 +273,17 @@ impl NetworkInner {
         &mut self.sides[end.index()]
     }
 
+    /// Returns `true` while both sides are connected.
+    fn is_up(&self) -> bool {
+        self.sides.iter().all(|side| side.up)
+    }
+
+    fn wake_stepper(&mut self) {
+        if let Some(stepper) = self.stepper.take() {
+            stepper.wake();
+        }
+    }
+
     fn complete(&mut self, end: SimEnd, completion: Completion) {
         let side = self.side(end);
         side.completions.push_back(completion);
@@ -217,6 +294,9 @@ impl NetworkInner {
 
     fn possible(&self) -> Vec<NetworkStep> {
         let mut steps = Vec::new();
+        if self.isolated {
+            return steps;
+        }
         for end in [SimEnd::A, SimEnd::B] {
             let side = &self.sides[end.index()];
             match side.requests.front() {
@@ -238,7 +318,7 @@ impl NetworkInner {
     }
 
     fn step(&mut self) -> bool {
-        if !self.up {
+        if !self.is_up() {
             return false;
         }
         let steps = self.possible();
@@ -377,18 +457,24 @@ impl NetworkInner {
 
     /// Ends the connection. `end` reports the reason `here`, and its peer the reason `there`.
     fn down(&mut self, end: SimEnd, here: DisconnectReason, there: DisconnectReason) {
-        if !self.up {
+        self.end_side(end, here);
+        if !self.isolated {
+            self.end_side(end.other(), there);
+        }
+        self.wake_stepper();
+    }
+
+    /// Ends the connection for one side.
+    fn end_side(&mut self, end: SimEnd, reason: DisconnectReason) {
+        if !std::mem::replace(&mut self.side(end).up, false) {
             return;
         }
-        self.up = false;
-        for (end, reason) in [(end, here), (end.other(), there)] {
-            for reading in std::mem::take(&mut self.side(end).reading) {
-                self.complete(end, Completion::Failed { id: reading.id, error: WorkError::Flushed });
-            }
-            self.flush(end);
-            self.side(end).registry.drop_stranded();
-            self.complete(end, Completion::Disconnected { reason });
+        for reading in std::mem::take(&mut self.side(end).reading) {
+            self.complete(end, Completion::Failed { id: reading.id, error: WorkError::Flushed });
         }
+        self.flush(end);
+        self.side(end).registry.drop_stranded();
+        self.complete(end, Completion::Disconnected { reason });
     }
 
     /// Flushes the requests posted on a connection that has ended. Only invalidation still works.

@@ -36,7 +36,7 @@ impl QueuePair for SimQueuePair {
     }
 
     fn is_open(&self) -> bool {
-        self.network.is_up()
+        self.network.is_up(self.end)
     }
 
     fn post(&mut self, request: WorkRequest) {

@@ -1,6 +1,12 @@
 //! Tests of the [`QueuePair`] contract.
 
-use std::task::{Context, Poll, Waker};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+};
 
 use bytes::Bytes;
 
@@ -185,4 +191,100 @@ fn read_depth() {
     }
     let ids: Vec<_> = poll(&mut b).into_iter().map(|c| matches!(c, Completion::Read { .. })).collect();
     assert_eq!(ids, [true; 3]);
+}
+
+/// Separated sides exchange nothing, and each ends alone. The other one learns it when they are reunited.
+#[test]
+fn isolation() {
+    for dropped in [false, true] {
+        let (mut a, mut b, network) = pair(SimConfig::default());
+        network.isolate(true);
+        send(&mut a, b"unheard", None);
+        assert!(poll(&mut a).is_empty() && poll(&mut b).is_empty() && !network.step());
+        network.isolate(false);
+        assert_eq!((poll(&mut a).len(), poll(&mut b).len()), (1, 1));
+
+        network.isolate(true);
+        send(&mut b, b"in flight", None);
+        let mut a = Some(a);
+        if dropped {
+            a = None;
+        } else {
+            a.as_mut().unwrap().disconnect();
+        }
+        let ended = a.as_mut().map(poll);
+        assert!(
+            matches!(ended.as_deref(), None | Some([Completion::Disconnected { reason: DisconnectReason::Local }])),
+            "{ended:?}"
+        );
+        assert!(poll(&mut b).is_empty() && b.is_open() && network.is_in_use());
+        network.isolate(false);
+        let ended = poll(&mut b);
+        assert!(
+            matches!(
+                ended[..],
+                [
+                    Completion::Failed { id: WrId(9), error: WorkError::Flushed },
+                    Completion::Disconnected { reason: DisconnectReason::Remote }
+                ]
+            ),
+            "{ended:?}"
+        );
+        assert!(!b.is_open() && !network.is_in_use());
+    }
+}
+
+/// A waker that counts.
+#[derive(Default)]
+struct CountedWakes(AtomicUsize);
+
+impl Wake for CountedWakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The task that performs the steps is woken when there is one, and not before.
+#[test]
+fn steps_are_announced() {
+    let config = SimConfig { stepped: true, ..SimConfig::default() };
+    let (mut a, mut b, network) = pair(config);
+    let woken = Arc::new(CountedWakes::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let wakes = || woken.0.load(Ordering::Relaxed);
+    let wait = || network.poll_step(&mut Context::from_waker(&waker)).is_ready();
+    assert!(!wait());
+    send(&mut a, b"one", None);
+    assert!(wakes() == 1 && wait() && network.step() && !wait());
+    network.stall(SimEnd::B, true);
+    // A waker is used once.
+    assert!(!wait());
+    let before = wakes();
+    send(&mut b, b"two", None);
+    assert!(wakes() == before + 1 && !wait());
+    network.stall(SimEnd::B, false);
+    assert!(wakes() == before + 2 && wait() && network.step() && !wait());
+    network.isolate(true);
+    a.disconnect();
+    assert!(!wait());
+    drop(b);
+    assert!(!wait() && !network.is_in_use());
+}
+
+/// The next registration or invalidation fails, and only that.
+#[test]
+fn refusals_on_request() {
+    let (mut a, _b, network) = pair(SimConfig::default());
+    let register = |a: &mut SimQueuePair| a.register(RegisterableMemory::Sink(vec![0; 8].into()), Access::RemoteWrite);
+    let [first, second] = [register(&mut a).unwrap(), register(&mut a).unwrap()];
+    network.refuse_registration(SimEnd::A);
+    register(&mut a).unwrap_err();
+    register(&mut a).unwrap();
+    network.refuse_invalidation(SimEnd::A);
+    for (region, fails) in [(first, true), (second, false)] {
+        a.post(WorkRequest::Invalidate { id: WrId(1), handle: region.handle });
+        let completions = poll(&mut a);
+        assert_eq!(matches!(completions[..], [Completion::Failed { .. }]), fails, "{completions:?}");
+    }
+    assert_eq!(network.registered(SimEnd::A), 2);
 }
