@@ -85,7 +85,7 @@ impl SimFabric {
     /// Returns a connector for this network.
     #[must_use]
     pub fn connector(&self) -> SimConnector {
-        SimConnector(self.clone())
+        SimConnector { fabric: self.clone(), local: Ipv4Addr::LOCALHOST.into() }
     }
 }
 
@@ -95,7 +95,19 @@ const fn address(port: u16) -> SocketAddr {
 
 /// A connector of a [`SimFabric`].
 #[derive(Debug, Clone)]
-pub struct SimConnector(SimFabric);
+pub struct SimConnector {
+    fabric: SimFabric,
+    local: IpAddr,
+}
+
+impl SimConnector {
+    /// Sets the local address that listeners see. Default 127.0.0.1.
+    #[must_use]
+    pub fn from_addr(mut self, local: IpAddr) -> Self {
+        self.local = local;
+        self
+    }
+}
 
 impl Connector for SimConnector {
     type QueuePair = SimQueuePair;
@@ -104,11 +116,12 @@ impl Connector for SimConnector {
         let timeout = params.timeout;
         let (answer, answered) = oneshot::channel();
         {
-            let ports = self.0.0.ports.lock().unwrap_or_else(PoisonError::into_inner);
+            let fabric = &self.fabric.0;
+            let ports = fabric.ports.lock().unwrap_or_else(PoisonError::into_inner);
             let refused = || SetupError::Io(io::ErrorKind::ConnectionRefused.into());
             let listener = ports.get(&peer.port()).ok_or_else(refused)?;
-            let number = self.0.0.connections.fetch_add(1, Ordering::Relaxed);
-            let from = address(FIRST_EPHEMERAL.wrapping_add(number as u16));
+            let number = fabric.connections.fetch_add(1, Ordering::Relaxed);
+            let from = SocketAddr::new(self.local, FIRST_EPHEMERAL.wrapping_add(number as u16));
             listener.send(SimDial { from, params, answer }).map_err(|_| refused())?;
         }
         match tokio::time::timeout(timeout, answered).await {
@@ -214,7 +227,7 @@ fn agree(end: &mut SimEndConfig, own: &SetupParams, peer: &SetupParams) {
 
 #[cfg(test)]
 mod tests {
-    use std::{io, time::Duration};
+    use std::{io, net::IpAddr, time::Duration};
 
     use super::{SimConfig, SimFabric};
     use crate::{
@@ -245,13 +258,14 @@ mod tests {
             params.responder_resources = 3;
             request.accept(params).await.unwrap()
         };
-        let connector = fabric.connector();
+        let connector = fabric.connector().from_addr([10, 0, 0, 1].into());
         let (near, far) = tokio::join!(connector.connect(at, params(b"hello")), accept);
         let mut near = near.unwrap();
         let mut far = far;
         assert_eq!((&near.private_data[..], &far.private_data[..]), (&b"welcome"[..], &b"hello"[..]));
         assert_eq!((near.peer_addr, far.local_addr, near.local_addr), (at, at, far.peer_addr));
         assert_eq!(near.queue_pair.max_reads(), 3);
+        assert_eq!(near.local_addr.ip(), IpAddr::from([10, 0, 0, 1]));
         // A waiting task is woken.
         let waiting = async {
             let mut completions = Vec::new();

@@ -117,11 +117,15 @@ impl SimNetwork {
         self.lock().step()
     }
 
-    /// Waits until a step is possible. Only the last task that waits is woken.
-    pub fn poll_step(&self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Waits until a step is possible. Only the last task that waits is woken. Returns `false` when the connection has ended for both
+    /// sides.
+    pub fn poll_step(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let mut inner = self.lock();
+        if !inner.sides.iter().any(|side| side.up) {
+            return Poll::Ready(false);
+        }
         if inner.is_up() && !inner.possible().is_empty() {
-            return Poll::Ready(());
+            return Poll::Ready(true);
         }
         inner.stepper = Some(cx.waker().clone());
         Poll::Pending
@@ -461,7 +465,6 @@ impl NetworkInner {
         if !self.isolated {
             self.end_side(end.other(), there);
         }
-        self.wake_stepper();
     }
 
     /// Ends the connection for one side.
@@ -475,6 +478,7 @@ impl NetworkInner {
         self.flush(end);
         self.side(end).registry.drop_stranded();
         self.complete(end, Completion::Disconnected { reason });
+        self.wake_stepper();
     }
 
     /// Flushes the requests posted on a connection that has ended. Only invalidation still works.

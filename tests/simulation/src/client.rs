@@ -1,0 +1,205 @@
+//! The clients of a run.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use rpcrdma::{
+    CallError, CallOptions, Channel,
+    client::{
+        ChannelBuilder, ConnectError, Invoke, Reconnect, RetryPolicy, ServiceCaller,
+        discover::{Endpoints, Servers, ServersSender},
+    },
+    config::ConnectionConfig,
+    engine::Versions,
+    rpc::Credential,
+};
+use tokio::{
+    sync::{Semaphore, watch},
+    task::JoinSet,
+};
+
+use crate::{
+    history::{CallOutcome, History},
+    log::{EventLog, event},
+    network::Host,
+    protocol::{
+        Addition, BlobPut,
+        simulated_back_v1::SimulatedBackV1Server,
+        simulated_v1::{PROGRAM, SimulatedV1Client},
+    },
+    random::Choices,
+    scenario::{CallKind, ClientPlan, Connections, Operation},
+    server,
+    service::SimulatedClient,
+};
+
+/// The time limit of the last call of each client, after all faults were repaired.
+const LAST_CALL_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Returns the data of a version of a blob.
+#[must_use]
+pub fn data(version: u64, len: u32) -> Bytes {
+    (0..len).map(|index| (version as u8).wrapping_mul(37).wrapping_add((index ^ (index >> 8)) as u8)).collect()
+}
+
+/// A client of a run.
+pub struct SimulatedCaller {
+    plan: ClientPlan,
+    choices: Choices,
+    history: History,
+    log: EventLog,
+}
+
+impl SimulatedCaller {
+    /// Creates a client that has not connected.
+    #[must_use]
+    pub fn new(plan: ClientPlan, choices: Choices, history: History, log: EventLog) -> Self {
+        Self { plan, choices, history, log }
+    }
+
+    fn builder(&self) -> ChannelBuilder {
+        let plan = &self.plan;
+        let credential = Credential::sys(format!("client{}", plan.host), 1000, 100, []).to_opaque();
+        let versions = match plan.version {
+            1 => Versions::V1,
+            2 => Versions::V2,
+            _ => Versions::Both,
+        };
+        let [interval, timeout] = [plan.keepalive.0, plan.keepalive.1].map(Duration::from_millis);
+        let [min_backoff, max_backoff] = [plan.backoff.0, plan.backoff.1].map(Duration::from_millis);
+        let config = ConnectionConfig::new()
+            .credits(plan.credits)
+            .inline_size(plan.inline)
+            .versions(versions)
+            .keepalive_interval(interval)
+            .keepalive_timeout(timeout);
+        let builder = Channel::builder()
+            .connection(config)
+            .connect_timeout(Duration::from_secs(2))
+            .reconnect(Reconnect::OnDemand { min_backoff, max_backoff, retries: plan.retries })
+            .deduplicated([PROGRAM])
+            .service(SimulatedBackV1Server::new(SimulatedClient(self.choices.clone())));
+        match credential {
+            Ok(credential) => builder.credential(credential),
+            // The name is short.
+            Err(_) => builder,
+        }
+    }
+
+    fn url(&self, server: Host) -> String {
+        server::url(self.plan.scheme, server, self.plan.host, self.plan.version)
+    }
+
+    /// Makes the calls, waits until the faults are repaired, makes a last call and closes the connections.
+    ///
+    /// `lists` is called with the list of servers of a balancer.
+    ///
+    /// # Errors
+    /// Returns an error of the configuration, which is one of the simulation.
+    pub async fn run(
+        self,
+        servers: impl Iterator<Item = Host>,
+        lists: impl FnOnce(ServersSender, Vec<String>),
+        repaired: watch::Receiver<bool>,
+    ) -> Result<(), ConnectError> {
+        let url = self.url(self.plan.server);
+        match self.plan.connections {
+            Connections::Single => {
+                let channel = self.builder().connect_lazy(&url)?;
+                self.calls(channel.clone(), repaired).await;
+                channel.close().await;
+            }
+            Connections::Pool(size) => {
+                let channels = (0..size).map(|_| self.builder().connect_lazy(&url)).collect::<Result<Vec<_>, _>>()?;
+                let pool = rpcrdma::client::ChannelPool::new(channels);
+                self.calls(pool.clone(), repaired).await;
+                pool.close().await;
+            }
+            Connections::Balanced => {
+                let (sender, list) = Servers::channel();
+                lists(sender, servers.map(|server| self.url(server)).collect());
+                let caller = ServiceCaller::balanced(Endpoints::new(list, self.builder()), RetryPolicy::default());
+                self.calls(caller, repaired).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn calls<C: Invoke + Clone + Send + Sync + 'static>(self, caller: C, mut repaired: watch::Receiver<bool>) {
+        let this = Arc::new(self);
+        let client = SimulatedV1Client::new(caller);
+        let room = Arc::new(Semaphore::new(this.plan.concurrency));
+        let mut calls = JoinSet::new();
+        for operation in &this.plan.operations {
+            tokio::time::sleep(Duration::from_millis(operation.pause)).await;
+            // The semaphore is never closed.
+            let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+            let (this, client, operation) = (Arc::clone(&this), client.clone(), *operation);
+            calls.spawn(async move {
+                this.call(&client, operation).await;
+                drop(permit);
+            });
+        }
+        calls.join_all().await;
+        event!(this.log, "client {} has no more calls", this.plan.host);
+        // The sender outlives the clients.
+        let _ = repaired.wait_for(|is_repaired| *is_repaired).await;
+        let timeout = LAST_CALL_TIMEOUT.as_millis() as u64;
+        let number = u64::MAX - u64::from(this.plan.host);
+        this.call(&client, Operation { number, pause: 0, timeout, call: CallKind::Null }).await;
+    }
+
+    async fn call<C: Invoke>(&self, client: &SimulatedV1Client<C>, operation: Operation) {
+        let plan = &self.plan;
+        let server = (plan.connections != Connections::Balanced).then_some(plan.server);
+        let index = self.history.begin(plan.host, server, operation, self.log.elapsed());
+        event!(self.log, "client {} begins operation {}: {:?}", plan.host, operation.number, operation.call);
+        let mut options = CallOptions::new();
+        if operation.timeout > 0 {
+            options = options.timeout(Duration::from_millis(operation.timeout));
+        }
+        let result = match operation.call {
+            CallKind::Null => client.null_with(options).await.map(|()| Ok(0)),
+            CallKind::Add { counter, amount } => {
+                let addition = Addition { counter, operation: operation.number, amount };
+                client.add_with(&addition, options).await.map(Ok)
+            }
+            CallKind::Value { counter } => client.value_with(counter, options).await.map(Ok),
+            CallKind::Put { key, len } => {
+                let (version, data) = (operation.number, data(operation.number, len));
+                client.put_with(&BlobPut { key, version, data }, options).await.map(|stored| {
+                    if stored >= version { Ok(version) } else { Err(format!("version {stored} is stored")) }
+                })
+            }
+            CallKind::Get { key } => client.get_with(key, options).await.map(|blob| {
+                let len = blob.data.len() as u32;
+                if blob.version == 0 && len == 0 || blob.data == data(blob.version, len) {
+                    Ok(blob.version)
+                } else {
+                    Err(format!("the {len} bytes are not those of version {}", blob.version))
+                }
+            }),
+            CallKind::AskBack { number } => client.ask_back_with(number, options).await.map(|doubled| {
+                if doubled == 2 * u64::from(number) { Ok(doubled) } else { Err(format!("{doubled} is wrong")) }
+            }),
+        };
+        let outcome = match result {
+            Ok(Ok(number)) => CallOutcome::Done(number),
+            Ok(Err(what)) => CallOutcome::Wrong(what),
+            Err(error) => CallOutcome::Failed { error: chain(&error), is_retry_safe: error.is_retry_safe() },
+        };
+        event!(self.log, "client {} ends operation {}: {outcome:?}", plan.host, operation.number);
+        self.history.end(index, outcome, self.log.elapsed());
+    }
+}
+
+/// Returns an error with its causes.
+fn chain(error: &CallError) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

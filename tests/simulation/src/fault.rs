@@ -1,0 +1,134 @@
+//! Faults: their kinds, and when they happen.
+
+use std::fmt;
+
+use crate::network::{Direction, Host};
+
+/// A kind of fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum FaultKind {
+    /// A connection is lost after a number of steps, which may be in the middle of a message.
+    Cut,
+    /// Nothing passes between a client and a server.
+    Separate,
+    /// One direction between a client and a server is stopped.
+    OneWay,
+    /// The messages of a host take long.
+    Slow,
+    /// The process of a server is killed. Its system resets the connections and refuses new ones.
+    Kill,
+    /// The host of a server stops. Nobody resets its connections.
+    HostDown,
+    /// A server is killed between an effect and its reply.
+    CrashAfterEffect,
+    /// A server is shut down in order, and started again.
+    Restart,
+    /// The disk of a server is full.
+    DiskFull,
+    /// The handlers of a server take long.
+    SlowHandlers,
+    /// A registration of memory fails.
+    NoRegistration,
+    /// An invalidation of memory fails.
+    NoInvalidation,
+    /// A server accepts no connections.
+    Refuse,
+    /// All clocks jump.
+    ClockJump,
+    /// The list of servers has wrong ones, or lacks some.
+    FalseList,
+}
+
+impl FaultKind {
+    /// All kinds.
+    pub const ALL: [Self; 15] = [
+        Self::Cut,
+        Self::Separate,
+        Self::OneWay,
+        Self::Slow,
+        Self::Kill,
+        Self::HostDown,
+        Self::CrashAfterEffect,
+        Self::Restart,
+        Self::DiskFull,
+        Self::SlowHandlers,
+        Self::NoRegistration,
+        Self::NoInvalidation,
+        Self::Refuse,
+        Self::ClockJump,
+        Self::FalseList,
+    ];
+
+    /// Returns the name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cut => "connection lost",
+            Self::Separate => "hosts separated",
+            Self::OneWay => "one direction stopped",
+            Self::Slow => "slow host",
+            Self::Kill => "server killed",
+            Self::HostDown => "host down",
+            Self::CrashAfterEffect => "crash between effect and reply",
+            Self::Restart => "server restarted",
+            Self::DiskFull => "disk full",
+            Self::SlowHandlers => "slow handlers",
+            Self::NoRegistration => "registration refused",
+            Self::NoInvalidation => "invalidation failed",
+            Self::Refuse => "connections refused",
+            Self::ClockJump => "clock jump",
+            Self::FalseList => "false list of servers",
+        }
+    }
+
+    /// Returns `true` if calls of other servers can fail because of it.
+    #[must_use]
+    pub const fn concerns_all(self) -> bool {
+        matches!(self, Self::ClockJump)
+    }
+}
+
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A fault of a scenario.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The kind.
+    pub kind: FaultKind,
+    /// Time since the beginning of the run, in milliseconds.
+    pub at: u64,
+    /// Time until it is repaired, in milliseconds.
+    pub len: u64,
+    /// The client concerned, where it concerns one.
+    pub client: Host,
+    /// The server concerned, where it concerns one.
+    pub server: Host,
+    /// The direction concerned, or the end: that of the sender.
+    pub direction: Direction,
+    /// A number that depends on the kind: steps, a factor, milliseconds.
+    pub number: u64,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, len, client, server, direction, number, .. } = self;
+        match kind {
+            FaultKind::Cut => write!(f, "{kind} between {client} and {server} after {number} more steps"),
+            FaultKind::Separate => write!(f, "{kind}: {client} and {server} for {len} ms"),
+            FaultKind::OneWay => write!(f, "{kind}: {client} and {server}, {direction:?}, for {len} ms"),
+            FaultKind::Slow => write!(f, "{kind}: {server}, {number} times, for {len} ms"),
+            FaultKind::SlowHandlers => write!(f, "{kind}: {server}, up to {number} ms, for {len} ms"),
+            FaultKind::NoRegistration | FaultKind::NoInvalidation => {
+                write!(f, "{kind} between {client} and {server}, at the sender {direction:?}")
+            }
+            FaultKind::ClockJump => write!(f, "{kind} by {number} ms"),
+            FaultKind::FalseList => write!(f, "{kind} at {client} for {len} ms"),
+            _ => write!(f, "{kind}: {server} for {len} ms"),
+        }
+    }
+}

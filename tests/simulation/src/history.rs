@@ -1,0 +1,211 @@
+//! The calls of a run with their results, and the checks of what servers and clients promise.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use crate::{
+    fault::{Fault, FaultKind},
+    network::Host,
+    scenario::{CallKind, Operation},
+    service::Applied,
+};
+
+/// Time after a deadline in which a call has to end.
+const MAX_OVERTIME: Duration = Duration::from_millis(5);
+
+/// The result of a call.
+#[derive(Debug, Clone)]
+pub enum CallOutcome {
+    /// No result yet.
+    InProgress,
+    /// A number: a sum, a value, or the version of a blob whose data is right.
+    Done(u64),
+    /// The reply is wrong.
+    Wrong(String),
+    /// An error.
+    Failed {
+        /// The error in words.
+        error: String,
+        /// The client says that the call was not executed.
+        is_retry_safe: bool,
+    },
+}
+
+/// A call of a run.
+#[derive(Debug, Clone)]
+pub struct Record {
+    /// The client.
+    pub client: Host,
+    /// The servers that may have got it: one, or all if `None`.
+    pub server: Option<Host>,
+    /// The plan.
+    pub operation: Operation,
+    /// Time of its start.
+    pub start: Duration,
+    /// Time of its end, if it has ended.
+    pub end: Duration,
+    /// The result.
+    pub outcome: CallOutcome,
+}
+
+/// All calls of a run. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct History(Arc<Mutex<Vec<Record>>>);
+
+impl History {
+    fn lock(&self) -> MutexGuard<'_, Vec<Record>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a call that begins now. Returns its index.
+    pub fn begin(&self, client: Host, server: Option<Host>, operation: Operation, now: Duration) -> usize {
+        let mut records = self.lock();
+        let outcome = CallOutcome::InProgress;
+        records.push(Record { client, server, operation, start: now, end: Duration::MAX, outcome });
+        records.len() - 1
+    }
+
+    /// Sets the result of a call.
+    pub fn end(&self, index: usize, outcome: CallOutcome, now: Duration) {
+        let record = &mut self.lock()[index];
+        record.outcome = outcome;
+        record.end = now;
+    }
+
+    /// Returns the calls.
+    #[must_use]
+    pub fn records(&self) -> Vec<Record> {
+        self.lock().clone()
+    }
+}
+
+/// A time in which calls may fail, because of a fault or of its consequences.
+#[derive(Debug, Clone)]
+pub struct Excuse {
+    /// The fault.
+    pub fault: Fault,
+    /// Its beginning.
+    pub from: Duration,
+    /// The time after which a call that begins has to succeed.
+    pub until: Duration,
+}
+
+impl Excuse {
+    /// Returns `true` if the fault explains that a call failed.
+    fn explains(&self, record: &Record) -> bool {
+        let is_in_time = record.start <= self.until && record.end >= self.from;
+        let fault = &self.fault;
+        let is_its_server = record.server.is_none_or(|server| server == fault.server);
+        let is_its_client = match fault.kind {
+            FaultKind::Cut
+            | FaultKind::Separate
+            | FaultKind::OneWay
+            | FaultKind::NoRegistration
+            | FaultKind::NoInvalidation => record.client == fault.client,
+            _ => true,
+        };
+        is_in_time && (fault.kind.concerns_all() || (is_its_server && is_its_client))
+    }
+}
+
+/// Returns what is wrong with the calls of a run.
+#[must_use]
+pub fn check(records: &[Record], excuses: &[Excuse], applied: &BTreeMap<u64, Applied>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for record in records {
+        let Record { client, operation, start, end, outcome, .. } = record;
+        let name = format!("operation {} of client {client}, {:?}", operation.number, operation.call);
+        match outcome {
+            CallOutcome::InProgress => wrong.push(format!("{name}, which began at {start:?}, never ended")),
+            CallOutcome::Wrong(what) => wrong.push(format!("{name}: {what}")),
+            CallOutcome::Failed { error, .. } if !excuses.iter().any(|excuse| excuse.explains(record)) => {
+                wrong.push(format!("{name} failed from {start:?} to {end:?}, but no fault explains it: {error}"));
+            }
+            CallOutcome::Failed { .. } | CallOutcome::Done(_) => {}
+        }
+        let limit = Duration::from_millis(operation.timeout);
+        let jumps = excuses.iter().filter(|excuse| excuse.fault.kind == FaultKind::ClockJump);
+        let jumped: u64 = jumps.map(|excuse| excuse.fault.number).sum();
+        if !limit.is_zero() && *end != Duration::MAX {
+            let late = (*end - *start).saturating_sub(limit);
+            if late > MAX_OVERTIME + Duration::from_millis(jumped) {
+                wrong.push(format!("{name} ended {late:?} after its deadline"));
+            }
+        }
+        if let CallKind::Add { .. } = operation.call {
+            check_addition(record, &name, applied.get(&operation.number), &mut wrong);
+        }
+    }
+    check_order(records, &mut wrong);
+    wrong
+}
+
+fn check_addition(record: &Record, name: &str, applied: Option<&Applied>, wrong: &mut Vec<String>) {
+    let times = applied.map_or(0, |applied| applied.times);
+    if times > 1 {
+        wrong.push(format!("{name} was executed {times} times"));
+    }
+    match &record.outcome {
+        CallOutcome::Done(_) if times == 0 => wrong.push(format!("{name} was acknowledged, but not executed")),
+        CallOutcome::Done(sum) if applied.is_some_and(|applied| applied.sum != *sum) => {
+            wrong.push(format!("{name} returned {sum} instead of {applied:?}"));
+        }
+        CallOutcome::Failed { error, is_retry_safe: true } if times > 0 => {
+            wrong.push(format!("{name} was executed, but its error says that a retry is safe: {error}"));
+        }
+        _ => {}
+    }
+}
+
+/// Checks that the values of each counter, and the versions of each blob, are those of one order of all calls in which no call comes
+/// before one that had ended when it began (linearizability). Both only grow, so a call must not return less than an earlier one
+/// returned, and not more than the calls that have begun can have made of it.
+fn check_order(records: &[Record], wrong: &mut Vec<String>) {
+    /// The register that a call reads or writes, by kind and number of the server if each has its own.
+    fn register(record: &Record) -> Option<(u8, u32, Host)> {
+        // Each server has its own disk, and nobody knows which one a balancer chose.
+        let server = record.server?;
+        match record.operation.call {
+            CallKind::Add { counter, .. } | CallKind::Value { counter } => Some((0, counter, server)),
+            CallKind::Put { key, .. } | CallKind::Get { key } => Some((1, key, server)),
+            CallKind::Null | CallKind::AskBack { .. } => None,
+        }
+    }
+    let mut registers: BTreeMap<_, Vec<&Record>> = BTreeMap::new();
+    for record in records {
+        if let Some(register) = register(record) {
+            registers.entry(register).or_default().push(record);
+        }
+    }
+    for records in registers.values() {
+        for later in records {
+            let CallOutcome::Done(value) = later.outcome else { continue };
+            if matches!(later.operation.call, CallKind::Put { .. }) {
+                // It returns its own version, and does not read the one that is stored.
+                continue;
+            }
+            for earlier in records.iter().filter(|earlier| earlier.end < later.start) {
+                let least = match (&earlier.outcome, earlier.operation.call) {
+                    // A sum is less than the next one.
+                    (CallOutcome::Done(sum), _) if matches!(later.operation.call, CallKind::Add { .. }) => sum + 1,
+                    (CallOutcome::Done(value), _) => *value,
+                    _ => continue,
+                };
+                if value < least {
+                    wrong.push(format!(
+                        "operation {} of client {}, {:?}, returned {value}, but operation {} of client {} had returned {:?} before",
+                        later.operation.number,
+                        later.client,
+                        later.operation.call,
+                        earlier.operation.number,
+                        earlier.client,
+                        earlier.outcome
+                    ));
+                }
+            }
+        }
+    }
+}

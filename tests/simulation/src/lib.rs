@@ -1,0 +1,25 @@
+//! A simulation of clients and servers of `rpcrdma` in one thread, with virtual time and a network that fails as a seed says.
+//!
+//! A run with the same seed is the same run: the order of events, their times and all random numbers follow from it. The product's
+//! own random numbers come from [`rpcrdma::seed_random_numbers`], its time from tokio's paused clock, and its connections from two URL
+//! schemes, which lead to a [`Network`](network::Network). `README.md` says what is simulated and checked.
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod fault;
+pub mod history;
+pub mod log;
+pub mod network;
+pub mod random;
+mod rdma;
+pub mod run;
+pub mod scenario;
+pub mod server;
+pub mod service;
+mod tcp;
+
+pub mod protocol {
+    //! Types, clients and servers generated from `xdr/simulated.x`.
+    #![allow(missing_docs, reason = "the XDR does not comment every field")]
+    rpcrdma::include_xdr!("xdr/simulated.x");
+}

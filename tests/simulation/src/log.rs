@@ -1,0 +1,90 @@
+//! The event log of a run, whose hash shows whether two runs are the same.
+
+use std::{
+    fmt::{self, Write as _},
+    hash::{DefaultHasher, Hasher as _},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+/// The events of one run. Clones share it.
+#[derive(Clone)]
+pub struct EventLog(Arc<Mutex<LogState>>);
+
+struct LogState {
+    start: Instant,
+    hash: DefaultHasher,
+    /// Number of events.
+    count: u64,
+    /// The events in words, if they are kept.
+    lines: Option<Vec<String>>,
+}
+
+/// Writes text to a hash.
+struct HashWriter<'a>(&'a mut DefaultHasher);
+
+impl fmt::Write for HashWriter<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
+    }
+}
+
+impl EventLog {
+    /// Creates a log that begins now. It keeps the events in words if `keeps_lines`.
+    #[must_use]
+    pub fn new(keeps_lines: bool) -> Self {
+        Self(Arc::new(Mutex::new(LogState {
+            start: Instant::now(),
+            hash: DefaultHasher::new(),
+            count: 0,
+            lines: keeps_lines.then(Vec::new),
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, LogState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an event.
+    pub fn add(&self, event: fmt::Arguments<'_>) {
+        let mut state = self.state();
+        let at = state.start.elapsed();
+        state.count += 1;
+        // Writing to a hash does not fail.
+        let _ = write!(HashWriter(&mut state.hash), "{} {event}\n", at.as_nanos());
+        if let Some(lines) = &mut state.lines {
+            lines.push(format!("{:>9.3} s  {event}", at.as_secs_f64()));
+        }
+    }
+
+    /// Returns the virtual time since the beginning of the run.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.state().start.elapsed()
+    }
+
+    /// Returns the hash of all events, and their number.
+    #[must_use]
+    pub fn digest(&self) -> (u64, u64) {
+        let state = self.state();
+        (state.hash.finish(), state.count)
+    }
+
+    /// Returns the events in words, if they were kept.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        self.state().lines.clone().unwrap_or_default()
+    }
+}
+
+/// Adds an event to an [`EventLog`], formatted as by `format!`.
+macro_rules! event {
+    ($log:expr, $($text:tt)*) => {
+        $log.add(format_args!($($text)*))
+    };
+}
+
+pub(crate) use event;

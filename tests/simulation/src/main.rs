@@ -1,0 +1,122 @@
+//! `rpcrdma-simulation`: plays random scenarios. See `README.md`.
+#![forbid(unsafe_code)]
+
+use std::{
+    collections::BTreeMap,
+    process::ExitCode,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use clap::Parser;
+use rpcrdma_simulation::{
+    fault::FaultKind,
+    run::{RunReport, run},
+    scenario::Scenario,
+};
+
+/// Plays random scenarios of clients and servers with faults, in virtual time
+#[derive(Debug, Parser)]
+#[command(name = "rpcrdma-simulation", version)]
+struct Cli {
+    /// First seed
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Number of seeds
+    #[arg(long, default_value_t = 1, conflicts_with = "seconds")]
+    seeds: u64,
+    /// Play seeds for this time
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Threads, each of which plays a seed at a time
+    #[arg(long, default_value_t = std::thread::available_parallelism().map_or(1, usize::from))]
+    jobs: usize,
+    /// Print the events of each run
+    #[arg(long)]
+    history: bool,
+}
+
+/// The sums over all runs.
+#[derive(Debug, Default)]
+struct Totals {
+    seeds: u64,
+    calls: u64,
+    failed: u64,
+    faults: BTreeMap<FaultKind, u64>,
+    wrong: BTreeMap<u64, Vec<String>>,
+    /// Sum of the hashes of the event logs, which shows whether two runs of the same seeds are the same.
+    digest: u64,
+}
+
+impl Totals {
+    fn add(&mut self, seed: u64, report: RunReport) {
+        self.seeds += 1;
+        self.calls += report.calls.0;
+        self.failed += report.calls.1;
+        for (kind, count) in report.faults {
+            *self.faults.entry(kind).or_default() += count;
+        }
+        self.digest = self.digest.wrapping_add(report.digest.0);
+        if !report.wrong.is_empty() {
+            self.wrong.insert(seed, report.wrong);
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let start = Instant::now();
+    let end = cli.seconds.map(|seconds| start + Duration::from_secs(seconds));
+    let (next, totals) = (AtomicU64::new(cli.seed), Mutex::new(Totals::default()));
+    let totals_of = || totals.lock().unwrap_or_else(PoisonError::into_inner);
+    std::thread::scope(|scope| {
+        for _ in 0..cli.jobs {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if end.map_or(seed - cli.seed >= cli.seeds, |end| Instant::now() >= end) {
+                        return;
+                    }
+                    match run(&Scenario::of(seed), cli.history) {
+                        Ok(report) => {
+                            for line in &report.lines {
+                                println!("{line}");
+                            }
+                            for wrong in &report.wrong {
+                                println!("seed {seed}: {wrong}");
+                            }
+                            totals_of().add(seed, report);
+                        }
+                        Err(error) => {
+                            println!("seed {seed}: {error:#}");
+                            totals_of().wrong.insert(seed, vec![format!("{error:#}")]);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let totals = totals.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let minutes = start.elapsed().as_secs_f64() / 60.0;
+    println!(
+        "{} seeds in {:.1} s, {:.0} in a minute; {} calls, {} of them failed; events {:016x}",
+        totals.seeds,
+        start.elapsed().as_secs_f64(),
+        totals.seeds as f64 / minutes,
+        totals.calls,
+        totals.failed,
+        totals.digest
+    );
+    for (kind, count) in &totals.faults {
+        println!("  {count:>6}  {kind}");
+    }
+    if totals.wrong.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        println!("{} seeds failed: {:?}", totals.wrong.len(), totals.wrong.keys().take(20).collect::<Vec<_>>());
+        ExitCode::FAILURE
+    }
+}

@@ -1,0 +1,355 @@
+//! The simulated network: hosts, the links between them, and what goes wrong with these.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use rpcrdma::provider::sim::{SimConfig, SimEnd, SimFabric, SimNetwork};
+
+use crate::{
+    log::{EventLog, event},
+    random::Choices,
+    tcp::{TcpLink, TcpListening},
+};
+
+/// Number of a host. Servers have the lowest numbers.
+pub type Host = u8;
+
+thread_local! {
+    /// The network of the run in this thread, to which the URL schemes lead.
+    static CURRENT: RefCell<Option<Network>> = const { RefCell::new(None) };
+}
+
+/// The medium of a connection.
+#[derive(Clone)]
+pub enum Medium {
+    /// A simulated RDMA network. The client is side A.
+    Rdma(SimNetwork),
+    /// A simulated TCP connection.
+    Tcp(Arc<TcpLink>),
+}
+
+/// A connection of a client's host to a server's host.
+#[derive(Clone)]
+pub struct Link {
+    /// Number of the connection.
+    pub number: u64,
+    /// The client's host.
+    pub client: Host,
+    /// The server's host.
+    pub server: Host,
+    /// What carries it.
+    pub medium: Medium,
+}
+
+/// A direction of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Direction {
+    /// From the client to the server.
+    ToServer,
+    /// From the server to the client.
+    ToClient,
+}
+
+impl Direction {
+    /// Both directions.
+    pub const ALL: [Self; 2] = [Self::ToServer, Self::ToClient];
+
+    const fn sender(self) -> SimEnd {
+        match self {
+            Self::ToServer => SimEnd::A,
+            Self::ToClient => SimEnd::B,
+        }
+    }
+}
+
+impl Link {
+    /// Breaks the connection. Both ends learn it.
+    pub fn cut(&self) {
+        match &self.medium {
+            Medium::Rdma(network) => network.cut(),
+            Medium::Tcp(link) => link.cut(),
+        }
+    }
+
+    /// Separates the ends, or reunites them. An end that ends while they are separated does not tell the other one before.
+    pub fn isolate(&self, isolated: bool) {
+        match &self.medium {
+            Medium::Rdma(network) => network.isolate(isolated),
+            Medium::Tcp(link) => link.isolate(isolated),
+        }
+    }
+
+    /// Stops what an end sends, or lets it go on.
+    fn stall(&self, direction: Direction, stalled: bool) {
+        match &self.medium {
+            Medium::Rdma(network) => network.stall(direction.sender(), stalled),
+            Medium::Tcp(link) => link.stall(direction, stalled),
+        }
+    }
+
+    /// Returns `true` until the connection has ended for both ends.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        match &self.medium {
+            Medium::Rdma(network) => network.is_in_use(),
+            Medium::Tcp(link) => link.is_in_use(),
+        }
+    }
+
+    /// Returns the number of regions that an end has registered.
+    #[must_use]
+    pub fn registered(&self, end: SimEnd) -> usize {
+        match &self.medium {
+            Medium::Rdma(network) => network.registered(end),
+            Medium::Tcp(_) => 0,
+        }
+    }
+}
+
+#[derive(Default)]
+struct NetworkState {
+    links: Vec<Link>,
+    /// Number of connections so far.
+    connections: u64,
+    /// Pairs of a client's and a server's host that nothing passes between, with the number of reasons for it.
+    separated: BTreeMap<(Host, Host), u32>,
+    /// Pairs of which one direction is stopped.
+    stalled: BTreeSet<(Host, Host, Direction)>,
+    /// Factors of the delays on the way to and from a host.
+    slowness: BTreeMap<Host, u32>,
+    /// Hosts that refuse connections, as one whose server does not run.
+    refusing: BTreeSet<Host>,
+    /// Numbers of steps after which the connections between two hosts are lost.
+    cuts: BTreeMap<(Host, Host), u64>,
+    tcp: BTreeMap<u16, TcpListening>,
+}
+
+/// The network of one run. Clones refer to the same one.
+#[derive(Clone)]
+pub struct Network(Arc<NetworkInner>);
+
+struct NetworkInner {
+    state: Mutex<NetworkState>,
+    fabric: SimFabric,
+    choices: Choices,
+    log: EventLog,
+}
+
+impl Network {
+    /// Creates a network without hosts.
+    #[must_use]
+    pub fn new(choices: Choices, log: EventLog) -> Self {
+        let mut config = SimConfig::default();
+        config.seed = choices.number();
+        config.stepped = true;
+        for end in &mut config.ends {
+            end.max_reads = choices.one_of(&[1, 2, 16]);
+        }
+        let remote_invalidation = choices.chance(80);
+        config.ends[0].remote_invalidation = remote_invalidation;
+        config.ends[1].remote_invalidation = remote_invalidation;
+        let state = Mutex::default();
+        Self(Arc::new(NetworkInner { state, fabric: SimFabric::new(config), choices, log }))
+    }
+
+    /// Makes this network the one of the URL schemes in this thread, until the guard is dropped.
+    pub fn enter(&self) -> impl Drop + use<> {
+        struct Leave;
+        impl Drop for Leave {
+            fn drop(&mut self) {
+                CURRENT.set(None);
+            }
+        }
+        CURRENT.set(Some(self.clone()));
+        Leave
+    }
+
+    /// Returns the network of the run in this thread. `None` outside of a run.
+    #[must_use]
+    pub fn current() -> Option<Self> {
+        CURRENT.with_borrow(Clone::clone)
+    }
+
+    pub(crate) fn fabric(&self) -> &SimFabric {
+        &self.0.fabric
+    }
+
+    pub(crate) fn choices(&self) -> &Choices {
+        &self.0.choices
+    }
+
+    fn state(&self) -> MutexGuard<'_, NetworkState> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn with_tcp<T>(&self, with: impl FnOnce(&mut BTreeMap<u16, TcpListening>) -> T) -> T {
+        with(&mut self.state().tcp)
+    }
+
+    /// Returns the address of a host.
+    #[must_use]
+    pub fn ip(host: Host) -> IpAddr {
+        Ipv4Addr::new(10, 0, 0, host).into()
+    }
+
+    /// Returns the host with an address of [`ip`](Self::ip).
+    #[must_use]
+    pub fn host(addr: SocketAddr) -> Host {
+        match addr.ip() {
+            IpAddr::V4(ip) => ip.octets()[3],
+            IpAddr::V6(_) => 0,
+        }
+    }
+
+    /// Waits for as long as a message is on its way between two hosts.
+    pub(crate) async fn delay(&self, one: Host, other: Host) {
+        let choices = &self.0.choices;
+        let factor = {
+            let state = self.state();
+            [one, other].iter().map(|host| state.slowness.get(host).copied().unwrap_or(1)).max().unwrap_or(1)
+        };
+        let delay = match choices.within(0..=99) {
+            // The clock's resolution is a millisecond. In most cases, something else runs first, but no time passes.
+            0..=79 if factor == 1 => {
+                for _ in 0..choices.within(0..=3) {
+                    tokio::task::yield_now().await;
+                }
+                return;
+            }
+            0..=94 => 1,
+            _ => choices.within(2..=10),
+        };
+        tokio::time::sleep(Duration::from_millis(delay * u64::from(factor))).await;
+    }
+
+    /// Waits until a connection request has arrived at `server`, which may be never.
+    ///
+    /// Returns `false` if the server refuses.
+    pub(crate) async fn request(&self, client: Host, server: Host) -> bool {
+        self.delay(client, server).await;
+        let is_lost = {
+            let state = self.state();
+            state.separated.contains_key(&(client, server))
+                || Direction::ALL.iter().any(|direction| state.stalled.contains(&(client, server, *direction)))
+        };
+        if is_lost {
+            std::future::pending::<()>().await;
+        }
+        !self.state().refusing.contains(&server)
+    }
+
+    /// Adds a new connection.
+    pub(crate) fn add(&self, client: Host, server: Host, medium: Medium) -> Link {
+        let mut state = self.state();
+        state.connections += 1;
+        let link = Link { number: state.connections, client, server, medium };
+        if state.separated.contains_key(&(client, server)) {
+            link.isolate(true);
+        }
+        for direction in Direction::ALL {
+            link.stall(direction, state.stalled.contains(&(client, server, direction)));
+        }
+        state.links.retain(Link::is_in_use);
+        state.links.push(link.clone());
+        event!(self.0.log, "connection {} from host {client} to host {server}", link.number);
+        link
+    }
+
+    /// Returns the connections that have not ended for both ends.
+    #[must_use]
+    pub fn links(&self) -> Vec<Link> {
+        let mut state = self.state();
+        state.links.retain(Link::is_in_use);
+        state.links.clone()
+    }
+
+    /// Returns the connections between two hosts.
+    fn between(&self, client: Host, server: Host) -> Vec<Link> {
+        let links = self.links().into_iter();
+        links.filter(|link| (link.client, link.server) == (client, server)).collect()
+    }
+
+    /// Lets nothing pass between two hosts. Separations are counted.
+    pub fn separate(&self, client: Host, server: Host) {
+        *self.state().separated.entry((client, server)).or_default() += 1;
+        self.between(client, server).iter().for_each(|link| link.isolate(true));
+    }
+
+    /// Ends a separation. Messages pass again after the last one.
+    pub fn reunite(&self, client: Host, server: Host) {
+        {
+            let mut state = self.state();
+            let Some(count) = state.separated.get_mut(&(client, server)) else { return };
+            *count -= 1;
+            if *count > 0 {
+                return;
+            }
+            state.separated.remove(&(client, server));
+        }
+        self.between(client, server).iter().for_each(|link| link.isolate(false));
+    }
+
+    /// Lets messages of a server's connections pass again, unless its host is separated from the client's.
+    pub fn end_isolation(&self, server: Host) {
+        for link in self.links().into_iter().filter(|link| link.server == server) {
+            let is_separated = self.state().separated.contains_key(&(link.client, server));
+            link.isolate(is_separated);
+        }
+    }
+
+    /// Stops one direction between two hosts, or lets it go on.
+    pub fn stall(&self, client: Host, server: Host, direction: Direction, stalled: bool) {
+        {
+            let mut state = self.state();
+            let key = (client, server, direction);
+            if stalled {
+                state.stalled.insert(key)
+            } else {
+                state.stalled.remove(&key)
+            };
+        }
+        self.between(client, server).iter().for_each(|link| link.stall(direction, stalled));
+    }
+
+    /// Multiplies the delays of a host by `factor`.
+    pub fn slow_down(&self, host: Host, factor: u32) {
+        self.state().slowness.insert(host, factor);
+    }
+
+    /// Makes the connections between two hosts end after a number of steps.
+    pub fn cut_after(&self, client: Host, server: Host, steps: u64) {
+        self.state().cuts.insert((client, server), steps);
+    }
+
+    /// Counts a step between two hosts. Returns `true` if the connection that makes it is lost before.
+    pub(crate) fn is_cut(&self, client: Host, server: Host) -> bool {
+        let mut state = self.state();
+        match state.cuts.get_mut(&(client, server)) {
+            None => false,
+            Some(0) => {
+                state.cuts.remove(&(client, server));
+                event!(self.0.log, "a connection between {client} and {server} is lost");
+                true
+            }
+            Some(steps) => {
+                *steps -= 1;
+                false
+            }
+        }
+    }
+
+    /// Makes a host refuse connections, or accept them again.
+    pub fn refuse(&self, host: Host, refuses: bool) {
+        let mut state = self.state();
+        if refuses {
+            state.refusing.insert(host)
+        } else {
+            state.refusing.remove(&host)
+        };
+    }
+}

@@ -1,0 +1,68 @@
+//! The random choices of a run, all from its seed.
+
+use std::{
+    ops::RangeInclusive,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+/// A source of random choices. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Choices(Arc<Mutex<fastrand::Rng>>);
+
+impl Choices {
+    /// Creates the source of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))))
+    }
+
+    fn with<T>(&self, choose: impl FnOnce(&mut fastrand::Rng) -> T) -> T {
+        choose(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Creates another source, so that choices of different parts do not depend on each other's number.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        Self::new(self.number())
+    }
+
+    /// Returns a random number.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.with(|random| random.u64(..))
+    }
+
+    /// Returns a number in a range.
+    #[must_use]
+    pub fn within(&self, range: RangeInclusive<u64>) -> u64 {
+        self.with(|random| random.u64(range))
+    }
+
+    /// Returns an index below `len`, which is not 0.
+    #[must_use]
+    pub fn index(&self, len: usize) -> usize {
+        self.with(|random| random.usize(..len))
+    }
+
+    /// Returns one of `choices`, which are not empty.
+    #[must_use]
+    pub fn one_of<T: Clone>(&self, choices: &[T]) -> T {
+        choices[self.index(choices.len())].clone()
+    }
+
+    /// Returns `true` in `percent` of 100 cases.
+    #[must_use]
+    pub fn chance(&self, percent: u64) -> bool {
+        self.within(0..=99) < percent
+    }
+
+    /// Returns a number of milliseconds in a range. Short ones are more frequent: each power of two is equally likely.
+    #[must_use]
+    pub fn millis(&self, range: RangeInclusive<u64>) -> Duration {
+        let (low, high) = (range.start() + 1, range.end() + 1);
+        let bits = self.within(u64::from(low.ilog2())..=u64::from(high.ilog2()));
+        let number = self.within(1 << bits..=(2 << bits) - 1);
+        Duration::from_millis(number.clamp(low, high) - 1)
+    }
+}

@@ -1,0 +1,348 @@
+//! One run: the scenario is played, and everything is checked.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use rpcrdma::{client::discover::ServersSender, provider::sim::SimEnd};
+use tokio::{
+    sync::{
+        mpsc::{UnboundedReceiver, unbounded_channel},
+        watch,
+    },
+    task::JoinSet,
+};
+
+use crate::{
+    client::SimulatedCaller,
+    fault::{Fault, FaultKind},
+    history::{Excuse, History, check},
+    log::{EventLog, event},
+    network::{Direction, Host, Medium, Network},
+    random::Choices,
+    rdma,
+    scenario::Scenario,
+    server::ServerHost,
+    tcp,
+};
+
+/// Maximum virtual duration of a run, without jumps of the clock.
+const MAX_DURATION: Duration = Duration::from_secs(1200);
+/// Time after the repair of a fault in which its consequences may still make calls fail: pauses before reconnects, and time-outs.
+const AFTERMATH: Duration = Duration::from_secs(20);
+/// Time in which connections, memory and tasks are released at the end.
+const RELEASE: Duration = Duration::from_secs(30);
+
+/// The result of a run.
+#[derive(Debug, Clone)]
+pub struct RunReport {
+    /// Violations of what is promised.
+    pub wrong: Vec<String>,
+    /// The hash of all events, and their number.
+    pub digest: (u64, u64),
+    /// Number of faults that had an effect, by kind.
+    pub faults: BTreeMap<FaultKind, u64>,
+    /// Number of calls, and of those that failed.
+    pub calls: (u64, u64),
+    /// The virtual duration.
+    pub duration: Duration,
+    /// The events in words, if they were kept.
+    pub lines: Vec<String>,
+}
+
+/// What the parts of a run share.
+struct Run {
+    scenario: Scenario,
+    network: Network,
+    log: EventLog,
+    history: History,
+    servers: Vec<ServerHost>,
+    excuses: Mutex<Vec<Excuse>>,
+    /// The lists of servers of the balancers, by client, with the true URLs.
+    lists: Mutex<BTreeMap<Host, (ServersSender, Vec<String>)>>,
+    played: Mutex<BTreeMap<FaultKind, u64>>,
+}
+
+/// Plays a scenario, and checks it. Keeps the events in words if `keeps_lines`.
+///
+/// # Errors
+/// Returns an error if the simulation itself fails.
+pub fn run(scenario: &Scenario, keeps_lines: bool) -> anyhow::Result<RunReport> {
+    rdma::scheme()?;
+    tcp::scheme()?;
+    rpcrdma::seed_random_numbers(Some(scenario.seed));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+    let report = runtime.block_on(async {
+        let jumps = scenario.faults.iter().filter(|fault| fault.kind == FaultKind::ClockJump);
+        let limit = MAX_DURATION + Duration::from_millis(jumps.map(|fault| fault.number).sum());
+        let choices = Choices::new(scenario.seed);
+        let log = EventLog::new(keeps_lines);
+        let network = Network::new(choices.fork(), log.clone());
+        let _current = network.enter();
+        let (crashes, crashed) = unbounded_channel();
+        let servers = scenario.server_hosts().map(|host| {
+            ServerHost::new(
+                host,
+                scenario.server.clone(),
+                network.clone(),
+                choices.fork(),
+                log.clone(),
+                crashes.clone(),
+            )
+        });
+        let (history, excuses, lists, played) = Default::default();
+        let run = Arc::new(Run {
+            servers: servers.collect(),
+            scenario: scenario.clone(),
+            network,
+            log: log.clone(),
+            history,
+            excuses,
+            lists,
+            played,
+        });
+        let played = tokio::time::timeout(limit, run.play(&choices, crashed)).await;
+        let mut wrong = match played {
+            Ok(result) => result?,
+            Err(_) => vec![format!("the run did not end within {limit:?}")],
+        };
+        let records = run.history.records();
+        let excuses = run.excuses.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut applied = BTreeMap::new();
+        for server in &run.servers {
+            applied.extend(server.disk.lock().applied.iter().map(|(number, applied)| (*number, *applied)));
+        }
+        wrong.extend(check(&records, &excuses, &applied));
+        let failed = records.iter().filter(|record| !matches!(record.outcome, crate::history::CallOutcome::Done(_)));
+        let calls = (records.len() as u64, failed.count() as u64);
+        let faults = run.played.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        anyhow::Ok((wrong, calls, faults, log))
+    });
+    let alive = runtime.metrics().num_alive_tasks();
+    drop(runtime);
+    rpcrdma::seed_random_numbers(None);
+    let (mut wrong, calls, faults, log) = report?;
+    if alive > 0 && wrong.is_empty() {
+        wrong.push(format!("{alive} tasks are left"));
+    }
+    let (digest, lines) = (log.digest(), log.lines());
+    Ok(RunReport { wrong, digest, faults, calls, duration: Duration::ZERO, lines })
+}
+
+impl Run {
+    async fn play(
+        self: &Arc<Self>,
+        choices: &Choices,
+        crashed: UnboundedReceiver<Host>,
+    ) -> anyhow::Result<Vec<String>> {
+        for server in &self.servers {
+            server.start().await?;
+        }
+        let (set_repaired, repaired) = watch::channel(false);
+        let mut clients = JoinSet::new();
+        for plan in &self.scenario.clients {
+            let caller = SimulatedCaller::new(plan.clone(), choices.fork(), self.history.clone(), self.log.clone());
+            let (this, host, repaired) = (Arc::clone(self), plan.host, repaired.clone());
+            let servers = self.scenario.server_hosts();
+            clients.spawn(async move {
+                let lists = |sender: ServersSender, urls: Vec<String>| {
+                    sender.set(urls.clone());
+                    let mut lists = this.lists.lock().unwrap_or_else(PoisonError::into_inner);
+                    lists.insert(host, (sender, urls));
+                };
+                caller.run(servers, lists, repaired).await
+            });
+        }
+        let restarts = tokio::spawn(Arc::clone(self).restart_crashed(crashed));
+        let mut faults = JoinSet::new();
+        for fault in &self.scenario.faults {
+            let (this, fault) = (Arc::clone(self), fault.clone());
+            faults.spawn(async move {
+                tokio::time::sleep(Duration::from_millis(fault.at)).await;
+                this.fault(&fault).await;
+            });
+        }
+        faults.join_all().await;
+        for server in &self.servers {
+            server.disk.lock().crashes_after_effect = false;
+        }
+        event!(self.log, "all faults are repaired");
+        set_repaired.send_replace(true);
+        let mut wrong = Vec::new();
+        for ended in clients.join_all().await {
+            ended?;
+        }
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.check_release(&mut wrong).await;
+        restarts.abort();
+        for server in &self.servers {
+            let handle = server.handle().await;
+            server.shut_down().await;
+            let Some(handle) = handle else { continue };
+            let (stats, memory) = (handle.stats(), handle.memory());
+            if stats.open > 0 || stats.counters.exposed_regions > 0 || stats.counters.registered_bytes > 0 {
+                wrong.push(format!("server {} ended with {stats:?}", server.host));
+            }
+            if memory.held > 0 {
+                wrong.push(format!("server {} ended with {memory:?}", server.host));
+            }
+        }
+        // The tasks that carried the connections end when both ends have.
+        for _ in 0..100 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(wrong)
+    }
+
+    /// Starts servers again that crashed between an effect and its reply.
+    async fn restart_crashed(self: Arc<Self>, mut crashed: UnboundedReceiver<Host>) {
+        while let Some(host) = crashed.recv().await {
+            let Some(server) = self.servers.iter().find(|server| server.host == host) else { continue };
+            server.kill(true).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            if let Err(error) = server.start().await {
+                event!(self.log, "server {host} does not start: {error}");
+            }
+        }
+    }
+
+    /// Waits until clients and servers have released what the calls used.
+    async fn check_release(&self, wrong: &mut Vec<String>) {
+        let end = self.log.elapsed() + RELEASE;
+        loop {
+            let mut held = Vec::new();
+            for server in &self.servers {
+                let Some(handle) = server.handle().await else { continue };
+                let (stats, memory) = (handle.stats(), handle.memory());
+                if stats.open > 0 || memory.held > 0 {
+                    held.push(format!("server {} holds {} connections, {memory:?}", server.host, stats.open));
+                }
+            }
+            for link in self.network.links() {
+                let registered = [SimEnd::A, SimEnd::B].map(|end| link.registered(end));
+                held.push(format!("connection {} is not closed, with {registered:?} regions", link.number));
+            }
+            if held.is_empty() {
+                return;
+            }
+            if self.log.elapsed() > end {
+                wrong.extend(held);
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn server(&self, host: Host) -> Option<&ServerHost> {
+        self.servers.iter().find(|server| server.host == host)
+    }
+
+    /// Plays a fault, from its beginning to its repair.
+    async fn fault(&self, fault: &Fault) {
+        let Some(server) = self.server(fault.server) else { return };
+        let (client, host) = (fault.client, fault.server);
+        event!(self.log, "fault: {fault}");
+        *self.played.lock().unwrap_or_else(PoisonError::into_inner).entry(fault.kind).or_default() += 1;
+        let index = {
+            let mut excuses = self.excuses.lock().unwrap_or_else(PoisonError::into_inner);
+            excuses.push(Excuse { fault: fault.clone(), from: self.log.elapsed(), until: Duration::MAX });
+            excuses.len() - 1
+        };
+        let pause = tokio::time::sleep(Duration::from_millis(fault.len));
+        match fault.kind {
+            FaultKind::Cut => self.network.cut_after(client, host, fault.number),
+            FaultKind::Separate => {
+                self.network.separate(client, host);
+                pause.await;
+                self.network.reunite(client, host);
+            }
+            FaultKind::OneWay => {
+                self.network.stall(client, host, fault.direction, true);
+                pause.await;
+                self.network.stall(client, host, fault.direction, false);
+            }
+            FaultKind::Slow => {
+                self.network.slow_down(host, fault.number as u32);
+                pause.await;
+                self.network.slow_down(host, 1);
+            }
+            FaultKind::Kill | FaultKind::HostDown => {
+                server.kill(fault.kind == FaultKind::Kill).await;
+                pause.await;
+                self.start(server).await;
+            }
+            FaultKind::Restart => {
+                server.shut_down().await;
+                pause.await;
+                self.start(server).await;
+            }
+            FaultKind::CrashAfterEffect => {
+                server.disk.lock().crashes_after_effect = true;
+                pause.await;
+                server.disk.lock().crashes_after_effect = false;
+            }
+            FaultKind::DiskFull => {
+                server.disk.lock().is_full = true;
+                pause.await;
+                server.disk.lock().is_full = false;
+            }
+            FaultKind::SlowHandlers => {
+                server.disk.lock().handler_pause = fault.number;
+                pause.await;
+                server.disk.lock().handler_pause = 0;
+            }
+            FaultKind::NoRegistration | FaultKind::NoInvalidation => {
+                let end = if fault.direction == Direction::ToServer { SimEnd::A } else { SimEnd::B };
+                let links = self.network.links().into_iter();
+                for link in links.filter(|link| (link.client, link.server) == (client, host)) {
+                    if let Medium::Rdma(network) = &link.medium {
+                        if fault.kind == FaultKind::NoRegistration {
+                            network.refuse_registration(end);
+                        } else {
+                            network.refuse_invalidation(end);
+                        }
+                    }
+                }
+            }
+            FaultKind::Refuse => {
+                self.network.refuse(host, true);
+                pause.await;
+                self.network.refuse(host, false);
+            }
+            FaultKind::ClockJump => tokio::time::advance(Duration::from_millis(fault.number)).await,
+            FaultKind::FalseList => {
+                let known = self
+                    .lists
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .get(&client)
+                    .map(|(_, urls)| urls.clone());
+                if let Some(urls) = known {
+                    // The first one is missing, and one is listed where no server runs.
+                    let absent = urls.first().map(|url| url.replacen("00", "90", 1));
+                    self.set_list(client, urls.iter().skip(1).cloned().chain(absent).collect());
+                    pause.await;
+                    self.set_list(client, urls);
+                }
+            }
+        }
+        event!(self.log, "end of fault: {fault}");
+        let until = self.log.elapsed() + AFTERMATH;
+        self.excuses.lock().unwrap_or_else(PoisonError::into_inner)[index].until = until;
+    }
+
+    fn set_list(&self, client: Host, urls: Vec<String>) {
+        let lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((sender, _)) = lists.get(&client) {
+            sender.set(urls);
+        }
+    }
+
+    async fn start(&self, server: &ServerHost) {
+        if let Err(error) = server.start().await {
+            event!(self.log, "server {} does not start: {error}", server.host);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The plan of a run, which follows from its seed: servers, clients, their calls, and the faults.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    fault::{Fault, FaultKind},
+    network::{Direction, Host},
+    random::Choices,
+};
+
+/// The time in which faults begin, in milliseconds.
+const FAULT_WINDOW: u64 = 20_000;
+
+/// A call of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallKind {
+    /// NULL.
+    Null,
+    /// ADD to a counter.
+    Add {
+        /// Number of the counter.
+        counter: u32,
+        /// The summand.
+        amount: u64,
+    },
+    /// VALUE of a counter.
+    Value {
+        /// Number of the counter.
+        counter: u32,
+    },
+    /// PUT of a blob, whose version is the number of the operation.
+    Put {
+        /// The key.
+        key: u32,
+        /// Length of the data, in bytes.
+        len: u32,
+    },
+    /// GET of a blob.
+    Get {
+        /// The key.
+        key: u32,
+    },
+    /// ASK_BACK, which calls back.
+    AskBack {
+        /// The number to double.
+        number: u32,
+    },
+}
+
+/// A planned call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Operation {
+    /// Number of the operation, unique in the run and larger than those before it of the same client.
+    pub number: u64,
+    /// Pause before it, in milliseconds.
+    pub pause: u64,
+    /// The time limit in milliseconds. 0 for none.
+    pub timeout: u64,
+    /// The call.
+    pub call: CallKind,
+}
+
+/// The connections of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Connections {
+    /// One channel to one server.
+    Single,
+    /// A pool of channels to one server.
+    Pool(usize),
+    /// A balancer over all servers.
+    Balanced,
+}
+
+/// A client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientPlan {
+    /// Its host.
+    pub host: Host,
+    /// The server that it calls, unless it calls all.
+    pub server: Host,
+    /// `sim-rdma` or `sim-tcp`.
+    pub scheme: &'static str,
+    /// The version of RPC-over-RDMA that it offers. 0 for both.
+    pub version: u8,
+    /// Its connections.
+    pub connections: Connections,
+    /// Credits to request.
+    pub credits: u32,
+    /// Inline threshold, in bytes.
+    pub inline: u32,
+    /// Interval and time-out of keep-alive probes, in milliseconds.
+    pub keepalive: (u64, u64),
+    /// Maximum number of calls at a time.
+    pub concurrency: usize,
+    /// Shortest and longest pause between attempts to connect, in milliseconds.
+    pub backoff: (u64, u64),
+    /// Maximum number of retries of calls without a deadline.
+    pub retries: u32,
+    /// Its calls.
+    pub operations: Vec<Operation>,
+}
+
+/// The settings of all servers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerPlan {
+    /// Credits to grant.
+    pub credits: u32,
+    /// Inline threshold, in bytes.
+    pub inline: u32,
+    /// Memory limit of the calls, in bytes.
+    pub memory: u64,
+    /// Maximum number of handlers at a time. 0 for no limit.
+    pub handlers: usize,
+    /// Time after which an idle connection is closed, in milliseconds.
+    pub idle: u64,
+}
+
+/// The plan of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scenario {
+    /// The seed of everything that is not planned: delays, sizes of pieces, random numbers of the product.
+    pub seed: u64,
+    /// Number of servers, whose hosts are 1, 2 and so on.
+    pub servers: Host,
+    /// The settings of the servers.
+    pub server: ServerPlan,
+    /// The clients.
+    pub clients: Vec<ClientPlan>,
+    /// The faults, in the order of their times.
+    pub faults: Vec<Fault>,
+}
+
+/// Returns a random subset, so that each run has only some features (swarm testing).
+fn subset<T: Copy>(choices: &Choices, all: &[T]) -> Vec<T> {
+    let percent = choices.one_of(&[20, 50, 80]);
+    let mut chosen: Vec<_> = all.iter().copied().filter(|_| choices.chance(percent)).collect();
+    if chosen.is_empty() {
+        chosen.push(choices.one_of(all));
+    }
+    chosen
+}
+
+impl Scenario {
+    /// Returns the plan of a seed.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        let choices = Choices::new(seed);
+        let servers = choices.one_of(&[1, 1, 2, 3]);
+        let server = ServerPlan {
+            credits: choices.one_of(&[1, 2, 8, 32]),
+            inline: choices.one_of(&[1024, 4096, 65536]),
+            memory: choices.one_of(&[4 << 20, 64 << 20]),
+            handlers: choices.one_of(&[0, 0, 1, 4]),
+            idle: choices.one_of(&[500, 5_000, 360_000]),
+        };
+        let schemes = subset(&choices, &["sim-rdma", "sim-rdma", "sim-tcp"]);
+        let versions = subset(&choices, &[0, 1, 2]);
+        let connections =
+            subset(&choices, &[Connections::Single, Connections::Pool(2), Connections::Pool(3), Connections::Balanced]);
+        let kinds = subset(&choices, &[0, 1, 1, 2, 3, 3, 4, 4, 5]);
+        let (keys, counters) = (choices.within(1..=3) as u32, choices.within(1..=2) as u32);
+        let (operations, max_concurrency) = (choices.within(3..=25), choices.one_of(&[1, 2, 6]));
+        let max_pause = choices.one_of(&[5, 200, 2_000]);
+        let timeouts = subset(&choices, &[300, 3_000, 15_000, 60_000, 0]);
+        let mut next = 0;
+        let clients = (0..choices.within(1..=4)).map(|index| {
+            let connections = choices.one_of(&connections);
+            let operations = (0..operations).map(|_| {
+                next += 1;
+                let call = match choices.one_of(&kinds) {
+                    0 => CallKind::Null,
+                    1 => CallKind::Add {
+                        counter: choices.within(1..=counters.into()) as u32,
+                        amount: choices.within(1..=1000),
+                    },
+                    2 => CallKind::Value { counter: choices.within(1..=counters.into()) as u32 },
+                    3 => CallKind::Put {
+                        key: choices.within(1..=keys.into()) as u32,
+                        len: choices.one_of(&[0, 1, 7, 900, 5_000, 70_000, 262_144]),
+                    },
+                    4 => CallKind::Get { key: choices.within(1..=keys.into()) as u32 },
+                    _ => CallKind::AskBack { number: choices.number() as u32 },
+                };
+                let timeout = choices.one_of(&timeouts);
+                Operation { number: next, pause: choices.millis(0..=max_pause).as_millis() as u64, timeout, call }
+            });
+            ClientPlan {
+                host: 100 + index as Host,
+                server: choices.within(1..=u64::from(servers)) as Host,
+                scheme: choices.one_of(&schemes),
+                version: choices.one_of(&versions),
+                connections,
+                credits: choices.one_of(&[1, 2, 8, 32]),
+                inline: choices.one_of(&[1024, 4096, 65536]),
+                keepalive: (choices.one_of(&[500, 5_000]), choices.one_of(&[500, 5_000])),
+                concurrency: choices.within(1..=max_concurrency) as usize,
+                backoff: choices.one_of(&[(1, 10), (100, 3_000)]),
+                retries: choices.one_of(&[0, 1, 3]),
+                operations: operations.collect(),
+            }
+        });
+        let clients: Vec<_> = clients.collect();
+        let fault_kinds = subset(&choices, &FaultKind::ALL);
+        let count = choices.one_of(&[0, 1, 3, 8, 20]);
+        let mut faults: Vec<_> = (0..count)
+            .map(|_| {
+                let kind = choices.one_of(&fault_kinds);
+                let client = choices.one_of(&clients);
+                let is_balanced = client.connections == Connections::Balanced;
+                Fault {
+                    kind,
+                    at: choices.within(0..=choices.one_of(&[500, 5_000, FAULT_WINDOW])),
+                    len: choices.millis(1..=15_000).as_millis() as u64,
+                    client: client.host,
+                    server: if is_balanced { choices.within(1..=u64::from(servers)) as Host } else { client.server },
+                    direction: choices.one_of(&Direction::ALL),
+                    number: match kind {
+                        FaultKind::Cut => choices.within(0..=40),
+                        FaultKind::ClockJump => choices.one_of(&[100, 3_000, 60_000, 4_000_000]),
+                        FaultKind::SlowHandlers => choices.one_of(&[50, 1_000, 10_000]),
+                        _ => choices.one_of(&[3, 20, 200]),
+                    },
+                }
+            })
+            .collect();
+        faults.sort_by_key(|fault| fault.at);
+        Self { seed: choices.number(), servers, server, clients, faults }
+    }
+
+    /// Returns the hosts of the servers.
+    pub fn server_hosts(&self) -> impl Iterator<Item = Host> + use<> {
+        1..=self.servers
+    }
+
+    /// Returns the kinds of its faults.
+    #[must_use]
+    pub fn fault_kinds(&self) -> BTreeSet<FaultKind> {
+        self.faults.iter().map(|fault| fault.kind).collect()
+    }
+}

@@ -1,0 +1,150 @@
+//! The servers of a run, which can be killed and started again.
+
+use std::{sync::Arc, time::Duration};
+
+use rpcrdma::{
+    Server,
+    server::{BindError, DuplicateRequests, Limits, ServerHandle},
+};
+use tokio::{
+    sync::{Mutex, mpsc::UnboundedSender},
+    task::JoinHandle,
+};
+
+use crate::{
+    log::{EventLog, event},
+    network::{Host, Network},
+    protocol::simulated_v1::{PROGRAM, SimulatedV1Server},
+    random::Choices,
+    scenario::ServerPlan,
+    service::{SharedDisk, SimulatedServer},
+};
+
+/// A host with a server.
+#[derive(Clone)]
+pub struct ServerHost {
+    /// Number of the host.
+    pub host: Host,
+    /// Its disk.
+    pub disk: SharedDisk,
+    plan: ServerPlan,
+    network: Network,
+    choices: Choices,
+    log: EventLog,
+    crashes: UnboundedSender<Host>,
+    running: Arc<Mutex<Option<RunningServer>>>,
+}
+
+struct RunningServer {
+    handle: ServerHandle,
+    task: JoinHandle<()>,
+}
+
+/// Returns the URL of a server for a client.
+#[must_use]
+pub fn url(scheme: &str, server: Host, client: Host, version: u8) -> String {
+    let port = if scheme == "sim-tcp" { 2000 } else { 1000 } + u16::from(server);
+    let version = match version {
+        1 | 2 if scheme != "sim-tcp" => format!("&version={version}"),
+        _ => String::new(),
+    };
+    format!("{scheme}://10.0.0.{server}:{port}?from={client}{version}")
+}
+
+impl ServerHost {
+    /// Creates a host whose server does not run.
+    #[must_use]
+    pub fn new(
+        host: Host,
+        plan: ServerPlan,
+        network: Network,
+        choices: Choices,
+        log: EventLog,
+        crashes: UnboundedSender<Host>,
+    ) -> Self {
+        let (disk, running) = Default::default();
+        Self { host, disk, plan, network, choices, log, crashes, running }
+    }
+
+    /// Starts the server, unless it runs.
+    ///
+    /// # Errors
+    /// Returns the error of the product.
+    pub async fn start(&self) -> Result<(), BindError> {
+        let mut running = self.running.lock().await;
+        if running.is_some() {
+            return Ok(());
+        }
+        let epoch = {
+            let mut disk = self.disk.lock();
+            disk.epoch += 1;
+            disk.epoch
+        };
+        let service = SimulatedServer {
+            host: self.host,
+            epoch,
+            disk: self.disk.clone(),
+            choices: self.choices.fork(),
+            log: self.log.clone(),
+            crashes: self.crashes.clone(),
+        };
+        let plan = &self.plan;
+        let mut builder = Server::builder()
+            .service(SimulatedV1Server::new(service))
+            .duplicate_requests(PROGRAM, DuplicateRequests::new().store(self.disk.clone()))
+            .credits(plan.credits)
+            .inline_size(plan.inline)
+            .max_memory(plan.memory)
+            .idle_timeout(Duration::from_millis(plan.idle))
+            .callback_timeout(Duration::from_secs(5))
+            .drain_timeout(Duration::from_secs(5));
+        if plan.handlers > 0 {
+            builder = builder.limits(rpcrdma::server::LimitScope::Program(PROGRAM), Limits::new().concurrency(plan.handlers).queue(1000));
+        }
+        for scheme in ["sim-rdma", "sim-tcp"] {
+            let url = url(scheme, self.host, 0, 0);
+            builder = builder.listen(url.split('?').next().unwrap_or_default());
+        }
+        let server = builder.bind().await?;
+        let handle = server.handle();
+        *running = Some(RunningServer { handle, task: tokio::spawn(server.serve()) });
+        drop(running);
+        // Clients that did not notice the end of the earlier server get a reset when their messages arrive here.
+        self.network.end_isolation(self.host);
+        self.network.refuse(self.host, false);
+        event!(self.log, "server {} starts", self.host);
+        Ok(())
+    }
+
+    /// Kills the server: its handlers have no more effect, and nothing that it sends arrives. If `is_noticed`, the system of the host
+    /// resets the connections at once.
+    pub async fn kill(&self, is_noticed: bool) {
+        let Some(RunningServer { handle, task }) = self.running.lock().await.take() else { return };
+        self.disk.lock().epoch += 1;
+        self.network.refuse(self.host, true);
+        let links: Vec<_> = self.network.links().into_iter().filter(|link| link.server == self.host).collect();
+        links.iter().for_each(|link| link.isolate(true));
+        event!(self.log, "server {} is killed with {} connections", self.host, links.len());
+        handle.shutdown_within(Duration::ZERO);
+        // The task ends, because there is no grace.
+        let _ = task.await;
+        if is_noticed {
+            links.iter().for_each(|link| link.isolate(false));
+        }
+    }
+
+    /// Shuts the server down in order.
+    pub async fn shut_down(&self) {
+        let Some(RunningServer { handle, task }) = self.running.lock().await.take() else { return };
+        event!(self.log, "server {} shuts down", self.host);
+        handle.shutdown();
+        // A panic of the product is reported by the hook of the run.
+        let _ = task.await;
+        event!(self.log, "server {} has shut down", self.host);
+    }
+
+    /// Returns the handle of the running server.
+    pub async fn handle(&self) -> Option<ServerHandle> {
+        self.running.lock().await.as_ref().map(|running| running.handle.clone())
+    }
+}

@@ -1,0 +1,208 @@
+//! The services of the simulation, and the disk that outlives their servers.
+
+use std::{
+    collections::BTreeMap,
+    future::pending,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use rpcrdma::server::{Context, HandlerError, RecordedReply, ReplyStore, RequestKey, StoreFuture};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::{
+    log::{EventLog, event},
+    network::Host,
+    protocol::{
+        Addition, Blob, BlobPut,
+        simulated_back_v1::{SimulatedBackV1, SimulatedBackV1Client},
+        simulated_v1::{Add, SimulatedV1},
+    },
+    random::Choices,
+};
+
+/// An addition that was executed.
+#[derive(Debug, Clone, Copy)]
+pub struct Applied {
+    /// Number of the counter.
+    pub counter: u32,
+    /// The sum after it.
+    pub sum: u64,
+    /// Number of times that it was executed.
+    pub times: u32,
+}
+
+/// The part of a server that outlives it.
+#[derive(Debug, Default)]
+pub struct Disk {
+    /// The counters.
+    pub counters: BTreeMap<u32, u64>,
+    /// The additions, by the number of the operation.
+    pub applied: BTreeMap<u64, Applied>,
+    /// The recorded replies, by request key.
+    replies: BTreeMap<Vec<u8>, Bytes>,
+    /// The blobs, by key.
+    pub blobs: BTreeMap<u32, (u64, Bytes)>,
+    /// Number of the running server. The handlers of earlier ones have no effect and never return.
+    pub epoch: u64,
+    /// The disk has no room: nothing can be stored.
+    pub is_full: bool,
+    /// The server crashes after its next effect, before the reply.
+    pub crashes_after_effect: bool,
+    /// Additional time that each handler takes, in milliseconds.
+    pub handler_pause: u64,
+}
+
+/// A [`Disk`] that a server and the simulation share.
+#[derive(Debug, Clone, Default)]
+pub struct SharedDisk(Arc<Mutex<Disk>>);
+
+impl SharedDisk {
+    /// Locks the disk.
+    pub fn lock(&self) -> MutexGuard<'_, Disk> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ReplyStore for SharedDisk {
+    fn load<'a>(&'a self, key: &'a RequestKey) -> StoreFuture<'a, Option<RecordedReply>> {
+        Box::pin(async move {
+            let stored = self.lock().replies.get(&key.to_bytes()).cloned();
+            Ok(stored.map(|bytes| RecordedReply::from_bytes(&bytes)).transpose()?)
+        })
+    }
+}
+
+/// One start of a server.
+#[derive(Clone)]
+pub struct SimulatedServer {
+    pub(crate) host: Host,
+    pub(crate) epoch: u64,
+    pub(crate) disk: SharedDisk,
+    pub(crate) choices: Choices,
+    pub(crate) log: EventLog,
+    /// Tells the simulation that the server of a host crashes now.
+    pub(crate) crashes: UnboundedSender<Host>,
+}
+
+impl SimulatedServer {
+    /// Waits as a handler does, and locks the disk. Never returns if the server has crashed.
+    async fn disk(&self) -> MutexGuard<'_, Disk> {
+        let pause = self.disk.lock().handler_pause;
+        if pause > 0 || self.choices.chance(20) {
+            tokio::time::sleep(self.choices.millis(0..=20 + pause)).await;
+        }
+        if self.disk.lock().epoch != self.epoch {
+            pending::<()>().await;
+        }
+        self.disk.lock()
+    }
+
+    /// Crashes if this was requested. Called after an effect.
+    async fn after_effect(&self) {
+        let crashes = {
+            let mut disk = self.disk.lock();
+            let crashes = std::mem::take(&mut disk.crashes_after_effect);
+            if crashes {
+                disk.epoch += 1;
+            }
+            crashes
+        };
+        if crashes {
+            event!(self.log, "host {} crashes between an effect and its reply", self.host);
+            // The simulation ends before its receiver.
+            let _ = self.crashes.send(self.host);
+            pending::<()>().await;
+        }
+    }
+}
+
+/// Adds to a counter, in one transaction with the recorded reply.
+fn add(disk: &mut Disk, key: &RequestKey, args: &Addition) -> Result<u64, HandlerError> {
+    if let Some(recorded) = disk.replies.get(&key.to_bytes()) {
+        // A copy of the call has come over another connection.
+        let sum = RecordedReply::from_bytes(recorded)?.decode::<Add>()?;
+        return sum.ok_or(HandlerError::Unavailable);
+    }
+    let sum = disk.counters.entry(args.counter).or_default();
+    *sum += args.amount;
+    let sum = *sum;
+    let applied = disk.applied.entry(args.operation).or_insert(Applied { counter: args.counter, sum, times: 0 });
+    applied.times += 1;
+    let reply = RecordedReply::of::<Add>(&sum)?.to_bytes();
+    disk.replies.insert(key.to_bytes(), reply);
+    Ok(sum)
+}
+
+impl SimulatedV1 for SimulatedServer {
+    async fn null(&self, _cx: &Context) -> Result<(), HandlerError> {
+        drop(self.disk().await);
+        Ok(())
+    }
+
+    async fn add(&self, cx: &Context, args: Addition) -> Result<u64, HandlerError> {
+        let key = cx.request_key().ok_or_else(|| HandlerError::system("no duplicate request cache"))?;
+        let sum = {
+            let mut disk = self.disk().await;
+            if disk.is_full {
+                cx.had_no_effect();
+                return Err(HandlerError::Unavailable);
+            }
+            add(&mut disk, key, &args)?
+        };
+        self.after_effect().await;
+        if self.choices.chance(10) {
+            drop(self.disk().await);
+        }
+        Ok(sum)
+    }
+
+    async fn value(&self, _cx: &Context, counter: u32) -> Result<u64, HandlerError> {
+        Ok(self.disk().await.counters.get(&counter).copied().unwrap_or_default())
+    }
+
+    async fn put(&self, _cx: &Context, args: BlobPut) -> Result<u64, HandlerError> {
+        let version = {
+            let mut disk = self.disk().await;
+            if disk.is_full {
+                return Err(HandlerError::Unavailable);
+            }
+            let stored = disk.blobs.entry(args.key).or_default();
+            if args.version > stored.0 {
+                *stored = (args.version, args.data);
+            }
+            stored.0
+        };
+        self.after_effect().await;
+        Ok(version)
+    }
+
+    async fn get(&self, _cx: &Context, key: u32) -> Result<Blob, HandlerError> {
+        let disk = self.disk().await;
+        let (version, data) = disk.blobs.get(&key).cloned().unwrap_or_default();
+        Ok(Blob { version, data })
+    }
+
+    async fn ask_back(&self, cx: &Context, number: u32) -> Result<u64, HandlerError> {
+        drop(self.disk().await);
+        let back: SimulatedBackV1Client = SimulatedBackV1Client::new(cx.callback());
+        Ok(back.double(number).await?)
+    }
+}
+
+/// The service that clients offer to their server.
+#[derive(Debug, Clone)]
+pub struct SimulatedClient(pub(crate) Choices);
+
+impl SimulatedBackV1 for SimulatedClient {
+    async fn null(&self, _cx: &Context) -> Result<(), HandlerError> {
+        Ok(())
+    }
+
+    async fn double(&self, _cx: &Context, number: u32) -> Result<u64, HandlerError> {
+        if self.0.chance(20) {
+            tokio::time::sleep(self.0.millis(0..=10)).await;
+        }
+        Ok(u64::from(number) * 2)
+    }
+}
