@@ -37,6 +37,7 @@ fn violations(code: &str) -> Vec<&'static str> {
         ("std::time::Instant::now", "reads the system's clock instead of tokio's"),
         ("SystemTime::now", "reads the system's clock instead of tokio's"),
         ("thread::sleep", "sleeps in real time"),
+        ("watch::Sender::new", "has a `watch` channel, which wakes several receivers in a random order"),
     ] {
         if code.contains(what) {
             found.push(why);
@@ -71,6 +72,7 @@ fn the_check_finds_violations() {
         "let x = getrandom::u32();",
         "let now = std::time::Instant::now();",
         "let now = SystemTime::now();",
+        "let phase = watch::Sender::new(0);",
         "tokio::select! {\n    () = a => {}\n}",
         "select! {\n    biased;\n    () = a => {}\n} tokio::select! {\n () = a => {}\n}",
     ] {

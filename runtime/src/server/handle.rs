@@ -7,13 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::watch;
-
 use super::{
     duplicates::{DuplicateRequestCache, DuplicateRequestStats},
     limits::{LimitStats, Limiter},
     room::{ConnectionRoom, RoomPermit},
     runtimes::{RuntimeShare, Runtimes},
+    shutdown::OwnedSignal,
     stats::{EndedTotals, ServerStats},
     sync::{AtomicBool, AtomicU64, Changes, Mutex, MutexGuard, Ordering, PoisonError},
 };
@@ -25,14 +24,6 @@ use crate::{
     session::{ChannelConfig, ChannelInfo, ServiceRegistry},
     transport::Transport,
 };
-
-/// The phase of a server's life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ServerPhase {
-    Serving,
-    /// Shutting down, with this grace period for calls in progress.
-    Ending(Duration),
-}
 
 /// The state that the parts of a server share.
 pub(super) struct ServerShared {
@@ -49,7 +40,7 @@ pub(super) struct ServerShared {
     pub(super) room: Arc<ConnectionRoom>,
     /// The runtimes that serve the connections. `None`: the one that accepts them.
     pub(super) runtimes: Option<Runtimes>,
-    pub(super) phase: watch::Sender<ServerPhase>,
+    pub(super) signal: OwnedSignal,
     next_id: AtomicU64,
     connections: Mutex<ConnectionTable>,
     /// Notified when the last connection was removed.
@@ -104,7 +95,7 @@ impl ServerShared {
             drain_delay,
             room,
             runtimes: None,
-            phase: watch::Sender::new(ServerPhase::Serving),
+            signal: OwnedSignal::default(),
             next_id: AtomicU64::new(0),
             connections: Mutex::default(),
             empty: Changes::default(),
@@ -182,37 +173,34 @@ impl ServerShared {
     /// Waits until there are no connections, for at most `grace`. A later shutdown with a shorter grace period shortens the wait.
     /// Returns `true` if there are none.
     async fn emptied_within(&self, mut grace: Duration) -> bool {
-        let (started, mut phase) = (tokio::time::Instant::now(), self.phase.subscribe());
+        let started = tokio::time::Instant::now();
         let mut emptied = std::pin::pin!(self.emptied());
         loop {
-            if let ServerPhase::Ending(latest) = *phase.borrow_and_update() {
+            let shutdowns = self.signal.shutdowns();
+            if let Some(latest) = shutdowns.grace {
                 grace = grace.min(started.elapsed().saturating_add(latest));
             }
             tokio::select! {
                 biased;
                 () = &mut emptied => return true,
                 () = tokio::time::sleep(grace.saturating_sub(started.elapsed())) => return false,
-                // `self` owns the sender, so this is never an error.
-                _ = phase.changed() => {}
+                _ = self.signal.after(shutdowns.count) => {}
             }
         }
     }
 
     /// Waits until the delay of a shutdown that has started is over, and returns the grace period of the drain. A second shutdown
     /// ends the delay.
-    pub(super) async fn delayed(&self, phase: &mut watch::Receiver<ServerPhase>) -> Duration {
-        let grace = |phase: ServerPhase| match phase {
-            ServerPhase::Ending(grace) => grace,
-            ServerPhase::Serving => self.grace,
-        };
-        let first = grace(*phase.borrow_and_update());
+    pub(super) async fn delayed(&self) -> Duration {
+        let shutdowns = self.signal.shutdowns();
+        let first = shutdowns.grace.unwrap_or(self.grace);
         if self.drain_delay.is_zero() || first.is_zero() {
             return first;
         }
         tokio::select! {
             biased;
             () = tokio::time::sleep(self.drain_delay) => first,
-            _ = phase.changed() => grace(*phase.borrow_and_update()),
+            again = self.signal.after(shutdowns.count) => again.grace.unwrap_or(self.grace),
         }
     }
 
@@ -300,20 +288,19 @@ impl ServerHandle {
     /// Shuts the server down as [`shutdown`](Self::shutdown) does, with another grace period. A second call can shorten the grace
     /// period of a shutdown in progress, and ends the drain delay. A grace period of zero skips the delay.
     pub fn shutdown_within(&self, grace: Duration) {
-        self.0.phase.send_replace(ServerPhase::Ending(grace));
+        self.0.signal.shut_down(grace);
     }
 
     /// Returns `true` until a shutdown begins.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        *self.0.phase.borrow() == ServerPhase::Serving
+        self.0.signal.shutdowns().count == 0
     }
 
     /// Waits until a shutdown begins, and the server is no longer [ready](Self::is_ready). Use it to remove the server from
     /// service discovery.
     pub async fn unready(&self) {
-        // `self` owns the sender, so this is never an error.
-        let _ = self.0.phase.subscribe().wait_for(|phase| *phase != ServerPhase::Serving).await;
+        self.0.signal.begun().await;
     }
 
     /// Returns the open connections, the oldest first.

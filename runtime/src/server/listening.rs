@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use super::{
     accept::Accept,
     builder::ServerBuilder,
-    handle::{ServerHandle, ServerPhase, ServerShared},
+    handle::{ServerHandle, ServerShared},
 };
 
 /// A server that is listening.
@@ -103,24 +103,22 @@ impl Server {
     /// [`ServerHandle::shutdown`] is called.
     #[doc(alias = "svc_run")]
     pub async fn serve(self) {
-        let mut phase = self.shared.phase.subscribe();
         let mut acceptors = JoinSet::new();
         for acceptor in self.acceptors {
             tracing::info!(target: "rpcrdma", addr = %acceptor.local_addr(), services = ?self.shared.registry, "listening");
             acceptors.spawn(acceptor.run(Arc::clone(&self.shared)));
         }
         // If this future is dropped, this task still closes the open connections on shutdown.
-        let (mut phase_changes, shared) = (self.shared.phase.subscribe(), Arc::downgrade(&self.shared));
+        let (signal, shared) = (self.shared.signal.share(), Arc::downgrade(&self.shared));
         tokio::spawn(async move {
-            let ending = phase_changes.wait_for(|phase| *phase != ServerPhase::Serving).await.is_ok();
-            if let Some(shared) = shared.upgrade().filter(|_| ending) {
-                let grace = shared.delayed(&mut phase_changes).await;
+            let is_ending = signal.begun().await;
+            if let Some(shared) = shared.upgrade().filter(|_| is_ending) {
+                let grace = shared.delayed().await;
                 shared.end(grace).await;
             }
         });
-        // `self` owns the sender, so this is never an error.
-        let _ = phase.wait_for(|phase| *phase != ServerPhase::Serving).await;
-        let grace = self.shared.delayed(&mut phase).await;
+        self.shared.signal.begun().await;
+        let grace = self.shared.delayed().await;
         // Stops listening, and aborts set-ups in progress.
         acceptors.shutdown().await;
         self.shared.end(grace).await;

@@ -47,6 +47,7 @@ mod listening;
 mod measured;
 mod room;
 mod runtimes;
+mod shutdown;
 mod stats;
 #[cfg(test)]
 mod tests;

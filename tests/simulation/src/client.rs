@@ -13,10 +13,7 @@ use rpcrdma::{
     engine::Versions,
     rpc::Credential,
 };
-use tokio::{
-    sync::{Semaphore, watch},
-    task::JoinSet,
-};
+use tokio::{sync::Semaphore, task::JoinSet};
 
 use crate::{
     history::{CallOutcome, History},
@@ -90,7 +87,7 @@ impl SimulatedCaller {
         server::url(self.plan.scheme, server, self.plan.host, self.plan.version)
     }
 
-    /// Makes the calls, waits until the faults are repaired, makes a last call and closes the connections.
+    /// Makes the calls, waits until the faults are repaired and `repaired` is closed, makes a last call and closes the connections.
     ///
     /// `lists` is called with the list of servers of a balancer.
     ///
@@ -100,7 +97,7 @@ impl SimulatedCaller {
         self,
         servers: impl Iterator<Item = Host>,
         lists: impl FnOnce(ServersSender, Vec<String>),
-        repaired: watch::Receiver<bool>,
+        repaired: Arc<Semaphore>,
     ) -> Result<(), ConnectError> {
         let url = self.url(self.plan.server);
         match self.plan.connections {
@@ -125,7 +122,7 @@ impl SimulatedCaller {
         Ok(())
     }
 
-    async fn calls<C: Invoke + Clone + Send + Sync + 'static>(self, caller: C, mut repaired: watch::Receiver<bool>) {
+    async fn calls<C: Invoke + Clone + Send + Sync + 'static>(self, caller: C, repaired: Arc<Semaphore>) {
         let this = Arc::new(self);
         let client = SimulatedV1Client::new(caller);
         let room = Arc::new(Semaphore::new(this.plan.concurrency));
@@ -142,8 +139,8 @@ impl SimulatedCaller {
         }
         calls.join_all().await;
         event!(this.log, "client {} has no more calls", this.plan.host);
-        // The sender outlives the clients.
-        let _ = repaired.wait_for(|is_repaired| *is_repaired).await;
+        // There are no permits: the wait ends with an error.
+        let _ = repaired.acquire().await;
         let timeout = LAST_CALL_TIMEOUT.as_millis() as u64;
         let number = u64::MAX - u64::from(this.plan.host);
         this.call(&client, Operation { number, pause: 0, timeout, call: CallKind::Null }).await;

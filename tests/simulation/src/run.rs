@@ -9,8 +9,8 @@ use std::{
 use rpcrdma::{client::discover::ServersSender, provider::sim::SimEnd};
 use tokio::{
     sync::{
+        Semaphore,
         mpsc::{UnboundedReceiver, unbounded_channel},
-        watch,
     },
     task::JoinSet,
 };
@@ -140,11 +140,12 @@ impl Run {
         for server in &self.servers {
             server.start().await?;
         }
-        let (set_repaired, repaired) = watch::channel(false);
+        // Not `watch`, which wakes its receivers in a random order.
+        let repaired = Arc::new(Semaphore::new(0));
         let mut clients = JoinSet::new();
         for plan in &self.scenario.clients {
             let caller = SimulatedCaller::new(plan.clone(), choices.fork(), self.history.clone(), self.log.clone());
-            let (this, host, repaired) = (Arc::clone(self), plan.host, repaired.clone());
+            let (this, host, repaired) = (Arc::clone(self), plan.host, Arc::clone(&repaired));
             let servers = self.scenario.server_hosts();
             clients.spawn(async move {
                 let lists = |sender: ServersSender, urls: Vec<String>| {
@@ -169,7 +170,7 @@ impl Run {
             server.disk.lock().crashes_after_effect = false;
         }
         event!(self.log, "all faults are repaired");
-        set_repaired.send_replace(true);
+        repaired.close();
         let mut wrong = Vec::new();
         for ended in clients.join_all().await {
             ended?;

@@ -99,7 +99,10 @@ impl ServerHost {
             .callback_timeout(Duration::from_secs(5))
             .drain_timeout(Duration::from_secs(5));
         if plan.handlers > 0 {
-            builder = builder.limits(rpcrdma::server::LimitScope::Program(PROGRAM), Limits::new().concurrency(plan.handlers).queue(1000));
+            builder = builder.limits(
+                rpcrdma::server::LimitScope::Program(PROGRAM),
+                Limits::new().concurrency(plan.handlers).queue(1000),
+            );
         }
         for scheme in ["sim-rdma", "sim-tcp"] {
             let url = url(scheme, self.host, 0, 0);

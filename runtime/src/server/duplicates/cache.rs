@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use tokio::{sync::watch, time::Instant};
+use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
     DuplicateRequests,
@@ -79,8 +79,8 @@ impl Hash for CachedCall {
 }
 
 enum CacheEntry {
-    /// Copies of the call wait until the sender is dropped. `None` if there are none.
-    InProgress(Option<watch::Sender<()>>),
+    /// Copies of the call wait for its end. `None` if there are none.
+    InProgress(Option<CallEnded>),
     Recorded(RecordedReply),
 }
 
@@ -91,14 +91,29 @@ pub(in crate::server) enum Lookup {
     New(Claim),
 }
 
+/// Announces the end of a call in progress when it is dropped, in the order in which the copies arrived.
+struct CallEnded(Arc<Semaphore>);
+
+impl Default for CallEnded {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(0)))
+    }
+}
+
+impl Drop for CallEnded {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
 /// An earlier copy of a call, which is in progress.
-pub(in crate::server) struct EarlierCopy(watch::Receiver<()>);
+pub(in crate::server) struct EarlierCopy(Arc<Semaphore>);
 
 impl EarlierCopy {
     /// Waits until the earlier copy has ended, with or without a reply.
-    pub(super) async fn ended(mut self) {
-        // The sender sends nothing. An error means that it was dropped with the entry of the call in progress.
-        while self.0.changed().await.is_ok() {}
+    pub(super) async fn ended(self) {
+        // There are no permits: the wait ends with an error, when the entry of the call in progress is dropped.
+        let _ = self.0.acquire().await;
     }
 }
 
@@ -144,7 +159,7 @@ impl DuplicateRequestCache {
                 }
                 CacheEntry::InProgress(end) => {
                     stats.waits += 1;
-                    Lookup::InProgress(EarlierCopy(end.get_or_insert_with(|| watch::channel(()).0).subscribe()))
+                    Lookup::InProgress(EarlierCopy(Arc::clone(&end.get_or_insert_default().0)))
                 }
             },
             hash_map::Entry::Vacant(vacant) => {

@@ -5,6 +5,8 @@
 
 #[path = "../handle.rs"]
 mod handle;
+#[path = "../shutdown.rs"]
+mod shutdown;
 
 use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
