@@ -80,7 +80,11 @@ fn main() -> ExitCode {
                     if end.map_or(seed - cli.seed >= cli.seeds, |end| Instant::now() >= end) {
                         return;
                     }
-                    match run(&Scenario::of(seed), cli.history) {
+                    let scenario = Scenario::of(seed);
+                    if cli.history {
+                        println!("{scenario:#?}");
+                    }
+                    match run(&scenario, cli.history) {
                         Ok(report) => {
                             for line in &report.lines {
                                 println!("{line}");

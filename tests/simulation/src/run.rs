@@ -8,6 +8,7 @@ use std::{
 
 use rpcrdma::{client::discover::ServersSender, provider::sim::SimEnd};
 use tokio::{
+    runtime::Handle,
     sync::{
         Semaphore,
         mpsc::{UnboundedReceiver, unbounded_channel},
@@ -190,8 +191,9 @@ impl Run {
                 wrong.push(format!("server {} ended with {memory:?}", server.host));
             }
         }
-        // The tasks that carried the connections end when both ends have.
-        for _ in 0..100 {
+        // Handlers run to their end, even if nobody waits for the reply. The tasks that carried the connections end when both ends have.
+        let end = self.log.elapsed() + RELEASE;
+        while Handle::current().metrics().num_alive_tasks() > 0 && self.log.elapsed() < end {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         Ok(wrong)
