@@ -15,6 +15,8 @@ use crate::{
 
 /// Time after a deadline in which a call has to end.
 const MAX_OVERTIME: Duration = Duration::from_millis(5);
+/// Additional time after a jump of the clock, in which a connection first reads what has arrived.
+const CATCH_UP: Duration = Duration::from_millis(100);
 
 /// The result of a call.
 #[derive(Debug, Clone)]
@@ -128,10 +130,10 @@ pub fn check(records: &[Record], excuses: &[Excuse], applied: &BTreeMap<u64, App
         }
         let limit = Duration::from_millis(operation.timeout);
         let jumps = excuses.iter().filter(|excuse| excuse.fault.kind == FaultKind::ClockJump);
-        let jumped: u64 = jumps.map(|excuse| excuse.fault.number).sum();
+        let jumped: Duration = jumps.map(|excuse| Duration::from_millis(excuse.fault.number) + CATCH_UP).sum();
         if !limit.is_zero() && *end != Duration::MAX {
             let late = (*end - *start).saturating_sub(limit);
-            if late > MAX_OVERTIME + Duration::from_millis(jumped) {
+            if late > MAX_OVERTIME + jumped {
                 wrong.push(format!("{name} ended {late:?} after its deadline"));
             }
         }

@@ -14,6 +14,7 @@ use std::{
 use clap::Parser;
 use rpcrdma_simulation::{
     fault::FaultKind,
+    minimize::minimize,
     run::{RunReport, run},
     scenario::Scenario,
 };
@@ -34,9 +35,26 @@ struct Cli {
     /// Threads, each of which plays a seed at a time
     #[arg(long, default_value_t = std::thread::available_parallelism().map_or(1, usize::from))]
     jobs: usize,
-    /// Print the events of each run
+    /// Print the plan and the events of each run
     #[arg(long)]
     history: bool,
+    /// Remove clients, faults and calls from the first run that fails, as long as it fails, and print what is left
+    #[arg(long)]
+    minimize: bool,
+}
+
+/// Prints the smallest failing part of the scenario of a seed.
+fn print_minimal(seed: u64) {
+    match minimize(&Scenario::of(seed)) {
+        Ok(Some((scenario, report))) => {
+            println!("the smallest part of seed {seed} that fails: {scenario:#?}");
+            for line in report.lines.iter().chain(&report.wrong) {
+                println!("{line}");
+            }
+        }
+        Ok(None) => println!("seed {seed} does not fail when it is repeated: the simulation is not deterministic"),
+        Err(error) => println!("seed {seed}: {error:#}"),
+    }
 }
 
 /// The sums over all runs.
@@ -104,6 +122,11 @@ fn main() -> ExitCode {
         }
     });
     let totals = totals.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if cli.minimize
+        && let Some(seed) = totals.wrong.keys().next()
+    {
+        print_minimal(*seed);
+    }
     let minutes = start.elapsed().as_secs_f64() / 60.0;
     println!(
         "{} seeds in {:.1} s, {:.0} in a minute; {} calls, {} of them failed; events {:016x}",

@@ -22,6 +22,7 @@ use crate::{
     history::{Excuse, History, check},
     log::{EventLog, event},
     network::{Direction, Host, Medium, Network},
+    panics,
     random::Choices,
     rdma,
     scenario::Scenario,
@@ -74,6 +75,7 @@ pub fn run(scenario: &Scenario, keeps_lines: bool) -> anyhow::Result<RunReport> 
     rdma::scheme()?;
     tcp::scheme()?;
     rpcrdma::seed_random_numbers(Some(scenario.seed));
+    panics::watch();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     let report = runtime.block_on(async {
         let jumps = scenario.faults.iter().filter(|fault| fault.kind == FaultKind::ClockJump);
@@ -124,7 +126,9 @@ pub fn run(scenario: &Scenario, keeps_lines: bool) -> anyhow::Result<RunReport> 
     let alive = runtime.metrics().num_alive_tasks();
     drop(runtime);
     rpcrdma::seed_random_numbers(None);
+    let panics = panics::take();
     let (mut wrong, calls, faults, log) = report?;
+    wrong.extend(panics.into_iter().map(|panic| format!("a task panicked: {panic}")));
     if alive > 0 && wrong.is_empty() {
         wrong.push(format!("{alive} tasks are left"));
     }

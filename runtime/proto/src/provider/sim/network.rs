@@ -171,7 +171,8 @@ impl SimNetwork {
         inner.faults.push(SimFault::RefuseRegistration { end, nth });
     }
 
-    /// Makes the next invalidation of this side fail. The memory stays registered until the connection ends.
+    /// Makes the next invalidation of this side fail, if the connection has not ended by then. The memory stays registered until the
+    /// connection ends.
     pub fn refuse_invalidation(&self, end: SimEnd) {
         let mut inner = self.lock();
         let nth = inner.side(end).invalidations;
@@ -432,7 +433,8 @@ impl NetworkInner {
     fn invalidate(&mut self, end: SimEnd, id: WrId, handle: MemoryHandle) {
         let nth = self.side(end).invalidations;
         self.side(end).invalidations += 1;
-        if self.faults.contains(&SimFault::RefuseInvalidation { end, nth }) {
+        // After the end of the connection, invalidation always works.
+        if self.side(end).up && self.faults.contains(&SimFault::RefuseInvalidation { end, nth }) {
             self.complete(end, Completion::Failed { id, error: WorkError::Local("invalidation failed".into()) });
             self.side(end).registry.keep_after_failed_invalidation(handle);
             return;
