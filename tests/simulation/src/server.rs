@@ -7,7 +7,7 @@ use rpcrdma::{
     server::{BindError, DuplicateRequests, Limits, ServerHandle},
 };
 use tokio::{
-    sync::{Mutex, mpsc::UnboundedSender},
+    sync::{Mutex, Semaphore, mpsc::UnboundedSender},
     task::JoinHandle,
 };
 
@@ -38,6 +38,7 @@ pub struct ServerHost {
 struct RunningServer {
     handle: ServerHandle,
     task: JoinHandle<()>,
+    gone: Arc<Semaphore>,
 }
 
 /// Returns the URL of a server for a client.
@@ -80,12 +81,14 @@ impl ServerHost {
             disk.epoch += 1;
             disk.epoch
         };
+        let gone = Arc::new(Semaphore::new(0));
         let service = SimulatedServer {
             host: self.host,
             epoch,
             disk: self.disk.clone(),
             choices: self.choices.fork(),
             log: self.log.clone(),
+            gone: Arc::clone(&gone),
             crashes: self.crashes.clone(),
         };
         let plan = &self.plan;
@@ -110,7 +113,7 @@ impl ServerHost {
         }
         let server = builder.bind().await?;
         let handle = server.handle();
-        *running = Some(RunningServer { handle, task: tokio::spawn(server.serve()) });
+        *running = Some(RunningServer { handle, task: tokio::spawn(server.serve()), gone });
         drop(running);
         // Clients that did not notice the end of the earlier server get a reset when their messages arrive here.
         self.network.end_isolation(self.host);
@@ -122,7 +125,7 @@ impl ServerHost {
     /// Kills the server: its handlers have no more effect, and nothing that it sends arrives. If `is_noticed`, the system of the host
     /// resets the connections at once.
     pub async fn kill(&self, is_noticed: bool) {
-        let Some(RunningServer { handle, task }) = self.running.lock().await.take() else { return };
+        let Some(RunningServer { handle, task, gone }) = self.running.lock().await.take() else { return };
         self.disk.lock().epoch += 1;
         self.network.refuse(self.host, true);
         let links: Vec<_> = self.network.links().into_iter().filter(|link| link.server == self.host).collect();
@@ -131,6 +134,7 @@ impl ServerHost {
         handle.shutdown_within(Duration::ZERO);
         // The task ends, because there is no grace.
         let _ = task.await;
+        gone.close();
         if is_noticed {
             links.iter().for_each(|link| link.isolate(false));
         }
@@ -138,7 +142,7 @@ impl ServerHost {
 
     /// Shuts the server down in order.
     pub async fn shut_down(&self) {
-        let Some(RunningServer { handle, task }) = self.running.lock().await.take() else { return };
+        let Some(RunningServer { handle, task, .. }) = self.running.lock().await.take() else { return };
         event!(self.log, "server {} shuts down", self.host);
         handle.shutdown();
         // A panic of the product is reported by the hook of the run.

@@ -2,13 +2,12 @@
 
 use std::{
     collections::BTreeMap,
-    future::pending,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use bytes::Bytes;
 use rpcrdma::server::{Context, HandlerError, RecordedReply, ReplyStore, RequestKey, StoreFuture};
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{Semaphore, mpsc::UnboundedSender};
 
 use crate::{
     log::{EventLog, event},
@@ -81,25 +80,35 @@ pub struct SimulatedServer {
     pub(crate) disk: SharedDisk,
     pub(crate) choices: Choices,
     pub(crate) log: EventLog,
+    /// Closed when all connections of a killed server are closed.
+    pub(crate) gone: Arc<Semaphore>,
     /// Tells the simulation that the server of a host crashes now.
     pub(crate) crashes: UnboundedSender<Host>,
 }
 
 impl SimulatedServer {
-    /// Waits as a handler does, and locks the disk. Never returns if the server has crashed.
-    async fn disk(&self) -> MutexGuard<'_, Disk> {
+    /// Waits as a handler does, and locks the disk. If the server has crashed, returns an error when all its connections are closed.
+    async fn disk(&self) -> Result<MutexGuard<'_, Disk>, HandlerError> {
         let pause = self.disk.lock().handler_pause;
         if pause > 0 || self.choices.chance(20) {
             tokio::time::sleep(self.choices.millis(0..=20 + pause)).await;
         }
-        if self.disk.lock().epoch != self.epoch {
-            pending::<()>().await;
+        self.check().await?;
+        Ok(self.disk.lock())
+    }
+
+    /// Returns if the server has not crashed.
+    async fn check(&self) -> Result<(), HandlerError> {
+        if self.disk.lock().epoch == self.epoch {
+            return Ok(());
         }
-        self.disk.lock()
+        // There are no permits: the wait ends with an error.
+        let _ = self.gone.acquire().await;
+        Err(HandlerError::Unavailable)
     }
 
     /// Crashes if this was requested. Called after an effect.
-    async fn after_effect(&self) {
+    async fn after_effect(&self) -> Result<(), HandlerError> {
         let crashes = {
             let mut disk = self.disk.lock();
             let crashes = std::mem::take(&mut disk.crashes_after_effect);
@@ -112,8 +121,8 @@ impl SimulatedServer {
             event!(self.log, "host {} crashes between an effect and its reply", self.host);
             // The simulation ends before its receiver.
             let _ = self.crashes.send(self.host);
-            pending::<()>().await;
         }
+        self.check().await
     }
 }
 
@@ -136,34 +145,34 @@ fn add(disk: &mut Disk, key: &RequestKey, args: &Addition) -> Result<u64, Handle
 
 impl SimulatedV1 for SimulatedServer {
     async fn null(&self, _cx: &Context) -> Result<(), HandlerError> {
-        drop(self.disk().await);
+        drop(self.disk().await?);
         Ok(())
     }
 
     async fn add(&self, cx: &Context, args: Addition) -> Result<u64, HandlerError> {
         let key = cx.request_key().ok_or_else(|| HandlerError::system("no duplicate request cache"))?;
         let sum = {
-            let mut disk = self.disk().await;
+            let mut disk = self.disk().await?;
             if disk.is_full {
                 cx.had_no_effect();
                 return Err(HandlerError::Unavailable);
             }
             add(&mut disk, key, &args)?
         };
-        self.after_effect().await;
+        self.after_effect().await?;
         if self.choices.chance(10) {
-            drop(self.disk().await);
+            drop(self.disk().await?);
         }
         Ok(sum)
     }
 
     async fn value(&self, _cx: &Context, counter: u32) -> Result<u64, HandlerError> {
-        Ok(self.disk().await.counters.get(&counter).copied().unwrap_or_default())
+        Ok(self.disk().await?.counters.get(&counter).copied().unwrap_or_default())
     }
 
     async fn put(&self, _cx: &Context, args: BlobPut) -> Result<u64, HandlerError> {
         let version = {
-            let mut disk = self.disk().await;
+            let mut disk = self.disk().await?;
             if disk.is_full {
                 return Err(HandlerError::Unavailable);
             }
@@ -173,18 +182,18 @@ impl SimulatedV1 for SimulatedServer {
             }
             stored.0
         };
-        self.after_effect().await;
+        self.after_effect().await?;
         Ok(version)
     }
 
     async fn get(&self, _cx: &Context, key: u32) -> Result<Blob, HandlerError> {
-        let disk = self.disk().await;
+        let disk = self.disk().await?;
         let (version, data) = disk.blobs.get(&key).cloned().unwrap_or_default();
         Ok(Blob { version, data })
     }
 
     async fn ask_back(&self, cx: &Context, number: u32) -> Result<u64, HandlerError> {
-        drop(self.disk().await);
+        drop(self.disk().await?);
         let back: SimulatedBackV1Client = SimulatedBackV1Client::new(cx.callback());
         Ok(back.double(number).await?)
     }

@@ -258,7 +258,7 @@ impl StreamProvider for SimulatedTcp {
         if !network.request(client, server).await {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
-        let capacity = network.choices().one_of(&[600, 4096, 65536, 1 << 20]);
+        let capacity = network.choices().one_of(&[4096, 65536, 1 << 20]);
         let state = LinkState {
             flows: Default::default(),
             capacity,
