@@ -7,7 +7,7 @@ use rpcrdma::{
     CallError, CallOptions, Channel,
     client::{
         ChannelBuilder, ConnectError, Invoke, Reconnect, RetryPolicy, ServiceCaller,
-        discover::{Endpoints, Servers, ServersSender},
+        discover::{Attempts, Endpoints, Servers, ServersSender},
     },
     config::ConnectionConfig,
     engine::Versions,
@@ -32,6 +32,9 @@ use crate::{
 
 /// The time limit of the last call of each client, after all faults were repaired.
 const LAST_CALL_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The time limit of each attempt of a hedged client.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Returns the data of a version of a blob.
 #[must_use]
@@ -112,10 +115,14 @@ impl SimulatedCaller {
                 self.calls(pool.clone(), repaired).await;
                 pool.close().await;
             }
-            Connections::Balanced => {
+            Connections::Balanced | Connections::Hedged => {
                 let (sender, list) = Servers::channel();
                 lists(sender, servers.map(|server| self.url(server)).collect());
-                let caller = ServiceCaller::balanced(Endpoints::new(list, self.builder()), RetryPolicy::default());
+                let mut attempts = Attempts::new(RetryPolicy::default());
+                if self.plan.connections == Connections::Hedged {
+                    attempts = attempts.timeout(ATTEMPT_TIMEOUT).hedged();
+                }
+                let caller = ServiceCaller::balanced(Endpoints::new(list, self.builder()), attempts);
                 self.calls(caller, repaired).await;
             }
         }
@@ -148,7 +155,7 @@ impl SimulatedCaller {
 
     async fn call<C: Invoke>(&self, client: &SimulatedV1Client<C>, operation: Operation) {
         let plan = &self.plan;
-        let server = (plan.connections != Connections::Balanced).then_some(plan.server);
+        let server = (!plan.connections.is_balanced()).then_some(plan.server);
         let index = self.history.begin(plan.host, server, operation, self.log.elapsed());
         event!(self.log, "client {} begins operation {}: {:?}", plan.host, operation.number, operation.call);
         let mut options = CallOptions::new();
@@ -174,6 +181,21 @@ impl SimulatedCaller {
                     Ok(blob.version)
                 } else {
                     Err(format!("the {len} bytes are not those of version {}", blob.version))
+                }
+            }),
+            CallKind::Sum { limit } => {
+                let numbers = (1..=limit).collect::<Vec<_>>().into();
+                let expected = u64::from(limit) * (u64::from(limit) + 1) / 2;
+                client
+                    .sum_with(&numbers, options)
+                    .await
+                    .map(|sum| if sum == expected { Ok(sum) } else { Err(format!("the sum {sum} is wrong")) })
+            }
+            CallKind::Count { limit } => client.count_with(limit, options).await.map(|numbers| {
+                if numbers.iter().copied().eq(1..=limit) {
+                    Ok(u64::from(limit))
+                } else {
+                    Err(format!("{} numbers are wrong", numbers.len()))
                 }
             }),
             CallKind::AskBack { number } => client.ask_back_with(number, options).await.map(|doubled| {

@@ -173,7 +173,7 @@ fn check_order(records: &[Record], wrong: &mut Vec<String>) {
         match record.operation.call {
             CallKind::Add { counter, .. } | CallKind::Value { counter } => Some((0, counter, server)),
             CallKind::Put { key, .. } | CallKind::Get { key } => Some((1, key, server)),
-            CallKind::Null | CallKind::AskBack { .. } => None,
+            CallKind::Null | CallKind::Sum { .. } | CallKind::Count { .. } | CallKind::AskBack { .. } => None,
         }
     }
     let mut registers: BTreeMap<_, Vec<&Record>> = BTreeMap::new();

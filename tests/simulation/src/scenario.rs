@@ -40,6 +40,16 @@ pub enum CallKind {
         /// The key.
         key: u32,
     },
+    /// SUM of the numbers from 1 to a limit.
+    Sum {
+        /// The limit.
+        limit: u32,
+    },
+    /// COUNT to a limit.
+    Count {
+        /// The limit.
+        limit: u32,
+    },
     /// ASK_BACK, which calls back.
     AskBack {
         /// The number to double.
@@ -67,8 +77,20 @@ pub enum Connections {
     Single,
     /// A pool of channels to one server.
     Pool(usize),
-    /// A balancer over all servers.
+    /// A balancer over all servers, with one attempt of a call at a time.
     Balanced,
+    /// A balancer that makes second attempts of slow calls, and limits the time of each attempt.
+    Hedged,
+}
+
+impl Connections {
+    const ALL: [Self; 5] = [Self::Single, Self::Pool(2), Self::Pool(3), Self::Balanced, Self::Hedged];
+
+    /// Returns `true` if the calls may go to any server.
+    #[must_use]
+    pub const fn is_balanced(self) -> bool {
+        matches!(self, Self::Balanced | Self::Hedged)
+    }
 }
 
 /// A client.
@@ -111,6 +133,8 @@ pub struct ServerPlan {
     pub memory: u64,
     /// Maximum number of handlers at a time. 0 for no limit.
     pub handlers: usize,
+    /// Maximum number of handlers of one caller at a time. 0 for no limit.
+    pub per_caller: usize,
     /// Time after which an idle connection is closed, in milliseconds.
     pub idle: u64,
 }
@@ -146,19 +170,19 @@ impl Scenario {
     pub fn of(seed: u64) -> Self {
         let choices = Choices::new(seed);
         let servers = choices.one_of(&[1, 1, 2, 3]);
-        let kinds = subset(&choices, &[0, 1, 1, 2, 3, 3, 4, 4, 5]);
+        let kinds = subset(&choices, &[0, 1, 1, 2, 3, 3, 4, 4, 5, 6, 7]);
         let server = ServerPlan {
             credits: choices.one_of(&[1, 2, 8, 32]),
             inline: choices.one_of(&[1024, 4096, 65536]),
             memory: choices.one_of(&[4 << 20, 64 << 20]),
             // A handler that calls back waits for its client, and with it all that come after the last one that may run.
             handlers: if kinds.contains(&5) { 0 } else { choices.one_of(&[0, 0, 1, 4]) },
+            per_caller: choices.one_of(&[0, 0, 1]),
             idle: choices.one_of(&[500, 5_000, 360_000]),
         };
         let schemes = subset(&choices, &["sim-rdma", "sim-rdma", "sim-tcp"]);
         let versions = subset(&choices, &[0, 1, 2]);
-        let connections =
-            subset(&choices, &[Connections::Single, Connections::Pool(2), Connections::Pool(3), Connections::Balanced]);
+        let connections = subset(&choices, &Connections::ALL);
         let (keys, counters) = (choices.within(1..=3) as u32, choices.within(1..=2) as u32);
         let (operations, max_concurrency) = (choices.within(3..=25), choices.one_of(&[1, 2, 6]));
         let max_pause = choices.one_of(&[5, 200, 2_000]);
@@ -180,6 +204,8 @@ impl Scenario {
                         len: choices.one_of(&[0, 1, 7, 900, 5_000, 70_000, 262_144]),
                     },
                     4 => CallKind::Get { key: choices.within(1..=keys.into()) as u32 },
+                    6 => CallKind::Sum { limit: choices.one_of(&[0, 10, 300, 5_000, 20_000]) },
+                    7 => CallKind::Count { limit: choices.one_of(&[0, 10, 300, 5_000, 20_000]) },
                     _ => CallKind::AskBack { number: choices.number() as u32 },
                 };
                 let timeout = choices.one_of(&timeouts);
@@ -208,7 +234,7 @@ impl Scenario {
             .map(|_| {
                 let kind = choices.one_of(&fault_kinds);
                 let client = choices.one_of(&clients);
-                let is_balanced = client.connections == Connections::Balanced;
+                let is_balanced = client.connections.is_balanced();
                 Fault {
                     kind,
                     at: choices.within(0..=choices.one_of(&[500, 5_000, FAULT_WINDOW])),

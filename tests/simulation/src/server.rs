@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use rpcrdma::{
     Server,
-    server::{BindError, DuplicateRequests, Limits, ServerHandle},
+    server::{BindError, DuplicateRequests, LimitScope, Limits, ServerHandle},
 };
 use tokio::{
     sync::{Mutex, Semaphore, mpsc::UnboundedSender},
@@ -101,11 +101,15 @@ impl ServerHost {
             .idle_timeout(Duration::from_millis(plan.idle))
             .callback_timeout(Duration::from_secs(5))
             .drain_timeout(Duration::from_secs(5));
-        if plan.handlers > 0 {
-            builder = builder.limits(
-                rpcrdma::server::LimitScope::Program(PROGRAM),
-                Limits::new().concurrency(plan.handlers).queue(1000),
-            );
+        if plan.handlers > 0 || plan.per_caller > 0 {
+            let mut limits = Limits::new().queue(1000);
+            if plan.handlers > 0 {
+                limits = limits.concurrency(plan.handlers);
+            }
+            if plan.per_caller > 0 {
+                limits = limits.per_caller(plan.per_caller);
+            }
+            builder = builder.limits(LimitScope::Program(PROGRAM), limits);
         }
         for scheme in ["sim-rdma", "sim-tcp"] {
             let url = url(scheme, self.host, 0, 0);

@@ -13,7 +13,7 @@ use crate::{
     log::{EventLog, event},
     network::Host,
     protocol::{
-        Addition, Blob, BlobPut,
+        Addition, Blob, BlobPut, Numbers,
         simulated_back_v1::{SimulatedBackV1, SimulatedBackV1Client},
         simulated_v1::{Add, SimulatedV1},
     },
@@ -190,6 +190,16 @@ impl SimulatedV1 for SimulatedServer {
         let disk = self.disk().await?;
         let (version, data) = disk.blobs.get(&key).cloned().unwrap_or_default();
         Ok(Blob { version, data })
+    }
+
+    async fn sum(&self, _cx: &Context, numbers: Numbers) -> Result<u64, HandlerError> {
+        drop(self.disk().await?);
+        Ok(numbers.iter().copied().map(u64::from).sum())
+    }
+
+    async fn count(&self, _cx: &Context, limit: u32) -> Result<Numbers, HandlerError> {
+        drop(self.disk().await?);
+        Ok((1..=limit).collect::<Vec<_>>().into())
     }
 
     async fn ask_back(&self, cx: &Context, number: u32) -> Result<u64, HandlerError> {
