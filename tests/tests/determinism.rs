@@ -1,4 +1,4 @@
-//! What a simulation needs of the runtime and of the crates below it: random numbers from one source, time from tokio's clock, and
+//! Conditions under which runs of the runtime repeat in a simulation: random numbers from one source, time from tokio's clock, and
 //! choices that depend on no random order.
 #![allow(clippy::unwrap_used, missing_docs)]
 

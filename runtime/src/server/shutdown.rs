@@ -49,11 +49,10 @@ impl ShutdownSignal {
 
     /// Waits for a shutdown. Returns `false` if the state of the server is dropped before.
     pub(super) async fn begun(&self) -> bool {
-        let has_begun = |shutdowns: Shutdowns| shutdowns.count > 0;
         self.changes
             .find(|| {
                 let shutdowns = self.shutdowns();
-                (has_begun(shutdowns) || shutdowns.is_over).then(|| has_begun(shutdowns))
+                (shutdowns.count > 0 || shutdowns.is_over).then_some(shutdowns.count > 0)
             })
             .await
     }

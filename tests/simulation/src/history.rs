@@ -89,7 +89,7 @@ impl History {
 pub struct Excuse {
     /// The fault.
     pub fault: Fault,
-    /// Its beginning.
+    /// The beginning of the fault.
     pub from: Duration,
     /// The time after which a call that begins has to succeed.
     pub until: Duration,

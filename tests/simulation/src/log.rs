@@ -54,7 +54,7 @@ impl EventLog {
         let at = state.start.elapsed();
         state.count += 1;
         // Writing to a hash does not fail.
-        let _ = write!(HashWriter(&mut state.hash), "{} {event}\n", at.as_nanos());
+        let _ = writeln!(HashWriter(&mut state.hash), "{} {event}", at.as_nanos());
         if let Some(lines) = &mut state.lines {
             lines.push(format!("{:>9.3} s  {event}", at.as_secs_f64()));
         }

@@ -91,8 +91,7 @@ mod tests {
 
     #[test]
     fn ranges_cover_each_item() {
-        assert_eq!(ranges(0), [0..0; 0]);
-        assert_eq!(ranges(1), [0..1]);
+        assert!(ranges(0).is_empty());
         assert_eq!(ranges(3), [0..3, 0..1, 1..2, 2..3]);
         assert_eq!(ranges(5), [0..5, 0..2, 2..4, 4..5, 0..1, 1..2, 2..3, 3..4, 4..5]);
     }

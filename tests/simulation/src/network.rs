@@ -11,6 +11,7 @@ use std::{
 use rpcrdma::provider::sim::{SimConfig, SimEnd, SimFabric, SimNetwork};
 
 use crate::{
+    fault::FaultKind,
     log::{EventLog, event},
     random::Choices,
     tcp::{TcpLink, TcpListening},
@@ -42,7 +43,7 @@ pub struct Link {
     pub client: Host,
     /// The server's host.
     pub server: Host,
-    /// What carries it.
+    /// The medium that carries it.
     pub medium: Medium,
 }
 
@@ -127,6 +128,8 @@ struct NetworkState {
     /// Numbers of steps after which the connections between two hosts are lost.
     cuts: BTreeMap<(Host, Host), u64>,
     tcp: BTreeMap<u16, TcpListening>,
+    /// Number of times that a fault met something: a connection, a request, a handler.
+    hits: BTreeMap<FaultKind, u64>,
 }
 
 /// The network of one run. Clones refer to the same one.
@@ -201,7 +204,7 @@ impl Network {
     #[must_use]
     pub fn host(addr: SocketAddr) -> Host {
         match addr.ip() {
-            IpAddr::V4(ip) => ip.octets()[3],
+            IpAddr::V4(ip) => u32::from(ip) as Host,
             IpAddr::V6(_) => 0,
         }
     }
@@ -213,6 +216,9 @@ impl Network {
             let state = self.state();
             [one, other].iter().map(|host| state.slowness.get(host).copied().unwrap_or(1)).max().unwrap_or(1)
         };
+        if factor > 1 {
+            self.hit(FaultKind::Slow);
+        }
         let delay = match choices.within(0..=99) {
             // The clock's resolution is a millisecond. In most cases, something else runs first, but no time passes.
             0..=79 if factor == 1 => {
@@ -232,15 +238,37 @@ impl Network {
     /// Returns `false` if the server refuses.
     pub(crate) async fn request(&self, client: Host, server: Host) -> bool {
         self.delay(client, server).await;
-        let is_lost = {
+        let lost = {
             let state = self.state();
-            state.separated.contains_key(&(client, server))
-                || Direction::ALL.iter().any(|direction| state.stalled.contains(&(client, server, *direction)))
+            let is_stalled = |direction: Direction| state.stalled.contains(&(client, server, direction));
+            if state.separated.contains_key(&(client, server)) {
+                Some(FaultKind::Separate)
+            } else if Direction::ALL.into_iter().any(is_stalled) {
+                Some(FaultKind::OneWay)
+            } else {
+                None
+            }
         };
-        if is_lost {
+        if let Some(kind) = lost {
+            self.hit(kind);
             std::future::pending::<()>().await;
         }
-        !self.state().refusing.contains(&server)
+        let refuses = self.state().refusing.contains(&server);
+        if refuses {
+            self.hit(FaultKind::Refuse);
+        }
+        !refuses
+    }
+
+    /// Counts that a fault met something.
+    pub(crate) fn hit(&self, kind: FaultKind) {
+        *self.state().hits.entry(kind).or_default() += 1;
+    }
+
+    /// Returns how often each kind of fault met something.
+    #[must_use]
+    pub fn hits(&self) -> BTreeMap<FaultKind, u64> {
+        self.state().hits.clone()
     }
 
     /// Adds a new connection.
@@ -277,7 +305,10 @@ impl Network {
     /// Lets nothing pass between two hosts. Separations are counted.
     pub fn separate(&self, client: Host, server: Host) {
         *self.state().separated.entry((client, server)).or_default() += 1;
-        self.between(client, server).iter().for_each(|link| link.isolate(true));
+        for link in self.between(client, server) {
+            link.isolate(true);
+            self.hit(FaultKind::Separate);
+        }
     }
 
     /// Ends a separation. Messages pass again after the last one.
@@ -313,7 +344,10 @@ impl Network {
                 state.stalled.remove(&key)
             };
         }
-        self.between(client, server).iter().for_each(|link| link.stall(direction, stalled));
+        for link in self.between(client, server) {
+            link.stall(direction, stalled);
+            self.hit(FaultKind::OneWay);
+        }
     }
 
     /// Multiplies the delays of a host by `factor`.
@@ -333,6 +367,7 @@ impl Network {
             None => false,
             Some(0) => {
                 state.cuts.remove(&(client, server));
+                *state.hits.entry(FaultKind::Cut).or_default() += 1;
                 event!(self.0.log, "a connection between {client} and {server} is lost");
                 true
             }

@@ -44,7 +44,7 @@ pub struct RunReport {
     pub wrong: Vec<String>,
     /// The hash of all events, and their number.
     pub digest: (u64, u64),
-    /// Number of faults that had an effect, by kind.
+    /// Number of times that faults met something, by kind.
     pub faults: BTreeMap<FaultKind, u64>,
     /// Number of calls, and of those that failed.
     pub calls: (u64, u64),
@@ -54,7 +54,7 @@ pub struct RunReport {
     pub lines: Vec<String>,
 }
 
-/// What the parts of a run share.
+/// The state that the parts of a run share.
 struct Run {
     scenario: Scenario,
     network: Network,
@@ -64,7 +64,6 @@ struct Run {
     excuses: Mutex<Vec<Excuse>>,
     /// The lists of servers of the balancers, by client, with the true URLs.
     lists: Mutex<BTreeMap<Host, (ServersSender, Vec<String>)>>,
-    played: Mutex<BTreeMap<FaultKind, u64>>,
 }
 
 /// Plays a scenario, and checks it. Keeps the events in words if `keeps_lines`.
@@ -95,7 +94,7 @@ pub fn run(scenario: &Scenario, keeps_lines: bool) -> anyhow::Result<RunReport> 
                 crashes.clone(),
             )
         });
-        let (history, excuses, lists, played) = Default::default();
+        let (history, excuses, lists) = Default::default();
         let run = Arc::new(Run {
             servers: servers.collect(),
             scenario: scenario.clone(),
@@ -104,7 +103,6 @@ pub fn run(scenario: &Scenario, keeps_lines: bool) -> anyhow::Result<RunReport> 
             history,
             excuses,
             lists,
-            played,
         });
         let played = tokio::time::timeout(limit, run.play(&choices, crashed)).await;
         let mut wrong = match played {
@@ -120,7 +118,7 @@ pub fn run(scenario: &Scenario, keeps_lines: bool) -> anyhow::Result<RunReport> 
         wrong.extend(check(&records, &excuses, &applied));
         let failed = records.iter().filter(|record| !matches!(record.outcome, crate::history::CallOutcome::Done(_)));
         let calls = (records.len() as u64, failed.count() as u64);
-        let faults = run.played.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let faults = run.network.hits();
         anyhow::Ok((wrong, calls, faults, log))
     });
     let alive = runtime.metrics().num_alive_tasks();
@@ -251,7 +249,6 @@ impl Run {
         let Some(server) = self.server(fault.server) else { return };
         let (client, host) = (fault.client, fault.server);
         event!(self.log, "fault: {fault}");
-        *self.played.lock().unwrap_or_else(PoisonError::into_inner).entry(fault.kind).or_default() += 1;
         let index = {
             let mut excuses = self.excuses.lock().unwrap_or_else(PoisonError::into_inner);
             excuses.push(Excuse { fault: fault.clone(), from: self.log.elapsed(), until: Duration::MAX });
@@ -305,6 +302,7 @@ impl Run {
                 let links = self.network.links().into_iter();
                 for link in links.filter(|link| (link.client, link.server) == (client, host)) {
                     if let Medium::Rdma(network) = &link.medium {
+                        self.network.hit(fault.kind);
                         if fault.kind == FaultKind::NoRegistration {
                             network.refuse_registration(end);
                         } else {
@@ -318,7 +316,10 @@ impl Run {
                 pause.await;
                 self.network.refuse(host, false);
             }
-            FaultKind::ClockJump => tokio::time::advance(Duration::from_millis(fault.number)).await,
+            FaultKind::ClockJump => {
+                self.network.hit(fault.kind);
+                tokio::time::advance(Duration::from_millis(fault.number)).await;
+            }
             FaultKind::FalseList => {
                 let known = self
                     .lists
@@ -327,6 +328,7 @@ impl Run {
                     .get(&client)
                     .map(|(_, urls)| urls.clone());
                 if let Some(urls) = known {
+                    self.network.hit(fault.kind);
                     // The first one is missing, and one is listed where no server runs.
                     let absent = urls.first().map(|url| url.replacen("00", "90", 1));
                     self.set_list(client, urls.iter().skip(1).cloned().chain(absent).collect());

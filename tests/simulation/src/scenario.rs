@@ -96,7 +96,7 @@ impl Connections {
 /// A client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientPlan {
-    /// Its host.
+    /// The host of the client.
     pub host: Host,
     /// The server that it calls, unless it calls all.
     pub server: Host,
@@ -104,7 +104,7 @@ pub struct ClientPlan {
     pub scheme: &'static str,
     /// The version of RPC-over-RDMA that it offers. 0 for both.
     pub version: u8,
-    /// Its connections.
+    /// The connections of the client.
     pub connections: Connections,
     /// Credits to request.
     pub credits: u32,
@@ -118,7 +118,7 @@ pub struct ClientPlan {
     pub backoff: (u64, u64),
     /// Maximum number of retries of calls without a deadline.
     pub retries: u32,
-    /// Its calls.
+    /// The calls of the client.
     pub operations: Vec<Operation>,
 }
 

@@ -12,6 +12,7 @@ use tokio::{
 };
 
 use crate::{
+    fault::FaultKind,
     log::{EventLog, event},
     network::{Host, Network},
     protocol::simulated_v1::{PROGRAM, SimulatedV1Server},
@@ -25,7 +26,7 @@ use crate::{
 pub struct ServerHost {
     /// Number of the host.
     pub host: Host,
-    /// Its disk.
+    /// The disk of the host.
     pub disk: SharedDisk,
     plan: ServerPlan,
     network: Network,
@@ -88,6 +89,7 @@ impl ServerHost {
             disk: self.disk.clone(),
             choices: self.choices.fork(),
             log: self.log.clone(),
+            network: self.network.clone(),
             gone: Arc::clone(&gone),
             crashes: self.crashes.clone(),
         };
@@ -135,6 +137,9 @@ impl ServerHost {
         let links: Vec<_> = self.network.links().into_iter().filter(|link| link.server == self.host).collect();
         links.iter().for_each(|link| link.isolate(true));
         event!(self.log, "server {} is killed with {} connections", self.host, links.len());
+        if !links.is_empty() {
+            self.network.hit(if is_noticed { FaultKind::Kill } else { FaultKind::HostDown });
+        }
         handle.shutdown_within(Duration::ZERO);
         // The task ends, because there is no grace.
         let _ = task.await;
@@ -146,11 +151,15 @@ impl ServerHost {
 
     /// Shuts the server down in order.
     pub async fn shut_down(&self) {
-        let Some(RunningServer { handle, task, .. }) = self.running.lock().await.take() else { return };
+        let Some(RunningServer { handle, task, gone }) = self.running.lock().await.take() else { return };
+        if handle.stats().open > 0 {
+            self.network.hit(FaultKind::Restart);
+        }
         event!(self.log, "server {} shuts down", self.host);
         handle.shutdown();
         // A panic of the product is reported by the hook of the run.
         let _ = task.await;
+        gone.close();
         event!(self.log, "server {} has shut down", self.host);
     }
 

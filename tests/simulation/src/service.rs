@@ -10,8 +10,9 @@ use rpcrdma::server::{Context, HandlerError, RecordedReply, ReplyStore, RequestK
 use tokio::sync::{Semaphore, mpsc::UnboundedSender};
 
 use crate::{
+    fault::FaultKind,
     log::{EventLog, event},
-    network::Host,
+    network::{Host, Network},
     protocol::{
         Addition, Blob, BlobPut, Numbers,
         simulated_back_v1::{SimulatedBackV1, SimulatedBackV1Client},
@@ -80,6 +81,7 @@ pub struct SimulatedServer {
     pub(crate) disk: SharedDisk,
     pub(crate) choices: Choices,
     pub(crate) log: EventLog,
+    pub(crate) network: Network,
     /// Closed when all connections of a killed server are closed.
     pub(crate) gone: Arc<Semaphore>,
     /// Tells the simulation that the server of a host crashes now.
@@ -90,6 +92,9 @@ impl SimulatedServer {
     /// Waits as a handler does, and locks the disk. If the server has crashed, returns an error when all its connections are closed.
     async fn disk(&self) -> Result<MutexGuard<'_, Disk>, HandlerError> {
         let pause = self.disk.lock().handler_pause;
+        if pause > 0 {
+            self.network.hit(FaultKind::SlowHandlers);
+        }
         if pause > 0 || self.choices.chance(20) {
             tokio::time::sleep(self.choices.millis(0..=20 + pause)).await;
         }
@@ -118,6 +123,7 @@ impl SimulatedServer {
             crashes
         };
         if crashes {
+            self.network.hit(FaultKind::CrashAfterEffect);
             event!(self.log, "host {} crashes between an effect and its reply", self.host);
             // The simulation ends before its receiver.
             let _ = self.crashes.send(self.host);
@@ -154,6 +160,7 @@ impl SimulatedV1 for SimulatedServer {
         let sum = {
             let mut disk = self.disk().await?;
             if disk.is_full {
+                self.network.hit(FaultKind::DiskFull);
                 cx.had_no_effect();
                 return Err(HandlerError::Unavailable);
             }
@@ -174,6 +181,7 @@ impl SimulatedV1 for SimulatedServer {
         let version = {
             let mut disk = self.disk().await?;
             if disk.is_full {
+                self.network.hit(FaultKind::DiskFull);
                 return Err(HandlerError::Unavailable);
             }
             let stored = disk.blobs.entry(args.key).or_default();
