@@ -6,14 +6,17 @@ use bytes::Bytes;
 use rpcrdma::{
     CallError, CallOptions, Channel,
     client::{
-        ChannelBuilder, ConnectError, Invoke, Reconnect, RetryPolicy, ServiceCaller,
+        ChannelBuilder, ChannelPool, ConnectError, Invoke, Reconnect, RetryPolicy, ServiceCaller,
         discover::{Attempts, Endpoints, Servers, ServersSender},
     },
     config::ConnectionConfig,
     engine::Versions,
     rpc::Credential,
 };
-use tokio::{sync::Semaphore, task::JoinSet};
+use tokio::{
+    sync::{Semaphore, mpsc::UnboundedReceiver},
+    task::JoinSet,
+};
 
 use crate::{
     history::{CallOutcome, History},
@@ -48,6 +51,14 @@ pub struct SimulatedCaller {
     choices: Choices,
     history: History,
     log: EventLog,
+}
+
+/// The progress of a client, which outlives its connections.
+struct Progress<'a> {
+    /// Index of the next call.
+    next: usize,
+    repaired: Arc<Semaphore>,
+    kills: &'a mut UnboundedReceiver<()>,
 }
 
 impl SimulatedCaller {
@@ -90,7 +101,8 @@ impl SimulatedCaller {
         server::url(self.plan.scheme, server, self.plan.host, self.plan.version)
     }
 
-    /// Makes the calls, waits until the faults are repaired and `repaired` is closed, makes a last call and closes the connections.
+    /// Makes the calls, waits until the faults are repaired and `repaired` is closed, makes a last call and closes the connections. After a
+    /// message of `kills`, drops everything, and goes on with the next call over new connections.
     ///
     /// `lists` is called with the list of servers of a balancer.
     ///
@@ -98,59 +110,100 @@ impl SimulatedCaller {
     /// Returns an error of the configuration, which is one of the simulation.
     pub async fn run(
         self,
-        servers: impl Iterator<Item = Host>,
-        lists: impl FnOnce(ServersSender, Vec<String>),
+        servers: Vec<Host>,
+        lists: impl Fn(ServersSender, Vec<String>),
         repaired: Arc<Semaphore>,
+        mut kills: UnboundedReceiver<()>,
     ) -> Result<(), ConnectError> {
-        let url = self.url(self.plan.server);
-        match self.plan.connections {
-            Connections::Single => {
-                let channel = self.builder().connect_lazy(&url)?;
-                self.calls(channel.clone(), repaired).await;
-                channel.close().await;
-            }
-            Connections::Pool(size) => {
-                let channels = (0..size).map(|_| self.builder().connect_lazy(&url)).collect::<Result<Vec<_>, _>>()?;
-                let pool = rpcrdma::client::ChannelPool::new(channels);
-                self.calls(pool.clone(), repaired).await;
-                pool.close().await;
-            }
-            Connections::Balanced | Connections::Hedged => {
-                let (sender, list) = Servers::channel();
-                lists(sender, servers.map(|server| self.url(server)).collect());
-                let mut attempts = Attempts::new(RetryPolicy::default());
-                if self.plan.connections == Connections::Hedged {
-                    attempts = attempts.timeout(ATTEMPT_TIMEOUT).hedged();
+        let this = Arc::new(self);
+        let url = this.url(this.plan.server);
+        let mut progress = Progress { next: 0, repaired, kills: &mut kills };
+        loop {
+            let is_done = match this.plan.connections {
+                Connections::Single => {
+                    let channel = this.builder().connect_lazy(&url)?;
+                    let is_done = this.calls(channel.clone(), &mut progress).await;
+                    if is_done {
+                        channel.close().await;
+                    }
+                    is_done
                 }
-                let caller = ServiceCaller::balanced(Endpoints::new(list, self.builder()), attempts);
-                self.calls(caller, repaired).await;
+                Connections::Pool(size) => {
+                    let channels =
+                        (0..size).map(|_| this.builder().connect_lazy(&url)).collect::<Result<Vec<_>, _>>()?;
+                    let pool = ChannelPool::new(channels);
+                    let is_done = this.calls(pool.clone(), &mut progress).await;
+                    if is_done {
+                        pool.close().await;
+                    }
+                    is_done
+                }
+                Connections::Balanced | Connections::Hedged => {
+                    let (sender, list) = Servers::channel();
+                    lists(sender, servers.iter().map(|server| this.url(*server)).collect());
+                    let mut attempts = Attempts::new(RetryPolicy::default());
+                    if this.plan.connections == Connections::Hedged {
+                        attempts = attempts.timeout(ATTEMPT_TIMEOUT).hedged();
+                    }
+                    let caller = ServiceCaller::balanced(Endpoints::new(list, this.builder()), attempts);
+                    this.calls(caller, &mut progress).await
+                }
+            };
+            if is_done {
+                return Ok(());
             }
+            event!(this.log, "client {} starts again", this.plan.host);
         }
-        Ok(())
     }
 
-    async fn calls<C: Invoke + Clone + Send + Sync + 'static>(self, caller: C, repaired: Arc<Semaphore>) {
-        let this = Arc::new(self);
+    /// Makes the calls that are left. Returns `false` if the client was killed.
+    async fn calls<C: Invoke + Clone + Send + Sync + 'static>(
+        self: &Arc<Self>,
+        caller: C,
+        progress: &mut Progress<'_>,
+    ) -> bool {
         let client = SimulatedV1Client::new(caller);
-        let room = Arc::new(Semaphore::new(this.plan.concurrency));
         let mut calls = JoinSet::new();
-        for operation in &this.plan.operations {
+        let Progress { next, repaired, kills } = progress;
+        let is_killed = tokio::select! {
+            biased;
+            Some(()) = kills.recv() => true,
+            () = self.call_all(&client, next, repaired, &mut calls) => false,
+        };
+        if is_killed {
+            calls.shutdown().await;
+            self.history.kill(self.plan.host, self.log.elapsed());
+            event!(self.log, "client {} is killed", self.plan.host);
+        }
+        !is_killed
+    }
+
+    async fn call_all<C: Invoke + Clone + Send + Sync + 'static>(
+        self: &Arc<Self>,
+        client: &SimulatedV1Client<C>,
+        next: &mut usize,
+        repaired: &Semaphore,
+        calls: &mut JoinSet<()>,
+    ) {
+        let room = Arc::new(Semaphore::new(self.plan.concurrency));
+        while let Some(operation) = self.plan.operations.get(*next) {
+            *next += 1;
             tokio::time::sleep(Duration::from_millis(operation.pause)).await;
             // The semaphore is never closed.
             let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
-            let (this, client, operation) = (Arc::clone(&this), client.clone(), *operation);
+            let (this, client, operation) = (Arc::clone(self), client.clone(), *operation);
             calls.spawn(async move {
                 this.call(&client, operation).await;
                 drop(permit);
             });
         }
-        calls.join_all().await;
-        event!(this.log, "client {} has no more calls", this.plan.host);
+        while calls.join_next().await.is_some() {}
+        event!(self.log, "client {} has no more calls", self.plan.host);
         // There are no permits: the wait ends with an error.
         let _ = repaired.acquire().await;
         let timeout = LAST_CALL_TIMEOUT.as_millis() as u64;
-        let number = u64::MAX - u64::from(this.plan.host);
-        this.call(&client, Operation { number, pause: 0, timeout, call: CallKind::Null }).await;
+        let number = u64::MAX - u64::from(self.plan.host);
+        self.call(client, Operation { number, pause: 0, timeout, call: CallKind::Null }).await;
     }
 
     async fn call<C: Invoke>(&self, client: &SimulatedV1Client<C>, operation: Operation) {

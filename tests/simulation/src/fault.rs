@@ -18,6 +18,8 @@ pub enum FaultKind {
     Slow,
     /// The process of a server is killed. Its system resets the connections and refuses new ones.
     Kill,
+    /// The process of a client is killed, and starts again with its next call.
+    KillClient,
     /// The host of a server stops. Nobody resets its connections.
     HostDown,
     /// A server is killed between an effect and its reply.
@@ -42,12 +44,13 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Cut,
         Self::Separate,
         Self::OneWay,
         Self::Slow,
         Self::Kill,
+        Self::KillClient,
         Self::HostDown,
         Self::CrashAfterEffect,
         Self::Restart,
@@ -69,6 +72,7 @@ impl FaultKind {
             Self::OneWay => "one direction stopped",
             Self::Slow => "slow host",
             Self::Kill => "server killed",
+            Self::KillClient => "client killed",
             Self::HostDown => "host down",
             Self::CrashAfterEffect => "crash between effect and reply",
             Self::Restart => "server restarted",
@@ -126,6 +130,7 @@ impl fmt::Display for Fault {
             FaultKind::NoRegistration | FaultKind::NoInvalidation => {
                 write!(f, "{kind} between {client} and {server}, at the sender {direction:?}")
             }
+            FaultKind::KillClient => write!(f, "{kind}: {client}"),
             FaultKind::ClockJump => write!(f, "{kind} by {number} ms"),
             FaultKind::FalseList => write!(f, "{kind} at {client} for {len} ms"),
             _ => write!(f, "{kind}: {server} for {len} ms"),

@@ -27,6 +27,8 @@ pub enum CallOutcome {
     Done(u64),
     /// The reply is wrong.
     Wrong(String),
+    /// The client was killed before it had a result.
+    Killed,
     /// An error.
     Failed {
         /// The error in words.
@@ -75,6 +77,16 @@ impl History {
         let record = &mut self.lock()[index];
         record.outcome = outcome;
         record.end = now;
+    }
+
+    /// Sets that a client was killed, whose calls in progress get no result.
+    pub fn kill(&self, client: Host, now: Duration) {
+        for record in self.lock().iter_mut() {
+            if record.client == client && matches!(record.outcome, CallOutcome::InProgress) {
+                record.outcome = CallOutcome::Killed;
+                record.end = now;
+            }
+        }
     }
 
     /// Returns the calls.
@@ -126,7 +138,7 @@ pub fn check(records: &[Record], excuses: &[Excuse], applied: &BTreeMap<u64, App
             CallOutcome::Failed { error, .. } if !excuses.iter().any(|excuse| excuse.explains(record)) => {
                 wrong.push(format!("{name} failed from {start:?} to {end:?}, but no fault explains it: {error}"));
             }
-            CallOutcome::Failed { .. } | CallOutcome::Done(_) => {}
+            CallOutcome::Failed { .. } | CallOutcome::Killed | CallOutcome::Done(_) => {}
         }
         let limit = Duration::from_millis(operation.timeout);
         let jumps = excuses.iter().filter(|excuse| excuse.fault.kind == FaultKind::ClockJump);

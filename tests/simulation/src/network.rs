@@ -325,10 +325,10 @@ impl Network {
         self.between(client, server).iter().for_each(|link| link.isolate(false));
     }
 
-    /// Lets messages of a server's connections pass again, unless its host is separated from the client's.
-    pub fn end_isolation(&self, server: Host) {
-        for link in self.links().into_iter().filter(|link| link.server == server) {
-            let is_separated = self.state().separated.contains_key(&(link.client, server));
+    /// Lets messages of the chosen connections pass again, unless their hosts are separated.
+    pub fn end_isolation(&self, is_chosen: impl Fn(&Link) -> bool) {
+        for link in self.links().into_iter().filter(is_chosen) {
+            let is_separated = self.state().separated.contains_key(&(link.client, link.server));
             link.isolate(is_separated);
         }
     }

@@ -11,7 +11,7 @@ use tokio::{
     runtime::Handle,
     sync::{
         Semaphore,
-        mpsc::{UnboundedReceiver, unbounded_channel},
+        mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
     },
     task::JoinSet,
 };
@@ -62,6 +62,8 @@ struct Run {
     history: History,
     servers: Vec<ServerHost>,
     excuses: Mutex<Vec<Excuse>>,
+    /// Kill a client, by its host.
+    kills: Mutex<BTreeMap<Host, UnboundedSender<()>>>,
     /// The lists of servers of the balancers, by client, with the true URLs.
     lists: Mutex<BTreeMap<Host, (ServersSender, Vec<String>)>>,
 }
@@ -94,7 +96,7 @@ pub fn run(scenario: &Scenario, keeps_lines: bool) -> anyhow::Result<RunReport> 
                 crashes.clone(),
             )
         });
-        let (history, excuses, lists) = Default::default();
+        let (history, excuses, lists, kills) = Default::default();
         let run = Arc::new(Run {
             servers: servers.collect(),
             scenario: scenario.clone(),
@@ -102,6 +104,7 @@ pub fn run(scenario: &Scenario, keeps_lines: bool) -> anyhow::Result<RunReport> 
             log: log.clone(),
             history,
             excuses,
+            kills,
             lists,
         });
         let played = tokio::time::timeout(limit, run.play(&choices, crashed)).await;
@@ -149,14 +152,16 @@ impl Run {
         for plan in &self.scenario.clients {
             let caller = SimulatedCaller::new(plan.clone(), choices.fork(), self.history.clone(), self.log.clone());
             let (this, host, repaired) = (Arc::clone(self), plan.host, Arc::clone(&repaired));
-            let servers = self.scenario.server_hosts();
+            let servers = self.scenario.server_hosts().collect();
+            let (kill, kills) = unbounded_channel();
+            self.kills.lock().unwrap_or_else(PoisonError::into_inner).insert(host, kill);
             clients.spawn(async move {
                 let lists = |sender: ServersSender, urls: Vec<String>| {
                     sender.set(urls.clone());
                     let mut lists = this.lists.lock().unwrap_or_else(PoisonError::into_inner);
                     lists.insert(host, (sender, urls));
                 };
-                caller.run(servers, lists, repaired).await
+                caller.run(servers, lists, repaired, kills).await
             });
         }
         let restarts = tokio::spawn(Arc::clone(self).restart_crashed(crashed));
@@ -271,6 +276,16 @@ impl Run {
                 self.network.slow_down(host, fault.number as u32);
                 pause.await;
                 self.network.slow_down(host, 1);
+            }
+            FaultKind::KillClient => {
+                let links: Vec<_> = self.network.links().into_iter().filter(|link| link.client == client).collect();
+                links.iter().for_each(|link| link.isolate(true));
+                let kill = self.kills.lock().unwrap_or_else(PoisonError::into_inner).get(&client).cloned();
+                if kill.is_some_and(|kill| kill.send(()).is_ok()) {
+                    self.network.hit(fault.kind);
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                self.network.end_isolation(|link| link.client == client);
             }
             FaultKind::Kill | FaultKind::HostDown => {
                 server.kill(fault.kind == FaultKind::Kill).await;

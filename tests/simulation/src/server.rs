@@ -122,7 +122,7 @@ impl ServerHost {
         *running = Some(RunningServer { handle, task: tokio::spawn(server.serve()), gone });
         drop(running);
         // Clients that did not notice the end of the earlier server get a reset when their messages arrive here.
-        self.network.end_isolation(self.host);
+        self.network.end_isolation(|link| link.server == self.host);
         self.network.refuse(self.host, false);
         event!(self.log, "server {} starts", self.host);
         Ok(())
