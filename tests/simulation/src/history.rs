@@ -15,6 +15,10 @@ use crate::{
 
 /// Time after a deadline in which a call has to end.
 const MAX_OVERTIME: Duration = Duration::from_millis(5);
+/// Maximum duration of a call while there is no fault.
+const MAX_DURATION: Duration = Duration::from_secs(2);
+/// The shortest deadline with which an idempotent call of a balancer has to succeed while one server is healthy.
+const MIN_DEADLINE: Duration = Duration::from_secs(60);
 /// Additional time after a jump of the clock, in which a connection first reads what has arrived.
 const CATCH_UP: Duration = Duration::from_millis(100);
 
@@ -108,15 +112,35 @@ pub struct Excuse {
 }
 
 impl Excuse {
-    /// Returns `true` if the fault explains that a call failed.
+    /// Returns `true` if the fault was there while the call was.
+    fn overlaps(&self, record: &Record) -> bool {
+        record.start <= self.until && record.end >= self.from
+    }
+
+    /// Returns `true` if the fault only makes a server unreachable, so that another server can execute the call.
+    fn concerns_one_server(&self) -> bool {
+        matches!(
+            self.fault.kind,
+            FaultKind::Cut
+                | FaultKind::Separate
+                | FaultKind::OneWay
+                | FaultKind::Kill
+                | FaultKind::HostDown
+                | FaultKind::Restart
+                | FaultKind::Refuse
+        )
+    }
+
+    /// Returns `true` if the fault explains that a call failed, or took long.
     fn explains(&self, record: &Record) -> bool {
-        let is_in_time = record.start <= self.until && record.end >= self.from;
+        let is_in_time = self.overlaps(record);
         let fault = &self.fault;
         let is_its_server = record.server.is_none_or(|server| server == fault.server);
         let is_its_client = match fault.kind {
             FaultKind::Cut
             | FaultKind::Separate
             | FaultKind::OneWay
+            | FaultKind::KillClient
             | FaultKind::NoRegistration
             | FaultKind::NoInvalidation => record.client == fault.client,
             _ => true,
@@ -125,9 +149,29 @@ impl Excuse {
     }
 }
 
-/// Returns what is wrong with the calls of a run.
+/// Returns `true` if a call must not fail, because a balancer had a healthy server for it all the time.
+fn has_healthy_server(record: &Record, excuses: &[Excuse], servers: &[Host]) -> bool {
+    let is_repeatable = !matches!(record.operation.call, CallKind::Add { .. } | CallKind::AskBack { .. });
+    let deadline = Duration::from_millis(record.operation.timeout);
+    let mut overlapping = excuses.iter().filter(|excuse| excuse.overlaps(record));
+    let has_time = deadline >= MIN_DEADLINE && record.end - record.start >= deadline;
+    let is_healthy =
+        |server: &Host| !excuses.iter().any(|excuse| excuse.overlaps(record) && excuse.fault.server == *server);
+    record.server.is_none()
+        && is_repeatable
+        && has_time
+        && servers.iter().any(is_healthy)
+        && overlapping.all(Excuse::concerns_one_server)
+}
+
+/// Returns what is wrong with the calls of a run on `servers`.
 #[must_use]
-pub fn check(records: &[Record], excuses: &[Excuse], applied: &BTreeMap<u64, Applied>) -> Vec<String> {
+pub fn check(
+    records: &[Record],
+    excuses: &[Excuse],
+    applied: &BTreeMap<u64, Applied>,
+    servers: &[Host],
+) -> Vec<String> {
     let mut wrong = Vec::new();
     for record in records {
         let Record { client, operation, start, end, outcome, .. } = record;
@@ -137,6 +181,14 @@ pub fn check(records: &[Record], excuses: &[Excuse], applied: &BTreeMap<u64, App
             CallOutcome::Wrong(what) => wrong.push(format!("{name}: {what}")),
             CallOutcome::Failed { error, .. } if !excuses.iter().any(|excuse| excuse.explains(record)) => {
                 wrong.push(format!("{name} failed from {start:?} to {end:?}, but no fault explains it: {error}"));
+            }
+            CallOutcome::Failed { error, .. } if has_healthy_server(record, excuses, servers) => {
+                wrong.push(format!("{name} failed although a server was healthy: {error}"));
+            }
+            CallOutcome::Done(_)
+                if *end - *start > MAX_DURATION && !excuses.iter().any(|excuse| excuse.explains(record)) =>
+            {
+                wrong.push(format!("{name} took from {start:?} to {end:?}, but no fault explains it"));
             }
             CallOutcome::Failed { .. } | CallOutcome::Killed | CallOutcome::Done(_) => {}
         }

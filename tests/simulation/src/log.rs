@@ -9,6 +9,13 @@ use std::{
 
 use tokio::time::Instant;
 
+/// Adds an event to an [`EventLog`], formatted as by `format!`.
+macro_rules! event {
+    ($log:expr, $($text:tt)*) => {
+        $log.add(format_args!($($text)*))
+    };
+}
+
 /// The events of one run. Clones share it.
 #[derive(Clone)]
 pub struct EventLog(Arc<Mutex<LogState>>);
@@ -20,6 +27,8 @@ struct LogState {
     count: u64,
     /// The events in words, if they are kept.
     lines: Option<Vec<String>>,
+    /// Promises that were broken, as far as they were noticed during the run.
+    wrong: Vec<String>,
 }
 
 /// Writes text to a hash.
@@ -41,6 +50,7 @@ impl EventLog {
             hash: DefaultHasher::new(),
             count: 0,
             lines: keeps_lines.then(Vec::new),
+            wrong: Vec::new(),
         })))
     }
 
@@ -58,6 +68,18 @@ impl EventLog {
         if let Some(lines) = &mut state.lines {
             lines.push(format!("{:>9.3} s  {event}", at.as_secs_f64()));
         }
+    }
+
+    /// Adds a promise that was broken.
+    pub fn add_wrong(&self, what: String) {
+        event!(self, "wrong: {what}");
+        self.state().wrong.push(what);
+    }
+
+    /// Returns the promises that were broken.
+    #[must_use]
+    pub fn wrong(&self) -> Vec<String> {
+        self.state().wrong.clone()
     }
 
     /// Returns the virtual time since the beginning of the run.
@@ -78,13 +100,6 @@ impl EventLog {
     pub fn lines(&self) -> Vec<String> {
         self.state().lines.clone().unwrap_or_default()
     }
-}
-
-/// Adds an event to an [`EventLog`], formatted as by `format!`.
-macro_rules! event {
-    ($log:expr, $($text:tt)*) => {
-        $log.add(format_args!($($text)*))
-    };
 }
 
 pub(crate) use event;

@@ -34,6 +34,8 @@ use crate::{
 const MAX_DURATION: Duration = Duration::from_secs(1200);
 /// Time after the repair of a fault in which its consequences may still make calls fail: pauses before reconnects, and time-outs.
 const AFTERMATH: Duration = Duration::from_secs(20);
+/// Interval of the checks of limits.
+const MONITOR_INTERVAL: Duration = Duration::from_millis(20);
 /// Time in which connections, memory and tasks are released at the end.
 const RELEASE: Duration = Duration::from_secs(30);
 
@@ -118,7 +120,9 @@ pub fn run(scenario: &Scenario, keeps_lines: bool) -> anyhow::Result<RunReport> 
         for server in &run.servers {
             applied.extend(server.disk.lock().applied.iter().map(|(number, applied)| (*number, *applied)));
         }
-        wrong.extend(check(&records, &excuses, &applied));
+        wrong.extend(log.wrong());
+        let servers: Vec<_> = scenario.server_hosts().collect();
+        wrong.extend(check(&records, &excuses, &applied, &servers));
         let failed = records.iter().filter(|record| !matches!(record.outcome, crate::history::CallOutcome::Done(_)));
         let calls = (records.len() as u64, failed.count() as u64);
         let faults = run.network.hits();
@@ -164,6 +168,7 @@ impl Run {
                 caller.run(servers, lists, repaired, kills).await
             });
         }
+        let monitor = tokio::spawn(Arc::clone(self).monitor());
         let restarts = tokio::spawn(Arc::clone(self).restart_crashed(crashed));
         let mut faults = JoinSet::new();
         for fault in &self.scenario.faults {
@@ -186,6 +191,7 @@ impl Run {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.check_release(&mut wrong).await;
         restarts.abort();
+        monitor.abort();
         for server in &self.servers {
             let handle = server.handle().await;
             server.shut_down().await;
@@ -214,6 +220,20 @@ impl Run {
             tokio::time::sleep(Duration::from_millis(100)).await;
             if let Err(error) = server.start().await {
                 event!(self.log, "server {host} does not start: {error}");
+            }
+        }
+    }
+
+    /// Checks from time to time that the servers keep their limits.
+    async fn monitor(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(MONITOR_INTERVAL).await;
+            for server in &self.servers {
+                let Some(handle) = server.handle().await else { continue };
+                let memory = handle.memory();
+                if memory.held > self.scenario.server.memory {
+                    self.log.add_wrong(format!("server {} exceeds its limit: {memory:?}", server.host));
+                }
             }
         }
     }

@@ -90,6 +90,8 @@ impl ServerHost {
             choices: self.choices.fork(),
             log: self.log.clone(),
             network: self.network.clone(),
+            limits: (self.plan.handlers, self.plan.per_caller),
+            in_progress: Arc::default(),
             gone: Arc::clone(&gone),
             crashes: self.crashes.clone(),
         };

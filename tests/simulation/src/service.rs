@@ -82,13 +82,46 @@ pub struct SimulatedServer {
     pub(crate) choices: Choices,
     pub(crate) log: EventLog,
     pub(crate) network: Network,
+    /// Maximum number of handlers at a time, and of one client. 0 for no limit.
+    pub(crate) limits: (usize, usize),
+    /// Number of handlers in progress of each client.
+    pub(crate) in_progress: Arc<Mutex<BTreeMap<Host, usize>>>,
     /// Closed when all connections of a killed server are closed.
     pub(crate) gone: Arc<Semaphore>,
     /// Tells the simulation that the server of a host crashes now.
     pub(crate) crashes: UnboundedSender<Host>,
 }
 
+/// A handler in progress.
+struct RunningHandler {
+    client: Host,
+    in_progress: Arc<Mutex<BTreeMap<Host, usize>>>,
+}
+
+impl Drop for RunningHandler {
+    fn drop(&mut self) {
+        let mut in_progress = self.in_progress.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = in_progress.get_mut(&self.client) {
+            *count -= 1;
+        }
+    }
+}
+
 impl SimulatedServer {
+    /// Counts a handler, and checks the limits.
+    fn begin(&self, cx: &Context) -> RunningHandler {
+        let client = Network::host(cx.peer_addr());
+        let mut in_progress = self.in_progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = in_progress.entry(client).or_default();
+        *own += 1;
+        let (own, all) = (*own, in_progress.values().sum::<usize>());
+        let (limit, per_caller) = self.limits;
+        if (limit > 0 && all > limit) || (per_caller > 0 && own > per_caller) {
+            self.log.add_wrong(format!("server {} runs {all} handlers, {own} of client {client}", self.host));
+        }
+        RunningHandler { client, in_progress: Arc::clone(&self.in_progress) }
+    }
+
     /// Waits as a handler does, and locks the disk. If the server has crashed, returns an error when all its connections are closed.
     async fn disk(&self) -> Result<MutexGuard<'_, Disk>, HandlerError> {
         let pause = self.disk.lock().handler_pause;
@@ -151,11 +184,13 @@ fn add(disk: &mut Disk, key: &RequestKey, args: &Addition) -> Result<u64, Handle
 
 impl SimulatedV1 for SimulatedServer {
     async fn null(&self, _cx: &Context) -> Result<(), HandlerError> {
+        // Limits do not apply to NULL, by which clients probe the server.
         drop(self.disk().await?);
         Ok(())
     }
 
     async fn add(&self, cx: &Context, args: Addition) -> Result<u64, HandlerError> {
+        let _running = self.begin(cx);
         let key = cx.request_key().ok_or_else(|| HandlerError::system("no duplicate request cache"))?;
         let sum = {
             let mut disk = self.disk().await?;
@@ -173,11 +208,13 @@ impl SimulatedV1 for SimulatedServer {
         Ok(sum)
     }
 
-    async fn value(&self, _cx: &Context, counter: u32) -> Result<u64, HandlerError> {
+    async fn value(&self, cx: &Context, counter: u32) -> Result<u64, HandlerError> {
+        let _running = self.begin(cx);
         Ok(self.disk().await?.counters.get(&counter).copied().unwrap_or_default())
     }
 
-    async fn put(&self, _cx: &Context, args: BlobPut) -> Result<u64, HandlerError> {
+    async fn put(&self, cx: &Context, args: BlobPut) -> Result<u64, HandlerError> {
+        let _running = self.begin(cx);
         let version = {
             let mut disk = self.disk().await?;
             if disk.is_full {
@@ -194,23 +231,27 @@ impl SimulatedV1 for SimulatedServer {
         Ok(version)
     }
 
-    async fn get(&self, _cx: &Context, key: u32) -> Result<Blob, HandlerError> {
+    async fn get(&self, cx: &Context, key: u32) -> Result<Blob, HandlerError> {
+        let _running = self.begin(cx);
         let disk = self.disk().await?;
         let (version, data) = disk.blobs.get(&key).cloned().unwrap_or_default();
         Ok(Blob { version, data })
     }
 
-    async fn sum(&self, _cx: &Context, numbers: Numbers) -> Result<u64, HandlerError> {
+    async fn sum(&self, cx: &Context, numbers: Numbers) -> Result<u64, HandlerError> {
+        let _running = self.begin(cx);
         drop(self.disk().await?);
         Ok(numbers.iter().copied().map(u64::from).sum())
     }
 
-    async fn count(&self, _cx: &Context, limit: u32) -> Result<Numbers, HandlerError> {
+    async fn count(&self, cx: &Context, limit: u32) -> Result<Numbers, HandlerError> {
+        let _running = self.begin(cx);
         drop(self.disk().await?);
         Ok((1..=limit).collect::<Vec<_>>().into())
     }
 
     async fn ask_back(&self, cx: &Context, number: u32) -> Result<u64, HandlerError> {
+        let _running = self.begin(cx);
         drop(self.disk().await?);
         let back: SimulatedBackV1Client = SimulatedBackV1Client::new(cx.callback());
         Ok(back.double(number).await?)
