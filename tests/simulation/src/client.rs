@@ -1,6 +1,12 @@
 //! The clients of a run.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use rpcrdma::{
@@ -11,6 +17,7 @@ use rpcrdma::{
     },
     config::ConnectionConfig,
     engine::Versions,
+    provider::sim::SimEnd,
     rpc::Credential,
 };
 use tokio::{
@@ -21,7 +28,7 @@ use tokio::{
 use crate::{
     history::{CallOutcome, History},
     log::{EventLog, event},
-    network::Host,
+    network::{Host, Network},
     protocol::{
         Addition, BlobPut,
         simulated_back_v1::SimulatedBackV1Server,
@@ -51,6 +58,11 @@ pub struct SimulatedCaller {
     choices: Choices,
     history: History,
     log: EventLog,
+    network: Network,
+    /// Number of calls in progress.
+    in_progress: AtomicUsize,
+    /// `true` after a call failed, or the client was killed. The memory of such a call may stay registered until its connection ends.
+    has_failed: AtomicBool,
 }
 
 /// The progress of a client, which outlives its connections.
@@ -64,8 +76,9 @@ struct Progress<'a> {
 impl SimulatedCaller {
     /// Creates a client that has not connected.
     #[must_use]
-    pub fn new(plan: ClientPlan, choices: Choices, history: History, log: EventLog) -> Self {
-        Self { plan, choices, history, log }
+    pub fn new(plan: ClientPlan, choices: Choices, history: History, log: EventLog, network: Network) -> Self {
+        let (in_progress, has_failed) = Default::default();
+        Self { plan, choices, history, log, network, in_progress, has_failed }
     }
 
     fn builder(&self) -> ChannelBuilder {
@@ -172,6 +185,8 @@ impl SimulatedCaller {
         };
         if is_killed {
             calls.shutdown().await;
+            self.in_progress.store(0, Ordering::Relaxed);
+            self.has_failed.store(true, Ordering::Relaxed);
             self.history.kill(self.plan.host, self.log.elapsed());
             event!(self.log, "client {} is killed", self.plan.host);
         }
@@ -209,6 +224,7 @@ impl SimulatedCaller {
     async fn call<C: Invoke>(&self, client: &SimulatedV1Client<C>, operation: Operation) {
         let plan = &self.plan;
         let server = (!plan.connections.is_balanced()).then_some(plan.server);
+        self.in_progress.fetch_add(1, Ordering::Relaxed);
         let index = self.history.begin(plan.host, server, operation, self.log.elapsed());
         event!(self.log, "client {} begins operation {}: {:?}", plan.host, operation.number, operation.call);
         let mut options = CallOptions::new();
@@ -261,7 +277,27 @@ impl SimulatedCaller {
             Err(error) => CallOutcome::Failed { error: chain(&error), is_retry_safe: error.is_retry_safe() },
         };
         event!(self.log, "client {} ends operation {}: {outcome:?}", plan.host, operation.number);
+        let is_done = matches!(outcome, CallOutcome::Done(_));
         self.history.end(index, outcome, self.log.elapsed());
+        let is_last = self.in_progress.fetch_sub(1, Ordering::Relaxed) == 1;
+        if !is_done {
+            self.has_failed.store(true, Ordering::Relaxed);
+        } else if is_last && !plan.connections.is_balanced() && !self.has_failed.load(Ordering::Relaxed) {
+            self.check_memory();
+        }
+    }
+
+    /// Checks that no memory is registered while there is no call (RFC 8166 §8.1).
+    fn check_memory(&self) {
+        for link in self.network.links().into_iter().filter(|link| link.client == self.plan.host) {
+            let regions = link.registered(SimEnd::A);
+            if regions > 0 {
+                self.log.add_wrong(format!(
+                    "client {} has {regions} regions on connection {} without a call",
+                    self.plan.host, link.number
+                ));
+            }
+        }
     }
 }
 

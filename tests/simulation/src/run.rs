@@ -154,7 +154,13 @@ impl Run {
         let repaired = Arc::new(Semaphore::new(0));
         let mut clients = JoinSet::new();
         for plan in &self.scenario.clients {
-            let caller = SimulatedCaller::new(plan.clone(), choices.fork(), self.history.clone(), self.log.clone());
+            let caller = SimulatedCaller::new(
+                plan.clone(),
+                choices.fork(),
+                self.history.clone(),
+                self.log.clone(),
+                self.network.clone(),
+            );
             let (this, host, repaired) = (Arc::clone(self), plan.host, Arc::clone(&repaired));
             let servers = self.scenario.server_hosts().collect();
             let (kill, kills) = unbounded_channel();
