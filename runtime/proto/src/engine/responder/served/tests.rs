@@ -476,6 +476,16 @@ fn the_last_written_replies_are_known() {
     }
     assert_eq!(reply(6, &[sink], true), [3, 4, 5, 6]);
     assert_eq!(reply(7, &[sink], false), [3, 4, 5, 6, 7]);
+
+    // A Reply chunk alone.
+    let mut server = Responder::new(16, |_| {});
+    let lists = ChunkLists { reply: Some([sink].into_iter().collect()), ..ChunkLists::default() };
+    let (inline, continued, invalidate) = (Some(call_message(1, 40)), false, None);
+    server.served.accept(ArrivingCall { xid: 1, inline, continued, lists, invalidate }, &mut server.shared).unwrap();
+    let call = server.arrived().unwrap();
+    let slot = server.answer(call.token);
+    server.served.sent(slot, true, &mut server.shared);
+    assert_eq!(server.served.written().collect::<Vec<_>>(), [1]);
 }
 
 /// RFC 8166 §4.5: a reply in a Position-Zero Read chunk is discarded without an error, and holds nothing.
