@@ -399,7 +399,7 @@ impl BudgetState {
 mod tests {
     use super::*;
 
-    /// What is returned is taken from the main part first, and never more than there is.
+    /// Memory is returned to the main part first, and never more than there is.
     #[test]
     fn parts_are_split() {
         let all = BudgetParts { arguments: 10, results: 20, small: 30 };

@@ -127,6 +127,7 @@ fn both_peers_have_the_extension() {
         (&[7][..], &[5][..])
     );
     let report = LoadReport { running: 3, waiting: vec![1, 2] };
+    assert_eq!(ExtensionMessage::new(LOAD_REPORT, 9, &report).flags, 0);
     assert!(duo.sides[CLIENT].peer.conn.send_extension(ExtensionMessage::new(LOAD_REPORT, 9, &report)));
     duo.one(SERVER, Script { number: 1, ..Script::default() }).unwrap();
     assert_eq!(server_seen.lock().unwrap().reports, [report]);

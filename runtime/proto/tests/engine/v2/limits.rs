@@ -255,7 +255,7 @@ fn ended_connections_hold_no_memory() {
     assert_eq!(pool.stats().outstanding, 0);
 }
 
-/// What arrives behind a violation is not served.
+/// A call that arrives behind a violation is not served.
 #[test]
 fn nothing_is_served_behind_a_violation() {
     let mut facing = Facing::new(Role::Server, EngineConfig::default());

@@ -537,3 +537,22 @@ fn calls_that_ended_a_connection_are_refused() {
     }
     assert_eq!(server.served.held(), 2);
 }
+
+/// RFC 8166 §4.3.2.2: a call is served if the header of its reply fits in a Send, with or without room for a payload stream.
+#[test]
+fn headers_of_replies_fit() {
+    for (threshold, is_served) in [(52, true), (51, false)] {
+        let mut server = Responder::new(16, |_| {});
+        server.shared.send_threshold = threshold;
+        let sink = server.source(vec![0; 8]);
+        assert_eq!(server.accept(1, Some(call_message(1, 40)), false, &[], &[sink]).is_ok(), is_served, "{threshold}");
+    }
+    // The upper layer learns what there is for the reply.
+    let mut server = Responder::new(16, |_| {});
+    let sink = server.source(vec![0; 8]);
+    let lists = ChunkLists { reply: Some([sink].into_iter().collect()), ..ChunkLists::default() };
+    let (inline, continued, invalidate) = (Some(call_message(1, 40)), false, None);
+    server.served.accept(ArrivingCall { xid: 1, inline, continued, lists, invalidate }, &mut server.shared).unwrap();
+    let call = server.arrived().unwrap();
+    assert_eq!((call.reply().reply_chunk, call.max_inline), (Some(8), 4096 - 28 - 20));
+}

@@ -1,4 +1,4 @@
-//! What is left of a connection that ends, and the use of memory that connections share.
+//! The state of a connection after its end, and the memory that connections share.
 
 use super::*;
 use crate::{

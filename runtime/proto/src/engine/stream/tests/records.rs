@@ -71,7 +71,7 @@ fn lengths_to_reserve() {
     assert_eq!(assembler.next_record(), Err(StreamError::TooManyFragments { max: 1 }));
 }
 
-/// What has arrived is dropped, whatever the state, and a new record may begin.
+/// An assembler is empty after all of its input is dropped, in whatever state it was, and a new record may begin.
 #[test]
 fn cleared_assemblers_are_empty() {
     let parts: [&[u8]; 4] = [

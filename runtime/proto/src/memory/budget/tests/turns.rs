@@ -1,4 +1,4 @@
-//! Who takes memory at once, and whose turn is next.
+//! Turns: memory that is taken at once, and the next connection to get some.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn is_granted(turn: &mut MemoryTurn) -> bool {
     poll(turn).is_ready()
 }
 
-/// What may be taken without waiting has a bound, to the byte. What is returned may be taken again.
+/// A connection takes memory without waiting up to a bound, to the byte. It may take again what it has returned.
 #[test]
 fn bounds_of_what_is_taken_without_waiting() {
     let budget = MemoryBudget::new(LIMIT);
@@ -83,7 +83,7 @@ fn a_neighbour_that_leaves_keeps_the_turns_of_others() {
     assert!(one.is_called() && !two.waits() && budget.waiting() == 0);
 }
 
-/// Of the connections of a host, one that holds nothing is next, however many amounts another one waits for.
+/// The next connection of a host is one that holds nothing, however many amounts another one waits for.
 #[test]
 fn quiet_connections_are_next() {
     let budget = MemoryBudget::new(LIMIT);
