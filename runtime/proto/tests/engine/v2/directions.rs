@@ -68,6 +68,7 @@ fn errors_interrupt_sequences() {
     // The rest is not taken for a whole reply.
     facing.send(&part(first, RESPONSE, &[9, 9, 9]));
     assert_eq!(bad_reply(&mut facing), Some(MessageFault::XidMismatch));
+    assert_eq!(facing.engine.conn.counters().messages_discarded, 1);
     // An error with a flag that it cannot have is dropped.
     let (mut facing, xid) = calling(EngineConfig::default());
     for flags in [RESPONSE | TPMORE, RESPONSE | MORE] {

@@ -5,10 +5,14 @@ use std::{sync::Arc, time::Duration};
 use rpcrdma_proto::{
     engine::{
         CallFailure, CallPolicy, CloseReason, Engine as _, EngineConfig, Extension, ExtensionFactory, ExtensionMessage,
-        ExtensionOutcome, ExtensionProperty, ProtocolViolation, ReverseDirection, Role, Versions,
+        ExtensionOutcome, ExtensionProperty, HostAuth, HostAuthError, HostAuthStep, HostAuthenticator,
+        ProtocolViolation, ReverseDirection, Role, Versions,
     },
     memory::{BufferPool, MemoryBudget},
-    provider::sim::{SimEnd, SimEndConfig},
+    provider::{
+        DisconnectReason,
+        sim::{SimEnd, SimEndConfig},
+    },
 };
 
 use super::{
@@ -122,6 +126,45 @@ fn replies_with_the_last_credit_are_reported() {
     facing.send(&[0, 2, NO_NEW | 1, NOMSG, 0, 0, 0, 0, 0]);
     assert_eq!(take_reply_sent(&mut facing.engine), Some((first, true)));
     assert_eq!(take_reply_sent(&mut facing.engine), None);
+    // A reply that takes both credits.
+    let mut facing = Facing::silent(Role::Server, EngineConfig::default());
+    let mut properties = connprop(7, 0, &[]);
+    properties[2] = NO_NEW | 1;
+    facing.send(&properties);
+    (5..7).for_each(|xid| facing.send(&plain(xid, NO_NEW, 0, xid)));
+    let calls = [take_call(&mut facing.engine).unwrap(), take_call(&mut facing.engine).unwrap()];
+    for (call, reply_inline) in calls.iter().zip([5000, 0]) {
+        let script = Script { reply_inline, ..Script::default() };
+        facing.engine.conn.reply(call.token, script.reply(std::iter::empty()));
+    }
+    facing.send(&[0, 2, NO_NEW | 2, NOMSG, 0, 0, 0, 0, 0]);
+    assert_eq!(take_reply_sent(&mut facing.engine), Some((calls[0].token, true)));
+    assert_eq!(take_reply_sent(&mut facing.engine), None);
+}
+
+/// A peer that grants credits is responsive, although a call has timed out while it waited for them.
+#[test]
+fn new_credits_show_that_a_peer_responds() {
+    let grace = EngineConfig::default().abandoned_call_timeout;
+    for is_granted in [true, false] {
+        let mut facing = Facing::silent(Role::Client, EngineConfig::default());
+        let mut first = connprop(7, 0, &[]);
+        first[2] = NO_NEW | 1;
+        facing.send(&first);
+        let deadline = Some(Duration::from_secs(1));
+        facing.call(&Script { deadline, ..Script::default() });
+        for passed in [Duration::from_secs(1), grace] {
+            facing.now += passed;
+            facing.run();
+        }
+        facing.call(&Script { number: 1, deadline, ..Script::default() });
+        facing.now += Duration::from_secs(1);
+        if is_granted {
+            facing.raw.send(&[0, 2, NO_NEW | 1, NOMSG, 0, 0, 0, 0, 0], &[]);
+        }
+        facing.run();
+        assert_eq!(facing.engine.conn.close_reason().is_none(), is_granted);
+    }
 }
 
 /// A call whose chunks cannot be fetched is refused at once.
@@ -170,8 +213,46 @@ fn calls_time_out_before_the_negotiation_does() {
     let reason = CloseReason::Idle(Duration::ZERO);
     facing.engine.conn.close_with(reason.clone());
     facing.engine.conn.handle_timeout(facing.now + limit);
+    facing.engine.conn.connection_lost(DisconnectReason::Remote);
     facing.run();
     assert_eq!(facing.engine.conn.close_reason(), Some(&reason));
+}
+
+/// Rejects every peer before it has sent anything.
+#[derive(Debug, Clone, Copy)]
+struct Rejects;
+
+impl HostAuth for Rejects {
+    fn authenticator(&self, _: Role) -> Box<dyn HostAuthenticator> {
+        Box::new(*self)
+    }
+}
+
+impl HostAuthenticator for Rejects {
+    fn start(&mut self) -> Result<HostAuthStep, HostAuthError> {
+        Err(HostAuthError("no key".into()))
+    }
+
+    fn received(&mut self, _: &[u8]) -> Result<HostAuthStep, HostAuthError> {
+        Ok(HostAuthStep::default())
+    }
+
+    fn peer_finished(&mut self) -> Result<(), HostAuthError> {
+        Ok(())
+    }
+}
+
+/// §4.2.3, §11.1.1: a server that cannot authenticate itself sends nothing: no properties, and so no error and no credits either.
+#[test]
+fn nothing_is_sent_before_the_properties() {
+    let rejects = config(|config| config.host_auth = Some(Arc::new(Rejects)));
+    for first in [&[7, 2, CREDIT, 99, 0][..], &connprop(7, 0, &[])] {
+        let mut facing = Facing::silent(Role::Server, rejects.clone());
+        facing.send(first);
+        assert!(facing.raw.received.is_empty(), "{:?}", facing.raw.received);
+        let reason = facing.engine.conn.close_reason();
+        assert!(matches!(reason, Some(CloseReason::HostAuthentication(_))), "{reason:?}");
+    }
 }
 
 /// A peer that answers no call is unresponsive once calls that were given up take all the room, although there are credits.
@@ -278,7 +359,12 @@ fn nothing_is_served_behind_a_violation() {
 fn broken_sequences_are_bounded() {
     let mut facing = Facing::new(Role::Server, EngineConfig::default());
     let broken = |xid: u32| vec![xid, 2, CREDIT, MSG, MORE, 0, 7];
-    for xid in (10..18).chain(10..18) {
+    let early = |xid: u32| [vec![xid], reads(MSG, MORE, &[12])[1..].to_vec(), vec![xid, 0, 1]].concat();
+    for xid in 10..18 {
+        facing.send(&broken(xid));
+    }
+    for xid in 10..18 {
+        facing.send(&early(xid));
         facing.send(&broken(xid));
     }
     assert_eq!(facing.engine.conn.close_reason(), None);

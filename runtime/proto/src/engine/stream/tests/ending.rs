@@ -57,14 +57,18 @@ fn ended_connections_hold_no_memory() {
         client.poll_work(&mut (), now);
         assert_eq!((budget.held(), client.has_output(), client.is_receiving()), (40_000, true, true));
         end(&mut client);
+        assert!(n == 0 || !client.is_receiving());
+        client.receive(&[0; 4]);
         client.handle_records(1);
         assert!(!client.is_receiving() && !client.has_input());
         if n > 0 {
             assert!(budget.held() == 0 && !client.has_output() && client.output().is_empty());
             assert!(!client.wants_input());
         }
-        client.connection_lost(DisconnectReason::Local);
-        client.poll_work(&mut (), now);
+        for _ in 0..2 {
+            client.connection_lost(DisconnectReason::Local);
+            client.poll_work(&mut (), now);
+        }
         assert_eq!((budget.held(), client.has_output()), (0, false));
         let events: Vec<_> = std::iter::from_fn(|| client.poll_event()).collect();
         let sent = events.iter().filter(|event| matches!(event, EngineEvent::ReplySent { delivered: false, .. }));
@@ -297,6 +301,7 @@ fn overlong_records_without_a_header() {
         let head = [&(u32::MAX - 1).to_be_bytes()[..], &1_u32.to_be_bytes()].concat();
         feed(&mut client, &(0x8000_0000_u32 | len).to_be_bytes());
         feed(&mut client, &head[..7]);
+        assert!(!client.has_input());
         client.poll_work(&mut (), Instant::now());
         assert_eq!(client.close_reason().is_none(), is_open, "{len}, {max}");
         feed(&mut client, &head[7..]);
