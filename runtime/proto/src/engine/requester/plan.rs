@@ -295,4 +295,38 @@ pub(in crate::engine) fn insert(
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    mod limits;
+
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn item(position: u64, data: &'static [u8]) -> ReducedItem {
+        ReducedItem { position, chunk: 0, data: Bytes::from_static(data) }
+    }
+
+    fn inserted(
+        items: &[(u64, &'static [u8])],
+        goes_inline: impl Fn(&ReducedItem) -> bool,
+    ) -> Result<String, CallFailure> {
+        let mut stream = copy(b"aaaabbbbcccc", &BufferPool::default());
+        let mut reduced = items.iter().map(|&(position, data)| item(position, data)).collect();
+        insert(&mut stream, &mut reduced, goes_inline, &mut ConnectionCounters::default())?;
+        Ok(String::from_utf8(stream.to_vec()).unwrap().replace('\0', "."))
+    }
+
+    /// RFC 8166 §3.4.5: an inline item is placed at its position, with padding, regardless of which other items stay out.
+    #[test]
+    fn inline_items_are_placed_at_their_positions() {
+        let two: [(u64, &[u8]); 2] = [(4, b"12345"), (16, b"6789")];
+        assert_eq!(inserted(&two, |_| true).unwrap(), "aaaa12345...bbbb6789cccc");
+        assert_eq!(inserted(&two, |item| item.position == 16).unwrap(), "aaaabbbb6789cccc");
+        assert_eq!(inserted(&two, |item| item.position == 4).unwrap(), "aaaa12345...bbbbcccc");
+        assert_eq!(inserted(&two, |_| false).unwrap(), "aaaabbbbcccc");
+        assert_eq!(inserted(&[(12, b"1")], |_| true).unwrap(), "aaaabbbbcccc1...");
+        assert!(inserted(&[(16, b"6")], |_| true).is_err());
+    }
+}

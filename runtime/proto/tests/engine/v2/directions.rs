@@ -126,6 +126,18 @@ fn faults_within_replies() {
     facing.finished().expect("no reply").unwrap();
 }
 
+/// §7.1.3: a message of a broken sequence that breaks it once more does not end the sequence of another call.
+#[test]
+fn broken_sequences_do_not_end_others() {
+    let mut facing = Facing::new(Role::Server, EngineConfig::default());
+    let early = [vec![5], reads(MSG, MORE, &[12])[1..].to_vec(), vec![5, 0, 1]].concat();
+    refused(&mut facing, &early, &[5]);
+    facing.send(&part(6, MORE, &[6, 0]));
+    facing.send(&early);
+    facing.send(&part(6, 0, &[1]));
+    assert_eq!(take_call(&mut facing.engine).expect("call not served").payload.as_slice().len(), 12);
+}
+
 /// §5.2.5: a client that accepts no continued calls accepts continued replies.
 #[test]
 fn continued_replies_need_no_level() {
