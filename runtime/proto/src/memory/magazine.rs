@@ -196,4 +196,37 @@ mod tests {
         assert_eq!(second.alloc(1 << 20).as_ptr(), address);
         assert_eq!(first.magazine().unwrap().kept(), (0, 0));
     }
+
+    /// A magazine is filled to its limit, to the byte. Then half of its buffers are returned, from where they are taken back.
+    #[test]
+    fn limits_of_a_magazine() {
+        let pool = BufferPool::default();
+        let connection = pool.for_connection();
+        let kept = |connection: &BufferPool| connection.magazine().unwrap().kept();
+        cycle(&connection, 128);
+        assert_eq!(kept(&connection), (128, MAX_BORROWED));
+        cycle(&connection, 129);
+        assert_eq!(kept(&connection), (64, 64 * 4096));
+        let stats = |pool: &BufferPool| (pool.stats().outstanding, pool.stats().kept, pool.stats().allocated);
+        assert_eq!(stats(&pool), (0, 129 * 4096, 129));
+        let buffers: Vec<_> = (0..65).map(|_| connection.alloc(4096)).collect();
+        assert_eq!(kept(&connection), (8, 8 * 4096));
+        assert_eq!(stats(&pool), (65, 64 * 4096, 129));
+        drop(buffers);
+        assert_eq!((kept(&connection).0, stats(&pool)), (73, (0, 129 * 4096, 129)));
+
+        // The pool lends one part, which sixteen buffers fill.
+        let pool = BufferPool::with_max_kept(4 * STEP);
+        let (first, second) = (pool.for_connection(), pool.for_connection());
+        cycle(&first, 16);
+        assert_eq!(kept(&first), (16, STEP));
+        for _ in 0..10 {
+            cycle(&second, 16);
+            assert_eq!(kept(&second), (0, 0));
+        }
+        drop(first);
+        assert_eq!(stats(&pool), (0, 32 * 4096, 32));
+        cycle(&second, 16);
+        assert_eq!(kept(&second), (16, STEP));
+    }
 }

@@ -419,3 +419,19 @@ impl fmt::Debug for BufferPool {
         f.debug_tuple("BufferPool").field(&self.stats()).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The list of connections, which only the statistics read, does not grow with those that were closed.
+    #[test]
+    fn closed_connections_are_forgotten() {
+        let pool = BufferPool::default();
+        let kept: Vec<_> = (0..3).map(|_| pool.for_connection()).collect();
+        kept.iter().for_each(|connection| drop(connection.alloc(1024)));
+        (0..1000).for_each(|_| drop(pool.for_connection()));
+        assert!(pool.0.shared.connections().len() <= 8);
+        assert_eq!((pool.stats().outstanding, pool.stats().kept), (0, 3 * 1024));
+    }
+}

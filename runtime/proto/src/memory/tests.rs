@@ -360,3 +360,43 @@ proptest! {
         prop_assert_eq!(pool.stats().outstanding, 0);
     }
 }
+
+/// Memory of an earlier use is not part of a message whose zeros are appended.
+#[test]
+fn appended_zeros_are_zeros() {
+    let pool = BufferPool::default();
+    pool.alloc(1024).fill(0xff);
+    let mut message = MessageBuf::new(pool.alloc(1024), 24);
+    assert_eq!((message.tailroom(), message.headroom()), (1000, 24));
+    message.append(&[7; 3]);
+    message.append_zeros(9);
+    assert_eq!((&message[..], message.tailroom()), (&[7, 7, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0][..], 988));
+}
+
+/// A buffer is used for other contents only if it is one of the pool, and long enough.
+#[test]
+fn buffers_are_reset_within_their_class() {
+    let (pool, other) = (BufferPool::default(), BufferPool::default());
+    let mut buffer = pool.alloc(2000);
+    for (len, class, pool, fits) in
+        [(2048, 2048, &pool, true), (2049, 2048, &pool, false), (8, 1024, &pool, false), (8, 2048, &other, false)]
+    {
+        assert_eq!(buffer.reset_for(len, class, pool), fits, "{len}, {class}");
+        assert_eq!(buffer.len(), 2048);
+    }
+    assert!(buffer.reset_for(8, 2048, &pool) && buffer.len() == 8);
+}
+
+/// A provider finds the buffers of a pool by their addresses until they are freed.
+#[test]
+fn freed_buffers_are_not_current() {
+    let pool = BufferPool::with_max_kept(0);
+    let buffer = pool.alloc(2000);
+    let found = pool.find_buffer(buffer.as_ptr(), 2000).unwrap();
+    assert!(pool.is_current(found));
+    drop(buffer);
+    assert!(!pool.is_current(found) && pool.freed() == 1);
+    let landing = LandingPool::new(&pool, 1);
+    let byte = landing.alloc();
+    assert!(pool.find_buffer(byte.as_ptr(), 1).is_some());
+}

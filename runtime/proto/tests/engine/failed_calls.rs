@@ -7,11 +7,11 @@ use rpcrdma::xdr::ReducedItem;
 use rpcrdma_proto::{
     engine::{Engine as _, EngineConfig, FailedCalls, OutgoingReply, Role},
     memory::{MessageBuf, Output},
-    provider::{QueuePair as _, sim::SimEnd},
+    provider::{DisconnectReason, QueuePair as _, sim::SimEnd},
 };
 
 use crate::{
-    support::{NO_CHUNKS, ScriptedPeer, plain, take_call},
+    support::{NO_CHUNKS, ScriptedPeer, plain, split, take_call},
     v2::scripted::{CREDIT, ERROR, Facing, MSG, RESPONSE},
 };
 
@@ -128,4 +128,54 @@ fn version_2() {
     // RDMA2_ERR_SYSTEM.
     assert_eq!([answer[0], answer[1], answer[3], answer[4], answer[5]], [XID, 2, ERROR, RESPONSE, 100]);
     assert!(take_call(&mut second.engine).is_none() && !second.raw.disconnected());
+}
+
+/// A call that is known to have ended the connection is the only one, although other replies were written. A plain call is refused like
+/// any other.
+#[test]
+fn only_the_call_at_fault_is_remembered() {
+    let failed = Arc::default();
+    let mut first = server(&failed, 1);
+    let (handle, base) = first.raw.sink(8);
+    let written = [&[XID + 1, 1, 8, 0, 0, 1, 1, handle, 8][..], &split(base), &[0, 0], &[XID + 1, 0]].concat();
+    for words in [written, unwritable(XID)] {
+        first.raw.send(&words, &[]);
+        first.run();
+        let call = take_call(&mut first.engine).unwrap();
+        first.engine.conn.reply(call.token, reduced_reply());
+        first.run();
+    }
+    assert!(first.raw.disconnected());
+    let mut second = server(&failed, 1);
+    for xid in [XID, XID + 1] {
+        second.raw.send(&plain(xid, 8, 0, 0), &[]);
+        second.run();
+    }
+    assert_eq!(second.raw.next().unwrap(), [XID, 1, 32, 4, 2]);
+    assert_eq!(take_call(&mut second.engine).unwrap().xid, XID + 1);
+}
+
+/// iWARP reports a refused RDMA Write only with the end of the connection. The last replies that were written are then to blame, unless
+/// the connection ends for another reason.
+#[test]
+fn written_replies_are_to_blame_if_no_call_is() {
+    for (reason, is_blamed) in [
+        (DisconnectReason::RemoteAccess("bad handle".into()), true),
+        (DisconnectReason::Remote, false),
+        (DisconnectReason::Transport("lost".into()), false),
+    ] {
+        let failed = Arc::default();
+        let mut first = server(&failed, 1);
+        let (handle, base) = first.raw.sink(8);
+        first.raw.send(&[&[XID, 1, 8, 0, 0, 1, 1, handle, 8][..], &split(base), &[0, 0], &[XID, 0]].concat(), &[]);
+        first.run();
+        let call = take_call(&mut first.engine).unwrap();
+        first.engine.conn.reply(call.token, reduced_reply());
+        first.run();
+        first.engine.conn.connection_lost(reason);
+        let mut second = server(&failed, 1);
+        second.raw.send(&plain(XID, 8, 0, 0), &[]);
+        second.run();
+        assert_eq!(take_call(&mut second.engine).is_none(), is_blamed);
+    }
 }

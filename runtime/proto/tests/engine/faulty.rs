@@ -104,3 +104,15 @@ fn client_without_reverse_direction_discards_faulty_calls() {
     }
     assert_eq!(client.engine.conn.counters().messages_discarded, 2);
 }
+
+/// RFC 8166 §4.5.2: a server responds to a faulty call, whether or not it makes calls itself.
+#[test]
+fn server_responds_to_faulty_calls() {
+    for reverse_credits in [0, 8] {
+        let mut config = EngineConfig::default();
+        config.reverse_credits = reverse_credits;
+        let mut server = ScriptedPeer::new(Role::Server, config, true);
+        let answer = send(&mut server, &[THEIRS, 1, 4, 0, 7, 0, 0, THEIRS, 0, 0]);
+        assert_eq!(answer, Some(vec![THEIRS, 1, 32, 4, 2]), "{reverse_credits}");
+    }
+}

@@ -49,6 +49,8 @@ struct Recorder {
     next_handle: u32,
     max_reads: u32,
     is_open: bool,
+    /// The bytes that the provider says it has copied.
+    copied: u64,
 }
 
 impl QueuePair for Recorder {
@@ -94,7 +96,7 @@ impl QueuePair for Recorder {
     }
 
     fn copied_payload_bytes(&self) -> u64 {
-        0
+        self.copied
     }
 }
 
@@ -107,11 +109,15 @@ struct RecordedEngine {
 
 impl RecordedEngine {
     fn new(role: Role) -> Self {
-        let config = with_versions(EngineConfig::default(), Versions::V1);
+        Self::with(role, EngineConfig::default())
+    }
+
+    fn with(role: Role, config: EngineConfig) -> Self {
+        let config = with_versions(config, Versions::V1);
         let says = PrivateData::new(&config, false);
         let conn = Connection::new(role, config, ConnectionSetup { local: says, peer: says, xid_seed: XID });
         let (posted, registered) = (Vec::new(), HashMap::new());
-        let qp = Recorder { posted, registered, next_handle: 0, max_reads: 2, is_open: true };
+        let qp = Recorder { posted, registered, next_handle: 0, max_reads: 2, is_open: true, copied: 0 };
         Self { conn, qp, now: Instant::now() }
     }
 
@@ -372,4 +378,119 @@ fn a_reply_that_is_not_sent_closes_the_connection() {
     assert_eq!(failed(true), 6);
     // A provider that is ending the connection reports the reason itself.
     assert_eq!(failed(false), 0);
+}
+
+/// A connection is disconnected once. It is closed only when the calls of both directions have no memory that is registered.
+#[test]
+fn closed_connections_have_no_memory() {
+    for role in [Role::Client, Role::Server] {
+        let mut engine = RecordedEngine::new(role);
+        engine.qp.copied = 5;
+        let invalidation = match role {
+            Role::Client => {
+                let script = Script { args: vec![5000], reduce: true, ..Script::default() };
+                engine.conn.start_call(script.outgoing(&engine.conn, engine.now));
+                engine.work();
+                engine.conn.handle_completion(Completion::Disconnected { reason: DisconnectReason::Remote });
+                engine.work()
+            }
+            Role::Server => {
+                engine.deliver(&[&[XID, 1, 8, 0, 1, 8, 7, 4, 0, 0][..], &NO_CHUNKS, &[XID, 0]].concat());
+                assert!(matches!(engine.work()[..], [Posted::Register, Posted::Read(_)]));
+                engine.conn.close();
+                engine.deliver(&plain(XID + 1, 8, 0, 0));
+                assert_eq!(engine.work(), [Posted::Disconnect]);
+                assert_eq!(engine.work(), []);
+                engine.conn.handle_completion(Completion::Disconnected { reason: DisconnectReason::Local });
+                engine.work()
+            }
+        };
+        assert_eq!(invalidation.len(), 1);
+        assert!(engine.conn.poll_event().is_none(), "memory is registered");
+        engine.invalidated(&invalidation[0]);
+        engine.work();
+        if role == Role::Client {
+            assert!(engine.finished().expect("not finished").is_err());
+        }
+        assert!(matches!(engine.conn.poll_event(), Some(EngineEvent::Closed(_))));
+        engine.work();
+        assert!(engine.conn.poll_event().is_none());
+        assert_eq!(engine.conn.counters().copied_payload_bytes, 5);
+    }
+}
+
+/// Work that fails because the connection ends, or that is no response, is no reason of its own to close the connection.
+#[test]
+fn other_failures_are_left_to_the_provider() {
+    let mut server = RecordedEngine::new(Role::Server);
+    let call = server.call(&plain(XID, 8, 0, 1));
+    server.conn.reply(call.token, reply(0));
+    let posted = server.work();
+    let Some(&Posted::Send(id, _)) = posted.iter().find(|posted| posted.is_send()) else { panic!("{posted:?}") };
+    server.conn.handle_completion(Completion::Failed { id, error: WorkError::Flushed });
+    assert_eq!((server.work(), server.conn.close_reason()), (vec![], None));
+
+    let mut client = RecordedEngine::new(Role::Client);
+    client.conn.start_call(Script::default().outgoing(&client.conn, client.now));
+    let posted = client.work();
+    let [Posted::Send(id, _)] = posted[..] else { panic!("{posted:?}") };
+    client.conn.handle_completion(Completion::Failed { id, error: WorkError::Local("queue full".into()) });
+    assert_eq!((client.work(), client.conn.close_reason()), (vec![], None));
+}
+
+/// RFC 8166 §3.3.1: responses in flight are bounded by the credits, and the completion of other work is none of theirs. The last one
+/// in flight is reported, so that others can follow.
+#[test]
+fn responses_in_flight_are_bounded() {
+    let mut config = EngineConfig::default();
+    config.credits = 1;
+    let mut server = RecordedEngine::with(Role::Server, config);
+    let calls = (0..5).map(|xid| [XID + xid, 1, 8, 0, 0, 1, 1, 7, 100, 0, 0, 0, 0, XID + xid, 0, 2]);
+    for call in calls.map(|words| server.call(&words)).collect::<Vec<_>>() {
+        let mut reply = reply(0);
+        reply.reduced.push(rpcrdma::xdr::ReducedItem { position: 8, chunk: 0, data: vec![1; 60].into() });
+        server.conn.reply(call.token, reply);
+    }
+    let posted = server.work();
+    let sends = |posted: &[Posted]| posted.iter().filter(|posted| posted.is_send()).count();
+    assert_eq!(sends(&posted), 3, "{posted:?}");
+    let mut last = None;
+    for work in posted {
+        match work {
+            Posted::Write(id) => server.conn.handle_completion(Completion::Written { id }),
+            Posted::Send(id, _) => last = Some(id),
+            _ => {}
+        }
+        assert_eq!(sends(&server.work()), 0);
+    }
+    server.conn.handle_completion(Completion::Sent { id: last.unwrap() });
+    let ended = std::iter::from_fn(|| server.conn.poll_event()).count();
+    assert_eq!((ended, sends(&server.work())), (3, 2));
+}
+
+/// An RDMA Read that completes shows that the peer makes progress, because replies posted after it had to wait.
+#[test]
+fn rdma_reads_restart_the_timeout_of_replies() {
+    let limit = EngineConfig::default().reply_timeout;
+    let mut server = RecordedEngine::new(Role::Server);
+    let call = server.call(&plain(XID + 1, 8, 0, 1));
+    server.deliver(&[&[XID, 1, 8, 0, 1, 8, 7, 4, 0, 0][..], &NO_CHUNKS, &[XID, 0]].concat());
+    let posted = server.work();
+    let Some(&Posted::Read(id)) = posted.last() else { panic!("{posted:?}") };
+    server.conn.reply(call.token, reply(0));
+    server.work();
+    assert_eq!(server.conn.poll_timeout(), Some(server.now + limit));
+    server.now += limit / 2;
+    server.conn.handle_completion(Completion::Read { id });
+    server.work();
+    assert_eq!(server.conn.poll_timeout(), Some(server.now + limit));
+}
+
+/// A call whose Read chunks cannot be fetched gets its error at once.
+#[test]
+fn calls_that_cannot_be_fetched_are_refused_at_once() {
+    let mut server = RecordedEngine::new(Role::Server);
+    server.qp.max_reads = 0;
+    server.deliver(&[&[XID, 1, 8, 0, 1, 8, 7, 4, 0, 0][..], &NO_CHUNKS, &[XID, 0]].concat());
+    assert!(matches!(server.work()[..], [Posted::Receives(1), Posted::Send(_, 4)]));
 }

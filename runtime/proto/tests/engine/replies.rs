@@ -314,3 +314,19 @@ fn orderly_close() {
     assert_eq!(facing.raw.next().unwrap(), plain(XID, 32, 1, 0)[..9]);
     assert!(facing.raw.disconnected());
 }
+
+/// RFC 8166 §3.3.1: replies beyond what may be in flight follow when the last of those has been sent.
+#[test]
+fn more_replies_than_may_be_in_flight() {
+    let mut config = EngineConfig::default();
+    config.credits = 1;
+    let mut facing = ScriptedPeer::new(Role::Server, config, true);
+    let calls: Vec<_> =
+        (0..8).map(|xid| arrive(&mut facing, &plain(0x100 + xid, 8, 0, xid)).expect("no call")).collect();
+    for call in calls {
+        facing.engine.conn.reply(call.token, reply(&[0; 2]));
+    }
+    facing.run();
+    let xids: Vec<_> = std::iter::from_fn(|| facing.raw.next()).map(|words| words[0]).collect();
+    assert_eq!(xids, (0x100..0x108).collect::<Vec<_>>());
+}

@@ -448,15 +448,22 @@ fn slow_rdma_reads_close_the_connection() {
     assert_eq!(facing.network.registered(SimEnd::B), 0);
 }
 
-/// The fetch timeout ends with the last RDMA Read.
+/// The fetch timeout ends with the last RDMA Read, also if the provider allows no more of them.
 #[test]
 fn fetch_timeout_ends_with_the_rdma_read() {
-    let mut facing = server();
-    let (handle, base) = facing.raw.source(&[1; 64]);
-    let [high, low] = split(base);
-    let words = [&[XID, 1, 8, 0, 1, 8, handle, 64, high, low][..], &NO_CHUNKS, &[XID, 0]].concat();
-    assert!(arrive(&mut facing, &words).is_some());
-    assert_eq!(facing.engine.conn.poll_timeout(), None);
+    for max_reads in 1..3 {
+        let config = EngineConfig::default();
+        let local = PrivateData::new(&config, true);
+        let mut sim = SimConfig::default();
+        sim.ends[1].max_reads = max_reads;
+        let setup = ConnectionSetup { local, peer: local, xid_seed: 0 };
+        let mut facing = ScriptedPeer::with(Role::Server, config, setup, sim);
+        let (handle, base) = facing.raw.source(&[1; 64]);
+        let [high, low] = split(base);
+        let words = [&[XID, 1, 8, 0, 1, 8, handle, 64, high, low][..], &NO_CHUNKS, &[XID, 0]].concat();
+        assert!(arrive(&mut facing, &words).is_some());
+        assert_eq!(facing.engine.conn.poll_timeout(), None, "{max_reads}");
+    }
 }
 
 /// A failed invalidation of a sink closes the connection, and the call is not announced.

@@ -122,4 +122,34 @@ mod tests {
         assert_eq!(stall.due(), Some(at(110)));
         assert!(is_over(&mut stall, 0, at(110)));
     }
+
+    /// A timeout that has passed does not count if there was progress before it was looked at, or if nothing waits any more. Otherwise
+    /// only enough bytes are progress, and at least one.
+    #[test]
+    fn what_ends_a_timeout() {
+        let start = Instant::now();
+        let passed = |waiting| {
+            let mut stall = ReplyStallTimer::default();
+            stall.watch(waiting, || 100, start, LIMIT);
+            stall.posted();
+            stall.watch(waiting, || 100, start, LIMIT);
+            stall.handle_timeout(start + LIMIT);
+            stall
+        };
+        for (bytes, enough, is_over) in
+            [(100, 0, true), (101, 0, false), (100, 1, true), (101, 1, false), (109, 10, true), (110, 10, false)]
+        {
+            assert_eq!(passed(false).is_over(|| bytes, enough), is_over, "{bytes}, {enough}");
+        }
+        let mut stall = passed(false);
+        stall.completed();
+        assert!(!stall.is_over(|| 100, 10));
+        let mut stall = passed(true);
+        stall.restart();
+        assert!(!stall.is_over(|| 100, 10));
+        let mut stall = ReplyStallTimer::default();
+        stall.watch(true, || 0, start, LIMIT);
+        stall.watch(false, || 0, start, LIMIT);
+        assert_eq!(stall.due(), None);
+    }
 }

@@ -208,3 +208,33 @@ impl EngineShared {
         tracing::debug!(%why, "message discarded");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RPC-over-RDMA v2 §4.5.4: replies may be continued from the second level of support on, if the version can do so.
+    #[test]
+    fn levels_of_continuation() {
+        use ReverseDirection::{Continued, General, None, Simple};
+        for continuation in [false, true] {
+            let continues = [None, Simple, Continued, General].map(|local_level| {
+                ConnectionRules { continuation, local_level, ..ConnectionRules::without_header(Role::Client) }
+                    .continues()
+            });
+            assert_eq!(continues, [false, false, continuation, continuation]);
+        }
+    }
+
+    /// RFC 8166 §3.3.2: each threshold is the smaller of the sizes of its direction.
+    #[test]
+    fn thresholds_of_each_direction() {
+        let mut shared = EngineShared::new(EngineConfig::default(), ConnectionRules::without_header(Role::Client));
+        for (local, peer, thresholds) in
+            [((1, 2), (3, 4), (1, 2)), ((4, 3), (2, 1), (1, 2)), ((1, 4), (2, 3), (1, 2)), ((4, 1), (3, 2), (2, 1))]
+        {
+            shared.set_thresholds(local, peer);
+            assert_eq!((shared.send_threshold, shared.receive_threshold), thresholds);
+        }
+    }
+}

@@ -112,4 +112,16 @@ mod tests {
         assert_eq!(credits.granted(), 8);
         assert!(credits.available(0) && credits.available(5) && !credits.available(6));
     }
+
+    /// RFC 8166 §3.3.1: there is always one credit, and a Receive for it.
+    #[test]
+    fn there_is_one_credit_at_least() {
+        let mut credits = Credits::new(0);
+        credits.answered(5);
+        assert_eq!((credits.requested, credits.granted(), credits.available(0)), (1, 1, true));
+        assert_eq!(
+            [(0, 0), (1, 0), (5, 3)].map(|(credits, reverse)| PostedReceives::initial(credits, reverse)),
+            [3, 3, 10]
+        );
+    }
 }

@@ -193,3 +193,44 @@ pub(in crate::engine) enum ResendableMessage {
     /// A reference to the memory that is exposed.
     Whole(Bytes),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        engine::{ConnectionCounters, FormatReason, MessageFormat, message_buf},
+        memory::{BufferPool, PayloadBuf},
+        provider::{
+            RegisterableMemory,
+            sim::{self, SimConfig},
+        },
+    };
+
+    /// State that is used again is like new, except for what [`LocalCall::begin`] sets.
+    #[test]
+    fn ended_calls_are_like_new_ones() {
+        let pool = BufferPool::default();
+        let (mut qp, _peer, _) = sim::pair(SimConfig::default());
+        let mut call = LocalCall {
+            phase: CallPhase::Sent,
+            xid: 7,
+            delivery: CallDelivery::Answered,
+            message: Some(message_buf(&pool, 8)),
+            reply_chunks: ReplyChunks { provided: 2, ..ReplyChunks::default() },
+            choice: FormatChoice { format: MessageFormat::Long, reason: FormatReason::TooLong },
+            next: CallNext::SendAgain,
+            segments: 5,
+            invalidates: Some(MemoryHandle(3)),
+            resends: 2,
+            earlier: Some(CallFailure::ChunkError),
+            ..LocalCall::default()
+        };
+        call.chunks.push(ResultChunk { max_len: 9, landing: None });
+        let memory = RegisterableMemory::Sink(PayloadBuf::from(vec![0; 8]));
+        let mut counters = ConnectionCounters::default();
+        call.exposure.register(&mut qp, memory, super::super::call_regions::Purpose::Reply, &mut counters).ok();
+        call.kept = Some(ResendableCall { message: ResendableMessage::Whole(Bytes::new()), reduced: SmallVec::new() });
+        call.end();
+        assert_eq!(format!("{call:?}"), format!("{:?}", LocalCall::default()));
+    }
+}

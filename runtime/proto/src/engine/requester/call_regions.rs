@@ -176,3 +176,67 @@ impl CallRegions {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::{
+        memory::BufferPool,
+        provider::sim::{self, SimConfig},
+    };
+
+    /// Memory is invalidated once, and counts until it is returned, however often either is reported.
+    #[test]
+    fn regions_are_invalidated_once() {
+        let (mut qp, _peer, _) = sim::pair(SimConfig::default());
+        let (pool, mut counters, mut out) = (BufferPool::default(), ConnectionCounters::default(), VecDeque::new());
+        let mut regions = CallRegions::default();
+        let source = |len| RegisterableMemory::Source(vec![7; len].into());
+        let sink = || RegisterableMemory::Sink(pool.alloc(2000));
+        regions.register(&mut qp, source(10), Purpose::Argument, &mut counters).unwrap();
+        regions.register(&mut qp, sink(), Purpose::Result(0), &mut counters).unwrap();
+        regions.register(&mut qp, sink(), Purpose::Reply, &mut counters).unwrap();
+        assert_eq!(regions.argument_len(), 10);
+        let counts = |counters: &ConnectionCounters| (counters.exposed_regions, counters.registered_bytes);
+        assert_eq!(counts(&counters), (3, 4010));
+        for _ in 0..2 {
+            regions.take_back(4, &mut out);
+            assert_eq!(out.len(), 3);
+        }
+        regions.stuck(0);
+        regions.take_back(4, &mut out);
+        assert_eq!(out.len(), 3);
+        for _ in 0..2 {
+            regions.returned(1, Some(sink()), &mut counters);
+            assert_eq!((counts(&counters), regions.is_over()), ((2, 2010), false));
+        }
+        regions.returned(2, Some(sink()), &mut counters);
+        assert!(!regions.release_stuck(&mut counters) && regions.is_over());
+        assert_eq!(counts(&counters), (0, 0));
+        // The memory of results is released without the regions, whose handles stay known.
+        assert!(regions.take_sink(Purpose::Reply).is_some());
+        let handle = regions.first().unwrap();
+        regions.drop_returned();
+        assert!(regions.take_sink(Purpose::Result(0)).is_none() && regions.contains(handle));
+    }
+
+    /// The result of a call is lost if the memory for it cannot be invalidated.
+    #[test]
+    fn results_in_stuck_memory_are_lost() {
+        for (purpose, is_lost) in [(Purpose::Argument, false), (Purpose::Result(0), true), (Purpose::Reply, true)] {
+            let (mut qp, _peer, _) = sim::pair(SimConfig::default());
+            let mut counters = ConnectionCounters::default();
+            let mut regions = CallRegions::default();
+            let memory = match purpose {
+                Purpose::Argument => RegisterableMemory::Source(vec![7; 9].into()),
+                _ => RegisterableMemory::Sink(vec![7; 9].into()),
+            };
+            regions.register(&mut qp, memory, purpose, &mut counters).unwrap();
+            regions.take_back(0, &mut VecDeque::new());
+            regions.stuck(0);
+            assert_eq!(regions.release_stuck(&mut counters), is_lost);
+        }
+    }
+}

@@ -336,7 +336,7 @@ impl LocalCalls {
         self.remove(slot);
     }
 
-    /// Prepares a call that the peer rejected for a resend, once its memory is invalidated. `executed` is the failure to report
+    /// Prepares a call in flight that the peer rejected for a resend, once its memory is invalidated. `executed` is the failure to report
     /// if the peer may have executed the call.
     pub(in crate::engine) fn send_again(
         &mut self,
@@ -344,7 +344,7 @@ impl LocalCalls {
         executed: Option<CallFailure>,
         shared: &mut EngineShared,
     ) {
-        let Some(call) = self.slots.get_mut(slot).filter(|call| call.phase == CallPhase::Sent) else { return };
+        let Some(call) = self.slots.get_mut(slot) else { return };
         self.xids.remove(call.xid);
         call.phase = CallPhase::Finishing;
         call.next = CallNext::SendAgain;
@@ -441,7 +441,6 @@ impl LocalCalls {
             (outcome, _) => outcome,
         };
         call.phase = CallPhase::Finishing;
-        call.message = None;
         call.exposure.take_back(slot, &mut shared.out);
         if call.exposure.is_over() {
             self.complete(slot, Some(outcome), shared);
@@ -578,3 +577,6 @@ fn awaits(calls: &CallSlab, key: u64) -> bool {
         CallPhase::Abandoned => false,
     })
 }
+
+#[cfg(test)]
+mod tests;

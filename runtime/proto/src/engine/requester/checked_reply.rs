@@ -139,3 +139,30 @@ fn returned_len(provided: Option<(Region, u64)>, max: u32, returned: &[RdmaSegme
     }
     if returned.next().is_some() { Err(MessageFault::ExtraSegment) } else { Ok(total) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{engine::message_buf, memory::BufferPool};
+
+    /// The format of a reply follows from what it returns. That of a byte stream is that of the call.
+    #[test]
+    fn formats_of_replies() {
+        let reply = |is_inline: bool, continued, lens: &[u64]| {
+            let inline = is_inline.then(|| MessagePayload::Inline(message_buf(&BufferPool::default(), 0)));
+            CheckedReply { inline, continued, long: 0, writes: lens.iter().copied().collect() }
+        };
+        let mut call = LocalCall::default();
+        for (reply, format) in [
+            (reply(true, false, &[]), MessageFormat::Short),
+            (reply(true, false, &[0, 0]), MessageFormat::Short),
+            (reply(true, false, &[0, 1]), MessageFormat::Chunked),
+            (reply(true, true, &[1]), MessageFormat::Continued),
+            (reply(false, false, &[1]), MessageFormat::Long),
+        ] {
+            assert_eq!(reply.choice(&call).format, format);
+        }
+        call.choice = FormatChoice { format: MessageFormat::Record, reason: FormatReason::Stream };
+        assert_eq!(reply(true, false, &[0]).choice(&call), call.choice);
+    }
+}

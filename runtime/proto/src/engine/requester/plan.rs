@@ -211,7 +211,6 @@ impl LocalCall {
     /// Keeps a copy of the call if it may have to be sent again.
     #[inline(always)]
     pub(in crate::engine) fn keep(&mut self, message: impl FnOnce() -> ResendableMessage) {
-        self.kept = None;
         let chunks = self.reply_chunks.has_chunks() || !self.reduced.is_empty();
         let other_type = matches!(self.choice.format, MessageFormat::Extension | MessageFormat::Long);
         // RFC 2203 §5.3.3.1: a responder discards a repeated sequence number, and only the caller can seal the call anew.
@@ -298,6 +297,8 @@ pub(in crate::engine) fn insert(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
+    mod limits;
 
     use bytes::Bytes;
 

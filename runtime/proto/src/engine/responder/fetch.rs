@@ -3,8 +3,6 @@
 
 use std::{collections::VecDeque, time::Instant};
 
-use bytes::Bytes;
-
 use super::{
     read_chunks::{FetchOutcome, FetchState, ReadChunkFetches},
     served_call::ServedCall,
@@ -138,7 +136,6 @@ impl ReadChunkFetcher {
                 };
                 if len == 0 {
                     fetch.all_posted = true;
-                    fetch.data = Some(Bytes::new());
                     continue;
                 }
                 match qp.register(RegisterableMemory::Sink(shared.config.pool.alloc(len)), Access::ReadSink) {
@@ -206,6 +203,10 @@ impl ReadChunkFetcher {
                 len: transfer.len,
             });
             shared.counters.rdma_read_bytes += u64::from(transfer.len);
+            // With the last RDMA Read of the last call, the deadline ends.
+            if fetches.chunks.iter().all(|fetch| fetch.all_posted) {
+                self.reading.pop_front();
+            }
         }
     }
 

@@ -219,3 +219,42 @@ impl ReadChunkFetches {
         self.chunks.iter().all(|fetch| !fetch.is_registered())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fetch(position: u32, length: u32) -> ReadChunkFetch {
+        ReadChunkFetch::new(position, RdmaSegment { handle: MemoryHandle(1), length, offset: 0 })
+    }
+
+    /// RFC 8166 §3.4.5: a chunk's position is at most at the end of the payload stream before it, with earlier chunks and their
+    /// padding in place.
+    #[test]
+    fn positions_lie_within_the_payload_stream() {
+        let check = |chunks: &[(u32, u32)], inline| {
+            let fetches: Vec<_> = chunks.iter().map(|&(position, len)| fetch(position, len)).collect();
+            ReadChunkFetch::check_positions(&fetches, inline).is_ok()
+        };
+        assert!(check(&[(12, 5)], Some(12)) && !check(&[(12, 5)], Some(11)) && !check(&[(16, 5)], Some(12)));
+        assert!(check(&[(4, 5), (12, 1)], Some(12)) && !check(&[(4, 5), (8, 1)], Some(12)), "chunks do not overlap");
+        assert!(check(&[(4, 5), (20, 1)], Some(12)) && !check(&[(4, 5), (24, 1)], Some(12)));
+        assert!(check(&[(0, 12), (12, 1)], None) && !check(&[(0, 12), (16, 1)], None));
+        assert!(!check(&[(4, 12)], None) && !check(&[(0, 12)], Some(12)) && !check(&[], None) && check(&[], Some(0)));
+    }
+
+    /// A sink is invalidated once, however often that is requested.
+    #[test]
+    fn sinks_are_invalidated_once() {
+        let mut fetches = ReadChunkFetches::new([fetch(4, 8)].into_iter().collect());
+        assert_eq!((fetches.len(), fetches.held(), fetches.pending), (8, 8, 0));
+        let mut out = VecDeque::new();
+        assert!(fetches.disconnected(3, &mut out) && out.is_empty());
+        fetches.chunks[0].sink = Some(MemoryHandle(9));
+        for _ in 0..2 {
+            fetches.take_back(3, &mut out);
+            assert_eq!(out.len(), 1);
+        }
+        assert!(!fetches.disconnected(3, &mut out) && out.len() == 1);
+    }
+}

@@ -110,10 +110,7 @@ impl ServedCalls {
         let (results, format) = match fit(call, &mut reply, &shared.rules) {
             Ok(fitted) => fitted,
             // RFC 8166 §4.5.3, RPC-over-RDMA v2 §7.3.4, §7.3.5: detected before any RDMA Write is posted.
-            Err(refusal) => {
-                call.delivered = false;
-                return refused(refusal);
-            }
+            Err(refusal) => return refused(refusal),
         };
         call.delivered = true;
         let mut message = reply.message;
@@ -170,4 +167,15 @@ fn fit(
 /// Converts a length for a header. Returns 0, which means unknown, if it does not fit.
 fn length(len: u64) -> u32 {
     u32::try_from(len).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RPC-over-RDMA v2 §7.3.4: a length beyond 32 bits is reported as unknown.
+    #[test]
+    fn long_lengths_are_unknown() {
+        assert_eq!([0, u64::from(u32::MAX), 1 << 32, u64::MAX].map(length), [0, u32::MAX, 0, 0]);
+    }
 }

@@ -117,7 +117,7 @@ impl RecordAssembler {
     /// Returns the number of bytes that have arrived of the record in progress, without markers, or `None` between records.
     #[must_use]
     pub fn in_progress(&self) -> Option<u64> {
-        let in_progress = self.fragments > 0 || self.fragment.is_some() || !self.input.is_empty();
+        let in_progress = self.fragments > 0 || !self.input.is_empty();
         let arrived = self.fragment.map_or(0, |fragment| fragment.len.min(self.input.len()));
         in_progress.then_some(self.dropped.unwrap_or(0).saturating_add((self.record.len() + arrived) as u64))
     }

@@ -1,6 +1,8 @@
 //! Tests of record marking and of the engine, without a socket.
 
 mod bounds;
+mod ending;
+mod records;
 
 use std::time::{Duration, Instant};
 

@@ -150,7 +150,7 @@ impl ReceiveCredits {
     pub(super) fn refresh_due(&self) -> bool {
         let (outstanding, target) = (self.outstanding(), self.target());
         let low = outstanding == 0 || (target > RESERVE && outstanding * 2 <= target);
-        self.refreshed.is_none() && low && self.due() > 0
+        self.refreshed.is_none() && low
     }
 
     /// Records that such a message is about to be sent.
@@ -162,6 +162,7 @@ impl ReceiveCredits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::provider::sim::{self, SimConfig, SimEnd};
 
     #[test]
     fn credits_of_the_peer_are_used_one_by_one() {
@@ -216,5 +217,21 @@ mod tests {
         assert!(!credits.refresh_due());
         (0..2).for_each(|_| credits.consumed());
         assert!(credits.refresh_due());
+    }
+
+    /// RPC-over-RDMA v2 §4.2.1.2: there are always more Receives than credits.
+    #[test]
+    fn missing_receives_are_posted() {
+        let (mut qp, _peer, network) = sim::pair(SimConfig::default());
+        let before = network.receives(SimEnd::A);
+        let mut credits = ReceiveCredits::new(8, 10, 8);
+        credits.top_up(&mut qp);
+        assert_eq!((network.receives(SimEnd::A) - before, credits.posted()), (0, 10));
+        for used in 1..3 {
+            (0..used).for_each(|_| credits.used());
+            credits.top_up(&mut qp);
+            assert_eq!(credits.posted(), 10);
+        }
+        assert_eq!(network.receives(SimEnd::A) - before, 3);
     }
 }

@@ -65,3 +65,68 @@ impl RefusedTypes {
         self.refused.contains(&header_type)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        engine::v2::header::RDMA2_MSG,
+        engine::{ExtensionOutcome, ExtensionProperty},
+    };
+
+    /// Conveys messages in this header type, with this number of bytes.
+    #[derive(Debug)]
+    struct Conveys(u32, usize);
+
+    impl Extension for Conveys {
+        fn properties(&mut self) -> Vec<ExtensionProperty> {
+            Vec::new()
+        }
+
+        fn property(&mut self, _: u32, _: &[u8]) -> ExtensionOutcome {
+            ExtensionOutcome::Unknown
+        }
+
+        fn convey(&mut self, _: RpcMessage<'_>) -> Option<ExtensionMessage> {
+            Some(ExtensionMessage { header_type: self.0, body: vec![0; self.1].into(), ..ExtensionMessage::default() })
+        }
+    }
+
+    /// RPC-over-RDMA v2 §7.1.2, appendix B.2: a message is conveyed if it fits in one Send, in a header type that is not one of the base
+    /// protocol and that the peer has not refused.
+    #[test]
+    fn messages_are_conveyed_if_they_fit() {
+        let message = RpcMessage { xid: 7, is_reply: false, payload: &[] };
+        for (header_type, len, is_conveyed) in [(1000, 80, true), (1000, 81, false), (RDMA2_MSG, 80, false)] {
+            let mut extensions = Extensions::default();
+            extensions.list.push(Box::new(Conveys(header_type, len)));
+            assert_eq!(extensions.convey(message, 100).is_some(), is_conveyed, "{header_type}, {len}");
+            extensions.refused.refuse(7);
+            assert!(extensions.convey(message, 100).is_none());
+        }
+    }
+
+    /// A refusal is attributed to one of the last messages, unless they leave open which header type it is about.
+    #[test]
+    fn refusals_are_attributed() {
+        let mut types = RefusedTypes::default();
+        types.sent(1, 1000);
+        types.sent(1, 1000);
+        types.sent(2, 2000);
+        types.refuse(3);
+        assert!(!types.contains(1000) && !types.contains(2000));
+        types.refuse(1);
+        types.refuse(1);
+        assert!(types.contains(1000) && !types.contains(2000));
+        assert_eq!(types.refused.len(), 1);
+        types.sent(4, 3000);
+        types.sent(4, 4000);
+        types.refuse(4);
+        assert_eq!(types.refused.len(), 1);
+        // The oldest of 33 messages is forgotten.
+        let mut types = RefusedTypes::default();
+        (0..33).for_each(|xid| types.sent(xid, 1000 + xid));
+        (0..33).for_each(|xid| types.refuse(xid));
+        assert_eq!((types.sent.len(), types.refused.len(), types.contains(1000)), (32, 32, false));
+    }
+}

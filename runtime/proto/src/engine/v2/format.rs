@@ -209,4 +209,25 @@ mod tests {
             assert_eq!(parse_lists(&message).ok(), decoded.ok(), "of {len} bytes");
         }
     }
+
+    /// RPC-over-RDMA v2 §6.2.4: a handle of zero names none.
+    #[test]
+    fn handles_to_invalidate() {
+        let lists = ChunkLists { reply: Some(SinkChunk::new()), ..ChunkLists::default() };
+        for handle in [None, Some(MemoryHandle(1)), Some(MemoryHandle(u32::MAX))] {
+            let mut message = vec![0; PREFIX_LEN];
+            let mut encoded = Vec::new();
+            encode_lists(&mut encoded, handle, &lists);
+            message.extend(encoded);
+            assert_eq!(parse_lists(&message).ok(), Some((lists.clone(), handle, message.len())));
+        }
+    }
+
+    /// RPC-over-RDMA v2 §6.2.2.2, appendix B.3: parts are whole words, and the flags of the base protocol are no others'.
+    #[test]
+    fn parts_and_flags() {
+        assert_eq!([0, 3, 4, 7, 8].map(continued_len), [0, 0, 4, 4, 8]);
+        assert_eq!(extension_flags(u32::MAX), u32::MAX - 7);
+        assert_eq!(extension_flags(7), 0);
+    }
 }

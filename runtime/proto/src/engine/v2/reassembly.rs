@@ -195,7 +195,7 @@ mod tests {
             common::shared::ConnectionRules,
             v2::{
                 format::VERSION,
-                header::{RDMA2_F_MORE, RDMA2_MSG},
+                header::{RDMA2_F_MORE, RDMA2_F_RESPONSE, RDMA2_MSG},
             },
         },
         memory::{MemoryBudget, MemoryShare},
@@ -246,5 +246,38 @@ mod tests {
         drop(others);
         (0..2).for_each(|_| assert!(matches!(take(3, RDMA2_F_MORE), ReassemblyStep::More)));
         assert!(matches!(take(3, RDMA2_F_MORE), ReassemblyStep::Broken(MessageFault::NoMemory)));
+    }
+
+    /// A local call waits for its reply, and may hold the memory that the reply needs. The reply gets it in any case.
+    #[test]
+    fn replies_need_no_free_memory() {
+        let budget = MemoryBudget::new(200_000);
+        let config = EngineConfig { budget: Some(budget.account(1)), ..EngineConfig::default() };
+        let shared = EngineShared::new(config, ConnectionRules::without_header(Role::Client));
+        let _others = MemoryShare::of(Some(budget.account(2))).overcommit(200_000);
+        let mut reassembly = Reassembly::default();
+        for (flags, is_accepted) in [(RDMA2_F_RESPONSE, true), (0, false)] {
+            let mut steps = (0..3).map(|_| {
+                let step = reassembly.take(&prefix(1, flags | RDMA2_F_MORE), part(&shared), u64::MAX, &shared);
+                matches!(step, ReassemblyStep::More)
+            });
+            assert_eq!(steps.all(|is_more| is_more), is_accepted);
+            reassembly = Reassembly::default();
+        }
+    }
+
+    /// The length of a sequence is limited to the byte, and its parts are joined wherever there is room for them.
+    #[test]
+    fn lengths_of_sequences() {
+        let shared = EngineShared::new(EngineConfig::default(), ConnectionRules::without_header(Role::Client));
+        for (max, fits) in [(2 * PART as u64, true), (2 * PART as u64 - 1, false)] {
+            let mut reassembly = Reassembly::default();
+            let mut take = |flags| reassembly.take(&prefix(1, flags), part(&shared), max, &shared);
+            assert!(matches!(take(RDMA2_F_MORE), ReassemblyStep::More));
+            match take(0) {
+                ReassemblyStep::Whole(whole, true) => assert!(fits && whole.iter().all(|&byte| byte == 7)),
+                step => assert!(!fits && matches!(step, ReassemblyStep::Broken(_)), "{step:?}"),
+            }
+        }
     }
 }

@@ -198,7 +198,6 @@ impl Wire for WireV2 {
                 self.post_calls(core, qp, now);
             }
         }
-        self.outbox.grants.hold(core.served.held());
         // RPC-over-RDMA v2 §6.2.2.2: also within sequences of both peers.
         if self.has_received && self.handshake.has_started() {
             self.outbox.refresh(qp, &mut core.shared);

@@ -394,3 +394,29 @@ impl BudgetState {
         waiter.grant(wakers);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory is returned to the main part first, and never more than there is.
+    #[test]
+    fn parts_are_split() {
+        let all = BudgetParts { arguments: 10, results: 20, small: 30 };
+        for (bytes, arguments, results, small) in [
+            (0, 0, 0, 0),
+            (4, 4, 0, 0),
+            (10, 10, 0, 0),
+            (15, 10, 5, 0),
+            (35, 10, 20, 5),
+            (60, 10, 20, 30),
+            (99, 10, 20, 30),
+        ] {
+            let mut left = all;
+            let parts = left.split(bytes);
+            assert_eq!(parts, BudgetParts { arguments, results, small }, "{bytes}");
+            left.add(parts);
+            assert_eq!((left, left.total()), (all, 60));
+        }
+    }
+}

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod threads;
+mod turns;
 
 use std::{
     sync::{Arc, atomic::AtomicUsize, atomic::Ordering::Relaxed},

@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{SimConfig, SimEnd, SimFault, SimQueuePair, pair};
+use super::{SimConfig, SimEnd, SimEndConfig, SimFault, SimNetwork, SimQueuePair, pair};
 use crate::{
     memory::{MessageBuf, Output, PayloadBuf},
     provider::{
@@ -234,11 +234,11 @@ fn isolation() {
     }
 }
 
-/// A waker that counts.
+/// Counts the calls of a waker.
 #[derive(Default)]
-struct CountedWakes(AtomicUsize);
+struct Woken(AtomicUsize);
 
-impl Wake for CountedWakes {
+impl Wake for Woken {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -249,7 +249,7 @@ impl Wake for CountedWakes {
 fn steps_are_announced() {
     let config = SimConfig { stepped: true, ..SimConfig::default() };
     let (mut a, mut b, network) = pair(config);
-    let woken = Arc::new(CountedWakes::default());
+    let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
     let wakes = || woken.0.load(Ordering::Relaxed);
     let wait = || network.poll_step(&mut Context::from_waker(&waker)) == Poll::Ready(true);
@@ -288,4 +288,165 @@ fn refusals_on_request() {
         assert_eq!(matches!(completions[..], [Completion::Failed { .. }]), fails, "{completions:?}");
     }
     assert_eq!(network.registered(SimEnd::A), 2);
+}
+
+fn stepped(change: impl FnOnce(&mut SimConfig)) -> (SimQueuePair, SimQueuePair, SimNetwork) {
+    let mut config = SimConfig { stepped: true, ..SimConfig::default() };
+    change(&mut config);
+    pair(config)
+}
+
+/// In stepped mode, nothing happens without a step. A completion wakes the last waker that polled, once.
+#[test]
+fn completions_wake() {
+    let (mut a, mut b, network) = stepped(|_| {});
+    let woken = Arc::<Woken>::default();
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut completions = Vec::new();
+    assert!(b.poll(&mut Context::from_waker(&waker), &mut completions).is_pending());
+    send(&mut a, b"one", None);
+    send(&mut a, b"two", None);
+    assert!(b.poll(&mut Context::from_waker(&waker), &mut completions).is_pending());
+    assert_eq!((woken.0.load(Ordering::Relaxed), network.steps()), (0, 0));
+    assert!(network.step());
+    assert_eq!((woken.0.load(Ordering::Relaxed), network.steps()), (1, 1));
+    assert!(network.step() && !network.step());
+    assert_eq!((woken.0.load(Ordering::Relaxed), network.steps()), (1, 2), "nobody has polled again");
+    assert!(b.poll(&mut Context::from_waker(&waker), &mut completions).is_ready());
+    assert_eq!((completions.len(), a.bytes_sent(), a.copied_payload_bytes()), (2, 0, 0));
+}
+
+/// Faults count from zero: the first Send, and the first step.
+#[test]
+fn faults_are_counted_from_zero() {
+    for (nth, texts) in [(0, ["o", "two"]), (1, ["one", "t"])] {
+        let fault = SimFault::Truncate { end: SimEnd::A, nth, len: 1 };
+        let (mut a, mut b, network) = stepped(|config| config.faults.push(fault));
+        send(&mut a, b"one", None);
+        send(&mut a, b"two", None);
+        while network.step() {}
+        let received: Vec<_> = poll(&mut b)
+            .into_iter()
+            .map(|completion| match completion {
+                Completion::Received { message, .. } => String::from_utf8(message.to_vec()).unwrap(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(received, texts);
+    }
+    for nth in 0..2 {
+        let (mut a, mut b, network) = stepped(|config| config.faults.push(SimFault::Disconnect(nth)));
+        send(&mut a, b"one", None);
+        send(&mut a, b"two", None);
+        while network.step() {}
+        assert_eq!(poll(&mut b).len() as u64, nth + 1);
+        // It is lost once.
+        network.cut();
+        assert!(poll(&mut b).is_empty());
+    }
+}
+
+/// The end of one queue pair ends the connection for the other.
+#[test]
+fn dropping_a_queue_pair_ends_the_connection() {
+    let (a, mut b, network) = stepped(|_| {});
+    drop(a);
+    assert!(matches!(poll(&mut b)[..], [Completion::Disconnected { reason: DisconnectReason::Remote }]));
+    assert!(!b.is_open() && !network.step());
+}
+
+/// The limits of the provider: length of transfers, RDMA Reads in flight, and what waits for them.
+#[test]
+fn limits_of_transfers() {
+    for (len, fits) in [(4, true), (5, false)] {
+        for is_read in [true, false] {
+            let (mut a, mut b, _) = pair(SimConfig {
+                ends: std::array::from_fn(|_| SimEndConfig { max_transfer: 4, ..Default::default() }),
+                ..SimConfig::default()
+            });
+            let there = match is_read {
+                false => a.register(RegisterableMemory::Sink(vec![0; 8].into()), Access::RemoteWrite).unwrap(),
+                true => a.register(RegisterableMemory::Source(vec![7; 8].into()), Access::RemoteRead).unwrap(),
+            };
+            let remote = RemoteMemory { handle: there.handle, offset: there.base };
+            if is_read {
+                let sink = b.register(RegisterableMemory::Sink(vec![0; 8].into()), Access::ReadSink).unwrap();
+                b.post(WorkRequest::Read { id: WrId(1), sink: sink.handle, sink_offset: 0, remote, len });
+            } else {
+                b.post(WorkRequest::Write { id: WrId(1), source: vec![7; len as usize].into(), remote });
+            }
+            let completions = poll(&mut b);
+            let failed = matches!(completions[0], Completion::Failed { error: WorkError::Local(_), .. });
+            assert_eq!((failed, b.is_open()), (!fits, fits), "{len}, {completions:?}");
+        }
+    }
+    let (mut a, mut b, network) = stepped(|config| config.ends[1].max_reads = 1);
+    let source = a.register(RegisterableMemory::Source(Bytes::from_static(b"0123")), Access::RemoteRead).unwrap();
+    let sinks = [0; 2].map(|_| b.register(RegisterableMemory::Sink(vec![0; 4].into()), Access::ReadSink).unwrap());
+    let remote = RemoteMemory { handle: source.handle, offset: source.base };
+    let read =
+        |n: usize| WorkRequest::Read { id: WrId(n as u64), sink: sinks[n].handle, sink_offset: 0, remote, len: 4 };
+    // The second one waits for the first.
+    b.post(read(0));
+    b.post(read(1));
+    assert!(network.step());
+    assert!(poll(&mut b).is_empty());
+    assert!(network.step());
+    assert!(matches!(poll(&mut b)[..], [Completion::Read { id: WrId(0) }]));
+}
+
+/// An RDMA Read in flight delays only the invalidation of its own sink, and the end of the connection.
+#[test]
+fn reads_in_flight_delay_only_their_own_sinks() {
+    let mut orders = std::collections::HashSet::new();
+    for seed in 0..20 {
+        let (mut a, mut b, network) = stepped(|config| config.seed = seed);
+        let source = a.register(RegisterableMemory::Source(Bytes::from_static(b"0123")), Access::RemoteRead).unwrap();
+        let sinks = [0; 2].map(|_| b.register(RegisterableMemory::Sink(vec![0; 4].into()), Access::ReadSink).unwrap());
+        let remote = RemoteMemory { handle: source.handle, offset: source.base };
+        b.post(WorkRequest::Read { id: WrId(0), sink: sinks[0].handle, sink_offset: 0, remote, len: 4 });
+        b.post(WorkRequest::Invalidate { id: WrId(8), handle: sinks[1].handle });
+        b.disconnect();
+        while network.step() {}
+        let completions = poll(&mut b);
+        let kinds: String = completions
+            .iter()
+            .map(|completion| match completion {
+                Completion::Read { .. } => 'r',
+                Completion::Invalidated { .. } => 'i',
+                Completion::Disconnected { .. } => 'd',
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        orders.insert(kinds);
+    }
+    assert_eq!(orders, ["rid", "ird"].map(String::from).into());
+}
+
+/// Only Sends that are signaled complete. A Send with Invalidate ends the connection if the handle is unknown, or if the provider does not
+/// support it. It takes the access away.
+#[test]
+fn sends_and_invalidation() {
+    let (mut a, mut b, _) = pair(SimConfig::default());
+    let mut message = MessageBuf::new(Vec::new().into(), 0);
+    message.append(b"quiet");
+    a.post(WorkRequest::Send { id: WrId(3), message, invalidate: None, solicited: false, signaled: false });
+    assert_eq!((poll(&mut a).len(), poll(&mut b).len()), (0, 1));
+    for (is_supported, is_known) in [(true, true), (true, false), (false, true)] {
+        let mut config = SimConfig::default();
+        config.ends[1].remote_invalidation = is_supported;
+        let (mut a, mut b, _) = pair(config);
+        let region = b.register(RegisterableMemory::Sink(vec![0; 8].into()), Access::RemoteWrite).unwrap();
+        let handle = if is_known { region.handle } else { MemoryHandle(region.handle.0 ^ 1) };
+        send(&mut a, b"last", Some(handle));
+        let received = poll(&mut b);
+        assert_eq!(matches!(received[..], [Completion::Received { .. }]), is_supported && is_known, "{received:?}");
+        assert_eq!(b.is_open(), is_supported && is_known);
+        if b.is_open() {
+            let remote = RemoteMemory { handle, offset: region.base };
+            a.post(WorkRequest::Write { id: WrId(1), source: Bytes::from_static(b"late"), remote });
+            poll(&mut a);
+            assert!(!b.is_open(), "the memory is still exposed");
+        }
+    }
 }

@@ -14,7 +14,7 @@ use super::{
     peer_pair::{CLIENT, PeerPair, SERVER, stepped},
     scripted::{CREDIT, ERROR, Facing, RESPONSE, TPMORE, connprop},
 };
-use crate::support::Script;
+use crate::support::{self, Script};
 
 mod load {
     //! Peers report their load to each other: a header type, a property and an error code.
@@ -127,6 +127,7 @@ fn both_peers_have_the_extension() {
         (&[7][..], &[5][..])
     );
     let report = LoadReport { running: 3, waiting: vec![1, 2] };
+    assert_eq!(ExtensionMessage::new(LOAD_REPORT, 9, &report).flags, 0);
     assert!(duo.sides[CLIENT].peer.conn.send_extension(ExtensionMessage::new(LOAD_REPORT, 9, &report)));
     duo.one(SERVER, Script { number: 1, ..Script::default() }).unwrap();
     assert_eq!(server_seen.lock().unwrap().reports, [report]);
@@ -272,7 +273,28 @@ fn header_types_convey_rpc_messages() {
         let counters = side.peer.conn.counters();
         assert_eq!((counters.errors_sent, counters.messages_discarded, counters.calls_resent), (0, 0, 0));
     }
+    // The replies to calls with Read chunks invalidate them.
+    for side in &duo.sides {
+        assert_eq!(side.peer.conn.counters().remote_invalidations, 2);
+    }
     duo.assert_nothing_exposed();
+}
+
+/// Appendix B.2: a reply without chunks is conveyed, and one with a Write chunk is not.
+#[test]
+fn replies_are_conveyed_without_chunks() {
+    for (lists, htype) in [(&[0, 0, 0][..], WRAPPED_MSG), (&[0, 1, 1, 9, 4096, 0, 0, 0, 0], 0)] {
+        let config = support::with_versions(with_wrap(true), rpcrdma_proto::engine::Versions::V2);
+        let mut facing = Facing::with_invalidation(Role::Server, config, false, false);
+        facing.send(&connprop(3, 0, &[]));
+        facing.raw.received.clear();
+        facing.send(&[&[9, 2, CREDIT, 0, 0, 0], lists, &[9, 0, 7]].concat());
+        let call = support::take_call(&mut facing.engine).expect("no call");
+        facing.engine.conn.reply(call.token, Script::default().reply(std::iter::empty()));
+        facing.run();
+        assert_eq!(facing.next().expect("no reply")[3], htype);
+        assert!(support::take_reply_sent(&mut facing.engine).expect("not reported").1);
+    }
 }
 
 /// §7.1.2, appendix B.2: a peer that does not know the header type has not processed the call. The call is sent again in a base
@@ -312,7 +334,7 @@ fn malformed_conveyed_messages() {
     facing.send(&words(9, TPMORE, good));
     assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 4], "RDMA2_F_TPMORE ignored");
     facing.send(&words(9, 0, good));
-    assert!(crate::support::take_call(&mut facing.engine).is_some());
+    assert!(support::take_call(&mut facing.engine).is_some());
 }
 
 /// §6.2.2.1: RDMA2_F_RESPONSE tells a conveyed call from the reply to a call with the same XID.
@@ -327,11 +349,11 @@ fn conveyed_call_with_the_xid_of_a_local_call() {
             .concat()
     };
     facing.send(&conveyed(0, 7));
-    assert_eq!(crate::support::take_call(&mut facing.engine).expect("call not served").xid, xid);
+    assert_eq!(support::take_call(&mut facing.engine).expect("call not served").xid, xid);
     assert!(facing.finished().is_none(), "a call taken for a reply");
     facing.send(&conveyed(1, 4));
     facing.finished().expect("reply ignored").unwrap();
-    assert!(crate::support::take_call(&mut facing.engine).is_none());
+    assert!(support::take_call(&mut facing.engine).is_none());
 }
 
 /// §7.2.2: if a message has a malformed property, none of its properties is applied, including those of an extension before it.

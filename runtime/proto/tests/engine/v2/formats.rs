@@ -270,3 +270,24 @@ fn remote_invalidation() {
         assert_eq!(duo.sides[CLIENT].peer.conn.counters().remote_invalidations, 0);
     }
 }
+
+/// §4.4.2: only messages that need several Sends are continued, and the last Send is as long as it may be.
+#[test]
+fn only_long_messages_are_continued() {
+    let mut duo = PeerPair::plain();
+    let script = Script { args: vec![5000], reduce: true, results: vec![(5000, 5000)], ..Script::default() };
+    duo.one(CLIENT, script).unwrap();
+    for side in &duo.sides {
+        let counters = side.peer.conn.counters();
+        assert_eq!((counters.continued_sent, counters.continued_received), (0, 0));
+    }
+    // The first part is posted at once.
+    for (len, parts) in [(4060, 1), (4064, 2), (2 * 4060, 2), (2 * 4060 + 4, 3)] {
+        let mut facing = Facing::new(Role::Client, EngineConfig::default());
+        let call = Script { inline: len - 12, ..Script::default() }.outgoing(&facing.engine.conn, facing.now);
+        facing.engine.conn.start_call(call);
+        facing.engine.turn(facing.now);
+        while facing.raw.turn() {}
+        assert_eq!(facing.raw.received.len(), parts, "{len} bytes");
+    }
+}

@@ -1,6 +1,7 @@
 //! RPC-over-RDMA version 2, and the choice of a connection's version.
 
 mod chunks;
+mod directions;
 mod error_effects;
 mod exchange;
 mod executed;
@@ -9,6 +10,7 @@ mod failed_work;
 mod flow;
 mod formats;
 mod headers;
+mod limits;
 mod negotiation;
 mod peer_pair;
 mod properties;

@@ -361,3 +361,55 @@ fn short_version_1_message() {
         assert_eq!(facing.engine.conn.version(), Some(2));
     }
 }
+
+/// §4.2.3: the first message of a server agrees on version 2 if it has that version and a whole prefix, whatever its XID and its words
+/// are.
+#[test]
+fn messages_that_agree_on_version_2() {
+    let mut short_prefix = vec![7, 2, CREDIT, CONNPROP];
+    for (words, version) in [
+        (short_prefix.clone(), None),
+        (vec![7, 3, CREDIT, CONNPROP, 0, 0], None),
+        (vec![7, 1, 32, 0, 0, 0, 0], None),
+        (connprop(XID, 0, &[(1, &[4096])]), Some(2)),
+        (connprop(XID, 1, &[(1, &[4096])]), Some(2)),
+    ] {
+        let mut facing = raw(Role::Client);
+        facing.run();
+        facing.send(&words);
+        assert_eq!(facing.engine.conn.version(), version, "{words:?}");
+    }
+    short_prefix.push(0);
+    let mut facing = raw(Role::Client);
+    facing.run();
+    facing.send(&short_prefix);
+    assert_eq!(facing.engine.conn.version(), Some(2), "a prefix alone");
+}
+
+/// RFC 8166 §4.5, RPC-over-RDMA v2 §7: the shortest messages that a connection may begin with.
+#[test]
+fn shortest_first_messages() {
+    for (words, version) in [
+        (vec![7, 1, 32, 0, 0, 0, 0], Some(1)),
+        (vec![7, 1, 32, 0, 0, 0], None),
+        (vec![7, 2, CREDIT, CONNPROP, 0], Some(2)),
+        (vec![7, 2, CREDIT, CONNPROP], None),
+    ] {
+        let mut facing = raw(Role::Server);
+        facing.send(&words);
+        assert_eq!(facing.engine.conn.version(), version, "{words:?}");
+    }
+    // A server grants at least one credit with an error.
+    for credits in [0, 1, 5] {
+        let mut config = allows(Versions::Both);
+        config.credits = credits;
+        let mut facing = Facing::with(Role::Server, config);
+        facing.send(&[7, 3, CREDIT, 0, 0, 0, 0]);
+        assert_eq!(facing.raw.next().expect("no error")[2], credits.max(1));
+    }
+    // A server that has received nothing was not refused.
+    let mut facing = raw(Role::Server);
+    facing.network.cut();
+    facing.run();
+    assert!(matches!(facing.engine.conn.close_reason(), Some(CloseReason::Disconnected(_))));
+}

@@ -157,3 +157,45 @@ fn later_calls_after_a_refused_header_type() {
     let later = call(&mut facing, long).map(|words| words[3]);
     assert_ne!(later, Some(NOMSG), "RDMA2_NOMSG sent again");
 }
+
+/// §6.4, §7.3.5: a call is sent again with room for its reply if the peer accepts a Reply chunk, however short its segments, and if the error
+/// names more than there was.
+#[test]
+fn room_for_a_longer_reply() {
+    let policy = CallPolicy { idempotent: true, ..CallPolicy::default() };
+    for (properties, needed, is_again) in [
+        (&[][..], 6000, true),
+        (&[], 1, true),
+        (&[], 0, false),
+        (&[(3, &[0][..])], 6000, false),
+        (&[(4, &[0])], 6000, false),
+        (&[(3, &[1])], 6000, true),
+        (&[(4, &[1])], 6000, true),
+    ] {
+        let mut facing = Facing::said(Role::Client, EngineConfig::default(), properties);
+        facing.call(&Script { reply_inline: 5000, policy, ..Script::default() });
+        let xid = facing.next().expect("no call")[0];
+        facing.send(&[xid, 2, CREDIT, ERROR, RESPONSE, 10, needed]);
+        assert_eq!(facing.next().is_some(), is_again, "{properties:?}, {needed}");
+        assert_eq!(facing.finished().is_none(), is_again, "{properties:?}, {needed}");
+    }
+    // A result that has no Write chunk cannot get a longer one.
+    let mut facing = Facing::new(Role::Client, EngineConfig::default());
+    facing.call(&Script { results: vec![(100, 5000), (9, 20)], policy, ..Script::default() });
+    let xid = facing.next().expect("no call")[0];
+    facing.send(&[xid, 2, CREDIT, ERROR, RESPONSE, 9, 2, 9000]);
+    assert!(facing.next().is_none() && facing.finished().expect("not finished").is_err());
+}
+
+/// §7.3.3: a call without segments that is refused for their number is not sent again.
+#[test]
+fn calls_without_segments_have_none_to_leave_out() {
+    let policy = CallPolicy { idempotent: true, ..CallPolicy::default() };
+    let mut facing = Facing::new(Role::Client, EngineConfig::default());
+    facing.call(&Script { policy, ..Script::default() });
+    let xid = facing.next().expect("no call")[0];
+    facing.send(&[xid, 2, CREDIT, ERROR, RESPONSE, 8, 0]);
+    assert!(facing.next().is_none());
+    let failure = facing.finished().expect("not finished").unwrap_err();
+    assert_eq!(failure, CallFailure::Refused(TransportError::Segments { max: 0 }));
+}

@@ -74,10 +74,15 @@ impl Facing {
     /// Creates an engine in this role. No message has been exchanged. `announced` and `supported` say whether both peers announce
     /// remote invalidation, and whether their providers support it.
     pub(crate) fn with_invalidation(role: Role, config: EngineConfig, announced: bool, supported: bool) -> Self {
-        let mut sim = SimConfig::default();
         let mut base = SimEndConfig::default();
         base.remote_invalidation = supported;
-        sim.ends = [end_config(&config, &base), end_config(&config, &base)];
+        Self::with_ends(role, config, announced, &base)
+    }
+
+    /// Creates an engine in this role, on a network with these options for both ends. No message has been exchanged.
+    pub(crate) fn with_ends(role: Role, config: EngineConfig, announced: bool, base: &SimEndConfig) -> Self {
+        let mut sim = SimConfig::default();
+        sim.ends = [end_config(&config, base), end_config(&config, base)];
         let says = PrivateData::new(&config, announced);
         let (a, b, network) = sim::pair(sim);
         let (engine, raw) = if role == Role::Client { (a, b) } else { (b, a) };

@@ -1,0 +1,312 @@
+//! The state of a connection after its end, and the memory that connections share.
+
+use super::*;
+use crate::{
+    engine::{CallPolicy, MessageFormat, ResultChunk, stream::record::SMALL},
+    memory::BudgetCharge,
+};
+
+/// Returns a record of one fragment, a call.
+fn record(xid: u32, len: usize) -> Vec<u8> {
+    let mut bytes = (0x8000_0000 | len as u32).to_be_bytes().to_vec();
+    bytes.extend(xid.to_be_bytes());
+    bytes.resize(4 + len, 0);
+    bytes
+}
+
+/// Returns a budget, and a charge for all of it.
+fn exhausted() -> (std::sync::Arc<MemoryBudget>, BudgetCharge) {
+    let budget = MemoryBudget::new(100_000);
+    let charge = MemoryShare::of(Some(budget.account(1))).overcommit(100_000);
+    (budget, charge)
+}
+
+fn limited(budget: &std::sync::Arc<MemoryBudget>, role: Role) -> StreamConnection {
+    engine(role, |config, _| {
+        (config.budget, config.credits, config.reverse_credits) = (Some(budget.account(2)), 4, 1);
+    })
+}
+
+/// A connection that closes, or is lost, waits for no memory, and holds none.
+#[test]
+fn ended_connections_hold_no_memory() {
+    type End = fn(&mut StreamConnection);
+    let ends: [End; 3] = [
+        |connection| connection.close_with(CloseReason::Idle(Duration::ZERO)),
+        |connection| connection.connection_lost(DisconnectReason::Remote),
+        StreamConnection::ended,
+    ];
+    for (n, end) in ends.into_iter().enumerate() {
+        // One that waits for memory.
+        let (budget, others) = exhausted();
+        let mut server = limited(&budget, Role::Server);
+        feed(&mut server, &record(1, 20_000));
+        assert_eq!((budget.waiting(), server.has_input()), (1, false));
+        assert!(server.is_receiving() && !server.wants_input());
+        end(&mut server);
+        assert_eq!(budget.waiting(), 0, "{n}");
+        drop(others);
+        // One that has memory for a record in progress, and for a call that is parked.
+        let mut client = limited(&budget, Role::Client);
+        client.start_call(simple(None));
+        drain(&mut client, Instant::now(), usize::MAX);
+        let now = Instant::now();
+        feed(&mut client, &[record(1, 20_000), record(2, 20_000), record(3, 20_000)[..10_000].to_vec()].concat());
+        let first = arrived(&mut client);
+        client.reply(first.0, OutgoingReply { message: message(&[1, 1, 1]), reduced: ChunkItems::new() });
+        client.poll_work(&mut (), now);
+        assert_eq!((budget.held(), client.has_output(), client.is_receiving()), (40_000, true, true));
+        end(&mut client);
+        assert!(n == 0 || !client.is_receiving());
+        client.receive(&[0; 4]);
+        client.handle_records(1);
+        assert!(!client.is_receiving() && !client.has_input());
+        if n > 0 {
+            assert!(budget.held() == 0 && !client.has_output() && client.output().is_empty());
+            assert!(!client.wants_input());
+        }
+        for _ in 0..2 {
+            client.connection_lost(DisconnectReason::Local);
+            client.poll_work(&mut (), now);
+        }
+        assert_eq!((budget.held(), client.has_output()), (0, false));
+        let events: Vec<_> = std::iter::from_fn(|| client.poll_event()).collect();
+        let sent = events.iter().filter(|event| matches!(event, EngineEvent::ReplySent { delivered: false, .. }));
+        let closed = events.iter().filter(|event| matches!(event, EngineEvent::Closed(_)));
+        assert_eq!((sent.count(), closed.count()), (1, 1), "{events:?}");
+    }
+}
+
+/// A connection that is closing delivers no further calls, and accepts no replies.
+#[test]
+fn closing_connections_deliver_nothing() {
+    let now = Instant::now();
+    let mut client = engine(Role::Client, |config, _| config.reverse_credits = 2);
+    client.start_call(simple(None));
+    drain(&mut client, now, usize::MAX);
+    feed(&mut client, &[record(1, 8), record(2, 8), record(3, 8)].concat());
+    let calls = [arrived(&mut client), arrived(&mut client)];
+    reply(&mut client, calls[0]);
+    client.close_with(CloseReason::Idle(Duration::ZERO));
+    assert!(client.poll_event().is_none());
+    reply(&mut client, calls[1]);
+    let lost = client.poll_event();
+    assert!(matches!(lost, Some(EngineEvent::ReplySent { delivered: false, .. })), "{lost:?}");
+    assert_eq!(client.counters().replies_sent, 1);
+    drain(&mut client, now, usize::MAX);
+    let sent = client.poll_event();
+    assert!(matches!(sent, Some(EngineEvent::ReplySent { delivered: true, .. })), "{sent:?}");
+    assert!(client.poll_event().is_none(), "a parked call is delivered");
+}
+
+/// Parked calls are delivered before more is read.
+#[test]
+fn parked_calls_hold_the_peer_back() {
+    let now = Instant::now();
+    let mut client = engine(Role::Client, |config, _| config.reverse_credits = 2);
+    let id = client.start_call(simple(None));
+    let xid = drain(&mut client, now, usize::MAX)[7];
+    assert_eq!(xid, 0xfe);
+    feed(&mut client, &[record(1, 8), record(2, 8), record(3, 8), record(4, 8)].concat());
+    let calls = [arrived(&mut client), arrived(&mut client)];
+    let answer =
+        [&0x8000_000c_u32.to_be_bytes()[..], &(u32::MAX - 1).to_be_bytes(), &[0, 0, 0, 1, 0, 0, 0, 9]].concat();
+    feed(&mut client, &answer);
+    assert_eq!(finished(client.poll_event()).0, id);
+    reply(&mut client, calls[0]);
+    drain(&mut client, now, usize::MAX);
+    assert!(!client.wants_input(), "a call is parked");
+    client.poll_event();
+    let third = arrived(&mut client);
+    reply(&mut client, calls[1]);
+    reply(&mut client, third);
+    drain(&mut client, now, usize::MAX);
+    while client.poll_event().is_some() {}
+    assert!(client.wants_input());
+}
+
+/// Small records need no memory of the server. Longer ones wait for it, unless a local call waits for a reply behind them. What is more
+/// than the record is returned.
+#[test]
+fn records_and_memory() {
+    let (budget, others) = exhausted();
+    let mut server = limited(&budget, Role::Server);
+    feed(&mut server, &record(1, SMALL));
+    assert_eq!((arrived(&mut server).1, budget.waiting()), (1, 0));
+    feed(&mut server, &record(2, SMALL + 1));
+    assert!(server.poll_event().is_none() && budget.waiting() == 1);
+    server.handle_records(8);
+    // A local call may depend on what follows.
+    server.start_call(simple(None));
+    server.poll_work(&mut (), Instant::now());
+    assert!(server.wants_input() && server.has_input());
+    server.handle_records(8);
+    assert_eq!((budget.waiting(), budget.held()), (0, 100_000 + SMALL as u64 + 1));
+    assert_eq!(arrived(&mut server).1, 2);
+    drop((others, server));
+
+    let mut server = limited(&budget, Role::Server);
+    let long = [&20_000_u32.to_be_bytes()[..], &[0, 0, 0, 3], &[0; 19_996], &0x8000_0004_u32.to_be_bytes()].concat();
+    feed(&mut server, &long);
+    assert!(budget.held() > 60_000, "the longest record");
+    assert!(!server.has_input(), "all of it is parsed");
+    feed(&mut server, &[1; 4]);
+    assert_eq!((budget.held(), server.has_input()), (20_004, false));
+    assert_eq!(arrived(&mut server).1, 3);
+}
+
+/// Input is handled record by record, and none is left over.
+#[test]
+fn input_is_handled_record_by_record() {
+    let mut server = engine(Role::Server, |_, _| {});
+    assert!(!server.has_input());
+    server.receive(&[record(1, 8), record(2, 8)].concat());
+    for xid in 1..3 {
+        assert!(server.has_input());
+        server.handle_records(1);
+        assert_eq!(arrived(&mut server).1, xid);
+        assert!(server.poll_event().is_none());
+    }
+    server.handle_records(1);
+    assert!(!server.has_input());
+    assert_eq!(server.room().limit(), 16 << 10);
+    server.receive(&record(3, 40_000)[..20_000]);
+    server.handle_records(1);
+    assert_eq!((server.has_input(), server.missing(), server.room().limit()), (false, 20_004, 20_004));
+    // With a limit on memory, reads are short until the record is charged.
+    let budget = MemoryBudget::new(1_000_000);
+    let mut server = limited(&budget, Role::Server);
+    server.receive(&record(3, 40_000)[..4]);
+    server.handle_records(1);
+    assert_eq!((server.missing(), server.room().limit()), (40_000, 16 << 10));
+    server.receive(&record(3, 40_000)[4..10_000]);
+    server.handle_records(1);
+    assert_eq!((server.missing(), server.room().limit()), (30_004, 30_004));
+}
+
+/// Bytes of calls count from the first one.
+#[test]
+fn bytes_of_calls_count_from_zero() {
+    let mut server = engine(Role::Server, |config, _| config.max_fetched = 61);
+    feed(&mut server, &record(1, 60));
+    assert!(server.wants_input());
+    feed(&mut server, &record(2, 8));
+    assert!(!server.wants_input());
+}
+
+/// A reply to a call that expects results completes it as any other does, and an item is copied into its record if it is short.
+#[test]
+fn calls_with_items() {
+    let now = Instant::now();
+    for (len, copied) in [(99, 99), (100, 0), (101, 0)] {
+        let item = |len| ReducedItem { position: 12, chunk: 0, data: vec![7; len].into() };
+        let mut client = engine(Role::Client, |config, _| config.min_reduce = 100);
+        let mut call = call(&[0, 0, 42], [item(len)], None);
+        call.reply.chunks.push(ResultChunk { max_len: 5000, landing: None });
+        let id = client.start_call(call);
+        let bytes = drain(&mut client, now, usize::MAX);
+        assert_eq!((bytes.len(), client.counters().copied_eligible_bytes), (16 + len.next_multiple_of(4), copied));
+        let mut server = engine(Role::Server, |config, _| config.min_reduce = 100);
+        feed(&mut server, &bytes);
+        let (token, xid) = arrived(&mut server);
+        let reduced = [item(len)].into_iter().collect();
+        server.reply(token, OutgoingReply { message: message(&[xid, 1, 5]), reduced });
+        let reply = drain(&mut server, now, usize::MAX);
+        assert_eq!(server.counters().copied_eligible_bytes, copied);
+        feed(&mut client, &reply);
+        let (finished, result) = finished(client.poll_event());
+        let reply = result.unwrap();
+        assert_eq!((finished, reply.format, reply.call.format), (id, MessageFormat::Record, MessageFormat::Record));
+        assert_eq!((reply.writes.len(), reply.payload.as_slice().len()), (1, 12 + len.next_multiple_of(4)));
+        let counters = client.counters();
+        assert_eq!((counters.replies_received, counters.written_by_peer_bytes), (1, 0));
+    }
+    // An item beyond the message.
+    let mut server = engine(Role::Server, |_, _| {});
+    feed(&mut server, &record(1, 8));
+    let (token, xid) = arrived(&mut server);
+    let reduced = [ReducedItem { position: 16, chunk: 0, data: vec![7; 8].into() }].into_iter().collect();
+    server.reply(token, OutgoingReply { message: message(&[xid, 1, 5]), reduced });
+    assert!(matches!(server.poll_event(), Some(EngineEvent::ReplySent { delivered: false, .. })));
+    assert!(!server.has_output());
+}
+
+/// One of the calls in flight is kept for urgent calls. Without credits, one call is made at a time.
+#[test]
+fn calls_in_flight_are_bounded() {
+    let now = Instant::now();
+    let mut client = engine(Role::Client, |config, _| (config.credits, config.keeps_credit) = (8, true));
+    for _ in 0..9 {
+        client.start_call(simple(None));
+    }
+    drain(&mut client, now, usize::MAX);
+    assert_eq!(client.counters().calls_sent, 7);
+    let policy = CallPolicy { urgent: true, ..CallPolicy::default() };
+    client.start_call(OutgoingCall { policy, ..simple(None) });
+    drain(&mut client, now, usize::MAX);
+    assert_eq!(client.counters().calls_sent, 8);
+    let mut client = engine(Role::Client, |config, _| config.credits = 0);
+    for _ in 0..2 {
+        client.start_call(simple(None));
+    }
+    drain(&mut client, now, usize::MAX);
+    assert_eq!(client.counters().calls_sent, 1);
+    // No further call is added to an output of 256 KiB.
+    for (len, sent) in [((256 << 10) - 20, 2), ((256 << 10) - 16, 1)] {
+        let mut client = engine(Role::Client, |_, _| {});
+        for _ in 0..2 {
+            let item = ReducedItem { position: 12, chunk: 0, data: vec![7; len].into() };
+            client.start_call(call(&[0, 0, 42], [item], None));
+        }
+        client.poll_work(&mut (), now);
+        assert_eq!(client.counters().calls_sent, sent, "{len}");
+    }
+}
+
+/// The timeout of a record begins with it, and that of replies goes on until bytes are sent.
+#[test]
+fn timeouts_begin_anew_with_progress() {
+    let now = Instant::now();
+    let at = |seconds| now + Duration::from_secs(seconds);
+    let mut server = engine(Role::Server, |config, stream| {
+        (stream.record_timeout, config.reply_timeout) = (Duration::from_secs(100), Duration::from_secs(9));
+    });
+    let bytes = record(1, 8);
+    feed(&mut server, &bytes[..6]);
+    server.poll_work(&mut (), now);
+    assert_eq!(server.poll_timeout(), Some(at(100)));
+    feed(&mut server, &[&bytes[6..], &bytes[..6]].concat());
+    server.poll_work(&mut (), at(7));
+    assert_eq!(server.poll_timeout(), Some(at(107)), "the second record");
+    let call = arrived(&mut server);
+    reply(&mut server, call);
+    server.poll_work(&mut (), at(8));
+    assert_eq!(server.poll_timeout(), Some(at(17)));
+    server.sent(0);
+    server.poll_work(&mut (), at(9));
+    assert_eq!(server.poll_timeout(), Some(at(17)), "nothing was sent");
+    server.sent(1);
+    server.poll_work(&mut (), at(9));
+    assert_eq!(server.poll_timeout(), Some(at(18)));
+}
+
+/// A record that is too long and too short for a reply closes the connection, and so does any until a call was sent. A reply of which
+/// too little has arrived does not.
+#[test]
+fn overlong_records_without_a_header() {
+    for (len, max, is_open) in [(7, 4, false), (8, 4, true), (8, 7, true), (4, 3, false)] {
+        let mut client = engine(Role::Client, |_, stream| stream.max_record = max);
+        client.start_call(simple(None));
+        drain(&mut client, Instant::now(), usize::MAX);
+        let head = [&(u32::MAX - 1).to_be_bytes()[..], &1_u32.to_be_bytes()].concat();
+        feed(&mut client, &(0x8000_0000_u32 | len).to_be_bytes());
+        feed(&mut client, &head[..7]);
+        assert!(!client.has_input());
+        client.poll_work(&mut (), Instant::now());
+        assert_eq!(client.close_reason().is_none(), is_open, "{len}, {max}");
+        feed(&mut client, &head[7..]);
+        client.poll_work(&mut (), Instant::now());
+        assert_eq!(client.close_reason().is_none(), is_open, "{len}, {max}");
+        assert!(finished(client.poll_event()).1.is_err());
+    }
+}
