@@ -2,7 +2,9 @@
 
 mod arguments;
 mod callers;
+mod handlers;
 mod replies;
+mod secured;
 mod services;
 
 use std::{
@@ -15,8 +17,8 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    CallHandlers, ChannelConfig, ChannelInfo, EncodedReply, HookedService, InboundCall, ReplyFuture, ServedConnection,
-    Service, ServiceRegistry, call::HandlerError,
+    CallHandlers, ChannelConfig, ChannelInfo, ConnectionObserver, EncodedReply, HookedService, InboundCall,
+    ReplyFuture, ServedConnection, Service, ServiceRegistry, call::HandlerError,
 };
 use crate::{
     config::ConnectionConfig,
@@ -189,11 +191,20 @@ impl Served {
     }
 
     fn with(transport: Transport, registry: ServiceRegistry, connection: ConnectionConfig) -> Self {
+        Self::observed(transport, registry, connection, None)
+    }
+
+    fn observed(
+        transport: Transport,
+        registry: ServiceRegistry,
+        connection: ConnectionConfig,
+        observer: Option<Box<dyn ConnectionObserver>>,
+    ) -> Self {
         let port = Arc::new(DriverPort::new(1));
         let mut info = ChannelInfo::unconnected(transport);
         (info.peer_addr, info.local_addr) = (peer_addr(), local_addr());
         let connection = Arc::new(ServedConnection::new(info, Arc::clone(&port), Arc::new(settings(connection))));
-        let handlers = CallHandlers::new(Arc::new(registry), connection, None);
+        let handlers = CallHandlers::new(Arc::new(registry), connection, observer);
         Self { handlers, port }
     }
 
@@ -220,7 +231,7 @@ fn local_addr() -> SocketAddr {
 }
 
 /// Returns the settings of a server's connection.
-fn settings(connection: ConnectionConfig) -> ChannelConfig {
+pub(super) fn settings(connection: ConnectionConfig) -> ChannelConfig {
     ChannelConfig {
         connection,
         max_calls: 1,
