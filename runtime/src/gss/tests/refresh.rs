@@ -9,7 +9,7 @@ use std::{
 
 use super::*;
 use crate::{
-    gss::{GssSecurity, mechanism::major, wire::MAXSEQ},
+    gss::{GssSecurity, client::NoNumber, mechanism::major, wire::MAXSEQ},
     rpc::RpcError,
     security::{ControlPort, ProtectionLevel, Secured, Security, SecurityFuture, SecurityLink},
     service::ProcedureId,
@@ -110,6 +110,7 @@ async fn denied_contexts_are_replaced() {
         assert_eq!((mechanism.started.load(Ordering::Relaxed), port.destructions()), (2, 0));
         // The context expires at the client.
         assert!(!next.call.expired());
+        assert_eq!(of(&secure().await).0, of(&next).0);
         mechanism.faults.expired.store(2, Ordering::Relaxed);
         assert!(next.call.expired());
         assert_ne!(of(&secure().await).0, of(&next).0);
@@ -200,4 +201,43 @@ async fn refusals_come_with_advice() {
         assert_eq!(error.ends_with(": renew the ticket"), is_advised, "{reply:?}: {error}");
         assert!(error.starts_with("cannot create a security context"), "{error}");
     }
+}
+
+/// The end of a destruction lets a channel go on that is closed meanwhile, whoever destroys the context.
+#[tokio::test]
+async fn closes_wait_for_the_destructions_of_others() {
+    for by_another_call in [true, false] {
+        let server = TestServer::new(GssServerConfig::default());
+        let port = TestLink::new(&server);
+        let link = SecurityLink::new(server.peer, server.peer, None, &port);
+        let security = GssSecurity::new(client(), ProtectionLevel::Integrity);
+        let secure = async || security.secure(ProcedureId::new(2, 3, 1), link).await.unwrap();
+        let call = secure().await;
+        let mut closing = pin!(security.close(link));
+        assert!(is_waiting(closing.as_mut()).await, "a call uses the context");
+        call.call.ended();
+        if by_another_call {
+            secure().await.call.ended();
+        } else {
+            security.close(link).await;
+        }
+        assert_eq!((server.server.contexts.counts().0, port.destructions()), (usize::from(by_another_call), 1));
+        assert!(!is_waiting(closing.as_mut()).await, "nobody uses the context");
+    }
+}
+
+/// A call waits while the window is full, and goes on when another call has ended.
+#[tokio::test]
+async fn calls_wait_for_the_window() {
+    let server = TestServer::new(GssServerConfig { sequence_window: 2, ..GssServerConfig::default() });
+    let port = TestLink::new(&server);
+    let link = SecurityLink::new(server.peer, server.peer, None, &port);
+    let security = GssSecurity::new(client(), ProtectionLevel::Integrity);
+    let first = security.secure(ProcedureId::new(2, 3, 1), link).await.unwrap();
+    let context = security.current().unwrap();
+    let mut next = pin!(context.secure_in_turn(ProtectionLevel::Integrity));
+    assert!(is_waiting(next.as_mut()).await);
+    first.call.ended();
+    assert!(matches!(next.await, Ok(Err(NoNumber::WindowFull))), "the call tries again");
+    assert_eq!(of(&security.secure(ProcedureId::new(2, 3, 1), link).await.unwrap()).1, 3);
 }
