@@ -6,6 +6,7 @@ mod handlers;
 mod replies;
 mod secured;
 mod services;
+mod traces;
 
 use std::{
     net::SocketAddr,

@@ -303,56 +303,6 @@ async fn results_without_a_limit() {
     assert_eq!(served.reply(null(1)).0, Ok(()));
 }
 
-/// Tells a log apart by the messages of its events.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
-
-impl tracing::field::Visit for Log {
-    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-        if field.name() == "message" {
-            self.0.lock().unwrap().push(format!("{value:?}"));
-        }
-    }
-}
-
-impl tracing::Subscriber for Log {
-    fn register_callsite(&self, _metadata: &'static tracing::Metadata<'static>) -> tracing::subscriber::Interest {
-        tracing::subscriber::Interest::sometimes()
-    }
-
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.is_event()
-    }
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        event.record(&mut self.clone());
-    }
-
-    fn new_span(&self, _attributes: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _span: &tracing::span::Id, _values: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _span: &tracing::span::Id, _follows: &tracing::span::Id) {}
-    fn enter(&self, _span: &tracing::span::Id) {}
-    fn exit(&self, _span: &tracing::span::Id) {}
-}
-
-/// Only a reply that could not be delivered is worth a message.
-#[test]
-fn undelivered_replies_are_traced() {
-    // With one subscriber in the process, tracing asks only the thread that reaches an event first, which may be another test's.
-    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::new());
-    let log = Log::default();
-    tracing::subscriber::with_default(log.clone(), || {
-        let mut served = Served::new(Transport::Tcp, service(echo));
-        served.handlers.replied(ReplyToken(1), true);
-        assert!(log.0.lock().unwrap().is_empty());
-        served.handlers.replied(ReplyToken(1), false);
-        assert_eq!(*log.0.lock().unwrap(), ["reply could not be delivered"]);
-    });
-}
-
 /// The key of a recorded call.
 fn recorded() -> Arc<RecordedCall> {
     Arc::new(RecordedCall::new(crate::session::recorded_key(XID, "192.0.2.1", &Credential::None, None, false)))
