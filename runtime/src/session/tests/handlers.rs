@@ -81,6 +81,7 @@ enum Verdict {
     Rejects,
     Answers,
     Discards,
+    Panics,
 }
 
 /// Decides on all calls in this way, after it has waited for a permit if there is a gate.
@@ -99,6 +100,7 @@ impl Authenticator for Decides {
                 results: Bytes::from_static(b"done"),
             }),
             Verdict::Discards => Authentication::Discarded,
+            Verdict::Panics => panic!("a test makes the authenticator panic"),
         };
         match self.1.clone() {
             None => decision(),
@@ -139,6 +141,20 @@ async fn decisions_may_take_time() {
         settle().await;
         let [(ReplyToken(2), _)] = &late_replies(&served.port)[..] else { panic!("{verdict:?}") };
     }
+}
+
+/// A call whose authenticator panics ends without an RPC reply.
+#[tokio::test]
+async fn panics_of_authenticators_end_the_call() {
+    let gate = Arc::new(Semaphore::new(1));
+    let decides = Decides(Verdict::Panics, Some(Arc::clone(&gate)));
+    let mut served = Served::guarded(Transport::Rdma, service(echo), decides);
+    assert!(matches!(served.call(null(1)), Some(ReplyCommand::Discard)));
+    assert!(served.call(null(2)).is_none());
+    gate.add_permits(1);
+    settle().await;
+    let replies = late_replies(&served.port);
+    assert!(matches!(replies[..], [(ReplyToken(2), ReplyCommand::Discard)]), "{replies:?}");
 }
 
 /// Handlers that wait reply in the order in which they end. Tasks that have ended are forgotten.

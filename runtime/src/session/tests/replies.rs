@@ -86,6 +86,7 @@ impl Protection for Inverted {
     fn unwrap(&self, body: Bytes) -> Result<Bytes, UnwrapError> {
         match body.first() {
             Some(0) => Err(UnwrapError::Expired),
+            Some(2) => panic!("a test makes the protection panic"),
             Some(1) => Err(SecurityError("the first byte is wrong".into()).into()),
             _ => Ok(inverted(&body)),
         }
@@ -146,6 +147,8 @@ fn protected_calls_have_protected_replies() {
         assert_eq!(replies(99, &inverted(&[])), (Err(RpcError::ProcedureUnavailable), Bytes::new()));
     }
     let mut served = Served::guarded(Transport::Rdma, service(echo), Inverting);
+    let panics = arrived(received(&message(&header(0), &[2, 0, 0, 0])));
+    assert!(matches!(served.call(panics), Some(ReplyCommand::Discard)));
     let mut pair = RdmaPair::new();
     // The client inverts what it does not reduce.
     let mut call = pair.call(Store::NUMBER, &Item(!0, Bytes::new()), &[600]);
