@@ -81,7 +81,7 @@ impl CommandQueue {
     }
 
     /// Returns the reply of the `Reply` command that was popped last.
-    pub(super) fn next_reply(&mut self) -> Option<ReplyCommand> {
+    pub(crate) fn next_reply(&mut self) -> Option<ReplyCommand> {
         self.replies.pop_front()
     }
 

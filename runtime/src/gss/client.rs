@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -98,9 +97,8 @@ impl ClientContext {
     /// Waits until all calls have ended.
     pub(super) async fn idle(&self) {
         loop {
-            let mut ended = pin!(self.ended.notified());
-            // Enabled before the calls are counted, so that the end of a call in between is not lost.
-            ended.as_mut().enable();
+            // Created before the calls are counted, so that the end of a call in between is not lost.
+            let ended = self.ended.notified();
             if self.is_idle() {
                 return;
             }
@@ -157,9 +155,8 @@ impl ClientContext {
         self: &Arc<Self>,
         level: ProtectionLevel,
     ) -> Result<Result<Secured, NoNumber>, SecurityError> {
-        let mut ended = pin!(self.ended.notified());
-        // Enabled before the attempt, so that the end of a call in between is not lost.
-        ended.as_mut().enable();
+        // Created before the attempt, so that the end of a call in between is not lost.
+        let ended = self.ended.notified();
         let secured = self.secure(level)?;
         if matches!(secured, Err(NoNumber::WindowFull)) {
             ended.await;
@@ -178,16 +175,17 @@ impl ClientContext {
     }
 
     /// Returns the call that destroys the context at the server, and the security that checks its reply. `None` if there is no
-    /// sequence number for it.
+    /// sequence number for it, or the handle is too long.
     // RFC 2203 §5.4: formulated like a data request, without arguments.
     pub(super) fn destruction(self: &Arc<Self>) -> Option<(ControlCall, Arc<dyn CallSecurity>)> {
         let level = ProtectionLevel::Authentication;
         let sequence = self.next_number(MAXSEQ).ok()?;
         let call = Arc::new(GssCall { context: Arc::clone(self), sequence, protection: None });
+        let credential = self.credential(RpcGssProcT::RpcsecGssDestroy, sequence, level);
         let control = ControlCall {
             program: self.program,
             version: self.version,
-            credential: self.credential(RpcGssProcT::RpcsecGssDestroy, sequence, level).ok()?,
+            credential: credential.inspect_err(|_| call.ended()).ok()?,
             seal: Some(Arc::clone(&call) as Arc<dyn Seal>),
             arguments: Bytes::new(),
             max_results: 0,

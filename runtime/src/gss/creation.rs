@@ -135,10 +135,7 @@ impl ContextCreation {
         match (&self.context, gss_token.is_empty()) {
             (None, false) => Ok(NextStep::Token(gss_token)),
             (None, true) => Err(failed("the server sent no token, but the mechanism needs one")),
-            (Some(context), true) if is_complete => self.finish(Arc::clone(context)).map(NextStep::Done),
-            (Some(_), true) => {
-                Err(failed("the server expects another token, but the mechanism has completed the context"))
-            }
+            (Some(context), true) => self.finish(Arc::clone(context)).map(NextStep::Done),
             (Some(_), false) => Err(failed("the server sent a token, but the mechanism has completed the context")),
         }
     }

@@ -9,6 +9,9 @@ use crate::{
     xdr::{Decoder, EncodeError, encode_to_bytes},
 };
 
+/// Length of the longest credential, in bytes (RFC 5531 §8.2).
+const MAX_LEN: u32 = 400;
+
 /// A decoded credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GssCredential {
@@ -42,6 +45,9 @@ impl GssCredential {
     }
 
     /// Encodes the credential.
+    ///
+    /// # Errors
+    /// Returns an error if the handle is too long for a credential.
     pub(super) fn encode(&self) -> Result<OpaqueAuth, EncodeError> {
         let vers_1 = RpcGssCredVers1T {
             gss_proc: self.procedure,
@@ -49,7 +55,11 @@ impl GssCredential {
             service: self.service,
             handle: self.handle.clone(),
         };
-        Ok(gss_auth(encode_to_bytes(&RpcGssCredT::RpcsecGssVers1(vers_1))?))
+        let body = encode_to_bytes(&RpcGssCredT::RpcsecGssVers1(vers_1))?;
+        if body.len() > MAX_LEN as usize {
+            return Err(EncodeError::TooLong { item: "opaque_auth.body", len: body.len(), max: MAX_LEN });
+        }
+        Ok(gss_auth(body))
     }
 
     /// Returns the service of a data call.

@@ -294,7 +294,163 @@ fn advice(status: u32, minor: u32) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use libgssapi::{context::CtxInfo, error::MajorFlags, oid::Oid, util::Buf};
+
     use super::*;
+
+    /// Sealed (RFC 4121 §4.2.2).
+    const SEALED: u8 = 2;
+
+    /// A context that leaves messages as they are, behind the header of an encrypted message with these flags.
+    struct Library {
+        flags: u8,
+        lifetime: Result<Duration, Error>,
+    }
+
+    fn bad_mic() -> Error {
+        Error { major: MajorFlags::GSS_S_BAD_MIC, minor: 0 }
+    }
+
+    /// Returns a buffer of the library with these bytes. The library keeps names as they are.
+    fn buffer(bytes: &[u8]) -> Result<Buf, Error> {
+        Name::new(bytes, None)?.display_name()
+    }
+
+    impl SecurityContext for Library {
+        fn wrap(&mut self, encrypt: bool, message: &[u8]) -> Result<Buf, Error> {
+            assert!(encrypt);
+            buffer(&[&[5, 4, self.flags, 0xff][..], message].concat())
+        }
+
+        fn unwrap(&mut self, message: &[u8]) -> Result<Buf, Error> {
+            message.get(4..).map_or(Err(bad_mic()), buffer)
+        }
+
+        fn get_mic(&mut self, _message: &[u8]) -> Result<Buf, Error> {
+            buffer(b"checksum")
+        }
+
+        fn verify_mic(&mut self, _message: &[u8], mic: &[u8]) -> Result<(), Error> {
+            if mic == b"checksum" { Ok(()) } else { Err(bad_mic()) }
+        }
+
+        fn lifetime(&self) -> Result<Duration, Error> {
+            self.lifetime
+        }
+
+        fn info(&self) -> Result<CtxInfo, Error> {
+            Err(bad_mic())
+        }
+
+        fn source_name(&self) -> Result<Name, Error> {
+            Err(bad_mic())
+        }
+
+        fn target_name(&self) -> Result<Name, Error> {
+            Err(bad_mic())
+        }
+
+        fn mechanism(&self) -> Result<Oid<'static>, Error> {
+            Err(bad_mic())
+        }
+
+        fn flags(&self) -> Result<CtxFlags, Error> {
+            Err(bad_mic())
+        }
+
+        fn local(&self) -> Result<bool, Error> {
+            Ok(true)
+        }
+
+        fn open(&self) -> Result<bool, Error> {
+            Ok(true)
+        }
+
+        fn is_complete(&self) -> bool {
+            true
+        }
+    }
+
+    fn context(flags: u8, lifetime: Result<Duration, Error>) -> Arc<dyn GssContext> {
+        KerberosContext::complete(Library { flags, lifetime }, Name::new(b"alice@TEST", None)).unwrap()
+    }
+
+    /// RFC 4121 §4.2.2, §4.2.6.2: the library also returns and accepts messages that are only signed.
+    #[test]
+    fn messages_are_encrypted() {
+        for flags in 0..8 {
+            let context = context(flags, Ok(Duration::ZERO));
+            let message = [&[5, 4, flags, 0xff][..], b"message"].concat();
+            if flags & SEALED != 0 {
+                assert_eq!(context.wrap(b"message").unwrap(), message);
+                assert_eq!(context.unwrap(&message).unwrap(), b"message");
+            } else {
+                assert_eq!(context.wrap(b"message").unwrap_err().major, major::DEFECTIVE_TOKEN);
+                assert_eq!(context.unwrap(&message).unwrap_err().major, major::DEFECTIVE_TOKEN);
+            }
+        }
+        let context = context(SEALED, Ok(Duration::ZERO));
+        // The messages of GSS_GetMIC (RFC 4121 §4.2.6.1), of RFC 1964, and shorter ones.
+        for other in [&[4, 4, SEALED, 0xff, 1][..], &[2, 1, SEALED, 0xff, 1], &[5, 4], &[]] {
+            assert_eq!(context.unwrap(other).unwrap_err().major, major::DEFECTIVE_TOKEN, "{other:?}");
+        }
+        // The header, and room for padding.
+        assert_eq!((context.max_wrapped(100), context.max_mic(), context.peer()), (120, 8, "alice@TEST"));
+    }
+
+    #[test]
+    fn checksums_are_those_of_the_library() {
+        let context = context(SEALED, Ok(Duration::ZERO));
+        assert_eq!(context.get_mic(b"message").unwrap(), b"checksum");
+        context.verify_mic(b"message", b"checksum").unwrap();
+        let error = context.verify_mic(b"message", b"another checksum").unwrap_err();
+        assert_eq!(error.major, major::BAD_MIC);
+    }
+
+    /// RFC 2744 §5.18: a context may not expire at all. The library has no lifetime of a context that has expired.
+    #[test]
+    fn lifetimes_are_those_of_the_library() {
+        let expired = Error { major: MajorFlags::GSS_S_CONTEXT_EXPIRED, minor: 0 };
+        let unlimited = Duration::from_secs(u32::MAX.into());
+        let day = Duration::from_secs(86_400);
+        for (of_library, lifetime) in [
+            (Ok(day), Some(day)),
+            (Ok(unlimited), None),
+            (Ok(Duration::ZERO), Some(Duration::ZERO)),
+            (Err(expired), Some(Duration::ZERO)),
+        ] {
+            assert_eq!(context(SEALED, of_library).lifetime(), lifetime);
+        }
+    }
+
+    /// Two principals do not become one name.
+    #[test]
+    fn names_are_utf_8() {
+        for name in [Name::new(b"al\xffice@TEST", None), Err(bad_mic())] {
+            let library = Library { flags: SEALED, lifetime: Ok(Duration::ZERO) };
+            KerberosContext::complete(library, name).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn errors_are_one_line_of_text() {
+        // The library ends its message about an unknown minor status with a line feed.
+        for (status, minor, text) in [
+            (major::FAILURE, 99_999, "99999"),
+            (major::NO_CRED, 0, "run kinit"),
+            (major::CREDENTIALS_EXPIRED, 0, "run kinit"),
+        ] {
+            let error = convert(&Error { major: MajorFlags::from_bits_retain(status), minor });
+            assert_eq!((error.major, error.minor), (status, minor));
+            assert!(error.message.contains(text) && !error.message.contains('\n'), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn servers_accept_the_services_of_their_settings() {
+        assert_eq!(KerberosServer::new().service, None);
+        assert_eq!(KerberosServer::new().service("nfs@server").service.unwrap(), "nfs@server");
+    }
 
     #[test]
     fn errors_say_what_to_do() {
@@ -308,7 +464,11 @@ mod tests {
         assert!(of(-1_765_328_228).contains("no KDC"));
         assert!(of(-1_765_328_203).contains("keytab"));
         assert_eq!(advice(major::FAILURE, 0), None);
-        assert!(advice(major::NO_CRED, 0).unwrap().contains("kinit"));
+        for (status, text) in
+            [(major::NO_CRED, "no credentials"), (major::CREDENTIALS_EXPIRED, "the ticket has expired")]
+        {
+            assert!(advice(status, 0).unwrap().contains(text));
+        }
     }
 
     /// RFC 2203 §5.2.2: a client neither requests nor uses a context with replay detection or sequencing.

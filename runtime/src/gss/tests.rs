@@ -61,6 +61,10 @@ impl TestServer {
     }
 
     fn decide(&self, call: &TestCall) -> Decision {
+        self.decide_on(call, true)
+    }
+
+    fn decide_on(&self, call: &TestCall, may_block: bool) -> Decision {
         let mut message = Vec::new();
         call.header.encode(&mut crate::xdr::FlatSink::new(&mut message)).unwrap();
         let (signed, _) = CallHeader::split_verifier(&message).unwrap();
@@ -68,7 +72,7 @@ impl TestServer {
         received.signed = &message[..signed];
         received.arguments = &call.arguments;
         received.is_reduced = call.is_reduced;
-        self.server.receive(&received, true, call.now)
+        self.server.receive(&received, may_block, call.now)
     }
 
     fn step(&self, round: &mut SetupRound) -> Result<(Box<dyn ContextSetup>, SetupStep), GssError> {

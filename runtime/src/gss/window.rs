@@ -106,6 +106,14 @@ mod tests {
         assert!(window.record(u32::MAX) && !window.record(12) && window.record(u32::MAX - 3));
     }
 
+    #[test]
+    fn windows_have_at_least_one_number() {
+        for len in [0, 1] {
+            let mut window = SequenceWindow::new(len);
+            assert!(window.record(5) && !window.record(5) && !window.record(4) && window.record(6));
+        }
+    }
+
     proptest! {
         /// The window agrees with a set of all numbers.
         #[test]

@@ -76,6 +76,15 @@ impl ResendableXids {
 mod tests {
     use super::*;
 
+    /// Connections do not share memory for reuse.
+    #[test]
+    fn connections_have_memory_of_their_own() {
+        let config = crate::session::tests::settings(ConnectionConfig::new());
+        let spare = |config: &ChannelConfig| Arc::as_ptr(&config.connection.engine.spare.reduced);
+        assert_eq!(spare(&config.clone()), spare(&config));
+        assert_ne!(spare(&config.for_connection()), spare(&config));
+    }
+
     #[test]
     fn xids_are_consecutive_without_zero() {
         let xids = ResendableXids::new(Some(vec![7, 9]), u32::MAX - 1, Duration::ZERO);

@@ -44,6 +44,14 @@ impl CallHandlers {
     }
 }
 
+#[cfg(test)]
+impl CallHandlers {
+    /// Returns the number of tasks of handlers, with those that have ended and were not forgotten.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
 /// Returns the context of the first poll of a handler.
 // A handler that does not wait finishes there. Any other handler is polled again by its own task, so its first poll needs no waker.
 fn first_poll() -> Context<'static> {

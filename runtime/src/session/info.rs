@@ -144,9 +144,38 @@ impl SetUp<TcpIo<TlsOrTcp>> {
         let mut info = ChannelInfo::new(Transport::Tcp, peer_addr, local_addr, Bytes::new());
         info.tls = session;
         let mut engine = config.stream_engine(role);
-        if !received.is_empty() {
-            engine.receive(&received);
-        }
+        engine.receive(&received);
         Self { engine, io: TcpIo::new(stream), info }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{driver::TcpIo, engine::Engine as _};
+
+    /// Nothing is sent inline over TCP, and a version is not agreed on.
+    #[test]
+    fn new_connections_have_no_limits() {
+        for transport in [Transport::Rdma, Transport::Tcp] {
+            let info = ChannelInfo::unconnected(transport);
+            assert_eq!((info.send_threshold, info.receive_threshold, info.remote_invalidation), (0, 0, false));
+            assert_eq!((info.peer_addr, info.local_addr), (info.local_addr, ([0; 16], 0).into()));
+            assert_eq!((info.transport, info.version, info.properties), (transport, None, None));
+        }
+    }
+
+    /// A reply does not wait for the acknowledgement of the one before it.
+    #[tokio::test]
+    async fn tcp_sends_at_once() {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap().into_std().unwrap();
+        let same = stream.try_clone().unwrap();
+        assert!(!same.nodelay().unwrap());
+        let stream = TcpStream::from_std(stream).unwrap();
+        let SetUp::<TcpIo> { engine, info, .. } = SetUp::tcp(&ConnectionConfig::new(), Role::Client, stream).unwrap();
+        assert!(same.nodelay().unwrap());
+        assert_eq!((info.peer_addr, info.local_addr), (same.peer_addr().unwrap(), same.local_addr().unwrap()));
+        assert_eq!(engine.close_reason(), None);
     }
 }

@@ -17,6 +17,8 @@ mod reservations;
 mod running;
 mod secured;
 mod service;
+#[cfg(test)]
+mod tests;
 
 #[cfg(feature = "tower")]
 pub(crate) use self::encoded_value::EncodedValue;

@@ -137,6 +137,22 @@ mod tests {
         }
     }
 
+    /// RFC 5531 §9: only a successful reply has results.
+    #[test]
+    fn control_replies_have_results_if_they_succeed() {
+        let pool = BufferPool::default();
+        for outcome in [Ok(()), Err(RpcError::GarbageArguments), Err(denied()[1])] {
+            let verifier = OpaqueAuth { flavor: 6, body: if outcome.is_ok() { vec![7; 5] } else { vec![] }.into() };
+            let results = Bytes::from_static(b"results!");
+            let reply = ControlReply { verifier: verifier.clone(), outcome, results: results.clone() };
+            let ReplyCommand::Reply(sent) = control_reply(7, reply, &pool).command else { panic!("no reply") };
+            let mut decoder = Decoder::new(&sent.message);
+            let header = ReplyHeader::decode(&mut decoder).unwrap();
+            assert_eq!((header.xid, header.outcome), (7, outcome));
+            assert_eq!(decoder.rest(), if outcome.is_ok() { &results[..] } else { &[] });
+        }
+    }
+
     /// The outcome of a reply is that in its header, with verifiers of any length.
     #[test]
     fn outcomes_of_encoded_headers() {

@@ -63,7 +63,6 @@ impl ResultReservations {
         let mut state = self.state();
         state.is_closed = true;
         let held = std::mem::take(&mut state.held);
-        self.calls.store(0, Ordering::Release);
         drop(state);
         drop(held);
     }
@@ -85,6 +84,23 @@ mod tests {
         match pin!(turn).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(charge) => charge,
             Poll::Pending => panic!("memory is free"),
+        }
+    }
+
+    /// A call holds everything that was taken for it, until it is answered.
+    #[test]
+    fn calls_hold_memory_until_their_end() {
+        let budget = MemoryBudget::new(1 << 20);
+        let account = budget.account(1);
+        let reservations = ResultReservations::default();
+        for call in [1, 2] {
+            assert!(reservations.hold(ReplyToken(call), take(&account, 300)));
+            assert!(reservations.hold(ReplyToken(call), take(&account, 200)));
+            assert_eq!(budget.held(), 500);
+            reservations.release(ReplyToken(call + 1));
+            assert_eq!(budget.held(), 500);
+            reservations.release(ReplyToken(call));
+            assert_eq!(budget.held(), 0);
         }
     }
 

@@ -126,6 +126,14 @@ fn answered(span: Option<&Span>, reply: EncodedReply) -> EncodedReply {
     reply
 }
 
+/// Returns the message of a panic, if it has one.
+pub(super) fn panic_message(panic: &(dyn Any + Send)) -> Option<&str> {
+    match panic.downcast_ref::<&str>() {
+        Some(message) => Some(*message),
+        None => panic.downcast_ref::<String>().map(String::as_str),
+    }
+}
+
 fn panicked(
     service: &'static str,
     xid: u32,
@@ -133,10 +141,7 @@ fn panicked(
     connection: &ServedConnection,
     panic: Option<&(dyn Any + Send)>,
 ) -> EncodedReply {
-    let message = panic.and_then(|panic| match panic.downcast_ref::<&str>() {
-        Some(message) => Some(*message),
-        None => panic.downcast_ref::<String>().map(String::as_str),
-    });
+    let message = panic.and_then(panic_message);
     tracing::error!(target: "rpcrdma::call", service, xid, panic = message, "handler panicked");
     reply::refusal(xid, RpcError::SystemError, security, connection.pool())
 }

@@ -1,6 +1,12 @@
 //! Calls whose authentication takes time or whose bodies are protected.
 
-use std::{future::poll_fn, sync::Arc, task::Poll};
+use std::{
+    future::{Future as _, poll_fn},
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+};
 
 use bytes::Bytes;
 use tokio::runtime::Handle;
@@ -9,6 +15,7 @@ use super::{
     call::ServedConnection,
     registry::{CallHead, ServiceRegistry},
     reply,
+    running::panic_message,
 };
 use crate::{
     driver::{EncodedReply, ReplyCommand, ReplyOutcome},
@@ -76,9 +83,31 @@ pub(crate) async fn expired(security: &Arc<dyn CallSecurity>) -> bool {
 }
 
 /// Serves a call from the first decision of the authenticator to the reply.
+///
+/// If the authenticator or the protection of the bodies panics, the call ends without an RPC reply. Its handler may have run, and a
+/// reply might have to be protected.
+pub(super) async fn serve(
+    registry: Arc<ServiceRegistry>,
+    connection: Arc<ServedConnection>,
+    incoming: IncomingCall,
+    head: CallHead,
+    authentication: Authentication,
+) -> ReplyCommand {
+    let mut reply = pin!(reply_to(registry, connection, incoming, head, authentication));
+    poll_fn(|cx| {
+        // Unwind safety: after a panic the future is not polled again.
+        catch_unwind(AssertUnwindSafe(|| reply.as_mut().poll(cx))).unwrap_or_else(|panic| {
+            let panic = panic_message(&*panic);
+            tracing::error!(target: "rpcrdma::call", xid = head.xid, panic, "authentication or protection panicked");
+            Poll::Ready(ReplyCommand::Discard)
+        })
+    })
+    .await
+}
+
 // As in `ServiceRegistry::route`: boxing the reply would require an allocation.
 #[allow(clippy::result_large_err)]
-pub(super) async fn serve(
+async fn reply_to(
     registry: Arc<ServiceRegistry>,
     connection: Arc<ServedConnection>,
     mut incoming: IncomingCall,

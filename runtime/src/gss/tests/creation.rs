@@ -9,6 +9,7 @@ use crate::{
         wire::{MAXSEQ, RpcGssInitArg},
     },
     rpc::RpcError,
+    security::ProtectionLevel,
 };
 
 fn init(handle: &[u8], procedure: RpcGssProcT, token: &[u8], now: Instant) -> TestCall {
@@ -40,8 +41,8 @@ fn answered(authentication: Authentication) -> ControlReply {
 #[test]
 fn contexts_are_created_in_several_rounds() {
     let now = Instant::now();
-    for rounds in 1..=4 {
-        let mut server = TestServer::new(GssServerConfig::default());
+    for rounds in [1, 2, 3, 4, 8] {
+        let mut server = TestServer::new(GssServerConfig { max_rounds: 9, ..GssServerConfig::default() });
         server.mechanism.rounds = rounds;
         let mut calls = Vec::new();
         let created = create_with(&client(), |call| {
@@ -51,6 +52,8 @@ fn contexts_are_created_in_several_rounds() {
         });
         let created = created.unwrap();
         assert_eq!((calls.len(), created.handle.len(), created.window), (rounds.into(), 16, 2048));
+        // RFC 2203 §5.2.2: undefined, and the same for every client.
+        assert!(calls.iter().all(|call| (call.sequence, call.service) == (0, 1)));
         // The first request has no handle, and all others have the same.
         assert_eq!((calls[0].procedure, calls[0].handle.len()), (RpcGssProcT::RpcsecGssInit, 0));
         for later in &calls[1..] {
@@ -95,6 +98,7 @@ fn verifiers_of_creation_replies() {
     let created = created.unwrap();
     assert_eq!(replies[0].verifier, OpaqueAuth::none());
     assert_eq!(init_result(&replies[0]).gss_major, major::CONTINUE_NEEDED);
+    assert!(replies.iter().all(|reply| init_result(reply).gss_minor == 0));
     assert_eq!(replies[1].verifier, gss_auth(created.context.get_mic(&77_u32.to_be_bytes()).unwrap().into()));
     assert_eq!((init_result(&replies[1]).gss_major, created.window), (major::COMPLETE, 77));
 }
@@ -145,6 +149,7 @@ fn failures_of_the_mechanism() {
         assert_eq!(reply.verifier, OpaqueAuth::none());
         let result = init_result(&reply);
         assert!(result.handle.is_empty() && result.gss_token.is_empty(), "{result:?}");
+        assert_eq!((result.gss_minor, result.seq_window), (0, 0));
         result.gss_major
     };
     assert_eq!(failed(&first(b"no token at all", now)), major::BAD_MIC);
@@ -168,6 +173,13 @@ fn failures_of_the_mechanism() {
         assert_eq!((result.gss_major, result.gss_minor, result.seq_window), (seen, 42, 0));
         assert!(result.handle.is_empty() && result.gss_token.is_empty(), "{result:?}");
     }
+    // The mechanism needs another token, but has none for the client.
+    for token in [None, Some(Vec::new())] {
+        let call = first(&super::creation::token(), now);
+        let Decision::Round(mut round) = server.decide(&call) else { panic!("no round") };
+        let step = server.step(&mut round).map(|(setup, _)| (setup, SetupStep { token, context: None }));
+        assert_eq!(init_result(&server.server.finish_round(round, step, now)).gss_major, major::FAILURE);
+    }
     // The context cannot sign the window.
     server.mechanism.faults.get_mic.store(true, std::sync::atomic::Ordering::Relaxed);
     assert_eq!(failed(&go_on(&begin(), &second)), major::FAILURE);
@@ -177,6 +189,36 @@ fn failures_of_the_mechanism() {
     let created = create(&server, &client(), now).unwrap();
     assert_eq!(failed(&go_on(&created.handle, &second)), major::NO_CONTEXT);
     let Authentication::Accepted(_) = server.data(&created, 1, 1, now) else { panic!("refused") };
+}
+
+/// Each setting changes its own value only.
+#[test]
+fn settings_of_servers() {
+    let default = GssServerConfig::default;
+    assert_eq!(GssServerConfig::new(), default());
+    for (changed, expected) in [
+        (default().max_contexts(7), GssServerConfig { max_contexts: 7, ..default() }),
+        (default().max_contexts_per_address(7), GssServerConfig { max_contexts_per_address: 7, ..default() }),
+        (default().max_setups(7), GssServerConfig { max_setups: 7, ..default() }),
+        (default().max_setups_per_address(7), GssServerConfig { max_setups_per_address: 7, ..default() }),
+        (default().max_rounds(7), GssServerConfig { max_rounds: 7, ..default() }),
+        (default().max_token(7), GssServerConfig { max_token: 7, ..default() }),
+        (default().sequence_window(7), GssServerConfig { sequence_window: 7, ..default() }),
+        (
+            default().setup_timeout(Duration::from_secs(7)),
+            GssServerConfig { setup_timeout: Duration::from_secs(7), ..default() },
+        ),
+        (
+            default().max_lifetime(Duration::from_secs(7)),
+            GssServerConfig { max_lifetime: Duration::from_secs(7), ..default() },
+        ),
+        (
+            default().min_level(ProtectionLevel::Privacy),
+            GssServerConfig { min_level: ProtectionLevel::Privacy, ..default() },
+        ),
+    ] {
+        assert!(changed == expected && changed != default(), "{changed:?}");
+    }
 }
 
 /// Contexts in creation are limited in number, rounds and time.
@@ -342,11 +384,13 @@ fn clients_check_creation_replies() {
     // A key that the server does not have.
     let error = create(&server, &InsecureTestMechanism::new(1, "mallory"), now).unwrap_err();
     assert!(error.0.contains("wrong checksum"), "{error}");
-    // A server that never completes the context.
-    let mut server = TestServer::new(GssServerConfig { max_rounds: 100, ..GssServerConfig::default() });
-    server.mechanism.rounds = 100;
-    let error = create(&server, &client(), now).unwrap_err();
-    assert!(error.0.contains("too many rounds"), "{error}");
+    // A server that completes the context too late.
+    for rounds in [9, 100] {
+        let mut server = TestServer::new(GssServerConfig { max_rounds: 101, ..GssServerConfig::default() });
+        server.mechanism.rounds = rounds;
+        let error = create(&server, &client(), now).unwrap_err();
+        assert!(error.0.contains("too many rounds"), "{error}");
+    }
 }
 
 /// RFC 2203 §5.2.2: without a token, the context must have been created.

@@ -6,7 +6,8 @@ use super::*;
 use crate::{
     gss::{
         client::{ClientContext, NoNumber},
-        wire::MAXSEQ,
+        contexts::ContextHandle,
+        wire::{MAXSEQ, RpcGssInitArg},
     },
     security::{ProtectionLevel, Secured},
 };
@@ -69,6 +70,10 @@ fn forged_calls_do_not_move_the_window() {
     forged.header.verifier = OpaqueAuth::none();
     assert_eq!(rejected(server.receive(&forged)), AuthStat::AuthBadverf);
     assert!(is_accepted(&server.data(&created, 1, 1, now)));
+    // RFC 2203 §7.2.2: a repeated number is discarded before its checksum is verified.
+    let mut forged = TestCall::signed(&created, RpcGssProcT::RpcsecGssData, 1, 1, now);
+    forged.header.verifier = gss_auth(Bytes::from_static(b"forgery!"));
+    assert!(is_discarded(&server.receive(&forged)));
 }
 
 /// RFC 2203 §5.3.3.3: the reasons for denying a call.
@@ -93,6 +98,7 @@ fn denials() {
     // The sequence number exceeds the maximum.
     assert_eq!(rejected(server.data(&created, MAXSEQ + 1, 1, now)), AuthStat::RpcsecGssCtxproblem);
     assert!(is_accepted(&server.data(&created, MAXSEQ - 1, 1, now)));
+    assert!(is_accepted(&server.data(&created, MAXSEQ, 1, now)));
     // The context has expired.
     let late = now + Duration::from_secs(60);
     assert_eq!(rejected(server.data(&created, MAXSEQ, 1, late)), AuthStat::RpcsecGssCtxproblem);
@@ -304,6 +310,100 @@ fn the_least_recently_used_context_is_evicted() {
     assert!(is_accepted(&server.data(&e, 1, 1, late)));
 }
 
+/// RFC 2203 §5.4: contexts are evicted in the order of their last use, whenever they were created.
+#[test]
+fn contexts_are_evicted_in_the_order_of_their_use() {
+    let config = GssServerConfig { max_contexts: 6, ..GssServerConfig::default() };
+    let (server, now) = (TestServer::new(config), Instant::now());
+    let contexts = [(); 6].map(|()| create(&server, &client(), now).unwrap());
+    let order = [3, 0, 5, 2, 4, 1];
+    for index in order {
+        assert!(is_accepted(&server.data(&contexts[index], 1, 1, now)));
+    }
+    for index in order {
+        let is_kept = |created: &CreatedContext| {
+            let handle = ContextHandle::of(&created.handle).unwrap();
+            server.server.contexts.find(handle).is_some()
+        };
+        assert!(is_kept(&contexts[index]));
+        create(&server, &client(), now).unwrap();
+        assert!(!is_kept(&contexts[index]), "{index}");
+    }
+}
+
+/// RFC 2203 §5.3.3.3: a client learns that its context has expired, as long as there is room for the context.
+#[test]
+fn expired_contexts_stay_while_there_is_room() {
+    let config =
+        GssServerConfig { max_contexts: 3, max_lifetime: Duration::from_secs(60), ..GssServerConfig::default() };
+    let (server, created, now) = established(config);
+    let late = now + Duration::from_secs(60);
+    create(&server, &client(), late).unwrap();
+    assert_eq!(server.server.contexts.counts(), (2, 0));
+    assert_eq!(rejected(server.data(&created, 1, 1, late)), AuthStat::RpcsecGssCtxproblem);
+    assert_eq!(server.server.contexts.counts(), (1, 0));
+}
+
+/// While a large body of a context is in progress, its calls do not wait in the task of their connection. Other calls do not wait
+/// at all.
+#[test]
+fn calls_of_a_busy_context_leave_the_task() {
+    let (server, created, now) = established(GssServerConfig::default());
+    let queue = server.server.contexts.find(ContextHandle::of(&created.handle).unwrap()).unwrap().queue.clone();
+    let decide = |procedure, sequence, may_block| {
+        let call = TestCall::signed(&created, procedure, sequence, 1, now);
+        server.decide_on(&call, may_block)
+    };
+    let of_a_creation = |may_block| {
+        let credential = GssCredential {
+            procedure: RpcGssProcT::RpcsecGssContinueInit,
+            sequence: 0,
+            service: 1,
+            handle: created.handle.clone(),
+        };
+        let mut call = TestCall::new(&credential, OpaqueAuth::none(), now);
+        call.arguments = encode_to_bytes(&RpcGssInitArg { gss_token: Bytes::from_static(b"token") }).unwrap();
+        server.decide_on(&call, may_block)
+    };
+    queue.run_here(true, || {
+        for procedure in [RpcGssProcT::RpcsecGssData, RpcGssProcT::RpcsecGssDestroy] {
+            assert!(matches!(decide(procedure, 1, false), Decision::Busy(_)), "{procedure:?}");
+        }
+        assert!(matches!(decide(RpcGssProcT::RpcsecGssData, 1, true), Decision::Done(Authentication::Accepted(_))));
+        for may_block in [false, true] {
+            assert!(matches!(of_a_creation(may_block), Decision::Done(Authentication::Answered(_))));
+        }
+    });
+    let decision = decide(RpcGssProcT::RpcsecGssData, 2, false);
+    assert!(matches!(decision, Decision::Done(Authentication::Accepted(_))));
+    // At the client, verifiers wait as well.
+    let context = client_context(&created, now);
+    let Secured { call, .. } = context.secure(ProtectionLevel::Integrity).unwrap().unwrap();
+    let body = call.protection().unwrap().queue();
+    body.run_here(true, || assert!(call.queue().unwrap().try_run(|| ()).is_err()));
+    assert!(call.queue().unwrap().try_run(|| ()).is_ok());
+}
+
+/// RFC 5531 §8.2: a credential has at most 400 bytes, 20 of which are before the handle. A call that gets no credential is over.
+#[test]
+fn handles_may_be_too_long() {
+    let (_, created, now) = established(GssServerConfig::default());
+    let with_handle = |len| {
+        let CreatedContext { context, window, .. } = &created;
+        let created = CreatedContext { context: Arc::clone(context), handle: vec![7; len].into(), window: *window };
+        Arc::new(ClientContext::new(created, 2, 3, now))
+    };
+    let context = with_handle(380);
+    context.secure(ProtectionLevel::Integrity).unwrap().unwrap().call.ended();
+    assert!(context.destruction().is_some());
+    for len in [381, 500] {
+        let context = with_handle(len);
+        let error = context.secure(ProtectionLevel::Integrity).unwrap_err();
+        assert!(error.0.contains("the context handle is too long"), "{error}");
+        assert!(context.destruction().is_none() && context.is_idle());
+    }
+}
+
 /// RFC 2203 §5.2.3.1, §5.3.1: a client has no more calls outstanding than the window allows, and stops below MAXSEQ.
 #[test]
 fn sequence_numbers_of_a_client() {
@@ -364,7 +464,7 @@ fn credentials_of_requests() {
     }
     let (call, _) = context.destruction().unwrap();
     check(&call.credential, RpcGssProcT::RpcsecGssDestroy, 4, 1);
-    assert_eq!((call.program, call.version, call.arguments.len()), (2, 3, 0));
+    assert_eq!((call.program, call.version, call.arguments.len(), call.max_results), (2, 3, 0, 0));
 }
 
 /// RFC 2203 §5.3.2, §5.3.3.2: each side accepts the arguments or results of the other, protected as the service of the call says.
@@ -413,15 +513,17 @@ fn clients_check_verifiers_of_replies() {
 }
 
 /// A context is replaced before it expires.
-#[test]
-fn contexts_are_not_used_until_the_last_moment() {
-    let now = Instant::now();
+#[tokio::test(start_paused = true)]
+async fn contexts_are_not_used_until_the_last_moment() {
+    let now = tokio::time::Instant::now().into_std();
     let server = TestServer::new(GssServerConfig::default());
-    let mut mechanism = client();
-    mechanism.lifetime = Some(Duration::from_secs(1000));
-    let context = ClientContext::new(create(&server, &mechanism, now).unwrap(), 2, 3, Instant::now());
-    let at = |seconds| now + Duration::from_secs(seconds);
-    assert!(context.is_usable(at(975)) && !context.is_usable(at(981)));
+    for (lifetime, end) in [(1000, 980), (40, 20), (10, 5)] {
+        let mut mechanism = client();
+        mechanism.lifetime = Some(Duration::from_secs(lifetime));
+        let context = ClientContext::new(create(&server, &mechanism, now).unwrap(), 2, 3, now);
+        let end = now + Duration::from_secs(end);
+        assert!(context.is_usable(end - Duration::from_nanos(1)) && !context.is_usable(end), "{lifetime}");
+    }
 }
 
 /// RFC 2203 §5.2.3.1, §5.3.3.2: the server's signature of its window is not the verifier of a reply to any call.

@@ -9,7 +9,8 @@ use std::{
 
 use super::*;
 use crate::{
-    gss::{GssSecurity, wire::MAXSEQ},
+    gss::{GssSecurity, client::NoNumber, mechanism::major, wire::MAXSEQ},
+    rpc::RpcError,
     security::{ControlPort, ProtectionLevel, Secured, Security, SecurityFuture, SecurityLink},
     service::ProcedureId,
 };
@@ -109,6 +110,7 @@ async fn denied_contexts_are_replaced() {
         assert_eq!((mechanism.started.load(Ordering::Relaxed), port.destructions()), (2, 0));
         // The context expires at the client.
         assert!(!next.call.expired());
+        assert_eq!(of(&secure().await).0, of(&next).0);
         mechanism.faults.expired.store(2, Ordering::Relaxed);
         assert!(next.call.expired());
         assert_ne!(of(&secure().await).0, of(&next).0);
@@ -141,4 +143,101 @@ async fn closed_channels_destroy_their_context() {
     assert_eq!((server.server.contexts.counts(), port.destructions()), ((0, 0), 1));
     security.close(link).await;
     assert_eq!(port.destructions(), 1);
+}
+
+/// A mechanism with advice for one status.
+#[derive(Debug)]
+struct Advising(InsecureTestMechanism, (u32, u32));
+
+impl ClientMechanism for Advising {
+    fn begin(&self) -> Result<Box<dyn ContextSetup>, GssError> {
+        ClientMechanism::begin(&self.0)
+    }
+
+    fn advice(&self, major: u32, minor: u32) -> Option<&'static str> {
+        ((major, minor) == self.1).then_some("renew the ticket")
+    }
+}
+
+/// A server that gives this reply to every call.
+struct Refusing(ControlReply);
+
+impl ControlPort for Refusing {
+    fn call(&self, _call: ControlCall) -> SecurityFuture<'_, Result<ControlReply, SecurityError>> {
+        Box::pin(std::future::ready(Ok(self.0.clone())))
+    }
+
+    fn post(&self, _call: ControlCall) -> SecurityFuture<'_, Result<(), SecurityError>> {
+        unreachable!("no context was created")
+    }
+}
+
+/// The error of a client that the server refuses says what its user can do, if its mechanism knows that. Only the status of the
+/// server counts.
+#[tokio::test]
+async fn refusals_come_with_advice() {
+    let status = (major::CREDENTIALS_EXPIRED, 42);
+    let result = |(gss_major, gss_minor)| {
+        let (handle, gss_token) = (Bytes::new(), Bytes::new());
+        RpcGssInitRes { handle, gss_major, gss_minor, seq_window: 0, gss_token }
+    };
+    let reply = |status, outcome| {
+        let results = encode_to_bytes(&result(status)).unwrap();
+        ControlReply { verifier: OpaqueAuth::none(), outcome, results }
+    };
+    let denied = Err(RpcError::Authentication(AuthStat::AuthTooweak.into()));
+    for (reply, is_advised) in [
+        (reply(status, Ok(())), true),
+        (reply((42, major::CREDENTIALS_EXPIRED), Ok(())), false),
+        (reply((major::CREDENTIALS_EXPIRED, 0), Ok(())), false),
+        (reply(status, denied), false),
+        (reply((major::COMPLETE, 42), Ok(())), false),
+    ] {
+        let addr = ([127, 0, 0, 1], 1).into();
+        let port = Refusing(reply.clone());
+        let security = GssSecurity::new(Advising(client(), status), ProtectionLevel::Integrity);
+        let link = SecurityLink::new(addr, addr, None, &port);
+        let error = security.secure(ProcedureId::new(2, 3, 1), link).await.unwrap_err().0;
+        assert_eq!(error.ends_with(": renew the ticket"), is_advised, "{reply:?}: {error}");
+        assert!(error.starts_with("cannot create a security context"), "{error}");
+    }
+}
+
+/// The end of a destruction lets a channel go on that is closed meanwhile, whoever destroys the context.
+#[tokio::test]
+async fn closes_wait_for_the_destructions_of_others() {
+    for by_another_call in [true, false] {
+        let server = TestServer::new(GssServerConfig::default());
+        let port = TestLink::new(&server);
+        let link = SecurityLink::new(server.peer, server.peer, None, &port);
+        let security = GssSecurity::new(client(), ProtectionLevel::Integrity);
+        let secure = async || security.secure(ProcedureId::new(2, 3, 1), link).await.unwrap();
+        let call = secure().await;
+        let mut closing = pin!(security.close(link));
+        assert!(is_waiting(closing.as_mut()).await, "a call uses the context");
+        call.call.ended();
+        if by_another_call {
+            secure().await.call.ended();
+        } else {
+            security.close(link).await;
+        }
+        assert_eq!((server.server.contexts.counts().0, port.destructions()), (usize::from(by_another_call), 1));
+        assert!(!is_waiting(closing.as_mut()).await, "nobody uses the context");
+    }
+}
+
+/// A call waits while the window is full, and goes on when another call has ended.
+#[tokio::test]
+async fn calls_wait_for_the_window() {
+    let server = TestServer::new(GssServerConfig { sequence_window: 2, ..GssServerConfig::default() });
+    let port = TestLink::new(&server);
+    let link = SecurityLink::new(server.peer, server.peer, None, &port);
+    let security = GssSecurity::new(client(), ProtectionLevel::Integrity);
+    let first = security.secure(ProcedureId::new(2, 3, 1), link).await.unwrap();
+    let context = security.current().unwrap();
+    let mut next = pin!(context.secure_in_turn(ProtectionLevel::Integrity));
+    assert!(is_waiting(next.as_mut()).await);
+    first.call.ended();
+    assert!(matches!(next.await, Ok(Err(NoNumber::WindowFull))), "the call tries again");
+    assert_eq!(of(&security.secure(ProcedureId::new(2, 3, 1), link).await.unwrap()).1, 3);
 }

@@ -113,13 +113,19 @@ fn numbers(path: &Path) -> anyhow::Result<BTreeSet<u32>> {
 
 /// Returns a trial with at most `max_tests` tests of the mutant's package that reach the mutant, or `None` if no test does.
 ///
-/// Tests that reach few mutants are first, because they are more likely to be about the mutant, and quick tests.
+/// The unit tests of the mutant's module are first, then tests that reach few mutants, because they are more likely to be about the
+/// mutant, and quick tests.
 pub fn trial(mutant: &Mutant, tests: &[MeasuredTest], max_tests: usize) -> Option<Trial> {
     let mut tests: Vec<_> = tests
         .iter()
         .filter(|test| test.target.manifest == mutant.manifest && test.reached.contains(&mutant.number))
         .collect();
-    tests.sort_by_key(|test| test.duration.max(PROCESS_DURATION).as_millis() * (test.reached.len() as u128).pow(2));
+    let module = module_of(&mutant.file);
+    tests.sort_by_key(|test| {
+        let is_of_module = test.target.integration.is_none() && test.name.starts_with(&module);
+        let cost = test.duration.max(PROCESS_DURATION).as_millis() * (test.reached.len() as u128).pow(2);
+        (!is_of_module, cost)
+    });
     tests.truncate(max_tests);
     if tests.is_empty() {
         return None;
@@ -140,6 +146,14 @@ pub fn trial(mutant: &Mutant, tests: &[MeasuredTest], max_tests: usize) -> Optio
         }));
     }
     Some(Trial { number: mutant.number, steps, is_brief: true, reached: None })
+}
+
+/// Returns the path of the module whose folder has this file, as the names of its unit tests begin with it. Empty for the root.
+fn module_of(file: &Path) -> String {
+    let folders = file.parent().into_iter().flat_map(Path::components);
+    let folders =
+        folders.map(|folder| folder.as_os_str().to_string_lossy()).skip_while(|folder| folder != "src").skip(1);
+    folders.map(|folder| format!("{folder}::")).collect()
 }
 
 #[cfg(test)]
@@ -178,6 +192,26 @@ mod tests {
         assert_eq!(steps[0].limit, MIN_LIMIT + Duration::from_millis(50));
         assert_eq!(trial(1, 2).unwrap().steps[1].names, ["narrow but slower"]);
         assert!(trial(4, 9).is_none());
+    }
+
+    /// Integration tests may have names like a module.
+    #[test]
+    fn unit_tests_of_the_module_are_first() {
+        let mut integration = test("inner::quick", 1, &[1]);
+        integration.target.integration = Some("inner".to_owned());
+        let tests = [
+            integration,
+            test("other::quick", 1, &[1]),
+            test("inner::slow", 900, &[1, 2]),
+            test("inner::a", 9, &[1, 2]),
+        ];
+        let mut mutant = mutant(1);
+        mutant.file = "p/src/inner/file.rs".into();
+        let steps = trial(&mutant, &tests, 3).unwrap().steps;
+        let names: Vec<_> = steps.iter().flat_map(|step| &step.names).collect();
+        assert_eq!(names, ["inner::a", "inner::slow", "inner::quick"]);
+        let module = |file: &str| module_of(Path::new(file));
+        assert_eq!([module("p/src/lib.rs"), module("p/q/src/a/b/c.rs")], ["", "a::b::"]);
     }
 
     #[test]

@@ -1,0 +1,165 @@
+//! Replies and their memory.
+
+use super::*;
+use crate::{
+    rpc::{AuthFailure, AuthStat, Credential},
+    security::{
+        AuthenticatedCaller, Authentication, BlockingQueue, Protection, ReceivedCall, ReplySecurity, SecurityError,
+        UnwrapError,
+    },
+    xdr::encode_to_bytes,
+};
+
+/// Returns `true` if a reply is in this memory.
+fn is_in(reply: &ReplyCommand, memory: &std::ops::Range<*const u8>) -> bool {
+    match reply {
+        ReplyCommand::Reply(reply) => memory.contains(&reply.message.as_ptr()),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A reply without chunks is in the memory of its call. A call with chunks may need another header and another length.
+#[test]
+fn replies_use_the_memory_of_their_calls() {
+    let mut served = Served::new(Transport::Rdma, service(echo));
+    let mut pair = RdmaPair::new();
+    let mut reply = |item: &Item, results: &[u64], max_inline: u64| {
+        let mut call = pair.call_with(Store::NUMBER, item, results, max_inline);
+        call.max_inline = 1000;
+        let chunks = (call.reads().len(), call.write_chunks().len(), call.reply_chunk().is_some());
+        let memory = match &call.payload {
+            MessagePayload::Inline(message) => message.as_ptr_range(),
+            MessagePayload::Long(_) => panic!("the call is long"),
+        };
+        let (token, reply) = (call.token, served.call(call).unwrap());
+        let is_in = is_in(&reply, &memory);
+        let arrived = pair.reply(token, reply).unwrap();
+        assert_eq!(opened(arrived.payload.as_slice()).0, Ok(()));
+        (chunks, is_in)
+    };
+    let (short, long) = (Item(1, Bytes::new()), Item(1, vec![7; 2000].into()));
+    assert_eq!(reply(&short, &[], 500), ((0, 0, false), true));
+    assert_eq!(reply(&long, &[2000], 500), ((1, 1, false), false));
+    assert_eq!(reply(&short, &[2000], 500), ((0, 1, false), false));
+    assert_eq!(reply(&short, &[], 5000), ((0, 0, true), false));
+}
+
+/// Eligible results go to the Write chunks of a call, are copied into a reply over RDMA without chunks, and are sent from where
+/// they are over TCP (RFC 8166 §4.3.2).
+#[test]
+fn eligible_results_are_reduced() {
+    let data = Bytes::from(vec![7; 600]);
+    let arguments = encode_to_bytes(&Item(3, data.clone())).unwrap();
+    for (transport, reduced, copied) in [(Transport::Rdma, 0, 600), (Transport::Tcp, 1, 0)] {
+        let result = Item(3, data.clone());
+        let handler = move |call: InboundCall| -> ReplyFuture {
+            let result = result.clone();
+            Box::pin(std::future::ready(answer::<Store>(call, |_| Ok(result))))
+        };
+        let mut served = Served::new(transport, service(handler));
+        let call = || arrived(received(&message(&header(Store::NUMBER), &arguments)));
+        let Some(ReplyCommand::Reply(reply)) = served.call(call()) else { panic!("no reply") };
+        assert_eq!(reply.reduced.len(), reduced, "{transport:?}");
+        assert!(reply.reduced.iter().all(|item| item.data.as_ptr() == data.as_ptr()));
+        assert_eq!(served.port.counters().copied_eligible_bytes, copied);
+        assert_eq!(served.reply(call()), (Ok(()), arguments.clone()));
+    }
+    let mut served = Served::new(Transport::Rdma, service(echo));
+    let call = RdmaPair::new().call(Store::NUMBER, &Item(3, data.clone()), &[600]);
+    let Some(ReplyCommand::Reply(reply)) = served.call(call) else { panic!("no reply") };
+    assert_eq!((reply.reduced.len(), served.port.counters().copied_eligible_bytes), (1, 0));
+}
+
+/// The security of calls whose bodies are inverted.
+#[derive(Debug)]
+struct Inverted;
+
+fn inverted(body: &[u8]) -> Bytes {
+    body.iter().map(|byte| !byte).collect::<Vec<_>>().into()
+}
+
+impl Protection for Inverted {
+    fn wrap(&self, body: Bytes) -> Result<Bytes, SecurityError> {
+        Ok(inverted(&body))
+    }
+
+    fn unwrap(&self, body: Bytes) -> Result<Bytes, UnwrapError> {
+        match body.first() {
+            Some(0) => Err(UnwrapError::Expired),
+            Some(2) => panic!("a test makes the protection panic"),
+            Some(1) => Err(SecurityError("the first byte is wrong".into()).into()),
+            _ => Ok(inverted(&body)),
+        }
+    }
+
+    fn max_wrapped(&self, len: u64) -> u64 {
+        len
+    }
+
+    fn queue(&self) -> BlockingQueue {
+        BlockingQueue::new()
+    }
+}
+
+impl ReplySecurity for Inverted {
+    fn verifier(&self) -> Result<OpaqueAuth, AuthFailure> {
+        Ok(OpaqueAuth { flavor: 6, body: Bytes::from_static(b"server") })
+    }
+
+    fn protection(&self) -> Option<Arc<dyn Protection>> {
+        Some(Arc::new(Self))
+    }
+}
+
+/// Accepts calls whose bodies are inverted.
+#[derive(Debug)]
+struct Inverting;
+
+impl Authenticator for Inverting {
+    fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication {
+        let caller = AuthenticatedCaller::new(Credential::Other(call.header.credential.clone()));
+        Authentication::Accepted(caller.with_security(Arc::new(Inverted)))
+    }
+}
+
+/// RFC 2203 §5.3.2, §5.3.3: arguments and results are protected, and errors are not. RFC 8166 §8.2.2.3: nothing is reduced. If
+/// the arguments are wrong, the handler does not run.
+#[test]
+fn protected_calls_have_protected_replies() {
+    let item = Item(3, vec![7; 2000].into());
+    let arguments = encode_to_bytes(&item).unwrap();
+    for transport in [Transport::Rdma, Transport::Tcp] {
+        let mut served = Served::guarded(transport, service(echo), Inverting);
+        let mut replies = |procedure, body: &[u8]| {
+            let message = message(&header(procedure), body);
+            let inline = served.reply(arrived(received(&message)));
+            assert_eq!(served.reply(arrived(MessagePayload::Long(message.into()))), inline);
+            inline
+        };
+        assert_eq!(replies(Store::NUMBER, &inverted(&arguments)), (Ok(()), inverted(&arguments)));
+        assert_eq!(replies(Store::NUMBER, &arguments), {
+            let expired = AuthFailure::from(AuthStat::RpcsecGssCtxproblem);
+            (Err(RpcError::Authentication(expired)), Bytes::new())
+        });
+        for wrong in [&[1, 2, 3, 4][..], &[7; 4], &[]] {
+            assert_eq!(replies(Store::NUMBER, wrong), (Err(RpcError::GarbageArguments), Bytes::new()), "{wrong:?}");
+        }
+        assert_eq!(replies(99, &inverted(&[])), (Err(RpcError::ProcedureUnavailable), Bytes::new()));
+    }
+    let mut served = Served::guarded(Transport::Rdma, service(echo), Inverting);
+    let panics = arrived(received(&message(&header(0), &[2, 0, 0, 0])));
+    assert!(matches!(served.call(panics), Some(ReplyCommand::Discard)));
+    let mut pair = RdmaPair::new();
+    // The client inverts what it does not reduce.
+    let mut call = pair.call(Store::NUMBER, &Item(!0, Bytes::new()), &[600]);
+    let MessagePayload::Inline(message) = &mut call.payload else { panic!("the call is long") };
+    let at = message.len() - 8;
+    message[at..].copy_from_slice(&inverted(&[0; 8]));
+    let (token, reply) = (call.token, served.call(call).unwrap());
+    let reply = pair.reply(token, reply).unwrap();
+    assert_eq!(opened(reply.payload.as_slice()), (Ok(()), inverted(&[0; 8])));
+    assert!(reply.writes.iter().all(|chunk| chunk.data.is_empty()));
+    // An item that the client has reduced.
+    let call = pair.call(Store::NUMBER, &item, &[]);
+    assert!(matches!(served.call(call), Some(ReplyCommand::ChunkError)));
+}

@@ -1,0 +1,195 @@
+//! The spans and events of inbound calls.
+
+use std::{
+    collections::BTreeMap,
+    future::ready,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use tracing::{
+    Dispatch, Event, Metadata, Subscriber,
+    field::{Field, Visit},
+    span,
+    subscriber::{Interest, NoSubscriber, with_default},
+};
+
+use super::*;
+use crate::{
+    rpc::AuthStat,
+    service::ProcedureInfo,
+    trace::{TraceContext, TraceJoin},
+};
+
+/// Keeps the fields of spans, and the messages of events.
+#[derive(Clone, Default)]
+struct Log(Arc<LogEntries>);
+
+#[derive(Default)]
+struct LogEntries {
+    spans: Mutex<BTreeMap<u64, BTreeMap<&'static str, String>>>,
+    last: AtomicU64,
+    messages: Mutex<Vec<String>>,
+}
+
+impl Log {
+    /// Runs `work` with this log.
+    fn of(work: impl FnOnce(&Self)) {
+        // With one subscriber in the process, tracing asks only the thread that reaches an event first, which may be another test's.
+        let _second = Dispatch::new(NoSubscriber::new());
+        let log = Self::default();
+        with_default(log.clone(), || work(&log));
+    }
+
+    fn take_messages(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.messages.lock().unwrap())
+    }
+
+    /// Returns these fields of the last span.
+    fn last<const N: usize>(&self, names: [&str; N]) -> [Option<String>; N] {
+        let spans = self.0.spans.lock().unwrap();
+        let (_, fields) = spans.last_key_value().unwrap();
+        names.map(|name| fields.get(name).cloned())
+    }
+}
+
+/// Keeps fields.
+struct Fields<'a>(&'a mut BTreeMap<&'static str, String>);
+
+impl Visit for Fields<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.0.insert(field.name(), format!("{value:?}"));
+    }
+}
+
+impl Subscriber for Log {
+    fn register_callsite(&self, _metadata: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "rpcrdma::call"
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = BTreeMap::new();
+        event.record(&mut Fields(&mut fields));
+        self.0.messages.lock().unwrap().extend(fields.remove("message"));
+    }
+
+    fn new_span(&self, _attributes: &span::Attributes<'_>) -> span::Id {
+        let id = self.0.last.fetch_add(1, Ordering::Relaxed) + 1;
+        self.0.spans.lock().unwrap().insert(id, BTreeMap::new());
+        span::Id::from_u64(id)
+    }
+
+    fn record(&self, span: &span::Id, values: &span::Record<'_>) {
+        values.record(&mut Fields(self.0.spans.lock().unwrap().get_mut(&span.into_u64()).unwrap()));
+    }
+
+    fn record_follows_from(&self, _span: &span::Id, _follows: &span::Id) {}
+    fn enter(&self, _span: &span::Id) {}
+    fn exit(&self, _span: &span::Id) {}
+}
+
+/// A service with the name of one procedure.
+struct Named;
+
+impl Service for Named {
+    fn program(&self) -> u32 {
+        PROGRAM
+    }
+
+    fn version(&self) -> u32 {
+        VERSION
+    }
+
+    fn name(&self) -> &'static str {
+        "TEST"
+    }
+
+    fn procedure(&self, number: u32) -> Option<ProcedureInfo> {
+        (number == Name::NUMBER).then(ProcedureInfo::of::<Name>)
+    }
+
+    fn dispatch(&self, call: InboundCall) -> ReplyFuture {
+        echo(call)
+    }
+}
+
+/// RFC 5531 §12.1: procedure 0 has a name in every program. Peers do not choose the names in traces.
+#[test]
+fn spans_have_names_and_sizes() {
+    Log::of(|log| {
+        for service in [Arc::new(Named) as Arc<dyn Service>, service(echo)] {
+            let is_named = service.procedure(Name::NUMBER).is_some();
+            let mut served = Served::new(Transport::Tcp, service);
+            for (number, name) in [(0, Some("NULL")), (Name::NUMBER, is_named.then_some(Name::NAME)), (99, None)] {
+                let call = message(&header(number), &[0; 4]);
+                served.call(arrived(received(&call))).unwrap();
+                let name = name.map(|name| format!("{name:?}"));
+                let [otel, method, xid, size] =
+                    log.last(["otel.name", "rpc.method", "rpcrdma.xid", "rpcrdma.call.size"]);
+                assert_eq!((&otel, &method), (&name, &name), "{number}");
+                assert_eq!((xid, size), (Some(XID.to_string()), Some(call.len().to_string())));
+                let [size, chunks] = log.last(["rpcrdma.reply.size", "rpcrdma.reply.write_chunks"]);
+                assert_eq!((size.is_some(), chunks.as_deref()), (true, Some("0")), "{number}");
+            }
+        }
+    });
+}
+
+/// The span of a call joins the trace of its caller, if the call has one.
+#[test]
+fn spans_join_the_traces_of_callers() {
+    let context = TraceContext { trace_id: [1; 16], span_id: [2; 8], flags: 1 };
+    Log::of(|_| {
+        let joined = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&joined);
+        let join = TraceJoin::new(move |span, context| seen.lock().unwrap().push((span.is_disabled(), context)));
+        let services = [HookedService::from(service(echo))];
+        let registry = ServiceRegistry::new(services, Arc::new(StandardAuthenticator), Some(join)).unwrap();
+        let mut served = Served::with(Transport::Tcp, registry.for_connection(), ConnectionConfig::new());
+        for verifier in [OpaqueAuth::none(), context.verifier()] {
+            let mut header = header(0);
+            header.verifier = verifier;
+            assert_eq!(served.reply(arrived(received(&message(&header, &[])))).0, Ok(()));
+        }
+        assert_eq!(*joined.lock().unwrap(), [(false, context)]);
+    });
+}
+
+/// Only a reply that could not be delivered is worth a message.
+#[test]
+fn undelivered_replies_are_traced() {
+    Log::of(|log| {
+        let mut served = Served::new(Transport::Tcp, service(echo));
+        served.handlers.replied(ReplyToken(1), true);
+        assert!(log.take_messages().is_empty());
+        served.handlers.replied(ReplyToken(1), false);
+        assert_eq!(log.take_messages(), ["reply could not be delivered"]);
+    });
+}
+
+/// A handler of which nothing is traced has no span, so that its calls cost less.
+#[test]
+fn disabled_spans_are_absent() {
+    let is_absent = |call: InboundCall| -> ReplyFuture {
+        assert!(call.span.is_none());
+        echo(call)
+    };
+    let is_present = |call: InboundCall| -> ReplyFuture {
+        assert!(call.span.is_some());
+        Box::pin(ready(answer::<Null>(call, |()| Err(HandlerError::Rejected(AuthStat::AuthTooweak.into())))))
+    };
+    let call = || arrived(received(&message(&header(0), &[])));
+    with_default(NoSubscriber::new(), || {
+        assert_eq!(Served::new(Transport::Tcp, service(is_absent)).reply(call()).0, Ok(()));
+    });
+    Log::of(|_| {
+        let denied = RpcError::Authentication(AuthStat::AuthTooweak.into());
+        assert_eq!(Served::new(Transport::Tcp, service(is_present)).reply(call()).0, Err(denied));
+    });
+}
