@@ -1,3 +1,4 @@
+mod accept;
 mod room;
 mod room_threads;
 mod shutdown_threads;
