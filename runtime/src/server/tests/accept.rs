@@ -11,23 +11,19 @@ use std::{
 
 use tokio::{task::JoinHandle, time::Instant};
 
+use super::shared;
 use crate::{
     config::ConnectionConfig,
     driver::TcpIo,
-    memory::MemoryBudget,
-    metrics::CallMetrics,
     provider::SetupError,
-    rpc::OpaqueAuth,
-    security::StandardAuthenticator,
     server::{
         accept::{Accept as _, ConnectionSource, SourceAcceptor},
         handle::{ServerHandle, ServerShared},
-        room::ConnectionRoom,
     },
-    session::{ChannelConfig, HookedService, ServiceRegistry, SetUp},
+    session::SetUp,
 };
 
-/// What a listener does next.
+/// The next event of a listener.
 enum Next {
     /// A connection of this host, whose set-up waits for the peer.
     Silent(u8),
@@ -79,27 +75,7 @@ impl ConnectionSource for Scripted {
 
 /// Accepts connections of a listener, with room for `max` of them.
 fn accept(max: usize, script: impl IntoIterator<Item = Next>) -> (Arc<ServerShared>, JoinHandle<()>) {
-    let registry = ServiceRegistry::new(std::iter::empty::<HookedService>(), Arc::new(StandardAuthenticator), None);
-    let callbacks = ChannelConfig {
-        connection: ConnectionConfig::default(),
-        max_calls: 1,
-        call_timeout: None,
-        credential: OpaqueAuth::none(),
-        security: None,
-        metrics: CallMetrics::default(),
-        trace: None,
-        resendable: None,
-    };
-    let room = ConnectionRoom::new(max, usize::MAX);
-    let shared = ServerShared::new(
-        registry.unwrap(),
-        callbacks,
-        MemoryBudget::new(1 << 20),
-        room,
-        Duration::ZERO,
-        Duration::ZERO,
-    );
-    let shared = Arc::new(shared);
+    let shared = shared(max, Duration::ZERO);
     let source = Scripted(Mutex::new(script.into_iter().collect()));
     let acceptor = Box::new(SourceAcceptor(Arc::new(source)));
     (Arc::clone(&shared), tokio::spawn(acceptor.run(shared)))
