@@ -5,7 +5,7 @@ mod net_support;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use net_support::{Transport, eventually, timed};
+use net_support::{Null, Transport, eventually, timed};
 use rpcrdma::{
     Channel, Context, HandlerError, Server,
     client::{CallError, CallOptions},
@@ -14,7 +14,8 @@ use rpcrdma::{
         introspection_v1::{IntrospectionV1Client, PROGRAM},
     },
     rpc::{AuthStat, Credential, RpcError},
-    server::{LimitScope, Limits, ServerBuilder},
+    server::{InboundCall, LimitScope, Limits, ReplyFuture, ServerBuilder, Service},
+    service::ProcedureInfo,
 };
 use tokio::sync::Semaphore;
 
@@ -101,7 +102,9 @@ async fn reports(transport: Transport) {
     assert_eq!(take.number, 900);
     assert_eq!((take.arguments.max_eligible, take.results.max_eligible), (1, 1));
     assert_eq!((take.arguments.max_inline, echo.arguments.max_inline), (4, 4));
-    assert_eq!(procedures(8).await.procedures.len(), 1);
+    for (first, count) in [(7, 2), (8, 1), (900, 1)] {
+        assert_eq!(procedures(first).await.procedures.len(), count);
+    }
     assert!(procedures(901).await.procedures.is_empty());
     let unknown = inspector.procedures(&InspectProceduresArgs { program: 1, version: 1, first: 0 }).await.unwrap();
     assert!(unknown.procedures.is_empty() && unknown.last);
@@ -122,6 +125,10 @@ async fn reports(transport: Transport) {
     assert_eq!((state.accepted, state.open, state.closed, state.setup_failed), (1, 1, 0, 0));
     assert_eq!((state.draining, state.memory_limit, state.credits), (false, 1 << 30, 32));
     assert!(state.uptime > 0 && state.counters.calls_received > 5);
+    // Each program counts its own calls.
+    assert_eq!(procedures(0).await.procedures[0].calls, 3);
+    let own = inspector.procedures(&InspectProceduresArgs { program: PROGRAM, version: 1, first: 1 }).await.unwrap();
+    assert_eq!((own.procedures[0].number, own.procedures[0].calls, own.procedures[0].failed), (1, 1, 0));
     let connections = inspector.connections(0).await.unwrap();
     let [connection] = &connections.connections[..] else { panic!() };
     assert!(connections.last && connection.age > 0);
@@ -132,10 +139,32 @@ async fn reports(transport: Transport) {
     assert!(inspector.connections(connection.id + 1).await.unwrap().connections.is_empty());
 }
 
-/// Pages of connections cover all of them once.
+/// A version of program 1, with 64 procedures.
+struct Numbered(u32);
+
+impl Service for Numbered {
+    fn program(&self) -> u32 {
+        1
+    }
+    fn version(&self) -> u32 {
+        self.0
+    }
+    fn name(&self) -> &'static str {
+        "NUMBERED"
+    }
+    fn procedure(&self, number: u32) -> Option<ProcedureInfo> {
+        (number < 64).then(ProcedureInfo::of::<Null>)
+    }
+    fn dispatch(&self, _: InboundCall) -> ReplyFuture {
+        unreachable!("no calls are made")
+    }
+}
+
+/// Pages cover all of their items once.
 async fn pages(transport: Transport) {
     let gate = Arc::new(Semaphore::new(0));
-    let running = transport.serve(server(&gate).introspection(|_| true)).await;
+    let server = (1..=62).rev().fold(server(&gate), |server, version| server.service(Numbered(version)));
+    let running = transport.serve(server.introspection(|_| true)).await;
     let mut channels = Vec::new();
     for _ in 0..70 {
         channels.push(running.connect(Channel::builder()).await);
@@ -153,6 +182,20 @@ async fn pages(transport: Transport) {
         first = page.connections.last().unwrap().id + 1;
     }
     assert_eq!((sizes, seen.len()), (vec![32, 32, 6], 70));
+    // A page that is full may be the last one.
+    let page = inspector.connections(38).await.unwrap();
+    assert_eq!((page.connections.len(), page.last), (32, true));
+    let mut listed = Vec::new();
+    for (skip, is_last) in [(0, false), (32, true)] {
+        let page = inspector.services(skip).await.unwrap();
+        assert_eq!((page.services.len(), page.last), (32, is_last));
+        listed.extend(page.services.iter().map(|service| (service.program, service.version)));
+        let procedures = InspectProceduresArgs { program: 1, version: 7, first: skip };
+        let page = inspector.procedures(&procedures).await.unwrap();
+        let numbers: Vec<_> = page.procedures.iter().map(|procedure| procedure.number).collect();
+        assert_eq!((numbers, page.last), ((skip..skip + 32).collect(), is_last));
+    }
+    assert!(listed.is_sorted() && listed.contains(&(PROGRAM, 1)) && listed.contains(&(1, 62)));
 }
 
 /// The filter decides by the caller, and a server without the option does not have the program.

@@ -90,6 +90,15 @@ async fn a_deadline_passes_in_the_queue() {
             (1, 1, 1, 0),
             "each call counts once"
         );
+        // A call that gets its turn in time is executed.
+        let running = gate(&channel, 3);
+        state.wait_started(2).await;
+        let waiting = gate(&channel, 4);
+        eventually(|| self::stats(&server).waiting == 1).await;
+        state.gate.add_permits(2);
+        assert_eq!((running.await.unwrap().unwrap(), waiting.await.unwrap().unwrap()), (3, 4));
+        let stats = self::stats(&server);
+        assert_eq!((stats.executed, stats.refused, stats.running, stats.waiting), (3, 1, 0, 0));
     })
     .await;
 }

@@ -320,8 +320,13 @@ async fn servers(scheme: &str, snapshotter: Snapshotter) {
     let reconnect = Reconnect::OnDemand { min_backoff: Duration::ZERO, max_backoff: Duration::ZERO, retries: 3 };
     let builder = Channel::builder().reconnect(reconnect).deduplicated([PROGRAM]);
     let channel = builder.connect(&format!("{scheme}://{}", proxy.addr)).await.unwrap();
+    let (scope, program) = ("rpcrdma.limits.scope=server", format!("rpcrdma.program={PROGRAM:#010x}"));
     let lose_reply = async {
         state.wait_started(1).await;
+        rpcrdma::metrics::sample();
+        let values = Values::take(&snapshotter);
+        assert_eq!(values.one("rpcrdma.server.limits.running", scope), 1.0);
+        assert_eq!(values.one("rpcrdma.server.duplicates.in_progress", &program), 1.0);
         let other = Channel::connect(&format!("{scheme}://{}", running.addr)).await.unwrap();
         call::<Sleep>(&other, &0).await.unwrap_err();
         proxy.hold();
@@ -333,7 +338,6 @@ async fn servers(scheme: &str, snapshotter: Snapshotter) {
     assert_eq!(reply.unwrap(), 7);
     rpcrdma::metrics::sample();
     let values = Values::take(&snapshotter);
-    let program = format!("rpcrdma.program={PROGRAM:#010x}");
     let calls = |outcome: &str| {
         values.one("rpcrdma.server.duplicates.calls", &format!("{program} rpcrdma.duplicates.outcome={outcome}"))
     };
@@ -343,11 +347,11 @@ async fn servers(scheme: &str, snapshotter: Snapshotter) {
     assert_eq!(values.one("rpcrdma.server.duplicates.in_progress", &program), 0.0);
     assert!(values.one("rpcrdma.server.duplicates.memory", &program) > 0.0);
     assert_eq!(values.one("rpcrdma.server.duplicates.evicted", &program), 0.0);
-    let scope = "rpcrdma.limits.scope=server";
     let limited =
         |outcome: &str| values.one("rpcrdma.server.limits.calls", &format!("{scope} rpcrdma.limits.outcome={outcome}"));
     assert!(limited("executed") >= 1.0 && limited("refused") >= 1.0);
     assert_eq!(values.one("rpcrdma.server.limits.waiting", scope), 0.0);
+    assert_eq!(values.one("rpcrdma.server.limits.running", scope), 0.0);
     assert_eq!(values.one("rpcrdma.client.call.retries", "rpc.method=TEST_V2.Gate"), 1.0);
     // The counters outlast the server.
     let before = calls("hit");

@@ -15,7 +15,7 @@ use std::{
 
 use net_support::*;
 use rpcrdma::{
-    client::Channel,
+    client::{Channel, Reconnect},
     server::{HandlerError, InboundCall, ReplyFuture, Server, ServerBuilder, Service},
     service::{Procedure, ProcedureInfo, ReplyBounds},
 };
@@ -182,6 +182,7 @@ over_each! {
     the_connection_limit_is_that_of_all_runtimes
     runtimes_may_end
     blocked_runtimes_are_passed_over
+    connections_outlive_the_runtime_that_accepts
 }
 
 async fn connections_are_spread(transport: Transport) {
@@ -335,6 +336,24 @@ async fn runtimes_may_end(transport: Transport) {
     eventually(|| running.handle.stats().setup_failed > failed).await;
     assert!(!running.task.is_finished());
     end(running).await;
+}
+
+/// A connection belongs to the runtime that serves it, also when the one that has accepted it ends.
+async fn connections_outlive_the_runtime_that_accepts(transport: Transport) {
+    let (threads, mut accepting) = (Threads::start(1), Threads::start(1));
+    let serve = {
+        let (server, transport) = (threads.server(TestService::default()), transport.clone());
+        async move { transport.serve(server).await }
+    };
+    let running = accepting.0[0].runtime.spawn(serve).await.unwrap();
+    let channel = running.connect(Channel::builder().reconnect(Reconnect::Never)).await;
+    assert_eq!(call::<Thread>(&channel, &true).await.unwrap(), 0);
+    accepting.0[0].end();
+    for waits in [false, true] {
+        assert_eq!(call::<Thread>(&channel, &waits).await.unwrap(), 0);
+    }
+    channel.close().await;
+    eventually(|| running.handle.connections().is_empty()).await;
 }
 
 /// A runtime whose only thread is blocked gets no connections until it runs again.

@@ -96,6 +96,9 @@ impl Default for Reconnect {
 /// Number of retries of a call that follow each other without a pause if the connection could be made.
 const QUICK_RETRIES: u32 = 3;
 
+/// The time from a failure to the next attempt if the clock cannot represent the pause.
+const FAR_FUTURE: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+
 /// The pauses between attempts to connect.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
@@ -130,7 +133,7 @@ impl Backoff {
             Some(last) => last.pause.saturating_mul(2).max(min),
         };
         let pause = pause.min(max);
-        let next = at + jittered(pause).max(min.min(max));
+        let next = at.checked_add(jittered(pause).max(min.min(max))).unwrap_or_else(|| at + FAR_FUTURE);
         self.failed = Some(FailedConnect { next, pause, error });
         next
     }
@@ -205,6 +208,20 @@ mod tests {
         for (retried, nominal) in [(3, 100), (4, 200), (7, 1600), (8, 3000), (40, 3000), (u32::MAX, 3000)] {
             let (pause, nominal) = (policy.pace(retried), Duration::from_millis(nominal));
             assert!(pause >= nominal / 2 && pause <= nominal, "{pause:?} after {retried} retries");
+        }
+    }
+
+    /// A pause may be longer than any time that the clock can represent.
+    #[tokio::test(start_paused = true)]
+    async fn endless_pauses() {
+        for min in [Duration::MAX, Duration::from_secs(u64::MAX / 4)] {
+            let mut backoff = Backoff::default();
+            for _ in 0..3 {
+                let next = backoff.fail(error(), Instant::now(), min, Duration::MAX);
+                assert!(next - Instant::now() >= FAR_FUTURE);
+                tokio::time::advance(Duration::from_secs(1 << 20)).await;
+                assert!(backoff.check().is_err());
+            }
         }
     }
 

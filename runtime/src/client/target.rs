@@ -120,6 +120,11 @@ mod tests {
         for (configured, text, expected) in [
             (None, "iwarp://a:1,tcp://b:2", "iwarp://a:1,tcp://b:2"),
             (None, "iwarp://a:1,tcp://b:2?tls=required", "tcp://b:2?tls=required"),
+            (
+                None,
+                "iwarp://a:1,tcp://b:2?tls=off,tcp://c:3?tls=opportunistic",
+                "iwarp://a:1,tcp://b:2?tls=opportunistic,tcp://c:3?tls=opportunistic",
+            ),
             (None, "tcp://a:1?tls=off,tcp://b:2?tls=required", "tcp://a:1?tls=required,tcp://b:2?tls=required"),
             (Some(TlsPolicy::Required), "tcp://a:1?tls=off,iwarp://b:2", "tcp://a:1?tls=required"),
             (Some(TlsPolicy::Required), "iwarp://a:1,iwarp://b:2", "iwarp://a:1,iwarp://b:2"),

@@ -70,4 +70,25 @@ mod tests {
         assert!(!peers.has_version_1_only(peer(10), start + 2 * ENTRY_LIFETIME));
         assert!(!peers.has_version_1_only((Scheme::TCP, peer(10).1), now));
     }
+
+    /// An entry that is known already, or entries that have expired, make no others leave.
+    #[test]
+    fn only_full_tables_lose_entries() {
+        let peer = |n: usize| (Scheme::IWARP, SocketAddr::from(([10, 0, (n >> 8) as u8, n as u8], 1)));
+        let start = Instant::now();
+        let mut peers = Version1Servers::default();
+        for n in 0..MAX_ENTRIES {
+            peers.remember(peer(n), start + Duration::from_secs(u64::from(n >= 10)));
+            assert_eq!(peers.0.len(), n + 1);
+        }
+        peers.remember(peer(5), start);
+        assert_eq!(peers.0.len(), MAX_ENTRIES);
+        // The first ten expire.
+        let end = start + ENTRY_LIFETIME;
+        assert!(peers.has_version_1_only(peer(5), end - Duration::from_nanos(1)));
+        assert!(!peers.has_version_1_only(peer(5), end) && peers.has_version_1_only(peer(10), end));
+        peers.remember(peer(MAX_ENTRIES), end);
+        assert_eq!(peers.0.len(), MAX_ENTRIES - 10 + 1);
+        assert!((10..=MAX_ENTRIES).all(|n| peers.has_version_1_only(peer(n), end)));
+    }
 }

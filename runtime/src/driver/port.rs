@@ -269,6 +269,12 @@ impl DriverPort {
         self.publish(|_| {}, None, idle_since);
     }
 
+    /// Sets the number of replies that have arrived.
+    #[cfg(test)]
+    pub(crate) fn publish_replies(&self, replies: u64) {
+        self.publish(|counters| counters.replies_received = replies, None, None);
+    }
+
     pub(super) fn set_limits(&self, limits: PeerLimits) {
         *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
     }

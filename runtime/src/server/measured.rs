@@ -146,3 +146,44 @@ fn scope_name(scope: LimitScope) -> String {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_add_up() {
+        let cache = DuplicateRequestStats {
+            program: 7,
+            entries: 1,
+            bytes: 2,
+            in_progress: 3,
+            hits: 4,
+            waits: 5,
+            misses: 6,
+            evicted: 7,
+        };
+        let scope = LimitScope::Program(7);
+        let limits = LimitStats { scope, running: 1, waiting: 2, executed: 3, refused: 4, timed_out: 5, cancelled: 6 };
+        let (mut caches, mut scopes) = (BTreeMap::new(), BTreeMap::new());
+        for _ in 0..2 {
+            add_cache(&mut caches, cache);
+            add_limits(&mut scopes, limits);
+            add_limits(&mut scopes, LimitStats { scope: LimitScope::Server, ..limits });
+        }
+        let twice = DuplicateRequestStats {
+            program: 7,
+            entries: 2,
+            bytes: 4,
+            in_progress: 6,
+            hits: 8,
+            waits: 10,
+            misses: 12,
+            evicted: 14,
+        };
+        assert_eq!(caches, [(7, twice)].into());
+        let twice = LimitStats { scope, running: 2, waiting: 4, executed: 6, refused: 8, timed_out: 10, cancelled: 12 };
+        let server = LimitStats { scope: LimitScope::Server, ..twice };
+        assert_eq!(scopes, [(LimitScope::Server, server), (scope, twice)].into());
+    }
+}

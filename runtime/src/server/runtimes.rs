@@ -240,3 +240,120 @@ impl AbortOnDrop<Result<(), SetupError>> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::{future::pending, thread};
+
+    use tokio::runtime::{Builder, Runtime};
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(5);
+
+    /// A runtime that does not run.
+    fn idle() -> Runtime {
+        Builder::new_current_thread().build().unwrap()
+    }
+
+    fn counts(runtimes: &Runtimes) -> Vec<usize> {
+        runtimes.all.iter().map(|runtime| runtime.connections.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Sets a connection up at once. Returns the index of its runtime, and the time that this took.
+    async fn set_up(runtimes: &Runtimes) -> (Result<usize, HandOverError>, Duration) {
+        let (start, chosen) = (Instant::now(), Arc::new(Mutex::new(None)));
+        let set_up = {
+            let chosen = Arc::clone(&chosen);
+            move |(), share: RuntimeShare| {
+                *lock(&chosen) = Some(share.index());
+                async { Ok(()) }
+            }
+        };
+        let outcome = runtimes.run((), LIMIT, set_up).await;
+        (outcome.map(|()| lock(&chosen).unwrap()), start.elapsed())
+    }
+
+    /// A runtime that does not begin in time is passed over until it runs again. Without another one, a connection waits for it.
+    #[tokio::test(start_paused = true)]
+    async fn stalled_runtimes_are_passed_over() {
+        assert!(Runtimes::new(Vec::new()).is_none());
+        let mut stalled = idle();
+        let runtimes = Runtimes::new(vec![stalled.handle().clone(), Handle::current()]).unwrap();
+        for _ in 0..2 {
+            for waited in [PATIENCE, Duration::ZERO, Duration::ZERO] {
+                let (index, elapsed) = set_up(&runtimes).await;
+                assert_eq!((index.unwrap(), elapsed), (1, waited));
+            }
+            // The share is returned when the runtime finds no connection.
+            assert_eq!(counts(&runtimes), [1, 0]);
+            let run = move || {
+                stalled.block_on(async {
+                    for _ in 0..9 {
+                        tokio::task::yield_now().await;
+                    }
+                });
+                stalled
+            };
+            stalled = thread::spawn(run).join().unwrap();
+            assert_eq!(counts(&runtimes), [0, 0]);
+            // The next connection goes to the runtime that runs again, whose turn it is.
+        }
+        let alone = Runtimes::new(vec![stalled.handle().clone()]).unwrap();
+        for _ in 0..2 {
+            let (outcome, elapsed) = set_up(&alone).await;
+            assert!(matches!(outcome, Err(HandOverError::AllStalled(LIMIT))), "{outcome:?}");
+            assert_eq!(elapsed, LIMIT);
+        }
+        stalled.shutdown_background();
+    }
+
+    /// Runtimes with the same number of connections take turns. One that has ended gets none.
+    #[tokio::test(start_paused = true)]
+    async fn runtimes_take_turns_and_end() {
+        let runtimes = Runtimes::new(vec![Handle::current(), Handle::current(), Handle::current()]).unwrap();
+        for expected in [0, 1, 2, 0, 1] {
+            assert_eq!(set_up(&runtimes).await.0.unwrap(), expected);
+        }
+        let kept: Vec<_> = (0..4)
+            .map(|_| match runtimes.choose() {
+                Choice::Runtime(share) => share,
+                _ => panic!("no runtime"),
+            })
+            .collect();
+        assert_eq!(counts(&runtimes), [1, 1, 2]);
+        drop(kept);
+        assert_eq!(counts(&runtimes), [0, 0, 0]);
+
+        let ended = idle();
+        let runtimes = Runtimes::new(vec![ended.handle().clone(), Handle::current()]).unwrap();
+        let alone = Runtimes::new(vec![ended.handle().clone()]).unwrap();
+        ended.shutdown_background();
+        for _ in 0..3 {
+            let (index, elapsed) = set_up(&runtimes).await;
+            assert_eq!((index.unwrap(), elapsed), (1, Duration::ZERO));
+            let (outcome, elapsed) = set_up(&alone).await;
+            assert!(matches!(outcome, Err(HandOverError::AllEnded)) && elapsed.is_zero(), "{outcome:?}");
+        }
+        assert_eq!((counts(&runtimes), counts(&alone)), (vec![0, 0], vec![0]));
+    }
+
+    /// The errors of a set-up are told apart. A set-up that is given up is aborted.
+    #[tokio::test(start_paused = true)]
+    async fn set_ups_fail() {
+        let runtimes = Runtimes::new(vec![Handle::current()]).unwrap();
+        let failed = runtimes.run((), LIMIT, |(), _share| async { Err(SetupError::TimedOut(LIMIT)) }).await;
+        assert!(matches!(failed, Err(HandOverError::SetUp(SetupError::TimedOut(LIMIT)))), "{failed:?}");
+        let panicked = runtimes.run((), LIMIT, |(), _share| async { panic!("the set-up panics") }).await;
+        assert!(matches!(panicked, Err(HandOverError::Panicked)), "{panicked:?}");
+        let hanging = runtimes.run((), LIMIT, |(), share| async move {
+            let _share = share;
+            pending().await
+        });
+        assert!(tokio::time::timeout(LIMIT, hanging).await.is_err());
+        tokio::task::yield_now().await;
+        assert_eq!(counts(&runtimes), [0]);
+    }
+}

@@ -360,3 +360,71 @@ impl AttemptError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{engine::NegotiationFailure, rpc::RpcError};
+
+    const PAUSE: Duration = Duration::from_millis(70);
+
+    fn closed(sent: bool) -> CallFailure {
+        CallFailure::Closed { reason: CloseReason::Idle(Duration::ZERO), sent }
+    }
+
+    fn rpc(source: RpcError) -> CallError {
+        CallError::Rpc { procedure: "P", source }
+    }
+
+    /// What is wrong with an attempt decides if the call is made again, where, and if it may be executed twice then.
+    #[tokio::test(start_paused = true)]
+    async fn failures_of_attempts() {
+        let disconnected = FailureKind::Disconnected { pause: Duration::ZERO };
+        let in_a_pause = FailureKind::Disconnected { pause: PAUSE };
+        let negotiation = |versions| {
+            let reason = CloseReason::NegotiationFailed { why: NegotiationFailure::NoCommonVersion, versions };
+            CallFailure::Closed { reason, sent: false }
+        };
+        let not_connected = |error| AttemptError::NotConnected(error, tokio::time::Instant::now() + PAUSE);
+        let in_use = CallFailure::XidInUse { xid: 1 };
+        let late = |sent| AttemptError::from(CallFailure::DeadlineExceeded { sent });
+        for (error, kind, may_be_executed, is_permanent) in [
+            (closed(true).into(), disconnected, true, false),
+            (closed(false).into(), disconnected, false, false),
+            (negotiation(None).into(), disconnected, false, false),
+            (negotiation(Some((3, 4))).into(), disconnected, false, true),
+            (late(true), FailureKind::Final, true, false),
+            (late(false), FailureKind::Final, false, false),
+            (in_use.clone().into(), FailureKind::XidInUse, false, false),
+            (AttemptError::Exchange(ExchangeError::Final(rpc(RpcError::SystemError))), FailureKind::Final, true, false),
+            (
+                AttemptError::Exchange(ExchangeError::Final(rpc(RpcError::Unavailable))),
+                FailureKind::Final,
+                false,
+                false,
+            ),
+            (
+                AttemptError::Exchange(ExchangeError::Denied(rpc(RpcError::SystemError))),
+                FailureKind::Denied,
+                false,
+                false,
+            ),
+            (
+                AttemptError::Exchange(ExchangeError::SecurityExpired(rpc(RpcError::SystemError))),
+                FailureKind::SecurityExpired,
+                false,
+                false,
+            ),
+            (not_connected(ConnectError::EmptyPool), in_a_pause, false, true),
+            (not_connected(ConnectError::Overtaken { after: PAUSE }), in_a_pause, false, false),
+            (AttemptError::NotRecognized(closed(true), NotRecognized::TooLate), FailureKind::Final, false, false),
+        ] {
+            assert_eq!(error.kind(true, false), kind, "{error}");
+            assert_eq!((error.may_be_executed(), error.is_permanent()), (may_be_executed, is_permanent), "{error}");
+        }
+        // A call whose XID is fixed cannot have another one.
+        assert_eq!(AttemptError::from(in_use).kind(false, false), FailureKind::Final);
+        assert_eq!(AttemptError::from(negotiation(None)).kind(true, true), FailureKind::NegotiationFailed);
+        assert_eq!(late(true).kind(true, true), FailureKind::Final);
+    }
+}

@@ -113,6 +113,10 @@ fn is_server_failure(error: &RpcError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        client::Retries,
+        engine::{CallFailure, CloseReason},
+    };
 
     fn failed() -> Result<CallResponse, CallError> {
         Err(CallError::Rpc { procedure: "P", source: RpcError::SystemError })
@@ -140,6 +144,41 @@ mod tests {
         assert!(!accrual.ended(&failed()));
         tokio::time::advance(MIN_EJECTION).await;
         assert!(!accrual.is_ejected());
+    }
+
+    /// A lost connection is a failure. What the call or its deadline is to blame for is none.
+    #[tokio::test(start_paused = true)]
+    async fn lost_connections_are_failures() {
+        let closed = |sent| CallFailure::Closed { reason: CloseReason::Idle(Duration::ZERO), sent };
+        let late = CallFailure::DeadlineExceeded { sent: true };
+        for (failure, ejects) in [(closed(true), true), (closed(false), true), (late, false)] {
+            let accrual = FailureAccrual::default();
+            for _ in 0..MAX_FAILURES {
+                let retries = Retries::default();
+                accrual.ended(&Err(CallError::Transport { procedure: "P", failure: failure.clone(), retries }));
+            }
+            assert_eq!(accrual.is_ejected(), ejects, "{failure:?}");
+        }
+    }
+
+    /// The ejection is over at its end, for choices, for calls and for failures.
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_an_ejection() {
+        for _ in 0..20 {
+            let accrual = FailureAccrual::default();
+            for _ in 0..MAX_FAILURES {
+                accrual.ended(&failed());
+            }
+            let end = accrual.ejection().as_ref().unwrap().until;
+            tokio::time::advance(end - Instant::now() - Duration::from_nanos(1)).await;
+            accrual.called();
+            assert!(accrual.is_ejected() && !accrual.ended(&failed()));
+            tokio::time::advance(Duration::from_nanos(1)).await;
+            assert_eq!(Instant::now(), end);
+            assert!(!accrual.is_ejected());
+            accrual.called();
+            assert!(accrual.is_ejected() && accrual.ended(&failed()));
+        }
     }
 
     /// One call finds out if the endpoint works again. If not, the next ejection is longer.

@@ -156,3 +156,54 @@ impl ServersSender {
         self.list.closed().await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    fn poll(servers: &mut Servers) -> Poll<Option<usize>> {
+        let list = Pin::new(servers).poll_next(&mut Context::from_waker(Waker::noop()));
+        list.map(|list| list.map(|urls| urls.len()))
+    }
+
+    /// A list has a bounded number of URLs of a bounded length. The same URL again takes no place.
+    #[test]
+    fn lists_are_bounded() {
+        let url = |n: usize| format!("iwarp://{n}:1");
+        let (sender, mut servers) = Servers::channel();
+        assert_eq!(poll(&mut servers), Poll::Pending);
+        let fitting = "x".repeat(ServersSender::MAX_URL_LEN);
+        sender.set([fitting.clone(), format!("{fitting}x"), "iwarp://a:1".to_owned()]);
+        assert_eq!(sender.list.borrow().clone().unwrap_or_default().last(), Some(&fitting));
+        assert_eq!(poll(&mut servers), Poll::Ready(Some(2)));
+        for count in [ServersSender::MAX_SERVERS, ServersSender::MAX_SERVERS + 1] {
+            sender.set((0..count).chain(0..1).map(url));
+            let listed = sender.list.borrow().clone().unwrap_or_default();
+            assert_eq!((listed.len(), listed.contains(&url(0))), (ServersSender::MAX_SERVERS, true));
+        }
+        assert_eq!(poll(&mut servers), Poll::Ready(Some(ServersSender::MAX_SERVERS)));
+    }
+
+    /// A list that did not change is not announced. The end of either side shows at the other one.
+    #[tokio::test]
+    async fn only_changes_are_announced() {
+        let (sender, mut servers) = Servers::channel();
+        for (urls, announced) in [(vec!["a"], true), (vec!["a", "a"], false), (vec![], true), (vec![], false)] {
+            sender.set(urls.clone());
+            let expected = if announced { Poll::Ready(Some(urls.len())) } else { Poll::Pending };
+            assert_eq!(poll(&mut servers), expected, "{urls:?}");
+        }
+        assert!(!sender.is_closed());
+        let mut closed = Box::pin(sender.closed());
+        assert!(closed.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop(servers);
+        closed.await;
+        assert!(sender.is_closed());
+
+        let (sender, mut servers) = Servers::channel();
+        drop(sender);
+        assert_eq!((poll(&mut servers), poll(&mut servers)), (Poll::Ready(None), Poll::Ready(None)));
+    }
+}

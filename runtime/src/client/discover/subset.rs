@@ -91,7 +91,9 @@ mod tests {
                 let chosen = choose(&servers, limit).chosen;
                 assert_eq!(chosen.len(), limit);
                 let healthy = chosen.iter().filter(|&&index| !servers[index].has_failed).count();
-                assert!(healthy >= (100 - failed).min(limit - (limit / 4).max(1)), "{limit}, {failed}: {healthy}");
+                let tried = (limit / 4).max(1);
+                assert!(healthy >= (100 - failed).min(limit - tried), "{limit}, {failed}: {healthy}");
+                assert!(limit - healthy >= failed.min(tried), "{limit}, {failed}: {healthy}");
             }
         }
     }

@@ -1,2 +1,5 @@
+mod call;
+mod error;
+mod link;
 mod silence;
 mod threads;

@@ -1,4 +1,6 @@
-use tokio::time::Instant;
+use std::time::Duration;
+
+use tokio::time::{Instant, advance};
 
 use crate::{
     client::{
@@ -6,11 +8,14 @@ use crate::{
         reconnect::Reconnect,
         silence::{Silence, WatchedCall},
     },
-    engine::CallFailure,
+    engine::{CallFailure, CloseReason},
 };
 
 fn late() -> Result<(), CallError> {
-    let failure = CallFailure::DeadlineExceeded { sent: true };
+    failed(CallFailure::DeadlineExceeded { sent: true })
+}
+
+fn failed(failure: CallFailure) -> Result<(), CallError> {
     Err(CallError::Transport { procedure: "late", failure, retries: Retries::default() })
 }
 
@@ -34,4 +39,47 @@ async fn a_reply_shows_that_the_server_answers() {
     WatchedCall::new(&silence).end(&Ok(()));
     slow.end(&late());
     assert!(silence.until(Instant::now()).is_none());
+}
+
+/// Pauses double up to the longest. Calls that were in flight when a pause began do not prolong it.
+#[tokio::test(start_paused = true)]
+async fn pauses_double() {
+    let [min_backoff, max_backoff] = [100, 350].map(Duration::from_millis);
+    let silence = Silence::new(Reconnect::OnDemand { min_backoff, max_backoff, retries: 0 });
+    for _ in 0..2 {
+        for pause in [100, 200, 350, 350].map(Duration::from_millis) {
+            let now = Instant::now();
+            assert_eq!(silence.until(now), None);
+            let calls = [WatchedCall::new(&silence), WatchedCall::new(&silence), WatchedCall::new(&silence)];
+            for call in calls {
+                call.end(&late());
+                assert_eq!(silence.until(now), Some(now + pause));
+                advance(Duration::from_millis(1)).await;
+            }
+            advance(pause - Duration::from_millis(4)).await;
+            assert_eq!(silence.until(Instant::now()), Some(now + pause));
+            advance(Duration::from_millis(1)).await;
+        }
+        WatchedCall::new(&silence).end(&Ok(()));
+    }
+}
+
+/// A call that is given up after the shortest pause shows silence. Errors that say nothing about replies do not, however late they are.
+#[tokio::test(start_paused = true)]
+async fn silence_is_a_missing_reply() {
+    let silence = Silence::new(Reconnect::on_demand());
+    let begin = async |milliseconds| {
+        let call = WatchedCall::new(&silence);
+        advance(Duration::from_millis(milliseconds)).await;
+        call
+    };
+    let closed = CallFailure::Closed { reason: CloseReason::Idle(Duration::ZERO), sent: true };
+    for failure in [CallFailure::DeadlineExceeded { sent: false }, CallFailure::Cancelled { sent: true }, closed] {
+        begin(5000).await.end(&failed(failure));
+        assert_eq!(silence.until(Instant::now()), None);
+    }
+    drop(begin(99).await);
+    assert_eq!(silence.until(Instant::now()), None);
+    drop(begin(100).await);
+    assert!(silence.until(Instant::now()).is_some());
 }

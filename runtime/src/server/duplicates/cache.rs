@@ -259,3 +259,22 @@ impl Drop for Claim {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{rpc::Credential, session::recorded_key};
+
+    /// Calls whose hashes collide are different calls, and hashes find calls.
+    #[test]
+    fn calls_are_compared_by_key() {
+        let call = |hash, xid| {
+            let key = recorded_key(xid, "10.0.0.1", &Credential::None, None, false);
+            CachedCall { hash, call: Arc::new(RecordedCall::new(key)) }
+        };
+        assert!(call(1, 1) == call(1, 1) && call(1, 1) != call(1, 2));
+        let table = KeyedHash::default();
+        assert_eq!(table.hash_one(call(1, 1)), table.hash_one(call(1, 2)));
+        assert_ne!(table.hash_one(call(1, 1)), table.hash_one(call(2, 1)));
+    }
+}

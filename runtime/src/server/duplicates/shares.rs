@@ -256,6 +256,44 @@ mod tests {
         assert_eq!(counts[0], (1, 1, 11));
     }
 
+    /// The bounds themselves may be reached. Beyond them, an eighth becomes free.
+    #[test]
+    fn an_eighth_is_made_free() {
+        for (bytes, max) in [(1, Room { entries: 16, bytes: 1000 }), (5, Room { entries: 1000, bytes: 80 })] {
+            let mut shares = ReplyShares::default();
+            for key in 0..16 {
+                shares.push(client(1, 1), key, bytes, None);
+                assert_eq!(shares.evict(max), []);
+            }
+            shares.push(client(1, 1), 16, bytes, None);
+            assert_eq!(shares.evict(max), [0, 1, 2]);
+            assert_eq!(shares.room(), Room { entries: 14, bytes: 14 * bytes });
+        }
+    }
+
+    /// No client loses more than its excess, and no group more than its own.
+    #[test]
+    fn as_few_replies_as_possible_are_evicted() {
+        let evict = |held: &[(u64, u64, u64)], entries| {
+            let mut shares = ReplyShares::default();
+            for &(group, id, count) in held {
+                (0..count).for_each(|key| shares.push(client(group, id), (group, id, key), 1, None));
+            }
+            let evicted = shares.evict(Room { entries, bytes: u64::MAX }).len() as u64;
+            assert_eq!(evicted, held.iter().map(|(.., count)| count).sum::<u64>() - shares.room().entries);
+            let mut left: Vec<_> = counts(&shares).into_iter().map(|(group, _, count)| (group, count)).collect();
+            left.sort_unstable();
+            left
+        };
+        // Shares of 4 for the clients would make 9. The last one loses only what exceeds 10.
+        assert_eq!(evict(&[(1, 1, 10), (1, 2, 10), (1, 3, 1)], 11), [(1, 1), (1, 4), (1, 5)]);
+        assert_eq!(evict(&[(1, 1, 10), (2, 1, 10), (3, 1, 1)], 11), [(1, 4), (2, 4), (3, 1)]);
+        // A group within its share loses nothing, although its client has more than those of the other.
+        assert_eq!(evict(&[(1, 1, 4), (2, 1, 4), (2, 2, 4), (2, 3, 4)], 11), [(1, 4), (2, 2), (2, 2), (2, 2)]);
+        // A share of less than one reply for each of four clients: two of them keep theirs.
+        assert_eq!(evict(&[(1, 1, 1), (1, 2, 1), (1, 3, 1), (1, 4, 1)], 2), [(1, 1), (1, 1)]);
+    }
+
     #[test]
     fn the_longest_replies_go_when_bytes_are_short() {
         let max = Room { entries: 1000, bytes: 8000 };

@@ -148,7 +148,7 @@ impl Limits {
 pub struct LimitStats {
     /// The calls that share the limits.
     pub scope: LimitScope,
-    /// Number of handlers that run now.
+    /// Number of handlers that run now. They are not counted, and the number is 0, if nothing limits it.
     pub running: usize,
     /// Number of calls that wait now.
     pub waiting: usize,

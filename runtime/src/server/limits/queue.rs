@@ -231,9 +231,7 @@ impl Limiter {
             return Arrival::Admitted(Some(Permit { limiter: Arc::clone(self), source }));
         }
         match state.enqueue(source.clone(), limits.queue) {
-            Some((id, admitted)) => {
-                Arrival::Waits(WaitingCall { limiter: Arc::clone(self), source, id, admitted, is_over: false })
-            }
+            Some((id, admitted)) => Arrival::Waits(WaitingCall { limiter: Arc::clone(self), source, id, admitted }),
             None => {
                 state.stats.refused += 1;
                 Arrival::Refused
@@ -334,28 +332,24 @@ pub(in crate::server) struct WaitingCall {
     source: CallSource,
     id: u64,
     admitted: oneshot::Receiver<()>,
-    is_over: bool,
 }
 
 impl WaitingCall {
     /// Waits until the call may run. Returns `None` if it is refused.
     pub(super) async fn admitted(mut self) -> Option<Permit> {
         let is_admitted = (&mut self.admitted).await.is_ok();
-        self.is_over = true;
         is_admitted.then(|| Permit { limiter: Arc::clone(&self.limiter), source: self.source.clone() })
     }
 }
 
 impl Drop for WaitingCall {
     fn drop(&mut self) {
-        if self.is_over {
-            return;
-        }
         let mut state = self.limiter.state();
         match self.admitted.try_recv() {
             // Admitted, but the call is given up.
             Ok(()) => state.release(&self.source),
             Err(oneshot::error::TryRecvError::Empty) => state.leave(&self.source, self.id),
+            // Refused, or its wait is over.
             Err(oneshot::error::TryRecvError::Closed) => {}
         }
     }

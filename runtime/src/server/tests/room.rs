@@ -1,6 +1,9 @@
 #![allow(clippy::unwrap_used)]
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use crate::{
     driver::DriverPort,
@@ -80,8 +83,61 @@ async fn few_connections_leave_at_a_time() {
     assert_eq!(room.counts(), (16, 0));
 }
 
-#[test]
-fn warnings_are_rare() {
+/// In a large room, more connections may leave at a time: an eighth.
+#[tokio::test]
+async fn an_eighth_may_leave_at_a_time() {
+    let room = ConnectionRoom::new(160, usize::MAX);
+    let _flood: Vec<_> = (0..160).map(|_| silent(&room, 1).unwrap()).collect();
+    let others: Vec<_> = (2..200).map_while(|number| silent(&room, number).ok()).collect();
+    assert_eq!((others.len(), room.counts()), (20, (160, 20)));
+}
+
+/// After a minute without use, a connection leaves also for one of a host that does not have fewer.
+#[tokio::test(start_paused = true)]
+async fn connections_that_are_idle_for_long_leave() {
+    for (max, max_per_host, error) in [(2, usize::MAX, NoRoom::Server(2)), (10, 2, NoRoom::Host(2))] {
+        let room = ConnectionRoom::new(max, max_per_host);
+        let first = silent(&room, 1).unwrap();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let second = silent(&room, 1).unwrap();
+        tokio::time::advance(Duration::from_millis(58_999)).await;
+        assert_eq!(silent(&room, 1).err(), Some(error));
+        assert!(first.stays() && second.stays());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        let third = silent(&room, 1).unwrap();
+        assert_eq!((first.stays(), second.stays(), third.stays()), (false, true, true));
+        assert_eq!(silent(&room, 1).err(), Some(error), "the second has been idle for 59 s");
+        drop((first, second, third));
+        assert!(room.is_empty());
+    }
+}
+
+/// Without descriptors, the host with the most connections makes room, down to a single one.
+#[tokio::test]
+async fn descriptors_are_freed() {
+    // Hosts are not listed in any order.
+    for _ in 0..20 {
+        let room = ConnectionRoom::new(10, usize::MAX);
+        let one = silent(&room, 1).unwrap();
+        let two = [silent(&room, 2).unwrap(), silent(&room, 2).unwrap()];
+        room.free_descriptor();
+        assert_eq!((one.stays(), two[0].stays(), two[1].stays()), (true, false, true));
+        for expected in [(1, 2), (0, 3), (0, 3)] {
+            room.free_descriptor();
+            assert_eq!(room.counts(), expected);
+        }
+        drop((one, two));
+        assert!(room.is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn warnings_are_rare() {
     let room = ConnectionRoom::new(1, 1);
-    assert!(room.should_warn() && !room.should_warn());
+    for _ in 0..2 {
+        assert!(room.should_warn() && !room.should_warn());
+        tokio::time::advance(Duration::from_millis(59_999)).await;
+        assert!(!room.should_warn());
+        tokio::time::advance(Duration::from_millis(1)).await;
+    }
 }

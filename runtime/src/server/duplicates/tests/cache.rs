@@ -77,6 +77,36 @@ async fn bytes_are_bounded() {
     assert_eq!((cache.stats().bytes, cache.stats().entries), (0, 0));
 }
 
+/// Keys, replies and their places count. A reply may take all room.
+#[tokio::test(start_paused = true)]
+async fn the_whole_entry_counts() {
+    let some = reply("some");
+    let ample = cache(DuplicateRequests::new());
+    claim(&ample, &key(1)).record(some.clone());
+    let bytes = ample.stats().bytes;
+    assert!(bytes > (key(1).to_bytes().len() + some.to_bytes().len()) as u64, "{bytes}");
+    for (max_bytes, is_kept) in [(bytes, true), (bytes - 1, false)] {
+        let cache = cache(DuplicateRequests::new().max_bytes(max_bytes));
+        claim(&cache, &key(1)).record(some.clone());
+        let stats = cache.stats();
+        assert_eq!((stats.entries, stats.in_progress), (usize::from(is_kept), 0));
+        assert_eq!((stats.bytes, stats.evicted), if is_kept { (bytes, 0) } else { (0, 1) });
+    }
+}
+
+/// A reply that has expired does not count as evicted, whenever the next one is recorded.
+#[tokio::test(start_paused = true)]
+async fn expired_replies_make_room_first() {
+    let cache = cache(DuplicateRequests::new().max_age(Duration::from_secs(10)).max_entries(1));
+    claim(&cache, &key(1)).record(reply("one"));
+    let two = claim(&cache, &key(2));
+    tokio::time::advance(Duration::from_secs(10)).await;
+    two.record(reply("two"));
+    let stats = cache.stats();
+    assert_eq!((stats.entries, stats.in_progress, stats.evicted), (1, 0, 0));
+    assert!(is_recorded(&cache, &key(2), &reply("two")));
+}
+
 /// A client, and an address, can displace only their own replies.
 #[tokio::test(start_paused = true)]
 async fn clients_have_shares() {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::server::limits::{
-    LimitScope, Limits,
+    LimitScope, LimitStats, Limits,
     queue::{Arrival, CallSource, Limiter, Permit},
 };
 
@@ -63,7 +63,7 @@ fn counts(limiter: &Limiter) -> (usize, usize, u64) {
 
 /// Ends the running call, and each one that runs after it. Returns the sources of `waiting` in the order in which their calls run.
 fn order<'a>(limiter: &Limiter, mut running: Permit, mut waiting: Vec<(&'a str, Admission)>) -> Vec<&'a str> {
-    let mut order = Vec::new();
+    let (mut order, refused) = (Vec::new(), limiter.stats().refused);
     while !waiting.is_empty() {
         drop(running);
         let next = waiting.iter_mut().enumerate().find_map(|(n, (_, admission))| match poll(admission) {
@@ -73,10 +73,10 @@ fn order<'a>(limiter: &Limiter, mut running: Permit, mut waiting: Vec<(&'a str, 
         let (n, permit) = next.unwrap();
         order.push(waiting.remove(n).0);
         running = permit;
-        assert_eq!(counts(limiter), (1, waiting.len(), 0));
+        assert_eq!(counts(limiter), (1, waiting.len(), refused));
     }
     drop(running);
-    assert_eq!(counts(limiter), (0, 0, 0));
+    assert_eq!(counts(limiter), (0, 0, refused));
     order
 }
 
@@ -88,6 +88,42 @@ fn callers_take_turns() {
     let waiting: Vec<_> = ["a", "a", "a", "b", "c", "b"].map(|caller| (caller, wait(&limiter, caller))).into();
     assert_eq!(order(&limiter, running, waiting), ["a", "b", "c", "a", "b", "a"]);
     assert!(limiter.is_empty());
+}
+
+/// Callers whose calls have left the queue, run or not, join it again, in the last place.
+#[test]
+fn callers_return_to_the_queue() {
+    let limiter = limiter(Limits::new().concurrency(1));
+    for _ in 0..3 {
+        let running = run(&limiter, "a1");
+        let waiting: Vec<_> = ["a1", "b", "a2"].map(|caller| (caller, wait(&limiter, caller))).into();
+        assert_eq!(order(&limiter, running, waiting), ["a1", "b", "a2"]);
+        assert!(limiter.is_empty());
+        // A connection that gives up loses its turn.
+        let running = run(&limiter, "z");
+        drop(wait(&limiter, "a1"));
+        let waiting: Vec<_> = ["a2", "a1"].map(|caller| (caller, wait(&limiter, caller))).into();
+        drop(wait(&limiter, "a3"));
+        assert_eq!(order(&limiter, running, waiting), ["a2", "a1"]);
+        let running = run(&limiter, "z");
+        let (first, second) = (wait(&limiter, "a1"), wait(&limiter, "a2"));
+        drop(first);
+        let waiting = vec![("a2", second), ("a1", wait(&limiter, "a1"))];
+        assert_eq!(order(&limiter, running, waiting), ["a2", "a1"]);
+        assert!(limiter.is_empty());
+    }
+    assert_eq!((limiter.stats().refused, limiter.stats().executed), (0, 0));
+}
+
+/// Nothing is counted if the number of calls is not limited.
+#[test]
+fn unlimited_calls_are_not_counted() {
+    let limiter = limiter(Limits::new().queue(0));
+    for _ in 0..3 {
+        assert!(matches!(limiter.arrive(|| panic!("the source is needed")), Arrival::Admitted(None)));
+    }
+    let LimitStats { running, waiting, executed, refused, timed_out, cancelled, .. } = limiter.stats();
+    assert_eq!((running, waiting, executed, refused, timed_out, cancelled), (0, 0, 0, 0, 0, 0));
 }
 
 /// A caller at its own limit does not hold up others.
@@ -110,17 +146,19 @@ fn the_limit_of_a_caller_does_not_affect_others() {
 #[test]
 fn a_principal_has_one_limit_at_all_addresses() {
     let limiter = limiter(Limits::new().per_caller(2));
-    let (first, _second) = (run(&limiter, "a:x"), run(&limiter, "b:x"));
+    let (first, second) = (run(&limiter, "a:x"), run(&limiter, "b:x"));
     let (mut third, mut fourth) = (wait(&limiter, "a:x"), wait(&limiter, "c:x"));
     // Another principal, and callers without one, at these addresses.
     let others = ["a:y", "a:y", "b", "b", "c:z"].map(|caller| run(&limiter, caller));
-    let _another = wait(&limiter, "b:y");
+    let another = wait(&limiter, "b:y");
     drop(others);
     assert!(poll(&mut third).is_pending() && poll(&mut fourth).is_pending());
     drop(first);
     assert!(matches!(poll(&mut third), Poll::Ready(Some(_))));
     // The permit was dropped with the result.
     assert!(matches!(poll(&mut fourth), Poll::Ready(Some(_))));
+    drop((second, another));
+    assert!(limiter.is_empty());
 }
 
 /// A full queue refuses the caller that has most calls in it.
@@ -241,4 +279,34 @@ fn a_full_queue_drops_from_the_longest_of_a_host() {
     let _third = wait(&limiter, "b");
     assert!(matches!(poll(&mut waiting[1]), Poll::Ready(None)), "the host with the most");
     assert_eq!(counts(&limiter), (1, 4, 3));
+}
+
+/// A connection without a call in a full queue gets a place in it, and so does a host.
+#[test]
+fn a_full_queue_has_a_place_for_new_parties() {
+    let limiter = limiter(Limits::new().concurrency(1).queue(2));
+    let running = run(&limiter, "z");
+    let (first, mut second) = (wait(&limiter, "a1"), wait(&limiter, "a1"));
+    let mut third = wait(&limiter, "a2");
+    assert!(matches!(poll(&mut second), Poll::Ready(None)), "the connection with two calls");
+    let fourth = wait(&limiter, "b");
+    assert!(matches!(poll(&mut third), Poll::Ready(None)), "the host with two calls, one of each connection");
+    assert!(matches!(begin(&limiter, "a2").1, Poll::Ready(None)), "nobody has two");
+    assert_eq!(counts(&limiter), (1, 2, 3));
+    drop((first, fourth, running));
+    assert!(limiter.is_empty());
+}
+
+/// A connection whose only call was dropped from the queue has lost its turn.
+#[test]
+fn a_dropped_call_has_no_turn() {
+    let limiter = limiter(Limits::new().concurrency(1).queue(3));
+    let running = run(&limiter, "z");
+    let (first, second, mut third) = (wait(&limiter, "a1"), wait(&limiter, "a2"), wait(&limiter, "a3"));
+    let other = wait(&limiter, "b");
+    assert!(matches!(poll(&mut third), Poll::Ready(None)));
+    drop((first, other));
+    let waiting = vec![("a2", second), ("a4", wait(&limiter, "a4")), ("a3", wait(&limiter, "a3"))];
+    assert_eq!(order(&limiter, running, waiting), ["a2", "a4", "a3"]);
+    assert!(limiter.is_empty());
 }

@@ -1,0 +1,55 @@
+use crate::{
+    client::call::{CallOptions, CallTarget},
+    service::{Procedure, ReplyBounds},
+};
+
+struct Plain;
+
+impl Procedure for Plain {
+    const PROGRAM: u32 = 1;
+    const VERSION: u32 = 1;
+    const NUMBER: u32 = 1;
+    const NAME: &'static str = "PLAIN";
+    const IDEMPOTENT: bool = false;
+    type Args = ();
+    type Reply = ();
+    fn reply_bounds((): &()) -> ReplyBounds {
+        ReplyBounds { inline: 0, chunks: [][..].into() }
+    }
+}
+
+/// A call is repeated if the procedure or the caller allows it.
+#[test]
+fn idempotent_calls() {
+    let plain = CallTarget::of::<Plain>();
+    let idempotent = CallTarget { idempotent: true, ..CallTarget::of::<Plain>() };
+    for (options, expected) in [(CallOptions::new(), [false, true]), (CallOptions::new().repeatable(), [true, true])] {
+        assert_eq!([&plain, &idempotent].map(|target| options.is_idempotent(target)), expected);
+    }
+}
+
+/// A call with a landing buffer of its own has no memory for a second attempt.
+#[test]
+fn landing_buffers_serve_one_attempt() {
+    assert!(CallOptions::new().can_retry());
+    assert!(CallOptions::new().landing_pooled().can_retry());
+    let buffer = || vec![0; 8].into();
+    assert!(!CallOptions::new().landing(buffer()).can_retry());
+    assert!(!CallOptions::new().landing_pooled().landing(buffer()).landing_pooled().can_retry());
+}
+
+/// A limit cuts each part of the bounds, those of the procedure and those of the caller.
+#[test]
+fn reply_limits() {
+    let bounds = |inline, chunks: &[u64]| ReplyBounds { inline, chunks: chunks.into() };
+    let computed = || bounds(100, &[10, 1000]);
+    for (mut options, expected) in [
+        (CallOptions::new(), computed()),
+        (CallOptions::new().reply_limit(50), bounds(50, &[10, 50])),
+        (CallOptions::new().reply_limit(5000), computed()),
+        (CallOptions::new().reply_bounds(bounds(1, &[7])), bounds(1, &[7])),
+        (CallOptions::new().reply_bounds(bounds(1, &[7])).reply_limit(3), bounds(1, &[3])),
+    ] {
+        assert_eq!(options.bounds(computed), expected);
+    }
+}
