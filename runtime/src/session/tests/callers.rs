@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::{
-    rpc::{AuthStat, Credential},
+    rpc::Credential,
     security::{AuthenticatedCaller, Authentication, Principal, ProtectionLevel, ReceivedCall},
 };
 
@@ -133,7 +133,7 @@ fn late_probes_for_tls_are_refused() {
     let guard = AcceptsAll::default();
     let mut served = Served::guarded(Transport::Tcp, service(echo), guard.clone());
     for (flavor, outcome) in
-        [(6, Ok(())), (7, Err(RpcError::Authentication(AuthStat::AuthBadcred.into()))), (8, Ok(()))]
+        [(6, Ok(())), (7, Err(RpcError::Authentication(crate::rpc::AuthStat::AuthBadcred.into()))), (8, Ok(()))]
     {
         let mut header = header(0);
         header.credential = opaque(flavor, &[]);
