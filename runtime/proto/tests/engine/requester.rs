@@ -9,7 +9,7 @@ use rpcrdma_proto::{
     },
     memory::{LandingMemory, PayloadBuf},
     provider::{
-        MemoryHandle,
+        DisconnectReason, MemoryHandle,
         sim::{SimConfig, SimEnd, SimFault},
     },
 };
@@ -439,6 +439,30 @@ fn failed_invalidation_closes_the_connection() {
     };
     assert_eq!(exposed(&facing), 0);
     assert_eq!(facing.engine.conn.counters().exposed_regions, 0);
+}
+
+/// If memory cannot be invalidated after the caller of the engine has given the connection up, the queue pair is disconnected before the call
+/// finishes (RFC 8166 §4.5.4).
+#[test]
+fn failed_invalidation_after_a_lost_connection() {
+    let config = EngineConfig::default();
+    let says = PrivateData::new(&config, false);
+    for nth in 0..3 {
+        let mut sim = SimConfig::default();
+        sim.faults.push(SimFault::RefuseInvalidation { end: SimEnd::A, nth });
+        let setup = ConnectionSetup { local: says, peer: says, xid_seed: XID };
+        let mut facing = ScriptedPeer::with(Role::Client, config.clone(), setup, sim);
+        facing.call(&Script { args: vec![5000, 5000], reduce: true, ..Script::default() });
+        facing.run();
+        facing.engine.conn.connection_lost(DisconnectReason::Local);
+        facing.run();
+        let failure = finished(&mut facing);
+        let Some(Err(CallFailure::Closed { sent: true, .. })) = failure else { panic!("{nth}: {failure:?}") };
+        assert!(matches!(facing.engine.events.last(), Some(EngineEvent::Closed(_))), "{:?}", facing.engine.events);
+        assert_eq!(facing.raw.disconnected(), nth < 2, "there are two regions");
+        assert_eq!(exposed(&facing), 0);
+        assert_eq!(facing.engine.conn.counters().exposed_regions, 0);
+    }
 }
 
 /// A call that cannot be sent fails, and the connection stays open.

@@ -262,8 +262,14 @@ impl Engine for Connection {
     }
 
     fn connection_lost(&mut self, reason: DisconnectReason) {
-        if matches!(self.state, ConnectionState::Gone(_) | ConnectionState::Closed(_)) {
-            return;
+        match &self.state {
+            ConnectionState::Closed(_) => return,
+            ConnectionState::Gone(reason) => {
+                // The peer cannot access memory any more that could not be invalidated.
+                self.core.calls.disconnected(&reason.clone(), &mut self.core.shared);
+                return;
+            }
+            _ => {}
         }
         let is_access_refused = matches!(reason, DisconnectReason::RemoteAccess(_));
         let known = self.core.shared.fault.take().or_else(|| self.state.reason().cloned());
@@ -318,7 +324,12 @@ impl Engine for Connection {
             shared.fault.get_or_insert(CloseReason::Disconnected(reason));
         }
         if let Some(fault) = shared.fault.take() {
-            self.close_with(fault);
+            if matches!(self.state, ConnectionState::Gone(_)) {
+                // RFC 8166 §4.5.4: the caller has given the connection up, but the queue pair may still be connected.
+                qp.disconnect();
+            } else {
+                self.close_with(fault);
+            }
         }
         match &self.state {
             ConnectionState::Open => {
