@@ -78,6 +78,7 @@
 #[allow(unused_extern_crates)]
 extern crate self as rpcrdma;
 
+mod blocking;
 pub mod client;
 pub mod config;
 mod driver;

@@ -40,6 +40,17 @@ const fn seeded() -> Option<u64> {
     None
 }
 
+/// Returns `true` if a simulation has seeded this thread.
+#[cfg(feature = "simulation")]
+pub(crate) fn is_seeded() -> bool {
+    SEEDED.get().is_some()
+}
+
+#[cfg(not(feature = "simulation"))]
+pub(crate) const fn is_seeded() -> bool {
+    false
+}
+
 /// Returns a random number that peers need not be unable to guess.
 pub(crate) fn number() -> u64 {
     // The standard library's hash keys are random, and every `RandomState` has different ones.

@@ -8,7 +8,7 @@ use std::{fs, path::Path};
 const FOLDERS: [&str; 2] = ["runtime/src", "runtime/proto/src"];
 
 /// Files that a simulation does not run, or that are the source itself.
-const EXCEPTIONS: [&str; 3] = ["runtime/src/random.rs", "/tests", "threads.rs"];
+const EXCEPTIONS: [&str; 4] = ["runtime/src/random.rs", "runtime/src/blocking.rs", "/tests", "threads.rs"];
 
 /// Calls `check` with the path and the code of each file, without comments and without unit tests at its end.
 fn each_file(folder: &Path, check: &mut impl FnMut(&str, &str)) {
@@ -37,6 +37,7 @@ fn violations(code: &str) -> Vec<&'static str> {
         ("std::time::Instant::now", "reads the system's clock instead of tokio's"),
         ("SystemTime::now", "reads the system's clock instead of tokio's"),
         ("thread::sleep", "sleeps in real time"),
+        ("spawn_blocking(", "runs work on another thread instead of by `blocking`"),
         ("watch::Sender::new", "has a `watch` channel, which wakes several receivers in a random order"),
     ] {
         if code.contains(what) {
@@ -73,6 +74,7 @@ fn the_check_finds_violations() {
         "let now = std::time::Instant::now();",
         "let now = SystemTime::now();",
         "let phase = watch::Sender::new(0);",
+        "runtime.spawn_blocking(work);",
         "tokio::select! {\n    () = a => {}\n}",
         "select! {\n    biased;\n    () = a => {}\n} tokio::select! {\n () = a => {}\n}",
     ] {

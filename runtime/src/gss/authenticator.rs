@@ -2,11 +2,7 @@
 
 use std::{fmt, net::SocketAddr, sync::Arc};
 
-use tokio::{
-    runtime::Handle,
-    task::{JoinError, spawn_blocking},
-    time::Instant,
-};
+use tokio::{runtime::Handle, task::JoinError, time::Instant};
 
 use super::{
     contexts::GssServerConfig,
@@ -15,6 +11,7 @@ use super::{
     server::{Decision, GssServer, SetupRound},
 };
 use crate::{
+    blocking,
     config::ConfigError,
     rpc::{AuthStat, CallHeader},
     security::{Admissions, Authentication, Authenticator, BlockingQueue, ControlReply, ReceivedCall},
@@ -146,7 +143,7 @@ impl<M: ServerMechanism> AuthenticatorShared<M> {
         let result = match tokio::time::timeout(config.setup_timeout, self.steps.admit(round.host)).await {
             Ok(admission) => {
                 let (shared, setup, token) = (Arc::clone(&self), round.setup.take(), round.token.clone());
-                let step = spawn_blocking(move || {
+                let step = blocking::spawn(&Handle::current(), move || {
                     // Held to the end of the step, even if the connection is lost meanwhile.
                     let _admission = admission;
                     let mut setup = setup.map_or_else(|| shared.mechanism.begin(), Ok)?;

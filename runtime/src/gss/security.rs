@@ -13,6 +13,7 @@ use super::{
     mechanism::{ClientMechanism, ContextSetup, GssError, SetupStep},
 };
 use crate::{
+    blocking,
     security::{
         CallSecurity, ControlCall, ProtectionLevel, Secured, Security, SecurityError, SecurityFuture, SecurityLink,
     },
@@ -153,7 +154,7 @@ impl<M: ClientMechanism> GssSecurityShared<M> {
         let runtime = Handle::try_current().map_err(|_| failed("it needs a tokio runtime, make the call in one"))?;
         let mechanism = Arc::clone(&self.mechanism);
         let permit = Arc::clone(&self.step).acquire_owned().await;
-        let step = runtime.spawn_blocking(move || {
+        let step = blocking::spawn(&runtime, move || {
             let _permit = permit;
             let mut setup = setup.map_or_else(|| mechanism.begin(), Ok)?;
             let step = setup.step(token.as_deref())?;

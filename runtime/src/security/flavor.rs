@@ -31,6 +31,7 @@ use bytes::Bytes;
 use tokio::{runtime::Handle, sync::Semaphore};
 
 use crate::{
+    blocking,
     rpc::{AuthFailure, OpaqueAuth, RpcError},
     service::ProcedureId,
 };
@@ -130,7 +131,7 @@ impl BlockingQueue {
         let turn = Arc::clone(turns).acquire_owned().await;
         let queue = self.clone();
         // Held to the end of the work, even if the caller gives up meanwhile.
-        let done = runtime.spawn_blocking(move || {
+        let done = blocking::spawn(&runtime, move || {
             let _turn = turn;
             queue.run_here(is_large, work)
         });

@@ -17,8 +17,10 @@ use rpcrdma::{
     },
     config::ConnectionConfig,
     engine::Versions,
+    gss::GssSecurity,
     provider::sim::SimEnd,
     rpc::Credential,
+    security::ProtectionLevel,
 };
 use tokio::{
     sync::{Semaphore, mpsc::UnboundedReceiver},
@@ -27,6 +29,7 @@ use tokio::{
 
 use crate::{
     history::{CallOutcome, History},
+    insecure_test_mechanism::InsecureTestMechanism,
     log::{EventLog, event},
     network::{Host, Network},
     protocol::{
@@ -103,6 +106,19 @@ impl SimulatedCaller {
             .reconnect(Reconnect::OnDemand { min_backoff, max_backoff, retries: plan.retries })
             .deduplicated([PROGRAM])
             .service(SimulatedBackV1Server::new(SimulatedClient(self.choices.clone())));
+        let level = match plan.protection {
+            1 => Some(ProtectionLevel::Authentication),
+            2 => Some(ProtectionLevel::Integrity),
+            3 => Some(ProtectionLevel::Privacy),
+            _ => None,
+        };
+        let builder = match level {
+            Some(level) => {
+                let mechanism = InsecureTestMechanism::new(server::KEY, &format!("client{}", plan.host));
+                builder.security(GssSecurity::new(mechanism, level))
+            }
+            None => builder,
+        };
         match credential {
             Ok(credential) => builder.credential(credential),
             // The name is short.

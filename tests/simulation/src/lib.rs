@@ -8,6 +8,8 @@
 pub mod client;
 pub mod fault;
 pub mod history;
+#[path = "../../../runtime/tests/net_support/insecure_test_mechanism.rs"]
+mod insecure_test_mechanism;
 pub mod log;
 pub mod minimize;
 pub mod network;

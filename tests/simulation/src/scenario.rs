@@ -112,6 +112,8 @@ pub struct ClientPlan {
     pub inline: u32,
     /// Interval and time-out of keep-alive probes, in milliseconds.
     pub keepalive: (u64, u64),
+    /// Protection by RPCSEC_GSS: 0 for none, 1 for authentication, 2 for integrity, 3 for privacy.
+    pub protection: u8,
     /// Maximum number of calls at a time.
     pub concurrency: usize,
     /// Shortest and longest pause between attempts to connect, in milliseconds.
@@ -135,6 +137,8 @@ pub struct ServerPlan {
     pub handlers: usize,
     /// Maximum number of handlers of one caller at a time. 0 for no limit.
     pub per_caller: usize,
+    /// Maximum lifetime of a security context, in milliseconds.
+    pub lifetime: u64,
     /// Time after which an idle connection is closed, in milliseconds.
     pub idle: u64,
 }
@@ -177,6 +181,7 @@ impl Scenario {
             memory: choices.one_of(&[4 << 20, 64 << 20]),
             // A handler that calls back waits for its client, and with it all that come after the last one that may run.
             handlers: if kinds.contains(&5) { 0 } else { choices.one_of(&[0, 0, 1, 4]) },
+            lifetime: choices.one_of(&[12_000, 60_000, 3_600_000]),
             per_caller: choices.one_of(&[0, 0, 1]),
             idle: choices.one_of(&[500, 5_000, 360_000]),
         };
@@ -187,6 +192,7 @@ impl Scenario {
         let (operations, max_concurrency) = (choices.within(3..=25), choices.one_of(&[1, 2, 6]));
         let max_pause = choices.one_of(&[5, 200, 2_000]);
         let timeouts = subset(&choices, &[300, 3_000, 15_000, 60_000, 0]);
+        let protections = if choices.chance(70) { vec![0] } else { subset(&choices, &[0, 1, 2, 3]) };
         let mut next = 0;
         let clients = (0..choices.within(1..=4)).map(|index| {
             let connections = choices.one_of(&connections);
@@ -220,6 +226,7 @@ impl Scenario {
                 credits: choices.one_of(&[1, 2, 8, 32]),
                 inline: choices.one_of(&[1024, 4096, 65536]),
                 keepalive: (choices.one_of(&[500, 5_000]), choices.one_of(&[500, 5_000])),
+                protection: choices.one_of(&protections),
                 concurrency: choices.within(1..=max_concurrency) as usize,
                 backoff: choices.one_of(&[(1, 10), (100, 3_000)]),
                 // Without retries, a call fails whenever the server closes an idle connection at the same time.

@@ -4,6 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use rpcrdma::{
     Server,
+    gss::{GssAuthenticator, GssServerConfig},
+    security::StandardAuthenticator,
     server::{BindError, DuplicateRequests, LimitScope, Limits, ServerHandle},
 };
 use tokio::{
@@ -13,6 +15,7 @@ use tokio::{
 
 use crate::{
     fault::FaultKind,
+    insecure_test_mechanism::InsecureTestMechanism,
     log::{EventLog, event},
     network::{Host, Network},
     protocol::simulated_v1::{PROGRAM, SimulatedV1Server},
@@ -20,6 +23,9 @@ use crate::{
     scenario::ServerPlan,
     service::{SharedDisk, SimulatedServer},
 };
+
+/// The key that clients and servers share.
+pub(crate) const KEY: u64 = 0x7e57_0000_5ec2_e7aa;
 
 /// A host with a server.
 #[derive(Clone)]
@@ -96,7 +102,13 @@ impl ServerHost {
             crashes: self.crashes.clone(),
         };
         let plan = &self.plan;
+        let lifetime = Duration::from_millis(plan.lifetime);
+        let authenticator = GssAuthenticator::with_config(
+            InsecureTestMechanism::new(KEY, "server"),
+            GssServerConfig::new().max_lifetime(lifetime),
+        )?;
         let mut builder = Server::builder()
+            .authenticator(authenticator.or(StandardAuthenticator))
             .service(SimulatedV1Server::new(service))
             .duplicate_requests(PROGRAM, DuplicateRequests::new().store(self.disk.clone()))
             .credits(plan.credits)
