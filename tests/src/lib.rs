@@ -53,6 +53,7 @@ mod documents {
         Limits: "examples/guide/src/limits.md",
         Devices: "examples/guide/src/devices.md",
         Tuning: "examples/guide/src/tuning.md",
+        Promises: "examples/guide/src/promises.md",
         Observability: "examples/guide/src/observability.md",
         Rpcgen: "examples/guide/src/rpcgen.md",
         Tonic: "examples/guide/src/tonic.md",
