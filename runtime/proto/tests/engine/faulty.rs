@@ -132,6 +132,7 @@ fn empty_write_chunks_are_returned_empty() {
         assert_eq!(send(&mut client, &reply), None);
         let (_, result) = take_finished(&mut client.engine).expect("not finished");
         let failure = is_filled.then_some(CallFailure::BadReply(MessageFault::FilledEmptyChunk));
-        assert_eq!(result.err(), failure);
+        assert_eq!(result.map(|reply| reply.format).err(), failure);
+        assert_eq!(client.engine.conn.counters().written_by_peer_bytes, 0);
     }
 }
