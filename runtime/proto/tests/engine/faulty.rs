@@ -1,6 +1,6 @@
 //! Faulty version 1 messages: the engine responds to calls with an error and discards replies (RFC 8166 §4.2.4, §4.5).
 
-use rpcrdma_proto::engine::{Engine as _, EngineConfig, Role};
+use rpcrdma_proto::engine::{CallFailure, Engine as _, EngineConfig, MessageFault, Role};
 
 use crate::support::{Script, ScriptedPeer, plain, take_call, take_finished};
 
@@ -114,5 +114,25 @@ fn server_responds_to_faulty_calls() {
         let mut server = ScriptedPeer::new(Role::Server, config, true);
         let answer = send(&mut server, &[THEIRS, 1, 4, 0, 7, 0, 0, THEIRS, 0, 0]);
         assert_eq!(answer, Some(vec![THEIRS, 1, 32, 4, 2]), "{reverse_credits}");
+    }
+}
+
+/// RFC 8166 §4.3.2.3: an empty Write chunk is returned empty.
+#[test]
+fn empty_write_chunks_are_returned_empty() {
+    for is_filled in [false, true] {
+        let mut client = facing(Role::Client);
+        client.call(&Script { results: vec![(0, 0), (0, 5000)], ..Script::default() });
+        client.run();
+        let call = client.raw.next().expect("call not sent");
+        let [handle, high, low] = [call[9], call[11], call[12]];
+        assert_eq!(call[4..9], [0, 1, 0, 1, 1]);
+        let first = if is_filled { &[1, 1, handle, 4, high, low][..] } else { &[1, 0] };
+        let reply = [&[XID, 1, 4, 0, 0], first, &[1, 1, handle, 0, high, low, 0, 0, XID, 1, 0]].concat();
+        assert_eq!(send(&mut client, &reply), None);
+        let (_, result) = take_finished(&mut client.engine).expect("not finished");
+        let failure = is_filled.then_some(CallFailure::BadReply(MessageFault::FilledEmptyChunk));
+        assert_eq!(result.map(|reply| reply.format).err(), failure);
+        assert_eq!(client.engine.conn.counters().written_by_peer_bytes, 0);
     }
 }

@@ -315,12 +315,17 @@ fn orderly_close() {
     assert!(facing.raw.disconnected());
 }
 
-/// RFC 8166 §3.3.1: replies beyond what may be in flight follow when the last of those has been sent.
+/// RFC 8166 §3.3.1: responses beyond those that may be in flight follow when the last of those has been sent.
 #[test]
 fn more_replies_than_may_be_in_flight() {
     let mut config = EngineConfig::default();
     config.credits = 1;
     let mut facing = ScriptedPeer::new(Role::Server, config, true);
+    // Errors for messages that are no calls end when they have been sent, too.
+    for xid in 1..9 {
+        facing.raw.send(&[xid, 1, 8, 7, 0, 0, 0], &[]);
+        assert_eq!(answer(&mut facing).expect("no error")[0], xid);
+    }
     let calls: Vec<_> =
         (0..8).map(|xid| arrive(&mut facing, &plain(0x100 + xid, 8, 0, xid)).expect("no call")).collect();
     for call in calls {

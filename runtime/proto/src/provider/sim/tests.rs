@@ -450,3 +450,53 @@ fn sends_and_invalidation() {
         }
     }
 }
+
+/// A garbled Send has other bits in one byte, if it is that long, and other Sends do not.
+#[test]
+fn sends_are_garbled() {
+    for (nth, at, texts) in [(0, 1, ["oNe", "two"]), (1, 0, ["one", "Two"]), (0, 3, ["one", "two"])] {
+        let fault = SimFault::Garble { end: SimEnd::A, nth, at, mask: 0x20 };
+        let (mut a, mut b, network) = stepped(|config| config.faults.push(fault));
+        send(&mut a, b"one", None);
+        send(&mut a, b"two", None);
+        while network.step() {}
+        for (completion, text) in poll(&mut b).iter().zip(texts) {
+            assert!(
+                matches!(completion, Completion::Received { message, .. } if &message[..] == text.as_bytes()),
+                "{completion:?}"
+            );
+        }
+    }
+}
+
+/// RDMA Reads in flight fail when the connection is lost, before its end is reported.
+#[test]
+fn reads_in_flight_fail_with_the_connection() {
+    let (mut a, mut b, network) = stepped(|_| {});
+    let source = a.register(RegisterableMemory::Source(Bytes::from_static(b"0123")), Access::RemoteRead).unwrap();
+    let sink = b.register(RegisterableMemory::Sink(vec![0; 4].into()), Access::ReadSink).unwrap();
+    let remote = RemoteMemory { handle: source.handle, offset: source.base };
+    b.post(WorkRequest::Read { id: WrId(5), sink: sink.handle, sink_offset: 0, remote, len: 4 });
+    assert!(network.step());
+    network.cut();
+    let completions = poll(&mut b);
+    assert!(
+        matches!(
+            completions[..],
+            [Completion::Failed { id: WrId(5), error: WorkError::Flushed }, Completion::Disconnected { .. }]
+        ),
+        "{completions:?}"
+    );
+}
+
+/// Memory that the peer may write cannot be read by it.
+#[test]
+fn sinks_are_not_readable() {
+    let (mut a, mut b, _) = pair(SimConfig::default());
+    let there = a.register(RegisterableMemory::Sink(vec![7; 4].into()), Access::RemoteWrite).unwrap();
+    let sink = b.register(RegisterableMemory::Sink(vec![0; 4].into()), Access::ReadSink).unwrap();
+    let remote = RemoteMemory { handle: there.handle, offset: there.base };
+    b.post(WorkRequest::Read { id: WrId(5), sink: sink.handle, sink_offset: 0, remote, len: 4 });
+    let completions = poll(&mut b);
+    assert!(matches!(completions[0], Completion::Failed { error: WorkError::RemoteAccess(_), .. }), "{completions:?}");
+}

@@ -12,7 +12,7 @@ use rpcrdma_proto::engine::{
 
 use super::{
     peer_pair::{CLIENT, PeerPair, SERVER, stepped},
-    scripted::{CREDIT, ERROR, Facing, RESPONSE, TPMORE, connprop},
+    scripted::{CREDIT, ERROR, Facing, RESPONSE, TPMORE, connprop, plain},
 };
 use crate::support::{self, Script};
 
@@ -294,6 +294,46 @@ fn replies_are_conveyed_without_chunks() {
         facing.run();
         assert_eq!(facing.next().expect("no reply")[3], htype);
         assert!(support::take_reply_sent(&mut facing.engine).expect("not reported").1);
+    }
+}
+
+/// An extension that needs no bytes for any message.
+#[derive(Debug, Clone, Copy)]
+struct Shrink;
+
+impl ExtensionFactory for Shrink {
+    fn extension(&self, _: Role) -> Box<dyn Extension> {
+        Box::new(*self)
+    }
+}
+
+impl Extension for Shrink {
+    fn properties(&mut self) -> Vec<ExtensionProperty> {
+        Vec::new()
+    }
+
+    fn property(&mut self, _: u32, _: &[u8]) -> ExtensionOutcome {
+        ExtensionOutcome::Unknown
+    }
+
+    fn convey(&mut self, _: RpcMessage<'_>) -> Option<ExtensionMessage> {
+        Some(ExtensionMessage { header_type: WRAPPED_MSG, ..ExtensionMessage::default() })
+    }
+}
+
+/// Appendix B.2: only a reply that fits in one Send is conveyed, whatever an extension makes of a longer one.
+#[test]
+fn long_replies_are_not_conveyed() {
+    for (reply_inline, htype) in [(4000, WRAPPED_MSG), (5000, 0)] {
+        let mut config = EngineConfig::default();
+        config.extensions.push(Arc::new(Shrink));
+        let mut facing = Facing::new(Role::Server, config);
+        facing.send(&plain(9, CREDIT, 0, 7));
+        let call = support::take_call(&mut facing.engine).expect("no call");
+        let script = Script { reply_inline, ..Script::default() };
+        facing.engine.conn.reply(call.token, script.reply(std::iter::empty()));
+        facing.run();
+        assert_eq!(facing.next().expect("no reply")[3], htype, "{reply_inline}");
     }
 }
 

@@ -413,3 +413,22 @@ fn shortest_first_messages() {
     facing.run();
     assert!(matches!(facing.engine.conn.close_reason(), Some(CloseReason::Disconnected(_))));
 }
+
+/// RFC 8166 §4.5: a server that does not know the header answers with ERR_CHUNK, in an error of version 1. The client falls back to that
+/// version. A range of versions takes more words.
+#[test]
+fn servers_that_cannot_parse_the_header() {
+    for (code, version) in [(2, 1), (1, 2), (0, 1)] {
+        let mut facing = raw(Role::Client);
+        facing.call(&Script { number: 7, ..Script::default() });
+        facing.raw.received.clear();
+        facing.send(&[XID, 2, 64, ERROR, code]);
+        if version == 1 {
+            let call = facing.raw.next().expect("no call");
+            assert_eq!(call[1..4], [1, 32, 0]);
+            facing.send(&support::plain(call[0], 32, 1, 7));
+            facing.finished().expect("not finished").unwrap();
+        }
+        assert_eq!(facing.engine.conn.version(), Some(version), "{code}");
+    }
+}

@@ -381,3 +381,33 @@ fn a_server_begins_with_its_properties() {
     assert_eq!(facing.raw.next().unwrap()[3], CONNPROP);
     assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 100]);
 }
+
+/// §6.2.2.2, §6.3.4: material that fits in one message is sent in one, at the beginning and in response to that of the peer.
+#[test]
+fn material_in_one_message() {
+    for (words, messages) in [(500, 1), (1015, 1), (1016, 2)] {
+        let len = 4 * words;
+        let mut facing = Facing::silent(Role::Client, who(2, len, 1, 1));
+        facing.run();
+        facing.raw.received.clear();
+        facing.send(&connprop(7, TPMORE, &[]));
+        let sent = std::iter::from_fn(|| facing.next()).collect::<Vec<_>>();
+        assert_eq!(sent.len(), messages, "{words} words at first");
+        assert!(sent.iter().all(|words| words[4] & TPMORE != 0));
+        let value: Vec<u32> = std::iter::once(len as u32).chain(vec![0x0101_0101; words]).collect();
+        let mut material = connprop(7, TPMORE, &[(6, &value)]);
+        if messages > 1 {
+            // Too long for one Send, so it is continued.
+            let rest = material.split_off(1000);
+            let mut first = material.clone();
+            first[4] |= MORE;
+            facing.send(&first);
+            material.truncate(5);
+            material.extend(rest);
+        }
+        facing.send(&material);
+        let sent = std::iter::from_fn(|| facing.next()).collect::<Vec<_>>();
+        assert_eq!(sent.len(), messages, "{words} words in response");
+        assert_eq!(sent.last().map(|words| words[4]), Some(0));
+    }
+}

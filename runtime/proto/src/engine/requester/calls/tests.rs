@@ -129,6 +129,7 @@ const URGENT: CallPolicy =
 fn urgent_calls_come_first_and_need_no_kept_credit() {
     let mut requester = Requester::new(|config| config.keeps_credit = true);
     let kept = |requester: &Requester, granted| requester.calls.kept_credits(granted, &requester.shared);
+    assert_eq!(kept(&requester, 8), 1, "no call waits");
     let first = requester.start();
     assert_eq!([7, 8, 32, usize::MAX].map(|granted| kept(&requester, granted)), [0, 1, 1, 1]);
     let urgent = requester.start_with(URGENT, None, Vec::new());
@@ -137,6 +138,11 @@ fn urgent_calls_come_first_and_need_no_kept_credit() {
     assert_eq!(requester.send().unwrap().0, urgent);
     assert_eq!(kept(&requester, 8), 1);
     assert_eq!(requester.send().unwrap().0, first);
+    // An urgent call stays urgent when another one is cancelled.
+    let urgent = requester.start_with(URGENT, None, Vec::new());
+    let other = requester.start();
+    requester.cancel(other);
+    assert_eq!((kept(&requester, 8), requester.send().unwrap().0), (0, urgent));
     // The call that follows a cancelled urgent call is not urgent.
     let cancelled = requester.start_with(URGENT, None, Vec::new());
     requester.cancel(cancelled);

@@ -184,9 +184,48 @@ fn input_is_handled_record_by_record() {
     assert_eq!((server.missing(), server.room().limit()), (30_004, 30_004));
 }
 
+/// A call is answered once. An error after its reply, or another reply, has no effect.
+#[test]
+fn calls_are_answered_once() {
+    let now = Instant::now();
+    let mut server = engine(Role::Server, |_, _| {});
+    feed(&mut server, &record(1, 8));
+    let call = arrived(&mut server);
+    reply(&mut server, call);
+    server.reply_error(call.0, TransportError::System);
+    reply(&mut server, call);
+    assert!(server.poll_event().is_none(), "the reply has not been sent");
+    assert_eq!(drain(&mut server, now, usize::MAX).len(), 16);
+    assert!(matches!(server.poll_event(), Some(EngineEvent::ReplySent { delivered: true, .. })));
+    assert!(server.poll_event().is_none());
+}
+
+/// The memory for the beginning of a reply that turns out to be too long is returned.
+#[test]
+fn overlong_replies_return_their_memory() {
+    let budget = MemoryBudget::new(1_000_000);
+    let mut client = engine(Role::Client, |config, stream| {
+        (config.budget, stream.max_record) = (Some(budget.account(1)), 50_000);
+    });
+    let id = client.start_call(simple(None));
+    drain(&mut client, Instant::now(), usize::MAX);
+    let mut first = 20_000_u32.to_be_bytes().to_vec();
+    first.extend((u32::MAX - 1).to_be_bytes());
+    first.extend(1_u32.to_be_bytes());
+    first.resize(20_004, 0);
+    feed(&mut client, &first);
+    assert_eq!(budget.held(), 50_000);
+    feed(&mut client, &(0x8000_0000_u32 | 40_000).to_be_bytes());
+    assert_eq!((failed(client.poll_event()).0, budget.held()), (id, 0));
+}
+
 /// Bytes of calls count from the first one.
 #[test]
 fn bytes_of_calls_count_from_zero() {
+    let mut server = engine(Role::Server, |config, _| config.max_fetched = 0);
+    assert!(server.wants_input(), "there is always room for one");
+    feed(&mut server, &record(1, 8));
+    assert!(!server.wants_input());
     let mut server = engine(Role::Server, |config, _| config.max_fetched = 61);
     feed(&mut server, &record(1, 60));
     assert!(server.wants_input());
@@ -309,4 +348,31 @@ fn overlong_records_without_a_header() {
         assert_eq!(client.close_reason().is_none(), is_open, "{len}, {max}");
         assert!(finished(client.poll_event()).1.is_err());
     }
+}
+
+/// An engine says that there is something to do: an event, a call that can be sent, the end of the connection.
+#[test]
+fn pending_work() {
+    let now = Instant::now();
+    let mut client = engine(Role::Client, |config, _| config.credits = 1);
+    assert!(!client.is_pending());
+    client.start_call(simple(None));
+    assert!(client.is_pending(), "a call can be sent");
+    drain(&mut client, now, usize::MAX);
+    assert!(!client.is_pending());
+    client.start_call(simple(None));
+    assert!(!client.is_pending(), "there is no credit");
+    feed(&mut client, &0x8000_0001_u32.to_be_bytes());
+    feed(&mut client, &[0]);
+    assert!(client.poll_event().is_none() && client.is_pending(), "the record is no message");
+    client.poll_work(&mut (), now);
+    while client.poll_event().is_some() {}
+    assert!(!client.is_pending());
+    let mut client = engine(Role::Client, |_, _| {});
+    client.connection_lost(DisconnectReason::Remote);
+    assert!(client.is_pending(), "the end is not reported");
+    client.poll_work(&mut (), now);
+    assert!(client.is_pending(), "an event");
+    client.poll_event();
+    assert!(!client.is_pending());
 }

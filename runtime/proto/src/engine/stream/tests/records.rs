@@ -126,3 +126,15 @@ fn replies_are_complete_with_their_last_byte() {
         assert!(output.is_empty());
     }
 }
+
+/// A skipped record that arrives at once is dropped, and the one behind it is not.
+#[test]
+fn skipped_records_are_dropped() {
+    let mut assembler = assembler(|config| config.max_record = 10);
+    assembler.extend(&marker(true, 20));
+    assert!(assembler.next_record().is_err());
+    assembler.skip();
+    assembler.extend(&[&[7; 20][..], &marker(true, 2), b"ab"].concat());
+    assert_eq!(assembler.next_record().unwrap().unwrap(), "ab");
+    assert_eq!(assembler.complete(), 2);
+}
