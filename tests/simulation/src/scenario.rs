@@ -149,7 +149,7 @@ impl Scenario {
         let server = ServerPlan {
             credits: choices.one_of(&[1, 2, 8, 32]),
             inline: choices.one_of(&[1024, 4096, 65536]),
-            memory: choices.one_of(&[4 << 20, 64 << 20]),
+            memory: choices.one_of(&[640 << 10, 4 << 20, 64 << 20]),
             handlers: choices.one_of(&[0, 0, 1, 4]),
             idle: choices.one_of(&[500, 5_000, 360_000]),
         };
