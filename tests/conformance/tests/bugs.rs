@@ -1,10 +1,10 @@
-//! Checks of the bugs that the simulation has to find, without compiling them.
+//! Checks of the bugs that the simulation has to find, without compiling them, and of the record of what it found.
 #![deny(warnings, missing_docs)]
 
 use std::{collections::BTreeMap, fs, path::Path};
 
 use rpcrdma_conformance::{
-    bugs::{self, Bug},
+    bugs::{self, Bug, BugRun, RECORD},
     copy::manifest_of,
     plant::planted,
     repository,
@@ -31,4 +31,18 @@ fn every_bug_has_its_place() {
         syn::parse_file(&planted).unwrap_or_else(|error| panic!("{file}: {error}"));
         manifest_of(&repository(), Path::new(file)).unwrap();
     }
+}
+
+/// The record names the bugs of the table. Those without a median have an explanation, and the others have none.
+#[test]
+fn the_record_fits_the_table() {
+    let bugs = table();
+    let run = BugRun::read(&repository().join(RECORD)).unwrap_or_else(|error| panic!("{error:#}"));
+    let names = |names: &mut dyn Iterator<Item = &String>| names.cloned().collect::<Vec<_>>();
+    assert_eq!(names(&mut run.results.iter().map(|found| &found.name)), names(&mut bugs.iter().map(|bug| &bug.name)));
+    for (bug, found) in bugs.iter().zip(&run.results) {
+        assert_eq!(bug.missed_because.is_empty(), found.median().is_some(), "{} is explained wrongly", bug.name);
+    }
+    let found = run.results.iter().filter(|found| found.median().is_some()).count();
+    assert_eq!((run.bugs, run.found), (bugs.len(), found));
 }
