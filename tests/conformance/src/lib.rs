@@ -5,9 +5,11 @@
 //!
 //! - The test `page` checks the tables, and writes the pages for readers: `CONFORMANCE.md` and one page per specification.
 //! - The program `rpcrdma-faults` plants the faults in a copy of the project and runs the tests of each.
+//! - The program `rpcrdma-bugs` plants the bugs of `tests/simulation/bugs.toml`, and searches for seeds of the simulation that find each.
 //! - The program `rpcrdma-mutants` changes the code by rules, in many places, and runs the tests that reach each change.
 #![forbid(unsafe_code)]
 
+pub mod bugs;
 pub mod citations;
 pub mod copy;
 pub mod items;

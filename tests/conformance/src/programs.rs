@@ -300,6 +300,30 @@ fn build_group(
     Ok(Built::Programs(programs))
 }
 
+/// Compiles the program of a package of the copy, into the folder `output`. It is optimized a little, because it runs often. Returns it
+/// without tests, or the errors of the compiler.
+///
+/// # Errors
+///
+/// If cargo cannot be run, or has not built the program.
+pub fn build_binary(
+    copy: &Path,
+    output: &Path,
+    package: &str,
+) -> anyhow::Result<Result<TestProgram, Vec<CompilerError>>> {
+    let mut command = cargo(copy, output, &["build", "-p", package, "--bin", package]);
+    if std::env::var_os("CARGO_PROFILE_DEV_OPT_LEVEL").is_none() {
+        command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
+    }
+    let messages = match run(&mut command, copy)? {
+        Ok(messages) => messages,
+        Err(errors) => return Ok(Err(errors)),
+    };
+    let mut built = messages.into_iter().filter_map(|message| message.executable);
+    let executable = built.next_back().with_context(|| format!("cargo has not built {package}"))?;
+    Ok(Ok(TestProgram { executable, folder: copy.to_owned(), tests: Vec::new() }))
+}
+
 /// Checks the library of a package of the copy, and returns its errors. This takes less time than to compile it.
 ///
 /// # Errors

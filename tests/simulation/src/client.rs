@@ -19,7 +19,7 @@ use rpcrdma::{
     engine::Versions,
     gss::GssSecurity,
     provider::sim::SimEnd,
-    rpc::Credential,
+    rpc::{Credential, RpcError},
     security::ProtectionLevel,
 };
 use tokio::{
@@ -234,7 +234,7 @@ impl SimulatedCaller {
         let _ = repaired.acquire().await;
         let timeout = LAST_CALL_TIMEOUT.as_millis() as u64;
         let number = u64::MAX - u64::from(self.plan.host);
-        self.call(client, Operation { number, pause: 0, timeout, call: CallKind::Null }).await;
+        self.call(client, Operation { number, is_last: true, pause: 0, timeout, call: CallKind::Null }).await;
     }
 
     async fn call<C: Invoke>(&self, client: &SimulatedV1Client<C>, operation: Operation) {
@@ -290,7 +290,11 @@ impl SimulatedCaller {
         let outcome = match result {
             Ok(Ok(number)) => CallOutcome::Done(number),
             Ok(Err(what)) => CallOutcome::Wrong(what),
-            Err(error) => CallOutcome::Failed { error: chain(&error), is_retry_safe: error.is_retry_safe() },
+            Err(error) => CallOutcome::Failed {
+                error: chain(&error),
+                is_retry_safe: error.is_retry_safe(),
+                is_outage: is_outage(&error),
+            },
         };
         event!(self.log, "client {} ends operation {}: {outcome:?}", plan.host, operation.number);
         let is_done = matches!(outcome, CallOutcome::Done(_));
@@ -314,6 +318,18 @@ impl SimulatedCaller {
                 ));
             }
         }
+    }
+}
+
+/// Returns `true` if a server or a network that fails can cause an error.
+fn is_outage(error: &CallError) -> bool {
+    match error {
+        CallError::Transport { .. } | CallError::Connect { .. } | CallError::Middleware { .. } => true,
+        CallError::Security { .. } => true,
+        CallError::Rpc { source, .. } => {
+            matches!(source, RpcError::Unavailable | RpcError::SystemError | RpcError::HandlerTimedOut)
+        }
+        _ => false,
     }
 }
 

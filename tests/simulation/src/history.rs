@@ -39,6 +39,8 @@ pub enum CallOutcome {
         error: String,
         /// The client says that the call was not executed.
         is_retry_safe: bool,
+        /// Servers and networks that fail can be the cause. Wrong messages cannot.
+        is_outage: bool,
     },
 }
 
@@ -179,6 +181,12 @@ pub fn check(
         match outcome {
             CallOutcome::InProgress => wrong.push(format!("{name}, which began at {start:?}, never ended")),
             CallOutcome::Wrong(what) => wrong.push(format!("{name}: {what}")),
+            CallOutcome::Failed { error, is_outage: false, .. } => {
+                wrong.push(format!("{name} failed for a reason that no fault has: {error}"));
+            }
+            CallOutcome::Failed { error, .. } if operation.is_last => {
+                wrong.push(format!("{name} failed after all faults were repaired: {error}"));
+            }
             CallOutcome::Failed { error, .. } if !excuses.iter().any(|excuse| excuse.explains(record)) => {
                 wrong.push(format!("{name} failed from {start:?} to {end:?}, but no fault explains it: {error}"));
             }
@@ -219,7 +227,7 @@ fn check_addition(record: &Record, name: &str, applied: Option<&Applied>, wrong:
         CallOutcome::Done(sum) if applied.is_some_and(|applied| applied.sum != *sum) => {
             wrong.push(format!("{name} returned {sum} instead of {applied:?}"));
         }
-        CallOutcome::Failed { error, is_retry_safe: true } if times > 0 => {
+        CallOutcome::Failed { error, is_retry_safe: true, .. } if times > 0 => {
             wrong.push(format!("{name} was executed, but its error says that a retry is safe: {error}"));
         }
         _ => {}

@@ -27,6 +27,7 @@ use crate::{
     rdma,
     scenario::Scenario,
     server::ServerHost,
+    service::Applied,
     tcp,
 };
 
@@ -116,9 +117,11 @@ pub fn run(scenario: &Scenario, keeps_lines: bool) -> anyhow::Result<RunReport> 
         };
         let records = run.history.records();
         let excuses = run.excuses.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut applied = BTreeMap::new();
+        let mut applied: BTreeMap<u64, Applied> = BTreeMap::new();
         for server in &run.servers {
-            applied.extend(server.disk.lock().applied.iter().map(|(number, applied)| (*number, *applied)));
+            for (number, one) in &server.disk.lock().applied {
+                applied.entry(*number).and_modify(|all| all.times += one.times).or_insert(*one);
+            }
         }
         wrong.extend(log.wrong());
         let servers: Vec<_> = scenario.server_hosts().collect();

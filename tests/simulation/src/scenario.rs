@@ -62,6 +62,8 @@ pub enum CallKind {
 pub struct Operation {
     /// Number of the operation, unique in the run and larger than those before it of the same client.
     pub number: u64,
+    /// The call is the last one of its client, after all faults were repaired.
+    pub is_last: bool,
     /// Pause before it, in milliseconds.
     pub pause: u64,
     /// The time limit in milliseconds. 0 for none.
@@ -178,7 +180,7 @@ impl Scenario {
         let server = ServerPlan {
             credits: choices.one_of(&[1, 2, 8, 32]),
             inline: choices.one_of(&[1024, 4096, 65536]),
-            memory: choices.one_of(&[4 << 20, 64 << 20]),
+            memory: choices.one_of(&[640 << 10, 4 << 20, 64 << 20]),
             // A handler that calls back waits for its client, and with it all that come after the last one that may run.
             handlers: if kinds.contains(&5) { 0 } else { choices.one_of(&[0, 0, 1, 4]) },
             lifetime: choices.one_of(&[12_000, 60_000, 3_600_000]),
@@ -215,7 +217,13 @@ impl Scenario {
                     _ => CallKind::AskBack { number: choices.number() as u32 },
                 };
                 let timeout = choices.one_of(&timeouts);
-                Operation { number: next, pause: choices.millis(0..=max_pause).as_millis() as u64, timeout, call }
+                Operation {
+                    number: next,
+                    is_last: false,
+                    pause: choices.millis(0..=max_pause).as_millis() as u64,
+                    timeout,
+                    call,
+                }
             });
             ClientPlan {
                 host: 100 + index as Host,

@@ -36,7 +36,7 @@ fn runs_repeat() {
 
 fn record(number: u64, call: CallKind, times: (u64, u64), outcome: CallOutcome) -> Record {
     let [start, end] = [times.0, times.1].map(Duration::from_millis);
-    let operation = Operation { number, pause: 0, timeout: 1000, call };
+    let operation = Operation { number, is_last: false, pause: 0, timeout: 1000, call };
     Record { client: 100, server: Some(1), operation, start, end, outcome }
 }
 
@@ -44,7 +44,7 @@ const ADD: CallKind = CallKind::Add { counter: 1, amount: 5 };
 const VALUE: CallKind = CallKind::Value { counter: 1 };
 
 fn failed(is_retry_safe: bool) -> CallOutcome {
-    CallOutcome::Failed { error: "failed".into(), is_retry_safe }
+    CallOutcome::Failed { error: "failed".into(), is_retry_safe, is_outage: true }
 }
 
 fn fault(kind: FaultKind, server: u8) -> Fault {
@@ -64,6 +64,16 @@ fn the_checks_find_violations() {
         (vec![done(6)], applied(1), "returned 6"),
         (vec![record(1, ADD, (0, 10), failed(true))], applied(1), "its error says that a retry is safe"),
         (vec![record(1, ADD, (0, 10), failed(false))], applied(1), "no fault explains it"),
+        (
+            vec![record(
+                2,
+                VALUE,
+                (0, 10),
+                CallOutcome::Failed { error: "bad".into(), is_retry_safe: false, is_outage: false },
+            )],
+            applied(1),
+            "a reason that no fault has",
+        ),
         (vec![record(2, VALUE, (0, 10), CallOutcome::InProgress)], applied(1), "never ended"),
         (vec![record(2, VALUE, (0, 10), CallOutcome::Wrong("bad data".into()))], applied(1), "bad data"),
         (vec![record(2, VALUE, (0, 1006), CallOutcome::Done(0))], applied(1), "after its deadline"),
