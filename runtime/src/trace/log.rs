@@ -36,7 +36,7 @@ impl Log {
         with_default(log.clone(), || work(&log));
     }
 
-    /// Removes and returns the messages of events.
+    /// Removes and returns the messages of events, with the panics that they are about.
     pub(crate) fn take_messages(&self) -> Vec<String> {
         std::mem::take(&mut self.0.messages.lock().unwrap())
     }
@@ -70,7 +70,9 @@ impl Subscriber for Log {
     fn event(&self, event: &Event<'_>) {
         let mut fields = BTreeMap::new();
         event.record(&mut Fields(&mut fields));
-        self.0.messages.lock().unwrap().extend(fields.remove("message"));
+        let panic = fields.remove("panic").map(|panic| format!(": {panic}")).unwrap_or_default();
+        let message = fields.remove("message").map(|message| message + &panic);
+        self.0.messages.lock().unwrap().extend(message);
     }
 
     fn new_span(&self, _attributes: &span::Attributes<'_>) -> span::Id {

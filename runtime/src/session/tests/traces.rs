@@ -90,6 +90,27 @@ fn undelivered_replies_are_traced() {
     });
 }
 
+/// The message of a panic is traced, and not sent to the peer.
+#[test]
+fn panics_are_traced() {
+    Log::of(|log| {
+        for (panics, text) in [
+            ((|| panic!("a test")) as fn(), r#": "a test""#),
+            (|| panic!("{}", 7), r#": "7""#),
+            (|| std::panic::panic_any(7), ""),
+        ] {
+            let handler = move |call: InboundCall| -> ReplyFuture {
+                panics();
+                echo(call)
+            };
+            let mut served = Served::new(Transport::Tcp, service(handler));
+            let reply = served.reply(arrived(received(&message(&header(0), &[]))));
+            assert_eq!(reply, (Err(RpcError::SystemError), Bytes::new()));
+            assert_eq!(log.take_messages(), [format!("handler panicked{text}")]);
+        }
+    });
+}
+
 /// A handler of which nothing is traced has no span, so that its calls cost less.
 #[test]
 fn disabled_spans_are_absent() {
