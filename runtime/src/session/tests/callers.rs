@@ -3,8 +3,10 @@
 use std::sync::Mutex;
 
 use super::*;
+#[cfg(feature = "tls")]
+use crate::rpc::AuthStat;
 use crate::{
-    rpc::{AuthStat, Credential},
+    rpc::Credential,
     security::{AuthenticatedCaller, Authentication, Principal, ProtectionLevel, ReceivedCall},
 };
 
