@@ -240,11 +240,11 @@ fn sizes_are_exact() {
 
     let fixed = size_of::<RecordedReply>() as u64;
     let error = RecordedReply::system_error();
-    assert_eq!((error.size(), error.result_len()), (fixed, 0));
+    assert_eq!((error.size(), error.result_len(), error.is_success()), (fixed, 0, false));
     for (count, list) in [(0, 0), (1, 0), (2, 2 * size_of::<EncodedItem>() as u64)] {
         let items = SmallVec::from_iter((0..count).map(|at| EncodedItem { at, data: vec![8; 30].into() }));
         let reply = RecordedReply::of_results(EncodedValue { stream: vec![7; 20].into(), items });
-        assert_eq!(reply.size(), fixed + list + 20 + 30 * count as u64, "{count}");
+        assert_eq!((reply.size(), reply.is_success()), (fixed + list + 20 + 30 * count as u64, true), "{count}");
     }
 }
 
