@@ -28,6 +28,8 @@
 //! [`ServerBuilder::trace_context`](crate::server::ServerBuilder::trace_context) join the spans of both sides in one trace.
 
 mod context;
+#[cfg(test)]
+pub(crate) mod log;
 
 use std::net::SocketAddr;
 

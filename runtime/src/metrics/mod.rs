@@ -126,6 +126,8 @@ mod threads;
 mod values;
 
 pub use self::connections::sample;
+#[cfg(test)]
+pub(crate) use self::tests::served_calls;
 pub(crate) use self::{
     calls::{CallMetrics, CancelGuard, ClientCall, ServerCall, ServiceMetrics, retried},
     connections::{add_source, connection, connection_failed, path_failed, reconnected},

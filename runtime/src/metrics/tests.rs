@@ -45,6 +45,11 @@ fn take(side: Side, method: &'static str) -> NewValues {
     taken.into_iter().map(|(.., values)| values).next().unwrap_or_default()
 }
 
+/// Returns the number of successful calls of a server's procedure since it was asked last.
+pub(crate) fn served_calls(method: &'static str) -> u64 {
+    total(&take(Side::Server, method).durations).0
+}
+
 /// A number that is alone in its bucket moves by rounding only. All others move by less than the bucket's width, which is 1/32 of
 /// the number at most.
 #[test]

@@ -3,6 +3,8 @@
 mod arguments;
 mod callers;
 mod handlers;
+#[cfg(feature = "metrics")]
+mod measured;
 mod replies;
 mod secured;
 mod services;
@@ -109,6 +111,49 @@ impl Procedure for Store {
     }
 }
 
+/// Two items.
+struct Twice(Item, Item);
+
+impl XdrType for Twice {
+    const MIN_LEN: usize = 16;
+    const MAX_LEN: Option<u64> = None;
+    const MAX_INLINE: Option<u64> = Some(16);
+    const MAX_DDP_ITEMS: Option<u32> = Some(2);
+}
+
+impl XdrEncode for Twice {
+    fn encoded_len(&self) -> usize {
+        self.0.encoded_len() + self.1.encoded_len()
+    }
+
+    fn encode<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError> {
+        self.0.encode(sink)?;
+        self.1.encode(sink)
+    }
+}
+
+impl XdrDecode for Twice {
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        Ok(Self(decoder.read()?, decoder.read()?))
+    }
+}
+
+/// A procedure with two eligible results.
+struct Double;
+
+impl Procedure for Double {
+    const PROGRAM: u32 = PROGRAM;
+    const VERSION: u32 = VERSION;
+    const NUMBER: u32 = 3;
+    const NAME: &'static str = "TEST.DOUBLE";
+    type Args = Item;
+    type Reply = Twice;
+
+    fn reply_bounds(_args: &Item) -> ReplyBounds {
+        ReplyBounds::default()
+    }
+}
+
 /// A procedure whose arguments are not eligible.
 struct Name;
 
@@ -159,6 +204,7 @@ fn echo(call: InboundCall) -> ReplyFuture {
     let reply = match call.procedure() {
         Null::NUMBER => answer::<Null>(call, Ok),
         Store::NUMBER => answer::<Store>(call, Ok),
+        Double::NUMBER => answer::<Double>(call, |item| Ok(Twice(item.clone(), item))),
         Name::NUMBER => answer::<Name>(call, |name| Ok(name.len() as u32)),
         _ => call.procedure_unavailable(),
     };
@@ -201,9 +247,18 @@ impl Served {
         connection: ConnectionConfig,
         observer: Option<Box<dyn ConnectionObserver>>,
     ) -> Self {
-        let port = Arc::new(DriverPort::new(1));
         let mut info = ChannelInfo::unconnected(transport);
         (info.peer_addr, info.local_addr) = (peer_addr(), local_addr());
+        Self::on(info, registry, connection, observer)
+    }
+
+    fn on(
+        info: ChannelInfo,
+        registry: ServiceRegistry,
+        connection: ConnectionConfig,
+        observer: Option<Box<dyn ConnectionObserver>>,
+    ) -> Self {
+        let port = Arc::new(DriverPort::new(1));
         let connection = Arc::new(ServedConnection::new(info, Arc::clone(&port), Arc::new(settings(connection))));
         let handlers = CallHandlers::new(Arc::new(registry), connection, observer);
         Self { handlers, port }

@@ -13,6 +13,7 @@ use crate::{
     rpc::RpcError,
     security::{ControlPort, ProtectionLevel, Secured, Security, SecurityFuture, SecurityLink},
     service::ProcedureId,
+    trace::log::Log,
 };
 
 /// A connection to a [`TestServer`], and the control procedures of its calls.
@@ -240,4 +241,54 @@ async fn calls_wait_for_the_window() {
     first.call.ended();
     assert!(matches!(next.await, Ok(Err(NoNumber::WindowFull))), "the call tries again");
     assert_eq!(of(&security.secure(ProcedureId::new(2, 3, 1), link).await.unwrap()).1, 3);
+}
+
+/// A connection to a server whose replies to destructions are changed.
+struct Changing<'a>(TestLink<'a>, fn(&mut ControlReply));
+
+impl ControlPort for Changing<'_> {
+    fn call(&self, call: ControlCall) -> SecurityFuture<'_, Result<ControlReply, SecurityError>> {
+        Box::pin(async move {
+            let before = self.0.destructions();
+            let mut reply = self.0.call(call).await?;
+            if self.0.destructions() > before {
+                self.1(&mut reply);
+            }
+            Ok(reply)
+        })
+    }
+
+    fn post(&self, call: ControlCall) -> SecurityFuture<'_, Result<(), SecurityError>> {
+        self.0.post(call)
+    }
+}
+
+/// RFC 2203 §5.4: a client that cannot destroy its context has nothing to do about it. It traces an error, and a reply that is not
+/// from the server.
+#[test]
+fn failed_destructions_are_traced() {
+    let failed = &["security context not destroyed"][..];
+    for (change, messages) in [
+        ((|_| {}) as fn(&mut ControlReply), &[][..]),
+        (|reply| reply.outcome = Err(RpcError::GarbageArguments), failed),
+        (|reply| reply.verifier = OpaqueAuth::none(), failed),
+    ] {
+        Log::of(|log| {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(async {
+                let server = TestServer::new(GssServerConfig::default());
+                let port = Changing(TestLink::new(&server), change);
+                let link = SecurityLink::new(server.peer, server.peer, None, &port);
+                let security = GssSecurity::new(client(), ProtectionLevel::Integrity);
+                security.secure(ProcedureId::new(2, 3, 1), link).await.unwrap().call.ended();
+                log.take_messages();
+                security.close(link).await;
+                assert_eq!((log.take_messages(), server.server.contexts.counts()), (to_strings(messages), (0, 0)));
+            });
+        });
+    }
+}
+
+fn to_strings(messages: &[&str]) -> Vec<String> {
+    messages.iter().map(|message| (*message).to_owned()).collect()
 }

@@ -193,6 +193,23 @@ fn stored_bytes_are_stable() {
     assert_eq!(RecordedReply::system_error().to_bytes(), [1, 1].map(u32::to_be_bytes).as_flattened());
 }
 
+/// A host has one IPv4 address, and all IPv6 addresses with the same first 64 bits. A principal is the same at every host.
+#[test]
+fn clients_belong_to_groups() {
+    let key = |address: &str, principal: Option<&Principal>| {
+        recorded_key(1, address, &Credential::sys("ab", 3, 0, []), principal, true)
+    };
+    let v4 = key("10.0.0.1", None);
+    let (group, identity) = v4.client();
+    assert_eq!((group, identity), (&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1][..], &*v4.client));
+    let v6 = key("2001:db8:0:1::9", None);
+    assert_eq!(v6.client(), (&[0x20, 1, 0x0d, 0xb8, 0, 0, 0, 1][..], &*v6.client));
+    let principal = Principal::new("alice@TEST", ProtectionLevel::Integrity);
+    for address in ["10.0.0.1", "2001:db8:0:1::9"] {
+        assert_eq!(key(address, Some(&principal)).client(), (&b"alice@TEST"[..], &b"alice@TEST"[..]));
+    }
+}
+
 /// Long names and long items need more room than is estimated for short ones.
 #[test]
 fn stored_bytes_may_be_long() {
@@ -223,11 +240,11 @@ fn sizes_are_exact() {
 
     let fixed = size_of::<RecordedReply>() as u64;
     let error = RecordedReply::system_error();
-    assert_eq!((error.size(), error.result_len()), (fixed, 0));
+    assert_eq!((error.size(), error.result_len(), error.is_success()), (fixed, 0, false));
     for (count, list) in [(0, 0), (1, 0), (2, 2 * size_of::<EncodedItem>() as u64)] {
         let items = SmallVec::from_iter((0..count).map(|at| EncodedItem { at, data: vec![8; 30].into() }));
         let reply = RecordedReply::of_results(EncodedValue { stream: vec![7; 20].into(), items });
-        assert_eq!(reply.size(), fixed + list + 20 + 30 * count as u64, "{count}");
+        assert_eq!((reply.size(), reply.is_success()), (fixed + list + 20 + 30 * count as u64, true), "{count}");
     }
 }
 

@@ -3,6 +3,8 @@
 use std::sync::Mutex;
 
 use super::*;
+#[cfg(feature = "tls")]
+use crate::rpc::AuthStat;
 use crate::{
     rpc::Credential,
     security::{AuthenticatedCaller, Authentication, Principal, ProtectionLevel, ReceivedCall},
@@ -84,12 +86,15 @@ fn authenticators_see_the_received_call() {
 fn equal_credentials_share_memory() {
     let guard = AcceptsAll::default();
     let mut served = Served::guarded(Transport::Tcp, service(echo), guard.clone());
+    // Kept, so that their memory is not used again.
+    let mut headers = Vec::new();
     let mut call = |credential: &OpaqueAuth| {
         let mut header = header(0);
         header.credential = credential.clone();
         assert_eq!(served.reply(arrived(received(&message(&header, &[])))).0, Ok(()));
         let seen = guard.take();
         assert_eq!(&seen.header.credential, credential);
+        headers.push(seen.header);
         seen.credential_at
     };
     let sys = |uid| Credential::sys("client", uid, 0, []).to_opaque().unwrap();
@@ -123,6 +128,38 @@ fn handlers_see_their_caller() {
         let mut header = header(0);
         header.credential = credential;
         assert_eq!(served.reply(arrived(received(&message(&header, &[])))).0, Ok(()));
+    }
+}
+
+/// An authenticator may insist on TLS.
+#[cfg(feature = "tls")]
+#[test]
+fn authenticators_see_the_tls_session() {
+    #[derive(Debug)]
+    struct NeedsTls;
+    impl Authenticator for NeedsTls {
+        fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication {
+            match call.tls {
+                Some(_) => Authentication::Accepted(AuthenticatedCaller::new(Credential::None)),
+                None => Authentication::Rejected(AuthStat::AuthTooweak.into()),
+            }
+        }
+    }
+    let denied = RpcError::Authentication(AuthStat::AuthTooweak.into());
+    for (has_tls, outcome) in [(false, Err(denied)), (true, Ok(()))] {
+        let handler = move |call: InboundCall| -> ReplyFuture {
+            assert_eq!(call.context().tls().is_some(), has_tls);
+            echo(call)
+        };
+        let registry = ServiceRegistry::new([HookedService::from(service(handler))], Arc::new(NeedsTls), None).unwrap();
+        let mut info = ChannelInfo::unconnected(Transport::Tcp);
+        info.tls = has_tls.then(|| {
+            let (cipher_suite, channel_binding) = ("TLS13_AES_128_GCM_SHA256", [7; 32]);
+            let certificates = Vec::new();
+            Arc::new(crate::security::TlsSession { certificates, identity: None, cipher_suite, channel_binding })
+        });
+        let mut served = Served::on(info, registry, ConnectionConfig::new(), None);
+        assert_eq!(served.reply(arrived(received(&message(&header(0), &[])))).0, outcome);
     }
 }
 

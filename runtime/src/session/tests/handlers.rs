@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Takes the replies of handlers that have waited.
-fn late_replies(port: &DriverPort) -> Vec<(ReplyToken, ReplyCommand)> {
+pub(super) fn late_replies(port: &DriverPort) -> Vec<(ReplyToken, ReplyCommand)> {
     let (mut queue, mut replies) = (CommandQueue::default(), Vec::new());
     port.take(&mut queue);
     while let Some(command) = queue.pop() {
@@ -35,7 +35,7 @@ fn late_replies(port: &DriverPort) -> Vec<(ReplyToken, ReplyCommand)> {
 }
 
 /// Lets all tasks run until they wait.
-async fn settle() {
+pub(super) async fn settle() {
     for _ in 0..20 {
         yield_now().await;
     }
@@ -43,17 +43,17 @@ async fn settle() {
 
 /// Handlers that wait for a permit each.
 #[derive(Clone)]
-struct Waiting {
-    gate: Arc<Semaphore>,
+pub(super) struct Waiting {
+    pub(super) gate: Arc<Semaphore>,
     ended: Arc<AtomicUsize>,
 }
 
 impl Waiting {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { gate: Arc::new(Semaphore::new(0)), ended: Arc::default() }
     }
 
-    fn service(&self) -> Arc<dyn Service> {
+    pub(super) fn service(&self) -> Arc<dyn Service> {
         let waiting = self.clone();
         service(move |call| {
             let Waiting { gate, ended } = waiting.clone();
@@ -66,7 +66,7 @@ impl Waiting {
     }
 }
 
-fn null(token: u64) -> IncomingCall {
+pub(super) fn null(token: u64) -> IncomingCall {
     IncomingCall { token: ReplyToken(token), ..arrived(received(&message(&header(0), &[]))) }
 }
 
@@ -76,7 +76,7 @@ fn registry(service: Arc<dyn Service>) -> ServiceRegistry {
 
 /// The authenticator's decision on a call.
 #[derive(Debug, Clone, Copy)]
-enum Verdict {
+pub(super) enum Verdict {
     Accepts,
     Rejects,
     Answers,
@@ -86,7 +86,7 @@ enum Verdict {
 
 /// Decides on all calls in this way, after it has waited for a permit if there is a gate.
 #[derive(Debug)]
-struct Decides(Verdict, Option<Arc<Semaphore>>);
+pub(super) struct Decides(pub(super) Verdict, pub(super) Option<Arc<Semaphore>>);
 
 impl Authenticator for Decides {
     fn authenticate(&self, _call: &ReceivedCall<'_>) -> Authentication {

@@ -70,6 +70,21 @@ fn eligible_results_are_reduced() {
     assert_eq!((reply.reduced.len(), served.port.counters().copied_eligible_bytes), (1, 0));
 }
 
+/// RFC 8166 §4.3.2: without a Write chunk for it, an eligible result is inline.
+#[test]
+fn results_without_chunks_are_inline() {
+    let mut served = Served::new(Transport::Rdma, service(echo));
+    let mut pair = RdmaPair::new();
+    for (chunks, reduced) in [(&[2000][..], 1), (&[2000, 2000], 2)] {
+        let call = pair.call_with(Double::NUMBER, &Item(3, vec![7; 2000].into()), chunks, 5000);
+        let (token, reply) = (call.token, served.call(call).unwrap());
+        let reply = pair.reply(token, reply).unwrap();
+        assert_eq!(reply.writes.iter().filter(|chunk| chunk.data.len() == 2000).count(), reduced);
+        let (outcome, results) = opened(reply.payload.as_slice());
+        assert_eq!((outcome, results.len()), (Ok(()), 16 + (2 - reduced) * 2000));
+    }
+}
+
 /// The security of calls whose bodies are inverted.
 #[derive(Debug)]
 struct Inverted;

@@ -1,98 +1,15 @@
 //! The spans and events of inbound calls.
 
-use std::{
-    collections::BTreeMap,
-    future::ready,
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{future::ready, sync::Mutex};
 
-use tracing::{
-    Dispatch, Event, Metadata, Subscriber,
-    field::{Field, Visit},
-    span,
-    subscriber::{Interest, NoSubscriber, with_default},
-};
+use tracing::subscriber::{NoSubscriber, with_default};
 
 use super::*;
 use crate::{
     rpc::AuthStat,
     service::ProcedureInfo,
-    trace::{TraceContext, TraceJoin},
+    trace::{TraceContext, TraceJoin, log::Log},
 };
-
-/// Keeps the fields of spans, and the messages of events.
-#[derive(Clone, Default)]
-struct Log(Arc<LogEntries>);
-
-#[derive(Default)]
-struct LogEntries {
-    spans: Mutex<BTreeMap<u64, BTreeMap<&'static str, String>>>,
-    last: AtomicU64,
-    messages: Mutex<Vec<String>>,
-}
-
-impl Log {
-    /// Runs `work` with this log.
-    fn of(work: impl FnOnce(&Self)) {
-        // With one subscriber in the process, tracing asks only the thread that reaches an event first, which may be another test's.
-        let _second = Dispatch::new(NoSubscriber::new());
-        let log = Self::default();
-        with_default(log.clone(), || work(&log));
-    }
-
-    fn take_messages(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.messages.lock().unwrap())
-    }
-
-    /// Returns these fields of the last span.
-    fn last<const N: usize>(&self, names: [&str; N]) -> [Option<String>; N] {
-        let spans = self.0.spans.lock().unwrap();
-        let (_, fields) = spans.last_key_value().unwrap();
-        names.map(|name| fields.get(name).cloned())
-    }
-}
-
-/// Keeps fields.
-struct Fields<'a>(&'a mut BTreeMap<&'static str, String>);
-
-impl Visit for Fields<'_> {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        self.0.insert(field.name(), format!("{value:?}"));
-    }
-}
-
-impl Subscriber for Log {
-    fn register_callsite(&self, _metadata: &'static Metadata<'static>) -> Interest {
-        Interest::sometimes()
-    }
-
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "rpcrdma::call"
-    }
-
-    fn event(&self, event: &Event<'_>) {
-        let mut fields = BTreeMap::new();
-        event.record(&mut Fields(&mut fields));
-        self.0.messages.lock().unwrap().extend(fields.remove("message"));
-    }
-
-    fn new_span(&self, _attributes: &span::Attributes<'_>) -> span::Id {
-        let id = self.0.last.fetch_add(1, Ordering::Relaxed) + 1;
-        self.0.spans.lock().unwrap().insert(id, BTreeMap::new());
-        span::Id::from_u64(id)
-    }
-
-    fn record(&self, span: &span::Id, values: &span::Record<'_>) {
-        values.record(&mut Fields(self.0.spans.lock().unwrap().get_mut(&span.into_u64()).unwrap()));
-    }
-
-    fn record_follows_from(&self, _span: &span::Id, _follows: &span::Id) {}
-    fn enter(&self, _span: &span::Id) {}
-    fn exit(&self, _span: &span::Id) {}
-}
 
 /// A service with the name of one procedure.
 struct Named;
@@ -170,6 +87,27 @@ fn undelivered_replies_are_traced() {
         assert!(log.take_messages().is_empty());
         served.handlers.replied(ReplyToken(1), false);
         assert_eq!(log.take_messages(), ["reply could not be delivered"]);
+    });
+}
+
+/// The message of a panic is traced, and not sent to the peer.
+#[test]
+fn panics_are_traced() {
+    Log::of(|log| {
+        for (panics, text) in [
+            ((|| panic!("a test")) as fn(), r#": "a test""#),
+            (|| panic!("{}", 7), r#": "7""#),
+            (|| std::panic::panic_any(7), ""),
+        ] {
+            let handler = move |call: InboundCall| -> ReplyFuture {
+                panics();
+                echo(call)
+            };
+            let mut served = Served::new(Transport::Tcp, service(handler));
+            let reply = served.reply(arrived(received(&message(&header(0), &[]))));
+            assert_eq!(reply, (Err(RpcError::SystemError), Bytes::new()));
+            assert_eq!(log.take_messages(), [format!("handler panicked{text}")]);
+        }
     });
 }
 
