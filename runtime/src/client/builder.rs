@@ -361,7 +361,10 @@ impl ChannelBuilder {
     /// Creates a channel as [`connect_lazy`](Self::connect_lazy) does, for a URL that service discovery found. Such a URL can only
     /// strengthen the TLS policy of the configuration: whoever can change the list must not be able to turn TLS off.
     #[cfg(feature = "discover")]
-    pub(super) fn connect_discovered(self, target: &str) -> Result<Channel, ConnectError> {
+    pub(super) fn connect_discovered(mut self, target: &str) -> Result<Channel, ConnectError> {
+        if let Some(security) = self.config.security.as_ref().and_then(|security| security.for_other_server()) {
+            self.config.security = Some(security);
+        }
         let target = Target::parse(target)?;
         #[cfg(feature = "tls")]
         let target = match self.tls.as_ref().map(TlsClientConfig::policy) {

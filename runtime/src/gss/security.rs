@@ -25,7 +25,8 @@ use crate::{
 /// The context is created with the first call. It is created again before it expires, when the server has dropped it, and when
 /// its sequence numbers are used up. Calls in progress are not affected. The context stays in use after a reconnect.
 ///
-/// One instance is for one user at one server. Several channels to that server may share it. For calls of several users over one
+/// One instance is for one user at one server. Several channels to that server may share it. A balancer makes one for each of its
+/// servers. For calls of several users over one
 /// channel, see [`CallOptions::security`](crate::client::CallOptions::security).
 ///
 /// The creation of a context needs a tokio runtime. A call outside of one fails if there is no context.
@@ -48,7 +49,7 @@ struct GssSecurityShared<M> {
     /// Locked during the creation of a context. Other calls wait for it.
     creating: tokio::sync::Mutex<()>,
     /// Has one permit, for the step of the mechanism in progress. It may outlive its call: a KDC that does not answer blocks one
-    /// thread, and not one for each call that gives up.
+    /// thread, and not one for each call that gives up, or for each server.
     step: Arc<Semaphore>,
 }
 
@@ -205,6 +206,19 @@ impl<M: ClientMechanism> GssSecurityShared<M> {
 }
 
 impl<M: ClientMechanism> Security for GssSecurity<M> {
+    fn for_other_server(&self) -> Option<Arc<dyn Security>> {
+        let shared = &self.shared;
+        Some(Arc::new(Self {
+            shared: Arc::new(GssSecurityShared {
+                mechanism: Arc::clone(&shared.mechanism),
+                contexts: Mutex::default(),
+                creating: tokio::sync::Mutex::default(),
+                step: Arc::clone(&shared.step),
+            }),
+            level: self.level,
+        }))
+    }
+
     fn secure<'a>(
         &'a self,
         call: ProcedureId,

@@ -264,6 +264,13 @@ pub trait Security: fmt::Debug + Send + Sync + 'static {
         link: SecurityLink<'a>,
     ) -> SecurityFuture<'a, Result<Secured, SecurityError>>;
 
+    /// Returns a security for calls to another server, which shares no context with this one. A balancer uses one for each server.
+    ///
+    /// The default returns `None`: all servers share this security.
+    fn for_other_server(&self) -> Option<Arc<dyn Security>> {
+        None
+    }
+
     /// Ends the use of this security by a channel that is being closed, for example by destroying its security context (RFC 2203
     /// §5.4). The connection is closed afterwards. The default does nothing.
     fn close<'a>(&'a self, link: SecurityLink<'a>) -> SecurityFuture<'a, ()> {
