@@ -15,7 +15,9 @@ use crate::{
         channel::Channel,
         dial::{Dial, DialFuture, DialRules},
         error::{CallError, ConnectError},
+        invoke::Invoke as _,
         link::ChannelLink,
+        pool::ChannelPool,
         reconnect::Reconnect,
     },
     config::ConnectionConfig,
@@ -24,6 +26,7 @@ use crate::{
     metrics::CallMetrics,
     provider::DisconnectReason,
     rpc::OpaqueAuth,
+    service::{Procedure, ReplyBounds},
     session::{ChannelConfig, ChannelInfo},
     transport::Transport,
 };
@@ -208,4 +211,47 @@ async fn late_calls_know_the_last_error() {
     drop(channel);
     sleep(Duration::from_millis(1)).await;
     assert!(Arc::strong_count(&script.0) < held && Arc::strong_count(&script.0) == 1);
+}
+
+struct Harmful;
+
+impl Procedure for Harmful {
+    const PROGRAM: u32 = 1;
+    const VERSION: u32 = 1;
+    const NUMBER: u32 = 1;
+    const NAME: &'static str = "HARMFUL";
+    const IDEMPOTENT: bool = false;
+    type Args = ();
+    type Reply = ();
+    fn reply_bounds((): &()) -> ReplyBounds {
+        ReplyBounds { inline: 0, chunks: [][..].into() }
+    }
+}
+
+/// A call that was not sent moves to another connection, even if it must not be executed twice.
+#[tokio::test(start_paused = true)]
+async fn unsent_calls_move_to_other_connections() {
+    let links = [link(0), link(0)];
+    let ports = links.each_ref().map(|link| Arc::clone(&link.port));
+    let script = Script::new([Outcome::Hangs]);
+    let dialed = |link| Channel::dialed(Box::new(script.clone()), link, config(), Reconnect::on_demand());
+    let pool = ChannelPool::new(links.map(dialed));
+    let call = tokio::spawn({
+        let pool = pool.clone();
+        async move { pool.invoke::<Harmful>(&(), CallOptions::new()).await }
+    });
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(pool.in_flight().collect::<Vec<_>>(), [1, 0]);
+    ports[0].close(&CloseReason::Disconnected(DisconnectReason::Remote));
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(pool.in_flight().collect::<Vec<_>>(), [0, 1]);
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    assert_eq!(pool.in_flight().collect::<Vec<_>>(), [0, 0]);
+    // The attempt to connect again ends with the pool.
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(script.ranks(), [None]);
+    drop(pool);
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(Arc::strong_count(&script.0), 1);
 }
