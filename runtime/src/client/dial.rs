@@ -281,3 +281,18 @@ fn link<I: EngineIo>(
     }
     Arc::new(ChannelLink::new(port, info, negotiates).dialed(scheme))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_that_are_offered() {
+        for (allowed, after_failure) in
+            [(Versions::V1, Versions::V1), (Versions::V2, Versions::V2), (Versions::Both, Versions::V1)]
+        {
+            let rules = |version_1_only| DialRules { version_1_only, must_answer: false };
+            assert_eq!((rules(false).offered(allowed), rules(true).offered(allowed)), (allowed, after_failure));
+        }
+    }
+}

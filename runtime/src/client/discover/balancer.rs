@@ -192,3 +192,44 @@ impl Future for CountedCall {
         Poll::Ready(result)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::{
+        future::{pending, ready},
+        time::Duration,
+    };
+
+    use super::*;
+    use crate::{Channel, rpc::RpcError};
+
+    /// A call counts as in flight until its end. One that tries an ejected endpoint and is given up lets the next one try it.
+    #[tokio::test(start_paused = true)]
+    async fn calls_end() {
+        let endpoint =
+            CountedEndpoint::new(Endpoint::new(Channel::builder().connect_lazy("tcp://127.0.0.1:1").unwrap()));
+        let counted = |call| CountedCall {
+            call,
+            _in_flight: Arc::clone(&endpoint.in_flight),
+            accrual: Some(Arc::clone(&endpoint.accrual)),
+        };
+        let state = || (endpoint.share().load, endpoint.share().is_ejected);
+        for n in 0..5 {
+            assert_eq!(state(), (0, false), "after {n} failures");
+            let call = counted(Box::pin(ready(Err(CallError::Rpc { procedure: "P", source: RpcError::SystemError }))));
+            assert_eq!(state(), (1, false));
+            call.await.unwrap_err();
+        }
+        assert_eq!(state(), (0, true));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        for _ in 0..3 {
+            assert_eq!(state(), (0, false));
+            endpoint.accrual.called();
+            let call = counted(Box::pin(pending()));
+            assert_eq!(state(), (1, true), "one call is enough");
+            drop(call);
+        }
+    }
+}

@@ -1,6 +1,16 @@
+#![allow(clippy::unwrap_used)]
+
+use bytes::Bytes;
+
 use crate::{
-    client::call::{CallOptions, CallTarget},
+    client::{
+        call::{self, CallOptions, CallTarget},
+        error::CallError,
+    },
+    engine::{ChunkItems, FormatChoice, FormatReason, IncomingReply, MessageFormat, MessagePayload},
+    rpc::{ReplyHeader, RpcError},
     service::{Procedure, ReplyBounds},
+    xdr::{DecodeLimits, FlatSink, XdrDecode as _, XdrEncode as _},
 };
 
 struct Plain;
@@ -52,4 +62,31 @@ fn reply_limits() {
     ] {
         assert_eq!(options.bounds(computed), expected);
     }
+}
+
+fn reply(header: &ReplyHeader, results: &[u32]) -> IncomingReply {
+    let mut message = Vec::new();
+    header.encode(&mut FlatSink::new(&mut message)).unwrap();
+    results.iter().for_each(|word| word.encode(&mut FlatSink::new(&mut message)).unwrap());
+    IncomingReply {
+        payload: MessagePayload::Long(Bytes::from(message)),
+        writes: ChunkItems::new(),
+        format: MessageFormat::default(),
+        reason: FormatReason::default(),
+        call: FormatChoice::default(),
+    }
+}
+
+/// A reply has exactly one result.
+#[test]
+fn results_are_complete() {
+    let decode = |reply: &IncomingReply| call::decode("P", reply, DecodeLimits::default(), u32::decode);
+    let success = ReplyHeader::success(7);
+    assert_eq!(decode(&reply(&success, &[5])).unwrap(), 5);
+    for results in [&[][..], &[5, 6]] {
+        let error = decode(&reply(&success, results)).unwrap_err();
+        assert!(matches!(error, CallError::Decode { procedure: "P", .. }), "{error:?}");
+    }
+    let error = decode(&reply(&ReplyHeader::failure(7, RpcError::SystemError), &[])).unwrap_err();
+    assert!(matches!(error, CallError::Rpc { procedure: "P", source: RpcError::SystemError }), "{error:?}");
 }

@@ -1,4 +1,5 @@
 mod call;
+mod channel;
 mod error;
 mod link;
 mod silence;

@@ -9,7 +9,7 @@ use crate::{
         DuplicateRequests,
         cache::{Claim, DuplicateRequestCache, Lookup},
     },
-    session::{RecordedReply, RequestKey, recorded_key},
+    session::{RecordedCall, RecordedReply, RequestKey, recorded_key},
 };
 
 fn key(xid: u32) -> RequestKey {
@@ -84,7 +84,7 @@ async fn the_whole_entry_counts() {
     let ample = cache(DuplicateRequests::new());
     claim(&ample, &key(1)).record(some.clone());
     let bytes = ample.stats().bytes;
-    assert!(bytes > (key(1).to_bytes().len() + some.to_bytes().len()) as u64, "{bytes}");
+    assert!(bytes > RecordedCall::new(key(1)).size() + some.size(), "{bytes}");
     for (max_bytes, is_kept) in [(bytes, true), (bytes - 1, false)] {
         let cache = cache(DuplicateRequests::new().max_bytes(max_bytes));
         claim(&cache, &key(1)).record(some.clone());
