@@ -376,11 +376,7 @@ mod tests {
         CallError::Rpc { procedure: "P", source }
     }
 
-<<<<<<< HEAD
     /// Failures of attempts, which decide if the call is made again, where, and if it may be executed twice then.
-=======
-    /// The failure of an attempt decides if the call is made again, and where.
->>>>>>> mutcs
     #[tokio::test(start_paused = true)]
     async fn failures_of_attempts() {
         let disconnected = FailureKind::Disconnected { pause: Duration::ZERO };
