@@ -9,7 +9,7 @@ use std::{
 use crate::{
     fault::{Fault, FaultKind},
     network::Host,
-    scenario::{CallKind, Operation},
+    scenario::{CallKind, Operation, Scenario},
     service::Applied,
 };
 
@@ -17,6 +17,8 @@ use crate::{
 const MAX_OVERTIME: Duration = Duration::from_millis(5);
 /// Maximum duration of a call while there is no fault.
 const MAX_DURATION: Duration = Duration::from_secs(2);
+/// The shortest time after which a server closes idle connections that no call meets.
+const MIN_IDLE: Duration = Duration::from_secs(100);
 /// The shortest deadline with which an idempotent call of a balancer has to succeed while one server is healthy.
 const MIN_DEADLINE: Duration = Duration::from_secs(60);
 /// Additional time after a jump of the clock, in which a connection first reads what has arrived.
@@ -166,6 +168,21 @@ fn has_healthy_server(record: &Record, excuses: &[Excuse], servers: &[Host]) -> 
         && overlapping.all(Excuse::concerns_one_server)
 }
 
+/// Returns `true` if a server may close a connection for being idle when the call is on its way, and nobody may send the call again: a
+/// balancer does not send a call again that must not be executed twice.
+fn meets_idle_close(record: &Record, scenario: &Scenario) -> bool {
+    let is_short = scenario.server.idle < MIN_IDLE.as_millis() as u64;
+    is_short && record.server.is_none() && matches!(record.operation.call, CallKind::Add { .. })
+}
+
+/// Returns `true` if the last call of a client must succeed: nothing of a fault is left, and the client may try again.
+fn must_resume(record: &Record, excuses: &[Excuse], scenario: &Scenario) -> bool {
+    let may_retry = scenario.clients.iter().any(|client| client.host == record.client && client.retries > 0);
+    // A refusal waits for the next registration or invalidation.
+    let is_left = |kind| matches!(kind, FaultKind::NoRegistration | FaultKind::NoInvalidation);
+    may_retry && !excuses.iter().any(|excuse| is_left(excuse.fault.kind) && excuse.fault.client == record.client)
+}
+
 /// Returns what is wrong with the calls of a run on `servers`.
 #[must_use]
 pub fn check(
@@ -173,6 +190,7 @@ pub fn check(
     excuses: &[Excuse],
     applied: &BTreeMap<u64, Applied>,
     servers: &[Host],
+    scenario: &Scenario,
 ) -> Vec<String> {
     let mut wrong = Vec::new();
     for record in records {
@@ -184,7 +202,8 @@ pub fn check(
             CallOutcome::Failed { error, is_outage: false, .. } => {
                 wrong.push(format!("{name} failed for a reason that no fault has: {error}"));
             }
-            CallOutcome::Failed { error, .. } if operation.is_last => {
+            CallOutcome::Failed { .. } if meets_idle_close(record, scenario) => {}
+            CallOutcome::Failed { error, .. } if operation.is_last && must_resume(record, excuses, scenario) => {
                 wrong.push(format!("{name} failed after all faults were repaired: {error}"));
             }
             CallOutcome::Failed { error, .. } if !excuses.iter().any(|excuse| excuse.explains(record)) => {

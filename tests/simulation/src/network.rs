@@ -360,6 +360,11 @@ impl Network {
         self.state().cuts.insert((client, server), steps);
     }
 
+    /// Cancels the losses that have not happened.
+    pub fn cancel_cuts(&self) {
+        self.state().cuts.clear();
+    }
+
     /// Counts a step between two hosts. Returns `true` if the connection that makes it is lost before.
     pub(crate) fn is_cut(&self, client: Host, server: Host) -> bool {
         let mut state = self.state();

@@ -125,7 +125,7 @@ pub fn run(scenario: &Scenario, keeps_lines: bool) -> anyhow::Result<RunReport> 
         }
         wrong.extend(log.wrong());
         let servers: Vec<_> = scenario.server_hosts().collect();
-        wrong.extend(check(&records, &excuses, &applied, &servers));
+        wrong.extend(check(&records, &excuses, &applied, &servers, scenario));
         let failed = records.iter().filter(|record| !matches!(record.outcome, crate::history::CallOutcome::Done(_)));
         let calls = (records.len() as u64, failed.count() as u64);
         let faults = run.network.hits();
@@ -191,6 +191,9 @@ impl Run {
         for server in &self.servers {
             server.disk.lock().crashes_after_effect = false;
         }
+        self.network.cancel_cuts();
+        // A server that crashed at the last moment starts again.
+        tokio::time::sleep(Duration::from_millis(200)).await;
         event!(self.log, "all faults are repaired");
         repaired.close();
         let mut wrong = Vec::new();

@@ -56,7 +56,8 @@ fn fault(kind: FaultKind, server: u8) -> Fault {
 fn the_checks_find_violations() {
     let applied = |times| BTreeMap::from([(1, Applied { counter: 1, sum: 5, times })]);
     let done = |sum| record(1, ADD, (0, 10), CallOutcome::Done(sum));
-    let wrong = |records: &[Record], applied: &BTreeMap<u64, Applied>| check(records, &[], applied, &[1]);
+    let wrong =
+        |records: &[Record], applied: &BTreeMap<u64, Applied>| check(records, &[], applied, &[1], &Scenario::of(0));
     assert_eq!(wrong(&[done(5)], &applied(1)), [""; 0]);
     for (records, applied, what) in [
         (vec![done(5)], applied(2), "was executed 2 times"),
@@ -100,11 +101,12 @@ fn faults_explain_failures() {
         Excuse { fault: fault(kind, server), from, until }
     };
     let calls = [record(2, VALUE, (100, 200), failed(false))];
-    let explains = |excuse| check(&calls, &[excuse], &BTreeMap::new(), &[1]).is_empty();
+    let explains = |excuse| check(&calls, &[excuse], &BTreeMap::new(), &[1], &Scenario::of(0)).is_empty();
     assert!(explains(excuse(FaultKind::Kill, 1, (0, 100))) && explains(excuse(FaultKind::Kill, 1, (200, 300))));
     assert!(!explains(excuse(FaultKind::Kill, 1, (0, 99))) && !explains(excuse(FaultKind::Kill, 1, (201, 300))));
     assert!(!explains(excuse(FaultKind::Kill, 2, (0, 300))) && explains(excuse(FaultKind::ClockJump, 2, (0, 300))));
     let other = [Record { client: 101, ..calls[0].clone() }];
-    let explains = |kind| check(&other, &[excuse(kind, 1, (0, 300))], &BTreeMap::new(), &[1]).is_empty();
+    let explains =
+        |kind| check(&other, &[excuse(kind, 1, (0, 300))], &BTreeMap::new(), &[1], &Scenario::of(0)).is_empty();
     assert!(explains(FaultKind::Kill) && !explains(FaultKind::Cut) && !explains(FaultKind::OneWay));
 }
