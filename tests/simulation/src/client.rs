@@ -234,7 +234,8 @@ impl SimulatedCaller {
         let _ = repaired.acquire().await;
         let timeout = LAST_CALL_TIMEOUT.as_millis() as u64;
         let number = u64::MAX - u64::from(self.plan.host);
-        self.call(client, Operation { number, is_last: true, pause: 0, timeout, call: CallKind::Null }).await;
+        self.call(client, Operation { number, is_last: true, pause: 0, timeout, patience: 0, call: CallKind::Null })
+            .await;
     }
 
     async fn call<C: Invoke>(&self, client: &SimulatedV1Client<C>, operation: Operation) {
@@ -247,45 +248,60 @@ impl SimulatedCaller {
         if operation.timeout > 0 {
             options = options.timeout(Duration::from_millis(operation.timeout));
         }
-        let result = match operation.call {
-            CallKind::Null => client.null_with(options).await.map(|()| Ok(0)),
-            CallKind::Add { counter, amount } => {
-                let addition = Addition { counter, operation: operation.number, amount };
-                client.add_with(&addition, options).await.map(Ok)
-            }
-            CallKind::Value { counter } => client.value_with(counter, options).await.map(Ok),
-            CallKind::Put { key, len } => {
-                let (version, data) = (operation.number, data(operation.number, len));
-                client.put_with(&BlobPut { key, version, data }, options).await.map(|stored| {
-                    if stored >= version { Ok(version) } else { Err(format!("version {stored} is stored")) }
-                })
-            }
-            CallKind::Get { key } => client.get_with(key, options).await.map(|blob| {
-                let len = blob.data.len() as u32;
-                if blob.version == 0 && len == 0 || blob.data == data(blob.version, len) {
-                    Ok(blob.version)
-                } else {
-                    Err(format!("the {len} bytes are not those of version {}", blob.version))
+        let call = async {
+            match operation.call {
+                CallKind::Null => client.null_with(options).await.map(|()| Ok(0)),
+                CallKind::Add { counter, amount } => {
+                    let addition = Addition { counter, operation: operation.number, amount };
+                    client.add_with(&addition, options).await.map(Ok)
                 }
-            }),
-            CallKind::Sum { limit } => {
-                let numbers = (1..=limit).collect::<Vec<_>>().into();
-                let expected = u64::from(limit) * (u64::from(limit) + 1) / 2;
-                client
-                    .sum_with(&numbers, options)
-                    .await
-                    .map(|sum| if sum == expected { Ok(sum) } else { Err(format!("the sum {sum} is wrong")) })
-            }
-            CallKind::Count { limit } => client.count_with(limit, options).await.map(|numbers| {
-                if numbers.iter().copied().eq(1..=limit) {
-                    Ok(u64::from(limit))
-                } else {
-                    Err(format!("{} numbers are wrong", numbers.len()))
+                CallKind::Value { counter } => client.value_with(counter, options).await.map(Ok),
+                CallKind::Put { key, len } => {
+                    let (version, data) = (operation.number, data(operation.number, len));
+                    client.put_with(&BlobPut { key, version, data }, options).await.map(|stored| {
+                        if stored >= version { Ok(version) } else { Err(format!("version {stored} is stored")) }
+                    })
                 }
-            }),
-            CallKind::AskBack { number } => client.ask_back_with(number, options).await.map(|doubled| {
-                if doubled == 2 * u64::from(number) { Ok(doubled) } else { Err(format!("{doubled} is wrong")) }
-            }),
+                CallKind::Get { key } => client.get_with(key, options).await.map(|blob| {
+                    let len = blob.data.len() as u32;
+                    if blob.version == 0 && len == 0 || blob.data == data(blob.version, len) {
+                        Ok(blob.version)
+                    } else {
+                        Err(format!("the {len} bytes are not those of version {}", blob.version))
+                    }
+                }),
+                CallKind::Sum { limit } => {
+                    let numbers = (1..=limit).collect::<Vec<_>>().into();
+                    let expected = u64::from(limit) * (u64::from(limit) + 1) / 2;
+                    client
+                        .sum_with(&numbers, options)
+                        .await
+                        .map(|sum| if sum == expected { Ok(sum) } else { Err(format!("the sum {sum} is wrong")) })
+                }
+                CallKind::Count { limit } => client.count_with(limit, options).await.map(|numbers| {
+                    if numbers.iter().copied().eq(1..=limit) {
+                        Ok(u64::from(limit))
+                    } else {
+                        Err(format!("{} numbers are wrong", numbers.len()))
+                    }
+                }),
+                CallKind::AskBack { number } => client.ask_back_with(number, options).await.map(|doubled| {
+                    if doubled == 2 * u64::from(number) { Ok(doubled) } else { Err(format!("{doubled} is wrong")) }
+                }),
+            }
+        };
+        let result = if operation.patience == 0 {
+            call.await
+        } else {
+            let Ok(result) = tokio::time::timeout(Duration::from_millis(operation.patience), call).await else {
+                event!(self.log, "client {} gives up operation {}", plan.host, operation.number);
+                self.history.end(index, CallOutcome::Killed, self.log.elapsed());
+                self.in_progress.fetch_sub(1, Ordering::Relaxed);
+                // Its memory is invalidated later.
+                self.has_failed.store(true, Ordering::Relaxed);
+                return;
+            };
+            result
         };
         let outcome = match result {
             Ok(Ok(number)) => CallOutcome::Done(number),

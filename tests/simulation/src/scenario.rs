@@ -68,6 +68,8 @@ pub struct Operation {
     pub pause: u64,
     /// The time limit in milliseconds. 0 for none.
     pub timeout: u64,
+    /// Time after which the caller gives the call up, in milliseconds. 0 if it waits.
+    pub patience: u64,
     /// The call.
     pub call: CallKind,
 }
@@ -193,8 +195,9 @@ impl Scenario {
         let (keys, counters) = (choices.within(1..=3) as u32, choices.within(1..=2) as u32);
         let (operations, max_concurrency) = (choices.within(3..=25), choices.one_of(&[1, 2, 6]));
         let max_pause = choices.one_of(&[5, 200, 2_000]);
-        let timeouts = subset(&choices, &[300, 3_000, 15_000, 60_000, 0]);
+        let timeouts = subset(&choices, &[1_000, 3_000, 15_000, 60_000, 0]);
         let protections = if choices.chance(70) { vec![0] } else { subset(&choices, &[0, 1, 2, 3]) };
+        let cancelled = choices.one_of(&[0, 0, 20]);
         let mut next = 0;
         let clients = (0..choices.within(1..=4)).map(|index| {
             let connections = choices.one_of(&connections);
@@ -217,7 +220,9 @@ impl Scenario {
                     _ => CallKind::AskBack { number: choices.number() as u32 },
                 };
                 let timeout = choices.one_of(&timeouts);
+                let patience = if choices.chance(cancelled) { choices.within(1..=50) } else { 0 };
                 Operation {
+                    patience,
                     number: next,
                     is_last: false,
                     pause: choices.millis(0..=max_pause).as_millis() as u64,
@@ -253,7 +258,7 @@ impl Scenario {
                 Fault {
                     kind,
                     at: choices.within(0..=choices.one_of(&[500, 5_000, FAULT_WINDOW])),
-                    len: choices.millis(1..=15_000).as_millis() as u64,
+                    len: choices.millis(1..=if choices.chance(10) { 90_000 } else { 15_000 }).as_millis() as u64,
                     client: client.host,
                     server: if is_balanced { choices.within(1..=u64::from(servers)) as Host } else { client.server },
                     direction: choices.one_of(&Direction::ALL),

@@ -27,6 +27,11 @@ use crate::{
 /// The key that clients and servers share.
 pub(crate) const KEY: u64 = 0x7e57_0000_5ec2_e7aa;
 
+/// The time that a shutdown gives the calls in progress.
+const DRAIN: Duration = Duration::from_secs(5);
+/// Time after it in which a shutdown ends: that in which clients close their sides.
+const MAX_SHUTDOWN: Duration = Duration::from_secs(6);
+
 /// A host with a server.
 #[derive(Clone)]
 pub struct ServerHost {
@@ -116,7 +121,7 @@ impl ServerHost {
             .max_memory(plan.memory)
             .idle_timeout(Duration::from_millis(plan.idle))
             .callback_timeout(Duration::from_secs(5))
-            .drain_timeout(Duration::from_secs(5));
+            .drain_timeout(DRAIN);
         if plan.handlers > 0 || plan.per_caller > 0 {
             let mut limits = Limits::new().queue(1000);
             if plan.handlers > 0 {
@@ -170,10 +175,16 @@ impl ServerHost {
             self.network.hit(FaultKind::Restart);
         }
         event!(self.log, "server {} shuts down", self.host);
+        let start = self.log.elapsed();
         handle.shutdown();
         // A panic of the product is reported by the hook of the run.
         let _ = task.await;
         gone.close();
+        let took = self.log.elapsed() - start;
+        let has_jumped = self.network.hits().contains_key(&FaultKind::ClockJump);
+        if took > DRAIN + MAX_SHUTDOWN && !has_jumped {
+            self.log.add_wrong(format!("the shutdown of server {} took {took:?}", self.host));
+        }
         event!(self.log, "server {} has shut down", self.host);
     }
 

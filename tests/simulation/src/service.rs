@@ -39,8 +39,8 @@ pub struct Disk {
     pub counters: BTreeMap<u32, u64>,
     /// The additions, by the number of the operation.
     pub applied: BTreeMap<u64, Applied>,
-    /// The recorded replies, by request key.
-    replies: BTreeMap<Vec<u8>, Bytes>,
+    /// The recorded replies, by request key, with the number of the server that stored them.
+    replies: BTreeMap<Vec<u8>, (u64, Bytes)>,
     /// The blobs, by key.
     pub blobs: BTreeMap<u32, (u64, Bytes)>,
     /// Number of the running server. The handlers of earlier ones have no effect and never return.
@@ -68,7 +68,7 @@ impl ReplyStore for SharedDisk {
     fn load<'a>(&'a self, key: &'a RequestKey) -> StoreFuture<'a, Option<RecordedReply>> {
         Box::pin(async move {
             let stored = self.lock().replies.get(&key.to_bytes()).cloned();
-            Ok(stored.map(|bytes| RecordedReply::from_bytes(&bytes)).transpose()?)
+            Ok(stored.map(|(_, bytes)| RecordedReply::from_bytes(&bytes)).transpose()?)
         })
     }
 }
@@ -166,9 +166,12 @@ impl SimulatedServer {
 }
 
 /// Adds to a counter, in one transaction with the recorded reply.
-fn add(disk: &mut Disk, key: &RequestKey, args: &Addition) -> Result<u64, HandlerError> {
-    if let Some(recorded) = disk.replies.get(&key.to_bytes()) {
-        // A copy of the call has come over another connection.
+fn add(disk: &mut Disk, key: &RequestKey, args: &Addition, log: &EventLog) -> Result<u64, HandlerError> {
+    if let Some((epoch, recorded)) = disk.replies.get(&key.to_bytes()) {
+        // The server was killed while an earlier copy of the call was being looked up.
+        if *epoch == disk.epoch {
+            log.add_wrong(format!("the cache did not recognize a copy of operation {}", args.operation));
+        }
         let sum = RecordedReply::from_bytes(recorded)?.decode::<Add>()?;
         return sum.ok_or(HandlerError::Unavailable);
     }
@@ -178,7 +181,7 @@ fn add(disk: &mut Disk, key: &RequestKey, args: &Addition) -> Result<u64, Handle
     let applied = disk.applied.entry(args.operation).or_insert(Applied { counter: args.counter, sum, times: 0 });
     applied.times += 1;
     let reply = RecordedReply::of::<Add>(&sum)?.to_bytes();
-    disk.replies.insert(key.to_bytes(), reply);
+    disk.replies.insert(key.to_bytes(), (disk.epoch, reply));
     Ok(sum)
 }
 
@@ -199,7 +202,7 @@ impl SimulatedV1 for SimulatedServer {
                 cx.had_no_effect();
                 return Err(HandlerError::Unavailable);
             }
-            add(&mut disk, key, &args)?
+            add(&mut disk, key, &args, &self.log)?
         };
         self.after_effect().await?;
         if self.choices.chance(10) {

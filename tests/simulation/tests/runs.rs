@@ -36,7 +36,7 @@ fn runs_repeat() {
 
 fn record(number: u64, call: CallKind, times: (u64, u64), outcome: CallOutcome) -> Record {
     let [start, end] = [times.0, times.1].map(Duration::from_millis);
-    let operation = Operation { number, is_last: false, pause: 0, timeout: 1000, call };
+    let operation = Operation { number, is_last: false, pause: 0, patience: 0, timeout: 1000, call };
     Record { client: 100, server: Some(1), operation, start, end, outcome }
 }
 
