@@ -17,6 +17,7 @@ use rpcrdma::{
     },
     config::ConnectionConfig,
     engine::Versions,
+    error::CallFailure,
     gss::GssSecurity,
     provider::sim::SimEnd,
     rpc::{Credential, RpcError},
@@ -28,7 +29,7 @@ use tokio::{
 };
 
 use crate::{
-    history::{CallOutcome, History},
+    history::{CallOutcome, FailureCause, History},
     insecure_test_mechanism::InsecureTestMechanism,
     log::{EventLog, event},
     network::{Host, Network},
@@ -306,11 +307,9 @@ impl SimulatedCaller {
         let outcome = match result {
             Ok(Ok(number)) => CallOutcome::Done(number),
             Ok(Err(what)) => CallOutcome::Wrong(what),
-            Err(error) => CallOutcome::Failed {
-                error: chain(&error),
-                is_retry_safe: error.is_retry_safe(),
-                is_outage: is_outage(&error),
-            },
+            Err(error) => {
+                CallOutcome::Failed { error: chain(&error), is_retry_safe: error.is_retry_safe(), cause: cause(&error) }
+            }
         };
         event!(self.log, "client {} ends operation {}: {outcome:?}", plan.host, operation.number);
         let is_done = matches!(outcome, CallOutcome::Done(_));
@@ -337,15 +336,25 @@ impl SimulatedCaller {
     }
 }
 
-/// Returns `true` if a server or a network that fails can cause an error.
-fn is_outage(error: &CallError) -> bool {
+/// Returns the kind of an error.
+fn cause(error: &CallError) -> FailureCause {
     match error {
-        CallError::Transport { .. } | CallError::Connect { .. } | CallError::Middleware { .. } => true,
-        CallError::Security { .. } => true,
-        CallError::Rpc { source, .. } => {
-            matches!(source, RpcError::Unavailable | RpcError::SystemError | RpcError::HandlerTimedOut)
+        // A server without memory for a call replies with ERR_CHUNK (RFC 8166 §4.5.3) or RDMA2_ERR_SYSTEM.
+        CallError::Transport {
+            failure: CallFailure::Registration(_) | CallFailure::ChunkError | CallFailure::Refused(_),
+            ..
+        } => FailureCause::Registration,
+        CallError::Transport {
+            failure: CallFailure::Closed { .. } | CallFailure::DeadlineExceeded { .. } | CallFailure::Cancelled { .. },
+            ..
         }
-        _ => false,
+        | CallError::Connect { .. }
+        | CallError::Middleware { .. }
+        | CallError::Rpc { source: RpcError::HandlerTimedOut, .. } => FailureCause::Unreachable,
+        CallError::Security { .. } => FailureCause::Security,
+        CallError::Rpc { source: RpcError::Unavailable, .. } => FailureCause::Unavailable,
+        CallError::Rpc { source: RpcError::SystemError, .. } => FailureCause::SystemError,
+        _ => FailureCause::Other,
     }
 }
 

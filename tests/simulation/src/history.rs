@@ -24,6 +24,23 @@ const MIN_DEADLINE: Duration = Duration::from_secs(60);
 /// Additional time after a jump of the clock, in which a connection first reads what has arrived.
 const CATCH_UP: Duration = Duration::from_millis(100);
 
+/// The kinds of errors, as far as faults differ in them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureCause {
+    /// The server was not reached, its connection was lost, or the deadline passed.
+    Unreachable,
+    /// The server replied that it cannot execute the call now.
+    Unavailable,
+    /// The server replied with SYSTEM_ERR.
+    SystemError,
+    /// Memory could not be registered, by the client or by the server.
+    Registration,
+    /// No security context could be created, or the reply failed its check.
+    Security,
+    /// Any other error, which no fault causes.
+    Other,
+}
+
 /// The result of a call.
 #[derive(Debug, Clone)]
 pub enum CallOutcome {
@@ -41,8 +58,8 @@ pub enum CallOutcome {
         error: String,
         /// The client says that the call was not executed.
         is_retry_safe: bool,
-        /// Servers and networks that fail can be the cause. Wrong messages cannot.
-        is_outage: bool,
+        /// The kind of the error.
+        cause: FailureCause,
     },
 }
 
@@ -149,7 +166,19 @@ impl Excuse {
             | FaultKind::NoInvalidation => record.client == fault.client,
             _ => true,
         };
-        is_in_time && (fault.kind.concerns_all() || (is_its_server && is_its_client))
+        is_in_time && (fault.kind.concerns_all() || (is_its_server && is_its_client)) && self.can_cause(&record.outcome)
+    }
+
+    /// Returns `true` if the fault can lead to such a result. Calls that succeed may take long because of any fault.
+    fn can_cause(&self, outcome: &CallOutcome) -> bool {
+        let CallOutcome::Failed { cause, .. } = outcome else { return true };
+        match self.fault.kind {
+            FaultKind::DiskFull => *cause == FailureCause::Unavailable,
+            // A callback that cannot be made is an error of the server.
+            FaultKind::NoRegistration => !matches!(cause, FailureCause::Unavailable | FailureCause::Other),
+            // Their calls back fail, and become errors of the server.
+            _ => matches!(cause, FailureCause::Unreachable | FailureCause::SystemError | FailureCause::Security),
+        }
     }
 }
 
@@ -199,9 +228,6 @@ pub fn check(
         match outcome {
             CallOutcome::InProgress => wrong.push(format!("{name}, which began at {start:?}, never ended")),
             CallOutcome::Wrong(what) => wrong.push(format!("{name}: {what}")),
-            CallOutcome::Failed { error, is_outage: false, .. } => {
-                wrong.push(format!("{name} failed for a reason that no fault has: {error}"));
-            }
             CallOutcome::Failed { .. } if meets_idle_close(record, scenario) => {}
             CallOutcome::Failed { error, .. } if operation.is_last && must_resume(record, excuses, scenario) => {
                 wrong.push(format!("{name} failed after all faults were repaired: {error}"));

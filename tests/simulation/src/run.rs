@@ -385,7 +385,11 @@ impl Run {
             }
         }
         event!(self.log, "end of fault: {fault}");
-        let until = self.log.elapsed() + AFTERMATH;
+        let until = match fault.kind {
+            // They wait for the next registration or invalidation.
+            FaultKind::NoRegistration | FaultKind::NoInvalidation => Duration::MAX,
+            _ => self.log.elapsed() + AFTERMATH,
+        };
         self.excuses.lock().unwrap_or_else(PoisonError::into_inner)[index].until = until;
     }
 

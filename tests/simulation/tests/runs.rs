@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use rpcrdma_simulation::{
     fault::{Fault, FaultKind},
-    history::{CallOutcome, Excuse, Record, check},
+    history::{CallOutcome, Excuse, FailureCause, Record, check},
     network::Direction,
     run::run,
     scenario::{CallKind, Operation, Scenario},
@@ -44,7 +44,7 @@ const ADD: CallKind = CallKind::Add { counter: 1, amount: 5 };
 const VALUE: CallKind = CallKind::Value { counter: 1 };
 
 fn failed(is_retry_safe: bool) -> CallOutcome {
-    CallOutcome::Failed { error: "failed".into(), is_retry_safe, is_outage: true }
+    CallOutcome::Failed { error: "failed".into(), is_retry_safe, cause: FailureCause::Unreachable }
 }
 
 fn fault(kind: FaultKind, server: u8) -> Fault {
@@ -65,16 +65,6 @@ fn the_checks_find_violations() {
         (vec![done(6)], applied(1), "returned 6"),
         (vec![record(1, ADD, (0, 10), failed(true))], applied(1), "its error says that a retry is safe"),
         (vec![record(1, ADD, (0, 10), failed(false))], applied(1), "no fault explains it"),
-        (
-            vec![record(
-                2,
-                VALUE,
-                (0, 10),
-                CallOutcome::Failed { error: "bad".into(), is_retry_safe: false, is_outage: false },
-            )],
-            applied(1),
-            "a reason that no fault has",
-        ),
         (vec![record(2, VALUE, (0, 10), CallOutcome::InProgress)], applied(1), "never ended"),
         (vec![record(2, VALUE, (0, 10), CallOutcome::Wrong("bad data".into()))], applied(1), "bad data"),
         (vec![record(2, VALUE, (0, 1006), CallOutcome::Done(0))], applied(1), "after its deadline"),
@@ -105,6 +95,18 @@ fn faults_explain_failures() {
     assert!(explains(excuse(FaultKind::Kill, 1, (0, 100))) && explains(excuse(FaultKind::Kill, 1, (200, 300))));
     assert!(!explains(excuse(FaultKind::Kill, 1, (0, 99))) && !explains(excuse(FaultKind::Kill, 1, (201, 300))));
     assert!(!explains(excuse(FaultKind::Kill, 2, (0, 300))) && explains(excuse(FaultKind::ClockJump, 2, (0, 300))));
+    // A fault has its own errors.
+    let with = |cause| {
+        let outcome = CallOutcome::Failed { error: "failed".into(), is_retry_safe: false, cause };
+        [record(2, VALUE, (100, 200), outcome)]
+    };
+    let explains = |kind, cause| {
+        check(&with(cause), &[excuse(kind, 1, (0, 300))], &BTreeMap::new(), &[1], &Scenario::of(0)).is_empty()
+    };
+    assert!(explains(FaultKind::DiskFull, FailureCause::Unavailable));
+    assert!(!explains(FaultKind::DiskFull, FailureCause::Unreachable));
+    assert!(!explains(FaultKind::Kill, FailureCause::Unavailable) && !explains(FaultKind::Kill, FailureCause::Other));
+    assert!(explains(FaultKind::NoRegistration, FailureCause::Registration));
     let other = [Record { client: 101, ..calls[0].clone() }];
     let explains =
         |kind| check(&other, &[excuse(kind, 1, (0, 300))], &BTreeMap::new(), &[1], &Scenario::of(0)).is_empty();
