@@ -18,7 +18,6 @@ use super::{
 use crate::{
     config::{self, ConfigError, ConnectionConfig},
     engine::Versions,
-    metrics::CallMetrics,
     provider::Connector,
     rpc::{Credential, OpaqueAuth},
     security::{Authenticator, Security, StandardAuthenticator},
@@ -75,16 +74,7 @@ const RESEND_WITHIN: Duration = Duration::from_secs(100);
 impl Default for ChannelBuilder {
     fn default() -> Self {
         Self {
-            config: ChannelConfig {
-                connection: ConnectionConfig::default(),
-                max_calls: 4096,
-                call_timeout: None,
-                credential: OpaqueAuth::none(),
-                security: None,
-                resendable: None,
-                metrics: CallMetrics::default(),
-                trace: None,
-            },
+            config: ChannelConfig::new(ConnectionConfig::default(), 4096),
             reconnect: Reconnect::default(),
             services: Vec::new(),
             authenticator: Arc::new(StandardAuthenticator),

@@ -26,9 +26,7 @@ use crate::tls::{self, TlsPolicy, TlsServerConfig};
 use crate::{
     config::ConfigError,
     memory::MemoryBudget,
-    metrics::CallMetrics,
     provider::iwarp::socket,
-    rpc::OpaqueAuth,
     session::{ChannelConfig, ServiceRegistry},
     transport::{SchemeKind, Url, UrlError},
 };
@@ -158,14 +156,8 @@ impl ServerBuilder {
         connection.engine.max_fetched = connection.engine.max_fetched.min(budget.max_arguments());
         connection.stream.max_record = connection.stream.max_record.min(budget.max_arguments());
         let callbacks = ChannelConfig {
-            connection,
-            max_calls: MAX_CALLBACKS,
             call_timeout: Some(self.callback_timeout),
-            credential: OpaqueAuth::none(),
-            security: None,
-            metrics: CallMetrics::default(),
-            trace: None,
-            resendable: None,
+            ..ChannelConfig::new(connection, MAX_CALLBACKS)
         };
         let room = ConnectionRoom::new(self.max_connections, self.max_connections_per_host);
         let mut shared = ServerShared::new(registry, callbacks, budget, room, self.grace, self.drain_delay);

@@ -28,6 +28,20 @@ pub(crate) struct ChannelConfig {
 }
 
 impl ChannelConfig {
+    /// Returns settings without a credential, a time limit and the recognition of calls that are sent again.
+    pub(crate) fn new(connection: ConnectionConfig, max_calls: usize) -> Self {
+        Self {
+            connection,
+            max_calls,
+            call_timeout: None,
+            credential: OpaqueAuth::none(),
+            security: None,
+            metrics: CallMetrics::default(),
+            trace: None,
+            resendable: None,
+        }
+    }
+
     /// Returns the settings of one connection of a server. Its pool is the connection's own.
     pub(crate) fn for_connection(&self) -> Self {
         let mut config = self.clone();

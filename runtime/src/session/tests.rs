@@ -32,7 +32,6 @@ use crate::{
         Versions, message_buf,
     },
     memory::{BufferPool, Output as _},
-    metrics::CallMetrics,
     provider::{
         Completion, QueuePair as _,
         sim::{self, SimConfig, SimQueuePair},
@@ -288,16 +287,7 @@ fn local_addr() -> SocketAddr {
 
 /// Returns the settings of a server's connection.
 pub(super) fn settings(connection: ConnectionConfig) -> ChannelConfig {
-    ChannelConfig {
-        connection,
-        max_calls: 1,
-        call_timeout: None,
-        credential: OpaqueAuth::none(),
-        security: None,
-        metrics: CallMetrics::default(),
-        trace: None,
-        resendable: None,
-    }
+    ChannelConfig::new(connection, 1)
 }
 
 /// Returns the payload stream of a reply with its eligible items.

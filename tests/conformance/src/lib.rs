@@ -30,6 +30,28 @@ use std::{
     thread,
 };
 
+use clap::Args;
+
+/// The folders of a program that changes a copy of the project.
+#[derive(Debug, Args)]
+pub struct CopyFolders {
+    /// Folder for the copy
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<PathBuf>,
+    /// Target folder of cargo. With that of the project, dependencies are compiled once
+    #[arg(long, value_name = "FOLDER")]
+    target: Option<PathBuf>,
+}
+
+impl CopyFolders {
+    /// Returns the folder for the copy, and the target folder. By default, they are in `target/KIND` of the repository `root`.
+    pub fn of(&self, root: &Path, kind: &str) -> (PathBuf, PathBuf) {
+        let folder = self.folder.clone().unwrap_or_else(|| root.join("target").join(kind));
+        let target = self.target.clone().unwrap_or_else(|| folder.join("build"));
+        (folder, target)
+    }
+}
+
 /// Returns the exit code of a program whose tests noticed everything, or not, and prints its error.
 pub fn exit_code(program: &str, outcome: anyhow::Result<bool>) -> ExitCode {
     match outcome {

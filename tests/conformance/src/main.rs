@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::{Path, PathBuf},
+    path::Path,
     process::ExitCode,
     time::Instant,
 };
@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use clap::Parser;
 use rpcrdma_conformance::{
-    copy, default_jobs, exit_code,
+    CopyFolders, copy, default_jobs, exit_code,
     plant::planted_files,
     programs::{self, Built, CitedTest, TestTarget},
     record::{self, FullRun},
@@ -41,12 +41,8 @@ struct Cli {
     /// Write the figures to the record that the page shows. Needs all faults
     #[arg(long, conflicts_with_all = ["filters", "random"])]
     record: bool,
-    /// Folder for the copy
-    #[arg(long, value_name = "FOLDER")]
-    folder: Option<PathBuf>,
-    /// Target folder of cargo. With that of the project, dependencies are compiled once
-    #[arg(long, value_name = "FOLDER")]
-    target: Option<PathBuf>,
+    #[command(flatten)]
+    folders: CopyFolders,
 }
 
 /// A fault with its number, its rule and the tests that have to notice it.
@@ -73,9 +69,8 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
         return Ok(true);
     }
     ensure!(!chosen.is_empty(), "no rule with a fault has such a name: --list prints all names");
-    let folder = cli.folder.clone().unwrap_or_else(|| root.join("target/faults"));
+    let (folder, target) = cli.folders.of(&root, "faults");
     let copy = folder.join("tree");
-    let target = cli.target.clone().unwrap_or_else(|| folder.join("build"));
     let faults: Vec<_> = all.iter().map(|planted| (planted.number, planted.fault)).collect();
     copy::write(&root, &copy, &planted_files(&root, &faults)?)?;
     let targets: BTreeSet<_> =

@@ -51,8 +51,6 @@ pub struct RunReport {
     pub faults: BTreeMap<FaultKind, u64>,
     /// Number of calls, and of those that failed.
     pub calls: (u64, u64),
-    /// The virtual duration.
-    pub duration: Duration,
     /// The events in words, if they were kept.
     pub lines: Vec<String>,
 }
@@ -141,7 +139,7 @@ pub fn run(scenario: &Scenario, keeps_lines: bool) -> anyhow::Result<RunReport> 
         wrong.push(format!("{alive} tasks are left"));
     }
     let (digest, lines) = (log.digest(), log.lines());
-    Ok(RunReport { wrong, digest, faults, calls, duration: Duration::ZERO, lines })
+    Ok(RunReport { wrong, digest, faults, calls, lines })
 }
 
 impl Run {

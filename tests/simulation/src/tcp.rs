@@ -43,6 +43,13 @@ struct Flow {
     writer: Option<Waker>,
 }
 
+impl Flow {
+    /// Returns `true` if bytes, or the end of the stream, can arrive at the reader.
+    fn can_move(&self) -> bool {
+        !self.is_stalled && (!self.sent.is_empty() || (self.is_shut && !self.has_ended))
+    }
+}
+
 struct LinkState {
     /// By [`Direction`].
     flows: [Flow; 2],
@@ -79,10 +86,7 @@ impl LinkState {
         if self.isolated || self.reset.iter().all(|reset| *reset) {
             return None;
         }
-        (0..2).find(|index| {
-            let flow = &self.flows[*index];
-            !flow.is_stalled && (!flow.sent.is_empty() || (flow.is_shut && !flow.has_ended))
-        })
+        (0..2).find(|index| self.flows[*index].can_move())
     }
 
     fn is_in_use(&self) -> bool {
@@ -137,15 +141,11 @@ impl TcpLink {
     }
 
     /// Moves bytes of one direction. `share` of them, of 256, arrive together.
-    fn step(&self, share: u64, prefers_server: bool) {
+    fn step(&self, share: u64, prefers_other: bool) {
         let mut state = self.lock();
         let Some(first) = state.movable() else { return };
         let other = 1 - first;
-        let can_other = {
-            let flow = &state.flows[other];
-            !flow.is_stalled && (!flow.sent.is_empty() || (flow.is_shut && !flow.has_ended))
-        };
-        let index = if can_other && prefers_server { other } else { first };
+        let index = if prefers_other && state.flows[other].can_move() { other } else { first };
         if state.dropped[1 - index] && !state.flows[index].sent.is_empty() {
             // Nobody reads these bytes.
             return state.reset(index);

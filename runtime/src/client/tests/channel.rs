@@ -23,9 +23,7 @@ use crate::{
     config::ConnectionConfig,
     driver::DriverPort,
     engine::CloseReason,
-    metrics::CallMetrics,
     provider::DisconnectReason,
-    rpc::OpaqueAuth,
     service::{Procedure, ReplyBounds},
     session::{ChannelConfig, ChannelInfo},
     transport::Transport,
@@ -108,16 +106,7 @@ fn link(rank: usize) -> Arc<ChannelLink> {
 }
 
 fn config() -> Arc<ChannelConfig> {
-    Arc::new(ChannelConfig {
-        connection: ConnectionConfig::default(),
-        max_calls: 1,
-        call_timeout: None,
-        credential: OpaqueAuth::none(),
-        security: None,
-        metrics: CallMetrics::default(),
-        trace: None,
-        resendable: None,
-    })
+    Arc::new(ChannelConfig::new(ConnectionConfig::default(), 1))
 }
 
 /// Closes a channel with this connection.

@@ -14,8 +14,6 @@ use super::{handle::ServerShared, room::ConnectionRoom};
 use crate::{
     config::ConnectionConfig,
     memory::MemoryBudget,
-    metrics::CallMetrics,
-    rpc::OpaqueAuth,
     security::StandardAuthenticator,
     service::{Procedure, ProcedureInfo, ReplyBounds},
     session::{ChannelConfig, HookedService, InboundCall, ReplyFuture, Service, ServiceRegistry},
@@ -24,16 +22,7 @@ use crate::{
 /// The state of a server without services, with room for `max` connections.
 fn shared(max: usize, drain_delay: Duration) -> Arc<ServerShared> {
     let registry = ServiceRegistry::new(std::iter::empty::<HookedService>(), Arc::new(StandardAuthenticator), None);
-    let callbacks = ChannelConfig {
-        connection: ConnectionConfig::default(),
-        max_calls: 1,
-        call_timeout: None,
-        credential: OpaqueAuth::none(),
-        security: None,
-        metrics: CallMetrics::default(),
-        trace: None,
-        resendable: None,
-    };
+    let callbacks = ChannelConfig::new(ConnectionConfig::default(), 1);
     let room = ConnectionRoom::new(max, usize::MAX);
     let grace = Duration::from_secs(5);
     Arc::new(ServerShared::new(registry.unwrap(), callbacks, MemoryBudget::new(1 << 20), room, grace, drain_delay))

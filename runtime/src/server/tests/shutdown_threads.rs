@@ -22,8 +22,6 @@ use crate::{
     config::ConnectionConfig,
     driver::{CommandQueue, DriverCommand, DriverPort},
     memory::MemoryBudget,
-    metrics::CallMetrics,
-    rpc::OpaqueAuth,
     security::{HostAddr, StandardAuthenticator},
     server::{duplicates, limits, room, runtimes, stats},
     session::{ChannelConfig, ChannelInfo, HookedService, ServiceRegistry},
@@ -46,16 +44,7 @@ enum End {
 
 fn server() -> Arc<ServerShared> {
     let registry = ServiceRegistry::new(std::iter::empty::<HookedService>(), Arc::new(StandardAuthenticator), None);
-    let callbacks = ChannelConfig {
-        connection: ConnectionConfig::default(),
-        max_calls: 1,
-        call_timeout: None,
-        credential: OpaqueAuth::none(),
-        security: None,
-        metrics: CallMetrics::default(),
-        trace: None,
-        resendable: None,
-    };
+    let callbacks = ChannelConfig::new(ConnectionConfig::default(), 1);
     let room = room::ConnectionRoom::new(8, 8);
     Arc::new(ServerShared::new(registry.unwrap(), callbacks, MemoryBudget::new(1), room, GRACE, Duration::ZERO))
 }

@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 use std::{
-    path::PathBuf,
     process::ExitCode,
     sync::{
         Mutex, PoisonError,
@@ -15,6 +14,7 @@ use std::{
 use anyhow::{bail, ensure};
 use clap::Parser;
 use rpcrdma_conformance::{
+    CopyFolders,
     bugs::{self, Bug, BugRun, FoundBug, RECORD, SearchLimits, search},
     copy, default_jobs, exit_code,
     plant::planted_files,
@@ -47,12 +47,8 @@ struct Cli {
     /// Write the results to the record. Those of other bugs stay in it
     #[arg(long)]
     record: bool,
-    /// Folder for the copy
-    #[arg(long, value_name = "FOLDER")]
-    folder: Option<PathBuf>,
-    /// Target folder of cargo. With that of the project, dependencies are compiled once
-    #[arg(long, value_name = "FOLDER")]
-    target: Option<PathBuf>,
+    #[command(flatten)]
+    folders: CopyFolders,
 }
 
 fn main() -> ExitCode {
@@ -72,9 +68,8 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
         return Ok(true);
     }
     ensure!(!chosen.is_empty(), "no bug has such a name: --list prints all names");
-    let folder = cli.folder.clone().unwrap_or_else(|| root.join("target/bugs"));
+    let (folder, target) = cli.folders.of(&root, "bugs");
     let copy = folder.join("tree");
-    let target = cli.target.clone().unwrap_or_else(|| folder.join("build"));
     let faults: Vec<_> = (1..).zip(all.iter().map(|bug| &bug.fault)).collect();
     copy::write(&root, &copy, &planted_files(&root, &faults)?)?;
     let start = Instant::now();

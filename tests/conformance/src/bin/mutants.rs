@@ -4,7 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::ExitCode,
     sync::Mutex,
     time::{Duration, Instant},
@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use clap::Parser;
 use rpcrdma_conformance::{
-    default_jobs, exit_code,
+    CopyFolders, default_jobs, exit_code,
     mutants::{
         areas::{AREAS, Area, test_targets},
         changed::{ChangedLines, changed_lines, is_changed},
@@ -68,12 +68,8 @@ struct Cli {
     /// Write scores and survivors to the record that the page shows. Needs all mutants of the areas
     #[arg(long, conflicts_with_all = ["path", "changed", "random", "test"])]
     record: bool,
-    /// Folder for the copy
-    #[arg(long, value_name = "FOLDER")]
-    folder: Option<PathBuf>,
-    /// Target folder of cargo. With that of the project, dependencies are compiled once
-    #[arg(long, value_name = "FOLDER")]
-    target: Option<PathBuf>,
+    #[command(flatten)]
+    folders: CopyFolders,
 }
 
 fn main() -> ExitCode {
@@ -96,8 +92,7 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
         println!("no line can be changed");
         return Ok(true);
     }
-    let folder = cli.folder.clone().unwrap_or_else(|| root.join("target/mutants"));
-    let target = cli.target.clone().unwrap_or_else(|| folder.join("build"));
+    let (folder, target) = cli.folders.of(&root, "mutants");
     let start = Instant::now();
     let Compiled { programs, dropped } =
         compile(&root, &folder.join("tree"), &target, &mutants, &targets(&root, &mutants, &cli.test)?)?;
