@@ -265,7 +265,7 @@ impl Engine for Connection {
         match &self.state {
             ConnectionState::Closed(_) => return,
             ConnectionState::Gone(reason) => {
-                // The peer cannot access memory any more that could not be invalidated.
+                // The provider has disconnected as well, or takes too long. It keeps memory that could not be invalidated.
                 self.core.calls.disconnected(&reason.clone(), &mut self.core.shared);
                 return;
             }
