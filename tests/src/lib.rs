@@ -10,7 +10,8 @@
 //! | `tests/golden`, `tests/generated` | generated code compiles in a user's crate and follows RFC 4506 |
 //! | `tests/debian`, `build.rs` | the specifications that Debian installs, with their flags: generated and compiled |
 //! | `no_std` | types and codecs in a crate without the standard library |
-//! | `tests/front_doors`, `tests/ui` | the macros, and their errors |
+//! | `tests/front_doors` | the macros |
+//! | `ui` | errors of the macros |
 //! | `tests/layers` | the modules of each crate import downwards, without cycles |
 //! | `tests/documents` | README, guide and other documents: links, and all code blocks that are not Rust |
 //! | `tests/specifications` | the generated types of `specs`, byte by byte |

@@ -153,10 +153,10 @@ fn every_test_of_a_pair_exists() {
 #[test]
 fn missing_tests_are_noticed() {
     let sources = Sources::read();
-    assert!(sources.has("net_gss::services") && sources.has("tests/pairs::missing_tests_are_noticed"));
+    assert!(sources.has("net/gss::services") && sources.has("tests/pairs::missing_tests_are_noticed"));
     // Not in one word, which would be a use of the function.
     let helper = format!("tests/pairs::{}_{}", "unused", "helper");
-    for name in ["net_gss::gone", "gone::services", "services", &helper] {
+    for name in ["net/gss::gone", "gone::services", "services", &helper] {
         assert!(!sources.has(name), "{name}");
     }
 }

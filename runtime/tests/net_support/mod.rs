@@ -544,7 +544,6 @@ macro_rules! over_each_in_step {
 pub(crate) use over_each_in_step;
 
 /// Forwards the methods of `QueuePair` except `poll` and `set_busy_poll` to the field `$inner`.
-#[macro_export]
 macro_rules! forward_to_queue_pair {
     ($inner:tt) => {
         fn register(
@@ -588,3 +587,5 @@ macro_rules! forward_to_queue_pair {
         }
     };
 }
+#[allow(unused_imports)]
+pub(crate) use forward_to_queue_pair;

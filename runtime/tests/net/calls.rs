@@ -1,12 +1,9 @@
 //! Calls from channel to service and back, over every transport that needs no RDMA hardware.
-#![allow(missing_docs)]
-
-mod net_support;
 
 use std::{sync::atomic::Ordering, time::Duration};
 
+use crate::net_support::*;
 use bytes::Bytes;
-use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, Reconnect},
     config::ConnectionConfig,

@@ -1,7 +1,4 @@
 //! Callbacks to clients, over the connections that the clients opened (RFC 8167, RFC 5531 §11).
-#![allow(missing_docs)]
-
-mod net_support;
 
 use std::{
     sync::{
@@ -11,8 +8,8 @@ use std::{
     time::Duration,
 };
 
+use crate::net_support::{Running, Transport, eventually, in_step, over_each, over_each_in_step, timed};
 use bytes::Bytes;
-use net_support::{Running, Transport, eventually, in_step, over_each, over_each_in_step, timed};
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, ChannelBuilder, ConnectError, Reconnect},
     config::ConnectionConfig,

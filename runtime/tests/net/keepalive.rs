@@ -1,10 +1,6 @@
 //! TCP keep-alive detects dead hosts: client and server sockets enable it.
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod net_support;
-
-use net_support::{Null, Transport, call, eventually, start, timed};
+use crate::net_support::{Null, Transport, call, eventually, start, timed};
 
 /// Returns whether both sockets of a local connection to this port have the keep-alive timer running.
 // Linux, Documentation/networking/proc_net_tcp.rst: `tr` is 2 for the keep-alive timer.

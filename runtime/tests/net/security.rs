@@ -2,9 +2,6 @@
 //!
 //! A stand-in for RPCSEC_GSS computes verifiers as a keyed hash over the data that RFC 2203 names. It protects a body by
 //! scrambling it and prepending a sequence number and a checksum.
-#![allow(missing_docs)]
-
-mod net_support;
 
 use std::{
     collections::HashSet,
@@ -17,8 +14,8 @@ use std::{
     time::Duration,
 };
 
+use crate::net_support::*;
 use bytes::Bytes;
-use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel},
     engine::{ConnectionCounters, Versions},

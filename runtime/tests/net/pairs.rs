@@ -1,21 +1,11 @@
 //! Pairs of features that meet: each works alone, and the tests here are about both at once. `tests/PAIRS.md` lists all pairs.
-#![allow(missing_docs)]
 
 #[cfg(feature = "discover")]
-#[path = "net_pairs/balancer.rs"]
 mod balancer;
-#[path = "net_pairs/clients.rs"]
 mod clients;
-#[path = "net_pairs/gss.rs"]
 mod gss;
-#[path = "net_support/insecure_test_mechanism.rs"]
-mod insecure_test_mechanism;
-#[path = "net_pairs/limits.rs"]
 mod limits;
-#[path = "net_pairs/memory.rs"]
 mod memory;
-mod net_support;
-#[path = "net_pairs/shutdown.rs"]
 mod shutdown;
 
 use std::{
@@ -27,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use net_support::*;
+use crate::net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, ChannelBuilder},
     error::CallFailure,

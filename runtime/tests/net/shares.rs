@@ -1,19 +1,14 @@
 //! The shares of hosts and connections in a server's memory: clients that announce much and send little, that do not serve what the
 //! server fetches, and that do not read their replies. Others get their replies meanwhile.
-#![allow(clippy::unwrap_used, missing_docs)]
-
-#[path = "../iwarp/tests/iwarp_common/mod.rs"]
-mod iwarp_common;
-mod net_support;
 
 use std::{
     net::SocketAddr,
     sync::{Arc, atomic::Ordering},
 };
 
+use crate::iwarp_common::{REPLY, REQUEST, Raw, mpa, send};
+use crate::net_support::*;
 use bytes::Bytes;
-use iwarp_common::{REPLY, REQUEST, Raw, mpa, send};
-use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, Reconnect},
     config::ConnectionConfig,

@@ -1,15 +1,12 @@
 //! The memory limit for the calls of all connections of a server, [`ServerBuilder::max_memory`].
-#![allow(clippy::unwrap_used, missing_docs)]
-
-mod net_support;
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use net_support::{
+use crate::net_support::{
     Data, Echo, Hold, HoldFlat, Null, PROGRAM, Put, Running, State, TestService, Transport, call, eventually, in_step,
     over_each, over_each_in_step, pattern, timed,
 };
+use bytes::Bytes;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel},
     config::ConnectionConfig,

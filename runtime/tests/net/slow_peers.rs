@@ -1,9 +1,4 @@
 //! Clients that do not accept replies or accept them slowly, and servers that are suspended in the meantime.
-#![allow(clippy::unwrap_used, missing_docs)]
-
-#[path = "../iwarp/tests/iwarp_common/mod.rs"]
-mod iwarp_common;
-mod net_support;
 
 use std::{
     future::Future as _,
@@ -14,8 +9,8 @@ use std::{
     time::Duration,
 };
 
-use iwarp_common::{REPLY, REQUEST, Raw, fpdu, mpa, send};
-use net_support::{
+use crate::iwarp_common::{REPLY, REQUEST, Raw, fpdu, mpa, send};
+use crate::net_support::{
     Data, Get, ManualClock, Null, Put, Range, Running, Sleep, TestService, Transport, call, eventually, pattern, timed,
 };
 use rpcrdma::{

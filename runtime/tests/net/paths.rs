@@ -1,7 +1,4 @@
 //! Channels with several paths to one service: which they use, how soon they move, and what they say.
-#![allow(missing_docs)]
-
-mod net_support;
 
 use std::{
     collections::HashMap,
@@ -12,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use net_support::*;
+use crate::net_support::*;
 use rpcrdma::{
     CallOptions, Channel, ConnectError, Server,
     client::Invoke,

@@ -1,13 +1,4 @@
 //! The duplicate request cache of a server, and channels that send calls again.
-#![allow(missing_docs)]
-
-#[path = "net_support/cut.rs"]
-mod cut;
-#[path = "net_support/insecure_test_mechanism.rs"]
-mod insecure_test_mechanism;
-mod net_support;
-#[path = "net_support/proxy.rs"]
-mod proxy;
 
 use std::{
     net::SocketAddr,
@@ -18,10 +9,10 @@ use std::{
     time::Duration,
 };
 
-use cut::CutProxy;
-use insecure_test_mechanism::InsecureTestMechanism;
-use net_support::{eventually, spawn_server, timed};
-use proxy::{Direction, Proxy};
+use crate::cut::CutProxy;
+use crate::insecure_test_mechanism::InsecureTestMechanism;
+use crate::net_support::{eventually, spawn_server, timed};
+use crate::proxy::{Direction, Proxy};
 use rpcrdma::{
     client::{CallError, Channel, ChannelBuilder, Reconnect},
     gss::{GssAuthenticator, GssSecurity},

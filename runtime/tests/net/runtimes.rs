@@ -1,10 +1,4 @@
 //! Servers whose connections are served by several runtimes (`ServerBuilder::runtimes`).
-#![allow(missing_docs)]
-
-mod net_support;
-#[cfg(feature = "tls")]
-#[path = "net_support/tls.rs"]
-mod tls_support;
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use net_support::*;
+use crate::net_support::*;
 use rpcrdma::{
     client::{Channel, Reconnect},
     server::{HandlerError, InboundCall, ReplyFuture, Server, ServerBuilder, Service},

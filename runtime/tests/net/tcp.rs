@@ -1,12 +1,9 @@
 //! `tcp://`: the record format of RFC 5531 §11, between client and server and against scripted peers.
-#![allow(missing_docs)]
-
-mod net_support;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use crate::net_support::*;
 use bytes::Bytes;
-use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, Reconnect},
     config::ConnectionConfig,

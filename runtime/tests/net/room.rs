@@ -1,11 +1,8 @@
 //! The room of a server for connections: one host cannot keep others out.
-#![allow(missing_docs)]
-
-mod net_support;
 
 use std::{future::pending, net::SocketAddr, time::Duration};
 
-use net_support::*;
+use crate::net_support::*;
 use rpcrdma::{
     client::{Channel, Reconnect},
     server::{Server, ServerBuilder},

@@ -14,7 +14,8 @@ use rpcrdma::{
     transport::{Scheme, SchemeProvider, UrlOptions},
 };
 
-use super::{insecure_test_mechanism::InsecureTestMechanism, *};
+use super::*;
+use crate::insecure_test_mechanism::InsecureTestMechanism;
 
 /// One simulated network for all tests.
 struct OneNetwork;

@@ -1,7 +1,4 @@
 //! A provider from outside this crate that URLs select by a scheme of its own.
-#![allow(missing_docs)]
-
-mod net_support;
 
 use std::{
     collections::HashMap,
@@ -11,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use net_support::*;
+use crate::net_support::*;
 use rpcrdma::{
     CallOptions, Channel, ConnectError, Server,
     client::{ChannelBuilder, Invoke as _, Reconnect},

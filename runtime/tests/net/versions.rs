@@ -1,7 +1,4 @@
 //! Negotiation of the RPC-over-RDMA version between channel and server (RPC-over-RDMA v2 §4.2.3).
-#![allow(missing_docs)]
-
-mod net_support;
 
 use std::{
     io,
@@ -14,8 +11,8 @@ use std::{
     time::Duration,
 };
 
+use crate::net_support::*;
 use bytes::Bytes;
-use net_support::*;
 use rpcrdma::{
     client::{CallError, Channel, Reconnect},
     engine::Versions,

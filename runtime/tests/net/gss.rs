@@ -1,9 +1,4 @@
 //! RPCSEC_GSS over every transport (RFC 2203), with a mechanism that is for tests only.
-#![allow(missing_docs)]
-
-#[path = "net_support/insecure_test_mechanism.rs"]
-mod insecure_test_mechanism;
-mod net_support;
 
 use std::{
     sync::{
@@ -13,9 +8,9 @@ use std::{
     time::Duration,
 };
 
+use crate::insecure_test_mechanism::InsecureTestMechanism;
+use crate::net_support::*;
 use bytes::Bytes;
-use insecure_test_mechanism::InsecureTestMechanism;
-use net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel},
     engine::Versions,

@@ -1,18 +1,13 @@
 //! The limits of a server on the execution of calls.
-#![allow(missing_docs)]
-
-#[path = "net_support/insecure_test_mechanism.rs"]
-mod insecure_test_mechanism;
-mod net_support;
 
 use std::{
     sync::{Arc, Mutex, atomic::Ordering},
     time::Duration,
 };
 
+use crate::insecure_test_mechanism::InsecureTestMechanism;
+use crate::net_support::*;
 use bytes::Bytes;
-use insecure_test_mechanism::InsecureTestMechanism;
-use net_support::*;
 use rpcrdma::{
     client::{CallError, Channel},
     gss::{GssAuthenticator, GssSecurity},

@@ -1,7 +1,4 @@
 //! Reconnection attempts do not depend on the deadlines of single calls, and end with the channel.
-#![allow(missing_docs)]
-
-mod net_support;
 
 use std::{
     net::SocketAddr,
@@ -12,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use net_support::*;
+use crate::net_support::*;
 use rpcrdma::{
     client::{CallError, CallOptions, Channel, ConnectError, Reconnect},
     engine::Versions,

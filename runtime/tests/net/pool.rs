@@ -1,21 +1,14 @@
 //! Pools: several connections to one server.
-#![allow(missing_docs)]
-
-#[path = "net_support/cut.rs"]
-mod cut;
-mod net_support;
-#[path = "net_support/path.rs"]
-mod path;
 
 use std::{
     sync::{Arc, Mutex, atomic::Ordering},
     time::Duration,
 };
 
+use crate::cut::CutProxy;
+use crate::net_support::*;
+use crate::path::Path;
 use bytes::Bytes;
-use cut::CutProxy;
-use net_support::*;
-use path::Path;
 use rpcrdma::{
     CallError, CallOptions, Channel, ConnectError, Context, HandlerError, Server,
     client::{ChannelPool, Invoke, Reconnect},

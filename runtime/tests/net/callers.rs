@@ -1,7 +1,4 @@
 //! Futures of calls in flight may be polled late, by another runtime or executor, or not at all.
-#![allow(missing_docs)]
-
-mod net_support;
 
 use std::{
     future::Future,
@@ -15,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use net_support::{Running, Transport, eventually, in_step, over_each, over_each_in_step, timed};
+use crate::net_support::{Running, Transport, eventually, in_step, over_each, over_each_in_step, timed};
 use rpcrdma::{
     client::{CallError, CallOptions, Channel},
     engine::Versions,

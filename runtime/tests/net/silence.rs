@@ -1,7 +1,4 @@
 //! Servers that fall silent, refuse, or restart, under a virtual clock: how soon their clients notice, and what their calls do.
-#![allow(missing_docs)]
-
-mod net_support;
 
 use std::{
     net::SocketAddr,
@@ -12,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use net_support::*;
+use crate::net_support::*;
 use rpcrdma::{
     CallError, CallOptions, Channel, Server,
     client::{ChannelBuilder, ChannelPool, ConnectError, Invoke, Reconnect},

@@ -1,9 +1,4 @@
 //! `Channel::call` works with executors other than tokio's, in threads without a runtime.
-#![allow(clippy::unwrap_used, missing_docs)]
-
-#[path = "../iwarp/tests/iwarp_common/mod.rs"]
-mod iwarp_common;
-mod net_support;
 
 use std::{
     future::Future,
@@ -14,8 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use iwarp_common::{REPLY, REQUEST, Raw, fpdu, mpa, send};
-use net_support::{Null, Transport, call, released};
+use crate::iwarp_common::{REPLY, REQUEST, Raw, fpdu, mpa, send};
+use crate::net_support::{Null, Transport, call, released};
 use rpcrdma::{
     client::{CallError, Channel},
     engine::Versions,
@@ -66,7 +61,7 @@ fn call_elsewhere(channel: Channel) -> Result<(), CallError> {
 fn answered(transport: Transport) {
     let runtime = runtime();
     let builder = Channel::builder().versions(Versions::V1);
-    let (_running, _state, channel) = runtime.block_on(net_support::start_with(transport, builder));
+    let (_running, _state, channel) = runtime.block_on(crate::net_support::start_with(transport, builder));
     for _ in 0..3 {
         call_elsewhere(channel.clone()).unwrap();
     }

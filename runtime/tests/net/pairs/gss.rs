@@ -9,7 +9,8 @@ use rpcrdma::{
     server::{Limits, Server},
 };
 
-use super::{insecure_test_mechanism::InsecureTestMechanism, *};
+use super::*;
+use crate::insecure_test_mechanism::InsecureTestMechanism;
 
 const LEVELS: [ProtectionLevel; 3] =
     [ProtectionLevel::Authentication, ProtectionLevel::Integrity, ProtectionLevel::Privacy];

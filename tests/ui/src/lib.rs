@@ -1,0 +1,1 @@
+//! The folder `tests` of this package checks the errors of the macros.
