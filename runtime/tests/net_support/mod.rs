@@ -544,6 +544,7 @@ macro_rules! over_each_in_step {
 pub(crate) use over_each_in_step;
 
 /// Forwards the methods of `QueuePair` except `poll` and `set_busy_poll` to the field `$inner`.
+#[allow(unused_macros)]
 macro_rules! forward_to_queue_pair {
     ($inner:tt) => {
         fn register(
