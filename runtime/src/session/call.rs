@@ -2,12 +2,17 @@
 
 #[cfg(feature = "tower")]
 use std::time::Instant;
-use std::{fmt, net::SocketAddr, sync::Arc};
+use std::{
+    fmt,
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+};
 
 use bytes::Bytes;
 use tracing::Span;
 
 use super::{
+    bounded::{MeasuringSink, ResultExcess},
     config::ChannelConfig,
     info::ChannelInfo,
     recorded::{self, ArgumentsDigest, RecordedCall, RecordedReply, RequestKey, client_identity},
@@ -24,12 +29,12 @@ use crate::{
     memory::{BufferPool, MessageBuf},
     rpc::{AuthFailure, Credential, RpcError},
     security::{AuthenticatedCaller, Principal, ReplySecurity},
-    service::Procedure,
+    service::{Procedure, ReplyBounds},
     trace,
     transport::Transport,
     xdr::{
-        DecodeError, DecodeErrorKind, DecodeLimits, Decoder, EncodeError, FlatSink, ReducingSink, XdrDecode as _,
-        XdrEncode, encode_to_bytes,
+        DecodeError, DecodeErrorKind, DecodeLimits, Decoder, EncodeError, FlatSink, ReducingSink, Sink, XdrDecode as _,
+        XdrEncode, XdrType as _,
     },
 };
 
@@ -321,6 +326,8 @@ pub struct InboundCall {
     arguments_at: u32,
     pub(super) security: Option<Arc<dyn ReplySecurity>>,
     context: Context,
+    /// Bounds of the result, once the arguments are decoded. Not set if no result can exceed them.
+    bounds: OnceLock<ReplyBounds>,
     /// The span of the call, if it is enabled.
     pub(super) span: Option<Arc<Span>>,
     /// The deadline of the limits in force.
@@ -351,6 +358,7 @@ impl InboundCall {
             arguments_at,
             security,
             context,
+            bounds: OnceLock::new(),
             span,
             #[cfg(feature = "tower")]
             deadline: None,
@@ -396,12 +404,12 @@ impl InboundCall {
         let error = match reply.results().map(|results| self.encode(results)) {
             Some(Ok(reply)) => return reply,
             Some(Err(ReplyError::Denied(failure))) => RpcError::Authentication(failure),
-            Some(Err(ReplyError::Encode(_))) | None => RpcError::SystemError,
+            Some(Err(ReplyError::Encode(_) | ReplyError::TooLong(_))) | None => RpcError::SystemError,
         };
         self.refuse(error)
     }
 
-    /// Decodes the arguments.
+    /// Decodes the arguments, and notes the bounds of their result ([`Procedure::reply_bounds`]), which [`finish`](Self::finish) checks.
     ///
     /// # Errors
     /// The reply to malformed arguments: GARBAGE_ARGS (RFC 5531 §9), or ERR_CHUNK if a Read chunk replaces an item that is not eligible
@@ -439,10 +447,18 @@ impl InboundCall {
             _ => decoder.stray_chunk().unwrap_or(error),
         })?;
         decoder.finish()?;
+        let bounds = P::reply_bounds(&arguments);
+        let is_within =
+            P::Reply::MAX_DDP_ITEMS == Some(0) && P::Reply::MAX_INLINE.is_some_and(|max| max <= bounds.inline);
+        if !is_within {
+            // A call that is decoded again has the same bounds.
+            _ = self.bounds.set(bounds);
+        }
         Ok(arguments)
     }
 
-    /// Encodes the reply to the call from the result of its handler. The reply is SYSTEM_ERR if the result cannot be encoded.
+    /// Encodes the reply to the call from the result of its handler. The reply is SYSTEM_ERR if the result cannot be encoded, or if it
+    /// exceeds the bounds that the binding gives for the arguments (RFC 8166 §6.2). Callers have prepared for no more, with every transport.
     #[doc(alias = "svc_sendreply")]
     pub fn finish<P: Procedure>(mut self, result: Result<P::Reply, HandlerError>) -> EncodedReply {
         let xid = self.incoming.xid;
@@ -453,6 +469,13 @@ impl InboundCall {
                 Err(ReplyError::Encode(error)) => {
                     tracing::error!(
                         target: "rpcrdma::call", procedure = P::NAME, xid, %error, "result cannot be encoded"
+                    );
+                    RpcError::SystemError
+                }
+                Err(ReplyError::TooLong(excess)) => {
+                    tracing::warn!(
+                        target: "rpcrdma::call", procedure = P::NAME, xid,
+                        "{excess} for these arguments: return less, or raise the bound in the binding"
                     );
                     RpcError::SystemError
                 }
@@ -482,8 +505,10 @@ impl InboundCall {
         let Some(call) = self.context.recorded.clone() else { return self.encode(result) };
         let results = recorded::encode_results(result)?;
         let reply = self.encode(&results);
-        // Also if the reply is denied a verifier: the call was executed.
-        call.record(RecordedReply::of_results(results));
+        // Also if the reply is denied a verifier: the call was executed. A result that is too long is recorded as an error.
+        if !matches!(reply, Err(ReplyError::TooLong(_))) {
+            call.record(RecordedReply::of_results(results));
+        }
         reply
     }
 
@@ -504,7 +529,9 @@ impl InboundCall {
             // RFC 8166 §8.2.2.3, RPC-over-RDMA v2 §11.2.2.3: nothing is reduced, even if the call provides Write chunks. Without
             // protection, items remain eligible (RFC 8166 §8.2.2.2, RPC-over-RDMA v2 §11.2.2.2).
             header.encode(&mut FlatSink::new(&mut message))?;
-            let results = encode_to_bytes(result)?;
+            let mut results = Vec::with_capacity(result.encoded_len());
+            self.encode_measured(result, &mut FlatSink::new(&mut results))?;
+            let results = results.into();
             return Ok(EncodedReply::unprotected(OutgoingReply { message, reduced: ChunkItems::new() }, results));
         }
         // RFC 8166 §4.3.2: eligible results go to the Write chunks of the call.
@@ -519,7 +546,7 @@ impl InboundCall {
             ReducingSink::for_engine(&mut message, engine.min_reduce)
         };
         header.encode(&mut sink)?;
-        result.encode(&mut sink)?;
+        self.encode_measured(result, &mut sink)?;
         let (reduced, copied) = sink.finish();
         let reduced = ChunkItems::with(reduced, &engine.spare.reduced);
         connection.port.add_copied_eligible(copied);
@@ -527,6 +554,15 @@ impl InboundCall {
             target: "rpcrdma::call", xid = self.incoming.xid, bytes = message.len(), reduced = reduced.len(), "reply encoded"
         );
         Ok(EncodedReply::success(OutgoingReply { message, reduced }))
+    }
+
+    /// Encodes a result that is within its bounds.
+    #[inline(always)]
+    fn encode_measured<T: XdrEncode>(&self, result: &T, sink: &mut impl Sink) -> Result<(), ReplyError> {
+        let Some(bounds) = self.bounds.get() else { return Ok(result.encode(sink)?) };
+        let mut measuring = MeasuringSink::new(sink, bounds);
+        result.encode(&mut measuring)?;
+        measuring.excess().map_or(Ok(()), |excess| Err(ReplyError::TooLong(excess)))
     }
 
     /// Returns the Receive buffer of the call, emptied for a reply without chunks. The arguments have been decoded.
@@ -555,6 +591,8 @@ impl InboundCall {
 /// The error of encoding a successful reply.
 enum ReplyError {
     Encode(EncodeError),
+    /// The result exceeds the bounds of the reply.
+    TooLong(ResultExcess),
     /// The reply has no verifier.
     Denied(AuthFailure),
 }

@@ -4,6 +4,7 @@
 //! own connection (RFC 8167). Both use the same [`ServiceRegistry`] and [`CallHandlers`]. `client` and `server` build on this
 //! module and do not import each other.
 
+mod bounded;
 mod call;
 mod config;
 mod encoded_value;

@@ -105,8 +105,8 @@ impl Procedure for Store {
     type Args = Item;
     type Reply = Item;
 
-    fn reply_bounds(_args: &Item) -> ReplyBounds {
-        ReplyBounds::default()
+    fn reply_bounds(args: &Item) -> ReplyBounds {
+        ReplyBounds::new(8, &[args.1.len() as u64])
     }
 }
 
@@ -148,8 +148,8 @@ impl Procedure for Double {
     type Args = Item;
     type Reply = Twice;
 
-    fn reply_bounds(_args: &Item) -> ReplyBounds {
-        ReplyBounds::default()
+    fn reply_bounds(args: &Item) -> ReplyBounds {
+        ReplyBounds::new(16, &[args.1.len() as u64; 2])
     }
 }
 
@@ -165,7 +165,7 @@ impl Procedure for Name {
     type Reply = u32;
 
     fn reply_bounds(_args: &Bytes) -> ReplyBounds {
-        ReplyBounds::default()
+        ReplyBounds::new(4, &[])
     }
 }
 

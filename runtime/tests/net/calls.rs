@@ -12,6 +12,7 @@ use rpcrdma::{
     memory::LandingPool,
     rpc::RpcError,
     server::Server,
+    service::ReplyBounds,
 };
 
 async fn null_and_echo(transport: Transport) {
@@ -214,11 +215,25 @@ async fn statuses(transport: Transport) {
     assert_eq!(running.handle.connections().len(), 1);
 }
 
-/// A call reports an invalid reply, and the connection stays open where the protocol allows it.
-async fn reply_longer_than_bound(transport: Transport) {
+/// A server sends no result that is longer than its binding allows. Clients get the same error with every transport.
+async fn result_longer_than_the_binding(transport: Transport) {
     let (_running, _state, channel) = start(transport).await;
-    assert_eq!(call::<Lie>(&channel, &5000).await.unwrap().0, pattern(0, 5000));
-    let error = call::<Lie>(&channel, &5001).await.unwrap_err();
+    assert_eq!(call::<Exceed>(&channel, &5000).await.unwrap().0, pattern(0, 5000));
+    let error = call::<Exceed>(&channel, &5001).await.unwrap_err();
+    assert!(matches!(error, CallError::Rpc { source: RpcError::SystemError, .. }), "{error}");
+    assert!(!error.is_retry_safe());
+    // Also if the caller has room for more.
+    let options = CallOptions::new().reply_bounds(ReplyBounds::new(4, &[10_000]));
+    let error = channel.call::<Exceed>(&5001, options).await.unwrap_err();
+    assert!(matches!(error, CallError::Rpc { source: RpcError::SystemError, .. }), "{error}");
+    call::<Null>(&channel, &()).await.unwrap();
+}
+
+/// A client whose binding has a smaller bound than the server's gets an error, and the connection stays open.
+async fn result_longer_than_the_callers_binding(transport: Transport) {
+    let (_running, _state, channel) = start(transport).await;
+    assert_eq!(call::<Underestimate>(&channel, &5000).await.unwrap().0, pattern(0, 5000));
+    let error = call::<Underestimate>(&channel, &5001).await.unwrap_err();
     // RFC 8166 §4.5.3: ERR_CHUNK only says that the reply does not fit. RPC-over-RDMA v2 §7.3.4 names the chunk and the size.
     let failure = transport_failure(&error);
     assert!(
@@ -380,8 +395,8 @@ async fn last_channel_dropped(transport: Transport) {
 
 over! {
     // Tests of direct data placement.
-    rdma: put_and_get sequential_calls caller_provided_memory landing_pool reply_longer_than_bound placement_violations dropped_calls_invalidated_at_once;
-    all: null_and_echo landing_too_short replies_out_of_order statuses
+    rdma: put_and_get sequential_calls caller_provided_memory landing_pool result_longer_than_the_callers_binding placement_violations dropped_calls_invalidated_at_once;
+    all: null_and_echo result_longer_than_the_binding landing_too_short replies_out_of_order statuses
         dropped_calls dropped_after_polls last_channel_dropped;
 }
 

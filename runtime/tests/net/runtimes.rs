@@ -191,7 +191,7 @@ async fn connections_are_spread(transport: Transport) {
 #[tokio::test]
 async fn tls_connections_are_spread() {
     timed(async {
-        let (threads, authority) = (Threads::start(3), tls_support::Authority::new());
+        let (threads, authority) = (Threads::start(3), crate::tls_support::Authority::new());
         let tls = authority.server().build().unwrap();
         let running = Transport::Tcp.serve(threads.server(TestService::default()).tls(tls)).await;
         let mut channels = Vec::new();

@@ -164,8 +164,12 @@ procedures! {
     Gate = 5, u32 => u32, false, |_a| (4, &[]);
     Panic = 6, u32 => (), false, |_a| (0, &[]);
     Fail = 7, u32 => (), false, |_a| (0, &[]);
-    /// Returns more than its bounds declare.
-    Lie = 8, u32 => Data, false, |_a| (4, &[5000]);
+    /// Returns as many bytes as it is asked for, and no more than 5000 by its bounds.
+    Exceed = 8, u32 => Data, false, |_a| (4, &[5000]);
+    /// Calls `Bound`, with the bound of `Exceed`.
+    Underestimate = 15, u32 => Data, false, |_a| (4, &[5000]);
+    /// The service's own view of `Underestimate`.
+    Bound = 15, u32 => Data, false, |a| (4, &[u64::from(*a)]);
     /// Not implemented by the service.
     Missing = 9, () => (), false, |_a| (0, &[]);
     /// Sends arguments that the service decodes as a longer type.
@@ -296,7 +300,8 @@ impl Service for TestService {
             5 => ProcedureInfo::of::<Gate>(),
             6 => ProcedureInfo::of::<Panic>(),
             7 => ProcedureInfo::of::<Fail>(),
-            8 => ProcedureInfo::of::<Lie>(),
+            8 => ProcedureInfo::of::<Exceed>(),
+            15 => ProcedureInfo::of::<Bound>(),
             11 => ProcedureInfo::of::<Sleep>(),
             12 => ProcedureInfo::of::<Flat>(),
             13 => ProcedureInfo::of::<Hold>(),
@@ -338,7 +343,8 @@ impl Service for TestService {
                     _ => Err(HandlerError::Rejected(rpcrdma::rpc::AuthStat::AuthTooweak.into())),
                 }
             })),
-            8 => Box::pin(answer::<Lie, _>(call, |cx, n| async move { Ok(Data(filled(&cx, Range(0, n)))) })),
+            8 => Box::pin(answer::<Exceed, _>(call, |cx, n| async move { Ok(Data(filled(&cx, Range(0, n)))) })),
+            15 => Box::pin(answer::<Bound, _>(call, |cx, n| async move { Ok(Data(filled(&cx, Range(0, n)))) })),
             10 => Box::pin(async move {
                 match call.decode::<Get>() {
                     Err(reply) => reply,

@@ -19,6 +19,7 @@ use crate::{
     rpc::{AuthStat, Credential},
     security::{AuthenticatedCaller, Authentication, ControlReply, ReceivedCall},
     session::RecordedCall,
+    xdr::encode_to_bytes,
 };
 
 /// Takes the replies of handlers that have waited.
@@ -324,10 +325,14 @@ fn recorded() -> Arc<RecordedCall> {
     Arc::new(RecordedCall::new(crate::session::recorded_key(XID, "192.0.2.1", &Credential::None, None, false)))
 }
 
-/// Results and SYSTEM_ERR are recorded, unless the call had no effect. Other errors are not: the call was not executed.
+/// Results and SYSTEM_ERR, also that of a result that is too long, are recorded, unless the call had no effect. Other errors are not:
+/// the call was not executed.
 #[test]
 fn outcomes_of_executed_calls_are_recorded() {
-    let of = |outcome: fn() -> Result<u32, HandlerError>, had_no_effect: bool| {
+    fn item(len: usize) -> Item {
+        Item(7, vec![7; len].into())
+    }
+    let of = |outcome: fn() -> Result<Item, HandlerError>, had_no_effect: bool| {
         let recorded = recorded();
         let call = Arc::clone(&recorded);
         let handler = move |mut inbound: InboundCall| -> ReplyFuture {
@@ -336,14 +341,16 @@ fn outcomes_of_executed_calls_are_recorded() {
             if had_no_effect {
                 inbound.context().had_no_effect();
             }
-            Box::pin(ready(answer::<Name>(inbound, |_| outcome())))
+            Box::pin(ready(answer::<Store>(inbound, |_| outcome())))
         };
         let mut served = Served::new(Transport::Tcp, service(handler));
-        let (outcome, _) = served.reply(arrived(received(&message(&header(Name::NUMBER), &[0; 4]))));
-        (outcome, recorded.take().map(|reply| reply.decode::<Name>().unwrap()))
+        let arguments = encode_to_bytes(&item(3)).unwrap();
+        let (outcome, _) = served.reply(arrived(received(&message(&header(Store::NUMBER), &arguments))));
+        (outcome, recorded.take().map(|reply| reply.decode::<Store>().unwrap()))
     };
     for (outcome, expected, kept) in [
-        ((|| Ok(7)) as fn() -> _, Ok(()), Some(Some(7))),
+        ((|| Ok(item(3))) as fn() -> _, Ok(()), Some(Some(item(3)))),
+        (|| Ok(item(4)), Err(RpcError::SystemError), Some(None)),
         (|| Err(HandlerError::system("a test")), Err(RpcError::SystemError), Some(None)),
         (|| Err(HandlerError::GarbageArguments), Err(RpcError::GarbageArguments), None),
         (|| Err(HandlerError::ProcedureUnavailable), Err(RpcError::ProcedureUnavailable), None),

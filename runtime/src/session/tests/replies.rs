@@ -7,6 +7,7 @@ use crate::{
         AuthenticatedCaller, Authentication, BlockingQueue, Protection, ReceivedCall, ReplySecurity, SecurityError,
         UnwrapError,
     },
+    trace::log::Log,
     xdr::encode_to_bytes,
 };
 
@@ -177,4 +178,70 @@ fn protected_calls_have_protected_replies() {
     // An item that the client has reduced.
     let call = pair.call(Store::NUMBER, &item, &[]);
     assert!(matches!(served.call(call), Some(ReplyCommand::ChunkError)));
+}
+
+/// A procedure whose arguments are the bounds of its result: that of the stream, and those of the items.
+struct Bounded;
+
+impl Procedure for Bounded {
+    const PROGRAM: u32 = PROGRAM;
+    const VERSION: u32 = VERSION;
+    const NUMBER: u32 = 4;
+    const NAME: &'static str = "TEST.BOUNDED";
+    type Args = Item;
+    type Reply = Twice;
+
+    fn reply_bounds(Item(inline, items): &Item) -> ReplyBounds {
+        let items: Vec<u64> = items.iter().map(|len| u64::from(*len)).collect();
+        ReplyBounds::new((*inline).into(), &items)
+    }
+}
+
+/// RFC 8166 §6.2: a result that is longer than its binding allows is not sent, whatever the caller could receive. With every
+/// transport, protected or not, the error is the same, and the server says which part is too long.
+#[test]
+fn results_within_their_bounds_are_sent() {
+    let lens = [3, 5];
+    let handler = move |call: InboundCall| -> ReplyFuture {
+        let [first, second] = lens.map(|len| Item(0, vec![7; len].into()));
+        Box::pin(std::future::ready(answer::<Bounded>(call, |_| Ok(Twice(first, second)))))
+    };
+    let item =
+        |index, len, max| Some(format!("eligible item {index} of the result has {len} bytes, and may have {max}"));
+    for (inline, items, excess) in [
+        (16, &[3, 5][..], None),
+        (100, &[4, 5, 0], None),
+        (100, &[2, 5], item(0, 3, 2)),
+        (100, &[3, 4], item(1, 5, 4)),
+        (100, &[5, 3], item(1, 5, 3)),
+        (100, &[3], item(1, 5, 0)),
+        (15, &[3, 5], Some("the result has 16 bytes without its eligible items, and may have 15".to_owned())),
+    ] {
+        let arguments = Item(inline, Bytes::copy_from_slice(items));
+        let encoded = encode_to_bytes(&arguments).unwrap();
+        let plain = |chunks: &[u64]| RdmaPair::new().call(Bounded::NUMBER, &arguments, chunks);
+        let whole = |body: &[u8]| arrived(received(&message(&header(Bounded::NUMBER), body)));
+        Log::of(|log| {
+            for (transport, is_protected, call) in [
+                (Transport::Tcp, false, whole(&encoded)),
+                (Transport::Tcp, true, whole(&inverted(&encoded))),
+                (Transport::Rdma, false, whole(&encoded)),
+                (Transport::Rdma, true, whole(&inverted(&encoded))),
+                (Transport::Rdma, false, plain(&[1000, 1000])),
+                (Transport::Rdma, false, plain(&[1000])),
+            ] {
+                let mut served = match is_protected {
+                    true => Served::guarded(transport, service(handler), Inverting),
+                    false => Served::new(transport, service(handler)),
+                };
+                let (outcome, results) = served.reply(call);
+                assert_eq!(outcome.is_ok(), excess.is_none(), "{inline}, {items:?}, {transport:?}, {is_protected}");
+                assert!(outcome.is_ok() || (outcome == Err(RpcError::SystemError) && results.is_empty()));
+                let expected = excess.as_ref().map(|excess| {
+                    format!("{excess} for these arguments: return less, or raise the bound in the binding")
+                });
+                assert_eq!(log.take_messages().into_iter().find(|message| message.contains("may have")), expected);
+            }
+        });
+    }
 }
