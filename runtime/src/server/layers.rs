@@ -69,6 +69,12 @@ impl DispatchRequest {
         self.call.context()
     }
 
+    /// Returns the values that the handler, and the layers between, find in [`Context::extensions`]. A layer that has identified the
+    /// caller adds the identity here. A type has at most one value.
+    pub fn extensions_mut(&mut self) -> &mut http::Extensions {
+        self.call.extensions_mut()
+    }
+
     /// Returns the time at which the server cancels the call, according to the [`Limits`](super::Limits::deadline) of its procedure.
     /// `None` if there is no such limit. ONC RPC does not transmit the deadline of the client.
     #[must_use]

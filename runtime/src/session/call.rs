@@ -89,6 +89,9 @@ pub struct Context {
     principal: Option<Arc<Principal>>,
     /// Set if a duplicate request cache records the reply.
     recorded: Option<Arc<RecordedCall>>,
+    /// Values that layers have added.
+    #[cfg(feature = "tower")]
+    extensions: http::Extensions,
 }
 
 impl Context {
@@ -154,6 +157,25 @@ impl Context {
         if let Some(recorded) = &self.recorded {
             recorded.had_no_effect();
         }
+    }
+
+    /// Returns the values that the layers around the handler have added, by their types: see
+    /// [`DispatchRequest::extensions_mut`](crate::server::DispatchRequest::extensions_mut).
+    ///
+    /// ```no_run
+    /// use rpcrdma::{Context, HandlerError, rpc::AuthStat};
+    ///
+    /// #[derive(Clone)]
+    /// struct Tenant(String);
+    ///
+    /// fn tenant(cx: &Context) -> Result<&Tenant, HandlerError> {
+    ///     cx.extensions().get().ok_or(HandlerError::Rejected(AuthStat::AuthTooweak.into()))
+    /// }
+    /// ```
+    #[cfg(feature = "tower")]
+    #[must_use]
+    pub fn extensions(&self) -> &http::Extensions {
+        &self.extensions
     }
 
     /// Returns the pool to allocate eligible results from: fill the buffer of `pool().alloc(len)`, and freeze it. The memory
@@ -349,8 +371,16 @@ impl InboundCall {
             trace::arrived(span, &incoming);
         }
         let AuthenticatedCaller { credential, principal, security } = caller;
-        let context =
-            Context { connection, token: incoming.token, xid: incoming.xid, credential, principal, recorded: None };
+        let context = Context {
+            connection,
+            token: incoming.token,
+            xid: incoming.xid,
+            credential,
+            principal,
+            recorded: None,
+            #[cfg(feature = "tower")]
+            extensions: http::Extensions::new(),
+        };
         let arguments_at = u32::try_from(arguments_at).unwrap_or(u32::MAX);
         Self {
             incoming,
@@ -379,6 +409,12 @@ impl InboundCall {
     #[must_use]
     pub fn context(&self) -> &Context {
         &self.context
+    }
+
+    /// Returns the values for the handler.
+    #[cfg(feature = "tower")]
+    pub(crate) fn extensions_mut(&mut self) -> &mut http::Extensions {
+        &mut self.context.extensions
     }
 
     /// Returns what is needed to refuse the call after it has been consumed.

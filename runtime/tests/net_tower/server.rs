@@ -235,6 +235,71 @@ async fn a_handler_times_out() {
     .await;
 }
 
+/// The name of a caller, as a layer knows it.
+#[derive(Debug, Clone, PartialEq)]
+struct Name(String);
+
+/// A service that returns the caller's name.
+struct Greeter;
+
+impl TowerV1 for Greeter {
+    async fn echo(&self, cx: &Context, _args: Blob) -> Result<Blob, HandlerError> {
+        // Also in clones, and after other calls had their turn.
+        let cx = cx.clone();
+        tokio::task::yield_now().await;
+        let Some(Name(name)) = cx.extensions().get() else {
+            return Err(HandlerError::Rejected(AuthStat::AuthTooweak.into()));
+        };
+        assert_eq!(cx.extensions().get::<String>(), None);
+        Ok(Blob { data: name.clone().into() })
+    }
+
+    async fn fail(&self, _cx: &Context, _args: u32) -> Result<(), HandlerError> {
+        Ok(())
+    }
+}
+
+/// A layer tells handlers who calls. Layers inside of it can replace the value. Nothing remains for other calls of the connection.
+#[tokio::test(start_paused = true)]
+async fn layers_add_extensions() {
+    timed(async {
+        let identify = tower::util::MapRequestLayer::new(|mut request: DispatchRequest| {
+            if let Credential::Sys(sys) = request.context().credential() {
+                let name = Name(format!("user {}", sys.uid));
+                assert_eq!(request.extensions_mut().insert(name), None);
+            }
+            request
+        });
+        let rename = tower::util::MapRequestLayer::new(|mut request: DispatchRequest| {
+            if let Some(Name(name)) = request.extensions_mut().get_mut()
+                && name == "user 0"
+            {
+                *name = "nobody".to_owned();
+            }
+            request
+        });
+        let server = Server::builder().service(TowerV1Server::new(Greeter)).layer(identify).layer(rename);
+        let running = Transport::sim().serve(server).await;
+        let client = TowerV1Client::new(running.connect(Channel::builder()).await);
+        let greet = |uid: Option<u32>| {
+            let client = client.clone();
+            async move {
+                let sys = uid.map(|uid| Credential::sys("client", uid, 1, []).to_opaque().unwrap());
+                let options = sys.map_or_else(CallOptions::new, |sys| CallOptions::new().credential(sys));
+                client.echo_with(&Blob::default(), options).await.map(|blob| blob.data)
+            }
+        };
+        for _ in 0..2 {
+            let (seven, eight, nobody, none) =
+                tokio::join!(greet(Some(7)), greet(Some(8)), greet(Some(0)), greet(None));
+            assert_eq!((&seven.unwrap()[..], &eight.unwrap()[..]), (&b"user 7"[..], &b"user 8"[..]));
+            assert_eq!(&nobody.unwrap()[..], b"nobody");
+            assert_eq!(status(&none.unwrap_err()), RpcError::Authentication(AuthStat::AuthTooweak.into()));
+        }
+    })
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn handlers_are_limited() {
     timed(async {
