@@ -33,7 +33,7 @@ impl Procedure for Count {
     type Args = ();
     type Reply = u32;
     fn reply_bounds(_args: &()) -> ReplyBounds {
-        ReplyBounds { inline: 4, ..ReplyBounds::default() }
+        ReplyBounds::new(4, &[])
     }
 }
 

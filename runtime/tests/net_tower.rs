@@ -415,7 +415,7 @@ async fn a_request_describes_its_call() {
         assert_eq!(bounds(&narrow), (3, vec![3]));
         // So small a result needs no Write chunk, so that the server sends all of it inline.
         assert_eq!(channel.clone().oneshot(limited).await.unwrap().reduced_len(), 0);
-        let more = ReplyBounds { inline: 8, chunks: [3000][..].into() };
+        let more = ReplyBounds::new(8, &[3000]);
         let widened = request(CallOptions::new()).map_options(|options| options.reply_bounds(more));
         assert_eq!(bounds(&widened), (8, vec![3000]));
         assert_eq!(channel.clone().oneshot(widened).await.unwrap().reduced_len(), 2000);

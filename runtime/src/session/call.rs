@@ -486,7 +486,7 @@ impl InboundCall {
         let bounds = P::reply_bounds(&arguments);
         let is_within =
             P::Reply::MAX_DDP_ITEMS == Some(0) && P::Reply::MAX_INLINE.is_some_and(|max| max <= bounds.inline);
-        if !is_within {
+        if !is_within && !bounds.is_estimate {
             // A call that is decoded again has the same bounds.
             _ = self.bounds.set(bounds);
         }

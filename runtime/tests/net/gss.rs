@@ -87,7 +87,7 @@ impl Procedure for Name {
     type Reply = Bytes;
 
     fn reply_bounds(_: &()) -> rpcrdma::service::ReplyBounds {
-        rpcrdma::service::ReplyBounds { inline: 204, ..Default::default() }
+        rpcrdma::service::ReplyBounds::new(204, &[])
     }
 }
 

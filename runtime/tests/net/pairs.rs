@@ -200,7 +200,7 @@ impl Procedure for AskBack {
     type Reply = u32;
 
     fn reply_bounds(_: &u32) -> ReplyBounds {
-        ReplyBounds { inline: 4, ..ReplyBounds::default() }
+        ReplyBounds::new(4, &[])
     }
 }
 

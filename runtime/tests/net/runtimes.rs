@@ -32,7 +32,7 @@ impl Procedure for Thread {
     type Args = bool;
     type Reply = u32;
     fn reply_bounds(_: &bool) -> ReplyBounds {
-        ReplyBounds { inline: 4, chunks: [][..].into() }
+        ReplyBounds::new(4, &[])
     }
 }
 

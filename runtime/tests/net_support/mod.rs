@@ -144,7 +144,7 @@ macro_rules! procedures {
             type Reply = $reply;
             fn reply_bounds($a: &$args) -> ReplyBounds {
                 let (inline, chunks): (u64, &[u64]) = $bounds;
-                ReplyBounds { inline, chunks: chunks.into() }
+                ReplyBounds::new(inline, chunks)
             }
         }
     )*};

@@ -186,7 +186,7 @@ async fn formats_of_replies_that_are_too_long() {
             let builder = Channel::builder().versions(Versions::try_from(version).unwrap());
             let channel = Transport::sim().serve(server).await.connect(builder).await;
             // The caller promises a shorter reply, so the call provides no Reply chunk.
-            let options = CallOptions::new().reply_bounds(ReplyBounds { inline: 100, ..ReplyBounds::default() });
+            let options = CallOptions::new().reply_bounds(ReplyBounds::new(100, &[]));
             let echoed = channel.call::<Echo>(&vec![1; 6000].into(), options).await;
             assert_eq!(echoed.is_err(), version == 1, "{echoed:?}");
             assert_eq!(log.lock().unwrap()[0].reply, (0, format), "version {version}");

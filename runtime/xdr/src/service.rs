@@ -131,6 +131,9 @@ pub struct ReplyBounds {
     /// Maximum length of each eligible item in bytes, without count and padding, in the order of the encoding. An item that this
     /// call cannot return may have length 0.
     pub chunks: SmallVec<[u64; 2]>,
+    /// `true` if the protocol allows longer results. A server checks no result against an estimate, and a caller whose room does not
+    /// suffice can call again with more (RFC 8267 §3.1).
+    pub is_estimate: bool,
 }
 
 impl ReplyBounds {
@@ -138,7 +141,14 @@ impl ReplyBounds {
     /// lengths in bytes.
     #[must_use]
     pub fn new(inline: u64, chunks: &[u64]) -> Self {
-        Self { inline, chunks: SmallVec::from_slice(chunks) }
+        Self { inline, chunks: SmallVec::from_slice(chunks), is_estimate: false }
+    }
+
+    /// Returns these bounds as an estimate, because the protocol does not bound the results.
+    #[must_use]
+    pub fn estimated(mut self) -> Self {
+        self.is_estimate = true;
+        self
     }
 
     /// Returns the maximum length of the encoded result in bytes when no item is reduced.

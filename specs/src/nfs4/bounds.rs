@@ -57,9 +57,10 @@ impl BoundsReply for CbCompound4args {
     }
 }
 
-/// Returns the size of the status, the tag (which the server returns) and the number of results.
+/// Returns the size of the status, the tag (which the server returns) and the number of results. It is the begin of an estimate, because
+/// the protocol does not bound all results.
 fn head(tag: usize) -> ReplyBounds {
-    ReplyBounds::new((tag as u64).next_multiple_of(4).saturating_add(3 * WORD), &[])
+    ReplyBounds::new((tag as u64).next_multiple_of(4).saturating_add(3 * WORD), &[]).estimated()
 }
 
 /// Returns the maximum inline size of a result type, or [`UNKNOWN_RESULT_LEN`] if it has none or a larger one.

@@ -24,7 +24,7 @@ impl Procedure for Plain {
     type Args = ();
     type Reply = ();
     fn reply_bounds((): &()) -> ReplyBounds {
-        ReplyBounds { inline: 0, chunks: [][..].into() }
+        ReplyBounds::default()
     }
 }
 
@@ -51,7 +51,7 @@ fn landing_buffers_serve_one_attempt() {
 /// A limit cuts each part of the bounds, those of the procedure and those of the caller.
 #[test]
 fn reply_limits() {
-    let bounds = |inline, chunks: &[u64]| ReplyBounds { inline, chunks: chunks.into() };
+    let bounds = ReplyBounds::new;
     let computed = || bounds(100, &[10, 1000]);
     for (mut options, expected) in [
         (CallOptions::new(), computed()),

@@ -213,7 +213,7 @@ impl Procedure for Harmful {
     type Args = ();
     type Reply = ();
     fn reply_bounds((): &()) -> ReplyBounds {
-        ReplyBounds { inline: 0, chunks: [][..].into() }
+        ReplyBounds::default()
     }
 }
 

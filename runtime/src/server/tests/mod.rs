@@ -45,7 +45,7 @@ impl Procedure for Idempotent {
     type Args = ();
     type Reply = ();
     fn reply_bounds((): &()) -> ReplyBounds {
-        ReplyBounds { inline: 0, chunks: [][..].into() }
+        ReplyBounds::default()
     }
 }
 

@@ -180,7 +180,7 @@ fn protected_calls_have_protected_replies() {
     assert!(matches!(served.call(call), Some(ReplyCommand::ChunkError)));
 }
 
-/// A procedure whose arguments are the bounds of its result: that of the stream, and those of the items.
+/// A procedure whose arguments are the bounds of its result: that of the stream, or 0 for an estimate, and those of the items.
 struct Bounded;
 
 impl Procedure for Bounded {
@@ -193,7 +193,10 @@ impl Procedure for Bounded {
 
     fn reply_bounds(Item(inline, items): &Item) -> ReplyBounds {
         let items: Vec<u64> = items.iter().map(|len| u64::from(*len)).collect();
-        ReplyBounds::new((*inline).into(), &items)
+        match inline {
+            0 => ReplyBounds::new(0, &items).estimated(),
+            _ => ReplyBounds::new((*inline).into(), &items),
+        }
     }
 }
 
@@ -211,6 +214,7 @@ fn results_within_their_bounds_are_sent() {
     for (inline, items, excess) in [
         (16, &[3, 5][..], None),
         (100, &[4, 5, 0], None),
+        (0, &[1], None),
         (100, &[2, 5], item(0, 3, 2)),
         (100, &[3, 4], item(1, 5, 4)),
         (100, &[5, 3], item(1, 5, 3)),
