@@ -4,7 +4,6 @@
 use std::time::Instant;
 use std::{
     fmt,
-    net::SocketAddr,
     sync::{Arc, OnceLock},
 };
 
@@ -13,263 +12,25 @@ use tracing::Span;
 
 use super::{
     bounded::{MeasuringSink, ResultExcess},
-    config::ChannelConfig,
-    info::ChannelInfo,
+    context::{Context, HandlerError, ServedConnection},
     recorded::{self, ArgumentsDigest, RecordedCall, RecordedReply, RequestKey, client_identity},
     reply::{self, SuccessHeader},
-    reservations::ResultReservations,
 };
 use crate::{
     ErrorChain,
-    driver::{DriverPort, EncodedReply, ReplyCommand},
-    engine::{
-        ChunkItems, CloseReason, ConnectionCounters, IncomingCall, MessagePayload, OutgoingReply, ReplyToken,
-        message_buf,
-    },
-    memory::{BufferPool, MessageBuf},
-    rpc::{AuthFailure, Credential, RpcError},
-    security::{AuthenticatedCaller, Principal, ReplySecurity},
+    driver::{EncodedReply, ReplyCommand},
+    engine::{ChunkItems, IncomingCall, MessagePayload, OutgoingReply, message_buf},
+    memory::MessageBuf,
+    rpc::{AuthFailure, RpcError},
+    security::{AuthenticatedCaller, ReplySecurity},
     service::{Procedure, ReplyBounds},
     trace,
     transport::Transport,
     xdr::{
-        DecodeError, DecodeErrorKind, DecodeLimits, Decoder, EncodeError, FlatSink, ReducingSink, Sink, XdrDecode as _,
-        XdrEncode, XdrType as _,
+        DecodeError, DecodeErrorKind, Decoder, EncodeError, FlatSink, ReducingSink, Sink, XdrDecode as _, XdrEncode,
+        XdrType as _,
     },
 };
-
-/// The state that all inbound calls of one connection share.
-pub(crate) struct ServedConnection {
-    pub(crate) info: ChannelInfo,
-    pub(crate) port: Arc<DriverPort>,
-    /// The settings of the connection, and of channels back to the caller.
-    pub(crate) back: Arc<ChannelConfig>,
-    reservations: ResultReservations,
-}
-
-impl ServedConnection {
-    pub(crate) fn new(info: ChannelInfo, port: Arc<DriverPort>, back: Arc<ChannelConfig>) -> Self {
-        Self { info, port, back, reservations: ResultReservations::default() }
-    }
-
-    /// Returns the memory that is held for results.
-    pub(super) fn reservations(&self) -> &ResultReservations {
-        &self.reservations
-    }
-
-    /// Returns the pool of messages and payload.
-    pub(super) fn pool(&self) -> &BufferPool {
-        &self.back.connection.engine.pool
-    }
-
-    /// Returns the limits on decoding a call.
-    pub(super) fn limits(&self) -> DecodeLimits {
-        self.back.connection.decode_limits
-    }
-}
-
-/// The origin of an inbound call: its connection and its caller.
-///
-/// ```no_run
-/// use rpcrdma::{Context, HandlerError, rpc::Credential};
-///
-/// fn uid(cx: &Context) -> Result<u32, HandlerError> {
-///     match cx.credential() {
-///         Credential::Sys(sys) => Ok(sys.uid),
-///         _ => Err(HandlerError::system(format!("{} sent no AUTH_SYS credential", cx.peer_addr()))),
-///     }
-/// }
-/// ```
-#[derive(Clone)]
-pub struct Context {
-    pub(crate) connection: Arc<ServedConnection>,
-    token: ReplyToken,
-    xid: u32,
-    credential: Credential,
-    principal: Option<Arc<Principal>>,
-    /// Set if a duplicate request cache records the reply.
-    recorded: Option<Arc<RecordedCall>>,
-    /// Values that layers have added.
-    #[cfg(feature = "tower")]
-    extensions: http::Extensions,
-}
-
-impl Context {
-    /// Returns the caller's address.
-    #[must_use]
-    pub fn peer_addr(&self) -> SocketAddr {
-        self.connection.info.peer_addr
-    }
-
-    /// Returns the local address of the connection.
-    #[must_use]
-    pub fn local_addr(&self) -> SocketAddr {
-        self.connection.info.local_addr
-    }
-
-    /// Returns the kind of transport that carried the call.
-    #[must_use]
-    pub fn transport(&self) -> Transport {
-        self.connection.info.transport
-    }
-
-    /// Returns the XID of the call.
-    #[must_use]
-    pub fn xid(&self) -> u32 {
-        self.xid
-    }
-
-    /// Returns the caller's credential as the authenticator accepted it.
-    #[must_use]
-    pub fn credential(&self) -> &Credential {
-        &self.credential
-    }
-
-    /// Returns the identity of the caller if a security flavor has authenticated it. A handler can insist on an identity and on a
-    /// [level of protection](Principal::level), and reject other calls with AUTH_TOOWEAK.
-    #[must_use]
-    pub fn principal(&self) -> Option<&Principal> {
-        self.principal.as_deref()
-    }
-
-    /// Returns the TLS session of the connection, with the certificate of the peer. `None` without TLS. A handler can insist on a
-    /// session or an identity, and reject other calls with AUTH_TOOWEAK.
-    #[cfg(feature = "tls")]
-    #[must_use]
-    pub fn tls(&self) -> Option<&crate::security::TlsSession> {
-        self.connection.info.tls.as_deref()
-    }
-
-    /// Returns the key of the call in the [duplicate request cache](crate::server::DuplicateRequests). `None` if no cache covers
-    /// the procedure.
-    ///
-    /// A handler that stores its effect and a [`RecordedReply`] under this key in one transaction is executed exactly once, even
-    /// if the server is killed; see [`ReplyStore`](crate::server::ReplyStore).
-    #[must_use]
-    pub fn request_key(&self) -> Option<&RequestKey> {
-        self.recorded.as_deref().map(|recorded| &recorded.key)
-    }
-
-    /// Tells the duplicate request cache, if it covers the call, that the call fails before it has an effect. Call it before the
-    /// handler returns. The cache then keeps no reply, so that clients that only cause errors use no room in it. A copy of the call
-    /// is executed again, which is harmless.
-    pub fn had_no_effect(&self) {
-        if let Some(recorded) = &self.recorded {
-            recorded.had_no_effect();
-        }
-    }
-
-    /// Returns the values that the layers around the handler have added, by their types: see
-    /// [`DispatchRequest::extensions_mut`](crate::server::DispatchRequest::extensions_mut).
-    ///
-    /// ```no_run
-    /// use rpcrdma::{Context, HandlerError, rpc::AuthStat};
-    ///
-    /// #[derive(Clone)]
-    /// struct Tenant(String);
-    ///
-    /// fn tenant(cx: &Context) -> Result<&Tenant, HandlerError> {
-    ///     cx.extensions().get().ok_or(HandlerError::Rejected(AuthStat::AuthTooweak.into()))
-    /// }
-    /// ```
-    #[cfg(feature = "tower")]
-    #[must_use]
-    pub fn extensions(&self) -> &http::Extensions {
-        &self.extensions
-    }
-
-    /// Returns the pool to allocate eligible results from: fill the buffer of `pool().alloc(len)`, and freeze it. The memory
-    /// returns to the pool once the result was sent.
-    #[must_use]
-    pub fn pool(&self) -> &BufferPool {
-        self.connection.pool()
-    }
-
-    /// Waits until the server has `bytes` of memory for the results of this call, within
-    /// [`max_memory`](crate::server::ServerBuilder::max_memory), and takes them until the reply has been sent. Call it once, before the
-    /// results are read into memory; if they turn out to be shorter, call [`shrink_results`](Self::shrink_results). Without such a
-    /// limit, as in the handlers of a client, it returns at once.
-    ///
-    /// Clients that do not read their replies therefore keep no more memory than the limit. Hosts and connections have shares: one that
-    /// holds much waits while others take some. A handler whose client leaves while it waits gets the error
-    /// [`HandlerError::Unavailable`].
-    ///
-    /// # Errors
-    /// Fails if `bytes` exceed seven eighths of the limit, or if the connection is closed.
-    pub async fn reserve_results(&self, bytes: u64) -> Result<(), HandlerError> {
-        let Some(account) = &self.connection.back.connection.engine.budget else { return Ok(()) };
-        let turn = account.take_results(bytes).map_err(|most| {
-            HandlerError::system(format!(
-                "results of {bytes} bytes exceed the {most} that the server may hold: raise ServerBuilder::max_memory"
-            ))
-        })?;
-        let charge = tokio::select! {
-            biased;
-            charge = turn => charge,
-            _ = self.connection.port.closed() => return Err(HandlerError::Unavailable),
-        };
-        if self.connection.reservations().hold(self.token, charge) { Ok(()) } else { Err(HandlerError::Unavailable) }
-    }
-
-    /// Returns to the server what the call holds for its results [beyond](Self::reserve_results) this many bytes.
-    pub fn shrink_results(&self, bytes: u64) {
-        self.connection.reservations().shrink(self.token, bytes);
-    }
-
-    /// Waits until the connection of the call is closed. A handler that works for long stops when that happens, because nobody gets its
-    /// reply. By default handlers run to their end.
-    pub async fn closed(&self) -> CloseReason {
-        self.connection.port.closed().await
-    }
-
-    /// Returns the counters of the connection.
-    #[must_use]
-    pub fn counters(&self) -> ConnectionCounters {
-        self.connection.port.counters()
-    }
-}
-
-impl fmt::Debug for Context {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context")
-            .field("peer_addr", &self.peer_addr())
-            .field("xid", &self.xid)
-            .field("credential", &self.credential)
-            .field("principal", &self.principal)
-            .finish()
-    }
-}
-
-/// The error of a handler, which determines the status of the reply (RFC 5531 §9). The operator `?` converts any other error to
-/// [`System`](Self::System).
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum HandlerError {
-    /// SYSTEM_ERR: the handler failed. The reason is traced locally and not sent to the caller.
-    System(Box<dyn std::error::Error + Send + Sync>),
-    /// GARBAGE_ARGS: the arguments are invalid.
-    GarbageArguments,
-    /// PROC_UNAVAIL: the procedure is not implemented.
-    ProcedureUnavailable,
-    /// AUTH_ERROR: the caller lacks permission.
-    Rejected(AuthFailure),
-    /// SYSTEM_ERR with the extension that says that the call was not executed, for example because a resource is used up. Clients
-    /// of this crate get [`RpcError::Unavailable`], and know that a retry is safe.
-    Unavailable,
-}
-
-impl HandlerError {
-    /// Creates a [`System`](Self::System) error with a reason for the local traces.
-    pub fn system(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self::System(reason.into())
-    }
-}
-
-impl<E: std::error::Error + Send + Sync + 'static> From<E> for HandlerError {
-    fn from(error: E) -> Self {
-        Self::System(Box::new(error))
-    }
-}
 
 /// The parts of an inbound call that the reply to a failed call needs.
 pub(crate) struct Refusal {
@@ -363,24 +124,15 @@ impl InboundCall {
         incoming: IncomingCall,
         procedure: u32,
         arguments_at: usize,
-        caller: AuthenticatedCaller,
+        mut caller: AuthenticatedCaller,
         connection: Arc<ServedConnection>,
         span: Option<Arc<Span>>,
     ) -> Self {
         if let Some(span) = &span {
             trace::arrived(span, &incoming);
         }
-        let AuthenticatedCaller { credential, principal, security } = caller;
-        let context = Context {
-            connection,
-            token: incoming.token,
-            xid: incoming.xid,
-            credential,
-            principal,
-            recorded: None,
-            #[cfg(feature = "tower")]
-            extensions: http::Extensions::new(),
-        };
+        let security = caller.security.take();
+        let context = Context::new(&incoming, caller, connection);
         let arguments_at = u32::try_from(arguments_at).unwrap_or(u32::MAX);
         Self {
             incoming,

@@ -8,7 +8,7 @@ use std::{
 
 use tokio::task::JoinSet;
 
-use super::{call::ServedConnection, registry::ServiceRegistry, running::StartedHandler, secured};
+use super::{context::ServedConnection, registry::ServiceRegistry, running::StartedHandler, secured};
 use crate::{
     driver::{DriverPort, InboundCalls, ReplyCommand},
     engine::{CloseReason, IncomingCall, ReplyToken},

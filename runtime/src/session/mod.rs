@@ -7,6 +7,7 @@
 mod bounded;
 mod call;
 mod config;
+mod context;
 mod encoded_value;
 mod handlers;
 mod hooks;
@@ -28,8 +29,9 @@ pub(crate) use self::recorded::recorded_key;
 #[cfg(feature = "tower")]
 pub(crate) use self::running::RunningHandler;
 pub(crate) use self::{
-    call::{Refusal, ServedConnection},
+    call::Refusal,
     config::{ChannelConfig, ResendableXids},
+    context::ServedConnection,
     handlers::{CallHandlers, ConnectionObserver},
     hooks::{CallHooks, HookedService, PolledCall},
     info::SetUp,
@@ -40,7 +42,8 @@ pub(crate) use self::{
 pub use crate::driver::EncodedReply;
 
 pub use self::{
-    call::{Context, HandlerError, InboundCall},
+    call::InboundCall,
+    context::{Context, HandlerError},
     info::ChannelInfo,
     recorded::{RecordedReply, RequestKey},
     service::{ReplyFuture, Service},

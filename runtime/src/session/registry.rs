@@ -8,10 +8,7 @@ use std::{
 };
 
 use super::{
-    call::{InboundCall, ServedConnection},
-    hooks::HookedService,
-    reply,
-    running::StartedHandler,
+    call::InboundCall, context::ServedConnection, hooks::HookedService, reply, running::StartedHandler,
     service::Service,
 };
 use crate::{

@@ -12,7 +12,8 @@ use std::{
 use tracing::Span;
 
 use super::{
-    call::{InboundCall, ServedConnection},
+    call::InboundCall,
+    context::ServedConnection,
     hooks::{HookedService, PolledCall},
     reply,
     service::ReplyFuture,

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tokio::runtime::Handle;
 
 use super::{
-    call::ServedConnection,
+    context::ServedConnection,
     registry::{CallHead, ServiceRegistry},
     reply,
     running::panic_message,

@@ -21,7 +21,7 @@ use bytes::Bytes;
 
 use super::{
     CallHandlers, ChannelConfig, ChannelInfo, ConnectionObserver, EncodedReply, HookedService, InboundCall,
-    ReplyFuture, ServedConnection, Service, ServiceRegistry, call::HandlerError,
+    ReplyFuture, ServedConnection, Service, ServiceRegistry, context::HandlerError,
 };
 use crate::{
     config::ConnectionConfig,
