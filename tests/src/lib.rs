@@ -48,6 +48,7 @@ mod documents {
         Callbacks: "examples/guide/src/callbacks.md",
         Middleware: "examples/guide/src/middleware.md",
         Several: "examples/guide/src/several.md",
+        Testing: "examples/guide/src/testing.md",
         Version2: "examples/guide/src/version2.md",
         Extensions: "examples/guide/src/extensions.md",
         Security: "examples/guide/src/security.md",
