@@ -148,6 +148,7 @@ fn call_errors() -> Vec<(&'static str, CallError)> {
     let insecure = |sent| CallError::Security { procedure, sent, source: SecurityError("no context".into()) };
     let denied = RpcError::Authentication(AuthFailure(1));
     all.extend([
+        ("CallError::Credential", CallError::Credential { procedure, len: 401 }),
         ("CallError::Encode", CallError::Encode { procedure, source: encode() }),
         ("CallError::Security", insecure(false)),
         ("CallError::Security", insecure(true)),
@@ -404,5 +405,44 @@ fn samples_include_every_variant_with_a_source() {
         ["CallError::Rpc", "ConnectError::Setup", "CallFailure::Refused", "VerbsError::Os", "CallHeaderError::NotACall"]
     {
         assert!(found.contains(name), "{name} was not found: {found:?}");
+    }
+}
+
+/// Messages speak of what the user did, and name no number that is unknown.
+#[test]
+fn messages_fit_the_situation() {
+    let procedure = "P.Q";
+    let landing = |needed| CallError::Landing { procedure, index: 1, len: 10, needed };
+    let failed = |failure| CallError::Transport { procedure, failure, retries: Retries::default() };
+    for (error, text) in [
+        (landing(11), "P.Q: landing buffer 1 has 10 bytes, but its eligible result may have 11"),
+        (landing(0), "P.Q: landing buffer 1 of 10 bytes is for no result: the call has fewer eligible results"),
+        (
+            CallError::Credential { procedure, len: 401 },
+            "P.Q: the credential has 401 bytes, and may have 400 (RFC 5531 section 8.2): send a longer token as an argument",
+        ),
+        (failed(CallFailure::Cancelled { sent: false }), "P.Q: cancelled, the call was not sent, a retry is safe"),
+        (
+            failed(CallFailure::Cancelled { sent: true }),
+            "P.Q: cancelled, the call was sent and may have been executed, retry only an idempotent procedure",
+        ),
+    ] {
+        assert_eq!(error.to_string(), text);
+    }
+    for (error, text) in [
+        (
+            TransportError::WriteResource { chunk: 0, needed: 0 },
+            "a Write chunk is too small for its result (RDMA2_ERR_WRITE_RESOURCE)",
+        ),
+        (
+            TransportError::WriteResource { chunk: 2, needed: 7 },
+            "Write chunk 2 is too small for its result, which needs 7 bytes (RDMA2_ERR_WRITE_RESOURCE)",
+        ),
+        (
+            TransportError::ReplyResource { needed: 0 },
+            "the Reply chunk is missing or too small for the reply (RDMA2_ERR_REPLY_RESOURCE)",
+        ),
+    ] {
+        assert_eq!(error.to_string(), text);
     }
 }

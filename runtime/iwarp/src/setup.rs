@@ -390,20 +390,30 @@ enum SetupFailure {
     ClosedEarly(usize),
     /// The peer replied with a revision 1 frame.
     OldRevision,
+    /// The peer sent a frame of this revision.
+    Revision(u8),
     Protocol(String),
 }
 
 impl SetupFailure {
     fn into_error(self, limit: Duration, tried: &str) -> SetupError {
+        const REVISION: &str = "a supported revision of MPA (iWARP)";
         let detail = match self {
             Self::Setup(error) => return error,
+            Self::OldRevision => {
+                let detail = "it speaks revision 1 only, which the settings exclude".to_owned();
+                return SetupError::NotOurProtocol { expected: REVISION, detail };
+            }
+            Self::Revision(revision) => {
+                let detail = format!("it speaks revision {revision}, and 1 and 2 are supported");
+                return SetupError::NotOurProtocol { expected: REVISION, detail };
+            }
             Self::TimedOut => return SetupError::TimedOut(limit),
             Self::Silent => format!("it accepted the TCP connection, but sent nothing for {limit:?}"),
             Self::Closed => format!(
                 "it closed the connection and sent nothing, as a server without room for connections does (MPA: {tried})"
             ),
             Self::ClosedEarly(len) => format!("it closed the connection after {len} bytes of an MPA frame"),
-            Self::OldRevision => "it speaks MPA revision 1 only".to_owned(),
             Self::Protocol(detail) => format!("it {detail}"),
         };
         SetupError::NotOurProtocol { expected: "iWARP (MPA over TCP)", detail }
@@ -424,7 +434,10 @@ impl From<SetupError> for SetupFailure {
 
 impl From<FrameError> for SetupFailure {
     fn from(error: FrameError) -> Self {
-        Self::Protocol(error.to_string())
+        match error {
+            FrameError::Revision(revision) => Self::Revision(revision),
+            error => Self::Protocol(error.to_string()),
+        }
     }
 }
 

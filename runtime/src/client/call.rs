@@ -351,8 +351,8 @@ pub(super) fn encode<A: XdrEncode, F>(
     let mut sink = ReducingSink::for_engine(&mut outgoing.message, engine.min_reduce);
     // The engine assigns the XID.
     CallHeader::encode_parts([0, target.program, target.version, target.number], credential, verifier, &mut sink)
-        .and_then(|()| args.encode(&mut sink))
-        .map_err(|source| CallError::Encode { procedure: target.name, source })?;
+        .map_err(|_| CallError::Credential { procedure: target.name, len: credential.body.len() })?;
+    args.encode(&mut sink).map_err(|source| CallError::Encode { procedure: target.name, source })?;
     let (reduced, copied) = sink.finish();
     if !reduced.is_empty() {
         outgoing.reduced = ChunkItems::with(reduced, &engine.spare.reduced);

@@ -274,6 +274,13 @@ pub enum CallError {
         /// How often and for how long the call was retried.
         retries: Retries,
     },
+    /// The credential is longer than the 400 bytes that RFC 5531 §8.2 allows. Nothing was sent.
+    Credential {
+        /// `PROGRAM.PROCEDURE`.
+        procedure: &'static str,
+        /// Length of the credential's body, in bytes.
+        len: usize,
+    },
     /// The arguments exceed a bound of their XDR declaration. Nothing was sent.
     Encode {
         /// `PROGRAM.PROCEDURE`.
@@ -380,6 +387,13 @@ impl fmt::Display for CallError {
             Self::Transport { failure, retries, .. } => write!(f, "{failure}{retries}"),
             Self::Connect { error, retries, .. } => write!(f, "{error}{retries}"),
             Self::Encode { .. } => f.write_str("cannot encode the arguments"),
+            Self::Credential { len, .. } => write!(
+                f,
+                "the credential has {len} bytes, and may have 400 (RFC 5531 section 8.2): send a longer token as an argument"
+            ),
+            Self::Landing { index, len, needed: 0, .. } => {
+                write!(f, "landing buffer {index} of {len} bytes is for no result: the call has fewer eligible results")
+            }
             Self::Landing { index, len, needed, .. } => {
                 write!(f, "landing buffer {index} has {len} bytes, but its eligible result may have {needed}")
             }
@@ -404,7 +418,7 @@ impl Error for CallError {
             // The message is that of the failure, so the cause is as well.
             Self::Transport { failure, .. } => failure.source(),
             Self::Connect { error, .. } => error.source(),
-            Self::Landing { .. } => None,
+            Self::Landing { .. } | Self::Credential { .. } => None,
             Self::Encode { source, .. } => Some(source),
             Self::Security { source, .. } => Some(source),
             Self::Rpc { source, .. } => Some(source),
@@ -435,7 +449,7 @@ impl CallError {
             Self::Transport { .. } => "transport",
             Self::Connect { .. } => "connect",
             Self::Encode { .. } | Self::Landing { .. } => "arguments",
-            Self::Security { .. } => "security",
+            Self::Security { .. } | Self::Credential { .. } => "security",
             Self::Rpc { source, .. } => source.status(),
             Self::Decode { .. } | Self::DirectPlacement { .. } => "reply",
             Self::Middleware { .. } => "middleware",
@@ -467,6 +481,7 @@ impl CallError {
         match self {
             Self::Transport { procedure, .. }
             | Self::Connect { procedure, .. }
+            | Self::Credential { procedure, .. }
             | Self::Encode { procedure, .. }
             | Self::Landing { procedure, .. }
             | Self::Security { procedure, .. }
@@ -484,7 +499,7 @@ impl CallError {
     pub fn is_retry_safe(&self) -> bool {
         match self {
             Self::Connect { error, .. } => error.is_unsent(),
-            Self::Encode { .. } | Self::Landing { .. } => true,
+            Self::Encode { .. } | Self::Landing { .. } | Self::Credential { .. } => true,
             Self::Security { sent, .. } | Self::Middleware { sent, .. } => !sent,
             Self::Transport { failure, .. } => failure.is_unexecuted(),
             // RFC 5531 §9: a server sends every status except SYSTEM_ERR before the procedure runs.

@@ -159,7 +159,7 @@ fn protect(
     let procedure = callee.name;
     let header = callee.header(credential);
     unreduced(config, &header, arguments, max_results, policy, deadline)
-        .map_err(|source| CallError::Encode { procedure, source })
+        .map_err(|_| CallError::Credential { procedure, len: credential.body.len() })
 }
 
 /// Sets the XID of a call, and its verifier.

@@ -579,3 +579,28 @@ async fn protected_calls_in_version_2() {
     })
     .await;
 }
+
+/// RFC 5531 §8.2: a credential has at most 400 bytes. The error names it.
+#[tokio::test]
+async fn credentials_have_a_limit() {
+    timed(async {
+        let running =
+            Transport::sim().serve(Server::builder().service(TestService::default()).authenticator(AnyCaller)).await;
+        let channel = running.connect(Channel::builder()).await;
+        let with = |len| CallOptions::new().credential(OpaqueAuth { flavor: 300_000, body: vec![7; len].into() });
+        channel.call::<Null>(&(), with(400)).await.unwrap();
+        let error = channel.call::<Null>(&(), with(401)).await.unwrap_err();
+        assert!(matches!(error, CallError::Credential { len: 401, .. }) && error.is_retry_safe(), "{error}");
+    })
+    .await;
+}
+
+/// Accepts every credential.
+#[derive(Debug)]
+struct AnyCaller;
+
+impl Authenticator for AnyCaller {
+    fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication {
+        Authentication::Accepted(AuthenticatedCaller::new(Credential::Other(call.header.credential.clone())))
+    }
+}

@@ -136,7 +136,7 @@ impl View<'_> {
     fn draw_procedures(&self, frame: &mut Frame<'_>, area: Rect, procedures: Vec<ProcedureRow<'_>>) {
         let rows = procedures.iter().map(|row| {
             let it = row.procedure;
-            cells([
+            [
                 Printable(&it.name.to_string()).to_string(),
                 format!("{:.1}", row.rate),
                 it.active.to_string(),
@@ -144,11 +144,10 @@ impl View<'_> {
                 time(seconds(it.max_time)),
                 it.calls.to_string(),
                 it.failed.to_string(),
-            ])
+            ]
         });
-        let widths = [Constraint::Min(24), length(9), length(7), length(9), length(9), length(10), length(8)];
         let header = ["PROCEDURE", "CALLS/S", "ACTIVE", "AVERAGE", "MAX", "CALLS", "FAILED"];
-        frame.render_widget(table("Procedures", header, rows, widths), area);
+        frame.render_widget(table("Procedures", header, rows.collect(), area.width), area);
     }
 
     fn draw_connections(&self, frame: &mut Frame<'_>, area: Rect) {
@@ -174,7 +173,7 @@ impl View<'_> {
                 format!("{}/s", human_bytes((rate(it, a) + rate(it, b)) as u64))
             };
             let in_progress = it.counters.calls_received.saturating_sub(it.counters.replies_sent);
-            cells([
+            [
                 Printable(&it.peer.to_string()).to_string(),
                 transport,
                 span(it.age),
@@ -182,46 +181,74 @@ impl View<'_> {
                 in_progress.to_string(),
                 data(|it| it.bytes_received, |it| it.rdma_read_bytes),
                 data(|it| it.bytes_sent, |it| it.rdma_write_bytes),
-            ])
+            ]
         });
-        let widths = [Constraint::Min(24), length(8), length(8), length(9), length(7), length(13), length(13)];
         let header = ["PEER", "WIRE", "AGE", "CALLS/S", "ACTIVE", "FROM PEER", "TO PEER"];
-        frame.render_widget(table("Connections", header, rows, widths), area);
+        frame.render_widget(table("Connections", header, rows.collect(), area.width), area);
     }
 
     fn draw_slowest(&self, frame: &mut Frame<'_>, area: Rect) {
         let rows = self.now.slowest.iter().map(|it| {
-            cells([
+            [
                 Printable(&it.name.to_string()).to_string(),
                 time(seconds(it.duration)),
                 format!("{} ago", span(it.ago)),
                 if it.failed { "failed" } else { "ok" }.to_owned(),
                 Printable(&it.peer.to_string()).to_string(),
-            ])
+            ]
         });
-        let widths = [Constraint::Min(24), length(9), length(10), length(7), length(28)];
         let header = ["PROCEDURE", "DURATION", "ENDED", "RESULT", "PEER"];
-        frame.render_widget(table("Slowest calls of the last minutes", header, rows, widths), area);
+        frame.render_widget(table("Slowest calls of the last minutes", header, rows.collect(), area.width), area);
     }
 }
 
-fn length(columns: u16) -> Constraint {
-    Constraint::Length(columns)
-}
-
-fn cells<const N: usize>(texts: [String; N]) -> Row<'static> {
-    Row::new(texts.map(Cell::from))
-}
-
-fn table<'a, const N: usize>(
-    title: &'a str,
-    header: [&'a str; N],
-    rows: impl Iterator<Item = Row<'a>>,
-    widths: [Constraint; N],
-) -> Table<'a> {
-    Table::new(rows, widths)
-        .header(Row::new(header).style(Style::new().add_modifier(Modifier::BOLD)))
+/// Returns a table that fits into this many columns of text. The first column is shortened with a mark. If that does not suffice, the last
+/// columns are left out, and the title says so. A number is never cut.
+fn table<'a, const N: usize>(title: &str, header: [&'a str; N], rows: Vec<[String; N]>, width: u16) -> Table<'a> {
+    let widths = fit(&header, &rows, usize::from(width));
+    let title = match N - widths.len() {
+        0 => title.to_owned(),
+        hidden => format!("{title} (make the terminal wider for {hidden} more columns)"),
+    };
+    let shown = widths.len();
+    let rows: Vec<_> = rows
+        .into_iter()
+        .map(|row| Row::new(row.into_iter().zip(&widths).map(|(text, width)| Cell::from(shorten(text, *width)))))
+        .collect();
+    let constraints = widths.into_iter().map(|width| Constraint::Length(u16::try_from(width).unwrap_or(u16::MAX)));
+    Table::new(rows, constraints)
+        .header(Row::new(header.into_iter().take(shown)).style(Style::new().add_modifier(Modifier::BOLD)))
         .block(Block::new().borders(Borders::TOP).title(title))
+}
+
+/// Returns the widths of the columns that fit, at least that of the first one.
+fn fit<const N: usize>(header: &[&str; N], rows: &[[String; N]], width: usize) -> Vec<usize> {
+    /// Length to which the first column is shortened before another column is left out.
+    const MIN_FIRST: usize = 16;
+    let longest = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|text| text.chars().count());
+        cells.chain(header.get(column).map(|text| text.chars().count())).max().unwrap_or(0)
+    };
+    let mut widths: Vec<usize> = (0..N).map(longest).collect();
+    // A space separates columns.
+    let others = |widths: &[usize]| widths.iter().skip(1).map(|width| width + 1).sum::<usize>();
+    let Some(&first) = widths.first() else { return widths };
+    while widths.len() > 1 && others(&widths) + first.min(MIN_FIRST) > width {
+        widths.pop();
+    }
+    let room = width.saturating_sub(others(&widths));
+    if let Some(first) = widths.first_mut() {
+        *first = room.min(*first);
+    }
+    widths
+}
+
+/// Shortens a text to this many characters. The last one shows that something is missing.
+fn shorten(text: String, width: usize) -> String {
+    match text.char_indices().nth(width) {
+        None => text,
+        Some(_) => text.chars().take(width.saturating_sub(1)).chain(['…']).collect(),
+    }
 }
 
 /// Divides lines among the tables. Each table needs two lines more than it has rows. Tables that are too long share what is left.
@@ -245,6 +272,7 @@ fn heights(lines: u16, rows: [usize; 3]) -> [u16; 3] {
 /// Returns a duration in seconds with a unit.
 fn time(seconds: f64) -> String {
     match seconds {
+        s if s < 1e-6 => format!("{:.0} ns", s * 1e9),
         s if s < 1e-3 => format!("{:.0} µs", s * 1e6),
         s if s < 1.0 => format!("{:.1} ms", s * 1e3),
         s => format!("{s:.2} s"),
@@ -274,9 +302,31 @@ mod tests {
         assert_eq!(heights(0, [usize::MAX, 0, 1]), [0, 0, 0]);
     }
 
+    /// Whatever the terminal's width is, numbers are whole or their column is left out.
+    #[test]
+    fn numbers_are_not_cut() {
+        let header = ["PROCEDURE", "CALLS/S", "AVERAGE", "CALLS"];
+        let cells = ["BLOBSTORE_V1.BLOBSTORE_GET_RANGE", "123456789.0", "123.4 ms", "18446744073709551615"];
+        for width in 0..=120 {
+            let widths = fit(&header, &[cells.map(str::to_owned)], width);
+            let used: usize = widths.iter().map(|width| width + 1).sum::<usize>() - 1;
+            assert!(used <= width || widths.len() == 1, "{widths:?} in {width}");
+            for (text, width) in cells.iter().zip(&widths).skip(1) {
+                assert!(text.len() <= *width);
+                assert_eq!(shorten((*text).to_owned(), *width), *text);
+            }
+        }
+        assert_eq!(fit(&header, &[cells.map(str::to_owned)], 80), [32, 11, 8, 20]);
+        assert_eq!(fit(&header, &[cells.map(str::to_owned)], 60), [18, 11, 8, 20]);
+        assert_eq!(fit(&header, &[cells.map(str::to_owned)], 50), [29, 11, 8]);
+        assert_eq!(shorten("BLOBSTORE_V1.GET".to_owned(), 10), "BLOBSTORE…");
+        assert_eq!(shorten("µµµ".to_owned(), 3), "µµµ");
+    }
+
     #[test]
     fn units() {
-        assert_eq!([0.0, 0.000_25, 0.0125, 1.5].map(time), ["0 µs", "250 µs", "12.5 ms", "1.50 s"]);
+        let times = [0.0, 0.000_000_4, 0.000_25, 0.0125, 1.5].map(time);
+        assert_eq!(times, ["0 ns", "400 ns", "250 µs", "12.5 ms", "1.50 s"]);
         let seconds = [0, 119, 120, 7200, 200_000].map(|seconds: u64| span(seconds * 1_000_000_000));
         assert_eq!(seconds, ["0s", "119s", "2m", "2h", "2d"]);
     }

@@ -25,7 +25,7 @@ pub enum CallFailure {
         sent: bool,
     },
     /// The caller cancelled the call.
-    #[error("cancelled")]
+    #[error("cancelled, {}", outcome(*.sent))]
     Cancelled {
         /// True if any part of the call may have reached the peer.
         sent: bool,

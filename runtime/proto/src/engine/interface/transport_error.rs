@@ -43,7 +43,7 @@ pub enum TransportError {
         max: u32,
     },
     /// A Write chunk is too small for its result. The call may have been executed (RPC-over-RDMA v2 §7.3.4).
-    #[error("Write chunk {chunk} (0: unknown) needs {needed} bytes (0: unknown) (RDMA2_ERR_WRITE_RESOURCE)")]
+    #[error("{} is too small for its result{} (RDMA2_ERR_WRITE_RESOURCE)", write_chunk(*.chunk), needed_bytes(*.needed))]
     WriteResource {
         /// Number of the Write chunk, counted from 1; 0 if it is unknown.
         chunk: u32,
@@ -51,7 +51,7 @@ pub enum TransportError {
         needed: u32,
     },
     /// The reply fits in none of the resources provided. The call may have been executed (RPC-over-RDMA v2 §7.3.5).
-    #[error("the reply needs a Reply chunk of {needed} bytes (0: unknown) (RDMA2_ERR_REPLY_RESOURCE)")]
+    #[error("the Reply chunk is missing or too small for the reply{} (RDMA2_ERR_REPLY_RESOURCE)", needed_bytes(*.needed))]
     ReplyResource {
         /// Required size of the Reply chunk in bytes; 0 if it is unknown.
         needed: u32,
@@ -62,6 +62,16 @@ pub enum TransportError {
     /// An error code that an extension defines (RPC-over-RDMA v2 appendix B.5).
     #[error("extension error {0}")]
     Extension(u32),
+}
+
+/// Names a Write chunk by its number, which is 0 if it is unknown.
+fn write_chunk(number: u32) -> String {
+    if number == 0 { "a Write chunk".to_owned() } else { format!("Write chunk {number}") }
+}
+
+/// Names a required length, which is 0 if it is unknown.
+fn needed_bytes(needed: u32) -> String {
+    if needed == 0 { String::new() } else { format!(", which needs {needed} bytes") }
 }
 
 impl TransportError {
