@@ -1,5 +1,6 @@
 # about: a client of rdma:// and tcp:// uses TCP while the RDMA device is gone, and RDMA again when it is back; no idempotent call fails
 # fabric: rxe siw
+# alternate: yes
 # programs: blobstore
 # timeout: 400
 . /suite/guest/load.sh

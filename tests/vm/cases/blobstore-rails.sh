@@ -1,5 +1,6 @@
 # about: a pool shares calls and bytes among two RDMA devices; one is removed under load, no idempotent call fails, and it is used again
 # fabric: rxe siw
+# alternate: yes
 # programs: blobstore
 # timeout: 400
 . /suite/guest/load.sh

@@ -1,5 +1,6 @@
 # about: Linux's NFS 3 client with Linux's server: the reference for nfs3d
 # fabric: rxe siw
+# alternate: yes
 # timeout: 120
 . /suite/guest/nfs-roundtrip.sh
 knfsd_up

@@ -1,5 +1,6 @@
 # about: Linux's NFS 3 client with nfs3d over verbs, and Kerberos: krb5, krb5i, krb5p
 # fabric: rxe siw
+# alternate: yes
 # programs: nfs3d
 # timeout: 1200
 . /suite/guest/nfs3d-krb5.sh

@@ -1,5 +1,6 @@
 # about: nfscp over verbs with Linux's NFS server and Kerberos: files of up to 64 MiB with krb5, krb5i, krb5p
 # fabric: rxe@trixie siw@trixie
+# alternate: yes
 # programs: nfscp
 # timeout: 420
 # Linux 6.1's server answers every NFS 3 call with krb5p with GARBAGE_ARGS, calls of its own client included. Linux 6.12's does not.

@@ -1,5 +1,6 @@
 # about: rdma-core's rping as client and server, IPv4 and IPv6: the reference for iwping
 # fabric: rxe siw
+# alternate: yes
 # timeout: 40
 ping() { # ping ADDRESS SIZE COUNT
   start server rping -s -a "$1" -S "$2" -C "$3"

@@ -1,5 +1,6 @@
 # about: blobstore and rpcping over rdma:// on a device, IPv4, IPv6, busy polling and shared Receives, a runtime per thread, both versions of RPC-over-RDMA, callbacks; and over tcp:// and iwarp:// of the same server
 # fabric: rxe siw
+# alternate: yes
 # programs: blobstore rpcping
 # timeout: 180
 start server "$BIN/blobstore" serve --root "$SCRATCH/store" --listen "rdma://$ADDR:20100" --listen "rdma://[$ADDR6]:20100" \

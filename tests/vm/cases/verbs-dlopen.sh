@@ -1,5 +1,6 @@
 # about: built with verbs-dlopen: where the libraries are missing, an error that names them, and TCP works; where they are installed, the conformance suite and blobstore's transfers, by the same programs
 # fabric: rxe siw
+# alternate: yes
 # programs: rdmacheck@verbs-dlopen blobstore@verbs-dlopen rpcping@verbs-dlopen
 # timeout: 180
 rdmacheck=$BIN/rdmacheck@verbs-dlopen blobstore=$BIN/blobstore@verbs-dlopen rpcping=$BIN/rpcping@verbs-dlopen

@@ -1,5 +1,6 @@
 # about: no RDMA device, no permission, not enough locked memory, no server: a message that says what to do
 # fabric: rxe siw
+# alternate: yes
 # programs: nfs3d rdmacheck rpcping
 # timeout: 90
 . /suite/guest/nfs3d.sh

@@ -1,5 +1,6 @@
 # about: the buffers of a server in huge pages: those that are reserved, and transparent ones
 # fabric: rxe siw
+# alternate: yes
 # programs: blobstore
 # timeout: 150
 export RUST_LOG=rpcrdma=info

@@ -1,5 +1,6 @@
 # about: traffic class, ACK timeout, numbers of retries and relaxed ordering reach the device, and the path MTU follows the interface
 # fabric: rxe siw
+# alternate: yes
 # programs: blobstore
 # timeout: 150
 export RUST_LOG=rpcrdma=info,rpcrdma_verbs=debug
