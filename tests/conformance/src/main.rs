@@ -29,6 +29,9 @@ struct Cli {
     /// Only so many faults, drawn at random
     #[arg(long, value_name = "COUNT")]
     random: Option<usize>,
+    /// With --random, draw faults of so many test programs, or of more if these have too few. Fewer programs compile faster
+    #[arg(long, value_name = "COUNT", requires = "random")]
+    programs: Option<usize>,
     /// Seed of the random choice
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -143,6 +146,13 @@ fn pass_without_faults(
     Ok(())
 }
 
+impl Planted<'_> {
+    /// Returns the test programs of the fault.
+    fn targets(&self) -> impl Iterator<Item = &TestTarget> {
+        self.tests.iter().map(|(target, _)| target)
+    }
+}
+
 /// Numbers the faults of all tables.
 fn planted<'a>(root: &Path, tables: &'a [Table]) -> anyhow::Result<Vec<Planted<'a>>> {
     let mut all = Vec::new();
@@ -171,8 +181,56 @@ fn choose<'a, 'b>(all: &'b [Planted<'a>], cli: &Cli) -> Vec<&'b Planted<'a>> {
     };
     let mut chosen: Vec<_> = all.iter().filter(is_chosen).collect();
     if let Some(count) = cli.random {
-        fastrand::Rng::with_seed(cli.seed).shuffle(&mut chosen);
+        let mut random = fastrand::Rng::with_seed(cli.seed);
+        if let Some(programs) = cli.programs {
+            let targets: BTreeSet<_> = chosen.iter().flat_map(|planted| planted.targets()).collect();
+            let mut targets = Vec::from_iter(targets);
+            random.shuffle(&mut targets);
+            chosen = of_programs(chosen, &targets, programs, count);
+        }
+        random.shuffle(&mut chosen);
         chosen.truncate(count);
     }
     chosen
+}
+
+/// Returns the faults whose tests are all in the first `programs`, or in as many more of them as it takes to have `count` faults.
+fn of_programs<'a, 'b>(
+    chosen: Vec<&'b Planted<'a>>,
+    targets: &[&TestTarget],
+    programs: usize,
+    count: usize,
+) -> Vec<&'b Planted<'a>> {
+    let in_first = |first: usize| {
+        let first = targets.get(..first).unwrap_or(targets);
+        let is_there = |planted: &&&Planted<'_>| planted.targets().all(|target| first.contains(&target));
+        chosen.iter().filter(is_there).copied().collect::<Vec<_>>()
+    };
+    let enough = (programs..targets.len()).map(in_first).find(|faults| faults.len() >= count);
+    enough.unwrap_or_else(|| chosen.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Few programs are compiled for a random choice, and none in vain.
+    #[test]
+    fn random_faults_need_few_programs() {
+        let tables = read_tables(&repository().join("tests/conformance/tables")).unwrap();
+        let all = planted(&repository(), &tables).unwrap();
+        for seed in 0..20 {
+            let seed = seed.to_string();
+            let cli = Cli::parse_from(["rpcrdma-faults", "--random", "20", "--programs", "8", "--seed", &seed]);
+            let chosen = choose(&all, &cli);
+            let programs: BTreeSet<_> = chosen.iter().flat_map(|planted| planted.targets()).collect();
+            assert_eq!(chosen.len(), 20);
+            assert!(programs.len() <= 14, "{} programs", programs.len());
+        }
+        let other =
+            |arguments: &[&str]| choose(&all, &Cli::parse_from([&["rpcrdma-faults"], arguments].concat())).len();
+        assert_eq!(other(&["--random", "20"]), 20);
+        assert_eq!(other(&["--random", "100000", "--programs", "1"]), all.len());
+        assert_eq!(other(&[]), all.len());
+    }
 }
