@@ -226,7 +226,8 @@ fn toml_parses_and_names_features_that_exist() {
         for (_, text) in split(&read(&document)).1.into_iter().filter(|(language, _)| language == "toml") {
             let table: toml::Table = text.parse().unwrap_or_else(|error| panic!("{}: {error}", document.display()));
             count += 1;
-            let kinds = ["dependencies", "build-dependencies"].into_iter().filter_map(|kind| table.get(kind)?.as_table());
+            let kinds =
+                ["dependencies", "build-dependencies"].into_iter().filter_map(|kind| table.get(kind)?.as_table());
             // Nothing is published yet, so a version would not be found.
             for (name, dependency) in kinds.flatten().filter(|(name, _)| name.starts_with("rpcrdma")) {
                 let is_here = dependency.get("path").is_some() && dependency.get("version").is_none();
@@ -239,6 +240,38 @@ fn toml_parses_and_names_features_that_exist() {
         }
     }
     assert!(count >= 4, "only {count} blocks of TOML were found");
+}
+
+/// The workflows and CONTRIBUTING name steps of `.ci/run` that exist, and the workflow for long steps has all that need no argument.
+#[test]
+fn workflows_run_steps_that_exist() {
+    let script = read(&root().join(".ci/run"));
+    let named = |command: &str| -> BTreeSet<&str> {
+        let lines = script.lines().filter_map(|line| line.strip_prefix(command)?.strip_prefix(' '));
+        lines.map(|line| line.split(' ').next().unwrap()).collect()
+    };
+    let (steps, mut long_steps) = (named("step"), named("long_step"));
+
+    let contributing = read(&root().join("CONTRIBUTING.md"));
+    let lines = contributing.lines().filter_map(|line| line.strip_prefix(".ci/run "));
+    for step in lines.flat_map(str::split_whitespace) {
+        assert!(steps.contains(step) || long_steps.contains(step), "CONTRIBUTING.md: .ci/run has no step {step}");
+    }
+
+    let workflow = read(&root().join(".github/workflows/long.yml"));
+    let (_, list) = workflow.split_once("step: [").unwrap();
+    let in_workflow: BTreeSet<&str> = list.split_once(']').unwrap().0.split(", ").collect();
+    // `mutants` compares with a revision, and `perf` gives no verdict.
+    assert!(long_steps.remove("mutants") && long_steps.remove("perf"));
+    assert_eq!(in_workflow, long_steps);
+
+    // Instructions depend on the compiler.
+    let budget = read(&root().join("tests/counts/budget.tsv"));
+    let compiler = budget.split(' ').nth(2).unwrap();
+    for workflow in ["ci.yml", "long.yml"] {
+        let text = read(&root().join(".github/workflows").join(workflow));
+        assert!(text.contains(&format!("RUST: {compiler}\n")), "{workflow} has another compiler than {compiler}");
+    }
 }
 
 fn sources_in(folder: &Path, found: &mut Vec<PathBuf>) {
